@@ -1,0 +1,32 @@
+// Errors of the runtime. Each kind maps to one Python exception class (bindings/errors.cc).
+#pragma once
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace tandem {
+
+enum class ErrorKind { Internal, Shape, Type, Index, Value, Memory, Autograd };
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind(kind) {}
+  const ErrorKind kind;
+};
+
+template <typename... Parts>
+[[noreturn]] void fail(ErrorKind kind, const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  throw Error(kind, text.str());
+}
+
+}  // namespace tandem
+
+// Our own invariants; a failure is a bug of Tandem, not of the caller.
+#define TD_CHECK(condition, ...)                                                             \
+  do {                                                                                       \
+    if (!(condition)) [[unlikely]]                                                           \
+      ::tandem::fail(::tandem::ErrorKind::Internal, __FILE__, ":", __LINE__, ": " #condition \
+                     " failed. " __VA_OPT__(, ) __VA_ARGS__);                                \
+  } while (0)

@@ -1,0 +1,24 @@
+// The CPU thread pool: one for the process, sized from affinity and cgroup quota, waiting without spinning the machine away.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+namespace tandem {
+
+int num_threads();
+void set_num_threads(int n);
+
+// Calls body(begin, end, data) over disjoint pieces of [0, extent). `cost` estimates the work of one item in nanoseconds;
+// small totals run inline in the calling thread. Pieces are balanced dynamically; an exception in a piece is rethrown here.
+// Nested calls run inline.
+using RangeBody = void (*)(int64_t begin, int64_t end, void* data);
+void parallel_range(int64_t extent, double cost, RangeBody body, void* data);
+
+template <typename F>
+void parallel_for(int64_t extent, double cost, F&& body) {  // body(begin, end)
+  parallel_range(extent, cost,
+                 [](int64_t begin, int64_t end, void* data) { (*static_cast<std::remove_reference_t<F>*>(data))(begin, end); },
+                 const_cast<void*>(static_cast<const void*>(&body)));
+}
+
+}  // namespace tandem

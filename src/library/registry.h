@@ -1,0 +1,35 @@
+// Library calls: routines that programs call by name (matmul, convolution, sort, ...), as opposed to generated kernels.
+//
+// A call gets inputs and already allocated outputs as Views, plus integer and float attributes whose meaning the routine
+// documents. It runs without the GIL, may use device/parallel.h, and throws tandem::Error on failure.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "tensor/view.h"
+
+namespace tandem::library {
+
+struct Call {
+  const View* inputs;
+  int num_inputs;
+  const View* outputs;   // memory is allocated, contents undefined unless the routine documents otherwise
+  int num_outputs;
+  const int64_t* ints;   // attributes, some of them computed from sizes at run time
+  int num_ints;
+  const double* floats;
+  int num_floats;
+  int64_t* int_results = nullptr;  // where a routine that computes sizes (count_nonzero, ...) leaves them
+};
+
+using Function = void (*)(const Call&);
+
+// Registers at static-initialisation time: `static Register matmul("matmul", &run_matmul);`
+struct Register {
+  Register(const char* name, Function function);
+};
+
+Function find(const std::string& name);   // throws if there is no such routine
+std::vector<std::string> names();
+
+}  // namespace tandem::library
