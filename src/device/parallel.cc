@@ -1,0 +1,260 @@
+#include "device/parallel.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "device/cpu_limits.h"
+
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace tandem {
+namespace {
+
+// Below this many nanoseconds of work, waking another thread costs more than it saves.
+constexpr double kSmallestSharedWork = 20'000;
+constexpr double kSmallestPiece = 5'000;
+// Workers look for the next job this long before they sleep: it bridges the gap between two kernels of one program, and is
+// short against a scheduler's time slice, so that a neighbour on the same core loses next to nothing.
+constexpr auto kSpin = std::chrono::microseconds(8);
+
+thread_local bool inside = false;
+
+void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// An integer that threads can sleep on until it changes.
+class Signal {
+ public:
+  std::atomic<uint32_t> value{0};
+
+  // Returns when the value is no longer `old`; spins a moment first.
+  void wait_while(uint32_t old) {
+    const auto until = std::chrono::steady_clock::now() + kSpin;
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (value.load(std::memory_order_acquire) != old) return;
+        relax();
+      }
+    } while (std::chrono::steady_clock::now() < until);
+    sleepers_.fetch_add(1);
+    while (value.load() == old) sleep(old);
+    sleepers_.fetch_sub(1);
+  }
+
+  void wake(int count) {  // after a change of value
+    if (sleepers_.load() == 0) return;
+#ifdef __linux__
+    syscall(SYS_futex, &value, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+#else
+    (void)count;
+    value.notify_all();
+#endif
+  }
+
+ private:
+  void sleep(uint32_t old) {
+#ifdef __linux__
+    syscall(SYS_futex, &value, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);
+#else
+    value.wait(old);
+#endif
+  }
+  std::atomic<uint32_t> sleepers_{0};
+};
+
+// Note [Joining a job]
+// The job's fields are the pool's own and are written only while no job is open and nobody is active. A worker first counts
+// itself active and only then looks whether a job is open; the caller first closes the job and then waits until nobody is
+// active. Whichever comes first in the total order, no worker touches a job's fields while the next one is being written.
+class Pool {
+ public:
+  // The lock serialises jobs; it guards everything below except the atomics.
+  std::mutex busy;
+
+  void run_range(int64_t extent, int64_t piece, int participants, RangeBody body, void* data) {
+    range_ = body, team_ = nullptr, data_ = data, extent_ = extent, piece_ = piece;
+    next_.store(0, std::memory_order_relaxed);
+    start(participants);
+    take_pieces();
+    finish();
+  }
+
+  void run_team(int size, TeamBody body, void* data) {
+    range_ = nullptr, team_ = body, data_ = data, extent_ = size;
+    next_.store(1, std::memory_order_relaxed);  // the caller is number 0
+    unfinished_.value.store(size - 1);
+    start(size);
+    run_member(0);
+    while (const uint32_t left = unfinished_.value.load()) unfinished_.wait_while(left);
+    finish();
+  }
+
+ private:
+  void start(int participants) {
+    grow(participants - 1);
+    places_.store(participants - 1, std::memory_order_relaxed);
+    error_ = nullptr;
+    failed_.store(false, std::memory_order_relaxed);
+    const uint32_t id = epoch_.value.load() + 1;
+    open_.store(id == 0 ? 1 : id);
+    epoch_.value.store(id == 0 ? 1 : id);
+    epoch_.wake(participants - 1);
+  }
+
+  void finish() {
+    open_.store(0);
+    while (const uint32_t count = active_.value.load()) active_.wait_while(count);
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+  void take_pieces() {
+    for (;;) {
+      const int64_t begin = next_.fetch_add(piece_, std::memory_order_relaxed);
+      if (begin >= extent_ || failed_.load(std::memory_order_relaxed)) return;
+      guard([&] { range_(begin, std::min(begin + piece_, extent_), data_); });
+    }
+  }
+
+  void run_member(int index) {
+    guard([&] { team_(index, static_cast<int>(extent_), data_); });
+  }
+
+  template <typename F>
+  void guard(F&& run) {
+    inside = true;
+    try {
+      run();
+    } catch (...) {
+      if (!failed_.exchange(true)) error_ = std::current_exception();
+    }
+    inside = false;
+  }
+
+  void grow(int workers) {
+    for (; workers_ < workers; ++workers_) {
+      // Signals belong to the application's own threads.
+      sigset_t all, old;
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &old);
+      std::thread([this] { work(); }).detach();
+      pthread_sigmask(SIG_SETMASK, &old, nullptr);
+    }
+  }
+
+  void work() {
+    for (uint32_t seen = 0;;) {
+      epoch_.wait_while(seen);
+      const uint32_t now = epoch_.value.load();
+      active_.value.fetch_add(1);  // see Note [Joining a job]
+      const uint32_t id = open_.load();
+      if (id == 0) {
+        seen = now;  // a job opens before its epoch shows, so whatever `now` stands for is over
+      } else if (id != seen) {
+        seen = id;
+        if (places_.fetch_sub(1) > 0) take_part();
+      }
+      if (active_.value.fetch_sub(1) == 1) active_.wake(1);
+    }
+  }
+
+  void take_part() {
+    if (!team_) return take_pieces();
+    run_member(static_cast<int>(next_.fetch_add(1)));
+    if (unfinished_.value.fetch_sub(1) == 1) unfinished_.wake(1);
+  }
+
+  Signal epoch_;                  // changes with every job
+  Signal active_;                 // workers between joining and leaving
+  Signal unfinished_;             // members of the team still to finish
+  std::atomic<uint32_t> open_{0};  // the id of the job that may be joined, or 0
+  std::atomic<int> places_{0};
+  std::atomic<int64_t> next_{0};
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;
+  RangeBody range_ = nullptr;
+  TeamBody team_ = nullptr;
+  void* data_ = nullptr;
+  int64_t extent_ = 0, piece_ = 1;
+  int workers_ = 0;
+};
+
+// Never destroyed: workers sleep in it until the process ends. A forked child has none of its parent's threads, and the
+// lock may be held by one of them, so the child starts over with a new pool.
+std::atomic<Pool*> current_pool{nullptr};
+
+Pool& pool() {
+  static const bool registered = [] {
+    current_pool.store(new Pool);
+    pthread_atfork(nullptr, nullptr, [] {
+      current_pool.store(new Pool);
+      inside = false;
+    });
+    return true;
+  }();
+  (void)registered;
+  return *current_pool.load();
+}
+
+int default_num_threads() {
+  for (const char* variable : {"TANDEM_NUM_THREADS", "OMP_NUM_THREADS"}) {
+    const char* text = std::getenv(variable);
+    const int count = text ? std::atoi(text) : 0;
+    if (count > 0) return count;
+  }
+  return usable_cpus();
+}
+
+std::atomic<int>& thread_count() {
+  static std::atomic<int> count{default_num_threads()};
+  return count;
+}
+
+}  // namespace
+
+int num_threads() { return thread_count().load(std::memory_order_relaxed); }
+void set_num_threads(int n) { thread_count().store(std::clamp(n, 1, 1024)); }
+bool in_parallel() { return inside; }
+
+void parallel_range(int64_t extent, double cost, RangeBody body, void* data) {
+  if (extent <= 0) return;
+  const double total = cost * static_cast<double>(extent);
+  if (extent == 1 || total < kSmallestSharedWork || inside || num_threads() == 1) return body(0, extent, data);
+  Pool& pool = tandem::pool();
+  std::unique_lock lock(pool.busy, std::try_to_lock);
+  if (!lock) return body(0, extent, data);  // another thread has the workers; sharing them would only add waiting
+
+  const double useful = std::min({static_cast<double>(num_threads()), static_cast<double>(extent), total / (kSmallestSharedWork / 2)});
+  const int participants = static_cast<int>(std::max(useful, 2.0));
+  // Several pieces each, so that a thread that loses its core for a while does not hold up the rest.
+  const int64_t even = (extent + participants * 8 - 1) / (participants * 8);
+  const int64_t cheap = static_cast<int64_t>(std::min(kSmallestPiece / std::max(cost, 1e-3), 1e18));
+  const int64_t most = (extent + participants - 1) / participants;
+  pool.run_range(extent, std::clamp<int64_t>(std::max(even, cheap), 1, most), participants, body, data);
+}
+
+void parallel_team(int size, TeamBody body, void* data) {
+  if (size <= 1 || inside) return body(0, 1, data);
+  Pool& pool = tandem::pool();
+  std::lock_guard lock(pool.busy);
+  pool.run_team(size, body, data);
+}
+
+}  // namespace tandem
