@@ -1,0 +1,191 @@
+"""The intermediate representation: Type, Value, Node, Graph, and the Builder that makes them.
+
+A Graph is a list of nodes in topological order. A Value is one output of a node; user code meets Values as symbolic tensors
+while a function is traced, so they carry the same operators and methods as Tensor (attached in tandem/ops/methods.py).
+"""
+
+from __future__ import annotations
+
+import threading
+
+from tandem import dtypes
+from tandem.graph.symbolic import Dim, Sym, Symbols, product, substitute
+
+
+class Type:
+    """dtype and shape of a Value. `weak` marks a Python number, which adapts to the tensors it meets."""
+
+    __slots__ = ("dtype", "shape", "weak")
+
+    def __init__(self, dtype: dtypes.DType, shape: tuple[Dim, ...], weak: bool = False):
+        self.dtype = dtype
+        self.shape = tuple(shape)
+        self.weak = weak
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def numel(self) -> Dim:
+        return product(self.shape)
+
+    def with_shape(self, shape) -> Type:
+        return Type(self.dtype, shape)
+
+    def with_dtype(self, dtype) -> Type:
+        return Type(dtype, self.shape)
+
+    def __eq__(self, other):
+        return isinstance(other, Type) and self.dtype is other.dtype and self.shape == other.shape
+
+    def __hash__(self):
+        return hash((self.dtype, self.shape))
+
+    def __repr__(self):
+        return f"{self.dtype.short}[{','.join(str(d) for d in self.shape)}]"
+
+
+class Value:
+    """One output of a node: a symbolic tensor."""
+
+    __slots__ = ("node", "index", "type", "__weakref__")
+
+    def __init__(self, node: Node, index: int, type: Type):
+        self.node = node
+        self.index = index
+        self.type = type
+
+    @property
+    def shape(self):
+        return self.type.shape
+
+    @property
+    def dtype(self):
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def op(self):
+        return self.node.op
+
+    def __repr__(self):
+        return f"<symbolic {self.type!r} from {self.node.op.name}>"
+
+    def __bool__(self):
+        raise TypeError(
+            f"the truth of a symbolic {self.type!r} is not known while tracing\n"
+            "  fix: use td.where(condition, a, b) or td.cond(condition, f, g)"
+        )
+
+
+class Node:
+    """An operator applied to values. Immutable once built."""
+
+    __slots__ = ("op", "inputs", "outputs", "source", "id")
+
+    def __init__(self, op, inputs: tuple[Value, ...], types: tuple[Type, ...], source, id: int):
+        self.op = op
+        self.inputs = inputs
+        self.outputs = tuple(Value(self, i, t) for i, t in enumerate(types))
+        self.source = source
+        self.id = id
+
+    def __repr__(self):
+        return f"<node {self.id}: {self.op!r}>"
+
+
+class Graph:
+    """Nodes in topological order.
+
+    inputs    Values of `Input` nodes, in the order of the call
+    outputs   Values returned
+    mutations [(input position, Value)]: the Value's elements are stored into that input's memory
+    symbols   the Symbols that its sizes are written in
+    """
+
+    def __init__(self, symbols: Symbols | None = None, name: str = ""):
+        self.name = name
+        self.symbols = symbols or Symbols()
+        self.inputs: list[Value] = []
+        self.nodes: list[Node] = []
+        self.outputs: list[Value] = []
+        self.mutations: list[tuple[int, Value]] = []
+
+    def __str__(self):
+        from tandem.graph.printer import print_graph
+
+        return print_graph(self)
+
+    def roots(self) -> list[Value]:
+        return list(self.outputs) + [v for _, v in self.mutations]
+
+
+class Builder:
+    """Appends nodes to a graph. The same operator on the same inputs gives the same node."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self._seen: dict = {}
+
+    def add(self, op, inputs: tuple[Value, ...]) -> Node:
+        key = (op, tuple((id(v.node), v.index) for v in inputs))
+        node = self._seen.get(key)
+        if node is None:
+            types = op.infer(*(v.type for v in inputs))
+            if isinstance(types, Type):
+                types = (types,)
+            node = Node(op, tuple(inputs), tuple(types), current_source(), len(self.graph.nodes))
+            self.graph.nodes.append(node)
+            self._seen[key] = node
+        return node
+
+    def __enter__(self):
+        _stack().append(self)
+        return self
+
+    def __exit__(self, *exc):
+        _stack().pop()
+
+
+_local = threading.local()
+
+
+def _stack() -> list[Builder]:
+    try:
+        return _local.builders
+    except AttributeError:
+        _local.builders = []
+        return _local.builders
+
+
+def current_builder() -> Builder:
+    return _stack()[-1]
+
+
+def is_tracing() -> bool:
+    return bool(_stack())
+
+
+def current_source():
+    return getattr(_local, "source", None)
+
+
+def replay(graph: Graph, inputs: list[Value], sizes: dict[int, Dim]) -> list[Value]:
+    """Rebuild graph's nodes in the current builder on other inputs; `sizes` maps its symbols to Dims of this trace."""
+    made: dict[Value, Value] = dict(zip(graph.inputs, inputs, strict=True))
+    for node in graph.nodes:
+        if node.op.name == "input":
+            continue
+        op = node.op.substitute(lambda d: substitute(d, sizes))
+        new = current_builder().add(op, tuple(made[v] for v in node.inputs))
+        for old, fresh in zip(node.outputs, new.outputs, strict=True):
+            made[old] = fresh
+    return [made[v] for v in graph.outputs]
+
+
+def has_symbols(dims) -> bool:
+    return any(isinstance(d, Sym) for d in dims)

@@ -1,0 +1,481 @@
+"""Symbolic sizes: integers whose value a plan learns at each call.
+
+A `Dim` is a plain int or a `Sym`. A Sym is a polynomial over atoms (input sizes, and floor-divisions, remainders, minima and
+maxima of Dims), kept in normal form, so that equal expressions are the same object. Every Sym also knows its *hint*, the value
+it had in the call being traced. Shape rules are ordinary Python: when one asks `a == b`, the hint answers, and what the answer
+relied on is written down as a *guard*. A plan is valid for every call that satisfies its guards, so rules need no second,
+symbolic version.
+"""
+
+from __future__ import annotations
+
+Dim = "int | Sym"
+
+
+class Symbols:
+    """The symbols of one trace, the guards it collected, and what is known from them."""
+
+    def __init__(self):
+        self.hints: list[int] = []
+        self.origins: list[tuple] = []  # per symbol: ("size", input, axis) or ("int", input) or ("stride", input, axis) ...
+        self._not_one: set[int] = set()
+        self._signed: set[int] = set()  # symbols that may be negative
+        self.guards: list[tuple[str, Sym]] = []  # ("==" | "!=" | "<" | ">=", expression), each compared with 0
+        self._guard_keys: set = set()
+        self._interned: dict = {}
+        self._atom_hints: dict = {}
+        self._replaced: dict = {}  # atom -> Dim, learned from equality guards
+
+    def new(self, hint: int, origin: tuple, not_one: bool = False, signed: bool = False) -> Sym:
+        index = len(self.hints)
+        self.hints.append(int(hint))
+        self.origins.append(origin)
+        if not_one:
+            self._not_one.add(index)
+        if signed:
+            self._signed.add(index)
+        atom = ("sym", index)
+        self._atom_hints[atom] = int(hint)
+        return self._make({(atom,): 1})
+
+    def _make(self, terms: dict) -> Dim:
+        terms = {m: c for m, c in terms.items() if c}
+        if not terms:
+            return 0
+        if len(terms) == 1 and () in terms:
+            return terms[()]
+        key = frozenset(terms.items())
+        found = self._interned.get(key)
+        if found is None:
+            hint = 0
+            for monomial, coefficient in terms.items():
+                for atom in monomial:
+                    coefficient *= self._atom_hints[atom]
+                hint += coefficient
+            found = self._interned[key] = Sym(self, terms, hint)
+        return found
+
+    def _atom(self, kind: str, a: Dim, b: Dim, hint: int) -> Dim:
+        atom = (kind, a, b)
+        self._atom_hints[atom] = hint
+        return self._make({(atom,): 1})
+
+    def _guard(self, relation: str, expression: Sym):
+        key = (relation, expression)
+        if key in self._guard_keys:
+            return
+        self._guard_keys.add(key)
+        self.guards.append(key)
+        if relation == "==":
+            self._learn_equal(expression)
+
+    def _learn_equal(self, expression: Sym):
+        """From expression == 0, replace one plain symbol by the rest, so that equal sizes become one."""
+        best = None
+        for monomial, coefficient in expression.terms.items():
+            if len(monomial) == 1 and monomial[0][0] == "sym" and abs(coefficient) == 1:
+                atom = monomial[0]
+                if sum(atom in m for m in expression.terms) == 1 and (best is None or atom[1] > best[0][1]):
+                    best = (atom, coefficient)
+        if best is None:
+            return
+        atom, coefficient = best
+        rest = self._make({m: (-c if coefficient == 1 else c) for m, c in expression.terms.items() if m != (atom,)})
+        if _mentions(rest, atom):
+            return
+        self._replaced[atom] = rest
+
+    def resolve(self, d: Dim) -> Dim:
+        """d with everything learned from equality guards put in."""
+        if not isinstance(d, Sym) or not self._replaced:
+            return d
+        if not any(_mentions(d, atom) for atom in self._replaced):
+            return d
+        total = 0
+        for monomial, coefficient in d.terms.items():
+            product = coefficient
+            for atom in monomial:
+                product = product * self._resolve_atom(atom)
+            total = total + product
+        return self.resolve(total) if total is not d else d
+
+    def _resolve_atom(self, atom) -> Dim:
+        if atom in self._replaced:
+            return self._replaced[atom]
+        if atom[0] == "sym":
+            return self._make({(atom,): 1})
+        a, b = self.resolve(atom[1]), self.resolve(atom[2])
+        return _BINARY[atom[0]](a, b)
+
+    def nonnegative_atom(self, atom) -> bool:
+        if atom[0] == "sym":
+            return atom[1] not in self._signed
+        if atom[0] == "mod":
+            return known_nonnegative(atom[2])
+        if atom[0] == "max":
+            return known_nonnegative(atom[1]) or known_nonnegative(atom[2])
+        return known_nonnegative(atom[1]) and known_nonnegative(atom[2])
+
+
+def _mentions(d: Dim, atom) -> bool:
+    if not isinstance(d, Sym):
+        return False
+    for monomial in d.terms:
+        for a in monomial:
+            if a == atom or (a[0] != "sym" and (_mentions(a[1], atom) or _mentions(a[2], atom))):
+                return True
+    return False
+
+
+def known_nonnegative(d: Dim) -> bool:
+    if not isinstance(d, Sym):
+        return d >= 0
+    return all(c > 0 and all(d.symbols.nonnegative_atom(a) for a in m) for m, c in d.terms.items())
+
+
+class Sym:
+    """An integer expression over the sizes of a trace. Behaves like an int; comparisons record guards."""
+
+    __slots__ = ("symbols", "terms", "hint", "_hash", "__weakref__")
+
+    def __init__(self, symbols: Symbols, terms: dict, hint: int):
+        self.symbols = symbols
+        self.terms = terms
+        self.hint = hint
+        self._hash = hash(frozenset(terms.items()))
+
+    # -- arithmetic
+
+    def __add__(self, other):
+        if isinstance(other, Sym):
+            terms = dict(self.terms)
+            for m, c in other.terms.items():
+                terms[m] = terms.get(m, 0) + c
+        elif isinstance(other, int):
+            if other == 0:
+                return self
+            terms = dict(self.terms)
+            terms[()] = terms.get((), 0) + other
+        else:
+            return NotImplemented
+        return self.symbols._make(terms)
+
+    __radd__ = __add__
+
+    def __mul__(self, other):
+        if isinstance(other, Sym):
+            terms = {}
+            for m1, c1 in self.terms.items():
+                for m2, c2 in other.terms.items():
+                    m = tuple(sorted(m1 + m2, key=_atom_key))
+                    terms[m] = terms.get(m, 0) + c1 * c2
+        elif isinstance(other, int):
+            if other == 1:
+                return self
+            terms = {m: c * other for m, c in self.terms.items()}
+        else:
+            return NotImplemented
+        return self.symbols._make(terms)
+
+    __rmul__ = __mul__
+
+    def __neg__(self):
+        return self * -1
+
+    def __pos__(self):
+        return self
+
+    def __sub__(self, other):
+        return self + (-other) if isinstance(other, (int, Sym)) else NotImplemented
+
+    def __rsub__(self, other):
+        return -self + other
+
+    def __floordiv__(self, other):
+        return floordiv(self, other) if isinstance(other, (int, Sym)) else NotImplemented
+
+    def __rfloordiv__(self, other):
+        return floordiv(other, self)
+
+    def __mod__(self, other):
+        return mod(self, other) if isinstance(other, (int, Sym)) else NotImplemented
+
+    def __rmod__(self, other):
+        return mod(other, self)
+
+    def __abs__(self):
+        return self if self >= 0 else -self
+
+    def __truediv__(self, other):
+        return float(self) / float(other)
+
+    def __rtruediv__(self, other):
+        return float(other) / float(self)
+
+    def __pow__(self, other):
+        result = 1
+        for _ in range(int(other)):
+            result = result * self
+        return result
+
+    # -- comparison: the hint answers, a guard remembers
+
+    def _compare(self, relation: str, other) -> bool:
+        difference = self - other
+        if not isinstance(difference, Sym):
+            return _RELATION[relation](difference, 0)
+        difference = self.symbols.resolve(difference)
+        if not isinstance(difference, Sym):
+            return _RELATION[relation](difference, 0)
+        known = _known(relation, difference)
+        if known is not None:
+            return known
+        answer = _RELATION[relation](difference.hint, 0)
+        if relation == "<=":  # d <= 0  is  not (-d < 0) ... kept as >= or <
+            difference, relation = -difference, ">="
+        elif relation == ">":
+            difference, relation = -difference, "<"
+        self.symbols._guard(relation if answer else _NEGATION[relation], difference)
+        return answer
+
+    def __eq__(self, other):
+        if self is other:
+            return True
+        return self._compare("==", other) if isinstance(other, (int, Sym)) else NotImplemented
+
+    def __ne__(self, other):
+        if self is other:
+            return False
+        return self._compare("!=", other) if isinstance(other, (int, Sym)) else NotImplemented
+
+    def __lt__(self, other):
+        return self._compare("<", other) if isinstance(other, (int, Sym)) else NotImplemented
+
+    def __le__(self, other):
+        return self._compare("<=", other) if isinstance(other, (int, Sym)) else NotImplemented
+
+    def __gt__(self, other):
+        return self._compare(">", other) if isinstance(other, (int, Sym)) else NotImplemented
+
+    def __ge__(self, other):
+        return self._compare(">=", other) if isinstance(other, (int, Sym)) else NotImplemented
+
+    def __hash__(self):
+        return self._hash
+
+    def __bool__(self):
+        return self != 0
+
+    def __index__(self):
+        """A plain int: pins the plan to this value."""
+        if not self == self.hint:
+            raise AssertionError("a symbol that differs from its own hint")
+        return self.hint
+
+    __int__ = __index__
+
+    def __float__(self):
+        return float(int(self))
+
+    def __repr__(self):
+        return "+".join(_term_text(m, c) for m, c in sorted(self.terms.items(), key=str)).replace("+-", "-")
+
+    def __format__(self, spec):
+        return format(repr(self), spec)
+
+
+def _atom_key(atom):
+    return (atom[0], str(atom[1:]))
+
+
+def _atom_text(atom):
+    if atom[0] == "sym":
+        return f"s{atom[1]}"
+    return f"{atom[0]}({atom[1]},{atom[2]})"
+
+
+def _term_text(monomial, coefficient):
+    parts = [_atom_text(a) for a in monomial]
+    if coefficient != 1 or not parts:
+        parts.insert(0, str(coefficient))
+    return "*".join(parts)
+
+
+_RELATION = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+_NEGATION = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
+
+
+def _known(relation: str, d: Sym) -> bool | None:
+    """What holds without looking at the hint, or None."""
+    nonneg, nonpos = known_nonnegative(d), known_nonnegative(-d)
+    positive = nonneg and known_nonnegative(d - 1)
+    negative = nonpos and known_nonnegative(-d - 1)
+    if relation == ">=":
+        return True if nonneg else (False if negative else None)
+    if relation == "<":
+        return False if nonneg else (True if negative else None)
+    if relation == "<=":
+        return True if nonpos else (False if positive else None)
+    if relation == ">":
+        return False if nonpos else (True if positive else None)
+    differs = positive or negative or _is_other_than_one(d)
+    if differs:
+        return relation == "!="
+    return None
+
+
+def _is_other_than_one(d: Sym) -> bool:
+    """d is s - 1 (or 1 - s) for a size s that the signature says is not 1."""
+    if len(d.terms) != 2:
+        return False
+    constant = d.terms.get((), 0)
+    for monomial, coefficient in d.terms.items():
+        if len(monomial) == 1 and monomial[0][0] == "sym" and monomial[0][1] in d.symbols._not_one:
+            return constant == -coefficient and abs(coefficient) == 1
+    return False
+
+
+def _divide_exactly(a: Sym, b: Dim) -> Dim | None:
+    """a / b where b is an int or a single product, and every term of a has it as a factor."""
+    if isinstance(b, int):
+        if any(c % b for c in a.terms.values()):
+            return None
+        return a.symbols._make({m: c // b for m, c in a.terms.items()})
+    if len(b.terms) != 1:
+        return 1 if a is b else None
+    (divisor, coefficient), = b.terms.items()
+    terms = {}
+    for m, c in a.terms.items():
+        rest = list(m)
+        for atom in divisor:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if c % coefficient:
+            return None
+        terms[tuple(rest)] = c // coefficient
+    return a.symbols._make(terms)
+
+
+def _owner(a: Dim, b: Dim) -> Symbols:
+    return a.symbols if isinstance(a, Sym) else b.symbols
+
+
+def floordiv(a: Dim, b: Dim) -> Dim:
+    if not isinstance(a, Sym) and not isinstance(b, Sym):
+        return a // b
+    if b == 0:
+        raise ZeroDivisionError("size expression divided by zero")
+    if b is a:
+        return 1
+    if isinstance(b, int) and b == 1:
+        return a
+    if isinstance(a, int) and a == 0:
+        return 0
+    if isinstance(a, Sym):
+        exact = _divide_exactly(a, b)
+        if exact is not None:
+            return exact
+    hint_a = a.hint if isinstance(a, Sym) else a
+    hint_b = b.hint if isinstance(b, Sym) else b
+    return _owner(a, b)._atom("floordiv", a, b, hint_a // hint_b)
+
+
+def mod(a: Dim, b: Dim) -> Dim:
+    if not isinstance(a, Sym) and not isinstance(b, Sym):
+        return a % b
+    if b == 0:
+        raise ZeroDivisionError("size expression modulo zero")
+    if b is a or (isinstance(b, int) and b == 1):
+        return 0
+    if isinstance(a, Sym) and _divide_exactly(a, b) is not None:
+        return 0
+    hint_a = a.hint if isinstance(a, Sym) else a
+    hint_b = b.hint if isinstance(b, Sym) else b
+    return _owner(a, b)._atom("mod", a, b, hint_a % hint_b)
+
+
+def minimum(a: Dim, b: Dim) -> Dim:
+    """min without a guard."""
+    return _extremum("min", a, b)
+
+
+def maximum(a: Dim, b: Dim) -> Dim:
+    """max without a guard."""
+    return _extremum("max", a, b)
+
+
+def _extremum(kind, a, b):
+    pick = min if kind == "min" else max
+    if not isinstance(a, Sym) and not isinstance(b, Sym):
+        return pick(a, b)
+    if a is b:
+        return a
+    difference = a - b
+    if known_nonnegative(difference):
+        return b if kind == "min" else a
+    if known_nonnegative(-difference):
+        return a if kind == "min" else b
+    return _owner(a, b)._atom(kind, a, b, pick(hint(a), hint(b)))
+
+
+_BINARY = {"floordiv": floordiv, "mod": mod, "min": minimum, "max": maximum}
+
+
+def hint(d: Dim) -> int:
+    return d.hint if isinstance(d, Sym) else d
+
+
+def product(dims) -> Dim:
+    total = 1
+    for d in dims:
+        total = total * d
+    return total
+
+
+def ceildiv(a: Dim, b: Dim) -> Dim:
+    return -((-a) // b)
+
+
+def substitute(d, mapping: dict):
+    """d with symbols replaced: mapping gives, per symbol index, a Dim of another trace. Tuples are walked."""
+    if isinstance(d, tuple):
+        return tuple(substitute(x, mapping) for x in d)
+    if not isinstance(d, Sym):
+        return d
+    total = 0
+    for monomial, coefficient in d.terms.items():
+        term = coefficient
+        for atom in monomial:
+            if atom[0] == "sym":
+                term = term * mapping[atom[1]]
+            else:
+                term = term * _BINARY[atom[0]](substitute(atom[1], mapping), substitute(atom[2], mapping))
+        total = total + term
+    return total
+
+
+def symbol_indices(d, found: set | None = None) -> set:
+    """Indices of the plain symbols that d mentions."""
+    found = set() if found is None else found
+    if isinstance(d, tuple):
+        for x in d:
+            symbol_indices(x, found)
+    elif isinstance(d, Sym):
+        for monomial in d.terms:
+            for atom in monomial:
+                if atom[0] == "sym":
+                    found.add(atom[1])
+                else:
+                    symbol_indices(atom[1], found)
+                    symbol_indices(atom[2], found)
+    return found
+
+

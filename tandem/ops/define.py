@@ -1,0 +1,134 @@
+"""How operators are defined: the Op base classes, the registry, and `@op`, which makes a function callable in every mode.
+
+A primitive operator is a small frozen class:
+
+    infer(*types) -> Type       the only shape and type rule; eager, trace and verifier all call it
+    grad(g, *inputs) -> ...     gradients with respect to the inputs, written with operators. A keyword-only `out` parameter
+                                receives the operator's output. None where there is no gradient.
+    body(b, *scalars) -> scalar elementwise operators: the scalar expression; the builder b serves every renderer
+
+What users call are functions marked `@op`. Eagerly such a function is a C++ callable: the first call with a new signature
+traces the Python body into a graph and compiles it to a plan; later calls never enter Python.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+from tandem import dtypes
+from tandem.graph.ir import Builder, Type, Value, current_builder
+from tandem.graph.symbolic import Sym
+
+PRIMITIVES: dict[str, type] = {}
+FUNCTIONS: dict[str, object] = {}
+
+
+class Op:
+    """A primitive operator with its attributes. Equal ops hash equal, for plans and common subexpressions."""
+
+    name = ""
+    _fields: tuple[str, ...] = ()
+    _grad_takes_out = False
+
+    def __init__(self, *args, **kwargs):
+        for field, value in zip(self._fields, args, strict=False):
+            object.__setattr__(self, field, value)
+        for field, value in kwargs.items():
+            object.__setattr__(self, field, value)
+        object.__setattr__(self, "_key", (type(self), *(getattr(self, f) for f in self._fields)))
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self._key == other._key
+
+    def __hash__(self):
+        return hash(self._key)
+
+    def __repr__(self):
+        if not self._fields:
+            return self.name
+        return f"{self.name}[{', '.join(f'{f}={getattr(self, f)}' for f in self._fields)}]"
+
+    def __call__(self, *inputs: Value) -> Value | tuple[Value, ...]:
+        node = current_builder().add(self, inputs)
+        return node.outputs[0] if len(node.outputs) == 1 else node.outputs
+
+    def substitute(self, change) -> Op:
+        """This operator with `change` applied to every attribute that may hold sizes."""
+        if not self._fields:
+            return self
+        return type(self)(*(change(getattr(self, f)) if isinstance(getattr(self, f), (tuple, Sym)) else getattr(self, f)
+                            for f in self._fields))
+
+    # -- what a primitive defines
+
+    def infer(self, *types: Type) -> Type:
+        raise NotImplementedError
+
+    def grad(self, g, *inputs):
+        return None
+
+
+class Elementwise(Op):
+    """Same index in, same index out. Inputs all have one shape, or are 0-d and broadcast."""
+
+    def infer(self, *types: Type) -> Type:
+        return Type(self.result_dtype(*(t.dtype for t in types)), common_shape(types))
+
+    def result_dtype(self, *inputs: dtypes.DType) -> dtypes.DType:
+        return inputs[0]
+
+    def body(self, b, *scalars):
+        raise NotImplementedError
+
+
+class Movement(Op):
+    """Rearranges elements without computing: output index -> input index."""
+
+
+class LibraryOp(Op):
+    """A call into src/library. `routine` names it; `attributes` gives its int and float arguments."""
+
+    routine = ""
+
+    def attributes(self, *types: Type) -> tuple[tuple, tuple]:
+        """(ints, floats) for the call; ints may be symbolic."""
+        return (), ()
+
+
+def common_shape(types) -> tuple:
+    for t in types:
+        if t.shape:
+            return t.shape
+    return ()
+
+
+def register(cls):
+    """Makes a primitive known by its name, with its annotated fields as attributes."""
+    fields = tuple(f for base in reversed(cls.__mro__) for f in base.__dict__.get("__annotations__", {})
+                   if not f.startswith("_") and f not in ("name", "routine"))
+    cls._fields = fields
+    parameters = inspect.signature(cls.grad).parameters
+    cls._grad_takes_out = "out" in parameters
+    PRIMITIVES[cls.name] = cls
+    return cls
+
+
+@register
+class Input(Op):
+    """Where a graph's inputs come in."""
+
+    name = "input"
+    position: int
+    type: Type
+
+    def infer(self):
+        return self.type
+
+
+def add_input(builder: Builder, type: Type) -> Value:
+    value = builder.add(Input(len(builder.graph.inputs), type), ()).outputs[0]
+    builder.graph.inputs.append(value)
+    return value
