@@ -1,0 +1,126 @@
+# Everything a developer runs. Each target does its own set-up; stamp files make the second run quick.
+#
+#   make quickstart   build, install into .venv, run examples/quickstart.py
+#   make test         lint and the quick tests
+#   make help         the rest
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+JOBS ?= 2
+
+# An isolated build would fetch its tools into a new folder each time and recompile everything, so the build
+# requirements live in .venv. CMake and Ninja come from PyPI: the system's may be missing or old.
+NATIVE := pyproject.toml CMakeLists.txt $(shell find cmake src -type f 2>/dev/null)
+PIP_INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check
+INSTALL_FROM = $(PY) tools/requirements.py $(1) > $(VENV)/requirements.txt && $(PIP_INSTALL) -r $(VENV)/requirements.txt
+ifneq ($(shell command -v ccache 2>/dev/null),)
+export CMAKE_CXX_COMPILER_LAUNCHER ?= ccache
+endif
+# The scripts of .venv (cmake, ninja, clang-format) come before the system's.
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+.PHONY: help install quickstart test test-all lint format stubs docs bench sanitize clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+$(VENV)/.created:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || \
+	  { echo "Tandem needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c "import os, sys, sysconfig as s; sys.exit(not os.path.exists(s.get_path('include') + '/Python.h'))" || \
+	  { echo "Python.h is missing. On Debian: apt install python3-dev"; exit 1; }
+	@command -v $${CXX:-g++} >/dev/null || { echo "A C++20 compiler is missing. On Debian: apt install g++"; exit 1; }
+# Debian splits ensurepip off into python3-venv; without it the venv gets its pip from the system's pip.
+	$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { rm -rf $(VENV); $(PYTHON) -m venv --without-pip $(VENV) && \
+	  $(PYTHON) -m pip --python $(PY) install --quiet pip; }
+	@touch $@
+
+$(VENV)/.tools: pyproject.toml tools/requirements.py | $(VENV)/.created
+	$(call INSTALL_FROM,build core) "cmake>=3.25" "ninja>=1.11"
+	@touch $@
+
+$(VENV)/.built: $(NATIVE) | $(VENV)/.tools
+	$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/.created
+	$(call INSTALL_FROM,test)
+	@touch $@
+
+$(VENV)/.oracle: pyproject.toml | $(VENV)/.created
+	$(call INSTALL_FROM,oracle)
+	@touch $@
+
+$(VENV)/.bench: pyproject.toml | $(VENV)/.created
+	$(call INSTALL_FROM,bench)
+	@touch $@
+
+## make install      .venv with the package in it (editable), built
+install: $(VENV)/.tools $(VENV)/.built
+
+## make quickstart   install, then run examples/quickstart.py
+quickstart: install
+	$(PY) examples/quickstart.py
+
+## make test         install, lint, quick tests
+test: install $(VENV)/.test
+	$(PY) -m ruff check
+	$(PY) -m pytest -n $(JOBS) -m "not slow and not oracle"
+
+## make test-all     every test: the slow ones and those that compare with PyTorch too
+test-all: install $(VENV)/.test $(VENV)/.oracle
+	$(PY) -m ruff check
+	$(PY) -m pytest -n $(JOBS)
+
+CXX_FILES = $(shell find src tests -name '*.h' -o -name '*.cc')
+
+## make lint         check style and formatting without changing a file
+lint: $(VENV)/.test
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	clang-format --dry-run -Werror $(CXX_FILES)
+
+## make format       put files into the project's format
+format: $(VENV)/.test
+	$(PY) -m ruff check --fix
+	$(PY) -m ruff format
+	clang-format -i $(CXX_FILES)
+
+## make stubs        write tandem/_runtime.pyi from the built extension
+stubs: install
+	$(PY) -m nanobind.stubgen -q -m tandem._runtime -o tandem/_runtime.pyi
+
+## make docs         write the generated pages under docs/
+docs: install
+	$(PY) tools/switch_table.py
+
+## make bench        side by side with PyTorch; ARGS="--quick --case 'matmul*'" goes to the runner
+bench: install $(VENV)/.bench
+	$(PY) benchmarks/foundation.py $(ARGS)
+
+# The sanitized extension is tested in a copy of the tree, with a venv that borrows the packages of .venv: the editable
+# install there would otherwise be found first.
+SANITIZE := $(CURDIR)/build/sanitize
+SANITIZE_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1
+SANITIZE_TESTS ?= tests
+PURELIB = $$($(1) -c "import sysconfig; print(sysconfig.get_path('purelib'))")
+RUNTIME_OF_COMPILER = $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell $${CXX:-g++} -print-file-name=$(name)))
+## make sanitize     tests on an extension built with ASan and UBSan; SANITIZE_TESTS=tests/ops for a part
+sanitize: install $(VENV)/.test
+	cmake -S . -B $(SANITIZE)/cmake -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPython_EXECUTABLE=$(CURDIR)/$(PY) \
+	  -DCMAKE_CXX_FLAGS="$(SANITIZE_FLAGS)"
+	cmake --build $(SANITIZE)/cmake
+	rm -rf $(SANITIZE)/tree && mkdir -p $(SANITIZE)/tree
+	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t $(SANITIZE)/tree
+	cmake --install $(SANITIZE)/cmake --prefix $(SANITIZE)/tree
+	$(PYTHON) -m venv --without-pip --clear $(SANITIZE)/venv
+	echo $(call PURELIB,$(PY)) > $(call PURELIB,$(SANITIZE)/venv/bin/python)/borrowed.pth
+	cd $(SANITIZE)/tree && LD_PRELOAD="$(RUNTIME_OF_COMPILER)" TANDEM_CACHE_DIR=$(SANITIZE)/kernels \
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	  $(SANITIZE)/venv/bin/python -m pytest -m "not slow and not oracle" $(SANITIZE_TESTS)
+
+## make clean        remove what make made
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
