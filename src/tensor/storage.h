@@ -1,0 +1,77 @@
+// Reference-counted memory, shared by a tensor and its views, with the version counter that in-place operators raise.
+#pragma once
+#include <Python.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace tandem {
+
+// Where in the user's program something happened: a code object and an instruction in it. The line is worked out only when a
+// message needs it.
+struct Source {
+  PyObject* code = nullptr;  // owned by whoever holds the Source
+  int instruction = -1;
+};
+
+class Storage {
+ public:
+  static Storage* allocate(size_t bytes);  // from the caching allocator; reference count 1
+  // Memory of somebody else: `release(context)` is called when the last reference goes (with the GIL held).
+  static Storage* borrow(void* data, size_t bytes, bool writable, void (*release)(void*), void* context);
+
+  char* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  bool writable() const { return writable_; }
+  uint32_t version() const { return version_; }
+  void bump_version() { ++version_; }
+
+  void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void release() noexcept {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+  }
+  int64_t references() const { return references_.load(std::memory_order_relaxed); }
+
+  Source mutated_at;  // the last in-place write, for error messages (GIL)
+  Source made_at;     // where the memory was first allocated; filled only while allocation tracking is on
+
+ private:
+  Storage() = default;
+  ~Storage() = default;
+  void destroy() noexcept;
+
+  std::atomic<int64_t> references_{1};
+  uint32_t version_ = 0;
+  bool writable_ = true;
+  char* data_ = nullptr;
+  size_t bytes_ = 0;
+  size_t capacity_ = 0;  // of the allocator's block; 0 for borrowed memory
+  void (*release_)(void*) = nullptr;
+  void* context_ = nullptr;
+};
+
+// Owning pointer for the intrusively counted classes here (Storage, Node).
+template <typename T>
+class Ref {
+ public:
+  Ref() = default;
+  Ref(std::nullptr_t) {}
+  static Ref adopt(T* p) { Ref r; r.p_ = p; return r; }           // takes over one reference
+  static Ref share(T* p) { if (p) p->retain(); return adopt(p); }  // adds one
+  Ref(const Ref& o) : p_(o.p_) { if (p_) p_->retain(); }
+  Ref(Ref&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
+  Ref& operator=(Ref o) noexcept { std::swap(p_, o.p_); return *this; }
+  ~Ref() { if (p_) p_->release(); }
+  T* get() const { return p_; }
+  T* operator->() const { return p_; }
+  T& operator*() const { return *p_; }
+  explicit operator bool() const { return p_ != nullptr; }
+  T* leak() { return std::exchange(p_, nullptr); }
+
+ private:
+  T* p_ = nullptr;
+};
+
+}  // namespace tandem

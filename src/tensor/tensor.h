@@ -1,0 +1,60 @@
+// The tensor. It is itself the Python object, so that a tensor has one identity and one reference count, whoever holds it; all
+// handling of Tensor pointers happens with the GIL held. Kernels see only Views.
+#pragma once
+#include <Python.h>
+
+#include "tensor/storage.h"
+#include "tensor/view.h"
+
+namespace tandem {
+
+class Node;           // autograd/node.h: a tape record
+struct AutogradExtra;  // autograd/extra.h: grad, hooks, view base; most tensors have none
+
+struct Tensor {
+  PyObject_HEAD
+  Storage* storage;   // owned
+  View view;
+  bool requires_grad;    // leaf asked for it, or result of a recorded operator
+  bool inference;        // made in inference mode: never takes part in autograd
+  uint16_t output_index; // which output of `history` this is
+  Node* history;         // owned; the record that made this tensor, or null for leaves
+  AutogradExtra* extra;  // owned, lazily made
+  PyObject* attributes;  // __dict__
+  PyObject* weak_references;
+
+  bool is_leaf() const { return history == nullptr; }
+};
+
+extern PyTypeObject* TensorType;  // made once by init_tensor_type
+
+inline bool is_tensor_exact(PyObject* o) { return Py_TYPE(o) == TensorType; }
+inline bool is_tensor(PyObject* o) { return is_tensor_exact(o) || PyType_IsSubtype(Py_TYPE(o), TensorType); }
+
+// New references. `storage` is taken over.
+Tensor* new_tensor(Storage* storage, char* data, DType dtype, int ndim, const int64_t* shape, const int64_t* strides);
+Tensor* new_contiguous(DType dtype, int ndim, const int64_t* shape);  // uninitialised; throws Error(Memory)
+
+// The tensor's data seen through another geometry (same storage, no history).
+Tensor* new_view(const Tensor* base, char* data, DType dtype, int ndim, const int64_t* shape, const int64_t* strides);
+
+class TensorRef {  // owning pointer to a Tensor (Python reference)
+ public:
+  TensorRef() = default;
+  static TensorRef adopt(Tensor* t) { TensorRef r; r.t_ = t; return r; }
+  static TensorRef share(Tensor* t) { Py_XINCREF(reinterpret_cast<PyObject*>(t)); return adopt(t); }
+  TensorRef(const TensorRef& o) : t_(o.t_) { Py_XINCREF(reinterpret_cast<PyObject*>(t_)); }
+  TensorRef(TensorRef&& o) noexcept : t_(std::exchange(o.t_, nullptr)) {}
+  TensorRef& operator=(TensorRef o) noexcept { std::swap(t_, o.t_); return *this; }
+  ~TensorRef() { Py_XDECREF(reinterpret_cast<PyObject*>(t_)); }
+  Tensor* get() const { return t_; }
+  Tensor* operator->() const { return t_; }
+  explicit operator bool() const { return t_ != nullptr; }
+  Tensor* leak() { return std::exchange(t_, nullptr); }
+  PyObject* object() const { return reinterpret_cast<PyObject*>(t_); }
+
+ private:
+  Tensor* t_ = nullptr;
+};
+
+}  // namespace tandem
