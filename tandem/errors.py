@@ -1,0 +1,232 @@
+"""Exceptions: each names the op, what is wrong, how to fix it, and the line of the user's program.
+
+    Exception
+      TandemError                            the caller can fix it
+        ShapeError        (ValueError)       sizes or ranks that do not fit
+        DTypeError        (TypeError)        an element type, or a Python type, that is not accepted
+        IndexRangeError   (IndexError)       an index outside its axis
+        ValueRangeError   (ValueError)       an argument outside what it may be
+        DeviceError       (RuntimeError)     a device that is not there, or operands on different devices
+        AutogradError     (RuntimeError)     a gradient that cannot be had: freed, mutated, not asked for
+        OutOfMemoryError  (MemoryError)      an allocation that failed, with the largest live tensors
+        UnsupportedError  (NotImplementedError)  meaningful, but not offered
+    RuntimeError
+      InternalError                          a bug of Tandem, with what to report
+
+Raise with the op (an Op or its name, or None), the rule that is broken, and if there is one, the fix:
+
+    raise ShapeError(self, f"a is {a.shape} and b is {b.shape}; ...", fix="pass b.T")
+
+The user's line is looked up when the exception is made, never before.
+"""
+
+import os
+import sys
+from types import TracebackType
+from typing import NamedTuple
+
+from tandem.switches import TRACEBACK
+
+__all__ = [
+    "AutogradError",
+    "DTypeError",
+    "DeviceError",
+    "IndexRangeError",
+    "InternalError",
+    "OutOfMemoryError",
+    "ShapeError",
+    "Source",
+    "TandemError",
+    "UnsupportedError",
+    "ValueRangeError",
+    "from_runtime",
+    "hide_frames",
+    "install_hook",
+    "user_source",
+]
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# Frames of these stand between a user's call and ours when a function is decorated or imported; they explain nothing.
+_IMPORT = "<frozen importlib"
+_PLUMBING = (os.sep + "contextlib.py", os.sep + "functools.py")
+
+
+class Source(NamedTuple):
+    """A place in the user's program."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def short(self) -> str:
+        """File name and line, as graphs and tables print it: `train.py:7`."""
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+    def __str__(self) -> str:
+        file = self.file
+        here = os.getcwd() + os.sep
+        if file.startswith(here):
+            file = file[len(here) :]
+        return f"{file}:{self.line}" + ("" if self.function == "<module>" else f" in {self.function}")
+
+
+def _is_user(code) -> bool:
+    file = code.co_filename
+    return not (file.startswith((_PACKAGE, _IMPORT)) or file.endswith(_PLUMBING))
+
+
+def user_source() -> Source | None:
+    """The innermost line of the running program that is not Tandem's own; None in a thread that is all ours."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if _is_user(code):
+            return Source(code.co_filename, frame.f_lineno, code.co_qualname.rpartition("<locals>.")[2])
+        frame = frame.f_back
+    return None
+
+
+class _Located:
+    """What both families share: fields, and the text made from them."""
+
+    def __init__(self, op, message: str, fix: str | None = None, source: Source | None = None):
+        self.op: str | None = getattr(op, "name", op)
+        self.rule = message
+        self.fix = fix
+        self.source = user_source() if source is None else source
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        text = self.rule if self.op is None else f"{self.op}: {self.rule}"
+        if self.fix is not None:
+            text += f"\n  fix: {self.fix}"
+        if self.source is not None:
+            text += f"\n  at {self.source}"
+        return text
+
+    def __reduce__(self):
+        # By name, not by constructor arguments: an error crosses to another process as it was, with its line.
+        return _rebuild, (type(self).__qualname__, self.op, self.rule, self.fix, self.source)
+
+
+def _rebuild(name, *fields):
+    return globals()[name](*fields)
+
+
+class TandemError(_Located, Exception):
+    """Base of all errors that the caller can fix."""
+
+
+class ShapeError(TandemError, ValueError):
+    """Sizes or ranks that do not fit."""
+
+
+class DTypeError(TandemError, TypeError):
+    """An element type, or a Python type, that is not accepted here."""
+
+
+class IndexRangeError(TandemError, IndexError):
+    """An index outside its axis."""
+
+
+class ValueRangeError(TandemError, ValueError):
+    """An argument outside what it may be."""
+
+
+class DeviceError(TandemError, RuntimeError):
+    """A device that is not there, or operands on different devices."""
+
+
+class AutogradError(TandemError, RuntimeError):
+    """A gradient that cannot be had: its inputs were freed or mutated, or it was never asked for."""
+
+
+class OutOfMemoryError(TandemError, MemoryError):
+    """An allocation that failed."""
+
+
+class UnsupportedError(TandemError, NotImplementedError):
+    """Something meaningful that Tandem does not offer."""
+
+
+class InternalError(_Located, RuntimeError):
+    """A bug of Tandem, not of its caller."""
+
+    def _text(self) -> str:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            release = version("tandem")
+        except PackageNotFoundError:  # run from a source tree that was never installed
+            release = "source"
+        python = ".".join(map(str, sys.version_info[:3]))
+        report = f"this is a bug in Tandem: please report this text (tandem {release}, Python {python}, {sys.platform})"
+        return f"{super()._text()}\n  {report}"
+
+
+for _name in __all__:
+    if _name.endswith("Error"):
+        globals()[_name].__module__ = "tandem"  # tracebacks name them as users write them: tandem.ShapeError
+
+# The kinds of src/check.h.
+_KINDS = {
+    "Internal": InternalError,
+    "Shape": ShapeError,
+    "Type": DTypeError,
+    "Index": IndexRangeError,
+    "Value": ValueRangeError,
+    "Memory": OutOfMemoryError,
+    "Autograd": AutogradError,
+    "Device": DeviceError,
+    "Unsupported": UnsupportedError,
+}
+
+
+def from_runtime(kind: str, message: str, fix: str | None = None) -> Exception:
+    """The exception for an error of the C++ runtime. A message may start with the name of its op: `matmul: ...`."""
+    op, separator, rest = message.partition(": ")
+    if separator and op.isidentifier():
+        return _KINDS[kind](op, rest, fix)
+    return _KINDS[kind](None, message, fix)
+
+
+def hide_frames(error: BaseException) -> BaseException:
+    """Take Tandem's own frames out of the traceback of a TandemError, so that it ends at the user's line.
+
+    Other exceptions, and all of them under TANDEM_TRACEBACK=full, stay as they are. Returns the error, for `raise`.
+    """
+    if not isinstance(error, TandemError) or TRACEBACK.value == "full":
+        return error
+    frames = []
+    entry = error.__traceback__
+    while entry is not None:
+        frames.append(entry)
+        entry = entry.tb_next
+    kept = [entry for entry in frames if _is_user(entry.tb_frame.f_code)]
+    if len(kept) < len(frames):
+        chain = None
+        for entry in reversed(kept):
+            chain = TracebackType(chain, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+        error.__traceback__ = chain
+        if _HIDDEN not in getattr(error, "__notes__", ()):
+            error.add_note(_HIDDEN)
+    return error
+
+
+_HIDDEN = "  (Tandem's own frames are left out; TANDEM_TRACEBACK=full shows them)"
+
+
+def install_hook() -> None:
+    """Have uncaught errors printed without Tandem's frames; other exceptions reach the hook that was there before."""
+    before = sys.excepthook
+    if getattr(before, "_hides_tandem", False):
+        return
+
+    def hook(kind, error, traceback):
+        if isinstance(error, TandemError):
+            traceback = hide_frames(error).__traceback__
+        before(kind, error, traceback)
+
+    hook._hides_tandem = True
+    sys.excepthook = hook
