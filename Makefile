@@ -53,9 +53,14 @@ $(VENV)/.oracle: pyproject.toml | $(VENV)/.created
 	$(call INSTALL_FROM,oracle)
 	@touch $@
 
-$(VENV)/.bench: pyproject.toml | $(VENV)/.created
-	$(call INSTALL_FROM,bench)
+# Peers get a venv of their own: their dependencies must not decide ours. TensorFlow is large and optional.
+$(VENV)-bench/.created: pyproject.toml | $(VENV)/.created
+	$(PY) -m venv --without-pip $(VENV)-bench
+	$(PY) tools/requirements.py bench > $(VENV)-bench/requirements.txt
+	$(PY) -m pip --python $(VENV)-bench/bin/python install --quiet -r $(VENV)-bench/requirements.txt
+	$(PY) -m pip --python $(VENV)-bench/bin/python install --quiet $(TENSORFLOW) || echo "going on without TensorFlow"
 	@touch $@
+TENSORFLOW ?= tensorflow-cpu
 
 ## make install      .venv with the package in it (editable), built
 install: $(VENV)/.tools $(VENV)/.built
@@ -97,8 +102,8 @@ docs: install
 	$(PY) tools/switch_table.py
 
 ## make bench        side by side with PyTorch; ARGS="--quick --case 'matmul*'" goes to the runner
-bench: install $(VENV)/.bench
-	$(PY) benchmarks/foundation.py $(ARGS)
+bench: install $(VENV)-bench/.created
+	$(PY) benchmarks/foundation.py --torch-python $(VENV)-bench/bin/python $(ARGS)
 
 # The sanitized extension is tested in a copy of the tree, with a venv that borrows the packages of .venv: the editable
 # install there would otherwise be found first.
@@ -123,4 +128,4 @@ sanitize: install $(VENV)/.test
 
 ## make clean        remove what make made
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-bench build dist .pytest_cache .ruff_cache .hypothesis
