@@ -90,6 +90,7 @@ EAGER = Switch("EAGER", 0, "run compiled functions eagerly, line by line")
 TRACEBACK = Switch("TRACEBACK", "", "'full' keeps Tandem's own frames in tracebacks")
 CACHE = Switch("CACHE", 1, "keep generated kernels on disk")
 CACHE_DIR = Switch("CACHE_DIR", "", "where; by default `tandem` under `$XDG_CACHE_HOME` or `~/.cache`")
+CACHE_MB = Switch("CACHE_MB", 512, "largest size of what is kept; the least recently used goes first")
 NUM_THREADS = Switch("NUM_THREADS", 0, "threads of a kernel; by default as many as affinity and cgroup quota allow")
 
 

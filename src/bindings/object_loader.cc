@@ -1,7 +1,7 @@
 #include "program/object_loader.h"
 
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 
 #include "bindings/bindings.h"
 #include "device/cpu_id.h"
@@ -11,7 +11,9 @@ namespace nb = nanobind;
 
 namespace tandem {
 
-static std::string_view view(nb::bytes bytes) { return {bytes.c_str(), bytes.size()}; }
+static std::string_view view(nb::bytes bytes) {
+  return {bytes.c_str(), bytes.size()};
+}
 
 void register_object_loader(nb::module_& m) {
   m.def(
@@ -20,7 +22,8 @@ void register_object_loader(nb::module_& m) {
         nb::gil_scoped_release release;
         return reinterpret_cast<uintptr_t>(load_object(view(object), entry));
       },
-      nb::arg("object"), nb::arg("entry"), "Address of a function of an ELF object, loaded for the life of the process.");
+      nb::arg("object"), nb::arg("entry"),
+      "Address of a function of an ELF object, loaded for the life of the process.");
   m.def(
       "link_object",
       [](nb::bytes object, const std::string& entry, uint64_t address, uint64_t undefined) {
@@ -29,7 +32,8 @@ void register_object_loader(nb::module_& m) {
         return std::make_pair(nb::bytes(image.data(), image.size()), linker.symbol(entry));
       },
       nb::arg("object"), nb::arg("entry"), nb::arg("address"), nb::arg("undefined") = 0,
-      "What load_object would put at `address`, for any machine, and where the function begins in it. Undefined symbols "
+      "What load_object would put at `address`, for any machine, and where the function begins in it. Undefined "
+      "symbols "
       "are all taken to be at `undefined`.");
   m.def("cpu_id", &cpu_id, "Names the CPU as far as generated code cares.");
 }

@@ -41,8 +41,8 @@ std::string describe() {
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     enabled = low | uint64_t{high} << 32;
   }
-  return hex({vendor.b, model, basic.c, basic.d, more.b, more.c, more.d, most.a, most.d, avx10.b, extended.c, extended.d,
-              enabled});
+  return hex({vendor.b, model, basic.c, basic.d, more.b, more.c, more.d, most.a, most.d, avx10.b, extended.c,
+              extended.d, enabled});
 }
 #elif defined(__aarch64__) && defined(__linux__)
 std::string describe() {
@@ -51,7 +51,9 @@ std::string describe() {
   return "-" + model + hex({getauxval(AT_HWCAP), getauxval(AT_HWCAP2)});
 }
 #else
-std::string describe() { return ""; }
+std::string describe() {
+  return "";
+}
 #endif
 
 }  // namespace

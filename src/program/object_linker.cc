@@ -38,7 +38,15 @@ static_assert(sizeof(FileHeader) == 64 && sizeof(SectionHeader) == 64);
 static_assert(sizeof(SymbolEntry) == 24 && sizeof(RelocationEntry) == 24);
 
 constexpr uint16_t relocatable = 1;
-enum SectionType : uint32_t { progbits = 1, symtab = 2, strtab = 3, rela = 4, nobits = 8, rel = 9, unwind = 0x70000001 };
+enum SectionType : uint32_t {
+  progbits = 1,
+  symtab = 2,
+  strtab = 3,
+  rela = 4,
+  nobits = 8,
+  rel = 9,
+  unwind = 0x70000001
+};
 enum SectionFlag : uint64_t { writable = 1, allocated = 2, thread_local_data = 0x400 };
 enum SpecialSection : uint16_t { undefined_section = 0, first_reserved = 0xFF00, absolute_section = 0xFFF1 };
 
@@ -49,7 +57,9 @@ template <typename... Parts>
   fail(ErrorKind::Value, "object code cannot be loaded: ", parts...);
 }
 
-uint64_t round_up(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+uint64_t round_up(uint64_t value, uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace
 
@@ -181,7 +191,7 @@ std::vector<uint8_t> ObjectLinker::link(uint64_t address, const Resolve& resolve
   auto address_of = [&](uint32_t i) {
     const Symbol& s = symbols_[i];
     if (!known[i]) {
-      addresses[i] = s.kind == Symbol::Kind::in_image ? address + s.value
+      addresses[i] = s.kind == Symbol::Kind::in_image                   ? address + s.value
                      : s.kind == Symbol::Kind::absolute || *s.name == 0 ? s.value
                                                                         : resolve(s.name);
       if (addresses[i] == 0 && s.kind == Symbol::Kind::undefined && *s.name)

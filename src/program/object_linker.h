@@ -21,27 +21,27 @@ class ObjectLinker {
   explicit ObjectLinker(std::string_view object);  // the bytes must outlive the linker
 
   Machine machine() const { return machine_; }
-  size_t size() const { return size_; }                      // bytes of the image
-  size_t symbol(const std::string& name) const;              // offset of a function in the image
+  size_t size() const { return size_; }          // bytes of the image
+  size_t symbol(const std::string& name) const;  // offset of a function in the image
   std::vector<uint8_t> link(uint64_t address, const Resolve& resolve) const;
 
   static constexpr size_t alignment = 64;  // what `address` must be a multiple of
 
  private:
   struct Section {
-    uint64_t offset, size;    // in the object
-    uint64_t image;           // in the image, or `absent`
+    uint64_t offset, size;  // in the object
+    uint64_t image;         // in the image, or `absent`
     bool zeros;
   };
   struct Symbol {
     const char* name;
-    uint64_t value;           // offset in the image, or the absolute value
-    uint32_t slot;            // entry in the table of addresses that need 64 bits, or no_slot
+    uint64_t value;  // offset in the image, or the absolute value
+    uint32_t slot;   // entry in the table of addresses that need 64 bits, or no_slot
     enum class Kind : uint8_t { undefined, in_image, absolute, unusable } kind;
     bool function;
   };
   struct Relocation {
-    uint64_t place;           // offset in the image
+    uint64_t place;  // offset in the image
     int64_t addend;
     uint32_t symbol, type;
   };
@@ -59,7 +59,7 @@ class ObjectLinker {
   std::string_view object_;
   Machine machine_{};
   size_t size_ = 0;
-  uint64_t slots_ = 0;        // where the slots begin in the image
+  uint64_t slots_ = 0;  // where the slots begin in the image
   uint32_t num_slots_ = 0;
   std::vector<Section> sections_;
   std::vector<Symbol> symbols_;

@@ -24,16 +24,20 @@ constexpr int host_machine = int(Machine::AArch64);
 constexpr int host_machine = 0;
 #endif
 
-uint64_t find_in_process(const char* name) { return reinterpret_cast<uint64_t>(dlsym(RTLD_DEFAULT, name)); }
+uint64_t find_in_process(const char* name) {
+  return reinterpret_cast<uint64_t>(dlsym(RTLD_DEFAULT, name));
+}
 
-size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+size_t round_up(size_t value, size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 // Executable memory that kernels share, so that a kernel of 500 bytes does not take a page.
 //
 // Note [Code memory]
-// No page is ever writable and executable. The memory is an anonymous file; the executable mapping stays, and a writable
-// one exists while a kernel is copied in. Such a mapping is shared with forked children, so a child starts a new arena
-// and only runs what is in the old one.
+// No page is ever writable and executable. The memory is an anonymous file; the executable mapping stays, and a
+// writable one exists while a kernel is copied in. Such a mapping is shared with forked children, so a child starts a
+// new arena and only runs what is in the old one.
 class Arena {
  public:
   // Room for `size` bytes at a fixed address, or null where the system does not allow such mappings.

@@ -41,7 +41,9 @@ constexpr RelocationRule unknown{false, Target::symbol, false, 0};
 constexpr RelocationRule word32{true, Target::symbol, false, 4}, word64{true, Target::symbol, false, 8};
 constexpr RelocationRule call32{true, Target::symbol, true, 4}, slot32{true, Target::slot, false, 4};
 
-bool fits(int64_t value, int bits) { return value >= -(int64_t{1} << (bits - 1)) && value < (int64_t{1} << (bits - 1)); }
+bool fits(int64_t value, int bits) {
+  return value >= -(int64_t{1} << (bits - 1)) && value < (int64_t{1} << (bits - 1));
+}
 
 template <typename T>
 bool store(uint8_t* place, T value) {

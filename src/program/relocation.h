@@ -12,8 +12,8 @@ enum class Target { symbol, slot };
 struct RelocationRule {
   bool known;
   Target target;
-  bool call;        // a branch that may go through a stub instead
-  uint8_t width;    // bytes changed
+  bool call;      // a branch that may go through a stub instead
+  uint8_t width;  // bytes changed
 };
 
 RelocationRule relocation_rule(Machine machine, uint32_t type);

@@ -1,0 +1,5 @@
+#include "bindings/bindings.h"
+
+NB_MODULE(_runtime, m) {
+  tandem::register_object_loader(m);
+}

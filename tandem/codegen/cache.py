@@ -1,0 +1,156 @@
+"""Compiled kernels, kept in the process and on disk: load(key, compile, entry) gives a function's address.
+
+A file holds one object, named after the hash of its key, the CPU and the format of this file. It is written beside its
+place and renamed into it, so processes may share the directory, and starts with a checksum, so a damaged one is
+compiled again. Where the directory cannot be used, kernels live in the process only. LLVM is not needed to load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+
+from tandem import _runtime
+from tandem.switches import CACHE_MB, cache_dir
+
+FORMAT = b"tandem kernel 1\n"  # change the number when what is in a file changes its meaning
+CHECKSUM_SIZE = 16
+DAY = 24 * 3600.0
+
+_loaded: dict[tuple[str, str], int] = {}
+_busy: dict[tuple[str, str], threading.Lock] = {}  # one thread compiles a kernel, the others wait for it
+_stored = 0  # bytes written since the directory was last looked over
+_trimmed_here: set[str] = set()
+
+
+def load(key: str, compile: Callable[[], bytes], entry: str) -> int:
+    """Address of function `entry` of the object that `compile` makes. `key` must tell apart all that differ."""
+    address = _loaded.get((key, entry))
+    if address is not None:
+        return address
+    with _busy.setdefault((key, entry), threading.Lock()):
+        address = _loaded.get((key, entry))
+        if address is None:
+            address = _loaded[key, entry] = _load_from_disk(key, entry) or _compile(key, compile, entry)
+        _busy.pop((key, entry), None)
+    return address
+
+
+def _load_from_disk(key: str, entry: str) -> int | None:
+    path = _path(key)
+    object_code = path and _read(path)
+    if not object_code:
+        return None
+    try:
+        return _address(object_code, entry)
+    except (ValueError, RuntimeError):  # well kept, but not what this version expects
+        return None
+
+
+def _compile(key: str, compile: Callable[[], bytes], entry: str) -> int:
+    object_code = compile()
+    address = _address(object_code, entry)  # first: what cannot be loaded must not be kept
+    path = _path(key)
+    if path:
+        _write(path, object_code)
+    return address
+
+
+def _path(key: str) -> str | None:
+    directory = cache_dir()
+    if not directory:
+        return None
+    name = blake2b(FORMAT, digest_size=20)
+    for part in (_runtime.cpu_id(), key):
+        name.update(len(part).to_bytes(8, "little") + part.encode())
+    return os.path.join(directory, "kernels", name.hexdigest() + ".o")
+
+
+def _checksum(object_code: bytes) -> bytes:
+    return blake2b(object_code, digest_size=CHECKSUM_SIZE).digest()
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            content = file.read()
+            age = time.time() - os.fstat(file.fileno()).st_mtime
+    except OSError:
+        return None
+    start = len(FORMAT) + CHECKSUM_SIZE
+    object_code = content[start:]
+    if content[:start] != FORMAT + _checksum(object_code):
+        return None
+    if age > DAY:  # the time of last use, for trimming; not on every use, and access times are often switched off
+        with contextlib.suppress(OSError):
+            os.utime(path)
+    return object_code
+
+
+def _write(path: str, object_code: bytes) -> None:
+    global _stored
+    directory = os.path.dirname(path)
+    with contextlib.suppress(OSError):
+        os.makedirs(directory, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=directory, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(FORMAT + _checksum(object_code) + object_code)
+            os.replace(temporary, path)
+        except OSError:  # such as a full disk
+            os.unlink(temporary)
+            return
+        _stored += len(object_code)
+        # Looking at thousands of files takes a while: once per process, and after every 5% of the limit.
+        if directory not in _trimmed_here or _stored > CACHE_MB.value * 2**20 // 20:
+            _trimmed_here.add(directory)
+            _stored = 0
+            trim(directory, CACHE_MB.value * 2**20)
+
+
+def trim(directory: str, limit: int) -> None:
+    """Remove what was not used for longest until nine tenths of `limit` bytes remain, and leftovers of dead writers."""
+    entries = []
+    with os.scandir(directory) as files:
+        for file in files:
+            with contextlib.suppress(OSError):  # another process may be trimming too
+                status = file.stat()
+                if file.name.endswith(".o"):
+                    entries.append((max(status.st_mtime, status.st_atime), status.st_size, file.path))
+                elif file.name.endswith(".tmp") and time.time() - status.st_mtime > DAY:
+                    os.unlink(file.path)
+    total = sum(size for _, size, _ in entries)
+    if total <= limit:
+        return
+    for _, size, path in sorted(entries):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        total -= size
+        if total <= limit * 9 // 10:
+            return
+
+
+_engines = []  # own the code that LLVM loaded
+
+
+def _address(object_code: bytes, entry: str) -> int:
+    if object_code.startswith(b"\x7fELF"):
+        return _runtime.load_object(object_code, entry)
+    # Mach-O and others: LLVM's own loader.
+    from llvmlite import binding as llvm
+
+    llvm.initialize_native_target()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(object_code))
+    engine.finalize_object()
+    address = engine.get_function_address(entry)
+    if not address:
+        raise ValueError(f"object code cannot be loaded: it has no function '{entry}'")
+    _engines.append(engine)
+    return address
