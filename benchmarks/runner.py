@@ -20,9 +20,8 @@ class Peer:
 
     def __init__(self, name: str, python: str, environment: dict[str, str] | None = None):
         self.name = name
-        self.messages = tempfile.TemporaryFile(
-            mode="w+"
-        )  # a file, not a pipe: a talkative framework cannot block on it
+        # A file, not a pipe: a talkative framework cannot block on it.
+        self.messages = tempfile.TemporaryFile(mode="w+")
         threads = {f"{prefix}_NUM_THREADS": str(THREADS) for prefix in ("OMP", "MKL", "TANDEM")}
         self.process = subprocess.Popen(
             [python, str(pathlib.Path(__file__).with_name("worker.py")), name, str(THREADS)],
