@@ -4,6 +4,7 @@
 
 namespace tandem {
 
+void register_library(nanobind::module_& m);
 void register_object_loader(nanobind::module_& m);
 
 }  // namespace tandem

@@ -45,8 +45,8 @@ double quota_v1(const std::string& folder) {
   return quota / period;
 }
 
-// A limit on any ancestor holds too. Inside a container the path may name folders of the host that cannot be seen; those
-// read as "no limit", and the mount's root is the container's own group.
+// A limit on any ancestor holds too. Inside a container the path may name folders of the host that cannot be seen;
+// those read as "no limit", and the mount's root is the container's own group.
 template <typename Quota>
 double tightest(const std::string& root, std::string path, Quota quota) {
   double limit = quota(root);

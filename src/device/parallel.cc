@@ -26,8 +26,8 @@ namespace {
 // Below this many nanoseconds of work, waking another thread costs more than it saves.
 constexpr double kSmallestSharedWork = 20'000;
 constexpr double kSmallestPiece = 5'000;
-// Workers look for the next job this long before they sleep: it bridges the gap between two kernels of one program, and is
-// short against a scheduler's time slice, so that a neighbour on the same core loses next to nothing.
+// Workers look for the next job this long before they sleep: it bridges the gap between two kernels of one program, and
+// is short against a scheduler's time slice, so that a neighbour on the same core loses next to nothing.
 constexpr auto kSpin = std::chrono::microseconds(8);
 
 thread_local bool inside = false;
@@ -81,9 +81,10 @@ class Signal {
 };
 
 // Note [Joining a job]
-// The job's fields are the pool's own and are written only while no job is open and nobody is active. A worker first counts
-// itself active and only then looks whether a job is open; the caller first closes the job and then waits until nobody is
-// active. Whichever comes first in the total order, no worker touches a job's fields while the next one is being written.
+// The job's fields are the pool's own and are written only while no job is open and nobody is active. A worker first
+// counts itself active and only then looks whether a job is open; the caller first closes the job and then waits until
+// nobody is active. Whichever comes first in the total order, no worker touches a job's fields while the next one is
+// being written.
 class Pool {
  public:
   // The lock serialises jobs; it guards everything below except the atomics.
@@ -97,12 +98,14 @@ class Pool {
     finish();
   }
 
-  void run_team(int size, TeamBody body, void* data) {
+  void begin_team(int size, TeamBody body, void* data) {
     range_ = nullptr, team_ = body, data_ = data, extent_ = size;
     next_.store(1, std::memory_order_relaxed);  // the caller is number 0
     unfinished_.value.store(size - 1);
     start(size);
-    run_member(0);
+  }
+
+  void end_team() {
     while (const uint32_t left = unfinished_.value.load()) unfinished_.wait_while(left);
     finish();
   }
@@ -131,10 +134,6 @@ class Pool {
       if (begin >= extent_ || failed_.load(std::memory_order_relaxed)) return;
       guard([&] { range_(begin, std::min(begin + piece_, extent_), data_); });
     }
-  }
-
-  void run_member(int index) {
-    guard([&] { team_(index, static_cast<int>(extent_), data_); });
   }
 
   template <typename F>
@@ -177,13 +176,14 @@ class Pool {
 
   void take_part() {
     if (!team_) return take_pieces();
-    run_member(static_cast<int>(next_.fetch_add(1)));
+    const int index = static_cast<int>(next_.fetch_add(1));
+    guard([&] { team_(index, static_cast<int>(extent_), data_); });
     if (unfinished_.value.fetch_sub(1) == 1) unfinished_.wake(1);
   }
 
-  Signal epoch_;                  // changes with every job
-  Signal active_;                 // workers between joining and leaving
-  Signal unfinished_;             // members of the team still to finish
+  Signal epoch_;                   // changes with every job
+  Signal active_;                  // workers between joining and leaving
+  Signal unfinished_;              // members of the team still to finish
   std::atomic<uint32_t> open_{0};  // the id of the job that may be joined, or 0
   std::atomic<int> places_{0};
   std::atomic<int64_t> next_{0};
@@ -229,9 +229,15 @@ std::atomic<int>& thread_count() {
 
 }  // namespace
 
-int num_threads() { return thread_count().load(std::memory_order_relaxed); }
-void set_num_threads(int n) { thread_count().store(std::clamp(n, 1, 1024)); }
-bool in_parallel() { return inside; }
+int num_threads() {
+  return thread_count().load(std::memory_order_relaxed);
+}
+void set_num_threads(int n) {
+  thread_count().store(std::clamp(n, 1, 1024));
+}
+bool in_parallel() {
+  return inside;
+}
 
 void parallel_range(int64_t extent, double cost, RangeBody body, void* data) {
   if (extent <= 0) return;
@@ -241,7 +247,8 @@ void parallel_range(int64_t extent, double cost, RangeBody body, void* data) {
   std::unique_lock lock(pool.busy, std::try_to_lock);
   if (!lock) return body(0, extent, data);  // another thread has the workers; sharing them would only add waiting
 
-  const double useful = std::min({static_cast<double>(num_threads()), static_cast<double>(extent), total / (kSmallestSharedWork / 2)});
+  const double useful =
+      std::min({static_cast<double>(num_threads()), static_cast<double>(extent), total / (kSmallestSharedWork / 2)});
   const int participants = static_cast<int>(std::max(useful, 2.0));
   // Several pieces each, so that a thread that loses its core for a while does not hold up the rest.
   const int64_t even = (extent + participants * 8 - 1) / (participants * 8);
@@ -250,11 +257,22 @@ void parallel_range(int64_t extent, double cost, RangeBody body, void* data) {
   pool.run_range(extent, std::clamp<int64_t>(std::max(even, cheap), 1, most), participants, body, data);
 }
 
-void parallel_team(int size, TeamBody body, void* data) {
-  if (size <= 1 || inside) return body(0, 1, data);
+int begin_team(int size, void (*prepare)(void*), TeamBody body, void* data) {
+  if (size <= 1 || inside) return 1;
   Pool& pool = tandem::pool();
-  std::lock_guard lock(pool.busy);
-  pool.run_team(size, body, data);
+  pool.busy.lock();
+  if (prepare) prepare(data);
+  pool.begin_team(size, body, data);
+  inside = true;
+  return size;
+}
+
+void end_team(int size) {
+  if (size <= 1) return;
+  Pool& pool = tandem::pool();
+  inside = false;
+  std::lock_guard lock(pool.busy, std::adopt_lock);
+  pool.end_team();
 }
 
 }  // namespace tandem

@@ -15,7 +15,9 @@ std::map<std::string, Function>& routines() {
 
 }  // namespace
 
-Register::Register(const char* name, Function function) { routines()[name] = function; }
+Register::Register(const char* name, Function function) {
+  routines()[name] = function;
+}
 
 Function find(const std::string& name) {
   const auto found = routines().find(name);

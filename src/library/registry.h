@@ -1,7 +1,7 @@
 // Library calls: routines that programs call by name (matmul, convolution, sort, ...), as opposed to generated kernels.
 //
-// A call gets inputs and already allocated outputs as Views, plus integer and float attributes whose meaning the routine
-// documents. It runs without the GIL, may use device/parallel.h, and throws tandem::Error on failure.
+// A call gets inputs and already allocated outputs as Views, plus integer and float attributes whose meaning the
+// routine documents. It runs without the GIL, may use device/parallel.h, and throws tandem::Error on failure.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,9 +13,9 @@ namespace tandem::library {
 struct Call {
   const View* inputs;
   int num_inputs;
-  const View* outputs;   // memory is allocated, contents undefined unless the routine documents otherwise
+  const View* outputs;  // memory is allocated, contents undefined unless the routine documents otherwise
   int num_outputs;
-  const int64_t* ints;   // attributes, some of them computed from sizes at run time
+  const int64_t* ints;  // attributes, some of them computed from sizes at run time
   int num_ints;
   const double* floats;
   int num_floats;
@@ -29,7 +29,7 @@ struct Register {
   Register(const char* name, Function function);
 };
 
-Function find(const std::string& name);   // throws if there is no such routine
+Function find(const std::string& name);  // throws if there is no such routine
 std::vector<std::string> names();
 
 }  // namespace tandem::library

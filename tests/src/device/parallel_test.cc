@@ -14,12 +14,12 @@
 
 using namespace tandem;
 
-#define EXPECT(condition)                                                      \
-  do {                                                                         \
-    if (!(condition)) {                                                        \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);     \
-      std::exit(1);                                                            \
-    }                                                                          \
+#define EXPECT(condition)                                                  \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
+      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      std::exit(1);                                                        \
+    }                                                                      \
   } while (0)
 
 static void every_item_once(int64_t extent, double cost) {
@@ -31,13 +31,20 @@ static void every_item_once(int64_t extent, double cost) {
 }
 
 static void team_meets_at_a_barrier(int size) {
-  struct Shared { std::atomic<int> arrived{0}, left{0}; } shared;
-  parallel_team(size, [](int, int n, void* data) {
+  struct Shared {
+    std::atomic<int> arrived{0}, left{0};
+  } shared;
+  const auto meet = [](int, int n, void* data) {
     auto& s = *static_cast<Shared*>(data);
     s.arrived++;
     while (s.arrived < n) std::this_thread::yield();
     s.left++;
-  }, &shared);
+  };
+  const int got = begin_team(size, nullptr, meet, &shared);
+  EXPECT(got == size);
+  EXPECT(begin_team(2, nullptr, meet, &shared) == 1);
+  meet(0, got, &shared);
+  end_team(got);
   EXPECT(shared.left == size);
 }
 
@@ -50,20 +57,35 @@ int main() {
 
   bool caught = false;
   try {
-    parallel_for(100, 1e6, [](int64_t begin, int64_t) { if (begin >= 50) throw std::runtime_error("piece"); });
-  } catch (const std::runtime_error&) { caught = true; }
+    parallel_for(100, 1e6, [](int64_t begin, int64_t) {
+      if (begin >= 50) throw std::runtime_error("piece");
+    });
+  } catch (const std::runtime_error&) {
+    caught = true;
+  }
   EXPECT(caught);
 
-  parallel_for(8, 1e6, [](int64_t, int64_t) { EXPECT(in_parallel()); every_item_once(100, 1e6); });
+  parallel_for(8, 1e6, [](int64_t, int64_t) {
+    EXPECT(in_parallel());
+    every_item_once(100, 1e6);
+  });
   EXPECT(!in_parallel());
 
   std::vector<std::thread> callers;
   for (int t = 0; t < 4; ++t)
-    callers.emplace_back([t] { for (int i = 0; i < 100; ++i) { every_item_once(500, 1e4); if (t % 2) team_meets_at_a_barrier(3); } });
+    callers.emplace_back([t] {
+      for (int i = 0; i < 100; ++i) {
+        every_item_once(500, 1e4);
+        if (t % 2) team_meets_at_a_barrier(3);
+      }
+    });
   for (auto& caller : callers) caller.join();
 
   const pid_t child = fork();
-  if (child == 0) { every_item_once(1000, 1e4); _exit(0); }
+  if (child == 0) {
+    every_item_once(1000, 1e4);
+    _exit(0);
+  }
   int status = 1;
   waitpid(child, &status, 0);
   EXPECT(status == 0);

@@ -1,0 +1,16 @@
+# src/library/kernels is compiled once for each instruction set; src/library/dispatch.cc picks one at run time.
+function(tandem_kernels isa)
+  add_library(kernels_${isa} OBJECT ${CMAKE_SOURCE_DIR}/src/library/kernels/kernels.cc)
+  target_include_directories(kernels_${isa} PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_compile_definitions(kernels_${isa} PRIVATE TANDEM_ISA=${isa})
+  target_compile_options(kernels_${isa} PRIVATE -O3 -Wall -Wextra -fno-math-errno ${ARGN})
+  set_target_properties(kernels_${isa} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_sources(_runtime PRIVATE $<TARGET_OBJECTS:kernels_${isa}>)
+endfunction()
+
+tandem_kernels(baseline)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
+  tandem_kernels(avx2 -mavx2 -mfma -mf16c)
+  tandem_kernels(avx512 -mavx512f -mavx512dq -mavx512bw -mavx512vl -mavx2 -mfma -mf16c -mprefer-vector-width=512)
+  target_compile_definitions(_runtime PRIVATE TANDEM_X86)
+endif()

@@ -1,0 +1,72 @@
+// Library routines by name, on NumPy arrays: for tests and experiments. Programs call them without Python.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "check.h"
+#include "device/parallel.h"
+#include "library/blas.h"
+#include "library/registry.h"
+
+namespace nb = nanobind;
+
+namespace tandem {
+namespace {
+
+DType dtype_named(const std::string& text) {
+  for (int i = 0; i < kNumDTypes; ++i)
+    if (text == kDTypeName[i]) return static_cast<DType>(i);
+  fail(ErrorKind::Type, "there is no dtype ", text);
+}
+
+// By attributes rather than the buffer protocol, which has no bfloat16.
+View view_of(nb::handle array) {
+  View view;
+  view.data = reinterpret_cast<char*>(nb::cast<uintptr_t>(array.attr("__array_interface__")["data"][0]));
+  view.dtype = dtype_named(nb::cast<std::string>(array.attr("dtype").attr("name")));
+  view.ndim = nb::cast<int>(array.attr("ndim"));
+  if (view.ndim > kMaxDims)
+    fail(ErrorKind::Shape, "an array of ", view.ndim, " dimensions; at most ", kMaxDims, " are possible");
+  for (int d = 0; d < view.ndim; ++d) {
+    view.shape[d] = nb::cast<int64_t>(array.attr("shape")[d]);
+    const int64_t bytes = nb::cast<int64_t>(array.attr("strides")[d]),
+                  size = static_cast<int64_t>(item_size(view.dtype));
+    if (bytes % size) fail(ErrorKind::Value, "a stride of ", bytes, " bytes is not a whole number of elements");
+    view.strides[d] = bytes / size;
+  }
+  return view;
+}
+
+std::vector<int64_t> library_call(const std::string& name, nb::list inputs, nb::list outputs,
+                                  const std::vector<int64_t>& ints, const std::vector<double>& floats) {
+  const library::Function function = library::find(name);
+  std::vector<View> in, out;
+  for (nb::handle array : inputs) in.push_back(view_of(array));
+  for (nb::handle array : outputs) out.push_back(view_of(array));
+  std::vector<int64_t> results(8, 0);
+  const library::Call call{in.data(),     static_cast<int>(in.size()),   out.data(),    static_cast<int>(out.size()),
+                           ints.data(),   static_cast<int>(ints.size()), floats.data(), static_cast<int>(floats.size()),
+                           results.data()};
+  nb::gil_scoped_release release;
+  function(call);
+  return results;
+}
+
+}  // namespace
+
+void register_library(nb::module_& m) {
+  m.def(
+      "library_call", &library_call, nb::arg("name"), nb::arg("inputs"), nb::arg("outputs"),
+      nb::arg("ints") = std::vector<int64_t>(), nb::arg("floats") = std::vector<double>(),
+      "Runs a library routine on NumPy arrays; writes the outputs in place and returns the routine's integer results.");
+  m.def("library_names", &library::names);
+  m.def("blas_backend", &library::blas_backend,
+        "What serves matrix products and convolutions: onednn, openblas or loops.");
+  m.def("num_threads", &num_threads);
+  m.def("set_num_threads", &set_num_threads, nb::arg("n"));
+}
+
+}  // namespace tandem

@@ -1,0 +1,27 @@
+// Matrix products of our own, for every size that a library does not serve better.
+#pragma once
+#include "library/kernels/kernels.h"
+
+namespace tandem::library {
+
+template <typename T>
+struct Product {  // c (m, n) = a (m, k) b (k, n) + bias (n) where there is one; any strides
+  int64_t m, n, k;
+  Matrix<const T> a, b;
+  Matrix<T> c;
+  const T* bias = nullptr;  // contiguous
+};
+
+template <typename T>
+const GemmKernels<T>& gemm_kernels();
+
+// Where its product is small the call costs tens of nanoseconds. Larger ones use threads, unless called in a parallel
+// piece.
+template <typename T>
+void gemm(const Product<T>& product);
+
+inline bool is_small(int64_t m, int64_t n, int64_t k) {
+  return m * n * k <= 32 * 32 * 32;
+}
+
+}  // namespace tandem::library

@@ -1,0 +1,38 @@
+// The table of one instruction set; cmake/kernels.cmake compiles this file once for each.
+#include "library/kernels/kernels.h"
+
+#include "library/kernels/convert.h"
+#include "library/kernels/gemm.h"
+
+#define NAME_OF(isa) NAME_OF_TEXT(isa)
+#define NAME_OF_TEXT(isa) #isa
+
+namespace tandem::library::TANDEM_ISA {
+
+template <typename T>
+void range(const T* from, int64_t n, int64_t* smallest, int64_t* largest) {
+  T low = static_cast<T>(from[0]), high = from[0];
+  for (int64_t i = 0; i < n; ++i) {
+    low = from[i] < low ? from[i] : low;
+    high = from[i] > high ? from[i] : high;
+  }
+  *smallest = low < *smallest ? low : *smallest;
+  *largest = high > *largest ? high : *largest;
+}
+
+extern const Kernels table;
+const Kernels table = {
+    NAME_OF(TANDEM_ISA),
+    gemm_kernels<float>(),
+    gemm_kernels<double>(),
+    gemm_kernels<uint32_t>(),
+    gemm_kernels<uint64_t>(),
+    &from_half,
+    &to_half,
+    &from_bfloat16,
+    &to_bfloat16,
+    &range<int32_t>,
+    &range<int64_t>,
+};
+
+}  // namespace tandem::library::TANDEM_ISA

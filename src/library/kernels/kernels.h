@@ -1,0 +1,47 @@
+// Inner loops that are compiled once per instruction set (cmake/kernels.cmake); kernels() is the best set for this CPU.
+//
+// Files in this folder must not instantiate anything shared with the rest (standard containers, algorithms): the linker
+// keeps one copy of such a function, and it could be the one for a CPU that we are not on.
+#pragma once
+#include <cstdint>
+
+namespace tandem::library {
+
+template <typename T>
+struct Matrix {  // element (i, j) is data[i * row + j * column]
+  T* data;
+  int64_t row, column;
+};
+
+template <typename T>
+struct GemmKernels {
+  int mr, nr;  // tile of the packed product
+  // c = a b (+ bias along n), for small sizes. Needs b.column == 1 and c.column == 1.
+  void (*small)(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const T* bias);
+  // c = a b (+ bias), where a and b are both contiguous along k (a.column == 1, b.row == 1): dot products.
+  void (*dot)(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const T* bias);
+  // Panels of `width` rows of a matrix, k-major, padded with zeros: to[panel][p][i] = from(panel * width + i, p).
+  void (*pack)(int64_t rows, int64_t k, int width, Matrix<const T> from, T* to);
+  // c (m, n) = or += packed_a packed_b. `bias` (along n) is added where not accumulating.
+  void (*product)(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> c, bool accumulate, const T* bias);
+};
+
+struct Kernels {
+  const char* name;
+  GemmKernels<float> f32;
+  GemmKernels<double> f64;
+  GemmKernels<uint32_t> u32;  // all integers: products wrap around, so signs and narrow types take care of themselves
+  GemmKernels<uint64_t> u64;
+
+  void (*from_half)(const uint16_t* from, float* to, int64_t n);
+  void (*to_half)(const float* from, uint16_t* to, int64_t n);
+  void (*from_bfloat16)(const uint16_t* from, float* to, int64_t n);
+  void (*to_bfloat16)(const float* from, uint16_t* to, int64_t n);
+
+  void (*range_i32)(const int32_t* from, int64_t n, int64_t* smallest, int64_t* largest);  // updates both
+  void (*range_i64)(const int64_t* from, int64_t n, int64_t* smallest, int64_t* largest);
+};
+
+const Kernels& kernels();
+
+}  // namespace tandem::library
