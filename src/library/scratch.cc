@@ -12,6 +12,8 @@ __attribute__((weak)) void* allocate(size_t bytes, size_t* capacity) {
   if (!block) throw std::bad_alloc();
   return block;
 }
-__attribute__((weak)) void deallocate(void* block, size_t) noexcept { std::free(block); }
+__attribute__((weak)) void deallocate(void* block, size_t) noexcept {
+  std::free(block);
+}
 
 }  // namespace tandem

@@ -1,0 +1,180 @@
+// check_index (index), ints [bound, allow_negative, axis]: throws Error(Index) for the first value that is out of
+// range. nonzero_count (x): int_results[0] = how many elements are not zero. nonzero (x) -> (count, ndim) int64: their
+// positions, in order.
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "device/parallel.h"
+#include "library/kernels/kernels.h"
+#include "library/registry.h"
+#include "library/scalar.h"
+#include "library/strided.h"
+
+namespace tandem::library {
+namespace {
+
+// Calls body(row address, stride, length, number of the first element) along the rows of x in order, from element
+// `begin` to `end` of the flattened array.
+template <typename T, typename F>
+void for_rows(const View& x, const Loop<1>& loop, int64_t begin, int64_t end, F&& body) {
+  if (begin >= end) return;
+  if (loop.ndim == 0) return body(x.as<T>(), int64_t{1}, int64_t{1}, begin);
+  const int inner = loop.ndim - 1;
+  const int64_t length = loop.shape[inner], stride = loop.strides[0][inner];
+  int64_t index[kMaxDims], offset[1];
+  loop.locate(begin / length, inner, index, offset);
+  for (int64_t at = begin; at < end;) {
+    const int64_t first = at % length, count = std::min(length - first, end - at);
+    body(x.as<T>() + offset[0] + first * stride, stride, count, at);
+    loop.advance(inner, index, offset);
+    at += count;
+  }
+}
+
+template <typename T>
+void row_range(const T* row, int64_t stride, int64_t n, int64_t* smallest, int64_t* largest) {
+  if constexpr (std::is_same_v<T, int64_t>) {
+    if (stride == 1) return kernels().range_i64(row, n, smallest, largest);
+  } else if constexpr (std::is_same_v<T, int32_t>) {
+    if (stride == 1) return kernels().range_i32(row, n, smallest, largest);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const T value = row[i * stride];
+    // An unsigned value beyond int64 is beyond every bound as well.
+    const int64_t wide =
+        std::is_same_v<T, uint64_t> && static_cast<int64_t>(value) < 0 ? INT64_MAX : static_cast<int64_t>(value);
+    *smallest = std::min(*smallest, wide);
+    *largest = std::max(*largest, wide);
+  }
+}
+
+void run_check_index(const Call& call) {
+  TD_CHECK(call.num_inputs == 1 && call.num_ints == 3);
+  const View& x = call.inputs[0];
+  const int64_t bound = call.ints[0], lowest_allowed = call.ints[1] ? -bound : 0, axis = call.ints[2];
+  const int64_t total = x.numel();
+  if (total == 0) return;
+  const Loop<1> loop = make_loop<1>({&x}, 0, x.ndim, false);
+  for_real("check_index", x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    if constexpr (kIsFloat<T>) {
+      unsupported("check_index", x.dtype);
+    } else {
+      std::atomic<bool> bad{false};
+      parallel_for(total, 0.3, [&](int64_t begin, int64_t end) {
+        int64_t smallest = INT64_MAX, largest = INT64_MIN;
+        for_rows<T>(x, loop, begin, end, [&](const T* row, int64_t stride, int64_t n, int64_t) {
+          row_range(row, stride, n, &smallest, &largest);
+        });
+        if (smallest < lowest_allowed || largest >= bound) bad = true;
+      });
+      if (!bad) return;
+      for_rows<T>(x, loop, 0, total, [&](const T* row, int64_t stride, int64_t n, int64_t) {
+        for (int64_t i = 0; i < n; ++i) {
+          int64_t smallest = INT64_MAX, largest = INT64_MIN;
+          row_range(row + i * stride, 1, 1, &smallest, &largest);
+          if (smallest < lowest_allowed || largest >= bound)
+            fail(ErrorKind::Index, "index ", +row[i * stride], " is out of range for axis ", axis, " with size ",
+                 bound);
+        }
+      });
+    }
+  });
+}
+
+// The flattened array in pieces of this many elements: counted first, so that each piece knows where its positions go.
+constexpr int64_t kPiece = 1 << 14;
+
+template <typename T>
+bool is_set(const T* p) {
+  if constexpr (kIsFloat<T>)
+    return static_cast<Wide<T>>(*p) != 0;
+  else
+    return *p != 0;
+}
+
+template <typename F>
+void for_any(DType dtype, F&& body) {
+  struct Complex64 {
+    float re, im;
+    bool operator!=(int) const { return re != 0 || im != 0; }
+  };
+  struct Complex128 {
+    double re, im;
+    bool operator!=(int) const { return re != 0 || im != 0; }
+  };
+  if (dtype == DType::Complex64) return body(Type<Complex64>{});
+  if (dtype == DType::Complex128) return body(Type<Complex128>{});
+  for_real("nonzero", dtype, body);
+}
+
+std::vector<int64_t> counts_by_piece(const View& x, const Loop<1>& loop) {
+  const int64_t total = x.numel();
+  std::vector<int64_t> counts((total + kPiece - 1) / kPiece, 0);
+  for_any(x.dtype, [&](auto type) {
+    using T = typename std::remove_reference_t<decltype(type)>::type;
+    parallel_for(counts.size(), kPiece * 0.5, [&](int64_t begin, int64_t end) {
+      for (int64_t piece = begin; piece < end; ++piece) {
+        int64_t count = 0;
+        for_rows<T>(x, loop, piece * kPiece, std::min((piece + 1) * kPiece, total),
+                    [&](const T* row, int64_t stride, int64_t n, int64_t) {
+                      for (int64_t i = 0; i < n; ++i) count += is_set(row + i * stride);
+                    });
+        counts[piece] = count;
+      }
+    });
+  });
+  return counts;
+}
+
+void run_nonzero_count(const Call& call) {
+  TD_CHECK(call.num_inputs == 1 && call.int_results);
+  const View& x = call.inputs[0];
+  int64_t total = 0;
+  for (const int64_t count : counts_by_piece(x, make_loop<1>({&x}, 0, x.ndim, false))) total += count;
+  call.int_results[0] = total;
+}
+
+void run_nonzero(const Call& call) {
+  TD_CHECK(call.num_inputs == 1 && call.num_outputs == 1);
+  const View &x = call.inputs[0], &out = call.outputs[0];
+  TD_CHECK(out.dtype == DType::Int64 && out.ndim == 2 && out.shape[1] == x.ndim, "output of nonzero");
+  const Loop<1> loop = make_loop<1>({&x}, 0, x.ndim, false);
+  std::vector<int64_t> first = counts_by_piece(x, loop);
+  int64_t sum = 0;
+  for (int64_t& entry : first) {
+    const int64_t count = entry;
+    entry = sum;
+    sum += count;
+  }
+  TD_CHECK(sum == out.shape[0], "nonzero found ", sum, " elements for ", out.shape[0], " places");
+  const int64_t total = x.numel();
+  for_any(x.dtype, [&](auto type) {
+    using T = typename std::remove_reference_t<decltype(type)>::type;
+    parallel_for(first.size(), kPiece * 1.0, [&](int64_t begin, int64_t end) {
+      for (int64_t piece = begin; piece < end; ++piece) {
+        int64_t at = first[piece];
+        for_rows<T>(x, loop, piece * kPiece, std::min((piece + 1) * kPiece, total),
+                    [&](const T* row, int64_t stride, int64_t n, int64_t number) {
+                      for (int64_t i = 0; i < n; ++i) {
+                        if (!is_set(row + i * stride)) continue;
+                        int64_t* position = out.as<int64_t>() + at++ * out.strides[0];
+                        int64_t rest = number + i;
+                        for (int d = x.ndim - 1; d >= 0; --d) {
+                          position[d * out.strides[1]] = rest % x.shape[d];
+                          rest /= x.shape[d];
+                        }
+                      }
+                    });
+      }
+    });
+  });
+}
+
+const Register check_index("check_index", &run_check_index);
+const Register nonzero_count("nonzero_count", &run_nonzero_count);
+const Register nonzero("nonzero", &run_nonzero);
+
+}  // namespace
+}  // namespace tandem::library
