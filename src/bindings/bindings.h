@@ -4,6 +4,14 @@
 
 namespace tandem {
 
+void register_errors(nanobind::module_& m);
+void register_memory(nanobind::module_& m);
+void register_tensor(nanobind::module_& m);
+void register_tensor_data(nanobind::module_& m);
+void register_numpy(nanobind::module_& m);
+void register_buffer(nanobind::module_& m);
+void register_dlpack(nanobind::module_& m);
+void register_generator(nanobind::module_& m);
 void register_library(nanobind::module_& m);
 void register_object_loader(nanobind::module_& m);
 

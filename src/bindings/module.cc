@@ -1,6 +1,14 @@
 #include "bindings/bindings.h"
 
 NB_MODULE(_runtime, m) {
+  tandem::register_errors(m);
+  tandem::register_memory(m);
+  tandem::register_tensor(m);
+  tandem::register_tensor_data(m);
+  tandem::register_numpy(m);
+  tandem::register_buffer(m);
+  tandem::register_dlpack(m);
+  tandem::register_generator(m);
   tandem::register_library(m);
   tandem::register_object_loader(m);
 }

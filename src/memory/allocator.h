@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace tandem {
 
@@ -24,6 +25,9 @@ void deallocate(void* block, size_t capacity) noexcept;
 MemoryStats memory_stats();
 void reset_peak_memory();
 void empty_cache();
-void set_memory_limit(int64_t bytes);  // 0: none
+void set_memory_limit(int64_t bytes);  // on reserved bytes; 0: what the machine (or its container) has
+
+// Who can say what the live blocks are. `report(n)` describes the n largest, one per line, for the out-of-memory error.
+void set_live_report(std::string (*report)(int n));
 
 }  // namespace tandem

@@ -7,14 +7,12 @@
 #include <cstdint>
 #include <utility>
 
+#include "tensor/source.h"
+
 namespace tandem {
 
-// Where in the user's program something happened: a code object and an instruction in it. The line is worked out only when a
-// message needs it.
-struct Source {
-  PyObject* code = nullptr;  // owned by whoever holds the Source
-  int instruction = -1;
-};
+struct View;
+struct LargeRecord;  // storage.cc: what the out-of-memory error tells of a large block
 
 class Storage {
  public:
@@ -35,12 +33,18 @@ class Storage {
   int64_t references() const { return references_.load(std::memory_order_relaxed); }
 
   Source mutated_at;  // the last in-place write, for error messages (GIL)
-  Source made_at;     // where the memory was first allocated; filled only while allocation tracking is on
+  Source made_at;     // where the memory was first allocated; filled for large blocks made with the GIL held
+
+  // Called by the first tensor on this memory, so that messages can name its type and shape.
+  void describe(const View& view) {
+    if (record_) [[unlikely]] set_record(view);
+  }
 
  private:
   Storage() = default;
   ~Storage() = default;
   void destroy() noexcept;
+  void set_record(const View& view);
 
   std::atomic<int64_t> references_{1};
   uint32_t version_ = 0;
@@ -50,6 +54,7 @@ class Storage {
   size_t capacity_ = 0;  // of the allocator's block; 0 for borrowed memory
   void (*release_)(void*) = nullptr;
   void* context_ = nullptr;
+  LargeRecord* record_ = nullptr;
 };
 
 // Owning pointer for the intrusively counted classes here (Storage, Node).

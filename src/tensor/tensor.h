@@ -3,13 +3,15 @@
 #pragma once
 #include <Python.h>
 
+#include <string>
+
 #include "tensor/storage.h"
 #include "tensor/view.h"
 
 namespace tandem {
 
 class Node;           // autograd/node.h: a tape record
-struct AutogradExtra;  // autograd/extra.h: grad, hooks, view base; most tensors have none
+struct AutogradExtra;  // autograd/node.h: grad, hooks, view base; most tensors have none
 
 struct Tensor {
   PyObject_HEAD
@@ -26,7 +28,7 @@ struct Tensor {
   bool is_leaf() const { return history == nullptr; }
 };
 
-extern PyTypeObject* TensorType;  // made once by init_tensor_type
+extern PyTypeObject* TensorType;  // made once, by bindings/tensor_type.cc
 
 inline bool is_tensor_exact(PyObject* o) { return Py_TYPE(o) == TensorType; }
 inline bool is_tensor(PyObject* o) { return is_tensor_exact(o) || PyType_IsSubtype(Py_TYPE(o), TensorType); }
@@ -37,6 +39,16 @@ Tensor* new_contiguous(DType dtype, int ndim, const int64_t* shape);  // uniniti
 
 // The tensor's data seen through another geometry (same storage, no history).
 Tensor* new_view(const Tensor* base, char* data, DType dtype, int ndim, const int64_t* shape, const int64_t* strides);
+
+// The same for a subclass of Tensor (which must not have its own __new__ called): the data of `base`, no history.
+Tensor* new_of_type(PyTypeObject* type, const Tensor* base);
+
+AutogradExtra& ensure_extra(Tensor* tensor);
+
+// Bytes of a contiguous tensor; throws Error(Shape) for negative sizes and Error(Memory) for what cannot be addressed.
+size_t checked_bytes(DType dtype, int ndim, const int64_t* shape);
+
+std::string format_shape(int ndim, const int64_t* shape);  // "(2, 3)"
 
 class TensorRef {  // owning pointer to a Tensor (Python reference)
  public:

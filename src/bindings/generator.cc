@@ -1,0 +1,92 @@
+#include "tensor/generator.h"
+
+#include <nanobind/stl/pair.h>
+
+#include <random>
+
+#include "bindings/bindings.h"
+#include "check.h"
+
+namespace nb = nanobind;
+
+namespace tandem {
+namespace {
+
+// Any Python int is a seed; negative ones and long ones count modulo 2^64, as NumPy users of large seeds expect no error.
+uint64_t seed_from_object(nb::handle value) {
+  nb::object integer = nb::steal(PyNumber_Index(value.ptr()));
+  if (!integer.is_valid()) {
+    PyErr_Clear();
+    fail(ErrorKind::Type, "a seed must be an int, got ", nb::repr(value).c_str());
+  }
+  uint64_t seed = PyLong_AsUnsignedLongLongMask(integer.ptr());
+  if (seed == static_cast<uint64_t>(-1) && PyErr_Occurred()) nb::raise_python_error();
+  return seed;
+}
+
+uint64_t fresh_seed() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+}  // namespace
+
+Generator* default_generator() {
+  static Generator* generator = new Generator{0, 0};  // never destroyed: Python may hold it
+  return generator;
+}
+
+Generator* generator_from_object(PyObject* object) {
+  if (object == Py_None) return default_generator();
+  Generator* generator = nullptr;
+  if (!nb::try_cast(nb::handle(object), generator) || !generator)
+    fail(ErrorKind::Type, "expected a Generator or None, got ", nb::repr(object).c_str());
+  return generator;
+}
+
+void register_generator(nb::module_& m) {
+  nb::class_<Generator>(m, "Generator", "A stream of random numbers, set by its seed.")
+      .def(
+          "__init__",
+          [](Generator* self, nb::object seed) {
+            new (self) Generator{seed.is_none() ? 0 : seed_from_object(seed), 0};
+          },
+          nb::arg("seed") = nb::none())
+      .def(
+          "manual_seed",
+          [](nb::object self, nb::object seed) {
+            nb::cast<Generator&>(self).manual_seed(seed_from_object(seed));
+            return self;
+          },
+          nb::arg("seed"), "Start again from this seed; gives the generator itself.")
+      .def(
+          "seed",
+          [](Generator& self) {
+            self.manual_seed(fresh_seed());
+            return self.seed;
+          },
+          "Start again from a seed nobody can foresee; gives that seed.")
+      .def("initial_seed", [](const Generator& self) { return self.seed; })
+      .def(
+          "get_state", [](const Generator& self) { return std::pair(self.seed, self.offset); },
+          "(seed, offset): everything that later numbers depend on.")
+      .def(
+          "set_state",
+          [](Generator& self, std::pair<uint64_t, uint64_t> state) {
+            self.seed = state.first;
+            self.offset = state.second;
+          },
+          nb::arg("state"))
+      .def(
+          "_advance", [](Generator& self, uint64_t count) { return self.advance(count); }, nb::arg("count"),
+          "Take `count` counters; gives the first of them.")
+      .def("__getstate__", [](const Generator& self) { return std::pair(self.seed, self.offset); })
+      .def("__setstate__",
+           [](Generator& self, std::pair<uint64_t, uint64_t> state) { new (&self) Generator{state.first, state.second}; })
+      .def("__repr__", [](const Generator& self) {
+        return nb::str(("Generator(seed=" + std::to_string(self.seed) + ", offset=" + std::to_string(self.offset) + ")").c_str());
+      });
+  m.def("default_generator", &default_generator, nb::rv_policy::reference);
+}
+
+}  // namespace tandem

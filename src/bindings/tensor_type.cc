@@ -1,0 +1,112 @@
+// The Python type tandem.Tensor. It is not immutable: tandem/ops attaches methods to it.
+#include "bindings/tensor_type.h"
+
+#include <structmember.h>
+
+#include <cstddef>
+
+#include "bindings/bindings.h"
+#include "bindings/errors.h"
+#include "bindings/tensor_convert.h"
+#include "tensor/tensor_object.h"
+
+namespace nb = nanobind;
+
+namespace tandem {
+
+void register_convert(nb::module_& m);
+void register_operators(nb::module_& m);
+
+namespace {
+
+PyObject* refuse_new(PyTypeObject* type, PyObject*, PyObject*) {
+  return guarded<PyObject*>(nullptr, [&]() -> PyObject* {
+    fail(ErrorKind::Type, type->tp_name, " is not made by calling it\n  fix: use td.tensor(data), td.zeros(shape), ...");
+  });
+}
+
+PyMemberDef members[] = {
+    {"__dictoffset__", T_PYSSIZET, offsetof(Tensor, attributes), READONLY, nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Tensor, weak_references), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+void make_type(nb::module_& m) {
+  std::vector<PyType_Slot> slots = {
+      {Py_tp_doc, const_cast<char*>("A strided array on reference-counted memory; made by td.tensor and other functions.")},
+      {Py_tp_new, reinterpret_cast<void*>(&refuse_new)},
+      {Py_tp_dealloc, reinterpret_cast<void*>(&dealloc_tensor)},
+      {Py_tp_traverse, reinterpret_cast<void*>(&traverse_tensor)},
+      {Py_tp_clear, reinterpret_cast<void*>(&clear_tensor)},
+      {Py_tp_members, members},
+      {Py_tp_getset, tensor_properties},
+      {Py_tp_methods, tensor_methods},
+      {Py_bf_getbuffer, reinterpret_cast<void*>(&get_tensor_buffer)},
+      {Py_bf_releasebuffer, reinterpret_cast<void*>(&release_tensor_buffer)},
+  };
+  add_operator_slots(slots);
+  slots.push_back({0, nullptr});
+  PyType_Spec spec = {"tandem.Tensor", sizeof(Tensor), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots.data()};
+  PyObject* type = PyType_FromSpec(&spec);
+  if (!type) nb::raise_python_error();
+  TensorType = reinterpret_cast<PyTypeObject*>(type);
+  // NumPy leaves a mixed operation to the operand of higher priority.
+  nb::handle(type).attr("__array_priority__") = 1000;
+  m.attr("Tensor") = nb::handle(type);
+}
+
+}  // namespace
+
+void register_tensor(nb::module_& m) {
+  make_type(m);
+  register_convert(m);
+  register_operators(m);
+  m.def(
+      "make_subclass",
+      [](nb::type_object type, TensorRef data) {
+        auto* cls = reinterpret_cast<PyTypeObject*>(type.ptr());
+        if (!PyType_IsSubtype(cls, TensorType)) fail(ErrorKind::Type, cls->tp_name, " is not a subclass of Tensor");
+        return TensorRef::adopt(new_of_type(cls, data.get()));
+      },
+      nb::arg("type"), nb::arg("data"),
+      "An object of a subclass of Tensor on the memory of `data`, without its history; for __new__ of the subclass.");
+  m.def(
+      "empty",
+      [](nb::object shape, nb::object dtype) {
+        Sizes sizes = sizes_from_object(shape.ptr(), "shape");
+        return TensorRef::adopt(new_contiguous(dtype_from_object(dtype.ptr()), sizes.count, sizes.values));
+      },
+      nb::arg("shape"), nb::arg("dtype"), "A contiguous tensor whose contents are undefined.");
+  m.def(
+      "alias",
+      [](TensorRef tensor, nb::object shape_object, nb::object strides_object, int64_t offset) {
+        Sizes shape = sizes_from_object(shape_object.ptr(), "shape");
+        Sizes strides = sizes_from_object(strides_object.ptr(), "strides");
+        if (shape.count != strides.count)
+          fail(ErrorKind::Shape, "as_strided: the shape has ", shape.count, " axes and the strides ", strides.count);
+        DType dtype = tensor->view.dtype;
+        checked_bytes(dtype, shape.count, shape.values);
+        // The lowest and highest element that the geometry reaches must lie in the storage.
+        int64_t low = offset, high = offset, items = static_cast<int64_t>(tensor->storage->bytes() / item_size(dtype));
+        bool outside = false, empty = false;
+        for (int i = 0; i < shape.count; ++i) {
+          empty |= shape.values[i] == 0;
+          int64_t reach;
+          outside |= __builtin_mul_overflow(shape.values[i] - 1, strides.values[i], &reach);
+          outside |= __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high);
+        }
+        outside |= low < 0 || high >= items;
+        if (empty) offset = 0;
+        else if (outside)
+          fail(ErrorKind::Index, "as_strided: shape ", format_shape(shape.count, shape.values), " with strides ",
+               format_shape(strides.count, strides.values), " from element ", offset, " leaves the storage of ", items,
+               " elements");
+        char* data = tensor->storage->data() + offset * static_cast<int64_t>(item_size(dtype));
+        return TensorRef::adopt(new_view(tensor.get(), data, dtype, shape.count, shape.values, strides.values));
+      },
+      nb::arg("tensor"), nb::arg("shape"), nb::arg("strides"), nb::arg("offset"),
+      "The storage of a tensor seen through another geometry, in elements from its start; no history.");
+}
+
+}  // namespace tandem

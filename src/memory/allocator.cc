@@ -1,0 +1,393 @@
+// Two tiers behind one spin lock. Small blocks come from slabs of 256 KiB, one size class each; large ones are mapped from the
+// system and cached by size. The lock is held for tens of nanoseconds and nearly always uncontended (callers mostly hold the
+// GIL), so a plain lock beats per-thread caches, and every statistic stays exact.
+#include "memory/allocator.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <map>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "memory/format.h"
+#include "memory/system.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
+namespace tandem {
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr size_t kSlabBytes = size_t{256} << 10;
+constexpr size_t kSmallMax = size_t{32} << 10;
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kMaxBytes = size_t{1} << 47;             // what an address space can hold
+constexpr size_t kCacheAllowance = size_t{256} << 20;     // see trim_locked
+
+class SpinLock {
+ public:
+  void lock() noexcept {
+    for (int spins = 0; held_.exchange(true, std::memory_order_acquire); ++spins) {
+      if (spins > 64) sched_yield();  // the holder may be off the CPU
+    }
+  }
+  void unlock() noexcept { held_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> held_{false};
+};
+
+// Size classes in units of 64 bytes: 1, 2, ..., 8, then four per doubling: 10, 12, 14, 16, 20, ... 512.
+struct SizeClass {
+  int index;
+  size_t bytes;
+};
+constexpr int kNumClasses = 32;
+
+constexpr SizeClass size_class(size_t bytes) {
+  size_t units = (bytes + kAlignment - 1) / kAlignment;
+  if (units == 0) units = 1;
+  if (units <= 8) return {static_cast<int>(units) - 1, units * kAlignment};
+  int exponent = std::bit_width(units - 1);
+  size_t quarter = (units - 1) >> (exponent - 3);  // 4..7
+  return {8 + (exponent - 4) * 4 + static_cast<int>(quarter) - 4, ((quarter + 1) << (exponent - 3)) * kAlignment};
+}
+static_assert(size_class(1).index == 0 && size_class(513).bytes == 640 && size_class(640).index == 8);
+static_assert(size_class(kSmallMax).index == kNumClasses - 1 && size_class(kSmallMax).bytes == kSmallMax);
+
+// Sits at the start of its 256 KiB, which are aligned, so a block finds its slab by masking its address.
+struct alignas(kAlignment) Slab {
+  Slab* previous = nullptr;
+  Slab* next = nullptr;
+  void* free = nullptr;    // blocks that came back; each holds the address of the next
+  char* fresh = nullptr;   // blocks from here on were never handed out, so their pages are not touched yet
+  char* end = nullptr;
+  size_t block_bytes = 0;
+  int used = 0;
+  int class_index = 0;
+
+  bool full() const { return free == nullptr && fresh + block_bytes > end; }
+  static Slab* of(void* block) {
+    return reinterpret_cast<Slab*>(reinterpret_cast<uintptr_t>(block) & ~(uintptr_t{kSlabBytes} - 1));
+  }
+};
+static_assert(sizeof(Slab) == kAlignment);
+
+using Range = std::pair<void*, size_t>;
+
+struct Allocator {
+  SpinLock mutex;  // guards everything below
+  MemoryStats stats;
+  size_t limit = 0;                   // 0: what the machine has
+  Slab* partial[kNumClasses] = {};    // slabs with room, by class
+  Slab* empty_slabs = nullptr;        // of no class
+  std::map<std::pair<size_t, uint64_t>, void*> cached;  // large free blocks by (size, age): the youngest of a size first
+  size_t cached_bytes = 0;
+  uint64_t clock = ~uint64_t{0};      // counts down, for that order
+
+  // Each returns null when it would need the system to say yes and the system (or the limit) says no.
+  void* allocate_small(SizeClass wanted);
+  void* allocate_large(size_t bytes, size_t* capacity);
+  void deallocate_small(void* block, size_t capacity) noexcept;
+  void deallocate_large(void* block, size_t capacity) noexcept;
+
+  Slab* add_slab(SizeClass wanted);
+  bool reserve_locked(size_t bytes);
+  void trim_locked(std::vector<Range>* out);
+  void take_all_locked(std::vector<Range>* out);
+  void unlink(Slab* slab);
+  void link(Slab* slab);
+  void count_allocation(size_t bytes) {
+    ++stats.allocations;
+    ++stats.live_blocks;
+    stats.live_bytes += static_cast<int64_t>(bytes);
+    stats.peak_bytes = std::max(stats.peak_bytes, stats.live_bytes);
+  }
+  void count_free(size_t bytes) {
+    --stats.live_blocks;
+    stats.live_bytes -= static_cast<int64_t>(bytes);
+  }
+};
+
+// Never destroyed: tensors may outlive static destruction.
+Allocator& allocator() {
+  static Allocator* instance = [] {
+    // A child of fork must not inherit a lock that a thread, which it does not have, was holding.
+    pthread_atfork([] { allocator().mutex.lock(); }, [] { allocator().mutex.unlock(); },
+                   [] { allocator().mutex.unlock(); });
+    return new Allocator;
+  }();
+  return *instance;
+}
+
+std::string (*live_report)(int) = nullptr;
+
+void give_back(const std::vector<Range>& ranges) {
+  for (auto [address, bytes] : ranges) {
+    ASAN_UNPOISON_MEMORY_REGION(address, bytes);
+    system_unmap(address, bytes);
+  }
+}
+
+size_t effective_limit(const Allocator& a) { return a.limit ? a.limit : machine_memory(); }
+
+// Accounts for `bytes` more from the system, if the limit allows.
+bool Allocator::reserve_locked(size_t bytes) {
+  if (static_cast<size_t>(stats.reserved_bytes) + bytes > effective_limit(*this)) return false;
+  stats.reserved_bytes += static_cast<int64_t>(bytes);
+  ++stats.system_allocations;
+  return true;
+}
+
+void Allocator::link(Slab* slab) {
+  Slab*& head = partial[slab->class_index];
+  slab->previous = nullptr;
+  slab->next = head;
+  if (head) head->previous = slab;
+  head = slab;
+}
+
+void Allocator::unlink(Slab* slab) {
+  (slab->previous ? slab->previous->next : partial[slab->class_index]) = slab->next;
+  if (slab->next) slab->next->previous = slab->previous;
+}
+
+Slab* Allocator::add_slab(SizeClass wanted) {
+  void* memory = empty_slabs;
+  if (memory) {
+    empty_slabs = empty_slabs->next;
+  } else {
+    if (!reserve_locked(kSlabBytes)) return nullptr;
+    memory = system_map(kSlabBytes, kSlabBytes);
+    if (!memory) {
+      stats.reserved_bytes -= static_cast<int64_t>(kSlabBytes);
+      --stats.system_allocations;
+      return nullptr;
+    }
+    ASAN_POISON_MEMORY_REGION(static_cast<char*>(memory) + sizeof(Slab), kSlabBytes - sizeof(Slab));
+  }
+  Slab* slab = new (memory) Slab;
+  slab->fresh = static_cast<char*>(memory) + sizeof(Slab);
+  slab->end = static_cast<char*>(memory) + kSlabBytes;
+  slab->block_bytes = wanted.bytes;
+  slab->class_index = wanted.index;
+  link(slab);
+  return slab;
+}
+
+void* Allocator::allocate_small(SizeClass wanted) {
+  Slab* slab = partial[wanted.index];
+  if (!slab) [[unlikely]] {
+    slab = add_slab(wanted);
+    if (!slab) return nullptr;
+  }
+  void* block = slab->free;
+  if (block) {
+    ASAN_UNPOISON_MEMORY_REGION(block, sizeof(void*));
+    slab->free = *static_cast<void**>(block);
+  } else {
+    block = slab->fresh;
+    slab->fresh += slab->block_bytes;
+  }
+  ++slab->used;
+  if (slab->full()) unlink(slab);
+  count_allocation(wanted.bytes);
+  return block;
+}
+
+void Allocator::deallocate_small(void* block, size_t capacity) noexcept {
+  Slab* slab = Slab::of(block);
+  bool was_full = slab->full();
+  *static_cast<void**>(block) = slab->free;
+  slab->free = block;
+  ASAN_POISON_MEMORY_REGION(block, capacity);
+  --slab->used;
+  if (was_full) link(slab);
+  // The last slab of a class stays, so that one tensor made and dropped in a loop does not set it up again and again.
+  if (slab->used == 0 && (slab->previous || slab->next)) {
+    unlink(slab);
+    slab->next = empty_slabs;
+    empty_slabs = slab;
+  }
+  count_free(capacity);
+}
+
+// Called with the lock held; lets it go around the system's work.
+void* Allocator::allocate_large(size_t bytes, size_t* capacity) {
+  size_t step = bytes < kHugePage ? size_t{4} << 10 : size_t{64} << 10;
+  size_t rounded = (bytes + step - 1) / step * step;
+  auto found = cached.lower_bound({rounded, 0});
+  if (found != cached.end() && found->first.first <= rounded + rounded / 4) {
+    void* block = found->second;
+    *capacity = found->first.first;
+    cached_bytes -= *capacity;
+    cached.erase(found);
+    count_allocation(*capacity);
+    return block;
+  }
+  std::vector<Range> trimmed;
+  trim_locked(&trimmed);
+  if (!reserve_locked(rounded)) {
+    mutex.unlock();
+    give_back(trimmed);
+    mutex.lock();
+    return nullptr;
+  }
+  mutex.unlock();
+  give_back(trimmed);
+  void* block = system_map(rounded, rounded >= kHugePage ? kHugePage : size_t{4} << 10);
+  if (block && rounded >= kHugePage) madvise(block, rounded, MADV_HUGEPAGE);
+  mutex.lock();
+  if (!block) {
+    stats.reserved_bytes -= static_cast<int64_t>(rounded);
+    --stats.system_allocations;
+    return nullptr;
+  }
+  *capacity = rounded;
+  count_allocation(rounded);
+  return block;
+}
+
+void Allocator::deallocate_large(void* block, size_t capacity) noexcept {
+  ASAN_POISON_MEMORY_REGION(block, capacity);
+  count_free(capacity);
+  try {
+    cached.emplace(std::pair{capacity, clock--}, block);
+    cached_bytes += capacity;
+  } catch (...) {  // no memory for the entry: do without the cache
+    stats.reserved_bytes -= static_cast<int64_t>(capacity);
+    ++stats.system_frees;
+    give_back({{block, capacity}});
+  }
+}
+
+// A program whose sizes grow step by step would leave behind a cached block of each size. Whenever the system is asked for
+// more, what is cached beyond the peak of live memory (and an allowance) goes back, the longest unused first.
+void Allocator::trim_locked(std::vector<Range>* out) {
+  size_t allowed = std::max(kCacheAllowance, static_cast<size_t>(stats.peak_bytes));
+  while (cached_bytes > allowed) {
+    auto oldest = std::max_element(cached.begin(), cached.end(),
+                                   [](const auto& a, const auto& b) { return a.first.second < b.first.second; });
+    size_t bytes = oldest->first.first;
+    out->emplace_back(oldest->second, bytes);
+    cached.erase(oldest);
+    cached_bytes -= bytes;
+    stats.reserved_bytes -= static_cast<int64_t>(bytes);
+    ++stats.system_frees;
+  }
+}
+
+void Allocator::take_all_locked(std::vector<Range>* out) {
+  for (auto& [key, block] : cached) out->emplace_back(block, key.first);
+  cached.clear();
+  cached_bytes = 0;
+  for (Slab* head : partial) {
+    for (Slab *slab = head, *next; slab; slab = next) {
+      next = slab->next;
+      if (slab->used == 0) {
+        unlink(slab);
+        out->emplace_back(slab, kSlabBytes);
+      }
+    }
+  }
+  for (; empty_slabs; empty_slabs = empty_slabs->next) out->emplace_back(empty_slabs, kSlabBytes);
+  for (auto& range : *out) stats.reserved_bytes -= static_cast<int64_t>(range.second);
+  stats.system_frees += static_cast<int64_t>(out->size());
+}
+
+[[noreturn]] void throw_out_of_memory(size_t bytes) {
+  Allocator& a = allocator();
+  MemoryStats stats = memory_stats();
+  size_t limit = effective_limit(a);
+  std::string text = "out of memory: tried to allocate " + format_bytes(bytes) + "; live " +
+                     format_bytes(stats.live_bytes) + " in " + std::to_string(stats.live_blocks) +
+                     (stats.live_blocks == 1 ? " tensor" : " tensors") + ", reserved " +
+                     format_bytes(stats.reserved_bytes) + ", limit " + format_bytes(limit) +
+                     (a.limit ? " (td.memory.set_limit)" : " (this machine)");
+  if (live_report) text += live_report(5);
+  text += bytes > limit ? "\n  fix: no such tensor fits here; check its shape"
+                        : "\n  fix: drop references to large tensors (del x), use smaller batches, or raise the limit";
+  throw Error(ErrorKind::Memory, text);
+}
+
+}  // namespace
+
+void* allocate(size_t bytes, size_t* capacity) {
+  Allocator& a = allocator();
+  if (bytes > kMaxBytes) throw_out_of_memory(bytes);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    if (attempt) empty_cache();
+    std::lock_guard guard(a.mutex);
+    void* block;
+    if (bytes <= kSmallMax) {
+      SizeClass wanted = size_class(bytes);
+      *capacity = wanted.bytes;
+      block = a.allocate_small(wanted);
+    } else {
+      block = a.allocate_large(bytes, capacity);
+    }
+    if (block) [[likely]] {
+      ASAN_POISON_MEMORY_REGION(block, *capacity);
+      ASAN_UNPOISON_MEMORY_REGION(block, bytes);
+      return block;
+    }
+  }
+  throw_out_of_memory(bytes);
+}
+
+void deallocate(void* block, size_t capacity) noexcept {
+  Allocator& a = allocator();
+  ASAN_UNPOISON_MEMORY_REGION(block, sizeof(void*));
+  std::lock_guard guard(a.mutex);
+  if (capacity <= kSmallMax)
+    a.deallocate_small(block, capacity);
+  else
+    a.deallocate_large(block, capacity);
+}
+
+MemoryStats memory_stats() {
+  Allocator& a = allocator();
+  std::lock_guard guard(a.mutex);
+  return a.stats;
+}
+
+void reset_peak_memory() {
+  Allocator& a = allocator();
+  std::lock_guard guard(a.mutex);
+  a.stats.peak_bytes = a.stats.live_bytes;
+}
+
+void empty_cache() {
+  Allocator& a = allocator();
+  std::vector<Range> ranges;
+  {
+    std::lock_guard guard(a.mutex);
+    a.take_all_locked(&ranges);
+  }
+  give_back(ranges);
+}
+
+void set_memory_limit(int64_t bytes) {
+  if (bytes < 0) fail(ErrorKind::Value, "the memory limit must not be negative, got ", bytes);
+  Allocator& a = allocator();
+  std::lock_guard guard(a.mutex);
+  a.limit = static_cast<size_t>(bytes);
+}
+
+void set_live_report(std::string (*report)(int)) { live_report = report; }
+
+}  // namespace tandem

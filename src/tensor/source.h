@@ -1,0 +1,20 @@
+// Places in the user's program, for messages.
+#pragma once
+#include <Python.h>
+
+#include <string>
+
+namespace tandem {
+
+// A code object and an instruction in it. The line is worked out only when a message needs it.
+struct Source {
+  PyObject* code = nullptr;  // owned by whoever holds the Source
+  int instruction = -1;
+};
+
+// The innermost running line that is not Tandem's own, with a new reference; empty where there is none. Needs the GIL.
+Source capture_source();
+
+std::string format_source(const Source& source);  // "train.py:12", or "" for an empty one. Needs the GIL.
+
+}  // namespace tandem

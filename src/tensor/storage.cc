@@ -1,0 +1,124 @@
+#include "tensor/storage.h"
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "memory/allocator.h"
+#include "memory/format.h"
+#include "tensor/tensor.h"
+
+namespace tandem {
+
+// Blocks of this size and more are listed, with the line that made them. Finding the line takes a fraction of a microsecond,
+// which filling a megabyte dwarfs.
+constexpr size_t kLargeBytes = size_t{1} << 20;
+
+struct LargeRecord {
+  Storage* storage;
+  LargeRecord* previous = nullptr;
+  LargeRecord* next = nullptr;
+  bool described = false;
+  View view;  // of the first tensor on it
+};
+
+namespace {
+
+std::mutex records_mutex;  // guards the list and what is in it; never held while waiting for the GIL
+LargeRecord* records = nullptr;
+
+void insert(LargeRecord* record) {
+  std::lock_guard guard(records_mutex);
+  record->next = records;
+  if (records) records->previous = record;
+  records = record;
+}
+
+void remove(LargeRecord* record) noexcept {
+  std::lock_guard guard(records_mutex);
+  (record->previous ? record->previous->next : records) = record->next;
+  if (record->next) record->next->previous = record->previous;
+}
+
+std::string report_largest(int count) {
+  if (!Py_IsInitialized()) return "";
+  PyGILState_STATE gil = PyGILState_Ensure();
+  std::string text;
+  {
+    std::lock_guard guard(records_mutex);
+    std::vector<const LargeRecord*> all;
+    for (LargeRecord* r = records; r; r = r->next) all.push_back(r);
+    size_t shown = std::min(all.size(), static_cast<size_t>(count));
+    std::partial_sort(all.begin(), all.begin() + shown, all.end(), [](const LargeRecord* a, const LargeRecord* b) {
+      return a->storage->bytes() > b->storage->bytes();
+    });
+    for (size_t i = 0; i < shown; ++i) {
+      const LargeRecord& r = *all[i];
+      text += i == 0 ? "\n  largest: " : "\n           ";
+      text += format_bytes(r.storage->bytes());
+      if (r.described) text += std::string(" ") + name(r.view.dtype) + " " + format_shape(r.view.ndim, r.view.shape);
+      std::string line = format_source(r.storage->made_at);
+      if (!line.empty()) text += " made at " + line;
+    }
+  }
+  PyGILState_Release(gil);
+  return text;
+}
+
+[[maybe_unused]] const bool reporter_set = (set_live_report(&report_largest), true);
+
+}  // namespace
+
+Storage* Storage::allocate(size_t bytes) {
+  size_t capacity;
+  void* block = tandem::allocate(bytes, &capacity);
+  Storage* storage = new Storage;
+  storage->data_ = static_cast<char*>(block);
+  storage->bytes_ = bytes;
+  storage->capacity_ = capacity;
+  if (bytes >= kLargeBytes) [[unlikely]] {
+    if (PyGILState_Check()) storage->made_at = capture_source();
+    storage->record_ = new LargeRecord{storage};
+    insert(storage->record_);
+  }
+  return storage;
+}
+
+Storage* Storage::borrow(void* data, size_t bytes, bool writable, void (*release)(void*), void* context) {
+  Storage* storage = new Storage;
+  storage->data_ = static_cast<char*>(data);
+  storage->bytes_ = bytes;
+  storage->writable_ = writable;
+  storage->release_ = release;
+  storage->context_ = context;
+  return storage;
+}
+
+void Storage::set_record(const View& view) {
+  std::lock_guard guard(records_mutex);
+  if (record_->described) return;
+  record_->described = true;
+  record_->view = view;
+}
+
+void Storage::destroy() noexcept {
+  if (record_) {
+    remove(record_);
+    delete record_;
+  }
+  if (capacity_) deallocate(data_, capacity_);
+  if (release_ || mutated_at.code || made_at.code) {
+    // After the interpreter is gone, there is nobody left to give a reference back to.
+    if (Py_IsInitialized()) {
+      PyGILState_STATE gil = PyGILState_Ensure();
+      if (release_) release_(context_);
+      Py_XDECREF(mutated_at.code);
+      Py_XDECREF(made_at.code);
+      PyGILState_Release(gil);
+    }
+  }
+  delete this;
+}
+
+}  // namespace tandem
