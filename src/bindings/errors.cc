@@ -49,6 +49,7 @@ void raise_python(const Error& error) {
 }
 
 void raise_current_exception() noexcept {
+  if (PyErr_Occurred()) return;  // the exception says only that
   try {
     throw;
   } catch (nb::python_error& error) {

@@ -36,12 +36,9 @@ Generator* default_generator() {
   return generator;
 }
 
-Generator* generator_from_object(PyObject* object) {
-  if (object == Py_None) return default_generator();
+Generator* as_generator(PyObject* object) {
   Generator* generator = nullptr;
-  if (!nb::try_cast(nb::handle(object), generator) || !generator)
-    fail(ErrorKind::Type, "expected a Generator or None, got ", nb::repr(object).c_str());
-  return generator;
+  return nb::try_cast(nb::handle(object), generator) ? generator : nullptr;  // None casts to null
 }
 
 void register_generator(nb::module_& m) {

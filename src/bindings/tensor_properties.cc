@@ -100,7 +100,8 @@ int set_grad(PyObject* self, PyObject* value, void*) {
            format_shape(mine.ndim, mine.shape), "; they must be equal");
     if (mine.dtype != other.dtype)
       fail(ErrorKind::Type, "grad is ", name(other.dtype), " and the tensor ", name(mine.dtype), "; they must be equal");
-    Py_XSETREF(ensure_extra(t).grad, Py_NewRef(value));
+    if (!t->extra) t->extra = new AutogradExtra;
+    Py_XSETREF(t->extra->grad, Py_NewRef(value));
     return 0;
   });
 }

@@ -24,6 +24,6 @@ struct Generator {
 };
 
 Generator* default_generator();  // the process has one; td.manual_seed sets it
-Generator* generator_from_object(PyObject* object);  // of a Python Generator, or the default for None; throws Error(Type)
+Generator* as_generator(PyObject* object);  // of a Python Generator; null for anything else
 
 }  // namespace tandem

@@ -38,7 +38,7 @@ bool is_user_code(PyCodeObject* code) {
 
 }  // namespace
 
-Source capture_source() {
+Source user_source() {
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   while (frame) {
     PyCodeObject* code = PyFrame_GetCode(frame);

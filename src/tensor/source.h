@@ -13,7 +13,7 @@ struct Source {
 };
 
 // The innermost running line that is not Tandem's own, with a new reference; empty where there is none. Needs the GIL.
-Source capture_source();
+Source user_source();
 
 std::string format_source(const Source& source);  // "train.py:12", or "" for an empty one. Needs the GIL.
 

@@ -78,7 +78,7 @@ Storage* Storage::allocate(size_t bytes) {
   storage->bytes_ = bytes;
   storage->capacity_ = capacity;
   if (bytes >= kLargeBytes) [[unlikely]] {
-    if (PyGILState_Check()) storage->made_at = capture_source();
+    if (PyGILState_Check()) storage->made_at = user_source();
     storage->record_ = new LargeRecord{storage};
     insert(storage->record_);
   }

@@ -147,11 +147,6 @@ Tensor* new_of_type(PyTypeObject* type, const Tensor* base) {
   return t;
 }
 
-AutogradExtra& ensure_extra(Tensor* tensor) {
-  if (!tensor->extra) tensor->extra = new AutogradExtra;
-  return *tensor->extra;
-}
-
 size_t checked_bytes(DType dtype, int ndim, const int64_t* shape) {
   size_t bytes = item_size(dtype);
   bool empty = false, overflow = false;

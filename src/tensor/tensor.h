@@ -43,8 +43,6 @@ Tensor* new_view(const Tensor* base, char* data, DType dtype, int ndim, const in
 // The same for a subclass of Tensor (which must not have its own __new__ called): the data of `base`, no history.
 Tensor* new_of_type(PyTypeObject* type, const Tensor* base);
 
-AutogradExtra& ensure_extra(Tensor* tensor);
-
 // Bytes of a contiguous tensor; throws Error(Shape) for negative sizes and Error(Memory) for what cannot be addressed.
 size_t checked_bytes(DType dtype, int ndim, const int64_t* shape);
 
