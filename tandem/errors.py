@@ -183,12 +183,12 @@ _KINDS = {
 }
 
 
-def from_runtime(kind: str, message: str, fix: str | None = None) -> Exception:
+def from_runtime(kind: str, message: str, fix: str | None = None, op: str | None = None) -> Exception:
     """The exception for an error of the C++ runtime. A message may start with the name of its op: `matmul: ...`."""
-    op, separator, rest = message.partition(": ")
-    if separator and op.isidentifier():
-        return _KINDS[kind](op, rest, fix)
-    return _KINDS[kind](None, message, fix)
+    name, separator, rest = message.partition(": ")
+    if op is None and separator and name.isidentifier():
+        return _KINDS[kind](name, rest, fix)
+    return _KINDS[kind](op, message, fix)
 
 
 def hide_frames(error: BaseException) -> BaseException:

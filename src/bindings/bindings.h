@@ -12,6 +12,9 @@ void register_numpy(nanobind::module_& m);
 void register_buffer(nanobind::module_& m);
 void register_dlpack(nanobind::module_& m);
 void register_generator(nanobind::module_& m);
+void register_plan(nanobind::module_& m);
+void register_dispatch(nanobind::module_& m);
+void register_autograd(nanobind::module_& m);
 void register_library(nanobind::module_& m);
 void register_object_loader(nanobind::module_& m);
 

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 
 #include "bindings/bindings.h"
+#include "dispatch/op_function.h"
 
 namespace nb = nanobind;
 
@@ -23,13 +24,19 @@ const char* kind_name(ErrorKind kind) {
 }
 
 PyObject*& error_factory() {
-  static PyObject* factory = nullptr;  // kind, message, fix -> exception
+  static PyObject* factory = nullptr;  // kind, message, fix, op -> exception
   return factory;
 }
 
 }  // namespace
 
-void raise_python(const Error& error) {
+static void raise_as(const Error& error, nb::object op);
+
+void raise_python(const Error& error) { raise_as(error, nb::none()); }
+
+void raise_operator_error(OpFunction* op, const Error& error) { raise_as(error, nb::borrow(op->name)); }
+
+static void raise_as(const Error& error, nb::object op) {
   constexpr std::string_view marker = "\n  fix: ";
   std::string_view text = error.what();
   size_t at = text.rfind(marker);
@@ -41,7 +48,7 @@ void raise_python(const Error& error) {
       fix = nb::str(advice.data(), advice.size());
       text = text.substr(0, at);
     }
-    nb::object exception = nb::handle(error_factory())(kind_name(error.kind), nb::str(text.data(), text.size()), fix);
+    nb::object exception = nb::handle(error_factory())(kind_name(error.kind), nb::str(text.data(), text.size()), fix, op);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   } catch (nb::python_error& failure) {
     failure.restore();
@@ -83,7 +90,7 @@ void register_errors(nb::module_& m) {
         Py_XDECREF(before);
       },
       nb::arg("factory"),
-      "Have errors of the runtime made by factory(kind, message, fix); tandem.errors.from_runtime unless set.");
+      "Have errors of the runtime made by factory(kind, message, fix, op); tandem.errors.from_runtime unless set.");
 }
 
 }  // namespace tandem

@@ -8,6 +8,9 @@ namespace tandem {
 
 void raise_python(const Error& error);  // sets the Python error: the class of tandem.errors for its kind
 
+struct OpFunction;
+void raise_operator_error(OpFunction* op, const Error& error);  // the same, naming the operator that was called
+
 void raise_current_exception() noexcept;  // inside a catch block: sets the Python error for whatever was caught
 
 // Runs the body of a raw CPython slot; an exception becomes a Python error and `failure` is returned.

@@ -9,6 +9,9 @@ NB_MODULE(_runtime, m) {
   tandem::register_buffer(m);
   tandem::register_dlpack(m);
   tandem::register_generator(m);
+  tandem::register_plan(m);
+  tandem::register_dispatch(m);
+  tandem::register_autograd(m);
   tandem::register_library(m);
   tandem::register_object_loader(m);
 }

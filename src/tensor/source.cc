@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <string_view>
+#include <unordered_map>
 
 namespace tandem {
 namespace {
@@ -24,7 +25,7 @@ const std::string& package_folder() {
 }
 
 // The same rule as tandem/errors.py.
-bool is_user_code(PyCodeObject* code) {
+bool judge_code(PyCodeObject* code) {
   const char* path = PyUnicode_AsUTF8(code->co_filename);
   if (!path) {
     PyErr_Clear();
@@ -34,6 +35,22 @@ bool is_user_code(PyCodeObject* code) {
   const std::string& package = package_folder();
   return !(!package.empty() && file.starts_with(package)) && !file.starts_with("<frozen importlib") &&
          !file.ends_with("/contextlib.py") && !file.ends_with("/functools.py");
+}
+
+// Every recorded operator asks, mostly from the same few places: answers are kept, and with them the code objects.
+bool is_user_code(PyCodeObject* code) {
+  static auto* known = new std::unordered_map<PyCodeObject*, bool>();
+  static PyCodeObject* last = nullptr;
+  static bool last_answer = false;
+  if (code == last) return last_answer;
+  auto found = known->find(code);
+  if (found == known->end()) {
+    if (known->size() > 100000) return judge_code(code);
+    Py_INCREF(code);
+    found = known->emplace(code, judge_code(code)).first;
+  }
+  last = code;
+  return last_answer = found->second;
 }
 
 }  // namespace

@@ -1,0 +1,221 @@
+#include "autograd/record.h"
+
+#include "autograd/mode.h"
+#include "check.h"
+
+namespace tandem {
+
+// -- nodes
+
+Node::~Node() {
+  for (auto& [output, hook] : hooks) Py_XDECREF(hook);
+  Py_XDECREF(source.code);
+}
+
+void Node::dispose(Node* first) noexcept {
+  // A record owns its predecessors; deleting a long chain by recursion would overflow the stack, so nodes that become free
+  // while one is deleted wait in a list.
+  thread_local std::vector<Node*>* waiting = nullptr;
+  if (waiting) {
+    waiting->push_back(first);
+    return;
+  }
+  std::vector<Node*> list{first};
+  waiting = &list;
+  while (!list.empty()) {
+    Node* node = list.back();
+    list.pop_back();
+    delete node;
+  }
+  waiting = nullptr;
+}
+
+uint64_t next_sequence() {
+  static uint64_t counter = 0;
+  return ++counter;
+}
+
+AutogradExtra& extra_of(Tensor* t) {
+  if (!t->extra) t->extra = new AutogradExtra();
+  return *t->extra;
+}
+
+void set_history(Tensor* t, Node* node, uint32_t index) {
+  if (node) node->retain();
+  Node* old = std::exchange(t->history, node);
+  t->output_index = static_cast<uint16_t>(index);
+  t->requires_grad = node != nullptr;
+  if (old) old->release();
+}
+
+Edge gradient_edge(Tensor* t) {
+  if (!t->requires_grad) return {};
+  if (t->history) return {Ref<Node>::share(t->history), t->output_index};
+  AutogradExtra& extra = extra_of(t);
+  if (extra.accumulator) return {Ref<Node>::share(extra.accumulator), 0};
+  auto node = Ref<Node>::adopt(new AccumulateGrad(t));
+  extra.accumulator = node.get();
+  return {std::move(node), 0};
+}
+
+// -- records of plans
+
+PlanNode::~PlanNode() = default;
+
+void PlanNode::release_saved() {
+  saved.clear();
+  released = true;
+}
+
+TensorRef PlanNode::unpack(const SavedTensor& s, bool create_graph) {
+  if (s.version != s.storage->version())
+    fail(ErrorKind::Autograd, "backward of ", name_, " needs a tensor that was changed in place after it was saved",
+         "\n  saved at ", format_source(source), "\n  changed at ", format_source(s.storage->mutated_at),
+         "\n  fix: change a clone() instead, or use the out-of-place form of the operator");
+  s.storage->retain();
+  Tensor* t = new_tensor(s.storage.get(), s.view.data, s.view.dtype, s.view.ndim, s.view.shape, s.view.strides);
+  if (create_graph && s.requires_grad) {
+    if (s.is_output) set_history(t, this, s.output_index);
+    else if (s.edge.node && s.edge.node->is_accumulator()) {
+      Py_DECREF(reinterpret_cast<PyObject*>(t));  // a leaf: the very tensor, so that gradients reach it
+      return TensorRef::share(static_cast<AccumulateGrad*>(s.edge.node.get())->leaf());
+    } else set_history(t, s.edge.node.get(), s.edge.index);
+  }
+  return TensorRef::adopt(t);
+}
+
+std::vector<TensorRef> PlanNode::apply(std::vector<TensorRef> grads, bool create_graph) {
+  if (released)
+    fail(ErrorKind::Autograd, "backward through ", name_, " a second time: what it saved was freed by the first backward",
+         "\n  recorded at ", format_source(source), "\n  fix: pass retain_graph=True to the first backward");
+  auto* op = reinterpret_cast<OpFunction*>(create_graph ? plan_->backward_twice : plan_->backward);
+  std::vector<TensorRef> owned;
+  std::vector<Argument> arguments;
+  auto push = [&](TensorRef t) {
+    Argument& a = arguments.emplace_back();
+    a.kind = Argument::Kind::Tensor;
+    a.tensor = t.get();
+    owned.push_back(std::move(t));
+  };
+  auto count = [&](size_t n) {
+    Argument& a = arguments.emplace_back();
+    a.kind = Argument::Kind::Count;
+    a.integer = static_cast<int64_t>(n);
+  };
+  // Parameters of a backward function: gradients, saved tensors, ints, numbers (tandem/trace/backward.py).
+  count(plan_->outputs.size());
+  for (size_t i = 0; i < plan_->outputs.size(); ++i) {
+    if (grads[i]) push(std::move(grads[i]));
+    else arguments.emplace_back().kind = Argument::Kind::None;
+  }
+  count(saved.size());
+  for (const SavedTensor& s : saved) push(unpack(s, create_graph));
+  count(ints.size());
+  for (int64_t v : ints) {
+    Argument& a = arguments.emplace_back();
+    a.kind = Argument::Kind::Int;
+    a.integer = v;
+  }
+  count(numbers.size());
+  for (const Argument& a : numbers) arguments.push_back(a);
+  bool returns_tuple = false;
+  return dispatch(op, arguments.data(), static_cast<int>(arguments.size()), &returns_tuple);
+}
+
+// -- leaves
+
+AccumulateGrad::~AccumulateGrad() {
+  if (leaf_ && leaf_->extra && leaf_->extra->accumulator == this) leaf_->extra->accumulator = nullptr;
+}
+
+static TensorRef call_binary(PyObject* function, PyObject* a, PyObject* b) {
+  PyObject* args[] = {a, b};
+  PyObject* result = PyObject_Vectorcall(function, args, 2, nullptr);
+  if (!result) throw PythonError{};
+  return TensorRef::adopt(reinterpret_cast<Tensor*>(result));
+}
+
+std::vector<TensorRef> AccumulateGrad::apply(std::vector<TensorRef> grads, bool create_graph) {
+  if (!grads[0]) return {};
+  TensorRef g = std::move(grads[0]);
+  AutogradExtra& extra = extra_of(leaf_.get());
+  if (extra.hooks) {
+    PyObject* list = PyDict_Values(extra.hooks);
+    if (!list) throw PythonError{};
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+      PyObject* args[] = {g.object()};
+      PyObject* result = PyObject_Vectorcall(PyList_GET_ITEM(list, i), args, 1, nullptr);
+      if (!result) {
+        Py_DECREF(list);
+        throw PythonError{};
+      }
+      if (is_tensor(result)) g = TensorRef::adopt(reinterpret_cast<Tensor*>(result));
+      else Py_DECREF(result);
+    }
+    Py_DECREF(list);
+  }
+  if (!extra.grad) {
+    // Nobody else holds it: take it as it is. Otherwise copy, or two leaves would share one gradient.
+    bool sole = Py_REFCNT(g.object()) == 1 && g->storage->references() == 1 && !(g->extra && g->extra->base);
+    if (!sole && !create_graph) {
+      PyObject* args[] = {g.object()};
+      PyObject* copy = PyObject_Vectorcall(callbacks.clone, args, 1, nullptr);
+      if (!copy) throw PythonError{};
+      g = TensorRef::adopt(reinterpret_cast<Tensor*>(copy));
+    }
+    extra.grad = reinterpret_cast<PyObject*>(g.leak());
+  } else if (create_graph) {
+    TensorRef sum = call_binary(callbacks.add, extra.grad, g.object());
+    PyObject* old = std::exchange(extra.grad, reinterpret_cast<PyObject*>(sum.leak()));
+    Py_DECREF(old);
+  } else {
+    call_binary(callbacks.add_, extra.grad, g.object());
+  }
+  return {};
+}
+
+// -- Python backward
+
+PythonNode::~PythonNode() { Py_XDECREF(function_); }
+
+void PythonNode::release_saved() { Py_CLEAR(function_); }
+
+std::vector<TensorRef> PythonNode::apply(std::vector<TensorRef> grads, bool create_graph) {
+  if (!function_)
+    fail(ErrorKind::Autograd, "backward through ", name_, " a second time: what it saved was freed by the first backward",
+         "\n  recorded at ", format_source(source), "\n  fix: pass retain_graph=True to the first backward");
+  PyObject* args = PyTuple_New(static_cast<Py_ssize_t>(grads.size()) + 1);
+  if (!args) throw PythonError{};
+  PyTuple_SET_ITEM(args, 0, Py_NewRef(create_graph ? Py_True : Py_False));
+  for (size_t i = 0; i < grads.size(); ++i)
+    PyTuple_SET_ITEM(args, static_cast<Py_ssize_t>(i) + 1,
+                     grads[i] ? reinterpret_cast<PyObject*>(grads[i].leak()) : Py_NewRef(Py_None));
+  PyObject* result = PyObject_Call(function_, args, nullptr);
+  Py_DECREF(args);
+  if (!result) throw PythonError{};
+  std::vector<TensorRef> out(edges.size());
+  if (is_tensor(result)) {
+    if (edges.size() == 1) out[0] = TensorRef::adopt(reinterpret_cast<Tensor*>(result));
+    else {
+      Py_DECREF(result);
+      fail(ErrorKind::Autograd, "backward of ", name_, " returned one gradient for ", edges.size(), " inputs");
+    }
+    return out;
+  }
+  if (!PyTuple_Check(result) || PyTuple_GET_SIZE(result) != static_cast<Py_ssize_t>(edges.size())) {
+    Py_ssize_t n = PyTuple_Check(result) ? PyTuple_GET_SIZE(result) : 1;
+    bool none = result == Py_None;
+    Py_DECREF(result);
+    if (none && edges.size() <= 1) return out;
+    fail(ErrorKind::Autograd, "backward of ", name_, " returned ", n, " gradients for ", edges.size(), " inputs",
+         "\n  fix: return one gradient (or None) for each argument of forward");
+  }
+  for (size_t i = 0; i < edges.size(); ++i) {
+    PyObject* g = PyTuple_GET_ITEM(result, static_cast<Py_ssize_t>(i));
+    if (is_tensor(g)) out[i] = TensorRef::share(reinterpret_cast<Tensor*>(g));
+  }
+  Py_DECREF(result);
+  return out;
+}
+
+}  // namespace tandem

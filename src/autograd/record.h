@@ -1,0 +1,75 @@
+// Tape records of operators that ran a plan.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "autograd/node.h"
+#include "dispatch/op_function.h"
+
+namespace tandem {
+
+// Enough to rebuild a tensor for backward, without keeping the Tensor object (an output saved by its own record would be a
+// cycle), and to notice if it was changed meanwhile.
+struct SavedTensor {
+  Ref<Storage> storage;
+  View view;
+  uint32_t version = 0;
+  Edge edge;             // where gradients of this tensor go, for higher orders
+  bool requires_grad = false;
+  bool is_output = false;
+  uint16_t output_index = 0;
+};
+
+class PlanNode final : public Node {
+ public:
+  PlanNode(std::shared_ptr<Plan> plan, std::string name) : plan_(std::move(plan)), name_(std::move(name)) {}
+  ~PlanNode() override;
+  std::vector<TensorRef> apply(std::vector<TensorRef> grads, bool create_graph) override;
+  void release_saved() override;
+  const char* name() const override { return name_.c_str(); }
+
+  std::vector<SavedTensor> saved;
+  std::vector<int64_t> ints;
+  std::vector<Argument> numbers;  // Python numbers the operator was called with
+  bool released = false;
+
+ private:
+  TensorRef unpack(const SavedTensor& saved, bool create_graph);
+  std::shared_ptr<Plan> plan_;
+  std::string name_;
+};
+
+// A leaf: adds what arrives to its .grad.
+class AccumulateGrad final : public Node {
+ public:
+  explicit AccumulateGrad(Tensor* leaf) : leaf_(TensorRef::share(leaf)) {}
+  ~AccumulateGrad() override;
+  std::vector<TensorRef> apply(std::vector<TensorRef> grads, bool create_graph) override;
+  const char* name() const override { return "accumulate_grad"; }
+  bool is_accumulator() const override { return true; }
+  Tensor* leaf() const { return leaf_.get(); }
+
+ private:
+  TensorRef leaf_;
+};
+
+// A record whose backward is Python: custom functions, in-place writes through views.
+class PythonNode final : public Node {
+ public:
+  PythonNode(PyObject* function, std::string name) : function_(function), name_(std::move(name)) { Py_INCREF(function_); }
+  ~PythonNode() override;
+  std::vector<TensorRef> apply(std::vector<TensorRef> grads, bool create_graph) override;
+  void release_saved() override;
+  const char* name() const override { return name_.c_str(); }
+
+ private:
+  PyObject* function_;  // called with (create_graph, *grads) -> tuple of Tensor or None; null once released
+  std::string name_;
+};
+
+Edge gradient_edge(Tensor* t);         // makes the leaf's accumulator if need be
+AutogradExtra& extra_of(Tensor* t);    // makes it if need be
+void set_history(Tensor* t, Node* node, uint32_t index);  // shares node
+uint64_t next_sequence();
+
+}  // namespace tandem

@@ -1,0 +1,154 @@
+// Autograd for Python: modes, backward, hooks, custom records.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "autograd/engine.h"
+#include "autograd/mode.h"
+#include "autograd/record.h"
+#include "bindings/bindings.h"
+#include "bindings/errors.h"
+#include "check.h"
+
+namespace nb = nanobind;
+
+namespace tandem {
+
+namespace {
+
+Tensor* as_tensor(nb::handle h) {
+  if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");
+  return reinterpret_cast<Tensor*>(h.ptr());
+}
+
+struct NodeHandle {  // Tensor.grad_fn
+  Ref<Node> node;
+};
+
+nb::object backward(nb::list roots, nb::list grads, nb::object inputs, bool retain_graph, bool create_graph) {
+  std::vector<Tensor*> root_list, input_list;
+  std::vector<TensorRef> grad_list;
+  for (nb::handle h : roots) root_list.push_back(as_tensor(h));
+  for (nb::handle h : grads) grad_list.push_back(TensorRef::share(as_tensor(h)));
+  bool targeted = !inputs.is_none();
+  if (targeted)
+    for (nb::handle h : nb::cast<nb::list>(inputs)) input_list.push_back(as_tensor(h));
+  try {
+    std::vector<TensorRef> result = run_backward(root_list, std::move(grad_list), input_list, retain_graph, create_graph);
+    if (!targeted) return nb::none();
+    nb::list out;
+    for (TensorRef& t : result) {
+      if (t) out.append(nb::steal(reinterpret_cast<PyObject*>(t.leak())));
+      else out.append(nb::none());
+    }
+    return out;
+  } catch (const PythonError&) {
+    nb::raise_python_error();
+  }
+}
+
+// One record whose backward is a Python function: history of `outputs`, leading to `inputs`.
+void record_python(nb::object function, const std::string& name, nb::list inputs, nb::list outputs) {
+  auto node = Ref<PythonNode>::adopt(new PythonNode(function.ptr(), name));
+  node->sequence = next_sequence();
+  node->source = user_source();
+  for (nb::handle h : inputs) node->edges.push_back(h.is_none() ? Edge{} : gradient_edge(as_tensor(h)));
+  uint32_t index = 0;
+  for (nb::handle h : outputs) {
+    Tensor* t = as_tensor(h);
+    OutputInfo info;
+    info.dtype = t->view.dtype;
+    info.ndim = t->view.ndim;
+    std::memcpy(info.shape, t->view.shape, sizeof(int64_t) * t->view.ndim);
+    node->outputs.push_back(info);
+    set_history(t, node.get(), index++);
+  }
+}
+
+nb::object hooks_of(nb::handle h) {  // the dict of hooks that run on this tensor's gradient; made if need be
+  Tensor* t = as_tensor(h);
+  if (t->history) {
+    for (auto& [output, hooks] : t->history->hooks)
+      if (output == t->output_index) return nb::borrow(hooks);
+    PyObject* fresh = PyDict_New();
+    t->history->hooks.emplace_back(t->output_index, fresh);
+    return nb::borrow(fresh);
+  }
+  AutogradExtra& extra = extra_of(t);
+  if (!extra.hooks) extra.hooks = PyDict_New();
+  return nb::borrow(extra.hooks);
+}
+
+}  // namespace
+
+void register_autograd(nb::module_& m) {
+  nb::class_<NodeHandle>(m, "GradFn")
+      .def("name", [](NodeHandle& h) { return std::string(h.node->name()); })
+      .def_prop_ro("source", [](NodeHandle& h) { return format_source(h.node->source); })
+      .def_prop_ro("next_functions", [](NodeHandle& h) {
+        nb::list out;
+        for (const Edge& edge : h.node->edges) {
+          if (edge.node) out.append(nb::make_tuple(nb::cast(NodeHandle{edge.node}), edge.index));
+          else out.append(nb::make_tuple(nb::none(), 0));
+        }
+        return nb::tuple(out);
+      })
+      .def("__repr__", [](NodeHandle& h) { return "<" + std::string(h.node->name()) + " backward>"; });
+  m.def("grad_fn", [](nb::handle h) -> nb::object {
+    Tensor* t = as_tensor(h);
+    if (!t->history) return nb::none();
+    return nb::cast(NodeHandle{Ref<Node>::share(t->history)});
+  });
+  m.def("backward", &backward, nb::arg("roots"), nb::arg("grads"), nb::arg("inputs").none(), nb::arg("retain_graph"), nb::arg("create_graph"));
+  m.def("record_python", &record_python);
+  m.def("hooks_of", &hooks_of);
+  m.def("retain_grad_flag", [](nb::handle h) { return as_tensor(h)->extra && as_tensor(h)->extra->retains_grad; });
+  m.def("set_retain_grad_flag", [](nb::handle h) { extra_of(as_tensor(h)).retains_grad = true; });
+  m.def("grad_enabled", [] { return grad_mode.enabled; });
+  m.def("set_grad_enabled", [](bool on) { return std::exchange(grad_mode.enabled, on); });
+  m.def("inference_enabled", [] { return grad_mode.inference; });
+  m.def("set_inference", [](bool on) { return std::exchange(grad_mode.inference, on); });
+  m.def("set_anomaly_detection", [](bool on) { return std::exchange(anomaly_detection, on); });
+  m.def("detach", [](nb::handle h) {
+    Tensor* t = as_tensor(h);
+    const View& v = t->view;
+    return nb::steal(reinterpret_cast<PyObject*>(new_view(t, v.data, v.dtype, v.ndim, v.shape, v.strides)));
+  });
+  m.def("drop_history", [](nb::handle h) { set_history(as_tensor(h), nullptr, 0); });
+  m.def("share_history", [](nb::handle to, nb::handle from) {  // `to` becomes the same result as `from`
+    Tensor* source = as_tensor(from);
+    set_history(as_tensor(to), source->history, source->output_index);
+  });
+  m.def("view_base", [](nb::handle h) -> nb::object {
+    Tensor* t = as_tensor(h);
+    return t->extra && t->extra->base ? nb::borrow(t->extra->base) : nb::none();
+  });
+  m.def("is_inference", [](nb::handle h) { return as_tensor(h)->inference; });
+  m.def("captured_source", [] {
+    Source s = user_source();
+    std::string text = format_source(s);
+    Py_XDECREF(s.code);
+    return text;
+  });
+}
+
+void register_dispatch(nb::module_& m) {
+  init_dispatch(m.ptr());
+  m.def("set_callback", [](const std::string& name, nb::object f) {
+    PyObject** slot = name == "compile" ? &callbacks.compile
+                      : name == "convert" ? &callbacks.convert
+                      : name == "clone" ? &callbacks.clone
+                      : name == "add" ? &callbacks.add
+                      : name == "add_" ? &callbacks.add_
+                      : name == "rebase" ? &callbacks.rebase
+                      : name == "refresh_view" ? &callbacks.refresh_view
+                      : name == "check_finite" ? &callbacks.check_finite : nullptr;
+    if (!slot) throw nb::value_error("no such callback");
+    Py_XDECREF(*slot);
+    *slot = f.release().ptr();
+  });
+  m.def("enter_trace", [] { return ++tracing_depth; });
+  m.def("exit_trace", [] { return --tracing_depth; });
+}
+
+}  // namespace tandem

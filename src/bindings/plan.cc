@@ -1,0 +1,120 @@
+// Plans as Python builds them (tandem/trace/plan.py).
+#include "program/plan.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <tuple>
+#include <utility>
+
+#include "bindings/bindings.h"
+#include "check.h"
+
+namespace nb = nanobind;
+
+namespace tandem {
+
+namespace {
+
+struct PlanBuilder {
+  std::shared_ptr<Plan> plan = std::make_shared<Plan>();
+
+  int32_t slot(int64_t value) {
+    plan->initial.push_back(value);
+    return static_cast<int32_t>(plan->initial.size()) - 1;
+  }
+  int32_t bind(int kind, int32_t input, int32_t axis) {
+    int32_t s = slot(0);
+    plan->bindings.push_back({static_cast<Binding::From>(kind), input, axis, s});
+    return s;
+  }
+  int32_t int_op(int code, int32_t a, int32_t b) {
+    int32_t s = slot(0);
+    plan->int_ops.push_back({static_cast<IntCode>(code), a, b, s});
+    return s;
+  }
+  void guard(int relation, int32_t s) { plan->guards.push_back({static_cast<Relation>(relation), s}); }
+  int32_t value(int kind, int dtype, int32_t source, int32_t offset, std::vector<int32_t> shape, std::vector<int32_t> strides) {
+    if (shape.size() > kMaxDims)
+      fail(ErrorKind::Shape, "a tensor has ", shape.size(), " axes; at most ", kMaxDims, " are supported");
+    plan->values.push_back({static_cast<ValueKind>(kind), static_cast<DType>(dtype), source, offset, std::move(shape), std::move(strides)});
+    return static_cast<int32_t>(plan->values.size()) - 1;
+  }
+  void kernel(uintptr_t address, std::vector<int32_t> values, std::vector<int32_t> ints, int32_t extent, double cost, std::string label) {
+    Instruction in{Instruction::Kind::Kernel};
+    in.kernel = reinterpret_cast<KernelFunction>(address);
+    in.values = std::move(values);
+    in.ints = std::move(ints);
+    in.extent = extent;
+    in.cost = cost;
+    in.label = std::move(label);
+    plan->instructions.push_back(std::move(in));
+  }
+  void library(const std::string& routine, std::vector<int32_t> inputs, std::vector<int32_t> outputs, std::vector<int32_t> ints,
+               std::vector<double> floats, std::string label) {
+    Instruction in{Instruction::Kind::Library};
+    in.routine = library::find(routine);
+    in.num_inputs = static_cast<int32_t>(inputs.size());
+    in.values = std::move(inputs);
+    in.values.insert(in.values.end(), outputs.begin(), outputs.end());
+    in.ints = std::move(ints);
+    in.floats = std::move(floats);
+    in.label = std::move(label);
+    plan->instructions.push_back(std::move(in));
+  }
+  void free(std::vector<int32_t> values) {
+    Instruction in{Instruction::Kind::Free};
+    in.values = std::move(values);
+    plan->instructions.push_back(std::move(in));
+  }
+  void output(int32_t value, int32_t same_as_input, int32_t view_of_input, bool differentiable) {
+    plan->outputs.push_back({value, same_as_input, view_of_input, differentiable});
+  }
+  void backward(std::vector<int32_t> grad_inputs, std::vector<std::tuple<int, int32_t, int32_t>> saved, std::vector<int32_t> ints,
+                std::vector<int32_t> numbers, nb::object first, nb::object twice) {
+    plan->grad_inputs = std::move(grad_inputs);
+    for (auto& [from, index, copy_of] : saved) plan->saved.push_back({static_cast<SavedItem::From>(from), index, copy_of});
+    plan->saved_ints = std::move(ints);
+    plan->saved_numbers = std::move(numbers);
+    plan->backward = first.release().ptr();
+    plan->backward_twice = twice.release().ptr();
+  }
+  void keep(nb::object o) {
+    Py_XDECREF(plan->keep);
+    plan->keep = o.release().ptr();
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Plan> plan_from_python(PyObject* object) {
+  PlanBuilder* builder = nullptr;
+  if (!nb::try_cast<PlanBuilder*>(nb::handle(object), builder) || !builder) {
+    PyErr_SetString(PyExc_TypeError, "the compile callback must return a PlanBuilder");
+    return nullptr;
+  }
+  return builder->plan;
+}
+
+void register_plan(nb::module_& m) {
+  nb::class_<PlanBuilder>(m, "PlanBuilder")
+      .def(nb::init<>())
+      .def("slot", &PlanBuilder::slot)
+      .def("bind", &PlanBuilder::bind)
+      .def("int_op", &PlanBuilder::int_op)
+      .def("guard", &PlanBuilder::guard)
+      .def("value", &PlanBuilder::value)
+      .def("kernel", &PlanBuilder::kernel)
+      .def("library", &PlanBuilder::library)
+      .def("free", &PlanBuilder::free)
+      .def("output", &PlanBuilder::output)
+      .def("backward", &PlanBuilder::backward)
+      .def("keep", &PlanBuilder::keep)
+      .def("set_name", [](PlanBuilder& b, std::string name) { b.plan->name = std::move(name); })
+      .def("set_returns_tuple", [](PlanBuilder& b, bool v) { b.plan->returns_tuple = v; })
+      .def("set_mutates", [](PlanBuilder& b, bool v) { b.plan->mutates = v; })
+      .def("set_rng_advance", [](PlanBuilder& b, int32_t s) { b.plan->rng_advance = s; });
+}
+
+}  // namespace tandem

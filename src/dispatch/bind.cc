@@ -1,0 +1,231 @@
+#include "dispatch/bind.h"
+
+#include "tensor/generator.h"
+
+namespace tandem {
+
+namespace {
+
+struct Alias { const char* given; const char* ours; };
+constexpr Alias kAliases[] = {{"dim", "axis"}, {"keepdim", "keepdims"}, {"dims", "axes"}, {"axis", "axes"}, {"dim", "axes"},
+                              {"input", "x"}, {"self", "x"}, {"other", "y"}, {"correction", "correction"}};
+
+int find_parameter(OpFunction* op, PyObject* name) {
+  auto& parameters = *op->parameters;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].name == name) return static_cast<int>(i);
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (PyUnicode_Compare(parameters[i].name, name) == 0) return static_cast<int>(i);
+  for (const Alias& alias : kAliases) {
+    if (PyUnicode_CompareWithASCIIString(name, alias.given) != 0) continue;
+    for (size_t i = 0; i < parameters.size(); ++i)
+      if (PyUnicode_CompareWithASCIIString(parameters[i].name, alias.ours) == 0) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+[[noreturn]] void type_error(OpFunction* op, const std::string& text) {
+  PyErr_Format(PyExc_TypeError, "%U: %s", op->name, text.c_str());
+  throw PythonError{};
+}
+
+std::string utf8(PyObject* s) { return PyUnicode_AsUTF8(s); }
+
+bool is_loose_int(PyObject* o) { return PyLong_Check(o) || PyIndex_Check(o); }
+
+void add_number_or_tensor(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out, bool converted = false) {
+  if (is_tensor(o)) {
+    Argument& a = out.add();
+    a.kind = Argument::Kind::Tensor;
+    a.tensor = reinterpret_cast<Tensor*>(o);
+  } else if (PyFloat_CheckExact(o)) {
+    Argument& a = out.add();
+    a.kind = Argument::Kind::Float;
+    a.real = PyFloat_AS_DOUBLE(o);
+  } else if (PyBool_Check(o)) {
+    Argument& a = out.add();
+    a.kind = Argument::Kind::Bool;
+    a.integer = 0;
+    a.truth = o == Py_True;
+  } else if (PyLong_CheckExact(o)) {
+    int overflow = 0;
+    int64_t v = PyLong_AsLongLongAndOverflow(o, &overflow);
+    if (overflow) type_error(op, utf8(parameter.name) + " is a Python int beyond 64 bits");
+    Argument& a = out.add();
+    a.kind = Argument::Kind::Integer;
+    a.integer = v;
+  } else if (!converted) {
+    PyObject* args[] = {op->name, parameter.name, o};
+    PyObject* made = PyObject_Vectorcall(callbacks.convert, args, 3, nullptr);
+    if (!made) throw PythonError{};
+    out.own(made);
+    add_number_or_tensor(op, parameter, made, out, true);
+  } else {
+    type_error(op, utf8(parameter.name) + " must be a tensor or a number");
+  }
+}
+
+void add_int(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out) {
+  if (!PyLong_CheckExact(o) && (!PyIndex_Check(o) || PyBool_Check(o)))
+    type_error(op, utf8(parameter.name) + " must be made of integers, not " + Py_TYPE(o)->tp_name);
+  Py_ssize_t v = PyNumber_AsSsize_t(o, PyExc_OverflowError);
+  if (v == -1 && PyErr_Occurred()) throw PythonError{};
+  Argument& a = out.add();
+  a.kind = Argument::Kind::Int;
+  a.integer = v;
+}
+
+Argument& add_count(Arguments& out, int64_t n) {
+  Argument& a = out.add();
+  a.kind = Argument::Kind::Count;
+  a.integer = n;
+  return a;
+}
+
+}  // namespace
+
+void bind(OpFunction* op, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, BoundCall& call) {
+  auto& parameters = *op->parameters;
+  int n = static_cast<int>(parameters.size());
+  for (int i = 0; i < n; ++i) call.values[i] = nullptr;
+  Py_ssize_t positional = nargs < op->num_positional ? nargs : op->num_positional;
+  if (op->variadic >= 0 && nargs > op->variadic && (nargs > op->variadic + 1 || is_loose_int(args[op->variadic])) &&
+      is_loose_int(args[op->variadic])) {
+    call.loose = args + op->variadic;
+    call.num_loose = nargs - op->variadic;
+    positional = op->variadic;
+    nargs = op->variadic;
+  }
+  if (nargs > op->num_positional) {
+    PyErr_Format(PyExc_TypeError, "%U() takes %d positional arguments but %zd were given", op->name, op->num_positional, nargs);
+    throw PythonError{};
+  }
+  for (Py_ssize_t i = 0; i < positional; ++i) call.values[i] = args[i];
+  if (kwnames) {
+    Py_ssize_t num_keywords = PyTuple_GET_SIZE(kwnames);
+    Py_ssize_t first = call.loose ? (call.loose - args) + call.num_loose : nargs;
+    for (Py_ssize_t k = 0; k < num_keywords; ++k) {
+      PyObject* name = PyTuple_GET_ITEM(kwnames, k);
+      int i = find_parameter(op, name);
+      if (i < 0) {
+        PyErr_Format(PyExc_TypeError, "%U() got an unexpected keyword argument '%U'", op->name, name);
+        throw PythonError{};
+      }
+      if (call.values[i] || (call.loose && i == op->variadic)) {
+        PyErr_Format(PyExc_TypeError, "%U() got multiple values for argument '%U'", op->name, parameters[i].name);
+        throw PythonError{};
+      }
+      call.values[i] = args[first + k];
+    }
+  }
+  if (call.loose && parameters[op->variadic].kind == ParameterKind::Static) {
+    call.gathered = PyTuple_New(call.num_loose);
+    if (!call.gathered) throw PythonError{};
+    for (Py_ssize_t k = 0; k < call.num_loose; ++k) PyTuple_SET_ITEM(call.gathered, k, Py_NewRef(call.loose[k]));
+    call.values[op->variadic] = call.gathered;
+    call.loose = nullptr;
+  }
+  for (int i = 0; i < n; ++i) {
+    if (call.values[i] || (call.loose && i == op->variadic)) continue;
+    call.values[i] = parameters[i].default_value;
+    if (!call.values[i]) {
+      PyErr_Format(PyExc_TypeError, "%U() missing required argument '%U'", op->name, parameters[i].name);
+      throw PythonError{};
+    }
+  }
+}
+
+void flatten(OpFunction* op, const BoundCall& call, Arguments& out) {
+  auto& parameters = *op->parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& parameter = parameters[i];
+    PyObject* o = call.values[i];
+    switch (parameter.kind) {
+      case ParameterKind::Tensor: add_number_or_tensor(op, parameter, o, out); break;
+      case ParameterKind::OptionalTensor:
+        if (o == Py_None) out.add().kind = Argument::Kind::None;
+        else add_number_or_tensor(op, parameter, o, out);
+        break;
+      case ParameterKind::Tensors: {
+        if (!PyTuple_Check(o) && !PyList_Check(o)) type_error(op, utf8(parameter.name) + " must be a list or tuple of tensors");
+        Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+        add_count(out, n);
+        for (Py_ssize_t k = 0; k < n; ++k) {
+          PyObject* item = PySequence_Fast_GET_ITEM(o, k);
+          if (item == Py_None) out.add().kind = Argument::Kind::None;
+          else add_number_or_tensor(op, parameter, item, out);
+        }
+        break;
+      }
+      case ParameterKind::Static: {
+        Argument& a = out.add();
+        a.kind = Argument::Kind::Static;
+        a.object = o;
+        break;
+      }
+      case ParameterKind::Int:
+        if (o == Py_None) out.add().kind = Argument::Kind::None;
+        else add_int(op, parameter, o, out);
+        break;
+      case ParameterKind::Ints:
+        if (call.loose && static_cast<int>(i) == op->variadic) {
+          add_count(out, call.num_loose);
+          for (Py_ssize_t k = 0; k < call.num_loose; ++k) add_int(op, parameter, call.loose[k], out);
+        } else if (o == Py_None) {
+          out.add().kind = Argument::Kind::None;
+        } else if (PyTuple_Check(o) || PyList_Check(o)) {
+          Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+          add_count(out, n);
+          for (Py_ssize_t k = 0; k < n; ++k) add_int(op, parameter, PySequence_Fast_GET_ITEM(o, k), out);
+        } else {
+          add_int(op, parameter, o, out);
+        }
+        break;
+      case ParameterKind::Generator: {
+        Generator* generator = o == Py_None ? default_generator() : as_generator(o);
+        if (!generator) type_error(op, utf8(parameter.name) + " must be a td.Generator or None");
+        Argument& seed = out.add();
+        seed.kind = Argument::Kind::Seed;
+        seed.object = reinterpret_cast<PyObject*>(generator);
+        seed.integer = static_cast<int64_t>(generator->seed);
+        Argument& offset = out.add();
+        offset.kind = Argument::Kind::Offset;
+        offset.integer = static_cast<int64_t>(generator->offset);
+        break;
+      }
+    }
+  }
+}
+
+PyObject* call_implementation(OpFunction* op, const BoundCall& call) {
+  auto& parameters = *op->parameters;
+  PyObject* args[kMaxParameters];
+  PyObject* loose = nullptr;
+  int n = static_cast<int>(parameters.size());
+  for (int i = 0; i < n; ++i) args[i] = call.values[i];
+  if (call.loose) {
+    loose = PyTuple_New(call.num_loose);
+    if (!loose) return nullptr;
+    for (Py_ssize_t k = 0; k < call.num_loose; ++k) {
+      Py_INCREF(call.loose[k]);
+      PyTuple_SET_ITEM(loose, k, call.loose[k]);
+    }
+    args[op->variadic] = loose;
+  }
+  PyObject* names = nullptr;
+  int keywords = n - op->num_positional;
+  if (keywords > 0) {
+    names = PyTuple_New(keywords);
+    for (int i = 0; i < keywords; ++i) {
+      PyObject* name = parameters[op->num_positional + i].name;
+      Py_INCREF(name);
+      PyTuple_SET_ITEM(names, i, name);
+    }
+  }
+  PyObject* result = PyObject_Vectorcall(op->implementation, args, op->num_positional, names);
+  Py_XDECREF(names);
+  Py_XDECREF(loose);
+  return result;
+}
+
+}  // namespace tandem

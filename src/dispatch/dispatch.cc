@@ -1,0 +1,395 @@
+// The eager path: signature -> plan -> run -> record.
+#include <algorithm>
+#include <cstdlib>
+
+#include "autograd/mode.h"
+#include "autograd/record.h"
+#include "check.h"
+#include "dispatch/op_function.h"
+#include "tensor/generator.h"
+
+namespace tandem {
+
+Callbacks callbacks;
+thread_local int tracing_depth = 0;
+thread_local GradMode grad_mode;
+bool anomaly_detection = false;
+
+namespace {
+
+constexpr size_t kMaxVariants = 64;
+
+bool wants_grad(const Tensor* t) { return t->requires_grad && grad_mode.enabled; }
+
+// -- the slow path: describe the call to Python and let it compile a plan
+
+PyObject* describe_tensor(const Tensor* t) {
+  const View& v = t->view;
+  uint8_t order[kMaxDims];
+  LayoutClass layout = classify(v, order);
+  PyObject* shape = PyTuple_New(v.ndim);
+  PyObject* strides = PyTuple_New(v.ndim);
+  PyObject* permutation = layout == LayoutClass::Dense ? PyTuple_New(v.ndim) : Py_NewRef(Py_None);
+  for (int i = 0; i < v.ndim; ++i) {
+    PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(v.shape[i]));
+    PyTuple_SET_ITEM(strides, i, PyLong_FromLongLong(v.strides[i]));
+    if (layout == LayoutClass::Dense) PyTuple_SET_ITEM(permutation, i, PyLong_FromLong(order[i]));
+  }
+  return Py_BuildValue("(siNNiNO)", "tensor", static_cast<int>(v.dtype), shape, strides, static_cast<int>(layout), permutation,
+                       wants_grad(t) ? Py_True : Py_False);
+}
+
+PyObject* describe(const Argument& a) {
+  switch (a.kind) {
+    case Argument::Kind::Tensor: return describe_tensor(a.tensor);
+    case Argument::Kind::Float: return Py_BuildValue("(sd)", "float", a.real);
+    case Argument::Kind::Integer: return Py_BuildValue("(sL)", "integer", static_cast<long long>(a.integer));
+    case Argument::Kind::Bool: return Py_BuildValue("(sO)", "bool", a.truth ? Py_True : Py_False);
+    case Argument::Kind::None: return Py_BuildValue("(s)", "none");
+    case Argument::Kind::Static: return Py_BuildValue("(sO)", "static", a.object);
+    case Argument::Kind::Int: return Py_BuildValue("(sL)", "int", static_cast<long long>(a.integer));
+    case Argument::Kind::Count: return Py_BuildValue("(sL)", "count", static_cast<long long>(a.integer));
+    case Argument::Kind::Seed: return Py_BuildValue("(sL)", "seed", static_cast<long long>(a.integer));
+    case Argument::Kind::Offset: return Py_BuildValue("(sL)", "offset", static_cast<long long>(a.integer));
+  }
+  return nullptr;
+}
+
+std::shared_ptr<Plan> compile(OpFunction* op, Argument* arguments, int count) {
+  PyObject* spec = PyList_New(count);
+  if (!spec) throw PythonError{};
+  for (int i = 0; i < count; ++i) {
+    PyObject* item = describe(arguments[i]);
+    if (!item) {
+      Py_DECREF(spec);
+      throw PythonError{};
+    }
+    PyList_SET_ITEM(spec, i, item);
+  }
+  PyObject* args[] = {reinterpret_cast<PyObject*>(op), spec};
+  PyObject* result = PyObject_Vectorcall(callbacks.compile, args, 2, nullptr);
+  Py_DECREF(spec);
+  if (!result) throw PythonError{};
+  std::shared_ptr<Plan> plan = plan_from_python(result);
+  Py_DECREF(result);
+  if (!plan) throw PythonError{};
+  return plan;
+}
+
+void encode(Argument* arguments, int count, Signature& signature) {
+  for (int i = 0; i < count; ++i) {
+    const Argument& a = arguments[i];
+    switch (a.kind) {
+      case Argument::Kind::Tensor: signature.tensor(a.tensor, wants_grad(a.tensor)); break;
+      case Argument::Kind::Float: signature.byte('F'); break;
+      case Argument::Kind::Integer: signature.byte('I'); break;
+      case Argument::Kind::Bool: signature.byte('B'); break;
+      case Argument::Kind::None: signature.byte('n'); break;
+      case Argument::Kind::Static: signature.object(a.object); break;
+      case Argument::Kind::Int: signature.byte('D'); break;
+      case Argument::Kind::Count: signature.byte('#'); signature.value(a.integer); break;
+      case Argument::Kind::Seed: signature.byte('R'); break;
+      case Argument::Kind::Offset: break;
+    }
+  }
+}
+
+PyObject* keep_statics(Argument* arguments, int count) {
+  PyObject* kept = nullptr;
+  for (int i = 0; i < count; ++i) {
+    if (arguments[i].kind != Argument::Kind::Static) continue;
+    if (!kept) kept = PyList_New(0);
+    if (kept) PyList_Append(kept, arguments[i].object);
+  }
+  return kept;
+}
+
+// -- in place
+
+struct Range { const char* low; const char* high; };
+Range memory_range(const View& v) {
+  const char *low = v.data, *high = v.data;
+  int64_t item = static_cast<int64_t>(item_size(v.dtype));
+  for (int i = 0; i < v.ndim; ++i) {
+    if (v.shape[i] == 0) return {v.data, v.data};
+    int64_t span = (v.shape[i] - 1) * v.strides[i] * item;
+    (span < 0 ? low : high) += span;
+  }
+  return {low, high + item};
+}
+
+bool same_geometry(const View& a, const View& b) {
+  if (a.data != b.data || a.dtype != b.dtype || a.ndim != b.ndim) return false;
+  for (int i = 0; i < a.ndim; ++i)
+    if (a.shape[i] != b.shape[i] || (a.shape[i] > 1 && a.strides[i] != b.strides[i])) return false;
+  return true;
+}
+
+// Several indices share an element: writing through such a view has no defined result.
+bool overlaps_itself(const View& v) {
+  for (int i = 0; i < v.ndim; ++i)
+    if (v.shape[i] > 1 && v.strides[i] == 0) return true;
+  uint8_t order[kMaxDims];
+  if (classify(v, order) != LayoutClass::Strided || v.numel() < 2) return false;
+  int axes[kMaxDims], n = 0;  // sorted by stride, each must step over all smaller ones
+  for (int i = 0; i < v.ndim; ++i)
+    if (v.shape[i] > 1) axes[n++] = i;
+  std::sort(axes, axes + n, [&](int a, int b) { return std::abs(v.strides[a]) < std::abs(v.strides[b]); });
+  int64_t reach = 0;
+  for (int k = 0; k < n; ++k) {
+    if (std::abs(v.strides[axes[k]]) <= reach) return true;
+    reach += std::abs(v.strides[axes[k]]) * (v.shape[axes[k]] - 1);
+  }
+  return false;
+}
+
+void prepare_write(Argument* arguments, int count, std::vector<TensorRef>& clones) {
+  Argument& target = arguments[0];
+  if (target.kind != Argument::Kind::Tensor) fail(ErrorKind::Type, "an in-place operator needs a tensor to write to, not a number");
+  Tensor* t = target.tensor;
+  if (!t->storage->writable())
+    fail(ErrorKind::Value, "the tensor's memory is read-only (it came from a read-only array)\n  fix: clone() it before writing");
+  if (overlaps_itself(t->view))
+    fail(ErrorKind::Value, "several elements of the tensor share one memory location (it was expanded)\n  fix: clone() it before writing");
+  if (t->inference && grad_mode.enabled && !grad_mode.inference)
+    fail(ErrorKind::Autograd, "a tensor made in inference mode cannot be written outside it\n  fix: clone() it first");
+  if (wants_grad(t)) {
+    bool view_of_leaf = t->extra && t->extra->base && reinterpret_cast<Tensor*>(t->extra->base)->is_leaf() &&
+                        reinterpret_cast<Tensor*>(t->extra->base)->requires_grad;
+    if (t->is_leaf() || view_of_leaf)
+      fail(ErrorKind::Autograd, t->is_leaf() ? "a leaf" : "a view of a leaf",
+           " that requires grad cannot be written in place: its gradient would be lost"
+           "\n  fix: wrap the update in `with td.no_grad():`, or work on x.clone()");
+  }
+  Range range = memory_range(t->view);
+  for (int i = 1; i < count; ++i) {
+    if (arguments[i].kind != Argument::Kind::Tensor) continue;
+    Tensor* other = arguments[i].tensor;
+    if (other->storage != t->storage && other->storage->data() != nullptr) {
+      // Borrowed memory may be the same bytes under two Storages.
+      Range r = memory_range(other->view);
+      if (r.high <= range.low || range.high <= r.low) continue;
+    }
+    if (same_geometry(other->view, t->view)) continue;
+    Range r = memory_range(other->view);
+    if (r.high <= range.low || range.high <= r.low) continue;
+    PyObject* args[] = {reinterpret_cast<PyObject*>(other)};
+    PyObject* copy = PyObject_Vectorcall(callbacks.clone, args, 1, nullptr);
+    if (!copy) throw PythonError{};
+    arguments[i].tensor = reinterpret_cast<Tensor*>(copy);
+    clones.push_back(TensorRef::adopt(reinterpret_cast<Tensor*>(copy)));
+  }
+}
+
+void note_write(Tensor* t) {
+  t->storage->bump_version();
+  Source old = std::exchange(t->storage->mutated_at, user_source());
+  Py_XDECREF(old.code);
+}
+
+// A view whose base was written since: its history has to start from the base again.
+void refresh_view(Tensor* t) {
+  if (!grad_mode.enabled || !t->extra || !t->extra->base) return;
+  if (t->extra->history_version == t->storage->version()) return;
+  auto* base = reinterpret_cast<Tensor*>(t->extra->base);
+  if (!base->requires_grad) {
+    t->extra->history_version = t->storage->version();
+    return;
+  }
+  PyObject* args[] = {reinterpret_cast<PyObject*>(t)};
+  PyObject* done = PyObject_Vectorcall(callbacks.refresh_view, args, 1, nullptr);
+  if (!done) throw PythonError{};
+  Py_DECREF(done);
+  t->extra->history_version = t->storage->version();
+}
+
+// -- results
+
+TensorRef make_output(const Plan& plan, const Plan::Output& output, PlanRun& run, Argument* arguments) {
+  if (output.same_as_input >= 0) return TensorRef::share(arguments[output.same_as_input].tensor);
+  View v = run.view(output.value);
+  if (output.view_of_input >= 0) {
+    Tensor* base = arguments[output.view_of_input].tensor;
+    Tensor* made = new_view(base, v.data, v.dtype, v.ndim, v.shape, v.strides);
+    made->inference = grad_mode.inference || base->inference;
+    if (!made->inference) {
+      AutogradExtra& extra = extra_of(made);
+      PyObject* root = base->extra && base->extra->base ? base->extra->base : reinterpret_cast<PyObject*>(base);
+      extra.base = Py_NewRef(root);
+      extra.history_version = base->storage->version();
+    }
+    return TensorRef::adopt(made);
+  }
+  int32_t root = output.value;
+  while (plan.values[root].kind == ValueKind::View) root = plan.values[root].source;
+  Tensor* made = new_tensor(run.share_storage(root), v.data, v.dtype, v.ndim, v.shape, v.strides);
+  made->inference = grad_mode.inference;
+  return TensorRef::adopt(made);
+}
+
+SavedTensor save(Tensor* t, bool is_output, uint16_t output_index) {
+  SavedTensor saved;
+  saved.storage = Ref<Storage>::share(t->storage);
+  saved.view = t->view;
+  saved.version = t->storage->version();
+  saved.is_output = is_output;
+  saved.output_index = output_index;
+  if (!is_output && t->requires_grad) {
+    saved.requires_grad = true;
+    saved.edge = gradient_edge(t);
+  }
+  return saved;
+}
+
+Ref<PlanNode> begin_record(OpFunction* op, const std::shared_ptr<Plan>& plan, Argument* arguments) {
+  auto node = Ref<PlanNode>::adopt(new PlanNode(plan, PyUnicode_AsUTF8(op->name)));
+  node->sequence = next_sequence();
+  node->source = user_source();
+  for (int32_t i : plan->grad_inputs) node->edges.push_back(gradient_edge(arguments[i].tensor));
+  for (const SavedItem& item : plan->saved)
+    if (item.from == SavedItem::From::Input) {
+      node->saved.push_back(save(arguments[item.index].tensor, false, 0));
+    } else {
+      SavedTensor& saved = node->saved.emplace_back();
+      if (item.copy_of >= 0 && arguments[item.copy_of].tensor->requires_grad) {
+        saved.requires_grad = true;
+        saved.edge = gradient_edge(arguments[item.copy_of].tensor);
+      }
+    }
+  for (int32_t i : plan->saved_numbers) {
+    Argument number = arguments[i];
+    if (number.kind == Argument::Kind::Seed || number.kind == Argument::Kind::Offset) number.kind = Argument::Kind::Integer;
+    number.object = nullptr;
+    node->numbers.push_back(number);
+  }
+  return node;
+}
+
+void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, std::vector<TensorRef>& outputs) {
+  for (size_t k = 0; k < plan.saved.size(); ++k) {
+    const SavedItem& item = plan.saved[k];
+    if (item.from == SavedItem::From::Output) {
+      bool differentiable = plan.outputs[item.index].differentiable;
+      node->saved[k] = save(outputs[item.index].get(), true, static_cast<uint16_t>(item.index));
+      node->saved[k].requires_grad = differentiable;
+    } else if (item.from == SavedItem::From::Temporary) {
+      int32_t root = item.index;
+      while (plan.values[root].kind == ValueKind::View) root = plan.values[root].source;
+      node->saved[k].storage = Ref<Storage>::adopt(run.share_storage(root));
+      node->saved[k].view = run.view(item.index);
+      node->saved[k].version = node->saved[k].storage->version();
+    }
+  }
+  for (int32_t s : plan.saved_ints) node->ints.push_back(run.slot(s));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    OutputInfo info;
+    const View& v = outputs[i]->view;
+    info.dtype = v.dtype;
+    info.ndim = v.ndim;
+    std::memcpy(info.shape, v.shape, sizeof(int64_t) * v.ndim);
+    node->outputs.push_back(info);
+    if (plan.outputs[i].differentiable && plan.outputs[i].same_as_input < 0) set_history(outputs[i].get(), node, static_cast<uint32_t>(i));
+  }
+}
+
+void check_outputs(OpFunction* op, const std::vector<TensorRef>& outputs) {
+  if (!callbacks.check_finite) return;
+  for (const TensorRef& t : outputs) {
+    if (!is_floating(t->view.dtype)) continue;
+    PyObject* args[] = {op->name, t.object(), Py_None};
+    PyObject* done = PyObject_Vectorcall(callbacks.check_finite, args, 3, nullptr);
+    if (!done) throw PythonError{};
+    Py_DECREF(done);
+  }
+}
+
+}  // namespace
+
+std::vector<TensorRef> dispatch(OpFunction* op, Argument* arguments, int count, bool* returns_tuple) {
+  std::vector<TensorRef> clones;
+  if (op->mutates) prepare_write(arguments, count, clones);
+
+  constexpr int kInline = 16;
+  InputView inline_inputs[kInline];
+  std::unique_ptr<InputView[]> many_inputs;
+  InputView* inputs = inline_inputs;
+  if (count > kInline) {
+    many_inputs.reset(new InputView[count]);
+    inputs = many_inputs.get();
+  }
+  Generator* generator = nullptr;
+  for (int i = 0; i < count; ++i) {
+    Argument& a = arguments[i];
+    if (a.kind == Argument::Kind::Tensor) {
+      if (a.tensor->extra && a.tensor->extra->base) refresh_view(a.tensor);
+      inputs[i].view = &a.tensor->view;
+    } else {
+      if (a.kind == Argument::Kind::Seed) generator = reinterpret_cast<Generator*>(a.object);
+      inputs[i].cell = reinterpret_cast<char*>(&a.integer);
+      inputs[i].integer = a.integer;
+    }
+  }
+
+  Signature signature;
+  encode(arguments, count, signature);
+  uint64_t hash = signature.hash();
+  CacheEntry* entry = op->cache->find(hash, signature);
+
+  auto finish = [&](const std::shared_ptr<Plan>& plan, PlanRun& run) {
+    Ref<PlanNode> node;
+    if (!plan->grad_inputs.empty()) node = begin_record(op, plan, arguments);
+    uint64_t offset = generator && plan->rng_advance >= 0 ? static_cast<uint64_t>(run.slot(plan->rng_advance)) : 0;
+    if (generator) generator->offset += offset;  // before the GIL may be let go, so that no two calls share numbers
+    if (op->mutates) note_write(arguments[0].tensor);
+    run.execute();
+    std::vector<TensorRef> outputs;
+    outputs.reserve(plan->outputs.size());
+    for (const Plan::Output& output : plan->outputs) outputs.push_back(make_output(*plan, output, run, arguments));
+    if (op->mutates && grad_mode.enabled) {
+      Tensor* t = arguments[0].tensor;
+      if (t->history && !t->is_leaf()) {  // what it held is overwritten; the record below, if any, knows the past
+        if (!node) { t->history->release(); t->history = nullptr; t->requires_grad = false; }
+      }
+    }
+    if (node) {
+      finish_record(*plan, node.get(), run, outputs);
+      if (op->mutates) {
+        Tensor* t = arguments[0].tensor;
+        set_history(t, node.get(), 0);
+        if (t->extra && t->extra->base) {
+          t->extra->history_version = t->storage->version();
+          PyObject* args[] = {reinterpret_cast<PyObject*>(t)};
+          PyObject* done = PyObject_Vectorcall(callbacks.rebase, args, 1, nullptr);
+          if (!done) throw PythonError{};
+          Py_DECREF(done);
+        }
+      }
+    }
+    *returns_tuple = plan->returns_tuple;
+    if (anomaly_detection) [[unlikely]] check_outputs(op, outputs);
+    return outputs;
+  };
+
+  if (entry) {
+    for (size_t k = 0; k < entry->variants.size(); ++k) {
+      std::shared_ptr<Plan> plan = entry->variants[k];
+      PlanRun run(*plan, inputs);
+      if (!run.guards_hold()) continue;
+      if (k > 0) std::swap(entry->variants[k], entry->variants[k - 1]);
+      return finish(plan, run);
+    }
+  }
+  std::shared_ptr<Plan> plan = compile(op, arguments, count);
+  entry = op->cache->find(hash, signature);  // compiling runs Python, which may have called this operator
+  if (!entry) {
+    entry = op->cache->insert(hash, signature);
+    entry->keep = keep_statics(arguments, count);
+  }
+  if (entry->variants.size() >= kMaxVariants) entry->variants.pop_back();
+  entry->variants.insert(entry->variants.begin(), plan);
+  PlanRun run(*plan, inputs);
+  TD_CHECK(run.guards_hold(), "the new plan of ", PyUnicode_AsUTF8(op->name), " does not accept the call it was made for");
+  return finish(plan, run);
+}
+
+}  // namespace tandem

@@ -1,0 +1,90 @@
+// The callable behind every operator: binds arguments, finds the plan for their signature, runs it, records it on the tape.
+#pragma once
+#include <Python.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dispatch/signature.h"
+#include "program/plan.h"
+
+namespace tandem {
+
+enum class ParameterKind : uint8_t {
+  Tensor,          // a tensor or a Python number
+  OptionalTensor,  // or None
+  Tensors,         // a list or tuple of them
+  Static,          // a Python value that the plan is specialised to
+  Int,             // an integer that the plan computes with
+  Ints,            // one or several such integers
+  Generator,       // a random generator or None for the default one
+};
+
+struct Parameter {
+  PyObject* name;           // interned
+  ParameterKind kind;
+  PyObject* default_value;  // null: required
+  bool keyword_only;
+};
+
+struct CacheEntry {
+  uint64_t hash = 0;
+  std::vector<uint8_t> signature;
+  PyObject* keep = nullptr;                      // static arguments that went by identity
+  std::vector<std::shared_ptr<Plan>> variants;   // same signature, different guards; most recently used first
+};
+
+class PlanCache {
+ public:
+  ~PlanCache() { clear(); }
+  CacheEntry* find(uint64_t hash, const Signature& signature);
+  CacheEntry* insert(uint64_t hash, const Signature& signature);
+  void clear();
+  size_t size() const { return count_; }
+  size_t num_plans() const;
+
+ private:
+  void rehash(size_t capacity);
+  std::vector<std::unique_ptr<CacheEntry>> slots_;
+  size_t count_ = 0;
+};
+
+struct OpFunction {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  std::vector<Parameter>* parameters;
+  PlanCache* cache;
+  PyObject* name;            // str
+  PyObject* implementation;  // the Python function, for tracing
+  PyObject* attributes;      // __dict__: __doc__, __signature__, ...
+  int num_positional;
+  int variadic;              // index of the Ints parameter that takes loose positional ints, or -1
+  bool mutates;              // in place: writes its first argument
+};
+
+extern PyTypeObject* OpFunctionType;
+void init_dispatch(PyObject* module);
+
+// Runs `op` on bound arguments. Sets no Python error: throws PythonError when Python code raised, Error otherwise.
+std::vector<TensorRef> dispatch(OpFunction* op, Argument* arguments, int count, bool* returns_tuple);
+
+struct PythonError {};  // a Python exception is set
+
+// Callbacks that the Python side registers.
+struct Callbacks {
+  PyObject* compile = nullptr;     // (op, spec list) -> Plan
+  PyObject* convert = nullptr;     // (op name, parameter name, object) -> Tensor or number
+  PyObject* clone = nullptr;       // OpFunction
+  PyObject* add = nullptr;         // OpFunction
+  PyObject* add_ = nullptr;        // OpFunction, in place
+  PyObject* rebase = nullptr;      // (view): the base's history after an in-place write through a view
+  PyObject* refresh_view = nullptr;  // (view): the view's history after a write through its base
+  PyObject* check_finite = nullptr;// (op name, tensors, where)
+};
+extern Callbacks callbacks;
+
+// Set while Python functions are traced in this thread: calls then go straight to the Python implementation.
+extern thread_local int tracing_depth;
+
+}  // namespace tandem

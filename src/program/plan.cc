@@ -1,0 +1,235 @@
+#include "program/plan.h"
+
+#include <cstring>
+
+#include "check.h"
+#include "device/parallel.h"
+
+namespace tandem {
+
+Plan::~Plan() {
+  Py_XDECREF(backward);
+  Py_XDECREF(backward_twice);
+  Py_XDECREF(keep);
+}
+
+PlanRun::PlanRun(const Plan& plan, const InputView* inputs) : plan_(plan), inputs_(inputs) {
+  size_t num_ints = plan.initial.size(), num_values = plan.values.size();
+  if (num_ints > kInlineSlots) {
+    heap_ints_.reset(new int64_t[num_ints]);
+    ints_ = heap_ints_.get();
+  } else {
+    ints_ = inline_ints_;
+  }
+  if (num_values > kInlineValues) {
+    heap_data_.reset(new char*[num_values]);
+    heap_storage_.reset(new Storage*[num_values]);
+    data_ = heap_data_.get();
+    storage_ = heap_storage_.get();
+  } else {
+    data_ = inline_data_;
+    storage_ = inline_storage_;
+  }
+  std::memcpy(ints_, plan.initial.data(), num_ints * sizeof(int64_t));
+  std::memset(data_, 0, num_values * sizeof(char*));
+  std::memset(storage_, 0, num_values * sizeof(Storage*));
+}
+
+PlanRun::~PlanRun() {
+  for (size_t i = 0; i < plan_.values.size(); ++i)
+    if (storage_[i]) storage_[i]->release();
+}
+
+static inline int64_t floor_divide(int64_t a, int64_t b) {
+  int64_t q = a / b;
+  return q - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
+
+void PlanRun::run_ints() {
+  for (const IntOp& op : plan_.int_ops) {
+    int64_t a = ints_[op.a], b = ints_[op.b], r = 0;
+    switch (op.code) {
+      case IntCode::Add: r = static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); break;
+      case IntCode::Sub: r = static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b)); break;
+      case IntCode::Mul: r = static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); break;
+      // A zero divisor means that a guard (b != 0) is about to fail.
+      case IntCode::FloorDiv: r = b == 0 || (b == -1 && a == INT64_MIN) ? 0 : floor_divide(a, b); break;
+      case IntCode::Mod: r = b == 0 || b == -1 ? 0 : a - floor_divide(a, b) * b; break;
+      case IntCode::Min: r = a < b ? a : b; break;
+      case IntCode::Max: r = a > b ? a : b; break;
+    }
+    ints_[op.out] = r;
+  }
+}
+
+bool PlanRun::guards_hold() {
+  for (const Binding& bind : plan_.bindings) {
+    const InputView& input = inputs_[bind.input];
+    switch (bind.from) {
+      case Binding::From::Size: ints_[bind.slot] = input.view->shape[bind.axis]; break;
+      case Binding::From::Stride: ints_[bind.slot] = input.view->strides[bind.axis]; break;
+      case Binding::From::Int: ints_[bind.slot] = input.integer; break;
+    }
+  }
+  run_ints();
+  for (const Guard& guard : plan_.guards) {
+    int64_t v = ints_[guard.slot];
+    bool ok = false;
+    switch (guard.relation) {
+      case Relation::Equal: ok = v == 0; break;
+      case Relation::NotEqual: ok = v != 0; break;
+      case Relation::Less: ok = v < 0; break;
+      case Relation::GreaterEqual: ok = v >= 0; break;
+    }
+    if (!ok) return false;
+  }
+  return true;
+}
+
+char* PlanRun::address(int32_t index) {
+  char*& p = data_[index];
+  if (p) return p;
+  const PlanValue& value = plan_.values[index];
+  switch (value.kind) {
+    case ValueKind::Input: {
+      const InputView& input = inputs_[value.source];
+      p = input.view ? input.view->data : input.cell;
+      break;
+    }
+    case ValueKind::View:
+      p = address(value.source) + ints_[value.offset] * static_cast<int64_t>(item_size(value.dtype));
+      break;
+    case ValueKind::Fresh: {
+      // Sizes come from the caller: a product that leaves int64 must fail as out of memory, not wrap to a small block.
+      size_t bytes = item_size(value.dtype);
+      bool empty = false;
+      for (int32_t s : value.shape) empty |= ints_[s] == 0;
+      if (empty) bytes = 0;
+      for (int32_t s : value.shape)
+        if (ints_[s] < 0 || __builtin_mul_overflow(bytes, static_cast<size_t>(ints_[s]), &bytes) || bytes > (size_t{1} << 48))
+          fail(ErrorKind::Memory, "out of memory: a result with more than 2^48 bytes was asked for");
+      storage_[index] = Storage::allocate(bytes);
+      p = storage_[index]->data();
+      break;
+    }
+  }
+  return p;
+}
+
+View PlanRun::view(int32_t index) const {
+  const PlanValue& value = plan_.values[index];
+  View v;
+  v.data = const_cast<PlanRun*>(this)->address(index);
+  v.dtype = value.dtype;
+  v.ndim = static_cast<int>(value.shape.size());
+  for (int i = 0; i < v.ndim; ++i) {
+    v.shape[i] = ints_[value.shape[i]];
+    v.strides[i] = ints_[value.strides[i]];
+  }
+  return v;
+}
+
+Storage* PlanRun::share_storage(int32_t index) {
+  address(index);
+  TD_CHECK(storage_[index], "only fresh memory can be handed out");
+  storage_[index]->retain();
+  return storage_[index];
+}
+
+double PlanRun::estimated_cost() const {
+  double total = 0;
+  for (const Instruction& in : plan_.instructions) {
+    if (in.kind == Instruction::Kind::Kernel) {
+      total += in.cost * static_cast<double>(ints_[in.extent]);
+    } else if (in.kind == Instruction::Kind::Library) {
+      for (int32_t index : in.values) {
+        double n = 1;
+        for (int32_t s : plan_.values[index].shape) n *= static_cast<double>(ints_[s]);
+        total += n;
+      }
+    }
+  }
+  return total;
+}
+
+namespace {
+struct KernelJob {
+  KernelFunction kernel;
+  void** pointers;
+  const int64_t* ints;
+};
+}  // namespace
+
+void PlanRun::run_instructions() {
+  for (const Instruction& in : plan_.instructions) {
+    switch (in.kind) {
+      case Instruction::Kind::Kernel: {
+        void* pointers[64];
+        int64_t ints[160];
+        size_t num_values = in.values.size(), num_ints = in.ints.size();
+        std::unique_ptr<void*[]> many_pointers;
+        std::unique_ptr<int64_t[]> many_ints;
+        void** p = pointers;
+        int64_t* k = ints;
+        if (num_values > 64) { many_pointers.reset(new void*[num_values]); p = many_pointers.get(); }
+        if (num_ints > 160) { many_ints.reset(new int64_t[num_ints]); k = many_ints.get(); }
+        for (size_t i = 0; i < num_values; ++i) p[i] = address(in.values[i]);
+        for (size_t i = 0; i < num_ints; ++i) k[i] = ints_[in.ints[i]];
+        int64_t extent = ints_[in.extent];
+        if (extent <= 0) break;
+        if (extent == 1 || in.cost * static_cast<double>(extent) < 20000) {
+          in.kernel(p, k, 0, extent);
+        } else {
+          KernelJob job{in.kernel, p, k};
+          parallel_range(extent, in.cost, [](int64_t begin, int64_t end, void* data) {
+            auto* j = static_cast<KernelJob*>(data);
+            j->kernel(j->pointers, j->ints, begin, end);
+          }, &job);
+        }
+        break;
+      }
+      case Instruction::Kind::Library: {
+        constexpr int kMax = 12;
+        View inline_views[kMax];
+        std::unique_ptr<View[]> many;
+        View* views = inline_views;
+        if (in.values.size() > kMax) { many.reset(new View[in.values.size()]); views = many.get(); }
+        for (size_t i = 0; i < in.values.size(); ++i) views[i] = view(in.values[i]);
+        int64_t ints[64];
+        TD_CHECK(in.ints.size() <= 64);
+        for (size_t i = 0; i < in.ints.size(); ++i) ints[i] = ints_[in.ints[i]];
+        library::Call call{views, in.num_inputs, views + in.num_inputs, static_cast<int>(in.values.size()) - in.num_inputs,
+                           ints, static_cast<int>(in.ints.size()), in.floats.data(), static_cast<int>(in.floats.size())};
+        in.routine(call);
+        break;
+      }
+      case Instruction::Kind::Free:
+        for (int32_t index : in.values)
+          if (storage_[index]) {
+            std::exchange(storage_[index], nullptr)->release();
+            data_[index] = nullptr;
+          }
+        break;
+    }
+  }
+}
+
+void PlanRun::execute() {
+  if (plan_.instructions.empty()) return;
+  // Below this, handing the GIL over costs more than it gives.
+  constexpr double kReleaseNanoseconds = 30000;
+  if (estimated_cost() < kReleaseNanoseconds) {
+    run_instructions();
+    return;
+  }
+  PyThreadState* state = PyEval_SaveThread();
+  try {
+    run_instructions();
+  } catch (...) {
+    PyEval_RestoreThread(state);
+    throw;
+  }
+  PyEval_RestoreThread(state);
+}
+
+}  // namespace tandem

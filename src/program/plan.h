@@ -1,0 +1,142 @@
+// A plan: what one signature of an operator compiled to. Built by Python (tandem/trace/plan.py), run by C++.
+//
+// Sizes are computed at each call by a tiny integer program over *slots*; guards say for which sizes the plan is valid; values
+// are pieces of memory (inputs, fresh memory, views); instructions call generated kernels and library routines in order.
+#pragma once
+#include <Python.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "library/registry.h"
+#include "tensor/storage.h"
+#include "tensor/view.h"
+
+namespace tandem {
+
+enum class IntCode : uint8_t { Add, Mul, FloorDiv, Mod, Min, Max, Sub };
+struct IntOp {
+  IntCode code;
+  int32_t a, b, out;
+};
+
+enum class Relation : uint8_t { Equal, NotEqual, Less, GreaterEqual };  // of a slot with 0
+struct Guard {
+  Relation relation;
+  int32_t slot;
+};
+
+enum class ValueKind : uint8_t { Input, Fresh, View };
+struct PlanValue {
+  ValueKind kind;
+  DType dtype;
+  int32_t source;  // Input: position among the inputs. View: the value it looks into.
+  int32_t offset;  // View: slot of the offset in elements
+  std::vector<int32_t> shape;    // slots
+  std::vector<int32_t> strides;  // slots; in elements
+};
+
+using KernelFunction = void (*)(void** pointers, const int64_t* ints, int64_t begin, int64_t end);
+
+struct Instruction {
+  enum class Kind : uint8_t { Kernel, Library, Free } kind;
+  KernelFunction kernel = nullptr;
+  library::Function routine = nullptr;
+  std::vector<int32_t> values;   // Kernel: operands. Library: inputs then outputs. Free: values to give back.
+  int32_t num_inputs = 0;        // Library
+  std::vector<int32_t> ints;     // slots
+  std::vector<double> floats;
+  int32_t extent = -1;           // Kernel: slot of the parallel extent
+  double cost = 0;               // Kernel: nanoseconds per item of the extent
+  std::string label;             // the user's operator, for errors
+};
+
+// How a call gives an integer slot its value.
+struct Binding {
+  enum class From : uint8_t { Size, Stride, Int } from;
+  int32_t input;
+  int32_t axis;
+  int32_t slot;
+};
+
+struct SavedItem {  // something backward needs
+  enum class From : uint8_t { Input, Output, Temporary } from;
+  int32_t index;    // input position, output index, or value
+  int32_t copy_of;  // Temporary that copies this input (an operator that overwrites what it saves), or -1
+};
+
+struct Plan {
+  std::vector<int64_t> initial;   // slots with constants filled in
+  std::vector<Binding> bindings;
+  std::vector<IntOp> int_ops;
+  std::vector<Guard> guards;
+  std::vector<PlanValue> values;
+  std::vector<Instruction> instructions;
+
+  struct Output {
+    int32_t value;
+    int32_t same_as_input;  // >= 0: the result is that very tensor
+    int32_t view_of_input;  // >= 0: the result is a view of that input
+    bool differentiable;
+  };
+  std::vector<Output> outputs;
+  bool returns_tuple = false;
+  int32_t rng_advance = -1;       // slot: how far the generator moves
+  bool mutates = false;           // writes into input 0, which is also the result
+
+  // Backward; empty when nothing requires a gradient.
+  std::vector<int32_t> grad_inputs;  // input positions that get gradients, in the order backward returns them
+  std::vector<SavedItem> saved;
+  std::vector<int32_t> saved_ints;   // slots
+  std::vector<int32_t> saved_numbers;  // input positions of Python numbers
+  PyObject* backward = nullptr;      // OpFunction (owned): gradients from saved values
+  PyObject* backward_twice = nullptr;  // OpFunction (owned): the same, differentiable again
+
+  PyObject* keep = nullptr;          // Python objects that the plan must keep alive
+  std::string name;
+  ~Plan();
+};
+
+
+struct InputView {              // what the dispatcher hands over per input
+  const View* view = nullptr;   // tensor inputs
+  char* cell = nullptr;         // address of a Python number's value
+  int64_t integer = 0;          // dynamic ints
+};
+
+class PlanRun {
+ public:
+  PlanRun(const Plan& plan, const InputView* inputs);
+  ~PlanRun();
+  bool guards_hold();     // computes the integers
+  void execute();         // throws Error; may release the GIL
+  View view(int32_t value) const;
+  Storage* share_storage(int32_t value);  // a new reference to a Fresh value's memory
+  int64_t slot(int32_t s) const { return ints_[s]; }
+  char* data(int32_t value) { return address(value); }
+
+ private:
+  char* address(int32_t value);
+  void run_ints();
+  void run_instructions();
+  double estimated_cost() const;
+
+  const Plan& plan_;
+  const InputView* inputs_;
+  static constexpr int kInlineSlots = 64, kInlineValues = 24;
+  int64_t inline_ints_[kInlineSlots];
+  char* inline_data_[kInlineValues];
+  Storage* inline_storage_[kInlineValues];
+  std::unique_ptr<int64_t[]> heap_ints_;
+  std::unique_ptr<char*[]> heap_data_;
+  std::unique_ptr<Storage*[]> heap_storage_;
+  int64_t* ints_;
+  char** data_;
+  Storage** storage_;
+};
+
+std::shared_ptr<Plan> plan_from_python(PyObject* object);  // bindings/plan.cc; null with a Python error set
+
+}  // namespace tandem
