@@ -100,7 +100,7 @@ void blocked_product(const Product<T>& p) {
                         packed_a.data());
           packed_block = block;
           const Matrix<T> c{p.c.data + i * p.c.row + (j + first) * p.c.column, p.c.row, p.c.column};
-          kernel.product(m, width, k, packed_a.data(), packed_b.data() + first * k, c, q > 0,
+          kernel.product(m, width, k, packed_a.data(), packed_b.data() + first * k, c, q > 0 || p.accumulate,
                          p.bias ? p.bias + j + first : nullptr);
         }
       });
@@ -113,15 +113,17 @@ void blocked_product(const Product<T>& p) {
 template <typename T>
 void gemm(const Product<T>& p) {
   if (p.m == 0 || p.n == 0) return;
-  if (p.k == 0) return fill_with_bias(p);
-  if (is_small(p.m, p.n, p.k) && small_product(p)) return;
+  if (p.k == 0) return p.accumulate ? void() : fill_with_bias(p);
+  if (!p.accumulate && is_small(p.m, p.n, p.k) && small_product(p)) return;
   if (p.c.column != 1 && p.c.row == 1 && !p.bias) {  // (a b)^T = b^T a^T writes along the dense axis
     return gemm<T>({p.n,
                     p.m,
                     p.k,
                     {p.b.data, p.b.column, p.b.row},
                     {p.a.data, p.a.column, p.a.row},
-                    {p.c.data, p.c.column, p.c.row}});
+                    {p.c.data, p.c.column, p.c.row},
+                    nullptr,
+                    p.accumulate});
   }
   blocked_product(p);
 }

@@ -5,11 +5,12 @@
 namespace tandem::library {
 
 template <typename T>
-struct Product {  // c (m, n) = a (m, k) b (k, n) + bias (n) where there is one; any strides
+struct Product {  // c (m, n) = a (m, k) b (k, n), plus c or bias (n) where asked for; any strides
   int64_t m, n, k;
   Matrix<const T> a, b;
   Matrix<T> c;
   const T* bias = nullptr;  // contiguous
+  bool accumulate = false;
 };
 
 template <typename T>

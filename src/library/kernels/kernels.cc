@@ -3,6 +3,7 @@
 
 #include "library/kernels/convert.h"
 #include "library/kernels/gemm.h"
+#include "library/kernels/pool.h"
 
 #define NAME_OF(isa) NAME_OF_TEXT(isa)
 #define NAME_OF_TEXT(isa) #isa
@@ -27,6 +28,8 @@ const Kernels table = {
     gemm_kernels<double>(),
     gemm_kernels<uint32_t>(),
     gemm_kernels<uint64_t>(),
+    pool_kernels<float>(),
+    pool_kernels<double>(),
     &from_half,
     &to_half,
     &from_bfloat16,

@@ -4,6 +4,7 @@
 // keeps one copy of such a function, and it could be the one for a CPU that we are not on.
 #pragma once
 #include <cstdint>
+#include <type_traits>
 
 namespace tandem::library {
 
@@ -26,12 +27,26 @@ struct GemmKernels {
   void (*product)(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> c, bool accumulate, const T* bias);
 };
 
+// Rows of n results side by side (channels, or neighbouring positions), each of which takes in one more element of its
+// window.
+template <typename T>
+struct PoolKernels {
+  using Index = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
+  // Where x[i * stride] is greater than best[i], or NaN, it takes its place, and where[i] = first + i * step.
+  void (*max)(const T* x, int64_t stride, T* best, Index* where, Index first, Index step, int64_t n);
+  void (*add)(const T* x, int64_t stride, T* sum, int64_t n);    // sum[i] += x[i * stride]
+  void (*spread)(const T* x, T* to, int64_t stride, int64_t n);  // to[i * stride] += x[i]
+  T (*sum)(const T* x, int64_t n);
+};
+
 struct Kernels {
   const char* name;
   GemmKernels<float> f32;
   GemmKernels<double> f64;
   GemmKernels<uint32_t> u32;  // all integers: products wrap around, so signs and narrow types take care of themselves
   GemmKernels<uint64_t> u64;
+  PoolKernels<float> pool_f32;
+  PoolKernels<double> pool_f64;
 
   void (*from_half)(const uint16_t* from, float* to, int64_t n);
   void (*to_half)(const float* from, uint16_t* to, int64_t n);

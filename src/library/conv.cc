@@ -1,0 +1,122 @@
+// conv_forward (x, w[, bias]) -> y, conv_backward_data (g, w) -> dx, conv_backward_weight (x, g) -> dw.
+//
+// x is (N, C, spatial...), w (O, C / groups, spatial...), y and g (N, O, spatial...), with one to three spatial axes;
+// strides tell the layout. ints: [spatial axes, stride..., pad_low..., pad_high..., dilation..., groups].
+#include <algorithm>
+
+#include "check.h"
+#include "library/conv_impl.h"
+#include "library/convert.h"
+#include "library/layout.h"
+#include "library/scalar.h"
+#include "library/scratch.h"
+#include "library/strided.h"
+
+namespace tandem::library {
+namespace {
+
+Geometry geometry_of(const Call& call, const View& x, const View& w, const View& y) {
+  const int64_t* at = call.ints;
+  Geometry g;
+  g.spatial = static_cast<int>(*at++);
+  TD_CHECK(g.spatial >= 1 && g.spatial <= 3 && call.num_ints == 2 + 4 * g.spatial, "attributes of a convolution");
+  TD_CHECK(x.ndim == g.spatial + 2 && w.ndim == g.spatial + 2 && y.ndim == g.spatial + 2,
+           "dimensions of a convolution");
+  const int skip = 3 - g.spatial;
+  const auto axes = [&](int64_t (&list)[3], int64_t unused, auto value) {
+    for (int d = 0; d < 3; ++d) list[d] = d < skip ? unused : value(d - skip);
+  };
+  const auto next = [&](int64_t (&list)[3], int64_t unused) {
+    axes(list, unused, [&](int d) { return at[d]; });
+    at += g.spatial;
+  };
+  next(g.stride, 1);
+  next(g.pad_low, 0);
+  next(g.pad_high, 0);
+  next(g.dilation, 1);
+  g.groups = *at;
+  axes(g.in, 1, [&](int d) { return x.shape[2 + d]; });
+  axes(g.out, 1, [&](int d) { return y.shape[2 + d]; });
+  axes(g.kernel, 1, [&](int d) { return w.shape[2 + d]; });
+  g.batch = x.shape[0], g.in_channels = x.shape[1], g.out_channels = y.shape[1];
+  TD_CHECK(g.groups >= 1 && w.shape[0] == g.out_channels && w.shape[1] * g.groups == g.in_channels &&
+               g.out_channels % g.groups == 0 && y.shape[0] == g.batch,
+           "channels of a convolution");
+  for (int d = 0; d < 3; ++d) TD_CHECK(g.stride[d] >= 1 && g.dilation[d] >= 1, "stride or dilation of a convolution");
+  return g;
+}
+
+void fill_zero(const View& view) {
+  const uint64_t zero[2] = {0, 0};
+  View source = view;
+  source.data = reinterpret_cast<char*>(const_cast<uint64_t*>(zero));
+  std::fill(source.strides, source.strides + source.ndim, 0);
+  copy_elements(source, view);
+}
+
+// The output where there is nothing to sum over: zeros, or the bias in every position.
+void fill_empty(const Conv& conv, const View& result) {
+  if (!conv.bias) return fill_zero(result);
+  View spread = result;
+  spread.data = conv.bias->data;
+  std::fill(spread.strides, spread.strides + spread.ndim, 0);
+  spread.strides[1] = conv.bias->strides[0];
+  copy_elements(spread, result);
+}
+
+View& result_of(Conv& conv) {
+  return conv.kind == ConvKind::Forward ? conv.y : conv.kind == ConvKind::BackwardData ? conv.x : conv.w;
+}
+
+void compute(Conv conv) {
+  View& result = result_of(conv);
+  if (result.numel() == 0) return;
+  const Geometry& g = conv.geometry;
+  const bool empty_sum = conv.kind == ConvKind::Forward        ? conv.w.numel() == 0
+                         : conv.kind == ConvKind::BackwardData ? conv.y.numel() == 0 || conv.w.numel() == 0
+                                                               : conv.x.numel() == 0 || conv.y.numel() == 0;
+  if (empty_sum || (conv.kind == ConvKind::Forward && g.in_channels == 0)) return fill_empty(conv, result);
+  if (conv_onednn(conv)) return;
+  if (result.dtype == DType::Float32 || result.dtype == DType::Float64) return conv_own(conv);
+  if (result.dtype != DType::Float16 && result.dtype != DType::BFloat16) unsupported("convolution", result.dtype);
+
+  Scratch<char> memory[4];
+  Conv wide = conv;
+  wide.x = stand_in(conv.x, DType::Float32, memory[0], conv.kind != ConvKind::BackwardData);
+  wide.w = stand_in(conv.w, DType::Float32, memory[1], conv.kind != ConvKind::BackwardWeight);
+  wide.y = stand_in(conv.y, DType::Float32, memory[2], conv.kind != ConvKind::Forward);
+  View wide_bias;
+  if (conv.bias) wide_bias = stand_in(*conv.bias, DType::Float32, memory[3], true), wide.bias = &wide_bias;
+  compute(wide);
+  convert_elements(result_of(wide), result);
+}
+
+void run_forward(const Call& call) {
+  TD_CHECK((call.num_inputs == 2 || call.num_inputs == 3) && call.num_outputs == 1);
+  const View &x = call.inputs[0], &w = call.inputs[1], &y = call.outputs[0];
+  const View* bias = call.num_inputs == 3 ? &call.inputs[2] : nullptr;
+  TD_CHECK(x.dtype == y.dtype && w.dtype == y.dtype && (!bias || bias->dtype == y.dtype), "dtypes of a convolution");
+  TD_CHECK(!bias || (bias->ndim == 1 && bias->shape[0] == y.shape[1]), "bias of a convolution");
+  compute({ConvKind::Forward, geometry_of(call, x, w, y), x, w, y, bias});
+}
+
+void run_backward_data(const Call& call) {
+  TD_CHECK(call.num_inputs == 2 && call.num_outputs == 1);
+  const View &y = call.inputs[0], &w = call.inputs[1], &x = call.outputs[0];
+  TD_CHECK(x.dtype == y.dtype && w.dtype == y.dtype, "dtypes of a convolution");
+  compute({ConvKind::BackwardData, geometry_of(call, x, w, y), x, w, y});
+}
+
+void run_backward_weight(const Call& call) {
+  TD_CHECK(call.num_inputs == 2 && call.num_outputs == 1);
+  const View &x = call.inputs[0], &y = call.inputs[1], &w = call.outputs[0];
+  TD_CHECK(x.dtype == y.dtype && w.dtype == y.dtype, "dtypes of a convolution");
+  compute({ConvKind::BackwardWeight, geometry_of(call, x, w, y), x, w, y});
+}
+
+const Register forward("conv_forward", &run_forward);
+const Register backward_data("conv_backward_data", &run_backward_data);
+const Register backward_weight("conv_backward_weight", &run_backward_weight);
+
+}  // namespace
+}  // namespace tandem::library

@@ -1,0 +1,31 @@
+// The geometry of a convolution, and the ways to compute one.
+#pragma once
+#include "library/registry.h"
+
+namespace tandem::library {
+
+// Tensors are (N, C, spatial...), weights (O, C / groups, spatial...). Spatial arrays hold 3 axes; unused leading ones
+// are trivial (size 1, kernel 1).
+struct Geometry {
+  int spatial;  // 1, 2 or 3 axes in the tensors
+  int64_t batch, in_channels, out_channels, groups;
+  int64_t in[3], out[3], kernel[3], stride[3], pad_low[3], pad_high[3], dilation[3];
+
+  int64_t positions() const { return out[0] * out[1] * out[2]; }
+  int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
+};
+
+enum class ConvKind { Forward, BackwardData, BackwardWeight };
+
+// The three tensors of a convolution: two are read and one is written, depending on the kind.
+struct Conv {
+  ConvKind kind;
+  Geometry geometry;
+  View x, w, y;
+  const View* bias = nullptr;  // forward only
+};
+
+bool conv_onednn(const Conv& conv);  // false where the case is not for it
+void conv_own(const Conv& conv);     // float32 and float64
+
+}  // namespace tandem::library

@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+
+from tests.library.layouts import BFLOAT16, assert_near, garbage, layouts, random, run
+
+
+def unfold(x, kernel, stride, low, high, dilation):
+    """Windows of x: (N, C, out..., kernel...)."""
+    x = np.pad(x, [(0, 0), (0, 0), *zip(low, high)])
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
+    windows = np.lib.stride_tricks.sliding_window_view(x, spans, axis=tuple(range(2, x.ndim)))
+    n = len(kernel)
+    outer = [slice(None, None, s) for s in stride]
+    inner = [slice(None, None, d) for d in dilation]
+    return windows[(slice(None), slice(None), *outer, *inner)] if n else windows
+
+
+def forward(x, w, stride, low, high, dilation, groups):
+    windows = unfold(x, w.shape[2:], stride, low, high, dilation)
+    n, spatial = len(stride), windows.shape[2 : 2 + len(stride)]
+    out = np.empty((x.shape[0], w.shape[0], *spatial))
+    ci, co = x.shape[1] // groups, w.shape[0] // groups
+    for g in range(groups):
+        part = windows[:, g * ci : (g + 1) * ci]
+        axes = (1, *range(2 + n, 2 + 2 * n))
+        result = np.tensordot(part, w[g * co : (g + 1) * co], axes=(axes, (1, *range(2, 2 + n))))
+        out[:, g * co : (g + 1) * co] = np.moveaxis(result, -1, 1)
+    return out
+
+
+def gradients(x, w, g, *geometry):
+    """By linearity: <g, conv(x, w)> differentiated one unit vector at a time would be slow, so contract a Jacobian."""
+    stride, low, high, dilation, groups = geometry
+    dx, dw = np.zeros_like(x), np.zeros_like(w)
+    for k in np.ndindex(*w.shape[2:]):
+        tap = np.zeros_like(w)
+        tap[(slice(None), slice(None), *k)] = 1
+        # forward with one tap alive is a strided slice of x; its adjoint puts g back there
+        ci, co = x.shape[1] // groups, w.shape[0] // groups
+        padded = np.pad(x, [(0, 0), (0, 0), *zip(low, high)])
+        place = tuple(slice(i * d, i * d + (o - 1) * s + 1, s) for i, d, o, s in zip(k, dilation, g.shape[2:], stride))
+        back = np.zeros_like(padded)
+        for group in range(groups):
+            cs, os = slice(group * ci, (group + 1) * ci), slice(group * co, (group + 1) * co)
+            window = padded[(slice(None), cs, *place)]
+            axes = (0, *range(2, g.ndim))
+            dw[(os, slice(None), *k)] = np.tensordot(g[:, os], window, axes=(axes, axes))
+            back[(slice(None), cs, *place)] = np.moveaxis(
+                np.tensordot(g[:, os], w[(os, slice(None), *k)], axes=(1, 0)), -1, 1
+            )
+        crop = tuple(slice(a, p - b) for a, b, p in zip(low, high, padded.shape[2:]))
+        dx += back[(slice(None), slice(None), *crop)]
+    return dx, dw
+
+
+CASES = [
+    # x, w, stride, low, high, dilation, groups
+    ((2, 3, 9), (4, 3, 3), (1,), (1,), (1,), (1,), 1),
+    ((2, 4, 11), (6, 2, 3), (2,), (0,), (2,), (2,), 2),
+    ((1, 3, 8, 9), (5, 3, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
+    ((2, 16, 7, 6), (8, 16, 1, 1), (1, 1), (0, 0), (0, 0), (1, 1), 1),
+    ((2, 8, 10, 9), (8, 1, 3, 3), (2, 1), (1, 0), (1, 2), (1, 1), 8),
+    ((2, 3, 15, 14), (8, 3, 7, 7), (2, 2), (3, 3), (3, 3), (1, 1), 1),
+    ((2, 4, 9, 9), (6, 2, 2, 3), (1, 2), (0, 1), (1, 0), (2, 2), 2),
+    ((1, 2, 5, 6, 7), (3, 2, 2, 3, 2), (1, 2, 1), (0, 1, 0), (1, 1, 0), (1, 1, 2), 1),
+    ((1, 1, 1, 1), (1, 1, 1, 1), (1, 1), (0, 0), (0, 0), (1, 1), 1),
+]  # fmt: skip
+
+
+def channels_last(x):
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_convolution_and_its_gradients(dtype, case):
+    x_shape, w_shape, stride, low, high, dilation, groups = CASES[case]
+    dtype = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
+    rng = np.random.default_rng(0)
+    x, w = random(rng, x_shape, dtype), random(rng, w_shape, dtype)
+    ints = [len(stride), *stride, *low, *high, *dilation, groups]
+    wide = [a.astype("float64") for a in (x, w)]
+    expected = forward(*wide, stride, low, high, dilation, groups)
+    g = random(rng, expected.shape, dtype)
+    dx, dw = gradients(*wide, g.astype("float64"), stride, low, high, dilation, groups)
+    scale = (w[0].size) ** 0.5 * 2
+    for place in (lambda a: a, channels_last):
+        xs, gs = place(x), place(g)
+        out = place(garbage(expected.shape, dtype))
+        assert_near(expected, run("conv_forward", [xs, w], [out], ints), scale=scale)
+        assert_near(dx, run("conv_backward_data", [gs, w], [place(garbage(x_shape, dtype))], ints), scale=scale * 2)
+        assert_near(dw, run("conv_backward_weight", [xs, gs], [garbage(w_shape, dtype)], ints), scale=scale * 4)
+    bias = random(rng, (w_shape[0],), dtype)
+    line = bias.astype("float64").reshape(-1, *[1] * len(stride))
+    assert_near(expected + line, run("conv_forward", [x, w, bias], [(expected.shape, dtype)], ints), scale=scale)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_convolution_takes_any_layout(dtype):
+    rng = np.random.default_rng(0)
+    x, w, g = random(rng, (2, 4, 6, 5), dtype), random(rng, (6, 4, 3, 3), dtype), random(rng, (2, 6, 6, 5), dtype)
+    geometry = (1, 1), (1, 1), (1, 1), (1, 1), 1
+    ints = [2, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    expected, (dx, dw) = forward(x, w, *geometry), gradients(x, w, g, *geometry)
+    outs = lambda shape: (
+        garbage(shape, dtype), channels_last(garbage(shape, dtype)), garbage(shape[::-1], dtype).T,
+        garbage((*shape[:-1], 2 * shape[-1]), dtype)[..., ::2],
+    )  # fmt: skip
+    for xs in [*layouts(x), channels_last(x)]:
+        for ws in [*layouts(w), channels_last(w)]:
+            assert_near(expected, run("conv_forward", [xs, ws], [(expected.shape, dtype)], ints), scale=8)
+    for out in outs(expected.shape):
+        assert_near(expected, run("conv_forward", [x, w], [out], ints), scale=8)
+    for gs, out in zip(layouts(g), outs(x.shape)):
+        assert_near(dx, run("conv_backward_data", [gs, w], [out], ints), scale=16)
+    for gs, out in zip(layouts(g), outs(w.shape)):
+        assert_near(dw, run("conv_backward_weight", [x, gs], [out], ints), scale=16)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_convolution_of_nothing(dtype):
+    ints = [1, 1, 1, 1, 1, 1]
+    w = np.ones((4, 3, 3), dtype)
+    assert run("conv_forward", [np.empty((0, 3, 5), dtype), w], [((0, 4, 5), dtype)], ints).shape == (0, 4, 5)
+    dw = run("conv_backward_weight", [np.empty((0, 3, 5), dtype), np.empty((0, 4, 5), dtype)], [(w.shape, dtype)], ints)
+    np.testing.assert_array_equal(dw, 0)
+    bias = np.arange(4).astype(dtype)
+    y = run("conv_forward", [np.empty((2, 0, 5), dtype), np.empty((4, 0, 3), dtype), bias], [((2, 4, 5), dtype)], ints)
+    np.testing.assert_array_equal(y, np.broadcast_to(bias[:, None], (2, 4, 5)))
