@@ -1,1 +1,7 @@
 """From graphs of primitives to kernels."""
+
+from tandem.codegen.buffer import Buffer, Layout
+from tandem.codegen.lower import lower
+from tandem.codegen.schedule import KernelStep, LibraryStep, Schedule
+
+__all__ = ["Buffer", "KernelStep", "Layout", "LibraryStep", "Schedule", "lower"]

@@ -1,0 +1,164 @@
+"""Memory as kernels see it: buffers with symbolic sizes and strides, and views of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tandem.dtypes import DType
+from tandem.graph.symbolic import Dim, Sym, hint
+
+
+class Layout(NamedTuple):
+    """How an input lies in memory: strides in elements; literal 0 and 1 where the signature knows them.
+
+    unit_axis    the axis with stride 1, if known
+    dense_order  axes from the largest stride to the smallest, if the elements fill one block without gaps
+    """
+
+    strides: tuple
+    unit_axis: int | None = None
+    dense_order: tuple | None = None
+
+
+class Buffer:
+    """Memory for one value.
+
+    kind: "input" (`position` of the call), "alloc" (taken by the plan), "view" (of `base`, starting `offset` elements after its
+    first element). `order`: axes from the largest stride to the smallest where that is known. `unit`: the axis of stride 1.
+    """
+
+    __slots__ = ("base", "dtype", "kind", "offset", "order", "position", "shape", "strides", "unit")
+
+    def __init__(self, dtype: DType, shape, strides, kind: str, position=None, base=None, offset: Dim = 0, order=None, unit=None):
+        self.dtype = dtype
+        self.shape = tuple(shape)
+        self.strides = tuple(strides)
+        self.kind = kind
+        self.position = position
+        self.base = base
+        self.offset = offset
+        self.order = order
+        self.unit = order[-1] if order and unit is None else unit
+
+    def __repr__(self):
+        where = {"input": f"input {self.position}", "alloc": "alloc", "view": f"view +{self.offset} of {self.base!r}"}
+        return f"<{where[self.kind]} {self.dtype.short}{list(self.shape)} strides {list(self.strides)}>"
+
+
+def same(a: Dim, b: Dim) -> bool:
+    """Whether two sizes are known to be equal. Unlike `==` this writes no guard."""
+    return a is b or (type(a) is int and type(b) is int and a == b)
+
+
+def same_shape(a, b) -> bool:
+    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b))
+
+
+def is_one(d: Dim) -> bool:
+    return type(d) is int and d == 1
+
+
+def is_zero(d: Dim) -> bool:
+    return type(d) is int and d == 0
+
+
+def dense_strides(shape, order=None) -> tuple:
+    """Strides of a block without gaps whose axes lie in `order`, row-major if None."""
+    strides: list = [1] * len(shape)
+    step: Dim = 1
+    for axis in reversed(range(len(shape)) if order is None else order):
+        strides[axis] = step
+        step = step * shape[axis]
+    return tuple(strides)
+
+
+def input_buffer(dtype, shape, position: int, layout: Layout | None, resolve) -> Buffer:
+    if layout is None:
+        order = tuple(range(len(shape)))
+        return Buffer(dtype, shape, dense_strides(shape), "input", position, order=order)
+    strides = tuple(0 if is_one(n) else resolve(s) for n, s in zip(shape, layout.strides))
+    return Buffer(dtype, shape, strides, "input", position, order=layout.dense_order, unit=layout.unit_axis)
+
+
+def allocate(dtype, shape, order=None) -> Buffer:
+    order = tuple(range(len(shape))) if order is None else order
+    return Buffer(dtype, shape, dense_strides(shape, order), "alloc", order=order)
+
+
+def view(source: Buffer, shape, strides, offset: Dim = 0, order=None) -> Buffer:
+    base = source if source.kind != "view" else source.base
+    unit = next((i for i, (n, s) in enumerate(zip(shape, strides)) if is_one(s) and not is_one(n)), None)
+    return Buffer(source.dtype, shape, strides, "view", None, base, offset + source.offset, order, unit)
+
+
+def permute(source: Buffer, axes) -> Buffer:
+    place = {a: i for i, a in enumerate(axes)}
+    order = None if source.order is None else tuple(place[a] for a in source.order)
+    return view(source, [source.shape[a] for a in axes], [source.strides[a] for a in axes], 0, order)
+
+
+def expand(source: Buffer, shape) -> Buffer:
+    strides = [0 if is_one(n) and not is_one(m) else s for n, m, s in zip(source.shape, shape, source.strides)]
+    return view(source, shape, strides, 0, source.order if same_shape(source.shape, shape) else None)
+
+
+def slice_(source: Buffer, starts, steps, sizes) -> Buffer:
+    offset: Dim = 0
+    strides = []
+    for start, step, stride in zip(starts, steps, source.strides):
+        offset = offset + start * stride
+        strides.append(stride * step)
+    return view(source, sizes, strides, offset)
+
+
+def reshape(source: Buffer, shape) -> Buffer | None:
+    """The view of `source` under another shape, or None where its strides do not allow one."""
+    strides: list = [0] * len(shape)
+    for inner, outer in factor_groups(source.shape, shape):
+        step: Dim | None = None  # stride that the group's next larger axis must have
+        first: Dim = 1
+        for axis in reversed(inner):
+            if step is None:
+                first = source.strides[axis]
+            elif not same(step, source.strides[axis]):
+                return None
+            step = source.strides[axis] * source.shape[axis]
+        step = first
+        for axis in reversed(outer):
+            strides[axis] = step
+            step = step * shape[axis]
+    in_order = source.order is not None and source.order == tuple(range(len(source.shape)))
+    return view(source, shape, strides, 0, tuple(range(len(shape))) if in_order else None)
+
+
+def factor_groups(inner, outer) -> list[tuple[list[int], list[int]]]:
+    """Splits the axes of two shapes of equal size into the finest groups with equal products; axes of size 1 are left out."""
+    left = [i for i, n in enumerate(inner) if not is_one(n)]
+    right = [i for i, n in enumerate(outer) if not is_one(n)]
+    groups = []
+    a = b = 0
+    while a < len(left) or b < len(right):
+        group: tuple[list, list] = ([], [])
+        p: Dim = 1
+        q: Dim = 1
+        while True:
+            # grow the side that is smaller now; the sizes at hand steer, only identity decides
+            take_left = a < len(left) and (b >= len(right) or not group[0] or (group[1] and hint(p) < hint(q)))
+            if take_left:
+                p = p * inner[left[a]]
+                group[0].append(left[a])
+                a += 1
+            elif b < len(right):
+                q = q * outer[right[b]]
+                group[1].append(right[b])
+                b += 1
+            if group[0] and group[1] and same(p, q):
+                break
+            if a == len(left) and b == len(right):
+                break
+        groups.append(group)
+    return groups
+
+
+def has_sym(d: Dim) -> bool:
+    return isinstance(d, Sym)

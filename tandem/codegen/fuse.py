@@ -1,0 +1,580 @@
+"""Decides what is computed together: which values get memory or a register, and which share one kernel.
+
+A *compute* is a value that a kernel produces; everything between computes is recomputed inside the kernels that need it. Computes
+are put into *groups*, one kernel each (two for reductions that are split in chunks). Groups are a list in execution order, and a
+compute may only join a group that comes no earlier than anything it reads, so no search for cycles is needed.
+
+Note [Kinds of groups]
+elementwise  one iteration space; every member is computed once per point. Reductions over all axes take part as one partial
+             result per block of the space, which a later group combines.
+rows         reduced axes run innermost along memory: for each kept index, passes over the reduced axes (softmax is one such
+             group with three passes), with elementwise work of both ranks between them.
+columns      memory runs along a kept axis: blocks of columns accumulate in local arrays while rows stream by. The rows are split
+             in chunks, combined in order by a second `columns` group, so that few columns still occupy all cores.
+library      a call into the kernel library.
+"""
+
+from __future__ import annotations
+
+from tandem.codegen import buffer as memory
+from tandem.codegen.buffer import Buffer, is_one, is_zero, same, same_shape
+from tandem.codegen.expr import ScalarBuilder, compute_dtype
+from tandem.codegen.loops import expression_cost
+from tandem.graph.ir import Graph, Value
+from tandem.graph.symbolic import hint
+from tandem.ops.create import Constant, Iota, RandomBits, Size
+from tandem.ops.define import Elementwise, Input, LibraryOp, Movement
+from tandem.ops.index import CheckIndex, Gather
+from tandem.ops.movement import Embed, Expand, Permute, Reshape, Slice
+from tandem.ops.reduce import Reduce
+
+CHEAP = 8  # what costs less is recomputed rather than kept, if it reads at most one tensor
+GROUP_COST = 1500  # cost units, and
+GROUP_READS = 40  # tensors read, that one kernel may reach: longer kernels spill registers and compile slowly
+INLINE_NODES = 200  # longest chain of operators computed without a compute in between
+
+
+class Compute:
+    """A value that some kernel produces."""
+
+    __slots__ = ("axes", "axis_of", "domain", "group", "node", "order", "partial_of", "reads", "reduced", "role", "stored",
+                 "parts", "targets", "unit", "value", "weight")  # fmt: skip
+
+    def __init__(self, value: Value, axes: tuple[int, ...], domain: tuple, reads: list, weight: float):
+        self.value = value
+        self.node = value.node
+        self.axes = axes  # axes of the iteration space that are not of size 1
+        self.domain = domain  # their sizes
+        self.reads = reads  # [(value in memory, axis map or None)], see _Walk
+        self.reduced: frozenset = frozenset()
+        self.weight = weight
+        self.order: tuple = ()  # `axes`, from the slowest to the fastest in memory
+        self.unit = None  # axis along which most of what is read lies in memory
+        self.group: Group | None = None
+        self.role = "full"  # or "kept", "reduce", "partial", "combine"
+        self.axis_of: dict[int, int] = {}  # own axis -> axis of the group
+        self.stored = False
+        self.targets: list[Buffer] = []  # memory of mutated inputs that takes the value as well
+        self.parts: Buffer | None = None  # role "partial": where its partial results go
+        self.partial_of: Compute | None = None  # role "combine": the partial results it combines
+
+    def __repr__(self):
+        return f"<{self.role} {self.value.op.name} {list(self.domain)} reduced {sorted(self.reduced)}>"
+
+
+class Group:
+    __slots__ = ("cost", "domain", "key", "kind", "members", "node", "order", "parts_of", "position", "reads", "reduced", "split", "unit")
+
+    def __init__(self, kind: str, position: int, domain=(), key=None, reduced=frozenset(), node=None):
+        self.kind = kind
+        self.position = position
+        self.domain = domain
+        self.key = key  # what another compute's domain must equal to run over the same points
+        self.reduced = reduced
+        self.node = node
+        self.members: list[Compute] = []
+        self.order: tuple = ()
+        self.reads: set[Value] = set()
+        self.cost = 0.0
+        self.split = False
+        self.unit: int | None = None
+        self.parts_of: Group | None = None
+
+    @property
+    def kept(self) -> list[int]:
+        return [a for a in range(len(self.domain)) if a not in self.reduced]
+
+
+_op_costs: dict = {}
+
+
+def operator_cost(node) -> float:
+    """Cost units of one element of an elementwise operator."""
+    key = (node.op, *(v.type.dtype for v in node.inputs))
+    found = _op_costs.get(key)
+    if found is None:
+        b = ScalarBuilder()
+        leaves = [b.make("var", (), compute_dtype(v.type.dtype), i) for i, v in enumerate(node.inputs)]
+        result = node.op.body(b, *leaves)
+        found = _op_costs[key] = expression_cost([result]) if hasattr(result, "op") else 0.0
+    return found
+
+
+class Fusion:
+    """Groups of a graph, in order. `buffer_of` has the memory of every value that may need some."""
+
+    def __init__(self, graph: Graph, layouts, saved):
+        self.graph = graph
+        self.resolve = _Resolver(graph.symbols)
+        self.groups: list[Group] = []
+        self.buffer_of: dict[Value, Buffer] = {}
+        self.provider: dict[Value, Group | None] = {}
+        self.computes: dict[Value, Compute] = {}
+        self._shapes: dict[Value, tuple] = {}
+        self._recent: dict = {}
+        self._second_stage: dict = {}
+        for value, layout in zip(graph.inputs, layouts):
+            self.buffer_of[value] = memory.input_buffer(
+                value.dtype, self.shape_of(value), value.op.position, layout, self.resolve
+            )
+            self.provider[value] = None
+        self._analyse(saved)
+        for node in self.nodes:
+            self._visit(node)
+
+    def shape_of(self, value: Value) -> tuple:
+        found = self._shapes.get(value)
+        if found is None:
+            found = self._shapes[value] = tuple([self.resolve(d) for d in value.type.shape])
+        return found
+
+    # -- which values are computes
+
+    def _analyse(self, saved):
+        graph = self.graph
+        self.forced: set[Value] = {*graph.outputs, *saved}
+        self.mutated: set[Value] = {v for _, v in graph.mutations}
+        live = {v.node for v in self.forced | self.mutated}
+        self.users: dict[Value, list] = {}
+        nodes = []
+        for node in reversed(graph.nodes):
+            if node not in live:
+                continue
+            nodes.append(node)
+            op = node.op
+            for v in node.inputs:
+                live.add(v.node)
+                self.users.setdefault(v, []).append(node)
+            if isinstance(op, LibraryOp):
+                self.forced.update(node.inputs)
+            elif isinstance(op, (Permute, Reshape)) and node.outputs[0] in self.forced | self.mutated:
+                # the source is computed in its own order, and this is a view of it where strides allow
+                self.forced.add(node.inputs[0])
+        nodes.reverse()
+        self.nodes = nodes
+        self.kept: set[Value] = set()
+        lengths: dict[Value, int] = {}
+        for node in nodes:
+            op = node.op
+            value = node.outputs[0] if node.outputs else None
+            if isinstance(op, (LibraryOp, Input)):
+                continue
+            lengths[value] = length = 1 + max([lengths.get(v, 0) for v in node.inputs], default=0)
+            if isinstance(op, Reduce):
+                keep = True
+            elif isinstance(op, Movement) and not isinstance(op, Embed):
+                keep = False
+                if isinstance(op, Expand):
+                    self._keep_if_costly(node.inputs[0])
+            elif value in self.forced or value in self.mutated:
+                keep = True
+            elif isinstance(op, (Constant, Size, Iota)):
+                keep = False
+            else:
+                if isinstance(op, Gather):
+                    self._keep_if_costly(node.inputs[0])
+                users = self.users.get(value, ())
+                keep = (len(users) > 1 and not self._is_cheap(value)) or length > INLINE_NODES
+            if keep:
+                self.kept.add(value)
+                lengths[value] = 0
+
+    def _keep_if_costly(self, value: Value):
+        """value is about to be read many times per element."""
+        while isinstance(value.op, Movement) and not isinstance(value.op, Embed) and value not in self.kept:
+            value = value.node.inputs[0]
+        if isinstance(value.op, (Elementwise, Gather, RandomBits)) and value not in self.kept:
+            if not all(is_one(d) for d in self.shape_of(value)) and not self._is_cheap(value, reads=2):
+                self.kept.add(value)
+
+    def _is_cheap(self, value: Value, reads: int = 1) -> bool:
+        cost, stack, seen = 0.0, [value], set()
+        while stack:
+            v = stack.pop()
+            if v in seen:
+                continue
+            seen.add(v)
+            op = v.op
+            if v is not value and (v in self.kept or isinstance(op, (Input, LibraryOp))):
+                if not all(is_one(d) for d in self.shape_of(v)):
+                    reads -= 1
+                if reads < 0:
+                    return False
+                continue
+            if isinstance(op, Elementwise):
+                cost += operator_cost(v.node)
+            elif isinstance(op, RandomBits):
+                return False
+            elif isinstance(op, (Gather, Embed)):
+                cost += 4
+            if cost > CHEAP:
+                return False
+            stack.extend(v.node.inputs)
+        return True
+
+    # -- nodes in order
+
+    def _visit(self, node):
+        op = node.op
+        if isinstance(op, Input):
+            return
+        if isinstance(op, LibraryOp):
+            self._library(node)
+            return
+        value = node.outputs[0]
+        if value in self.kept:
+            if isinstance(op, Reduce) and any(not is_one(self.shape_of(node.inputs[0])[a]) for a in op.axes):
+                self._reduce(value)
+            else:
+                self._elementwise(value)
+        elif value in self.forced or value in self.mutated:
+            source = self._view(op, node)
+            if source is None:
+                self._elementwise(value)
+            else:
+                self.buffer_of[value] = source
+                self.provider[value] = self.provider[node.inputs[0]]
+                self._need(node.inputs[0])
+
+    def _library(self, node):
+        group = self._new_group("library", node=node)
+        for v in node.inputs:
+            self._need(v)
+        for index, value in enumerate(node.outputs):
+            if isinstance(node.op, CheckIndex):
+                self.buffer_of[value] = self.buffer_of[node.inputs[0]]
+            else:
+                shape, order, strides = self.shape_of(value), None, None
+                choose = getattr(node.op, "output_strides", None)
+                if choose is not None:
+                    strides = choose([v.type for v in node.inputs], [self.buffer_of[v] for v in node.inputs])
+                    if strides is not None and strides and isinstance(strides[0], tuple):
+                        strides = strides[index]
+                if strides is None:
+                    self.buffer_of[value] = memory.allocate(value.dtype, shape)
+                else:
+                    strides = tuple(self.resolve(s) for s in strides)
+                    order = _order_of(shape, strides)
+                    self.buffer_of[value] = Buffer(value.dtype, shape, strides, "alloc", order=order)
+            self.provider[value] = group
+
+    def _need(self, value: Value):
+        """value must be in memory: someone other than its own kernel looks at it."""
+        while value not in self.computes:
+            buffer = self.buffer_of[value]
+            if buffer.kind != "view":
+                return
+            value = value.node.inputs[0]
+        self.computes[value].stored = True
+
+    def _view(self, op, node) -> Buffer | None:
+        source = self.buffer_of.get(node.inputs[0])
+        if source is None or isinstance(op, Embed):
+            return None
+        if isinstance(op, Permute):
+            return memory.permute(source, op.axes)
+        shape = self.shape_of(node.outputs[0])
+        if isinstance(op, Expand):
+            return memory.expand(source, shape)
+        if isinstance(op, Slice):
+            return memory.slice_(source, map(self.resolve, op.starts), map(self.resolve, op.steps), shape)
+        return memory.reshape(source, shape)
+
+    # -- what a compute reads
+
+    def _walk(self, start) -> tuple[list, float]:
+        """Everything in memory that `start` [(value, axis map)] is made from, and the cost of an element.
+
+        An axis map says, per axis of a value, which axis of the iteration space indexes it: -1 for none (size 1), -2 for a
+        computed position.
+        """
+        reads, seen, cost = [], set(), 0.0
+        stack = list(start)
+        while stack:
+            value, axis_map = stack.pop()
+            key = (value, axis_map)
+            if key in seen:
+                continue
+            seen.add(key)
+            op, node = value.op, value.node
+            if value in self.provider and not (isinstance(op, Movement) and self.buffer_of[value].kind == "view"):
+                reads.append((value, axis_map if -2 not in axis_map else None))
+                continue
+            if isinstance(op, Elementwise):
+                cost += operator_cost(node)
+                stack.extend((v, axis_map if v.type.shape else ()) for v in node.inputs)
+            elif isinstance(op, Gather):
+                cost += 8
+                rank = len(node.inputs[1].type.shape)
+                stack.extend((v, axis_map[:rank]) for v in node.inputs[1:])
+                lead = (-2,) * (len(node.inputs) - 1)
+                stack.append((node.inputs[0], self._ones(node.inputs[0], lead + axis_map[rank:])))
+            elif node.inputs:
+                if isinstance(op, RandomBits):
+                    cost += 60
+                    stack.extend((v, ()) for v in node.inputs)
+                else:
+                    cost += 2 if isinstance(op, Embed) else 0
+                    stack.append((node.inputs[0], self._ones(node.inputs[0], self._moved(op, node, axis_map))))
+        return reads, cost
+
+    def _ones(self, value: Value, axis_map: tuple) -> tuple:
+        return tuple([-1 if is_one(n) else a for n, a in zip(self.shape_of(value), axis_map)])
+
+    def _moved(self, op, node, axis_map: tuple) -> tuple:
+        if isinstance(op, Permute):
+            moved = [0] * len(axis_map)
+            for i, axis in enumerate(op.axes):
+                moved[axis] = axis_map[i]
+            return tuple(moved)
+        inner, outer = self.shape_of(node.inputs[0]), self.shape_of(node.outputs[0])
+        if isinstance(op, (Expand, Reduce)):
+            return axis_map
+        if isinstance(op, (Slice, Embed)):
+            moved = []
+            for a, n, m, start, step in zip(axis_map, inner, outer, op.starts, op.steps):
+                whole = same(n, m) and is_zero(self.resolve(start)) and is_one(self.resolve(step))
+                moved.append(a if whole else -2)
+            return tuple(moved)
+        left = [i for i, n in enumerate(inner) if not is_one(n)]
+        right = [i for i, n in enumerate(outer) if not is_one(n)]
+        if not same_shape([inner[i] for i in left], [outer[i] for i in right]):
+            return (-2,) * len(inner)
+        moved = [-1] * len(inner)
+        for i, j in zip(left, right):
+            moved[i] = axis_map[j]
+        return tuple(moved)
+
+    def _compute(self, value: Value, space: Value, start) -> Compute:
+        shape = self.shape_of(space)
+        axes = tuple([i for i, n in enumerate(shape) if not is_one(n)])
+        reads, cost = self._walk(start)
+        compute = Compute(value, axes, tuple([shape[a] for a in axes]), reads, cost)
+        self._choose_order(compute)
+        return compute
+
+    def _choose_order(self, compute: Compute):
+        """The memory order that all tensors read in full agree on, else row-major; and the axis most of them run along."""
+        orders, units = [], {}
+        for value, axis_map in compute.reads:
+            if axis_map is None:
+                continue
+            buffer = self.buffer_of[value]
+            if buffer.order is not None:
+                mapped = tuple([axis_map[a] for a in buffer.order if axis_map[a] >= 0])
+                if len(mapped) == len(compute.axes):
+                    orders.append(mapped)
+                if mapped:
+                    units[mapped[-1]] = units.get(mapped[-1], 0) + len(mapped)
+            elif buffer.unit is not None and axis_map[buffer.unit] >= 0:
+                units[axis_map[buffer.unit]] = units.get(axis_map[buffer.unit], 0) + len(compute.axes)
+        agreed = bool(orders) and all(o == orders[0] for o in orders)
+        compute.order = orders[0] if agreed else compute.axes
+        if units:
+            compute.unit = max(units, key=lambda a: (units[a], a))
+        elif compute.axes:
+            compute.unit = compute.axes[-1]
+
+    # -- placing computes
+
+    def _elementwise(self, value: Value):
+        rank = len(value.type.shape)
+        compute = self._compute(value, value, [(value, self._ones(value, tuple(range(rank))))])
+        self._finish(compute, memory.allocate(value.dtype, self.shape_of(value), self._full_order(compute, value)))
+        group = self._find(compute)
+        if group is None:
+            group = self._new_group("elementwise", compute.domain, compute.domain)
+            group.order = self._positions(compute)
+        self._join(compute, group)
+
+    def _reduce(self, value: Value):
+        node = value.node
+        source = node.inputs[0]
+        rank = len(source.type.shape)
+        compute = self._compute(value, source, [(source, self._ones(source, tuple(range(rank))))])
+        compute.reduced = frozenset(a for a in compute.axes if a in node.op.axes)
+        kept = tuple([a for a in compute.axes if a not in compute.reduced])
+        is_arg = node.op.kind in ("argmax", "argmin")
+        order = tuple([a for a in compute.order if a not in compute.reduced])
+        ones = tuple([a for a in range(rank) if a not in order])
+        target = memory.allocate(value.dtype, self.shape_of(value), ones + order)
+        compute.weight += 1
+        if not kept and not is_arg:
+            compute.role = "partial"
+        else:
+            compute.role = "reduce"
+        rows = not kept or compute.unit in compute.reduced
+        split = compute.role == "partial" or (not rows and not is_arg)
+        if split:
+            partial = compute
+            group = self._find(partial)
+            if group is None:
+                group = self._new_group("elementwise" if not kept else "columns", partial.domain, partial.domain)
+                group.order = self._positions(partial)
+            if kept and group.kind == "elementwise":
+                group.kind = "columns"
+                group.order = self._positions(partial)
+            self._join(partial, group)
+            group.unit = partial.axis_of[partial.unit]
+            if kept:
+                group.reduced = frozenset(partial.axis_of[a] for a in partial.reduced)
+                group.split = True
+            self._combine(value, partial, kept, target)
+            return
+        self._finish(compute, target)
+        group = self._find(compute)
+        if group is None:
+            group = self._new_group("rows" if rows else "columns", compute.domain, compute.domain)
+            group.order = self._positions(compute)
+        self._join(compute, group)
+        group.kind = "rows" if rows else "columns"
+        group.unit = compute.axis_of[compute.unit]
+        group.reduced = frozenset(compute.axis_of[a] for a in compute.reduced)
+
+    def _combine(self, value: Value, partial: Compute, kept: tuple, target: Buffer):
+        """The second stage of a split reduction: over the chunks, in order."""
+        first = partial.group
+        shape = self.shape_of(value)
+        compute = Compute(value, kept, tuple([shape[a] for a in kept]), [], 1.0)
+        compute.role, compute.partial_of = "combine", partial
+        compute.order = tuple([a for a in partial.order if a not in partial.reduced])
+        self._finish(compute, target)
+        key = ("parts", first)
+        group = self._second_stage.get((first, kept))
+        if group is None:
+            group = self._new_group("columns" if kept else "rows", (None, *compute.domain), key, frozenset((0,)))
+            self._second_stage[first, kept] = group
+            group.order = tuple(range(len(kept) + 1))
+            group.parts_of = first
+        compute.group = group
+        compute.axis_of = {a: i + 1 for i, a in enumerate(kept)}
+        group.members.append(compute)
+        self.provider[value] = group
+
+    def _full_order(self, compute: Compute, value: Value):
+        order = compute.order
+        return tuple([a for a in range(len(value.type.shape)) if a not in order]) + order
+
+    def _positions(self, compute: Compute) -> tuple:
+        place = {a: i for i, a in enumerate(compute.axes)}
+        return tuple([place[a] for a in compute.order])
+
+    def _finish(self, compute: Compute, target: Buffer):
+        value = compute.value
+        self.computes[value] = compute
+        self.buffer_of[value] = target
+        compute.stored = value in self.forced
+
+    def _new_group(self, kind: str, domain=(), key=None, reduced=frozenset(), node=None) -> Group:
+        group = Group(kind, len(self.groups), domain, key, reduced, node)
+        self.groups.append(group)
+        if kind != "library":
+            self._recent.setdefault(key, []).append(group)
+        return group
+
+    def _find(self, compute: Compute) -> Group | None:
+        """A group that compute can join: that of the last thing it reads, or a later one that reads the same tensors."""
+        latest = None
+        for value, _ in compute.reads:
+            group = self.provider[value]
+            if group is not None and (latest is None or group.position > latest.position):
+                latest = group
+        if latest is not None and latest.kind != "library" and self._fits(compute, latest):
+            return latest
+        floor = -1 if latest is None else latest.position
+        reads = {value for value, m in compute.reads if m is not None}
+        for group in reversed(self._recent.get(compute.domain, ())[-4:]):
+            if group.position > floor and not reads.isdisjoint(group.reads) and self._fits(compute, group):
+                return group
+        return None
+
+    def _fits(self, compute: Compute, group: Group) -> bool:
+        """Whether compute can be one more member of group; sets compute.axis_of."""
+        if group.cost + compute.weight > GROUP_COST or len(group.reads) + len(compute.reads) > GROUP_READS:
+            return False
+        role = compute.role
+        n = len(group.domain)
+        if len(compute.domain) == n and same_shape(compute.domain, group.domain):
+            where = range(n)
+            if role == "partial" and compute.reduced and len(compute.reduced) < n:
+                reduced = frozenset(compute.axes.index(a) for a in compute.reduced)
+                if group.kind == "elementwise":
+                    if any(m.role != "full" for m in group.members):
+                        return False
+                elif group.kind != "columns" or not group.split or group.reduced != reduced:
+                    return False
+            elif role == "partial":
+                if group.kind != "elementwise":
+                    return False
+            elif role == "reduce":
+                reduced = frozenset(compute.axes.index(a) for a in compute.reduced)
+                rows = compute.unit in compute.reduced or len(compute.reduced) == n
+                if group.kind == "elementwise":
+                    if not rows or any(m.role != "full" for m in group.members):
+                        return False
+                elif group.kind != "rows" or not rows or group.reduced != reduced:
+                    return False
+        elif role == "full" and group.kind in ("rows", "columns") and not group.split and n > len(compute.domain):
+            where = group.kept
+            if not same_shape(compute.domain, [group.domain[a] for a in where]):
+                return False
+            role = "kept"
+        else:
+            return False
+        axis_of = dict(zip(compute.axes, where))
+        for value, axis_map in compute.reads:
+            if self.provider[value] is not group:
+                continue
+            member = self.computes.get(value)
+            if axis_map is None or member is None:
+                return False
+            if member.role == "full" and role == "kept":
+                return False
+            if group.kind == "columns" and member.role in ("reduce", "combine", "kept") and role != "kept":
+                return False
+            for axis, space_axis in enumerate(axis_map):
+                if space_axis >= 0 and member.axis_of.get(axis) != axis_of.get(space_axis):
+                    return False
+            if len([a for a in axis_map if a >= 0]) != len([a for a in member.axis_of if a not in member.reduced]):
+                return False
+        compute.axis_of = axis_of
+        if role == "kept":
+            compute.role = role
+        return True
+
+    def _join(self, compute: Compute, group: Group):
+        if not compute.axis_of:
+            compute.axis_of = {a: i for i, a in enumerate(compute.axes)}
+        compute.group = group
+        group.members.append(compute)
+        group.cost += compute.weight
+        for value, _ in compute.reads:
+            group.reads.add(value)
+            if self.provider[value] is not group:
+                self._need(value)
+        if compute.role != "partial":
+            self.provider[compute.value] = group
+
+
+class _Resolver:
+    """symbols.resolve with a memory."""
+
+    def __init__(self, symbols):
+        self._symbols = symbols
+        self._known: dict = {}
+
+    def __call__(self, d):
+        if type(d) is int:
+            return d
+        found = self._known.get(d)
+        if found is None:
+            found = self._known[d] = self._symbols.resolve(d)
+        return found
+
+
+def _order_of(shape, strides) -> tuple | None:
+    """Axes from the largest stride to the smallest by the sizes at hand, if the strides are those of a dense block."""
+    order = tuple(sorted(range(len(shape)), key=lambda a: (-hint(strides[a]), a)))
+    dense = memory.dense_strides(shape, order)
+    return order if all(is_one(n) or same(s, t) for n, s, t in zip(shape, strides, dense)) else None
+

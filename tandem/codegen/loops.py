@@ -1,0 +1,211 @@
+"""The loop IR: what one kernel does, as target-neutral data.
+
+A kernel is a function of pointers, runtime integers and a range [begin, end) of its parallel items. Its body is a list of
+statements; scalars in them are Exprs with these leaves, besides constants:
+
+    var      attr = loop variable                           int   attr = position in the runtime integers
+    begin, end   the range of items asked for               load  attr = slot, args = (offset,)
+    load_if  attr = slot, args = (condition, offset): 0 where the condition does not hold, and memory is not touched
+    linear   attr = position in Kernel.linear: an index expression, settled after loops were merged
+    scalar   attr = accumulator: its value after Finish
+
+Slots 0..len(pointers)-1 are the kernel's pointers; negative slots -1, -2, ... are small local arrays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from tandem import dtypes
+from tandem.codegen.expr import COST, Expr, compute_dtype
+from tandem.dtypes import DType
+
+RENDERED = "1"  # part of every cache key: change it when a renderer makes other code from the same kernel
+
+
+class Loop:
+    """`body` for var in [start, end).
+
+    mode: "serial"; "vector": iterations are independent but for accumulators, so a renderer may run several at once, `unroll`
+    vectors per round; "items": the parallel loop, whose counter is split into `digits` [(var, size)], the last one fastest.
+    """
+
+    __slots__ = ("body", "digits", "end", "mode", "start", "step", "unroll", "var")
+
+    def __init__(self, var, start: Expr, end: Expr, body: list, mode="serial", unroll=1, digits=(), step=1):
+        self.var = var
+        self.start = start
+        self.end = end
+        self.body = body
+        self.mode = mode
+        self.unroll = unroll
+        self.digits = digits
+        self.step = step
+
+
+class Store:
+    __slots__ = ("offset", "slot", "value")
+
+    def __init__(self, slot: int, offset: Expr, value: Expr):
+        self.slot = slot
+        self.offset = offset
+        self.value = value
+
+
+class Accumulator:
+    """A running reduction. kind: sum, prod, max, min, any, all, argmax, argmin. `lanes`: it lives in a vector loop."""
+
+    __slots__ = ("dtype", "id", "kind", "lanes", "unroll")
+
+    def __init__(self, id: int, kind: str, dtype: DType, lanes: bool = True):
+        self.id = id
+        self.kind = kind
+        self.dtype = dtype  # of the value; the position of argmax is int64
+        self.lanes = lanes
+        self.unroll = 1
+
+
+class Declare:
+    """Sets an accumulator to the identity of its kind."""
+
+    __slots__ = ("acc",)
+
+    def __init__(self, acc: Accumulator):
+        self.acc = acc
+
+
+class Accumulate:
+    __slots__ = ("acc", "position", "value")
+
+    def __init__(self, acc: Accumulator, value: Expr, position: Expr | None = None):
+        self.acc = acc
+        self.value = value
+        self.position = position
+
+
+class Finish:
+    """Combines the lanes of an accumulator: from here on Expr `scalar` with attr acc.id has its result."""
+
+    __slots__ = ("acc",)
+
+    def __init__(self, acc: Accumulator):
+        self.acc = acc
+
+
+class Transpose:
+    """Copies a tile: local[i * width + j] = pointer[offset + i * row_stride... read along the pointer's unit axis.
+
+    local row i (0 <= i < rows), column j (0 <= j < columns) takes pointer[offset + i + j * stride], so that the tile can then
+    be read along j. rows, columns <= width.
+    """
+
+    __slots__ = ("columns", "local", "offset", "rows", "slot", "stride", "width")
+
+    def __init__(self, local: int, slot: int, offset: Expr, stride: Expr, rows: Expr, columns: Expr, width: int):
+        self.local = local
+        self.slot = slot
+        self.offset = offset
+        self.stride = stride
+        self.rows = rows
+        self.columns = columns
+        self.width = width
+
+
+class Kernel:
+    """One function. `pointers`: dtype per pointer; `locals`: (dtype, size) per local array; `lanes`: bytes decide in renderers."""
+
+    def __init__(self, name: str, pointers: list[DType], locals: list[tuple[DType, int]], linear: list[Expr], body: list):
+        self.name = name
+        self.pointers = pointers
+        self.locals = locals
+        self.linear = linear
+        self.body = body
+        self.key = hashlib.blake2b("\n".join(_describe(self)).encode(), digest_size=16).hexdigest()
+
+    def slot_dtype(self, slot: int) -> DType:
+        return self.pointers[slot] if slot >= 0 else self.locals[-slot - 1][0]
+
+    def address(self) -> int:
+        """Address of the machine code for this host, compiled or from the disk cache."""
+        from tandem.codegen.compile import address
+
+        return address(self)
+
+    def __repr__(self):
+        return f"<kernel {self.name} {self.key[:8]}>"
+
+    def __str__(self):
+        return "\n".join(_describe(self))
+
+
+def _describe(kernel: Kernel) -> list[str]:
+    """The kernel as text: one line per expression and statement. Equal text means equal code."""
+    lines = [f"pointers {' '.join(d.short for d in kernel.pointers)}"]
+    if kernel.locals:
+        lines.append("locals " + " ".join(f"{d.short}[{n}]" for d, n in kernel.locals))
+    numbers: dict[int, int] = {}
+    linear = kernel.linear
+
+    def number(root: Expr) -> int:
+        found = numbers.get(root.id)
+        if found is not None:
+            return found
+        stack = [root]
+        while stack:
+            e = stack[-1]
+            if e.id in numbers:
+                stack.pop()
+                continue
+            args = e.args if e.op != "linear" else (linear[e.attr],)
+            missing = [a for a in args if a.id not in numbers]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if e.op == "linear":
+                numbers[e.id] = numbers[args[0].id]
+                continue
+            numbers[e.id] = n = len(numbers)
+            attr = "" if e.attr is None else f" {e.attr}"
+            lines.append(f"{n} {e.op}.{e.dtype.short}{attr} {' '.join([str(numbers[a.id]) for a in args])}")
+        return numbers[root.id]
+
+    def walk(body, depth):
+        pad = " " * depth
+        for s in body:
+            if type(s) is Store:
+                lines.append(f"{pad}store {s.slot} {number(s.offset)} {number(s.value)}")
+            elif type(s) is Loop:
+                digits = " ".join(f"{v}:{number(n)}" for v, n in s.digits)
+                lines.append(f"{pad}loop {s.mode} {s.var} {number(s.start)} {number(s.end)} {s.step} {s.unroll} {digits}")
+                walk(s.body, depth + 1)
+                lines.append(f"{pad}end")
+            elif type(s) is Accumulate:
+                position = "" if s.position is None else number(s.position)
+                lines.append(f"{pad}accumulate {s.acc.id} {number(s.value)} {position}")
+            elif type(s) is Declare:
+                lines.append(f"{pad}declare {s.acc.id} {s.acc.kind} {s.acc.dtype.short} {s.acc.lanes} {s.acc.unroll}")
+            elif type(s) is Finish:
+                lines.append(f"{pad}finish {s.acc.id}")
+            else:
+                parts = " ".join(str(number(e)) for e in (s.offset, s.stride, s.rows, s.columns))
+                lines.append(f"{pad}transpose {s.local} {s.slot} {s.width} {parts}")
+
+    walk(kernel.body, 0)
+    return lines
+
+
+def expression_cost(roots, seen: set | None = None) -> float:
+    """Cheap-instruction units to compute all roots once for one element."""
+    seen = set() if seen is None else seen
+    total = 0.0
+    stack = list(roots)
+    while stack:
+        e = stack.pop()
+        if e.id in seen:
+            continue
+        seen.add(e.id)
+        cost = COST.get(e.op, 1)
+        total += cost * compute_dtype(e.dtype).itemsize / 4 if e.dtype is not dtypes.bool_ else cost
+        stack.extend(e.args)
+    return total

@@ -1,0 +1,100 @@
+"""lower: a graph of primitives becomes kernels and library calls over buffers."""
+
+from __future__ import annotations
+
+from tandem.codegen import nests
+from tandem.codegen.buffer import Buffer, Layout, allocate, same_shape
+from tandem.codegen.fuse import Fusion, Group
+from tandem.codegen.schedule import LibraryStep, Schedule
+from tandem.graph.ir import Graph, Value
+from tandem.ops.index import CheckIndex
+
+_NESTS = {"elementwise": nests.elementwise, "rows": nests.rows, "columns": nests.columns}
+
+
+def lower(graph: Graph, layouts: list[Layout | None], saved: list[Value] = ()) -> Schedule:
+    """Steps that compute graph's outputs, saved values and mutations, for all sizes that satisfy the graph's guards."""
+    fusion = Fusion(graph, layouts, saved)
+    steps, copies = _place_mutations(fusion)
+    for group in fusion.groups:
+        if group.kind == "library":
+            steps.append(_library_step(fusion, group))
+        else:
+            steps.append(_NESTS[group.kind](fusion, group))
+    steps += copies
+    buffer_of = {
+        value: buffer for value, buffer in fusion.buffer_of.items()
+        if value not in fusion.computes or fusion.computes[value].stored
+    }  # fmt: skip
+    return Schedule(steps, buffer_of)
+
+
+def _library_step(fusion: Fusion, group: Group) -> LibraryStep:
+    node = group.node
+    ints, floats = node.op.attributes(*[v.type for v in node.inputs])
+    outputs = [] if isinstance(node.op, CheckIndex) else [fusion.buffer_of[v] for v in node.outputs]
+    inputs = [fusion.buffer_of[v] for v in node.inputs]
+    return LibraryStep(node.op.routine, inputs, outputs, tuple([fusion.resolve(d) for d in ints]), tuple(floats), node)
+
+
+def _root(buffer: Buffer) -> Buffer:
+    return buffer.base if buffer.kind == "view" else buffer
+
+
+def _place_mutations(fusion: Fusion) -> tuple[list, list]:
+    """Lets kernels write straight into mutated inputs where nobody can see the difference.
+
+    For the rest, returns steps to run before all others, which keep what is overwritten but needed, and copies to run at the end.
+    """
+    graph = fusion.graph
+    if not graph.mutations:
+        return [], []
+    readers: dict[int, list] = {}  # id of an input's buffer -> [(group, compute, axis map)]
+    for group in fusion.groups:
+        for member in group.members:
+            for value, axis_map in member.reads:
+                readers.setdefault(id(_root(fusion.buffer_of[value])), []).append((group, member, axis_map))
+        if group.kind == "library":
+            for value in group.node.inputs:
+                readers.setdefault(id(_root(fusion.buffer_of[value])), []).append((group, None, None))
+    mutated = {id(fusion.buffer_of[graph.inputs[position]]) for position, _ in graph.mutations}
+    late, first, second = [], [], []
+    for position, value in graph.mutations:
+        target = fusion.buffer_of[graph.inputs[position]]
+        if value is graph.inputs[position]:
+            continue
+        if _can_store_directly(fusion, value, target, readers.get(id(target), ())):
+            fusion.computes[value].targets.append(target)
+        else:
+            late.append((value, target))
+            if value in fusion.computes:
+                fusion.computes[value].stored = True
+            else:
+                fusion._need(value)
+    for value, target in late:
+        source = fusion.buffer_of[value]
+        if id(_root(source)) in mutated:  # it may have changed before its turn comes
+            kept = allocate(source.dtype, source.shape)
+            first.append(nests.copy(fusion, source, kept, value.node))
+            source = kept
+        second.append(nests.copy(fusion, source, target, value.node))
+    return first, second
+
+
+def _can_store_directly(fusion: Fusion, value: Value, target: Buffer, readers) -> bool:
+    compute = fusion.computes.get(value)
+    if compute is None or compute.role != "full" or compute.group.kind != "elementwise":
+        return False
+    if not same_shape(fusion.shape_of(value), target.shape):
+        return False
+    for group, member, axis_map in readers:
+        if group.position < compute.group.position:
+            continue
+        if group is not compute.group or member is None or axis_map is None or member.role not in ("full", "partial"):
+            return False
+        for axis, space_axis in enumerate(axis_map):
+            if space_axis >= 0 and member.axis_of[space_axis] != compute.axis_of.get(axis):
+                return False
+        if len([a for a in axis_map if a >= 0]) != len(compute.axis_of):
+            return False
+    return True

@@ -1,0 +1,64 @@
+"""What lowering gives: steps in order, and where every value that someone asks for lies."""
+
+from __future__ import annotations
+
+from tandem.codegen.buffer import Buffer
+from tandem.codegen.loops import Kernel
+from tandem.graph.ir import Node, Value
+from tandem.graph.symbolic import Dim, hint
+
+
+class KernelStep:
+    """A call of a generated kernel: void f(void** pointers, const int64_t* ints, int64_t begin, int64_t end).
+
+    pointers: the first element of each of `buffers`; ints: the values of these sizes; [begin, end) a part of [0, extent).
+    The work of one item is about `element_cost` ns times `work` elements; `cost` is that for the sizes of the trace.
+    """
+
+    __slots__ = ("buffers", "element_cost", "extent", "ints", "kernel", "nodes", "work", "writes")
+
+    def __init__(self, kernel: Kernel, buffers: list[Buffer], ints: tuple, extent: Dim, work: Dim, element_cost: float,
+                 nodes: list[Node], writes: list[Buffer]):  # fmt: skip
+        self.kernel = kernel
+        self.buffers = buffers
+        self.ints = ints
+        self.extent = extent
+        self.work = work
+        self.element_cost = element_cost
+        self.nodes = nodes
+        self.writes = writes
+
+    @property
+    def cost(self) -> float:
+        return self.element_cost * max(hint(self.work), 1)
+
+    def __repr__(self):
+        return f"<{self.kernel.name} x {self.extent}: {len(self.buffers)} buffers, {len(self.nodes)} nodes>"
+
+
+class LibraryStep:
+    """A call into the kernel library with any strided views."""
+
+    __slots__ = ("floats", "inputs", "ints", "node", "outputs", "routine")
+
+    def __init__(self, routine: str, inputs: list[Buffer], outputs: list[Buffer], ints: tuple, floats: tuple, node: Node):
+        self.routine = routine
+        self.inputs = inputs
+        self.outputs = outputs
+        self.ints = ints
+        self.floats = floats
+        self.node = node
+
+    def __repr__(self):
+        return f"<{self.routine}: {len(self.inputs)} in, {len(self.outputs)} out>"
+
+
+class Schedule:
+    __slots__ = ("buffer_of", "steps")
+
+    def __init__(self, steps: list, buffer_of: dict[Value, Buffer]):
+        self.steps = steps
+        self.buffer_of = buffer_of
+
+    def __repr__(self):
+        return "\n".join(repr(s) for s in self.steps)
