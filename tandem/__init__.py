@@ -1,0 +1,41 @@
+"""Tandem: one program, two ways to run it, eagerly or as an optimised dataflow graph.
+
+>>> x = td.tensor([1.0, 2.0], requires_grad=True)
+>>> (x * x).sum().backward()
+>>> x.grad
+tensor([2., 4.])
+"""
+
+from tandem import _runtime, dtypes
+from tandem.devices import CPU as _CPU
+from tandem.devices import Device
+from tandem.errors import (
+    AutogradError, DeviceError, DTypeError, IndexRangeError, InternalError, OutOfMemoryError, ShapeError, TandemError,
+    UnsupportedError, ValueRangeError, install_hook,
+)  # fmt: skip
+from tandem.switches import switches
+
+_runtime.set_dtypes(list(dtypes.ALL))
+_runtime.set_device(_CPU)
+
+from tandem import autograd, memory  # noqa: E402
+from tandem.autograd import (  # noqa: E402
+    enable_grad, grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled, value_and_grad, vjp,
+)  # fmt: skip
+from tandem.constructors import *  # noqa: E402, F403
+from tandem.dtypes import (  # noqa: E402
+    bfloat16, complex64, complex128, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
+)  # fmt: skip
+from tandem.ops import *  # noqa: E402, F403
+from tandem.ops.methods import attach as _attach_operators  # noqa: E402
+from tandem.connect import connect as _connect  # noqa: E402
+from tandem.tensor_methods import Tensor  # noqa: E402
+from tandem.tensor_methods import attach as _attach_methods  # noqa: E402
+
+bool = dtypes.bool_  # noqa: A001
+_attach_operators()
+_attach_methods()
+_connect()
+install_hook()
+
+__version__ = "0.1.0"

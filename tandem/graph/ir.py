@@ -184,7 +184,7 @@ def replay(graph: Graph, inputs: list[Value], sizes: dict[int, Dim]) -> list[Val
         new = current_builder().add(op, tuple(made[v] for v in node.inputs))
         for old, fresh in zip(node.outputs, new.outputs, strict=True):
             made[old] = fresh
-    return [made[v] for v in graph.outputs]
+    return [made[v] if v is not None else None for v in graph.outputs]
 
 
 def has_symbols(dims) -> bool:

@@ -38,6 +38,14 @@ class Symbols:
         self._atom_hints[atom] = int(hint)
         return self._make({(atom,): 1})
 
+    def require(self, relation: str, expression: Dim):
+        """Adds a guard that holds in this call: expression `relation` 0."""
+        if isinstance(expression, Sym):
+            self._guard(relation, expression)
+
+    def has_replacements(self) -> bool:
+        return bool(self._replaced)
+
     def _make(self, terms: dict) -> Dim:
         terms = {m: c for m, c in terms.items() if c}
         if not terms:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 
-from tandem import dtypes
+from tandem import _runtime, dtypes
 from tandem.graph.ir import Builder, Type, Value, current_builder
 from tandem.graph.symbolic import Sym
 
@@ -132,3 +132,85 @@ def add_input(builder: Builder, type: Type) -> Value:
     value = builder.add(Input(len(builder.graph.inputs), type), ()).outputs[0]
     builder.graph.inputs.append(value)
     return value
+
+
+_KINDS = {
+    "Tensor": "tensor",
+    "Tensor | None": "optional_tensor",
+    "Tensors": "tensors",
+    "Int": "int",
+    "Int | None": "int",
+    "Ints": "ints",
+    "Ints | None": "ints",
+    "Generator | None": "generator",
+}
+
+
+class ParameterSpec:
+    """One parameter of an operator function; `kind` says how the dispatcher treats it (src/dispatch/op_function.h)."""
+
+    __slots__ = ("name", "kind", "required", "default", "keyword_only")
+
+    def __init__(self, name, kind, required, default, keyword_only):
+        self.name = name
+        self.kind = kind
+        self.required = required
+        self.default = default
+        self.keyword_only = keyword_only
+
+    def as_tuple(self):
+        return (self.name, self.kind, self.required, self.default, self.keyword_only)
+
+
+def _parameters(fn) -> list[ParameterSpec]:
+    code = fn.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    defaults = fn.__defaults__ or ()
+    first_default = code.co_argcount - len(defaults)
+    keyword_defaults = fn.__kwdefaults__ or {}
+    result = []
+    for i, name in enumerate(names):
+        keyword_only = i >= code.co_argcount
+        if keyword_only:
+            required, default = name not in keyword_defaults, keyword_defaults.get(name)
+        else:
+            required = i < first_default
+            default = None if required else defaults[i - first_default]
+        kind = _KINDS.get(fn.__annotations__.get(name), "static")
+        result.append(ParameterSpec(name, kind, required, default, keyword_only))
+    return result
+
+
+def make_function(name: str, fn, parameters: list[ParameterSpec], variadic: str | None = None, mutates: bool = False):
+    positional = sum(not p.keyword_only for p in parameters)
+    position = next((i for i, p in enumerate(parameters) if p.name == variadic), -1)
+    function = _runtime.OpFunction(name, fn, [p.as_tuple() for p in parameters], positional, position, mutates)
+    function.parameters = parameters
+    function.__doc__ = fn.__doc__
+    function.__qualname__ = name
+    function.__module__ = fn.__module__
+    return function
+
+
+def op(fn=None, *, name: str | None = None, variadic: str | None = None):
+    """Makes a Python function an operator function: callable on tensors (plans) and on symbolic values (inlined).
+
+    Annotations tell what parameters are: "Tensor", "Tensor | None", "Tensors", "Int"/"Ints" (numbers a plan computes with,
+    so that new values need no new plan), "Generator | None"; all others are static and specialise the plan. `variadic` names
+    the Ints parameter that may be given loose: x.reshape(2, 3).
+    """
+    if fn is None:
+        return lambda f: op(f, name=name, variadic=variadic)
+    function = make_function(name or fn.__name__, fn, _parameters(fn), variadic)
+    FUNCTIONS[function.__name__] = function
+    return function
+
+
+def inplace(function, name: str | None = None):
+    """The in-place form of an operator function: its result is stored into the first argument."""
+    name = name or function.__name__ + "_"
+    fn = function.__wrapped__
+    result = make_function(name, fn, function.parameters, None, mutates=True)
+    result.__doc__ = f"In-place form of `{function.__name__}`: writes the result into the first argument and returns it."
+    FUNCTIONS[name] = result
+    return result

@@ -1,9 +1,16 @@
-"""Reading and writing at computed positions."""
+"""Reading and writing at computed positions: the primitives, and the functions on integer index tensors."""
 
 from __future__ import annotations
 
-from tandem.graph.ir import Type
-from tandem.ops.define import LibraryOp, Op, register
+import tandem.ops as F
+from tandem import dtypes
+from tandem.errors import DTypeError, ShapeError
+from tandem.graph.ir import Type, Value
+from tandem.ops.define import LibraryOp, Op, inplace, op, register
+from tandem.ops.movement import Permute, Reshape
+from tandem.ops.prepare import (
+    as_dtype_value, broadcast_shapes, cast, constant, full_expand, normalize_axis, show_shape,
+)  # fmt: skip
 
 
 @register
@@ -35,9 +42,7 @@ class Gather(Op):
         return x.with_shape(indices[0].shape + x.shape[len(indices):])
 
     def grad(self, g, x, *indices):
-        import tandem.ops as F
-
-        return (Scatter("add")(F.full(x.shape, 0, dtype=x.dtype), g, *indices), *(None for _ in indices))
+        return (Scatter("add")(F.zeros_like(x), g, *indices), *(None for _ in indices))
 
 
 @register
@@ -57,3 +62,267 @@ class Scatter(LibraryOp):
 
     def attributes(self, base, updates, *indices):
         return (len(indices), ("set", "add", "max", "min", "mul").index(self.mode)), ()
+
+    def grad(self, g, base, updates, *indices, out):
+        none = (None,) * len(indices)
+        if self.mode == "add":
+            return (g, Gather()(g, *indices), *none)
+        if self.mode == "set":
+            # Of updates to one position only the last counts: find which by scattering their numbers.
+            number = _update_numbers(updates, indices)
+            last = Gather()(Scatter("max")(F.full(_index_target(base, indices), -1, dtype=dtypes.int64), number, *indices), *indices)
+            wins = _over_rest(cast(F.equal(number, last), g.dtype), updates)
+            untouched = Scatter("set")(g, F.zeros_like(updates), *indices)
+            return (untouched, Gather()(g, *indices) * wins, *none)
+        if self.mode == "mul":
+            others = Gather()(g * out, *indices)
+            factor = Scatter("mul")(F.ones_like(base), updates, *indices)
+            return (g * factor, others / updates, *none)
+        # max, min: shared by all that attain the extremum
+        base_hits = cast(F.equal(base, out), g.dtype)
+        update_hits = cast(F.equal(updates, Gather()(out, *indices)), g.dtype)
+        share = g / Scatter("add")(base_hits, update_hits, *indices)
+        return (base_hits * share, update_hits * Gather()(share, *indices), *none)
+
+
+def _index_target(base: Value, indices) -> tuple:
+    return base.shape[: len(indices)]
+
+
+def _update_numbers(updates: Value, indices) -> Value:
+    """The flat number of each update, of the index shape."""
+    shape = indices[0].shape
+    total = 1
+    for d in shape:
+        total = total * d
+    return Reshape(shape)(F.Iota((total,), 0, dtypes.int64)())
+
+
+def _over_rest(x: Value, updates: Value) -> Value:
+    return full_expand(Reshape(x.shape + (1,) * (updates.ndim - x.ndim))(x), updates.shape)
+
+
+# -- helpers of the functions here and of getitem
+
+
+def checked(index: Value, bound, axis: int, name: str) -> Value:
+    """Index tensor in [0, bound): range checked, negative ones counted from the end."""
+    if not index.dtype.is_integer:
+        raise DTypeError(name, f"an index tensor is {index.dtype}; it must hold integers", fix="convert it: index.to(td.int64)")
+    index = CheckIndex(bound, axis)(index)
+    if not index.dtype.is_signed:
+        return cast(index, dtypes.int64)
+    index = cast(index, dtypes.int64)
+    return F.where(F.less(index, constant(0, dtypes.int64)), F.add(index, constant(bound, dtypes.int64)), index)
+
+
+def _front(x: Value, axes: tuple[int, ...]) -> Value:
+    rest = tuple(i for i in range(x.ndim) if i not in axes)
+    order = axes + rest
+    return x if order == tuple(range(x.ndim)) else Permute(order)(x)
+
+
+def _to_back(x: Value, axes: tuple[int, ...]) -> Value:
+    """Undo _front."""
+    rest = tuple(i for i in range(x.ndim) if i not in axes)
+    order = axes + rest
+    inverse = tuple(order.index(i) for i in range(x.ndim))
+    return x if inverse == tuple(range(x.ndim)) else Permute(inverse)(x)
+
+
+def _prepare_indices(name: str, x: Value, indices: list[Value], axes: tuple[int, ...]) -> list[Value]:
+    shape = broadcast_shapes(name, *(i.shape for i in indices))
+    return [full_expand(checked(i, x.shape[a], a, name), shape) for i, a in zip(indices, axes, strict=True)]
+
+
+@op
+def gather_at(x: Tensor, indices: Tensors, axes):
+    """x at positions given by index tensors on some axes, as NumPy's advanced indexing: the axes of the (broadcast) index
+    stand where the indexed axes stood if those are neighbours, in front otherwise.
+
+    >>> td.gather_at(td.tensor([[1, 2], [3, 4]]), [td.tensor([1, 0])], (0,))
+    tensor([[3, 4],
+            [1, 2]])
+    """
+    indices = _prepare_indices("index", x, indices, axes)
+    out = Gather()(_front(x, axes), *indices)
+    neighbours = axes == tuple(range(axes[0], axes[0] + len(axes)))
+    if neighbours and axes[0] > 0:
+        k = indices[0].ndim
+        out = Permute(tuple(range(k, k + axes[0])) + tuple(range(k)) + tuple(range(k + axes[0], out.ndim)))(out)
+    return out
+
+
+@op
+def scatter_at(x: Tensor, indices: Tensors, axes, values: Tensor, mode="set"):
+    """x with values put (set, add, max, min, mul) at positions given by index tensors on some axes; values broadcast to the
+    shape that gather_at would give.
+
+    >>> td.scatter_at(td.zeros(3), [td.tensor([0, 2])], (0,), 1.0)
+    tensor([1., 0., 1.])
+    """
+    indices = _prepare_indices("index", x, indices, axes)
+    front = _front(x, axes)
+    index_shape = indices[0].shape
+    k = len(index_shape)
+    rest = front.shape[len(axes):]
+    values = as_dtype_value(values, x.dtype)
+    neighbours = axes == tuple(range(axes[0], axes[0] + len(axes)))
+    shape = rest[: axes[0]] + index_shape + rest[axes[0]:] if neighbours else index_shape + rest
+    if broadcast_shapes("index_put", values.shape, shape) != shape:
+        raise ShapeError("index_put", f"values of shape {show_shape(values.shape)} do not fit positions of shape {show_shape(shape)}")
+    values = full_expand(values, shape)
+    if neighbours and axes[0] > 0:
+        values = Permute(tuple(range(axes[0], axes[0] + k)) + tuple(range(axes[0])) + tuple(range(axes[0] + k, values.ndim)))(values)
+    return _to_back(Scatter(mode)(front, values, *indices), axes)
+
+
+scatter_at_ = inplace(scatter_at)
+
+
+@op
+def copy_to(x: Tensor, source: Tensor):
+    """source, converted and broadcast to x's dtype and shape.
+
+    >>> td.copy_to(td.zeros(2), 3)
+    tensor([3., 3.])
+    """
+    value = as_dtype_value(source, x.dtype)
+    if broadcast_shapes("copy_", value.shape, x.shape) != x.shape:
+        raise ShapeError("copy_", f"source is {show_shape(value.shape)} and does not broadcast to {show_shape(x.shape)}")
+    return F.Copy()(full_expand(value, x.shape))
+
+
+copy_ = inplace(copy_to, "copy_")
+
+
+@op
+def index_select(x: Tensor, axis, index: Tensor):
+    """Slices of x along axis, in the order that a 1-d index gives.
+
+    x: (*a, n, *b), index: (k) -> (*a, k, *b)
+
+    >>> td.index_select(td.tensor([[1, 2], [3, 4]]), 1, td.tensor([1]))
+    tensor([[2],
+            [4]])
+    """
+    axis = normalize_axis("index_select", axis, x.ndim)
+    if index.ndim > 1:
+        raise ShapeError("index_select", f"index is {show_shape(index.shape)} and must be 1-d")
+    if index.ndim == 0:
+        index = Reshape((1,))(index)
+    return F.gather_at(x, [index], (axis,))
+
+
+@op
+def take(x: Tensor, index: Tensor, axis=None):
+    """Elements along an axis at index positions (of any shape); without axis, x is flattened.
+
+    >>> td.take(td.tensor([10, 20, 30]), td.tensor([2, 0]))
+    tensor([30, 10])
+    """
+    if axis is None:
+        return F.gather_at(Reshape((x.type.numel,))(x), [index], (0,))
+    return F.gather_at(x, [index], (normalize_axis("take", axis, x.ndim),))
+
+
+def _along(name: str, x: Value, index: Value, axis: int) -> tuple[list[Value], tuple[int, ...]]:
+    """Index tensors for all axes: `index` on one, its own position on the others."""
+    if index.ndim != x.ndim:
+        raise ShapeError(name, f"x is {show_shape(x.shape)} and index is {show_shape(index.shape)}; both need the same number of axes")
+    shape = index.shape
+    indices = [
+        checked(index, x.shape[a], a, name) if a == axis else F.Iota(shape, a, dtypes.int64)() for a in range(x.ndim)
+    ]
+    return indices, shape
+
+
+@op
+def gather(x: Tensor, axis, index: Tensor):
+    """out[i, j] = x[index[i, j], j] for axis 0, and so on; index may be smaller than x on other axes.
+
+    >>> td.gather(td.tensor([[1, 2], [3, 4]]), 1, td.tensor([[0], [1]]))
+    tensor([[1],
+            [4]])
+    """
+    axis = normalize_axis("gather", axis, x.ndim)
+    indices, shape = _along("gather", x, index, axis)
+    for a in range(x.ndim):
+        if a != axis and shape[a] > x.shape[a]:
+            raise ShapeError("gather", f"index {show_shape(shape)} is larger than x {show_shape(x.shape)} on axis {a}")
+    return Gather()(x, *indices) if x.ndim else F.Copy()(x)
+
+
+@op
+def take_along_axis(x: Tensor, index: Tensor, axis=-1):
+    """gather with x and index broadcast against each other on the other axes.
+
+    >>> td.take_along_axis(td.tensor([[3, 1], [2, 4]]), td.tensor([[1], [0]]), axis=1)
+    tensor([[1],
+            [2]])
+    """
+    axis = normalize_axis("take_along_axis", axis, x.ndim)
+    if index.ndim != x.ndim:
+        raise ShapeError("take_along_axis", f"x is {show_shape(x.shape)} and index is {show_shape(index.shape)}; both need the same number of axes")
+    shape = broadcast_shapes("take_along_axis", *(s[:axis] + (1,) + s[axis + 1 :] for s in (x.shape, index.shape)))
+    x = full_expand(x, shape[:axis] + (x.shape[axis],) + shape[axis + 1 :])
+    index = full_expand(index, shape[:axis] + (index.shape[axis],) + shape[axis + 1 :])
+    return F.gather(x, axis, index)
+
+
+def _scatter_along(name: str, x: Value, axis: int, index: Value, source, mode: str) -> Value:
+    axis = normalize_axis(name, axis, x.ndim)
+    indices, shape = _along(name, x, index, axis)
+    for a in range(x.ndim):
+        if a != axis and shape[a] > x.shape[a]:
+            raise ShapeError(name, f"index {show_shape(shape)} is larger than x {show_shape(x.shape)} on axis {a}")
+    source = as_dtype_value(source, x.dtype)
+    if source.ndim == 0:
+        source = full_expand(source, shape)
+    elif source.ndim != index.ndim:
+        raise ShapeError(name, f"source is {show_shape(source.shape)} and index is {show_shape(shape)}; both need the same number of axes")
+    else:
+        for a in range(x.ndim):
+            if source.shape[a] < shape[a]:
+                raise ShapeError(name, f"source {show_shape(source.shape)} is smaller than index {show_shape(shape)} on axis {a}")
+        if any(s != d for s, d in zip(source.shape, shape, strict=True)):
+            source = F.take_slice(source, {a: (0, 1, shape[a]) for a in range(x.ndim)})
+    return Scatter(mode)(x, source, *indices) if x.ndim else F.Copy()(source)
+
+
+@op
+def scatter(x: Tensor, axis, index: Tensor, source: Tensor):
+    """x with x[index[i, j], j] = source[i, j] for axis 0, and so on.
+
+    >>> td.scatter(td.zeros(3), 0, td.tensor([2]), td.tensor([5.0]))
+    tensor([0., 0., 5.])
+    """
+    return _scatter_along("scatter", x, axis, index, source, "set")
+
+
+@op
+def scatter_add(x: Tensor, axis, index: Tensor, source: Tensor):
+    """Like scatter, but adds.
+
+    >>> td.scatter_add(td.zeros(2), 0, td.tensor([1, 1]), td.tensor([5.0, 1.0]))
+    tensor([0., 6.])
+    """
+    return _scatter_along("scatter_add", x, axis, index, source, "add")
+
+
+@op
+def index_add(x: Tensor, axis, index: Tensor, source: Tensor, *, alpha=1):
+    """x with slices of source added at the positions that a 1-d index gives along axis.
+
+    >>> td.index_add(td.zeros(3), 0, td.tensor([0, 0]), td.tensor([1.0, 2.0]))
+    tensor([3., 0., 0.])
+    """
+    axis = normalize_axis("index_add", axis, x.ndim)
+    if alpha != 1:
+        source = F.multiply(source, alpha)
+    return F.scatter_at(x, [index], (axis,), source, "add")
+
+
+scatter_ = inplace(scatter)
+scatter_add_ = inplace(scatter_add)
+index_add_ = inplace(index_add)

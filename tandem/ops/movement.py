@@ -8,8 +8,11 @@ offset); inside a fused kernel they are index arithmetic. `Pad` and some reshape
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem.graph.ir import Type
-from tandem.ops.define import Movement, register
+from tandem.errors import ShapeError, ValueRangeError
+from tandem.graph.ir import Type, Value
+from tandem.graph.symbolic import Dim, product
+from tandem.ops.define import Movement, op, register
+from tandem.ops.prepare import broadcast_shapes, full_expand, normalize_axes, normalize_axis, show, show_shape
 
 
 @register
@@ -60,7 +63,7 @@ class Expand(Movement):
 
 @register
 class Slice(Movement):
-    """out[i] = x[start + i * step] on every axis, with `sizes` elements each; steps may be negative or 0... never out of range."""
+    """out[i] = x[start + i * step] on every axis, with `sizes` elements each. The caller keeps it in range; steps may be negative."""
 
     name = "slice"
     starts: tuple
@@ -88,3 +91,244 @@ class Embed(Movement):
 
     def grad(self, g, x):
         return Slice(self.starts, self.steps, x.shape)(g)
+
+
+# -- functions
+
+
+def resolve_shape(name: str, shape, numel: Dim) -> tuple[Dim, ...]:
+    """shape with one -1 worked out, checked against the number of elements."""
+    shape = (shape,) if not isinstance(shape, (tuple, list)) else tuple(shape)
+    unknown = [i for i, d in enumerate(shape) if d == -1]
+    if len(unknown) > 1:
+        raise ShapeError(name, f"shape {show_shape(shape)} has more than one -1", fix="leave at most one size open")
+    for d in shape:
+        if d < -1:
+            raise ShapeError(name, f"shape {show_shape(shape)} has the negative size {show(d)}")
+    if unknown:
+        rest = product(d for i, d in enumerate(shape) if i != unknown[0])
+        if rest == 0 or numel % rest != 0:
+            raise ShapeError(name, f"{show(numel)} elements do not fill shape {show_shape(shape)}: {show(rest)} does not divide {show(numel)}")
+        shape = shape[: unknown[0]] + (numel // rest,) + shape[unknown[0] + 1 :]
+    elif product(shape) != numel:
+        raise ShapeError(
+            name, f"{show(numel)} elements do not fit shape {show_shape(shape)}, which holds {show(product(shape))}",
+            fix="make the product of the sizes equal, or leave one open with -1",
+        )
+    return shape
+
+
+@op(variadic="shape")
+def reshape(x: Tensor, shape: Ints):
+    """The same elements in row-major order under another shape; one size may be -1. A view where memory allows it.
+
+    x: (*s) -> shape
+
+    >>> td.reshape(td.arange(6), (2, -1))
+    tensor([[0, 1, 2],
+            [3, 4, 5]])
+    """
+    return Reshape(resolve_shape("reshape", shape, x.type.numel))(x)
+
+
+@op(variadic="axes")
+def permute(x: Tensor, axes):
+    """Axes in another order: axis i of the result is axis axes[i] of x. A view.
+
+    >>> td.permute(td.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    axes = tuple(normalize_axis("permute", a, x.ndim) for a in axes)
+    if sorted(axes) != list(range(x.ndim)):
+        raise ValueRangeError("permute", f"axes {axes} must name each of the {x.ndim} axes once")
+    return Permute(axes)(x)
+
+
+@op
+def transpose(x: Tensor, axis0, axis1):
+    """Axes axis0 and axis1 swapped. A view.
+
+    >>> td.transpose(td.zeros((2, 3)), 0, 1).shape
+    (3, 2)
+    """
+    if x.ndim == 0:
+        normalize_axis("transpose", axis0, 0), normalize_axis("transpose", axis1, 0)
+        return Permute(())(x)
+    axes = list(range(x.ndim))
+    a, b = normalize_axis("transpose", axis0, x.ndim), normalize_axis("transpose", axis1, x.ndim)
+    axes[a], axes[b] = axes[b], axes[a]
+    return Permute(tuple(axes))(x)
+
+
+@op
+def matrix_transpose(x: Tensor):
+    """The last two axes swapped. A view.
+
+    x: (*b, m, n) -> (*b, n, m)
+
+    >>> td.matrix_transpose(td.zeros((4, 2, 3))).shape
+    (4, 3, 2)
+    """
+    if x.ndim < 2:
+        raise ShapeError("matrix_transpose", f"x has {x.ndim} axes; at least 2 are needed")
+    axes = tuple(range(x.ndim - 2)) + (x.ndim - 1, x.ndim - 2)
+    return Permute(axes)(x)
+
+
+@op(variadic="shape")
+def expand(x: Tensor, shape: Ints):
+    """x broadcast to shape; -1 keeps a size. A view that repeats memory.
+
+    >>> td.expand(td.tensor([[1], [2]]), (2, 3))
+    tensor([[1, 1, 1],
+            [2, 2, 2]])
+    """
+    shape = (shape,) if not isinstance(shape, (tuple, list)) else tuple(shape)
+    if len(shape) < x.ndim:
+        raise ShapeError("expand", f"x has {x.ndim} axes, shape {show_shape(shape)} only {len(shape)}")
+    offset = len(shape) - x.ndim
+    target = []
+    for i, d in enumerate(shape):
+        if d == -1:
+            if i < offset:
+                raise ShapeError("expand", f"-1 at axis {i} of shape {show_shape(shape)}, where x has no axis")
+            d = x.shape[i - offset]
+        elif i >= offset and not (x.shape[i - offset] == d or x.shape[i - offset] == 1):
+            raise ShapeError("expand", f"axis {i - offset} of x has size {show(x.shape[i - offset])} and cannot become {show(d)}",
+                             fix="only axes of size 1 can be expanded; use tile to repeat elements")
+        target.append(d)
+    return full_expand(x, tuple(target))
+
+
+broadcast_to = expand
+
+
+@op
+def squeeze(x: Tensor, axis=None):
+    """x without axes of size 1: those named by axis, or all of them. A view.
+
+    >>> td.squeeze(td.zeros((1, 3, 1))).shape
+    (3,)
+    """
+    if axis is None:
+        shape = tuple(d for d in x.shape if not d == 1)
+    else:
+        axes = normalize_axes("squeeze", axis, x.ndim)
+        shape = tuple(d for i, d in enumerate(x.shape) if not (i in axes and d == 1))
+    return Reshape(shape)(x)
+
+
+@op
+def unsqueeze(x: Tensor, axis):
+    """x with new axes of size 1 at the given positions of the result. A view.
+
+    >>> td.unsqueeze(td.zeros((3,)), 0).shape
+    (1, 3)
+    """
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    ndim = x.ndim + len(axes)
+    normal = {normalize_axis("unsqueeze", a, ndim) for a in axes}
+    rest = iter(x.shape)
+    return Reshape(tuple(1 if i in normal else next(rest) for i in range(ndim)))(x)
+
+
+expand_dims = unsqueeze
+
+
+@op
+def slice_axis(x: Tensor, axis, start: Int, size: Int, step: Int = 1):
+    """size elements of one axis, from start on, every step-th; all in range. A view.
+
+    >>> td.slice_axis(td.arange(10), 0, 2, 3, 2)
+    tensor([2, 4, 6])
+    """
+    axis = normalize_axis("slice_axis", axis, x.ndim)
+    last = start + (size - 1) * step
+    if size > 0 and not (0 <= start < x.shape[axis] and 0 <= last < x.shape[axis]):
+        raise ValueRangeError("slice_axis", f"elements {show(start)} to {show(last)} are not all within axis {axis} of size {show(x.shape[axis])}")
+    return take_slice(x, {axis: (start, step, size)})
+
+
+def take_slice(x: Value, ranges: dict[int, tuple[Dim, Dim, Dim]]) -> Value:
+    """x restricted to (start, step, size) on some axes."""
+    starts, steps, sizes = [], [], []
+    for i, d in enumerate(x.shape):
+        start, step, size = ranges.get(i, (0, 1, d))
+        starts.append(start)
+        steps.append(step)
+        sizes.append(size)
+    return Slice(tuple(starts), tuple(steps), tuple(sizes))(x)
+
+
+@op
+def flip(x: Tensor, axis=None):
+    """Elements in reverse order along the given axes (all by default).
+
+    >>> td.flip(td.arange(3))
+    tensor([2, 1, 0])
+    """
+    axes = normalize_axes("flip", axis, x.ndim)
+    return F.Copy()(take_slice(x, {a: (x.shape[a] - 1, -1, x.shape[a]) for a in axes}))
+
+
+@op
+def concat(tensors: Tensors, axis=0):
+    """Tensors joined along an axis; axis=None joins them flattened.
+
+    >>> td.concat([td.tensor([1, 2]), td.tensor([3])])
+    tensor([1, 2, 3])
+    """
+    from tandem.ops.prepare import promote
+
+    if not tensors:
+        raise ShapeError("concat", "no tensors were given")
+    values = list(promote(*tensors))
+    if axis is None:
+        values = [Reshape((v.type.numel,))(v) for v in values]
+        axis = 0
+    first = values[0]
+    if first.ndim == 0:
+        raise ShapeError("concat", "0-d tensors cannot be joined", fix="use stack")
+    axis = normalize_axis("concat", axis, first.ndim)
+    for v in values[1:]:
+        if v.ndim != first.ndim or any(a != b for i, (a, b) in enumerate(zip(v.shape, first.shape, strict=True)) if i != axis):
+            raise ShapeError("concat", f"shapes {show_shape(first.shape)} and {show_shape(v.shape)} differ outside axis {axis}")
+    return Concat(axis)(*values)
+
+
+@register
+class Concat(Movement):
+    """Inputs one after the other along axis; all other sizes agree."""
+
+    name = "concat"
+    axis: int
+
+    def infer(self, *xs: Type) -> Type:
+        total = sum((x.shape[self.axis] for x in xs[1:]), start=xs[0].shape[self.axis])
+        return xs[0].with_shape(xs[0].shape[: self.axis] + (total,) + xs[0].shape[self.axis + 1 :])
+
+    def grad(self, g, *xs):
+        start, parts = 0, []
+        for x in xs:
+            parts.append(take_slice(g, {self.axis: (start, 1, x.shape[self.axis])}))
+            start = start + x.shape[self.axis]
+        return tuple(parts)
+
+
+@op
+def stack(tensors: Tensors, axis=0):
+    """Tensors of one shape joined along a new axis.
+
+    >>> td.stack([td.tensor([1, 2]), td.tensor([3, 4])])
+    tensor([[1, 2],
+            [3, 4]])
+    """
+    if not tensors:
+        raise ShapeError("stack", "no tensors were given")
+    return F.concat([F.unsqueeze(t, normalize_axis("stack", axis, t.ndim + 1)) for t in tensors], normalize_axis("stack", axis, tensors[0].ndim + 1))
+
+
+def broadcast_tensors(*tensors):
+    """All tensors expanded to their common shape."""
+    shape = broadcast_shapes("broadcast_tensors", *(t.shape for t in tensors))
+    return tuple(F.expand(t, shape) for t in tensors)

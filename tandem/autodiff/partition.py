@@ -1,0 +1,140 @@
+"""What backward saves and what it computes again.
+
+Note [Saving]
+Backward needs some values of the forward pass. Inputs and outputs of the operator are there anyway, so they cost nothing to
+save. Elementwise and movement results are computed again from what is saved. Only results of reductions and library calls that
+are neither input nor output are kept as extra memory. Python numbers and sizes travel as numbers.
+
+A second backward function serves gradients of gradients: it computes extra results again too, from inputs and outputs only, so
+that differentiating it follows every path.
+"""
+
+from __future__ import annotations
+
+from tandem.graph.ir import Builder, Graph, Node, Value
+from tandem.graph.symbolic import symbol_indices
+from tandem.ops.define import Elementwise, Movement
+
+
+class Partition:
+    """saved values in the order backward takes them, and the two backward graphs.
+
+    Inputs of both graphs: gradients of the outputs (those that are differentiable), saved values, numbers.
+    """
+
+    def __init__(self, saved: list[Value], numbers: list[Value], first: Graph, twice: Graph, sizes: list[int]):
+        self.saved = saved
+        self.numbers = numbers
+        self.first = first
+        self.twice = twice
+        self.sizes = sizes  # indices of the symbols that the graphs mention
+
+
+def partition(forward: Graph, grad_inputs: list[Value], results: list[Value | None], numbers: set[Value]) -> Partition:
+    """Splits a joint graph. `grad_inputs`: Values standing for the incoming gradients; `results`: gradients of the inputs."""
+    after_gradient = _reached_from(forward.nodes, grad_inputs)
+    available = set(forward.inputs) | set(forward.outputs)
+    needed = _boundary(results, after_gradient)
+
+    saved_first = _choose(needed, available, after_gradient, keep_expensive=True)
+    saved_twice = _choose(needed, available, after_gradient, keep_expensive=False)
+    everything = list(dict.fromkeys(saved_first + saved_twice))
+    number_list = [v for v in everything if v in numbers]
+    saved = [v for v in everything if v not in numbers]
+
+    first = _extract(forward, grad_inputs, saved, number_list, results, set(saved_first))
+    twice = _extract(forward, grad_inputs, saved, number_list, results, set(saved_twice))
+    sizes = sorted(_symbols_of(first) | _symbols_of(twice))
+    return Partition(saved, number_list, first, twice, sizes)
+
+
+def _reached_from(nodes: list[Node], values: list[Value]) -> set[Node]:
+    start = set(values)
+    reached: set[Node] = set()
+    for node in nodes:
+        if any(v in start or v.node in reached for v in node.inputs):
+            reached.add(node)
+    return reached
+
+
+def _boundary(results, after_gradient: set[Node]) -> list[Value]:
+    """Forward values that backward reads."""
+    found: dict[Value, None] = {}
+    seen: set[Node] = set()
+    stack = [v for v in results if v is not None]
+    while stack:
+        value = stack.pop()
+        if value.node not in after_gradient:
+            found[value] = None
+        elif value.node not in seen:
+            seen.add(value.node)
+            stack.extend(value.node.inputs)
+    return list(found)
+
+
+def _choose(needed: list[Value], available: set[Value], after_gradient, keep_expensive: bool) -> list[Value]:
+    saved: dict[Value, None] = {}
+    seen: set[Value] = set()
+    stack = list(reversed(needed))
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        op = value.node.op
+        if op.name == "input" and value not in available:
+            continue  # an incoming gradient
+        if value in available:
+            saved[value] = None
+        elif not value.node.inputs:
+            continue  # constants, sizes, ramps
+        elif isinstance(op, (Elementwise, Movement)) or op.name == "random_bits" or not keep_expensive:
+            stack.extend(reversed(value.node.inputs))
+        else:
+            saved[value] = None
+    return list(saved)
+
+
+def _extract(forward: Graph, grad_inputs, saved, numbers, results, use: set[Value]) -> Graph:
+    """The part of the joint graph that computes `results` from gradients and saved values."""
+    from tandem.ops.define import add_input
+
+    graph = Graph(forward.symbols, forward.name + "_backward")
+    builder = Builder(graph)
+    made: dict[Value, Value] = {}
+    with builder:
+        for value in [*grad_inputs, *saved, *numbers]:
+            fresh = add_input(builder, value.type)
+            if value in use or value in grad_inputs:
+                made[value] = fresh
+        for node in _needed_nodes(results, made):
+            new = builder.add(node.op, tuple(made[v] for v in node.inputs))
+            for old, fresh in zip(node.outputs, new.outputs, strict=True):
+                made.setdefault(old, fresh)
+    graph.outputs = [made[v] if v is not None else None for v in results]
+    return graph
+
+
+def _needed_nodes(results, made: dict) -> list[Node]:
+    found: set[Node] = set()
+    stack = [v for v in results if v is not None]
+    while stack:
+        value = stack.pop()
+        if value in made or value.node in found:
+            continue
+        found.add(value.node)
+        stack.extend(value.node.inputs)
+    return sorted(found, key=lambda n: n.id)
+
+
+def _symbols_of(graph: Graph) -> set[int]:
+    found: set[int] = set()
+    for node in graph.nodes:
+        for value in node.outputs:
+            symbol_indices(value.type.shape, found)
+        for field in node.op._fields:
+            attribute = getattr(node.op, field)
+            if field == "type":
+                continue
+            symbol_indices(attribute, found)
+    return found

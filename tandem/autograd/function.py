@@ -1,0 +1,94 @@
+"""Functions with a gradient written by the user."""
+
+from __future__ import annotations
+
+from tandem import _runtime
+from tandem.autograd.modes import enable_grad, no_grad
+from tandem.errors import AutogradError
+
+
+class Context:
+    """What forward leaves for backward."""
+
+    def __init__(self):
+        self._saved = ()
+        self._non_differentiable = set()
+        self.needs_input_grad: tuple[bool, ...] = ()
+
+    def save_for_backward(self, *tensors):
+        """Keeps tensors for backward and notices if they are changed in place meanwhile."""
+        self._saved = tuple((t, t._version if t is not None else 0) for t in tensors)
+
+    @property
+    def saved_tensors(self):
+        for i, (t, version) in enumerate(self._saved):
+            if t is not None and t._version != version:
+                raise AutogradError(None, f"saved tensor {i} was changed in place after forward saved it", fix="save a clone()")
+        return tuple(t for t, _ in self._saved)
+
+    def mark_non_differentiable(self, *tensors):
+        self._non_differentiable = {id(t) for t in tensors}
+
+
+class Function:
+    """Subclass with static `forward(ctx, *args)` and `backward(ctx, *grads)`, then call `apply`.
+
+    >>> class Double(td.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return x * 2
+    ...     @staticmethod
+    ...     def backward(ctx, g):
+    ...         return g * 2
+    >>> x = td.ones(2, requires_grad=True)
+    >>> Double.apply(x).sum().backward()
+    >>> x.grad
+    tensor([2., 2.])
+    """
+
+    @staticmethod
+    def forward(ctx, *args, **kwargs):
+        raise NotImplementedError("define forward(ctx, *args) as a static method")
+
+    @staticmethod
+    def backward(ctx, *grads):
+        raise NotImplementedError("define backward(ctx, *grads) as a static method")
+
+    @classmethod
+    def apply(cls, *args, **kwargs):
+        ctx = Context()
+        is_tensor = [isinstance(a, _runtime.Tensor) for a in args]
+        ctx.needs_input_grad = tuple(t and a.requires_grad for a, t in zip(args, is_tensor, strict=True))
+        with no_grad():
+            result = cls.forward(ctx, *args, **kwargs)
+        if not _runtime.grad_enabled() or not any(ctx.needs_input_grad):
+            return result
+        single = isinstance(result, _runtime.Tensor)
+        outputs = [result] if single else list(result)
+        # An input handed back as it is must become a result of its own.
+        outputs = [o.view_as_self() if any(o is a for a in args) else o for o in outputs]
+        recorded = [
+            o for o in outputs if isinstance(o, _runtime.Tensor) and o.dtype.is_inexact and id(o) not in ctx._non_differentiable
+        ]
+        inputs = [a if needs else None for a, needs in zip(args, ctx.needs_input_grad, strict=True)]
+        positions = [i for i, o in enumerate(outputs) if any(o is r for r in recorded)]
+
+        def run(create_graph, *grads):
+            full = [None] * len(outputs)
+            for i, g in zip(positions, grads, strict=True):
+                full[i] = g
+            with enable_grad() if create_graph else no_grad():
+                result = cls.backward(ctx, *full)
+            result = result if isinstance(result, tuple) else (result,)
+            if len(result) != len(args):
+                raise AutogradError(
+                    cls.__name__, f"backward returned {len(result)} gradients for {len(args)} arguments of forward",
+                    fix="return one gradient (or None) for each argument",
+                )
+            for i, (g, a) in enumerate(zip(result, args, strict=True)):
+                if g is not None and ctx.needs_input_grad[i] and g.shape != a.shape:
+                    raise AutogradError(cls.__name__, f"gradient {i} is {g.shape} but argument {i} is {a.shape}")
+            return result
+
+        _runtime.record_python(run, cls.__name__, inputs, recorded)
+        return outputs[0] if single else tuple(outputs)

@@ -1,0 +1,101 @@
+"""Scopes that switch recording on and off. Each works as a context manager and as a decorator."""
+
+from __future__ import annotations
+
+import functools
+
+from tandem import _runtime
+
+
+class _Scope:
+    def __call__(self, fn):
+        @functools.wraps(fn)
+        def wrapper(*args, **kwargs):
+            with self._again():
+                return fn(*args, **kwargs)
+
+        return wrapper
+
+    def _again(self):
+        return type(self)()
+
+
+class no_grad(_Scope):
+    """Inside, operators are not recorded and results do not require gradients.
+
+    >>> x = td.ones(2, requires_grad=True)
+    >>> with td.no_grad():
+    ...     (x * 2).requires_grad
+    False
+    """
+
+    _enabled = False
+
+    def __enter__(self):
+        self._before = _runtime.set_grad_enabled(self._enabled)
+        return self
+
+    def __exit__(self, *exc):
+        _runtime.set_grad_enabled(self._before)
+
+
+class enable_grad(no_grad):
+    """Inside, operators are recorded again."""
+
+    _enabled = True
+
+
+class set_grad_enabled(_Scope):
+    """Switches recording on or off: at once, and back at the end if used as a context manager."""
+
+    def __init__(self, mode: bool):
+        self._mode = bool(mode)
+        self._before = _runtime.set_grad_enabled(self._mode)
+
+    def _again(self):
+        return set_grad_enabled(self._mode)
+
+    def __call__(self, fn):
+        _runtime.set_grad_enabled(self._before)  # decorating is not a switch
+        return super().__call__(fn)
+
+    def __enter__(self):
+        _runtime.set_grad_enabled(self._mode)
+        return self
+
+    def __exit__(self, *exc):
+        _runtime.set_grad_enabled(self._before)
+
+
+class inference_mode(_Scope):
+    """Like no_grad, and tensors made inside can never take part in gradients later."""
+
+    def __init__(self, mode: bool = True):
+        self._mode = mode
+
+    def _again(self):
+        return inference_mode(self._mode)
+
+    def __enter__(self):
+        self._before = (_runtime.set_grad_enabled(not self._mode and _runtime.grad_enabled()), _runtime.set_inference(self._mode))
+        return self
+
+    def __exit__(self, *exc):
+        _runtime.set_grad_enabled(self._before[0])
+        _runtime.set_inference(self._before[1])
+
+
+class detect_anomaly(_Scope):
+    """Inside, every result and every gradient is checked; a NaN raises an error that names the operator and the line."""
+
+    def __enter__(self):
+        self._before = _runtime.set_anomaly_detection(True)
+        return self
+
+    def __exit__(self, *exc):
+        _runtime.set_anomaly_detection(self._before)
+
+
+def is_grad_enabled() -> bool:
+    """Whether operators are being recorded in this thread."""
+    return _runtime.grad_enabled()

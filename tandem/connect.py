@@ -1,0 +1,40 @@
+"""Connects the C++ dispatcher to the Python that traces and compiles. Heavy modules are imported when first needed."""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem import _runtime
+from tandem.errors import DTypeError
+
+
+def _compile(function, spec):
+    from tandem.trace.compile import compile_plan
+
+    return compile_plan(function, spec)
+
+
+def _convert(op: str, parameter: str, value):
+    """An argument that is neither tensor nor plain number, for a tensor parameter."""
+    module = type(value).__module__
+    if module == "numpy":
+        import numpy
+
+        if isinstance(value, numpy.generic):
+            return value.item()
+        return _runtime.from_numpy(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, int) or hasattr(value, "__index__"):
+        return int(value)
+    if hasattr(value, "__dlpack__"):
+        return _runtime.from_dlpack(value)
+    raise DTypeError(op, f"{parameter} is a {type(value).__name__}; it must be a tensor or a number",
+                     fix=f"convert it: td.tensor({parameter})" if isinstance(value, (list, tuple)) else None)
+
+
+def connect():
+    _runtime.set_callback("compile", _compile)
+    _runtime.set_callback("convert", _convert)
+    _runtime.set_callback("clone", F.clone)
+    _runtime.set_callback("add", F.add)
+    _runtime.set_callback("add_", F.add_)

@@ -1,0 +1,138 @@
+"""Making tensors from data, numbers and other libraries' arrays."""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem import _runtime, dtypes
+from tandem.errors import DTypeError
+
+
+def _finish(t, requires_grad: bool):
+    if requires_grad:
+        t.requires_grad = True
+    return t
+
+
+def _dtype(dtype):
+    return None if dtype is None else dtypes.as_dtype(dtype)
+
+
+def _shape(shape) -> tuple:
+    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
+        return tuple(shape[0])
+    return tuple(shape)
+
+
+def tensor(data, *, dtype=None, device=None, requires_grad: bool = False):
+    """A new tensor with a copy of the data: numbers, nested lists, arrays or tensors. Floats default to float32, ints to int64.
+
+    >>> td.tensor([[1, 2], [3, 4]])
+    tensor([[1, 2],
+            [3, 4]])
+    """
+    check_device(device)
+    dtype = _dtype(dtype)
+    if isinstance(data, _runtime.Tensor):
+        made = data.detach().astype(dtype or data.dtype)
+    elif hasattr(data, "__dlpack__") or hasattr(data, "__array__"):
+        made = asarray(data)
+        made = made.astype(dtype or made.dtype)
+    else:
+        made = _runtime.from_data(data, dtype)
+    return _finish(made, requires_grad)
+
+
+def asarray(obj, *, dtype=None, device=None, copy: bool | None = None):
+    """obj as a tensor, sharing memory where that is possible and copy is not True.
+
+    >>> td.asarray([1.0, 2.0])
+    tensor([1., 2.])
+    """
+    check_device(device)
+    dtype = _dtype(dtype)
+    if isinstance(obj, _runtime.Tensor):
+        made = obj
+    elif type(obj).__module__ == "numpy" or hasattr(obj, "__array_interface__"):
+        import numpy
+
+        made = _runtime.from_numpy(numpy.asarray(obj))
+    elif hasattr(obj, "__dlpack__"):
+        made = _runtime.from_dlpack(obj)
+    elif isinstance(obj, (bytes, bytearray, memoryview)):
+        made = _runtime.from_buffer(obj)
+    elif hasattr(obj, "__array__"):
+        import numpy
+
+        made = _runtime.from_numpy(numpy.asarray(obj))
+    else:
+        if copy is False:
+            raise DTypeError("asarray", f"a {type(obj).__name__} cannot be shared without a copy", fix="leave out copy=False")
+        return _runtime.from_data(obj, dtype)
+    if dtype is not None and made.dtype is not dtype:
+        if copy is False:
+            raise DTypeError("asarray", f"{made.dtype} cannot become {dtype} without a copy", fix="leave out copy=False")
+        return made.astype(dtype)
+    return F.clone(made) if copy else made
+
+
+as_tensor = asarray
+
+
+def from_numpy(array):
+    """A tensor on the memory of a NumPy array: changes show on both sides; read-only arrays give read-only tensors.
+
+    >>> import numpy as np
+    >>> td.from_numpy(np.ones(2, dtype=np.float32))
+    tensor([1., 1.])
+    """
+    return _runtime.from_numpy(array)
+
+
+def from_dlpack(x, *, device=None, copy: bool | None = None):
+    """A tensor on the memory of any DLPack producer.
+
+    >>> import numpy as np
+    >>> td.from_dlpack(np.arange(3))
+    tensor([0, 1, 2])
+    """
+    check_device(device)
+    return _runtime.from_dlpack(x, copy)
+
+
+def check_device(device):
+    """An explicit device is a demand: what is not there is an error."""
+    if device is None:
+        return
+    from tandem.devices import as_device
+
+    as_device(device)
+
+
+def empty(*shape, dtype=None, device=None, requires_grad: bool = False):
+    """A tensor whose elements are not initialised.
+
+    >>> td.empty(2, 3).shape
+    (2, 3)
+    """
+    check_device(device)
+    return _finish(_runtime.empty(_shape(shape), _dtype(dtype) or dtypes.float32), requires_grad)
+
+
+def zeros(*shape, dtype=None, device=None, requires_grad: bool = False):
+    """A tensor of zeros.
+
+    >>> td.zeros(2)
+    tensor([0., 0.])
+    """
+    check_device(device)
+    return _finish(F.full(_shape(shape), 0, dtype=_dtype(dtype) or dtypes.float32), requires_grad)
+
+
+def ones(*shape, dtype=None, device=None, requires_grad: bool = False):
+    """A tensor of ones.
+
+    >>> td.ones(2)
+    tensor([1., 1.])
+    """
+    check_device(device)
+    return _finish(F.full(_shape(shape), 1, dtype=_dtype(dtype) or dtypes.float32), requires_grad)

@@ -1,0 +1,278 @@
+"""Comparison, logic and selection."""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem import dtypes
+from tandem.ops.define import Elementwise, inplace, op, register
+from tandem.ops.prepare import as_dtype_value, binary, broadcast, cast, constant, promote, result_dtype
+
+
+class _Comparison(Elementwise):
+    def result_dtype(self, x, y):
+        return dtypes.bool_
+
+
+@register
+class Equal(_Comparison):
+    name = "equal"
+
+    def body(self, b, x, y):
+        return x == y
+
+
+@register
+class NotEqual(_Comparison):
+    name = "not_equal"
+
+    def body(self, b, x, y):
+        return x != y
+
+
+@register
+class Less(_Comparison):
+    name = "less"
+
+    def body(self, b, x, y):
+        return x < y
+
+
+@register
+class LessEqual(_Comparison):
+    name = "less_equal"
+
+    def body(self, b, x, y):
+        return x <= y
+
+
+@op
+def equal(x: Tensor, y: Tensor):
+    """x == y, element by element.
+
+    >>> td.equal(td.tensor([1, 2]), 2)
+    tensor([False, True])
+    """
+    return binary("equal", Equal(), x, y)
+
+
+@op
+def not_equal(x: Tensor, y: Tensor):
+    """x != y, element by element.
+
+    >>> td.not_equal(td.tensor([1, 2]), 2)
+    tensor([True, False])
+    """
+    return binary("not_equal", NotEqual(), x, y)
+
+
+@op
+def less(x: Tensor, y: Tensor):
+    """x < y, element by element.
+
+    >>> td.less(td.tensor([1, 2]), 2)
+    tensor([True, False])
+    """
+    return binary("less", Less(), x, y)
+
+
+@op
+def less_equal(x: Tensor, y: Tensor):
+    """x <= y, element by element.
+
+    >>> td.less_equal(td.tensor([1, 3]), 2)
+    tensor([True, False])
+    """
+    return binary("less_equal", LessEqual(), x, y)
+
+
+@op
+def greater(x: Tensor, y: Tensor):
+    """x > y, element by element.
+
+    >>> td.greater(td.tensor([1, 3]), 2)
+    tensor([False, True])
+    """
+    return binary("greater", Less(), y, x)
+
+
+@op
+def greater_equal(x: Tensor, y: Tensor):
+    """x >= y, element by element.
+
+    >>> td.greater_equal(td.tensor([1, 3]), 3)
+    tensor([False, True])
+    """
+    return binary("greater_equal", LessEqual(), y, x)
+
+
+# -- selection
+
+
+@register
+class Where(Elementwise):
+    """condition ? x : y"""
+
+    name = "where"
+
+    def result_dtype(self, condition, x, y):
+        return x
+
+    def body(self, b, condition, x, y):
+        return b.where(condition, x, y)
+
+    def grad(self, g, condition, x, y):
+        zero = constant(0, g.dtype)
+        return None, Where()(condition, g, zero), Where()(condition, zero, g)
+
+
+def to_bool(x):
+    return as_dtype_value(x, dtypes.bool_)
+
+
+@op
+def where(condition: Tensor, x: Tensor, y: Tensor):
+    """x where condition holds, y elsewhere; all three broadcast.
+
+    >>> td.where(td.tensor([True, False]), 1.0, 2.0)
+    tensor([1., 2.])
+    """
+    x, y = promote(x, y)
+    return Where()(*broadcast("where", to_bool(condition), x, y))
+
+
+@op
+def masked_fill(x: Tensor, mask: Tensor, value: Tensor):
+    """x with value where mask holds.
+
+    >>> td.masked_fill(td.tensor([1.0, 2.0]), td.tensor([True, False]), 0)
+    tensor([0., 2.])
+    """
+    return Where()(*broadcast("masked_fill", to_bool(mask), as_dtype_value(value, x.dtype), x))
+
+
+@register
+class Maximum(Elementwise):
+    """The larger of two; NaN if either is."""
+
+    name = "maximum"
+
+    def body(self, b, x, y):
+        return x | y if x.dtype.kind == "bool" else b.max(x, y)
+
+    def grad(self, g, x, y):
+        return _extremum_grad(g, x, y)
+
+
+@register
+class Minimum(Elementwise):
+    """The smaller of two; NaN if either is."""
+
+    name = "minimum"
+
+    def body(self, b, x, y):
+        return x & y if x.dtype.kind == "bool" else b.min(x, y)
+
+    def grad(self, g, x, y):
+        gy, gx = _extremum_grad(g, x, y)
+        return gx, gy
+
+
+def _extremum_grad(g, x, y):
+    """Gradients for the larger operand; equal operands share it."""
+    share = F.where(F.Equal()(x, y), constant(0.5, g.dtype), cast(F.Less()(y, x), g.dtype))
+    return g * share, g * (1 - share)
+
+
+@op
+def maximum(x: Tensor, y: Tensor):
+    """The larger of x and y, element by element; NaN if either is.
+
+    >>> td.maximum(td.tensor([1.0, 5.0]), 3.0)
+    tensor([3., 5.])
+    """
+    return binary("maximum", Maximum(), x, y)
+
+
+@op
+def minimum(x: Tensor, y: Tensor):
+    """The smaller of x and y, element by element; NaN if either is.
+
+    >>> td.minimum(td.tensor([1.0, 5.0]), 3.0)
+    tensor([1., 3.])
+    """
+    return binary("minimum", Minimum(), x, y)
+
+
+@op
+def clip(x: Tensor, min: Tensor | None = None, max: Tensor | None = None):
+    """x limited to [min, max]; either may be None. The gradient is 1 inside and at the limits, 0 outside.
+
+    >>> td.clip(td.tensor([-1.0, 0.5, 2.0]), 0.0, 1.0)
+    tensor([0.0000, 0.5000, 1.0000])
+    """
+    dtype = result_dtype(*(v for v in (x, min, max) if v is not None))
+    out = as_dtype_value(x, dtype)
+    if min is not None:
+        low, value = broadcast("clip", as_dtype_value(min, dtype), out)
+        out = Where()(Less()(value, low), low, value)
+    if max is not None:
+        high, value = broadcast("clip", as_dtype_value(max, dtype), out)
+        out = Where()(Less()(high, value), high, value)
+    return F.Copy()(out) if out is x else out
+
+
+# -- logic
+
+
+@register
+class LogicalNot(Elementwise):
+    name = "logical_not"
+
+    def body(self, b, x):
+        return ~x
+
+
+@op
+def logical_not(x: Tensor):
+    """not x, element by element; numbers count as x != 0.
+
+    >>> td.logical_not(td.tensor([True, False]))
+    tensor([False, True])
+    """
+    return LogicalNot()(to_bool(x))
+
+
+@op
+def logical_and(x: Tensor, y: Tensor):
+    """x and y, element by element.
+
+    >>> td.logical_and(td.tensor([True, True]), td.tensor([True, False]))
+    tensor([True, False])
+    """
+    return F.Mul()(*broadcast("logical_and", to_bool(x), to_bool(y)))
+
+
+@op
+def logical_or(x: Tensor, y: Tensor):
+    """x or y, element by element.
+
+    >>> td.logical_or(td.tensor([True, False]), td.tensor([False, False]))
+    tensor([True, False])
+    """
+    return F.Add()(*broadcast("logical_or", to_bool(x), to_bool(y)))
+
+
+@op
+def logical_xor(x: Tensor, y: Tensor):
+    """Either x or y, element by element.
+
+    >>> td.logical_xor(td.tensor([True, True]), td.tensor([True, False]))
+    tensor([False, True])
+    """
+    return NotEqual()(*broadcast("logical_xor", to_bool(x), to_bool(y)))
+
+
+clamp = clip
+masked_fill_ = inplace(masked_fill)
+clip_ = inplace(clip)
+clamp_ = clip_

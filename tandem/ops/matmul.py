@@ -1,0 +1,62 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from tandem.errors import ShapeError
+from tandem.graph.ir import Type
+from tandem.ops.define import LibraryOp, op, register
+from tandem.ops.movement import Permute, Reshape
+from tandem.ops.prepare import broadcast_shapes, full_expand, promote, show, show_shape
+
+
+def _swap(x):
+    return Permute(tuple(range(x.ndim - 2)) + (x.ndim - 1, x.ndim - 2))(x)
+
+
+@register
+class Matmul(LibraryOp):
+    """(*b, m, k) @ (*b, k, n) -> (*b, m, n), batch sizes equal."""
+
+    name = "matmul"
+    routine = "matmul"
+
+    def infer(self, a: Type, b: Type) -> Type:
+        return a.with_shape(a.shape[:-1] + b.shape[-1:])
+
+    def grad(self, g, a, b):
+        return Matmul()(g, _swap(b)), Matmul()(_swap(a), g)
+
+
+@op
+def matmul(x: Tensor, y: Tensor):
+    """Matrix product, batched over leading axes, which broadcast; 1-d operands are vectors.
+
+    x: (*b, m, k), y: (*b, k, n) -> (*b, m, n)
+
+    >>> td.matmul(td.tensor([[1.0, 2.0]]), td.tensor([[3.0], [4.0]]))
+    tensor([[11.]])
+    """
+    a, b = promote(x, y)
+    if a.ndim == 0 or b.ndim == 0:
+        raise ShapeError("matmul", f"x is {show_shape(a.shape)} and y is {show_shape(b.shape)}; both need at least one axis",
+                         fix="use multiply for scalars")
+    vector_a, vector_b = a.ndim == 1, b.ndim == 1
+    if vector_a:
+        a = Reshape((1, a.shape[0]))(a)
+    if vector_b:
+        b = Reshape((b.shape[0], 1))(b)
+    if a.shape[-1] != b.shape[-2]:
+        raise ShapeError(
+            "matmul",
+            f"x is {show_shape(x.shape)} and y is {show_shape(y.shape)}; the last axis of x ({show(a.shape[-1])}) must equal "
+            f"the {'only' if vector_b else 'second-to-last'} axis of y ({show(b.shape[-2])})",
+            fix="pass y.mT if the matrix is stored (out, in)" if not vector_b else None,
+        )
+    batch = broadcast_shapes("matmul", a.shape[:-2], b.shape[:-2])
+    a = full_expand(a, batch + a.shape[-2:])
+    b = full_expand(b, batch + b.shape[-2:])
+    out = Matmul()(a, b)
+    if vector_a or vector_b:
+        shape = out.shape[:-2] + (() if vector_a else out.shape[-2:-1]) + (() if vector_b else out.shape[-1:])
+        out = Reshape(shape)(out)
+    return out

@@ -1,0 +1,66 @@
+"""Methods and Python operators of tensors, for the eager Tensor and for symbolic Values alike."""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem import _runtime
+from tandem.graph.ir import Value
+
+# Operator of Tensor (src/bindings/tensor_operators.cc) -> (Python's name for it, our function)
+_BINARY = {
+    "add": ("add", "add"),
+    "subtract": ("sub", "subtract"),
+    "multiply": ("mul", "multiply"),
+    "true_divide": ("truediv", "true_divide"),
+    "floor_divide": ("floordiv", "floor_divide"),
+    "remainder": ("mod", "remainder"),
+    "power": ("pow", "power"),
+    "matrix_multiply": ("matmul", "matmul"),
+    "lshift": ("lshift", "bitwise_left_shift"),
+    "rshift": ("rshift", "bitwise_right_shift"),
+    "and": ("and", "bitwise_and"),
+    "or": ("or", "bitwise_or"),
+    "xor": ("xor", "bitwise_xor"),
+}
+_UNARY = {"negative": ("neg", "negative"), "positive": ("pos", "positive"), "absolute": ("abs", "abs"), "invert": ("invert", "bitwise_invert")}
+_COMPARISONS = {"equal": "eq", "not_equal": "ne", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge"}
+
+
+def attach():
+    for slot, (python, name) in _BINARY.items():
+        function = F.FUNCTIONS.get(name)
+        if function is None:
+            continue
+        _runtime.set_operator(slot, function)
+        setattr(Value, f"__{python}__", _forward(function))
+        setattr(Value, f"__r{python}__", _backward(function))
+        if name + "_" in F.FUNCTIONS:
+            _runtime.set_operator(f"inplace_{slot}", F.FUNCTIONS[name + "_"])
+    for slot, (python, name) in _UNARY.items():
+        if name in F.FUNCTIONS:
+            _runtime.set_operator(slot, F.FUNCTIONS[name])
+            setattr(Value, f"__{python}__", _alone(F.FUNCTIONS[name]))
+    for name, python in _COMPARISONS.items():
+        _runtime.set_operator(name, F.FUNCTIONS[name])
+        if python not in ("eq", "ne"):  # Values are keys of dicts; use F.equal on them
+            setattr(Value, f"__{python}__", _forward(F.FUNCTIONS[name]))
+    _runtime.set_operator("getitem", F.getitem)
+    _runtime.set_operator("setitem", F.setitem)
+    _runtime.set_operator("contains", lambda x, value: bool(F.any(F.equal(x, value))))
+    Value.__getitem__ = F.getitem
+    for name, function in F.FUNCTIONS.items():
+        if function.parameters and function.parameters[0].kind == "tensor" and not hasattr(Value, name):
+            setattr(_runtime.Tensor, name, function)
+            setattr(Value, name, function)
+
+
+def _forward(function):
+    return lambda a, b: function(a, b)
+
+
+def _backward(function):
+    return lambda a, b: function(b, a)
+
+
+def _alone(function):
+    return lambda a: function(a)

@@ -1,0 +1,177 @@
+"""What operator functions do to their arguments first: numbers to values, one dtype, one shape; axes and sizes checked."""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem import dtypes
+from tandem.errors import DTypeError, ShapeError, ValueRangeError
+from tandem.graph.ir import Value
+from tandem.graph.symbolic import Dim, Sym, product
+
+_NUMBER_KINDS = {bool: "bool", int: "int", float: "float", complex: "complex"}
+
+
+def is_number(x) -> bool:
+    return isinstance(x, (bool, int, float)) or isinstance(x, Sym)
+
+
+def constant(value, dtype: dtypes.DType) -> Value:
+    """A Python number (or size) as a 0-d value of the given dtype."""
+    if isinstance(value, Sym):
+        return cast(F.Size(value, dtypes.int64)(), dtype)
+    if dtype.kind == "bool":
+        value = bool(value)
+    elif dtype.is_integer:
+        value = int(value)
+    elif dtype.is_floating:
+        value = float(value)
+    return F.Constant(value, dtype)()
+
+
+def cast(x: Value, dtype: dtypes.DType) -> Value:
+    return x if x.dtype is dtype else F.Cast(dtype)(x)
+
+
+def weak_kind(x) -> str | None:
+    """Kind of a Python number, given as such or as a weak value; None for tensors."""
+    if isinstance(x, Value):
+        return x.dtype.kind if x.type.weak else None
+    if isinstance(x, Sym):
+        return "int"
+    for python_type, kind in _NUMBER_KINDS.items():
+        if isinstance(x, python_type):
+            return kind
+    raise DTypeError(None, f"{type(x).__name__} is neither a tensor nor a number")
+
+
+def result_dtype(*operands) -> dtypes.DType:
+    """The dtype that operands promote to; Python numbers are weak."""
+    strong = None
+    kinds = []
+    for x in operands:
+        kind = weak_kind(x)
+        if kind is None:
+            strong = x.dtype if strong is None else dtypes.promote(strong, x.dtype)
+        else:
+            kinds.append(kind)
+    if strong is None:
+        strongest = max(kinds, key=("bool", "int", "float", "complex").index)
+        return {"bool": dtypes.bool_, "int": dtypes.int64, "float": dtypes.float32, "complex": dtypes.complex64}[strongest]
+    for kind in kinds:
+        strong = dtypes.promote_weak(strong, kind)
+    return strong
+
+
+def as_dtype_value(x, dtype: dtypes.DType) -> Value:
+    return cast(x, dtype) if isinstance(x, Value) else constant(x, dtype)
+
+
+def promote(*operands) -> tuple[Value, ...]:
+    dtype = result_dtype(*operands)
+    return tuple(as_dtype_value(x, dtype) for x in operands)
+
+
+def to_float(x) -> Value:
+    """x as a floating value: integers and booleans become the default float."""
+    if not isinstance(x, Value):
+        return constant(x, dtypes.float32)
+    if x.type.weak:
+        return cast(x, dtypes.float32)
+    return x if x.dtype.is_inexact else cast(x, dtypes.float32)
+
+
+def require_float(op: str, x: Value, argument: str = "x") -> Value:
+    if not x.dtype.is_inexact:
+        raise DTypeError(op, f"{argument} is {x.dtype} and must be floating", fix=f"convert it: {argument}.to(td.float32)")
+    return x
+
+
+def broadcast_shapes(op: str, *shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    ndim = max((len(s) for s in shapes), default=0)
+    result: list[Dim] = [1] * ndim
+    for shape in shapes:
+        offset = ndim - len(shape)
+        for i, d in enumerate(shape):
+            current = result[offset + i]
+            if d is current or (isinstance(d, int) and d == 1):
+                continue
+            if isinstance(current, int) and current == 1:
+                result[offset + i] = d
+            elif d != current:
+                if d == 1:
+                    continue
+                if current == 1:
+                    result[offset + i] = d
+                    continue
+                texts = " and ".join(str(show_shape(s)) for s in shapes)
+                raise ShapeError(
+                    op,
+                    f"shapes {texts} do not broadcast: sizes {show(current)} and {show(d)} of axis {i - len(shape)} differ and neither is 1",
+                    fix="make the sizes equal, or give one of them size 1 (x.unsqueeze(axis), x.reshape(...))",
+                )
+    return tuple(result)
+
+
+def show(d: Dim) -> int:
+    return d.hint if isinstance(d, Sym) else d
+
+
+def show_shape(shape) -> tuple[int, ...]:
+    return tuple(show(d) for d in shape)
+
+
+def expand_to(x: Value, shape: tuple[Dim, ...]) -> Value:
+    """x broadcast to shape, which is known to fit. 0-d values stay as they are: elementwise operators take them so."""
+    if x.ndim == 0 and shape:
+        return x
+    if x.ndim < len(shape):
+        x = F.Reshape((1,) * (len(shape) - x.ndim) + x.shape)(x)
+    if all(a is b or (isinstance(a, int) and isinstance(b, int) and a == b) for a, b in zip(x.shape, shape, strict=True)):
+        return x
+    if all(a == b for a, b in zip(x.shape, shape, strict=True)):
+        return x
+    return F.Expand(shape)(x)
+
+
+def broadcast(op: str, *values: Value) -> tuple[Value, ...]:
+    shape = broadcast_shapes(op, *(v.shape for v in values))
+    return tuple(expand_to(v, shape) for v in values)
+
+
+def full_expand(x: Value, shape: tuple[Dim, ...]) -> Value:
+    """Like expand_to, but a 0-d value is expanded too."""
+    if x.ndim == 0 and shape:
+        x = F.Reshape((1,) * len(shape))(x)
+    return expand_to(x, shape)
+
+
+def binary(op: str, primitive, x, y) -> Value:
+    """The usual two-operand elementwise function: promote, broadcast, apply."""
+    x, y = promote(x, y)
+    return primitive(*broadcast(op, x, y))
+
+
+def normalize_axis(op: str, axis: int, ndim: int) -> int:
+    axis = int(axis)
+    if not -ndim <= axis < ndim:
+        if ndim == 0 and axis in (0, -1):
+            return 0
+        raise ShapeError(
+            op, f"axis {axis} is out of range for {ndim} axes", fix=f"use an axis from {-ndim} to {ndim - 1}" if ndim else None
+        )
+    return axis % ndim
+
+
+def normalize_axes(op: str, axis, ndim: int) -> tuple[int, ...]:
+    """None: all axes; an int or a tuple of ints otherwise. Sorted."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    normal = tuple(normalize_axis(op, a, ndim) for a in axes)
+    if len(set(normal)) != len(normal):
+        raise ValueRangeError(op, f"axis {axes} names an axis twice")
+    return tuple(sorted(a for a in normal if ndim))
+
+
+def numel(x: Value) -> Dim:
+    return product(x.shape)

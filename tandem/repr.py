@@ -1,0 +1,95 @@
+"""Tensors as text."""
+
+from __future__ import annotations
+
+import math
+
+from tandem import dtypes
+
+THRESHOLD = 1000  # more elements than this are summarised
+EDGE = 3
+
+
+def _number_format(values: list[float]):
+    """One format for all elements of a float tensor: 4 digits, or scientific where that hides too much."""
+    finite = [abs(v) for v in values if math.isfinite(v) and v != 0]
+    if not finite:
+        return lambda v: _special(v) or "0."
+    low, high = min(finite), max(finite)
+    if all(v == int(v) for v in finite) and high < 1e8:
+        return lambda v: _special(v) or f"{v:.0f}."
+    if high >= 1e8 or low < 1e-4 or high / low > 1e5:
+        return lambda v: _special(v) or f"{v:.4e}"
+    return lambda v: _special(v) or f"{v:.4f}"
+
+
+def _special(v: float) -> str | None:
+    if math.isnan(v):
+        return "nan"
+    if math.isinf(v):
+        return "inf" if v > 0 else "-inf"
+    return None
+
+
+def _flatten(nested, out: list):
+    if isinstance(nested, list):
+        for item in nested:
+            _flatten(item, out)
+    else:
+        out.append(nested)
+
+
+def _shown(t, summarise: bool):
+    """Nested lists of the elements to show; None marks what is left out."""
+    if t.ndim == 0:
+        return t.item()
+    if not summarise or t.shape[0] <= 2 * EDGE:
+        rows = [_shown(t[i], summarise) for i in range(t.shape[0])] if summarise else t.tolist()
+        return rows
+    return [_shown(t[i], True) for i in range(EDGE)] + [None] + [_shown(t[i], True) for i in range(t.shape[0] - EDGE, t.shape[0])]
+
+
+def _layout(nested, depth: int, text, indent: int) -> str:
+    if nested is None:
+        return "..."
+    if not isinstance(nested, list):
+        return text(nested)
+    parts = [_layout(item, depth - 1, text, indent + 1) for item in nested]
+    if depth <= 1:
+        return "[" + _wrap(parts, indent + 1) + "]"
+    separator = "," + "\n" * (depth - 1) + " " * (indent + 1)
+    return "[" + separator.join(parts) + "]"
+
+
+def _wrap(parts: list[str], indent: int) -> str:
+    lines, line = [], ""
+    for i, part in enumerate(parts):
+        piece = part + (", " if i + 1 < len(parts) else "")
+        if line and indent + len(line) + len(piece) > 100:
+            lines.append(line.rstrip())
+            line = ""
+        line += piece
+    return ("\n" + " " * indent).join([*lines, line])
+
+
+def format_tensor(t) -> str:
+    data = t.detach() if t.requires_grad else t
+    nested = _shown(data, data.size > THRESHOLD)
+    values: list = []
+    _flatten(nested, values)
+    values = [v for v in values if v is not None]
+    text = _number_format(values) if t.dtype.is_floating else str
+    prefix = f"{type(t).__name__.lower()}("
+    body = _layout(nested, t.ndim, text, len(prefix))
+    if data.size == 0 and t.ndim != 1:
+        body = f"[], shape={t.shape}"
+    suffix = ""
+    if t.dtype not in (dtypes.float32, dtypes.int64, dtypes.bool_):
+        suffix += f", dtype={t.dtype}"
+    if t.device != "cpu":
+        suffix += f", device='{t.device}'"
+    if t.grad_fn is not None:
+        suffix += f", grad_fn={t.grad_fn!r}"
+    elif t.requires_grad:
+        suffix += ", requires_grad=True"
+    return f"{prefix}{body}{suffix})"

@@ -1,0 +1,1 @@
+"""From Python functions to graphs, and from graphs to plans."""

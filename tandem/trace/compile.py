@@ -1,0 +1,303 @@
+"""The slow path of an eager call: trace the operator's Python body, differentiate, compile a plan.
+
+Called by the dispatcher (src/dispatch) once per new signature. `spec` describes the flattened arguments; the plan that comes
+back serves every later call with this signature whose sizes satisfy its guards.
+"""
+
+from __future__ import annotations
+
+from tandem import _runtime, dtypes
+from tandem.autodiff.partition import partition
+from tandem.autodiff.reverse import backpropagate
+from tandem.codegen import Layout, lower
+from tandem.errors import ShapeError
+from tandem.graph.ir import Builder, Graph, Type, Value
+from tandem.graph.symbolic import Sym, substitute
+from tandem.ops.define import ParameterSpec, add_input, make_function
+from tandem.trace.plan import PlanWriter
+
+
+class Traced:
+    """An operator call as a graph, with where its inputs come from."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.layouts: list[Layout | None] = []  # per graph input
+        self.positions: list[int] = []  # graph input -> position among the flattened arguments
+        self.wanted: list[Value] = []  # inputs that require gradients
+        self.numbers: set[Value] = set()  # inputs that are Python numbers
+        self.rng_advance = 0
+        self.is_tuple = False
+
+
+def compile_plan(function, spec: list[tuple]):
+    traced = trace_call(function, spec)
+    saved: list[Value] = []
+    split = None
+    if traced.wanted:
+        split = _differentiate(function, traced)
+        if split is not None:
+            saved = split.saved
+    graph = traced.graph
+    resolve_sizes(graph)
+    schedule = lower(graph, traced.layouts, saved)
+    return PlanWriter(function, traced, schedule, split, _backward_function).write()
+
+
+def trace_call(function, spec: list[tuple]) -> Traced:
+    graph = Graph(name=function.__name__)
+    builder = Builder(graph)
+    traced = Traced(graph)
+    with builder, _Tracing():
+        arguments = _rebuild_arguments(function.parameters, _Reader(spec, builder, traced))
+        positional = [a for p, a in zip(function.parameters, arguments, strict=True) if not p.keyword_only]
+        keywords = {p.name: a for p, a in zip(function.parameters, arguments, strict=True) if p.keyword_only}
+        result = function.__wrapped__(*positional, **keywords)
+        if function.mutates:
+            result = _store(function, graph, result)
+    traced.is_tuple = isinstance(result, (tuple, list))
+    outputs = list(result) if traced.is_tuple else [result]
+    graph.outputs = [v for v in outputs if v is not None]
+    return traced
+
+
+class _Tracing:
+    def __enter__(self):
+        _runtime.enter_trace()
+
+    def __exit__(self, *exc):
+        _runtime.exit_trace()
+
+
+class _Reader:
+    """Turns the flattened argument descriptions into symbolic values, one after the other."""
+
+    def __init__(self, spec, builder: Builder, traced: Traced):
+        self.spec = spec
+        self.builder = builder
+        self.traced = traced
+        self.position = 0
+
+    def next(self):
+        position = self.position
+        item = self.spec[position]
+        self.position += 1
+        kind = item[0]
+        if kind == "tensor":
+            return self._tensor(position, *item[1:])
+        if kind in ("float", "integer", "bool", "seed", "offset"):
+            dtype = {"float": dtypes.float64, "bool": dtypes.bool_}.get(kind, dtypes.int64)
+            value = self._input(position, Type(dtype, (), weak=kind not in ("seed", "offset")), None)
+            self.traced.numbers.add(value)
+            return value
+        if kind == "int":
+            return self._int(position, item[1])
+        if kind == "none":
+            return None
+        return item[1]  # static, count
+
+    def _input(self, position, type, layout):
+        value = add_input(self.builder, type)
+        self.traced.positions.append(position)
+        self.traced.layouts.append(layout)
+        return value
+
+    def _int(self, position, value):
+        symbols = self.builder.graph.symbols
+        symbol = symbols.new(value, ("int", position), signed=value < 0)
+        symbols.require(">=" if value >= 0 else "<", symbol)
+        return symbol
+
+    def _tensor(self, position, code, shape, strides, layout_class, order, requires_grad):
+        symbols = self.builder.graph.symbols
+        dims = tuple(1 if n == 1 else symbols.new(n, ("size", position, i), not_one=True) for i, n in enumerate(shape))
+        if layout_class == 0:
+            layout = None
+        elif layout_class == 1:  # dense under a permutation: strides follow from the sizes
+            dense = [0] * len(dims)
+            step = 1
+            for axis in reversed(order):
+                dense[axis] = step
+                step = step * dims[axis]
+            layout = Layout(tuple(dense), order[-1] if order else None, order)
+        else:
+            known = tuple(
+                0 if n == 1 or s == 0 else 1 if s == 1 else symbols.new(s, ("stride", position, i), signed=True)
+                for i, (n, s) in enumerate(zip(shape, strides, strict=True))
+            )
+            unit = next((i for i, (n, s) in enumerate(zip(shape, strides, strict=True)) if n != 1 and s == 1), None)
+            layout = Layout(known, unit, None)
+        value = self._input(position, Type(dtypes.ALL[code], dims), layout)
+        if requires_grad:
+            self.traced.wanted.append(value)
+        return value
+
+
+def _rebuild_arguments(parameters: list[ParameterSpec], reader: _Reader) -> list:
+    arguments = []
+    for parameter in parameters:
+        if parameter.kind == "tensors":
+            arguments.append([reader.next() for _ in range(reader.next())])
+        elif parameter.kind == "ints":
+            kind, *rest = reader.spec[reader.position]
+            if kind == "count":
+                arguments.append(tuple(reader.next() for _ in range(reader.next())))
+            else:
+                arguments.append(reader.next())
+        elif parameter.kind == "generator":
+            arguments.append(RandomState(reader.next(), reader.next(), reader.traced))
+        else:
+            arguments.append(reader.next())
+    return arguments
+
+
+class RandomState:
+    """The generator inside a traced operator: seed and offset as symbolic values."""
+
+    def __init__(self, seed: Value, offset: Value, traced: Traced):
+        self.seed = seed
+        self._offset = offset
+        self._traced = traced
+
+    def take(self, count) -> Value:
+        """The offset at which `count` fresh blocks begin."""
+        import tandem.ops as F
+
+        used = self._traced.rng_advance
+        self._traced.rng_advance = used + count
+        return self._offset if isinstance(used, int) and used == 0 else F.Add()(self._offset, F.Size(used, dtypes.int64)())
+
+
+def _store(function, graph: Graph, result: Value) -> Value:
+    """An in-place operator: the result goes into the memory of the first argument."""
+    import tandem.ops as F
+    from tandem.errors import DTypeError
+
+    if isinstance(result, (tuple, list)):
+        result = result[0]
+    target = graph.inputs[0]
+    if result.ndim != target.ndim or any(a != b for a, b in zip(result.shape, target.shape, strict=True)):
+        raise ShapeError(
+            function.__name__,
+            f"the result is {result.shape} but the tensor written to is {target.shape}; an in-place operator cannot change it",
+            fix=f"use the out-of-place form {function.__name__.rstrip('_')}",
+        )
+    order = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
+    if order[result.dtype.kind] > order[target.dtype.kind]:
+        raise DTypeError(
+            function.__name__,
+            f"the result is {result.dtype} but the tensor written to holds {target.dtype}",
+            fix=f"convert first: x = x.to({result.dtype})",
+        )
+    if result.dtype is not target.dtype:
+        result = F.Cast(target.dtype)(result)
+    if result is target:
+        result = F.Copy()(result)
+    graph.mutations.append((0, result))
+    return result
+
+
+# -- gradients
+
+
+def _differentiate(function, traced: Traced):
+    """Builds backward for the traced call, or None if no output depends on an input that requires a gradient."""
+    import tandem.ops as F
+
+    graph = traced.graph
+    forward_nodes = list(graph.nodes)
+    builder = Builder(graph)
+    with builder, _Tracing():
+        # Stand-ins for the incoming gradients: inputs of the joint graph that never become inputs of the forward one.
+        grads = [
+            builder.add(F.Incoming(i, v.type), ()).outputs[0] if v.dtype.is_inexact else None for i, v in enumerate(graph.outputs)
+        ]
+        results = backpropagate(forward_nodes, graph.outputs, grads, traced.wanted)
+    if all(r is None for r in results):
+        del graph.nodes[len(forward_nodes):]
+        return None
+    traced.wanted = [v for v, r in zip(traced.wanted, results, strict=True) if r is not None]
+    results = [r for r in results if r is not None]
+    resolve_sizes(graph)
+    incoming = [g for g in grads if g is not None]
+    mutated = {graph.inputs[p] for p, _ in graph.mutations}
+    split = partition(graph, incoming, results, traced.numbers)
+    del graph.nodes[len(forward_nodes):]
+    split.copies = {}
+    if mutated:  # saving what the operator overwrites: keep a copy instead
+        with Builder(graph) as builder:
+            for i, v in enumerate(split.saved):
+                if v in mutated:
+                    copy = builder.add(F.Copy(), (v,)).outputs[0]
+                    split.copies[copy] = v
+                    split.saved[i] = copy
+    split.differentiable = _reached(forward_nodes, traced.wanted, graph.outputs)
+    split.grad_positions = [i for i, g in enumerate(grads) if g is not None]
+    return split
+
+
+def _reached(nodes, wanted, outputs) -> list[bool]:
+    found = set(wanted)
+    for node in nodes:
+        if any(v in found for v in node.inputs):
+            found.update(v for v in node.outputs if v.dtype.is_inexact)
+    return [v in found for v in outputs]
+
+
+_BACKWARD_PARAMETERS = [
+    ParameterSpec("grads", "tensors", True, None, False),
+    ParameterSpec("saved", "tensors", True, None, False),
+    ParameterSpec("ints", "ints", True, None, False),
+    ParameterSpec("numbers", "tensors", True, None, False),
+]
+
+
+def _backward_function(name: str, graph: Graph, split, output_types: list[Type]):
+    """An operator function that runs one of the backward graphs. Being an operator, it can be differentiated in turn."""
+    from tandem.graph.ir import replay
+
+    def backward(grads, saved, ints, numbers):
+        import tandem.ops as F
+
+        sizes = dict(zip(split.sizes, ints, strict=True))
+        incoming = []
+        for i in split.grad_positions:
+            shape = _sized(output_types[i].shape, sizes)
+            g = grads[i]
+            if g is None:
+                g = F.full(shape, 0, dtype=output_types[i].dtype)
+            elif g.dtype is not output_types[i].dtype:
+                g = F.Cast(output_types[i].dtype)(g)
+            incoming.append(g)
+        inputs = [*incoming, *saved, *numbers]
+        for value, expected in zip(inputs, graph.inputs, strict=True):
+            # Records that these sizes are equal, so that the code generator sees one size, not two.
+            for actual, dim in zip(value.shape, _sized(expected.shape, sizes), strict=True):
+                if actual != dim:
+                    raise ShapeError(name, f"a gradient has shape {value.shape}; expected is {_sized(expected.shape, sizes)}")
+        results = replay(graph, inputs, sizes)
+        return tuple(results)
+
+    return make_function(name, backward, _BACKWARD_PARAMETERS)
+
+
+def _sized(shape, sizes):
+    return substitute(tuple(shape), sizes)
+
+
+def resolve_sizes(graph: Graph):
+    """Puts in what equality guards taught: afterwards equal sizes are written alike."""
+    symbols = graph.symbols
+    if not symbols.has_replacements():
+        return
+
+    def change(d):
+        if isinstance(d, tuple):
+            return tuple(change(x) for x in d)
+        return symbols.resolve(d) if isinstance(d, Sym) else d
+
+    for node in graph.nodes:
+        if node.op._fields and node.op.name not in ("input", "incoming"):
+            node.op = node.op.substitute(change)
+        for value in node.outputs:
+            value.type = Type(value.dtype, change(value.shape), value.type.weak)

@@ -1,0 +1,218 @@
+"""Writes a schedule down as a native plan: sizes as slots, buffers as values, steps as instructions (src/program/plan.h)."""
+
+from __future__ import annotations
+
+from tandem import _runtime
+from tandem.codegen import Buffer, KernelStep
+from tandem.graph.symbolic import Dim, Sym
+from tandem.switches import DEBUG
+
+_SIZE, _STRIDE, _INT = 0, 1, 2
+_ADD, _MUL, _FLOORDIV, _MOD, _MIN, _MAX, _SUB = range(7)
+_CODES = {"floordiv": _FLOORDIV, "mod": _MOD, "min": _MIN, "max": _MAX}
+_RELATIONS = {"==": 0, "!=": 1, "<": 2, ">=": 3}
+_INPUT, _FRESH, _VIEW = 0, 1, 2
+_SAVED_INPUT, _SAVED_OUTPUT, _SAVED_TEMPORARY = 0, 1, 2
+
+
+class Slots:
+    """Integer slots for Dims; equal expressions share one."""
+
+    def __init__(self, builder, symbols):
+        self.builder = builder
+        self.symbols = symbols
+        self._constants: dict[int, int] = {}
+        self._made: dict = {}
+
+    def __call__(self, d: Dim) -> int:
+        if not isinstance(d, Sym):
+            slot = self._constants.get(d)
+            if slot is None:
+                slot = self._constants[d] = self.builder.slot(d)
+            return slot
+        slot = self._made.get(d)
+        if slot is None:
+            slot = self._made[d] = self._write(d)
+        return slot
+
+    def _write(self, d: Sym) -> int:
+        total = None
+        constant = d.terms.get((), 0)
+        for monomial, coefficient in d.terms.items():
+            if not monomial:
+                continue
+            term = self._atom(monomial[0])
+            for atom in monomial[1:]:
+                term = self._binary(_MUL, term, self._atom(atom))
+            if coefficient == -1 and total is not None:
+                total = self._binary(_SUB, total, term)
+                continue
+            if coefficient != 1:
+                term = self._binary(_MUL, term, self(coefficient))
+            total = term if total is None else self._binary(_ADD, total, term)
+        return total if constant == 0 else self._binary(_ADD, total, self(constant))
+
+    def _binary(self, code: int, a: int, b: int) -> int:
+        key = (code, a, b)
+        slot = self._made.get(key)
+        if slot is None:
+            slot = self._made[key] = self.builder.int_op(code, a, b)
+        return slot
+
+    def _atom(self, atom) -> int:
+        slot = self._made.get(atom)
+        if slot is None:
+            if atom[0] == "sym":
+                origin = self.symbols.origins[atom[1]]
+                if origin[0] == "size":
+                    slot = self.builder.bind(_SIZE, origin[1], origin[2])
+                elif origin[0] == "stride":
+                    slot = self.builder.bind(_STRIDE, origin[1], origin[2])
+                else:
+                    slot = self.builder.bind(_INT, origin[1], 0)
+            else:
+                slot = self.builder.int_op(_CODES[atom[0]], self(atom[1]), self(atom[2]))
+            self._made[atom] = slot
+        return slot
+
+
+class PlanWriter:
+    def __init__(self, function, traced, schedule, split, make_backward):
+        self.function = function
+        self.traced = traced
+        self.graph = traced.graph
+        self.schedule = schedule
+        self.split = split
+        self.make_backward = make_backward
+        self.builder = _runtime.PlanBuilder()
+        self.slot = Slots(self.builder, self.graph.symbols)
+        self.values: dict[Buffer, int] = {}
+
+    def write(self):
+        builder = self.builder
+        builder.set_name(self.function.__name__)
+        for relation, expression in self.graph.symbols.guards:
+            builder.guard(_RELATIONS[relation], self.slot(expression))
+        kept = self._kept_buffers()
+        last_use = self._last_uses(kept)
+        for i, step in enumerate(self.schedule.steps):
+            self._step(step)
+            done = last_use.get(i)
+            if done:
+                builder.free([self.value(b) for b in done])
+        self._outputs()
+        if self.split is not None:
+            self._backward()
+        if isinstance(self.traced.rng_advance, Sym) or self.traced.rng_advance:
+            builder.set_rng_advance(self.slot(self.graph.symbols.resolve(self.traced.rng_advance)))
+        builder.keep([step.kernel for step in self.schedule.steps if isinstance(step, KernelStep)])
+        if DEBUG.value >= 2:
+            print(f"tandem: plan for {self.function.__name__}: {len(self.schedule.steps)} steps\n{self.graph}")
+        return builder
+
+    def value(self, buffer: Buffer) -> int:
+        index = self.values.get(buffer)
+        if index is None:
+            shape = [self.slot(d) for d in buffer.shape]
+            strides = [self.slot(d) for d in buffer.strides]
+            if buffer.kind == "input":
+                index = self.builder.value(_INPUT, buffer.dtype.code, self.traced.positions[buffer.position], 0, shape, strides)
+            elif buffer.kind == "view":
+                base = self.value(buffer.base)
+                index = self.builder.value(_VIEW, buffer.dtype.code, base, self.slot(buffer.offset), shape, strides)
+            else:
+                index = self.builder.value(_FRESH, buffer.dtype.code, 0, 0, shape, strides)
+            self.values[buffer] = index
+        return index
+
+    def _step(self, step):
+        if isinstance(step, KernelStep):
+            self.builder.kernel(
+                step.kernel.address(),
+                [self.value(b) for b in step.buffers],
+                [self.slot(d) for d in step.ints],
+                self.slot(step.extent),
+                step.cost,
+                step.kernel.name,
+            )
+        else:
+            self.builder.library(
+                step.routine,
+                [self.value(b) for b in step.inputs],
+                [self.value(b) for b in step.outputs],
+                [self.slot(d) for d in step.ints],
+                [float(f) for f in step.floats],
+                step.node.op.name,
+            )
+
+    def _kept_buffers(self) -> set[Buffer]:
+        values = list(self.graph.outputs)
+        if self.split is not None:
+            values += self.split.saved
+        return {_root(self.schedule.buffer_of[v]) for v in values}
+
+    def _last_uses(self, kept: set[Buffer]) -> dict[int, list[Buffer]]:
+        last: dict[Buffer, int] = {}
+        for i, step in enumerate(self.schedule.steps):
+            used = step.buffers if isinstance(step, KernelStep) else (*step.inputs, *step.outputs)
+            for buffer in used:
+                root = _root(buffer)
+                if root.kind == "alloc" and root not in kept:
+                    last[root] = i
+        grouped: dict[int, list[Buffer]] = {}
+        for buffer, i in last.items():
+            if i + 1 < len(self.schedule.steps):  # after the last step everything goes anyway
+                grouped.setdefault(i, []).append(buffer)
+        return grouped
+
+    def _outputs(self):
+        builder = self.builder
+        builder.set_returns_tuple(self.traced.is_tuple and not self.function.mutates)
+        if self.function.mutates:
+            builder.set_mutates(True)
+            builder.output(self.value(self.schedule.buffer_of[self.graph.inputs[0]]), 0, -1, self._differentiable(0))
+            return
+        for i, v in enumerate(self.graph.outputs):
+            buffer = self.schedule.buffer_of[v]
+            root = _root(buffer)
+            same = view_of = -1
+            if v.node.op.name == "input" and v not in self.traced.numbers:
+                same = self.traced.positions[v.node.op.position]
+            elif root.kind == "input":
+                view_of = self.traced.positions[root.position]
+            builder.output(self.value(buffer), same, view_of, self._differentiable(i))
+
+    def _differentiable(self, i: int) -> bool:
+        return self.split is not None and self.split.differentiable[i]
+
+    def _backward(self):
+        split, graph = self.split, self.graph
+        positions = {v: self.traced.positions[i] for i, v in enumerate(graph.inputs)}
+        outputs = {v: i for i, v in reversed(list(enumerate(graph.outputs)))}
+        saved = []
+        for v in split.saved:
+            if v in positions:
+                saved.append((_SAVED_INPUT, positions[v], -1))
+            elif v in outputs:
+                saved.append((_SAVED_OUTPUT, outputs[v], -1))
+            else:
+                copied = split.copies.get(v)
+                saved.append((_SAVED_TEMPORARY, self.value(self.schedule.buffer_of[v]), positions[copied] if copied else -1))
+        symbols = graph.symbols
+        ints = [self.slot(symbols._make({(("sym", i),): 1})) for i in split.sizes]
+        types = [v.type for v in graph.outputs]
+        name = self.function.__name__ + "_backward"
+        self.builder.backward(
+            [positions[v] for v in self.traced.wanted],
+            saved,
+            ints,
+            [positions[v] for v in split.numbers],
+            self.make_backward(name, split.first, split, types),
+            self.make_backward(name, split.twice, split, types),
+        )
+
+
+def _root(buffer: Buffer) -> Buffer:
+    while buffer.kind == "view":
+        buffer = buffer.base
+    return buffer
