@@ -17,7 +17,7 @@ namespace {
 
 static_assert(sizeof(long) == 8 && sizeof(int) == 4);
 // NumPy's int64 is 'l' here; 'q' would give its other 64-bit type.
-constexpr const char* kFormats[kNumDTypes] = {"?", "b", "h", "i", "l", "B", "H", "I",
+constexpr const char* kFormats[kNumDTypes] = {"?", "b", "h",     "i", "l", "B",  "H", "I",
                                               "L", "e", nullptr, "f", "d", "Zf", "Zd"};
 
 struct Exported {  // lives as long as the Py_buffer
@@ -76,11 +76,14 @@ int get_tensor_buffer(PyObject* self, Py_buffer* view, int flags) {
     if (!format)
       return refuse(view, "bfloat16 is no type of the buffer protocol; view it as int16, or convert it to float32");
     if (tensor->requires_grad)
-      return refuse(view, "a tensor that requires gradients has no buffer, since what happens there is not recorded; "
-                          "use x.detach()");
-    if ((flags & PyBUF_WRITABLE) && !tensor->storage->writable()) return refuse(view, "the tensor's memory is read-only");
+      return refuse(view,
+                    "a tensor that requires gradients has no buffer, since what happens there is not recorded; "
+                    "use x.detach()");
+    if ((flags & PyBUF_WRITABLE) && !tensor->storage->writable())
+      return refuse(view, "the tensor's memory is read-only");
     bool rows = v.is_contiguous();
-    if ((flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS && !rows) return refuse(view, "the tensor is not contiguous");
+    if ((flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS && !rows)
+      return refuse(view, "the tensor is not contiguous");
     if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && !is_column_major(v))
       return refuse(view, "the tensor is not contiguous in column-major order");
     if ((flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS && !rows && !is_column_major(v))
@@ -109,7 +112,9 @@ int get_tensor_buffer(PyObject* self, Py_buffer* view, int flags) {
   });
 }
 
-void release_tensor_buffer(PyObject*, Py_buffer* view) { delete static_cast<Exported*>(view->internal); }
+void release_tensor_buffer(PyObject*, Py_buffer* view) {
+  delete static_cast<Exported*>(view->internal);
+}
 
 Tensor* tensor_from_buffer(PyObject* object) {
   auto buffer = std::make_unique<Py_buffer>();
@@ -131,21 +136,23 @@ Tensor* tensor_from_buffer(PyObject* object) {
          " bytes an element has no counterpart here\n  fix: convert it with NumPy first");
   if (buffer->suboffsets) {
     for (int i = 0; i < buffer->ndim; ++i) {
-      if (buffer->suboffsets[i] >= 0) fail(ErrorKind::Type, "a buffer of pointers cannot share its memory\n  fix: copy it first");
+      if (buffer->suboffsets[i] >= 0)
+        fail(ErrorKind::Type, "a buffer of pointers cannot share its memory\n  fix: copy it first");
     }
   }
   foreign.data = static_cast<char*>(buffer->buf);
   foreign.writable = !buffer->readonly;
   Py_ssize_t flat = buffer->itemsize ? buffer->len / buffer->itemsize : 0;
-  foreign.set_geometry(buffer->shape ? buffer->ndim : 1, buffer->shape ? buffer->shape : &flat, buffer->strides, "a buffer");
+  bool plain = !buffer->shape && buffer->ndim > 0;  // an exporter that knows of bytes only
+  foreign.set_geometry(plain ? 1 : buffer->ndim, plain ? &flat : buffer->shape, buffer->strides, "a buffer");
   Py_buffer* owned = buffer.release();
   return foreign.tensor(&release_buffer, owned);
 }
 
 void register_buffer(nb::module_& m) {
   m.def(
-      "from_buffer", [](nb::object object) { return TensorRef::adopt(tensor_from_buffer(object.ptr())); }, nb::arg("object"),
-      "A tensor on the memory of any object with the buffer protocol; read-only where that is.");
+      "from_buffer", [](nb::object object) { return TensorRef::adopt(tensor_from_buffer(object.ptr())); },
+      nb::arg("object"), "A tensor on the memory of any object with the buffer protocol; read-only where that is.");
 }
 
 }  // namespace tandem

@@ -34,8 +34,8 @@ DType dtype_of(DLDataType type) {
     DLDataType known = dlpack_type(dtype);
     if (known.code == type.code && known.bits == type.bits && type.lanes == 1) return dtype;
   }
-  fail(ErrorKind::Type, "from_dlpack: a type of code ", int{type.code}, " with ", int{type.bits}, " bits and ", type.lanes,
-       " lanes has no counterpart here\n  fix: convert it in the library that it comes from");
+  fail(ErrorKind::Type, "from_dlpack: a type of code ", int{type.code}, " with ", int{type.bits}, " bits and ",
+       type.lanes, " lanes has no counterpart here\n  fix: convert it in the library that it comes from");
 }
 
 // What a capsule owns. Consumers of both versions call the deleter with the managed struct, which holds our address.
@@ -50,7 +50,8 @@ struct Export {
 };
 
 template <typename Managed>
-PyObject* make_capsule(const Tensor* tensor, const char* capsule_name, PyCapsule_Destructor destructor, uint64_t flags) {
+PyObject* make_capsule(const Tensor* tensor, const char* capsule_name, PyCapsule_Destructor destructor,
+                       uint64_t flags) {
   auto owned = std::make_unique<Export<Managed>>();
   const View& view = tensor->view;
   owned->storage = Ref<Storage>::share(tensor->storage);
@@ -87,6 +88,12 @@ void release_managed(void* context) {
   if (managed->deleter) managed->deleter(managed);
 }
 
+void check_device(int type) {
+  if (type != kDLCPU && type != kDLCUDAHost)
+    fail(ErrorKind::Value, "from_dlpack: the memory is on a device of type ", type,
+         ", not in main memory\n  fix: copy it to the CPU in the library that it comes from");
+}
+
 template <typename Managed>
 Tensor* consume(PyObject* capsule, const char* name, const char* used_name) {
   auto* managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule, name));
@@ -97,9 +104,7 @@ Tensor* consume(PyObject* capsule, const char* name, const char* used_name) {
     writable = !(managed->flags & kDLReadOnly);
   }
   const DLTensor& t = managed->tensor;
-  if (t.device.type != kDLCPU && t.device.type != kDLCUDAHost)
-    fail(ErrorKind::Value, "from_dlpack: the memory is on device type ", t.device.type, ", not in main memory\n"
-         "  fix: copy it to the CPU in the library that it comes from");
+  check_device(t.device.type);
   if (t.ndim < 0 || t.ndim > kMaxDims)
     fail(ErrorKind::Shape, "from_dlpack: ", t.ndim, " axes; at most ", kMaxDims, " are supported");
   Foreign foreign;
@@ -128,6 +133,10 @@ Tensor* consume_capsule(PyObject* capsule) {
 
 // Producers older than the standard of 2023 know none of the keywords.
 nb::object ask_for_capsule(nb::handle object, nb::handle copy) {
+  if (PyObject_HasAttrString(object.ptr(), "__dlpack_device__")) {
+    nb::object device = object.attr("__dlpack_device__")();
+    check_device(nb::cast<int>(nb::object(device[0])));
+  }
   nb::object method = object.attr("__dlpack__");
   try {
     if (copy.is_none()) return method(nb::arg("max_version") = nb::make_tuple(1, 0));
@@ -140,19 +149,21 @@ nb::object ask_for_capsule(nb::handle object, nb::handle copy) {
 
 }  // namespace
 
-PyObject* export_dlpack(const Tensor* tensor, PyObject* stream, PyObject* max_version, PyObject* dl_device, PyObject* copy) {
+PyObject* export_dlpack(const Tensor* tensor, PyObject* stream, PyObject* max_version, PyObject* dl_device,
+                        PyObject* copy) {
   if (stream != Py_None) fail_buffer("__dlpack__: a tensor in main memory has no stream; pass stream=None");
   if (dl_device != Py_None) {
     nb::object wanted = nb::borrow(dl_device);
-    if (!wanted.equal(nb::make_tuple(int{kDLCPU}, 0))) fail_buffer("__dlpack__: the tensor is on the CPU, device (1, 0)");
+    if (!wanted.equal(nb::make_tuple(int{kDLCPU}, 0)))
+      fail_buffer("__dlpack__: the tensor is on the CPU, device (1, 0)");
   }
   bool versioned = false;
   if (max_version != Py_None) {
     nb::object major = nb::borrow(max_version)[0];
     versioned = nb::cast<int>(major) >= 1;
   }
-  TensorRef source = copy == Py_True ? TensorRef::adopt(copy_contiguous(tensor))
-                                     : TensorRef::share(const_cast<Tensor*>(tensor));
+  TensorRef source =
+      copy == Py_True ? TensorRef::adopt(copy_contiguous(tensor)) : TensorRef::share(const_cast<Tensor*>(tensor));
   bool writable = source->storage->writable();
   if (versioned) {
     uint64_t flags = (writable ? 0 : kDLReadOnly) | (copy == Py_True ? kDLIsCopied : 0);

@@ -49,7 +49,8 @@ struct DLManagedTensorVersioned {
 };
 
 // Tensor.__dlpack__: a new capsule. Arguments as in the Array API standard.
-PyObject* export_dlpack(const Tensor* tensor, PyObject* stream, PyObject* max_version, PyObject* dl_device, PyObject* copy);
+PyObject* export_dlpack(const Tensor* tensor, PyObject* stream, PyObject* max_version, PyObject* dl_device,
+                        PyObject* copy);
 
 // New reference; shares memory unless `copy` is true. `object` has __dlpack__, or is a capsule.
 Tensor* import_dlpack(PyObject* object, PyObject* copy);

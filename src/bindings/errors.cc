@@ -12,13 +12,20 @@ namespace {
 
 const char* kind_name(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::Internal: return "Internal";
-    case ErrorKind::Shape: return "Shape";
-    case ErrorKind::Type: return "Type";
-    case ErrorKind::Index: return "Index";
-    case ErrorKind::Value: return "Value";
-    case ErrorKind::Memory: return "Memory";
-    case ErrorKind::Autograd: return "Autograd";
+    case ErrorKind::Internal:
+      return "Internal";
+    case ErrorKind::Shape:
+      return "Shape";
+    case ErrorKind::Type:
+      return "Type";
+    case ErrorKind::Index:
+      return "Index";
+    case ErrorKind::Value:
+      return "Value";
+    case ErrorKind::Memory:
+      return "Memory";
+    case ErrorKind::Autograd:
+      return "Autograd";
   }
   return "Internal";
 }
@@ -41,7 +48,8 @@ static void raise_as(const Error& error, nb::object op) {
   std::string_view text = error.what();
   size_t at = text.rfind(marker);
   try {
-    if (!error_factory()) error_factory() = nb::object(nb::module_::import_("tandem.errors").attr("from_runtime")).release().ptr();
+    if (!error_factory())
+      error_factory() = nb::object(nb::module_::import_("tandem.errors").attr("from_runtime")).release().ptr();
     nb::object fix = nb::none();
     if (at != text.npos) {
       std::string_view advice = text.substr(at + marker.size());

@@ -48,6 +48,8 @@ Tensor* Foreign::tensor(void (*release)(void*), void* context) const {
   return tensor_on(Storage::borrow(start, empty ? 0 : (high - low + 1) * item, writable, release, context));
 }
 
-Tensor* Foreign::tensor_on(Storage* storage) const { return new_tensor(storage, data, dtype, ndim, shape, strides); }
+Tensor* Foreign::tensor_on(Storage* storage) const {
+  return new_tensor(storage, data, dtype, ndim, shape, strides);
+}
 
 }  // namespace tandem

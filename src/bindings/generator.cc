@@ -12,7 +12,8 @@ namespace nb = nanobind;
 namespace tandem {
 namespace {
 
-// Any Python int is a seed; negative ones and long ones count modulo 2^64, as NumPy users of large seeds expect no error.
+// Any Python int is a seed; negative ones and long ones count modulo 2^64, as NumPy users of large seeds expect no
+// error.
 uint64_t seed_from_object(nb::handle value) {
   nb::object integer = nb::steal(PyNumber_Index(value.ptr()));
   if (!integer.is_valid()) {
@@ -79,9 +80,12 @@ void register_generator(nb::module_& m) {
           "Take `count` counters; gives the first of them.")
       .def("__getstate__", [](const Generator& self) { return std::pair(self.seed, self.offset); })
       .def("__setstate__",
-           [](Generator& self, std::pair<uint64_t, uint64_t> state) { new (&self) Generator{state.first, state.second}; })
+           [](Generator& self, std::pair<uint64_t, uint64_t> state) {
+             new (&self) Generator{state.first, state.second};
+           })
       .def("__repr__", [](const Generator& self) {
-        return nb::str(("Generator(seed=" + std::to_string(self.seed) + ", offset=" + std::to_string(self.offset) + ")").c_str());
+        return nb::str(
+            ("Generator(seed=" + std::to_string(self.seed) + ", offset=" + std::to_string(self.offset) + ")").c_str());
       });
   m.def("default_generator", &default_generator, nb::rv_policy::reference);
 }

@@ -52,9 +52,9 @@ bool find_dtype(char kind, int itemsize, DType* dtype) {
     int itemsize;
     DType dtype;
   } known[] = {
-      {'b', 1, DType::Bool},    {'i', 1, DType::Int8},    {'i', 2, DType::Int16},   {'i', 4, DType::Int32},
-      {'i', 8, DType::Int64},   {'u', 1, DType::UInt8},   {'u', 2, DType::UInt16},  {'u', 4, DType::UInt32},
-      {'u', 8, DType::UInt64},  {'f', 2, DType::Float16}, {'f', 4, DType::Float32}, {'f', 8, DType::Float64},
+      {'b', 1, DType::Bool},      {'i', 1, DType::Int8},        {'i', 2, DType::Int16},   {'i', 4, DType::Int32},
+      {'i', 8, DType::Int64},     {'u', 1, DType::UInt8},       {'u', 2, DType::UInt16},  {'u', 4, DType::UInt32},
+      {'u', 8, DType::UInt64},    {'f', 2, DType::Float16},     {'f', 4, DType::Float32}, {'f', 8, DType::Float64},
       {'c', 8, DType::Complex64}, {'c', 16, DType::Complex128},
   };
   for (auto& entry : known) {
@@ -83,8 +83,7 @@ DType dtype_of_array(nb::handle array, const ArrayInterface& interface) {
 
 // The buffer that arrays made from a tensor have as their base: the tensor's whole storage, as bytes.
 struct Memory {
-  PyObject_HEAD
-  Storage* storage;
+  PyObject_HEAD Storage* storage;
 };
 PyTypeObject* MemoryType = nullptr;
 
@@ -99,6 +98,14 @@ int get_memory_buffer(PyObject* self, Py_buffer* view, int flags) {
   Storage* storage = reinterpret_cast<Memory*>(self)->storage;
   return PyBuffer_FillInfo(view, self, storage->data(), static_cast<Py_ssize_t>(storage->bytes()), !storage->writable(),
                            flags);
+}
+
+// The storage behind an array that we made (to_numpy), or that NumPy made from a tensor's buffer (np.asarray).
+Storage* storage_of_base(PyObject* base) {
+  if (Py_TYPE(base) == MemoryType) return reinterpret_cast<Memory*>(base)->storage;
+  if (!PyMemoryView_Check(base)) return nullptr;
+  PyObject* exporter = PyMemoryView_GET_BUFFER(base)->obj;
+  return exporter && is_tensor(exporter) ? reinterpret_cast<Tensor*>(exporter)->storage : nullptr;
 }
 
 void make_memory_type() {
@@ -138,12 +145,12 @@ Tensor* tensor_from_numpy(PyObject* array) {
   foreign.writable = interface->flags & kWriteable;
   foreign.set_geometry(interface->ndim, interface->shape, interface->strides, "a NumPy array");
   nb::object base = nb::handle(array).attr("base");
-  if (Py_TYPE(base.ptr()) == MemoryType) {  // one of ours comes home: same storage, same version counter
-    Storage* storage = reinterpret_cast<Memory*>(base.ptr())->storage;
-    if (storage->writable() == foreign.writable) {
-      storage->retain();
-      return foreign.tensor_on(storage);
-    }
+  while (is_numpy_array(base.ptr())) base = base.attr("base");
+  // One of ours comes home: same storage, same version counter.
+  Storage* storage = storage_of_base(base.ptr());
+  if (storage && storage->writable() == foreign.writable) {
+    storage->retain();
+    return foreign.tensor_on(storage);
   }
   return foreign.tensor([](void* owner) { Py_DECREF(static_cast<PyObject*>(owner)); }, Py_NewRef(array));
 }

@@ -31,7 +31,9 @@ DType dtype_from_object(PyObject* object) {
   fail(ErrorKind::Type, nb::repr(object).c_str(), " is not a dtype of Tandem");
 }
 
-PyObject* device_object() { return device ? device : Py_None; }
+PyObject* device_object() {
+  return device ? device : Py_None;
+}
 
 Sizes sizes_from_object(PyObject* object, const char* what) {
   Sizes sizes;
@@ -45,14 +47,15 @@ Sizes sizes_from_object(PyObject* object, const char* what) {
     }
     return value;
   };
-  if (PyIndex_Check(object)) {
-    sizes.count = 1;
-    sizes.values[0] = convert(object);
-    return sizes;
-  }
-  PyObject* fast = PySequence_Fast(object, "");
+  // Arrays and tensors have __index__ too, so being a sequence counts first.
+  PyObject* fast = PyLong_Check(object) ? nullptr : PySequence_Fast(object, "");
   if (!fast) {
     PyErr_Clear();
+    if (PyIndex_Check(object)) {
+      sizes.count = 1;
+      sizes.values[0] = convert(object);
+      return sizes;
+    }
     fail(ErrorKind::Type, what, " must be an int or a sequence of ints, got ", nb::repr(object).c_str());
   }
   nb::object owner = nb::steal(fast);

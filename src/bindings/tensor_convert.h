@@ -14,7 +14,7 @@ struct Sizes {  // a shape, or strides
   int count = 0;
   int64_t values[kMaxDims];
 };
-Sizes sizes_from_object(PyObject* object, const char* what);  // an int, or a sequence of ints
+Sizes sizes_from_object(PyObject* object, const char* what);   // an int, or a sequence of ints
 PyObject* tuple_from_sizes(int count, const int64_t* values);  // new reference
 
 }  // namespace tandem

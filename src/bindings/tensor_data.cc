@@ -36,7 +36,8 @@ DType promote(DType a, DType b) {
   DType is_signed = a_unsigned ? b : a, is_unsigned = a_unsigned ? a : b;
   if (item_size(is_signed) > item_size(is_unsigned)) return is_signed;
   if (is_unsigned == DType::UInt64) return DType::Float32;
-  return static_cast<DType>(static_cast<int>(is_unsigned) - static_cast<int>(DType::UInt8) + static_cast<int>(DType::Int8) + 1);
+  return static_cast<DType>(static_cast<int>(is_unsigned) - static_cast<int>(DType::UInt8) +
+                            static_cast<int>(DType::Int8) + 1);
 }
 
 // Reads nested data twice: `look` finds the shape and the element type, `fill` stores the elements.
@@ -103,22 +104,24 @@ class Reader {
 
   // The sizes found on the way to the first leaf are what every other part must have.
   void set_axis(int depth, int64_t size) {
-    if (depth >= kMaxDims) fail(ErrorKind::Shape, "tensor: data is nested deeper than the ", kMaxDims, " axes supported");
+    if (depth >= kMaxDims)
+      fail(ErrorKind::Shape, "tensor: data is nested deeper than the ", kMaxDims, " axes supported");
     if (depth < ndim_) {
       if (shape_[depth] != size)
-        fail(ErrorKind::Shape, "tensor: the nested lists are ragged: ", path(), " has ", size, " elements where others have ",
-             shape_[depth]);
+        fail(ErrorKind::Shape, "tensor: the nested lists are ragged: ", path(), " has ", size,
+             " elements where others have ", shape_[depth]);
       return;
     }
     if (complete_)
-      fail(ErrorKind::Shape, "tensor: the nested lists are ragged: ", path(), " has elements of its own where others are numbers");
+      fail(ErrorKind::Shape, "tensor: the nested lists are ragged: ", path(),
+           " has elements of its own where others are numbers");
     shape_[ndim_++] = size;
   }
 
   void end_at(int depth) {
     if (depth < ndim_)
-      fail(ErrorKind::Shape, "tensor: the nested lists are ragged: ", path(), " is a number where others have ", shape_[depth],
-           " elements");
+      fail(ErrorKind::Shape, "tensor: the nested lists are ragged: ", path(), " is a number where others have ",
+           shape_[depth], " elements");
     complete_ = true;
   }
 
@@ -206,7 +209,8 @@ class Reader {
   }
 
   static bool is_array_object(PyObject* o) {
-    if (PyFloat_CheckExact(o) || PyLong_CheckExact(o) || PyBool_Check(o) || is_plain_number(o) || is_list(o)) return false;
+    if (PyFloat_CheckExact(o) || PyLong_CheckExact(o) || PyBool_Check(o) || is_plain_number(o) || is_list(o))
+      return false;
     return is_tensor(o) || is_numpy_value(o) || (PyObject_CheckBuffer(o) && !PyBytes_Check(o)) ||
            PyObject_HasAttrString(o, "__array__");
   }
@@ -294,9 +298,11 @@ TensorRef from_bytes(nb::bytes data, nb::object dtype, nb::object shape) {
 
 void register_tensor_data(nb::module_& m) {
   m.def("from_data", &from_data, nb::arg("data"), nb::arg("dtype") = nb::none(),
-        "A new tensor from a number, nested lists, or arrays among them; float32, int64 or bool unless a dtype is given.");
+        "A new tensor from a number, nested lists, or arrays among them; float32, int64 or bool unless a dtype is "
+        "given.");
   m.def("to_bytes", &to_bytes, nb::arg("tensor"), "The elements in row-major order.");
-  m.def("from_bytes", &from_bytes, nb::arg("data"), nb::arg("dtype"), nb::arg("shape"), "A new tensor from such bytes.");
+  m.def("from_bytes", &from_bytes, nb::arg("data"), nb::arg("dtype"), nb::arg("shape"),
+        "A new tensor from such bytes.");
 }
 
 }  // namespace tandem

@@ -12,18 +12,26 @@ namespace nb = nanobind;
 namespace tandem {
 namespace {
 
-Tensor* as_tensor(PyObject* self) { return reinterpret_cast<Tensor*>(self); }
+Tensor* as_tensor(PyObject* self) {
+  return reinterpret_cast<Tensor*>(self);
+}
 
-PyObject* numel(PyObject* self, PyObject*) { return PyLong_FromLongLong(as_tensor(self)->view.numel()); }
+PyObject* numel(PyObject* self, PyObject*) {
+  return PyLong_FromLongLong(as_tensor(self)->view.numel());
+}
 
-PyObject* data_ptr(PyObject* self, PyObject*) { return PyLong_FromVoidPtr(as_tensor(self)->view.data); }
+PyObject* data_ptr(PyObject* self, PyObject*) {
+  return PyLong_FromVoidPtr(as_tensor(self)->view.data);
+}
 
 PyObject* storage_offset(PyObject* self, PyObject*) {
   const Tensor* t = as_tensor(self);
   return PyLong_FromLongLong((t->view.data - t->storage->data()) / static_cast<int64_t>(item_size(t->view.dtype)));
 }
 
-PyObject* is_contiguous(PyObject* self, PyObject*) { return PyBool_FromLong(as_tensor(self)->view.is_contiguous()); }
+PyObject* is_contiguous(PyObject* self, PyObject*) {
+  return PyBool_FromLong(as_tensor(self)->view.is_contiguous());
+}
 
 PyObject* item(PyObject* self, PyObject*) {
   return guarded<PyObject*>(nullptr, [&] {
@@ -104,7 +112,9 @@ PyObject* to_dlpack(PyObject* self, PyObject* args, PyObject* kwargs) {
   });
 }
 
-PyObject* dlpack_device(PyObject*, PyObject*) { return Py_BuildValue("(ii)", kDLCPU, 0); }
+PyObject* dlpack_device(PyObject*, PyObject*) {
+  return Py_BuildValue("(ii)", kDLCPU, 0);
+}
 
 PyCFunction with_keywords(PyObject* (*function)(PyObject*, PyObject*, PyObject*)) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));

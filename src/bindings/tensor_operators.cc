@@ -17,25 +17,96 @@ namespace tandem {
 namespace {
 
 enum Operator {
-  kAdd, kSubtract, kMultiply, kMatrixMultiply, kTrueDivide, kFloorDivide, kRemainder, kDivmod, kPower, kLshift, kRshift,
-  kAnd, kOr, kXor,
-  kInplaceAdd, kInplaceSubtract, kInplaceMultiply, kInplaceMatrixMultiply, kInplaceTrueDivide, kInplaceFloorDivide,
-  kInplaceRemainder, kInplacePower, kInplaceLshift, kInplaceRshift, kInplaceAnd, kInplaceOr, kInplaceXor,
-  kNegative, kPositive, kAbsolute, kInvert,
-  kLess, kLessEqual, kEqual, kNotEqual, kGreater, kGreaterEqual,  // in the order of Py_LT ... Py_GE
-  kGetItem, kSetItem, kContains, kIter, kRepr, kStr,
+  kAdd,
+  kSubtract,
+  kMultiply,
+  kMatrixMultiply,
+  kTrueDivide,
+  kFloorDivide,
+  kRemainder,
+  kDivmod,
+  kPower,
+  kLshift,
+  kRshift,
+  kAnd,
+  kOr,
+  kXor,
+  kInplaceAdd,
+  kInplaceSubtract,
+  kInplaceMultiply,
+  kInplaceMatrixMultiply,
+  kInplaceTrueDivide,
+  kInplaceFloorDivide,
+  kInplaceRemainder,
+  kInplacePower,
+  kInplaceLshift,
+  kInplaceRshift,
+  kInplaceAnd,
+  kInplaceOr,
+  kInplaceXor,
+  kNegative,
+  kPositive,
+  kAbsolute,
+  kInvert,
+  kLess,
+  kLessEqual,
+  kEqual,
+  kNotEqual,
+  kGreater,
+  kGreaterEqual,  // in the order of Py_LT ... Py_GE
+  kGetItem,
+  kSetItem,
+  kContains,
+  kIter,
+  kRepr,
+  kStr,
   kNumOperators,
 };
 
 constexpr std::array<const char*, kNumOperators> kNames = {
-    "add", "subtract", "multiply", "matrix_multiply", "true_divide", "floor_divide", "remainder", "divmod", "power",
-    "lshift", "rshift", "and", "or", "xor",
-    "inplace_add", "inplace_subtract", "inplace_multiply", "inplace_matrix_multiply", "inplace_true_divide",
-    "inplace_floor_divide", "inplace_remainder", "inplace_power", "inplace_lshift", "inplace_rshift", "inplace_and",
-    "inplace_or", "inplace_xor",
-    "negative", "positive", "absolute", "invert",
-    "less", "less_equal", "equal", "not_equal", "greater", "greater_equal",
-    "getitem", "setitem", "contains", "iter", "repr", "str",
+    "add",
+    "subtract",
+    "multiply",
+    "matrix_multiply",
+    "true_divide",
+    "floor_divide",
+    "remainder",
+    "divmod",
+    "power",
+    "lshift",
+    "rshift",
+    "and",
+    "or",
+    "xor",
+    "inplace_add",
+    "inplace_subtract",
+    "inplace_multiply",
+    "inplace_matrix_multiply",
+    "inplace_true_divide",
+    "inplace_floor_divide",
+    "inplace_remainder",
+    "inplace_power",
+    "inplace_lshift",
+    "inplace_rshift",
+    "inplace_and",
+    "inplace_or",
+    "inplace_xor",
+    "negative",
+    "positive",
+    "absolute",
+    "invert",
+    "less",
+    "less_equal",
+    "equal",
+    "not_equal",
+    "greater",
+    "greater_equal",
+    "getitem",
+    "setitem",
+    "contains",
+    "iter",
+    "repr",
+    "str",
 };
 
 PyObject* table[kNumOperators];  // owned callables
@@ -81,9 +152,13 @@ PyObject* compare(PyObject* self, PyObject* other, int op) {
 }
 
 // Comparison is elementwise, so identity is the only hash that means something.
-Py_hash_t hash(PyObject* self) { return PyBaseObject_Type.tp_hash(self); }
+Py_hash_t hash(PyObject* self) {
+  return PyBaseObject_Type.tp_hash(self);
+}
 
-const Tensor* as_tensor(PyObject* self) { return reinterpret_cast<const Tensor*>(self); }
+const Tensor* as_tensor(PyObject* self) {
+  return reinterpret_cast<const Tensor*>(self);
+}
 
 Py_ssize_t length(PyObject* self) {
   const View& view = as_tensor(self)->view;
@@ -91,7 +166,9 @@ Py_ssize_t length(PyObject* self) {
   return guarded<Py_ssize_t>(-1, []() -> Py_ssize_t { fail(ErrorKind::Type, "len() of a 0-d tensor"); });
 }
 
-PyObject* get_item(PyObject* self, PyObject* key) { return call(kGetItem, {self, key}); }
+PyObject* get_item(PyObject* self, PyObject* key) {
+  return call(kGetItem, {self, key});
+}
 
 int set_item(PyObject* self, PyObject* key, PyObject* value) {
   if (!value) {
@@ -141,7 +218,9 @@ PyObject* represent(PyObject* self) {
   });
 }
 
-PyObject* to_string(PyObject* self) { return table[kStr] ? call(kStr, {self}) : represent(self); }
+PyObject* to_string(PyObject* self) {
+  return table[kStr] ? call(kStr, {self}) : represent(self);
+}
 
 // bool(x), int(x), float(x), operator.index(x): the one element as a Python number.
 const View& single_element(PyObject* self, const char* what) {
@@ -158,7 +237,8 @@ int truth(PyObject* self) {
     const View& view = as_tensor(self)->view;
     int64_t count = view.numel();
     if (count != 1)
-      fail(ErrorKind::Value, "the truth of a tensor with ", count, " elements is ambiguous\n  fix: use x.any() or x.all()");
+      fail(ErrorKind::Value, "the truth of a tensor with ", count,
+           " elements is ambiguous\n  fix: use x.any() or x.all()");
     return static_cast<int>(element_is_true(view.data, view.dtype));
   });
 }
@@ -175,7 +255,8 @@ PyObject* to_int(PyObject* self) {
 PyObject* to_float(PyObject* self) {
   return guarded<PyObject*>(nullptr, [&]() -> PyObject* {
     const View& view = single_element(self, "float()");
-    if (is_complex(view.dtype)) fail(ErrorKind::Type, "float() of a complex tensor\n  fix: take x.real or x.abs() first");
+    if (is_complex(view.dtype))
+      fail(ErrorKind::Type, "float() of a complex tensor\n  fix: take x.real or x.abs() first");
     nb::object value = nb::steal(read_element(view.data, view.dtype));
     return PyNumber_Float(value.ptr());
   });
@@ -253,18 +334,17 @@ void add_operator_slots(std::vector<PyType_Slot>& slots) {
 void register_operators(nb::module_& m) {
   m.def(
       "set_operator",
-      [](const char* name, nb::object function) {
+      [](const char* name, nb::object function) -> nb::object {
         for (int op = 0; op < kNumOperators; ++op) {
           if (std::string_view(kNames[op]) != name) continue;
-          PyObject* before = table[op];
-          table[op] = function.release().ptr();
-          Py_XDECREF(before);
-          return;
+          PyObject* before = std::exchange(table[op], function.is_none() ? nullptr : function.release().ptr());
+          return before ? nb::steal(before) : nb::none();
         }
         fail(ErrorKind::Value, "set_operator: Tensor has no operator '", name, "'");
       },
-      nb::arg("name"), nb::arg("function"),
-      "Have an operator of Tensor call `function` with its operands as they were written.");
+      nb::arg("name"), nb::arg("function").none(),
+      "Have an operator of Tensor call `function` with its operands as they were written; gives what it called "
+      "before.");
   nb::list names;
   for (const char* name : kNames) names.append(name);
   m.attr("operator_names") = nb::tuple(names);

@@ -11,7 +11,9 @@ namespace nb = nanobind;
 namespace tandem {
 namespace {
 
-Tensor* as_tensor(PyObject* self) { return reinterpret_cast<Tensor*>(self); }
+Tensor* as_tensor(PyObject* self) {
+  return reinterpret_cast<Tensor*>(self);
+}
 
 PyObject* get_shape(PyObject* self, void*) {
   const View& view = as_tensor(self)->view;
@@ -27,9 +29,15 @@ PyObject* get_dtype(PyObject* self, void*) {
   return guarded<PyObject*>(nullptr, [&] { return Py_NewRef(dtype_object(as_tensor(self)->view.dtype)); });
 }
 
-PyObject* get_device(PyObject*, void*) { return Py_NewRef(device_object()); }
-PyObject* get_ndim(PyObject* self, void*) { return PyLong_FromLong(as_tensor(self)->view.ndim); }
-PyObject* get_size(PyObject* self, void*) { return PyLong_FromLongLong(as_tensor(self)->view.numel()); }
+PyObject* get_device(PyObject*, void*) {
+  return Py_NewRef(device_object());
+}
+PyObject* get_ndim(PyObject* self, void*) {
+  return PyLong_FromLong(as_tensor(self)->view.ndim);
+}
+PyObject* get_size(PyObject* self, void*) {
+  return PyLong_FromLongLong(as_tensor(self)->view.numel());
+}
 
 PyObject* get_itemsize(PyObject* self, void*) {
   return PyLong_FromSize_t(item_size(as_tensor(self)->view.dtype));
@@ -40,10 +48,18 @@ PyObject* get_nbytes(PyObject* self, void*) {
   return PyLong_FromSize_t(view.numel() * item_size(view.dtype));
 }
 
-PyObject* get_version(PyObject* self, void*) { return PyLong_FromUnsignedLong(as_tensor(self)->storage->version()); }
-PyObject* get_is_leaf(PyObject* self, void*) { return PyBool_FromLong(as_tensor(self)->is_leaf()); }
-PyObject* get_inference(PyObject* self, void*) { return PyBool_FromLong(as_tensor(self)->inference); }
-PyObject* get_writable(PyObject* self, void*) { return PyBool_FromLong(as_tensor(self)->storage->writable()); }
+PyObject* get_version(PyObject* self, void*) {
+  return PyLong_FromUnsignedLong(as_tensor(self)->storage->version());
+}
+PyObject* get_is_leaf(PyObject* self, void*) {
+  return PyBool_FromLong(as_tensor(self)->is_leaf());
+}
+PyObject* get_inference(PyObject* self, void*) {
+  return PyBool_FromLong(as_tensor(self)->inference);
+}
+PyObject* get_writable(PyObject* self, void*) {
+  return PyBool_FromLong(as_tensor(self)->storage->writable());
+}
 
 PyObject* get_data(PyObject* self, void*) {
   return guarded<PyObject*>(nullptr,
@@ -58,7 +74,9 @@ int set_data(PyObject*, PyObject*, void*) {
   });
 }
 
-PyObject* get_requires_grad(PyObject* self, void*) { return PyBool_FromLong(as_tensor(self)->requires_grad); }
+PyObject* get_requires_grad(PyObject* self, void*) {
+  return PyBool_FromLong(as_tensor(self)->requires_grad);
+}
 
 int set_requires_grad(PyObject* self, PyObject* value, void*) {
   return guarded(-1, [&] {
@@ -68,12 +86,14 @@ int set_requires_grad(PyObject* self, PyObject* value, void*) {
     if (wanted == t->requires_grad) return 0;
     if (!t->is_leaf())
       fail(ErrorKind::Autograd,
-           "requires_grad of a tensor that an operator made cannot be changed\n  fix: use x.detach() for one without gradient");
+           "requires_grad of a tensor that an operator made cannot be changed\n  fix: use x.detach() for one without "
+           "gradient");
     if (wanted && !is_floating(t->view.dtype) && !is_complex(t->view.dtype))
       fail(ErrorKind::Autograd, "only floating-point tensors can require gradients; this one is ", name(t->view.dtype),
            "\n  fix: convert it first: x.float()");
     if (wanted && t->inference)
-      fail(ErrorKind::Autograd, "this tensor was made in inference mode and takes no part in differentiation\n"
+      fail(ErrorKind::Autograd,
+           "this tensor was made in inference mode and takes no part in differentiation\n"
            "  fix: make a copy of it outside: x.clone()");
     t->requires_grad = wanted;
     return 0;
@@ -99,15 +119,20 @@ int set_grad(PyObject* self, PyObject* value, void*) {
       fail(ErrorKind::Shape, "grad has shape ", format_shape(other.ndim, other.shape), " and the tensor ",
            format_shape(mine.ndim, mine.shape), "; they must be equal");
     if (mine.dtype != other.dtype)
-      fail(ErrorKind::Type, "grad is ", name(other.dtype), " and the tensor ", name(mine.dtype), "; they must be equal");
+      fail(ErrorKind::Type, "grad is ", name(other.dtype), " and the tensor ", name(mine.dtype),
+           "; they must be equal");
     if (!t->extra) t->extra = new AutogradExtra;
     Py_XSETREF(t->extra->grad, Py_NewRef(value));
     return 0;
   });
 }
 
-PyObject* get_dict(PyObject* self, void* context) { return PyObject_GenericGetDict(self, context); }
-int set_dict(PyObject* self, PyObject* value, void* context) { return PyObject_GenericSetDict(self, value, context); }
+PyObject* get_dict(PyObject* self, void* context) {
+  return PyObject_GenericGetDict(self, context);
+}
+int set_dict(PyObject* self, PyObject* value, void* context) {
+  return PyObject_GenericSetDict(self, value, context);
+}
 
 }  // namespace
 

@@ -21,7 +21,8 @@ namespace {
 
 PyObject* refuse_new(PyTypeObject* type, PyObject*, PyObject*) {
   return guarded<PyObject*>(nullptr, [&]() -> PyObject* {
-    fail(ErrorKind::Type, type->tp_name, " is not made by calling it\n  fix: use td.tensor(data), td.zeros(shape), ...");
+    fail(ErrorKind::Type, type->tp_name,
+         " is not made by calling it\n  fix: use td.tensor(data), td.zeros(shape), ...");
   });
 }
 
@@ -33,7 +34,8 @@ PyMemberDef members[] = {
 
 void make_type(nb::module_& m) {
   std::vector<PyType_Slot> slots = {
-      {Py_tp_doc, const_cast<char*>("A strided array on reference-counted memory; made by td.tensor and other functions.")},
+      {Py_tp_doc,
+       const_cast<char*>("A strided array on reference-counted memory; made by td.tensor and other functions.")},
       {Py_tp_new, reinterpret_cast<void*>(&refuse_new)},
       {Py_tp_dealloc, reinterpret_cast<void*>(&dealloc_tensor)},
       {Py_tp_traverse, reinterpret_cast<void*>(&traverse_tensor)},
@@ -46,8 +48,8 @@ void make_type(nb::module_& m) {
   };
   add_operator_slots(slots);
   slots.push_back({0, nullptr});
-  PyType_Spec spec = {"tandem.Tensor", sizeof(Tensor), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots.data()};
+  PyType_Spec spec = {"tandem.Tensor", sizeof(Tensor), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+                      slots.data()};
   PyObject* type = PyType_FromSpec(&spec);
   if (!type) nb::raise_python_error();
   TensorType = reinterpret_cast<PyTypeObject*>(type);
@@ -97,7 +99,8 @@ void register_tensor(nb::module_& m) {
           outside |= __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high);
         }
         outside |= low < 0 || high >= items;
-        if (empty) offset = 0;
+        if (empty)
+          offset = 0;
         else if (outside)
           fail(ErrorKind::Index, "as_strided: shape ", format_shape(shape.count, shape.values), " with strides ",
                format_shape(strides.count, strides.values), " from element ", offset, " leaves the storage of ", items,

@@ -6,9 +6,9 @@
 
 namespace tandem {
 
-void add_operator_slots(std::vector<PyType_Slot>& slots);    // tensor_operators.cc
-extern PyGetSetDef tensor_properties[];                      // tensor_properties.cc
-extern PyMethodDef tensor_methods[];                         // tensor_methods.cc
+void add_operator_slots(std::vector<PyType_Slot>& slots);           // tensor_operators.cc
+extern PyGetSetDef tensor_properties[];                             // tensor_properties.cc
+extern PyMethodDef tensor_methods[];                                // tensor_methods.cc
 int get_tensor_buffer(PyObject* self, Py_buffer* view, int flags);  // buffer.cc
 void release_tensor_buffer(PyObject* self, Py_buffer* view);
 

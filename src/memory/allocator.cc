@@ -1,6 +1,6 @@
-// Two tiers behind one spin lock. Small blocks come from slabs of 256 KiB, one size class each; large ones are mapped from the
-// system and cached by size. The lock is held for tens of nanoseconds and nearly always uncontended (callers mostly hold the
-// GIL), so a plain lock beats per-thread caches, and every statistic stays exact.
+// Two tiers behind one spin lock. Small blocks come from slabs of 256 KiB, one size class each; large ones are mapped
+// from the system and cached by size. The lock is held for tens of nanoseconds and nearly always uncontended (callers
+// mostly hold the GIL), so a plain lock beats per-thread caches, and every statistic stays exact.
 #include "memory/allocator.h"
 
 #include <pthread.h>
@@ -35,8 +35,8 @@ constexpr size_t kAlignment = 64;
 constexpr size_t kSlabBytes = size_t{256} << 10;
 constexpr size_t kSmallMax = size_t{32} << 10;
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kMaxBytes = size_t{1} << 47;             // what an address space can hold
-constexpr size_t kCacheAllowance = size_t{256} << 20;     // see trim_locked
+constexpr size_t kMaxBytes = size_t{1} << 47;          // what an address space can hold
+constexpr size_t kCacheAllowance = size_t{256} << 20;  // see trim_locked
 
 class SpinLock {
  public:
@@ -73,8 +73,8 @@ static_assert(size_class(kSmallMax).index == kNumClasses - 1 && size_class(kSmal
 struct alignas(kAlignment) Slab {
   Slab* previous = nullptr;
   Slab* next = nullptr;
-  void* free = nullptr;    // blocks that came back; each holds the address of the next
-  char* fresh = nullptr;   // blocks from here on were never handed out, so their pages are not touched yet
+  void* free = nullptr;   // blocks that came back; each holds the address of the next
+  char* fresh = nullptr;  // blocks from here on were never handed out, so their pages are not touched yet
   char* end = nullptr;
   size_t block_bytes = 0;
   int used = 0;
@@ -92,12 +92,13 @@ using Range = std::pair<void*, size_t>;
 struct Allocator {
   SpinLock mutex;  // guards everything below
   MemoryStats stats;
-  size_t limit = 0;                   // 0: what the machine has
-  Slab* partial[kNumClasses] = {};    // slabs with room, by class
-  Slab* empty_slabs = nullptr;        // of no class
-  std::map<std::pair<size_t, uint64_t>, void*> cached;  // large free blocks by (size, age): the youngest of a size first
+  size_t limit = 0;                 // 0: what the machine has
+  Slab* partial[kNumClasses] = {};  // slabs with room, by class
+  Slab* empty_slabs = nullptr;      // of no class
+  std::map<std::pair<size_t, uint64_t>, void*>
+      cached;  // large free blocks by (size, age): the youngest of a size first
   size_t cached_bytes = 0;
-  uint64_t clock = ~uint64_t{0};      // counts down, for that order
+  uint64_t clock = ~uint64_t{0};  // counts down, for that order
 
   // Each returns null when it would need the system to say yes and the system (or the limit) says no.
   void* allocate_small(SizeClass wanted);
@@ -143,7 +144,9 @@ void give_back(const std::vector<Range>& ranges) {
   }
 }
 
-size_t effective_limit(const Allocator& a) { return a.limit ? a.limit : machine_memory(); }
+size_t effective_limit(const Allocator& a) {
+  return a.limit ? a.limit : machine_memory();
+}
 
 // Accounts for `bytes` more from the system, if the limit allows.
 bool Allocator::reserve_locked(size_t bytes) {
@@ -275,8 +278,8 @@ void Allocator::deallocate_large(void* block, size_t capacity) noexcept {
   }
 }
 
-// A program whose sizes grow step by step would leave behind a cached block of each size. Whenever the system is asked for
-// more, what is cached beyond the peak of live memory (and an allowance) goes back, the longest unused first.
+// A program whose sizes grow step by step would leave behind a cached block of each size. Whenever the system is asked
+// for more, what is cached beyond the peak of live memory (and an allowance) goes back, the longest unused first.
 void Allocator::trim_locked(std::vector<Range>* out) {
   size_t allowed = std::max(kCacheAllowance, static_cast<size_t>(stats.peak_bytes));
   while (cached_bytes > allowed) {
@@ -319,8 +322,12 @@ void Allocator::take_all_locked(std::vector<Range>* out) {
                      format_bytes(stats.reserved_bytes) + ", limit " + format_bytes(limit) +
                      (a.limit ? " (td.memory.set_limit)" : " (this machine)");
   if (live_report) text += live_report(5);
-  text += bytes > limit ? "\n  fix: no such tensor fits here; check its shape"
-                        : "\n  fix: drop references to large tensors (del x), use smaller batches, or raise the limit";
+  text += "\n  fix: ";
+  if (bytes > machine_memory())
+    text += "no such tensor fits here; check its shape";
+  else
+    text += "drop references to large tensors (del x), use smaller batches" +
+            std::string(a.limit ? ", or raise the limit" : "");
   throw Error(ErrorKind::Memory, text);
 }
 
@@ -388,6 +395,8 @@ void set_memory_limit(int64_t bytes) {
   a.limit = static_cast<size_t>(bytes);
 }
 
-void set_live_report(std::string (*report)(int)) { live_report = report; }
+void set_live_report(std::string (*report)(int)) {
+  live_report = report;
+}
 
 }  // namespace tandem

@@ -1,5 +1,5 @@
-// The caching allocator of the CPU. Freed blocks stay with us, mapped and warm, and are handed out again; so a large eager
-// operator does not fault its output in page by page every time.
+// The caching allocator of the CPU. Freed blocks stay with us, mapped and warm, and are handed out again; so a large
+// eager operator does not fault its output in page by page every time.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,17 +8,17 @@
 namespace tandem {
 
 struct MemoryStats {
-  int64_t live_bytes = 0;        // in blocks handed out
-  int64_t reserved_bytes = 0;    // taken from the system
-  int64_t peak_bytes = 0;        // highest live_bytes since the last reset
+  int64_t live_bytes = 0;      // in blocks handed out
+  int64_t reserved_bytes = 0;  // taken from the system
+  int64_t peak_bytes = 0;      // highest live_bytes since the last reset
   int64_t live_blocks = 0;
-  int64_t allocations = 0;       // requests served
+  int64_t allocations = 0;  // requests served
   int64_t system_allocations = 0;
   int64_t system_frees = 0;
 };
 
-// A block of at least `bytes` bytes, 64-byte aligned, contents undefined. `capacity` receives its real size, to be given back
-// with it. Throws Error(Memory) when the system or the limit refuses, after the cache was emptied.
+// A block of at least `bytes` bytes, 64-byte aligned, contents undefined. `capacity` receives its real size, to be
+// given back with it. Throws Error(Memory) when the system or the limit refuses, after the cache was emptied.
 void* allocate(size_t bytes, size_t* capacity);
 void deallocate(void* block, size_t capacity) noexcept;
 

@@ -23,11 +23,13 @@ void* system_map(size_t bytes, size_t alignment) {
   return reinterpret_cast<void*>(aligned);
 }
 
-void system_unmap(void* address, size_t bytes) noexcept { munmap(address, bytes); }
+void system_unmap(void* address, size_t bytes) noexcept {
+  munmap(address, bytes);
+}
 
 size_t machine_memory() {
   static const size_t total = [] {
-    struct sysinfo info {};
+    struct sysinfo info{};
     sysinfo(&info);
     size_t bytes = (static_cast<size_t>(info.totalram) + info.totalswap) * info.mem_unit;
     // cgroup v2, then v1; "max" (no limit) does not parse as a number and is passed over.

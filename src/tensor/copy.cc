@@ -24,11 +24,16 @@ void copy_axis(const View& from, const View& to, int axis, const char* source, c
     return;
   }
   switch (size) {
-    case 1: return copy_row<1>(target, to_step, source, from_step, count);
-    case 2: return copy_row<2>(target, to_step, source, from_step, count);
-    case 4: return copy_row<4>(target, to_step, source, from_step, count);
-    case 8: return copy_row<8>(target, to_step, source, from_step, count);
-    default: return copy_row<16>(target, to_step, source, from_step, count);
+    case 1:
+      return copy_row<1>(target, to_step, source, from_step, count);
+    case 2:
+      return copy_row<2>(target, to_step, source, from_step, count);
+    case 4:
+      return copy_row<4>(target, to_step, source, from_step, count);
+    case 8:
+      return copy_row<8>(target, to_step, source, from_step, count);
+    default:
+      return copy_row<16>(target, to_step, source, from_step, count);
   }
 }
 

@@ -1,4 +1,5 @@
-// Plain copies between strided views, for exchange with the outside. Operators on tensors use generated kernels instead.
+// Plain copies between strided views, for exchange with the outside. Operators on tensors use generated kernels
+// instead.
 #pragma once
 #include "tensor/tensor.h"
 

@@ -23,7 +23,7 @@ struct Generator {
   }
 };
 
-Generator* default_generator();  // the process has one; td.manual_seed sets it
+Generator* default_generator();             // the process has one; td.manual_seed sets it
 Generator* as_generator(PyObject* object);  // of a Python Generator; null for anything else
 
 }  // namespace tandem

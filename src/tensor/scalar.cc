@@ -42,7 +42,8 @@ std::string repr(PyObject* value) {
 
 [[noreturn]] void fail_range(PyObject* value, DType dtype) {
   PyErr_Clear();
-  const char* advice = dtype == DType::Int64 ? "\n  fix: pass dtype=td.uint64 or a float type" : "\n  fix: pass a wider dtype";
+  const char* advice =
+      dtype == DType::Int64 ? "\n  fix: pass dtype=td.uint64 or a float type" : "\n  fix: pass a wider dtype";
   fail(ErrorKind::Value, repr(value), " does not fit ", name(dtype), advice);
 }
 
@@ -118,21 +119,51 @@ bool as_bool(PyObject* value) {
 PyObject* read_element(const char* p, DType dtype) {
   PyObject* result = nullptr;
   switch (dtype) {
-    case DType::Bool: result = PyBool_FromLong(*p != 0); break;
-    case DType::Int8: result = PyLong_FromLong(load<int8_t>(p)); break;
-    case DType::Int16: result = PyLong_FromLong(load<int16_t>(p)); break;
-    case DType::Int32: result = PyLong_FromLong(load<int32_t>(p)); break;
-    case DType::Int64: result = PyLong_FromLongLong(load<int64_t>(p)); break;
-    case DType::UInt8: result = PyLong_FromLong(load<uint8_t>(p)); break;
-    case DType::UInt16: result = PyLong_FromLong(load<uint16_t>(p)); break;
-    case DType::UInt32: result = PyLong_FromLongLong(load<uint32_t>(p)); break;
-    case DType::UInt64: result = PyLong_FromUnsignedLongLong(load<uint64_t>(p)); break;
-    case DType::Float16: result = PyFloat_FromDouble(half_to_double(load<uint16_t>(p))); break;
-    case DType::BFloat16: result = PyFloat_FromDouble(bfloat16_to_double(load<uint16_t>(p))); break;
-    case DType::Float32: result = PyFloat_FromDouble(load<float>(p)); break;
-    case DType::Float64: result = PyFloat_FromDouble(load<double>(p)); break;
-    case DType::Complex64: result = PyComplex_FromDoubles(load<float>(p), load<float>(p + 4)); break;
-    case DType::Complex128: result = PyComplex_FromDoubles(load<double>(p), load<double>(p + 8)); break;
+    case DType::Bool:
+      result = PyBool_FromLong(*p != 0);
+      break;
+    case DType::Int8:
+      result = PyLong_FromLong(load<int8_t>(p));
+      break;
+    case DType::Int16:
+      result = PyLong_FromLong(load<int16_t>(p));
+      break;
+    case DType::Int32:
+      result = PyLong_FromLong(load<int32_t>(p));
+      break;
+    case DType::Int64:
+      result = PyLong_FromLongLong(load<int64_t>(p));
+      break;
+    case DType::UInt8:
+      result = PyLong_FromLong(load<uint8_t>(p));
+      break;
+    case DType::UInt16:
+      result = PyLong_FromLong(load<uint16_t>(p));
+      break;
+    case DType::UInt32:
+      result = PyLong_FromLongLong(load<uint32_t>(p));
+      break;
+    case DType::UInt64:
+      result = PyLong_FromUnsignedLongLong(load<uint64_t>(p));
+      break;
+    case DType::Float16:
+      result = PyFloat_FromDouble(half_to_double(load<uint16_t>(p)));
+      break;
+    case DType::BFloat16:
+      result = PyFloat_FromDouble(bfloat16_to_double(load<uint16_t>(p)));
+      break;
+    case DType::Float32:
+      result = PyFloat_FromDouble(load<float>(p));
+      break;
+    case DType::Float64:
+      result = PyFloat_FromDouble(load<double>(p));
+      break;
+    case DType::Complex64:
+      result = PyComplex_FromDoubles(load<float>(p), load<float>(p + 4));
+      break;
+    case DType::Complex128:
+      result = PyComplex_FromDoubles(load<double>(p), load<double>(p + 8));
+      break;
   }
   if (!result) {
     PyErr_Clear();
@@ -143,33 +174,55 @@ PyObject* read_element(const char* p, DType dtype) {
 
 void write_element(char* p, DType dtype, PyObject* value) {
   switch (dtype) {
-    case DType::Bool: *p = as_bool(value); return;
-    case DType::Int8: return store(p, as_integer<int8_t>(value, dtype));
-    case DType::Int16: return store(p, as_integer<int16_t>(value, dtype));
-    case DType::Int32: return store(p, as_integer<int32_t>(value, dtype));
-    case DType::Int64: return store(p, as_integer<int64_t>(value, dtype));
-    case DType::UInt8: return store(p, as_integer<uint8_t>(value, dtype));
-    case DType::UInt16: return store(p, as_integer<uint16_t>(value, dtype));
-    case DType::UInt32: return store(p, as_integer<uint32_t>(value, dtype));
-    case DType::UInt64: return store(p, as_integer<uint64_t>(value, dtype));
-    case DType::Float16: return store(p, double_to_half(as_double(value)));
-    case DType::BFloat16: return store(p, double_to_bfloat16(as_double(value)));
-    case DType::Float32: return store(p, static_cast<float>(as_double(value)));
-    case DType::Float64: return store(p, as_double(value));
-    case DType::Complex64: return store(p, std::complex<float>(as_complex(value)));
-    case DType::Complex128: return store(p, as_complex(value));
+    case DType::Bool:
+      *p = as_bool(value);
+      return;
+    case DType::Int8:
+      return store(p, as_integer<int8_t>(value, dtype));
+    case DType::Int16:
+      return store(p, as_integer<int16_t>(value, dtype));
+    case DType::Int32:
+      return store(p, as_integer<int32_t>(value, dtype));
+    case DType::Int64:
+      return store(p, as_integer<int64_t>(value, dtype));
+    case DType::UInt8:
+      return store(p, as_integer<uint8_t>(value, dtype));
+    case DType::UInt16:
+      return store(p, as_integer<uint16_t>(value, dtype));
+    case DType::UInt32:
+      return store(p, as_integer<uint32_t>(value, dtype));
+    case DType::UInt64:
+      return store(p, as_integer<uint64_t>(value, dtype));
+    case DType::Float16:
+      return store(p, double_to_half(as_double(value)));
+    case DType::BFloat16:
+      return store(p, double_to_bfloat16(as_double(value)));
+    case DType::Float32:
+      return store(p, static_cast<float>(as_double(value)));
+    case DType::Float64:
+      return store(p, as_double(value));
+    case DType::Complex64:
+      return store(p, std::complex<float>(as_complex(value)));
+    case DType::Complex128:
+      return store(p, as_complex(value));
   }
 }
 
 bool element_is_true(const char* p, DType dtype) {
   switch (dtype) {
     case DType::Float16:
-    case DType::BFloat16: return (load<uint16_t>(p) & 0x7fff) != 0;  // neither +0 nor -0
-    case DType::Float32: return load<float>(p) != 0;
-    case DType::Float64: return load<double>(p) != 0;
-    case DType::Complex64: return load<std::complex<float>>(p) != 0.0f;
-    case DType::Complex128: return load<std::complex<double>>(p) != 0.0;
-    default: break;
+    case DType::BFloat16:
+      return (load<uint16_t>(p) & 0x7fff) != 0;  // neither +0 nor -0
+    case DType::Float32:
+      return load<float>(p) != 0;
+    case DType::Float64:
+      return load<double>(p) != 0;
+    case DType::Complex64:
+      return load<std::complex<float>>(p) != 0.0f;
+    case DType::Complex128:
+      return load<std::complex<double>>(p) != 0.0;
+    default:
+      break;
   }
   for (size_t i = 0; i < item_size(dtype); ++i) {
     if (p[i]) return true;

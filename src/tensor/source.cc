@@ -7,7 +7,8 @@
 namespace tandem {
 namespace {
 
-// The folder of the package, with a slash at its end. Not our own location: an editable install keeps the extension elsewhere.
+// The folder of the package, with a slash at its end. Not our own location: an editable install keeps the extension
+// elsewhere.
 const std::string& package_folder() {
   static std::string folder;
   if (!folder.empty()) return folder;

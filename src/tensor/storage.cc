@@ -11,8 +11,8 @@
 
 namespace tandem {
 
-// Blocks of this size and more are listed, with the line that made them. Finding the line takes a fraction of a microsecond,
-// which filling a megabyte dwarfs.
+// Blocks of this size and more are listed, with the line that made them. Finding the line takes a fraction of a
+// microsecond, which filling a megabyte dwarfs.
 constexpr size_t kLargeBytes = size_t{1} << 20;
 
 struct LargeRecord {

@@ -26,7 +26,8 @@ Tensor* new_object() {
   return PyObject_GC_New(Tensor, TensorType);
 }
 
-void fill(Tensor* t, Storage* storage, char* data, DType dtype, int ndim, const int64_t* shape, const int64_t* strides) {
+void fill(Tensor* t, Storage* storage, char* data, DType dtype, int ndim, const int64_t* shape,
+          const int64_t* strides) {
   t->storage = storage;
   t->view.data = data;
   t->view.dtype = dtype;
@@ -75,8 +76,7 @@ void dealloc_tensor(PyObject* self) {
     return;
   }
   // x.grad.grad.grad... may be long; the trashcan keeps its end from overflowing the stack.
-  Py_TRASHCAN_BEGIN(self, dealloc_tensor)
-  release_parts(t);
+  Py_TRASHCAN_BEGIN(self, dealloc_tensor) release_parts(t);
   free_object(t);
   Py_TRASHCAN_END
 }
@@ -166,8 +166,12 @@ size_t checked_bytes(DType dtype, int ndim, const int64_t* shape) {
 
 std::string format_shape(int ndim, const int64_t* shape) {
   std::string text = "(";
-  for (int i = 0; i < ndim; ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + (ndim == 1 ? ",)" : ")");
+  for (int i = 0; i < ndim; ++i) {
+    if (i) text += ", ";
+    text += std::to_string(shape[i]);
+  }
+  text += ndim == 1 ? ",)" : ")";
+  return text;
 }
 
 }  // namespace tandem
