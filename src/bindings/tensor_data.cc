@@ -98,7 +98,7 @@ class Reader {
 
   std::string path() const {
     std::string text = "data";
-    for (int64_t i : path_) text += "[" + std::to_string(i) + "]";
+    for (int64_t i : path_) text.append("[").append(std::to_string(i)).append("]");
     return text;
   }
 

@@ -3,9 +3,8 @@
 import ml_dtypes
 import numpy as np
 
-from tandem import _runtime, dtypes
+from tandem import dtypes
 
-_runtime.set_dtypes(dtypes.ALL)
 
 NUMPY_DTYPES = [np.dtype(t.name if t.name != "bfloat16" else ml_dtypes.bfloat16) for t in dtypes.ALL]
 
