@@ -19,19 +19,19 @@ _runtime.set_dtypes(list(dtypes.ALL))
 _runtime.set_device(_CPU)
 
 from tandem import autograd, memory  # noqa: E402
-from tandem.autograd import (  # noqa: E402
-    enable_grad, grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled, value_and_grad, vjp,
-)  # fmt: skip
+from tandem.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402
+from tandem.autograd.functional import grad, value_and_grad, vjp  # noqa: E402
 from tandem.constructors import *  # noqa: E402, F403
 from tandem.dtypes import (  # noqa: E402
     bfloat16, complex64, complex128, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
 )  # fmt: skip
-from tandem.ops import *  # noqa: E402, F403
+from tandem.ops.define import FUNCTIONS as _FUNCTIONS  # noqa: E402
 from tandem.ops.methods import attach as _attach_operators  # noqa: E402
 from tandem.connect import connect as _connect  # noqa: E402
 from tandem.tensor_methods import Tensor  # noqa: E402
 from tandem.tensor_methods import attach as _attach_methods  # noqa: E402
 
+globals().update(_FUNCTIONS)
 bool = dtypes.bool_  # noqa: A001
 _attach_operators()
 _attach_methods()

@@ -1,10 +1,10 @@
 """Eager autodiff: modes, backward, functional gradients, custom functions, hooks."""
 
-from tandem.autograd.backward import backward, grad, value_and_grad, vjp
+from tandem.autograd.backward import backward, grad
 from tandem.autograd.function import Function
 from tandem.autograd.modes import detect_anomaly, enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
 __all__ = [
     "Function", "backward", "detect_anomaly", "enable_grad", "grad", "inference_mode", "is_grad_enabled", "no_grad",
-    "set_grad_enabled", "value_and_grad", "vjp",
+    "set_grad_enabled",
 ]  # fmt: skip

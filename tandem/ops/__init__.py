@@ -1,17 +1,22 @@
 """What can be computed: operators, one file per family.
 
 Inside the package operators are reached as `F.name` after `import tandem.ops as F`, looked up when called, so that families may
-use one another.
+use one another: primitives by their class name (`F.Reshape`), functions by theirs (`F.reshape`).
 """
 
-# isort: off
-from tandem.ops.define import FUNCTIONS, PRIMITIVES
-from tandem.ops.create import *
-from tandem.ops.arithmetic import *
-from tandem.ops.movement import *
-from tandem.ops.reduce import *
-from tandem.ops.comparison import *
-from tandem.ops.unary import *
-from tandem.ops.index import *
-from tandem.ops.getitem import *
-from tandem.ops.matmul import *
+# A module here registers its primitives and functions when it is imported; a new family is one line.
+from tandem.ops import (  # noqa: F401
+    arithmetic,
+    comparison,
+    create,
+    getitem,
+    index,
+    matmul,
+    movement,
+    reduce,
+    unary,
+)
+from tandem.ops.define import FUNCTIONS, METHODS, PRIMITIVES
+
+globals().update({cls.__name__: cls for cls in PRIMITIVES.values()})
+globals().update(FUNCTIONS)

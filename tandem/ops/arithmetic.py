@@ -6,7 +6,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError
 from tandem.graph.ir import Value
-from tandem.ops.define import Elementwise, inplace, op, register
+from tandem.ops.define import Elementwise, alias, inplace, op, register
 from tandem.ops.prepare import binary, broadcast, promote, to_float
 
 
@@ -185,8 +185,12 @@ def astype(x: Tensor, dtype, *, copy=True):
     return Copy()(result) if result is x and copy else result
 
 
-mul, sub, div, neg = multiply, subtract, true_divide, negative
-add_ = inplace(add)
-subtract_ = inplace(subtract)
-multiply_ = inplace(multiply)
-true_divide_ = inplace(true_divide)
+alias("mul", multiply)
+alias("sub", subtract)
+alias("div", true_divide)
+alias("divide", true_divide)
+alias("neg", negative)
+inplace(add)
+alias("sub_", inplace(subtract))
+alias("mul_", inplace(multiply))
+alias("div_", inplace(true_divide))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.ops.define import Elementwise, inplace, op, register
+from tandem.ops.define import Elementwise, alias, inplace, op, register
 from tandem.ops.prepare import as_dtype_value, binary, broadcast, cast, constant, promote, result_dtype
 
 
@@ -272,7 +272,6 @@ def logical_xor(x: Tensor, y: Tensor):
     return NotEqual()(*broadcast("logical_xor", to_bool(x), to_bool(y)))
 
 
-clamp = clip
-masked_fill_ = inplace(masked_fill)
-clip_ = inplace(clip)
-clamp_ = clip_
+alias("clamp", clip)
+inplace(masked_fill)
+alias("clamp_", inplace(clip))

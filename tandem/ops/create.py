@@ -8,8 +8,8 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type
-from tandem.ops.define import Op, op, register
-from tandem.ops.prepare import as_dtype_value, full_expand, result_dtype
+from tandem.ops.define import Op, op, public, register
+from tandem.ops.prepare import as_dtype_value, cast, full_expand, result_dtype
 
 
 @register
@@ -139,9 +139,10 @@ def ramp(start: Tensor, step: Tensor, size: Int, *, dtype):
     dtype = dtypes.as_dtype(dtype)
     wide = dtype if not dtype.is_floating else dtypes.float64
     index = F.Iota((size,), 0, wide)()
-    return F.cast_to(as_dtype_value(start, wide) + index * as_dtype_value(step, wide), dtype)
+    return cast(as_dtype_value(start, wide) + index * as_dtype_value(step, wide), dtype)
 
 
+@public
 def arange(start, stop=None, step=1, *, dtype=None, device=None, requires_grad: bool = False):
     """Evenly spaced numbers from start (0 by default) up to, not including, stop.
 

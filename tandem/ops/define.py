@@ -20,7 +20,8 @@ from tandem.graph.ir import Builder, Type, Value, current_builder
 from tandem.graph.symbolic import Sym
 
 PRIMITIVES: dict[str, type] = {}
-FUNCTIONS: dict[str, object] = {}
+FUNCTIONS: dict[str, object] = {}  # everything public: operator functions, plain functions over them, other names for either
+METHODS: set[str] = set()  # those of them that Tensor has as methods
 
 
 class Op:
@@ -203,6 +204,26 @@ def op(fn=None, *, name: str | None = None, variadic: str | None = None):
         return lambda f: op(f, name=name, variadic=variadic)
     function = make_function(name or fn.__name__, fn, _parameters(fn), variadic)
     FUNCTIONS[function.__name__] = function
+    if function.parameters and function.parameters[0].kind == "tensor":
+        METHODS.add(function.__name__)
+    return function
+
+
+def public(fn=None, *, name: str | None = None, method: bool = False):
+    """Makes a plain Python function over operators part of the namespace (and a method of Tensor, if asked)."""
+    if fn is None:
+        return lambda f: public(f, name=name, method=method)
+    FUNCTIONS[name or fn.__name__] = fn
+    if method:
+        METHODS.add(name or fn.__name__)
+    return fn
+
+
+def alias(name: str, function):
+    """Another name for a function, e.g. PyTorch's for NumPy's."""
+    FUNCTIONS[name] = function
+    if function.__name__ in METHODS:
+        METHODS.add(name)
     return function
 
 
@@ -213,4 +234,5 @@ def inplace(function, name: str | None = None):
     result = make_function(name, fn, function.parameters, None, mutates=True)
     result.__doc__ = f"In-place form of `{function.__name__}`: writes the result into the first argument and returns it."
     FUNCTIONS[name] = result
+    METHODS.add(name)
     return result

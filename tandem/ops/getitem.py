@@ -8,6 +8,7 @@ from tandem.errors import DTypeError, IndexRangeError, ShapeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import Dim, ceildiv, maximum
 from tandem.ops.define import op
+from tandem.ops.movement import take_slice
 from tandem.ops.prepare import show, show_shape
 
 # Note [Index patterns]
@@ -52,7 +53,7 @@ def index_basic(x: Tensor, pattern, numbers: Ints):
             shape.append(ranges[axis][2])
             axis += 1
     if ranges:
-        x = F.take_slice(x, ranges)
+        x = take_slice(x, ranges)
     return F.Reshape(tuple(shape))(x)
 
 

@@ -7,7 +7,7 @@ from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import LibraryOp, Op, inplace, op, register
-from tandem.ops.movement import Permute, Reshape
+from tandem.ops.movement import Permute, Reshape, take_slice
 from tandem.ops.prepare import (
     as_dtype_value, broadcast_shapes, cast, constant, full_expand, normalize_axis, show_shape,
 )  # fmt: skip
@@ -177,7 +177,7 @@ def scatter_at(x: Tensor, indices: Tensors, axes, values: Tensor, mode="set"):
     return _to_back(Scatter(mode)(front, values, *indices), axes)
 
 
-scatter_at_ = inplace(scatter_at)
+inplace(scatter_at)
 
 
 @op
@@ -193,7 +193,7 @@ def copy_to(x: Tensor, source: Tensor):
     return F.Copy()(full_expand(value, x.shape))
 
 
-copy_ = inplace(copy_to, "copy_")
+inplace(copy_to, "copy_")
 
 
 @op
@@ -286,7 +286,7 @@ def _scatter_along(name: str, x: Value, axis: int, index: Value, source, mode: s
             if source.shape[a] < shape[a]:
                 raise ShapeError(name, f"source {show_shape(source.shape)} is smaller than index {show_shape(shape)} on axis {a}")
         if any(s != d for s, d in zip(source.shape, shape, strict=True)):
-            source = F.take_slice(source, {a: (0, 1, shape[a]) for a in range(x.ndim)})
+            source = take_slice(source, {a: (0, 1, shape[a]) for a in range(x.ndim)})
     return Scatter(mode)(x, source, *indices) if x.ndim else F.Copy()(source)
 
 
@@ -323,6 +323,6 @@ def index_add(x: Tensor, axis, index: Tensor, source: Tensor, *, alpha=1):
     return F.scatter_at(x, [index], (axis,), source, "add")
 
 
-scatter_ = inplace(scatter)
-scatter_add_ = inplace(scatter_add)
-index_add_ = inplace(index_add)
+inplace(scatter)
+inplace(scatter_add)
+inplace(index_add)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime
 from tandem.graph.ir import Value
+from tandem.ops.getitem import getitem, setitem
 
 # Operator of Tensor (src/bindings/tensor_operators.cc) -> (Python's name for it, our function)
 _BINARY = {
@@ -44,14 +45,13 @@ def attach():
         _runtime.set_operator(name, F.FUNCTIONS[name])
         if python not in ("eq", "ne"):  # Values are keys of dicts; use F.equal on them
             setattr(Value, f"__{python}__", _forward(F.FUNCTIONS[name]))
-    _runtime.set_operator("getitem", F.getitem)
-    _runtime.set_operator("setitem", F.setitem)
+    _runtime.set_operator("getitem", getitem)
+    _runtime.set_operator("setitem", setitem)
     _runtime.set_operator("contains", lambda x, value: bool(F.any(F.equal(x, value))))
-    Value.__getitem__ = F.getitem
-    for name, function in F.FUNCTIONS.items():
-        if function.parameters and function.parameters[0].kind == "tensor" and not hasattr(Value, name):
-            setattr(_runtime.Tensor, name, function)
-            setattr(Value, name, function)
+    Value.__getitem__ = getitem
+    for name in F.METHODS:
+        setattr(_runtime.Tensor, name, F.FUNCTIONS[name])
+        setattr(Value, name, F.FUNCTIONS[name])
 
 
 def _forward(function):

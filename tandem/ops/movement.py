@@ -11,7 +11,7 @@ import tandem.ops as F
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Dim, product
-from tandem.ops.define import Movement, op, register
+from tandem.ops.define import Movement, alias, op, public, register
 from tandem.ops.prepare import broadcast_shapes, full_expand, normalize_axes, normalize_axis, show, show_shape
 
 
@@ -200,7 +200,7 @@ def expand(x: Tensor, shape: Ints):
     return full_expand(x, tuple(target))
 
 
-broadcast_to = expand
+alias("broadcast_to", expand)
 
 
 @op
@@ -232,7 +232,7 @@ def unsqueeze(x: Tensor, axis):
     return Reshape(tuple(1 if i in normal else next(rest) for i in range(ndim)))(x)
 
 
-expand_dims = unsqueeze
+alias("expand_dims", unsqueeze)
 
 
 @op
@@ -328,6 +328,7 @@ def stack(tensors: Tensors, axis=0):
     return F.concat([F.unsqueeze(t, normalize_axis("stack", axis, t.ndim + 1)) for t in tensors], normalize_axis("stack", axis, tensors[0].ndim + 1))
 
 
+@public
 def broadcast_tensors(*tensors):
     """All tensors expanded to their common shape."""
     shape = broadcast_shapes("broadcast_tensors", *(t.shape for t in tensors))

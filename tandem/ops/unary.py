@@ -184,4 +184,4 @@ class Relu(Elementwise):
         return F.Where()(F.Less()(constant(0, out.dtype), out), g, constant(0, g.dtype))
 
 
-relu_ = inplace(relu)
+inplace(relu)

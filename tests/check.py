@@ -1,0 +1,207 @@
+"""The operator checker: one call says everything a test needs to say about an operator.
+
+    check_op(td.softplus, reference=lambda x: np.logaddexp(x, 0), shapes=[(3, 4), (), (0,)])
+
+Values are compared with the NumPy reference on every listed shape, dtype and memory layout; gradients with finite differences in
+float64, first and second order. What runs eagerly is what runs compiled, since an eager call is a compiled graph; other modes are
+added to `MODES` as they land.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+import tandem as td
+
+CHECKED: set[str] = set()  # names of operator functions that a check has exercised (tests/test_coverage.py)
+
+TOLERANCE = {
+    "float16": (2e-2, 2e-3), "bfloat16": (5e-2, 1e-2), "float32": (2e-5, 2e-6), "float64": (1e-10, 1e-12),
+}  # fmt: skip
+
+
+def sample(rng, shape, dtype, low=-2.0, high=2.0):
+    """A NumPy array of random elements."""
+    dtype = td.dtypes.as_dtype(dtype)
+    if dtype.kind == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if dtype.is_integer:
+        low, high = int(np.ceil(max(low, 0) if dtype.kind == "uint" else low)), int(np.floor(high))
+        return np.asarray(rng.integers(low, high + 1, shape)).astype(dtype.numpy)
+    return np.asarray(rng.uniform(low, high, shape)).astype(dtype.numpy)
+
+
+def layouts(array):
+    """The same elements in several memory layouts: contiguous, reversed axes, every second element, offset, read backwards."""
+    yield "contiguous", td.tensor(array)
+    if array.ndim >= 2:
+        yield "transposed", td.tensor(np.ascontiguousarray(array.T)).T
+        order = (0, *range(2, array.ndim), 1)
+        back = np.argsort(order)
+        yield "channels_last", td.tensor(np.ascontiguousarray(array.transpose(order))).permute(tuple(int(i) for i in back))
+    if array.ndim >= 1:
+        wide = np.repeat(array, 2, axis=-1)
+        yield "strided", td.tensor(wide)[..., ::2]
+        yield "backwards", td.from_numpy(np.ascontiguousarray(array[..., ::-1])[..., ::-1])
+
+
+def assert_close(actual, expected, dtype=None, rtol=None, atol=None, message=""):
+    if isinstance(expected, (tuple, list)):
+        assert len(actual) == len(expected), message
+        for a, e in zip(actual, expected, strict=True):
+            assert_close(a, e, dtype, rtol, atol, message)
+        return
+    expected = np.asarray(expected)
+    assert tuple(actual.shape) == expected.shape, f"{message}: shape {actual.shape}, expected {expected.shape}"
+    name = dtype or actual.dtype.name
+    r, a = TOLERANCE.get(name, (0, 0))
+    a, r = a if atol is None else atol, r if rtol is None else rtol
+    got = actual.detach().numpy()
+    kind = np.float64 if actual.dtype.is_inexact else None
+    np.testing.assert_allclose(
+        got.astype(kind) if kind else got, expected.astype(kind) if kind else expected, rtol=r, atol=a, equal_nan=True, err_msg=message
+    )
+
+
+def check_op(
+    op,
+    reference,
+    shapes=((3, 4), (), (0,), (5,), (2, 3, 4)),
+    dtypes=("float32",),
+    low=-2.0,
+    high=2.0,
+    grad=True,
+    second=True,
+    names=None,
+    args=(),
+    kwargs=None,
+    inputs=None,
+    rtol=None,
+    atol=None,
+    out_dtype=None,
+    test_layouts=True,
+    seed=0,
+):
+    """Checks `op(*tensors, *args, **kwargs)` against `reference(*arrays)`.
+
+    shapes   each a shape (one operand) or a tuple of shapes (several)
+    inputs   instead of shapes: list of tuples of NumPy arrays; integer arrays take no part in gradients
+    low, high range of the random elements; keep away from where the function is not smooth, if grad is on
+    grad, second  check first and second derivatives by finite differences in float64
+    """
+    kwargs = kwargs or {}
+    CHECKED.update(names or [getattr(op, "__name__", "")])
+    rng = np.random.default_rng(seed)
+    cases = []
+    if inputs is not None:
+        cases = [tuple(np.asarray(a) for a in case) for case in inputs]
+    else:
+        for shape, dtype in itertools.product(shapes, dtypes):
+            several = bool(shape) and isinstance(shape[0], (tuple, list))
+            cases.append(tuple(sample(rng, s, dtype, low, high) for s in (shape if several else (shape,))))
+
+    def run(*tensors):
+        return op(*tensors, *args, **kwargs)
+
+    for case in cases:
+        wide = tuple(a.astype(np.float32) if a.dtype.name in ("bfloat16", "float16") else a for a in case)
+        expected = reference(*wide)
+        where = f"{getattr(op, '__name__', op)} on {[(a.shape, a.dtype.name) for a in case]}"
+        variants = [[("contiguous", td.tensor(a))] for a in case]
+        if test_layouts:
+            variants = [list(layouts(a)) for a in case]
+        for i in range(max(len(v) for v in variants)):
+            chosen = [v[i % len(v)] for v in variants]
+            actual = run(*(t for _, t in chosen))
+            label = f"{where}, layouts {[name for name, _ in chosen]}"
+            tolerance = out_dtype or next((a.dtype.name for a in case if a.dtype.name in TOLERANCE), None)
+            assert_close(actual, expected, tolerance if _first(actual).dtype.is_inexact else None, rtol, atol, label)
+            if out_dtype is not None:
+                assert _first(actual).dtype.name == out_dtype, label
+    if grad:
+        for case in cases:
+            arrays = tuple(a.astype(np.float64) if a.dtype.kind == "f" or a.dtype.name == "bfloat16" else a for a in case)
+            if arrays and max((a.size for a in arrays), default=0) <= 200:
+                check_gradients(run, arrays, second=second)
+
+
+def _first(x):
+    return x[0] if isinstance(x, (tuple, list)) else x
+
+
+def check_gradients(fn, arrays, second=True, eps=1e-6, rtol=1e-4, atol=1e-6):
+    """Gradients of fn at float64 arrays against central differences; with `second`, also of the gradient itself."""
+    rng = np.random.default_rng(1)
+    wanted = [i for i, a in enumerate(arrays) if a.dtype == np.float64]
+    if not wanted:
+        return
+    weights = {}
+
+    def scalar(*tensors):
+        """A fixed random combination of all floating outputs."""
+        result = fn(*tensors)
+        total = None
+        for k, part in enumerate(result if isinstance(result, (tuple, list)) else (result,)):
+            if not part.dtype.is_floating:
+                continue
+            if k not in weights:
+                weights[k] = td.tensor(rng.normal(size=tuple(part.shape)))
+            term = (part * weights[k]).sum()
+            total = term if total is None else total + term
+        return total
+
+    def gradient(values, create_graph):
+        tensors = [td.tensor(v, requires_grad=i in wanted) for i, v in enumerate(values)]
+        out = scalar(*tensors)
+        chosen = [tensors[i] for i in wanted]
+        if not out.requires_grad:
+            return chosen, [td.zeros_like(t) for t in chosen]
+        grads = td.autograd.grad(out, chosen, create_graph=create_graph, allow_unused=True)
+        return chosen, [td.zeros_like(t) if g is None else g for g, t in zip(grads, chosen, strict=True)]
+
+    _, analytic = gradient(arrays, False)
+    with td.no_grad():
+        numeric = _differences(lambda *v: float(scalar(*[td.tensor(a) for a in v])), arrays, wanted, eps)
+    for i, a, n in zip(wanted, analytic, numeric, strict=True):
+        assert a.shape == n.shape
+        np.testing.assert_allclose(a.detach().numpy(), n, rtol=rtol, atol=atol, err_msg=f"first derivative by argument {i}")
+    if not second:
+        return
+
+    mix = [rng.normal(size=arrays[i].shape) for i in wanted]
+
+    def mixed(*values):
+        _, grads = gradient(values, False)
+        return sum(float((g.detach().numpy() * m).sum()) for g, m in zip(grads, mix, strict=True))
+
+    chosen, grads = gradient(arrays, True)
+    total = None
+    for g, m in zip(grads, mix, strict=True):
+        if g.requires_grad:
+            term = (g * td.tensor(m)).sum()
+            total = term if total is None else total + term
+    if total is None:
+        second_grads = [td.zeros_like(t) for t in chosen]
+    else:
+        found = td.autograd.grad(total, chosen, allow_unused=True)
+        second_grads = [td.zeros_like(t) if g is None else g for g, t in zip(found, chosen, strict=True)]
+    numeric = _differences(mixed, arrays, wanted, 1e-5)
+    for i, a, n in zip(wanted, second_grads, numeric, strict=True):
+        np.testing.assert_allclose(a.detach().numpy(), n, rtol=1e-3, atol=1e-4, err_msg=f"second derivative by argument {i}")
+
+
+def _differences(fn, arrays, wanted, eps):
+    result = []
+    for i in wanted:
+        out = np.zeros(arrays[i].shape)
+        for position in np.ndindex(*arrays[i].shape):
+            ends = []
+            for sign in (1, -1):
+                moved = [a.copy() for a in arrays]
+                moved[i][position] += sign * eps
+                ends.append(fn(*moved))
+            out[position] = (ends[0] - ends[1]) / (2 * eps)
+        result.append(out)
+    return result
