@@ -399,12 +399,9 @@ class Fusion:
         ones = tuple([a for a in range(rank) if a not in order])
         target = memory.allocate(value.dtype, self.shape_of(value), ones + order)
         compute.weight += 1
-        if not kept and not is_arg:
-            compute.role = "partial"
-        else:
-            compute.role = "reduce"
         rows = not kept or compute.unit in compute.reduced
-        split = compute.role == "partial" or (not rows and not is_arg)
+        split = not is_arg and (not kept or not rows)
+        compute.role = "partial" if split else "reduce"
         if split:
             partial = compute
             group = self._find(partial)

@@ -24,6 +24,7 @@ class Symbols:
         self._guard_keys: set = set()
         self._interned: dict = {}
         self._atom_hints: dict = {}
+        self._atom_order: dict = {}  # factors of a product are kept in the order in which the trace met them
         self._replaced: dict = {}  # atom -> Dim, learned from equality guards
 
     def new(self, hint: int, origin: tuple, not_one: bool = False, signed: bool = False) -> Sym:
@@ -36,6 +37,7 @@ class Symbols:
             self._signed.add(index)
         atom = ("sym", index)
         self._atom_hints[atom] = int(hint)
+        self._atom_order[atom] = len(self._atom_order)
         return self._make({(atom,): 1})
 
     def require(self, relation: str, expression: Dim):
@@ -66,6 +68,7 @@ class Symbols:
     def _atom(self, kind: str, a: Dim, b: Dim, hint: int) -> Dim:
         atom = (kind, a, b)
         self._atom_hints[atom] = hint
+        self._atom_order.setdefault(atom, len(self._atom_order))
         return self._make({(atom,): 1})
 
     def _guard(self, relation: str, expression: Sym):
@@ -173,9 +176,10 @@ class Sym:
     def __mul__(self, other):
         if isinstance(other, Sym):
             terms = {}
+            order = self.symbols._atom_order.__getitem__
             for m1, c1 in self.terms.items():
                 for m2, c2 in other.terms.items():
-                    m = tuple(sorted(m1 + m2, key=_atom_key))
+                    m = tuple(sorted(m1 + m2, key=order))
                     terms[m] = terms.get(m, 0) + c1 * c2
         elif isinstance(other, int):
             if other == 1:
@@ -290,10 +294,6 @@ class Sym:
 
     def __format__(self, spec):
         return format(repr(self), spec)
-
-
-def _atom_key(atom):
-    return (atom[0], str(atom[1:]))
 
 
 def _atom_text(atom):
