@@ -29,7 +29,9 @@ class Buffer:
 
     __slots__ = ("base", "dtype", "kind", "offset", "order", "position", "shape", "strides", "unit")
 
-    def __init__(self, dtype: DType, shape, strides, kind: str, position=None, base=None, offset: Dim = 0, order=None, unit=None):
+    def __init__(
+        self, dtype: DType, shape, strides, kind: str, position=None, base=None, offset: Dim = 0, order=None, unit=None
+    ):
         self.dtype = dtype
         self.shape = tuple(shape)
         self.strides = tuple(strides)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 
 from tandem.codegen.loops import RENDERED
@@ -54,7 +55,9 @@ def _load_with_llvm(data: bytes, entry: str) -> int:
     import llvmlite.binding as llvm
 
     _target_machine()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine())
+    engine = llvm.create_mcjit_compiler(
+        llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine()
+    )
     engine.add_object_file(llvm.ObjectFileRef.from_data(data))
     engine.finalize_object()
     _engines.append(engine)
@@ -66,6 +69,10 @@ def _target_machine():
     if _machine is None:
         import llvmlite.binding as llvm
 
+        if "numba" not in sys.modules:
+            # A third of the compile time, for loops whose addresses we already wrote the way the machine wants them. The switch
+            # is one for the whole process, so it is left alone where someone else is known to compile with this LLVM.
+            llvm.set_option("tandem", "-disable-lsr")
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         machine = llvm.Target.from_default_triple().create_target_machine(

@@ -37,6 +37,7 @@ class Emitter:
         self.linears: list[Linear] = []
         self._linear_exprs: dict[int, Expr] = {}
         self._memo: dict = {}
+        self.loads: list[tuple[Expr, Linear]] = []  # loads without a guard
         self.nodes: dict = {}  # nodes that this kernel covers, in order
 
     # -- leaves
@@ -85,9 +86,11 @@ class Emitter:
 
     def load(self, buffer: Buffer, index, guard: Expr | None) -> Expr:
         b = self.b
-        offset = self.linear(self.forms.dot(index, buffer.strides))
+        form = self.forms.dot(index, buffer.strides)
+        offset = self.linear(form)
         if guard is None:
             loaded = b.make("load", (offset,), buffer.dtype, self.slot(buffer))
+            self.loads.append((loaded, form))
         else:
             loaded = b.make("load_if", (guard, offset), buffer.dtype, self.slot(buffer))
         return b.widen(loaded)
@@ -136,7 +139,7 @@ class Emitter:
             return self._embed(op, node, index, guard)
         if isinstance(op, (Reshape, Permute, Expand, Slice)):
             want = (node.inputs[0], self._moved(op, node, index), guard)
-            return memo[want] if want in memo else [want]
+            return memo.get(want, [want])
         if isinstance(op, Reduce):  # over axes of size 1 only; the others are in `given`
             want = (node.inputs[0], index, guard)
             return reduce_operand(b, op, memo[want], value) if want in memo else [want]
@@ -227,7 +230,7 @@ class Emitter:
                 at = at + ((at >> 63) & self.dim(shape[axis]))
             address.append(self.forms.atom(at) if at.op != "const" else self.forms.make(at.attr, {}))
         want = (x, (*address, *rest), guard)
-        return memo[want] if want in memo else [want]
+        return memo.get(want, [want])
 
     def _embed(self, op, node, index, guard):
         """Inside the copied part, x; outside, zero."""

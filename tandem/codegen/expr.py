@@ -294,7 +294,11 @@ class ScalarBuilder:
             return self.make(op, (x, y), x.dtype)
         inside = (y < bits) & (y >= 0)
         shifted = self.make(op, (x, self.where(inside, y, 0)), x.dtype)
-        gone = self.make("shr", (x, self.const(bits - 1, x.dtype)), x.dtype) if op == "shr" and x.dtype.kind == "int" else 0
+        gone = (
+            self.make("shr", (x, self.const(bits - 1, x.dtype)), x.dtype)
+            if op == "shr" and x.dtype.kind == "int"
+            else 0
+        )
         return self.where(inside, shifted, gone)
 
     def where(self, condition: Expr, x, y) -> Expr:
@@ -425,3 +429,13 @@ def topological(roots) -> list[Expr]:
             stack.append((e, True))
             stack.extend((a, False) for a in reversed(e.args) if a.id not in done)
     return order
+
+
+def substitute(b: ScalarBuilder, root: Expr, replace: dict[int, Expr]) -> Expr:
+    """root with the expressions whose ids are keys of `replace` exchanged."""
+    made: dict[int, Expr] = dict(replace)
+    for x in topological([root]):
+        if x.id not in made:
+            args = tuple([made[a.id] for a in x.args])
+            made[x.id] = x if all(p is q for p, q in zip(args, x.args)) else b.make(x.op, args, x.dtype, x.attr)
+    return made[root.id]

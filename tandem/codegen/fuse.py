@@ -63,7 +63,8 @@ class Compute:
 
 
 class Group:
-    __slots__ = ("cost", "domain", "key", "kind", "members", "node", "order", "parts_of", "position", "reads", "reduced", "split", "unit")
+    __slots__ = ("cost", "domain", "key", "kind", "members", "node", "order", "parts_of", "position", "reads", "reduced",
+                 "split", "unit")  # fmt: skip
 
     def __init__(self, kind: str, position: int, domain=(), key=None, reduced=frozenset(), node=None):
         self.kind = kind
@@ -574,4 +575,3 @@ def _order_of(shape, strides) -> tuple | None:
     order = tuple(sorted(range(len(shape)), key=lambda a: (-hint(strides[a]), a)))
     dense = memory.dense_strides(shape, order)
     return order if all(is_one(n) or same(s, t) for n, s, t in zip(shape, strides, dense)) else None
-

@@ -12,6 +12,8 @@ from tandem.codegen.expr import Expr
 from tandem.codegen.llvm_ops import MEMORY, TYPE, Ops, constant
 from tandem.codegen.loops import Accumulate, Declare, Finish, Kernel, Loop, Store, Transpose
 
+LONG_BODY = 24  # expressions from which on a vector loop's body is not rendered a second time for the tail
+
 
 def render(kernel: Kernel, vector_bytes: int, features: frozenset[str]) -> str:
     return _Renderer(kernel, vector_bytes, features).render()
@@ -20,7 +22,7 @@ def render(kernel: Kernel, vector_bytes: int, features: frozenset[str]) -> str:
 class _Scope:
     """The body of one open loop: its lines so far, the values known in it, and the label of its last block."""
 
-    __slots__ = ("copy", "counter", "label", "lanes", "lane_values", "lines", "mask", "values", "var")
+    __slots__ = ("copy", "counter", "label", "lanes", "lane_values", "lines", "mask", "values", "var", "whole")
 
     def __init__(self, label: str, lanes: int = 1, var=None, counter: str = "", mask: str = "", copy: int = 0):
         self.lines: list[str] = []
@@ -32,6 +34,7 @@ class _Scope:
         self.counter = counter
         self.mask = mask
         self.copy = copy
+        self.whole = ""  # in loops that always run under a mask: whether it has all lanes
 
 
 class _Renderer(Ops):
@@ -55,7 +58,7 @@ class _Renderer(Ops):
     def render(self) -> str:
         top = _Scope("entry")
         self.scopes.append(top)
-        for slot, dtype in enumerate(self.kernel.pointers):
+        for slot in range(len(self.kernel.pointers)):
             top.lines.append(f"  %pp{slot} = getelementptr ptr, ptr %pointers, i64 {slot}")
             top.lines.append(f"  %p{slot} = load ptr, ptr %pp{slot}, align 8")
         for i, (dtype, size) in enumerate(self.kernel.locals):
@@ -268,7 +271,8 @@ class _Renderer(Ops):
         stride = self.stride(offset)
         if isinstance(stride, int) and stride == 1:
             pointer = self.address(slot, offset)
-            return self.from_memory(scope, self.vector_load(scope, pointer, memory, size, scope.mask), e.dtype)
+            mask = scope.mask if slot >= 0 else ""  # local arrays have room for whole vectors
+            return self.from_memory(scope, self.vector_load(scope, pointer, memory, size, mask), e.dtype)
         pointers = self.lane_pointers(scope, slot, offset, stride)
         return self.from_memory(scope, self.collect(scope, pointers, memory, size), e.dtype)
 
@@ -285,7 +289,9 @@ class _Renderer(Ops):
         stride = self.stride(offset)
         if isinstance(stride, int) and stride == 1:
             mask = self.line(scope, f"and <{lanes} x i1> {inside}, {scope.mask}") if scope.mask else inside
-            return self.from_memory(scope, self.vector_load(scope, self.address(slot, offset), memory, size, mask), e.dtype)
+            return self.from_memory(
+                scope, self.vector_load(scope, self.address(slot, offset), memory, size, mask), e.dtype
+            )
         if isinstance(stride, int) and stride == 0:  # the condition varies, the element does not
             pointers = [self.address(slot, offset)] * lanes
         else:
@@ -341,7 +347,17 @@ class _Renderer(Ops):
             return
         stride = self.stride(s.offset)
         if isinstance(stride, int) and stride == 1:
-            self.vector_store(scope, value, self.address(s.slot, s.offset), memory, size, scope.mask)
+            address = self.address(s.slot, s.offset)
+            if not scope.whole or s.slot < 0:
+                self.vector_store(scope, value, address, memory, size, scope.mask if s.slot >= 0 else "")
+                return
+            whole, part, after = self.label(), self.label(), self.label()
+            scope.lines += [f"  br i1 {scope.whole}, label %{whole}, label %{part}", f"{whole}:"]
+            self.vector_store(scope, value, address, memory, size, "")
+            scope.lines += [f"  br label %{after}", f"{part}:"]
+            self.vector_store(scope, value, address, memory, size, scope.mask)
+            scope.lines += [f"  br label %{after}", f"{after}:"]
+            scope.label = after
             return
         for lane, pointer in enumerate(self.lane_pointers(scope, s.slot, s.offset, stride)):
             element = self.line(scope, f"extractelement <{lanes} x {memory}> {value}, i64 {lane}")
@@ -396,12 +412,12 @@ class _Renderer(Ops):
         self.forget_depths(len(self.scopes) - 1)
         return self.scopes.pop()
 
-    def serial_loop(self, s: Loop):
+    def counted(self, start: str, end: str, step: int, fill, var=None):
+        """A loop from start to end; fill(counter) renders its body."""
         parent = self.scopes[-1]
-        start, end = self.value(s.start), self.value(s.end)
         head, leave = self.label(), self.label()
-        self.open(_Scope(head, var=s.var, counter=f"%i{head}"), s.var)
-        self.body(s.body)
+        self.open(_Scope(head, var=var, counter=f"%i{head}"), var)
+        fill(f"%i{head}")
         scope = self.close()
         check = self.line(parent, f"icmp slt i64 {start}, {end}")
         parent.lines += [
@@ -409,12 +425,62 @@ class _Renderer(Ops):
             f"{head}:",
             f"  %i{head} = phi i64 [ {start}, %{parent.label} ], [ %n{head}, %{scope.label} ]",
             *scope.lines,
-            f"  %n{head} = add nsw i64 %i{head}, {s.step}",
+            f"  %n{head} = add nsw i64 %i{head}, {step}",
             f"  %c{head} = icmp slt i64 %n{head}, {end}",
             f"  br i1 %c{head}, label %{head}, label %{leave}",
             f"{leave}:",
         ]
         parent.label = leave
+
+    def serial_loop(self, s: Loop):
+        self.counted(self.value(s.start), self.value(s.end), s.step, lambda _: self.body(s.body), s.var)
+
+    def transpose(self, s: Transpose):
+        """Square blocks go through registers; what is left at the edges goes one element at a time."""
+        dtype = self.kernel.slot_dtype(s.slot)
+        memory, size = MEMORY[dtype], dtype.itemsize
+        block = 4 if size == 8 else 8
+        scope = self.scopes[-1]
+        source = self.line(scope, f"getelementptr {memory}, ptr {self.pointer(s.slot)}, i64 {self.value(s.offset)}")
+        local, stride = self.pointer(s.local), self.value(s.stride)
+        rows, columns = self.value(s.rows), self.value(s.columns)
+        whole_rows = self.line(scope, f"and i64 {rows}, {-block}")
+        whole_columns = self.line(scope, f"and i64 {columns}, {-block}")
+
+        def place(i: str, j: str) -> tuple[str, str]:
+            now = self.scopes[-1]
+            jump = self.line(now, f"mul i64 {j}, {stride}")
+            read = self.line(now, f"getelementptr {memory}, ptr {source}, i64 {self.line(now, f'add i64 {jump}, {i}')}")
+            row = self.line(now, f"mul i64 {i}, {s.width}")
+            return read, self.line(
+                now, f"getelementptr {memory}, ptr {local}, i64 {self.line(now, f'add i64 {row}, {j}')}"
+            )
+
+        def move_block(i: str, j: str):
+            now = self.scopes[-1]
+            read, write = place(i, j)
+            lines = []
+            for k in range(block):
+                if k:
+                    read = self.line(now, f"getelementptr {memory}, ptr {read}, i64 {stride}")
+                lines.append(self.line(now, f"load <{block} x {memory}>, ptr {read}, align {size}"))
+            for k, line in enumerate(self.transposed(now, lines, memory, block)):
+                to = self.line(now, f"getelementptr {memory}, ptr {write}, i64 {k * s.width}")
+                now.lines.append(f"  store <{block} x {memory}> {line}, ptr {to}, align {size}")
+
+        def move_element(i: str, j: str):
+            now = self.scopes[-1]
+            read, write = place(i, j)
+            now.lines.append(
+                f"  store {memory} {self.line(now, f'load {memory}, ptr {read}, align {size}')}, ptr {write}"
+            )
+
+        def nest(i_range, j_range, step, move):
+            self.counted(*j_range, step, lambda j: self.counted(*i_range, step, lambda i: move(i, j)))
+
+        nest(("0", whole_rows), ("0", whole_columns), block, move_block)
+        nest((whole_rows, rows), ("0", columns), 1, move_element)
+        nest(("0", whole_rows), (whole_columns, columns), 1, move_element)
 
     def items_loop(self, s: Loop):
         """The parallel loop. Its counter is split by division once; after that the digits are counted up like an odometer's."""
@@ -441,7 +507,9 @@ class _Renderer(Ops):
             f"  %i{head} = phi i64 [ {start}, %{parent.label} ], [ %n{head}, %{scope.label} ]",
         ]
         for k, first in enumerate(firsts):
-            parent.lines.append(f"  {digits[k]} = phi i64 [ {first}, %{parent.label} ], [ {digits[k]}n, %{scope.label} ]")
+            parent.lines.append(
+                f"  {digits[k]} = phi i64 [ {first}, %{parent.label} ], [ {digits[k]}n, %{scope.label} ]"
+            )
         parent.lines += scope.lines
         carry = "1"
         for k in reversed(range(len(sizes))):
@@ -460,14 +528,15 @@ class _Renderer(Ops):
         ]
         parent.label = leave
 
-    def choose_lanes(self, s: Loop) -> tuple[int, bool]:
-        """(elements per vector, whether the tail can run under a mask)."""
+    def choose_lanes(self, s: Loop) -> tuple[int, bool, int]:
+        """(elements per vector, whether the tail can run under a mask, number of expressions in the body)."""
         sizes, memory_sizes = set(), set()
         stack: list[Expr] = []
         for inner in s.body:
             if type(inner) is Store:
                 stack.append(inner.value)
-                memory_sizes.add(self.kernel.slot_dtype(inner.slot).itemsize)
+                if inner.slot >= 0:
+                    memory_sizes.add(self.kernel.slot_dtype(inner.slot).itemsize)
                 sizes.add(self.kernel.slot_dtype(inner.slot).itemsize)
             elif type(inner) is Accumulate:
                 stack.append(inner.value)
@@ -479,7 +548,8 @@ class _Renderer(Ops):
                 continue
             seen.add(e.id)
             if e.op in ("load", "load_if"):
-                memory_sizes.add(e.dtype.itemsize)
+                if e.attr >= 0:
+                    memory_sizes.add(e.dtype.itemsize)
                 sizes.add(e.dtype.itemsize)
                 stack.extend(e.args[:-1])  # not the offset
                 continue
@@ -489,15 +559,18 @@ class _Renderer(Ops):
                 sizes.add(4 if e.dtype in (dtypes.float16, dtypes.bfloat16) else e.dtype.itemsize)
             stack.extend(e.args)
         size = 4 if 4 in sizes else max(sizes - {1, 2}, default=max(sizes, default=4))
-        return self.vector_bytes // size, self.narrow_masks or min(memory_sizes, default=4) >= 4
+        return self.vector_bytes // size, self.narrow_masks or min(memory_sizes, default=4) >= 4, len(seen)
 
     def vector_loop(self, s: Loop):
         parent = self.scopes[-1]
         start, end = self.value(s.start), self.value(s.end)
         self.var_depth[s.var] = len(self.scopes)
         self.scopes.append(_Scope("", lanes=0))  # only so that depths of this loop's values can be asked for
-        lanes, masked = self.choose_lanes(s)
+        lanes, masked, count = self.choose_lanes(s)
         self.close()
+        if masked and s.unroll == 1 and (s.compact or count >= LONG_BODY):
+            self.masked_loop(s, start, end, lanes)
+            return
         step = lanes * s.unroll
         main, tail, between, leave = self.label(), self.label(), self.label(), self.label()
 
@@ -515,13 +588,7 @@ class _Renderer(Ops):
 
         rest = _Scope(tail, lanes=lanes if masked else 1, var=s.var, counter=f"%i{tail}")
         if masked:
-            rest.mask = f"%m{tail}"
-            left = self.line(rest, f"sub i64 {end}, %i{tail}")
-            left = self.line(rest, f"call i64 @llvm.umin.i64(i64 {left}, i64 {lanes})")
-            self.declarations.add("declare i64 @llvm.umin.i64(i64, i64)")
-            left = self.splat(rest, self.line(rest, f"trunc i64 {left} to i32"), "i32", lanes)
-            ramp = ", ".join(f"i32 {k}" for k in range(lanes))
-            rest.lines.append(f"  %m{tail} = icmp ugt <{lanes} x i32> {left}, <{ramp}>")
+            self.set_mask(rest, end)
         self.open(rest, s.var)
         self.body(s.body)
         self.close()
@@ -547,6 +614,40 @@ class _Renderer(Ops):
             f"  %n{tail} = add nsw i64 %i{tail}, {lanes if masked else 1}",
             f"  %c{tail} = icmp slt i64 %n{tail}, {end}",
             f"  br i1 %c{tail}, label %{tail}, label %{leave}",
+            f"{leave}:",
+        ]
+        parent.label = leave
+
+    def set_mask(self, scope: _Scope, end: str) -> str:
+        """Turns off the lanes of a scope that lie beyond `end`; returns how many elements are left."""
+        lanes = scope.lanes
+        left = self.line(scope, f"sub i64 {end}, {scope.counter}")
+        near = self.line(scope, f"call i64 @llvm.umin.i64(i64 {left}, i64 {lanes})")
+        self.declarations.add("declare i64 @llvm.umin.i64(i64, i64)")
+        near = self.splat(scope, self.line(scope, f"trunc i64 {near} to i32"), "i32", lanes)
+        ramp = ", ".join(f"i32 {k}" for k in range(lanes))
+        scope.mask = self.line(scope, f"icmp ugt <{lanes} x i32> {near}, <{ramp}>")
+        return left
+
+    def masked_loop(self, s: Loop, start: str, end: str, lanes: int):
+        """A long body is rendered once: every round runs under the mask, and only stores tell the last round apart."""
+        parent = self.scopes[-1]
+        head, leave = self.label(), self.label()
+        scope = _Scope(head, lanes=lanes, var=s.var, counter=f"%i{head}")
+        left = self.set_mask(scope, end)
+        scope.whole = self.line(scope, f"icmp uge i64 {left}, {lanes}")
+        self.open(scope, s.var)
+        self.body(s.body)
+        self.close()
+        check = self.line(parent, f"icmp slt i64 {start}, {end}")
+        parent.lines += [
+            f"  br i1 {check}, label %{head}, label %{leave}",
+            f"{head}:",
+            f"  %i{head} = phi i64 [ {start}, %{parent.label} ], [ %n{head}, %{scope.label} ]",
+            *scope.lines,
+            f"  %n{head} = add nsw i64 %i{head}, {lanes}",
+            f"  %c{head} = icmp slt i64 %n{head}, {end}",
+            f"  br i1 %c{head}, label %{head}, label %{leave}",
             f"{leave}:",
         ]
         parent.label = leave

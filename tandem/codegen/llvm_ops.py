@@ -64,7 +64,8 @@ class Ops:
     def splat(self, scope, name: str, type_: str, lanes: int) -> str:
         one = self.line(scope, f"insertelement <{lanes} x {type_}> poison, {type_} {name}, i64 0")
         return self.line(
-            scope, f"shufflevector <{lanes} x {type_}> {one}, <{lanes} x {type_}> poison, <{lanes} x i32> zeroinitializer"
+            scope,
+            f"shufflevector <{lanes} x {type_}> {one}, <{lanes} x {type_}> poison, <{lanes} x i32> zeroinitializer",
         )
 
     def index_vector(self, scope) -> str:
@@ -84,6 +85,32 @@ class Ops:
             vector = f"<{lanes} x {type_}>"
             parts.append(self.line(scope, f"shufflevector {vector} {name}, {vector} poison, <{half} x i32> <{picks}>"))
         return parts[0], parts[1]
+
+    def transposed(self, scope, rows: list[str], memory: str, n: int) -> list[str]:
+        """The n x n matrix of n row vectors with rows and columns exchanged.
+
+        32- and 64-bit elements take shuffles that stay within 128 bits, but for the last stage, as AVX has them.
+        """
+
+        def shuffle(a: str, b: str, picks) -> str:
+            mask = ", ".join(f"i32 {k}" for k in picks)
+            return self.line(scope, f"shufflevector <{n} x {memory}> {a}, <{n} x {memory}> {b}, <{n} x i32> <{mask}>")
+
+        if n == 4:
+            low, high = (0, 4, 2, 6), (1, 5, 3, 7)
+            t = [shuffle(rows[k], rows[k + 1], m) for k in (0, 2) for m in (low, high)]
+            return [shuffle(t[k], t[k + 2], m) for m in ((0, 1, 4, 5), (2, 3, 6, 7)) for k in (0, 1)]
+        if memory in ("float", "i32"):
+            low, high = (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)
+            t = [shuffle(rows[k], rows[k + 1], m) for k in (0, 2, 4, 6) for m in (low, high)]
+            low, high = (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15)
+            u = [shuffle(t[k], t[k + 2], m) for k in (0, 1, 4, 5) for m in (low, high)]
+            low, high = (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)
+            return [shuffle(u[k], u[k + 4], m) for m in (low, high) for k in range(4)]
+        low, high = (0, 8, 1, 9, 2, 10, 3, 11), (4, 12, 5, 13, 6, 14, 7, 15)
+        for _ in range(3):
+            rows = [shuffle(rows[k], rows[k + 4], m) for k in range(4) for m in (low, high)]
+        return rows
 
     def collect(self, scope, pointers: list[str], memory: str, size: int) -> str:
         lanes = len(pointers)
@@ -301,7 +328,9 @@ class Ops:
                 value = int(largest)
             else:
                 bits = dtype.itemsize * 8
-                low, high = (0, (1 << bits) - 1) if dtype.kind == "uint" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+                low, high = (
+                    (0, (1 << bits) - 1) if dtype.kind == "uint" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+                )
                 value = high if largest else low
         return self.number(lanes, value, dtype)
 
@@ -344,7 +373,9 @@ class Ops:
         wins = self.better(scope, acc.kind, acc.dtype, b[0], a[0], lanes)
         loses = self.better(scope, acc.kind, acc.dtype, a[0], b[0], lanes)
         earlier = self.line(scope, f"icmp slt {index} {b[1]}, {a[1]}")
-        level = self.line(scope, f"select {bits} {loses}, {bits} {'false' if lanes == 1 else 'zeroinitializer'}, {bits} {earlier}")
+        level = self.line(
+            scope, f"select {bits} {loses}, {bits} {'false' if lanes == 1 else 'zeroinitializer'}, {bits} {earlier}"
+        )
         take = self.line(scope, f"or {bits} {wins}, {level}")
         return (
             self.line(scope, f"select {bits} {take}, {t} {b[0]}, {t} {a[0]}"),

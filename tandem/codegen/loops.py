@@ -26,13 +26,15 @@ RENDERED = "1"  # part of every cache key: change it when a renderer makes other
 class Loop:
     """`body` for var in [start, end).
 
-    mode: "serial"; "vector": iterations are independent but for accumulators, so a renderer may run several at once, `unroll`
-    vectors per round; "items": the parallel loop, whose counter is split into `digits` [(var, size)], the last one fastest.
+    mode: "serial"; "vector": iterations are independent but for accumulators, so a renderer may run several at once,
+    `unroll` vectors per round, and render the body only once where `compact` asks for small code; "items": the parallel
+    loop, whose counter is split into `digits` [(var, size)], the last one fastest.
     """
 
-    __slots__ = ("body", "digits", "end", "mode", "start", "step", "unroll", "var")
+    __slots__ = ("body", "compact", "digits", "end", "mode", "start", "step", "unroll", "var")
 
-    def __init__(self, var, start: Expr, end: Expr, body: list, mode="serial", unroll=1, digits=(), step=1):
+    def __init__(self, var, start: Expr, end: Expr, body: list, mode="serial", unroll=1, digits=(), step=1,
+                 compact=False):  # fmt: skip
         self.var = var
         self.start = start
         self.end = end
@@ -41,6 +43,7 @@ class Loop:
         self.unroll = unroll
         self.digits = digits
         self.step = step
+        self.compact = compact
 
 
 class Store:
@@ -93,10 +96,9 @@ class Finish:
 
 
 class Transpose:
-    """Copies a tile: local[i * width + j] = pointer[offset + i * row_stride... read along the pointer's unit axis.
+    """Copies a tile into a local array: local[i * width + j] = pointer[offset + i + j * stride], 0 <= i < rows, 0 <= j < columns.
 
-    local row i (0 <= i < rows), column j (0 <= j < columns) takes pointer[offset + i + j * stride], so that the tile can then
-    be read along j. rows, columns <= width.
+    The pointer is read along its unit axis i, and the tile can then be read along j. rows, columns <= width.
     """
 
     __slots__ = ("columns", "local", "offset", "rows", "slot", "stride", "width")
@@ -112,9 +114,11 @@ class Transpose:
 
 
 class Kernel:
-    """One function. `pointers`: dtype per pointer; `locals`: (dtype, size) per local array; `lanes`: bytes decide in renderers."""
+    """One function. `pointers`: dtype per pointer; `locals`: (dtype, size) per local array; key: a hash of what it does."""
 
-    def __init__(self, name: str, pointers: list[DType], locals: list[tuple[DType, int]], linear: list[Expr], body: list):
+    def __init__(
+        self, name: str, pointers: list[DType], locals: list[tuple[DType, int]], linear: list[Expr], body: list
+    ):
         self.name = name
         self.pointers = pointers
         self.locals = locals
@@ -177,7 +181,8 @@ def _describe(kernel: Kernel) -> list[str]:
                 lines.append(f"{pad}store {s.slot} {number(s.offset)} {number(s.value)}")
             elif type(s) is Loop:
                 digits = " ".join(f"{v}:{number(n)}" for v, n in s.digits)
-                lines.append(f"{pad}loop {s.mode} {s.var} {number(s.start)} {number(s.end)} {s.step} {s.unroll} {digits}")
+                ends = f"{number(s.start)} {number(s.end)}"
+                lines.append(f"{pad}loop {s.mode} {s.var} {ends} {s.step} {s.unroll} {s.compact:d} {digits}")
                 walk(s.body, depth + 1)
                 lines.append(f"{pad}end")
             elif type(s) is Accumulate:

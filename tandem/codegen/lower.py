@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from tandem.codegen import nests
 from tandem.codegen.buffer import Buffer, Layout, allocate, same_shape
+from tandem.codegen.columns import columns
+from tandem.codegen.elementwise import copy, elementwise
 from tandem.codegen.fuse import Fusion, Group
+from tandem.codegen.rows import rows
 from tandem.codegen.schedule import LibraryStep, Schedule
 from tandem.graph.ir import Graph, Value
 from tandem.ops.index import CheckIndex
 
-_NESTS = {"elementwise": nests.elementwise, "rows": nests.rows, "columns": nests.columns}
+_NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns}
 
 
 def lower(graph: Graph, layouts: list[Layout | None], saved: list[Value] = ()) -> Schedule:
@@ -75,9 +77,9 @@ def _place_mutations(fusion: Fusion) -> tuple[list, list]:
         source = fusion.buffer_of[value]
         if id(_root(source)) in mutated:  # it may have changed before its turn comes
             kept = allocate(source.dtype, source.shape)
-            first.append(nests.copy(fusion, source, kept, value.node))
+            first.append(copy(fusion, source, kept, value.node))
             source = kept
-        second.append(nests.copy(fusion, source, target, value.node))
+        second.append(copy(fusion, source, target, value.node))
     return first, second
 
 

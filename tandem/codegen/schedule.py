@@ -41,7 +41,9 @@ class LibraryStep:
 
     __slots__ = ("floats", "inputs", "ints", "node", "outputs", "routine")
 
-    def __init__(self, routine: str, inputs: list[Buffer], outputs: list[Buffer], ints: tuple, floats: tuple, node: Node):
+    def __init__(
+        self, routine: str, inputs: list[Buffer], outputs: list[Buffer], ints: tuple, floats: tuple, node: Node
+    ):
         self.routine = routine
         self.inputs = inputs
         self.outputs = outputs

@@ -1,6 +1,5 @@
 """Elementwise operators for tests of the code generator."""
 
-
 from tandem.graph.ir import Value
 from tandem.ops.create import Constant
 from tandem.ops.define import Elementwise
@@ -78,5 +77,3 @@ def layer_norm(x, eps=1e-5):
     variance = div(reduce("sum", mul(centred, centred), (x.ndim - 1,)), count)
     scale = sqrt(add(variance, eps))
     return div(centred, bcast(scale, x.shape))
-
-

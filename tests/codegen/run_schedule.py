@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 
 import numpy as np
@@ -26,7 +27,9 @@ def evaluate(d, values: list[int]) -> int:
                 coefficient *= values[atom[1]]
                 continue
             a, b = evaluate(atom[1], values), evaluate(atom[2], values)
-            coefficient *= {"floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max}[atom[0]](a, b)
+            coefficient *= {"floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max}[
+                atom[0]
+            ](a, b)
         total += coefficient
     return total
 
@@ -52,7 +55,8 @@ class Trace:
 
         symbols, position = self.graph.symbols, len(self.arrays)
         shape = tuple(
-            1 if n == 1 else symbols.new(n, ("size", position, axis), not_one=True) for axis, n in enumerate(array.shape)
+            1 if n == 1 else symbols.new(n, ("size", position, axis), not_one=True)
+            for axis, n in enumerate(array.shape)
         )
         strides = [s // array.itemsize for s in array.strides]
         order = tuple(sorted(range(array.ndim), key=lambda a: (-strides[a], a)))
@@ -123,11 +127,16 @@ class Memory:
         size = buffer.dtype.itemsize
         if buffer.kind == "input":
             found = self.arrays[buffer.position]
-            assert all(n <= 1 or s * size == t for n, s, t in zip(shape, strides, found.strides)), (buffer, found.strides)
+            assert not found.size or all(n <= 1 or s * size == t for n, s, t in zip(shape, strides, found.strides)), (
+                buffer,
+                found.strides,
+            )
         elif buffer.kind == "alloc":
             extent = 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if math.prod(shape) else 0
             assert extent == math.prod(shape), "allocated buffers are dense"
-            block = np.full((extent + 64) * size, 0xA5, np.uint8)[32 * size : (32 + extent) * size].view(buffer.dtype.numpy)
+            block = np.full((extent + 64) * size, 0xA5, np.uint8)[32 * size : (32 + extent) * size].view(
+                buffer.dtype.numpy
+            )
             found = np.lib.stride_tricks.as_strided(block, shape, [s * size for s in strides])
         else:
             base = self.array(buffer.base)
@@ -150,7 +159,7 @@ def run_kernel(step: KernelStep, memory: Memory, parts: int = 1):
     ints = (ctypes.c_int64 * max(len(step.ints), 1))(*[evaluate(d, memory.values) for d in step.ints])
     extent = evaluate(step.extent, memory.values)
     cuts = sorted({extent * k // parts for k in range(parts + 1)})
-    for begin, end in zip(cuts, cuts[1:]):
+    for begin, end in itertools.pairwise(cuts):
         function(ctypes.addressof(pointers), ctypes.addressof(ints), begin, end)
 
 

@@ -1,0 +1,168 @@
+"""Kernels over one iteration space: flat loops, nested loops, and tiles where operands are transposed."""
+
+from __future__ import annotations
+
+from tandem import dtypes
+from tandem.codegen.buffer import Buffer, allocate, is_one, is_zero
+from tandem.codegen.expr import substitute
+from tandem.codegen.fuse import Fusion, Group
+from tandem.codegen.loops import Accumulate, Declare, Finish, Loop, Transpose, expression_cost
+from tandem.codegen.nest import CELL, CHUNK, INNER, ITEM, Nest, unroll_for
+from tandem.codegen.schedule import KernelStep
+from tandem.graph.symbolic import Dim, ceildiv, minimum, product
+
+BLOCK = (
+    4096  # elements of a flat loop that make one parallel item; part of what sums give, so never a matter of threads
+)
+TILE = 64  # side of the tiles in which transposed operands are turned
+
+
+def elementwise(fusion: Fusion, group: Group) -> KernelStep:
+    nest = Nest(fusion, group)
+    e, b = nest.e, nest.e.b
+    body: list = []
+    before: list = []
+    after: list = []
+    roots = []
+    mutating = []
+    partials = []
+    for member in group.members:
+        if member.role == "partial":
+            x, _ = nest.operand(member)
+            acc = nest.accumulator(member, x.dtype)
+            before.append(Declare(acc))
+            body.append(Accumulate(acc, x))
+            after.append(Finish(acc))
+            partials.append((member, acc))
+            roots.append(x)
+        elif member.stored or member.targets:
+            value = nest.value(member)
+            (mutating if member.targets else body).extend(nest.stores(member, value))
+            roots.append(value)
+    body += mutating
+    order = nest.merge(list(group.order))
+    unroll = unroll_for(expression_cost(roots), bool(partials))
+    across = _transposed_loads(nest, order)
+    if across is not None:
+        return _tiles(nest, order, *across, before, body, after, partials, roots)
+    if len(order) <= 1:
+        size = nest.sizes[order[0]] if order else 1
+        extent = ceildiv(size, BLOCK) if order else 1
+        digits: list = []
+        vector = order[0] if order else None
+        cell = ITEM
+        length = BLOCK
+    else:
+        vector = order[-1]
+        size = nest.sizes[vector]
+        cells = ceildiv(size, INNER)
+        extent = product([nest.sizes[v] for v in order[:-1]]) * cells
+        digits = [(v, nest.sizes[v]) for v in order[:-1]] + [(CELL, cells)]
+        cell = CELL
+        length = INNER
+    _store_partials(nest, partials, extent, after)
+    work = minimum(size, length)
+    if vector is None:
+        return nest.step([nest.items([], before + body + after)], [ITEM], extent, 1, roots)
+    n = e.dim(size)
+    if not digits and not partials:  # one long loop over all blocks asked for
+        begin, end = b.make("begin", (), dtypes.int64), b.make("end", (), dtypes.int64)
+        loop = Loop(vector, begin * length, b.min(end * length, n), body, "vector", unroll)
+        return nest.step([loop], [vector], extent, work, roots)
+    start = e.var(cell) * length
+    loop = Loop(vector, start, b.min(start + length, n), body, "vector", unroll)
+    items = nest.items(digits, [*before, loop, *after])
+    return nest.step([items], [ITEM, *[v for v, _ in digits], vector], extent, work, roots)
+
+
+def _store_partials(nest: Nest, partials, extent: Dim, after: list):
+    """Each item leaves its part of the full reductions in an array of `extent`."""
+    e, b = nest.e, nest.e.b
+    for member, acc in partials:
+        member.parts = allocate(acc.dtype, (extent,))
+        form = e.forms.atom(ITEM)
+        nest.own_forms.add(id(form))
+        scalar = b.make("scalar", (), acc.dtype, acc.id)
+        after.append(nest.store(member.parts, (form,), scalar))
+
+
+def _transposed_loads(nest: Nest, order: list[int]):
+    """(axis, loads) that run along another axis than the innermost loop, where a tile can turn them; None if there are none."""
+    if len(order) < 2:
+        return None
+    vector = order[-1]
+    by_axis: dict[int, list] = {}
+    for load, form in dict(nest.e.loads).items():
+        if is_zero(form.terms.get(vector, 0)) or is_one(form.terms[vector]):
+            continue
+        if any(type(a) is not int for a in form.terms):
+            continue
+        for axis in order[:-1]:
+            if is_one(form.terms.get(axis, 0)):
+                by_axis.setdefault(axis, []).append((load, form))
+                break
+    if not by_axis:
+        return None
+    return max(by_axis.items(), key=lambda item: len(item[1]))
+
+
+def _tiles(nest: Nest, order, axis: int, loads, before, body, after, partials, roots) -> KernelStep:
+    """Square tiles over the innermost loop and `axis`: loads that run along `axis` are turned in local arrays first."""
+    e, b, forms = nest.e, nest.e.b, nest.e.forms
+    vector = order[-1]
+    width = TILE if len(loads) == 1 else TILE // 2
+    others = [v for v in order[:-1] if v != axis]
+    starts = {axis: e.var(CELL) * width, vector: e.var(CHUNK) * width}
+    stops = {v: b.min(start + width, e.dim(nest.sizes[v])) for v, start in starts.items()}
+    replace, turns = {}, []
+    # where the tile begins: the form with the tile's first indices in place of the two loop variables
+    local_form = forms.make(0, {axis: width, vector: 1, CELL: -width * width, CHUNK: -width})
+    here = e.linear(local_form)
+    for load, form in loads:
+        terms = {a: c for a, c in form.terms.items() if a not in (axis, vector)}
+        terms[CELL] = width
+        terms[CHUNK] = form.terms[vector] * width
+        first = e.linear(forms.make(form.const, terms))
+        local = e.local(load.dtype, width * width)
+        stride = e.dim(form.terms[vector])
+        rows, columns = stops[axis] - starts[axis], stops[vector] - starts[vector]
+        turns.append(Transpose(local, load.attr, first, stride, rows, columns, width))
+        replace[load.id] = b.make("load", (here,), load.dtype, local)
+    for s in body:
+        s.value = substitute(b, s.value, replace)
+    tiles = [(CELL, ceildiv(nest.sizes[axis], width)), (CHUNK, ceildiv(nest.sizes[vector], width))]
+    digits = [(v, nest.sizes[v]) for v in others] + tiles
+    extent = product([n for _, n in digits])
+    _store_partials(nest, partials, extent, after)
+    inner = Loop(vector, starts[vector], stops[vector], body, "vector", 1)
+    inside = Loop(axis, starts[axis], stops[axis], [inner])
+    items = nest.items(digits, [*turns, *before, inside, *after])
+    work = minimum(nest.sizes[axis], width) * minimum(nest.sizes[vector], width)
+    return nest.step([items], [ITEM, *[v for v, _ in digits], axis, vector], extent, work, roots)
+
+
+def copy(fusion: Fusion, source: Buffer, target: Buffer, node) -> KernelStep:
+    """target = source, element by element."""
+    axes = [a for a, n in enumerate(target.shape) if not is_one(n)]
+    group = Group("elementwise", 0, tuple([target.shape[a] for a in axes]))
+    place = {a: i for i, a in enumerate(axes)}
+    known = target.order if target.order is not None else source.order
+    group.order = tuple([place[a] for a in known if a in place]) if known is not None else tuple(range(len(axes)))
+    nest = Nest(fusion, group)
+    e, b = nest.e, nest.e.b
+    forms = e.forms
+    index = tuple([forms.atom(place[a]) if a in place else forms.zero for a in range(len(target.shape))])
+    value = e.load(source, index, None)
+    body = [nest.store(target, index, value)]
+    order = nest.merge(list(group.order))
+    e.nodes[node] = None
+    if not order:
+        return nest.step([nest.items([], body)], [ITEM], 1, 1, [value])
+    size = nest.sizes[order[-1]]
+    cells = ceildiv(size, INNER)
+    start = e.var(CELL) * INNER
+    loop = Loop(order[-1], start, b.min(start + INNER, e.dim(size)), body, "vector", 2)
+    digits = [(v, nest.sizes[v]) for v in order[:-1]] + [(CELL, cells)]
+    extent = product([n for _, n in digits])
+    items = nest.items(digits, [loop])
+    return nest.step([items], [ITEM, *[v for v, _ in digits], order[-1]], extent, minimum(size, INNER), [value])

@@ -1,0 +1,146 @@
+"""What all kernels under construction share: indices, stores, loops, and merging of loops."""
+
+from __future__ import annotations
+
+from tandem import dtypes
+from tandem.codegen.buffer import Buffer, is_one, is_zero, same
+from tandem.codegen.emit import Emitter, reduce_operand
+from tandem.codegen.expr import Expr
+from tandem.codegen.fuse import Compute, Fusion, Group
+from tandem.codegen.index import Linear
+from tandem.codegen.loops import Accumulator, Kernel, Loop, Store, expression_cost
+from tandem.codegen.schedule import KernelStep
+from tandem.graph.symbolic import Dim
+
+INNER = 8192  # longest innermost loop of one item where there are outer loops too
+ITEM, CELL, CHUNK = 1000, 1001, 1002  # loop variables besides the axes 0, 1, ... of the group
+NANOSECONDS = 0.06  # of one cost unit, vectorised
+LOAD_COST = 2.0
+
+
+class Nest:
+    """A kernel under construction."""
+
+    def __init__(self, fusion: Fusion, group: Group):
+        self.fusion = fusion
+        self.group = group
+        self.sizes: dict[int, Dim] = dict(enumerate(group.domain))
+        inside = {m.value for m in group.members if m.role in ("full", "kept")}
+        self.e = Emitter(fusion.resolve, fusion.shape_of, fusion.buffer_of, inside)
+        self.accs = 0
+        self.own_forms: set[int] = set()  # forms over merged loops, made after merging
+        self.writes: list[Buffer] = []
+
+    # -- indices
+
+    def index(self, compute: Compute, value) -> tuple:
+        """The index of `value` (of compute's own rank) in terms of the group's loops."""
+        forms = self.e.forms
+        shape = self.fusion.shape_of(value)
+        return tuple([forms.zero if is_one(n) else forms.atom(compute.axis_of[a]) for a, n in enumerate(shape)])
+
+    def value(self, compute: Compute) -> Expr:
+        return self.e.emit(compute.value, self.index(compute, compute.value))
+
+    def stores(self, compute: Compute, value: Expr) -> list[Store]:
+        """Stores of a member's value: into its own memory if someone looks at it, and into inputs that it replaces."""
+        index = self.index(compute, compute.value)
+        targets = [self.fusion.buffer_of[compute.value]] if compute.stored else []
+        return [self.store(t, index, value) for t in targets + compute.targets]
+
+    def store(self, target: Buffer, index, value: Expr) -> Store:
+        offset = self.e.linear(self.e.forms.dot(index, target.strides))
+        self.writes.append(target)
+        return Store(self.e.slot(target), offset, self.e.b.cast(value, target.dtype))
+
+    def operand(self, compute: Compute) -> tuple[Expr, Expr | None]:
+        """What a reduction takes in at each point: (value, position for argmax)."""
+        e = self.e
+        if compute.role == "combine":
+            parts = compute.partial_of.parts
+            index = [e.forms.atom(0)]
+            first = compute.partial_of
+            for axis in [a for a in first.order if a not in first.reduced]:
+                index.append(e.forms.atom(compute.axis_of[axis]))
+            e.nodes[compute.node] = None
+            return e.load(parts, index, None), None
+        node = compute.node
+        source, op = node.inputs[0], node.op
+        shape = self.fusion.shape_of(source)
+        x = e.emit(source, self.index(compute, source))
+        e.nodes[node] = None
+        if op.kind not in ("argmax", "argmin"):
+            return reduce_operand(e.b, op, x, compute.value), None
+        flat, step = e.forms.zero, 1
+        for axis in reversed(range(len(shape))):
+            if axis in compute.reduced:
+                flat = e.forms.add(flat, e.forms.scale(e.forms.atom(compute.axis_of[axis]), step))
+                step = step * shape[axis]
+        return x, e.linear(flat)
+
+    def accumulator(self, compute: Compute, dtype) -> Accumulator:
+        self.accs += 1
+        return Accumulator(self.accs - 1, compute.node.op.kind, dtype)
+
+    # -- loops
+
+    def merge(self, order: list[int]) -> list[int]:
+        """Merges neighbouring loops where every index form moves through them as through one; returns what is left."""
+        forms = [f for f in self.e.linears if id(f) not in self.own_forms]
+        merged = list(order)
+        k = len(merged) - 2
+        while k >= 0:
+            i, j = merged[k], merged[k + 1]
+            n = self.sizes[j]
+            if all(_continues(f, i, j, n) for f in forms):
+                self.sizes[j] = self.sizes[i] * n
+                del merged[k]
+            k -= 1
+        return merged
+
+    def loops(self, order: list[int], body: list, unroll: int) -> list:
+        """Serial loops around an innermost vector loop."""
+        zero = self.e.dim(0)
+        if not order:
+            return body
+        inner = Loop(order[-1], zero, self.e.dim(self.sizes[order[-1]]), body, "vector", unroll)
+        for v in reversed(order[:-1]):
+            inner = Loop(v, zero, self.e.dim(self.sizes[v]), [inner])
+        return [inner]
+
+    def items(self, digits: list[tuple[int, Dim]], body: list) -> Loop:
+        b = self.e.b
+        begin, end = b.make("begin", (), dtypes.int64), b.make("end", (), dtypes.int64)
+        return Loop(ITEM, begin, end, body, "items", digits=tuple([(v, self.e.dim(n)) for v, n in digits]))
+
+    def step(self, body: list, order: list[int], extent: Dim, work: Dim, roots: list[Expr]) -> KernelStep:
+        e = self.e
+        linear = [e.settle(f, order) for f in e.linears]
+        nodes = sorted(e.nodes, key=lambda n: n.id) or [m.node for m in self.group.members]
+        kernel = Kernel(_name(nodes), [x.dtype for x in e.buffers], e.locals, linear, body)
+        cost = (expression_cost(roots) + LOAD_COST * len(e.buffers)) * NANOSECONDS
+        return KernelStep(kernel, e.buffers, tuple(e.ints), extent, work, cost, nodes, self.writes)
+
+
+def _continues(form: Linear, i: int, j: int, n: Dim) -> bool:
+    outer, inner = form.terms.get(i, 0), form.terms.get(j, 0)
+    if is_zero(inner):
+        return is_zero(outer)
+    return not is_zero(outer) and same(outer, inner * n)
+
+
+def _name(nodes) -> str:
+    names = []
+    for node in nodes:
+        name = getattr(node.op, "kind", None) if node.op.name == "reduce" else node.op.name
+        if name not in names and name not in ("constant", "expand", "reshape", "permute"):
+            names.append(name)
+    if not names:
+        return "copy"
+    return names[0] if len(names) == 1 else "fused_" + "_".join(names[:6])
+
+
+def unroll_for(cost: float, reducing: bool) -> int:
+    if reducing:
+        return 4 if cost < 10 else 2 if cost < 30 else 1
+    return 2 if cost < 12 else 1

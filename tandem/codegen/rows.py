@@ -1,0 +1,145 @@
+"""Kernels that make passes over rows: reductions along memory, and what comes before, between and after them."""
+
+from __future__ import annotations
+
+from tandem import dtypes
+from tandem.codegen.expr import Expr, substitute, topological
+from tandem.codegen.fuse import Fusion, Group
+from tandem.codegen.loops import Accumulate, Declare, Finish, Store, expression_cost
+from tandem.codegen.nest import ITEM, Nest, unroll_for
+from tandem.codegen.schedule import KernelStep
+from tandem.graph.symbolic import product
+
+KEEP_COST = 12.0  # of an expression that is worth a store and a load
+
+
+def rows(fusion: Fusion, group: Group) -> KernelStep:
+    if group.parts_of is not None:
+        first = group.members[0].partial_of
+        group.domain = (first.parts.shape[0], *group.domain[1:])
+    nest = Nest(fusion, group)
+    e, b = nest.e, nest.e.b
+    levels: dict = {}
+    for member in group.members:
+        level = 0
+        for value, _ in member.reads:
+            found = levels.get(value)
+            if found is not None:
+                level = max(level, found)
+        levels[member.value] = level + 1 if member.role in ("reduce", "combine") else level
+    passes = max(levels.values()) + 1
+    roots: list[list] = [[] for _ in range(passes)]  # expressions computed in each pass
+    plan = []  # per pass: (declare, in the loop, finish, at the kept rank)
+    for number in range(passes):
+        before, inner, after, outer = [], [], [], []
+        for member in group.members:
+            if member.role == "kept" and levels[member.value] == number and member.stored:
+                outer.extend(nest.stores(member, nest.value(member)))
+        for member in group.members:
+            level = levels[member.value]
+            if member.role == "full" and level == number and member.stored:
+                value = nest.value(member)
+                inner.extend(nest.stores(member, value))
+                roots[number].append(value)
+            elif member.role in ("reduce", "combine") and level - 1 == number:
+                x, position = nest.operand(member)
+                acc = nest.accumulator(member, x.dtype)
+                before.append(Declare(acc))
+                inner.append(Accumulate(acc, x, position))
+                after.append(Finish(acc))
+                result = dtypes.int64 if position is not None else x.dtype
+                scalar = b.make("scalar", (), result, acc.id)
+                e.given[member.value] = scalar
+                roots[number].append(x)
+                if member.stored:
+                    after.extend(nest.stores(member, scalar))
+        plan.append((outer, before, inner, after))
+
+    _keep_costly(nest, plan, roots)
+    reduced = [a for a in group.order if a in group.reduced and a != group.unit]
+    reduced += [group.unit] if group.unit in group.reduced else []
+    kept = nest.merge([a for a in group.order if a not in group.reduced])
+    reduced = nest.merge(reduced)
+    digits = [(a, nest.sizes[a]) for a in kept]
+    body = []
+    for number, (outer, before, inner, after) in enumerate(plan):
+        body += outer
+        if inner:
+            reducing = any(type(s) is Accumulate for s in inner)
+            positional = any(type(s) is Accumulate and s.position is not None for s in inner)
+            unroll = 1 if positional else unroll_for(expression_cost(roots[number]), reducing)
+            body += [*before, *nest.loops(reduced, inner, unroll), *after]
+    extent = product([n for _, n in digits])
+    work = product([nest.sizes[a] for a in reduced])
+    everything = [r for level in roots for r in level]
+    return nest.step([nest.items(digits, body)], [ITEM, *kept, *reduced], extent, work, everything)
+
+
+def _keep_costly(nest: Nest, plan: list, roots: list[list]):
+    """What an early pass computes at a price and a later one needs again is put into memory that the later pass will overwrite.
+
+    In softmax this is exp(x - max): pass two stores it in the output, pass three divides it there.
+    """
+    e, b = nest.e, nest.e.b
+    varies: dict[int, bool] = {}
+
+    def varying(x: Expr) -> bool:
+        found = varies.get(x.id)
+        if found is None:
+            for y in topological([x]):
+                if y.op == "linear":
+                    varies[y.id] = any(type(a) is not int or a in nest.group.reduced for a in e.linears[y.attr].terms)
+                else:
+                    varies[y.id] = any(varies[a.id] for a in y.args)
+            found = varies[x.id]
+        return found
+
+    first_pass: dict[int, int] = {}
+    for number, expressions in enumerate(roots):
+        for x in topological(expressions):
+            first_pass.setdefault(x.id, number)
+    written: dict[int, tuple[int, Store]] = {}  # slot -> (pass, store), for whole rows stored once
+    for number, (_, _, inner, _) in enumerate(plan):
+        for s in inner:
+            if type(s) is Store and varying(s.offset) and s.slot not in written:
+                written[s.slot] = (number, s)
+    for number in range(1, len(plan)):
+        inner = plan[number][2]
+        replace: dict[int, Expr] = {}
+        stack = [s.value for s in inner]
+        seen = set()
+        while stack:
+            x = stack.pop()
+            if x.id in seen:
+                continue
+            seen.add(x.id)
+            early = first_pass.get(x.id, number)
+            if early < number and x.op not in ("load", "load_if", "linear", "const") and varying(x):
+                if expression_cost([x]) < KEEP_COST:
+                    continue
+                place = _place_to_keep(e, written, x, early, number)
+                if place is not None:
+                    slot, offset, is_stored = place
+                    replace[x.id] = b.make("load", (offset,), x.dtype, slot)
+                    if not is_stored:
+                        plan[early][2].append(Store(slot, offset, x))
+                        written[slot] = (early, plan[early][2][-1])
+                continue
+            stack.extend(x.args)
+        if replace:
+            for s in inner:
+                s.value = substitute(b, s.value, replace)
+            roots[number] = [substitute(b, x, replace) for x in roots[number]]
+
+
+def _place_to_keep(e, written, x: Expr, early: int, number: int):
+    """(slot, offset, whether the early pass already stores x there) of memory that holds x from pass early to pass number."""
+    spare = None
+    for slot, (when, s) in written.items():
+        if e.buffers[slot].dtype is not x.dtype:
+            continue
+        if when == early and s.value is x:
+            return slot, s.offset, True
+        if when == number and spare is None and e.buffers[slot].kind == "alloc":
+            spare = (slot, s.offset, False)
+    return spare
