@@ -46,14 +46,6 @@ Geometry geometry_of(const Call& call, const View& x, const View& w, const View&
   return g;
 }
 
-void fill_zero(const View& view) {
-  const uint64_t zero[2] = {0, 0};
-  View source = view;
-  source.data = reinterpret_cast<char*>(const_cast<uint64_t*>(zero));
-  std::fill(source.strides, source.strides + source.ndim, 0);
-  copy_elements(source, view);
-}
-
 // The output where there is nothing to sum over: zeros, or the bias in every position.
 void fill_empty(const Conv& conv, const View& result) {
   if (!conv.bias) return fill_zero(result);

@@ -64,4 +64,14 @@ void convert_elements(const View& from, const View& to) {
   });
 }
 
+View contiguous_as(const View& view, DType dtype, Scratch<char>& memory) {
+  View copy = view;
+  copy.dtype = dtype;
+  memory.resize(std::max<int64_t>(view.numel(), 1) * item_size(dtype));
+  copy.data = memory.data();
+  set_contiguous(copy);
+  convert_elements(view, copy);
+  return copy;
+}
+
 }  // namespace tandem::library

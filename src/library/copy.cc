@@ -121,4 +121,12 @@ void copy_elements(const View& from, const View& to) {
   });
 }
 
+void fill_zero(const View& view) {
+  static const uint64_t zero[2] = {0, 0};
+  View source = view;
+  source.data = reinterpret_cast<char*>(const_cast<uint64_t*>(zero));
+  std::fill(source.strides, source.strides + source.ndim, 0);
+  copy_elements(source, view);
+}
+
 }  // namespace tandem::library

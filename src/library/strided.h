@@ -83,5 +83,6 @@ inline void set_contiguous(View& view) {
 
 // Copies equal shapes of equal element size; the element types are not looked at. Copies in threads where it pays.
 void copy_elements(const View& from, const View& to);
+void fill_zero(const View& view);
 
 }  // namespace tandem::library

@@ -4,6 +4,7 @@
 #include "library/kernels/convert.h"
 #include "library/kernels/gemm.h"
 #include "library/kernels/pool.h"
+#include "library/kernels/row.h"
 
 #define NAME_OF(isa) NAME_OF_TEXT(isa)
 #define NAME_OF_TEXT(isa) #isa
@@ -30,6 +31,8 @@ const Kernels table = {
     gemm_kernels<uint64_t>(),
     pool_kernels<float>(),
     pool_kernels<double>(),
+    row_kernels<float>(),
+    row_kernels<double>(),
     &from_half,
     &to_half,
     &from_bfloat16,

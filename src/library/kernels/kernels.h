@@ -39,6 +39,18 @@ struct PoolKernels {
   T (*sum)(const T* x, int64_t n);
 };
 
+// Rows of attention scores.
+template <typename T>
+struct RowKernels {
+  T (*max)(const T* x, int64_t n);
+  T (*exp_sum)(T* x, int64_t n, T shift);  // x = exp(x - shift); returns the sum
+  T (*dot)(const T* x, const T* y, int64_t n);
+  void (*scale)(T* x, int64_t n, T factor);
+  // From scores and gradients of probabilities to probabilities and gradients of scores before scaling:
+  // p = exp(p - log_sum), g = p * (g - delta) * scale.
+  void (*backward)(T* p, T* g, int64_t n, T log_sum, T delta, T scale);
+};
+
 struct Kernels {
   const char* name;
   GemmKernels<float> f32;
@@ -47,6 +59,8 @@ struct Kernels {
   GemmKernels<uint64_t> u64;
   PoolKernels<float> pool_f32;
   PoolKernels<double> pool_f64;
+  RowKernels<float> row_f32;
+  RowKernels<double> row_f64;
 
   void (*from_half)(const uint16_t* from, float* to, int64_t n);
   void (*to_half)(const float* from, uint16_t* to, int64_t n);

@@ -1,0 +1,162 @@
+// attention (q, k, v[, mask]) -> (out, lse), ints [causal, has_mask], floats [scale].
+//
+// q is (B, H, T, D), k (B, H, S, D), v (B, H, S, E), out (B, H, T, E), lse (B, H, T): the logarithm of each row's sum
+// of exponentials, which the backward pass needs; float64 for float64 inputs, else float32. The mask broadcasts to (B,
+// H, T, S) by strides. Causal: query i sees keys 0 to i. A row that sees no key gives zeros, and lse -inf.
+//
+// Scores exist only a block at a time, with a running maximum and sum for each row, so memory is linear in T and S.
+#include <cmath>
+
+#include "device/parallel.h"
+#include "library/attention_impl.h"
+#include "library/convert.h"
+#include "library/registry.h"
+#include "library/strided.h"
+
+namespace tandem::library {
+namespace {
+
+template <typename T>
+struct Forward {
+  const AttentionSizes& s;
+  const View &q, &k, &v, &out, &lse;
+  AttentionBlocks<T> blocks;
+  const GemmKernels<T>& gemm = gemm_kernels<T>();
+  const RowKernels<T>& rows = row_kernels<T>();
+  int64_t padded_values = round_up_to(s.value_depth, blocks.nr);
+
+  void run() const {
+    const double cost = 2.0 * s.queries * s.keys * (s.depth + s.value_depth) * 0.03 * sizeof(T) / 4;
+    // Many heads: a thread takes whole ones. Few: the threads share the queries of each.
+    if (s.count() >= 2 * num_threads()) {
+      parallel_for(s.count(), cost, [&](int64_t begin, int64_t end) {
+        for (int64_t head = begin; head < end; ++head) one_head(head, cost);
+      });
+    } else {
+      for (int64_t head = 0; head < s.count(); ++head) one_head(head, cost);
+    }
+  }
+
+  // Keys and values are packed once for all queries of the head.
+  void one_head(int64_t head, double cost) const {
+    const Scratch<T> keys(round_up_to(s.keys, blocks.nr) * s.depth), values(padded_values * s.keys);
+    const Matrix<const T> k_head = input_head<T>(k, head), v_head = input_head<T>(v, head);
+    const int64_t key_blocks = (s.keys + blocks.keys - 1) / blocks.keys;
+    parallel_for(key_blocks, blocks.keys * (s.depth + s.value_depth) * 1.0, [&](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) {
+        const int64_t j = block * blocks.keys, n = std::min(blocks.keys, s.keys - j);
+        gemm.pack(n, s.depth, blocks.nr, {k_head.data + j * k_head.row, k_head.row, k_head.column},
+                  keys.data() + j * s.depth);
+        gemm.pack(s.value_depth, n, blocks.nr, {v_head.data + j * v_head.row, v_head.column, v_head.row},
+                  values.data() + j * padded_values);
+      }
+    });
+    const int64_t query_blocks = (s.queries + blocks.queries - 1) / blocks.queries;
+    parallel_for(query_blocks, cost / query_blocks, [&](int64_t begin, int64_t end) {
+      Worker worker(*this);
+      for (int64_t block = begin; block < end; ++block)
+        worker.run(head, block * blocks.queries, keys.data(), values.data());
+    });
+  }
+
+  struct Worker {
+    const Forward& f;
+    const AttentionSizes& s = f.s;
+    int64_t most = f.blocks.queries;
+    Scratch<T> query{static_cast<size_t>(most * s.depth)}, scores{static_cast<size_t>(most * f.blocks.keys)};
+    Scratch<T> packed{static_cast<size_t>(most * f.blocks.keys)},
+        sums{static_cast<size_t>(most * std::max<int64_t>(f.padded_values, 1))};
+    Scratch<T> top{static_cast<size_t>(most)}, total{static_cast<size_t>(most)};
+
+    explicit Worker(const Forward& f) : f(f) {}
+
+    void run(int64_t head, int64_t i, const T* keys, const T* values) {
+      const int64_t m = std::min(most, s.queries - i), pitch = f.blocks.keys, width = f.padded_values;
+      const Matrix<const T> q_head = input_head<T>(f.q, head);
+      f.gemm.pack(m, s.depth, f.blocks.mr, {q_head.data + i * q_head.row, q_head.row, q_head.column}, query.data());
+      std::fill_n(top.data(), m, -std::numeric_limits<T>::infinity());
+      std::fill_n(total.data(), m, T(0));
+      std::fill_n(sums.data(), m * width, T(0));
+      for (int64_t j = 0; j < s.keys && !block_is_hidden(s, i, m, j); j += f.blocks.keys) {
+        const int64_t n = std::min(f.blocks.keys, s.keys - j);
+        f.gemm.product(m, n, s.depth, query.data(), keys + j * s.depth, {scores.data(), pitch, 1}, false, nullptr);
+        mask_scores(s, head, i, m, j, n, scores.data(), pitch);
+        for (int64_t r = 0; r < m; ++r) {
+          T* row = scores.data() + r * pitch;
+          const T highest = std::max(top[r], f.rows.max(row, n));
+          const T shift = std::isinf(highest) ? T(0) : highest;  // so that -inf stays -inf
+          const T fade = std::exp(top[r] - shift);
+          total[r] = total[r] * fade + f.rows.exp_sum(row, n, shift);
+          if (fade != T(1)) f.rows.scale(sums.data() + r * width, width, fade);
+          top[r] = highest;
+        }
+        f.gemm.pack(m, n, f.blocks.mr, {scores.data(), pitch, 1}, packed.data());
+        f.gemm.product(m, s.value_depth, n, packed.data(), values + j * width, {sums.data(), width, 1}, true, nullptr);
+      }
+      write(head, i, m);
+    }
+
+    void write(int64_t head, int64_t i, int64_t m) {
+      const Matrix<T> out = head_of<T>(f.out, head);
+      T* lse = f.lse.as<T>() + head / s.heads * f.lse.strides[0] + head % s.heads * f.lse.strides[1];
+      for (int64_t r = 0; r < m; ++r) {
+        // Zero is the sum of a row that sees no key; NaN goes on.
+        const T inverse = total[r] == T(0) ? T(0) : T(1) / total[r];
+        const T* from = sums.data() + r * f.padded_values;
+        T* to = out.data + (i + r) * out.row;
+        if (out.column == 1) {
+          for (int64_t d = 0; d < s.value_depth; ++d) to[d] = from[d] * inverse;
+        } else {
+          for (int64_t d = 0; d < s.value_depth; ++d) to[d * out.column] = from[d] * inverse;
+        }
+        const T shift = std::isinf(top[r]) ? T(0) : top[r];
+        lse[(i + r) * f.lse.strides[2]] =
+            total[r] == T(0) ? -std::numeric_limits<T>::infinity() : shift + std::log(total[r]);
+      }
+    }
+  };
+};
+
+void run_attention(const Call& call) {
+  TD_CHECK(call.num_inputs >= 3 && call.num_outputs == 2 && call.num_ints == 2 && call.num_floats == 1);
+  const View &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2], &out = call.outputs[0],
+             &lse = call.outputs[1];
+  const bool has_mask = call.ints[1] != 0;
+  TD_CHECK(
+      q.ndim == 4 && k.ndim == 4 && v.ndim == 4 && out.ndim == 4 && lse.ndim == 3 && call.num_inputs == 3 + has_mask,
+      "attention");
+  if (q.dtype == DType::Float16 || q.dtype == DType::BFloat16) {
+    Scratch<char> memory[4];
+    View wide[4];
+    for (int i = 0; i < 3; ++i) wide[i] = contiguous_as(call.inputs[i], DType::Float32, memory[i]);
+    if (has_mask) wide[3] = call.inputs[3];
+    View result = out;
+    result.dtype = DType::Float32;
+    memory[3].resize(out.numel() * 4);
+    result.data = memory[3].data();
+    set_contiguous(result);
+    const View results[2] = {result, lse};
+    Call again = call;
+    again.inputs = wide, again.outputs = results;
+    run_attention(again);
+    return convert_elements(result, out);
+  }
+  AttentionSizes s{q.shape[0], q.shape[1], q.shape[2],        k.shape[2],
+                   q.shape[3], v.shape[3], call.ints[0] != 0, call.floats[0]};
+  if (has_mask) s.mask = &call.inputs[3];
+  TD_CHECK(k.shape[3] == s.depth && v.shape[2] == s.keys && out.shape[2] == s.queries &&
+               out.shape[3] == s.value_depth && lse.shape[2] == s.queries && lse.dtype == q.dtype,
+           "sizes of attention");
+  if (lse.numel() == 0) return;
+  if (q.dtype == DType::Float32)
+    Forward<float>{s, q, k, v, out, lse}.run();
+  else if (q.dtype == DType::Float64)
+    Forward<double>{s, q, k, v, out, lse}.run();
+  else
+    unsupported("attention", q.dtype);
+}
+
+const Register attention("attention", &run_attention);
+
+}  // namespace
+}  // namespace tandem::library

@@ -1,0 +1,243 @@
+// attention_backward (g, q, k, v, out, lse[, mask]) -> (dq, dk, dv), ints [causal, has_mask], floats [scale]; see
+// attention.cc.
+//
+// Probabilities are recomputed block by block from the saved row sums. No two threads add to one element, and the order
+// of additions is fixed, so results do not depend on the number of threads.
+#include <cmath>
+
+#include "device/parallel.h"
+#include "library/attention_impl.h"
+#include "library/convert.h"
+#include "library/registry.h"
+#include "library/strided.h"
+
+namespace tandem::library {
+namespace {
+
+template <typename T>
+struct Backward {
+  const AttentionSizes& s;
+  const View &g, &q, &k, &v, &out, &lse, &dq, &dk, &dv;
+  AttentionBlocks<T> blocks;
+  const GemmKernels<T>& gemm = gemm_kernels<T>();
+  const RowKernels<T>& rows = row_kernels<T>();
+  int64_t depth = round_up_to(s.depth, blocks.nr), value_depth = round_up_to(s.value_depth, blocks.nr);
+  int64_t query_blocks = (s.queries + blocks.queries - 1) / blocks.queries,
+          key_blocks = (s.keys + blocks.keys - 1) / blocks.keys;
+
+  // Everything of one head that several blocks use.
+  struct Head {
+    int64_t number;
+    Scratch<T> q_left, g_left;            // by block of queries, for scores and gradients of probabilities
+    Scratch<T> q_right, g_right;          // by block of queries, for the gradients of keys and values
+    Scratch<T> k_right, v_right, k_wide;  // by block of keys; k_wide for the gradient of queries
+    Scratch<T> delta;                     // sum of g * out, for each query
+  };
+
+  void run() const {
+    const double cost = 5.0 * s.queries * s.keys * (s.depth + s.value_depth) * 0.03 * sizeof(T) / 4;
+    if (s.count() >= num_threads() || num_threads() == 1) {
+      parallel_for(s.count(), cost, [&](int64_t begin, int64_t end) {
+        for (int64_t number = begin; number < end; ++number) {
+          Head head;
+          prepare(head, number);
+          whole_head(head);
+        }
+      });
+      return;
+    }
+    for (int64_t number = 0; number < s.count(); ++number) {
+      Head head;
+      prepare(head, number);
+      // Scores are computed twice here: once for each block of keys, once for each block of queries.
+      parallel_for(key_blocks, cost / key_blocks, [&](int64_t begin, int64_t end) {
+        Worker worker(*this);
+        for (int64_t block = begin; block < end; ++block) worker.for_keys(head, block, nullptr);
+      });
+      parallel_for(query_blocks, cost / query_blocks, [&](int64_t begin, int64_t end) {
+        Worker worker(*this);
+        for (int64_t block = begin; block < end; ++block) worker.for_queries(head, block);
+      });
+    }
+  }
+
+  void whole_head(const Head& head) const {
+    const Scratch<T> sums(s.queries * depth);
+    std::fill_n(sums.data(), s.queries * depth, T(0));
+    Worker worker(*this);
+    for (int64_t block = 0; block < key_blocks; ++block) worker.for_keys(head, block, sums.data());
+    store(sums.data(), depth, dq, head.number, 0, s.queries, s.depth);
+  }
+
+  void store(const T* from, int64_t pitch, const View& view, int64_t number, int64_t first, int64_t count,
+             int64_t columns) const {
+    const Matrix<T> to = head_of<T>(view, number);
+    for (int64_t r = 0; r < count; ++r)
+      for (int64_t d = 0; d < columns; ++d) to.data[(first + r) * to.row + d * to.column] = from[r * pitch + d];
+  }
+
+  void prepare(Head& head, int64_t number) const {
+    head.number = number;
+    const Matrix<const T> q_head = input_head<T>(q, number), k_head = input_head<T>(k, number),
+                          v_head = input_head<T>(v, number);
+    const Matrix<const T> g_head = input_head<T>(g, number), out_head = input_head<T>(out, number);
+    const int64_t queries = query_blocks * blocks.queries, keys = round_up_to(s.keys, blocks.nr);
+    head.q_left.resize(queries * s.depth), head.g_left.resize(queries * s.value_depth);
+    head.q_right.resize(queries * depth), head.g_right.resize(queries * value_depth);
+    head.k_right.resize(keys * s.depth), head.v_right.resize(keys * s.value_depth), head.k_wide.resize(keys * depth);
+    head.delta.resize(s.queries);
+    const auto from = [](const Matrix<const T>& x, int64_t row) {
+      return Matrix<const T>{x.data + row * x.row, x.row, x.column};
+    };
+    const auto across = [](const Matrix<const T>& x, int64_t row) {
+      return Matrix<const T>{x.data + row * x.row, x.column, x.row};
+    };
+    parallel_for(query_blocks, blocks.queries * (s.depth + s.value_depth) * 2.0, [&](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) {
+        const int64_t i = block * blocks.queries, m = std::min(blocks.queries, s.queries - i);
+        gemm.pack(m, s.depth, blocks.mr, from(q_head, i), head.q_left.data() + i * s.depth);
+        gemm.pack(m, s.value_depth, blocks.mr, from(g_head, i), head.g_left.data() + i * s.value_depth);
+        gemm.pack(s.depth, m, blocks.nr, across(q_head, i), head.q_right.data() + i * depth);
+        gemm.pack(s.value_depth, m, blocks.nr, across(g_head, i), head.g_right.data() + i * value_depth);
+        for (int64_t r = i; r < i + m; ++r) head.delta[r] = dot(from(g_head, r), from(out_head, r));
+      }
+    });
+    parallel_for(key_blocks, blocks.keys * (s.depth + s.value_depth) * 2.0, [&](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) {
+        const int64_t j = block * blocks.keys, n = std::min(blocks.keys, s.keys - j);
+        gemm.pack(n, s.depth, blocks.nr, from(k_head, j), head.k_right.data() + j * s.depth);
+        gemm.pack(n, s.value_depth, blocks.nr, from(v_head, j), head.v_right.data() + j * s.value_depth);
+        gemm.pack(s.depth, n, blocks.nr, across(k_head, j), head.k_wide.data() + j * depth);
+      }
+    });
+  }
+
+  T dot(const Matrix<const T>& x, const Matrix<const T>& y) const {
+    if (x.column == 1 && y.column == 1) return rows.dot(x.data, y.data, s.value_depth);
+    T sum = 0;
+    for (int64_t d = 0; d < s.value_depth; ++d) sum += x.data[d * x.column] * y.data[d * y.column];
+    return sum;
+  }
+
+  struct Worker {
+    const Backward& b;
+    const AttentionSizes& s = b.s;
+    int64_t pitch = b.blocks.keys;
+    size_t block =
+        static_cast<size_t>(round_up_to(b.blocks.queries, b.blocks.mr) * round_up_to(b.blocks.keys, b.blocks.mr));
+    Scratch<T> probabilities{block}, gradients{block}, packed{block};
+    Scratch<T> key_sums{static_cast<size_t>(b.blocks.keys * b.depth)},
+        value_sums{static_cast<size_t>(b.blocks.keys * b.value_depth)};
+    Scratch<T> query_sums{static_cast<size_t>(b.blocks.queries * b.depth)};
+
+    explicit Worker(const Backward& b) : b(b) {}
+
+    // Probabilities and gradients of the scores for one block. False where causality hides all of it.
+    bool scores(const Head& head, int64_t i, int64_t m, int64_t j, int64_t n) {
+      if (block_is_hidden(s, i, m, j)) return false;
+      const T* lse =
+          b.lse.template as<T>() + head.number / s.heads * b.lse.strides[0] + head.number % s.heads * b.lse.strides[1];
+      T *p = probabilities.data(), *d = gradients.data();
+      b.gemm.product(m, n, s.depth, head.q_left.data() + i * s.depth, head.k_right.data() + j * s.depth, {p, pitch, 1},
+                     false, nullptr);
+      b.gemm.product(m, n, s.value_depth, head.g_left.data() + i * s.value_depth,
+                     head.v_right.data() + j * s.value_depth, {d, pitch, 1}, false, nullptr);
+      mask_scores(s, head.number, i, m, j, n, p, pitch);
+      for (int64_t r = 0; r < m; ++r) {
+        const T sum = lse[(i + r) * b.lse.strides[2]];
+        if (sum == -std::numeric_limits<T>::infinity()) {  // the row saw no key, and its output was a constant zero
+          std::fill_n(p + r * pitch, n, T(0));
+          std::fill_n(d + r * pitch, n, T(0));
+        } else {
+          b.rows.backward(p + r * pitch, d + r * pitch, n, sum, head.delta[i + r], static_cast<T>(s.scale));
+        }
+      }
+      return true;
+    }
+
+    // Gradients of one block of keys and values; with `sums`, also adds this block's part to the gradient of all
+    // queries.
+    void for_keys(const Head& head, int64_t block, T* sums) {
+      const int64_t j = block * b.blocks.keys, n = std::min(b.blocks.keys, s.keys - j);
+      std::fill_n(key_sums.data(), n * b.depth, T(0));
+      std::fill_n(value_sums.data(), n * b.value_depth, T(0));
+      for (int64_t i = 0; i < s.queries; i += b.blocks.queries) {
+        const int64_t m = std::min(b.blocks.queries, s.queries - i);
+        if (!scores(head, i, m, j, n)) continue;
+        b.gemm.pack(n, m, b.blocks.mr, {probabilities.data(), 1, pitch}, packed.data());
+        b.gemm.product(n, s.value_depth, m, packed.data(), head.g_right.data() + i * b.value_depth,
+                       {value_sums.data(), b.value_depth, 1}, true, nullptr);
+        b.gemm.pack(n, m, b.blocks.mr, {gradients.data(), 1, pitch}, packed.data());
+        b.gemm.product(n, s.depth, m, packed.data(), head.q_right.data() + i * b.depth, {key_sums.data(), b.depth, 1},
+                       true, nullptr);
+        if (sums) add_queries(head, m, j, n, sums + i * b.depth);
+      }
+      b.store(key_sums.data(), b.depth, b.dk, head.number, j, n, s.depth);
+      b.store(value_sums.data(), b.value_depth, b.dv, head.number, j, n, s.value_depth);
+    }
+
+    void for_queries(const Head& head, int64_t block) {
+      const int64_t i = block * b.blocks.queries, m = std::min(b.blocks.queries, s.queries - i);
+      std::fill_n(query_sums.data(), m * b.depth, T(0));
+      for (int64_t j = 0; j < s.keys; j += b.blocks.keys) {
+        const int64_t n = std::min(b.blocks.keys, s.keys - j);
+        if (scores(head, i, m, j, n)) add_queries(head, m, j, n, query_sums.data());
+      }
+      b.store(query_sums.data(), b.depth, b.dq, head.number, i, m, s.depth);
+    }
+
+    void add_queries(const Head& head, int64_t m, int64_t j, int64_t n, T* sums) {
+      b.gemm.pack(m, n, b.blocks.mr, {gradients.data(), pitch, 1}, packed.data());
+      b.gemm.product(m, s.depth, n, packed.data(), head.k_wide.data() + j * b.depth, {sums, b.depth, 1}, true, nullptr);
+    }
+  };
+};
+
+void run_backward(const Call& call) {
+  TD_CHECK(call.num_inputs >= 6 && call.num_outputs == 3 && call.num_ints == 2 && call.num_floats == 1);
+  const View* in = call.inputs;
+  const View &g = in[0], &q = in[1], &k = in[2], &v = in[3], &out = in[4], &lse = in[5];
+  const bool has_mask = call.ints[1] != 0;
+  TD_CHECK(g.ndim == 4 && q.ndim == 4 && k.ndim == 4 && v.ndim == 4 && lse.ndim == 3 && call.num_inputs == 6 + has_mask,
+           "attention");
+  if (q.dtype == DType::Float16 || q.dtype == DType::BFloat16) {
+    Scratch<char> memory[8];
+    View wide[7], results[3];
+    for (int i = 0; i < 5; ++i) wide[i] = contiguous_as(in[i], DType::Float32, memory[i]);
+    wide[5] = lse;
+    if (has_mask) wide[6] = in[6];
+    for (int i = 0; i < 3; ++i) {
+      results[i] = call.outputs[i];
+      results[i].dtype = DType::Float32;
+      memory[5 + i].resize(results[i].numel() * 4);
+      results[i].data = memory[5 + i].data();
+      set_contiguous(results[i]);
+    }
+    Call again = call;
+    again.inputs = wide, again.outputs = results;
+    run_backward(again);
+    for (int i = 0; i < 3; ++i) convert_elements(results[i], call.outputs[i]);
+    return;
+  }
+  AttentionSizes s{q.shape[0], q.shape[1], q.shape[2],        k.shape[2],
+                   q.shape[3], v.shape[3], call.ints[0] != 0, call.floats[0]};
+  if (has_mask) s.mask = &in[6];
+  TD_CHECK(lse.dtype == q.dtype && lse.shape[2] == s.queries && g.shape[3] == s.value_depth, "sizes of attention");
+  if (s.count() == 0) return;
+  if (s.queries == 0 || s.keys == 0) {
+    for (int i = 0; i < 3; ++i) fill_zero(call.outputs[i]);
+    return;
+  }
+  const View &dq = call.outputs[0], &dk = call.outputs[1], &dv = call.outputs[2];
+  if (q.dtype == DType::Float32)
+    Backward<float>{s, g, q, k, v, out, lse, dq, dk, dv}.run();
+  else if (q.dtype == DType::Float64)
+    Backward<double>{s, g, q, k, v, out, lse, dq, dk, dv}.run();
+  else
+    unsupported("attention", q.dtype);
+}
+
+const Register attention_backward("attention_backward", &run_backward);
+
+}  // namespace
+}  // namespace tandem::library

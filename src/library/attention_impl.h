@@ -1,0 +1,65 @@
+// What forward and backward of attention share: sizes, blocks, and one head's scores block by block.
+#pragma once
+#include <algorithm>
+#include <limits>
+
+#include "library/gemm.h"
+#include "library/kernels/kernels.h"
+#include "library/scalar.h"
+#include "library/scratch.h"
+#include "tensor/view.h"
+
+namespace tandem::library {
+
+template <typename T>
+const RowKernels<T>& row_kernels() {
+  if constexpr (std::is_same_v<T, float>)
+    return kernels().row_f32;
+  else
+    return kernels().row_f64;
+}
+
+inline int64_t round_up_to(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+struct AttentionSizes {
+  int64_t batch, heads, queries, keys, depth, value_depth;
+  bool causal;
+  double scale;
+  const View* mask = nullptr;  // (B, H, queries, keys); bool: true takes part; float: added to the scores
+
+  int64_t count() const { return batch * heads; }
+};
+
+template <typename T>
+Matrix<T> head_of(const View& view, int64_t number) {  // (B, H, rows, columns)
+  const int64_t b = number / view.shape[1], h = number % view.shape[1];
+  return {const_cast<std::remove_const_t<T>*>(view.as<T>()) + b * view.strides[0] + h * view.strides[1],
+          view.strides[2], view.strides[3]};
+}
+template <typename T>
+Matrix<const T> input_head(const View& view, int64_t number) {
+  const Matrix<T> head = head_of<T>(view, number);
+  return {head.data, head.row, head.column};
+}
+
+// Blocks: the scores of a block of queries against a block of keys stay in the L2 cache.
+template <typename T>
+struct AttentionBlocks {
+  int mr = gemm_kernels<T>().mr, nr = gemm_kernels<T>().nr;
+  int64_t queries = 8 * mr, keys = 256;  // a multiple of nr for every instruction set
+};
+
+// Masked, scaled scores of queries [i, i + m) against keys [j, j + n), from packed operands, into `scores` (rows of
+// `pitch`). Returns false if causality leaves nothing of the block.
+template <typename T>
+void mask_scores(const AttentionSizes& s, int64_t head, int64_t i, int64_t m, int64_t j, int64_t n, T* scores,
+                 int64_t pitch);
+
+// Where the mask or causality hides every key of a block.
+inline bool block_is_hidden(const AttentionSizes& s, int64_t i, int64_t m, int64_t j) {
+  return s.causal && j > i + m - 1;
+}
+
+}  // namespace tandem::library
