@@ -13,12 +13,16 @@ from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import ceildiv, maximum, minimum, product
 
 COLUMNS = 1024  # elements of the local arrays in which columns accumulate
+CHUNKS = 64  # most chunks that rows are split in, and
+ROWS = 64  # fewest rows of a chunk; both decide the order of summation, so they never depend on threads
 
 
 def columns(fusion: Fusion, group: Group) -> KernelStep:
     if group.parts_of is not None:
         first = group.members[0].partial_of
         group.domain = (first.parts.shape[0], *group.domain[1:])
+        group.order = (0, *[group.members[0].axis_of[a] for a in first.parts_order])
+        group.unit = group.order[-1]
     nest = Nest(fusion, group)
     e, b, forms = nest.e, nest.e.b, nest.e.forms
     reductions = [m for m in group.members if m.role in ("partial", "reduce", "combine")]
@@ -99,29 +103,29 @@ def columns(fusion: Fusion, group: Group) -> KernelStep:
                 value = nest.value(member)
                 finish.extend(nest.stores(member, value))
                 roots.append(value)
+    else:
+        for (value_slot, _, dtype), member in zip(locals_, reductions):
+            own_axis = {g: a for a, g in member.axis_of.items()}
+            member.parts_order = tuple([own_axis[a] for a in kept])
+            sizes = [group.domain[a] for a in kept]
+            member.parts = allocate(dtype, (1, *sizes))  # the number of chunks is known once loops are merged
+            index = [forms.atom(CHUNK), *[forms.atom(a) for a in kept]]
+            finish.append(nest.store(member.parts, index, b.make("load", (here,), dtype, value_slot)))
     kept = nest.merge(kept)
     reduced = nest.merge(reduced)
     outer_row = reduced[0]
     size = nest.sizes[vector]
     cells = ceildiv(size, width)
     digits = [(a, nest.sizes[a]) for a in kept[:-1]] + [(CELL, cells)]
-    outer = product([n for _, n in digits])
     n_rows = nest.sizes[outer_row]
-    all_rows = product([nest.sizes[a] for a in reduced])
     if group.split:
-        total = all_rows * product([nest.sizes[a] for a in kept])
-        chunks = maximum(1, minimum(ceildiv(total, 65536), 64 // maximum(1, outer)))
-        length = maximum(1, ceildiv(n_rows, chunks))
-        chunks = ceildiv(n_rows, length)
+        length = maximum(ROWS, ceildiv(n_rows, CHUNKS))
+        chunks = minimum(CHUNKS, ceildiv(n_rows, ROWS))
         digits = [(CHUNK, chunks), *digits]
         first_row = e.var(CHUNK) * e.dim(length)
         last_row = b.min(first_row + e.dim(length), e.dim(n_rows))
-        for (value_slot, _, dtype), member in zip(locals_, reductions):
-            order = [a for a in member.order if a not in member.reduced]
-            place = [member.domain[member.axes.index(a)] for a in order]
-            member.parts = allocate(dtype, (chunks, *place))
-            index = [forms.atom(CHUNK), *[forms.atom(member.axis_of[a]) for a in order]]
-            finish.append(nest.store(member.parts, index, b.make("load", (here,), dtype, value_slot)))
+        for member in reductions:
+            member.parts.shape = (chunks, *member.parts.shape[1:])
     else:
         first_row, last_row = e.dim(0), e.dim(n_rows)
 

@@ -128,8 +128,8 @@ def _tiles(nest: Nest, order, axis: int, loads, before, body, after, partials, r
         rows, columns = stops[axis] - starts[axis], stops[vector] - starts[vector]
         turns.append(Transpose(local, load.attr, first, stride, rows, columns, width))
         replace[load.id] = b.make("load", (here,), load.dtype, local)
-    for s in body:
-        s.value = substitute(b, s.value, replace)
+    for s, value in zip(body, substitute(b, [s.value for s in body], replace)):
+        s.value = value
     tiles = [(CELL, ceildiv(nest.sizes[axis], width)), (CHUNK, ceildiv(nest.sizes[vector], width))]
     digits = [(v, nest.sizes[v]) for v in others] + tiles
     extent = product([n for _, n in digits])

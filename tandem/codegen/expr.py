@@ -431,11 +431,11 @@ def topological(roots) -> list[Expr]:
     return order
 
 
-def substitute(b: ScalarBuilder, root: Expr, replace: dict[int, Expr]) -> Expr:
-    """root with the expressions whose ids are keys of `replace` exchanged."""
+def substitute(b: ScalarBuilder, roots: list[Expr], replace: dict[int, Expr]) -> list[Expr]:
+    """roots with the expressions whose ids are keys of `replace` exchanged."""
     made: dict[int, Expr] = dict(replace)
-    for x in topological([root]):
+    for x in topological(roots):
         if x.id not in made:
             args = tuple([made[a.id] for a in x.args])
             made[x.id] = x if all(p is q for p, q in zip(args, x.args)) else b.make(x.op, args, x.dtype, x.attr)
-    return made[root.id]
+    return [made[x.id] for x in roots]

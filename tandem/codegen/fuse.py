@@ -37,8 +37,8 @@ INLINE_NODES = 200  # longest chain of operators computed without a compute in b
 class Compute:
     """A value that some kernel produces."""
 
-    __slots__ = ("axes", "axis_of", "domain", "group", "node", "order", "partial_of", "reads", "reduced", "role", "stored",
-                 "parts", "targets", "unit", "value", "weight")  # fmt: skip
+    __slots__ = ("axes", "axis_of", "domain", "group", "node", "order", "partial_of", "parts", "parts_order", "reads",
+                 "reduced", "role", "stored", "targets", "unit", "value", "weight")  # fmt: skip
 
     def __init__(self, value: Value, axes: tuple[int, ...], domain: tuple, reads: list, weight: float):
         self.value = value
@@ -56,6 +56,7 @@ class Compute:
         self.stored = False
         self.targets: list[Buffer] = []  # memory of mutated inputs that takes the value as well
         self.parts: Buffer | None = None  # role "partial": where its partial results go
+        self.parts_order: tuple = ()  # and the kept axes they lie along
         self.partial_of: Compute | None = None  # role "combine": the partial results it combines
 
     def __repr__(self):

@@ -59,8 +59,7 @@ class Nest:
         if compute.role == "combine":
             parts = compute.partial_of.parts
             index = [e.forms.atom(0)]
-            first = compute.partial_of
-            for axis in [a for a in first.order if a not in first.reduced]:
+            for axis in compute.partial_of.parts_order:
                 index.append(e.forms.atom(compute.axis_of[axis]))
             e.nodes[compute.node] = None
             return e.load(parts, index, None), None

@@ -127,9 +127,11 @@ def _keep_costly(nest: Nest, plan: list, roots: list[list]):
                 continue
             stack.extend(x.args)
         if replace:
-            for s in inner:
-                s.value = substitute(b, s.value, replace)
-            roots[number] = [substitute(b, x, replace) for x in roots[number]]
+            old = [s.value for s in inner]
+            new = substitute(b, old + roots[number], replace)
+            for s, value in zip(inner, new):
+                s.value = value
+            roots[number] = new[len(inner) :]
 
 
 def _place_to_keep(e, written, x: Expr, early: int, number: int):

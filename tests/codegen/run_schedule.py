@@ -13,6 +13,7 @@ from tandem.graph import Builder, Graph, Type
 from tandem.graph.symbolic import Sym
 from tandem.ops.define import add_input
 
+MARGIN, FILL = 64, 0xA5  # elements around allocated memory that must keep this byte
 FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -117,6 +118,12 @@ class Memory:
 
     def __init__(self, arrays, values):
         self.arrays, self.values, self.made = arrays, values, {}
+        self.blocks: list = []
+
+    def check_margins(self):
+        """Nothing wrote before or after what was allocated."""
+        for raw, margin in self.blocks:
+            assert (raw[:margin] == FILL).all() and (raw[len(raw) - margin :] == FILL).all()
 
     def array(self, buffer: Buffer) -> np.ndarray:
         found = self.made.get(id(buffer))
@@ -170,6 +177,7 @@ def run(schedule: Schedule, graph: Graph, arrays, libraries=None, parts: int = 1
     for step in schedule.steps:
         if isinstance(step, KernelStep):
             run_kernel(step, memory, parts)
+            memory.check_margins()
         else:
             libraries[step.routine](
                 step, [memory.array(b) for b in step.inputs], [memory.array(b) for b in step.outputs],
