@@ -15,7 +15,7 @@ namespace {
 struct Pending {
   int dependencies = 0;             // edges into this node that have not delivered yet
   bool needed = true;               // leads to something asked for
-  std::vector<TensorRef> grads;     // per output
+  TensorList grads;                 // per output
   std::vector<std::pair<uint32_t, size_t>> captures;  // (output, position in the result)
 };
 
@@ -45,12 +45,12 @@ class Engine {
         if (output < state.grads.size() && state.grads[output]) captured[position] = state.grads[output];
       bool accumulate = node->is_accumulator();
       if (accumulate && !inputs.empty()) continue;
-      std::vector<TensorRef> incoming = std::move(state.grads);
-      std::vector<TensorRef> outgoing(node->edges.size());
+      TensorList incoming = std::move(state.grads);
+      TensorList outgoing;
       bool any = std::any_of(incoming.begin(), incoming.end(), [](const TensorRef& g) { return bool(g); });
       bool wanted = accumulate || !only_captures(node.get());
       if (any && wanted) {
-        incoming.resize(std::max(incoming.size(), std::max<size_t>(1, node->outputs.size())));
+        incoming.resize(std::max<size_t>(incoming.size(), node->num_outputs));
         outgoing = node->apply(std::move(incoming), create_);
         if (anomaly_detection) [[unlikely]] check(node.get(), outgoing);
         if (!retain_) node->release_saved();
@@ -163,7 +163,7 @@ class Engine {
     }
   }
 
-  void check(Node* node, const std::vector<TensorRef>& grads) {
+  void check(Node* node, const TensorList& grads) {
     if (!callbacks.check_finite) return;
     for (const TensorRef& g : grads) {
       if (!g || !is_floating(g->view.dtype)) continue;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "small_vector.h"
 #include "tensor/tensor.h"
 
 namespace tandem {
@@ -14,17 +15,13 @@ struct Edge {           // "input i of this node was output `index` of `node`"; 
   uint32_t index = 0;
 };
 
-struct OutputInfo {     // what a zero gradient for this output looks like
-  DType dtype;
-  int ndim;
-  int64_t shape[kMaxDims];
-};
+using TensorList = SmallVector<TensorRef, 4>;
 
 class Node {
  public:
   virtual ~Node();
   // Gradients of the inputs, given those of the outputs (null where none arrived); both in order of edges/outputs.
-  virtual std::vector<TensorRef> apply(std::vector<TensorRef> grads, bool create_graph) = 0;
+  virtual TensorList apply(TensorList grads, bool create_graph) = 0;
   virtual void release_saved() {}              // after backward without retain_graph
   virtual const char* name() const = 0;
   virtual bool is_accumulator() const { return false; }
@@ -32,8 +29,8 @@ class Node {
   void retain() noexcept { ++references_; }
   void release() noexcept { if (--references_ == 0) dispose(this); }
 
-  std::vector<Edge> edges;
-  std::vector<OutputInfo> outputs;
+  SmallVector<Edge, 2> edges;
+  uint32_t num_outputs = 1;
   std::vector<std::pair<uint32_t, PyObject*>> hooks;  // (output, callable or list owned): run on that output's gradient
   uint64_t sequence = 0;  // later calls have higher numbers: backward goes from high to low
   Source source;

@@ -69,7 +69,7 @@ void PlanNode::release_saved() {
 
 TensorRef PlanNode::unpack(const SavedTensor& s, bool create_graph) {
   if (s.version != s.storage->version())
-    fail(ErrorKind::Autograd, "backward of ", name_, " needs a tensor that was changed in place after it was saved",
+    fail(ErrorKind::Autograd, "backward of ", name(), " needs a tensor that was changed in place after it was saved",
          "\n  saved at ", format_source(source), "\n  changed at ", format_source(s.storage->mutated_at),
          "\n  fix: change a clone() instead, or use the out-of-place form of the operator");
   s.storage->retain();
@@ -84,13 +84,13 @@ TensorRef PlanNode::unpack(const SavedTensor& s, bool create_graph) {
   return TensorRef::adopt(t);
 }
 
-std::vector<TensorRef> PlanNode::apply(std::vector<TensorRef> grads, bool create_graph) {
+TensorList PlanNode::apply(TensorList grads, bool create_graph) {
   if (released)
-    fail(ErrorKind::Autograd, "backward through ", name_, " a second time: what it saved was freed by the first backward",
+    fail(ErrorKind::Autograd, "backward through ", name(), " a second time: what it saved was freed by the first backward",
          "\n  recorded at ", format_source(source), "\n  fix: pass retain_graph=True to the first backward");
   auto* op = reinterpret_cast<OpFunction*>(create_graph ? plan_->backward_twice : plan_->backward);
-  std::vector<TensorRef> owned;
-  std::vector<Argument> arguments;
+  SmallVector<TensorRef, 8> owned;
+  SmallVector<Argument, 20> arguments;
   auto push = [&](TensorRef t) {
     Argument& a = arguments.emplace_back();
     a.kind = Argument::Kind::Tensor;
@@ -135,7 +135,7 @@ static TensorRef call_binary(PyObject* function, PyObject* a, PyObject* b) {
   return TensorRef::adopt(reinterpret_cast<Tensor*>(result));
 }
 
-std::vector<TensorRef> AccumulateGrad::apply(std::vector<TensorRef> grads, bool create_graph) {
+TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
   if (!grads[0]) return {};
   TensorRef g = std::move(grads[0]);
   AutogradExtra& extra = extra_of(leaf_.get());
@@ -180,7 +180,7 @@ PythonNode::~PythonNode() { Py_XDECREF(function_); }
 
 void PythonNode::release_saved() { Py_CLEAR(function_); }
 
-std::vector<TensorRef> PythonNode::apply(std::vector<TensorRef> grads, bool create_graph) {
+TensorList PythonNode::apply(TensorList grads, bool create_graph) {
   if (!function_)
     fail(ErrorKind::Autograd, "backward through ", name_, " a second time: what it saved was freed by the first backward",
          "\n  recorded at ", format_source(source), "\n  fix: pass retain_graph=True to the first backward");
@@ -193,7 +193,8 @@ std::vector<TensorRef> PythonNode::apply(std::vector<TensorRef> grads, bool crea
   PyObject* result = PyObject_Call(function_, args, nullptr);
   Py_DECREF(args);
   if (!result) throw PythonError{};
-  std::vector<TensorRef> out(edges.size());
+  TensorList out;
+  out.resize(edges.size());
   if (is_tensor(result)) {
     if (edges.size() == 1) out[0] = TensorRef::adopt(reinterpret_cast<Tensor*>(result));
     else {

@@ -22,21 +22,20 @@ struct SavedTensor {
 
 class PlanNode final : public Node {
  public:
-  PlanNode(std::shared_ptr<Plan> plan, std::string name) : plan_(std::move(plan)), name_(std::move(name)) {}
+  explicit PlanNode(Ref<Plan> plan) : plan_(std::move(plan)) {}
   ~PlanNode() override;
-  std::vector<TensorRef> apply(std::vector<TensorRef> grads, bool create_graph) override;
+  TensorList apply(TensorList grads, bool create_graph) override;
   void release_saved() override;
-  const char* name() const override { return name_.c_str(); }
+  const char* name() const override { return plan_->name.c_str(); }
 
-  std::vector<SavedTensor> saved;
-  std::vector<int64_t> ints;
-  std::vector<Argument> numbers;  // Python numbers the operator was called with
+  SmallVector<SavedTensor, 2> saved;
+  SmallVector<int64_t, 8> ints;
+  SmallVector<Argument, 1> numbers;  // Python numbers the operator was called with
   bool released = false;
 
  private:
   TensorRef unpack(const SavedTensor& saved, bool create_graph);
-  std::shared_ptr<Plan> plan_;
-  std::string name_;
+  Ref<Plan> plan_;
 };
 
 // A leaf: adds what arrives to its .grad.
@@ -44,7 +43,7 @@ class AccumulateGrad final : public Node {
  public:
   explicit AccumulateGrad(Tensor* leaf) : leaf_(TensorRef::share(leaf)) {}
   ~AccumulateGrad() override;
-  std::vector<TensorRef> apply(std::vector<TensorRef> grads, bool create_graph) override;
+  TensorList apply(TensorList grads, bool create_graph) override;
   const char* name() const override { return "accumulate_grad"; }
   bool is_accumulator() const override { return true; }
   Tensor* leaf() const { return leaf_.get(); }
@@ -58,7 +57,7 @@ class PythonNode final : public Node {
  public:
   PythonNode(PyObject* function, std::string name) : function_(function), name_(std::move(name)) { Py_INCREF(function_); }
   ~PythonNode() override;
-  std::vector<TensorRef> apply(std::vector<TensorRef> grads, bool create_graph) override;
+  TensorList apply(TensorList grads, bool create_graph) override;
   void release_saved() override;
   const char* name() const override { return name_.c_str(); }
 

@@ -56,13 +56,9 @@ void record_python(nb::object function, const std::string& name, nb::list inputs
   uint32_t index = 0;
   for (nb::handle h : outputs) {
     Tensor* t = as_tensor(h);
-    OutputInfo info;
-    info.dtype = t->view.dtype;
-    info.ndim = t->view.ndim;
-    std::memcpy(info.shape, t->view.shape, sizeof(int64_t) * t->view.ndim);
-    node->outputs.push_back(info);
     set_history(t, node.get(), index++);
   }
+  node->num_outputs = index;
 }
 
 nb::object hooks_of(nb::handle h) {  // the dict of hooks that run on this tensor's gradient; made if need be

@@ -18,7 +18,7 @@ namespace tandem {
 namespace {
 
 struct PlanBuilder {
-  std::shared_ptr<Plan> plan = std::make_shared<Plan>();
+  Ref<Plan> plan = Ref<Plan>::adopt(new Plan());
 
   int32_t slot(int64_t value) {
     plan->initial.push_back(value);
@@ -88,7 +88,7 @@ struct PlanBuilder {
 
 }  // namespace
 
-std::shared_ptr<Plan> plan_from_python(PyObject* object) {
+Ref<Plan> plan_from_python(PyObject* object) {
   PlanBuilder* builder = nullptr;
   if (!nb::try_cast<PlanBuilder*>(nb::handle(object), builder) || !builder) {
     PyErr_SetString(PyExc_TypeError, "the compile callback must return a PlanBuilder");

@@ -55,7 +55,7 @@ PyObject* describe(const Argument& a) {
   return nullptr;
 }
 
-std::shared_ptr<Plan> compile(OpFunction* op, Argument* arguments, int count) {
+Ref<Plan> compile(OpFunction* op, Argument* arguments, int count) {
   PyObject* spec = PyList_New(count);
   if (!spec) throw PythonError{};
   for (int i = 0; i < count; ++i) {
@@ -70,7 +70,7 @@ std::shared_ptr<Plan> compile(OpFunction* op, Argument* arguments, int count) {
   PyObject* result = PyObject_Vectorcall(callbacks.compile, args, 2, nullptr);
   Py_DECREF(spec);
   if (!result) throw PythonError{};
-  std::shared_ptr<Plan> plan = plan_from_python(result);
+  Ref<Plan> plan = plan_from_python(result);
   Py_DECREF(result);
   if (!plan) throw PythonError{};
   return plan;
@@ -241,8 +241,8 @@ SavedTensor save(Tensor* t, bool is_output, uint16_t output_index) {
   return saved;
 }
 
-Ref<PlanNode> begin_record(OpFunction* op, const std::shared_ptr<Plan>& plan, Argument* arguments) {
-  auto node = Ref<PlanNode>::adopt(new PlanNode(plan, PyUnicode_AsUTF8(op->name)));
+Ref<PlanNode> begin_record(const Ref<Plan>& plan, Argument* arguments) {
+  auto node = Ref<PlanNode>::adopt(new PlanNode(plan));
   node->sequence = next_sequence();
   node->source = user_source();
   for (int32_t i : plan->grad_inputs) node->edges.push_back(gradient_edge(arguments[i].tensor));
@@ -265,7 +265,7 @@ Ref<PlanNode> begin_record(OpFunction* op, const std::shared_ptr<Plan>& plan, Ar
   return node;
 }
 
-void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, std::vector<TensorRef>& outputs) {
+void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, TensorList& outputs) {
   for (size_t k = 0; k < plan.saved.size(); ++k) {
     const SavedItem& item = plan.saved[k];
     if (item.from == SavedItem::From::Output) {
@@ -281,18 +281,13 @@ void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, std::vector<T
     }
   }
   for (int32_t s : plan.saved_ints) node->ints.push_back(run.slot(s));
+  node->num_outputs = static_cast<uint32_t>(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
-    OutputInfo info;
-    const View& v = outputs[i]->view;
-    info.dtype = v.dtype;
-    info.ndim = v.ndim;
-    std::memcpy(info.shape, v.shape, sizeof(int64_t) * v.ndim);
-    node->outputs.push_back(info);
     if (plan.outputs[i].differentiable && plan.outputs[i].same_as_input < 0) set_history(outputs[i].get(), node, static_cast<uint32_t>(i));
   }
 }
 
-void check_outputs(OpFunction* op, const std::vector<TensorRef>& outputs) {
+void check_outputs(OpFunction* op, const TensorList& outputs) {
   if (!callbacks.check_finite) return;
   for (const TensorRef& t : outputs) {
     if (!is_floating(t->view.dtype)) continue;
@@ -305,7 +300,7 @@ void check_outputs(OpFunction* op, const std::vector<TensorRef>& outputs) {
 
 }  // namespace
 
-std::vector<TensorRef> dispatch(OpFunction* op, Argument* arguments, int count, bool* returns_tuple) {
+TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* returns_tuple) {
   std::vector<TensorRef> clones;
   if (op->mutates) prepare_write(arguments, count, clones);
 
@@ -335,14 +330,14 @@ std::vector<TensorRef> dispatch(OpFunction* op, Argument* arguments, int count, 
   uint64_t hash = signature.hash();
   CacheEntry* entry = op->cache->find(hash, signature);
 
-  auto finish = [&](const std::shared_ptr<Plan>& plan, PlanRun& run) {
+  auto finish = [&](const Ref<Plan>& plan, PlanRun& run) {
     Ref<PlanNode> node;
-    if (!plan->grad_inputs.empty()) node = begin_record(op, plan, arguments);
+    if (!plan->grad_inputs.empty()) node = begin_record(plan, arguments);
     uint64_t offset = generator && plan->rng_advance >= 0 ? static_cast<uint64_t>(run.slot(plan->rng_advance)) : 0;
     if (generator) generator->offset += offset;  // before the GIL may be let go, so that no two calls share numbers
     if (op->mutates) note_write(arguments[0].tensor);
     run.execute();
-    std::vector<TensorRef> outputs;
+    TensorList outputs;
     outputs.reserve(plan->outputs.size());
     for (const Plan::Output& output : plan->outputs) outputs.push_back(make_output(*plan, output, run, arguments));
     if (op->mutates && grad_mode.enabled) {
@@ -372,14 +367,14 @@ std::vector<TensorRef> dispatch(OpFunction* op, Argument* arguments, int count, 
 
   if (entry) {
     for (size_t k = 0; k < entry->variants.size(); ++k) {
-      std::shared_ptr<Plan> plan = entry->variants[k];
+      Ref<Plan> plan = entry->variants[k];
       PlanRun run(*plan, inputs);
       if (!run.guards_hold()) continue;
       if (k > 0) std::swap(entry->variants[k], entry->variants[k - 1]);
       return finish(plan, run);
     }
   }
-  std::shared_ptr<Plan> plan = compile(op, arguments, count);
+  Ref<Plan> plan = compile(op, arguments, count);
   entry = op->cache->find(hash, signature);  // compiling runs Python, which may have called this operator
   if (!entry) {
     entry = op->cache->insert(hash, signature);

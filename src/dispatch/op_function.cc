@@ -22,7 +22,7 @@ PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
     Arguments arguments;
     flatten(op, call, arguments);
     bool returns_tuple = false;
-    std::vector<TensorRef> results = dispatch(op, arguments.data(), arguments.size(), &returns_tuple);
+    TensorList results = dispatch(op, arguments.data(), arguments.size(), &returns_tuple);
     if (!returns_tuple) {
       if (results.empty()) Py_RETURN_NONE;
       return reinterpret_cast<PyObject*>(results[0].leak());

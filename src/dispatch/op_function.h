@@ -8,6 +8,7 @@
 
 #include "dispatch/signature.h"
 #include "program/plan.h"
+#include "small_vector.h"
 
 namespace tandem {
 
@@ -32,7 +33,7 @@ struct CacheEntry {
   uint64_t hash = 0;
   std::vector<uint8_t> signature;
   PyObject* keep = nullptr;                      // static arguments that went by identity
-  std::vector<std::shared_ptr<Plan>> variants;   // same signature, different guards; most recently used first
+  std::vector<Ref<Plan>> variants;               // same signature, different guards; most recently used first
 };
 
 class PlanCache {
@@ -67,7 +68,8 @@ extern PyTypeObject* OpFunctionType;
 void init_dispatch(PyObject* module);
 
 // Runs `op` on bound arguments. Sets no Python error: throws PythonError when Python code raised, Error otherwise.
-std::vector<TensorRef> dispatch(OpFunction* op, Argument* arguments, int count, bool* returns_tuple);
+using TensorList = SmallVector<TensorRef, 4>;
+TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* returns_tuple);
 
 struct PythonError {};  // a Python exception is set
 

@@ -96,7 +96,14 @@ struct Plan {
 
   PyObject* keep = nullptr;          // Python objects that the plan must keep alive
   std::string name;
+
+  Plan() = default;
   ~Plan();
+  void retain() noexcept { ++references_; }  // GIL
+  void release() noexcept { if (--references_ == 0) delete this; }
+
+ private:
+  int64_t references_ = 1;
 };
 
 
@@ -137,6 +144,6 @@ class PlanRun {
   Storage** storage_;
 };
 
-std::shared_ptr<Plan> plan_from_python(PyObject* object);  // bindings/plan.cc; null with a Python error set
+Ref<Plan> plan_from_python(PyObject* object);  // bindings/plan.cc; null with a Python error set
 
 }  // namespace tandem

@@ -12,8 +12,9 @@ struct View {
   char* data = nullptr;          // address of element [0, 0, ...]
   DType dtype = DType::Float32;
   int ndim = 0;
-  int64_t shape[kMaxDims] = {};
-  int64_t strides[kMaxDims] = {};  // in elements; may be 0 (broadcast) or negative
+  // Only the first ndim entries mean anything; filling the rest would cost more than a small operator.
+  int64_t shape[kMaxDims];
+  int64_t strides[kMaxDims];  // in elements; may be 0 (broadcast) or negative
 
   int64_t numel() const {
     int64_t n = 1;
