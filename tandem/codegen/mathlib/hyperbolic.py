@@ -1,0 +1,65 @@
+"""Hyperbolic functions and their inverses, from exponentials and logarithms that keep their accuracy near zero."""
+
+from __future__ import annotations
+
+from tandem.codegen.mathlib import coefficients as c
+from tandem.codegen.mathlib.exponential import exp_parts, expm1_parts
+from tandem.codegen.mathlib.logarithm import log1p
+from tandem.codegen.mathlib.numbers import F32, F64, LN2, NAN, at_most, format_of, polynomial
+
+_SINH_BOUND = {F32: 90.0, F64: 711.0}
+_TANH_BOUND = {F32: 10.0, F64: 22.0}  # from here on it is 1
+
+
+def tanh(b, x):
+    """With u = e^2|x| - 1: u / (u + 2)."""
+    f = format_of(x)
+    a = at_most(b, b.abs(x), _TANH_BOUND[f])
+    q, s = expm1_parts(b, a + a, 0)
+    u = b.fma(s, q, s - 1.0)
+    return b.copysign(u / (u + 2.0), x)
+
+
+def sinh(b, x):
+    f = format_of(x)
+    a = b.abs(x)
+    half = _half_exp(b, a)
+    large = b.copysign(half - 0.25 / half, x)
+    z = x * x
+    small = b.fma(x * z, polynomial(b, z, c.SINH_F32 if f is F32 else c.SINH_F64), x)
+    return b.where(a < 1.0, small, large)
+
+
+def cosh(b, x):
+    half = _half_exp(b, b.abs(x))
+    return half + 0.25 / half
+
+
+def _half_exp(b, a):
+    """e^a / 2 for a >= 0, which overflows only where sinh does."""
+    e, s1, s2 = exp_parts(b, at_most(b, a, _SINH_BOUND[format_of(a)]))
+    return (e * 0.5) * s1 * s2
+
+
+def asinh(b, x):
+    """log(|x| + sqrt(x^2 + 1)), as log1p(|x| + x^2 / (1 + sqrt(x^2 + 1))) to be good near zero."""
+    a = b.abs(x)
+    big = a > 2.0**60
+    square = a * a
+    inside = a + square / (b.sqrt(square + 1.0) + 1.0)
+    y = log1p(b, b.where(big, a, inside)) + b.where(big, float(LN2), b.const(0.0, x.dtype))
+    return b.copysign(y, x)
+
+
+def acosh(b, x):
+    """log(x + sqrt(x^2 - 1)), in terms of t = x - 1."""
+    t = x - 1.0
+    big = x > 2.0**60
+    inside = t + b.sqrt(b.fma(t, t, t + t))
+    y = log1p(b, b.where(big, x, inside)) + b.where(big, float(LN2), b.const(0.0, x.dtype))
+    return b.where(x < 1.0, NAN, y)
+
+
+def atanh(b, x):
+    a = b.abs(x)
+    return b.copysign(log1p(b, (a + a) / (1.0 - a)) * 0.5, x)

@@ -1,0 +1,73 @@
+"""The error function, its complement and its inverse."""
+
+from __future__ import annotations
+
+import math
+
+from tandem import dtypes
+from tandem.codegen.mathlib import coefficients as c
+from tandem.codegen.mathlib.exponential import exp_parts
+from tandem.codegen.mathlib.logarithm import log
+from tandem.codegen.mathlib.numbers import F32, F64, INF, NAN, at_most, format_of, polynomial, two_product
+
+_EDGE = 1.25  # up to here erf is an odd polynomial
+_ERFC_BOUND = {F32: 10.1, F64: 27.3}  # from here on erfc is 0
+
+
+def erf(b, x):
+    a = b.abs(x)
+    if format_of(x) is F32:
+        # The eighth root of 1 - erf is nearly straight: a short polynomial, squared three times.
+        root = polynomial(b, at_most(b, a, 4.0), c.ERF_BIG_F32)
+        root = root * root
+        root = root * root
+        large = 1.0 - root * root
+    else:
+        large = 1.0 - _erfc_positive(b, a)
+    return b.where(a < _EDGE, _erf_small(b, x), b.copysign(large, x))
+
+
+def erfc(b, x):
+    """1 - erf(x), without loss where it is small."""
+    a = b.abs(x)
+    tail = _erfc_positive(b, a)
+    large = b.where(x < 0.0, 2.0 - tail, tail)
+    return b.where(a < 0.5, 1.0 - _erf_small(b, x), large)
+
+
+def _erf_small(b, x):
+    z = x * x
+    return b.fma(x, polynomial(b, z, c.ERF_F32 if format_of(x) is F32 else c.ERF_F64), x)
+
+
+def _erfc_positive(b, a):
+    """erfc for a >= 0.4: exp(-a^2) / (1 + 2a) times a function that varies little, in t = (a - 4) / (a + 4)."""
+    f = format_of(a)
+    a = at_most(b, a, _ERFC_BOUND[f])
+    if f is F32:  # float64 in between, with polynomials as long as float32 needs
+        a = b.cast(a, dtypes.float64)
+    smooth = polynomial(b, (a - 4.0) / (a + 4.0), c.ERFC_SINGLE if f is F32 else c.ERFC_F64)
+    square, rest = two_product(b, a, a)  # what a^2 loses would be multiplied by a^2
+    e, s1, s2 = exp_parts(b, -square, -rest, c.EXP_SINGLE if f is F32 else None)
+    return b.cast((e * smooth / b.fma(a, 2.0, 1.0)) * s1 * s2, f.dtype)
+
+
+def erfinv(b, x):
+    """In the middle a polynomial in x^2, then one in s = sqrt(-log(1 - x^2)) near and one far."""
+    f = format_of(x)
+    a = b.abs(x)
+    z = a * a
+    middle = b.fma(a, polynomial(b, z, c.ERFINV_F32 if f is F32 else c.ERFINV_F64), a)
+    s = b.sqrt(-log(b, b.fma(-a, a, 1.0)))
+    near, far = (c.ERFINV_NEAR_F32, c.ERFINV_FAR_F32) if f is F32 else (c.ERFINV_NEAR_F64, c.ERFINV_FAR_F64)
+    far_middle = 3.0 if f is F32 else 4.1
+    tail = s + b.where(s < 2.0, polynomial(b, s - 1.25, near), polynomial(b, s - far_middle, far))
+    if f is F64:
+        # The polynomials give 25 bits; one step of Halley's method triples them. 1 - a is exact here.
+        wrong = _erfc_positive(b, tail) - (1.0 - a)
+        square, _ = two_product(b, tail, tail)
+        e, s1, s2 = exp_parts(b, square)
+        step = wrong * (e * s1 * s2) * (math.sqrt(math.pi) / 2)
+        tail = b.where(a < 1.0, tail + step / (1.0 - tail * step), tail)
+    y = b.where(a < 0.5, middle, b.where(a == 1.0, INF, tail))
+    return b.copysign(b.where(a <= 1.0, y, NAN), x)
