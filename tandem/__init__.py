@@ -27,6 +27,7 @@ from tandem.dtypes import (  # noqa: E402
 )  # fmt: skip
 from tandem.ops.define import FUNCTIONS as _FUNCTIONS  # noqa: E402
 from tandem.ops.methods import attach as _attach_operators  # noqa: E402
+from tandem.ops.random import Generator, default_generator  # noqa: E402
 from tandem.connect import connect as _connect  # noqa: E402
 from tandem.tensor_methods import Tensor  # noqa: E402
 from tandem.tensor_methods import attach as _attach_methods  # noqa: E402

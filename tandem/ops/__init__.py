@@ -7,16 +7,29 @@ use one another: primitives by their class name (`F.Reshape`), functions by thei
 # A module here registers its primitives and functions when it is imported; a new family is one line.
 from tandem.ops import (  # noqa: F401
     arithmetic,
+    bitwise,
+    classify,
     comparison,
     create,
+    cumulative,
+    division,
     getitem,
+    grid,
     index,
     matmul,
     movement,
+    nonzero,
+    power,
+    random,
     reduce,
+    rounding,
+    sort,
+    special,
+    statistics,
+    trigonometry,
     unary,
 )
-from tandem.ops.define import FUNCTIONS, METHODS, PRIMITIVES
+from tandem.ops.define import FUNCTIONS, METHODS, OWN_METHODS, PRIMITIVES
 
 globals().update({cls.__name__: cls for cls in PRIMITIVES.values()})
 globals().update(FUNCTIONS)

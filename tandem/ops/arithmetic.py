@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.errors import DTypeError
+from tandem.errors import DTypeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.define import Elementwise, alias, inplace, op, register
-from tandem.ops.prepare import binary, broadcast, promote, to_float
+from tandem.ops.prepare import as_value, binary, broadcast, float_binary, promote, to_float
 
 
 @register
@@ -137,12 +137,17 @@ def multiply(x: Tensor, y: Tensor):
 
 
 @op
-def true_divide(x: Tensor, y: Tensor):
-    """Quotient; integers are converted to the default float first.
+def true_divide(x: Tensor, y: Tensor, *, rounding_mode=None):
+    """Quotient; integers are converted to the default float first. rounding_mode "floor" or "trunc" rounds it to a whole number
+    instead, and keeps integers.
 
     >>> td.true_divide(td.tensor([1, 2]), 2)
     tensor([0.5000, 1.0000])
     """
+    if rounding_mode is not None:
+        if rounding_mode not in ("floor", "trunc"):
+            raise ValueRangeError("divide", f"rounding_mode is {rounding_mode!r}; it must be None, 'floor' or 'trunc'")
+        return F.floor_divide(x, y) if rounding_mode == "floor" else F.trunc_divide(x, y)
     a, b = promote(x, y)
     return Div()(*broadcast("divide", to_float(a), to_float(b)))
 
@@ -154,6 +159,7 @@ def negative(x: Tensor):
     >>> td.negative(td.tensor([1.0, -2.0]))
     tensor([-1., 2.])
     """
+    x = as_value(x)
     if x.dtype.kind == "bool":
         raise DTypeError("negative", "booleans have no negative", fix="use logical_not (~x)")
     return Neg()(x)
@@ -185,12 +191,92 @@ def astype(x: Tensor, dtype, *, copy=True):
     return Copy()(result) if result is x and copy else result
 
 
+@register
+class StopGradient(Elementwise):
+    """The same elements, as a constant to whoever differentiates."""
+
+    name = "stop_gradient"
+
+    def body(self, b, x):
+        return x
+
+
+@op
+def stop_gradient(x: Tensor):
+    """x as a constant: no gradient flows through.
+
+    >>> td.stop_gradient(td.tensor([1.0], requires_grad=True)).requires_grad
+    False
+    """
+    return StopGradient()(x)
+
+
+@register
+class LogAddExp(Elementwise):
+    name = "logaddexp"
+
+    def body(self, b, x, y):
+        return b.logaddexp(x, y)
+
+    def grad(self, g, x, y):
+        # Equal infinities have no difference; they share the gradient.
+        difference = F.where(F.logical_and(F.equal(x, y), F.isinf(x)), 0, x - y)
+        share = F.sigmoid(difference)
+        return g * share, g * F.sigmoid(-difference)
+
+
+@op
+def logaddexp(x: Tensor, y: Tensor):
+    """log(exp(x) + exp(y)) that does not overflow on the way.
+
+    >>> td.logaddexp(td.tensor([0.0, 1000.0]), td.tensor([0.0, 1000.0]))
+    tensor([0.6931, 1000.6932])
+    """
+    return float_binary("logaddexp", LogAddExp(), x, y)
+
+
+@op
+def lerp(x: Tensor, end: Tensor, weight: Tensor):
+    """Linear interpolation x + weight * (end - x); exactly x at weight 0 and end at weight 1.
+
+    >>> td.lerp(td.tensor([0.0, 10.0]), td.tensor([10.0, 20.0]), 0.5)
+    tensor([5., 15.])
+    """
+    x, end, weight = (to_float(v) for v in promote(x, end, weight))
+    x, end, weight = broadcast("lerp", x, end, weight)
+    step = end - x
+    return F.where(F.less(weight, 0.5), x + weight * step, end - (1 - weight) * step)
+
+
+@op
+def addcmul(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Tensor = 1):
+    """x + value * tensor1 * tensor2.
+
+    >>> td.addcmul(td.tensor([1.0]), td.tensor([2.0]), td.tensor([3.0]), value=0.5)
+    tensor([4.])
+    """
+    return F.add(x, F.multiply(F.multiply(tensor1, tensor2), value))
+
+
+@op
+def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Tensor = 1):
+    """x + value * tensor1 / tensor2.
+
+    >>> td.addcdiv(td.tensor([1.0]), td.tensor([6.0]), td.tensor([3.0]), value=0.5)
+    tensor([2.])
+    """
+    return F.add(x, F.multiply(F.true_divide(tensor1, tensor2), value))
+
+
 alias("mul", multiply)
 alias("sub", subtract)
 alias("div", true_divide)
 alias("divide", true_divide)
 alias("neg", negative)
+alias("neg_", inplace(negative))
 inplace(add)
+for function in (lerp, addcmul, addcdiv, logaddexp):
+    inplace(function)
 alias("sub_", inplace(subtract))
 alias("mul_", inplace(multiply))
 alias("div_", inplace(true_divide))

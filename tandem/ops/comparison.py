@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.ops.define import Elementwise, alias, inplace, op, register
+from tandem.ops.define import Elementwise, alias, inplace, method, op, public, register
 from tandem.ops.prepare import as_dtype_value, binary, broadcast, cast, constant, promote, result_dtype
 
 
@@ -129,15 +129,31 @@ def to_bool(x):
     return as_dtype_value(x, dtypes.bool_)
 
 
-@op
-def where(condition: Tensor, x: Tensor, y: Tensor):
-    """x where condition holds, y elsewhere; all three broadcast.
+@op(name="where", hidden=True)
+def _where(condition: Tensor, x: Tensor, y: Tensor):
+    x, y = promote(x, y)
+    return Where()(*broadcast("where", to_bool(condition), x, y))
+
+
+@public
+def where(condition, x=None, y=None):
+    """x where condition holds, y elsewhere; all three broadcast. With the condition alone: the positions where it holds, one
+    index tensor per axis.
 
     >>> td.where(td.tensor([True, False]), 1.0, 2.0)
     tensor([1., 2.])
+    >>> td.where(td.tensor([0, 5, 7]))
+    (tensor([1, 2]),)
     """
-    x, y = promote(x, y)
-    return Where()(*broadcast("where", to_bool(condition), x, y))
+    if x is None and y is None:
+        return F.nonzero(condition, as_tuple=True)
+    return _where(condition, x, y)
+
+
+@method(name="where")
+def _where_method(x, condition, y):
+    """x where condition holds, y elsewhere."""
+    return _where(condition, x, y)
 
 
 @op
@@ -272,6 +288,57 @@ def logical_xor(x: Tensor, y: Tensor):
     return NotEqual()(*broadcast("logical_xor", to_bool(x), to_bool(y)))
 
 
+@op
+def isin(x: Tensor, values: Tensor, *, invert=False):
+    """Where an element of x is among values.
+
+    >>> td.isin(td.tensor([1, 2, 3]), td.tensor([3, 1]))
+    tensor([True, False, True])
+    """
+    x, values = promote(x, values)
+    values = F.Reshape((1,) * x.ndim + (values.type.numel,))(values)
+    found = F.any(F.equal(F.Reshape((*x.shape, 1))(x), values), -1)
+    return F.logical_not(found) if invert else found
+
+
+@op
+def fmax(x: Tensor, y: Tensor):
+    """The larger of x and y, element by element; a NaN loses against any number.
+
+    >>> td.fmax(td.tensor([1.0, float("nan")]), 0.0)
+    tensor([1., 0.])
+    """
+    x, y = broadcast("fmax", *promote(x, y))
+    return F.where(F.isnan(x), y, F.where(F.isnan(y), x, F.maximum(x, y)))
+
+
+@op
+def fmin(x: Tensor, y: Tensor):
+    """The smaller of x and y, element by element; a NaN loses against any number.
+
+    >>> td.fmin(td.tensor([1.0, float("nan")]), 0.0)
+    tensor([0., 0.])
+    """
+    x, y = broadcast("fmin", *promote(x, y))
+    return F.where(F.isnan(x), y, F.where(F.isnan(y), x, F.minimum(x, y)))
+
+
+@public(method=True)
+def array_equal(x, y) -> bool:
+    """Whether x and y have the same shape and equal elements.
+
+    >>> td.array_equal(td.tensor([1, 2]), td.tensor([1, 2]))
+    True
+    """
+    return tuple(x.shape) == tuple(y.shape) and bool(F.all(F.equal(x, y)))
+
+
+for name, function in {
+    "eq": equal, "ne": not_equal, "lt": less, "le": less_equal, "gt": greater, "ge": greater_equal
+}.items():  # fmt: skip
+    alias(name, function)
+for function in (logical_not, logical_and, logical_or, logical_xor):
+    inplace(function)
 alias("clamp", clip)
 inplace(masked_fill)
 alias("clamp_", inplace(clip))

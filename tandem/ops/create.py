@@ -1,15 +1,16 @@
-"""Values that come from no tensor: constants, index ramps, random bits."""
+"""Values that come from no tensor: constants, index ramps, random bits; and the tensors made of them."""
 
 from __future__ import annotations
 
 import math
 
 import tandem.ops as F
-from tandem import dtypes
+from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, ValueRangeError
-from tandem.graph.ir import Type
-from tandem.ops.define import Op, op, public, register
-from tandem.ops.prepare import as_dtype_value, cast, full_expand, result_dtype
+from tandem.graph.ir import Type, Value
+from tandem.graph.symbolic import Sym
+from tandem.ops.define import Op, inplace, method, op, public, register
+from tandem.ops.prepare import as_dtype_value, cast, constant, full_expand, result_dtype
 
 
 @register
@@ -84,49 +85,137 @@ class Incoming(Op):
 # -- functions
 
 
-@op
-def full(shape: Ints, value: Tensor, *, dtype=None):
+def finish(made, device, requires_grad: bool):
+    """A new tensor with what users asked of it beyond its elements."""
+    from tandem.constructors import check_device
+
+    check_device(device)
+    if requires_grad:
+        made.requires_grad = True
+    return made
+
+
+@op(name="full", hidden=True)
+def _full(shape: Ints, fill_value: Tensor, *, dtype=None):
+    shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    for d in shape:
+        if d < 0:
+            raise ShapeError("full", f"size {d} is negative")
+    dtype = dtypes.as_dtype(dtype) if dtype is not None else result_dtype(fill_value)
+    return F.Copy()(full_expand(as_dtype_value(fill_value, dtype), shape))
+
+
+@public
+def full(shape, fill_value, *, dtype=None, device=None, requires_grad: bool = False):
     """A tensor with one value everywhere.
 
     >>> td.full((2,), 7.0)
     tensor([7., 7.])
     """
-    shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    for d in shape:
-        if d < 0:
-            raise ShapeError("full", f"size {d} is negative")
-    dtype = dtypes.as_dtype(dtype) if dtype is not None else result_dtype(value)
-    return F.Copy()(full_expand(as_dtype_value(value, dtype), shape))
+    return finish(_full(shape, fill_value, dtype=dtype), device, requires_grad)
 
 
-@op
-def zeros_like(x: Tensor, *, dtype=None):
+# The *_like forms write a constant of x's shape; x itself is not read.
+
+
+@op(name="full_like", hidden=True)
+def _full_like(x: Tensor, fill_value: Tensor, *, dtype=None):
+    return F.full(x.shape, fill_value, dtype=dtype or x.dtype)
+
+
+@op(name="zeros_like", hidden=True)
+def _zeros_like(x: Tensor, *, dtype=None):
+    return F.full(x.shape, 0, dtype=dtype or x.dtype)
+
+
+@op(name="ones_like", hidden=True)
+def _ones_like(x: Tensor, *, dtype=None):
+    return F.full(x.shape, 1, dtype=dtype or x.dtype)
+
+
+@public(method=True)
+def zeros_like(x, *, dtype=None, device=None, requires_grad: bool = False):
     """Zeros with the shape and dtype of x.
 
     >>> td.zeros_like(td.tensor([1.5]))
     tensor([0.])
     """
-    return F.full(x.shape, 0, dtype=dtype or x.dtype)
+    return finish(_zeros_like(x, dtype=dtype), device, requires_grad)
 
 
-@op
-def ones_like(x: Tensor, *, dtype=None):
+@public(method=True)
+def ones_like(x, *, dtype=None, device=None, requires_grad: bool = False):
     """Ones with the shape and dtype of x.
 
     >>> td.ones_like(td.tensor([1.5]))
     tensor([1.])
     """
-    return F.full(x.shape, 1, dtype=dtype or x.dtype)
+    return finish(_ones_like(x, dtype=dtype), device, requires_grad)
 
 
-@op
-def full_like(x: Tensor, value: Tensor, *, dtype=None):
+@public(method=True)
+def full_like(x, fill_value, *, dtype=None, device=None, requires_grad: bool = False):
     """One value with the shape and dtype of x.
 
     >>> td.full_like(td.tensor([1.5]), 2)
     tensor([2.])
     """
-    return F.full(x.shape, value, dtype=dtype or x.dtype)
+    return finish(_full_like(x, fill_value, dtype=dtype), device, requires_grad)
+
+
+@public(method=True)
+def empty_like(x, *, dtype=None, device=None, requires_grad: bool = False):
+    """A tensor with the shape and dtype of x whose elements are not initialised.
+
+    >>> td.empty_like(td.zeros(2, 3)).shape
+    (2, 3)
+    """
+    if isinstance(x, Value):
+        return zeros_like(x, dtype=dtype)
+    return finish(_runtime.empty(x.shape, dtypes.as_dtype(dtype or x.dtype)), device, requires_grad)
+
+
+inplace(_zeros_like, "zero_")
+inplace(_full_like, "fill_")
+
+
+def _new_shape(sizes) -> tuple:
+    return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+
+
+@method
+def new_zeros(x, *sizes, dtype=None, device=None, requires_grad: bool = False):
+    """Zeros of another shape with x's dtype."""
+    return full(_new_shape(sizes), 0, dtype=dtype or x.dtype, device=device, requires_grad=requires_grad)
+
+
+@method
+def new_ones(x, *sizes, dtype=None, device=None, requires_grad: bool = False):
+    """Ones of another shape with x's dtype."""
+    return full(_new_shape(sizes), 1, dtype=dtype or x.dtype, device=device, requires_grad=requires_grad)
+
+
+@method
+def new_full(x, size, fill_value, *, dtype=None, device=None, requires_grad: bool = False):
+    """One value in another shape with x's dtype."""
+    return full(size, fill_value, dtype=dtype or x.dtype, device=device, requires_grad=requires_grad)
+
+
+@method
+def new_empty(x, *sizes, dtype=None, device=None, requires_grad: bool = False):
+    """Elements that are not initialised, of another shape with x's dtype."""
+    return finish(_runtime.empty(_new_shape(sizes), dtypes.as_dtype(dtype or x.dtype)), device, requires_grad)
+
+
+@method
+def new_tensor(x, data, *, dtype=None, device=None, requires_grad: bool = False):
+    """A new tensor of the data with x's dtype."""
+    from tandem.constructors import tensor
+
+    return tensor(data, dtype=dtype or x.dtype, device=device, requires_grad=requires_grad)
+
+
+# -- evenly spaced numbers
 
 
 @op
@@ -142,24 +231,72 @@ def ramp(start: Tensor, step: Tensor, size: Int, *, dtype):
     return cast(as_dtype_value(start, wide) + index * as_dtype_value(step, wide), dtype)
 
 
+def _number(v):
+    """A Python number for a number, a 0-d tensor or a NumPy scalar."""
+    return v if isinstance(v, (int, float, Sym)) else v.item() if hasattr(v, "item") else v
+
+
 @public
 def arange(start, stop=None, step=1, *, dtype=None, device=None, requires_grad: bool = False):
     """Evenly spaced numbers from start (0 by default) up to, not including, stop.
 
     >>> td.arange(3)
     tensor([0, 1, 2])
+    >>> td.arange(1.0, 2.0, 0.25)
+    tensor([1.0000, 1.2500, 1.5000, 1.7500])
     """
-    from tandem.constructors import check_device
-
-    check_device(device)
+    start, stop, step = _number(start), _number(stop), _number(step)
     if stop is None:
         start, stop = 0, start
     if step == 0:
         raise ValueRangeError("arange", "step is 0")
+    whole = all(isinstance(v, (int, Sym)) for v in (start, stop, step))
     if dtype is None:
-        dtype = dtypes.int64 if all(isinstance(v, int) for v in (start, stop, step)) else dtypes.float32
-    size = max(0, math.ceil((stop - start) / step))
-    result = F.ramp(start, step, size, dtype=dtypes.as_dtype(dtype))
-    if requires_grad:
-        result.requires_grad = True
-    return result
+        dtype = dtypes.int64 if whole else dtypes.float32
+    size = -((start - stop) // step) if whole else math.ceil((stop - start) / step)
+    size = size if size > 0 else 0
+    dtype = dtypes.as_dtype(dtype)
+    if not dtype.is_floating and not whole:  # NumPy's rule: the step is rounded as the second element is
+        first = math.trunc(start)
+        start, step = first, math.trunc(start + step) - first
+    return finish(F.ramp(start, step, size, dtype=dtype), device, requires_grad)
+
+
+@op(name="linspace", hidden=True)
+def _linspace(start: Tensor, stop: Tensor, num: Int, dtype, endpoint):
+    if num < 0:
+        raise ValueRangeError("linspace", f"num is {num}; it must not be negative")
+    wide = dtypes.float64
+    start, stop = as_dtype_value(start, wide), as_dtype_value(stop, wide)
+    index = F.Iota((num,), 0, wide)()
+    last = num - 1 if endpoint else num
+    if last <= 0:
+        return cast(F.add(F.multiply(index, 0), start), dtype)
+    # From both ends, so that both are exact and the middle is symmetric.
+    step = (stop - start) / constant(last, wide)
+    upper = stop - (constant(last, wide) - index) * step
+    return cast(F.where(F.less(index * 2, constant(last, wide)), start + index * step, upper), dtype)
+
+
+@public
+def linspace(start, stop=None, num=100, *, end=None, steps=None, dtype=None, device=None, requires_grad: bool = False, endpoint: bool = True):
+    """num numbers evenly spaced from start to stop, both included (without stop if endpoint is False).
+
+    >>> td.linspace(0, 1, 5)
+    tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
+    """
+    stop, num = (stop if end is None else end), (num if steps is None else steps)
+    made = _linspace(_number(start), _number(stop), num, dtypes.as_dtype(dtype or dtypes.float32), endpoint)
+    return finish(made, device, requires_grad)
+
+
+@public
+def logspace(start, stop=None, num=100, base=10.0, *, end=None, steps=None, dtype=None, device=None, requires_grad: bool = False):
+    """num numbers from base ** start to base ** stop, evenly spaced on a logarithmic scale.
+
+    >>> td.logspace(0, 2, 3)
+    tensor([1., 10., 100.])
+    """
+    exponents = linspace(start, stop, num, end=end, steps=steps, dtype=dtypes.float64)
+    made = F.power(float(base), exponents)
+    return finish(F.astype(made, dtypes.as_dtype(dtype or dtypes.float32)), device, requires_grad)

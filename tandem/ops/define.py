@@ -22,6 +22,7 @@ from tandem.graph.symbolic import Sym
 PRIMITIVES: dict[str, type] = {}
 FUNCTIONS: dict[str, object] = {}  # everything public: operator functions, plain functions over them, other names for either
 METHODS: set[str] = set()  # those of them that Tensor has as methods
+OWN_METHODS: dict[str, object] = {}  # methods that are not, or not the same as, functions of the namespace
 
 
 class Op:
@@ -193,16 +194,19 @@ def make_function(name: str, fn, parameters: list[ParameterSpec], variadic: str 
     return function
 
 
-def op(fn=None, *, name: str | None = None, variadic: str | None = None):
+def op(fn=None, *, name: str | None = None, variadic: str | None = None, hidden: bool = False):
     """Makes a Python function an operator function: callable on tensors (plans) and on symbolic values (inlined).
 
     Annotations tell what parameters are: "Tensor", "Tensor | None", "Tensors", "Int"/"Ints" (numbers a plan computes with,
     so that new values need no new plan), "Generator | None"; all others are static and specialise the plan. `variadic` names
-    the Ints parameter that may be given loose: x.reshape(2, 3).
+    the Ints parameter that may be given loose: x.reshape(2, 3). A hidden one is not in the namespace: a plain function of that
+    name wraps it.
     """
     if fn is None:
-        return lambda f: op(f, name=name, variadic=variadic)
+        return lambda f: op(f, name=name, variadic=variadic, hidden=hidden)
     function = make_function(name or fn.__name__, fn, _parameters(fn), variadic)
+    if hidden:
+        return function
     FUNCTIONS[function.__name__] = function
     if function.parameters and function.parameters[0].kind == "tensor":
         METHODS.add(function.__name__)
@@ -216,6 +220,14 @@ def public(fn=None, *, name: str | None = None, method: bool = False):
     FUNCTIONS[name or fn.__name__] = fn
     if method:
         METHODS.add(name or fn.__name__)
+    return fn
+
+
+def method(fn=None, *, name: str | None = None):
+    """Makes a plain Python function a method of Tensor only; it comes before a function of the same name."""
+    if fn is None:
+        return lambda f: method(f, name=name)
+    OWN_METHODS[name or fn.__name__] = fn
     return fn
 
 

@@ -49,9 +49,9 @@ def attach():
     _runtime.set_operator("setitem", setitem)
     _runtime.set_operator("contains", lambda x, value: bool(F.any(F.equal(x, value))))
     Value.__getitem__ = getitem
-    for name in F.METHODS:
-        setattr(_runtime.Tensor, name, F.FUNCTIONS[name])
-        setattr(Value, name, F.FUNCTIONS[name])
+    for name, function in ({name: F.FUNCTIONS[name] for name in F.METHODS} | F.OWN_METHODS).items():
+        setattr(_runtime.Tensor, name, function)
+        setattr(Value, name, function)
 
 
 def _forward(function):

@@ -71,6 +71,11 @@ def promote(*operands) -> tuple[Value, ...]:
     return tuple(as_dtype_value(x, dtype) for x in operands)
 
 
+def as_value(x) -> Value:
+    """x as a value of a dtype of its own: Python numbers take their kind's default."""
+    return as_dtype_value(x, result_dtype(x))
+
+
 def to_float(x) -> Value:
     """x as a floating value: integers and booleans become the default float."""
     if not isinstance(x, Value):
@@ -149,6 +154,12 @@ def binary(op: str, primitive, x, y) -> Value:
     """The usual two-operand elementwise function: promote, broadcast, apply."""
     x, y = promote(x, y)
     return primitive(*broadcast(op, x, y))
+
+
+def float_binary(op: str, primitive, x, y) -> Value:
+    """binary for functions of floats: integers become the default float first."""
+    x, y = promote(x, y)
+    return primitive(*broadcast(op, to_float(x), to_float(y)))
 
 
 def normalize_axis(op: str, axis: int, ndim: int) -> int:

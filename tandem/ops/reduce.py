@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import tandem.ops as F
 from tandem import dtypes
-from tandem.errors import ShapeError
+from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import product
-from tandem.ops.define import Op, op, register
-from tandem.ops.prepare import cast, constant, full_expand, normalize_axes, show_shape, to_float
+from tandem.ops.define import Op, method, op, public, register
+from tandem.ops.prepare import cast, constant, full_expand, normalize_axes, normalize_axis, show_shape, to_float
 
 
 @register
@@ -42,8 +44,22 @@ class Reduce(Op):
             count = Reduce("sum", self.axes)(hit)
             return hit * full_expand(g / count, x.shape)
         if self.kind == "prod":
-            return F.prod_grad(g, x, out, self.axes)
+            return _prod_grad(g, x, self.axes)
         return None
+
+
+def _prod_grad(g, x: Value, axes: tuple[int, ...]) -> Value:
+    """Each element's gradient is the product of all others. Dividing the product by the element would fail at zeros."""
+    order = tuple(i for i in range(x.ndim) if i not in axes) + axes
+    count = product(x.shape[a] for a in axes)
+    line = F.Permute(order)(x)
+    moved = line.shape
+    line = F.Reshape((*moved[: x.ndim - len(axes)], count))(line)
+    from tandem.ops.cumulative import exclusive_product
+
+    others = exclusive_product(line) * exclusive_product(line, reverse=True)
+    back = tuple(order.index(i) for i in range(x.ndim))
+    return F.Permute(back)(F.Reshape(moved)(others)) * full_expand(g, x.shape)
 
 
 # -- functions
@@ -94,6 +110,20 @@ def mean(x: Tensor, axis=None, dtype=None, keepdims=False):
     return reduce(x, "sum", axes, keepdims) / constant(count, x.dtype)
 
 
+@op
+def prod(x: Tensor, axis=None, dtype=None, keepdims=False):
+    """Product over axes (all by default). Integers multiply in 64 bits.
+
+    >>> td.prod(td.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1)
+    tensor([2., 12.])
+    """
+    target = dtypes.as_dtype(dtype) if dtype is not None else sum_dtype(x.dtype)
+    axes = normalize_axes("prod", axis, x.ndim)
+    if target.is_inexact or x.dtype.is_inexact:
+        return reduce(cast(x, target), "prod", axes, keepdims)
+    return reduce(x, "prod", axes, keepdims, target)
+
+
 def _extremum(name: str, kind: str, x: Value, axis, keepdims: bool) -> Value:
     axes = normalize_axes(name, axis, x.ndim)
     if product(x.shape[a] for a in axes) == 0:
@@ -109,3 +139,184 @@ def amax(x: Tensor, axis=None, keepdims=False):
     tensor([5., 7.])
     """
     return _extremum("max", "max", x, axis, keepdims)
+
+
+@op
+def amin(x: Tensor, axis=None, keepdims=False):
+    """Smallest element over axes (all by default); NaN wins. The gradient is shared equally among ties.
+
+    >>> td.amin(td.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=1)
+    tensor([1., 2.])
+    """
+    return _extremum("min", "min", x, axis, keepdims)
+
+
+def _arg_extremum(kind: str, x: Value, axis, keepdims: bool) -> Value:
+    if axis is not None and not isinstance(axis, int):
+        raise ValueRangeError(kind, f"axis is {axis!r}; it must be one axis or None")
+    axes = normalize_axes(kind, axis, x.ndim)
+    if product(x.shape[a] for a in axes) == 0:
+        raise ShapeError(kind, f"there is no {kind[3:]} over zero elements: x is {show_shape(x.shape)}, axes {axes}")
+    if not axes:
+        return F.full((), 0, dtype=dtypes.int64)
+    return reduce(x, kind, axes, keepdims)
+
+
+@op
+def argmax(x: Tensor, axis=None, keepdims=False):
+    """Position of the largest element along an axis (in the flattened tensor by default); the first of ties; NaN wins.
+
+    >>> td.argmax(td.tensor([[1, 5], [7, 2]]), axis=1)
+    tensor([1, 0])
+    """
+    return _arg_extremum("argmax", x, axis, keepdims)
+
+
+@op
+def argmin(x: Tensor, axis=None, keepdims=False):
+    """Position of the smallest element along an axis (in the flattened tensor by default); the first of ties; NaN wins.
+
+    >>> td.argmin(td.tensor([[1, 5], [7, 2]]), axis=1)
+    tensor([0, 1])
+    """
+    return _arg_extremum("argmin", x, axis, keepdims)
+
+
+@op(name="any")
+def any_(x: Tensor, axis=None, keepdims=False):
+    """Whether any element over axes (all by default) is not zero.
+
+    >>> td.any(td.tensor([[True, False], [False, False]]), axis=1)
+    tensor([True, False])
+    """
+    return reduce(cast(x, dtypes.bool_), "any", normalize_axes("any", axis, x.ndim), keepdims)
+
+
+@op(name="all")
+def all_(x: Tensor, axis=None, keepdims=False):
+    """Whether all elements over axes (all by default) are not zero.
+
+    >>> td.all(td.tensor([[True, False], [True, True]]), axis=1)
+    tensor([False, True])
+    """
+    return reduce(cast(x, dtypes.bool_), "all", normalize_axes("all", axis, x.ndim), keepdims)
+
+
+@op
+def count_nonzero(x: Tensor, axis=None, keepdims=False):
+    """How many elements over axes (all by default) are not zero.
+
+    >>> td.count_nonzero(td.tensor([[0, 5], [7, 2]]), axis=1)
+    tensor([1, 2])
+    """
+    return F.sum(cast(x, dtypes.bool_), axis, keepdims=keepdims)
+
+
+@op
+def nansum(x: Tensor, axis=None, dtype=None, keepdims=False):
+    """Sum over axes (all by default), where NaN counts as 0.
+
+    >>> td.nansum(td.tensor([1.0, float("nan"), 2.0]))
+    tensor(3.)
+    """
+    return F.sum(F.where(F.isnan(x), 0, x), axis, dtype, keepdims)
+
+
+@op
+def nanmean(x: Tensor, axis=None, dtype=None, keepdims=False):
+    """Mean over axes (all by default) of the elements that are not NaN.
+
+    >>> td.nanmean(td.tensor([1.0, float("nan"), 2.0]))
+    tensor(1.5000)
+    """
+    total = F.nansum(to_float(x), axis, dtype, keepdims)
+    return total / F.sum(F.logical_not(F.isnan(x)), axis, keepdims=keepdims)
+
+
+# -- max and min: the standard's functions, PyTorch's methods
+
+
+def _axis_arguments(name: str, axis, keepdims, dim, keepdim):
+    if dim is not None and axis is not None:
+        raise TypeError(f"{name}() got both axis and dim")
+    return (dim if axis is None else axis), bool(keepdims or keepdim)
+
+
+def _is_operand(axis) -> bool:
+    return hasattr(axis, "dtype") and hasattr(axis, "shape")
+
+
+@public(name="max")
+def max_(x, axis=None, keepdims=False, *, dim=None, keepdim=False):
+    """Largest element over axes (all by default), as the Array API has it: always one tensor. td.max(x, y) is td.maximum(x, y). The
+    method x.max(axis) is PyTorch's and gives (values, indices).
+
+    >>> td.max(td.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=1)
+    tensor([5., 7.])
+    """
+    if _is_operand(axis):
+        return F.maximum(x, axis)
+    return amax(x, *_axis_arguments("max", axis, keepdims, dim, keepdim))
+
+
+@public(name="min")
+def min_(x, axis=None, keepdims=False, *, dim=None, keepdim=False):
+    """Smallest element over axes (all by default), as the Array API has it: always one tensor. td.min(x, y) is td.minimum(x, y). The
+    method x.min(axis) is PyTorch's and gives (values, indices).
+
+    >>> td.min(td.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=1)
+    tensor([1., 2.])
+    """
+    if _is_operand(axis):
+        return F.minimum(x, axis)
+    return amin(x, *_axis_arguments("min", axis, keepdims, dim, keepdim))
+
+
+class Extremum(NamedTuple):
+    """What x.max(axis) gives."""
+
+    values: object
+    indices: object
+
+
+def at_positions(x: Value, axis: int, index: Value) -> Value:
+    """x along axis at `index`, which is in range and has as many axes as x: gather without the check."""
+    indices = [index if a == axis else F.Iota(index.shape, a, dtypes.int64)() for a in range(x.ndim)]
+    return F.Gather()(x, *indices) if x.ndim else F.Copy()(x)
+
+
+def _with_indices(name: str, arg, x: Value, axis, keepdims: bool):
+    axis = normalize_axis(name, axis, x.ndim)
+    index = arg(x, axis, True) if x.ndim else arg(x)
+    values = at_positions(x, axis, index)
+    if keepdims or not x.ndim:
+        return values, index
+    return F.squeeze(values, axis), F.squeeze(index, axis)
+
+
+@op(name="max", hidden=True)
+def _max_with_indices(x: Tensor, axis, keepdims=False):
+    return _with_indices("max", F.argmax, x, axis, keepdims)
+
+
+@op(name="min", hidden=True)
+def _min_with_indices(x: Tensor, axis, keepdims=False):
+    return _with_indices("min", F.argmin, x, axis, keepdims)
+
+
+@method(name="max")
+def _max_method(x, axis=None, keepdims=False, *, dim=None, keepdim=False):
+    """As in PyTorch: the largest element; with an axis, (values, indices) along it; with a tensor, maximum."""
+    if _is_operand(axis):
+        return F.maximum(x, axis)
+    axis, keepdims = _axis_arguments("max", axis, keepdims, dim, keepdim)
+    return amax(x, None, keepdims) if axis is None else Extremum(*_max_with_indices(x, axis, keepdims))
+
+
+@method(name="min")
+def _min_method(x, axis=None, keepdims=False, *, dim=None, keepdim=False):
+    """As in PyTorch: the smallest element; with an axis, (values, indices) along it; with a tensor, minimum."""
+    if _is_operand(axis):
+        return F.minimum(x, axis)
+    axis, keepdims = _axis_arguments("min", axis, keepdims, dim, keepdim)
+    return amin(x, None, keepdims) if axis is None else Extremum(*_min_with_indices(x, axis, keepdims))

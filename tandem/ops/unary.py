@@ -1,12 +1,15 @@
-"""Elementwise functions of one operand: exponentials, trigonometry, rounding."""
+"""Elementwise functions of one operand: exponentials, logarithms, roots, signs."""
 
 from __future__ import annotations
 
 import math
 
 import tandem.ops as F
-from tandem.ops.define import Elementwise, inplace, op, register
-from tandem.ops.prepare import constant, to_float
+from tandem.ops.define import Elementwise, alias, inplace, op, register
+from tandem.ops.prepare import as_value, constant, to_float
+
+LN2 = math.log(2)
+LN10 = math.log(10)
 
 
 @register
@@ -31,6 +34,48 @@ def exp(x: Tensor):
 
 
 @register
+class Exp2(Elementwise):
+    name = "exp2"
+
+    def body(self, b, x):
+        return b.exp2(x)
+
+    def grad(self, g, x, *, out):
+        return g * out * LN2
+
+
+@op
+def exp2(x: Tensor):
+    """2 to the power of x.
+
+    >>> td.exp2(td.tensor([0.0, 3.0]))
+    tensor([1., 8.])
+    """
+    return Exp2()(to_float(x))
+
+
+@register
+class Expm1(Elementwise):
+    name = "expm1"
+
+    def body(self, b, x):
+        return b.expm1(x)
+
+    def grad(self, g, x, *, out):
+        return g * (out + 1)
+
+
+@op
+def expm1(x: Tensor):
+    """exp(x) - 1, exact for small x too.
+
+    >>> td.expm1(td.tensor([0.0, 1.0]))
+    tensor([0.0000, 1.7183])
+    """
+    return Expm1()(to_float(x))
+
+
+@register
 class Log(Elementwise):
     name = "log"
 
@@ -49,6 +94,69 @@ def log(x: Tensor):
     tensor([0.0000, 2.3026])
     """
     return Log()(to_float(x))
+
+
+@register
+class Log2(Elementwise):
+    name = "log2"
+
+    def body(self, b, x):
+        return b.log2(x)
+
+    def grad(self, g, x):
+        return g / (x * LN2)
+
+
+@op
+def log2(x: Tensor):
+    """Logarithm to base 2.
+
+    >>> td.log2(td.tensor([1.0, 8.0]))
+    tensor([0., 3.])
+    """
+    return Log2()(to_float(x))
+
+
+@register
+class Log10(Elementwise):
+    name = "log10"
+
+    def body(self, b, x):
+        return b.log10(x)
+
+    def grad(self, g, x):
+        return g / (x * LN10)
+
+
+@op
+def log10(x: Tensor):
+    """Logarithm to base 10.
+
+    >>> td.log10(td.tensor([1.0, 100.0]))
+    tensor([0., 2.])
+    """
+    return Log10()(to_float(x))
+
+
+@register
+class Log1p(Elementwise):
+    name = "log1p"
+
+    def body(self, b, x):
+        return b.log1p(x)
+
+    def grad(self, g, x):
+        return g / (x + 1)
+
+
+@op
+def log1p(x: Tensor):
+    """log(1 + x), exact for small x too.
+
+    >>> td.log1p(td.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.6931])
+    """
+    return Log1p()(to_float(x))
 
 
 @register
@@ -73,6 +181,69 @@ def sqrt(x: Tensor):
 
 
 @register
+class Rsqrt(Elementwise):
+    name = "rsqrt"
+
+    def body(self, b, x):
+        return b.rsqrt(x)
+
+    def grad(self, g, x, *, out):
+        return g * out * out * out * -0.5
+
+
+@op
+def rsqrt(x: Tensor):
+    """1 / sqrt(x).
+
+    >>> td.rsqrt(td.tensor([4.0, 0.25]))
+    tensor([0.5000, 2.0000])
+    """
+    return Rsqrt()(to_float(x))
+
+
+@register
+class Cbrt(Elementwise):
+    name = "cbrt"
+
+    def body(self, b, x):
+        return b.cbrt(x)
+
+    def grad(self, g, x, *, out):
+        return g / (out * out * 3)
+
+
+@op
+def cbrt(x: Tensor):
+    """Cube root.
+
+    >>> td.cbrt(td.tensor([8.0, -27.0]))
+    tensor([2., -3.])
+    """
+    return Cbrt()(to_float(x))
+
+
+@register
+class Reciprocal(Elementwise):
+    name = "reciprocal"
+
+    def body(self, b, x):
+        return 1.0 / x
+
+    def grad(self, g, x, *, out):
+        return -g * out * out
+
+
+@op
+def reciprocal(x: Tensor):
+    """1 / x.
+
+    >>> td.reciprocal(td.tensor([2.0, 4.0]))
+    tensor([0.5000, 0.2500])
+    """
+    return Reciprocal()(to_float(x))
+
+
+@register
 class Tanh(Elementwise):
     name = "tanh"
 
@@ -93,25 +264,15 @@ def tanh(x: Tensor):
     return Tanh()(to_float(x))
 
 
-@register
-class Erf(Elementwise):
-    name = "erf"
-
-    def body(self, b, x):
-        return b.erf(x)
-
-    def grad(self, g, x):
-        return g * (2 / math.sqrt(math.pi)) * F.exp(-(x * x))
-
-
 @op
-def erf(x: Tensor):
-    """The error function.
+def square(x: Tensor):
+    """x * x.
 
-    >>> td.erf(td.tensor([0.0, 1.0]))
-    tensor([0.0000, 0.8427])
+    >>> td.square(td.tensor([3, -2]))
+    tensor([9, 4])
     """
-    return Erf()(to_float(x))
+    x = as_value(x)
+    return F.Mul()(x, x)
 
 
 @register
@@ -132,7 +293,7 @@ def abs_(x: Tensor):
     >>> td.abs(td.tensor([-1.5, 2.0]))
     tensor([1.5000, 2.0000])
     """
-    return Abs()(x)
+    return Abs()(as_value(x))
 
 
 @register
@@ -146,8 +307,9 @@ class Sign(Elementwise):
             return x
         if x.dtype.kind == "uint":
             return b.cast(x > 0, x.dtype)
-        ones = b.where(x > 0, b.const(1, x.dtype), b.where(x < 0, b.const(-1, x.dtype), x * 0 if x.dtype.is_floating else b.const(0, x.dtype)))
-        return ones
+        x = b.widen(x)
+        rest = b.where(b.isnan(x), x, b.const(0, x.dtype)) if x.dtype.is_floating else b.const(0, x.dtype)
+        return b.where(x > 0, b.const(1, x.dtype), b.where(x < 0, b.const(-1, x.dtype), rest))
 
     def grad(self, g, x):
         return F.zeros_like(x)
@@ -160,7 +322,17 @@ def sign(x: Tensor):
     >>> td.sign(td.tensor([-2.0, 0.0, 3.0]))
     tensor([-1., 0., 1.])
     """
-    return Sign()(x)
+    return Sign()(as_value(x))
+
+
+@op
+def positive(x: Tensor):
+    """+x: a copy of x.
+
+    >>> td.positive(td.tensor([1, -2]))
+    tensor([1, -2])
+    """
+    return F.Copy()(as_value(x))
 
 
 @op
@@ -184,4 +356,6 @@ class Relu(Elementwise):
         return F.Where()(F.Less()(constant(0, out.dtype), out), g, constant(0, g.dtype))
 
 
-inplace(relu)
+alias("absolute", abs_)
+for function in (exp, exp2, expm1, log, log2, log10, log1p, sqrt, rsqrt, cbrt, reciprocal, tanh, square, abs_, sign, relu):
+    inplace(function)

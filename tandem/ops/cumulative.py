@@ -1,0 +1,210 @@
+"""Running sums, products and extrema along an axis."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tandem.ops as F
+from tandem import dtypes
+from tandem.graph.ir import Type, Value
+from tandem.ops.define import LibraryOp, inplace, op, public, register
+from tandem.ops.prepare import as_value, cast, constant, full_expand, normalize_axis
+from tandem.ops.reduce import at_positions, sum_dtype
+
+_KINDS = ("sum", "prod", "max", "min")
+
+
+@register
+class Cumulative(LibraryOp):
+    """out[i] combines x[0] to x[i] along axis; in reverse, x[i] to the last. kind: sum, prod, max, min (NaN propagates)."""
+
+    name = "cumulative"
+    routine = "cumulative"
+    axis: int
+    kind: str
+    reverse: bool = False
+
+    def infer(self, x: Type) -> Type:
+        return x
+
+    def attributes(self, x):
+        return (self.axis, _KINDS.index(self.kind), int(self.reverse)), ()
+
+    def grad(self, g, x, *, out):
+        if self.kind == "sum":
+            return Cumulative(self.axis, "sum", not self.reverse)(g)
+        if self.kind == "prod":
+            # out[i] changes with x[k], k <= i, by the product of all before k times that from k+1 to i. The sums over i of the
+            # latter times g[i] are a linear recurrence; nothing is divided by x, so zeros do no harm.
+            factors = _shifted(x, self.axis, not self.reverse, 1)
+            sums = LinearScan(self.axis, not self.reverse)(factors, g)
+            return _shifted(out, self.axis, self.reverse, 1) * sums
+        raise AssertionError("max and min are differentiated through their positions")
+
+
+@register
+class LinearScan(LibraryOp):
+    """out[i] = a[i] * out[i-1] + b[i] along axis, from out[-1] = 0; in reverse, out[i] = a[i] * out[i+1] + b[i]."""
+
+    name = "linear_scan"
+    routine = "linear_scan"
+    axis: int
+    reverse: bool = False
+
+    def infer(self, a: Type, b: Type) -> Type:
+        return b
+
+    def attributes(self, a, b):
+        return (self.axis, int(self.reverse)), ()
+
+    def grad(self, g, a, b, *, out):
+        by_b = LinearScan(self.axis, not self.reverse)(_shifted(a, self.axis, not self.reverse, 1), g)
+        return by_b * _shifted(out, self.axis, self.reverse, 0), by_b
+
+
+def _shifted(x: Value, axis: int, reverse: bool, first) -> Value:
+    """x moved one place along axis, away from where the scan starts; `first` comes in there."""
+    if x.ndim == 0:
+        return full_expand(constant(first, x.dtype), ())
+    n = x.shape[axis]
+    if n == 0:
+        return x
+    place = 0 if not reverse else n - 1
+    if n == 1:
+        return full_expand(constant(first, x.dtype), x.shape)
+    kept = F.slice_axis(x, axis, 1 if reverse else 0, n - 1)
+    return _embedded(kept, axis, 0 if reverse else 1, n, place, first)
+
+
+def _embedded(x: Value, axis: int, start, size, place, fill) -> Value:
+    """x put at `start` of an axis of the given size, with `fill` at `place`, the one position left."""
+    starts = tuple(start if a == axis else 0 for a in range(x.ndim))
+    out = F.Embed(starts, (1,) * x.ndim, (*x.shape[:axis], size, *x.shape[axis + 1 :]))(x)
+    if fill == 0:
+        return out
+    here = F.Equal()(F.Iota(out.shape, axis, dtypes.int64)(), constant(place, dtypes.int64))
+    return F.Where()(here, constant(fill, x.dtype), out)
+
+
+def exclusive_product(x: Value, reverse: bool = False) -> Value:
+    """Product of all elements before each along the last axis (after each, in reverse)."""
+    axis = max(x.ndim - 1, 0)
+    return _shifted(Cumulative(axis, "prod", reverse)(x), axis, reverse, 1)
+
+
+def _scan(name: str, kind: str, x, axis, dtype) -> Value:
+    x = as_value(x)
+    if axis is None:
+        x = F.Reshape((x.type.numel,))(x)
+        axis = 0
+    axis = normalize_axis(name, axis, x.ndim)
+    return Cumulative(axis, kind)(cast(x, dtypes.as_dtype(dtype) if dtype is not None else sum_dtype(x.dtype)))
+
+
+@op
+def cumsum(x: Tensor, axis=None, *, dtype=None):
+    """Running sum along an axis; without one, of the flattened tensor. Integers add up in 64 bits.
+
+    >>> td.cumsum(td.tensor([1, 2, 3]), 0)
+    tensor([1, 3, 6])
+    """
+    return _scan("cumsum", "sum", x, axis, dtype)
+
+
+@op
+def cumprod(x: Tensor, axis=None, *, dtype=None):
+    """Running product along an axis; without one, of the flattened tensor. Integers multiply in 64 bits.
+
+    >>> td.cumprod(td.tensor([1, 2, 3]), 0)
+    tensor([1, 2, 6])
+    """
+    return _scan("cumprod", "prod", x, axis, dtype)
+
+
+def _standard(name: str, kind: str, x, axis, dtype, include_initial: bool) -> Value:
+    """The Array API's form: axis may be left out for 1-d tensors only, and the start of the scan may be included."""
+    x = as_value(x)
+    if axis is None:
+        if x.ndim > 1:
+            from tandem.errors import ShapeError
+
+            raise ShapeError(name, f"x has {x.ndim} axes, so axis must be given")
+        axis = 0
+    axis = normalize_axis(name, axis, x.ndim)
+    out = _scan(name, kind, x, axis, dtype)
+    if not include_initial:
+        return out
+    return _embedded(out, axis, 1, out.shape[axis] + 1, 0, 0 if kind == "sum" else 1)
+
+
+@op
+def cumulative_sum(x: Tensor, *, axis=None, dtype=None, include_initial=False):
+    """Running sum along an axis; include_initial puts the 0 in front that it starts from.
+
+    >>> td.cumulative_sum(td.tensor([1, 2, 3]), include_initial=True)
+    tensor([0, 1, 3, 6])
+    """
+    return _standard("cumulative_sum", "sum", x, axis, dtype, include_initial)
+
+
+@op
+def cumulative_prod(x: Tensor, *, axis=None, dtype=None, include_initial=False):
+    """Running product along an axis; include_initial puts the 1 in front that it starts from.
+
+    >>> td.cumulative_prod(td.tensor([1, 2, 3]))
+    tensor([1, 2, 6])
+    """
+    return _standard("cumulative_prod", "prod", x, axis, dtype, include_initial)
+
+
+class Running(NamedTuple):
+    """What cummax and cummin give."""
+
+    values: object
+    indices: object
+
+
+def _running_extremum(name: str, kind: str, x, axis):
+    axis = normalize_axis(name, axis, x.ndim)
+    x = as_value(x)
+    values = Cumulative(axis, kind)(F.stop_gradient(x))
+    if not x.ndim:
+        return F.Copy()(x), F.full((), 0, dtype=dtypes.int64)
+    fresh = F.logical_or(F.equal(x, values), F.isnan(x))  # where the extremum is attained; the latest so far counts
+    positions = F.where(fresh, F.Iota(x.shape, axis, dtypes.int64)(), 0)
+    index = Cumulative(axis, "max")(positions)
+    return at_positions(x, axis, index), index
+
+
+@op(name="cummax", hidden=True)
+def _cummax(x: Tensor, axis):
+    return _running_extremum("cummax", "max", x, axis)
+
+
+@op(name="cummin", hidden=True)
+def _cummin(x: Tensor, axis):
+    return _running_extremum("cummin", "min", x, axis)
+
+
+@public(method=True)
+def cummax(x, axis=-1):
+    """(values, indices) of the largest element so far along an axis; NaN stays.
+
+    >>> td.cummax(td.tensor([1, 3, 2]), 0).values
+    tensor([1, 3, 3])
+    """
+    return Running(*_cummax(x, axis))
+
+
+@public(method=True)
+def cummin(x, axis=-1):
+    """(values, indices) of the smallest element so far along an axis; NaN stays.
+
+    >>> td.cummin(td.tensor([3, 1, 2]), 0).values
+    tensor([3, 1, 1])
+    """
+    return Running(*_cummin(x, axis))
+
+
+for function in (cumsum, cumprod):
+    inplace(function)

@@ -1,0 +1,197 @@
+"""Matrices and grids of positions: identity, triangles, diagonals, meshgrid."""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem import dtypes
+from tandem.errors import ShapeError, ValueRangeError
+from tandem.graph.ir import Value
+from tandem.graph.symbolic import minimum
+from tandem.ops.create import arange, finish
+from tandem.ops.define import inplace, method, op, public
+from tandem.ops.movement import take_slice
+from tandem.ops.prepare import cast, constant, normalize_axis
+
+
+@op(name="eye", hidden=True)
+def _eye(rows: Int, columns: Int, k: Int, dtype):
+    if rows < 0 or columns < 0:
+        raise ShapeError("eye", f"sizes {rows} and {columns} must not be negative")
+    shape = (rows, columns)
+    row, column = (F.Iota(shape, a, dtypes.int64)() for a in (0, 1))
+    return cast(F.equal(F.add(row, constant(k, dtypes.int64)), column), dtype)
+
+
+@public
+def eye(n_rows, n_cols=None, *, k=0, dtype=None, device=None, requires_grad: bool = False):
+    """Ones on the diagonal (the k-th above it), zeros elsewhere.
+
+    >>> td.eye(2)
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    made = _eye(n_rows, n_rows if n_cols is None else n_cols, k, dtypes.as_dtype(dtype or dtypes.float32))
+    return finish(made, device, requires_grad)
+
+
+def _triangle(name: str, x: Value, k, lower: bool) -> Value:
+    if x.ndim < 2:
+        raise ShapeError(name, f"x has {x.ndim} axes; at least 2 are needed")
+    row, column = (F.Iota(x.shape, a, dtypes.int64)() for a in (x.ndim - 2, x.ndim - 1))
+    edge = F.add(row, constant(k, dtypes.int64))
+    keep = F.LessEqual()(column, edge) if lower else F.LessEqual()(edge, column)
+    return F.Where()(keep, x, constant(0, x.dtype))
+
+
+@op
+def tril(x: Tensor, k: Int = 0):
+    """The lower triangle of matrices: zeros above the k-th diagonal.
+
+    >>> td.tril(td.ones(2, 2))
+    tensor([[1., 0.],
+            [1., 1.]])
+    """
+    return _triangle("tril", x, k, True)
+
+
+@op
+def triu(x: Tensor, k: Int = 0):
+    """The upper triangle of matrices: zeros below the k-th diagonal.
+
+    >>> td.triu(td.ones(2, 2))
+    tensor([[1., 1.],
+            [0., 1.]])
+    """
+    return _triangle("triu", x, k, False)
+
+
+inplace(tril)
+inplace(triu)
+
+
+def _place(name: str, offset, rows, columns):
+    """(start, size) of a diagonal in the flattened matrix."""
+    if offset >= 0:
+        size = minimum(rows, columns - offset)
+        return offset, size if size > 0 else 0
+    size = minimum(rows + offset, columns)
+    return -offset * columns, size if size > 0 else 0
+
+
+@op
+def diagonal(x: Tensor, offset: Int = 0, axis1=0, axis2=1):
+    """The diagonal (or the offset-th above it) of the planes that two axes span, as the last axis. A view where memory allows it.
+
+    >>> td.diagonal(td.arange(4).reshape(2, 2))
+    tensor([0, 3])
+    """
+    if x.ndim < 2:
+        raise ShapeError("diagonal", f"x has {x.ndim} axes; at least 2 are needed")
+    a, b = normalize_axis("diagonal", axis1, x.ndim), normalize_axis("diagonal", axis2, x.ndim)
+    if a == b:
+        raise ValueRangeError("diagonal", f"axis1 and axis2 are both {a}")
+    rest = tuple(i for i in range(x.ndim) if i not in (a, b))
+    moved = F.Permute((*rest, a, b))(x)
+    rows, columns = moved.shape[-2:]
+    start, size = _place("diagonal", offset, rows, columns)
+    flat = F.Reshape((*moved.shape[:-2], rows * columns))(moved)
+    if size == 0:
+        start = 0
+    return take_slice(flat, {flat.ndim - 1: (start, columns + 1, size)})
+
+
+@op
+def diag_embed(x: Tensor, offset: Int = 0):
+    """Matrices with the last axis of x on their diagonal (or the offset-th above it).
+
+    x: (*b, n) -> (*b, n, n)
+
+    >>> td.diag_embed(td.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]])
+    """
+    if x.ndim == 0:
+        raise ShapeError("diag_embed", "x has no axes; at least 1 is needed")
+    n = x.shape[-1] + abs(offset)
+    if x.shape[-1] == 0:
+        return F.full((*x.shape[:-1], n, n), 0, dtype=x.dtype)
+    start = offset if offset >= 0 else -offset * n
+    flat = F.Embed((0,) * (x.ndim - 1) + (start,), (1,) * (x.ndim - 1) + (n + 1,), (*x.shape[:-1], n * n))(x)
+    return F.Copy()(F.Reshape((*x.shape[:-1], n, n))(flat))
+
+
+@op
+def diag(x: Tensor, k: Int = 0):
+    """The diagonal of a matrix, or a matrix with a vector on its diagonal; the k-th above it.
+
+    >>> td.diag(td.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]])
+    """
+    if x.ndim not in (1, 2):
+        raise ShapeError("diag", f"x has {x.ndim} axes; 1 or 2 are needed", fix="use diagonal or diag_embed")
+    return F.diag_embed(x, k) if x.ndim == 1 else F.Copy()(F.diagonal(x, k))
+
+
+@method
+@op(hidden=True)
+def trace(x: Tensor):
+    """Sum of the diagonal of a matrix. A method only: td.trace is the package that traces programs."""
+    if x.ndim != 2:
+        raise ShapeError("trace", f"x has {x.ndim} axes; 2 are needed")
+    return F.sum(F.diagonal(x))
+
+
+@public
+def meshgrid(*tensors, indexing: str = "xy"):
+    """Tensors of coordinates on a grid, one per axis: "xy" (as NumPy and the Array API: the first two axes swapped) or "ij".
+
+    >>> [t.shape for t in td.meshgrid(td.arange(2), td.arange(3), indexing="ij")]
+    [(2, 3), (2, 3)]
+    """
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        tensors = tuple(tensors[0])
+    if indexing not in ("xy", "ij"):
+        raise ValueRangeError("meshgrid", f"indexing is {indexing!r}; it must be 'xy' or 'ij'")
+    count = len(tensors)
+    order = list(range(count))
+    if indexing == "xy" and count > 1:
+        order[:2] = [1, 0]
+    sizes = [t.shape[0] if t.ndim else 1 for t in tensors]
+    shape = tuple(sizes[i] for i in order)
+    results = []
+    for i, t in enumerate(tensors):
+        if t.ndim > 1:
+            raise ShapeError("meshgrid", f"tensor {i} has {t.ndim} axes; 0 or 1 are needed")
+        place = [1] * count
+        place[order.index(i)] = sizes[i]
+        results.append(F.clone(F.expand(F.reshape(t, tuple(place)), shape)))
+    return tuple(results)
+
+
+def _triangle_indices(rows, columns, offset, lower: bool):
+    rows_of, columns_of = F.meshgrid(arange(rows), arange(columns), indexing="ij")
+    keep = F.less_equal(columns_of - rows_of, offset) if lower else F.greater_equal(columns_of - rows_of, offset)
+    return F.stack([F.masked_select(rows_of, keep), F.masked_select(columns_of, keep)])
+
+
+@public
+def tril_indices(rows, columns=None, offset=0):
+    """Positions of the lower triangle of a matrix: (2, count).
+
+    >>> td.tril_indices(2)
+    tensor([[0, 1, 1],
+            [0, 0, 1]])
+    """
+    return _triangle_indices(rows, rows if columns is None else columns, offset, True)
+
+
+@public
+def triu_indices(rows, columns=None, offset=0):
+    """Positions of the upper triangle of a matrix: (2, count).
+
+    >>> td.triu_indices(2)
+    tensor([[0, 0, 1],
+            [0, 1, 1]])
+    """
+    return _triangle_indices(rows, rows if columns is None else columns, offset, False)

@@ -1,0 +1,65 @@
+"""Results whose size depends on the data. The size is counted first and comes back to Python; then it is a number like others."""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem import dtypes
+from tandem.graph.ir import Type
+from tandem.ops.define import LibraryOp, op, public, register
+
+
+@register
+class Nonzero(LibraryOp):
+    """Positions of the `count` elements of x that are not zero, in row-major order: (count, ndim) int64."""
+
+    name = "nonzero"
+    routine = "nonzero"
+    count: object  # Dim
+
+    def infer(self, x: Type) -> Type:
+        return Type(dtypes.int64, (self.count, x.ndim))
+
+
+@op(name="nonzero", hidden=True)
+def _nonzero(x: Tensor, count: Int):
+    return Nonzero(count)(x)
+
+
+@public(method=True)
+def nonzero(x, *, as_tuple: bool = False):
+    """Positions of the elements that are not zero, in row-major order: one row each, or with as_tuple one tensor per axis.
+
+    x: (*s) -> (count, ndim) int64
+
+    >>> td.nonzero(td.tensor([0, 5, 7]))
+    tensor([[1],
+            [2]])
+    """
+    positions = _nonzero(x, int(F.count_nonzero(x)))
+    if not as_tuple:
+        return positions
+    return tuple(positions[:, i] for i in range(x.ndim))
+
+
+@public(method=True)
+def argwhere(x):
+    """Positions of the elements that are not zero, one row each.
+
+    >>> td.argwhere(td.tensor([[0, 1], [2, 0]]))
+    tensor([[0, 1],
+            [1, 0]])
+    """
+    return nonzero(x)
+
+
+@public(method=True)
+def masked_select(x, mask):
+    """The elements of x where mask holds, as a 1-d tensor; both broadcast.
+
+    >>> td.masked_select(td.tensor([1, 2, 3]), td.tensor([True, False, True]))
+    tensor([1, 3])
+    """
+    x, mask = F.broadcast_tensors(x, mask)
+    if x.ndim == 0:
+        x, mask = x.reshape((1,)), mask.reshape((1,))
+    return F.gather_at(x, list(nonzero(mask, as_tuple=True)), tuple(range(x.ndim)))

@@ -1,0 +1,262 @@
+"""Order along an axis."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tandem.ops as F
+from tandem import dtypes
+from tandem.errors import ShapeError, ValueRangeError
+from tandem.graph.ir import Type, Value
+from tandem.ops.define import LibraryOp, method, op, public, register
+from tandem.ops.prepare import cast, constant, normalize_axis, promote, show, show_shape, to_float
+from tandem.ops.reduce import at_positions
+
+
+class _Ordering(LibraryOp):
+    def grad(self, g, x, *, out):
+        index = out[1]
+        if not x.ndim:
+            return g[0]
+        indices = [index if a == self.axis else F.Iota(index.shape, a, dtypes.int64)() for a in range(x.ndim)]
+        return F.Scatter("add")(F.zeros_like(x), g[0], *indices)
+
+
+@register
+class Sort(_Ordering):
+    """(values, int64 positions) along axis. NaN is greater than everything; equal elements keep their order."""
+
+    name = "sort"
+    routine = "sort"
+    axis: int
+    descending: bool
+
+    def infer(self, x: Type) -> tuple[Type, Type]:
+        return x, x.with_dtype(dtypes.int64)
+
+    def attributes(self, x):
+        return (self.axis, int(self.descending), 1), ()
+
+
+@register
+class TopK(_Ordering):
+    """(values, int64 positions) of the k largest (or smallest) along axis, in order."""
+
+    name = "topk"
+    routine = "topk"
+    axis: int
+    k: object  # Dim
+    largest: bool
+
+    def infer(self, x: Type) -> tuple[Type, Type]:
+        shape = (*x.shape[: self.axis], self.k, *x.shape[self.axis + 1 :]) if x.ndim else ()
+        return x.with_shape(shape), Type(dtypes.int64, shape)
+
+    def attributes(self, x):
+        return (self.axis, self.k, int(self.largest), 1), ()
+
+
+class Ordered(NamedTuple):
+    """Elements in order and where they were."""
+
+    values: object
+    indices: object
+
+
+@op(name="sort", hidden=True)
+def _sort(x: Tensor, axis, descending):
+    return Sort(normalize_axis("sort", axis, x.ndim), descending)(x)
+
+
+@public
+def sort(x, axis=-1, descending=False, stable=True, *, dim=None):
+    """Elements of x in ascending order along an axis; equal ones keep their order, NaN comes last. As the Array API has it: one
+    tensor. The method x.sort(axis) is PyTorch's and gives (values, indices).
+
+    >>> td.sort(td.tensor([3, 1, 2]))
+    tensor([1, 2, 3])
+    """
+    return _sort(x, axis if dim is None else dim, bool(descending))[0]
+
+
+@method(name="sort")
+def _sort_method(x, axis=-1, descending=False, stable=True, *, dim=None):
+    """As in PyTorch: (values, indices) in ascending order along an axis; equal elements keep their order, NaN comes last."""
+    return Ordered(*_sort(x, axis if dim is None else dim, bool(descending)))
+
+
+@op
+def argsort(x: Tensor, axis=-1, descending=False, stable=True):
+    """Positions that would put x in order along an axis; equal elements keep their order.
+
+    >>> td.argsort(td.tensor([3, 1, 2]))
+    tensor([1, 2, 0])
+    """
+    return Sort(normalize_axis("argsort", axis, x.ndim), bool(descending))(x)[1]
+
+
+@op(name="topk", hidden=True)
+def _topk(x: Tensor, k: Int, axis, largest):
+    axis = normalize_axis("topk", axis, x.ndim)
+    size = x.shape[axis] if x.ndim else 1
+    if not 0 <= k <= size:
+        raise ValueRangeError("topk", f"k is {show(k)}, but axis {axis} of x {show_shape(x.shape)} has {show(size)} elements")
+    return TopK(axis, k, largest)(x)
+
+
+@public(method=True)
+def topk(x, k, axis=-1, largest=True, sorted=True, *, dim=None):
+    """(values, indices) of the k largest elements along an axis, largest first; with largest=False, the smallest.
+
+    >>> td.topk(td.tensor([1, 9, 4]), 2).values
+    tensor([9, 4])
+    """
+    return Ordered(*_topk(x, k, axis if dim is None else dim, bool(largest)))
+
+
+@op(name="kthvalue", hidden=True)
+def _kthvalue(x: Tensor, k: Int, axis, keepdims):
+    axis = normalize_axis("kthvalue", axis, x.ndim)
+    size = x.shape[axis] if x.ndim else 1
+    if not 1 <= k <= size:
+        raise ValueRangeError("kthvalue", f"k is {show(k)}, but axis {axis} of x {show_shape(x.shape)} has {show(size)} elements")
+    values, indices = TopK(axis, k, False)(x)
+    if not x.ndim:
+        return values, indices
+    values, indices = F.slice_axis(values, axis, k - 1, 1), F.slice_axis(indices, axis, k - 1, 1)
+    return (values, indices) if keepdims else (F.squeeze(values, axis), F.squeeze(indices, axis))
+
+
+@public(method=True)
+def kthvalue(x, k, axis=-1, keepdims=False, *, dim=None, keepdim=False):
+    """(values, indices) of the k-th smallest element along an axis, counted from 1.
+
+    >>> td.kthvalue(td.tensor([3, 1, 2]), 2).values
+    tensor(2)
+    """
+    return Ordered(*_kthvalue(x, k, axis if dim is None else dim, bool(keepdims or keepdim)))
+
+
+@op(name="median", hidden=True)
+def _median(x: Tensor, axis, keepdims):
+    axis = normalize_axis("median", axis, x.ndim)
+    if x.ndim == 0:
+        return F.Copy()(x), F.full((), 0, dtype=dtypes.int64)
+    size = x.shape[axis]
+    if size == 0:
+        raise ShapeError("median", f"there is no median of zero elements: x is {show_shape(x.shape)}, axis {axis}")
+    order = Sort(axis, False)(F.stop_gradient(x))[1]
+    index = F.slice_axis(order, axis, (size - 1) // 2, 1)
+    if x.dtype.is_floating:  # NaN wins; it is sorted last
+        last = F.slice_axis(order, axis, size - 1, 1)
+        index = F.where(F.isnan(at_positions(F.stop_gradient(x), axis, last)), last, index)
+    values = at_positions(x, axis, index)
+    return (values, index) if keepdims else (F.squeeze(values, axis), F.squeeze(index, axis))
+
+
+@public(method=True)
+def median(x, axis=None, keepdims=False, *, dim=None, keepdim=False):
+    """The middle element in order, the lower of two; NaN if there is one. With an axis, (values, indices) along it.
+
+    >>> td.median(td.tensor([5.0, 1.0, 3.0, 2.0]))
+    tensor(2.)
+    """
+    axis = axis if dim is None else dim
+    if axis is None:
+        return _median(F.reshape(x, (-1,)), 0, False)[0]
+    return Ordered(*_median(x, axis, bool(keepdims or keepdim)))
+
+
+@op
+def quantile(x: Tensor, q: Tensor, axis=None, keepdims=False):
+    """The value below which a share q of the elements lies, with linear interpolation between neighbours in order.
+
+    x: (*s), q: () or (k) -> (k, *s without axis)
+
+    >>> td.quantile(td.tensor([1.0, 2.0, 4.0]), 0.75)
+    tensor(3.)
+    """
+    x = to_float(x)
+    q = cast(q, x.dtype)
+    if axis is None:
+        flat = F.Reshape((x.type.numel,))(x)
+        shape = (1,) * x.ndim if keepdims else ()
+    else:
+        axis = normalize_axis("quantile", axis, x.ndim)
+        rest = tuple(i for i in range(x.ndim) if i != axis)
+        flat = F.Permute((*rest, axis))(x)
+        shape = tuple(1 if i == axis else d for i, d in enumerate(x.shape) if keepdims or i != axis)
+    size = flat.shape[-1]
+    if size == 0:
+        raise ShapeError("quantile", f"there is no quantile of zero elements: x is {show_shape(x.shape)}")
+    ordered = Sort(flat.ndim - 1, False)(flat)[0]
+    count = q.type.numel
+    place = F.Reshape((count,))(q) * (size - 1)
+    low = F.clip(cast(F.floor(place), dtypes.int64), 0, size - 1)
+    high = F.clip(low + 1, 0, size - 1)
+    weight = place - cast(low, x.dtype)
+    lead = tuple(range(flat.ndim - 1))
+    first = F.Permute((flat.ndim - 1, *lead))(ordered)
+    below, above = F.Gather()(first, low), F.Gather()(first, high)
+    weight = F.Reshape((count,) + (1,) * (flat.ndim - 1))(weight)
+    out = F.lerp(below, above, weight)
+    if x.dtype.is_floating:  # a NaN, sorted last, makes all NaN
+        last = F.Reshape((1, *first.shape[1:]))(F.slice_axis(first, 0, size - 1, 1))
+        out = F.where(F.isnan(last), last, out)
+    return F.Reshape((*q.shape, *shape))(out)
+
+
+@op
+def searchsorted(sorted_sequence: Tensor, values: Tensor, *, side="left", right=False):
+    """Where values would have to be put into a sorted sequence to keep it in order: before equal elements (side="left") or after
+    them ("right"). NaN counts as greater than everything.
+
+    sorted_sequence: (*b, n), values: (*b, m), or any shape if there are no b -> shape of values, int64
+
+    >>> td.searchsorted(td.tensor([1, 3, 5]), td.tensor([3, 4]))
+    tensor([1, 2])
+    """
+    if side not in ("left", "right"):
+        raise ValueRangeError("searchsorted", f"side is {side!r}; it must be 'left' or 'right'")
+    right = right or side == "right"
+    line, values = promote(sorted_sequence, values)
+    if line.ndim == 0 or (line.ndim > 1 and line.shape[:-1] != values.shape[:-1]):
+        raise ShapeError("searchsorted", f"sorted_sequence is {show_shape(line.shape)} and values are {show_shape(values.shape)}; "
+                         "all axes but the last must agree, or the sequence be 1-d")
+    return _bisect(line, values, right)
+
+
+def _bisect(line: Value, values: Value, right: bool) -> Value:
+    """Binary search for all values at once. The number of steps depends on the size, so a plan serves sizes of one power of two."""
+    size = line.shape[-1]
+    low = F.full(values.shape, 0, dtype=dtypes.int64)
+    if size == 0:
+        return low
+    lead = [F.Iota(values.shape, a, dtypes.int64)() for a in range(line.ndim - 1)]
+    nan = F.isnan(values)
+    reach = 1
+    while reach <= size:
+        reach *= 2
+    count = constant(size, dtypes.int64)
+    step = reach // 2
+    while step >= 1:
+        # Take the step if it stays within the line and everything up to it belongs before the value.
+        probe = low + step
+        element = F.Gather()(line, *lead, F.minimum(probe, count) - 1)
+        if right:
+            before = F.logical_or(F.less_equal(element, values), nan)
+        else:
+            before = F.logical_or(F.less(element, values), F.logical_and(nan, F.logical_not(F.isnan(element))))
+        low = F.where(F.logical_and(F.less_equal(probe, count), before), probe, low)
+        step //= 2
+    return low
+
+
+@op
+def bucketize(x: Tensor, boundaries: Tensor, *, right=False):
+    """The number of the interval between sorted boundaries that each element falls into; right says on which side equal ones go.
+
+    >>> td.bucketize(td.tensor([0.5, 3.0]), td.tensor([1.0, 2.0]))
+    tensor([0, 2])
+    """
+    return F.searchsorted(boundaries, x, right=right)
