@@ -13,8 +13,6 @@ traces the Python body into a graph and compiles it to a plan; later calls never
 
 from __future__ import annotations
 
-import inspect
-
 from tandem import _runtime, dtypes
 from tandem.graph.ir import Builder, Type, Value, current_builder
 from tandem.graph.symbolic import Sym
@@ -112,8 +110,8 @@ def register(cls):
     fields = tuple(f for base in reversed(cls.__mro__) for f in base.__dict__.get("__annotations__", {})
                    if not f.startswith("_") and f not in ("name", "routine"))
     cls._fields = fields
-    parameters = inspect.signature(cls.grad).parameters
-    cls._grad_takes_out = "out" in parameters
+    code = cls.grad.__code__
+    cls._grad_takes_out = "out" in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     PRIMITIVES[cls.name] = cls
     return cls
 
