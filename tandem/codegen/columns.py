@@ -162,13 +162,12 @@ class _Shifted:
         self.nest, self.row, self.moved = nest, row, moved
 
     def _with(self, call):
-        forms = self.nest.e.forms
-        usual = forms.atom
-        forms.atom = lambda a: self.moved if type(a) is int and a == self.row else usual(a)
+        axes = self.nest.e.forms.axes
+        axes[self.row] = self.moved
         try:
             return call()
         finally:
-            del forms.atom
+            del axes[self.row]
 
     def operand(self, compute):
         return self._with(lambda: self.nest.operand(compute))

@@ -11,15 +11,39 @@ from tandem.codegen.nest import CELL, CHUNK, INNER, ITEM, Nest, unroll_for
 from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import Dim, ceildiv, minimum, product
 
-BLOCK = (
-    4096  # elements of a flat loop that make one parallel item; part of what sums give, so never a matter of threads
-)
+# Elements of a flat loop that make one parallel item. Sums depend on it, so it must not depend on the number of threads.
+BLOCK = 4096
 TILE = 64  # side of the tiles in which transposed operands are turned
 
 
 def elementwise(fusion: Fusion, group: Group) -> KernelStep:
+    splits: list = []
+    while True:
+        nest = Nest(fusion, group, splits)
+        before, body, after, partials, roots = _members(nest, group)
+        split = nest.find_split() if nest.e.forms.quotients else None
+        if split is None:
+            return _loops(nest, before, body, after, partials, roots)
+        splits.append(split)
+
+
+def copy(fusion: Fusion, source: Buffer, target: Buffer, node) -> KernelStep:
+    """target = source, element by element."""
+    axes = [a for a, n in enumerate(target.shape) if not is_one(n)]
+    group = Group("elementwise", 0, tuple([target.shape[a] for a in axes]))
+    place = {a: i for i, a in enumerate(axes)}
+    known = target.order if target.order is not None else source.order
+    group.order = tuple([place[a] for a in known if a in place]) if known is not None else tuple(range(len(axes)))
     nest = Nest(fusion, group)
-    e, b = nest.e, nest.e.b
+    forms = nest.e.forms
+    index = tuple([forms.axis(place[a]) if a in place else forms.zero for a in range(len(target.shape))])
+    value = nest.e.load(source, index, None)
+    nest.e.nodes[node] = None
+    return _loops(nest, [], [nest.store(target, index, value)], [], [], [value])
+
+
+def _members(nest: Nest, group: Group):
+    """(before the loop, in it, after it, full reductions in it, expressions computed)."""
     body: list = []
     before: list = []
     after: list = []
@@ -39,40 +63,35 @@ def elementwise(fusion: Fusion, group: Group) -> KernelStep:
             value = nest.value(member)
             (mutating if member.targets else body).extend(nest.stores(member, value))
             roots.append(value)
-    body += mutating
-    order = nest.merge(list(group.order))
-    unroll = unroll_for(expression_cost(roots), bool(partials))
+    return before, body + mutating, after, partials, roots
+
+
+def _loops(nest: Nest, before: list, body: list, after: list, partials: list, roots: list) -> KernelStep:
+    """Flat where all operands allow it; else the outer loops count the parallel items."""
+    e, b = nest.e, nest.e.b
+    order = nest.merge(nest.order)
     across = _transposed_loads(nest, order)
     if across is not None:
         return _tiles(nest, order, *across, before, body, after, partials, roots)
-    if len(order) <= 1:
-        size = nest.sizes[order[0]] if order else 1
-        extent = ceildiv(size, BLOCK) if order else 1
-        digits: list = []
-        vector = order[0] if order else None
-        cell = ITEM
-        length = BLOCK
-    else:
-        vector = order[-1]
-        size = nest.sizes[vector]
-        cells = ceildiv(size, INNER)
-        extent = product([nest.sizes[v] for v in order[:-1]]) * cells
-        digits = [(v, nest.sizes[v]) for v in order[:-1]] + [(CELL, cells)]
-        cell = CELL
-        length = INNER
-    _store_partials(nest, partials, extent, after)
-    work = minimum(size, length)
-    if vector is None:
-        return nest.step([nest.items([], before + body + after)], [ITEM], extent, 1, roots)
+    if not order:
+        _store_partials(nest, partials, 1, after)
+        return nest.step([nest.items([], before + body + after)], [ITEM], 1, 1, roots)
+    unroll = unroll_for(expression_cost(roots), bool(partials))
+    vector = order[-1]
+    size = nest.sizes[vector]
     n = e.dim(size)
-    if not digits and not partials:  # one long loop over all blocks asked for
+    if len(order) == 1 and not partials:  # one long loop over all blocks asked for
         begin, end = b.make("begin", (), dtypes.int64), b.make("end", (), dtypes.int64)
-        loop = Loop(vector, begin * length, b.min(end * length, n), body, "vector", unroll)
-        return nest.step([loop], [vector], extent, work, roots)
-    start = e.var(cell) * length
+        loop = Loop(vector, begin * BLOCK, b.min(end * BLOCK, n), body, "vector", unroll)
+        return nest.step([loop], [vector], ceildiv(size, BLOCK), minimum(size, BLOCK), roots)
+    length = BLOCK if len(order) == 1 else INNER
+    digits = [(v, nest.sizes[v]) for v in order[:-1]] + [(CELL, ceildiv(size, length))]
+    extent = product([count for _, count in digits])
+    _store_partials(nest, partials, extent, after)
+    start = e.var(CELL) * length
     loop = Loop(vector, start, b.min(start + length, n), body, "vector", unroll)
     items = nest.items(digits, [*before, loop, *after])
-    return nest.step([items], [ITEM, *[v for v, _ in digits], vector], extent, work, roots)
+    return nest.step([items], [ITEM, *[v for v, _ in digits], vector], extent, minimum(size, length), roots)
 
 
 def _store_partials(nest: Nest, partials, extent: Dim, after: list):
@@ -139,30 +158,3 @@ def _tiles(nest: Nest, order, axis: int, loads, before, body, after, partials, r
     items = nest.items(digits, [*turns, *before, inside, *after])
     work = minimum(nest.sizes[axis], width) * minimum(nest.sizes[vector], width)
     return nest.step([items], [ITEM, *[v for v, _ in digits], axis, vector], extent, work, roots)
-
-
-def copy(fusion: Fusion, source: Buffer, target: Buffer, node) -> KernelStep:
-    """target = source, element by element."""
-    axes = [a for a, n in enumerate(target.shape) if not is_one(n)]
-    group = Group("elementwise", 0, tuple([target.shape[a] for a in axes]))
-    place = {a: i for i, a in enumerate(axes)}
-    known = target.order if target.order is not None else source.order
-    group.order = tuple([place[a] for a in known if a in place]) if known is not None else tuple(range(len(axes)))
-    nest = Nest(fusion, group)
-    e, b = nest.e, nest.e.b
-    forms = e.forms
-    index = tuple([forms.atom(place[a]) if a in place else forms.zero for a in range(len(target.shape))])
-    value = e.load(source, index, None)
-    body = [nest.store(target, index, value)]
-    order = nest.merge(list(group.order))
-    e.nodes[node] = None
-    if not order:
-        return nest.step([nest.items([], body)], [ITEM], 1, 1, [value])
-    size = nest.sizes[order[-1]]
-    cells = ceildiv(size, INNER)
-    start = e.var(CELL) * INNER
-    loop = Loop(order[-1], start, b.min(start + INNER, e.dim(size)), body, "vector", 2)
-    digits = [(v, nest.sizes[v]) for v in order[:-1]] + [(CELL, cells)]
-    extent = product([n for _, n in digits])
-    items = nest.items(digits, [loop])
-    return nest.step([items], [ITEM, *[v for v, _ in digits], order[-1]], extent, minimum(size, INNER), [value])

@@ -22,10 +22,11 @@ from tandem.ops.reduce import Reduce
 class Emitter:
     """Expressions, slots, runtime integers and index forms of one kernel under construction."""
 
-    def __init__(self, resolve, shape_of, buffer_of, inside: set[Value]):
+    def __init__(self, resolve, shape_of, buffer_of, inside: set[Value], sizes: dict[int, Dim]):
         self.resolve = resolve
         self.shape_of = shape_of
         self.buffer_of = buffer_of  # value -> Buffer, for values in memory
+        self.sizes = sizes  # of the loops
         self.inside = inside  # values this kernel computes itself
         self.b = ScalarBuilder()
         self.forms = LinearForms()
@@ -206,6 +207,9 @@ class Emitter:
         forms, b = self.forms, self.b
         if not form.terms and is_zero(form.const):
             return form, form
+        parts = forms.divide(form, divisor, self.sizes)
+        if parts is not None:
+            return parts
         by = self.dim(maximum(divisor, 1))  # a hoisted division must not trap where a size is 0
         x = self.linear(form)
         quotient, remainder = b.idiv(x, by), b.imod(x, by)

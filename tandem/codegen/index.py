@@ -6,8 +6,8 @@ input; most keep it linear, so that loops over neighbouring axes can still be me
 
 from __future__ import annotations
 
-from tandem.codegen.buffer import is_zero
-from tandem.graph.symbolic import Dim
+from tandem.codegen.buffer import is_zero, same
+from tandem.graph.symbolic import Dim, Sym, divide_exactly
 
 
 class Linear:
@@ -23,6 +23,17 @@ class Linear:
         return " + ".join([str(self.const)] + [f"{c}*{a}" for a, c in self.terms.items()])
 
 
+def exact(a: Dim, b: Dim) -> Dim | None:
+    """a / b where that is known to be a whole number."""
+    if same(a, b):
+        return 1
+    if is_zero(a):
+        return 0
+    if isinstance(a, Sym):
+        return divide_exactly(a, b)
+    return a // b if type(b) is int and b and a % b == 0 else None
+
+
 class LinearForms:
     """Makes Linear forms for one kernel."""
 
@@ -30,6 +41,7 @@ class LinearForms:
         self._interned: dict = {}
         self.quotients: dict = {}  # opaque Expr -> (is_quotient, Linear, divisor)
         self.zero = self.make(0, {})
+        self.axes: dict[int, Linear] = {}  # axes that are not simply loops: split in two, or shifted
 
     def make(self, const: Dim, terms: dict) -> Linear:
         key = (const, frozenset(terms.items()))
@@ -40,6 +52,41 @@ class LinearForms:
 
     def atom(self, atom) -> Linear:
         return self.make(0, {atom: 1})
+
+    def axis(self, axis: int) -> Linear:
+        """The index along an axis of the iteration space."""
+        return self.axes.get(axis) or self.atom(axis)
+
+    def replace(self, x: Linear, atom: int, by: Linear) -> Linear:
+        coefficient = x.terms.get(atom)
+        if coefficient is None:
+            return x
+        rest = self.make(x.const, {a: c for a, c in x.terms.items() if a != atom})
+        return self.add(rest, self.scale(by, coefficient))
+
+    def divide(self, x: Linear, divisor: Dim, sizes: dict) -> tuple[Linear, Linear] | None:
+        """(x // divisor, x % divisor), where the terms show both: multiples of the divisor, and loops that count up to it."""
+        const = exact(x.const, divisor)
+        if const is None:
+            return None
+        outer, inner = {}, {}
+        for atom, coefficient in x.terms.items():
+            quotient = exact(coefficient, divisor)
+            if quotient is None:
+                inner[atom] = coefficient
+            else:
+                outer[atom] = quotient
+        step: Dim = 1
+        left = dict(inner)
+        while left:
+            found = next((a for a, c in left.items() if same(c, step) and type(a) is int and a in sizes), None)
+            if found is None:
+                return None
+            step = step * sizes[found]
+            del left[found]
+        if inner and not same(step, divisor):
+            return None
+        return self.make(const, outer), self.make(0, inner)
 
     def add(self, x: Linear, y: Linear) -> Linear:
         if not y.terms and is_zero(y.const):

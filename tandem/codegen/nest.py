@@ -7,12 +7,13 @@ from tandem.codegen.buffer import Buffer, is_one, is_zero, same
 from tandem.codegen.emit import Emitter, reduce_operand
 from tandem.codegen.expr import Expr
 from tandem.codegen.fuse import Compute, Fusion, Group
-from tandem.codegen.index import Linear
+from tandem.codegen.index import Linear, exact
 from tandem.codegen.loops import Accumulator, Kernel, Loop, Store, expression_cost
 from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import Dim
 
 INNER = 8192  # longest innermost loop of one item where there are outer loops too
+FIRST_SPLIT = 100  # loops that an axis was split in are numbered from here
 ITEM, CELL, CHUNK = 1000, 1001, 1002  # loop variables besides the axes 0, 1, ... of the group
 NANOSECONDS = 0.06  # of one cost unit, vectorised
 LOAD_COST = 2.0
@@ -21,15 +22,43 @@ LOAD_COST = 2.0
 class Nest:
     """A kernel under construction."""
 
-    def __init__(self, fusion: Fusion, group: Group):
+    def __init__(self, fusion: Fusion, group: Group, splits: list[tuple] = ()):
         self.fusion = fusion
         self.group = group
         self.sizes: dict[int, Dim] = dict(enumerate(group.domain))
         inside = {m.value for m in group.members if m.role in ("full", "kept")}
-        self.e = Emitter(fusion.resolve, fusion.shape_of, fusion.buffer_of, inside)
+        self.e = Emitter(fusion.resolve, fusion.shape_of, fusion.buffer_of, inside, self.sizes)
+        self.order = list(group.order)
+        for axis, outer, inner in splits:
+            self._split(axis, outer, inner)
         self.accs = 0
         self.own_forms: set[int] = set()  # forms over merged loops, made after merging
         self.writes: list[Buffer] = []
+
+    # -- axes
+
+    def _split(self, axis: int, outer: Dim, inner: Dim):
+        """Runs through an axis of size outer * inner in two loops."""
+        forms, high = self.e.forms, FIRST_SPLIT + len(self.sizes)
+        low = high + 1
+        self.sizes[high], self.sizes[low] = outer, inner
+        at = self.order.index(axis)
+        self.order[at : at + 1] = [high, low]
+        form = forms.make(0, {high: inner, low: 1})
+        forms.axes = {a: forms.replace(f, axis, form) for a, f in forms.axes.items()}
+        if axis < FIRST_SPLIT:
+            forms.axes[axis] = form
+
+    def find_split(self) -> tuple | None:
+        """(axis, outer, inner) of a loop whose counter some index divides by `inner`; in two loops it need not be divided."""
+        for _, form, divisor, _ in self.e.forms.quotients.values():
+            if len(form.terms) == 1 and is_zero(form.const):
+                ((axis, coefficient),) = form.terms.items()
+                if type(axis) is int and is_one(coefficient) and axis in self.order:
+                    outer = exact(self.sizes[axis], divisor)
+                    if outer is not None:
+                        return axis, outer, divisor
+        return None
 
     # -- indices
 
@@ -37,7 +66,7 @@ class Nest:
         """The index of `value` (of compute's own rank) in terms of the group's loops."""
         forms = self.e.forms
         shape = self.fusion.shape_of(value)
-        return tuple([forms.zero if is_one(n) else forms.atom(compute.axis_of[a]) for a, n in enumerate(shape)])
+        return tuple([forms.zero if is_one(n) else forms.axis(compute.axis_of[a]) for a, n in enumerate(shape)])
 
     def value(self, compute: Compute) -> Expr:
         return self.e.emit(compute.value, self.index(compute, compute.value))
@@ -58,9 +87,9 @@ class Nest:
         e = self.e
         if compute.role == "combine":
             parts = compute.partial_of.parts
-            index = [e.forms.atom(0)]
+            index = [e.forms.axis(0)]
             for axis in compute.partial_of.parts_order:
-                index.append(e.forms.atom(compute.axis_of[axis]))
+                index.append(e.forms.axis(compute.axis_of[axis]))
             e.nodes[compute.node] = None
             return e.load(parts, index, None), None
         node = compute.node
@@ -73,7 +102,7 @@ class Nest:
         flat, step = e.forms.zero, 1
         for axis in reversed(range(len(shape))):
             if axis in compute.reduced:
-                flat = e.forms.add(flat, e.forms.scale(e.forms.atom(compute.axis_of[axis]), step))
+                flat = e.forms.add(flat, e.forms.scale(e.forms.axis(compute.axis_of[axis]), step))
                 step = step * shape[axis]
         return x, e.linear(flat)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from tandem.codegen.buffer import Buffer
 from tandem.codegen.loops import Kernel
 from tandem.graph.ir import Node, Value
-from tandem.graph.symbolic import Dim, hint
+from tandem.graph.symbolic import Dim, Sym, hint
 
 
 class KernelStep:
     """A call of a generated kernel: void f(void** pointers, const int64_t* ints, int64_t begin, int64_t end).
 
     pointers: the first element of each of `buffers`; ints: the values of these sizes; [begin, end) a part of [0, extent).
-    The work of one item is about `element_cost` ns times `work` elements; `cost` is that for the sizes of the trace.
+    The work of one item is about `element_cost` ns times `work` elements; `cost` is that for a typical call.
     """
 
     __slots__ = ("buffers", "element_cost", "extent", "ints", "kernel", "nodes", "work", "writes")
@@ -30,7 +30,8 @@ class KernelStep:
 
     @property
     def cost(self) -> float:
-        return self.element_cost * max(hint(self.work), 1)
+        # A plan outlives the sizes it was made at: a small first call must not keep large ones on one thread.
+        return self.element_cost * (max(hint(self.work), 1024) if isinstance(self.work, Sym) else max(self.work, 1))
 
     def __repr__(self):
         return f"<{self.kernel.name} x {self.extent}: {len(self.buffers)} buffers, {len(self.nodes)} nodes>"

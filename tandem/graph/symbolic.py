@@ -350,7 +350,7 @@ def _is_other_than_one(d: Sym) -> bool:
     return False
 
 
-def _divide_exactly(a: Sym, b: Dim) -> Dim | None:
+def divide_exactly(a: Sym, b: Dim) -> Dim | None:
     """a / b where b is an int or a single product, and every term of a has it as a factor."""
     if isinstance(b, int):
         if any(c % b for c in a.terms.values()):
@@ -388,7 +388,7 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and a == 0:
         return 0
     if isinstance(a, Sym):
-        exact = _divide_exactly(a, b)
+        exact = divide_exactly(a, b)
         if exact is not None:
             return exact
     hint_a = a.hint if isinstance(a, Sym) else a
@@ -403,7 +403,7 @@ def mod(a: Dim, b: Dim) -> Dim:
         raise ZeroDivisionError("size expression modulo zero")
     if b is a or (isinstance(b, int) and b == 1):
         return 0
-    if isinstance(a, Sym) and _divide_exactly(a, b) is not None:
+    if isinstance(a, Sym) and divide_exactly(a, b) is not None:
         return 0
     hint_a = a.hint if isinstance(a, Sym) else a
     hint_b = b.hint if isinstance(b, Sym) else b

@@ -492,3 +492,14 @@ def test_long_chains_do_not_recurse():
 
     x = f32(3, 4)
     np.testing.assert_allclose(x + 3000, compute(function, x), rtol=1e-5)
+
+
+def test_merged_heads_are_two_loops():
+    x = f32(3, 5, 4, 6)
+
+    def function(a):
+        b, h, t, d = a.shape
+        return add(Reshape((b, t, h * d))(Permute((0, 2, 1, 3))(a)), 1.0)
+
+    schedule, _ = check(function, lambda a: a.transpose(0, 2, 1, 3).reshape(3, 4, 30) + 1, x)
+    assert "idiv" not in str(schedule.steps[0].kernel)
