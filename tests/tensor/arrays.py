@@ -5,7 +5,6 @@ import numpy as np
 
 from tandem import dtypes
 
-
 NUMPY_DTYPES = [np.dtype(t.name if t.name != "bfloat16" else ml_dtypes.bfloat16) for t in dtypes.ALL]
 
 
