@@ -96,6 +96,7 @@ Storage* Storage::borrow(void* data, size_t bytes, bool writable, void (*release
 }
 
 void Storage::set_record(const View& view) {
+  if (!made_at.code) made_at = user_source();  // allocated inside a program, while the GIL was free
   std::lock_guard guard(records_mutex);
   if (record_->described) return;
   record_->described = true;

@@ -33,9 +33,9 @@ class Storage {
   int64_t references() const { return references_.load(std::memory_order_relaxed); }
 
   Source mutated_at;  // the last in-place write, for error messages (GIL)
-  Source made_at;     // where the memory was first allocated; filled for large blocks made with the GIL held
+  Source made_at;     // where the memory was first allocated; filled for large blocks only
 
-  // Called by the first tensor on this memory, so that messages can name its type and shape.
+  // Called (with the GIL) by the first tensor on this memory, so that messages can name its type, shape and line.
   void describe(const View& view) {
     if (record_) [[unlikely]] set_record(view);
   }

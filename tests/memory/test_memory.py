@@ -89,6 +89,17 @@ def test_the_limit_refuses_and_names_the_largest_tensors_with_their_lines():
     _runtime.empty((32 * MIB,), dtypes.uint8)
 
 
+def test_results_of_large_operators_are_listed_with_their_lines():
+    memory.empty_cache()
+    memory.set_limit(memory.stats()["reserved_bytes"] + 24 * MIB)
+    kept = []
+    with pytest.raises(td.OutOfMemoryError) as caught:
+        for _ in range(100):
+            kept.append(td.ones((2, MIB)) + 1)
+    line = test_results_of_large_operators_are_listed_with_their_lines.__code__.co_firstlineno + 6
+    assert f"8.00 MiB float32 (2, {MIB}) made at test_memory.py:{line}" in str(caught.value)
+
+
 def test_the_cache_is_emptied_before_the_limit_refuses():
     memory.empty_cache()
     memory.set_limit(memory.stats()["reserved_bytes"] + 20 * MIB)
