@@ -13,7 +13,7 @@ from tandem.graph.symbolic import Dim, ceildiv, minimum, product
 
 # Elements of a flat loop that make one parallel item. Sums depend on it, so it must not depend on the number of threads.
 BLOCK = 4096
-TILE = 64  # side of the tiles in which transposed operands are turned
+TILE = 128  # side of the tiles in which transposed operands are turned: long enough runs of memory on both sides
 
 
 def elementwise(fusion: Fusion, group: Group) -> KernelStep:
@@ -129,7 +129,7 @@ def _tiles(nest: Nest, order, axis: int, loads, before, body, after, partials, r
     """Square tiles over the innermost loop and `axis`: loads that run along `axis` are turned in local arrays first."""
     e, b, forms = nest.e, nest.e.b, nest.e.forms
     vector = order[-1]
-    width = TILE if len(loads) == 1 else TILE // 2
+    width = TILE if sum(load.dtype.itemsize for load, _ in loads) <= 4 else TILE // 2
     others = [v for v in order[:-1] if v != axis]
     starts = {axis: e.var(CELL) * width, vector: e.var(CHUNK) * width}
     stops = {v: b.min(start + width, e.dim(nest.sizes[v])) for v, start in starts.items()}

@@ -445,6 +445,8 @@ class _Renderer(Ops):
         local, stride = self.pointer(s.local), self.value(s.stride)
         rows, columns = self.value(s.rows), self.value(s.columns)
         whole_rows = self.line(scope, f"and i64 {rows}, {-block}")
+        far = self.line(scope, f"mul i64 {stride}, {block}")  # rows of the next block, fetched while this one is turned
+        self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         whole_columns = self.line(scope, f"and i64 {columns}, {-block}")
 
         def place(i: str, j: str) -> tuple[str, str]:
@@ -464,6 +466,8 @@ class _Renderer(Ops):
                 if k:
                     read = self.line(now, f"getelementptr {memory}, ptr {read}, i64 {stride}")
                 lines.append(self.line(now, f"load <{block} x {memory}>, ptr {read}, align {size}"))
+                ahead = self.line(now, f"getelementptr {memory}, ptr {read}, i64 {far}")
+                now.lines.append(f"  call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
             for k, line in enumerate(self.transposed(now, lines, memory, block)):
                 to = self.line(now, f"getelementptr {memory}, ptr {write}, i64 {k * s.width}")
                 now.lines.append(f"  store <{block} x {memory}> {line}, ptr {to}, align {size}")
