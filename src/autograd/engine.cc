@@ -1,8 +1,8 @@
 #include "autograd/engine.h"
 
 #include <algorithm>
+#include <deque>
 #include <queue>
-#include <unordered_map>
 
 #include "autograd/mode.h"
 #include "autograd/record.h"
@@ -13,55 +13,95 @@ namespace tandem {
 namespace {
 
 struct Pending {
-  int dependencies = 0;             // edges into this node that have not delivered yet
-  bool needed = true;               // leads to something asked for
-  TensorList grads;                 // per output
+  Node* node;
+  int dependencies = 0;      // edges into this node that have not delivered yet; -1 once queued
+  bool needed = true;        // leads to something asked for
+  TensorList grads;          // per output
   std::vector<std::pair<uint32_t, size_t>> captures;  // (output, position in the result)
+};
+
+// Node -> Pending, without an allocation per entry. Nodes are not touched themselves: several threads may run backward over
+// shared ones.
+class PendingTable {
+ public:
+  PendingTable() : slots_(64, -1) {}
+  Pending* find(Node* node) {
+    for (size_t i = place(node);; i = (i + 1) & (slots_.size() - 1)) {
+      if (slots_[i] < 0) return nullptr;
+      if (entries_[slots_[i]].node == node) return &entries_[slots_[i]];
+    }
+  }
+  // Pointers stay good until the next insert.
+  Pending& insert(Node* node, bool* added = nullptr) {
+    if (Pending* found = find(node)) return *found;
+    if (added) *added = true;
+    if ((entries_.size() + 1) * 2 > slots_.size()) grow();
+    size_t i = place(node);
+    while (slots_[i] >= 0) i = (i + 1) & (slots_.size() - 1);
+    slots_[i] = static_cast<int32_t>(entries_.size());
+    Pending& entry = entries_.emplace_back();
+    entry.node = node;
+    return entry;
+  }
+
+ private:
+  size_t place(Node* node) const { return (reinterpret_cast<uintptr_t>(node) * 0x9E3779B97F4A7C15ull >> 20) & (slots_.size() - 1); }
+  void grow() {
+    slots_.assign(slots_.size() * 2, -1);
+    for (size_t e = 0; e < entries_.size(); ++e) {
+      size_t i = place(entries_[e].node);
+      while (slots_[i] >= 0) i = (i + 1) & (slots_.size() - 1);
+      slots_[i] = static_cast<int32_t>(e);
+    }
+  }
+  std::vector<int32_t> slots_;
+  std::deque<Pending> entries_;
 };
 
 class Engine {
  public:
   Engine(bool retain_graph, bool create_graph) : retain_(retain_graph), create_(create_graph) {}
 
+  // The start edges keep the whole tape alive, so bare Node pointers are safe while this runs.
   std::vector<TensorRef> run(const std::vector<Tensor*>& roots, std::vector<TensorRef> grads, const std::vector<Tensor*>& inputs) {
     std::vector<TensorRef> captured(inputs.size());
-    std::vector<Edge> start;
+    targeted_ = !inputs.empty();
+    SmallVector<Edge, 4> start, targets;
     for (Tensor* root : roots) start.push_back(gradient_edge(root));
-    std::vector<Edge> targets;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      targets.push_back(gradient_edge(inputs[i]));
-      if (targets.back().node) pending_[targets.back().node.get()].captures.emplace_back(targets.back().index, i);
+      Edge& target = targets.emplace_back(gradient_edge(inputs[i]));
+      if (target.node) pending_.insert(target.node.get()).captures.emplace_back(target.index, i);
     }
-    discover(start, !inputs.empty());
+    discover(start);
     for (size_t i = 0; i < roots.size(); ++i) deliver(start[i], std::move(grads[i]));
-    for (Edge& edge : start) make_ready(edge.node);
+    for (Edge& edge : start)
+      if (edge.node) make_ready(*pending_.find(edge.node.get()));
 
     while (!ready_.empty()) {
-      Ref<Node> node = ready_.top();
+      Node* node = ready_.top();
       ready_.pop();
-      Pending& state = pending_[node.get()];
-      run_hooks(node.get(), state);
+      Pending& state = *pending_.find(node);
+      run_hooks(node, state);
       for (auto [output, position] : state.captures)
         if (output < state.grads.size() && state.grads[output]) captured[position] = state.grads[output];
-      bool accumulate = node->is_accumulator();
-      if (accumulate && !inputs.empty()) continue;
+      bool accumulates = node->is_accumulator();
+      if (accumulates && targeted_) continue;
       TensorList incoming = std::move(state.grads);
       TensorList outgoing;
       bool any = std::any_of(incoming.begin(), incoming.end(), [](const TensorRef& g) { return bool(g); });
-      bool wanted = accumulate || !only_captures(node.get());
-      if (any && wanted) {
+      if (any && (accumulates || leads_on(node))) {
         incoming.resize(std::max<size_t>(incoming.size(), node->num_outputs));
         outgoing = node->apply(std::move(incoming), create_);
-        if (anomaly_detection) [[unlikely]] check(node.get(), outgoing);
+        if (anomaly_detection) [[unlikely]] check(node, outgoing);
         if (!retain_) node->release_saved();
       }
       for (size_t i = 0; i < node->edges.size(); ++i) {
         const Edge& edge = node->edges[i];
         if (!edge.node) continue;
-        auto found = pending_.find(edge.node.get());
-        if (found == pending_.end() || !found->second.needed) continue;
+        Pending* next = pending_.find(edge.node.get());
+        if (!next || !next->needed) continue;
         if (i < outgoing.size() && outgoing[i]) deliver(edge, std::move(outgoing[i]));
-        if (--found->second.dependencies == 0) make_ready(edge.node);
+        if (--next->dependencies == 0) make_ready(*next);
       }
     }
     return captured;
@@ -70,21 +110,21 @@ class Engine {
  private:
   // Counts, for every node reachable from the roots, the edges that will deliver to it. With targets, nodes that lead to none
   // are left out.
-  void discover(const std::vector<Edge>& start, bool targeted) {
-    std::vector<Node*> order;  // reverse topological: a node after all that it leads to
-    std::unordered_map<Node*, int> state;
+  void discover(const SmallVector<Edge, 4>& start) {
+    std::vector<Node*> order;  // a node after all that it leads to
+    std::vector<std::pair<Node*, size_t>> stack;
+    PendingTable visited;
+    auto visit = [&](Node* node) {
+      bool added = false;
+      visited.insert(node, &added);
+      if (added) stack.emplace_back(node, 0);
+    };
     for (const Edge& edge : start) {
-      if (!edge.node || state.count(edge.node.get())) continue;
-      std::vector<std::pair<Node*, size_t>> stack{{edge.node.get(), 0}};
-      state[edge.node.get()] = 1;
+      if (edge.node) visit(edge.node.get());
       while (!stack.empty()) {
         auto& [node, next] = stack.back();
         if (next < node->edges.size()) {
-          Node* child = node->edges[next++].node.get();
-          if (child && !state.count(child)) {
-            state[child] = 1;
-            stack.emplace_back(child, 0);
-          }
+          if (Node* child = node->edges[next++].node.get()) visit(child);
         } else {
           order.push_back(node);
           stack.pop_back();
@@ -92,42 +132,38 @@ class Engine {
       }
     }
     for (Node* node : order) {
-      Pending& p = pending_[node];
-      p.needed = !targeted || !p.captures.empty();
-      if (targeted)
+      bool needed = !targeted_ || !pending_.insert(node).captures.empty();
+      if (targeted_)
         for (const Edge& edge : node->edges)
-          if (edge.node && pending_[edge.node.get()].needed) p.needed = true;
+          if (edge.node && pending_.insert(edge.node.get()).needed) needed = true;
+      pending_.insert(node).needed = needed;
     }
     for (Node* node : order) {
-      if (!pending_[node].needed) continue;
+      if (!pending_.find(node)->needed) continue;
       for (const Edge& edge : node->edges)
-        if (edge.node) ++pending_[edge.node.get()].dependencies;
+        if (edge.node) ++pending_.find(edge.node.get())->dependencies;
     }
-    targeted_ = targeted;
   }
 
-  bool only_captures(Node* node) {
-    if (!targeted_) return false;
+  bool leads_on(Node* node) {
+    if (!targeted_) return true;
     for (const Edge& edge : node->edges) {
       if (!edge.node) continue;
-      auto found = pending_.find(edge.node.get());
-      if (found != pending_.end() && found->second.needed) return false;
+      Pending* next = pending_.find(edge.node.get());
+      if (next && next->needed) return true;
     }
-    return true;
+    return false;
   }
 
-  void make_ready(const Ref<Node>& node) {
-    if (!node) return;
-    Pending& p = pending_[node.get()];
-    if (p.dependencies == 0 && p.needed) {
-      p.dependencies = -1;  // queued
-      ready_.push(node);
-    }
+  void make_ready(Pending& p) {
+    if (p.dependencies != 0 || !p.needed) return;
+    p.dependencies = -1;
+    ready_.push(p.node);
   }
 
   void deliver(const Edge& edge, TensorRef grad) {
     if (!edge.node || !grad) return;
-    Pending& p = pending_[edge.node.get()];
+    Pending& p = *pending_.find(edge.node.get());
     if (!p.needed) return;
     if (p.grads.size() <= edge.index) p.grads.resize(edge.index + 1);
     TensorRef& slot = p.grads[edge.index];
@@ -179,7 +215,7 @@ class Engine {
   }
 
   struct Earlier {
-    bool operator()(const Ref<Node>& a, const Ref<Node>& b) const {
+    bool operator()(const Node* a, const Node* b) const {
       // Accumulators first: they free gradients and lead nowhere.
       if (a->is_accumulator() != b->is_accumulator()) return b->is_accumulator();
       return a->sequence < b->sequence;
@@ -187,8 +223,8 @@ class Engine {
   };
 
   bool retain_, create_, targeted_ = false;
-  std::unordered_map<Node*, Pending> pending_;
-  std::priority_queue<Ref<Node>, std::vector<Ref<Node>>, Earlier> ready_;
+  PendingTable pending_;
+  std::priority_queue<Node*, std::vector<Node*>, Earlier> ready_;
 };
 
 struct ModeScope {

@@ -156,7 +156,8 @@ TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
   }
   if (!extra.grad) {
     // Nobody else holds it: take it as it is. Otherwise copy, or two leaves would share one gradient.
-    bool sole = Py_REFCNT(g.object()) == 1 && g->storage->references() == 1 && !(g->extra && g->extra->base);
+    bool sole = Py_REFCNT(g.object()) == 1 && g->storage->references() == 1 && !(g->extra && g->extra->base) &&
+                g->view.is_contiguous();
     if (!sole && !create_graph) {
       PyObject* args[] = {g.object()};
       PyObject* copy = PyObject_Vectorcall(callbacks.clone, args, 1, nullptr);

@@ -47,6 +47,24 @@ nb::object backward(nb::list roots, nb::list grads, nb::object inputs, bool reta
   }
 }
 
+// backward() of a loss, without further arguments. False if it is not such a case: Python then explains what is wrong.
+bool backward_from_loss(nb::handle h, bool retain_graph) {
+  Tensor* t = as_tensor(h);
+  if (!t->requires_grad || t->view.numel() != 1) return false;
+  TensorRef one = TensorRef::adopt(new_contiguous(t->view.dtype, t->view.ndim, t->view.shape));
+  if (t->view.dtype == DType::Float32) *one->view.as<float>() = 1.0f;
+  else if (t->view.dtype == DType::Float64) *one->view.as<double>() = 1.0;
+  else return false;
+  std::vector<TensorRef> grads;
+  grads.push_back(std::move(one));
+  try {
+    run_backward({t}, std::move(grads), {}, retain_graph, false);
+  } catch (const PythonError&) {
+    nb::raise_python_error();
+  }
+  return true;
+}
+
 // One record whose backward is a Python function: history of `outputs`, leading to `inputs`.
 void record_python(nb::object function, const std::string& name, nb::list inputs, nb::list outputs) {
   auto node = Ref<PythonNode>::adopt(new PythonNode(function.ptr(), name));
@@ -96,6 +114,7 @@ void register_autograd(nb::module_& m) {
     return nb::cast(NodeHandle{Ref<Node>::share(t->history)});
   });
   m.def("backward", &backward, nb::arg("roots"), nb::arg("grads"), nb::arg("inputs").none(), nb::arg("retain_graph"), nb::arg("create_graph"));
+  m.def("backward_from_loss", &backward_from_loss, nb::arg("tensor"), nb::arg("retain_graph"));
   m.def("record_python", &record_python);
   m.def("hooks_of", &hooks_of);
   m.def("retain_grad_flag", [](nb::handle h) { return as_tensor(h)->extra && as_tensor(h)->extra->retains_grad; });

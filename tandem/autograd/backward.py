@@ -61,6 +61,8 @@ def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, creat
 
 
 def _tensor_backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+    if gradient is None and inputs is None and not create_graph and _runtime.backward_from_loss(self, bool(retain_graph)):
+        return
     backward(self, gradient, retain_graph, create_graph, inputs)
 
 
