@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.autograd import views
 from tandem.autograd.backward import _tensor_backward
 from tandem.autograd.modes import no_grad
 from tandem.devices import as_device
-from tandem.errors import AutogradError, DTypeError
+from tandem.errors import AutogradError, ShapeError
+from tandem.graph.ir import Value
 from tandem.repr import format_tensor
 
 Tensor = _runtime.Tensor
@@ -141,68 +143,6 @@ def view_as_self(self):
     return F.reshape(self, self.shape)
 
 
-def view(self, *shape):
-    """The same memory under another shape or dtype; an error where only a copy could do it."""
-    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
-        shape = tuple(shape[0])
-    result = F.reshape(self, shape)
-    if result.data_ptr() != self.data_ptr() and self.size:
-        raise DTypeError("view", f"a tensor of shape {self.shape} and strides {self.strides} cannot be viewed as {shape} without a copy",
-                         fix="use reshape")
-    return result
-
-
-# -- in-place writes through views
-
-
-# Note [Views and in-place]
-# A write through a view changes its base. On the tape the base then is: what it was, with the view's positions replaced by the
-# view's new value. Gradients go both ways accordingly. Positions are found once by laying out the base's flat numbers in its own
-# geometry and looking at them through the view; that costs memory for an index, but serves every view there is.
-
-
-def _positions(base, view_tensor):
-    """Flat numbers of the base's elements that the view shows, in the view's shape."""
-    with no_grad():
-        numbers = _runtime.empty((_extent(base),), dtypes.int64)
-        flat = F.arange(0, base.size, dtype=dtypes.int64)
-        F.copy_(_runtime.alias(numbers, base.shape, base.strides, base.storage_offset), F.reshape(flat, base.shape))
-        return F.clone(_runtime.alias(numbers, view_tensor.shape, view_tensor.strides, view_tensor.storage_offset))
-
-
-def _extent(base) -> int:
-    """How many elements of its storage the base reaches over."""
-    return base.storage_offset + sum((n - 1) * s for n, s in zip(base.shape, base.strides, strict=True) if s > 0) + 1
-
-
-def _rebase(written):
-    """The base's history after `written`, a view of it, was written by a recorded operator."""
-    base = _runtime.view_base(written)
-    positions = _positions(base, written)
-    shape = base.shape
-
-    def backward(create_graph, g):
-        flat = F.reshape(g, (-1,))
-        of_view = F.gather_at(flat, [positions], (0,))
-        of_base = F.scatter_at(flat, [positions], (0,), 0.0)
-        return F.reshape(of_base, shape), of_view
-
-    _runtime.record_python(backward, "view_write", [base if base.requires_grad else None, written], [base])
-
-
-def _refresh_view(stale):
-    """The view's history after its base was written: it shows the base as it is now."""
-    base = _runtime.view_base(stale)
-    positions = _positions(base, stale)
-    shape = base.shape
-
-    def backward(create_graph, g):
-        zeros = F.full((base.size,), 0, dtype=g.dtype)
-        return F.reshape(F.scatter_at(zeros, [positions], (0,), g, "add"), shape)
-
-    _runtime.record_python(backward, "view", [base], [stale])
-
-
 def _check_finite(name, t, where):
     if bool(F.any(F.isnan(t))):
         if where is None:
@@ -210,16 +150,29 @@ def _check_finite(name, t, where):
         raise AutogradError(name, f"backward gave a gradient of shape {t.shape} that contains NaN\n  recorded at {where}")
 
 
+def _conjugate(x):
+    return F.conj(x) if x.dtype.kind == "complex" else x
+
+
+def _adjoint(x):
+    if x.ndim not in (0, 2):
+        raise ShapeError("H", f"x has {x.ndim} axes; the adjoint of a matrix is asked for", fix="use x.mH for a batch of matrices")
+    return F.permute(_conjugate(x), (1, 0) if x.ndim else ())
+
+
 def attach():
     for fn in (to, requires_grad_, detach, detach_, register_hook, retain_grad, numpy, __deepcopy__, __reduce_ex__, __format__,
-               view_as_self, view):  # fmt: skip
+               view_as_self):  # fmt: skip
         setattr(Tensor, fn.__name__, fn)
     Tensor.__repr__ = Tensor.__str__ = format_tensor
     Tensor.backward = _tensor_backward
-    Tensor.T = property(lambda x: F.permute(x, tuple(range(x.ndim))[::-1]))
-    Tensor.mT = property(F.matrix_transpose)
+    for cls in (Tensor, Value):
+        cls.T = property(lambda x: F.permute(x, tuple(range(x.ndim))[::-1]))
+        cls.mT = property(F.matrix_transpose)
+        cls.H = property(_adjoint)
+        cls.mH = property(lambda x: F.matrix_transpose(_conjugate(x)))
     Tensor.grad_fn = property(_runtime.grad_fn)
     Tensor.cpu = lambda self: self
-    _runtime.set_callback("rebase", _rebase)
-    _runtime.set_callback("refresh_view", _refresh_view)
+    _runtime.set_callback("rebase", views.rebase)
+    _runtime.set_callback("refresh_view", views.refresh_view)
     _runtime.set_callback("check_finite", _check_finite)

@@ -1,4 +1,6 @@
 // The Python type tandem.Tensor. It is not immutable: tandem/ops attaches methods to it.
+#include "autograd/mode.h"
+#include "autograd/record.h"
 #include "bindings/tensor_type.h"
 
 #include <structmember.h>
@@ -110,6 +112,28 @@ void register_tensor(nb::module_& m) {
       },
       nb::arg("tensor"), nb::arg("shape"), nb::arg("strides"), nb::arg("offset"),
       "The storage of a tensor seen through another geometry, in elements from its start; no history.");
+  m.def(
+      "set_view_base",
+      [](TensorRef made, TensorRef of) {
+        made->inference = grad_mode.inference || of->inference;
+        if (made->inference) return;
+        AutogradExtra& extra = extra_of(made.get());
+        PyObject* root = of->extra && of->extra->base ? of->extra->base : of.object();
+        PyObject* old = std::exchange(extra.base, Py_NewRef(root));
+        Py_XDECREF(old);
+        extra.history_version = of->storage->version();
+      },
+      nb::arg("made"), nb::arg("of"), "`made`, which shares the memory of `of`, counts as a view of it from now on.");
+  m.def(
+      "reinterpret",
+      [](TensorRef tensor, nb::object shape_object, nb::object strides_object, nb::object dtype_object) {
+        Sizes shape = sizes_from_object(shape_object.ptr(), "shape");
+        Sizes strides = sizes_from_object(strides_object.ptr(), "strides");
+        DType dtype = dtype_from_object(dtype_object.ptr());
+        return TensorRef::adopt(new_view(tensor.get(), tensor->view.data, dtype, shape.count, shape.values, strides.values));
+      },
+      nb::arg("tensor"), nb::arg("shape"), nb::arg("strides"), nb::arg("dtype"),
+      "The bytes of a tensor as elements of another type; the caller has checked that they fit. No history.");
 }
 
 }  // namespace tandem

@@ -203,6 +203,16 @@ void refresh_view(Tensor* t) {
   t->extra->history_version = t->storage->version();
 }
 
+// After a write through a view: the base's history has to tell of it.
+void rebase(Tensor* t) {
+  if (!t->extra || !t->extra->base) return;
+  t->extra->history_version = t->storage->version();
+  PyObject* args[] = {reinterpret_cast<PyObject*>(t)};
+  PyObject* done = PyObject_Vectorcall(callbacks.rebase, args, 1, nullptr);
+  if (!done) throw PythonError{};
+  Py_DECREF(done);
+}
+
 // -- results
 
 TensorRef make_output(const Plan& plan, const Plan::Output& output, PlanRun& run, Argument* arguments) {
@@ -265,7 +275,7 @@ Ref<PlanNode> begin_record(const Ref<Plan>& plan, Argument* arguments) {
   return node;
 }
 
-void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, TensorList& outputs) {
+void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, Argument* arguments, TensorList& outputs) {
   for (size_t k = 0; k < plan.saved.size(); ++k) {
     const SavedItem& item = plan.saved[k];
     if (item.from == SavedItem::From::Output) {
@@ -275,7 +285,9 @@ void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, TensorList& o
     } else if (item.from == SavedItem::From::Temporary) {
       int32_t root = item.index;
       while (plan.values[root].kind == ValueKind::View) root = plan.values[root].source;
-      node->saved[k].storage = Ref<Storage>::adopt(run.share_storage(root));
+      const PlanValue& owner = plan.values[root];  // an input, where a step passes its argument on (check_index)
+      node->saved[k].storage = owner.kind == ValueKind::Input ? Ref<Storage>::share(arguments[owner.source].tensor->storage)
+                                                              : Ref<Storage>::adopt(run.share_storage(root));
       node->saved[k].view = run.view(item.index);
       node->saved[k].version = node->saved[k].storage->version();
     }
@@ -342,22 +354,17 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
     for (const Plan::Output& output : plan->outputs) outputs.push_back(make_output(*plan, output, run, arguments));
     if (op->mutates && grad_mode.enabled) {
       Tensor* t = arguments[0].tensor;
-      if (t->history && !t->is_leaf()) {  // what it held is overwritten; the record below, if any, knows the past
-        if (!node) { t->history->release(); t->history = nullptr; t->requires_grad = false; }
+      if (t->history && !t->is_leaf() && !node) {  // what it held is overwritten by something that needs no gradient
+        set_history(t, nullptr, 0);
+        rebase(t);
       }
     }
     if (node) {
-      finish_record(*plan, node.get(), run, outputs);
+      finish_record(*plan, node.get(), run, arguments, outputs);
       if (op->mutates) {
         Tensor* t = arguments[0].tensor;
         set_history(t, node.get(), 0);
-        if (t->extra && t->extra->base) {
-          t->extra->history_version = t->storage->version();
-          PyObject* args[] = {reinterpret_cast<PyObject*>(t)};
-          PyObject* done = PyObject_Vectorcall(callbacks.rebase, args, 1, nullptr);
-          if (!done) throw PythonError{};
-          Py_DECREF(done);
-        }
+        rebase(t);
       }
     }
     *returns_tuple = plan->returns_tuple;

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem.graph.ir import Node, Value
+from tandem.graph.symbolic import Sym, hint
 
 
 def backpropagate(nodes: list[Node], outputs: list[Value], grads: list[Value | None], inputs: list[Value]) -> list[Value | None]:
     """Gradients of the inputs, given those of the outputs. `nodes` are the forward nodes in topological order."""
     depends = _depends_on(nodes, inputs)
-    total: dict[Value, Value] = {}
+    parts: dict[Value, list[Value]] = {}  # what has arrived for a value, not yet added up
     for output, g in zip(outputs, grads, strict=True):
         if g is not None and output in depends:
-            _accumulate(total, output, g)
+            parts.setdefault(output, []).append(g)
     for node in reversed(nodes):
-        if not any(v in total for v in node.outputs) or not any(v in depends for v in node.inputs):
+        if not any(v in parts for v in node.outputs) or not any(v in depends for v in node.inputs):
             continue
-        received = [total.get(v) for v in node.outputs]
+        received = [_total(parts.get(v)) for v in node.outputs]
         if len(node.outputs) == 1:
             g = received[0]
         else:
@@ -34,12 +35,55 @@ def backpropagate(nodes: list[Node], outputs: list[Value], grads: list[Value | N
                 result = F.Reshape(())(F.Reduce("sum", tuple(range(result.ndim)))(result))
             if result.dtype is not value.dtype:
                 result = F.Cast(value.dtype)(result)
-            _accumulate(total, value, result)
-    return [total.get(v) for v in inputs]
+            parts.setdefault(value, []).append(result)
+    return [_total(parts.get(v)) for v in inputs]
 
 
-def _accumulate(total: dict, value: Value, g: Value):
-    total[value] = g if value not in total else F.add(total[value], g)
+def _total(parts: list[Value] | None) -> Value | None:
+    """The sum of what arrived. Gradients of slices that together fill an axis are joined, not added: split costs what concat does."""
+    if not parts:
+        return None
+    if len(parts) > 1:
+        joined = _join_slices(parts)
+        if joined is not None:
+            return joined
+    total = parts[0]
+    for g in parts[1:]:
+        total = F.add(total, g)
+    return total
+
+
+def _join_slices(parts: list[Value]) -> Value | None:
+    if not all(isinstance(p.op, F.Embed) for p in parts):
+        return None
+    shape = parts[0].shape
+    axis = None
+    placed = []
+    for p in parts:
+        inner = p.node.inputs[0]
+        cut = [i for i, (n, m) in enumerate(zip(inner.shape, shape, strict=True)) if not _same(n, m)]
+        if len(cut) != 1 or (axis is not None and cut[0] != axis) or any(not _same(s, 1) for s in p.op.steps):
+            return None
+        axis = cut[0]
+        if any(not _same(s, 0) for i, s in enumerate(p.op.starts) if i != axis):
+            return None
+        placed.append((p.op.starts[axis], inner))
+    placed.sort(key=lambda item: hint(item[0]))
+    at = 0
+    for start, inner in placed:
+        if not _same(start, at):
+            return None
+        at = at + inner.shape[axis]
+    return F.Concat(axis)(*(inner for _, inner in placed)) if _same(at, shape[axis]) else None
+
+
+def _same(a, b) -> bool:
+    """Whether two sizes are known to be equal, without a new guard."""
+    if isinstance(a, Sym):
+        a = a.symbols.resolve(a)
+    if isinstance(b, Sym):
+        b = b.symbols.resolve(b)
+    return a is b or (type(a) is int and type(b) is int and a == b)
 
 
 def _depends_on(nodes: list[Node], inputs: list[Value]) -> set[Value]:

@@ -16,11 +16,13 @@ from tandem.ops import (  # noqa: F401
     getitem,
     grid,
     index,
+    join,
     matmul,
     movement,
     nonzero,
     power,
     random,
+    rearrange,
     reduce,
     rounding,
     sort,
@@ -28,6 +30,7 @@ from tandem.ops import (  # noqa: F401
     statistics,
     trigonometry,
     unary,
+    views,
 )
 from tandem.ops.define import FUNCTIONS, METHODS, OWN_METHODS, PRIMITIVES
 

@@ -13,6 +13,8 @@ traces the Python body into a graph and compiles it to a plan; later calls never
 
 from __future__ import annotations
 
+import functools
+
 from tandem import _runtime, dtypes
 from tandem.graph.ir import Builder, Type, Value, current_builder
 from tandem.graph.symbolic import Sym
@@ -215,6 +217,9 @@ def public(fn=None, *, name: str | None = None, method: bool = False):
     """Makes a plain Python function over operators part of the namespace (and a method of Tensor, if asked)."""
     if fn is None:
         return lambda f: public(f, name=name, method=method)
+    code = fn.__code__
+    if not {"axis", "keepdims"}.isdisjoint(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]):
+        fn = _accept_synonyms(fn)
     FUNCTIONS[name or fn.__name__] = fn
     if method:
         METHODS.add(name or fn.__name__)
@@ -227,6 +232,19 @@ def method(fn=None, *, name: str | None = None):
         return lambda f: method(f, name=name)
     OWN_METHODS[name or fn.__name__] = fn
     return fn
+
+
+_SYNONYMS = {"dim": "axis", "keepdim": "keepdims"}  # as the dispatcher accepts them for operator functions
+
+
+def _accept_synonyms(fn):
+    @functools.wraps(fn)
+    def wrapper(*args, **kwargs):
+        if kwargs:
+            kwargs = {_SYNONYMS.get(k, k): v for k, v in kwargs.items()}
+        return fn(*args, **kwargs)
+
+    return wrapper
 
 
 def alias(name: str, function):

@@ -262,70 +262,13 @@ def take_slice(x: Value, ranges: dict[int, tuple[Dim, Dim, Dim]]) -> Value:
 
 @op
 def flip(x: Tensor, axis=None):
-    """Elements in reverse order along the given axes (all by default).
+    """Elements in reverse order along the given axes (all by default). A view.
 
     >>> td.flip(td.arange(3))
     tensor([2, 1, 0])
     """
     axes = normalize_axes("flip", axis, x.ndim)
-    return F.Copy()(take_slice(x, {a: (x.shape[a] - 1, -1, x.shape[a]) for a in axes}))
-
-
-@op
-def concat(tensors: Tensors, axis=0):
-    """Tensors joined along an axis; axis=None joins them flattened.
-
-    >>> td.concat([td.tensor([1, 2]), td.tensor([3])])
-    tensor([1, 2, 3])
-    """
-    from tandem.ops.prepare import promote
-
-    if not tensors:
-        raise ShapeError("concat", "no tensors were given")
-    values = list(promote(*tensors))
-    if axis is None:
-        values = [Reshape((v.type.numel,))(v) for v in values]
-        axis = 0
-    first = values[0]
-    if first.ndim == 0:
-        raise ShapeError("concat", "0-d tensors cannot be joined", fix="use stack")
-    axis = normalize_axis("concat", axis, first.ndim)
-    for v in values[1:]:
-        if v.ndim != first.ndim or any(a != b for i, (a, b) in enumerate(zip(v.shape, first.shape, strict=True)) if i != axis):
-            raise ShapeError("concat", f"shapes {show_shape(first.shape)} and {show_shape(v.shape)} differ outside axis {axis}")
-    return Concat(axis)(*values)
-
-
-@register
-class Concat(Movement):
-    """Inputs one after the other along axis; all other sizes agree."""
-
-    name = "concat"
-    axis: int
-
-    def infer(self, *xs: Type) -> Type:
-        total = sum((x.shape[self.axis] for x in xs[1:]), start=xs[0].shape[self.axis])
-        return xs[0].with_shape(xs[0].shape[: self.axis] + (total,) + xs[0].shape[self.axis + 1 :])
-
-    def grad(self, g, *xs):
-        start, parts = 0, []
-        for x in xs:
-            parts.append(take_slice(g, {self.axis: (start, 1, x.shape[self.axis])}))
-            start = start + x.shape[self.axis]
-        return tuple(parts)
-
-
-@op
-def stack(tensors: Tensors, axis=0):
-    """Tensors of one shape joined along a new axis.
-
-    >>> td.stack([td.tensor([1, 2]), td.tensor([3, 4])])
-    tensor([[1, 2],
-            [3, 4]])
-    """
-    if not tensors:
-        raise ShapeError("stack", "no tensors were given")
-    return F.concat([F.unsqueeze(t, normalize_axis("stack", axis, t.ndim + 1)) for t in tensors], normalize_axis("stack", axis, tensors[0].ndim + 1))
+    return take_slice(x, {a: (x.shape[a] - 1, -1, x.shape[a]) for a in axes if x.shape[a] > 0})
 
 
 @public
