@@ -230,13 +230,24 @@ class Fusion:
             else:
                 self._elementwise(value)
         elif value in self.forced or value in self.mutated:
-            source = self._view(op, node)
-            if source is None:
-                self._elementwise(value)
-            else:
-                self.buffer_of[value] = source
-                self.provider[value] = self.provider[node.inputs[0]]
+            if self._place_view(value):
                 self._need(node.inputs[0])
+            else:
+                self._elementwise(value)
+
+    def _place_view(self, value: Value) -> bool:
+        """Whether value lies in memory, if need be as a view through a chain of movements of something that does."""
+        if value in self.provider:
+            return True
+        op, node = value.op, value.node
+        if not isinstance(op, Movement) or isinstance(op, Embed) or not self._place_view(node.inputs[0]):
+            return False
+        view = self._view(op, node)
+        if view is None:
+            return False
+        self.buffer_of[value] = view
+        self.provider[value] = self.provider[node.inputs[0]]
+        return True
 
     def _library(self, node):
         group = self._new_group("library", node=node)
