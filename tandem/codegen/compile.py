@@ -8,6 +8,7 @@ import sys
 import threading
 
 from tandem.codegen.loops import RENDERED
+from tandem.switches import DEBUG
 
 _addresses: dict[str, int] = {}
 _lock = threading.Lock()
@@ -92,7 +93,10 @@ def _optimized_module(kernel):
     from tandem.codegen.llvm import render
 
     machine, pass_builder = _target_machine()
-    module = llvm.parse_assembly(render(kernel, vector_bytes(), cpu_flags()))
+    text = render(kernel, vector_bytes(), cpu_flags())
+    if DEBUG >= 4:
+        print(f"tandem: kernel {kernel.name}\n{kernel}\n{text}")
+    module = llvm.parse_assembly(text)
     # The renderer already shares subexpressions, hoists and vectorises; what is left is to put accumulators into registers
     # and to clean up. A longer pipeline costs more time than it gains.
     manager = llvm.create_new_function_pass_manager()

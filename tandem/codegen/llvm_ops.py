@@ -199,7 +199,9 @@ class Ops:
             return self.float_extremum(scope, op, t, names[0], names[1])
         if op == "isnan":
             return self.line(scope, f"fcmp uno {t} {names[0]}, {names[0]}")
-        if op == "fma" and "avx2" in self.features and "fma" not in self.features:
+        if (
+            op == "fma" and "sse4_1" in self.features and "fma" not in self.features
+        ):  # an x86 without it would call a library
             return self.line(scope, f"fadd {t} {self.line(scope, f'fmul {t} {names[0]}, {names[1]}')}, {names[2]}")
         suffix = _SUFFIX[TYPE[dtype]] if scope.lanes == 1 else f"v{scope.lanes}{_SUFFIX[TYPE[dtype]]}"
         return self.call(scope, f"llvm.{_FLOAT_INTRINSIC[op]}.{suffix}", t, *names)
