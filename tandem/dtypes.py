@@ -6,8 +6,6 @@ Kinds the standard leaves open follow the habit of deep-learning users: an integ
 
 from __future__ import annotations
 
-import numpy as np
-
 
 class DType:
     """One element type: `td.float32` and its kin. Compares by identity; `code` is shared with src/tensor/dtype.h."""
@@ -23,8 +21,11 @@ class DType:
         self._numpy = None
 
     @property
-    def numpy(self) -> np.dtype:
+    def numpy(self):
+        """NumPy's dtype for this type."""
         if self._numpy is None:
+            import numpy as np
+
             if self.name == "bfloat16":
                 import ml_dtypes
 
@@ -105,6 +106,8 @@ def as_dtype(value) -> DType:
     if isinstance(value, str) and value in _BY_NAME:
         return _BY_NAME[value]
     try:
+        import numpy as np  # here, so that `import tandem` need not wait for it
+
         return _BY_NAME[np.dtype(value).name]
     except (TypeError, KeyError):
         raise TypeError(f"{value!r} is not a dtype that Tandem knows; known are {', '.join(t.name for t in ALL)}") from None
