@@ -393,12 +393,16 @@ class Fusion:
     def _elementwise(self, value: Value):
         rank = len(value.type.shape)
         compute = self._compute(value, value, [(value, self._ones(value, tuple(range(rank))))])
-        self._finish(compute, memory.allocate(value.dtype, self.shape_of(value), self._full_order(compute, value)))
         group = self._find(compute)
         if group is None:
             group = self._new_group("elementwise", compute.domain, compute.domain)
             group.order = self._positions(compute)
         self._join(compute, group)
+        # what shares a loop is written in the order in which the loop runs
+        own_axis = {g: a for a, g in compute.axis_of.items()}
+        compute.order = tuple([own_axis[g] for g in group.order if g in own_axis])
+        ones = tuple([a for a in range(rank) if a not in compute.order])
+        self._finish(compute, memory.allocate(value.dtype, self.shape_of(value), ones + compute.order))
 
     def _reduce(self, value: Value):
         node = value.node
@@ -460,10 +464,6 @@ class Fusion:
         compute.axis_of = {a: i + 1 for i, a in enumerate(kept)}
         group.members.append(compute)
         self.provider[value] = group
-
-    def _full_order(self, compute: Compute, value: Value):
-        order = compute.order
-        return tuple([a for a in range(len(value.type.shape)) if a not in order]) + order
 
     def _positions(self, compute: Compute) -> tuple:
         place = {a: i for i, a in enumerate(compute.axes)}
