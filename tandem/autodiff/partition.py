@@ -3,7 +3,8 @@
 Note [Saving]
 Backward needs some values of the forward pass. Inputs and outputs of the operator are there anyway, so they cost nothing to
 save. Elementwise and movement results are computed again from what is saved. Only results of reductions and library calls that
-are neither input nor output are kept as extra memory. Python numbers and sizes travel as numbers.
+are neither input nor output are kept as extra memory. Python numbers and sizes travel as numbers. Values that only gradient
+rules ask for, such as how many elements attain a maximum, are left to backward altogether.
 
 A second backward function serves gradients of gradients: it computes extra results again too, from inputs and outputs only, so
 that differentiating it follows every path.
@@ -30,14 +31,17 @@ class Partition:
         self.sizes = sizes  # indices of the symbols that the graphs mention
 
 
-def partition(forward: Graph, grad_inputs: list[Value], results: list[Value | None], numbers: set[Value]) -> Partition:
-    """Splits a joint graph. `grad_inputs`: Values standing for the incoming gradients; `results`: gradients of the inputs."""
+def partition(
+    forward: Graph, grad_inputs: list[Value], results: list[Value | None], numbers: set[Value], computed: set[Node]
+) -> Partition:
+    """Splits a joint graph. `grad_inputs`: Values standing for the incoming gradients; `results`: gradients of the inputs;
+    `computed`: the nodes that the forward pass runs."""
     after_gradient = _reached_from(forward.nodes, grad_inputs)
     available = set(forward.inputs) | set(forward.outputs)
     needed = _boundary(results, after_gradient)
 
-    saved_first = _choose(needed, available, after_gradient, keep_expensive=True)
-    saved_twice = _choose(needed, available, after_gradient, keep_expensive=False)
+    saved_first = _choose(needed, available, computed)
+    saved_twice = _choose(needed, available, frozenset())
     everything = list(dict.fromkeys(saved_first + saved_twice))
     number_list = [v for v in everything if v in numbers]
     saved = [v for v in everything if v not in numbers]
@@ -72,7 +76,8 @@ def _boundary(results, after_gradient: set[Node]) -> list[Value]:
     return list(found)
 
 
-def _choose(needed: list[Value], available: set[Value], after_gradient, keep_expensive: bool) -> list[Value]:
+def _choose(needed: list[Value], available: set[Value], may_keep) -> list[Value]:
+    """What to save so that all needed values can be had: of the nodes in `may_keep`, costly results as such."""
     saved: dict[Value, None] = {}
     seen: set[Value] = set()
     stack = list(reversed(needed))
@@ -88,7 +93,7 @@ def _choose(needed: list[Value], available: set[Value], after_gradient, keep_exp
             saved[value] = None
         elif not value.node.inputs:
             continue  # constants, sizes, ramps
-        elif isinstance(op, (Elementwise, Movement)) or op.name == "random_bits" or not keep_expensive:
+        elif isinstance(op, (Elementwise, Movement)) or op.name in ("random_bits", "check_index") or value.node not in may_keep:
             stack.extend(reversed(value.node.inputs))
         else:
             saved[value] = None
@@ -108,6 +113,9 @@ def _extract(forward: Graph, grad_inputs, saved, numbers, results, use: set[Valu
             if value in use or value in grad_inputs:
                 made[value] = fresh
         for node in _needed_nodes(results, made):
+            if node.op.name == "check_index":  # forward has checked it
+                made[node.outputs[0]] = made[node.inputs[0]]
+                continue
             new = builder.add(node.op, tuple(made[v] for v in node.inputs))
             for old, fresh in zip(node.outputs, new.outputs, strict=True):
                 made.setdefault(old, fresh)

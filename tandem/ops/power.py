@@ -10,7 +10,7 @@ from tandem.ops.define import Elementwise, alias, inplace, op, public, register
 from tandem.ops.prepare import as_value, binary, cast, is_number, promote, to_float
 
 # Exponents with a cheaper form than the general power. Eagerly a number among these makes a plan of its own; all others share one.
-_CHEAP = frozenset((-2, -1, -0.5, 0, 0.5, 1, 2, 3, 4))
+_CHEAP = frozenset((-2, -1, -0.5, 0.5, 1, 2, 3, 4))
 
 
 @register
@@ -45,8 +45,6 @@ class Pow(Elementwise):
 
 def _cheap_power(x: Value, exponent) -> Value | None:
     """x ** exponent for a known exponent without the general power, or None."""
-    if exponent == 0:
-        return F.ones_like(x)
     if exponent == 1:
         return F.Copy()(x)
     if exponent in (2, 3, 4):

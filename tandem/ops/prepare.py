@@ -29,7 +29,8 @@ def constant(value, dtype: dtypes.DType) -> Value:
 
 
 def cast(x: Value, dtype: dtypes.DType) -> Value:
-    return x if x.dtype is dtype else F.Cast(dtype)(x)
+    """x of the given dtype, no longer weak: a Python number stops adapting to what it meets."""
+    return x if x.dtype is dtype and not x.type.weak else F.Cast(dtype)(x)
 
 
 def weak_kind(x) -> str | None:

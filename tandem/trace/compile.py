@@ -221,7 +221,7 @@ def _differentiate(function, traced: Traced):
     resolve_sizes(graph)
     incoming = [g for g in grads if g is not None]
     mutated = {graph.inputs[p] for p, _ in graph.mutations}
-    split = partition(graph, incoming, results, traced.numbers)
+    split = partition(graph, incoming, results, traced.numbers, set(forward_nodes))
     del graph.nodes[len(forward_nodes):]
     split.copies = {}
     if mutated:  # saving what the operator overwrites: keep a copy instead
