@@ -17,10 +17,13 @@ def _dtype(dtype):
     return None if dtype is None else dtypes.as_dtype(dtype)
 
 
-def _shape(shape) -> tuple:
-    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
-        return tuple(shape[0])
-    return tuple(shape)
+def _shape(sizes, shape) -> tuple:
+    """Sizes given loose, as one tuple, or by keyword."""
+    if shape is not None:
+        return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        return tuple(sizes[0])
+    return tuple(sizes)
 
 
 def tensor(data, *, dtype=None, device=None, requires_grad: bool = False):
@@ -108,31 +111,31 @@ def check_device(device):
     as_device(device)
 
 
-def empty(*shape, dtype=None, device=None, requires_grad: bool = False):
+def empty(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad: bool = False):
     """A tensor whose elements are not initialised.
 
     >>> td.empty(2, 3).shape
     (2, 3)
     """
     check_device(device)
-    return _finish(_runtime.empty(_shape(shape), _dtype(dtype) or dtypes.float32), requires_grad)
+    return _finish(_runtime.empty(_shape(sizes, shape if size is None else size), _dtype(dtype) or dtypes.float32), requires_grad)
 
 
-def zeros(*shape, dtype=None, device=None, requires_grad: bool = False):
+def zeros(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad: bool = False):
     """A tensor of zeros.
 
     >>> td.zeros(2)
     tensor([0., 0.])
     """
     check_device(device)
-    return _finish(F.full(_shape(shape), 0, dtype=_dtype(dtype) or dtypes.float32), requires_grad)
+    return _finish(F.full(_shape(sizes, shape if size is None else size), 0, dtype=_dtype(dtype) or dtypes.float32), requires_grad)
 
 
-def ones(*shape, dtype=None, device=None, requires_grad: bool = False):
+def ones(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad: bool = False):
     """A tensor of ones.
 
     >>> td.ones(2)
     tensor([1., 1.])
     """
     check_device(device)
-    return _finish(F.full(_shape(shape), 1, dtype=_dtype(dtype) or dtypes.float32), requires_grad)
+    return _finish(F.full(_shape(sizes, shape if size is None else size), 1, dtype=_dtype(dtype) or dtypes.float32), requires_grad)

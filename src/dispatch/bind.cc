@@ -8,7 +8,7 @@ namespace {
 
 struct Alias { const char* given; const char* ours; };
 constexpr Alias kAliases[] = {{"dim", "axis"}, {"keepdim", "keepdims"}, {"dims", "axes"}, {"axis", "axes"}, {"dim", "axes"},
-                              {"input", "x"}, {"self", "x"}, {"other", "y"}, {"correction", "correction"}};
+                              {"input", "x"}, {"self", "x"}, {"other", "y"}, {"diagonal", "k"}};
 
 int find_parameter(OpFunction* op, PyObject* name) {
   auto& parameters = *op->parameters;
