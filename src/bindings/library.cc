@@ -41,7 +41,7 @@ View view_of(nb::handle array) {
 }
 
 std::vector<int64_t> library_call(const std::string& name, nb::list inputs, nb::list outputs,
-                                  const std::vector<int64_t>& ints, const std::vector<double>& floats) {
+                                  const std::vector<int64_t>& ints, const std::vector<double>& floats, int repeat) {
   const library::Function function = library::find(name);
   std::vector<View> in, out;
   for (nb::handle array : inputs) in.push_back(view_of(array));
@@ -51,7 +51,7 @@ std::vector<int64_t> library_call(const std::string& name, nb::list inputs, nb::
                            ints.data(),   static_cast<int>(ints.size()), floats.data(), static_cast<int>(floats.size()),
                            results.data()};
   nb::gil_scoped_release release;
-  function(call);
+  for (int i = 0; i < repeat; ++i) function(call);
   return results;
 }
 
@@ -60,7 +60,7 @@ std::vector<int64_t> library_call(const std::string& name, nb::list inputs, nb::
 void register_library(nb::module_& m) {
   m.def(
       "library_call", &library_call, nb::arg("name"), nb::arg("inputs"), nb::arg("outputs"),
-      nb::arg("ints") = std::vector<int64_t>(), nb::arg("floats") = std::vector<double>(),
+      nb::arg("ints") = std::vector<int64_t>(), nb::arg("floats") = std::vector<double>(), nb::arg("repeat") = 1,
       "Runs a library routine on NumPy arrays; writes the outputs in place and returns the routine's integer results.");
   m.def("library_names", &library::names);
   m.def("blas_backend", &library::blas_backend,

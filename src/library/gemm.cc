@@ -32,7 +32,7 @@ void fill_with_bias(const Product<T>& p) {  // the product over an empty k
     for (int64_t j = 0; j < p.n; ++j) p.c.data[i * p.c.row + j * p.c.column] = p.bias ? p.bias[j] : T(0);
 }
 
-constexpr int64_t kStackElements = 2048;
+constexpr int64_t kStackElements = 4096;
 
 // Returns false where the layout asks for packing on the heap.
 template <typename T>
@@ -55,6 +55,23 @@ bool small_product(const Product<T>& p) {
     return true;
   }
   return false;
+}
+
+// A few rows against a large matrix: the time goes into reading the matrix once, which packing would triple.
+template <typename T>
+bool thin_product(const Product<T>& p) {
+  if (p.m > 4 || p.accumulate) return false;
+  const GemmKernels<T>& kernel = gemm_kernels<T>();
+  const bool along_rows = p.b.column == 1 && p.c.column == 1, along_columns = p.b.row == 1 && p.a.column == 1;
+  if (!along_rows && !along_columns) return false;
+  constexpr int64_t kColumns = 64;
+  parallel_for((p.n + kColumns - 1) / kColumns, kColumns * p.k * sizeof(T) * 0.1, [&](int64_t begin, int64_t end) {
+    const int64_t j = begin * kColumns, n = std::min(end * kColumns, p.n) - j;
+    const Matrix<const T> b{p.b.data + j * p.b.column, p.b.row, p.b.column};
+    const Matrix<T> c{p.c.data + j * p.c.column, p.c.row, p.c.column};
+    (along_rows ? kernel.thin : kernel.dot)(p.m, n, p.k, p.a, b, c, p.bias ? p.bias + j : nullptr);
+  });
+  return true;
 }
 
 int64_t round_up(int64_t n, int64_t multiple) {
@@ -115,7 +132,10 @@ void gemm(const Product<T>& p) {
   if (p.m == 0 || p.n == 0) return;
   if (p.k == 0) return p.accumulate ? void() : fill_with_bias(p);
   if (!p.accumulate && is_small(p.m, p.n, p.k) && small_product(p)) return;
-  if (p.c.column != 1 && p.c.row == 1 && !p.bias) {  // (a b)^T = b^T a^T writes along the dense axis
+  if (thin_product(p)) return;
+  // (a b)^T = b^T a^T: to write along the dense axis, and for a few columns to be a few rows.
+  const bool few_columns = p.n <= 4 && p.m > 4 && p.a.column == 1 && p.b.row == 1;
+  if (!p.bias && ((p.c.column != 1 && p.c.row == 1) || few_columns)) {
     return gemm<T>({p.n,
                     p.m,
                     p.k,

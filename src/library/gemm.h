@@ -21,8 +21,11 @@ const GemmKernels<T>& gemm_kernels();
 template <typename T>
 void gemm(const Product<T>& product);
 
+// Whether a product is best done in one go, without packing or threads. A thin one counts as small for less work,
+// because its time goes into reading the matrix.
 inline bool is_small(int64_t m, int64_t n, int64_t k) {
-  return m * n * k <= 32 * 32 * 32;
+  const int64_t work = m * n * k;
+  return work <= 32 * 32 * 32 || (work <= 64 * 64 * 64 && m >= 16 && n >= 16 && k >= 16);
 }
 
 }  // namespace tandem::library

@@ -121,6 +121,30 @@ void dot(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, 
 }
 
 template <typename T>
+void thin(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const T* bias) {
+  constexpr int64_t kColumns = 4096 / sizeof(T);  // four rows of b and a row of c stay in the L1 cache
+  for (int64_t j = 0; j < n; j += kColumns) {
+    const int64_t width = n - j < kColumns ? n - j : kColumns;
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t q = 0; q < width; ++q) c.data[i * c.row + j + q] = bias ? bias[j + q] : T(0);
+    int64_t p = 0;
+    for (; p + 4 <= k; p += 4)
+      for (int64_t i = 0; i < m; ++i) {
+        const T *left = a.data + i * a.row + p * a.column, *right = b.data + p * b.row + j;
+        const T a0 = left[0], a1 = left[a.column], a2 = left[2 * a.column], a3 = left[3 * a.column];
+        const T *b1 = right + b.row, *b2 = b1 + b.row, *b3 = b2 + b.row;
+        T* to = c.data + i * c.row + j;
+        for (int64_t q = 0; q < width; ++q) to[q] += a0 * right[q] + a1 * b1[q] + a2 * b2[q] + a3 * b3[q];
+      }
+    for (; p < k; ++p)
+      for (int64_t i = 0; i < m; ++i) {
+        const T left = a.data[i * a.row + p * a.column];
+        for (int64_t q = 0; q < width; ++q) c.data[i * c.row + j + q] += left * b.data[p * b.row + j + q];
+      }
+  }
+}
+
+template <typename T>
 void pack(int64_t rows, int64_t k, int width, Matrix<const T> from, T* to) {
   for (int64_t first = 0; first < rows; first += width, to += width * k) {
     const T* panel = from.data + first * from.row;
@@ -175,7 +199,7 @@ void product(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> 
 
 template <typename T>
 constexpr GemmKernels<T> gemm_kernels() {
-  return {kTileRows, kTileColumns<T>, &small<T>, &dot<T>, &pack<T>, &product<T>};
+  return {kTileRows, kTileColumns<T>, &small<T>, &dot<T>, &thin<T>, &pack<T>, &product<T>};
 }
 
 }  // namespace tandem::library::TANDEM_ISA

@@ -21,6 +21,8 @@ struct GemmKernels {
   void (*small)(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const T* bias);
   // c = a b (+ bias), where a and b are both contiguous along k (a.column == 1, b.row == 1): dot products.
   void (*dot)(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const T* bias);
+  // c = a b (+ bias) for a few rows of a, streaming through b once. Needs b.column == 1 and c.column == 1.
+  void (*thin)(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const T* bias);
   // Panels of `width` rows of a matrix, k-major, padded with zeros: to[panel][p][i] = from(panel * width + i, p).
   void (*pack)(int64_t rows, int64_t k, int width, Matrix<const T> from, T* to);
   // c (m, n) = or += packed_a packed_b. `bias` (along n) is added where not accumulating.
