@@ -73,19 +73,17 @@ struct AveragePool {
   void forward_channels_last() const {
     const int64_t outputs = p.outputs();
     parallel_for(p.batch * outputs, p.taps() * p.channels * 0.15 + 10, [&](int64_t begin, int64_t end) {
-      T sums[kLanes];
+      std::vector<int64_t> offsets;
       for (int64_t task = begin; task < end; ++task) {
         const int64_t n = task / outputs, at = task % outputs;
         const int64_t a = at / (p.axes[1].out * p.axes[2].out), b = at / p.axes[2].out % p.axes[1].out,
                       c = at % p.axes[2].out;
         T* to = small + n * p.out.n + a * p.out.spatial[0] + b * p.out.spatial[1] + c * p.out.spatial[2];
         const T scale = factor(a, b, c);
-        for (int64_t channel = 0; channel < p.channels; channel += kLanes) {
-          const int64_t count = std::min(kLanes, p.channels - channel);
-          std::fill_n(sums, count, T(0));
-          for_taps(a, b, c, [&](int64_t offset) { kernel.add(large + n * p.in.n + channel + offset, 1, sums, count); });
-          for (int64_t i = 0; i < count; ++i) to[channel + i] = sums[i] * scale;
-        }
+        offsets.clear();
+        for_taps(a, b, c, [&](int64_t offset) { offsets.push_back(offset); });
+        kernel.mean_window(large + n * p.in.n, offsets.data(), static_cast<int64_t>(offsets.size()), to, scale,
+                           p.channels);
       }
     });
   }

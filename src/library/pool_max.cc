@@ -59,11 +59,25 @@ struct MaxPool {
           body(z * p.in.spatial[0] + y * p.in.spatial[1] + w * p.in.spatial[2], static_cast<Index>(flat(z, y, w)));
   }
 
+  void take_window(const T* from, const std::vector<int64_t>& offsets, const std::vector<Index>& taken, Lanes& lanes,
+                   int64_t n) const {
+    const auto taps = static_cast<int64_t>(offsets.size());
+    if constexpr (std::is_same_v<T, float>) {
+      kernels().pool_f32.max_window(from, offsets.data(), taken.data(), taps, lanes.best, lanes.where, n);
+    } else if constexpr (std::is_same_v<T, double>) {
+      kernels().pool_f64.max_window(from, offsets.data(), taken.data(), taps, lanes.best, lanes.where, n);
+    } else {
+      for (int64_t t = 0; t < taps; ++t) take_max<T>(from + offsets[t], 1, lanes.best, lanes.where, taken[t], 0, n);
+    }
+  }
+
   // The lanes are channels at one position.
   void channels_last() const {
     const int64_t outputs = p.outputs();
     parallel_for(p.batch * outputs, p.taps() * p.channels * 0.3 + 10, [&](int64_t begin, int64_t end) {
       Lanes lanes;
+      std::vector<int64_t> offsets;
+      std::vector<Index> taken;
       for (int64_t task = begin; task < end; ++task) {
         const int64_t n = task / outputs, at = task % outputs;
         const int64_t a = at / (p.axes[1].out * p.axes[2].out), b = at / p.axes[2].out % p.axes[1].out,
@@ -71,13 +85,13 @@ struct MaxPool {
         const int64_t value_at = n * p.out.n + a * p.out.spatial[0] + b * p.out.spatial[1] + c * p.out.spatial[2];
         const int64_t index_at =
             n * index_plane.n + a * index_plane.spatial[0] + b * index_plane.spatial[1] + c * index_plane.spatial[2];
+        offsets.clear(), taken.clear();
+        for_taps(a, b, c, [&](int64_t offset, Index index) { offsets.push_back(offset), taken.push_back(index); });
         for (int64_t channel = 0; channel < p.channels; channel += kLanes) {
           const int64_t count = std::min(kLanes, p.channels - channel);
           std::fill_n(lanes.best, count, lowest<T>());
           std::fill_n(lanes.where, count, first_index(a, b, c));
-          for_taps(a, b, c, [&](int64_t offset, Index index) {
-            take_max<T>(x + n * p.in.n + channel + offset, 1, lanes.best, lanes.where, index, 0, count);
-          });
+          take_window(x + n * p.in.n + channel, offsets, taken, lanes, count);
           store(lanes, value_at + channel, 1, index_at + channel * index_plane.c, index_plane.c, count);
         }
       }

@@ -81,6 +81,34 @@ void radix_sort(std::vector<Entry>& entries, std::vector<Entry>& other) {
 
 constexpr int64_t kRadixFrom = 2048;  // elements
 
+// The smallest k entries of a long line, in order: a heap of the best so far turns most elements away with one
+// comparison.
+template <typename Entry, typename Make>
+void select_few(int64_t n, int64_t k, std::vector<Entry>& best, Make&& make) {
+  best.clear();
+  for (int64_t i = 0; i < k; ++i) best.push_back(make(i));
+  std::make_heap(best.begin(), best.end());
+  for (int64_t i = k; i < n; ++i) {
+    const Entry entry = make(i);
+    if (!(entry < best.front())) continue;
+    std::pop_heap(best.begin(), best.end());
+    best.back() = entry;
+    std::push_heap(best.begin(), best.end());
+  }
+  std::sort_heap(best.begin(), best.end());
+}
+
+// The first k of n entries, in order.
+template <typename Entry, typename Make>
+void put_in_order(int64_t n, int64_t k, std::vector<Entry>& entries, std::vector<Entry>& other, Make&& make) {
+  if (k > 0 && k <= n / 16) return select_few(n, k, entries, make);
+  entries.resize(n);
+  for (int64_t i = 0; i < n; ++i) entries[i] = make(i);
+  if (k == n && n >= kRadixFrom) return radix_sort(entries, other);
+  if (k < n) std::nth_element(entries.begin(), entries.begin() + k, entries.end());
+  std::sort(entries.begin(), entries.begin() + k);
+}
+
 // Sorts (or selects the first k of) each line of x by ascending or descending key.
 template <typename T, typename Entry>
 void order_lines(const View& x, const View& values, const View& indices, int axis, int64_t k, bool descending) {
@@ -90,20 +118,12 @@ void order_lines(const View& x, const View& values, const View& indices, int axi
   for_lines<3>({&x, &values, &indices}, axis, cost, [&] {
     return [&, entries = std::vector<Entry>(), other = std::vector<Entry>()](const int64_t (&offset)[3]) mutable {
       const T* from = x.as<T>() + offset[0];
-      entries.resize(n);
-      for (int64_t i = 0; i < n; ++i) {
+      const auto make = [&](int64_t i) {
         const auto key = key_of(from[i * x_stride]);
         using Key = std::remove_const_t<decltype(key)>;
-        entries[i] = Entry(descending ? static_cast<Key>(~key) : key, i);
-      }
-      if (k < n) {
-        std::nth_element(entries.begin(), entries.begin() + k, entries.end());
-        std::sort(entries.begin(), entries.begin() + k);
-      } else if (n >= kRadixFrom) {
-        radix_sort(entries, other);
-      } else {
-        std::sort(entries.begin(), entries.end());
-      }
+        return Entry(descending ? static_cast<Key>(~key) : key, i);
+      };
+      put_in_order(n, k, entries, other, make);
       T* value = values.as<T>() + offset[1];
       int64_t* index = indices.as<int64_t>() + offset[2];
       for (int64_t i = 0; i < k; ++i) {

@@ -45,7 +45,7 @@ def test_sort(dtype, descending, shape, axis):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint64"])
 @pytest.mark.parametrize("largest", [0, 1])
-@pytest.mark.parametrize("k", [0, 1, 7, 40])
+@pytest.mark.parametrize("k", [0, 1, 2, 7, 40])
 def test_topk(dtype, largest, k):
     x = values_with_ties(np.random.default_rng(0), (5, 40, 2), dtype)
     order = stable_order(x, 1, largest)[:, :k]

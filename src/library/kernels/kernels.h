@@ -36,6 +36,10 @@ struct PoolKernels {
   using Index = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
   // Where x[i * stride] is greater than best[i], or NaN, it takes its place, and where[i] = first + i * step.
   void (*max)(const T* x, int64_t stride, T* best, Index* where, Index first, Index step, int64_t n);
+  // The same for all elements of the windows at once: element t of window i is x[offsets[t] + i].
+  void (*max_window)(const T* x, const int64_t* offsets, const Index* indices, int64_t taps, T* best, Index* where,
+                     int64_t n);
+  void (*mean_window)(const T* x, const int64_t* offsets, int64_t taps, T* mean, T factor, int64_t n);
   void (*add)(const T* x, int64_t stride, T* sum, int64_t n);    // sum[i] += x[i * stride]
   void (*spread)(const T* x, T* to, int64_t stride, int64_t n);  // to[i * stride] += x[i]
   T (*sum)(const T* x, int64_t n);

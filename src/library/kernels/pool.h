@@ -1,6 +1,7 @@
 // Inner loops of pooling; see PoolKernels.
 #pragma once
 #include "library/kernels/kernels.h"
+#include "library/kernels/vector.h"
 
 namespace tandem::library::TANDEM_ISA {
 
@@ -28,6 +29,62 @@ void max(const T* x, int64_t stride, T* best, typename PoolKernels<T>::Index* wh
     max_at<T>(x, 2, best, where, first, step, n);
   else
     max_at<T>(x, stride, best, where, first, step, n);
+}
+
+template <typename T, int W, int NV>
+inline __attribute__((always_inline)) void max_lanes(const T* x, const int64_t* offsets,
+                                                     const typename PoolKernels<T>::Index* indices, int64_t taps,
+                                                     T* best, typename PoolKernels<T>::Index* where) {
+  using Index = typename PoolKernels<T>::Index;
+  typename VectorOf<T, W>::type top[NV];
+  typename VectorOf<Index, W>::type at[NV];
+#pragma GCC unroll 4
+  for (int v = 0; v < NV; ++v) top[v] = load<T, W>(best + v * W), at[v] = load<Index, W>(where + v * W);
+  for (int64_t t = 0; t < taps; ++t) {
+    const T* from = x + offsets[t];
+    const Index index = indices[t];
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) {
+      const auto value = load<T, W>(from + v * W);
+      const auto take = (value > top[v]) | (value != value);
+      top[v] = take ? value : top[v];
+      at[v] = take ? at[v] * 0 + index : at[v];
+    }
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < NV; ++v) store<T, W>(best + v * W, top[v]), store<Index, W>(where + v * W, at[v]);
+}
+
+template <typename T>
+void max_window(const T* x, const int64_t* offsets, const typename PoolKernels<T>::Index* indices, int64_t taps,
+                T* best, typename PoolKernels<T>::Index* where, int64_t n) {
+  constexpr int W = kWidth<T>;
+  int64_t i = 0;
+  for (; i + 4 * W <= n; i += 4 * W) max_lanes<T, W, 4>(x + i, offsets, indices, taps, best + i, where + i);
+  for (; i + W <= n; i += W) max_lanes<T, W, 1>(x + i, offsets, indices, taps, best + i, where + i);
+  for (; i < n; ++i) max_lanes<T, 1, 1>(x + i, offsets, indices, taps, best + i, where + i);
+}
+
+template <typename T, int W, int NV>
+inline __attribute__((always_inline)) void mean_lanes(const T* x, const int64_t* offsets, int64_t taps, T* mean,
+                                                      T factor) {
+  typename VectorOf<T, W>::type sum[NV] = {};
+  for (int64_t t = 0; t < taps; ++t) {
+    const T* from = x + offsets[t];
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) sum[v] += load<T, W>(from + v * W);
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < NV; ++v) store<T, W>(mean + v * W, sum[v] * factor);
+}
+
+template <typename T>
+void mean_window(const T* x, const int64_t* offsets, int64_t taps, T* mean, T factor, int64_t n) {
+  constexpr int W = kWidth<T>;
+  int64_t i = 0;
+  for (; i + 4 * W <= n; i += 4 * W) mean_lanes<T, W, 4>(x + i, offsets, taps, mean + i, factor);
+  for (; i + W <= n; i += W) mean_lanes<T, W, 1>(x + i, offsets, taps, mean + i, factor);
+  for (; i < n; ++i) mean_lanes<T, 1, 1>(x + i, offsets, taps, mean + i, factor);
 }
 
 template <typename T>
@@ -65,7 +122,7 @@ T sum(const T* x, int64_t n) {
 
 template <typename T>
 constexpr PoolKernels<T> pool_kernels() {
-  return {&max<T>, &add<T>, &spread<T>, &sum<T>};
+  return {&max<T>, &max_window<T>, &mean_window<T>, &add<T>, &spread<T>, &sum<T>};
 }
 
 }  // namespace tandem::library::TANDEM_ISA
