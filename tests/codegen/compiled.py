@@ -30,14 +30,15 @@ def run_kernel(kernel: Kernel, *arrays) -> np.ndarray:
 
 
 def instructions(kernel: Kernel) -> list[str]:
-    """The machine instructions of the kernel's main loop: from the label that its longest backward jump goes to."""
+    """The machine instructions of the kernel's main loop, the one that needs no masks."""
     lines = [line.split("#")[0].strip() for line in assembly(kernel).splitlines()]
     lines = [line for line in lines if line and (line.endswith(":") or not line.startswith("."))]
-    labels = {line[:-1]: i for i, line in enumerate(lines) if line.endswith(":")}
-    best = (0, 0)
+    places = {line[:-1]: i for i, line in enumerate(lines) if line.endswith(":")}
+    loops = []
     for i, line in enumerate(lines):
-        words = line.split()
-        target = labels.get(words[-1], i) if words[0].startswith("j") else i
-        if target < i and (best == (0, 0) or target < best[0]):
-            best = (target, i)
-    return [line for line in lines[best[0] : best[1] + 1] if not line.endswith(":")]
+        words = line.replace(",", " ").split()
+        start = places.get(words[-1], i)
+        if start < i and words[0][0] in "jbct":  # jl and its kin; b.lt, cbnz, tbnz
+            loops.append([line for line in lines[start : i + 1] if not line.endswith(":")])
+    unmasked = [loop for loop in loops if not any("mask" in line for line in loop)]
+    return max(unmasked or loops, key=len)

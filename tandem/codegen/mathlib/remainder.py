@@ -79,6 +79,7 @@ def floordiv_float(b, x, y):
     r = fmod(b, x, y)
     quotient = (x - r) / y
     quotient = b.where((r != 0.0) & (is_negative(b, r) != is_negative(b, y)), quotient - 1.0, quotient)
-    whole = b.round(quotient)  # it is integral but for its rounding
+    whole = b.floor(quotient)
+    whole = b.where(quotient - whole > 0.5, whole + 1.0, whole)  # it is integral but for its rounding
     whole = b.where(whole == 0.0, b.copysign(whole, x / y), whole)
     return b.where(y == 0.0, x / y, whole)

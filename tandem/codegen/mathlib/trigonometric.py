@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.mathlib import coefficients as c
-from tandem.codegen.mathlib.numbers import F32, F64, INF, PI, at_least, at_most, flip_sign, format_of, polynomial, split
+from tandem.codegen.mathlib.numbers import F32, F64, PI, at_least, at_most, flip_sign, format_of, polynomial, split
 
 LIMIT = 2.0**48
 
@@ -50,9 +50,7 @@ def tan(b, x):
 
 def _limited(b, x):
     """x as float64; 0 beyond LIMIT, NaN for infinities."""
-    wide = b.cast(x, dtypes.float64)
-    inside = b.where(b.abs(wide) > LIMIT, 0.0, wide)
-    return b.where(b.abs(wide) == INF, wide - wide, inside)
+    return b.cast(b.where(b.abs(x) > LIMIT, x * 0.0, x), dtypes.float64)
 
 
 def _subtract(b, x, n, period, f):
