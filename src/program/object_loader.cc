@@ -24,8 +24,12 @@ constexpr int host_machine = int(Machine::AArch64);
 constexpr int host_machine = 0;
 #endif
 
+// Old processors take fma and rounding from the math library, which is not in every process's global scope.
 uint64_t find_in_process(const char* name) {
-  return reinterpret_cast<uint64_t>(dlsym(RTLD_DEFAULT, name));
+  static void* const math = dlopen("libm.so.6", RTLD_LAZY);
+  void* address = dlsym(RTLD_DEFAULT, name);
+  if (!address && math) address = dlsym(math, name);
+  return reinterpret_cast<uint64_t>(address);
 }
 
 size_t round_up(size_t value, size_t multiple) {

@@ -262,7 +262,7 @@ class ScalarBuilder:
         """Rounded toward minus infinity. Integers: x // 0 is 0."""
         x, y = self._operands(x, y, "floordiv")
         if x.dtype.kind == "float":
-            return self.floor(x / y)
+            return self.__getattr__("floordiv_float")(x, y)
         return self.make("floordiv", (x, y), x.dtype)
 
     def mod(self, x, y) -> Expr:

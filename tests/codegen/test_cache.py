@@ -13,9 +13,9 @@ import time
 
 import pytest
 
-import tandem.switches
 from tandem import _runtime
 from tandem.codegen import cache
+from tandem.switches import CACHE, CACHE_DIR
 
 HOST_IS_ELF = sys.platform == "linux"
 pytestmark = pytest.mark.skipif(not HOST_IS_ELF, reason="objects are not ELF files here")
@@ -60,8 +60,8 @@ def object_code():
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path, monkeypatch):
-    monkeypatch.setattr(tandem.switches.CACHE, "value", 1)
-    monkeypatch.setattr(tandem.switches.CACHE_DIR, "value", str(tmp_path))
+    monkeypatch.setattr(CACHE, "value", 1)
+    monkeypatch.setattr(CACHE_DIR, "value", str(tmp_path))
     monkeypatch.setattr(cache, "_loaded", {})
     return tmp_path / "kernels"
 

@@ -56,13 +56,20 @@ def log10(b, x):
 def logaddexp(b, x, y):
     """log(e^x + e^y) without overflow."""
     larger = b.where(x > y, x, y)
-    sum_ = larger + log1p(b, exp(b, -b.abs(x - y)))
+    sum_ = larger + _log1p_unit(b, exp(b, -b.abs(x - y)))
     return b.where(x == y, x + float(LN2), sum_)  # also where both are the same infinity
 
 
 def softplus(b, x):
     """log(1 + e^x) without overflow."""
-    return b.where(x < 0.0, 0.0, x) + log1p(b, exp(b, -b.abs(x)))
+    return b.where(x < 0.0, 0.0, x) + _log1p_unit(b, exp(b, -b.abs(x)))
+
+
+def _log1p_unit(b, x):
+    """log(1 + x) for 0 <= x <= 1: there is little to take apart."""
+    upper = x > 0.414
+    one, zero = b.const(1.0, x.dtype), b.const(0.0, x.dtype)
+    return _natural(b, b.where(upper, one, zero), b.where(upper, (x - 1.0) * 0.5, x))
 
 
 def _special(b, x, y):
