@@ -147,13 +147,12 @@ def known_nonnegative(d: Dim) -> bool:
 class Sym:
     """An integer expression over the sizes of a trace. Behaves like an int; comparisons record guards."""
 
-    __slots__ = ("symbols", "terms", "hint", "_hash", "__weakref__")
+    __slots__ = ("symbols", "terms", "hint", "__weakref__")
 
     def __init__(self, symbols: Symbols, terms: dict, hint: int):
         self.symbols = symbols
         self.terms = terms
         self.hint = hint
-        self._hash = hash(frozenset(terms.items()))
 
     # -- arithmetic
 
@@ -272,8 +271,9 @@ class Sym:
     def __ge__(self, other):
         return self._compare(">=", other) if isinstance(other, (int, Sym)) else NotImplemented
 
-    def __hash__(self):
-        return self._hash
+    # Interned, hence identity. A hash by contents could collide (hash(-1) == hash(-2)), and a dict would then ask __eq__, which
+    # writes guards.
+    __hash__ = object.__hash__
 
     def __bool__(self):
         return self != 0
