@@ -78,7 +78,7 @@ class NumpyBuilder:
     def where(self, condition, x, y):
         if not isinstance(x, Value):
             x = self.const(x, y.dtype)
-        return Value(np.where(condition.array, x.array, x.array * 0 if y is x else x._other(y)))
+        return Value(np.where(condition.array, x.array, x._other(y)))
 
     def fma(self, x, y, z):
         y = y if isinstance(y, Value) else self.const(y, x.dtype)

@@ -90,6 +90,3 @@ def sigmoid(b, x):
     """1 / (1 + e^-x), with small values where x is very negative rather than zero."""
     z = _exp_bounded(b, at_least(b, -b.abs(x), _EXP_BOUNDS[format_of(x)][0]))
     return b.where(x < 0.0, z, 1.0) / (z + 1.0)
-
-
-logistic = sigmoid
