@@ -99,6 +99,17 @@ def numpy(self, *, force: bool = False):
     return _runtime.to_numpy(self.detach() if self.requires_grad else self)
 
 
+def __copy__(self):
+    if not self.is_leaf:
+        return self.view_as_self()
+    made = self.detach()
+    if type(self) is not Tensor:
+        made = _runtime.make_subclass(type(self), made)
+    made.requires_grad = self.requires_grad
+    vars(made).update(vars(self))
+    return made
+
+
 def __deepcopy__(self, memo):
     if not self.is_leaf:
         raise AutogradError("deepcopy", "only leaves can be deep-copied; this tensor was computed by a recorded operator",
@@ -161,7 +172,7 @@ def _adjoint(x):
 
 
 def attach():
-    for fn in (to, requires_grad_, detach, detach_, register_hook, retain_grad, numpy, __deepcopy__, __reduce_ex__, __format__,
+    for fn in (to, requires_grad_, detach, detach_, register_hook, retain_grad, numpy, __copy__, __deepcopy__, __reduce_ex__, __format__,
                view_as_self):  # fmt: skip
         setattr(Tensor, fn.__name__, fn)
     Tensor.__repr__ = Tensor.__str__ = format_tensor

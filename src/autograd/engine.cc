@@ -81,7 +81,7 @@ class Engine {
       Node* node = ready_.top();
       ready_.pop();
       Pending& state = *pending_.find(node);
-      run_hooks(node, state);
+      run_hooks_of(node, state);
       for (auto [output, position] : state.captures)
         if (output < state.grads.size() && state.grads[output]) captured[position] = state.grads[output];
       bool accumulates = node->is_accumulator();
@@ -180,23 +180,13 @@ class Engine {
     slot = TensorRef::adopt(reinterpret_cast<Tensor*>(sum));
   }
 
-  void run_hooks(Node* node, Pending& state) {
-    for (auto& [output, hooks] : node->hooks) {
-      if (output >= state.grads.size() || !state.grads[output]) continue;
-      PyObject* list = PyDict_Values(hooks);
-      if (!list) throw PythonError{};
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
-        PyObject* args[] = {state.grads[output].object()};
-        PyObject* result = PyObject_Vectorcall(PyList_GET_ITEM(list, i), args, 1, nullptr);
-        if (!result) {
-          Py_DECREF(list);
-          throw PythonError{};
-        }
-        if (is_tensor(result)) state.grads[output] = TensorRef::adopt(reinterpret_cast<Tensor*>(result));
-        else Py_DECREF(result);
-      }
-      Py_DECREF(list);
-    }
+  void run_hooks_of(Node* node, Pending& state) {
+    for (auto& [output, hooks] : node->hooks)
+      if (output < state.grads.size() && state.grads[output])
+        state.grads[output] = run_hooks(hooks, std::move(state.grads[output]));
+    // A leaf's own hooks run where its gradient is added up; here where it is handed out instead.
+    if (targeted_ && node->is_accumulator() && !state.grads.empty() && state.grads[0])
+      state.grads[0] = run_hooks(extra_of(static_cast<AccumulateGrad*>(node)->leaf()).hooks, std::move(state.grads[0]));
   }
 
   void check(Node* node, const TensorList& grads) {

@@ -58,6 +58,38 @@ Edge gradient_edge(Tensor* t) {
   return {std::move(node), 0};
 }
 
+TensorRef run_hooks(PyObject* hooks, TensorRef grad) {
+  if (!hooks || PyDict_GET_SIZE(hooks) == 0) return grad;
+  PyObject* list = PyDict_Values(hooks);
+  if (!list) throw PythonError{};
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    PyObject* args[] = {grad.object()};
+    PyObject* result = PyObject_Vectorcall(PyList_GET_ITEM(list, i), args, 1, nullptr);
+    if (!result) {
+      Py_DECREF(list);
+      throw PythonError{};
+    }
+    if (!is_tensor(result)) {
+      bool none = result == Py_None;
+      std::string type = Py_TYPE(result)->tp_name;
+      Py_DECREF(result);
+      if (none) continue;
+      Py_DECREF(list);
+      fail(ErrorKind::Type, "a hook returned a ", type, "; it must return a gradient or None");
+    }
+    TensorRef replaced = TensorRef::adopt(reinterpret_cast<Tensor*>(result));
+    const View &was = grad->view, &now = replaced->view;
+    if (was.ndim != now.ndim || !std::equal(was.shape, was.shape + was.ndim, now.shape)) {
+      Py_DECREF(list);
+      fail(ErrorKind::Shape, "a hook replaced a gradient of shape ", format_shape(was.ndim, was.shape), " by one of shape ",
+           format_shape(now.ndim, now.shape));
+    }
+    grad = std::move(replaced);
+  }
+  Py_DECREF(list);
+  return grad;
+}
+
 // -- records of plans
 
 PlanNode::~PlanNode() = default;
@@ -139,21 +171,7 @@ TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
   if (!grads[0]) return {};
   TensorRef g = std::move(grads[0]);
   AutogradExtra& extra = extra_of(leaf_.get());
-  if (extra.hooks) {
-    PyObject* list = PyDict_Values(extra.hooks);
-    if (!list) throw PythonError{};
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
-      PyObject* args[] = {g.object()};
-      PyObject* result = PyObject_Vectorcall(PyList_GET_ITEM(list, i), args, 1, nullptr);
-      if (!result) {
-        Py_DECREF(list);
-        throw PythonError{};
-      }
-      if (is_tensor(result)) g = TensorRef::adopt(reinterpret_cast<Tensor*>(result));
-      else Py_DECREF(result);
-    }
-    Py_DECREF(list);
-  }
+  g = run_hooks(extra.hooks, std::move(g));
   if (!extra.grad) {
     // Nobody else holds it: take it as it is. Otherwise copy, or two leaves would share one gradient.
     bool sole = Py_REFCNT(g.object()) == 1 && g->storage->references() == 1 && !(g->extra && g->extra->base) &&

@@ -20,6 +20,9 @@ struct SavedTensor {
   uint16_t output_index = 0;
 };
 
+// The gradient after the hooks in `hooks` (a dict, or null) have seen it and perhaps replaced it.
+TensorRef run_hooks(PyObject* hooks, TensorRef grad);
+
 class PlanNode final : public Node {
  public:
   explicit PlanNode(Ref<Plan> plan) : plan_(std::move(plan)) {}

@@ -170,7 +170,8 @@ void prepare_write(Argument* arguments, int count, std::vector<TensorRef>& clone
       Range r = memory_range(other->view);
       if (r.high <= range.low || range.high <= r.low) continue;
     }
-    if (same_geometry(other->view, t->view)) continue;
+    // x *= x: reading and writing the same elements is fine, but what is saved for backward must not be overwritten.
+    if (same_geometry(other->view, t->view) && !wants_grad(t) && !wants_grad(other)) continue;
     Range r = memory_range(other->view);
     if (r.high <= range.low || range.high <= r.low) continue;
     PyObject* args[] = {reinterpret_cast<PyObject*>(other)};
@@ -238,6 +239,8 @@ TensorRef make_output(const Plan& plan, const Plan::Output& output, PlanRun& run
 }
 
 SavedTensor save(Tensor* t, bool is_output, uint16_t output_index) {
+  if (t->inference && !is_output)
+    fail(ErrorKind::Autograd, "a tensor made in inference mode cannot be saved for backward\n  fix: clone() it outside inference mode first");
   SavedTensor saved;
   saved.storage = Ref<Storage>::share(t->storage);
   saved.view = t->view;

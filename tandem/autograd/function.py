@@ -86,6 +86,8 @@ class Function:
                     fix="return one gradient (or None) for each argument",
                 )
             for i, (g, a) in enumerate(zip(result, args, strict=True)):
+                if g is not None and not isinstance(g, _runtime.Tensor):
+                    raise AutogradError(cls.__name__, f"gradient {i} is a {type(g).__name__}; it must be a tensor or None")
                 if g is not None and ctx.needs_input_grad[i] and g.shape != a.shape:
                     raise AutogradError(cls.__name__, f"gradient {i} is {g.shape} but argument {i} is {a.shape}")
             return result

@@ -34,10 +34,10 @@ def value_and_grad(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def wrapped(*args, **kwargs):
-        # Inside another gradient function, or on arguments somebody differentiates by, gradients are recorded in turn.
-        nested = _nesting.depth > 0 or (
-            _runtime.grad_enabled() and any(isinstance(args[i], _runtime.Tensor) and args[i].requires_grad for i in positions)
-        )
+        for i in positions:
+            if not -len(args) <= i < len(args):
+                raise AutogradError("grad", f"argnums names argument {i}, but {len(args)} were given")
+        nested = _is_nested([args[i] for i in positions])
         before = _runtime.set_grad_enabled(True)
         _nesting.depth += 1
         try:
@@ -58,6 +58,11 @@ def value_and_grad(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
         return ((value, aux), result) if has_aux else (value, result)
 
     return wrapped
+
+
+def _is_nested(args) -> bool:
+    """Inside another gradient function, or on arguments that somebody differentiates by."""
+    return _nesting.depth > 0 or (_runtime.grad_enabled() and any(isinstance(a, _runtime.Tensor) and a.requires_grad for a in args))
 
 
 class _Nesting(threading.local):
@@ -89,6 +94,8 @@ def vjp(fn, *primals):
     >>> pull(td.ones(2))
     (tensor([2., 4.]),)
     """
+    # As in value_and_grad: where somebody may differentiate what comes out, pulling back is recorded.
+    nested = _is_nested(primals)
     before = _runtime.set_grad_enabled(True)
     try:
         value, leaves = _call_recorded(fn, primals, range(len(primals)))
@@ -102,7 +109,7 @@ def vjp(fn, *primals):
         if not pairs:
             return tuple(F.zeros_like(leaf) for leaf in leaves)
         outs, cots = zip(*pairs, strict=True)
-        create = _runtime.grad_enabled() and any(c.requires_grad for c in cots)
+        create = _runtime.grad_enabled() and (nested or any(c.requires_grad for c in cots))
         result = gradients(list(outs), leaves, list(cots), retain_graph=True, create_graph=create, allow_unused=True)
         return tuple(F.zeros_like(leaf) if r is None else r for r, leaf in zip(result, leaves, strict=True))
 

@@ -8,6 +8,16 @@ from tandem import _runtime
 
 
 class _Scope:
+    """`_switch` turns something on and gives what was before, `_restore` takes that back. A scope may be entered again inside itself."""
+
+    def __enter__(self):
+        before = self._switch()
+        self.__dict__.setdefault("_stack", []).append(before)
+        return self
+
+    def __exit__(self, *exc):
+        self._restore(self._stack.pop())
+
     def __call__(self, fn):
         @functools.wraps(fn)
         def wrapper(*args, **kwargs):
@@ -31,12 +41,11 @@ class no_grad(_Scope):
 
     _enabled = False
 
-    def __enter__(self):
-        self._before = _runtime.set_grad_enabled(self._enabled)
-        return self
+    def _switch(self):
+        return _runtime.set_grad_enabled(self._enabled)
 
-    def __exit__(self, *exc):
-        _runtime.set_grad_enabled(self._before)
+    def _restore(self, before):
+        _runtime.set_grad_enabled(before)
 
 
 class enable_grad(no_grad):
@@ -59,12 +68,13 @@ class set_grad_enabled(_Scope):
         _runtime.set_grad_enabled(self._before)  # decorating is not a switch
         return super().__call__(fn)
 
-    def __enter__(self):
-        _runtime.set_grad_enabled(self._mode)
-        return self
+    def _switch(self):
+        # The constructor has switched already; what was before it comes back at the end.
+        now = _runtime.set_grad_enabled(self._mode)
+        return now if self.__dict__.get("_stack") else self._before
 
-    def __exit__(self, *exc):
-        _runtime.set_grad_enabled(self._before)
+    def _restore(self, before):
+        _runtime.set_grad_enabled(before)
 
 
 class inference_mode(_Scope):
@@ -76,24 +86,22 @@ class inference_mode(_Scope):
     def _again(self):
         return inference_mode(self._mode)
 
-    def __enter__(self):
-        self._before = (_runtime.set_grad_enabled(not self._mode and _runtime.grad_enabled()), _runtime.set_inference(self._mode))
-        return self
+    def _switch(self):
+        return _runtime.set_grad_enabled(not self._mode and _runtime.grad_enabled()), _runtime.set_inference(self._mode)
 
-    def __exit__(self, *exc):
-        _runtime.set_grad_enabled(self._before[0])
-        _runtime.set_inference(self._before[1])
+    def _restore(self, before):
+        _runtime.set_grad_enabled(before[0])
+        _runtime.set_inference(before[1])
 
 
 class detect_anomaly(_Scope):
     """Inside, every result and every gradient is checked; a NaN raises an error that names the operator and the line."""
 
-    def __enter__(self):
-        self._before = _runtime.set_anomaly_detection(True)
-        return self
+    def _switch(self):
+        return _runtime.set_anomaly_detection(True)
 
-    def __exit__(self, *exc):
-        _runtime.set_anomaly_detection(self._before)
+    def _restore(self, before):
+        _runtime.set_anomaly_detection(before)
 
 
 def is_grad_enabled() -> bool:

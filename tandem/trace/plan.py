@@ -197,7 +197,7 @@ class PlanWriter:
                 saved.append((_SAVED_OUTPUT, outputs[v], -1))
             else:
                 copied = split.copies.get(v)
-                saved.append((_SAVED_TEMPORARY, self.value(self.schedule.buffer_of[v]), positions[copied] if copied else -1))
+                saved.append((_SAVED_TEMPORARY, self.value(self.schedule.buffer_of[v]), positions[copied] if copied is not None else -1))
         symbols = graph.symbols
         ints = [self.slot(symbols._make({(("sym", i),): 1})) for i in split.sizes]
         types = [v.type for v in graph.outputs]
