@@ -22,7 +22,7 @@ def render(kernel: Kernel, vector_bytes: int, features: frozenset[str]) -> str:
 class _Scope:
     """The body of one open loop: its lines so far, the values known in it, and the label of its last block."""
 
-    __slots__ = ("copy", "counter", "label", "lanes", "lane_values", "lines", "mask", "values", "var", "whole")
+    __slots__ = ("copy", "counter", "label", "lanes", "lane_values", "left", "lines", "mask", "values", "var", "whole")
 
     def __init__(self, label: str, lanes: int = 1, var=None, counter: str = "", mask: str = "", copy: int = 0):
         self.lines: list[str] = []
@@ -34,7 +34,21 @@ class _Scope:
         self.counter = counter
         self.mask = mask
         self.copy = copy
-        self.whole = ""  # in loops that always run under a mask: whether it has all lanes
+        self.whole = ""  # in loops rendered once: whether all lanes are on,
+        self.left = ""  # and how many elements are left
+
+
+class _Survey:
+    """What a vector loop's body needs to know before it is rendered."""
+
+    __slots__ = ("count", "lanes", "loads", "masked", "regular")
+
+    def __init__(self):
+        self.lanes = 1  # elements per vector
+        self.masked = True  # whether memory can be read and written under a mask
+        self.count = 0  # expressions
+        self.loads: list[Expr] = []  # loads that vary, without a condition
+        self.regular = True  # all of them and all stores are of neighbouring elements
 
 
 class _Renderer(Ops):
@@ -271,7 +285,7 @@ class _Renderer(Ops):
         stride = self.stride(offset)
         if isinstance(stride, int) and stride == 1:
             pointer = self.address(slot, offset)
-            mask = scope.mask if slot >= 0 else ""  # local arrays have room for whole vectors
+            mask = self.mask(scope) if slot >= 0 else ""  # local arrays have room for whole vectors
             return self.from_memory(scope, self.vector_load(scope, pointer, memory, size, mask), e.dtype)
         pointers = self.lane_pointers(scope, slot, offset, stride)
         return self.from_memory(scope, self.collect(scope, pointers, memory, size), e.dtype)
@@ -288,7 +302,8 @@ class _Renderer(Ops):
         inside = self.operand(condition, scope)
         stride = self.stride(offset)
         if isinstance(stride, int) and stride == 1:
-            mask = self.line(scope, f"and <{lanes} x i1> {inside}, {scope.mask}") if scope.mask else inside
+            on = self.mask(scope)
+            mask = self.line(scope, f"and <{lanes} x i1> {inside}, {on}") if on else inside
             return self.from_memory(
                 scope, self.vector_load(scope, self.address(slot, offset), memory, size, mask), e.dtype
             )
@@ -305,6 +320,7 @@ class _Renderer(Ops):
     def lane_pointers(self, scope: _Scope, slot: int, offset: Expr, stride) -> list[str]:
         """One pointer per lane. Lanes that the mask turns off point to what the first lane reads."""
         lanes, memory = scope.lanes, MEMORY[self.kernel.slot_dtype(slot)]
+        self.mask(scope)
         if stride is None:
             offsets = self.value(offset)
             if scope.mask:
@@ -351,13 +367,11 @@ class _Renderer(Ops):
             if not scope.whole or s.slot < 0:
                 self.vector_store(scope, value, address, memory, size, scope.mask if s.slot >= 0 else "")
                 return
-            whole, part, after = self.label(), self.label(), self.label()
-            scope.lines += [f"  br i1 {scope.whole}, label %{whole}, label %{part}", f"{whole}:"]
-            self.vector_store(scope, value, address, memory, size, "")
-            scope.lines += [f"  br label %{after}", f"{part}:"]
-            self.vector_store(scope, value, address, memory, size, scope.mask)
-            scope.lines += [f"  br label %{after}", f"{after}:"]
-            scope.label = after
+            self.whole_or_part(
+                scope,
+                lambda: self.vector_store(scope, value, address, memory, size, ""),
+                lambda mask: self.vector_store(scope, value, address, memory, size, mask),
+            )
             return
         for lane, pointer in enumerate(self.lane_pointers(scope, s.slot, s.offset, stride)):
             element = self.line(scope, f"extractelement <{lanes} x {memory}> {value}, i64 {lane}")
@@ -532,16 +546,21 @@ class _Renderer(Ops):
         ]
         parent.label = leave
 
-    def choose_lanes(self, s: Loop) -> tuple[int, bool, int]:
-        """(elements per vector, whether the tail can run under a mask, number of expressions in the body)."""
+    def survey(self, s: Loop) -> _Survey:
+        """Looks through a vector loop's body before it is rendered."""
+        self.var_depth[s.var] = len(self.scopes)
+        self.scopes.append(_Scope("", lanes=0))  # only so that depths of this loop's values can be asked for
+        found = _Survey()
         sizes, memory_sizes = set(), set()
         stack: list[Expr] = []
         for inner in s.body:
             if type(inner) is Store:
                 stack.append(inner.value)
+                size = self.kernel.slot_dtype(inner.slot).itemsize
+                sizes.add(size)
                 if inner.slot >= 0:
-                    memory_sizes.add(self.kernel.slot_dtype(inner.slot).itemsize)
-                sizes.add(self.kernel.slot_dtype(inner.slot).itemsize)
+                    memory_sizes.add(size)
+                found.regular &= self.is_unit(inner.offset)
             elif type(inner) is Accumulate:
                 stack.append(inner.value)
                 sizes.add(inner.acc.dtype.itemsize)
@@ -552,9 +571,12 @@ class _Renderer(Ops):
                 continue
             seen.add(e.id)
             if e.op in ("load", "load_if"):
+                sizes.add(e.dtype.itemsize)
                 if e.attr >= 0:
                     memory_sizes.add(e.dtype.itemsize)
-                sizes.add(e.dtype.itemsize)
+                    if e.op == "load":
+                        found.loads.append(e)
+                        found.regular &= self.is_unit(e.args[0])
                 stack.extend(e.args[:-1])  # not the offset
                 continue
             if e.op == "linear":
@@ -563,17 +585,23 @@ class _Renderer(Ops):
                 sizes.add(4 if e.dtype in (dtypes.float16, dtypes.bfloat16) else e.dtype.itemsize)
             stack.extend(e.args)
         size = 4 if 4 in sizes else max(sizes - {1, 2}, default=max(sizes, default=4))
-        return self.vector_bytes // size, self.narrow_masks or min(memory_sizes, default=4) >= 4, len(seen)
+        found.lanes = self.vector_bytes // size
+        found.masked = self.narrow_masks or min(memory_sizes, default=4) >= 4
+        found.count = len(seen)
+        self.close()
+        return found
+
+    def is_unit(self, offset: Expr) -> bool:
+        stride = self.stride(offset)
+        return isinstance(stride, int) and stride == 1
 
     def vector_loop(self, s: Loop):
         parent = self.scopes[-1]
         start, end = self.value(s.start), self.value(s.end)
-        self.var_depth[s.var] = len(self.scopes)
-        self.scopes.append(_Scope("", lanes=0))  # only so that depths of this loop's values can be asked for
-        lanes, masked, count = self.choose_lanes(s)
-        self.close()
-        if masked and s.unroll == 1 and (s.compact or count >= LONG_BODY):
-            self.masked_loop(s, start, end, lanes)
+        survey = self.survey(s)
+        lanes, masked = survey.lanes, survey.masked
+        if masked and survey.regular and s.unroll == 1 and (s.compact or survey.count >= LONG_BODY):
+            self.single_loop(s, start, end, survey)
             return
         step = lanes * s.unroll
         main, tail, between, leave = self.label(), self.label(), self.label(), self.label()
@@ -592,7 +620,7 @@ class _Renderer(Ops):
 
         rest = _Scope(tail, lanes=lanes if masked else 1, var=s.var, counter=f"%i{tail}")
         if masked:
-            self.set_mask(rest, end)
+            rest.mask = self.mask_of(rest, self.line(rest, f"sub i64 {end}, {rest.counter}"))
         self.open(rest, s.var)
         self.body(s.body)
         self.close()
@@ -622,25 +650,42 @@ class _Renderer(Ops):
         ]
         parent.label = leave
 
-    def set_mask(self, scope: _Scope, end: str) -> str:
-        """Turns off the lanes of a scope that lie beyond `end`; returns how many elements are left."""
+    def mask_of(self, scope: _Scope, left: str) -> str:
+        """A mask for the first `left` lanes."""
         lanes = scope.lanes
-        left = self.line(scope, f"sub i64 {end}, {scope.counter}")
         near = self.line(scope, f"call i64 @llvm.umin.i64(i64 {left}, i64 {lanes})")
         self.declarations.add("declare i64 @llvm.umin.i64(i64, i64)")
         near = self.splat(scope, self.line(scope, f"trunc i64 {near} to i32"), "i32", lanes)
         ramp = ", ".join(f"i32 {k}" for k in range(lanes))
-        scope.mask = self.line(scope, f"icmp ugt <{lanes} x i32> {near}, <{ramp}>")
-        return left
+        return self.line(scope, f"icmp ugt <{lanes} x i32> {near}, <{ramp}>")
 
-    def masked_loop(self, s: Loop, start: str, end: str, lanes: int):
-        """A long body is rendered once: every round runs under the mask, and only stores tell the last round apart."""
+    def mask(self, scope: _Scope) -> str:
+        """The mask under which a scope runs, or ""."""
+        if scope.whole and not scope.mask:
+            scope.mask = self.mask_of(scope, scope.left)
+        return scope.mask
+
+    def whole_or_part(self, scope: _Scope, whole, part):
+        """Runs whole() in rounds with all lanes, part(mask) in the last one. Masked instructions are slow, hence the branch."""
+        yes, no, after = self.label(), self.label(), self.label()
+        scope.lines += [f"  br i1 {scope.whole}, label %{yes}, label %{no}", f"{yes}:"]
+        first = whole()
+        scope.lines += [f"  br label %{after}", f"{no}:"]
+        second = part(self.mask_of(scope, scope.left))
+        scope.lines += [f"  br label %{after}", f"{after}:"]
+        scope.label = after
+        return yes, first, no, second
+
+    def single_loop(self, s: Loop, start: str, end: str, survey: _Survey):
+        """A long body is rendered only once: where memory is touched, the last round takes another way."""
         parent = self.scopes[-1]
         head, leave = self.label(), self.label()
+        lanes = survey.lanes
         scope = _Scope(head, lanes=lanes, var=s.var, counter=f"%i{head}")
-        left = self.set_mask(scope, end)
-        scope.whole = self.line(scope, f"icmp uge i64 {left}, {lanes}")
+        scope.left = self.line(scope, f"sub i64 {end}, {scope.counter}")
+        scope.whole = self.line(scope, f"icmp uge i64 {scope.left}, {lanes}")
         self.open(scope, s.var)
+        self.load_all(scope, survey.loads)
         self.body(s.body)
         self.close()
         check = self.line(parent, f"icmp slt i64 {start}, {end}")
@@ -655,6 +700,23 @@ class _Renderer(Ops):
             f"{leave}:",
         ]
         parent.label = leave
+
+    def load_all(self, scope: _Scope, loads: list[Expr]):
+        """All plain loads of a body behind one branch."""
+        if not loads:
+            return
+        places = [(self.address(e.attr, e.args[0]), MEMORY[e.dtype], e.dtype.itemsize) for e in loads]
+        yes, whole, no, part = self.whole_or_part(
+            scope,
+            lambda: [self.vector_load(scope, *place, "") for place in places],
+            lambda mask: [self.vector_load(scope, *place, mask) for place in places],
+        )
+        merged = [
+            self.line(scope, f"phi <{scope.lanes} x {memory}> [ {x}, %{yes} ], [ {y}, %{no} ]")
+            for x, y, (_, memory, _) in zip(whole, part, places)
+        ]
+        for e, name in zip(loads, merged):
+            scope.values[e.id] = self.from_memory(scope, name, e.dtype)
 
     # -- reductions
 
@@ -696,6 +758,14 @@ class _Renderer(Ops):
         old = self.line(scope, f"load {type_}, ptr {slot}")
         if not position_slot:
             new = self.combine(scope, acc.kind, acc.dtype, old, value, lanes)
+            if scope.whole:
+
+                def keep(mask):
+                    kept = self.line(scope, f"select <{lanes} x i1> {mask}, {type_} {new}, {type_} {old}")
+                    scope.lines.append(f"  store {type_} {kept}, ptr {slot}")
+
+                self.whole_or_part(scope, lambda: scope.lines.append(f"  store {type_} {new}, ptr {slot}"), keep)
+                return
             if scope.mask:
                 new = self.line(scope, f"select <{lanes} x i1> {scope.mask}, {type_} {new}, {type_} {old}")
             scope.lines.append(f"  store {type_} {new}, ptr {slot}")
@@ -703,7 +773,7 @@ class _Renderer(Ops):
         index = "i64" if lanes == 1 else f"<{lanes} x i64>"
         bits = "i1" if lanes == 1 else f"<{lanes} x i1>"
         better = self.better(scope, acc.kind, acc.dtype, value, old, lanes)
-        if scope.mask:
+        if self.mask(scope):
             better = self.line(scope, f"and {bits} {better}, {scope.mask}")
         where = self.operand(s.position, scope)
         old_where = self.line(scope, f"load {index}, ptr {position_slot}")

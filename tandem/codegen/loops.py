@@ -20,7 +20,7 @@ from tandem import dtypes
 from tandem.codegen.expr import COST, Expr, compute_dtype
 from tandem.dtypes import DType
 
-RENDERED = "3"  # part of every cache key: change it when a renderer makes other code from the same kernel
+RENDERED = "4"  # part of every cache key: change it when a renderer makes other code from the same kernel
 
 
 class Loop:
