@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from typing import NamedTuple
 
 from tandem import dtypes
 from tandem.dtypes import DType
@@ -14,8 +13,7 @@ from tandem.dtypes import DType
 INF, NAN = math.inf, math.nan
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """One floating-point type: how its bits are laid out."""
 
     dtype: DType
@@ -26,7 +24,7 @@ class Format:
     tiny: float  # smallest normal number
     largest: float
 
-    @cached_property
+    @property
     def magic(self) -> float:
         """Added to a number below 2^(fraction - 2) in size, it rounds it to an integer and leaves that in the low bits."""
         return 1.5 * 2.0**self.fraction
