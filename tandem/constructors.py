@@ -127,8 +127,8 @@ def zeros(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad:
     >>> td.zeros(2)
     tensor([0., 0.])
     """
-    check_device(device)
-    return _finish(F.full(_shape(sizes, shape if size is None else size), 0, dtype=_dtype(dtype) or dtypes.float32), requires_grad)
+    return F.full(_shape(sizes, shape if size is None else size), 0, dtype=dtype or dtypes.float32, device=device,
+                  requires_grad=requires_grad)
 
 
 def ones(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad: bool = False):
@@ -137,5 +137,5 @@ def ones(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad: 
     >>> td.ones(2)
     tensor([1., 1.])
     """
-    check_device(device)
-    return _finish(F.full(_shape(sizes, shape if size is None else size), 1, dtype=_dtype(dtype) or dtypes.float32), requires_grad)
+    return F.full(_shape(sizes, shape if size is None else size), 1, dtype=dtype or dtypes.float32, device=device,
+                  requires_grad=requires_grad)

@@ -136,6 +136,34 @@ void run_nonzero_count(const Call& call) {
   call.int_results[0] = total;
 }
 
+// Positions of the elements of a row that are set, the first of which has the given number. A run along the last axis is
+// searched without branches, which would be mispredicted half the time.
+template <typename T>
+int64_t* write_positions(const T* row, int64_t stride, int64_t n, int64_t number, const View& x, const View& out,
+                         int64_t* to, int32_t* found) {
+  const int last = x.ndim - 1;
+  const int64_t width = x.ndim ? x.shape[last] : 1;
+  for (int64_t at = 0; at < n;) {
+    const int64_t start = (number + at) % width, length = std::min(width - start, n - at);
+    int64_t count = 0;
+    for (int64_t i = 0; i < length; ++i) {
+      found[count] = static_cast<int32_t>(i);
+      count += is_set(row + (at + i) * stride);
+    }
+    int64_t outer[kMaxDims], rest = (number + at) / width;
+    for (int d = last - 1; d >= 0; --d) {
+      outer[d] = rest % x.shape[d];
+      rest /= x.shape[d];
+    }
+    for (int64_t k = 0; k < count; ++k, to += out.strides[0]) {
+      for (int d = 0; d < last; ++d) to[d * out.strides[1]] = outer[d];
+      if (last >= 0) to[last * out.strides[1]] = start + found[k];
+    }
+    at += length;
+  }
+  return to;
+}
+
 void run_nonzero(const Call& call) {
   TD_CHECK(call.num_inputs == 1 && call.num_outputs == 1);
   const View &x = call.inputs[0], &out = call.outputs[0];
@@ -153,19 +181,12 @@ void run_nonzero(const Call& call) {
   for_any(x.dtype, [&](auto type) {
     using T = typename std::remove_reference_t<decltype(type)>::type;
     parallel_for(first.size(), kPiece * 1.0, [&](int64_t begin, int64_t end) {
+      std::vector<int32_t> found(kPiece + 1);
       for (int64_t piece = begin; piece < end; ++piece) {
-        int64_t at = first[piece];
+        int64_t* to = out.as<int64_t>() + first[piece] * out.strides[0];
         for_rows<T>(x, loop, piece * kPiece, std::min((piece + 1) * kPiece, total),
                     [&](const T* row, int64_t stride, int64_t n, int64_t number) {
-                      for (int64_t i = 0; i < n; ++i) {
-                        if (!is_set(row + i * stride)) continue;
-                        int64_t* position = out.as<int64_t>() + at++ * out.strides[0];
-                        int64_t rest = number + i;
-                        for (int d = x.ndim - 1; d >= 0; --d) {
-                          position[d * out.strides[1]] = rest % x.shape[d];
-                          rest /= x.shape[d];
-                        }
-                      }
+                      to = write_positions(row, stride, n, number, x, out, to, found.data());
                     });
       }
     });

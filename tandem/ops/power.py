@@ -11,6 +11,7 @@ from tandem.ops.prepare import as_value, binary, cast, is_number, promote, to_fl
 
 # Exponents with a cheaper form than the general power. Eagerly a number among these makes a plan of its own; all others share one.
 _CHEAP = frozenset((-2, -1, -0.5, 0.5, 1, 2, 3, 4))
+_MOST_FACTORS = 64  # integers are multiplied out up to here
 
 
 @register
@@ -47,11 +48,10 @@ def _cheap_power(x: Value, exponent) -> Value | None:
     """x ** exponent for a known exponent without the general power, or None."""
     if exponent == 1:
         return F.Copy()(x)
+    if x.dtype.is_integer:
+        return _multiplied_out(x, exponent) if 2 <= exponent <= _MOST_FACTORS else None
     if exponent in (2, 3, 4):
-        square = F.Mul()(x, x)
-        return {2: lambda: square, 3: lambda: F.Mul()(square, x), 4: lambda: F.Mul()(square, square)}[exponent]()
-    if not x.dtype.is_floating:
-        return None
+        return _multiplied_out(x, int(exponent))
     if exponent == 0.5:
         return F.sqrt(x)
     if exponent == -0.5:
@@ -59,6 +59,15 @@ def _cheap_power(x: Value, exponent) -> Value | None:
     if exponent == -1:
         return F.reciprocal(x)
     return F.reciprocal(F.Mul()(x, x)) if exponent == -2 else None
+
+
+def _multiplied_out(x: Value, count: int) -> Value:
+    """x multiplied by itself, by repeated squaring."""
+    if count == 1:
+        return x
+    half = _multiplied_out(x, count // 2)
+    square = F.Mul()(half, half)
+    return F.Mul()(square, x) if count % 2 else square
 
 
 def _power(x, y):
@@ -86,7 +95,11 @@ def _power_by(x: Tensor, exponent):
 
 
 def _is_special(x, y) -> bool:
-    return (type(y) is int and (y in _CHEAP or y < 0) or type(y) is float and y in _CHEAP) and isinstance(x, _runtime.Tensor)
+    """Whether x ** y is worth a plan of its own (or the error that only a known exponent allows)."""
+    kind = type(y)
+    if kind is not int and kind is not float or not isinstance(x, _runtime.Tensor):
+        return False
+    return y in _CHEAP or (kind is int and y <= _MOST_FACTORS and x.dtype.is_integer)
 
 
 @public(method=True)
