@@ -34,6 +34,7 @@ from tandem.tensor_methods import attach as _attach_methods  # noqa: E402
 
 globals().update(_FUNCTIONS)
 bool = dtypes.bool_  # noqa: A001
+e, pi, inf, nan, newaxis = 2.718281828459045, 3.141592653589793, float("inf"), float("nan"), None
 _attach_operators()
 _attach_methods()
 _connect()

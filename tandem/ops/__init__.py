@@ -13,6 +13,7 @@ from tandem.ops import (  # noqa: F401
     create,
     cumulative,
     division,
+    gamma,
     getitem,
     grid,
     index,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ValueRangeError
 from tandem.graph.ir import Value
-from tandem.ops.define import Elementwise, alias, inplace, op, register
+from tandem.ops.define import Elementwise, alias, inplace, method, op, register
 from tandem.ops.prepare import as_value, binary, broadcast, float_binary, promote, to_float
+
+
+LN2 = math.log(2)
 
 
 @register
@@ -236,6 +241,16 @@ def logaddexp(x: Tensor, y: Tensor):
 
 
 @op
+def logaddexp2(x: Tensor, y: Tensor):
+    """log2(2 ** x + 2 ** y) that does not overflow on the way.
+
+    >>> td.logaddexp2(td.tensor([0.0]), td.tensor([0.0]))
+    tensor([1.])
+    """
+    return F.logaddexp(F.multiply(x, LN2), F.multiply(y, LN2)) / LN2
+
+
+@op
 def lerp(x: Tensor, end: Tensor, weight: Tensor):
     """Linear interpolation x + weight * (end - x); exactly x at weight 0 and end at weight 1.
 
@@ -266,6 +281,28 @@ def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Tensor = 1):
     tensor([2.])
     """
     return F.add(x, F.multiply(F.true_divide(tensor1, tensor2), value))
+
+
+def _converter(name: str, dtype: dtypes.DType):
+    def convert(x):
+        return x if x.dtype is dtype else F.astype(x, dtype)
+
+    convert.__name__ = convert.__qualname__ = name
+    convert.__doc__ = f"This tensor as {dtype}; itself if it is that already."
+    method(convert, name=name)
+
+
+for name, dtype in {
+    "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16, "bfloat16": dtypes.bfloat16, "bool": dtypes.bool_,
+    "int": dtypes.int32, "long": dtypes.int64, "short": dtypes.int16, "char": dtypes.int8, "byte": dtypes.uint8,
+}.items():  # fmt: skip
+    _converter(name, dtype)
+
+
+@method
+def type_as(x, other):
+    """This tensor with the dtype of another."""
+    return x if x.dtype is other.dtype else F.astype(x, other.dtype)
 
 
 alias("mul", multiply)

@@ -6,6 +6,7 @@ import math
 
 import tandem.ops as F
 from tandem import dtypes
+from tandem.errors import DTypeError
 from tandem.ops.define import Elementwise, inplace, op, public, register
 from tandem.ops.prepare import as_dtype_value, as_value, broadcast, float_binary, promote, to_float
 
@@ -131,6 +132,30 @@ def copysign(x: Tensor, y: Tensor):
     tensor([-1., -2.])
     """
     return float_binary("copysign", Copysign(), x, y)
+
+
+@register
+class NextAfter(Elementwise):
+    name = "nextafter"
+
+    def body(self, b, x, y):
+        return b.nextafter(x, y)
+
+    def grad(self, g, x, y):
+        return g, F.zeros_like(y)
+
+
+@op
+def nextafter(x: Tensor, y: Tensor):
+    """The next float after x in the direction of y; float32 or float64.
+
+    >>> td.nextafter(td.tensor([1.0]), td.tensor([2.0])) > 1
+    tensor([True])
+    """
+    x, y = promote(x, y)
+    if x.dtype not in (dtypes.float32, dtypes.float64):
+        raise DTypeError("nextafter", f"{x.dtype} has no next float here; float32 or float64 is needed")
+    return NextAfter()(*broadcast("nextafter", x, y))
 
 
 @op

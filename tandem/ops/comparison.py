@@ -237,6 +237,26 @@ def clip(x: Tensor, min: Tensor | None = None, max: Tensor | None = None):
     return F.Copy()(out) if out is x else out
 
 
+@op
+def clamp_min(x: Tensor, min: Tensor):
+    """x, but at least min.
+
+    >>> td.clamp_min(td.tensor([-1.0, 2.0]), 0)
+    tensor([0., 2.])
+    """
+    return F.clip(x, min, None)
+
+
+@op
+def clamp_max(x: Tensor, max: Tensor):
+    """x, but at most max.
+
+    >>> td.clamp_max(td.tensor([-1.0, 2.0]), 0)
+    tensor([-1., 0.])
+    """
+    return F.clip(x, None, max)
+
+
 # -- logic
 
 
@@ -340,5 +360,7 @@ for name, function in {
 for function in (logical_not, logical_and, logical_or, logical_xor):
     inplace(function)
 alias("clamp", clip)
+inplace(clamp_min)
+inplace(clamp_max)
 inplace(masked_fill)
 alias("clamp_", inplace(clip))

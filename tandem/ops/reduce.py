@@ -151,6 +151,28 @@ def amin(x: Tensor, axis=None, keepdims=False):
     return _extremum("min", "min", x, axis, keepdims)
 
 
+class Range(NamedTuple):
+    """What aminmax gives."""
+
+    min: object
+    max: object
+
+
+@op(name="aminmax", hidden=True)
+def _aminmax(x: Tensor, axis=None, keepdims=False):
+    return _extremum("aminmax", "min", x, axis, keepdims), _extremum("aminmax", "max", x, axis, keepdims)
+
+
+@public(method=True)
+def aminmax(x, *, axis=None, keepdims=False, dim=None, keepdim=False):
+    """(min, max) over axes (all by default), in one pass.
+
+    >>> td.aminmax(td.tensor([3, 1, 2]))
+    Range(min=tensor(1), max=tensor(3))
+    """
+    return Range(*_aminmax(x, *_axis_arguments("aminmax", axis, keepdims, dim, keepdim)))
+
+
 def _arg_extremum(kind: str, x: Value, axis, keepdims: bool) -> Value:
     if axis is not None and not isinstance(axis, int):
         raise ValueRangeError(kind, f"axis is {axis!r}; it must be one axis or None")

@@ -6,7 +6,7 @@ import math
 
 import tandem.ops as F
 from tandem.ops.define import Elementwise, alias, inplace, op, register
-from tandem.ops.prepare import to_float
+from tandem.ops.prepare import broadcast, promote, to_float
 
 
 @register
@@ -106,6 +106,20 @@ def erfinv(x: Tensor):
     return Erfinv()(to_float(x))
 
 
+@op
+def xlogy(x: Tensor, y: Tensor):
+    """x * log(y), and 0 where x is 0 and y is not NaN.
+
+    >>> td.xlogy(td.tensor([0.0, 2.0]), td.tensor([0.0, 1.0]))
+    tensor([0., 0.])
+    """
+    x, y = (to_float(v) for v in promote(x, y))
+    x, y = broadcast("xlogy", x, y)
+    nothing = F.logical_and(F.equal(x, 0), F.logical_not(F.isnan(y)))
+    # With 1 in place of y there, neither the logarithm nor its derivative is infinite.
+    return F.where(nothing, 0, x * F.log(F.where(nothing, 1, y)))
+
+
 alias("expit", sigmoid)
-for function in (sigmoid, logit, erf, erfc, erfinv):
+for function in (sigmoid, logit, erf, erfc, erfinv, xlogy):
     inplace(function)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.special
 
 import tandem as td
 from tests.check import check_op
@@ -23,7 +24,7 @@ def grid(values):
         ("hypot", np.hypot), ("logaddexp", np.logaddexp), ("copysign", np.copysign), ("fmax", np.fmax), ("fmin", np.fmin),
         ("maximum", np.maximum), ("minimum", np.minimum), ("true_divide", np.true_divide), ("isclose", np.isclose),
         ("less", np.less), ("less_equal", np.less_equal), ("greater", np.greater), ("greater_equal", np.greater_equal),
-        ("equal", np.equal), ("not_equal", np.not_equal),
+        ("equal", np.equal), ("not_equal", np.not_equal), ("nextafter", np.nextafter), ("xlogy", scipy.special.xlogy),
     ],
 )  # fmt: skip
 def test_special_values(name, reference):
@@ -63,10 +64,19 @@ def test_rounding_modes():
         td.div(x, y, rounding_mode="up")
 
 
-@pytest.mark.parametrize("name", ["atan2", "hypot", "logaddexp", "maximum", "minimum", "fmax", "fmin"])
+@pytest.mark.parametrize("name", ["atan2", "hypot", "logaddexp", "logaddexp2", "xlogy", "maximum", "minimum", "fmax", "fmin"])
 def test_gradients(name):
-    reference = {"atan2": np.arctan2}.get(name) or getattr(np, name)
+    reference = {"atan2": np.arctan2, "xlogy": scipy.special.xlogy}.get(name) or getattr(np, name)
     check_op(getattr(td, name), reference, shapes=PAIRS, low=0.3, high=3)
+
+
+def test_clamps():
+    check_op(td.clip, lambda x: np.clip(x, -0.5, 0.5), shapes=[(3, 4), ()], args=(-0.5, 0.5))
+    check_op(td.clamp_min, lambda x: np.maximum(x, 0.1), shapes=[(5,)], args=(0.1,))
+    check_op(td.clamp_max, lambda x: np.minimum(x, 0.1), shapes=[(5,)], args=(0.1,))
+    x = np.array([NAN, -1.0, 2.0])
+    np.testing.assert_array_equal(td.clip(td.tensor(x), 0, 1).numpy(), np.clip(x, 0, 1))
+    assert td.tensor([1, 5]).clamp_(max=3).tolist() == [1, 3] and td.tensor([1, 5]).clamp(min=td.tensor([2, 6])).tolist() == [2, 6]
 
 
 def test_copysign_gradient():

@@ -113,6 +113,8 @@ def test_max_and_min_functions_and_methods():
     td.amax(x, 1).sum().backward()  # ties share it
     assert x.grad.tolist() == [[0, 0.5, 0.5], [1, 0, 0]]
     check_op(lambda t: t.max(0).values, lambda a: a.max(0), inputs=[(distinct((3, 4)),)], names=["max"])
+    low, high = td.aminmax(x, dim=1)
+    assert low.tolist() == [1, 0] and high.tolist() == [5, 7]
     assert td.tensor(3.0).max(0).indices.item() == 0
 
 

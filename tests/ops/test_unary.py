@@ -30,6 +30,8 @@ FUNCTIONS = {
     "erf": (scipy.special.erf, -2, 2),
     "erfc": (scipy.special.erfc, -2, 2),
     "erfinv": (scipy.special.erfinv, -0.8, 0.8),
+    "lgamma": (scipy.special.gammaln, 0.3, 4),
+    "digamma": (scipy.special.digamma, 0.3, 4),
     "sin": (np.sin, -4, 4),
     "cos": (np.cos, -4, 4),
     "tan": (np.tan, -1.2, 1.2),
@@ -63,7 +65,7 @@ def test_values_and_gradients(name):
              test_layouts=False, names=[name])  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in ("logit",)])
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in ("logit", "lgamma", "digamma")])
 def test_special_values(name):
     x = np.array(SPECIAL, np.float32)
     if name in ("sin", "cos", "tan"):  # beyond 2^48 these carry no information
@@ -137,3 +139,22 @@ def test_zero_and_fill():
     assert td.array_equal(x.zero_(), td.zeros(3))
     assert td.array_equal(x.fill_(2), td.full((3,), 2.0))
     assert td.array_equal(td.zeros(2, dtype="int32").fill_(7), td.full((2,), 7, dtype="int32"))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_polygamma(n):
+    x = np.concatenate([np.geomspace(1e-3, 1e3, 30), [1.0, 2.0, 10.5]])
+    np.testing.assert_allclose(td.polygamma(n, td.tensor(x)).numpy(), scipy.special.polygamma(n, x), rtol=1e-12)
+    check_op(lambda t: td.polygamma(n, t), lambda a: scipy.special.polygamma(n, a), shapes=[(4,)], low=1.5, high=4, second=n == 1,
+             test_layouts=False, names=["polygamma"])  # fmt: skip
+    # d/dx on the negative side agrees with the next order
+    y = np.array([-0.3, -1.6, -2.45])
+    numeric = (td.polygamma(n - 1, td.tensor(y + 1e-6)) - td.polygamma(n - 1, td.tensor(y - 1e-6))).numpy() / 2e-6
+    np.testing.assert_allclose(td.polygamma(n, td.tensor(y)).numpy(), numeric, rtol=1e-5)
+
+
+def test_type_methods():
+    x = td.tensor([1.7, 0.0])
+    assert x.float() is x and x.int().tolist() == [1, 0] and x.bool().tolist() == [True, False]
+    assert x.double().dtype is td.float64 and x.half().dtype is td.float16 and x.long().dtype is td.int64
+    assert x.type_as(td.tensor(1)).dtype is td.int64
