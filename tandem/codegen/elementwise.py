@@ -76,7 +76,7 @@ def _loops(nest: Nest, before: list, body: list, after: list, partials: list, ro
     if not order:
         _store_partials(nest, partials, 1, after)
         return nest.step([nest.items([], before + body + after)], [ITEM], 1, 1, roots)
-    unroll = unroll_for(expression_cost(roots), bool(partials))
+    unroll = unroll_for(expression_cost(roots), body)
     vector = order[-1]
     size = nest.sizes[vector]
     n = e.dim(size)

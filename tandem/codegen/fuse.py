@@ -149,7 +149,9 @@ class Fusion:
                 self.users.setdefault(v, []).append(node)
             if isinstance(op, LibraryOp):
                 self.forced.update(node.inputs)
-            elif isinstance(op, (Permute, Reshape)) and (node.outputs[0] in self.forced or node.outputs[0] in self.mutated):
+            elif isinstance(op, (Permute, Reshape)) and (
+                node.outputs[0] in self.forced or node.outputs[0] in self.mutated
+            ):
                 # the source is computed in its own order, and this is a view of it where strides allow
                 self.forced.add(node.inputs[0])
         nodes.reverse()

@@ -8,7 +8,7 @@ from tandem.codegen.emit import Emitter, reduce_operand
 from tandem.codegen.expr import Expr
 from tandem.codegen.fuse import Compute, Fusion, Group
 from tandem.codegen.index import Linear, exact
-from tandem.codegen.loops import Accumulator, Kernel, Loop, Store, expression_cost
+from tandem.codegen.loops import Accumulate, Accumulator, Kernel, Loop, Store, expression_cost
 from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import Dim
 
@@ -168,7 +168,11 @@ def _name(nodes) -> str:
     return names[0] if len(names) == 1 else "fused_" + "_".join(names[:6])
 
 
-def unroll_for(cost: float, reducing: bool) -> int:
-    if reducing:
-        return 4 if cost < 10 else 2 if cost < 30 else 1
+def unroll_for(cost: float, statements: list) -> int:
+    """Vectors per round of a loop. More accumulators hide the latency of adding, at the price of code to compile."""
+    kinds = {s.acc.kind for s in statements if type(s) is Accumulate}
+    if kinds & {"argmax", "argmin"}:
+        return 1
+    if kinds:
+        return 1 if cost >= 30 else 4 if cost < 4 and len(statements) == 1 and kinds <= {"sum", "prod"} else 2
     return 2 if cost < 12 else 1

@@ -65,9 +65,7 @@ def rows(fusion: Fusion, group: Group) -> KernelStep:
     for number, (outer, before, inner, after) in enumerate(plan):
         body += outer
         if inner:
-            reducing = any(type(s) is Accumulate for s in inner)
-            positional = any(type(s) is Accumulate and s.position is not None for s in inner)
-            unroll = 1 if positional else unroll_for(expression_cost(roots[number]), reducing)
+            unroll = unroll_for(expression_cost(roots[number]), inner)
             body += [*before, *nest.loops(reduced, inner, unroll), *after]
     extent = product([n for _, n in digits])
     work = product([nest.sizes[a] for a in reduced])
