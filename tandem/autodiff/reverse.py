@@ -20,6 +20,8 @@ def backpropagate(nodes: list[Node], outputs: list[Value], grads: list[Value | N
         received = [_total(parts.get(v)) for v in node.outputs]
         if len(node.outputs) == 1:
             g = received[0]
+        elif node.op.sparse_grads:
+            g = tuple(received)
         else:
             g = tuple(r if r is not None else F.zeros_like(v) for r, v in zip(received, node.outputs, strict=True))
         keywords = {}

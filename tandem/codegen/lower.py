@@ -5,6 +5,7 @@ from __future__ import annotations
 from tandem.codegen.buffer import Buffer, Layout, allocate, same_shape
 from tandem.codegen.columns import columns
 from tandem.codegen.elementwise import copy, elementwise
+from tandem.codegen.expand import expand
 from tandem.codegen.fuse import Fusion, Group
 from tandem.codegen.rows import rows
 from tandem.codegen.schedule import LibraryStep, Schedule
@@ -16,7 +17,8 @@ _NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns}
 
 def lower(graph: Graph, layouts: list[Layout | None], saved: list[Value] = ()) -> Schedule:
     """Steps that compute graph's outputs, saved values and mutations, for all sizes that satisfy the graph's guards."""
-    fusion = Fusion(graph, layouts, saved)
+    graph, made = expand(graph)
+    fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved])
     steps, copies = _place_mutations(fusion)
     for group in fusion.groups:
         if group.kind == "library":
@@ -28,6 +30,8 @@ def lower(graph: Graph, layouts: list[Layout | None], saved: list[Value] = ()) -
         value: buffer for value, buffer in fusion.buffer_of.items()
         if value not in fusion.computes or fusion.computes[value].stored
     }  # fmt: skip
+    if made:
+        buffer_of = {old: buffer_of[new] for old, new in made.items() if new in buffer_of}
     return Schedule(steps, buffer_of)
 
 

@@ -31,6 +31,7 @@ class Op:
     name = ""
     _fields: tuple[str, ...] = ()
     _grad_takes_out = False
+    sparse_grads = False  # of several outputs: whether grad takes None for those that no gradient reached
 
     def __init__(self, *args, **kwargs):
         for field, value in zip(self._fields, args, strict=False):
@@ -88,6 +89,17 @@ class Elementwise(Op):
 
 class Movement(Op):
     """Rearranges elements without computing: output index -> input index."""
+
+
+class Composite(Op):
+    """Made of other operators, with a gradient of its own.
+
+    Differentiation sees one operator, so that softmax's gradient comes from its output and a normalisation's from mean and
+    deviation; code generation sees what `expand` builds, which fuses with everything around it.
+    """
+
+    def expand(self, *inputs: Value) -> Value | tuple[Value, ...]:
+        raise NotImplementedError
 
 
 class LibraryOp(Op):
@@ -194,21 +206,21 @@ def make_function(name: str, fn, parameters: list[ParameterSpec], variadic: str 
     return function
 
 
-def op(fn=None, *, name: str | None = None, variadic: str | None = None, hidden: bool = False):
+def op(fn=None, *, name: str | None = None, variadic: str | None = None, hidden: bool = False, method: bool = True):
     """Makes a Python function an operator function: callable on tensors (plans) and on symbolic values (inlined).
 
     Annotations tell what parameters are: "Tensor", "Tensor | None", "Tensors", "Int"/"Ints" (numbers a plan computes with,
     so that new values need no new plan), "Generator | None"; all others are static and specialise the plan. `variadic` names
     the Ints parameter that may be given loose: x.reshape(2, 3). A hidden one is not in the namespace: a plain function of that
-    name wraps it.
+    name wraps it. Tensor has the others as methods too where their first parameter is a tensor, unless `method` is False.
     """
     if fn is None:
-        return lambda f: op(f, name=name, variadic=variadic, hidden=hidden)
+        return lambda f: op(f, name=name, variadic=variadic, hidden=hidden, method=method)
     function = make_function(name or fn.__name__, fn, _parameters(fn), variadic)
     if hidden:
         return function
     FUNCTIONS[function.__name__] = function
-    if function.parameters and function.parameters[0].kind == "tensor":
+    if method and function.parameters and function.parameters[0].kind == "tensor":
         METHODS.add(function.__name__)
     return function
 

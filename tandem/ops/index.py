@@ -15,18 +15,20 @@ from tandem.ops.prepare import (
 
 @register
 class CheckIndex(LibraryOp):
-    """Passes the index tensor on after checking -bound <= index < bound; raises an error that names value, axis and bound."""
+    """Passes the index tensor on after checking -bound <= index < bound (0 <= index without `negative`); raises an error that
+    names value, axis and bound."""
 
     name = "check_index"
     routine = "check_index"
     bound: object  # Dim
     axis: int
+    negative: bool = True
 
     def infer(self, index: Type) -> Type:
         return index
 
     def attributes(self, index):
-        return (self.bound, 1, self.axis), ()
+        return (self.bound, int(self.negative), self.axis), ()
 
 
 @register

@@ -1,0 +1,39 @@
+"""expand: composite operators become the operators they are made of."""
+
+from __future__ import annotations
+
+from tandem import _runtime
+from tandem.graph.ir import Builder, Graph, Value
+from tandem.ops.define import Composite, add_input
+
+
+def expand(graph: Graph) -> tuple[Graph, dict[Value, Value]]:
+    """The graph without composite operators, and what stands for each of its values (empty where nothing changed)."""
+    total: dict[Value, Value] = {}
+    while any(isinstance(node.op, Composite) for node in graph.nodes):  # those may hold others
+        graph, made = _expand_once(graph)
+        total = {old: made[new] for old, new in total.items()} if total else made
+    return graph, total
+
+
+def _expand_once(graph: Graph) -> tuple[Graph, dict[Value, Value]]:
+    result = Graph(graph.symbols, graph.name)
+    made: dict[Value, Value] = {}
+    _runtime.enter_trace()
+    try:
+        with Builder(result) as builder:
+            for value in graph.inputs:
+                made[value] = add_input(builder, value.type)
+            for node in graph.nodes:
+                if node.op.name == "input":
+                    continue
+                inputs = tuple(made[v] for v in node.inputs)
+                outputs = node.op.expand(*inputs) if isinstance(node.op, Composite) else builder.add(node.op, inputs).outputs
+                if isinstance(outputs, Value):
+                    outputs = (outputs,)
+                made.update(zip(node.outputs, outputs, strict=True))
+    finally:
+        _runtime.exit_trace()
+    result.outputs = [made[v] for v in graph.outputs]
+    result.mutations = [(position, made[v]) for position, v in graph.mutations]
+    return result, made

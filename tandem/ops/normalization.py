@@ -1,0 +1,314 @@
+"""Normalisation by mean and deviation: over trailing axes, channels' batches, groups of channels."""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem import dtypes
+from tandem.errors import ShapeError, ValueRangeError
+from tandem.graph.ir import Type, Value
+from tandem.graph.symbolic import product
+from tandem.ops.define import Composite, op, public, register
+from tandem.ops.prepare import cast, constant, full_expand, normalize_axis, show, show_shape, to_float
+
+
+def _wide(dtype: dtypes.DType) -> dtypes.DType:
+    """The dtype of means and variances: 16 bits are too few to add up in."""
+    return dtypes.float32 if dtype.itemsize == 2 else dtype
+
+
+class _Statistic(Composite):
+    """Common to both: outputs have x's shape, or size 1 on `axes`."""
+
+    sparse_grads = True
+
+    def _types(self, x: Type, statistics: int) -> tuple[Type, ...]:
+        kept = tuple(1 if i in self.axes else d for i, d in enumerate(x.shape))
+        return (Type(x.dtype, x.shape), *(Type(_wide(x.dtype), kept),) * statistics)
+
+    def _mean(self, x: Value) -> Value:
+        return F.Reduce("sum", self.axes)(x) / constant(product(x.shape[a] for a in self.axes), x.dtype)
+
+    def _share(self, g: Value, x: Value) -> Value:
+        """What a gradient of a mean over `axes` is for each of the elements."""
+        return full_expand(g / constant(product(x.shape[a] for a in self.axes), g.dtype), x.shape)
+
+    def _deviation(self, square: Value) -> Value:
+        return constant(1, square.dtype) / F.Sqrt()(square + constant(self.eps, square.dtype))
+
+
+@register
+class Standardize(_Statistic):
+    """(x - mean) / sqrt(variance + eps) over axes; also the mean and the (biased) variance, with size 1 on the axes."""
+
+    name = "standardize"
+    axes: tuple
+    eps: float
+
+    def infer(self, x: Type):
+        return self._types(x, 2)
+
+    def expand(self, x):
+        wide = cast(x, _wide(x.dtype))
+        mean = self._mean(wide)
+        centred = wide - full_expand(mean, x.shape)
+        variance = self._mean(centred * centred)
+        return cast(centred * full_expand(self._deviation(variance), x.shape), x.dtype), mean, variance
+
+    def grad(self, g, x, *, out):
+        g, g_mean, g_variance = g
+        _, mean, variance = out
+        centred = cast(x, mean.dtype) - full_expand(mean, x.shape)
+        total = None
+        if g is not None:
+            g = cast(g, mean.dtype)
+            scale = full_expand(self._deviation(variance), x.shape)
+            y = centred * scale
+            total = scale * (g - full_expand(self._mean(g), x.shape) - y * full_expand(self._mean(g * y), x.shape))
+        if g_mean is not None:
+            total = F.add(self._share(g_mean, x), 0 if total is None else total)
+        if g_variance is not None:
+            total = F.add(self._share(g_variance * 2, x) * centred, 0 if total is None else total)
+        return cast(total, x.dtype)
+
+
+@register
+class RootMeanSquare(_Statistic):
+    """x / sqrt(mean(x * x) + eps) over axes; also that mean, with size 1 on the axes."""
+
+    name = "root_mean_square"
+    axes: tuple
+    eps: float
+
+    def infer(self, x: Type):
+        return self._types(x, 1)
+
+    def expand(self, x):
+        wide = cast(x, _wide(x.dtype))
+        square = self._mean(wide * wide)
+        return cast(wide * full_expand(self._deviation(square), x.shape), x.dtype), square
+
+    def grad(self, g, x, *, out):
+        g, g_square = g
+        square = out[1]
+        wide = cast(x, square.dtype)
+        total = None
+        if g is not None:
+            g = cast(g, square.dtype)
+            scale = full_expand(self._deviation(square), x.shape)
+            y = wide * scale
+            total = scale * (g - y * full_expand(self._mean(g * y), x.shape))
+        if g_square is not None:
+            total = F.add(self._share(g_square * 2, x) * wide, 0 if total is None else total)
+        return cast(total, x.dtype)
+
+
+# -- over the last axes
+
+
+def _trailing_axes(name: str, x: Value, normalized_shape) -> tuple[int, ...]:
+    shape = tuple(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
+    first = x.ndim - len(shape)
+    if not shape or first < 0 or any(a != b for a, b in zip(x.shape[first:], shape, strict=True)):
+        raise ShapeError(name, f"normalized_shape is {show_shape(shape)}; x, of shape {show_shape(x.shape)}, must end in it")
+    return tuple(range(first, x.ndim))
+
+
+def _affine(name: str, y: Value, weight: Value | None, bias: Value | None, shape) -> Value:
+    """y * weight + bias, both of the given shape up to axes of size 1."""
+    dtype = y.dtype
+    for what, v in (("weight", weight), ("bias", bias)):
+        if v is not None and (v.ndim != len(shape) or any(a != b for a, b in zip(v.shape, shape, strict=True))):
+            raise ShapeError(name, f"{what} is {show_shape(v.shape)} and must be {show_shape(shape)}")
+    if weight is not None:
+        y = cast(y * weight, dtype)
+    return y if bias is None else cast(y + bias, dtype)
+
+
+@op(method=False)
+def layer_norm(x: Tensor, normalized_shape: Ints, weight: Tensor | None = None, bias: Tensor | None = None, eps=1e-5):
+    """x with mean 0 and variance 1 over its last axes, then times weight plus bias.
+
+    x: (*s, *normalized_shape); weight, bias: normalized_shape -> shape and dtype of x
+
+    >>> td.layer_norm(td.tensor([[1.0, 2.0, 3.0]]), 3)
+    tensor([[-1.2247, 0.0000, 1.2247]])
+    """
+    x = to_float(x)
+    axes = _trailing_axes("layer_norm", x, normalized_shape)
+    return _affine("layer_norm", Standardize(axes, float(eps))(x)[0], weight, bias, tuple(x.shape[a] for a in axes))
+
+
+@op(method=False)
+def rms_norm(x: Tensor, normalized_shape: Ints, weight: Tensor | None = None, eps=None):
+    """x over the root of its mean square along its last axes, then times weight. eps: the dtype's own if None.
+
+    x: (*s, *normalized_shape); weight: normalized_shape -> shape and dtype of x
+
+    >>> td.rms_norm(td.tensor([[3.0, 4.0]]), 2)
+    tensor([[0.8485, 1.1314]])
+    """
+    x = to_float(x)
+    axes = _trailing_axes("rms_norm", x, normalized_shape)
+    if eps is None:
+        eps = _EPSILON[x.dtype.name]
+    return _affine("rms_norm", RootMeanSquare(axes, float(eps))(x)[0], weight, None, tuple(x.shape[a] for a in axes))
+
+
+_EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+
+
+# -- over a batch
+
+
+def _channel_affine(name: str, y: Value, weight: Value | None, bias: Value | None) -> Value:
+    channels = y.shape[1]
+    for what, v in (("weight", weight), ("bias", bias)):
+        if v is not None and (v.ndim != 1 or v.shape[0] != channels):
+            raise ShapeError(name, f"{what} is {show_shape(v.shape)} and must have one element for each of the {show(channels)} channels")
+    dtype = y.dtype
+    if weight is not None:
+        y = cast(y * _per_channel(weight, y.ndim), dtype)
+    return y if bias is None else cast(y + _per_channel(bias, y.ndim), dtype)
+
+
+def _per_channel(v: Value, ndim: int) -> Value:
+    return F.Reshape((1, v.shape[0]) + (1,) * (ndim - 2))(v)
+
+
+def _check_channels(name: str, x: Value):
+    if x.ndim < 2:
+        raise ShapeError(name, f"x is {show_shape(x.shape)}; it must be (N, C) or (N, C, *s)")
+
+
+@op(name="batch_norm", hidden=True)
+def _standardize_batch(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps):
+    """Batch normalisation by the batch's own statistics; also their mean and unbiased variance, without gradient.
+
+    x: (N, C, *s) -> (N, C, *s), (C), (C)
+    """
+    _check_channels("batch_norm", x)
+    x = to_float(x)
+    axes = tuple(i for i in range(x.ndim) if i != 1)
+    count = product(x.shape[a] for a in axes)
+    if count < 2:
+        raise ShapeError("batch_norm", f"one value per channel has no variance: x is {show_shape(x.shape)}", fix="train on larger batches")
+    y, mean, variance = Standardize(axes, float(eps))(x)
+    unbiased = variance * (constant(count, variance.dtype) / constant(count - 1, variance.dtype))
+    shape = (x.shape[1],)
+    return (_channel_affine("batch_norm", y, weight, bias), F.stop_gradient(F.Reshape(shape)(mean)),
+            F.stop_gradient(F.Reshape(shape)(unbiased)))
+
+
+@op(name="batch_norm", hidden=True)
+def _scale_batch(x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor | None, eps):
+    """Batch normalisation by given statistics.
+
+    x: (N, C, *s); mean, variance: (C) -> (N, C, *s)
+    """
+    _check_channels("batch_norm", x)
+    x = to_float(x)
+    for what, v in (("running_mean", mean), ("running_var", variance)):
+        if v.ndim != 1 or v.shape[0] != x.shape[1]:
+            raise ShapeError("batch_norm", f"{what} is {show_shape(v.shape)} and must have one element for each of the {show(x.shape[1])} channels")
+    scale = F.Reshape((1, x.shape[1]) + (1,) * (x.ndim - 2))(constant(1, variance.dtype) / F.sqrt(variance + constant(eps, variance.dtype)))
+    y = cast((x - _per_channel(mean, x.ndim)) * scale, x.dtype)
+    return _channel_affine("batch_norm", y, weight, bias)
+
+
+def _update(running_mean, running_var, mean, variance, momentum: float):
+    from tandem.autograd.modes import no_grad
+
+    with no_grad():
+        if running_mean is not None:
+            F.lerp_(running_mean, mean, momentum)
+        if running_var is not None:
+            F.lerp_(running_var, variance, momentum)
+
+
+@public
+def batch_norm(x, running_mean=None, running_var=None, weight=None, bias=None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5):
+    """x with mean 0 and variance 1 in each channel, then times weight plus bias.
+
+    While training the batch's own statistics count, and running_mean and running_var follow them in place; otherwise those are used.
+
+    x: (N, C) or (N, C, *s); the others: (C) -> shape and dtype of x
+
+    >>> td.batch_norm(td.tensor([[1.0], [3.0]]), training=True, eps=0.0)
+    tensor([[-1.],
+            [1.]])
+    """
+    if not training:
+        if running_mean is None or running_var is None:
+            raise ValueRangeError("batch_norm", "running_mean and running_var are needed when not training", fix="pass training=True")
+        return _scale_batch(x, running_mean, running_var, weight, bias, eps)
+    y, mean, variance = _standardize_batch(x, weight, bias, eps)
+    _update(running_mean, running_var, mean, variance, momentum)
+    return y
+
+
+@op(method=False)
+def group_norm(x: Tensor, num_groups, weight: Tensor | None = None, bias: Tensor | None = None, eps=1e-5):
+    """x with mean 0 and variance 1 in each group of channels of each sample, then times weight plus bias.
+
+    x: (N, C, *s) with C divisible by num_groups; weight, bias: (C) -> shape and dtype of x
+
+    >>> td.group_norm(td.tensor([[1.0, 3.0, 2.0, 4.0]]), 2, eps=0.0)
+    tensor([[-1., 1., -1., 1.]])
+    """
+    _check_channels("group_norm", x)
+    x = to_float(x)
+    channels = x.shape[1]
+    if num_groups < 1 or channels % num_groups != 0:
+        raise ShapeError("group_norm", f"{show(channels)} channels do not split into {num_groups} groups")
+    grouped = F.Reshape((x.shape[0], num_groups, channels // num_groups, *x.shape[2:]))(x)
+    y = Standardize(tuple(range(2, grouped.ndim)), float(eps))(grouped)[0]
+    return _channel_affine("group_norm", F.Reshape(x.shape)(y), weight, bias)
+
+
+@op(name="instance_norm", hidden=True)
+def _standardize_instance(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps):
+    """Instance normalisation by the instances' own statistics; also their mean and unbiased variance over the batch.
+
+    x: (N, C, *s) -> (N, C, *s), (C), (C)
+    """
+    if x.ndim < 3:
+        raise ShapeError("instance_norm", f"x is {show_shape(x.shape)}; it must be (N, C, *s)")
+    x = to_float(x)
+    axes = tuple(range(2, x.ndim))
+    count = product(x.shape[a] for a in axes)
+    if count < 2:
+        raise ShapeError("instance_norm", f"one value per channel has no variance: x is {show_shape(x.shape)}")
+    y, mean, variance = Standardize(axes, float(eps))(x)
+    unbiased = variance * (constant(count, variance.dtype) / constant(count - 1, variance.dtype))
+    averages = [F.stop_gradient(F.mean(F.Reshape((x.shape[0], x.shape[1]))(v), 0)) for v in (mean, unbiased)]
+    return (_channel_affine("instance_norm", y, weight, bias), *averages)
+
+
+@public
+def instance_norm(
+    x, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5
+):
+    """x with mean 0 and variance 1 in each channel of each sample, then times weight plus bias.
+
+    x: (N, C, *s); the others: (C) -> shape and dtype of x
+
+    >>> td.instance_norm(td.tensor([[[1.0, 3.0]]]), eps=0.0)
+    tensor([[[-1., 1.]]])
+    """
+    if not use_input_stats:
+        return F.batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
+    y, mean, variance = _standardize_instance(x, weight, bias, eps)
+    _update(running_mean, running_var, mean, variance, momentum)
+    return y
+
+
+@op
+def normalize(x: Tensor, p=2.0, axis=1, eps=1e-12):
+    """x over its p-norm along an axis, which counts as eps where it is smaller.
+
+    >>> td.normalize(td.tensor([3.0, 4.0]), axis=0)
+    tensor([0.6000, 0.8000])
+    """
+    x = to_float(x)
+    axis = normalize_axis("normalize", axis, x.ndim)
+    return x / F.clip(F.vector_norm(x, p, axis, keepdims=True), eps)

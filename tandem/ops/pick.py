@@ -1,0 +1,47 @@
+"""One element per row, chosen by an index: a load forward, a comparison backward, never a scatter."""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem import dtypes
+from tandem.graph.ir import Type
+from tandem.ops.define import Composite, register
+from tandem.ops.prepare import constant, full_expand
+
+
+@register
+class Pick(Composite):
+    """x at `index` along one axis; index has size 1 there and x's sizes elsewhere, and is in range."""
+
+    name = "pick"
+    axis: int
+
+    def infer(self, x: Type, index: Type) -> Type:
+        return x.with_shape(index.shape)
+
+    def expand(self, x, index):
+        positions = [index if a == self.axis else F.Iota(index.shape, a, dtypes.int64)() for a in range(x.ndim)]
+        return F.Gather()(x, *positions)
+
+    def grad(self, g, x, index):
+        return Place(self.axis, x.shape[self.axis])(g, index), None
+
+
+@register
+class Place(Composite):
+    """The transpose of Pick: zeros of `size` along the axis, but for x at `index`."""
+
+    name = "place"
+    axis: int
+    size: object  # Dim
+
+    def infer(self, x: Type, index: Type) -> Type:
+        return x.with_shape(x.shape[: self.axis] + (self.size,) + x.shape[self.axis + 1 :])
+
+    def expand(self, x, index):
+        shape = self.infer(x.type, index.type).shape
+        here = F.Equal()(F.Iota(shape, self.axis, dtypes.int64)(), full_expand(index, shape))
+        return F.Where()(here, full_expand(x, shape), constant(0, x.dtype))
+
+    def grad(self, g, x, index):
+        return Pick(self.axis)(g, index), None
