@@ -6,6 +6,7 @@ use one another: primitives by their class name (`F.Reshape`), functions by thei
 
 # A module here registers its primitives and functions when it is imported; a new family is one line.
 from tandem.ops import (  # noqa: F401
+    activation,
     arithmetic,
     bitwise,
     classify,
@@ -14,11 +15,15 @@ from tandem.ops import (  # noqa: F401
     create,
     cumulative,
     division,
+    dropout,
+    einsum,
+    embedding,
     gamma,
     getitem,
     grid,
     index,
     join,
+    linear,
     loss,
     matmul,
     movement,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tandem.ops as F
 from tandem.errors import ShapeError
 from tandem.graph.ir import Type
+from tandem.graph.symbolic import product
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.movement import Permute, Reshape
 from tandem.ops.prepare import broadcast_shapes, full_expand, promote, show, show_shape
@@ -15,16 +17,21 @@ def _swap(x):
 
 @register
 class Matmul(LibraryOp):
-    """(*b, m, k) @ (*b, k, n) -> (*b, m, n), batch sizes equal."""
+    """(*b, m, k) @ (*b, k, n) -> (*b, m, n), batch sizes equal. A third input (n) is added to every row."""
 
     name = "matmul"
     routine = "matmul"
 
-    def infer(self, a: Type, b: Type) -> Type:
+    def infer(self, a: Type, b: Type, *bias: Type) -> Type:
         return a.with_shape(a.shape[:-1] + b.shape[-1:])
 
-    def grad(self, g, a, b):
-        return Matmul()(g, _swap(b)), Matmul()(_swap(a), g)
+    def grad(self, g, a, b, *bias):
+        return Matmul()(g, _swap(b)), Matmul()(_swap(a), g), *(sum_rows(g) for _ in bias)
+
+
+def sum_rows(g):
+    """The sum over all axes but the last."""
+    return Reshape(g.shape[-1:])(F.Reduce("sum", tuple(range(g.ndim - 1)))(g))
 
 
 @op
@@ -52,6 +59,10 @@ def matmul(x: Tensor, y: Tensor):
             f"the {'only' if vector_b else 'second-to-last'} axis of y ({show(b.shape[-2])})",
             fix="pass y.mT if the matrix is stored (out, in)" if not vector_b else None,
         )
+    if b.ndim == 2 and a.ndim > 2:  # one matrix for all: one large product instead of many, and no broadcast gradient
+        rows = Reshape((product(a.shape[:-1]), a.shape[-1]))(a)
+        out = Matmul()(rows, b)
+        return Reshape(a.shape[:-1] + (() if vector_b else b.shape[-1:]))(out)
     batch = broadcast_shapes("matmul", a.shape[:-2], b.shape[:-2])
     a = full_expand(a, batch + a.shape[-2:])
     b = full_expand(b, batch + b.shape[-2:])

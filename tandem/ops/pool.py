@@ -82,7 +82,7 @@ class MaxBackward(LibraryOp):
         return g.with_shape((*g.shape[:2], *self.size))
 
     def output_strides(self, types, buffers):
-        return strides_like(buffers[0], self.infer(*types))
+        return strides_like(buffers[1], self.infer(*types))
 
     def grad(self, g, updates, indices):
         return take_positions(g, indices), None
