@@ -8,6 +8,7 @@ use one another: primitives by their class name (`F.Reshape`), functions by thei
 from tandem.ops import (  # noqa: F401
     activation,
     arithmetic,
+    attention,
     bitwise,
     classify,
     comparison,
@@ -34,6 +35,7 @@ from tandem.ops import (  # noqa: F401
     power,
     random,
     rearrange,
+    recurrent,
     reduce,
     rounding,
     softmax,

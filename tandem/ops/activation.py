@@ -93,8 +93,8 @@ def hardsigmoid(x: Tensor):
 def hardswish(x: Tensor):
     """x * min(max(x + 3, 0), 6) / 6.
 
-    >>> td.hardswish(td.tensor([-3.0, 0.0, 3.0]))
-    tensor([0., 0., 3.])
+    >>> td.hardswish(td.tensor([-1.0, 0.0, 3.0]))
+    tensor([-0.3333, 0.0000, 3.0000])
     """
     x = to_float(x)
     return x * F.hardsigmoid(x)

@@ -255,7 +255,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p=2.0, eps=1e-6, keepdims=False):
     x1, x2: (*s, d) -> (*s)
 
     >>> td.pairwise_distance(td.tensor([1.0, 2.0]), td.tensor([4.0, 6.0]))
-    tensor(5.)
+    tensor(5.0000)
     """
     x1, x2 = broadcast("pairwise_distance", *promote(to_float(x1), to_float(x2)))
     return F.vector_norm(x1 - x2 + eps, p, -1, keepdims)

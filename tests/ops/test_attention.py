@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+import scipy.special as ss
+
+import tandem as td
+from tests.check import CHECKED, assert_close, check_gradients, check_op
+
+RNG = np.random.default_rng(19)
+
+
+def attention(q, k, v, mask=None, causal=False, scale=None):
+    scores = np.einsum("...td,...sd->...ts", q, k) * (scale or 1 / np.sqrt(q.shape[-1]))
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    return ss.softmax(scores, -1) @ v
+
+
+def operands(*lead, t=3, s=4, d=2, e=3):
+    return tuple(RNG.normal(size=(*lead, *shape)).astype(np.float32) for shape in ((t, d), (s, d), (s, e)))
+
+
+@pytest.mark.parametrize("lead", [(2, 2), (), (3,), (1, 2, 2)])
+def test_attention(lead):
+    check_op(td.scaled_dot_product_attention, attention, inputs=[operands(*lead)], rtol=1e-4, atol=1e-5, second=len(lead) == 2)
+
+
+def test_causal_and_scale():
+    check_op(td.scaled_dot_product_attention, lambda q, k, v: attention(q, k, v, causal=True, scale=0.3), inputs=[operands(1, 2)],
+             kwargs={"is_causal": True, "scale": 0.3}, rtol=1e-4, atol=1e-5)  # fmt: skip
+
+
+def test_masks():
+    q, k, v = operands(2, 1)
+    allowed = RNG.random((2, 1, 3, 4)) < 0.6
+    allowed[..., 0] = True
+    check_op(td.scaled_dot_product_attention, attention, inputs=[(q, k, v, allowed)], rtol=1e-4, atol=1e-5)
+    check_op(td.scaled_dot_product_attention, attention, inputs=[(q, k, v, RNG.normal(size=(3, 4)).astype(np.float32))], rtol=1e-4, atol=1e-5)
+
+
+def test_row_without_keys():
+    q, k, v = (td.tensor(a.astype(np.float64), requires_grad=True) for a in operands(1, 1))
+    mask = td.tensor(np.array([[True] * 4, [False] * 4, [True] * 4]))
+    y = td.scaled_dot_product_attention(q, k, v, mask)
+    assert_close(y[0, 0, 1], np.zeros(3))
+    y.sum().backward()
+    assert np.isfinite(q.grad.numpy()).all() and (q.grad.numpy()[0, 0, 1] == 0).all()
+    check_gradients(lambda q, k, v: td.scaled_dot_product_attention(q, k, v, mask), tuple(a.astype(np.float64) for a in operands(1, 1)))
+
+
+def test_grouped_heads():
+    q, k, v = operands(1, 4)
+    few = k[:, :2], v[:, :2]
+    y = td.scaled_dot_product_attention(td.tensor(q), *(td.tensor(a) for a in few), enable_gqa=True)
+    assert_close(y, attention(q, *(np.repeat(a, 2, 1) for a in few)), rtol=1e-4, atol=1e-5)
+
+
+def test_dropout():
+    q, k, v = (td.tensor(a) for a in operands(2, 2))
+    y = td.scaled_dot_product_attention(q, k, v, dropout_p=0.5, generator=td.Generator(1))
+    again = td.scaled_dot_product_attention(q, k, v, dropout_p=0.5, generator=td.Generator(1))
+    assert_close(y, again.numpy())
+    assert (y.numpy() != td.scaled_dot_product_attention(q, k, v).numpy()).any()
+
+
+def test_output_has_the_layout_of_the_query():
+    heads = [td.randn(2, 5, 3, 4).transpose(1, 2).requires_grad_() for _ in range(3)]
+    y = td.scaled_dot_product_attention(*heads)
+    assert y.transpose(1, 2).is_contiguous()
+    (y * y).sum().backward()
+    assert heads[1].grad.transpose(1, 2).is_contiguous()
+
+
+def test_errors():
+    q, k, v = (td.tensor(a) for a in operands(1))
+    with pytest.raises(td.ShapeError, match="must be"):
+        td.scaled_dot_product_attention(q, v, k)
+    with pytest.raises(td.ValueRangeError, match="exclude"):
+        td.scaled_dot_product_attention(q, k, v, td.zeros(3, 4), is_causal=True)
+    with pytest.raises(td.ShapeError, match="broadcast"):
+        td.scaled_dot_product_attention(q, k, v, td.zeros(3, 5))
+
+
+CHECKED.add("scaled_dot_product_attention")
