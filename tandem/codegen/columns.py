@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.buffer import allocate
+from tandem.codegen.computes import Group
 from tandem.codegen.expr import Expr
-from tandem.codegen.fuse import Fusion, Group
+from tandem.codegen.fuse import Fusion
 from tandem.codegen.index import Linear
 from tandem.codegen.loops import Loop, Store, expression_cost
 from tandem.codegen.nest import CELL, CHUNK, ITEM, Nest

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.buffer import Buffer, allocate, is_one, is_zero
+from tandem.codegen.computes import Group
 from tandem.codegen.expr import substitute
-from tandem.codegen.fuse import Fusion, Group
+from tandem.codegen.fuse import Fusion
 from tandem.codegen.loops import Accumulate, Declare, Finish, Loop, Transpose, expression_cost
 from tandem.codegen.nest import CELL, CHUNK, INNER, ITEM, Nest, unroll_for
 from tandem.codegen.schedule import KernelStep

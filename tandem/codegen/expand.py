@@ -28,7 +28,9 @@ def _expand_once(graph: Graph) -> tuple[Graph, dict[Value, Value]]:
                 if node.op.name == "input":
                     continue
                 inputs = tuple(made[v] for v in node.inputs)
-                outputs = node.op.expand(*inputs) if isinstance(node.op, Composite) else builder.add(node.op, inputs).outputs
+                outputs = (
+                    node.op.expand(*inputs) if isinstance(node.op, Composite) else builder.add(node.op, inputs).outputs
+                )
                 if isinstance(outputs, Value):
                     outputs = (outputs,)
                 made.update(zip(node.outputs, outputs, strict=True))

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import Buffer, is_one, is_zero, same, same_shape
-from tandem.codegen.expr import ScalarBuilder, compute_dtype
-from tandem.codegen.loops import expression_cost
+from tandem.codegen.computes import Compute, Group, operator_cost
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import hint
 from tandem.ops.create import Constant, Iota, RandomBits, Size
@@ -32,74 +31,6 @@ CHEAP = 8  # what costs less is recomputed rather than kept, if it reads at most
 GROUP_COST = 1500  # cost units, and
 GROUP_READS = 40  # tensors read, that one kernel may reach: longer kernels spill registers and compile slowly
 INLINE_NODES = 200  # longest chain of operators computed without a compute in between
-
-
-class Compute:
-    """A value that some kernel produces."""
-
-    __slots__ = ("axes", "axis_of", "domain", "group", "node", "order", "partial_of", "parts", "parts_order", "reads",
-                 "reduced", "role", "stored", "targets", "unit", "value", "weight")  # fmt: skip
-
-    def __init__(self, value: Value, axes: tuple[int, ...], domain: tuple, reads: list, weight: float):
-        self.value = value
-        self.node = value.node
-        self.axes = axes  # axes of the iteration space that are not of size 1
-        self.domain = domain  # their sizes
-        self.reads = reads  # [(value in memory, axis map or None)], see _Walk
-        self.reduced: frozenset = frozenset()
-        self.weight = weight
-        self.order: tuple = ()  # `axes`, from the slowest to the fastest in memory
-        self.unit = None  # axis along which most of what is read lies in memory
-        self.group: Group | None = None
-        self.role = "full"  # or "kept", "reduce", "partial", "combine"
-        self.axis_of: dict[int, int] = {}  # own axis -> axis of the group
-        self.stored = False
-        self.targets: list[Buffer] = []  # memory of mutated inputs that takes the value as well
-        self.parts: Buffer | None = None  # role "partial": where its partial results go
-        self.parts_order: tuple = ()  # and the kept axes they lie along
-        self.partial_of: Compute | None = None  # role "combine": the partial results it combines
-
-    def __repr__(self):
-        return f"<{self.role} {self.value.op.name} {list(self.domain)} reduced {sorted(self.reduced)}>"
-
-
-class Group:
-    __slots__ = ("cost", "domain", "key", "kind", "members", "node", "order", "parts_of", "position", "reads", "reduced",
-                 "split", "unit")  # fmt: skip
-
-    def __init__(self, kind: str, position: int, domain=(), key=None, reduced=frozenset(), node=None):
-        self.kind = kind
-        self.position = position
-        self.domain = domain
-        self.key = key  # what another compute's domain must equal to run over the same points
-        self.reduced = reduced
-        self.node = node
-        self.members: list[Compute] = []
-        self.order: tuple = ()
-        self.reads: set[Value] = set()
-        self.cost = 0.0
-        self.split = False
-        self.unit: int | None = None
-        self.parts_of: Group | None = None
-
-    @property
-    def kept(self) -> list[int]:
-        return [a for a in range(len(self.domain)) if a not in self.reduced]
-
-
-_op_costs: dict = {}
-
-
-def operator_cost(node) -> float:
-    """Cost units of one element of an elementwise operator."""
-    key = (node.op, *(v.type.dtype for v in node.inputs))
-    found = _op_costs.get(key)
-    if found is None:
-        b = ScalarBuilder()
-        leaves = [b.make("var", (), compute_dtype(v.type.dtype), i) for i, v in enumerate(node.inputs)]
-        result = node.op.body(b, *leaves)
-        found = _op_costs[key] = expression_cost([result]) if hasattr(result, "op") else 0.0
-    return found
 
 
 class Fusion:

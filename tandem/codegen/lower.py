@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tandem.codegen.buffer import Buffer, Layout, allocate, same_shape
 from tandem.codegen.columns import columns
+from tandem.codegen.computes import Group
 from tandem.codegen.elementwise import copy, elementwise
 from tandem.codegen.expand import expand
-from tandem.codegen.fuse import Fusion, Group
+from tandem.codegen.fuse import Fusion
 from tandem.codegen.rows import rows
 from tandem.codegen.schedule import LibraryStep, Schedule
 from tandem.graph.ir import Graph, Value

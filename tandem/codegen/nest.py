@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.buffer import Buffer, is_one, is_zero, same
+from tandem.codegen.computes import Compute, Group
 from tandem.codegen.emit import Emitter, reduce_operand
 from tandem.codegen.expr import Expr
-from tandem.codegen.fuse import Compute, Fusion, Group
+from tandem.codegen.fuse import Fusion
 from tandem.codegen.index import Linear, exact
 from tandem.codegen.loops import Accumulate, Accumulator, Kernel, Loop, Store, expression_cost
 from tandem.codegen.schedule import KernelStep

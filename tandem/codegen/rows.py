@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tandem import dtypes
+from tandem.codegen.computes import Group
 from tandem.codegen.expr import Expr, substitute, topological
-from tandem.codegen.fuse import Fusion, Group
+from tandem.codegen.fuse import Fusion
 from tandem.codegen.loops import Accumulate, Declare, Finish, Store, expression_cost
 from tandem.codegen.nest import ITEM, Nest, unroll_for
 from tandem.codegen.schedule import KernelStep

@@ -1,0 +1,340 @@
+"""Values and memory in LLVM IR: each expression is computed in the outermost loop it is constant in, once."""
+
+from __future__ import annotations
+
+from tandem.codegen.expr import Expr
+from tandem.codegen.llvm_ops import MEMORY, TYPE, Ops, constant
+from tandem.codegen.loops import Kernel, Store
+
+
+class Scope:
+    """The body of one open loop: its lines so far, the values known in it, and the label of its last block."""
+
+    __slots__ = ("copy", "counter", "label", "lanes", "lane_values", "left", "lines", "mask", "values", "var", "whole")
+
+    def __init__(self, label: str, lanes: int = 1, var=None, counter: str = "", mask: str = "", copy: int = 0):
+        self.lines: list[str] = []
+        self.values: dict = {}
+        self.lane_values: dict = {}
+        self.label = label
+        self.lanes = lanes
+        self.var = var
+        self.counter = counter
+        self.mask = mask
+        self.copy = copy
+        self.whole = ""  # in loops rendered once: whether all lanes are on,
+        self.left = ""  # and how many elements are left
+
+
+class Values(Ops):
+    def __init__(self, kernel: Kernel, vector_bytes: int, features: frozenset[str]):
+        super().__init__(features)
+        self.kernel = kernel
+        self.linear = kernel.linear
+        self.vector_bytes = vector_bytes
+        self.narrow_masks = "avx512bw" in features
+        self.scopes: list[Scope] = []
+        self.depths: dict[int, int] = {}
+        self.var_depth: dict = {}
+        self.acc_value: dict[int, str] = {}
+        self.acc_depth: dict[int, int] = {}
+        self.strides: dict = {}
+        self.allocas: list[str] = []
+        self.scalar_accs: set[int] = set()
+        self.labels = 0
+        self.lanes = 0
+
+    # -- where values live
+
+    def depth(self, root: Expr) -> int:
+        depths = self.depths
+        found = depths.get(root.id)
+        if found is not None:
+            return found
+        stack = [root]
+        while stack:
+            e = stack[-1]
+            if e.id in depths:
+                stack.pop()
+                continue
+            args = e.args if e.op != "linear" else (self.linear[e.attr],)
+            missing = [a for a in args if a.id not in depths]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if e.op == "var":
+                d = self.var_depth[e.attr]
+            elif e.op == "scalar":
+                d = self.acc_depth[e.attr]
+            else:
+                d = max([depths[a.id] for a in args], default=0)
+            depths[e.id] = d
+        return depths[root.id]
+
+    def forget_depths(self, depth: int):
+        """A loop at `depth` closes: its variables may be used again elsewhere."""
+        self.depths = {k: d for k, d in self.depths.items() if d < depth}
+
+    def chase(self, e: Expr) -> Expr:
+        while e.op == "linear":
+            e = self.linear[e.attr]
+        return e
+
+    # -- values
+
+    def value(self, root: Expr) -> str:
+        """The name of root's value: a vector in a vector loop it varies in, a scalar otherwise."""
+        root = self.chase(root)
+        stack = [root]
+        while stack:
+            e = stack[-1]
+            scope = self.scopes[self.depth(e)]
+            if e.id in scope.values:
+                stack.pop()
+                continue
+            vector = scope.lanes > 1
+            if not (vector and e.op in ("load", "load_if")):
+                missing = [a for a in map(self.chase, e.args) if a.id not in self.scopes[self.depth(a)].values]
+                if missing:
+                    stack.extend(missing)
+                    continue
+            stack.pop()
+            scope.values[e.id] = self.compute(e, scope)
+        return self.scopes[self.depth(root)].values[root.id]
+
+    def compute(self, e: Expr, scope: Scope) -> str:
+        op = e.op
+        if op == "const":
+            return constant(e.dtype, e.attr)
+        if op == "var":
+            if e.attr in self.digit_names:
+                return self.digit_names[e.attr]
+            return self.index_vector(scope) if scope.lanes > 1 else scope.counter
+        if op == "scalar":
+            return self.acc_value[e.attr]
+        if op == "int":
+            pointer = self.line(scope, f"getelementptr i64, ptr %ints, i64 {e.attr}")
+            return self.line(scope, f"load i64, ptr {pointer}, align 8, !invariant.load !0")
+        if op == "begin":
+            return "%begin"
+        if op == "end":
+            return "%end"
+        if op == "load":
+            return self.load(e, scope)
+        if op == "load_if":
+            return self.load_if(e, scope)
+        names = [self.operand(a, scope) for a in e.args]
+        return self.operation(e, names, scope)
+
+    def operand(self, a: Expr, scope: Scope) -> str:
+        """a as code in `scope` needs it: a scalar meeting vectors is repeated in every lane."""
+        a = self.chase(a)
+        lanes = scope.lanes
+        if lanes == 1:
+            return self.value(a)
+        if a.op == "const":
+            return self.splat_constant(a.dtype, a.attr, lanes)
+        home = self.scopes[self.depth(a)]
+        if home is scope:
+            return self.value(a)
+        key = ("splat", a.id, lanes)
+        found = home.values.get(key)
+        if found is None:
+            found = home.values[key] = self.splat(home, self.value(a), TYPE[a.dtype], lanes)
+        return found
+
+    def scalar(self, e: Expr) -> str:
+        """e in the first lane of the open vector loop (or simply e where it does not vary). e is an index expression."""
+        e = self.chase(e)
+        scope = self.scopes[-1]
+        if scope.lanes == 1 or self.scopes[self.depth(e)] is not scope:
+            return self.value(e)
+        found = scope.lane_values.get(e.id)
+        if found is None:
+            if e.op == "var":
+                found = scope.counter
+            elif e.op in ("add", "sub", "mul"):
+                x, y = self.scalar(e.args[0]), self.scalar(e.args[1])
+                found = self.line(scope, f"{e.op} nsw i64 {x}, {y}")
+            else:
+                found = self.line(scope, f"extractelement <{scope.lanes} x i64> {self.value(e)}, i64 0")
+            scope.lane_values[e.id] = found
+        return found
+
+    def stride(self, e: Expr):
+        """What e grows by from lane to lane: an int, a loop-invariant Expr, or None where it is not linear."""
+        e = self.chase(e)
+        scope = self.scopes[-1]
+        if self.scopes[self.depth(e)] is not scope:
+            return 0
+        if e.op == "var":
+            return 1
+        if e.op == "mul":
+            for x, y in (e.args, e.args[::-1]):
+                if self.scopes[self.depth(x)] is not scope:
+                    s = self.stride(y)
+                    x = self.chase(x)
+                    if s is None:
+                        return None
+                    return x.attr * s if x.op == "const" and isinstance(s, int) else x * s
+            return None
+        if e.op in ("add", "sub"):
+            x, y = self.stride(e.args[0]), self.stride(e.args[1])
+            if x is None or y is None:
+                return None
+            if isinstance(y, int) and y == 0:
+                return x
+            if e.op == "add" and isinstance(x, int) and x == 0:
+                return y
+            return x + y if e.op == "add" else x - y
+        return None
+
+    # -- memory
+
+    def pointer(self, slot: int) -> str:
+        return f"%p{slot}" if slot >= 0 else f"%l{-slot}"
+
+    def address(self, slot: int, offset: Expr) -> str:
+        """Pointer to the element at offset (in the first lane); the part that does not change in the innermost loop is hoisted."""
+        scope = self.scopes[-1]
+        memory = MEMORY[self.kernel.slot_dtype(slot)]
+        offset = self.chase(offset)
+        home = self.scopes[self.depth(offset)]
+        if offset.op == "add" and home is scope and len(self.scopes) > 1:
+            x, y = map(self.chase, offset.args)
+            if self.scopes[self.depth(x)] is scope:
+                x, y = y, x
+            if self.scopes[self.depth(x)] is not scope:
+                outer = self.scopes[self.depth(x)]
+                key = ("address", slot, x.id)
+                base = outer.values.get(key)
+                if base is None:
+                    start = self.value(x)
+                    base = self.line(outer, f"getelementptr {memory}, ptr {self.pointer(slot)}, i64 {start}")
+                    outer.values[key] = base
+                return self.line(scope, f"getelementptr {memory}, ptr {base}, i64 {self.scalar(y)}")
+        if home is not scope:
+            key = ("address", slot, offset.id)
+            found = home.values.get(key)
+            if found is None:
+                start = self.value(offset)
+                found = self.line(home, f"getelementptr {memory}, ptr {self.pointer(slot)}, i64 {start}")
+                home.values[key] = found
+            return found
+        return self.line(scope, f"getelementptr {memory}, ptr {self.pointer(slot)}, i64 {self.scalar(offset)}")
+
+    def load(self, e: Expr, scope: Scope) -> str:
+        slot, offset = e.attr, self.chase(e.args[0])
+        memory, size = MEMORY[e.dtype], e.dtype.itemsize
+        if scope.lanes == 1:
+            if scope is self.scopes[-1]:
+                pointer = self.address(slot, offset)
+            else:
+                start = self.value(offset)
+                pointer = self.line(scope, f"getelementptr {memory}, ptr {self.pointer(slot)}, i64 {start}")
+            return self.from_memory(scope, self.line(scope, f"load {memory}, ptr {pointer}, align {size}"), e.dtype)
+        stride = self.stride(offset)
+        if isinstance(stride, int) and stride == 1:
+            pointer = self.address(slot, offset)
+            mask = self.mask(scope) if slot >= 0 else ""  # local arrays have room for whole vectors
+            return self.from_memory(scope, self.vector_load(scope, pointer, memory, size, mask), e.dtype)
+        pointers = self.lane_pointers(scope, slot, offset, stride)
+        return self.from_memory(scope, self.collect(scope, pointers, memory, size), e.dtype)
+
+    def load_if(self, e: Expr, scope: Scope) -> str:
+        slot, (condition, offset) = e.attr, map(self.chase, e.args)
+        memory, size = MEMORY[e.dtype], e.dtype.itemsize
+        lanes = scope.lanes
+        if lanes == 1:
+            start = self.value(offset)
+            pointer = self.line(scope, f"getelementptr {memory}, ptr {self.pointer(slot)}, i64 {start}")
+            pointer = self.line(scope, f"select i1 {self.value(condition)}, ptr {pointer}, ptr {self.dummy()}")
+            return self.from_memory(scope, self.line(scope, f"load {memory}, ptr {pointer}, align {size}"), e.dtype)
+        inside = self.operand(condition, scope)
+        stride = self.stride(offset)
+        if isinstance(stride, int) and stride == 1:
+            on = self.mask(scope)
+            mask = self.line(scope, f"and <{lanes} x i1> {inside}, {on}") if on else inside
+            return self.from_memory(
+                scope, self.vector_load(scope, self.address(slot, offset), memory, size, mask), e.dtype
+            )
+        if isinstance(stride, int) and stride == 0:  # the condition varies, the element does not
+            pointers = [self.address(slot, offset)] * lanes
+        else:
+            pointers = self.lane_pointers(scope, slot, offset, stride)
+        chosen = []
+        for lane, pointer in enumerate(pointers):
+            bit = self.line(scope, f"extractelement <{lanes} x i1> {inside}, i64 {lane}")
+            chosen.append(self.line(scope, f"select i1 {bit}, ptr {pointer}, ptr {self.dummy()}"))
+        return self.from_memory(scope, self.collect(scope, chosen, memory, size), e.dtype)
+
+    def lane_pointers(self, scope: Scope, slot: int, offset: Expr, stride) -> list[str]:
+        """One pointer per lane. Lanes that the mask turns off point to what the first lane reads."""
+        lanes, memory = scope.lanes, MEMORY[self.kernel.slot_dtype(slot)]
+        self.mask(scope)
+        if stride is None:
+            offsets = self.value(offset)
+            if scope.mask:
+                first = self.line(scope, f"extractelement <{lanes} x i64> {offsets}, i64 0")
+                first = self.splat(scope, first, "i64", lanes)
+                offsets = self.line(
+                    scope, f"select <{lanes} x i1> {scope.mask}, <{lanes} x i64> {offsets}, <{lanes} x i64> {first}"
+                )
+            pointers = []
+            for lane in range(lanes):
+                start = self.line(scope, f"extractelement <{lanes} x i64> {offsets}, i64 {lane}")
+                pointers.append(self.line(scope, f"getelementptr {memory}, ptr {self.pointer(slot)}, i64 {start}"))
+            return pointers
+        pointers = [self.address(slot, offset)]
+        step = str(stride) if isinstance(stride, int) else self.value(stride)
+        for lane in range(1, lanes):
+            if scope.mask:
+                jump = self.line(scope, f"mul i64 {step}, {lane}")
+                bit = self.line(scope, f"extractelement <{lanes} x i1> {scope.mask}, i64 {lane}")
+                jump = self.line(scope, f"select i1 {bit}, i64 {jump}, i64 0")
+            elif isinstance(stride, int):
+                jump = str(stride * lane)
+            else:
+                home = self.scopes[self.depth(self.chase(stride))]
+                key = ("jump", stride.id, lane)
+                jump = home.values.get(key)
+                if jump is None:
+                    jump = home.values[key] = self.line(home, f"mul i64 {step}, {lane}")
+            pointers.append(self.line(scope, f"getelementptr {memory}, ptr {pointers[0]}, i64 {jump}"))
+        return pointers
+
+    def store(self, s: Store):
+        scope = self.scopes[-1]
+        dtype = self.kernel.slot_dtype(s.slot)
+        memory, size = MEMORY[dtype], dtype.itemsize
+        lanes = scope.lanes
+        value = self.to_memory(scope, self.operand(s.value, scope), dtype)
+        if lanes == 1:
+            scope.lines.append(f"  store {memory} {value}, ptr {self.address(s.slot, s.offset)}, align {size}")
+            return
+        stride = self.stride(s.offset)
+        if isinstance(stride, int) and stride == 1:
+            address = self.address(s.slot, s.offset)
+            if not scope.whole or s.slot < 0:
+                self.vector_store(scope, value, address, memory, size, scope.mask if s.slot >= 0 else "")
+                return
+            self.whole_or_part(
+                scope,
+                lambda: self.vector_store(scope, value, address, memory, size, ""),
+                lambda mask: self.vector_store(scope, value, address, memory, size, mask),
+            )
+            return
+        for lane, pointer in enumerate(self.lane_pointers(scope, s.slot, s.offset, stride)):
+            element = self.line(scope, f"extractelement <{lanes} x {memory}> {value}, i64 {lane}")
+            if scope.mask and lane:
+                bit = self.line(scope, f"extractelement <{lanes} x i1> {scope.mask}, i64 {lane}")
+                pointer = self.line(scope, f"select i1 {bit}, ptr {pointer}, ptr {self.dummy()}")
+            scope.lines.append(f"  store {memory} {element}, ptr {pointer}, align {size}")
+
+    def dummy(self) -> str:
+        """Eight bytes of zeros, read and written in place of memory that must not be touched."""
+        if not self.has_dummy:
+            self.has_dummy = True
+            self.allocas += ["  %nowhere = alloca i64, align 8", "  store i64 0, ptr %nowhere, align 8"]
+        return "%nowhere"
