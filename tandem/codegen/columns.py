@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.buffer import allocate
-from tandem.codegen.computes import Group
+from tandem.codegen.computes import Compute, Group
 from tandem.codegen.expr import Expr
 from tandem.codegen.fuse import Fusion
-from tandem.codegen.index import Linear
 from tandem.codegen.loops import Loop, Store, expression_cost
-from tandem.codegen.nest import CELL, CHUNK, ITEM, Nest
+from tandem.codegen.nest import CELL, CHUNK, ITEM, Nest, is_positional
 from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import ceildiv, maximum, minimum, product
 
 COLUMNS = 1024  # elements of the local arrays in which columns accumulate
 CHUNKS = 64  # most chunks that rows are split in, and
+AT_ONCE = 4  # rows added to the local arrays in one go, if adding them is cheap
 ROWS = 64  # fewest rows of a chunk; both decide the order of summation, so they never depend on threads
 
 
@@ -24,160 +24,146 @@ def columns(fusion: Fusion, group: Group) -> KernelStep:
         group.domain = (first.parts.shape[0], *group.domain[1:])
         group.order = (0, *[group.members[0].axis_of[a] for a in first.parts_order])
         group.unit = group.order[-1]
-    nest = Nest(fusion, group)
-    e, b, forms = nest.e, nest.e.b, nest.e.forms
-    reductions = [m for m in group.members if m.role in ("partial", "reduce", "combine")]
-    reduced = [a for a in group.order if a in group.reduced]
-    kept = [a for a in group.order if a not in group.reduced and a != group.unit]
-    kept.append(group.unit if group.unit is not None and group.unit not in group.reduced else
-                [a for a in group.order if a not in group.reduced][-1])  # fmt: skip
-    kept = list(dict.fromkeys(a for a in kept if a != kept[-1])) + [kept[-1]]
-    vector, row = kept[-1], reduced[-1]
-    width = COLUMNS
-    while width * len(reductions) > 4 * COLUMNS:
-        width //= 2
+    return _Columns(fusion, group).step()
 
-    # One row, to know its cost; then as many rows at once as that makes worth while.
-    def take(shift: int):
+
+class _Rows:
+    """What the reductions take in, and what is stored, at a row that lies `shift` after the loop's."""
+
+    def __init__(self, nest: Nest, row: int, shift: int, reductions: list[Compute], full: list[Compute]):
+        forms = nest.e.forms
         if shift:
-            moved = forms.add(forms.atom(row), forms.make(shift, {}))
-            shifted = _Shifted(nest, row, moved)
-            operands = [shifted.operand(m) for m in reductions]
-            values = [(m, shifted.value(m)) for m in full]
-            return operands, [(m, v, shifted) for m, v in values]
-        return [nest.operand(m) for m in reductions], [(m, nest.value(m), nest) for m in full]
+            forms.axes[row] = forms.add(forms.atom(row), forms.make(shift, {}))
+        self.operands = [nest.operand(m) for m in reductions]
+        self.values = [nest.value(m) for m in full]
+        self.stores = [s for m, v in zip(full, self.values) for s in nest.stores(m, v)]
+        forms.axes.pop(row, None)
 
-    full = [m for m in group.members if m.role == "full" and (m.stored or m.targets)]
-    one = take(0)
-    roots = [x for x, _ in one[0]] + [v for _, v, _ in one[1]]
-    cost = expression_cost(roots)
-    positional = any(p is not None for _, p in one[0])
-    several = 4 if cost < 10 and not positional else 1
-    rows_at_once = [one] + [take(k) for k in range(1, several)]
 
-    local_form = forms.add(forms.atom(vector), forms.make(0, {CELL: -width}))
-    here = e.linear(local_form)
-    nest.own_forms.add(id(local_form))
-    locals_: list = []
-    for x, position in one[0]:
-        value_slot = e.local(x.dtype, width)
-        place_slot = e.local(dtypes.int64, width) if position is not None else None
-        locals_.append((value_slot, place_slot, x.dtype))
+class _Columns:
+    def __init__(self, fusion: Fusion, group: Group):
+        self.group = group
+        self.nest = Nest(fusion, group)
+        self.e, self.b, self.forms = self.nest.e, self.nest.e.b, self.nest.e.forms
+        self.reductions = [m for m in group.members if m.role in ("partial", "reduce", "combine")]
+        self.reduced = [a for a in group.order if a in group.reduced]
+        if any(is_positional(m) for m in self.reductions):
+            self.reduced.sort()  # the first position is the first in row-major order
+        kept = [a for a in group.order if a not in group.reduced]
+        unit = group.unit if group.unit in kept else kept[-1]
+        self.kept = [a for a in kept if a != unit] + [unit]
+        self.vector, self.row = unit, self.reduced[-1]
+        self.width = COLUMNS
+        while self.width * len(self.reductions) > 4 * COLUMNS:
+            self.width //= 2
+        self._take_rows()
+        self._make_locals()
 
-    def step_of(rows_now) -> list:
+    def _take_rows(self):
+        """One row, to know its cost; then as many rows at once as that makes worth while."""
+        full = [m for m in self.group.members if m.role == "full" and (m.stored or m.targets)]
+        take = lambda shift: _Rows(self.nest, self.row, shift, self.reductions, full)
+        one = take(0)
+        self.roots = [x for x, _ in one.operands] + one.values
+        few = expression_cost(self.roots) < 10 and not any(is_positional(m) for m in self.reductions)
+        self.rows = [one] + [take(shift) for shift in range(1, AT_ONCE if few else 1)]
+
+    def _make_locals(self):
+        """Local arrays of the block's columns: (slot of values, slot of positions or None) per reduction."""
+        e, local_form = self.e, self.forms.make(0, {self.vector: 1, CELL: -self.width})
+        self.here = e.linear(local_form)
+        self.nest.own_forms.add(id(local_form))
+        self.locals = []
+        for x, position in self.rows[0].operands:
+            values = e.local(x.dtype, self.width)
+            self.locals.append((values, None if position is None else e.local(dtypes.int64, self.width), x.dtype))
+
+    def _local(self, slot: int, dtype) -> Expr:
+        return self.b.make("load", (self.here,), dtype, slot)
+
+    def _clear(self) -> list:
+        stores = []
+        for (values, places, dtype), member in zip(self.locals, self.reductions):
+            stores.append(Store(values, self.here, identity(self.b, member.node.op.kind, dtype)))
+            if places is not None:
+                stores.append(Store(places, self.here, self.b.const(0, dtypes.int64)))
+        return stores
+
+    def _add(self, rows: list[_Rows]) -> list:
+        """The loop body that takes in some rows."""
+        b, here = self.b, self.here
         body: list = []
-        for k, (value_slot, place_slot, dtype) in enumerate(locals_):
-            kind = reductions[k].node.op.kind
-            old = b.make("load", (here,), dtype, value_slot)
-            if place_slot is not None:
-                x, position = rows_now[0][0][k]
-                better = _better(b, kind, x, old)
-                where = b.make("load", (here,), dtypes.int64, place_slot)
-                body.append(Store(value_slot, here, b.where(better, x, old)))
-                body.append(Store(place_slot, here, b.where(better, position, where)))
+        for k, (values, places, dtype) in enumerate(self.locals):
+            kind = self.reductions[k].node.op.kind
+            old = self._local(values, dtype)
+            total, position = rows[0].operands[k]
+            if places is not None:
+                better = _better(b, kind, total, old)
+                body.append(Store(values, here, b.where(better, total, old)))
+                body.append(Store(places, here, b.where(better, position, self._local(places, dtypes.int64))))
                 continue
-            total = rows_now[0][0][k][0]
-            for operands, _ in rows_now[1:]:
-                total = combine(b, kind, total, operands[k][0])
-            body.append(Store(value_slot, here, combine(b, kind, old, total)))
-        for _, values in rows_now:
-            for member, value, at in values:
-                body.extend(at.stores(member, value))
-        return body
+            for other in rows[1:]:
+                total = combine(b, kind, total, other.operands[k][0])
+            body.append(Store(values, here, combine(b, kind, old, total)))
+        return body + [s for r in rows for s in r.stores]
 
-    main, single = step_of(rows_at_once), step_of(rows_at_once[:1]) if several > 1 else []
-
-    # kept-rank work after the reduction
-    finish: list = []
-    kept_nodes = [m for m in group.members if m.role == "kept"]
-    if not group.split:
-        for (value_slot, place_slot, dtype), member in zip(locals_, reductions):
-            if place_slot is None:
-                result = b.make("load", (here,), dtype, value_slot)
-            else:
-                result = b.make("load", (here,), dtypes.int64, place_slot)
-            e.given[member.value] = result
-            if member.stored:
-                finish.extend(nest.stores(member, result))
-        for member in kept_nodes:
-            if member.stored or member.targets:
-                value = nest.value(member)
-                finish.extend(nest.stores(member, value))
-                roots.append(value)
-    else:
-        for (value_slot, _, dtype), member in zip(locals_, reductions):
+    def _finish(self) -> list:
+        """What happens to a block's results: work at the kept rank, or partial results for a second kernel."""
+        nest, forms = self.nest, self.forms
+        stores: list = []
+        for (values, places, dtype), member in zip(self.locals, self.reductions):
+            result = self._local(values, dtype) if places is None else self._local(places, dtypes.int64)
+            if not self.group.split:
+                nest.e.given[member.value] = result
+                if member.stored:
+                    stores.extend(nest.stores(member, result))
+                continue
             own_axis = {g: a for a, g in member.axis_of.items()}
-            member.parts_order = tuple([own_axis[a] for a in kept])
-            sizes = [group.domain[a] for a in kept]
+            member.parts_order = tuple([own_axis[a] for a in self.kept])
+            sizes = [self.group.domain[a] for a in self.kept]
             member.parts = allocate(dtype, (1, *sizes))  # the number of chunks is known once loops are merged
-            index = [forms.atom(CHUNK), *[forms.atom(a) for a in kept]]
-            finish.append(nest.store(member.parts, index, b.make("load", (here,), dtype, value_slot)))
-    kept = nest.merge(kept)
-    reduced = nest.merge(reduced)
-    outer_row = reduced[0]
-    size = nest.sizes[vector]
-    cells = ceildiv(size, width)
-    digits = [(a, nest.sizes[a]) for a in kept[:-1]] + [(CELL, cells)]
-    n_rows = nest.sizes[outer_row]
-    if group.split:
-        length = maximum(ROWS, ceildiv(n_rows, CHUNKS))
-        chunks = minimum(CHUNKS, ceildiv(n_rows, ROWS))
-        digits = [(CHUNK, chunks), *digits]
-        first_row = e.var(CHUNK) * e.dim(length)
-        last_row = b.min(first_row + e.dim(length), e.dim(n_rows))
-        for member in reductions:
-            member.parts.shape = (chunks, *member.parts.shape[1:])
-    else:
-        first_row, last_row = e.dim(0), e.dim(n_rows)
+            stores.append(nest.store(member.parts, [forms.atom(a) for a in (CHUNK, *self.kept)], result))
+        for member in self.group.members:
+            if member.role == "kept" and (member.stored or member.targets):
+                value = nest.value(member)
+                stores.extend(nest.stores(member, value))
+                self.roots.append(value)
+        return stores
 
-    start = e.var(CELL) * width
-    stop = b.min(start + width, e.dim(size))
-    clear = []
-    for (value_slot, place_slot, dtype), member in zip(locals_, reductions):
-        clear.append(Store(value_slot, here, identity(b, member.node.op.kind, dtype)))
-        if place_slot is not None:
-            clear.append(Store(place_slot, here, b.const(0, dtypes.int64)))
-    across = lambda body: Loop(vector, start, stop, body, "vector", 1, compact=True)
-    inner_first, inner_last = (first_row, last_row) if len(reduced) == 1 else (e.dim(0), e.dim(nest.sizes[row]))
-    if several > 1:
-        count = inner_last - inner_first
-        middle = inner_first + b.idiv(count, b.const(several, dtypes.int64)) * several
-        stream = [Loop(row, inner_first, middle, [across(main)], step=several),
-                  Loop(row, middle, inner_last, [across(single)])]  # fmt: skip
-    else:
-        stream = [Loop(row, inner_first, inner_last, [across(main)])]
-    for v in reversed(reduced[:-1]):
-        ends = (first_row, last_row) if v == outer_row else (e.dim(0), e.dim(nest.sizes[v]))
-        stream = [Loop(v, *ends, stream)]
-    body = [Loop(vector, start, start + width, clear, "vector", 1, compact=True), *stream, across(finish)]
-    extent = product([n for _, n in digits])
-    work = minimum(size, width) * (length if group.split else n_rows)
-    order = [ITEM, *[v for v, _ in digits], *reduced, vector]
-    return nest.step([nest.items(digits, body)], order, extent, work, roots)
-
-
-class _Shifted:
-    """A nest whose row index is moved by a constant."""
-
-    def __init__(self, nest: Nest, row: int, moved: Linear):
-        self.nest, self.row, self.moved = nest, row, moved
-
-    def _with(self, call):
-        axes = self.nest.e.forms.axes
-        axes[self.row] = self.moved
-        try:
-            return call()
-        finally:
-            del axes[self.row]
-
-    def operand(self, compute):
-        return self._with(lambda: self.nest.operand(compute))
-
-    def value(self, compute):
-        return self._with(lambda: self.nest.value(compute))
-
-    def stores(self, compute, value):
-        return self._with(lambda: self.nest.stores(compute, value))
+    def step(self) -> KernelStep:
+        nest, e, b, width = self.nest, self.e, self.b, self.width
+        main, finish = self._add(self.rows), self._finish()
+        kept, reduced = nest.merge(self.kept), nest.merge(self.reduced)
+        size, n_rows = nest.sizes[self.vector], nest.sizes[reduced[0]]
+        digits = [(a, nest.sizes[a]) for a in kept[:-1]] + [(CELL, ceildiv(size, width))]
+        length, first_row, last_row = n_rows, e.dim(0), e.dim(n_rows)
+        if self.group.split:
+            length = maximum(ROWS, ceildiv(n_rows, CHUNKS))
+            chunks = minimum(CHUNKS, ceildiv(n_rows, ROWS))
+            digits = [(CHUNK, chunks), *digits]
+            first_row = e.var(CHUNK) * e.dim(length)
+            last_row = b.min(first_row + e.dim(length), e.dim(n_rows))
+            for member in self.reductions:
+                member.parts.shape = (chunks, *member.parts.shape[1:])
+        start = e.var(CELL) * width
+        stop = b.min(start + width, e.dim(size))
+        across = lambda body, end: Loop(self.vector, start, end, body, "vector", 1, compact=True)
+        ends = {v: (e.dim(0), e.dim(nest.sizes[v])) for v in reduced}
+        ends[reduced[0]] = first_row, last_row
+        low, high = ends[self.row]
+        stream = []
+        if len(self.rows) > 1:
+            several = len(self.rows)
+            middle = low + b.idiv(high - low, b.const(several, dtypes.int64)) * several
+            stream.append(Loop(self.row, low, middle, [across(main, stop)], step=several))
+            low, main = middle, self._add(self.rows[:1])
+        stream.append(Loop(self.row, low, high, [across(main, stop)]))
+        for v in reversed(reduced[:-1]):
+            stream = [Loop(v, *ends[v], stream)]
+        body = [across(self._clear(), start + width), *stream, across(finish, stop)]
+        order = [ITEM, *[v for v, _ in digits], *reduced, self.vector]
+        extent = product([n for _, n in digits])
+        return nest.step([nest.items(digits, body)], order, extent, minimum(size, width) * length, self.roots)
 
 
 def combine(b, kind: str, x: Expr, y: Expr) -> Expr:

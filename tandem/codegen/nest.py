@@ -169,6 +169,10 @@ def _name(nodes) -> str:
     return names[0] if len(names) == 1 else "fused_" + "_".join(names[:6])
 
 
+def is_positional(compute: Compute) -> bool:
+    return getattr(compute.node.op, "kind", "") in ("argmax", "argmin")
+
+
 def unroll_for(cost: float, statements: list) -> int:
     """Vectors per round of a loop. More accumulators hide the latency of adding, at the price of code to compile."""
     kinds = {s.acc.kind for s in statements if type(s) is Accumulate}

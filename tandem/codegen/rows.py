@@ -7,7 +7,7 @@ from tandem.codegen.computes import Group
 from tandem.codegen.expr import Expr, substitute, topological
 from tandem.codegen.fuse import Fusion
 from tandem.codegen.loops import Accumulate, Declare, Finish, Store, expression_cost
-from tandem.codegen.nest import ITEM, Nest, unroll_for
+from tandem.codegen.nest import ITEM, Nest, is_positional, unroll_for
 from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import product
 
@@ -59,6 +59,8 @@ def rows(fusion: Fusion, group: Group) -> KernelStep:
     _keep_costly(nest, plan, roots)
     reduced = [a for a in group.order if a in group.reduced and a != group.unit]
     reduced += [group.unit] if group.unit in group.reduced else []
+    if any(is_positional(m) for m in group.members):
+        reduced.sort()  # the first position is the first in row-major order
     kept = nest.merge([a for a in group.order if a not in group.reduced])
     reduced = nest.merge(reduced)
     digits = [(a, nest.sizes[a]) for a in kept]

@@ -503,3 +503,16 @@ def test_merged_heads_are_two_loops():
 
     schedule, _ = check(function, lambda a: a.transpose(0, 2, 1, 3).reshape(3, 4, 30) + 1, x)
     assert "idiv" not in str(schedule.steps[0].kernel)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize("axes", [(0, 1), (1, 2), (0, 2), (0, 1, 2)])
+def test_arg_reductions_over_several_axes_count_in_row_major_order(order, axes):
+    x = rng.integers(0, 3, (4, 5, 6)).astype(np.float32).transpose(order)
+
+    def reference(a):
+        kept = [i for i in range(3) if i not in axes]
+        flat = a.transpose(*kept, *axes).reshape(*[a.shape[i] for i in kept], -1)
+        return flat.argmax(-1).reshape([1 if i in axes else n for i, n in enumerate(a.shape)])
+
+    check(lambda a: reduce("argmax", a, axes), reference, x)
