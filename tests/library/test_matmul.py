@@ -82,6 +82,8 @@ def test_matmul_of_nothing():
 def test_matmul_is_the_same_for_any_number_of_threads():
     from tandem import _runtime
 
+    if _runtime.blas_backend() == "openblas":
+        pytest.skip("OpenBLAS splits sums by its number of threads")
     rng = np.random.default_rng(0)
     a, b = random(rng, (200, 300), "float64"), random(rng, (300, 100), "float64")
     before = _runtime.num_threads()
