@@ -95,7 +95,11 @@ def retain_grad(self):
 def numpy(self, *, force: bool = False):
     """A NumPy array on the same memory."""
     if self.requires_grad and not force:
-        raise AutogradError("numpy", "the tensor requires grad, and NumPy would not record what is done to it", fix="use x.detach().numpy()")
+        raise AutogradError(
+            "numpy",
+            "the tensor requires grad, and NumPy would not record what is done to it",
+            fix="use x.detach().numpy()",
+        )
     return _runtime.to_numpy(self.detach() if self.requires_grad else self)
 
 
@@ -112,8 +116,11 @@ def __copy__(self):
 
 def __deepcopy__(self, memo):
     if not self.is_leaf:
-        raise AutogradError("deepcopy", "only leaves can be deep-copied; this tensor was computed by a recorded operator",
-                            fix="copy x.detach()")
+        raise AutogradError(
+            "deepcopy",
+            "only leaves can be deep-copied; this tensor was computed by a recorded operator",
+            fix="copy x.detach()",
+        )
     with no_grad():
         made = F.clone(self)
     if type(self) is not Tensor:
@@ -141,8 +148,19 @@ def _rebuild(cls, data, dtype, shape, requires_grad, attributes):
 
 def __reduce_ex__(self, protocol):
     if not self.is_leaf:
-        raise AutogradError("pickle", "only leaves can be pickled; this tensor was computed by a recorded operator", fix="pickle x.detach()")
-    return _rebuild, (type(self), _runtime.to_bytes(self), self.dtype.name, self.shape, self.requires_grad, dict(vars(self)))
+        raise AutogradError(
+            "pickle",
+            "only leaves can be pickled; this tensor was computed by a recorded operator",
+            fix="pickle x.detach()",
+        )
+    return _rebuild, (
+        type(self),
+        _runtime.to_bytes(self),
+        self.dtype.name,
+        self.shape,
+        self.requires_grad,
+        dict(vars(self)),
+    )
 
 
 def __format__(self, spec):
@@ -158,7 +176,9 @@ def _check_finite(name, t, where):
     if bool(F.any(F.isnan(t))):
         if where is None:
             raise AutogradError(name, f"the result of shape {t.shape} contains NaN")
-        raise AutogradError(name, f"backward gave a gradient of shape {t.shape} that contains NaN\n  recorded at {where}")
+        raise AutogradError(
+            name, f"backward gave a gradient of shape {t.shape} that contains NaN\n  recorded at {where}"
+        )
 
 
 def _conjugate(x):
@@ -167,7 +187,9 @@ def _conjugate(x):
 
 def _adjoint(x):
     if x.ndim not in (0, 2):
-        raise ShapeError("H", f"x has {x.ndim} axes; the adjoint of a matrix is asked for", fix="use x.mH for a batch of matrices")
+        raise ShapeError(
+            "H", f"x has {x.ndim} axes; the adjoint of a matrix is asked for", fix="use x.mH for a batch of matrices"
+        )
     return F.permute(_conjugate(x), (1, 0) if x.ndim else ())
 
 

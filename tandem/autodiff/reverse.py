@@ -7,7 +7,9 @@ from tandem.graph.ir import Node, Value
 from tandem.graph.symbolic import Sym, hint
 
 
-def backpropagate(nodes: list[Node], outputs: list[Value], grads: list[Value | None], inputs: list[Value]) -> list[Value | None]:
+def backpropagate(
+    nodes: list[Node], outputs: list[Value], grads: list[Value | None], inputs: list[Value]
+) -> list[Value | None]:
     """Gradients of the inputs, given those of the outputs. `nodes` are the forward nodes in topological order."""
     depends = _depends_on(nodes, inputs)
     parts: dict[Value, list[Value]] = {}  # what has arrived for a value, not yet added up
@@ -42,7 +44,8 @@ def backpropagate(nodes: list[Node], outputs: list[Value], grads: list[Value | N
 
 
 def _total(parts: list[Value] | None) -> Value | None:
-    """The sum of what arrived. Gradients of slices that together fill an axis are joined, not added: split costs what concat does."""
+    """The sum of what arrived. Gradients of slices that together fill an axis are joined, not added: split
+    costs what concat does."""
     if not parts:
         return None
     if len(parts) > 1:

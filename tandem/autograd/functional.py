@@ -16,9 +16,13 @@ def _call_recorded(fn, args, argnums):
     leaves = []
     for i in argnums:
         if not isinstance(args[i], _runtime.Tensor):
-            raise AutogradError("grad", f"argument {i} is a {type(args[i]).__name__}; only tensors can be differentiated by")
+            raise AutogradError(
+                "grad", f"argument {i} is a {type(args[i]).__name__}; only tensors can be differentiated by"
+            )
         if not args[i].dtype.is_inexact:
-            raise AutogradError("grad", f"argument {i} is {args[i].dtype}; only floating tensors can be differentiated by")
+            raise AutogradError(
+                "grad", f"argument {i} is {args[i].dtype}; only floating tensors can be differentiated by"
+            )
         # A view of the argument: recorded, so that gradients of gradients reach the caller's tensor too.
         args[i] = args[i].view_as_self() if args[i].requires_grad else args[i].detach().requires_grad_()
         leaves.append(args[i])
@@ -44,7 +48,9 @@ def value_and_grad(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
             result, leaves = _call_recorded(lambda *a: fn(*a, **kwargs), args, positions)
             value, aux = result if has_aux else (result, None)
             if not isinstance(value, _runtime.Tensor) or value.size != 1:
-                raise AutogradError("grad", "the function must give a tensor with one element", fix="reduce it, e.g. with .sum()")
+                raise AutogradError(
+                    "grad", "the function must give a tensor with one element", fix="reduce it, e.g. with .sum()"
+                )
             grads = [None] * len(leaves)
             if value.requires_grad:
                 grads = gradients(value, leaves, create_graph=nested, allow_unused=True)
@@ -62,7 +68,9 @@ def value_and_grad(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
 
 def _is_nested(args) -> bool:
     """Inside another gradient function, or on arguments that somebody differentiates by."""
-    return _nesting.depth > 0 or (_runtime.grad_enabled() and any(isinstance(a, _runtime.Tensor) and a.requires_grad for a in args))
+    return _nesting.depth > 0 or (
+        _runtime.grad_enabled() and any(isinstance(a, _runtime.Tensor) and a.requires_grad for a in args)
+    )
 
 
 class _Nesting(threading.local):

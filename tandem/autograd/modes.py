@@ -8,7 +8,8 @@ from tandem import _runtime
 
 
 class _Scope:
-    """`_switch` turns something on and gives what was before, `_restore` takes that back. A scope may be entered again inside itself."""
+    """`_switch` turns something on and gives what was before, `_restore` takes that back. A scope may be
+    entered again inside itself."""
 
     def __enter__(self):
         before = self._switch()
@@ -95,7 +96,8 @@ class inference_mode(_Scope):
 
 
 class detect_anomaly(_Scope):
-    """Inside, every result and every gradient is checked; a NaN raises an error that names the operator and the line."""
+    """Inside, every result and every gradient is checked; a NaN raises an error that names the operator and
+    the line."""
 
     def _switch(self):
         return _runtime.set_anomaly_detection(True)

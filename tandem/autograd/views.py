@@ -14,7 +14,8 @@ from tandem.autograd.modes import no_grad
 
 
 def positions_of(base, view):
-    """Flat numbers of the base's elements that the view shows, in the view's shape; base.size where it shows none of them."""
+    """Flat numbers of the base's elements that the view shows, in the view's shape; base.size where it shows
+    none of them."""
     with no_grad():
         reach = max(_reach(base), _reach(view))
         numbers = F.full((reach,), base.size, dtype=dtypes.int64)
@@ -31,7 +32,8 @@ def _reach(t) -> int:
 
 
 def _add_up(g, positions, shape):
-    """Zeros of `shape` with g added at flat positions. One more element at the end takes what belongs to none of them."""
+    """Zeros of `shape` with g added at flat positions. One more element at the end takes what belongs to none
+    of them."""
     size = 1
     for n in shape:
         size *= n
@@ -58,7 +60,8 @@ def record_view(name: str, source, view):
 
 
 def rebase(written):
-    """The base's history after `written`, a view of it, was written; it has a history of its own unless constants were."""
+    """The base's history after `written`, a view of it, was written; it has a history of its own unless
+    constants were."""
     base = _runtime.view_base(written)
     sources = [t if t.requires_grad else None for t in (base, written)]
     if all(t is None for t in sources):

@@ -118,7 +118,9 @@ def test_third_order():
     (first,) = td.autograd.grad(y, x, create_graph=True)
     (second,) = td.autograd.grad(first, x, create_graph=True)
     (third,) = td.autograd.grad(second, x)
-    np.testing.assert_allclose([float(first), float(second), float(third)], [32 + np.e**2, 48 + np.e**2, 48 + np.e**2], rtol=1e-6)
+    np.testing.assert_allclose(
+        [float(first), float(second), float(third)], [32 + np.e**2, 48 + np.e**2, 48 + np.e**2], rtol=1e-6
+    )
 
 
 def test_gradient_penalty_trains():

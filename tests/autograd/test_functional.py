@@ -103,7 +103,7 @@ def test_vjp():
 
 
 def test_vjp_of_a_single_output():
-    value, pull = td.vjp(lambda x: x * x, td.tensor([1.0, 2.0]))
+    _, pull = td.vjp(lambda x: x * x, td.tensor([1.0, 2.0]))
     assert pull(td.ones(2))[0].tolist() == [2, 4]
 
 

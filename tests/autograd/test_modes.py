@@ -121,5 +121,5 @@ def test_detect_anomaly_in_backward(x):
 
 
 def test_detect_anomaly_in_forward(x):
-    with td.autograd.detect_anomaly(), pytest.raises(td.AutogradError, match="(?s)log.*NaN.*test_modes.py"):
+    with td.autograd.detect_anomaly(), pytest.raises(td.AutogradError, match=r"(?s)log.*NaN.*test_modes.py"):
         td.log(x - 5)

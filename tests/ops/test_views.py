@@ -87,7 +87,12 @@ def test_as_strided_of_a_gap():
 
 
 def test_unfold():
-    check_op(td.unfold, lambda x: np.lib.stride_tricks.sliding_window_view(x, 3, 1)[:, ::2], shapes=[(2, 7), (2, 6)], args=(1, 3, 2))
+    check_op(
+        td.unfold,
+        lambda x: np.lib.stride_tricks.sliding_window_view(x, 3, 1)[:, ::2],
+        shapes=[(2, 7), (2, 6)],
+        args=(1, 3, 2),
+    )
     check_op(td.unfold, lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, 0), shapes=[(4, 2)], args=(0, 2, 1))
     with pytest.raises(td.ShapeError):
         td.unfold(td.zeros(3), 0, 4, 1)
@@ -97,7 +102,9 @@ def test_unfold():
 
 @pytest.mark.parametrize("offset", [-3, -1, 0, 1, 5])
 def test_diagonal(offset):
-    check_op(td.diagonal, lambda x: np.diagonal(x, offset), shapes=[(3, 4), (2, 3, 4)], args=(offset,), second=offset == 1)
+    check_op(
+        td.diagonal, lambda x: np.diagonal(x, offset), shapes=[(3, 4), (2, 3, 4)], args=(offset,), second=offset == 1
+    )
     check_op(td.diagonal, lambda x: np.diagonal(x, offset, -1, 0), shapes=[(2, 3, 4)], args=(offset, -1, 0), grad=False)
 
 

@@ -1,0 +1,503 @@
+"""x[key] and x[key] = value against NumPy; functions on index tensors."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tandem as td
+from tests.check import check_gradients, check_op
+
+X = np.arange(24.0).reshape(2, 3, 4)
+B = np.array([[True, False, True], [False, True, False]])
+
+KEYS = [
+    0, -1, (1, 2), (slice(None), 1), (Ellipsis, 2), (0, Ellipsis, -1), None, (None, 1), (slice(None), None, 2), Ellipsis, (),
+    slice(1, None), slice(None, None, -1), (slice(None), slice(None, None, 2)), (slice(5, 1, -2), slice(-2, None)),
+    slice(0, 0), (slice(3, 1), 0), (slice(-10, 10), slice(None), slice(100, -100, -1)), slice(None, 10**30, 10**30),
+    [0, 1, 1], [-1], ([0, 1], [2, 0]), ([[0], [1]], [0, 2, 1]), (slice(None), [0, 2]), (0, [1, 2]), ([0, 1], slice(None), [1, 3]),
+    ([1, 0], Ellipsis, 2), (slice(None), [0, 1], [1, 2]), (slice(None), 1, [1, 2]), (1, slice(None), [0, 3]), (None, [1], [2]),
+    ([1], None, [2]), (slice(None), None, [2, 1], 3), (slice(1, 2), [[0, 1], [2, 0]]), [], ([], [], []), (slice(None), [], 0),
+    B, (B, 1), (B, slice(None, None, 2)), (0, B[0]), (slice(None), B[0]), (Ellipsis, np.array([True, False, True, True])),
+    np.zeros((2, 3, 4), bool), X > 5, (slice(None), B[0], [0, 1]), True, False, (True, 0), (0, True), np.int64(1), np.array(1),
+    np.array([1, 0]), (np.int32(1), slice(np.int64(0), np.int8(2))), (Ellipsis, None), ((0, 1), (1, 2)), [True, False],
+]  # fmt: skip
+
+
+def as_key(key):
+    """NumPy's key in our tensors, every other time."""
+    if isinstance(key, tuple):
+        return tuple(as_key(k) for k in key)
+    return td.tensor(key) if isinstance(key, np.ndarray) else key
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_getitem(key):
+    x = td.tensor(X)
+    expected = X[key]
+    for k in (key, as_key(key)):
+        got = x[k]
+        assert got.shape == expected.shape
+        np.testing.assert_array_equal(got.numpy(), expected)
+    moved = td.tensor(np.ascontiguousarray(X.T)).T
+    np.testing.assert_array_equal(moved[key].numpy(), expected)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_setitem(key):
+    shape = X[key].shape
+    values = [7, np.arange(np.prod(shape, dtype=int)).reshape(shape) + 100.0]
+    if not (isinstance(key, np.ndarray) and key.ndim == 3):  # NumPy does not take more than a 1-d value there; we do
+        values.append(np.full((1, 1, *shape[-1:]), -1.5))
+    for value in values:
+        expected, x, moved = X.copy(), td.tensor(X), td.tensor(np.ascontiguousarray(X.T)).T
+        expected[key] = value
+        x[as_key(key)] = value if np.isscalar(value) else td.tensor(value)
+        moved[key] = value
+        np.testing.assert_array_equal(x.numpy(), expected)
+        np.testing.assert_array_equal(moved.numpy(), expected)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_in_place_operator_on_items(key):
+    expected, x = X.copy(), td.tensor(X)
+    expected[key] += 10
+    x[key] += 10
+    expected[key] *= 2
+    x[key] *= 2
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+@pytest.mark.parametrize("key", [k for k in KEYS if not isinstance(k, np.ndarray) or k.size < 20][::3], ids=str)
+def test_gradients(key):
+    check_gradients(lambda x: x[key] * x[key], (X,), second=False)
+
+    def write(x, v):
+        y = x * 1.0
+        y[key] = v * v
+        return y * y
+
+    check_gradients(write, (X, np.asarray(1.5)), second=False)
+
+
+def test_second_derivative_of_items():
+    check_gradients(lambda x: x[[0, 1, 1]] ** 3, (np.array([1.5, -2.0]),))
+    check_gradients(lambda x: x[1:] * x[:-1], (np.array([1.5, -2.0, 0.5]),))
+
+
+def test_basic_keys_are_views():
+    x = td.tensor(X)
+    view = x[1, ::2, None]
+    view += 100
+    assert float(x[1, 2, 0]) == 120 and float(x[1, 1, 0]) == 16
+    copy = x[[0]]
+    copy += 1
+    assert float(x[0, 0, 0]) == 0
+
+
+def test_repeated_positions():
+    x = td.zeros(3)
+    x[[0, 0, 0]] += 1  # read once, written once
+    assert x.tolist() == [1, 0, 0]
+    x.index_put_((td.tensor([1, 1]),), td.ones(2), accumulate=True)
+    assert x.tolist() == [1, 2, 0]
+    x[[2, 2]] = td.tensor([5.0, 6.0])
+    assert float(x[2]) == 6
+
+
+def test_values_are_converted():
+    x = td.zeros(3, dtype=td.int64)
+    x[0] = 1.9
+    x[1:] = td.tensor([2.9, -3.9])
+    assert x.tolist() == [1, 2, -3]
+    y = td.zeros(2)
+    y[:] = [1, 2]
+    y[1] = True
+    assert y.tolist() == [1, 1]
+
+
+ERRORS = [
+    (5, "index 5 is out of range for axis 0 with size 2"),
+    (-3, "index -3 is out of range for axis 0 with size 2"),
+    ((0, slice(None), 4), "index 4 is out of range for axis 2 with size 4"),
+    ((0, 0, 0, 0), "4 indices for a tensor of shape \\(2, 3, 4\\)"),
+    ((Ellipsis, Ellipsis), "more than one ellipsis"),
+    ([0, 2], "2 .*axis 0.*2"),
+    ((slice(None), [0, -4]), "-4 .*axis 1.*3"),
+    (([0], [0], [0], [0]), "4 indices"),
+    (np.zeros(3, bool), "mask of shape \\(3,\\)"),
+    (np.zeros((2, 3, 4, 1), bool), "4 indices|mask"),
+    (10**30, "out of range"),
+    ((slice(None), 5, [0]), "index 5 is out of range for axis 1 with size 3"),
+    (slice(None, None, 0), "step 0"),
+]
+
+
+@pytest.mark.parametrize(("key", "text"), ERRORS, ids=str)
+def test_errors(key, text):
+    x = td.tensor(X)
+    with pytest.raises(IndexError, match=text):
+        x[key]
+    with pytest.raises(IndexError, match=text):
+        x[key] = 1.0
+    np.testing.assert_array_equal(x.numpy(), X)
+
+
+def test_wrong_types():
+    x = td.tensor(X)
+    for key in (1.5, "a", [0.5], td.tensor([0.5]), slice(0.5, 2), object(), {}):
+        with pytest.raises(TypeError):
+            x[key]
+    with pytest.raises(td.ShapeError):
+        x[[0, 1], [0, 1, 2]]
+    with pytest.raises(td.ShapeError):
+        x[0] = td.zeros((2, 4))
+    with pytest.raises(td.ShapeError):
+        x[[0, 1]] = td.zeros(3)
+    with pytest.raises(TypeError):
+        del x[0]
+    np.testing.assert_array_equal(x.numpy(), X)
+
+
+def test_iteration():
+    x = td.tensor(X)
+    assert [r.shape for r in x] == [(3, 4)] * 2
+    a, b = td.tensor([1.0, 2.0])
+    assert (float(a), float(b)) == (1, 2)
+    with pytest.raises(TypeError):
+        iter(td.tensor(1.0))
+    assert len(x) == 2 and 5 in x and 99 not in x
+
+
+# -- random keys
+
+
+@st.composite
+def keyed_arrays(draw):
+    shape = tuple(draw(st.lists(st.integers(0, 4), min_size=0, max_size=4)))
+    x = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    if draw(st.booleans()):
+        x = np.ascontiguousarray(x.T).T
+    key, axis = [], 0
+    fancy = draw(st.none() | st.sampled_from([(), (2,), (1, 2), (2, 1), (0,)]))
+    ellipsis = False
+    while axis < x.ndim and draw(st.integers(0, 5)):
+        kind = draw(st.sampled_from(["int", "slice", "slice", "none", "ellipsis", "array", "mask"]))
+        n = x.shape[axis]
+        if kind == "none":
+            key.append(None)
+            if len(key) > 6:
+                break
+            continue
+        if kind == "ellipsis":
+            if not ellipsis:
+                skipped = draw(st.integers(0, x.ndim - axis))
+                key.append((skipped,))  # worked out below
+                ellipsis = True
+                axis += skipped
+            continue
+        if kind == "int" and n:
+            key.append(draw(st.integers(-n, n - 1)))
+        elif kind == "array" and fancy is not None and n:
+            key.append(
+                np.array(
+                    draw(st.lists(st.integers(-n, n - 1), min_size=int(np.prod(fancy)), max_size=int(np.prod(fancy)))),
+                    dtype=int,
+                ).reshape(fancy)
+            )
+        elif (
+            kind == "mask"
+            and fancy in (None, (), (1, 2), (2,))
+            and n
+            and not any(isinstance(k, np.ndarray) for k in key)
+        ):
+            width = draw(st.integers(1, min(2, x.ndim - axis)))
+            mask = np.zeros(x.shape[axis : axis + width], bool)
+            count = draw(st.sampled_from([0, 1])) if fancy is None else {(): 1, (2,): 2, (1, 2): 2}[fancy]
+            flat = mask.reshape(-1)
+            flat[: min(count, flat.size)] = True
+            key.append(mask)
+            axis += width - 1
+        else:
+            key.append(
+                slice(
+                    *(draw(st.none() | st.integers(-6, 6)) for _ in range(2)),
+                    draw(st.none() | st.sampled_from([-2, -1, 1, 2, 3])),
+                )
+            )
+        axis += 1
+    if ellipsis:  # entries after it must reach the end
+        key = [k if not (isinstance(k, tuple) and len(k) == 1) else Ellipsis for k in key]
+        key += [slice(None)] * (x.ndim - axis)
+    return x, tuple(key)
+
+
+@settings(max_examples=300, deadline=None)
+@given(keyed_arrays(), st.booleans())
+def test_random_keys(case, ours):
+    x, key = case
+    t = td.tensor(x)
+    try:
+        expected = x[key]
+    except IndexError:
+        with pytest.raises((IndexError, td.ShapeError)):
+            t[key]
+        return
+    got = t[as_key(key) if ours else key]
+    assert got.shape == expected.shape, key
+    np.testing.assert_array_equal(got.numpy(), expected)
+    written, target = x.copy(), td.tensor(x)
+    values = np.arange(expected.size).reshape(expected.shape) + 1000
+    written[key] = values
+    target[key] = td.tensor(values)
+    np.testing.assert_array_equal(target.numpy(), written)
+    written[key] -= 5
+    target[key] -= 5
+    np.testing.assert_array_equal(target.numpy(), written)
+
+
+# -- functions
+
+
+def test_gather_at():
+    check_op(td.gather_at, lambda x: x[:, [1, 0, 1]], shapes=[(2, 3)], args=([td.tensor([1, 0, 1])], (1,)))
+
+
+def test_scatter_at():
+    def reference(x, v):
+        x = x.copy()
+        x[[2, 0]] = v
+        return x
+
+    check_op(
+        lambda x, v: td.scatter_at(x, [td.tensor([2, 0])], (0,), v),
+        reference,
+        shapes=[((3, 2), (2, 2)), ((3,), ())],
+        names=["scatter_at"],
+    )
+
+
+def test_index_select():
+    check_op(td.index_select, lambda x: x[:, [2, 0, 2]], shapes=[(2, 3), (0, 3)], args=(1, td.tensor([2, 0, 2])))
+    with pytest.raises(td.ShapeError, match="must be 1-d"):
+        td.index_select(td.zeros(3), 0, td.tensor([[0]]))
+    with pytest.raises(td.DTypeError):
+        td.index_select(td.zeros(3), 0, td.tensor([0.0]))
+
+
+def test_take():
+    index = np.array([[3, 0], [-1, 2]])
+    check_op(td.take, lambda x: np.take(x, index), shapes=[(2, 3), (4,)], args=(td.tensor(index),))
+    check_op(td.take, lambda x: np.take(x, index % 2, 1), shapes=[(2, 3)], args=(td.tensor(index % 2), 1))
+    check_op(td.index_basic, lambda x: x[1:], shapes=[(3, 2)], args=("A", (1,)))
+
+
+def test_take_along_axis():
+    index = np.array([[2, 0, 1], [1, -1, 0]])
+    check_op(td.take_along_axis, lambda x: np.take_along_axis(x, index, 1), shapes=[(2, 3)], args=(td.tensor(index), 1))
+    check_op(
+        td.take_along_axis,
+        lambda x: np.take_along_axis(x, index[:1, 1:2], 0),
+        shapes=[(2, 3)],
+        args=(td.tensor(index[:1, 1:2]), 0),
+    )
+
+
+def test_gather():
+    index = np.array([[1, 0]])
+    check_op(td.gather, lambda x: np.take_along_axis(x[:, :2], index, 0), shapes=[(2, 3)], args=(0, td.tensor(index)))
+    with pytest.raises(td.ShapeError, match="larger than x"):
+        td.gather(td.zeros((2, 2)), 0, td.tensor([[0, 0, 0]]))
+    with pytest.raises(td.IndexRangeError, match=r"2 .*axis 0.*2"):
+        td.gather(td.zeros((2, 2)), 0, td.tensor([[2, 0]]))
+    assert td.gather(td.tensor(5.0), 0, td.tensor(0)).tolist() == 5
+
+
+INDEX = np.array([[0, 1, 0], [2, 2, 1], [0, 0, 0]])
+
+
+def numpy_scatter(mode):
+    def reference(x, source):
+        out = x.copy()
+        for i in range(INDEX.shape[0]):
+            for j in range(INDEX.shape[1]):
+                at = (INDEX[i, j], j)
+                out[at] = mode(out[at], source[i, j])
+        return out
+
+    return reference
+
+
+def test_scatter():
+    shapes = [((3, 3), (3, 3)), ((4, 5), (4, 3))]
+    args = (0, td.tensor(INDEX))
+    wrap = lambda fn, **kw: lambda x, source: fn(x, *args, source, **kw)
+    check_op(wrap(td.scatter), numpy_scatter(lambda a, b: b), shapes=shapes, names=["scatter"])
+    check_op(wrap(td.scatter_add), numpy_scatter(lambda a, b: a + b), shapes=shapes, names=["scatter_add"])
+    check_op(wrap(td.scatter, reduce="multiply"), numpy_scatter(lambda a, b: a * b), shapes=shapes)
+    x = td.zeros(3)
+    assert x.scatter_(0, td.tensor([1]), 5.0) is x
+    x.scatter_add_(0, td.tensor([1, 1]), td.tensor([1.0, 2.0]))
+    assert x.tolist() == [0, 8, 0]
+    assert td.scatter(td.zeros(3), 0, td.tensor([1, 1]), 2.0, reduce="add").tolist() == [0, 4, 0]
+    assert td.scatter(td.tensor(1.0), 0, td.tensor(0), 4.0).tolist() == 4
+    with pytest.raises(td.ShapeError, match="smaller than index"):
+        td.scatter(td.zeros(3), 0, td.tensor([0, 1]), td.zeros(1))
+    with pytest.raises(td.ValueRangeError):
+        td.scatter(td.zeros(3), 0, td.tensor([0]), 1.0, reduce="amax")
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
+def test_scatter_reduce(reduce, include_self):
+    def reference(x, source):
+        fn = {"sum": np.sum, "prod": np.prod, "mean": np.mean, "amax": np.max, "amin": np.min}[reduce]
+        out = x.copy()
+        for r in range(x.shape[0]):
+            for j in range(INDEX.shape[1]):
+                found = [source[i, j] for i in range(INDEX.shape[0]) if INDEX[i, j] == r]
+                if found:
+                    out[r, j] = fn(([x[r, j]] if include_self else []) + found)
+        return out
+
+    check_op(lambda x, s: td.scatter_reduce(x, 0, td.tensor(INDEX), s, reduce, include_self=include_self), reference,
+             shapes=[((4, 3), (3, 3))],
+             names=["scatter_reduce"], dtypes=("float32",) if reduce == "mean" else ("float32", "int64"))  # fmt: skip
+
+
+def test_scatter_prod_with_zeros():
+    x, source = np.array([2.0, 0.0, 3.0]), np.array([0.0, 5.0, 0.0, 0.0, 4.0])
+    index = td.tensor([0, 0, 1, 2, 2])
+    check_gradients(lambda x, s: td.scatter_reduce(x, 0, index, s, "prod"), (x, source), second=False)
+
+
+def rows(fn):
+    def reference(x, source):
+        out = x.copy()
+        for i, r in enumerate([2, 0, 2]):
+            out[r] = fn(out[r], source[i])
+        return out
+
+    return reference
+
+
+def test_index_add_copy_fill_reduce():
+    at = td.tensor([2, 0, 2])
+    shapes = [((3, 4), (3, 4)), ((3,), (3,))]
+    check_op(
+        lambda x, s: td.index_add(x, 0, at, s, alpha=2),
+        rows(lambda a, b: a + 2 * b),
+        shapes=shapes,
+        names=["index_add"],
+    )
+    check_op(lambda x, s: td.index_copy(x, 0, at, s), rows(lambda a, b: b), shapes=shapes, names=["index_copy"])
+    check_op(
+        lambda x, s: td.index_reduce(x, 0, at, s, "prod"),
+        rows(lambda a, b: a * b),
+        shapes=shapes,
+        names=["index_reduce"],
+    )
+    check_op(
+        lambda x: td.index_fill(x, 0, at, 7),
+        lambda x: rows(lambda a, b: a * 0 + 7)(x, x),
+        shapes=[(3, 4)],
+        names=["index_fill"],
+    )
+    x = td.zeros((2, 3))
+    x.index_fill_(1, td.tensor([0, 2]), 4.0).index_copy_(0, td.tensor([1]), td.ones((1, 3))).index_add_(
+        0, td.tensor([0]), td.ones((1, 3))
+    )
+    assert x.tolist() == [[5, 1, 5], [1, 1, 1]]
+    with pytest.raises(td.ShapeError):
+        td.index_add(td.zeros((2, 3)), 0, td.tensor([0]), td.ones((2, 3)))
+
+
+def test_put():
+    index = np.array([[5, 0], [-1, 2]])
+
+    def reference(x, s):
+        out = x.copy()
+        np.put(out, index, s)
+        return out
+
+    check_op(lambda x, s: td.put(x, td.tensor(index), s), reference, shapes=[((2, 3), (2, 2))], names=["put"])
+    assert td.put(td.zeros(3), td.tensor([1, 1]), td.ones(2), accumulate=True).tolist() == [0, 2, 0]
+    assert td.zeros(2).put_(td.tensor(1), 3.0).tolist() == [0, 3]
+
+
+def test_put_along_axis():
+    def reference(x, v):
+        out = x.copy()
+        np.put_along_axis(out, np.array([[1], [0]]), v, 1)
+        return out
+
+    check_op(
+        lambda x, v: td.put_along_axis(x, td.tensor([[1], [0]]), v, axis=1),
+        reference,
+        shapes=[((2, 3), (2, 1))],
+        names=["put_along_axis"],
+    )
+
+
+def test_index_put():
+    def reference(x, v):
+        out = x.copy()
+        np.add.at(out, (slice(None), [0, 2, 0]), v)
+        return out
+
+    at = (None, td.tensor([0, 2, 0]))
+    check_op(
+        lambda x, v: td.index_put(x, at, v, accumulate=True),
+        reference,
+        shapes=[((2, 3), (2, 3)), ((2, 3), ())],
+        names=["index_put"],
+    )
+    x = td.zeros(3)
+    assert x.index_put_((td.tensor([True, False, True]),), td.tensor([1.0, 2.0])).tolist() == [1, 0, 2]
+    with pytest.raises(td.IndexRangeError):
+        x.index_put_((td.tensor([0, 3]),), 9.0)
+    assert x.tolist() == [1, 0, 2]
+
+
+def test_masked_scatter():
+    mask = np.array([[True, False, True], [False, True, True]])
+
+    def reference(x, s):
+        out = x.copy()
+        out[mask] = s.reshape(-1)[: mask.sum()]
+        return out
+
+    check_op(
+        lambda x, s: td.masked_scatter(x, td.tensor(mask), s),
+        reference,
+        shapes=[((2, 3), (5,)), ((2, 3), (2, 2))],
+        names=["masked_scatter"],
+    )
+    assert td.masked_scatter(td.zeros(3), td.tensor([False] * 3), td.zeros(0)).tolist() == [0, 0, 0]
+    x = td.zeros(3)
+    for source in (td.zeros(1), td.zeros(0)):
+        with pytest.raises(td.TandemError):
+            x.masked_scatter_(td.tensor([True, True, False]), source)
+
+
+def test_select_and_slice_scatter():
+    def selected(x, s):
+        out = x.copy()
+        out[:, 1] = s
+        return out
+
+    def sliced(x, s):
+        out = x.copy()
+        out[:, ::2] = s
+        return out
+
+    check_op(lambda x, s: td.select_scatter(x, s, 1, 1), selected, shapes=[((2, 3), (2,))], names=["select_scatter"])
+    check_op(lambda x, s: td.slice_scatter(x, s, 1, step=2), sliced, shapes=[((2, 3), (2, 2))], names=["slice_scatter"])
+    with pytest.raises(td.ShapeError):
+        td.select_scatter(td.zeros((2, 3)), td.zeros(3), 1, 1)
+
+
+def test_copy():
+    check_op(td.copy_to, lambda x, s: np.broadcast_to(s, x.shape), shapes=[((2, 3), (3,)), ((2, 3), ())])
+    with pytest.raises(td.ShapeError):
+        td.zeros(3).copy_(td.zeros((2, 3)))
