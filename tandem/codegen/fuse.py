@@ -124,6 +124,7 @@ class Fusion:
 
     def _is_cheap(self, value: Value, reads: int = 1) -> bool:
         cost, stack, seen = 0.0, [value], set()
+        size = max(_hinted_size(self.shape_of(value)), 8)
         while stack:
             v = stack.pop()
             if v in seen:
@@ -131,7 +132,7 @@ class Fusion:
             seen.add(v)
             op = v.op
             if v is not value and (v in self.kept or isinstance(op, (Input, LibraryOp))):
-                if not all(is_one(d) for d in self.shape_of(v)):
+                if 4 * _hinted_size(self.shape_of(v)) >= size:  # what is broadcast stays in cache
                     reads -= 1
                 if reads < 0:
                     return False
@@ -228,13 +229,14 @@ class Fusion:
 
     # -- what a compute reads
 
-    def _walk(self, start) -> tuple[list, float]:
+    def _walk(self, start) -> tuple[list, float, list]:
         """Everything in memory that `start` [(value, axis map)] is made from, and the cost of an element.
 
         An axis map says, per axis of a value, which axis of the iteration space indexes it: -1 for none (size 1), -2 for a
-        computed position.
+        computed position, -3 - a for a computed position that runs along axis a. Reads with computed positions have None for a
+        map; the last result has them with theirs.
         """
-        reads, seen, cost = [], set(), 0.0
+        reads, seen, cost, along = [], set(), 0.0, []
         stack = list(start)
         while stack:
             value, axis_map = stack.pop()
@@ -244,7 +246,10 @@ class Fusion:
             seen.add(key)
             op, node = value.op, value.node
             if value in self.provider and not (isinstance(op, Movement) and self.buffer_of[value].kind == "view"):
-                reads.append((value, axis_map if -2 not in axis_map else None))
+                exact = min(axis_map, default=0) >= -1
+                reads.append((value, axis_map if exact else None))
+                if not exact:
+                    along.append((value, axis_map))
                 continue
             if isinstance(op, Elementwise):
                 cost += operator_cost(node)
@@ -262,7 +267,7 @@ class Fusion:
                 else:
                     cost += 2 if isinstance(op, Embed) else 0
                     stack.append((node.inputs[0], self._ones(node.inputs[0], self._moved(op, node, axis_map))))
-        return reads, cost
+        return reads, cost, along
 
     def _ones(self, value: Value, axis_map: tuple) -> tuple:
         return tuple([-1 if is_one(n) else a for n, a in zip(self.shape_of(value), axis_map)])
@@ -280,28 +285,35 @@ class Fusion:
             moved = []
             for a, n, m, start, step in zip(axis_map, inner, outer, op.starts, op.steps):
                 whole = same(n, m) and is_zero(self.resolve(start)) and is_one(self.resolve(step))
-                moved.append(a if whole else -2)
+                moved.append(a if whole else _running(a))
             return tuple(moved)
-        left = [i for i, n in enumerate(inner) if not is_one(n)]
-        right = [i for i, n in enumerate(outer) if not is_one(n)]
-        if not same_shape([inner[i] for i in left], [outer[i] for i in right]):
-            return (-2,) * len(inner)
         moved = [-1] * len(inner)
-        for i, j in zip(left, right):
-            moved[i] = axis_map[j]
+        for left, right in memory.factor_groups(inner, outer):
+            if len(left) == 1 and len(right) == 1 and same(inner[left[0]], outer[right[0]]):
+                moved[left[0]] = axis_map[right[0]]
+            else:
+                for i in left[:-1]:
+                    moved[i] = -2
+                if left:
+                    moved[left[-1]] = _running(axis_map[right[-1]]) if right else -2
         return tuple(moved)
 
     def _compute(self, value: Value, space: Value, start) -> Compute:
         shape = self.shape_of(space)
         axes = tuple([i for i, n in enumerate(shape) if not is_one(n)])
-        reads, cost = self._walk(start)
+        reads, cost, along = self._walk(start)
         compute = Compute(value, axes, tuple([shape[a] for a in axes]), reads, cost)
-        self._choose_order(compute)
+        self._choose_order(compute, along)
         return compute
 
-    def _choose_order(self, compute: Compute):
+    def _choose_order(self, compute: Compute, along: list):
         """The memory order that all tensors read in full agree on, else row-major; and the axis most of them run along."""
         orders, units = [], {}
+        for value, axis_map in along:
+            unit = self.buffer_of[value].unit
+            if unit is not None and axis_map[unit] != -2 and axis_map[unit] != -1:
+                axis = axis_map[unit] if axis_map[unit] >= 0 else -3 - axis_map[unit]
+                units[axis] = units.get(axis, 0) + len(compute.axes)
         for value, axis_map in compute.reads:
             if axis_map is None:
                 continue
@@ -425,7 +437,7 @@ class Fusion:
         if latest is not None and latest.kind != "library" and self._fits(compute, latest):
             return latest
         floor = -1 if latest is None else latest.position
-        reads = {value for value, m in compute.reads if m is not None}
+        reads = {value for value, _ in compute.reads}
         for group in reversed(self._recent.get(compute.domain, ())[-4:]):
             if group.position > floor and not reads.isdisjoint(group.reads) and self._fits(compute, group):
                 return group
@@ -513,6 +525,18 @@ class _Resolver:
         if found is None:
             found = self._known[d] = self._symbols.resolve(d)
         return found
+
+
+def _running(a: int) -> int:
+    """The axis map of a computed position that runs along what `a` maps."""
+    return -3 - a if a >= 0 else a if a < -2 else -2
+
+
+def _hinted_size(shape) -> int:
+    size = 1
+    for d in shape:
+        size *= hint(d)
+    return size
 
 
 def _order_of(shape, strides) -> tuple | None:
