@@ -285,6 +285,10 @@ def flip(x: Tensor, axis=None):
 
 @public
 def broadcast_tensors(*tensors):
-    """All tensors expanded to their common shape."""
+    """All tensors expanded to their common shape. Views.
+
+    >>> [t.shape for t in td.broadcast_tensors(td.zeros((3, 1)), td.zeros(4))]
+    [(3, 4), (3, 4)]
+    """
     shape = broadcast_shapes("broadcast_tensors", *(t.shape for t in tensors))
     return tuple(F.expand(t, shape) for t in tensors)

@@ -90,7 +90,7 @@ def view(x, *shape):
     >>> td.view(td.arange(6), (2, 3)).shape
     (2, 3)
     >>> td.view(td.tensor([1.0]), td.int32)
-    tensor([1065353216])
+    tensor([1065353216], dtype=int32)
     """
     if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)) and not hasattr(shape[0], "__index__"):
         return _view_dtype(x, dtypes.as_dtype(shape[0]))

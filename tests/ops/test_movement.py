@@ -257,8 +257,7 @@ def test_rot90():
 
 
 def test_atleast():
-    for n in (1, 2, 3):
-        name = f"atleast_{n}d"
+    for name in ("atleast_1d", "atleast_2d", "atleast_3d"):
         check_op(
             getattr(td, name), getattr(np, name), shapes=[(), (2,), (2, 3), (2, 3, 4)], test_layouts=False, second=False
         )
