@@ -113,7 +113,6 @@ void register_plan(nb::module_& m) {
       .def("keep", &PlanBuilder::keep)
       .def("set_name", [](PlanBuilder& b, std::string name) { b.plan->name = std::move(name); })
       .def("set_returns_tuple", [](PlanBuilder& b, bool v) { b.plan->returns_tuple = v; })
-      .def("set_mutates", [](PlanBuilder& b, bool v) { b.plan->mutates = v; })
       .def("set_rng_advance", [](PlanBuilder& b, int32_t s) { b.plan->rng_advance = s; });
 }
 

@@ -127,11 +127,10 @@ bool same_geometry(const View& a, const View& b) {
 
 // Several indices share an element: writing through such a view has no defined result.
 bool overlaps_itself(const View& v) {
-  if (v.numel() < 2) return false;
   for (int i = 0; i < v.ndim; ++i)
     if (v.shape[i] > 1 && v.strides[i] == 0) return true;
   uint8_t order[kMaxDims];
-  if (classify(v, order) != LayoutClass::Strided) return false;
+  if (classify(v, order) != LayoutClass::Strided || v.numel() < 2) return false;
   int axes[kMaxDims], n = 0;  // sorted by stride, each must step over all smaller ones
   for (int i = 0; i < v.ndim; ++i)
     if (v.shape[i] > 1) axes[n++] = i;
@@ -144,8 +143,9 @@ bool overlaps_itself(const View& v) {
   return false;
 }
 
-void prepare_write(Argument* arguments, int count, std::vector<TensorRef>& clones) {
-  Argument& target = arguments[0];
+// Checks that argument k may be written; clones what would be read after it was overwritten.
+void prepare_write(Argument* arguments, int count, int k, int writes, std::vector<TensorRef>& clones) {
+  Argument& target = arguments[k];
   if (target.kind != Argument::Kind::Tensor) fail(ErrorKind::Type, "an in-place operator needs a tensor to write to, not a number");
   Tensor* t = target.tensor;
   if (!t->storage->writable())
@@ -163,8 +163,8 @@ void prepare_write(Argument* arguments, int count, std::vector<TensorRef>& clone
            "\n  fix: wrap the update in `with td.no_grad():`, or work on x.clone()");
   }
   Range range = memory_range(t->view);
-  for (int i = 1; i < count; ++i) {
-    if (arguments[i].kind != Argument::Kind::Tensor) continue;
+  for (int i = 0; i < count; ++i) {
+    if (i == k || arguments[i].kind != Argument::Kind::Tensor) continue;
     Tensor* other = arguments[i].tensor;
     if (other->storage != t->storage && other->storage->data() != nullptr) {
       // Borrowed memory may be the same bytes under two Storages.
@@ -172,9 +172,10 @@ void prepare_write(Argument* arguments, int count, std::vector<TensorRef>& clone
       if (r.high <= range.low || range.high <= r.low) continue;
     }
     // x *= x: reading and writing the same elements is fine, but what is saved for backward must not be overwritten.
-    if (same_geometry(other->view, t->view) && !wants_grad(t) && !wants_grad(other)) continue;
+    if (i >= writes && same_geometry(other->view, t->view) && !wants_grad(t) && !wants_grad(other)) continue;
     Range r = memory_range(other->view);
     if (r.high <= range.low || range.high <= r.low) continue;
+    if (i < writes) fail(ErrorKind::Value, "two of the tensors it writes share memory\n  fix: pass a clone() of one of them");
     PyObject* args[] = {reinterpret_cast<PyObject*>(other)};
     PyObject* copy = PyObject_Vectorcall(callbacks.clone, args, 1, nullptr);
     if (!copy) throw PythonError{};
@@ -183,10 +184,16 @@ void prepare_write(Argument* arguments, int count, std::vector<TensorRef>& clone
   }
 }
 
-void note_write(Tensor* t) {
-  t->storage->bump_version();
-  Source old = std::exchange(t->storage->mutated_at, user_source());
-  Py_XDECREF(old.code);
+void note_writes(Argument* arguments, int writes) {
+  if (writes == 0) return;
+  Source now = user_source();
+  for (int k = 0; k < writes; ++k) {
+    Storage* storage = arguments[k].tensor->storage;
+    storage->bump_version();
+    Source old = std::exchange(storage->mutated_at, now);
+    if (k > 0) Py_XINCREF(now.code);
+    Py_XDECREF(old.code);
+  }
 }
 
 // A view whose base was written since: its history has to start from the base again.
@@ -318,7 +325,7 @@ void check_outputs(OpFunction* op, const TensorList& outputs) {
 
 TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* returns_tuple) {
   std::vector<TensorRef> clones;
-  if (op->mutates) prepare_write(arguments, count, clones);
+  for (int k = 0; k < op->writes; ++k) prepare_write(arguments, count, k, op->writes, clones);
 
   constexpr int kInline = 16;
   InputView inline_inputs[kInline];
@@ -351,23 +358,19 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
     if (!plan->grad_inputs.empty()) node = begin_record(plan, arguments);
     uint64_t offset = generator && plan->rng_advance >= 0 ? static_cast<uint64_t>(run.slot(plan->rng_advance)) : 0;
     if (generator) generator->offset += offset;  // before the GIL may be let go, so that no two calls share numbers
-    if (op->mutates) note_write(arguments[0].tensor);
+    note_writes(arguments, op->writes);
     run.execute();
     TensorList outputs;
     outputs.reserve(plan->outputs.size());
     for (const Plan::Output& output : plan->outputs) outputs.push_back(make_output(*plan, output, run, arguments));
-    if (op->mutates && grad_mode.enabled) {
-      Tensor* t = arguments[0].tensor;
-      if (t->history && !t->is_leaf() && !node) {  // what it held is overwritten by something that needs no gradient
-        set_history(t, nullptr, 0);
+    if (node) finish_record(*plan, node.get(), run, arguments, outputs);
+    for (int k = 0; k < op->writes; ++k) {
+      Tensor* t = arguments[k].tensor;
+      if (node && plan->outputs[k].differentiable) {
+        set_history(t, node.get(), static_cast<uint32_t>(k));
         rebase(t);
-      }
-    }
-    if (node) {
-      finish_record(*plan, node.get(), run, arguments, outputs);
-      if (op->mutates) {
-        Tensor* t = arguments[0].tensor;
-        set_history(t, node.get(), 0);
+      } else if (grad_mode.enabled && t->history) {  // what it held is overwritten by something that needs no gradient
+        set_history(t, nullptr, 0);
         rebase(t);
       }
     }

@@ -58,12 +58,12 @@ ParameterKind parse_kind(const char* text) {
   fail(ErrorKind::Internal, "unknown parameter kind ", s);
 }
 
-// OpFunction(name, implementation, parameters, num_positional, variadic, mutates)
+// OpFunction(name, implementation, parameters, num_positional, variadic, writes)
 // parameters: list of (name, kind, required, default, keyword_only)
 PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject *name, *implementation, *parameters;
-  int num_positional, variadic, mutates;
-  if (!PyArg_ParseTuple(args, "UOO!iip", &name, &implementation, &PyList_Type, &parameters, &num_positional, &variadic, &mutates))
+  int num_positional, variadic, writes;
+  if (!PyArg_ParseTuple(args, "UOO!iii", &name, &implementation, &PyList_Type, &parameters, &num_positional, &variadic, &writes))
     return nullptr;
   Py_ssize_t n = PyList_GET_SIZE(parameters);
   if (n > kMaxParameters) {
@@ -94,7 +94,7 @@ PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject*) {
   self->implementation = Py_NewRef(implementation);
   self->num_positional = num_positional;
   self->variadic = variadic;
-  self->mutates = mutates;
+  self->writes = writes;
   return reinterpret_cast<PyObject*>(self);
 }
 
@@ -143,7 +143,6 @@ PyObject* op_clear_cache(PyObject* o, PyObject*) {
 }
 
 PyObject* op_num_plans(PyObject* o, void*) { return PyLong_FromSize_t(reinterpret_cast<OpFunction*>(o)->cache->num_plans()); }
-PyObject* op_mutates(PyObject* o, void*) { return PyBool_FromLong(reinterpret_cast<OpFunction*>(o)->mutates); }
 
 PyMethodDef methods[] = {
     {"clear_cache", op_clear_cache, METH_NOARGS, "Forgets all plans."},
@@ -158,7 +157,6 @@ PyMemberDef members[] = {
 };
 PyGetSetDef getset[] = {
     {"num_plans", op_num_plans, nullptr, "How many plans were compiled.", nullptr},
-    {"mutates", op_mutates, nullptr, "Whether it writes its first argument.", nullptr},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };

@@ -61,7 +61,7 @@ struct OpFunction {
   PyObject* attributes;      // __dict__: __doc__, __signature__, ...
   int num_positional;
   int variadic;              // index of the Ints parameter that takes loose positional ints, or -1
-  bool mutates;              // in place: writes its first argument
+  int writes;                // in place: how many of its first arguments take the results
 };
 
 extern PyTypeObject* OpFunctionType;

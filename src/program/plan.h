@@ -84,7 +84,6 @@ struct Plan {
   std::vector<Output> outputs;
   bool returns_tuple = false;
   int32_t rng_advance = -1;       // slot: how far the generator moves
-  bool mutates = false;           // writes into input 0, which is also the result
 
   // Backward; empty when nothing requires a gradient.
   std::vector<int32_t> grad_inputs;  // input positions that get gradients, in the order backward returns them

@@ -38,7 +38,6 @@ from tandem.ops import (  # noqa: F401
     recurrent,
     reduce,
     rounding,
-    scatter,
     softmax,
     sort,
     special,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 
 from tandem import _runtime, dtypes
+from tandem.errors import InternalError
 from tandem.graph.ir import Builder, Type, Value, current_builder
 from tandem.graph.symbolic import Sym
 
@@ -195,28 +196,33 @@ def _parameters(fn) -> list[ParameterSpec]:
     return result
 
 
-def make_function(name: str, fn, parameters: list[ParameterSpec], variadic: str | None = None, mutates: bool = False):
+def make_function(name: str, fn, parameters: list[ParameterSpec], variadic: str | None = None, writes: int = 0):
     positional = sum(not p.keyword_only for p in parameters)
     position = next((i for i, p in enumerate(parameters) if p.name == variadic), -1)
-    function = _runtime.OpFunction(name, fn, [p.as_tuple() for p in parameters], positional, position, mutates)
+    function = _runtime.OpFunction(name, fn, [p.as_tuple() for p in parameters], positional, position, writes)
     function.parameters = parameters
+    function.writes = writes  # in place: its results go into the memory of so many of its first arguments
     function.__doc__ = fn.__doc__
     function.__qualname__ = name
     function.__module__ = fn.__module__
     return function
 
 
-def op(fn=None, *, name: str | None = None, variadic: str | None = None, hidden: bool = False, method: bool = True):
+def op(fn=None, *, name: str | None = None, variadic: str | None = None, hidden: bool = False, method: bool = True, mutates: tuple = ()):
     """Makes a Python function an operator function: callable on tensors (plans) and on symbolic values (inlined).
 
     Annotations tell what parameters are: "Tensor", "Tensor | None", "Tensors", "Int"/"Ints" (numbers a plan computes with,
     so that new values need no new plan), "Generator | None"; all others are static and specialise the plan. `variadic` names
     the Ints parameter that may be given loose: x.reshape(2, 3). A hidden one is not in the namespace: a plain function of that
     name wraps it. Tensor has the others as methods too where their first parameter is a tensor, unless `method` is False.
+    `mutates` names parameters, the first ones, whose memory takes the results in place; the first of them is what a call returns.
     """
     if fn is None:
-        return lambda f: op(f, name=name, variadic=variadic, hidden=hidden, method=method)
-    function = make_function(name or fn.__name__, fn, _parameters(fn), variadic)
+        return lambda f: op(f, name=name, variadic=variadic, hidden=hidden, method=method, mutates=mutates)
+    parameters = _parameters(fn)
+    if any(p.name != m or p.kind != "tensor" for p, m in zip(parameters, mutates, strict=False)) or len(parameters) < len(mutates):
+        raise InternalError(fn.__name__, f"mutates={mutates} must name the first parameters, which must be tensors")
+    function = make_function(name or fn.__name__, fn, parameters, variadic, len(mutates))
     if hidden:
         return function
     FUNCTIONS[function.__name__] = function
@@ -271,7 +277,7 @@ def inplace(function, name: str | None = None):
     """The in-place form of an operator function: its result is stored into the first argument."""
     name = name or function.__name__ + "_"
     fn = function.__wrapped__
-    result = make_function(name, fn, function.parameters, None, mutates=True)
+    result = make_function(name, fn, function.parameters, None, writes=1)
     result.__doc__ = f"In-place form of `{function.__name__}`: writes the result into the first argument and returns it."
     FUNCTIONS[name] = result
     METHODS.add(name)

@@ -10,7 +10,7 @@ from tandem import _runtime, dtypes
 from tandem.autodiff.partition import partition
 from tandem.autodiff.reverse import backpropagate
 from tandem.codegen import Layout, lower
-from tandem.errors import ShapeError
+from tandem.errors import DTypeError, InternalError, ShapeError
 from tandem.graph.ir import Builder, Graph, Type, Value
 from tandem.graph.symbolic import Sym, substitute
 from tandem.ops.define import ParameterSpec, add_input, make_function
@@ -40,7 +40,12 @@ def compile_plan(function, spec: list[tuple]):
             saved = split.saved
     graph = traced.graph
     resolve_sizes(graph)
-    schedule = lower(graph, traced.layouts, saved)
+    if function.writes:  # results lie in the memory of what is written, and nowhere else
+        results, graph.outputs = graph.outputs, []
+        schedule = lower(graph, traced.layouts, [v for v in saved if all(v is not r for r in results)])
+        graph.outputs = results
+    else:
+        schedule = lower(graph, traced.layouts, saved)
     return PlanWriter(function, traced, schedule, split, _backward_function).write()
 
 
@@ -53,8 +58,9 @@ def trace_call(function, spec: list[tuple]) -> Traced:
         positional = [a for p, a in zip(function.parameters, arguments, strict=True) if not p.keyword_only]
         keywords = {p.name: a for p, a in zip(function.parameters, arguments, strict=True) if p.keyword_only}
         result = function.__wrapped__(*positional, **keywords)
-        if function.mutates:
-            result = _store(function, graph, result)
+        if function.writes:
+            graph.outputs = _store_all(function, graph, result)
+            return traced
     traced.is_tuple = isinstance(result, (tuple, list))
     outputs = list(result) if traced.is_tuple else [result]
     graph.outputs = [v for v in outputs if v is not None]
@@ -168,19 +174,23 @@ class RandomState:
         return self._offset if isinstance(used, int) and used == 0 else F.Add()(self._offset, F.Size(used, dtypes.int64)())
 
 
-def _store(function, graph: Graph, result: Value) -> Value:
-    """An in-place operator: the result goes into the memory of the first argument."""
-    import tandem.ops as F
-    from tandem.errors import DTypeError
+def _store_all(function, graph: Graph, result) -> list[Value]:
+    """An in-place operator: its results go into the memory of its first arguments, one after the other."""
+    results = list(result) if isinstance(result, (tuple, list)) else [result]
+    if len(results) < function.writes:
+        raise InternalError(function.__name__, f"the body gave {len(results)} results for {function.writes} arguments that it writes")
+    return [_store(function, graph, k, results[k]) for k in range(function.writes)]
 
-    if isinstance(result, (tuple, list)):
-        result = result[0]
-    target = graph.inputs[0]
+
+def _store(function, graph: Graph, position: int, result: Value) -> Value:
+    import tandem.ops as F
+
+    target = graph.inputs[position]
     if result.ndim != target.ndim or any(a != b for a, b in zip(result.shape, target.shape, strict=True)):
         raise ShapeError(
             function.__name__,
             f"the result is {result.shape} but the tensor written to is {target.shape}; an in-place operator cannot change it",
-            fix=f"use the out-of-place form {function.__name__.rstrip('_')}",
+            fix=f"use the out-of-place form {function.__name__.rstrip('_')}" if function.writes == 1 else None,
         )
     order = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
     if order[result.dtype.kind] > order[target.dtype.kind]:
@@ -193,7 +203,7 @@ def _store(function, graph: Graph, result: Value) -> Value:
         result = F.Cast(target.dtype)(result)
     if result is target:
         result = F.Copy()(result)
-    graph.mutations.append((0, result))
+    graph.mutations.append((position, result))
     return result
 
 

@@ -146,9 +146,9 @@ class PlanWriter:
             )
 
     def _kept_buffers(self) -> set[Buffer]:
-        values = list(self.graph.outputs)
+        values = [] if self.function.writes else list(self.graph.outputs)
         if self.split is not None:
-            values += self.split.saved
+            values += [v for v in self.split.saved if v in self.schedule.buffer_of]
         return {_root(self.schedule.buffer_of[v]) for v in values}
 
     def _last_uses(self, kept: set[Buffer]) -> dict[int, list[Buffer]]:
@@ -167,10 +167,10 @@ class PlanWriter:
 
     def _outputs(self):
         builder = self.builder
-        builder.set_returns_tuple(self.traced.is_tuple and not self.function.mutates)
-        if self.function.mutates:
-            builder.set_mutates(True)
-            builder.output(self.value(self.schedule.buffer_of[self.graph.inputs[0]]), 0, -1, self._differentiable(0))
+        builder.set_returns_tuple(self.traced.is_tuple)
+        if self.function.writes:
+            for k, written in enumerate(self.graph.inputs[: self.function.writes]):
+                builder.output(self.value(self.schedule.buffer_of[written]), k, -1, self._differentiable(k))
             return
         for i, v in enumerate(self.graph.outputs):
             buffer = self.schedule.buffer_of[v]

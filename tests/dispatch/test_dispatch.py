@@ -142,6 +142,68 @@ def test_read_only_and_expanded_memory_is_not_written():
     assert array.tolist() == [1.0] * 3
 
 
+# -- several results in place
+
+
+def _rotate(x, y, z, step):
+    return y + step, x * 2, z + x
+
+
+def rotate():
+    def body(x: Tensor, y: Tensor, z: Tensor, step: Tensor):  # noqa: F821
+        return _rotate(x, y, z, step)
+
+    return op(body, name="rotate", hidden=True, mutates=("x", "y", "z"))
+
+
+def test_an_operator_can_write_several_of_its_arguments():
+    f = rotate()
+    x, y, z = td.arange(3.0), td.ones(3), td.zeros(3)
+    for step in (1.0, 2.5):
+        expected = [v.tolist() for v in _rotate(x.clone(), y.clone(), z.clone(), step)]
+        assert x is f(x, y, z, step)
+        assert expected == [x.tolist(), y.tolist(), z.tolist()]
+    assert 1 == f.num_plans
+
+
+def test_every_written_tensor_counts_its_changes():
+    f = rotate()
+    tensors = x, y, z = td.ones(2), td.ones(2), td.ones(2)
+    before = [t._version for t in tensors]
+    f(x, y, z, 1.0)
+    assert [v + 1 for v in before] == [t._version for t in tensors]
+
+
+def test_written_tensors_must_not_share_memory():
+    base = td.zeros(4)
+    with pytest.raises(td.ValueRangeError, match="share memory"):
+        rotate()(base[:2], base[1:3], td.zeros(2), 1.0)
+    with pytest.raises(td.DTypeError, match="not a number"):
+        rotate()(td.zeros(2), 1.0, td.zeros(2), 1.0)
+
+
+def test_gradients_reach_every_written_tensor():
+    f = rotate()
+    leaves = [td.tensor([v], requires_grad=True) for v in (2.0, 3.0, 5.0)]
+    x, y, z = (t.clone() for t in leaves)
+    f(x, y, z, 1.0)
+    (x * 1 + y * 10 + z * 100).sum().backward()
+    assert [[20.0 + 100.0], [1.0], [100.0]] == [t.grad.tolist() for t in leaves]
+
+
+def test_what_is_written_and_saved_keeps_its_old_value_for_backward():
+    def body(x: Tensor, y: Tensor):  # noqa: F821
+        return F.multiply(x, y), F.exp(y)
+
+    f = op(body, name="pair", hidden=True, mutates=("x", "y"))
+    a, b = td.tensor([2.0], requires_grad=True), td.tensor([0.5], requires_grad=True)
+    x, y = a.clone(), b.clone()
+    f(x, y)
+    (x + y).sum().backward()
+    np.testing.assert_allclose([0.5], a.grad.numpy(), rtol=1e-6)
+    np.testing.assert_allclose([2 + np.exp(0.5)], b.grad.numpy(), rtol=1e-6)
+
+
 # -- threads
 
 
