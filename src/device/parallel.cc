@@ -23,12 +23,14 @@
 namespace tandem {
 namespace {
 
-// Below this many nanoseconds of work, waking another thread costs more than it saves.
-constexpr double kSmallestSharedWork = 20'000;
+// Below this many nanoseconds of work, sharing costs more than it saves: much more so if the workers have to be woken.
+constexpr double kWorthSharing = 15'000, kWorthWaking = 40'000;
 constexpr double kSmallestPiece = 5'000;
-// Workers look for the next job this long before they sleep: it bridges the gap between two kernels of one program, and
-// is short against a scheduler's time slice, so that a neighbour on the same core loses next to nothing.
-constexpr auto kSpin = std::chrono::microseconds(8);
+// Waiting threads look for a change this long before they sleep: waking one costs many microseconds, but a longer look
+// would take time from whoever else wants the core. A worker looks longer while jobs keep coming soon after one
+// another.
+using Microseconds = std::chrono::duration<double, std::micro>;
+constexpr Microseconds kShortSpin{5}, kLongSpin{40};
 
 thread_local bool inside = false;
 
@@ -45,19 +47,24 @@ class Signal {
  public:
   std::atomic<uint32_t> value{0};
 
-  // Returns when the value is no longer `old`; spins a moment first.
-  void wait_while(uint32_t old) {
-    const auto until = std::chrono::steady_clock::now() + kSpin;
+  // Returns when the value is no longer `old`, and how long that took; spins a moment first.
+  Microseconds wait_while(uint32_t old, Microseconds spin = kShortSpin) {
+    const auto start = std::chrono::steady_clock::now();
+    Microseconds elapsed{0};
     do {
       for (int i = 0; i < 32; ++i) {
-        if (value.load(std::memory_order_acquire) != old) return;
+        if (value.load(std::memory_order_acquire) != old) return elapsed;
         relax();
       }
-    } while (std::chrono::steady_clock::now() < until);
+      elapsed = std::chrono::steady_clock::now() - start;
+    } while (elapsed < spin);
     sleepers_.fetch_add(1);
     while (value.load() == old) sleep(old);
     sleepers_.fetch_sub(1);
+    return std::chrono::steady_clock::now() - start;
   }
+
+  bool has_sleepers() const { return sleepers_.load(std::memory_order_relaxed) > 0; }
 
   void wake(int count) {  // after a change of value
     if (sleepers_.load() == 0) return;
@@ -97,6 +104,8 @@ class Pool {
     take_pieces();
     finish();
   }
+
+  bool workers_are_awake() const { return !epoch_.has_sleepers(); }
 
   void begin_team(int size, TeamBody body, void* data) {
     range_ = nullptr, team_ = body, data_ = data, extent_ = size;
@@ -159,8 +168,9 @@ class Pool {
   }
 
   void work() {
+    Microseconds spin = kShortSpin;
     for (uint32_t seen = 0;;) {
-      epoch_.wait_while(seen);
+      spin = epoch_.wait_while(seen, spin) < kLongSpin ? kLongSpin : kShortSpin;
       const uint32_t now = epoch_.value.load();
       active_.value.fetch_add(1);  // see Note [Joining a job]
       const uint32_t id = open_.load();
@@ -242,13 +252,14 @@ bool in_parallel() {
 void parallel_range(int64_t extent, double cost, RangeBody body, void* data) {
   if (extent <= 0) return;
   const double total = cost * static_cast<double>(extent);
-  if (extent == 1 || total < kSmallestSharedWork || inside || num_threads() == 1) return body(0, extent, data);
+  if (extent == 1 || total < kWorthSharing || inside || num_threads() == 1) return body(0, extent, data);
   Pool& pool = tandem::pool();
+  if (total < kWorthWaking && !pool.workers_are_awake()) return body(0, extent, data);
   std::unique_lock lock(pool.busy, std::try_to_lock);
   if (!lock) return body(0, extent, data);  // another thread has the workers; sharing them would only add waiting
 
   const double useful =
-      std::min({static_cast<double>(num_threads()), static_cast<double>(extent), total / (kSmallestSharedWork / 2)});
+      std::min({static_cast<double>(num_threads()), static_cast<double>(extent), total / kWorthSharing * 2});
   const int participants = static_cast<int>(std::max(useful, 2.0));
   // Several pieces each, so that a thread that loses its core for a while does not hold up the rest.
   const int64_t even = (extent + participants * 8 - 1) / (participants * 8);

@@ -127,10 +127,11 @@ bool same_geometry(const View& a, const View& b) {
 
 // Several indices share an element: writing through such a view has no defined result.
 bool overlaps_itself(const View& v) {
+  if (v.numel() < 2) return false;
   for (int i = 0; i < v.ndim; ++i)
     if (v.shape[i] > 1 && v.strides[i] == 0) return true;
   uint8_t order[kMaxDims];
-  if (classify(v, order) != LayoutClass::Strided || v.numel() < 2) return false;
+  if (classify(v, order) != LayoutClass::Strided) return false;
   int axes[kMaxDims], n = 0;  // sorted by stride, each must step over all smaller ones
   for (int i = 0; i < v.ndim; ++i)
     if (v.shape[i] > 1) axes[n++] = i;

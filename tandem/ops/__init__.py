@@ -38,6 +38,7 @@ from tandem.ops import (  # noqa: F401
     recurrent,
     reduce,
     rounding,
+    scatter,
     softmax,
     sort,
     special,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.errors import DTypeError, IndexRangeError, ShapeError
+from tandem.errors import DTypeError, IndexRangeError
 from tandem.graph.ir import Value
-from tandem.graph.symbolic import Dim, ceildiv, maximum
+from tandem.graph.symbolic import Dim, Sym, ceildiv, maximum
 from tandem.ops.define import op
 from tandem.ops.movement import take_slice
-from tandem.ops.prepare import show, show_shape
+from tandem.ops.prepare import broadcast_shapes, show, show_shape
 
 # Note [Index patterns]
 # A basic key (ints, slices, None, ...) is split into a pattern, which the plan is made for, and its numbers, which are inputs:
@@ -89,13 +89,38 @@ def _is_tensor(k) -> bool:
     return isinstance(k, (_runtime.Tensor, Value))
 
 
-def split_key(key) -> tuple[str, list, list]:
-    """(pattern, numbers, advanced): advanced lists (position among the key's entries, index tensor); those entries stand as
-    full slices in the pattern."""
-    if not isinstance(key, tuple):
-        key = (key,)
-    pattern, numbers, advanced = [], [], []
-    for k in key:
+_FAR = 2**62  # beyond every size: what slices are clamped to, as Python's are
+
+
+def _slice_number(part) -> int:
+    if not hasattr(part, "__index__") and not isinstance(part, Sym):
+        raise DTypeError("getitem", f"a slice has a {type(part).__name__}; it must have integers or None")
+    if isinstance(part, Sym):
+        return part
+    return max(-_FAR, min(_FAR, part.__index__()))
+
+
+def _plain_int(k):
+    """An entry that counts as one integer: an int, a NumPy integer, an integer tensor or array of no axes.
+    None otherwise."""
+    if isinstance(k, bool):
+        return None
+    if isinstance(k, (int, Sym)):
+        return k
+    if isinstance(k, _runtime.Tensor):
+        return int(k) if k.ndim == 0 and k.dtype.is_integer else None
+    if isinstance(k, (Value, list, tuple)):
+        return None
+    if hasattr(k, "dtype"):
+        return k.__index__() if getattr(k, "ndim", 0) == 0 and k.dtype.kind in "iu" else None
+    return k.__index__() if hasattr(k, "__index__") else None
+
+
+def split_key(key) -> tuple[list, list, dict]:
+    """(pattern, numbers, tensors): tensors has the index tensors and masks by position in the pattern, where
+    they stand as "t"."""
+    pattern, numbers, tensors = [], [], {}
+    for k in key if isinstance(key, tuple) else (key,):
         if k is None:
             pattern.append("n")
         elif k is Ellipsis:
@@ -107,125 +132,143 @@ def split_key(key) -> tuple[str, list, list]:
             for bit, part in ((1, k.start), (2, k.stop), (4, k.step)):
                 if part is not None:
                     bits |= bit
-                    numbers.append(part if isinstance(part, int) or not hasattr(part, "__index__") else part.__index__())
+                    numbers.append(_slice_number(part))
             pattern.append(chr(ord("A") + bits - 1) if bits else ":")
-        elif isinstance(k, int) and not isinstance(k, bool):
+        elif (number := _plain_int(k)) is not None:
+            if not isinstance(number, Sym) and not -_FAR <= number <= _FAR:
+                raise IndexRangeError("getitem", f"index {number} is out of range for every axis")
             pattern.append("i")
-            numbers.append(k)
-        elif _is_tensor(k) and k.ndim == 0 and k.dtype.is_integer and isinstance(k, _runtime.Tensor):
-            pattern.append("i")
-            numbers.append(int(k))
+            numbers.append(number)
         else:
-            advanced.append((len(pattern), _as_index(k)))
+            tensors[len(pattern)] = _as_index(k)
             pattern.append("t")
-    return pattern, numbers, advanced
+    return pattern, numbers, tensors
 
 
 def _as_index(k):
     if not _is_tensor(k):
-        if isinstance(k, bool) or hasattr(k, "dtype") or isinstance(k, (list, tuple)):
-            import tandem as td
+        if not (isinstance(k, (bool, list, tuple)) or hasattr(k, "dtype")):
+            raise DTypeError(
+                "getitem",
+                f"a {type(k).__name__} cannot be an index",
+                fix="use ints, slices, None, ..., or tensors of ints or bools",
+            )
+        import tandem as td
 
-            k = td.asarray(k)
-            if k.size == 0 and k.dtype.is_floating:
-                k = k.to(dtypes.int64)
-        elif hasattr(k, "__index__"):
-            import tandem as td
-
-            k = td.tensor(k.__index__())
-        else:
-            raise DTypeError("getitem", f"a {type(k).__name__} cannot be an index", fix="use ints, slices, None, ..., or tensors of ints or bools")
+        k = td.asarray(k)
+        if k.size == 0 and k.dtype.is_floating:
+            k = k.to(dtypes.int64)
     if k.dtype.kind != "bool" and not k.dtype.is_integer:
-        raise DTypeError("getitem", f"an index tensor is {k.dtype}; it must hold integers or booleans", fix="convert it: index.to(td.int64)")
+        raise DTypeError(
+            "getitem",
+            f"an index tensor is {k.dtype}; it must hold integers or booleans",
+            fix="convert it: index.to(td.int64)",
+        )
     return k
 
 
 def getitem(x, key):
     """x[key]: basic keys give views, index tensors and masks give copies."""
-    pattern, numbers, advanced = split_key(key)
-    if not advanced:
+    pattern, numbers, tensors = split_key(key)
+    if not tensors:
         return F.index_basic(x, "".join(pattern), tuple(numbers))
-    x, tensors, axes = _advanced(x, pattern, numbers, advanced)
-    return F.gather_at(x, tensors, axes)
+    view, indices, axes = _advanced(x, pattern, numbers, tensors)
+    return F.gather_at(view, indices, axes)
 
 
 def setitem(x, key, value):
     """x[key] = value, in place."""
-    pattern, numbers, advanced = split_key(key)
+    put(x, key, value, "set")
+
+
+def put(x, key, value, mode: str):
+    """x[key] = value, or with mode "add" what it would be if repeated positions each counted."""
+    pattern, numbers, tensors = split_key(key)
     if not _is_tensor(value) and not isinstance(value, (bool, int, float)):
         import tandem as td
 
         value = td.asarray(value)
-    if not advanced:
+    if not tensors:
         target = F.index_basic(x, "".join(pattern), tuple(numbers))
         if _is_tensor(value) and value.ndim > target.ndim:  # leading axes of size 1 may go, as in NumPy
             value = _drop_leading(value, target.ndim)
-        F.copy_(target, value)
+        F.copy_(target, value if mode == "set" else F.add(target, value))
         return
-    target, tensors, axes = _advanced(x, pattern, numbers, advanced)
-    F.scatter_at_(target, tensors, axes, value)
+    if (
+        mode == "set"
+        and pattern == ["t"]
+        and tensors[0].dtype.kind == "bool"
+        and (not _is_tensor(value) or value.ndim == 0)
+    ):
+        _check_mask(x, tensors[0], 0)
+        mask = F.reshape(tensors[0], tensors[0].shape + (1,) * (x.ndim - tensors[0].ndim))
+        F.masked_fill_(x, mask, value)  # one pass, and no need to count
+        return
+    target, indices, axes = _advanced(x, pattern, numbers, tensors)
+    if _is_tensor(value):
+        shape = broadcast_shapes("index_put", *(i.shape for i in indices))
+        value = _drop_leading(value, len(shape) + target.ndim - len(axes))
+    F.scatter_at_(target, indices, axes, value, mode)
 
 
 def _drop_leading(value, ndim: int):
     extra = value.ndim - ndim
-    if all(d == 1 for d in value.shape[:extra]):
+    if extra > 0 and all(d == 1 for d in value.shape[:extra]):
         return value.reshape(value.shape[extra:])
     return value
 
 
-def _advanced(x, pattern, numbers, advanced):
-    """Splits a key with index tensors: a view by its basic part, then index tensors and the axes they stand on."""
-    tensors = dict(advanced)
+# Note [Index tensors]
+# A key with index tensors is a view by its basic part, then a gather at the index tensors on some axes of that view. Integers
+# beside index tensors are index tensors too, as in NumPy: they decide with them whether all are neighbours. A 0-d mask stands
+# on a new axis of size 1, of which it takes the one element or none.
+
+
+def _advanced(x, pattern, numbers, tensors):
     expanded: list[str] = []
     found: list[tuple[int, object]] = []  # (position in expanded, integer tensor)
     rest = iter(numbers)
     kept: list[int] = []
+    widths = [
+        0 if c in "ne" else tensors[p].ndim if c == "t" and tensors[p].dtype.kind == "bool" else 1
+        for p, c in enumerate(pattern)
+    ]
+    if sum(widths) > x.ndim:
+        raise IndexRangeError("getitem", f"{sum(widths)} indices for a tensor of shape {show_shape(x.shape)}")
     for position, c in enumerate(pattern):
+        axis = x.ndim - sum(widths[position:]) if "e" in pattern[:position] else sum(widths[:position])
         if c == "t":
-            for t in _integer_tensors(x, tensors[position], _axis_before(pattern, tensors, position, x.ndim)):
-                if t is None:  # a 0-d mask: a new axis of size 0 or 1
-                    expanded.append("n")
-                else:
-                    found.append((len(expanded), t))
-                    expanded.append(":")
+            index = tensors[position]
+            if index.dtype.kind != "bool":
+                found.append((len(expanded), index))
+                expanded.append(":")
+                continue
+            _check_mask(x, index, axis)
+            letter = ":" if index.ndim else "n"
+            for positions in F.nonzero(index if index.ndim else F.reshape(index, (1,)), as_tuple=True):
+                found.append((len(expanded), positions))
+                expanded.append(letter)
         elif c == "i":
             import tandem as td
 
-            found.append((len(expanded), td.tensor(next(rest))))
+            found.append((len(expanded), td.tensor(_normal_int(next(rest), x.shape[axis], axis))))
             expanded.append(":")
         else:
             expanded.append(c)
             if c not in ":ne":
-                for bit in (1, 2, 4):
-                    if (ord(c) - ord("A") + 1) & bit:
-                        kept.append(next(rest))
-    given = sum(c not in "ne" for c in expanded)
-    if given > x.ndim:
-        raise IndexRangeError("getitem", f"{given} indices for a tensor of shape {show_shape(x.shape)}")
+                bits = ord(c) - ord("A") + 1
+                kept += [next(rest) for bit in (1, 2, 4) if bits & bit]
     view = F.index_basic(x, "".join(expanded), tuple(kept))
-    axes = []
-    for position, _ in found:
-        axis = 0
-        for c in expanded[:position]:
-            axis += x.ndim - given if c == "e" else 1
-        axes.append(axis)
-    return view, [t for _, t in found], tuple(axes)
+    ellipsis = x.ndim - sum(widths)
+    axes = tuple(sum(ellipsis if c == "e" else 1 for c in expanded[:position]) for position, _ in found)
+    return view, [t for _, t in found], axes
 
 
-def _axis_before(pattern, tensors, position, ndim: int) -> int:
-    """The axis of x at which the entry at `position` stands."""
-    widths = [0 if c in "ne" else tensors[p].ndim if c == "t" and tensors[p].dtype.kind == "bool" else 1 for p, c in enumerate(pattern)]
-    if "e" in pattern[:position]:
-        return ndim - sum(widths[position:])
-    return sum(widths[:position])
-
-
-def _integer_tensors(x, index, axis: int) -> list:
-    """A mask as the positions where it holds, one tensor per axis; an integer index as itself."""
-    if index.dtype.kind != "bool":
-        return [index]
-    if index.ndim == 0:
-        raise IndexRangeError("getitem", "a 0-d boolean cannot be an index", fix="use td.where, or mask.reshape(1) on an unsqueezed tensor")
-    if axis + index.ndim > x.ndim or any(a != b for a, b in zip(index.shape, x.shape[axis : axis + index.ndim], strict=True)):
-        raise ShapeError("getitem", f"a mask of shape {show_shape(index.shape)} does not match axes {axis} to {axis + index.ndim - 1} of shape {show_shape(x.shape)}")
-    return list(F.nonzero(index, as_tuple=True))
+def _check_mask(x, mask, axis: int):
+    if axis + mask.ndim > x.ndim or any(
+        a != b for a, b in zip(mask.shape, x.shape[axis : axis + mask.ndim], strict=True)
+    ):
+        raise IndexRangeError(
+            "getitem",
+            f"a mask of shape {show_shape(mask.shape)} does not match shape {show_shape(x.shape)} from axis {axis} on",
+        )

@@ -7,9 +7,15 @@ from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import LibraryOp, Op, inplace, op, register
-from tandem.ops.movement import Permute, Reshape, take_slice
+from tandem.ops.movement import Permute, Reshape
 from tandem.ops.prepare import (
-    as_dtype_value, broadcast_shapes, cast, constant, full_expand, normalize_axis, show_shape,
+    as_dtype_value,
+    broadcast_shapes,
+    cast,
+    constant,
+    full_expand,
+    normalize_axis,
+    show_shape,
 )  # fmt: skip
 
 
@@ -41,7 +47,7 @@ class Gather(Op):
     name = "gather"
 
     def infer(self, x: Type, *indices: Type) -> Type:
-        return x.with_shape(indices[0].shape + x.shape[len(indices):])
+        return x.with_shape(indices[0].shape + x.shape[len(indices) :])
 
     def grad(self, g, x, *indices):
         return (Scatter("add")(F.zeros_like(x), g, *indices), *(None for _ in indices))
@@ -72,19 +78,35 @@ class Scatter(LibraryOp):
         if self.mode == "set":
             # Of updates to one position only the last counts: find which by scattering their numbers.
             number = _update_numbers(updates, indices)
-            last = Gather()(Scatter("max")(F.full(_index_target(base, indices), -1, dtype=dtypes.int64), number, *indices), *indices)
+            last = Gather()(
+                Scatter("max")(F.full(_index_target(base, indices), -1, dtype=dtypes.int64), number, *indices), *indices
+            )
             wins = _over_rest(cast(F.equal(number, last), g.dtype), updates)
             untouched = Scatter("set")(g, F.zeros_like(updates), *indices)
             return (untouched, Gather()(g, *indices) * wins, *none)
         if self.mode == "mul":
-            others = Gather()(g * out, *indices)
-            factor = Scatter("mul")(F.ones_like(base), updates, *indices)
-            return (g * factor, others / updates, *none)
+            return (*_product_grad(g, base, updates, indices), *none)
         # max, min: shared by all that attain the extremum
         base_hits = cast(F.equal(base, out), g.dtype)
         update_hits = cast(F.equal(updates, Gather()(out, *indices)), g.dtype)
         share = g / Scatter("add")(base_hits, update_hits, *indices)
         return (base_hits * share, update_hits * Gather()(share, *indices), *none)
+
+
+def _product_grad(g: Value, base: Value, updates: Value, indices) -> tuple[Value, Value]:
+    """g times the product of the other factors at each position: what is left without zeros, unless another
+    factor is 0."""
+    zero, one = constant(0, base.dtype), constant(1, base.dtype)
+    base_zero, update_zero = F.Equal()(base, zero), F.Equal()(updates, zero)
+    product = Scatter("mul")(F.Where()(base_zero, one, base), F.Where()(update_zero, one, updates), *indices)
+    zeros = Scatter("add")(cast(base_zero, base.dtype), cast(update_zero, base.dtype), *indices)
+
+    def others(factor: Value, is_zero: Value, product: Value, zeros: Value) -> Value:
+        rest = product / F.Where()(is_zero, one, factor)
+        return F.Where()(F.Equal()(zeros, cast(is_zero, base.dtype)), rest, zero)
+
+    at_updates = Gather()(g, *indices), Gather()(product, *indices), Gather()(zeros, *indices)
+    return g * others(base, base_zero, product, zeros), at_updates[0] * others(updates, update_zero, *at_updates[1:])
 
 
 def _index_target(base: Value, indices) -> tuple:
@@ -110,7 +132,9 @@ def _over_rest(x: Value, updates: Value) -> Value:
 def checked(index: Value, bound, axis: int, name: str) -> Value:
     """Index tensor in [0, bound): range checked, negative ones counted from the end."""
     if not index.dtype.is_integer:
-        raise DTypeError(name, f"an index tensor is {index.dtype}; it must hold integers", fix="convert it: index.to(td.int64)")
+        raise DTypeError(
+            name, f"an index tensor is {index.dtype}; it must hold integers", fix="convert it: index.to(td.int64)"
+        )
     index = CheckIndex(bound, axis)(index)
     if not index.dtype.is_signed:
         return cast(index, dtypes.int64)
@@ -167,15 +191,19 @@ def scatter_at(x: Tensor, indices: Tensors, axes, values: Tensor, mode="set"):
     front = _front(x, axes)
     index_shape = indices[0].shape
     k = len(index_shape)
-    rest = front.shape[len(axes):]
+    rest = front.shape[len(axes) :]
     values = as_dtype_value(values, x.dtype)
     neighbours = axes == tuple(range(axes[0], axes[0] + len(axes)))
-    shape = rest[: axes[0]] + index_shape + rest[axes[0]:] if neighbours else index_shape + rest
+    shape = rest[: axes[0]] + index_shape + rest[axes[0] :] if neighbours else index_shape + rest
     if broadcast_shapes("index_put", values.shape, shape) != shape:
-        raise ShapeError("index_put", f"values of shape {show_shape(values.shape)} do not fit positions of shape {show_shape(shape)}")
+        raise ShapeError(
+            "index_put", f"values of shape {show_shape(values.shape)} do not fit positions of shape {show_shape(shape)}"
+        )
     values = full_expand(values, shape)
     if neighbours and axes[0] > 0:
-        values = Permute(tuple(range(axes[0], axes[0] + k)) + tuple(range(axes[0])) + tuple(range(axes[0] + k, values.ndim)))(values)
+        values = Permute(
+            tuple(range(axes[0], axes[0] + k)) + tuple(range(axes[0])) + tuple(range(axes[0] + k, values.ndim))
+        )(values)
     return _to_back(Scatter(mode)(front, values, *indices), axes)
 
 
@@ -191,7 +219,9 @@ def copy_to(x: Tensor, source: Tensor):
     """
     value = as_dtype_value(source, x.dtype)
     if broadcast_shapes("copy_", value.shape, x.shape) != x.shape:
-        raise ShapeError("copy_", f"source is {show_shape(value.shape)} and does not broadcast to {show_shape(x.shape)}")
+        raise ShapeError(
+            "copy_", f"source is {show_shape(value.shape)} and does not broadcast to {show_shape(x.shape)}"
+        )
     return F.Copy()(full_expand(value, x.shape))
 
 
@@ -228,10 +258,13 @@ def take(x: Tensor, index: Tensor, axis=None):
     return F.gather_at(x, [index], (normalize_axis("take", axis, x.ndim),))
 
 
-def _along(name: str, x: Value, index: Value, axis: int) -> tuple[list[Value], tuple[int, ...]]:
+def along(name: str, x: Value, index: Value, axis: int) -> tuple[list[Value], tuple[int, ...]]:
     """Index tensors for all axes: `index` on one, its own position on the others."""
     if index.ndim != x.ndim:
-        raise ShapeError(name, f"x is {show_shape(x.shape)} and index is {show_shape(index.shape)}; both need the same number of axes")
+        raise ShapeError(
+            name,
+            f"x is {show_shape(x.shape)} and index is {show_shape(index.shape)}; both need the same number of axes",
+        )
     shape = index.shape
     indices = [
         checked(index, x.shape[a], a, name) if a == axis else F.Iota(shape, a, dtypes.int64)() for a in range(x.ndim)
@@ -248,7 +281,7 @@ def gather(x: Tensor, axis, index: Tensor):
             [4]])
     """
     axis = normalize_axis("gather", axis, x.ndim)
-    indices, shape = _along("gather", x, index, axis)
+    indices, shape = along("gather", x, index, axis)
     for a in range(x.ndim):
         if a != axis and shape[a] > x.shape[a]:
             raise ShapeError("gather", f"index {show_shape(shape)} is larger than x {show_shape(x.shape)} on axis {a}")
@@ -265,66 +298,11 @@ def take_along_axis(x: Tensor, index: Tensor, axis=-1):
     """
     axis = normalize_axis("take_along_axis", axis, x.ndim)
     if index.ndim != x.ndim:
-        raise ShapeError("take_along_axis", f"x is {show_shape(x.shape)} and index is {show_shape(index.shape)}; both need the same number of axes")
+        raise ShapeError(
+            "take_along_axis",
+            f"x is {show_shape(x.shape)} and index is {show_shape(index.shape)}; both need the same number of axes",
+        )
     shape = broadcast_shapes("take_along_axis", *(s[:axis] + (1,) + s[axis + 1 :] for s in (x.shape, index.shape)))
     x = full_expand(x, shape[:axis] + (x.shape[axis],) + shape[axis + 1 :])
     index = full_expand(index, shape[:axis] + (index.shape[axis],) + shape[axis + 1 :])
     return F.gather(x, axis, index)
-
-
-def _scatter_along(name: str, x: Value, axis: int, index: Value, source, mode: str) -> Value:
-    axis = normalize_axis(name, axis, x.ndim)
-    indices, shape = _along(name, x, index, axis)
-    for a in range(x.ndim):
-        if a != axis and shape[a] > x.shape[a]:
-            raise ShapeError(name, f"index {show_shape(shape)} is larger than x {show_shape(x.shape)} on axis {a}")
-    source = as_dtype_value(source, x.dtype)
-    if source.ndim == 0:
-        source = full_expand(source, shape)
-    elif source.ndim != index.ndim:
-        raise ShapeError(name, f"source is {show_shape(source.shape)} and index is {show_shape(shape)}; both need the same number of axes")
-    else:
-        for a in range(x.ndim):
-            if source.shape[a] < shape[a]:
-                raise ShapeError(name, f"source {show_shape(source.shape)} is smaller than index {show_shape(shape)} on axis {a}")
-        if any(s != d for s, d in zip(source.shape, shape, strict=True)):
-            source = take_slice(source, {a: (0, 1, shape[a]) for a in range(x.ndim)})
-    return Scatter(mode)(x, source, *indices) if x.ndim else F.Copy()(source)
-
-
-@op
-def scatter(x: Tensor, axis, index: Tensor, source: Tensor):
-    """x with x[index[i, j], j] = source[i, j] for axis 0, and so on.
-
-    >>> td.scatter(td.zeros(3), 0, td.tensor([2]), td.tensor([5.0]))
-    tensor([0., 0., 5.])
-    """
-    return _scatter_along("scatter", x, axis, index, source, "set")
-
-
-@op
-def scatter_add(x: Tensor, axis, index: Tensor, source: Tensor):
-    """Like scatter, but adds.
-
-    >>> td.scatter_add(td.zeros(2), 0, td.tensor([1, 1]), td.tensor([5.0, 1.0]))
-    tensor([0., 6.])
-    """
-    return _scatter_along("scatter_add", x, axis, index, source, "add")
-
-
-@op
-def index_add(x: Tensor, axis, index: Tensor, source: Tensor, *, alpha=1):
-    """x with slices of source added at the positions that a 1-d index gives along axis.
-
-    >>> td.index_add(td.zeros(3), 0, td.tensor([0, 0]), td.tensor([1.0, 2.0]))
-    tensor([3., 0., 0.])
-    """
-    axis = normalize_axis("index_add", axis, x.ndim)
-    if alpha != 1:
-        source = F.multiply(source, alpha)
-    return F.scatter_at(x, [index], (axis,), source, "add")
-
-
-inplace(scatter)
-inplace(scatter_add)
-inplace(index_add)

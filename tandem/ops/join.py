@@ -59,8 +59,14 @@ def join(name: str, tensors: list, axis: int | None) -> Value:
         raise ShapeError(name, "0-d tensors cannot be joined", fix="use stack")
     axis = normalize_axis(name, axis, first.ndim)
     for i, v in enumerate(values[1:], start=1):
-        if v.ndim != first.ndim or any(a != b for k, (a, b) in enumerate(zip(v.shape, first.shape, strict=True)) if k != axis):
-            raise ShapeError(name, f"tensor 0 is {show_shape(first.shape)} and tensor {i} is {show_shape(v.shape)}; they may differ on axis {axis} only")
+        if v.ndim != first.ndim or any(
+            a != b for k, (a, b) in enumerate(zip(v.shape, first.shape, strict=True)) if k != axis
+        ):
+            raise ShapeError(
+                name,
+                f"tensor 0 is {show_shape(first.shape)} and tensor {i} is {show_shape(v.shape)}; they may "
+                f"differ on axis {axis} only",
+            )
     return Concat(axis)(*values) if len(values) > 1 else F.Copy()(first)
 
 
@@ -78,7 +84,11 @@ def stack(tensors: Tensors, axis=0):
     axis = normalize_axis("stack", axis, values[0].ndim + 1)
     for i, v in enumerate(values):
         if v.ndim != values[0].ndim or any(a != b for a, b in zip(v.shape, values[0].shape, strict=True)):
-            raise ShapeError("stack", f"tensor 0 is {show_shape(values[0].shape)} and tensor {i} is {show_shape(v.shape)}; all need one shape")
+            raise ShapeError(
+                "stack",
+                f"tensor 0 is {show_shape(values[0].shape)} and tensor {i} is {show_shape(v.shape)}; all need "
+                "one shape",
+            )
     return join("stack", [F.unsqueeze(v, axis) for v in values], axis)
 
 
@@ -162,7 +172,10 @@ def split_sizes(x: Tensor, sizes: Ints, axis=0):
         if size < 0:
             raise ValueRangeError("split", f"sizes {show_shape(sizes)} contain a negative size")
     if sum(sizes) != x.shape[axis]:
-        raise ShapeError("split", f"sizes {show_shape(sizes)} add up to {show(sum(sizes))}, but axis {axis} has size {show(x.shape[axis])}")
+        raise ShapeError(
+            "split",
+            f"sizes {show_shape(sizes)} add up to {show(sum(sizes))}, but axis {axis} has size {show(x.shape[axis])}",
+        )
     return cut(x, axis, sizes)
 
 
@@ -249,7 +262,9 @@ def _split_at(name: str, x, indices_or_sections, axis: int):
     ends = [slice(None, _count(name, "an index", i)).indices(n)[1] for i in indices_or_sections] + [n]
     parts, start = [], 0
     for end in ends:
-        parts.append(F.slice_axis(x, axis, min(start, n), max(end - start, 0)) if end > start else F.slice_axis(x, axis, 0, 0))
+        parts.append(
+            F.slice_axis(x, axis, min(start, n), max(end - start, 0)) if end > start else F.slice_axis(x, axis, 0, 0)
+        )
         start = end
     return tuple(parts)
 
@@ -288,7 +303,11 @@ def _even_split(name: str, x, indices_or_sections, axis: int, ndim: int):
     if x.ndim < ndim:
         raise ShapeError(name, f"x has {x.ndim} axes; at least {ndim} are needed")
     if isinstance(indices_or_sections, int) and indices_or_sections > 0 and x.shape[axis] % indices_or_sections != 0:
-        raise ShapeError(name, f"axis {axis} of size {show(x.shape[axis])} cannot be cut into {indices_or_sections} equal parts", fix="use tensor_split")
+        raise ShapeError(
+            name,
+            f"axis {axis} of size {show(x.shape[axis])} cannot be cut into {indices_or_sections} equal parts",
+            fix="use tensor_split",
+        )
     return _split_at(name, x, indices_or_sections, axis)
 
 

@@ -63,7 +63,8 @@ class Expand(Movement):
 
 @register
 class Slice(Movement):
-    """out[i] = x[start + i * step] on every axis, with `sizes` elements each. The caller keeps it in range; steps may be negative."""
+    """out[i] = x[start + i * step] on every axis, with `sizes` elements each. The caller keeps it in range;
+    steps may be negative."""
 
     name = "slice"
     starts: tuple
@@ -108,11 +109,16 @@ def resolve_shape(name: str, shape, numel: Dim) -> tuple[Dim, ...]:
     if unknown:
         rest = product(d for i, d in enumerate(shape) if i != unknown[0])
         if rest == 0 or numel % rest != 0:
-            raise ShapeError(name, f"{show(numel)} elements do not fill shape {show_shape(shape)}: {show(rest)} does not divide {show(numel)}")
+            raise ShapeError(
+                name,
+                f"{show(numel)} elements do not fill shape {show_shape(shape)}: {show(rest)} does not divide "
+                f"{show(numel)}",
+            )
         shape = shape[: unknown[0]] + (numel // rest,) + shape[unknown[0] + 1 :]
     elif product(shape) != numel:
         raise ShapeError(
-            name, f"{show(numel)} elements do not fit shape {show_shape(shape)}, which holds {show(product(shape))}",
+            name,
+            f"{show(numel)} elements do not fit shape {show_shape(shape)}, which holds {show(product(shape))}",
             fix="make the product of the sizes equal, or leave one open with -1",
         )
     return shape
@@ -194,8 +200,11 @@ def expand(x: Tensor, shape: Ints):
                 raise ShapeError("expand", f"-1 at axis {i} of shape {show_shape(shape)}, where x has no axis")
             d = x.shape[i - offset]
         elif i >= offset and not (x.shape[i - offset] == d or x.shape[i - offset] == 1):
-            raise ShapeError("expand", f"axis {i - offset} of x has size {show(x.shape[i - offset])} and cannot become {show(d)}",
-                             fix="only axes of size 1 can be expanded; use tile to repeat elements")
+            raise ShapeError(
+                "expand",
+                f"axis {i - offset} of x has size {show(x.shape[i - offset])} and cannot become {show(d)}",
+                fix="only axes of size 1 can be expanded; use tile to repeat elements",
+            )
         target.append(d)
     return full_expand(x, tuple(target))
 
@@ -211,7 +220,7 @@ def squeeze(x: Tensor, axis=None):
     (3,)
     """
     if axis is None:
-        shape = tuple(d for d in x.shape if not d == 1)
+        shape = tuple(d for d in x.shape if d != 1)
     else:
         axes = normalize_axes("squeeze", axis, x.ndim)
         shape = tuple(d for i, d in enumerate(x.shape) if not (i in axes and d == 1))
@@ -245,7 +254,10 @@ def slice_axis(x: Tensor, axis, start: Int, size: Int, step: Int = 1):
     axis = normalize_axis("slice_axis", axis, x.ndim)
     last = start + (size - 1) * step
     if size > 0 and not (0 <= start < x.shape[axis] and 0 <= last < x.shape[axis]):
-        raise ValueRangeError("slice_axis", f"elements {show(start)} to {show(last)} are not all within axis {axis} of size {show(x.shape[axis])}")
+        raise ValueRangeError(
+            "slice_axis",
+            f"elements {show(start)} to {show(last)} are not all within axis {axis} of size {show(x.shape[axis])}",
+        )
     return take_slice(x, {axis: (start, step, size)})
 
 
@@ -273,6 +285,10 @@ def flip(x: Tensor, axis=None):
 
 @public
 def broadcast_tensors(*tensors):
-    """All tensors expanded to their common shape."""
+    """All tensors expanded to their common shape. Views.
+
+    >>> [t.shape for t in td.broadcast_tensors(td.zeros((3, 1)), td.zeros(4))]
+    [(3, 4), (3, 4)]
+    """
     shape = broadcast_shapes("broadcast_tensors", *(t.shape for t in tensors))
     return tuple(F.expand(t, shape) for t in tensors)

@@ -16,90 +16,76 @@ def _wide(dtype: dtypes.DType) -> dtypes.DType:
     return dtypes.float32 if dtype.itemsize == 2 else dtype
 
 
-class _Statistic(Composite):
-    """Common to both: outputs have x's shape, or size 1 on `axes`."""
+def _mean(x: Value, axes) -> Value:
+    return F.Reduce("sum", axes)(x) / constant(product(x.shape[a] for a in axes), x.dtype)
 
+
+def _share(g: Value, x: Value, axes) -> Value:
+    """What a gradient of a mean over axes is for each of the elements."""
+    return full_expand(g / constant(product(x.shape[a] for a in axes), g.dtype), x.shape)
+
+
+def _scale(square: Value, eps: float) -> Value:
+    return constant(1, square.dtype) / F.Sqrt()(square + constant(eps, square.dtype))
+
+
+@register
+class Moments(Composite):
+    """mean, (biased) variance and 1 / sqrt(variance + eps) over axes, which stay with size 1. Backward needs the mean and the last."""
+
+    name = "moments"
+    axes: tuple
+    eps: float
     sparse_grads = True
 
-    def _types(self, x: Type, statistics: int) -> tuple[Type, ...]:
-        kept = tuple(1 if i in self.axes else d for i, d in enumerate(x.shape))
-        return (Type(x.dtype, x.shape), *(Type(_wide(x.dtype), kept),) * statistics)
-
-    def _mean(self, x: Value) -> Value:
-        return F.Reduce("sum", self.axes)(x) / constant(product(x.shape[a] for a in self.axes), x.dtype)
-
-    def _share(self, g: Value, x: Value) -> Value:
-        """What a gradient of a mean over `axes` is for each of the elements."""
-        return full_expand(g / constant(product(x.shape[a] for a in self.axes), g.dtype), x.shape)
-
-    def _deviation(self, square: Value) -> Value:
-        return constant(1, square.dtype) / F.Sqrt()(square + constant(self.eps, square.dtype))
-
-
-@register
-class Standardize(_Statistic):
-    """(x - mean) / sqrt(variance + eps) over axes; also the mean and the (biased) variance, with size 1 on the axes."""
-
-    name = "standardize"
-    axes: tuple
-    eps: float
-
     def infer(self, x: Type):
-        return self._types(x, 2)
+        return (Type(_wide(x.dtype), tuple(1 if i in self.axes else d for i, d in enumerate(x.shape))),) * 3
 
     def expand(self, x):
         wide = cast(x, _wide(x.dtype))
-        mean = self._mean(wide)
+        mean = _mean(wide, self.axes)
         centred = wide - full_expand(mean, x.shape)
-        variance = self._mean(centred * centred)
-        return cast(centred * full_expand(self._deviation(variance), x.shape), x.dtype), mean, variance
+        variance = _mean(centred * centred, self.axes)
+        return mean, variance, _scale(variance, self.eps)
 
     def grad(self, g, x, *, out):
-        g, g_mean, g_variance = g
-        _, mean, variance = out
-        centred = cast(x, mean.dtype) - full_expand(mean, x.shape)
-        total = None
-        if g is not None:
-            g = cast(g, mean.dtype)
-            scale = full_expand(self._deviation(variance), x.shape)
-            y = centred * scale
-            total = scale * (g - full_expand(self._mean(g), x.shape) - y * full_expand(self._mean(g * y), x.shape))
+        g_mean, g_variance, g_scale = g
+        mean, _, scale = out
+        if g_scale is not None:
+            by_variance = g_scale * scale * scale * scale * -0.5
+            g_variance = by_variance if g_variance is None else g_variance + by_variance
+        parts = []
         if g_mean is not None:
-            total = F.add(self._share(g_mean, x), 0 if total is None else total)
+            parts.append(_share(g_mean, x, self.axes))
         if g_variance is not None:
-            total = F.add(self._share(g_variance * 2, x) * centred, 0 if total is None else total)
-        return cast(total, x.dtype)
+            parts.append(_share(g_variance * 2, x, self.axes) * (cast(x, mean.dtype) - full_expand(mean, x.shape)))
+        return cast(parts[0] if len(parts) == 1 else parts[0] + parts[1], x.dtype)
 
 
 @register
-class RootMeanSquare(_Statistic):
-    """x / sqrt(mean(x * x) + eps) over axes; also that mean, with size 1 on the axes."""
+class InverseRootMeanSquare(Composite):
+    """1 / sqrt(mean(x * x) + eps) over axes, which stay with size 1."""
 
-    name = "root_mean_square"
+    name = "inverse_root_mean_square"
     axes: tuple
     eps: float
 
-    def infer(self, x: Type):
-        return self._types(x, 1)
+    def infer(self, x: Type) -> Type:
+        return Type(_wide(x.dtype), tuple(1 if i in self.axes else d for i, d in enumerate(x.shape)))
 
     def expand(self, x):
         wide = cast(x, _wide(x.dtype))
-        square = self._mean(wide * wide)
-        return cast(wide * full_expand(self._deviation(square), x.shape), x.dtype), square
+        return _scale(_mean(wide * wide, self.axes), self.eps)
 
     def grad(self, g, x, *, out):
-        g, g_square = g
-        square = out[1]
-        wide = cast(x, square.dtype)
-        total = None
-        if g is not None:
-            g = cast(g, square.dtype)
-            scale = full_expand(self._deviation(square), x.shape)
-            y = wide * scale
-            total = scale * (g - y * full_expand(self._mean(g * y), x.shape))
-        if g_square is not None:
-            total = F.add(self._share(g_square * 2, x) * wide, 0 if total is None else total)
-        return cast(total, x.dtype)
+        return cast(_share(-g * out * out * out, x, self.axes) * cast(x, out.dtype), x.dtype)
+
+
+def standardize(x: Value, axes, eps: float) -> tuple[Value, Value, Value]:
+    """(x - mean) / sqrt(variance + eps), mean and variance over axes."""
+    mean, variance, scale = Moments(axes, float(eps))(x)
+    y = (cast(x, mean.dtype) - full_expand(mean, x.shape)) * full_expand(scale, x.shape)
+    return cast(y, x.dtype), mean, variance
 
 
 # -- over the last axes
@@ -135,7 +121,7 @@ def layer_norm(x: Tensor, normalized_shape: Ints, weight: Tensor | None = None, 
     """
     x = to_float(x)
     axes = _trailing_axes("layer_norm", x, normalized_shape)
-    return _affine("layer_norm", Standardize(axes, float(eps))(x)[0], weight, bias, tuple(x.shape[a] for a in axes))
+    return _affine("layer_norm", standardize(x, axes, eps)[0], weight, bias, tuple(x.shape[a] for a in axes))
 
 
 @op(method=False)
@@ -151,7 +137,9 @@ def rms_norm(x: Tensor, normalized_shape: Ints, weight: Tensor | None = None, ep
     axes = _trailing_axes("rms_norm", x, normalized_shape)
     if eps is None:
         eps = _EPSILON[x.dtype.name]
-    return _affine("rms_norm", RootMeanSquare(axes, float(eps))(x)[0], weight, None, tuple(x.shape[a] for a in axes))
+    scale = InverseRootMeanSquare(axes, float(eps))(x)
+    y = cast(cast(x, scale.dtype) * full_expand(scale, x.shape), x.dtype)
+    return _affine("rms_norm", y, weight, None, tuple(x.shape[a] for a in axes))
 
 
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -160,11 +148,14 @@ _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "floa
 # -- over a batch
 
 
+def _check_per_channel(name: str, what: str, v: Value | None, channels):
+    if v is not None and (v.ndim != 1 or v.shape[0] != channels):
+        raise ShapeError(name, f"{what} is {show_shape(v.shape)} and must have one element for each of the {show(channels)} channels")
+
+
 def _channel_affine(name: str, y: Value, weight: Value | None, bias: Value | None) -> Value:
-    channels = y.shape[1]
-    for what, v in (("weight", weight), ("bias", bias)):
-        if v is not None and (v.ndim != 1 or v.shape[0] != channels):
-            raise ShapeError(name, f"{what} is {show_shape(v.shape)} and must have one element for each of the {show(channels)} channels")
+    _check_per_channel(name, "weight", weight, y.shape[1])
+    _check_per_channel(name, "bias", bias, y.shape[1])
     dtype = y.dtype
     if weight is not None:
         y = cast(y * _per_channel(weight, y.ndim), dtype)
@@ -192,7 +183,7 @@ def _standardize_batch(x: Tensor, weight: Tensor | None, bias: Tensor | None, ep
     count = product(x.shape[a] for a in axes)
     if count < 2:
         raise ShapeError("batch_norm", f"one value per channel has no variance: x is {show_shape(x.shape)}", fix="train on larger batches")
-    y, mean, variance = Standardize(axes, float(eps))(x)
+    y, mean, variance = standardize(x, axes, eps)
     unbiased = variance * (constant(count, variance.dtype) / constant(count - 1, variance.dtype))
     shape = (x.shape[1],)
     return (_channel_affine("batch_norm", y, weight, bias), F.stop_gradient(F.Reshape(shape)(mean)),
@@ -208,8 +199,7 @@ def _scale_batch(x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor | Non
     _check_channels("batch_norm", x)
     x = to_float(x)
     for what, v in (("running_mean", mean), ("running_var", variance)):
-        if v.ndim != 1 or v.shape[0] != x.shape[1]:
-            raise ShapeError("batch_norm", f"{what} is {show_shape(v.shape)} and must have one element for each of the {show(x.shape[1])} channels")
+        _check_per_channel("batch_norm", what, v, x.shape[1])
     scale = F.Reshape((1, x.shape[1]) + (1,) * (x.ndim - 2))(constant(1, variance.dtype) / F.sqrt(variance + constant(eps, variance.dtype)))
     y = cast((x - _per_channel(mean, x.ndim)) * scale, x.dtype)
     return _channel_affine("batch_norm", y, weight, bias)
@@ -261,8 +251,13 @@ def group_norm(x: Tensor, num_groups, weight: Tensor | None = None, bias: Tensor
     if num_groups < 1 or channels % num_groups != 0:
         raise ShapeError("group_norm", f"{show(channels)} channels do not split into {num_groups} groups")
     grouped = F.Reshape((x.shape[0], num_groups, channels // num_groups, *x.shape[2:]))(x)
-    y = Standardize(tuple(range(2, grouped.ndim)), float(eps))(grouped)[0]
-    return _channel_affine("group_norm", F.Reshape(x.shape)(y), weight, bias)
+    y = standardize(grouped, tuple(range(2, grouped.ndim)), eps)[0]
+    for what, v in (("weight", weight), ("bias", bias)):
+        _check_per_channel("group_norm", what, v, channels)
+        if v is not None:  # in the grouped shape, so that all is one kernel
+            v = F.Reshape((1, num_groups, channels // num_groups) + (1,) * (x.ndim - 2))(v)
+            y = cast(y * v if what == "weight" else y + v, x.dtype)
+    return F.Reshape(x.shape)(y)
 
 
 @op(name="instance_norm", hidden=True)
@@ -278,7 +273,7 @@ def _standardize_instance(x: Tensor, weight: Tensor | None, bias: Tensor | None,
     count = product(x.shape[a] for a in axes)
     if count < 2:
         raise ShapeError("instance_norm", f"one value per channel has no variance: x is {show_shape(x.shape)}")
-    y, mean, variance = Standardize(axes, float(eps))(x)
+    y, mean, variance = standardize(x, axes, eps)
     unbiased = variance * (constant(count, variance.dtype) / constant(count - 1, variance.dtype))
     averages = [F.stop_gradient(F.mean(F.Reshape((x.shape[0], x.shape[1]))(v), 0)) for v in (mean, unbiased)]
     return (_channel_affine("instance_norm", y, weight, bias), *averages)

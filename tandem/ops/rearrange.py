@@ -115,7 +115,9 @@ def narrow(x: Tensor, axis, start: Int, length: Int):
     if start < 0:
         start = start + n
     if length < 0 or start + length > n:
-        raise IndexRangeError("narrow", f"{show(length)} elements from {show(start)} on are not within axis {axis} with size {show(n)}")
+        raise IndexRangeError(
+            "narrow", f"{show(length)} elements from {show(start)} on are not within axis {axis} with size {show(n)}"
+        )
     return take_slice(x, {axis: (start, 1, length)})
 
 
@@ -251,8 +253,11 @@ def repeat(x: Tensor, repetitions: Ints):
     """
     times = _checked_times("repeat", repetitions)
     if len(times) < x.ndim:
-        raise ShapeError("repeat", f"{len(times)} repetitions for a tensor of shape {show_shape(x.shape)}; at least {x.ndim} are needed",
-                         fix="give one for every axis, or use tile")
+        raise ShapeError(
+            "repeat",
+            f"{len(times)} repetitions for a tensor of shape {show_shape(x.shape)}; at least {x.ndim} are needed",
+            fix="give one for every axis, or use tile",
+        )
     return _repeated(Reshape((1,) * (len(times) - x.ndim) + x.shape)(x), times)
 
 
@@ -291,7 +296,10 @@ def repeat_interleave(x, repeats, axis=None):
 
     times = numpy.asarray(repeats.tolist() if hasattr(repeats, "tolist") else repeats)
     if times.ndim > 1 or times.dtype.kind not in "iu":
-        raise DTypeError("repeat_interleave", f"repeats is a {times.ndim}-d tensor of {times.dtype}; it must hold integers on one axis")
+        raise DTypeError(
+            "repeat_interleave",
+            f"repeats is a {times.ndim}-d tensor of {times.dtype}; it must hold integers on one axis",
+        )
     if times.size and times.min() < 0:
         raise ValueRangeError("repeat_interleave", f"repeats contains {times.min()}; numbers cannot be negative")
     if times.size == 1:
@@ -321,12 +329,18 @@ def pad(x: Tensor, pad: Ints, mode="constant", value: Tensor | None = None):
     """
     pads = (pad,) if not isinstance(pad, (tuple, list)) else tuple(pad)
     if len(pads) % 2 or len(pads) > 2 * x.ndim:
-        raise ShapeError("pad", f"pad has {len(pads)} numbers for a tensor of shape {show_shape(x.shape)}",
-                         fix=f"give (before, after) for the last axis, the one before it, ...: at most {2 * x.ndim} numbers")
+        raise ShapeError(
+            "pad",
+            f"pad has {len(pads)} numbers for a tensor of shape {show_shape(x.shape)}",
+            fix=f"give (before, after) for the last axis, the one before it, ...: at most {2 * x.ndim} numbers",
+        )
     widths = {x.ndim - 1 - i: (pads[2 * i], pads[2 * i + 1]) for i in range(len(pads) // 2)}
     for axis, (before, after) in widths.items():
         if x.shape[axis] + before + after < 0:
-            raise ShapeError("pad", f"axis {axis} of size {show(x.shape[axis])} cannot lose {show(-before)} and {show(-after)} elements")
+            raise ShapeError(
+                "pad",
+                f"axis {axis} of size {show(x.shape[axis])} cannot lose {show(-before)} and {show(-after)} elements",
+            )
     if mode == "constant":
         return _pad_constant(x, widths, value)
     if mode not in ("reflect", "replicate", "circular"):
@@ -379,7 +393,11 @@ def _pad_axis(x: Value, axis: int, before: Dim, after: Dim, mode: str) -> Value:
     else:
         for width in (before, after):
             if width > limit and not (isinstance(width, int) and width == 0):
-                raise ShapeError("pad", f"{mode} padding by {show(width)} needs more than the {show(n)} elements of axis {axis}: at most {show(limit)}")
+                raise ShapeError(
+                    "pad",
+                    f"{mode} padding by {show(width)} needs more than the {show(n)} elements of axis {axis}: at "
+                    f"most {show(limit)}",
+                )
     parts = [x]
     if before > 0:
         parts.insert(0, _border(x, axis, before, mode, at_start=True))

@@ -90,7 +90,7 @@ def view(x, *shape):
     >>> td.view(td.arange(6), (2, 3)).shape
     (2, 3)
     >>> td.view(td.tensor([1.0]), td.int32)
-    tensor([1065353216])
+    tensor([1065353216], dtype=int32)
     """
     if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)) and not hasattr(shape[0], "__index__"):
         return _view_dtype(x, dtypes.as_dtype(shape[0]))
@@ -99,8 +99,11 @@ def view(x, *shape):
         return F.reshape(x, shape)
     wanted = resolve_shape("view", tuple(d.__index__() for d in shape), x.size)
     if view_strides(x.shape, x.strides, wanted) is None:
-        raise ShapeError("view", f"a tensor of shape {x.shape} and strides {x.strides} cannot be viewed as {wanted} without a copy",
-                         fix="use reshape")
+        raise ShapeError(
+            "view",
+            f"a tensor of shape {x.shape} and strides {x.strides} cannot be viewed as {wanted} without a copy",
+            fix="use reshape",
+        )
     return F.reshape(x, wanted)
 
 
@@ -110,14 +113,20 @@ def _view_dtype(x, dtype: dtypes.DType):
     if dtype is x.dtype:
         return F.reshape(x, x.shape)
     if x.requires_grad and _runtime.grad_enabled():
-        raise DTypeError("view", f"x requires grad, and its bits as {dtype} have no gradient", fix="use x.detach().view(...)")
+        raise DTypeError(
+            "view", f"x requires grad, and its bits as {dtype} have no gradient", fix="use x.detach().view(...)"
+        )
     old, new = x.dtype.itemsize, dtype.itemsize
     if old == new:
         return _runtime.reinterpret(x, x.shape, x.strides, dtype)
     if x.ndim == 0:
         raise ShapeError("view", f"a 0-d tensor of {x.dtype} cannot be viewed as {dtype}: the element sizes differ")
     if x.strides[-1] != 1 and x.shape[-1] != 1:
-        raise ShapeError("view", f"the last axis must be dense in memory to view {x.dtype} as {dtype}; its stride is {x.strides[-1]}", fix="use x.contiguous()")
+        raise ShapeError(
+            "view",
+            f"the last axis must be dense in memory to view {x.dtype} as {dtype}; its stride is {x.strides[-1]}",
+            fix="use x.contiguous()",
+        )
     if (x.shape[-1] * old) % new or any((s * old) % new for s in x.strides[:-1]) or x.data_ptr() % new:
         raise ShapeError("view", f"axes of {x.shape[-1]} elements of {x.dtype} do not divide into {dtype}")
     shape = (*x.shape[:-1], x.shape[-1] * old // new)

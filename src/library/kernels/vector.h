@@ -2,7 +2,8 @@
 #pragma once
 #include <cstdint>
 
-#if defined(__AVX512F__)
+#ifdef TANDEM_VECTOR_BYTES  // given on the command line, to test wide vectors on a CPU without them
+#elif defined(__AVX512F__)
 #define TANDEM_VECTOR_BYTES 64
 #elif defined(__AVX2__)
 #define TANDEM_VECTOR_BYTES 32
