@@ -91,6 +91,10 @@ def by_name(name: str) -> DType:
     return _BY_NAME[name]
 
 
+def is_name(name: str) -> bool:
+    return name in _BY_NAME
+
+
 def as_dtype(value) -> DType:
     """The DType for a DType, a name, a NumPy dtype or one of Python's bool, int, float, complex."""
     if isinstance(value, DType):

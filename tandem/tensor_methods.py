@@ -24,7 +24,7 @@ def to(self, *args, dtype=None, device=None, copy=False):
     for a in args:
         if isinstance(a, Tensor):
             dtype = a.dtype
-        elif isinstance(a, dtypes.DType) or a in (float, int, bool):
+        elif isinstance(a, dtypes.DType) or a in (float, int, bool) or (isinstance(a, str) and dtypes.is_name(a)):
             dtype = a
         else:
             device = a

@@ -252,6 +252,10 @@ def slice_axis(x: Tensor, axis, start: Int, size: Int, step: Int = 1):
     tensor([2, 4, 6])
     """
     axis = normalize_axis("slice_axis", axis, x.ndim)
+    if size < 0:
+        raise ValueRangeError("slice_axis", f"size is {show(size)}; it must not be negative")
+    if size == 0:
+        start = 0
     last = start + (size - 1) * step
     if size > 0 and not (0 <= start < x.shape[axis] and 0 <= last < x.shape[axis]):
         raise ValueRangeError(

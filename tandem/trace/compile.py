@@ -63,8 +63,23 @@ def trace_call(function, spec: list[tuple]) -> Traced:
             return traced
     traced.is_tuple = isinstance(result, (tuple, list))
     outputs = list(result) if traced.is_tuple else [result]
-    graph.outputs = [v for v in outputs if v is not None]
+    with builder, _Tracing():
+        graph.outputs = [_own_memory(v, traced.numbers) for v in outputs if v is not None]
     return traced
+
+
+def _own_memory(value: Value, numbers: set[Value]) -> Value:
+    """value as something that can be an output: a Python number has no memory that a result could be a view of."""
+    import tandem.ops as F
+    from tandem.ops.define import Movement
+    from tandem.ops.prepare import as_value
+
+    root = value
+    while isinstance(root.op, Movement) and root.node.inputs:
+        root = root.node.inputs[0]
+    if root not in numbers:
+        return value
+    return as_value(value) if value.type.weak else F.Copy()(value)
 
 
 class _Tracing:
