@@ -136,8 +136,8 @@ void run_nonzero_count(const Call& call) {
   call.int_results[0] = total;
 }
 
-// Positions of the elements of a row that are set, the first of which has the given number. A run along the last axis is
-// searched without branches, which would be mispredicted half the time.
+// Positions of the elements of a row that are set, the first of which has the given number. A run along the last axis
+// is searched without branches, which would be mispredicted half the time.
 template <typename T>
 int64_t* write_positions(const T* row, int64_t stride, int64_t n, int64_t number, const View& x, const View& out,
                          int64_t* to, int32_t* found) {

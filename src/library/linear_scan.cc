@@ -38,9 +38,8 @@ void run_linear_scan(const Call& call) {
   if (y.ndim == 0) return copy_elements(b, y);
   const int axis = static_cast<int>(call.ints[0]);
   TD_CHECK(axis >= 0 && axis < y.ndim, "axis of linear_scan");
-  for_float("linear_scan", y.dtype, [&](auto type) {
-    run<typename decltype(type)::type>(a, b, y, axis, call.ints[1] != 0);
-  });
+  for_float("linear_scan", y.dtype,
+            [&](auto type) { run<typename decltype(type)::type>(a, b, y, axis, call.ints[1] != 0); });
 }
 
 const Register linear_scan("linear_scan", &run_linear_scan);

@@ -93,7 +93,11 @@ def _choose(needed: list[Value], available: set[Value], may_keep) -> list[Value]
             saved[value] = None
         elif not value.node.inputs:
             continue  # constants, sizes, ramps
-        elif isinstance(op, (Elementwise, Movement)) or op.name in ("random_bits", "check_index") or value.node not in may_keep:
+        elif (
+            isinstance(op, (Elementwise, Movement))
+            or op.name in ("random_bits", "check_index")
+            or value.node not in may_keep
+        ):
             stack.extend(reversed(value.node.inputs))
         else:
             saved[value] = None

@@ -11,7 +11,6 @@ from tandem.graph.ir import Value
 from tandem.ops.define import Elementwise, alias, inplace, method, op, register
 from tandem.ops.prepare import as_value, binary, broadcast, float_binary, promote, to_float
 
-
 LN2 = math.log(2)
 
 

@@ -58,7 +58,9 @@ class ShiftRight(Elementwise):
 def _bits(name: str, primitive, x, y, booleans: bool = True):
     x, y = promote(x, y)
     if not x.dtype.is_integer and not (booleans and x.dtype.kind == "bool"):
-        raise DTypeError(name, f"{x.dtype} has no bits to combine; integers{' or booleans' if booleans else ''} are needed")
+        raise DTypeError(
+            name, f"{x.dtype} has no bits to combine; integers{' or booleans' if booleans else ''} are needed"
+        )
     return primitive(*broadcast(name, x, y))
 
 

@@ -280,7 +280,18 @@ def _linspace(start: Tensor, stop: Tensor, num: Int, dtype, endpoint):
 
 
 @public
-def linspace(start, stop=None, num=100, *, end=None, steps=None, dtype=None, device=None, requires_grad: bool = False, endpoint: bool = True):
+def linspace(
+    start,
+    stop=None,
+    num=100,
+    *,
+    end=None,
+    steps=None,
+    dtype=None,
+    device=None,
+    requires_grad: bool = False,
+    endpoint: bool = True,
+):
     """num numbers evenly spaced from start to stop, both included (without stop if endpoint is False).
 
     >>> td.linspace(0, 1, 5)
@@ -292,7 +303,9 @@ def linspace(start, stop=None, num=100, *, end=None, steps=None, dtype=None, dev
 
 
 @public
-def logspace(start, stop=None, num=100, base=10.0, *, end=None, steps=None, dtype=None, device=None, requires_grad: bool = False):
+def logspace(
+    start, stop=None, num=100, base=10.0, *, end=None, steps=None, dtype=None, device=None, requires_grad: bool = False
+):
     """num numbers from base ** start to base ** stop, evenly spaced on a logarithmic scale.
 
     >>> td.logspace(0, 2, 3)

@@ -11,7 +11,9 @@ from tandem.errors import ValueRangeError
 from tandem.ops.define import Elementwise, inplace, op, register
 from tandem.ops.prepare import to_float
 
-_BERNOULLI = [Fraction(*r) for r in ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510))]  # B_2, B_4, ...
+_BERNOULLI = [
+    Fraction(*r) for r in ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510))
+]  # B_2, B_4, ...
 
 
 @register

@@ -74,7 +74,11 @@ def _power(x, y):
     if is_number(y) and not isinstance(y, bool) and isinstance(x, Value):
         x = promote(x, y)[0]
         if x.dtype.is_integer and y < 0:
-            raise ValueRangeError("power", f"integers ({x.dtype}) to the negative power {y} are not integers", fix="use a float: x ** -1.0")
+            raise ValueRangeError(
+                "power",
+                f"integers ({x.dtype}) to the negative power {y} are not integers",
+                fix="use a float: x ** -1.0",
+            )
         cheap = _cheap_power(x, y)
         if cheap is not None:
             return cheap
@@ -97,7 +101,7 @@ def _power_by(x: Tensor, exponent):
 def _is_special(x, y) -> bool:
     """Whether x ** y is worth a plan of its own (or the error that only a known exponent allows)."""
     kind = type(y)
-    if kind is not int and kind is not float or not isinstance(x, _runtime.Tensor):
+    if (kind is not int and kind is not float) or not isinstance(x, _runtime.Tensor):
         return False
     return y in _CHEAP or (kind is int and y <= _MOST_FACTORS and x.dtype.is_integer)
 

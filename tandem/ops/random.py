@@ -17,7 +17,17 @@ from tandem.graph.ir import Value
 from tandem.graph.symbolic import product
 from tandem.ops.create import finish
 from tandem.ops.define import inplace, op, public
-from tandem.ops.prepare import as_dtype_value, broadcast_shapes, cast, constant, full_expand, promote, show, show_shape, to_float
+from tandem.ops.prepare import (
+    as_dtype_value,
+    broadcast_shapes,
+    cast,
+    constant,
+    full_expand,
+    promote,
+    show,
+    show_shape,
+    to_float,
+)
 
 Generator = _runtime.Generator
 default_generator = _runtime.default_generator()
@@ -335,7 +345,9 @@ def multinomial(x: Tensor, num_samples: Int, replacement=False, *, generator: Ge
         found = F.searchsorted(sums, unit, right=True)
         return F.minimum(found, constant(size - 1, dtypes.int64))
     if num_samples > size:
-        raise ValueRangeError("multinomial", f"{show(num_samples)} samples without replacement from {show(size)} elements")
+        raise ValueRangeError(
+            "multinomial", f"{show(num_samples)} samples without replacement from {show(size)} elements"
+        )
     # The smallest of exponential waiting times with rates x come in the order of draws without replacement.
     wait = F.log1p(-uniform_bits(generator, x.shape, wide)) * -1
     return F.TopK(x.ndim - 1, num_samples, True)(x / (wait + 1e-37))[1]
@@ -397,4 +409,3 @@ def set_rng_state(state):
     True
     """
     default_generator.set_state(tuple(state))
-

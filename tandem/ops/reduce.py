@@ -67,7 +67,11 @@ def _prod_grad(g, x: Value, axes: tuple[int, ...]) -> Value:
 
 def reduce(x: Value, kind: str, axes: tuple[int, ...], keepdims: bool, dtype=None) -> Value:
     """Reduce, then drop the reduced axes unless keepdims."""
-    result = Reduce(kind, axes, dtype)(x) if axes or kind in ("argmax", "argmin") else (x if dtype is None else cast(x, dtype))
+    result = (
+        Reduce(kind, axes, dtype)(x)
+        if axes or kind in ("argmax", "argmin")
+        else (x if dtype is None else cast(x, dtype))
+    )
     if keepdims or not axes:
         return result
     return F.Reshape(tuple(d for i, d in enumerate(x.shape) if i not in axes))(result)
@@ -270,8 +274,8 @@ def _is_operand(axis) -> bool:
 
 @public(name="max")
 def max_(x, axis=None, keepdims=False, *, dim=None, keepdim=False):
-    """Largest element over axes (all by default), as the Array API has it: always one tensor. td.max(x, y) is td.maximum(x, y). The
-    method x.max(axis) is PyTorch's and gives (values, indices).
+    """Largest element over axes (all by default), as the Array API has it: always one tensor. td.max(x, y) is td.maximum(x, y).
+    The method x.max(axis) is PyTorch's and gives (values, indices).
 
     >>> td.max(td.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=1)
     tensor([5., 7.])
@@ -283,8 +287,8 @@ def max_(x, axis=None, keepdims=False, *, dim=None, keepdim=False):
 
 @public(name="min")
 def min_(x, axis=None, keepdims=False, *, dim=None, keepdim=False):
-    """Smallest element over axes (all by default), as the Array API has it: always one tensor. td.min(x, y) is td.minimum(x, y). The
-    method x.min(axis) is PyTorch's and gives (values, indices).
+    """Smallest element over axes (all by default), as the Array API has it: always one tensor. td.min(x, y) is td.minimum(x, y).
+    The method x.min(axis) is PyTorch's and gives (values, indices).
 
     >>> td.min(td.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=1)
     tensor([1., 2.])

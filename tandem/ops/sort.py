@@ -100,7 +100,9 @@ def _topk(x: Tensor, k: Int, axis, largest):
     axis = normalize_axis("topk", axis, x.ndim)
     size = x.shape[axis] if x.ndim else 1
     if not 0 <= k <= size:
-        raise ValueRangeError("topk", f"k is {show(k)}, but axis {axis} of x {show_shape(x.shape)} has {show(size)} elements")
+        raise ValueRangeError(
+            "topk", f"k is {show(k)}, but axis {axis} of x {show_shape(x.shape)} has {show(size)} elements"
+        )
     return TopK(axis, k, largest)(x)
 
 
@@ -119,7 +121,9 @@ def _kthvalue(x: Tensor, k: Int, axis, keepdims):
     axis = normalize_axis("kthvalue", axis, x.ndim)
     size = x.shape[axis] if x.ndim else 1
     if not 1 <= k <= size:
-        raise ValueRangeError("kthvalue", f"k is {show(k)}, but axis {axis} of x {show_shape(x.shape)} has {show(size)} elements")
+        raise ValueRangeError(
+            "kthvalue", f"k is {show(k)}, but axis {axis} of x {show_shape(x.shape)} has {show(size)} elements"
+        )
     values, indices = TopK(axis, k, False)(x)
     if not x.ndim:
         return values, indices
@@ -221,8 +225,11 @@ def searchsorted(sorted_sequence: Tensor, values: Tensor, *, side="left", right=
     right = right or side == "right"
     line, values = promote(sorted_sequence, values)
     if line.ndim == 0 or (line.ndim > 1 and line.shape[:-1] != values.shape[:-1]):
-        raise ShapeError("searchsorted", f"sorted_sequence is {show_shape(line.shape)} and values are {show_shape(values.shape)}; "
-                         "all axes but the last must agree, or the sequence be 1-d")
+        raise ShapeError(
+            "searchsorted",
+            f"sorted_sequence is {show_shape(line.shape)} and values are {show_shape(values.shape)}; "
+            "all axes but the last must agree, or the sequence be 1-d",
+        )
     return _bisect(line, values, right)
 
 

@@ -17,7 +17,9 @@ def _moments(name: str, x, axis, correction, unbiased, keepdims: bool):
     if correction is None:
         correction = 0 if unbiased is None else int(unbiased)
     elif unbiased is not None:
-        raise ValueRangeError(name, "both correction and unbiased are given", fix="give correction only; unbiased=True is correction=1")
+        raise ValueRangeError(
+            name, "both correction and unbiased are given", fix="give correction only; unbiased=True is correction=1"
+        )
     x = to_float(x)
     axes = normalize_axes(name, axis, x.ndim)
     mean = F.mean(x, axes, keepdims=True)
@@ -136,7 +138,9 @@ def norm(x: Tensor, p="fro", axis=None, keepdims=False, *, dtype=None):
     """
     if isinstance(p, str):
         if p == "nuc":
-            raise ValueRangeError("norm", "the nuclear norm is no norm of vectors", fix="use td.linalg.matrix_norm(x, 'nuc')")
+            raise ValueRangeError(
+                "norm", "the nuclear norm is no norm of vectors", fix="use td.linalg.matrix_norm(x, 'nuc')"
+            )
         p = 2 if p == "fro" else float(p)
     return F.vector_norm(x, 2 if p is None else p, axis, keepdims, dtype=dtype)
 
@@ -151,7 +155,9 @@ def diff(x: Tensor, n=1, axis=-1, prepend: Tensor | None = None, append: Tensor 
     if n < 0:
         raise ValueRangeError("diff", f"n is {n}; it must not be negative")
     axis = normalize_axis("diff", axis, x.ndim)
-    parts = [p if p is None or p.ndim else F.expand(p, (*x.shape[:axis], 1, *x.shape[axis + 1 :])) for p in (prepend, append)]
+    parts = [
+        p if p is None or p.ndim else F.expand(p, (*x.shape[:axis], 1, *x.shape[axis + 1 :])) for p in (prepend, append)
+    ]
     if parts[0] is not None or parts[1] is not None:
         x = F.concat([p for p in (parts[0], x, parts[1]) if p is not None], axis)
     if n == 0:

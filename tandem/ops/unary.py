@@ -357,5 +357,22 @@ class Relu(Elementwise):
 
 
 alias("absolute", abs_)
-for function in (exp, exp2, expm1, log, log2, log10, log1p, sqrt, rsqrt, cbrt, reciprocal, tanh, square, abs_, sign, relu):
+for function in (
+    exp,
+    exp2,
+    expm1,
+    log,
+    log2,
+    log10,
+    log1p,
+    sqrt,
+    rsqrt,
+    cbrt,
+    reciprocal,
+    tanh,
+    square,
+    abs_,
+    sign,
+    relu,
+):
     inplace(function)

@@ -20,7 +20,8 @@ def grid(values):
 @pytest.mark.parametrize(
     ("name", "reference"),
     [
-        ("floor_divide", np.floor_divide), ("remainder", np.remainder), ("fmod", np.fmod), ("atan2", np.arctan2), ("power", np.power),
+        ("floor_divide", np.floor_divide), ("remainder", np.remainder), ("fmod", np.fmod), ("atan2", np.arctan2),
+        ("power", np.power),
         ("hypot", np.hypot), ("logaddexp", np.logaddexp), ("copysign", np.copysign), ("fmax", np.fmax), ("fmin", np.fmin),
         ("maximum", np.maximum), ("minimum", np.minimum), ("true_divide", np.true_divide), ("isclose", np.isclose),
         ("less", np.less), ("less_equal", np.less_equal), ("greater", np.greater), ("greater_equal", np.greater_equal),
@@ -42,7 +43,12 @@ def test_special_values(name, reference):
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64"])
 def test_integer_division_never_traps(name, dtype):
     info = np.iinfo(dtype)
-    x, y = grid(np.array([0, 1, 2, 3, 7, info.max, info.max - 1, info.min, info.min + 1] + ([-1, -2, -3, -7] if info.min else []), dtype))
+    x, y = grid(
+        np.array(
+            [0, 1, 2, 3, 7, info.max, info.max - 1, info.min, info.min + 1] + ([-1, -2, -3, -7] if info.min else []),
+            dtype,
+        )
+    )
     with np.errstate(all="ignore"):
         expected = getattr(np, name)(x, y)  # NumPy, too: 0 for division by zero, and wraps
     np.testing.assert_array_equal(getattr(td, name)(td.tensor(x), td.tensor(y)).numpy(), expected)
@@ -64,7 +70,9 @@ def test_rounding_modes():
         td.div(x, y, rounding_mode="up")
 
 
-@pytest.mark.parametrize("name", ["atan2", "hypot", "logaddexp", "logaddexp2", "xlogy", "maximum", "minimum", "fmax", "fmin"])
+@pytest.mark.parametrize(
+    "name", ["atan2", "hypot", "logaddexp", "logaddexp2", "xlogy", "maximum", "minimum", "fmax", "fmin"]
+)
 def test_gradients(name):
     reference = {"atan2": np.arctan2, "xlogy": scipy.special.xlogy}.get(name) or getattr(np, name)
     check_op(getattr(td, name), reference, shapes=PAIRS, low=0.3, high=3)
@@ -76,7 +84,9 @@ def test_clamps():
     check_op(td.clamp_max, lambda x: np.minimum(x, 0.1), shapes=[(5,)], args=(0.1,))
     x = np.array([NAN, -1.0, 2.0])
     np.testing.assert_array_equal(td.clip(td.tensor(x), 0, 1).numpy(), np.clip(x, 0, 1))
-    assert td.tensor([1, 5]).clamp_(max=3).tolist() == [1, 3] and td.tensor([1, 5]).clamp(min=td.tensor([2, 6])).tolist() == [2, 6]
+    assert td.tensor([1, 5]).clamp_(max=3).tolist() == [1, 3] and td.tensor([1, 5]).clamp(
+        min=td.tensor([2, 6])
+    ).tolist() == [2, 6]
 
 
 def test_copysign_gradient():
@@ -104,11 +114,26 @@ def test_power_gradients():
 
 @pytest.mark.parametrize("exponent", [2, 3, 4, 0.5, -1, -0.5, -2, 1, 0, 2.5, -1.5, 7])
 def test_power_by_numbers(exponent):
-    check_op(lambda x: x**exponent, lambda x: x ** np.float64(exponent), shapes=[(5,)], low=0.4, high=2, test_layouts=False, rtol=1e-5)
+    check_op(
+        lambda x: x**exponent,
+        lambda x: x ** np.float64(exponent),
+        shapes=[(5,)],
+        low=0.4,
+        high=2,
+        test_layouts=False,
+        rtol=1e-5,
+    )
 
 
 def test_power_at_zero():
-    for exponent, first, second in ((2, 0.0, 2.0), (3, 0.0, 0.0), (1, 1.0, 0.0), (0, 0.0, 0.0), (2.5, 0.0, 0.0), (5, 0.0, 0.0)):
+    for exponent, first, second in (
+        (2, 0.0, 2.0),
+        (3, 0.0, 0.0),
+        (1, 1.0, 0.0),
+        (0, 0.0, 0.0),
+        (2.5, 0.0, 0.0),
+        (5, 0.0, 0.0),
+    ):
         for y in (exponent, td.tensor(float(exponent))):
             x = td.tensor(0.0, requires_grad=True)
             (g,) = td.autograd.grad(x**y, x, create_graph=True)
@@ -154,7 +179,15 @@ def test_power_in_place():
 @pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor"])
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "uint8", "uint32"])
 def test_bits(name, dtype):
-    check_op(getattr(td, name), getattr(np, name), shapes=[((3, 4), (4,))], dtypes=[dtype], low=-100, high=100, test_layouts=False)
+    check_op(
+        getattr(td, name),
+        getattr(np, name),
+        shapes=[((3, 4), (4,))],
+        dtypes=[dtype],
+        low=-100,
+        high=100,
+        test_layouts=False,
+    )
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
@@ -189,7 +222,16 @@ def test_invert_and_errors():
 @pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor"])
 def test_logic(name):
     for dtype in ("bool", "float32", "int32"):
-        check_op(getattr(td, name), getattr(np, name), shapes=[((3, 4), (4,))], dtypes=[dtype], low=-1, high=1, grad=False, test_layouts=False)
+        check_op(
+            getattr(td, name),
+            getattr(np, name),
+            shapes=[((3, 4), (4,))],
+            dtypes=[dtype],
+            low=-1,
+            high=1,
+            grad=False,
+            test_layouts=False,
+        )
     assert td.logical_not(td.tensor([0.0, 2.0])).tolist() == [True, False]
 
 
@@ -205,7 +247,9 @@ def test_classification():
     assert td.isfinite(td.tensor([1])).tolist() == [True] and td.isnan(td.tensor([1])).tolist() == [False]
     assert td.signbit(td.tensor([-1, 1])).tolist() == [True, False]
     np.testing.assert_allclose(td.nan_to_num(x).numpy(), np.nan_to_num(SPECIAL))
-    np.testing.assert_allclose(td.nan_to_num(x, 1.0, 2.0, 3.0).numpy(), np.nan_to_num(SPECIAL, nan=1.0, posinf=2.0, neginf=3.0))
+    np.testing.assert_allclose(
+        td.nan_to_num(x, 1.0, 2.0, 3.0).numpy(), np.nan_to_num(SPECIAL, nan=1.0, posinf=2.0, neginf=3.0)
+    )
 
 
 def test_closeness():
@@ -222,7 +266,9 @@ def test_interpolation_and_fused_products():
     check_op(td.lerp, lambda x, e, w: x + w * (e - x), shapes=[((3, 4), (4,), ())], low=0.0, high=0.4)
     assert td.lerp(td.tensor(1e8), td.tensor(1.0), 1.0).item() == 1.0
     check_op(td.addcmul, lambda x, a, b: x + 0.5 * a * b, shapes=[((3, 4), (4,), (3, 1))], kwargs={"value": 0.5})
-    check_op(td.addcdiv, lambda x, a, b: x + 0.5 * a / b, shapes=[((3, 4), (4,), (3, 1))], kwargs={"value": 0.5}, low=0.5)
+    check_op(
+        td.addcdiv, lambda x, a, b: x + 0.5 * a / b, shapes=[((3, 4), (4,), (3, 1))], kwargs={"value": 0.5}, low=0.5
+    )
     x = td.tensor([1.0])
     assert x.addcmul_(td.tensor([2.0]), td.tensor([3.0])).tolist() == [7.0]
     assert x.lerp_(td.tensor([9.0]), 0.5).tolist() == [8.0]

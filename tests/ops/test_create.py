@@ -9,8 +9,8 @@ from tests.check import check_op
 
 @pytest.mark.parametrize(
     "args",
-    [(5,), (0,), (2, 7), (7, 2), (1, 10, 3), (10, 1, -3), (0.0, 1.0, 0.1), (1.0, 0.0, -0.25), (-2, 3), (0, 1, 0.3), (5, 5), (1, 2.5),
-     (2**53, 2**53 + 5), (-(2**62), 2**62, 2**61)],
+    [(5,), (0,), (2, 7), (7, 2), (1, 10, 3), (10, 1, -3), (0.0, 1.0, 0.1), (1.0, 0.0, -0.25), (-2, 3), (0, 1, 0.3), (5, 5),
+     (1, 2.5), (2**53, 2**53 + 5), (-(2**62), 2**62, 2**61)],
 )  # fmt: skip
 def test_arange(args):
     got, expected = td.arange(*args), np.arange(*args)
@@ -22,7 +22,9 @@ def test_arange_forms():
     assert td.arange(3, dtype="float64").dtype is td.float64 and td.arange(3, dtype=td.uint8).tolist() == [0, 1, 2]
     assert td.arange(td.tensor(3)).tolist() == [0, 1, 2] and td.arange(np.int64(1), np.int64(3)).tolist() == [1, 2]
     assert td.arange(2.0, requires_grad=True).requires_grad
-    np.testing.assert_array_equal(td.arange(0.5, 4.0, 1.5, dtype="int32").numpy(), np.arange(0.5, 4.0, 1.5, dtype="int32"))
+    np.testing.assert_array_equal(
+        td.arange(0.5, 4.0, 1.5, dtype="int32").numpy(), np.arange(0.5, 4.0, 1.5, dtype="int32")
+    )
     with pytest.raises(td.ValueRangeError, match="step is 0"):
         td.arange(0, 3, 0)
 
@@ -44,14 +46,20 @@ def test_logspace():
 
 def test_constants():
     assert td.zeros(2, 3).tolist() == [[0, 0, 0]] * 2 and td.ones((2,)).tolist() == [1, 1]
-    assert td.full((2,), 7).dtype is td.int64 and td.full((2,), True).dtype is td.bool and td.full((2,), 1.5).dtype is td.float32
+    assert (
+        td.full((2,), 7).dtype is td.int64
+        and td.full((2,), True).dtype is td.bool
+        and td.full((2,), 1.5).dtype is td.float32
+    )
     assert td.full(2, 3.0, dtype="int32").tolist() == [3, 3] and td.full((), 4).item() == 4
     x = td.tensor([[1.5, 2.5]])
     assert td.zeros_like(x).tolist() == [[0, 0]] and td.ones_like(x, dtype="int8").dtype is td.int8
     assert td.full_like(x, 3).tolist() == [[3, 3]] and td.empty_like(x).shape == (1, 2)
     assert td.zeros_like(x, requires_grad=True).requires_grad and td.full((2,), 1.0, requires_grad=True).is_leaf
     assert x.new_zeros(2).dtype is td.float32 and x.new_ones((2, 2)).tolist() == [[1, 1], [1, 1]]
-    assert x.new_full((1,), 5).tolist() == [5.0] and x.new_tensor([1]).dtype is td.float32 and x.new_empty(3).shape == (3,)
+    assert (
+        x.new_full((1,), 5).tolist() == [5.0] and x.new_tensor([1]).dtype is td.float32 and x.new_empty(3).shape == (3,)
+    )
     with pytest.raises(td.ShapeError, match="negative"):
         td.zeros(-1)
     with pytest.raises(td.DeviceError):
@@ -67,16 +75,20 @@ def test_eye():
 @pytest.mark.parametrize("k", [0, 1, -1, 5, -5])
 def test_triangles(k):
     for name in ("tril", "triu"):
-        check_op(getattr(td, name), lambda x: getattr(np, name)(x, k), shapes=[(3, 4), (2, 3, 3), (0, 2)], kwargs={"k": k},
-                 grad=k == 1, test_layouts=k == 0)  # fmt: skip
+        check_op(getattr(td, name), lambda x, name=name: getattr(np, name)(x, k), shapes=[(3, 4), (2, 3, 3), (0, 2)],
+                 kwargs={"k": k}, grad=k == 1, test_layouts=k == 0)  # fmt: skip
         np.testing.assert_array_equal(td.tril_indices(3, 4, k).numpy(), np.array(np.tril_indices(3, k, 4)))
         np.testing.assert_array_equal(td.triu_indices(3, 4, k).numpy(), np.array(np.triu_indices(3, k, 4)))
 
 
 @pytest.mark.parametrize("k", [0, 1, -1, 2, -3, 7])
 def test_diagonals(k):
-    check_op(td.diagonal, lambda x: np.diagonal(x, k), shapes=[(3, 4), (4, 3), (3, 4, 2)], kwargs={"offset": k}, grad=k == 1)
-    check_op(td.diag, lambda x: np.diag(x, k), shapes=[(3,), (3, 4)], kwargs={"k": k}, grad=k in (1, -1), test_layouts=False)
+    check_op(
+        td.diagonal, lambda x: np.diagonal(x, k), shapes=[(3, 4), (4, 3), (3, 4, 2)], kwargs={"offset": k}, grad=k == 1
+    )
+    check_op(
+        td.diag, lambda x: np.diag(x, k), shapes=[(3,), (3, 4)], kwargs={"k": k}, grad=k in (1, -1), test_layouts=False
+    )
     x = np.arange(24.0).reshape(2, 3, 4)
     np.testing.assert_array_equal(td.diagonal(td.tensor(x), k, 1, 2).numpy(), np.diagonal(x, k, 1, 2))
     np.testing.assert_array_equal(td.diagonal(td.tensor(x), k, -1, 0).numpy(), np.diagonal(x, k, -1, 0))

@@ -31,7 +31,9 @@ def test_table(a, b, result):
     assert td.dtypes.promote(td.dtypes.by_name(b), td.dtypes.by_name(a)).name == result
 
 
-@pytest.mark.parametrize(("a", "b"), [("int8", "uint8"), ("int32", "float32"), ("bool", "int16"), ("float32", "float64"), ("uint8", "int64")])
+@pytest.mark.parametrize(
+    ("a", "b"), [("int8", "uint8"), ("int32", "float32"), ("bool", "int16"), ("float32", "float64"), ("uint8", "int64")]
+)
 def test_results_have_the_promoted_type(a, b):
     x, y = td.ones(2, dtype=a), td.ones(2, dtype=b)
     expected = td.dtypes.promote(x.dtype, y.dtype)
@@ -72,7 +74,11 @@ def test_integer_arithmetic_wraps_as_in_numpy(name, dtype, data):
 
 
 @hypothesis.settings(max_examples=40, deadline=None, derandomize=True)
-@hypothesis.given(st.sampled_from(["sum", "amax", "prod", "argmin", "any"]), hnp.array_shapes(min_dims=1, max_dims=4, max_side=4), st.data())
+@hypothesis.given(
+    st.sampled_from(["sum", "amax", "prod", "argmin", "any"]),
+    hnp.array_shapes(min_dims=1, max_dims=4, max_side=4),
+    st.data(),
+)
 def test_reductions_over_any_axes(name, shape, data):
     x = np.random.default_rng(0).integers(-3, 4, shape)
     if name == "argmin":

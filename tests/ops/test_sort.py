@@ -18,7 +18,13 @@ def distinct(shape, seed=0):
 def test_sort(axis):
     x = distinct((4, 5))
     check_op(lambda t: td.sort(t, axis), lambda a: np.sort(a, axis), inputs=[(x,)], names=["sort"])
-    check_op(lambda t: td.sort(t, axis, descending=True), lambda a: -np.sort(-a, axis), inputs=[(x,)], second=False, test_layouts=False)
+    check_op(
+        lambda t: td.sort(t, axis, descending=True),
+        lambda a: -np.sort(-a, axis),
+        inputs=[(x,)],
+        second=False,
+        test_layouts=False,
+    )
     check_op(td.argsort, lambda a: np.argsort(a, axis, kind="stable"), inputs=[(x,)], kwargs={"axis": axis}, grad=False)
 
 
@@ -63,8 +69,8 @@ def test_kthvalue_and_median():
 
 def test_quantile():
     x = distinct((4, 5))
-    check_op(lambda t: td.quantile(t, td.tensor([0.1, 0.5, 0.9], dtype=t.dtype), 1), lambda a: np.quantile(a, [0.1, 0.5, 0.9], axis=1),
-             inputs=[(x,)], names=["quantile"])  # fmt: skip
+    check_op(lambda t: td.quantile(t, td.tensor([0.1, 0.5, 0.9], dtype=t.dtype), 1),
+             lambda a: np.quantile(a, [0.1, 0.5, 0.9], axis=1), inputs=[(x,)], names=["quantile"])  # fmt: skip
     np.testing.assert_allclose(td.quantile(td.tensor(x), 0.3).item(), np.quantile(x, 0.3))
     assert td.quantile(td.tensor(x), 0.5, 0, keepdims=True).shape == (1, 5)
 
@@ -77,10 +83,13 @@ def test_searchsorted(side):
         got = td.searchsorted(td.tensor(line), td.tensor(values), side=side)
         np.testing.assert_array_equal(got.numpy(), np.searchsorted(line, values, side))
     rows = td.tensor([[1, 3, 5], [2, 4, 6]])
-    assert td.searchsorted(rows, td.tensor([[3], [3]]), side=side).tolist() == ([[1], [1]] if side == "left" else [[2], [1]])
-    assert td.bucketize(td.tensor([[1.0, 2.0]]), td.tensor([1.0, 2.0]), right=side == "right").tolist() == np.searchsorted(
-        [1.0, 2.0], [[1.0, 2.0]], side
-    ).tolist()
+    assert td.searchsorted(rows, td.tensor([[3], [3]]), side=side).tolist() == (
+        [[1], [1]] if side == "left" else [[2], [1]]
+    )
+    assert (
+        td.bucketize(td.tensor([[1.0, 2.0]]), td.tensor([1.0, 2.0]), right=side == "right").tolist()
+        == np.searchsorted([1.0, 2.0], [[1.0, 2.0]], side).tolist()
+    )
 
 
 def test_0d():

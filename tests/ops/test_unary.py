@@ -118,7 +118,9 @@ def test_logit_eps():
     np.testing.assert_array_equal(td.logit(x).numpy(), [-INF, INF])
 
 
-@pytest.mark.parametrize("name", ["exp", "sqrt", "sigmoid", "tanh", "abs", "neg", "floor", "square", "sin", "reciprocal"])
+@pytest.mark.parametrize(
+    "name", ["exp", "sqrt", "sigmoid", "tanh", "abs", "neg", "floor", "square", "sin", "reciprocal"]
+)
 def test_in_place(name):
     x = td.tensor([0.25, 4.0])
     expected = getattr(td, name)(x)
