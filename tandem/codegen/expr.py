@@ -358,23 +358,20 @@ class ScalarBuilder:
 
     def philox(self, seed: Expr, counter: Expr, lane: int) -> Expr:
         """Lane 0..3 of Philox4x32-10 for a 64-bit counter and a 64-bit seed; uint32."""
-        u32, u64 = dtypes.uint32, dtypes.uint64
+        u64 = dtypes.uint64
         seed, counter = self.cast(seed, u64), self.cast(counter, u64)
-        k0, k1 = self.cast(seed, u32), self.cast(seed >> 32, u32)
-        c0, c1 = self.cast(counter, u32), self.cast(counter >> 32, u32)
-        c2 = c3 = self.const(0, u32)
+        # The 32-bit words travel in the low halves of 64-bit ones. What stands in the high halves is never looked at, so that a
+        # round is two widening multiplications, two shifts and four exclusive ors, without packing and unpacking vectors.
+        k0, k1 = seed, seed >> 32
+        c0, c1 = counter, counter >> 32
+        c2 = c3 = self.const(0, u64)
+        low = 0xFFFFFFFF
         for step in range(10):
-            p0 = self.cast(c0, u64) * 0xD2511F53
-            p1 = self.cast(c2, u64) * 0xCD9E8D57
-            c0, c1, c2, c3 = (
-                self.cast(p1 >> 32, u32) ^ c1 ^ k0,
-                self.cast(p1, u32),
-                self.cast(p0 >> 32, u32) ^ c3 ^ k1,
-                self.cast(p0, u32),
-            )
+            p0, p1 = (c0 & low) * 0xD2511F53, (c2 & low) * 0xCD9E8D57
+            c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1, (p0 >> 32) ^ c3 ^ k1, p0
             if step < 9:
                 k0, k1 = k0 + 0x9E3779B9, k1 + 0xBB67AE85
-        return (c0, c1, c2, c3)[lane]
+        return self.cast((c0, c1, c2, c3)[lane], dtypes.uint32)
 
     # -- everything else is written in mathlib
 
