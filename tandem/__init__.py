@@ -26,6 +26,7 @@ from tandem.dtypes import (  # noqa: E402
     bfloat16, complex64, complex128, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
 )  # fmt: skip
 from tandem.ops.define import FUNCTIONS as _FUNCTIONS  # noqa: E402
+from tandem.ops.memory_format import channels_last, channels_last_3d, contiguous_format, preserve_format  # noqa: E402
 from tandem.ops.methods import attach as _attach_operators  # noqa: E402
 from tandem.ops.random import Generator, default_generator  # noqa: E402
 from tandem.connect import connect as _connect  # noqa: E402
@@ -41,3 +42,13 @@ _connect()
 install_hook()
 
 __version__ = "0.1.0"
+
+_LAZY = ("nn",)  # packages that are imported when first used
+
+
+def __getattr__(name):
+    if name in _LAZY:
+        import importlib
+
+        return importlib.import_module(f"tandem.{name}")
+    raise AttributeError(f"module 'tandem' has no attribute {name!r}")

@@ -10,13 +10,14 @@ from tandem.autograd.modes import no_grad
 from tandem.devices import as_device
 from tandem.errors import AutogradError, ShapeError
 from tandem.graph.ir import Value
+from tandem.ops.memory_format import MemoryFormat
 from tandem.repr import format_tensor
 
 Tensor = _runtime.Tensor
 
 
-def to(self, *args, dtype=None, device=None, copy=False):
-    """This tensor with another dtype or on another device; itself if nothing changes.
+def to(self, *args, dtype=None, device=None, copy=False, memory_format=None):
+    """This tensor with another dtype, on another device or in another memory format; itself if nothing changes.
 
     >>> td.tensor([1, 2]).to(td.float32)
     tensor([1., 2.])
@@ -26,13 +27,16 @@ def to(self, *args, dtype=None, device=None, copy=False):
             dtype = a.dtype
         elif isinstance(a, dtypes.DType) or a in (float, int, bool) or (isinstance(a, str) and dtypes.is_name(a)):
             dtype = a
+        elif isinstance(a, MemoryFormat):
+            memory_format = a
         else:
             device = a
     if device is not None:
         as_device(device)
-    if dtype is None:
-        return F.clone(self) if copy else self
-    return F.astype(self, dtypes.as_dtype(dtype), copy=copy)
+    result = self if dtype is None else F.astype(self, dtypes.as_dtype(dtype), copy=False)
+    if memory_format is not None:
+        result = F.contiguous(result, memory_format)
+    return F.clone(self) if copy and result is self else result
 
 
 def requires_grad_(self, requires_grad: bool = True):

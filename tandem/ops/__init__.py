@@ -27,6 +27,7 @@ from tandem.ops import (  # noqa: F401
     linear,
     loss,
     matmul,
+    memory_format,
     movement,
     nonzero,
     normalization,

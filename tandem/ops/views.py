@@ -37,18 +37,6 @@ def row_major(x: Tensor):
     return Contiguous()(x)
 
 
-@public(method=True)
-def contiguous(x):
-    """x itself if its elements lie in row-major order without gaps, otherwise a copy that does.
-
-    >>> td.contiguous(td.zeros((2, 3)).T).is_contiguous()
-    True
-    """
-    if isinstance(x, _runtime.Tensor) and x.is_contiguous():
-        return x
-    return F.row_major(x)
-
-
 def _sizes(shape) -> tuple:
     return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else tuple(shape)
 

@@ -1,0 +1,3 @@
+"""What networks are built from."""
+
+from tandem.nn import functional as functional
