@@ -72,7 +72,10 @@ def prelu(x: Tensor, weight: Tensor):
     elif weight.ndim == 1:
         channels = x.shape[1] if x.ndim > 1 else 1
         if weight.shape[0] != channels:
-            raise ShapeError("prelu", f"weight has {show(weight.shape[0])} elements and x {show_shape(x.shape)}: it must have 1 or as many as channels")
+            raise ShapeError(
+                "prelu",
+                f"weight has {show(weight.shape[0])} elements and x {show_shape(x.shape)}: it must have 1 or as many as channels",
+            )
         weight = F.Reshape((1, channels) + (1,) * (x.ndim - 2))(weight)
     elif weight.ndim > 1:
         raise ShapeError("prelu", f"weight is {show_shape(weight.shape)} and must be 0-d or 1-d")

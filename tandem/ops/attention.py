@@ -81,7 +81,9 @@ class Attention(_Attention):
         return None if strides is None else (strides, _row_major(sums.shape))
 
     def grad(self, g, q, k, v, *mask, out):
-        g = g[0]  # none ever reaches the sums: only AttentionBackward reads them, which takes them as functions of q and k
+        g = g[
+            0
+        ]  # none ever reaches the sums: only AttentionBackward reads them, which takes them as functions of q and k
         if g is None:
             return (None,) * (3 + len(mask))
         results = AttentionBackward(self.causal, self.masked, self.scale)(g, q, k, v, *out, *mask)
@@ -114,7 +116,11 @@ class AttentionBackward(_Attention):
             p = self._probabilities(q, k, mask)
             inner = F.matmul(incoming, F.matrix_transpose(v))
             scores = p * (inner - F.sum(p * inner, -1, keepdims=True)) * self.scale
-            return F.matmul(scores, k), F.matmul(F.matrix_transpose(scores), q), F.matmul(F.matrix_transpose(p), incoming)
+            return (
+                F.matmul(scores, k),
+                F.matmul(F.matrix_transpose(scores), q),
+                F.matmul(F.matrix_transpose(p), incoming),
+            )
 
         # out and sums are functions of the others, and the formula goes through those, so they take no gradient themselves.
         g_incoming, gq, gk, gv, *g_mask = vjp(formula, [incoming, q, k, v, *mask], list(g))
@@ -169,13 +175,22 @@ def scaled_dot_product_attention(
     name = "scaled_dot_product_attention"
     query, key, value = promote(query, key, value)
     require_float(name, query, "query")
-    if min(query.ndim, key.ndim, value.ndim) < 2 or query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
-        raise ShapeError(name, f"query is {show_shape(query.shape)}, key {show_shape(key.shape)} and value {show_shape(value.shape)}; they must be "
-                         "(*b, T, D), (*b, S, D) and (*b, S, E)")
+    if (
+        min(query.ndim, key.ndim, value.ndim) < 2
+        or query.shape[-1] != key.shape[-1]
+        or key.shape[-2] != value.shape[-2]
+    ):
+        raise ShapeError(
+            name,
+            f"query is {show_shape(query.shape)}, key {show_shape(key.shape)} and value {show_shape(value.shape)}; they must be "
+            "(*b, T, D), (*b, S, D) and (*b, S, E)",
+        )
     if not 0.0 <= dropout_p <= 1.0:
         raise ValueRangeError(name, f"dropout_p is {dropout_p}; a probability lies between 0 and 1")
     if is_causal and attn_mask is not None:
-        raise ValueRangeError(name, "is_causal and attn_mask exclude each other", fix="put the causal limit into the mask")
+        raise ValueRangeError(
+            name, "is_causal and attn_mask exclude each other", fix="put the causal limit into the mask"
+        )
     if enable_gqa:
         if min(query.ndim, key.ndim, value.ndim) < 3:
             raise ShapeError(name, "enable_gqa needs an axis of heads: (*b, H, T, D)")
@@ -189,7 +204,10 @@ def scaled_dot_product_attention(
             raise DTypeError(name, f"attn_mask is {attn_mask.dtype}; it must be bool or floating")
         shape = broadcast_shapes(name, (*lead, rows, columns), attn_mask.shape)
         if len(shape) != len(lead) + 2 or any(a != b for a, b in zip(shape, (*lead, rows, columns), strict=True)):
-            raise ShapeError(name, f"attn_mask is {show_shape(attn_mask.shape)} and must broadcast to {show_shape((*lead, rows, columns))}")
+            raise ShapeError(
+                name,
+                f"attn_mask is {show_shape(attn_mask.shape)} and must broadcast to {show_shape((*lead, rows, columns))}",
+            )
         mask = (_as_heads(F.expand(attn_mask, shape), lead),)
     q, k, v = (_as_heads(x, lead) for x in (query, key, value))
     primitive = Attention(bool(is_causal), bool(mask), scale)

@@ -44,7 +44,9 @@ class ConvForward(_Convolution):
     def infer(self, x: Type, w: Type, *bias: Type) -> Type:
         spatial = tuple(
             output_size(n, k, *rest)
-            for n, k, *rest in zip(x.shape[2:], w.shape[2:], self.stride, self.pad_low, self.pad_high, self.dilation, strict=True)
+            for n, k, *rest in zip(
+                x.shape[2:], w.shape[2:], self.stride, self.pad_low, self.pad_high, self.dilation, strict=True
+            )
         )
         return x.with_shape((x.shape[0], w.shape[0], *spatial))
 
@@ -109,7 +111,10 @@ def _operands(name: str, x: Value, weight: Value, bias: Value | None, spatial: i
 
 def _check_bias(name: str, bias: Value | None, channels):
     if bias is not None and (bias.ndim != 1 or bias.shape[0] != channels):
-        raise ShapeError(name, f"bias is {show_shape(bias.shape)} and must have one element for each of the {show(channels)} output channels")
+        raise ShapeError(
+            name,
+            f"bias is {show_shape(bias.shape)} and must have one element for each of the {show(channels)} output channels",
+        )
 
 
 def _paddings(name: str, padding, kernel, stride, dilation) -> tuple[tuple, tuple]:
@@ -134,15 +139,18 @@ def convolve(name: str, spatial: int, x, weight, bias, stride, padding, dilation
     if groups < 1 or weight.shape[1] * groups != x.shape[1] or weight.shape[0] % groups != 0:
         raise ShapeError(
             name,
-            f"x is {show_shape(x.shape)} and weight is {show_shape(weight.shape)} with groups={groups}; x must have weight.shape[1] * groups = "
-            f"{show(weight.shape[1] * groups)} channels, and groups must divide weight.shape[0]",
+            f"x is {show_shape(x.shape)} and weight is {show_shape(weight.shape)} with groups={groups}; x must have "
+            f"weight.shape[1] * groups = {show(weight.shape[1] * groups)} channels, and groups must divide weight.shape[0]",
         )
     _check_bias(name, bias, weight.shape[0])
     low, high = _paddings(name, padding, weight.shape[2:], stride, dilation)
     for n, k, lo, hi, d in zip(x.shape[2:], weight.shape[2:], low, high, dilation, strict=True):
         if k < 1 or n + lo + hi < d * (k - 1) + 1:
-            raise ShapeError(name, f"a kernel of {show_shape(weight.shape[2:])} with dilation {dilation} does not fit into x, "
-                             f"{show_shape(x.shape)}, with padding {padding}")
+            raise ShapeError(
+                name,
+                f"a kernel of {show_shape(weight.shape[2:])} with dilation {dilation} does not fit into x, "
+                f"{show_shape(x.shape)}, with padding {padding}",
+            )
     primitive = ConvForward(stride, low, high, dilation, groups)
     return without_batch(primitive(x, weight) if bias is None else primitive(x, weight, bias), added)
 
@@ -184,24 +192,33 @@ def conv3d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride=1, padd
     return convolve("conv3d", 3, x, weight, bias, stride, padding, dilation, groups)
 
 
-def convolve_transposed(name: str, spatial: int, x, weight, bias, stride, padding, output_padding, groups, dilation) -> Value:
+def convolve_transposed(
+    name: str, spatial: int, x, weight, bias, stride, padding, output_padding, groups, dilation
+) -> Value:
     x, weight, bias, added = _operands(name, x, weight, bias, spatial)
     stride, dilation = per_axis(name, "stride", stride, spatial), per_axis(name, "dilation", dilation, spatial)
     padding = per_axis(name, "padding", padding, spatial, 0)
     extra = per_axis(name, "output_padding", output_padding, spatial, 0)
     if groups < 1 or weight.shape[0] != x.shape[1] or x.shape[1] % groups != 0:
-        raise ShapeError(name, f"x is {show_shape(x.shape)} and weight is {show_shape(weight.shape)} with groups={groups}; weight.shape[0] must be "
-                         "x's number of channels, and groups must divide it")
+        raise ShapeError(
+            name,
+            f"x is {show_shape(x.shape)} and weight is {show_shape(weight.shape)} with groups={groups}; weight.shape[0] must be "
+            "x's number of channels, and groups must divide it",
+        )
     _check_bias(name, bias, weight.shape[1] * groups)
     for e, s, d in zip(extra, stride, dilation, strict=True):
         if e >= max(s, d):
-            raise ValueRangeError(name, f"output_padding {extra} must be smaller than stride {stride} or dilation {dilation}")
+            raise ValueRangeError(
+                name, f"output_padding {extra} must be smaller than stride {stride} or dilation {dilation}"
+            )
     size = tuple(
         (n - 1) * s - 2 * p + d * (k - 1) + e + 1
         for n, s, p, d, k, e in zip(x.shape[2:], stride, padding, dilation, weight.shape[2:], extra, strict=True)
     )
     if any(n < 1 for n in size):
-        raise ShapeError(name, f"the output would be {show_shape(size)}: x {show_shape(x.shape)} is too small for padding {padding}")
+        raise ShapeError(
+            name, f"the output would be {show_shape(size)}: x {show_shape(x.shape)} is too small for padding {padding}"
+        )
     y = ConvBackwardData(stride, padding, padding, dilation, groups, size)(x, weight)
     if bias is not None:
         y = y + F.Reshape((1, bias.shape[0]) + (1,) * spatial)(bias)
@@ -209,7 +226,9 @@ def convolve_transposed(name: str, spatial: int, x, weight, bias, stride, paddin
 
 
 @op(method=False)
-def conv_transpose1d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def conv_transpose1d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+):
     """The transpose (gradient) of conv1d: spreads each element of x over a window.
 
     x: (N, C, L) or (C, L); weight: (C, O / groups, K); bias: (O) -> (N, O, out)
@@ -217,11 +236,15 @@ def conv_transpose1d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stri
     >>> td.conv_transpose1d(td.tensor([[[1.0, 2.0]]]), td.tensor([[[1.0, 1.0]]]))
     tensor([[[1., 3., 2.]]])
     """
-    return convolve_transposed("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return convolve_transposed(
+        "conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation
+    )
 
 
 @op(method=False)
-def conv_transpose2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def conv_transpose2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+):
     """The transpose (gradient) of conv2d: spreads each element of x over a window.
 
     x: (N, C, H, W) or (C, H, W); weight: (C, O / groups, KH, KW); bias: (O) -> (N, O, out_h, out_w)
@@ -230,11 +253,15 @@ def conv_transpose2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stri
     tensor([[[[1., 2., 1.],
               [1., 2., 1.]]]])
     """
-    return convolve_transposed("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return convolve_transposed(
+        "conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation
+    )
 
 
 @op(method=False)
-def conv_transpose3d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def conv_transpose3d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+):
     """The transpose (gradient) of conv3d: spreads each element of x over a window.
 
     x: (N, C, D, H, W) or (C, D, H, W); weight: (C, O / groups, KD, KH, KW); bias: (O) -> (N, O, ...)
@@ -242,4 +269,6 @@ def conv_transpose3d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stri
     >>> td.conv_transpose3d(td.ones((1, 1, 1, 1, 1)), td.ones((1, 1, 1, 1, 2)))
     tensor([[[[[1., 1.]]]]])
     """
-    return convolve_transposed("conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return convolve_transposed(
+        "conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, groups, dilation
+    )

@@ -52,7 +52,9 @@ def dropout(x: Tensor, p=0.5, training=True, *, generator: Generator | None = No
 def _channels(name: str, x: Value, spatial: int) -> tuple:
     """The shape of a mask with one element per channel."""
     if x.ndim not in (spatial + 1, spatial + 2):
-        raise ShapeError(name, f"x is {show_shape(x.shape)}; it must be (N, C, ...) or (C, ...) with {spatial} spatial axes")
+        raise ShapeError(
+            name, f"x is {show_shape(x.shape)}; it must be (N, C, ...) or (C, ...) with {spatial} spatial axes"
+        )
     return x.shape[: x.ndim - spatial] + (1,) * spatial
 
 

@@ -36,7 +36,9 @@ class _Equation:
         known = {label for labels in self.inputs for label in labels}
         for label in self.output:
             if label not in known or self.output.count(label) > 1:
-                raise ValueRangeError("einsum", f"output label {label!r} of {text!r} must appear in an input, and once in the output")
+                raise ValueRangeError(
+                    "einsum", f"output label {label!r} of {text!r} must appear in an input, and once in the output"
+                )
 
     def _check_ellipsis(self, term: str):
         letters = term.replace("...", "", 1)
@@ -48,7 +50,9 @@ class _Equation:
         before, dots, after = term.partition("...")
         named = len(before) + len(after)
         if named != x.ndim if not dots else named > x.ndim:
-            raise ShapeError("einsum", f"{term!r} in {self.text!r} does not fit an operand of shape {show_shape(x.shape)}")
+            raise ShapeError(
+                "einsum", f"{term!r} in {self.text!r} does not fit an operand of shape {show_shape(x.shape)}"
+            )
         return [*before, *(-i for i in range(x.ndim - named, 0, -1)), *after]
 
 
@@ -67,7 +71,9 @@ class _Term:
         axes = tuple(i for i, label in enumerate(self.labels) if label in labels)
         if not axes:
             return self
-        return _Term(F.sum(self.value, axes, dtype=self.value.dtype), [label for label in self.labels if label not in labels])
+        return _Term(
+            F.sum(self.value, axes, dtype=self.value.dtype), [label for label in self.labels if label not in labels]
+        )
 
 
 def _diagonals(x: Value, labels: list) -> _Term:
@@ -78,7 +84,10 @@ def _diagonals(x: Value, labels: list) -> _Term:
             a = labels.index(label)
             b = labels.index(label, a + 1)
             if x.shape[a] != x.shape[b]:
-                raise ShapeError("einsum", f"label {label!r} stands for sizes {show(x.shape[a])} and {show(x.shape[b])} of one operand")
+                raise ShapeError(
+                    "einsum",
+                    f"label {label!r} stands for sizes {show(x.shape[a])} and {show(x.shape[b])} of one operand",
+                )
             x = F.diagonal(x, 0, a, b)
             labels = [m for i, m in enumerate(labels) if i not in (a, b)] + [label]
     return _Term(x, labels)
@@ -162,7 +171,7 @@ def _einsum(operands: Tensors, equation):
 @public
 def einsum(equation: str, *operands):
     """Sums of products, written with a letter per axis: what is left out after `->` is summed, a letter twice in one operand takes
-    the diagonal, `...` stands for any axes, which broadcast. Pairs are multiplied in a cheap order, as matrix products where possible.
+    the diagonal, `...` stands for any axes, which broadcast. Pairs are multiplied in a cheap order, as matrices where possible.
 
     >>> td.einsum("ij,jk->ik", td.ones(2, 3), td.ones(3, 2))
     tensor([[3., 3.],
@@ -191,7 +200,10 @@ def tensordot(x: Tensor, y: Tensor, axes=2):
         of_x = tuple(normalize_axis("tensordot", a, x.ndim) for a in of_x)
         of_y = tuple(normalize_axis("tensordot", a, y.ndim) for a in of_y)
     if len(of_x) != len(of_y) or any(x.shape[a] != y.shape[b] for a, b in zip(of_x, of_y, strict=False)):
-        raise ShapeError("tensordot", f"axes {of_x} of x {show_shape(x.shape)} and {of_y} of y {show_shape(y.shape)} must have equal sizes")
+        raise ShapeError(
+            "tensordot",
+            f"axes {of_x} of x {show_shape(x.shape)} and {of_y} of y {show_shape(y.shape)} must have equal sizes",
+        )
     x, y = promote(x, y)
     labels_x, labels_y = list(range(x.ndim)), [x.ndim + i for i in range(y.ndim)]
     for a, b in zip(of_x, of_y, strict=True):

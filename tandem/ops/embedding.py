@@ -76,6 +76,8 @@ def one_hot(x, num_classes: int = -1):
     """
     if num_classes == -1:
         if x.numel() == 0:
-            raise ShapeError("one_hot", "x has no elements, so the number of classes is unknown", fix="pass num_classes")
+            raise ShapeError(
+                "one_hot", "x has no elements, so the number of classes is unknown", fix="pass num_classes"
+            )
         num_classes = int(F.amax(x)) + 1
     return _one_hot(x, num_classes)

@@ -38,13 +38,19 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None):
     """
     x, weight, *rest = promote(x, weight) if bias is None else promote(x, weight, bias)
     if x.ndim == 0 or weight.ndim not in (1, 2) or x.shape[-1] != weight.shape[-1]:
-        raise ShapeError("linear", f"x is {show_shape(x.shape)} and weight is {show_shape(weight.shape)}; weight must be (n, k) for an x whose "
-                         "last axis has size k")
+        raise ShapeError(
+            "linear",
+            f"x is {show_shape(x.shape)} and weight is {show_shape(weight.shape)}; weight must be (n, k) for an x whose "
+            "last axis has size k",
+        )
     if weight.ndim == 1:
         y = F.matmul(x, weight)
         return y + rest[0] if rest else y
     if rest and (rest[0].ndim != 1 or rest[0].shape[0] != weight.shape[0]):
-        raise ShapeError("linear", f"bias is {show_shape(rest[0].shape)} and must be ({show(weight.shape[0])},), as weight is {show_shape(weight.shape)}")
+        raise ShapeError(
+            "linear",
+            f"bias is {show_shape(rest[0].shape)} and must be ({show(weight.shape[0])},), as weight is {show_shape(weight.shape)}",
+        )
     rows = x if x.ndim == 2 else F.Reshape((product(x.shape[:-1]), x.shape[-1]))(x)
     y = Linear()(rows, weight, *rest)
     return y if x.ndim == 2 else F.Reshape((*x.shape[:-1], weight.shape[0]))(y)
@@ -61,8 +67,11 @@ def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None)
     """
     x1, x2, weight = promote(x1, x2, weight)
     if weight.ndim != 3 or x1.ndim != x2.ndim or x1.shape[-1] != weight.shape[1] or x2.shape[-1] != weight.shape[2]:
-        raise ShapeError("bilinear", f"x1 is {show_shape(x1.shape)}, x2 {show_shape(x2.shape)} and weight {show_shape(weight.shape)}; "
-                         "they must be (*s, m), (*s, n) and (o, m, n)")
+        raise ShapeError(
+            "bilinear",
+            f"x1 is {show_shape(x1.shape)}, x2 {show_shape(x2.shape)} and weight {show_shape(weight.shape)}; "
+            "they must be (*s, m), (*s, n) and (o, m, n)",
+        )
     lead, (outputs, m, n) = x1.shape[:-1], weight.shape
     rows = product(lead)
     partial = F.matmul(F.Reshape((rows, m))(x1), F.Reshape((m, outputs * n))(F.Permute((1, 0, 2))(weight)))
@@ -78,7 +87,9 @@ def _axes(name: str, **operands):
     """Checks numbers of axes: _axes("mm", x=(x, 2), y=(y, 2))."""
     for what, (value, ndim) in operands.items():
         if value.ndim != ndim:
-            raise ShapeError(name, f"{what} is {show_shape(value.shape)}; it must have {ndim} {'axis' if ndim == 1 else 'axes'}")
+            raise ShapeError(
+                name, f"{what} is {show_shape(value.shape)}; it must have {ndim} {'axis' if ndim == 1 else 'axes'}"
+            )
 
 
 @op
@@ -105,8 +116,11 @@ def bmm(x: Tensor, y: Tensor):
     """
     _axes("bmm", x=(x, 3), y=(y, 3))
     if x.shape[0] != y.shape[0]:
-        raise ShapeError("bmm", f"x is {show_shape(x.shape)} and y {show_shape(y.shape)}; both must hold the same number of matrices",
-                         fix="use matmul, which broadcasts")
+        raise ShapeError(
+            "bmm",
+            f"x is {show_shape(x.shape)} and y {show_shape(y.shape)}; both must hold the same number of matrices",
+            fix="use matmul, which broadcasts",
+        )
     return F.matmul(x, y)
 
 
@@ -161,9 +175,14 @@ def vecdot(x: Tensor, y: Tensor, *, axis=-1):
     tensor([3., 7.])
     """
     if x.ndim == 0 or y.ndim == 0 or not -min(x.ndim, y.ndim) <= axis < 0:
-        raise ShapeError("vecdot", f"axis {axis} of x {show_shape(x.shape)} and y {show_shape(y.shape)}: it must be a negative axis that both have")
+        raise ShapeError(
+            "vecdot",
+            f"axis {axis} of x {show_shape(x.shape)} and y {show_shape(y.shape)}: it must be a negative axis that both have",
+        )
     if x.shape[axis] != y.shape[axis]:
-        raise ShapeError("vecdot", f"axis {axis} has {show(x.shape[axis])} elements in x and {show(y.shape[axis])} in y")
+        raise ShapeError(
+            "vecdot", f"axis {axis} has {show(x.shape[axis])} elements in x and {show(y.shape[axis])} in y"
+        )
     x, y = promote(F.conj(x) if x.dtype.is_complex else x, y)
     return F.sum(x * y, axis, dtype=x.dtype)
 
@@ -200,7 +219,13 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta=1, alpha=1):
     tensor([[12.]])
     """
     _axes("addmm", mat1=(mat1, 2), mat2=(mat2, 2))
-    if beta == 1 and alpha == 1 and input.ndim == 1 and input.shape[0] == mat2.shape[1] and mat1.shape[1] == mat2.shape[0]:
+    if (
+        beta == 1
+        and alpha == 1
+        and input.ndim == 1
+        and input.shape[0] == mat2.shape[1]
+        and mat1.shape[1] == mat2.shape[0]
+    ):
         input, mat1, mat2 = promote(input, mat1, mat2)
         return F.Matmul()(mat1, mat2, input)
     return _scaled_sum(input, F.matmul(mat1, mat2), beta, alpha)

@@ -38,7 +38,10 @@ def _class_axis(name: str, input: Value) -> int:
 
 def _class_weights(name: str, weight: Value | None, classes) -> Value | None:
     if weight is not None and (weight.ndim != 1 or weight.shape[0] != classes):
-        raise ShapeError(name, f"weight is {show_shape(weight.shape)} and must have one element for each of the {show(classes)} classes")
+        raise ShapeError(
+            name,
+            f"weight is {show_shape(weight.shape)} and must have one element for each of the {show(classes)} classes",
+        )
     return weight
 
 
@@ -48,11 +51,16 @@ class _Targets:
     def __init__(self, name: str, input: Value, target: Value, weight: Value | None, ignore_index: int):
         axis = _class_axis(name, input)
         if not target.dtype.is_integer:
-            raise DTypeError(name, f"target is {target.dtype}; class indices must be integers", fix="convert it: target.to(td.int64)")
+            raise DTypeError(
+                name, f"target is {target.dtype}; class indices must be integers", fix="convert it: target.to(td.int64)"
+            )
         expected = input.shape[:axis] + input.shape[axis + 1 :]
         if target.ndim != len(expected) or any(a != b for a, b in zip(target.shape, expected, strict=True)):
-            raise ShapeError(name, f"input is {show_shape(input.shape)}, so class indices must be {show_shape(expected)}; "
-                             f"target is {show_shape(target.shape)}")
+            raise ShapeError(
+                name,
+                f"input is {show_shape(input.shape)}, so class indices must be {show_shape(expected)}; "
+                f"target is {show_shape(target.shape)}",
+            )
         target = F.unsqueeze(cast(target, dtypes.int64), axis)
         kept = F.not_equal(target, ignore_index)
         index = F.where(kept, target, constant(0, dtypes.int64))
@@ -71,7 +79,15 @@ class _Targets:
 
 
 @op(method=False)
-def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index=-100,
+    reduction="mean",
+    label_smoothing=0.0,
+):
     """Cross entropy between softmax(input) along the class axis and the target, without computing the softmax.
 
     input: (C), (N, C) or (N, C, *s) logits; target: class indices () or (N) or (N, *s), or probabilities shaped like input.
@@ -111,7 +127,10 @@ def _along_axis(v: Value, axis: int, ndim: int) -> Value:
 def _soft_cross_entropy(x: Value, target: Value, weight, axis: int, reduction: str, label_smoothing: float) -> Value:
     name = "cross_entropy"
     if any(a != b for a, b in zip(target.shape, x.shape, strict=True)):
-        raise ShapeError(name, f"target probabilities are {show_shape(target.shape)} and must be shaped like input, {show_shape(x.shape)}")
+        raise ShapeError(
+            name,
+            f"target probabilities are {show_shape(target.shape)} and must be shaped like input, {show_shape(x.shape)}",
+        )
     classes = x.shape[axis]
     target = cast(target, x.dtype)
     if label_smoothing:
@@ -221,7 +240,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
 def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction="mean", pos_weight: Tensor | None = None
 ):
-    """binary_cross_entropy(sigmoid(input), target) that neither overflows nor loses digits. pos_weight: factor for positive targets.
+    """binary_cross_entropy(sigmoid(input), target) without overflow or loss of digits. pos_weight: a factor for positive targets.
 
     >>> td.binary_cross_entropy_with_logits(td.tensor([0.0, 100.0]), td.tensor([1.0, 1.0]))
     tensor(0.3466)

@@ -28,7 +28,9 @@ class MemoryFormat:
         if self.order is None:
             return tuple(range(len(shape)))
         if len(shape) != len(self.order):
-            raise ShapeError(op_name, f"{self.name} is for tensors with {len(self.order)} axes; this one is {show_shape(shape)}")
+            raise ShapeError(
+                op_name, f"{self.name} is for tensors with {len(self.order)} axes; this one is {show_shape(shape)}"
+            )
         return self.order
 
 

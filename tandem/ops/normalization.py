@@ -31,7 +31,10 @@ def _scale(square: Value, eps: float) -> Value:
 
 @register
 class Moments(Composite):
-    """mean, (biased) variance and 1 / sqrt(variance + eps) over axes, which stay with size 1. Backward needs the mean and the last."""
+    """mean, (biased) variance and 1 / sqrt(variance + eps) over axes, which stay with size 1.
+
+    Backward needs the mean and the last.
+    """
 
     name = "moments"
     axes: tuple
@@ -95,7 +98,9 @@ def _trailing_axes(name: str, x: Value, normalized_shape) -> tuple[int, ...]:
     shape = tuple(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
     first = x.ndim - len(shape)
     if not shape or first < 0 or any(a != b for a, b in zip(x.shape[first:], shape, strict=True)):
-        raise ShapeError(name, f"normalized_shape is {show_shape(shape)}; x, of shape {show_shape(x.shape)}, must end in it")
+        raise ShapeError(
+            name, f"normalized_shape is {show_shape(shape)}; x, of shape {show_shape(x.shape)}, must end in it"
+        )
     return tuple(range(first, x.ndim))
 
 
@@ -150,7 +155,9 @@ _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "floa
 
 def _check_per_channel(name: str, what: str, v: Value | None, channels):
     if v is not None and (v.ndim != 1 or v.shape[0] != channels):
-        raise ShapeError(name, f"{what} is {show_shape(v.shape)} and must have one element for each of the {show(channels)} channels")
+        raise ShapeError(
+            name, f"{what} is {show_shape(v.shape)} and must have one element for each of the {show(channels)} channels"
+        )
 
 
 def _channel_affine(name: str, y: Value, weight: Value | None, bias: Value | None) -> Value:
@@ -182,12 +189,19 @@ def _standardize_batch(x: Tensor, weight: Tensor | None, bias: Tensor | None, ep
     axes = tuple(i for i in range(x.ndim) if i != 1)
     count = product(x.shape[a] for a in axes)
     if count < 2:
-        raise ShapeError("batch_norm", f"one value per channel has no variance: x is {show_shape(x.shape)}", fix="train on larger batches")
+        raise ShapeError(
+            "batch_norm",
+            f"one value per channel has no variance: x is {show_shape(x.shape)}",
+            fix="train on larger batches",
+        )
     y, mean, variance = standardize(x, axes, eps)
     unbiased = variance * (constant(count, variance.dtype) / constant(count - 1, variance.dtype))
     shape = (x.shape[1],)
-    return (_channel_affine("batch_norm", y, weight, bias), F.stop_gradient(F.Reshape(shape)(mean)),
-            F.stop_gradient(F.Reshape(shape)(unbiased)))
+    return (
+        _channel_affine("batch_norm", y, weight, bias),
+        F.stop_gradient(F.Reshape(shape)(mean)),
+        F.stop_gradient(F.Reshape(shape)(unbiased)),
+    )
 
 
 @op(name="batch_norm", hidden=True)
@@ -200,7 +214,9 @@ def _scale_batch(x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor | Non
     x = to_float(x)
     for what, v in (("running_mean", mean), ("running_var", variance)):
         _check_per_channel("batch_norm", what, v, x.shape[1])
-    scale = F.Reshape((1, x.shape[1]) + (1,) * (x.ndim - 2))(constant(1, variance.dtype) / F.sqrt(variance + constant(eps, variance.dtype)))
+    scale = F.Reshape((1, x.shape[1]) + (1,) * (x.ndim - 2))(
+        constant(1, variance.dtype) / F.sqrt(variance + constant(eps, variance.dtype))
+    )
     y = cast((x - _per_channel(mean, x.ndim)) * scale, x.dtype)
     return _channel_affine("batch_norm", y, weight, bias)
 
@@ -216,10 +232,19 @@ def _update(running_mean, running_var, mean, variance, momentum: float):
 
 
 @public
-def batch_norm(x, running_mean=None, running_var=None, weight=None, bias=None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5):
+def batch_norm(
+    x,
+    running_mean=None,
+    running_var=None,
+    weight=None,
+    bias=None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+):
     """x with mean 0 and variance 1 in each channel, then times weight plus bias.
 
-    While training the batch's own statistics count, and running_mean and running_var follow them in place; otherwise those are used.
+    While training the batch's own statistics count, and running_mean and running_var follow them in place; else those are used.
 
     x: (N, C) or (N, C, *s); the others: (C) -> shape and dtype of x
 
@@ -229,7 +254,9 @@ def batch_norm(x, running_mean=None, running_var=None, weight=None, bias=None, t
     """
     if not training:
         if running_mean is None or running_var is None:
-            raise ValueRangeError("batch_norm", "running_mean and running_var are needed when not training", fix="pass training=True")
+            raise ValueRangeError(
+                "batch_norm", "running_mean and running_var are needed when not training", fix="pass training=True"
+            )
         return _scale_batch(x, running_mean, running_var, weight, bias, eps)
     y, mean, variance = _standardize_batch(x, weight, bias, eps)
     _update(running_mean, running_var, mean, variance, momentum)
@@ -281,7 +308,14 @@ def _standardize_instance(x: Tensor, weight: Tensor | None, bias: Tensor | None,
 
 @public
 def instance_norm(
-    x, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5
+    x,
+    running_mean=None,
+    running_var=None,
+    weight=None,
+    bias=None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
 ):
     """x with mean 0 and variance 1 in each channel of each sample, then times weight plus bias.
 

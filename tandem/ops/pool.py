@@ -11,7 +11,14 @@ from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import product
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.prepare import constant, require_float, show_shape
-from tandem.ops.windows import channels_last_strides, is_channels_last, per_axis, strides_like, with_batch, without_batch
+from tandem.ops.windows import (
+    channels_last_strides,
+    is_channels_last,
+    per_axis,
+    strides_like,
+    with_batch,
+    without_batch,
+)
 
 
 class _Windows(LibraryOp):
@@ -106,7 +113,9 @@ class PoolAverage(_Windows):
         return (*super().attributes(x)[0], int(self.include_pad)), ()
 
     def grad(self, g, x):
-        return PoolAverageBackward(self.kernel, self.stride, self.padding, self.dilation, x.shape[2:], self.include_pad)(g)
+        return PoolAverageBackward(
+            self.kernel, self.stride, self.padding, self.dilation, x.shape[2:], self.include_pad
+        )(g)
 
 
 @register
@@ -174,7 +183,10 @@ def _windows(name: str, spatial: int, x: Value, kernel_size, stride, padding, di
     for p, k in zip(padding, kernel, strict=True):
         if 2 * p > k:
             raise ValueRangeError(name, f"padding {padding} must be at most half of kernel_size {kernel}")
-    size = tuple(_output_size(n, *rest, ceil_mode) for n, *rest in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True))
+    size = tuple(
+        _output_size(n, *rest, ceil_mode)
+        for n, *rest in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+    )
     if any(n < 1 for n in size):
         raise ShapeError(name, f"windows of {kernel} do not fit into x, {show_shape(x.shape)}, with padding {padding}")
     return x, added, (kernel, stride, padding, dilation, size)
@@ -245,7 +257,9 @@ def _pool_sum(x: Value, windows) -> Value:
 
 
 @op(method=False)
-def avg_pool1d(x: Tensor, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+def avg_pool1d(
+    x: Tensor, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
+):
     """The mean of each window; stride is kernel_size by default. divisor_override: what to divide the sum by instead.
 
     x: (N, C, L) or (C, L) -> (N, C, out)
@@ -253,11 +267,15 @@ def avg_pool1d(x: Tensor, kernel_size, stride=None, padding=0, ceil_mode=False, 
     >>> td.avg_pool1d(td.tensor([[[1.0, 3.0, 2.0, 5.0]]]), 2)
     tensor([[[2.0000, 3.5000]]])
     """
-    return _pool_average("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _pool_average(
+        "avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
 @op(method=False)
-def avg_pool2d(x: Tensor, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+def avg_pool2d(
+    x: Tensor, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
+):
     """The mean of each window; stride is kernel_size by default. divisor_override: what to divide the sum by instead.
 
     x: (N, C, H, W) or (C, H, W) -> (N, C, out_h, out_w)
@@ -265,11 +283,15 @@ def avg_pool2d(x: Tensor, kernel_size, stride=None, padding=0, ceil_mode=False, 
     >>> td.avg_pool2d(td.reshape(td.arange(4.0), (1, 1, 2, 2)), 2)
     tensor([[[[1.5000]]]])
     """
-    return _pool_average("avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _pool_average(
+        "avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
 @op(method=False)
-def avg_pool3d(x: Tensor, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+def avg_pool3d(
+    x: Tensor, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
+):
     """The mean of each window; stride is kernel_size by default. divisor_override: what to divide the sum by instead.
 
     x: (N, C, D, H, W) or (C, D, H, W) -> (N, C, ...)
@@ -277,7 +299,9 @@ def avg_pool3d(x: Tensor, kernel_size, stride=None, padding=0, ceil_mode=False, 
     >>> td.avg_pool3d(td.reshape(td.arange(8.0), (1, 1, 2, 2, 2)), 2)
     tensor([[[[[3.5000]]]]])
     """
-    return _pool_average("avg_pool3d", 3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _pool_average(
+        "avg_pool3d", 3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
 def _adaptive(name: str, spatial: int, x: Value, output_size):
@@ -288,7 +312,9 @@ def _adaptive(name: str, spatial: int, x: Value, output_size):
         raise ValueRangeError(name, f"output_size is {output_size}; it must be a number or {spatial} numbers")
     sizes = tuple(n if s is None else s for s, n in zip(sizes, x.shape[2:], strict=True))
     if any(s < 1 for s in sizes) or any(n < 1 for n in x.shape[2:]):
-        raise ShapeError(name, f"output_size {output_size} over x of shape {show_shape(x.shape)}: sizes must be positive")
+        raise ShapeError(
+            name, f"output_size {output_size} over x of shape {show_shape(x.shape)}: sizes must be positive"
+        )
     return x, added, sizes
 
 

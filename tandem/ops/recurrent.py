@@ -10,23 +10,32 @@ from tandem.ops.movement import take_slice
 from tandem.ops.prepare import show_shape
 
 
-def _gates(name: str, count: int, x: Value, h: Value, w_ih: Value, w_hh: Value, b_ih, b_hh) -> tuple[list[Value], list[Value]]:
+def _gates(
+    name: str, count: int, x: Value, h: Value, w_ih: Value, w_hh: Value, b_ih, b_hh
+) -> tuple[list[Value], list[Value]]:
     """What each gate gets from the input, and from the hidden state."""
     hidden = h.shape[-1]
     if x.ndim not in (1, 2) or h.ndim != x.ndim or (x.ndim == 2 and x.shape[0] != h.shape[0]):
-        raise ShapeError(name, f"x is {show_shape(x.shape)} and the hidden state {show_shape(h.shape)}; they must be (N, I) and (N, H), or (I) and (H)")
+        raise ShapeError(
+            name,
+            f"x is {show_shape(x.shape)} and the hidden state {show_shape(h.shape)}; they must be (N, I), (N, H) or (I), (H)",
+        )
     for what, w, n in (("w_ih", w_ih, x.shape[-1]), ("w_hh", w_hh, hidden)):
         if w.ndim != 2 or w.shape[0] != hidden * count or w.shape[1] != n:
             raise ShapeError(name, f"{what} is {show_shape(w.shape)} and must be {show_shape((hidden * count, n))}")
     parts = []
     for value in (F.linear(x, w_ih, b_ih), F.linear(h, w_hh, b_hh)):
         axis = value.ndim - 1
-        parts.append([value if count == 1 else take_slice(value, {axis: (i * hidden, 1, hidden)}) for i in range(count)])
+        parts.append(
+            [value if count == 1 else take_slice(value, {axis: (i * hidden, 1, hidden)}) for i in range(count)]
+        )
     return parts[0], parts[1]
 
 
 @op(method=False)
-def rnn_tanh_cell(x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None):
+def rnn_tanh_cell(
+    x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+):
     """tanh(x @ w_ih.T + b_ih + hx @ w_hh.T + b_hh).
 
     x: (N, I) or (I), hx: (N, H) or (H) -> shape of hx
@@ -39,7 +48,9 @@ def rnn_tanh_cell(x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tenso
 
 
 @op(method=False)
-def rnn_relu_cell(x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None):
+def rnn_relu_cell(
+    x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+):
     """relu(x @ w_ih.T + b_ih + hx @ w_hh.T + b_hh).
 
     x: (N, I) or (I), hx: (N, H) or (H) -> shape of hx
@@ -52,7 +63,9 @@ def rnn_relu_cell(x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tenso
 
 
 @op(method=False)
-def lstm_cell(x: Tensor, hx: Tensors, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None):
+def lstm_cell(
+    x: Tensor, hx: Tensors, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+):
     """One step of an LSTM: hx is (hidden, cell), the result the new pair. Gates: input, forget, cell, output.
 
     x: (N, I) or (I), hidden and cell: (N, H) or (H) -> two of (N, H) or (H)
@@ -65,7 +78,9 @@ def lstm_cell(x: Tensor, hx: Tensors, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor |
         raise ShapeError("lstm_cell", f"hx has {len(hx)} tensors; it must be the pair (hidden, cell)")
     h, c = hx
     if c.ndim != h.ndim or any(a != b for a, b in zip(c.shape, h.shape, strict=True)):
-        raise ShapeError("lstm_cell", f"hidden is {show_shape(h.shape)} and cell {show_shape(c.shape)}; they must be equal")
+        raise ShapeError(
+            "lstm_cell", f"hidden is {show_shape(h.shape)} and cell {show_shape(c.shape)}; they must be equal"
+        )
     of_x, of_h = _gates("lstm_cell", 4, x, h, w_ih, w_hh, b_ih, b_hh)
     i, f, g, o = (a + b for a, b in zip(of_x, of_h, strict=True))
     cell = F.sigmoid(f) * c + F.sigmoid(i) * F.tanh(g)

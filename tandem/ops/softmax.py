@@ -69,7 +69,12 @@ class LogSumExp(Composite):
 
     def grad(self, g, x, *, out):
         # Where the sum is 0 (all -inf) x - out has no value; nothing flows there.
-        share = F.Exp()(x - full_expand(F.Where()(F.Equal()(out, constant(float("-inf"), x.dtype)), constant(0, x.dtype), out), x.shape))
+        share = F.Exp()(
+            x
+            - full_expand(
+                F.Where()(F.Equal()(out, constant(float("-inf"), x.dtype)), constant(0, x.dtype), out), x.shape
+            )
+        )
         return full_expand(g, x.shape) * share
 
 

@@ -47,7 +47,9 @@ def with_batch(name: str, x: Value, spatial: int) -> tuple[Value, bool]:
     if x.ndim == spatial + 1:
         return F.Reshape((1, *x.shape))(x), True
     if x.ndim != spatial + 2:
-        raise ShapeError(name, f"x is {show_shape(x.shape)}; it must be (N, C, ...) or (C, ...) with {spatial} spatial axes")
+        raise ShapeError(
+            name, f"x is {show_shape(x.shape)}; it must be (N, C, ...) or (C, ...) with {spatial} spatial axes"
+        )
     return x, False
 
 

@@ -38,7 +38,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_activation(name):
     options, reference = CASES[name]
-    check_op(getattr(td, name), lambda x: reference(x.astype(np.float64)), shapes=SHAPES, kwargs=options, low=-4, high=4)
+    check_op(
+        getattr(td, name), lambda x: reference(x.astype(np.float64)), shapes=SHAPES, kwargs=options, low=-4, high=4
+    )
 
 
 def test_gelu_tanh():

@@ -23,7 +23,14 @@ def operands(*lead, t=3, s=4, d=2, e=3):
 
 @pytest.mark.parametrize("lead", [(2, 2), (), (3,), (1, 2, 2)])
 def test_attention(lead):
-    check_op(td.scaled_dot_product_attention, attention, inputs=[operands(*lead)], rtol=1e-4, atol=1e-5, second=len(lead) == 2)
+    check_op(
+        td.scaled_dot_product_attention,
+        attention,
+        inputs=[operands(*lead)],
+        rtol=1e-4,
+        atol=1e-5,
+        second=len(lead) == 2,
+    )
 
 
 def test_causal_and_scale():
@@ -36,7 +43,13 @@ def test_masks():
     allowed = RNG.random((2, 1, 3, 4)) < 0.6
     allowed[..., 0] = True
     check_op(td.scaled_dot_product_attention, attention, inputs=[(q, k, v, allowed)], rtol=1e-4, atol=1e-5)
-    check_op(td.scaled_dot_product_attention, attention, inputs=[(q, k, v, RNG.normal(size=(3, 4)).astype(np.float32))], rtol=1e-4, atol=1e-5)
+    check_op(
+        td.scaled_dot_product_attention,
+        attention,
+        inputs=[(q, k, v, RNG.normal(size=(3, 4)).astype(np.float32))],
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def test_row_without_keys():
@@ -46,7 +59,10 @@ def test_row_without_keys():
     assert_close(y[0, 0, 1], np.zeros(3))
     y.sum().backward()
     assert np.isfinite(q.grad.numpy()).all() and (q.grad.numpy()[0, 0, 1] == 0).all()
-    check_gradients(lambda q, k, v: td.scaled_dot_product_attention(q, k, v, mask), tuple(a.astype(np.float64) for a in operands(1, 1)))
+    check_gradients(
+        lambda q, k, v: td.scaled_dot_product_attention(q, k, v, mask),
+        tuple(a.astype(np.float64) for a in operands(1, 1)),
+    )
 
 
 def test_grouped_heads():

@@ -20,8 +20,12 @@ def conv(x, w, b=None, stride=1, low=0, high=None, dilation=1, groups=1):
     for g in range(groups):
         xs, ws = x[:, g * per_in : (g + 1) * per_in], w[g * per_out : (g + 1) * per_out]
         for tap in itertools.product(*(range(k) for k in w.shape[2:])):
-            at = tuple(slice(t * dilation, t * dilation + (n - 1) * stride + 1, stride) for t, n in zip(tap, out, strict=True))
-            y[:, g * per_out : (g + 1) * per_out] += np.einsum("nc...,oc->no...", xs[(slice(None), slice(None), *at)], ws[(slice(None), slice(None), *tap)])
+            at = tuple(
+                slice(t * dilation, t * dilation + (n - 1) * stride + 1, stride) for t, n in zip(tap, out, strict=True)
+            )
+            y[:, g * per_out : (g + 1) * per_out] += np.einsum(
+                "nc...,oc->no...", xs[(slice(None), slice(None), *at)], ws[(slice(None), slice(None), *tap)]
+            )
     return y if b is None else y + b.reshape((1, -1) + (1,) * spatial)
 
 
@@ -33,7 +37,12 @@ CASES = [
     (td.conv1d, ((2, 3, 7), (4, 3, 3), (4,)), {}, {}),
     (td.conv1d, ((2, 4, 8), (6, 2, 3)), {"stride": 2, "padding": 1, "groups": 2}, {"stride": 2, "low": 1, "groups": 2}),
     (td.conv2d, ((1, 2, 4, 3), (3, 2, 3, 2), (3,)), {"padding": "same"}, {"low": (1, 0), "high": (1, 1)}),
-    (td.conv2d, ((2, 2, 5, 5), (2, 1, 3, 3)), {"dilation": 2, "padding": 2, "groups": 2}, {"dilation": 2, "low": 2, "groups": 2}),
+    (
+        td.conv2d,
+        ((2, 2, 5, 5), (2, 1, 3, 3)),
+        {"dilation": 2, "padding": 2, "groups": 2},
+        {"dilation": 2, "low": 2, "groups": 2},
+    ),
     (td.conv3d, ((1, 2, 3, 3, 4), (2, 2, 2, 2, 2), (2,)), {"padding": 1, "stride": 2}, {"low": 1, "stride": 2}),
 ]
 
@@ -68,7 +77,10 @@ def test_transposed_convolution(case):
     def reference(x, w, b=None):
         stride, low, dilation = options.get("stride", 1), options.get("padding", 0), options.get("dilation", 1)
         groups, extra = options.get("groups", 1), options.get("output_padding", 0)
-        size = [(n - 1) * stride - 2 * low + dilation * (k - 1) + extra + 1 for n, k in zip(x.shape[2:], w.shape[2:], strict=True)]
+        size = [
+            (n - 1) * stride - 2 * low + dilation * (k - 1) + extra + 1
+            for n, k in zip(x.shape[2:], w.shape[2:], strict=True)
+        ]
         shape = (x.shape[0], w.shape[1] * groups, *size)
         y = np.zeros(shape)
         for position in np.ndindex(*shape):

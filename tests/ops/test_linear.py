@@ -8,7 +8,13 @@ RNG = np.random.default_rng(13)
 
 
 def test_linear():
-    shapes = [((3, 4), (5, 4), (5,)), ((2, 3, 4), (5, 4), (5,)), ((4,), (5, 4), (5,)), ((3, 4), (5, 4)), ((0, 4), (5, 4))]
+    shapes = [
+        ((3, 4), (5, 4), (5,)),
+        ((2, 3, 4), (5, 4), (5,)),
+        ((4,), (5, 4), (5,)),
+        ((3, 4), (5, 4)),
+        ((0, 4), (5, 4)),
+    ]
     check_op(td.linear, lambda x, w, b=0: x @ w.T + b, shapes=shapes, rtol=1e-4, atol=1e-5)
     check_op(td.linear, lambda x, w: x @ w, shapes=[((3, 4), (4,))])
     with pytest.raises(td.ShapeError, match="last axis"):
@@ -86,7 +92,12 @@ def test_einsum_broadcasts_ones_and_checks():
 
 def test_tensordot():
     check_op(td.tensordot, np.tensordot, shapes=[((2, 3, 4), (3, 4, 2))])
-    check_op(td.tensordot, lambda x, y: np.tensordot(x, y, ((0, 2), (1, 0))), shapes=[((2, 3, 4), (4, 2, 3))], kwargs={"axes": ((0, 2), (1, 0))})
+    check_op(
+        td.tensordot,
+        lambda x, y: np.tensordot(x, y, ((0, 2), (1, 0))),
+        shapes=[((2, 3, 4), (4, 2, 3))],
+        kwargs={"axes": ((0, 2), (1, 0))},
+    )
     check_op(td.tensordot, lambda x, y: np.tensordot(x, y, 0), shapes=[((2,), (3,))], kwargs={"axes": 0})
 
 

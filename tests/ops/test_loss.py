@@ -28,7 +28,12 @@ def cross_entropy(x, t, weight=None, ignore=-100, smoothing=0.0, reduction="mean
 def test_cross_entropy(shape, smoothing):
     x = RNG.normal(size=shape).astype(np.float32)
     t = RNG.integers(0, 5, shape[:1] + shape[2:] if len(shape) > 1 else ())
-    check_op(td.cross_entropy, lambda x, t: cross_entropy(x, t, smoothing=smoothing), inputs=[(x, t)], kwargs={"label_smoothing": smoothing})
+    check_op(
+        td.cross_entropy,
+        lambda x, t: cross_entropy(x, t, smoothing=smoothing),
+        inputs=[(x, t)],
+        kwargs={"label_smoothing": smoothing},
+    )
     if len(shape) > 1:
         t = t.copy()
         t.flat[0] = 3
@@ -36,7 +41,13 @@ def test_cross_entropy(shape, smoothing):
         for reduction in ("mean", "sum", "none"):
             expected = cross_entropy(x, t, w, 3, smoothing, reduction)
             options = {"ignore_index": 3, "label_smoothing": smoothing, "reduction": reduction}
-            check_op(td.cross_entropy, lambda x, t, w, e=expected: e, inputs=[(x, t, w)], kwargs=options, second=reduction == "mean")
+            check_op(
+                td.cross_entropy,
+                lambda x, t, w, e=expected: e,
+                inputs=[(x, t, w)],
+                kwargs=options,
+                second=reduction == "mean",
+            )
 
 
 def test_cross_entropy_of_probabilities():
@@ -85,8 +96,13 @@ def test_binary_cross_entropy():
 
 
 def test_kl_div():
-    x, p = ss.log_softmax(RNG.normal(size=(3, 4)), 1).astype(np.float32), ss.softmax(RNG.normal(size=(3, 4)), 1).astype(np.float32)
-    check_op(td.kl_div, lambda x, p: (p * (np.log(p) - x)).sum() / 3, inputs=[(x, p)], kwargs={"reduction": "batchmean"})
+    x, p = (
+        ss.log_softmax(RNG.normal(size=(3, 4)), 1).astype(np.float32),
+        ss.softmax(RNG.normal(size=(3, 4)), 1).astype(np.float32),
+    )
+    check_op(
+        td.kl_div, lambda x, p: (p * (np.log(p) - x)).sum() / 3, inputs=[(x, p)], kwargs={"reduction": "batchmean"}
+    )
     check_op(td.kl_div, lambda x, lp: (p * (lp - x)).mean(), inputs=[(x, np.log(p))], kwargs={"log_target": True})
     assert td.kl_div(td.tensor([0.0]), td.tensor([0.0])).item() == 0.0
 

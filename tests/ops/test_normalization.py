@@ -20,7 +20,9 @@ def test_layer_norm():
     shapes = [((3, 4), (4,), (4,)), ((2, 3, 4), (4,), (4,))]
     check_op(lambda x, w, b: td.layer_norm(x, (4,), w, b), lambda x, w, b: standard(x, -1) * w + b, shapes=shapes,
              dtypes=("float32", "bfloat16"), names=["layer_norm"], rtol=1e-4, atol=1e-2)  # fmt: skip
-    check_op(lambda x: td.layer_norm(x, (3, 4)), lambda x: standard(x, (1, 2)), shapes=[(2, 3, 4)], rtol=1e-4, atol=1e-5)
+    check_op(
+        lambda x: td.layer_norm(x, (3, 4)), lambda x: standard(x, (1, 2)), shapes=[(2, 3, 4)], rtol=1e-4, atol=1e-5
+    )
     with pytest.raises(td.ShapeError, match="must end in"):
         td.layer_norm(td.zeros(2, 3), 4)
 
@@ -62,12 +64,23 @@ def test_batch_norm_evaluation():
 
 
 def test_group_norm():
-    x, w, b = RNG.normal(size=(2, 4, 3)).astype(np.float32), RNG.normal(size=4).astype(np.float32), RNG.normal(size=4).astype(np.float32)
+    x, w, b = (
+        RNG.normal(size=(2, 4, 3)).astype(np.float32),
+        RNG.normal(size=4).astype(np.float32),
+        RNG.normal(size=4).astype(np.float32),
+    )
 
     def reference(x, w, b):
         return standard(x.reshape(2, 2, 2, 3), (2, 3)).reshape(x.shape) * per_channel(w, 3) + per_channel(b, 3)
 
-    check_op(lambda x, w, b: td.group_norm(x, 2, w, b), reference, inputs=[(x, w, b)], names=["group_norm"], rtol=1e-4, atol=1e-5)
+    check_op(
+        lambda x, w, b: td.group_norm(x, 2, w, b),
+        reference,
+        inputs=[(x, w, b)],
+        names=["group_norm"],
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def test_instance_norm():

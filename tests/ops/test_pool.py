@@ -49,7 +49,13 @@ def test_max_pool(spatial):
     x = distinct(2, 2, *(5, 4, 3)[:spatial]) if spatial < 3 else distinct(1, 2, 4, 3, 3)
     check_op(op, lambda x: pool(x, largest, kernel=2, stride=2, padding=0), inputs=[(x,)], args=(2,))
     options = {"stride": 2, "padding": 1, "ceil_mode": True}
-    check_op(op, lambda x: pool(x, largest, kernel=3, stride=2, padding=1, ceil=True), inputs=[(x,)], args=(3,), kwargs=options)
+    check_op(
+        op,
+        lambda x: pool(x, largest, kernel=3, stride=2, padding=1, ceil=True),
+        inputs=[(x,)],
+        args=(3,),
+        kwargs=options,
+    )
 
 
 def test_max_pool_dilation_and_indices():
@@ -72,7 +78,13 @@ def test_avg_pool(spatial, include):
         return values.sum(-1) / (count if include else values.shape[-1])
 
     options = {"stride": 2, "padding": 1, "ceil_mode": True, "count_include_pad": include}
-    check_op(op, lambda x: pool(x, average, kernel=3, stride=2, padding=1, ceil=True), inputs=[(x,)], args=(3,), kwargs=options)
+    check_op(
+        op,
+        lambda x: pool(x, average, kernel=3, stride=2, padding=1, ceil=True),
+        inputs=[(x,)],
+        args=(3,),
+        kwargs=options,
+    )
 
 
 def test_avg_pool_divisor():

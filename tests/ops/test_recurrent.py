@@ -9,7 +9,10 @@ RNG = np.random.default_rng(23)
 
 
 def weights(gates, inputs=3, hidden=2):
-    return tuple(RNG.normal(size=s).astype(np.float32) for s in ((gates * hidden, inputs), (gates * hidden, hidden), (gates * hidden,), (gates * hidden,)))
+    return tuple(
+        RNG.normal(size=s).astype(np.float32)
+        for s in ((gates * hidden, inputs), (gates * hidden, hidden), (gates * hidden,), (gates * hidden,))
+    )
 
 
 def state(batch=2, n=2):

@@ -56,7 +56,13 @@ CONVOLUTIONS = [
 def test_convolutions(name, x, w, options):
     outputs = w[0] if "transpose" not in name else w[1] * options.get("groups", 1)
     compare(
-        lambda *a: getattr(F, name)(*a, **options), lambda *a: getattr(T, name)(*a, **options), normal(*x), normal(*w), normal(outputs), rtol=1e-5, atol=1e-6
+        lambda *a: getattr(F, name)(*a, **options),
+        lambda *a: getattr(T, name)(*a, **options),
+        normal(*x),
+        normal(*w),
+        normal(outputs),
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 
@@ -84,8 +90,18 @@ def test_losses(reduction):
     x, t = normal(4, 5), normal(4, 5)
     probability, logits = RNG.uniform(0.05, 0.95, (4, 5)), normal(4, 5)
     o = {"reduction": reduction}
-    for name, extra in (("mse_loss", {}), ("l1_loss", {}), ("smooth_l1_loss", {"beta": 0.4}), ("huber_loss", {"delta": 0.4})):
-        compare(lambda x, t, n=name, e=extra: getattr(F, n)(x, t, **o, **e), lambda x, t, n=name, e=extra: getattr(T, n)(x, t, **o, **e), x, t)
+    for name, extra in (
+        ("mse_loss", {}),
+        ("l1_loss", {}),
+        ("smooth_l1_loss", {"beta": 0.4}),
+        ("huber_loss", {"delta": 0.4}),
+    ):
+        compare(
+            lambda x, t, n=name, e=extra: getattr(F, n)(x, t, **o, **e),
+            lambda x, t, n=name, e=extra: getattr(T, n)(x, t, **o, **e),
+            x,
+            t,
+        )
     target = RNG.uniform(0, 1, (4, 5))
     compare(lambda *a: F.binary_cross_entropy(*a, **o), lambda *a: T.binary_cross_entropy(*a, **o), probability, target)
     w = RNG.uniform(0.5, 2, 5)
@@ -93,30 +109,73 @@ def test_losses(reduction):
             lambda x, t, w: T.binary_cross_entropy_with_logits(x, t, pos_weight=w.detach(), **o), logits, target, w)  # fmt: skip
     log = np.log(probability)
     compare(lambda *a: F.kl_div(*a, **o), lambda *a: T.kl_div(*a, **o), log, target)
-    compare(lambda *a: F.kl_div(*a, log_target=True, **o), lambda *a: T.kl_div(*a, log_target=True, **o), log, normal(4, 5))
+    compare(
+        lambda *a: F.kl_div(*a, log_target=True, **o), lambda *a: T.kl_div(*a, log_target=True, **o), log, normal(4, 5)
+    )
     classes = np.array([1, 4, 2, 0])
     weight = RNG.uniform(0.5, 2, 5)
     for extra in ({}, {"ignore_index": 2}, {"label_smoothing": 0.2}, {"ignore_index": 2, "label_smoothing": 0.2}):
         c = o | extra
-        compare(lambda x, w, c=c: F.cross_entropy(x, td.tensor(classes), w, **c), lambda x, w, c=c: T.cross_entropy(x, torch.tensor(classes), w.detach(), **c), x, weight)
-        compare(lambda x, c=c: F.cross_entropy(x, td.tensor(classes), **c), lambda x, c=c: T.cross_entropy(x, torch.tensor(classes), **c), x)
-    compare(lambda x, w: F.nll_loss(x, td.tensor(classes), w, **o), lambda x, w: T.nll_loss(x, torch.tensor(classes), w.detach(), **o), x, weight)
+        compare(
+            lambda x, w, c=c: F.cross_entropy(x, td.tensor(classes), w, **c),
+            lambda x, w, c=c: T.cross_entropy(x, torch.tensor(classes), w.detach(), **c),
+            x,
+            weight,
+        )
+        compare(
+            lambda x, c=c: F.cross_entropy(x, td.tensor(classes), **c),
+            lambda x, c=c: T.cross_entropy(x, torch.tensor(classes), **c),
+            x,
+        )
+    compare(
+        lambda x, w: F.nll_loss(x, td.tensor(classes), w, **o),
+        lambda x, w: T.nll_loss(x, torch.tensor(classes), w.detach(), **o),
+        x,
+        weight,
+    )
     images, labels = normal(2, 5, 3, 2), RNG.integers(0, 5, (2, 3, 2))
-    compare(lambda x: F.cross_entropy(x, td.tensor(labels), **o), lambda x: T.cross_entropy(x, torch.tensor(labels), **o), images)
-    compare(lambda x, p: F.cross_entropy(x, p, label_smoothing=0.1, **o), lambda x, p: T.cross_entropy(x, p, label_smoothing=0.1, **o), x, target)
+    compare(
+        lambda x: F.cross_entropy(x, td.tensor(labels), **o),
+        lambda x: T.cross_entropy(x, torch.tensor(labels), **o),
+        images,
+    )
+    compare(
+        lambda x, p: F.cross_entropy(x, p, label_smoothing=0.1, **o),
+        lambda x, p: T.cross_entropy(x, p, label_smoothing=0.1, **o),
+        x,
+        target,
+    )
 
 
 def test_normalisations():
     x = normal(4, 6, 3, 2)
     w, b = normal(6), normal(6)
     m, v = normal(6), RNG.uniform(0.5, 2, 6)
-    compare(lambda x, w, b: F.layer_norm(x, (3, 2), w, b), lambda x, w, b: T.layer_norm(x, (3, 2), w, b), x, normal(3, 2), normal(3, 2))
+    compare(
+        lambda x, w, b: F.layer_norm(x, (3, 2), w, b),
+        lambda x, w, b: T.layer_norm(x, (3, 2), w, b),
+        x,
+        normal(3, 2),
+        normal(3, 2),
+    )
     compare(lambda x, w: F.rms_norm(x, (3, 2), w), lambda x, w: T.rms_norm(x, (3, 2), w), x, normal(3, 2))
     compare(lambda x, w, b: F.group_norm(x, 3, w, b), lambda x, w, b: T.group_norm(x, 3, w, b), x, w, b)
-    compare(lambda x, w, b: F.instance_norm(x, weight=w, bias=b), lambda x, w, b: T.instance_norm(x, weight=w, bias=b), x, w, b)
+    compare(
+        lambda x, w, b: F.instance_norm(x, weight=w, bias=b),
+        lambda x, w, b: T.instance_norm(x, weight=w, bias=b),
+        x,
+        w,
+        b,
+    )
     for training in (True, False):
         ours, theirs = (td.tensor(m), td.tensor(v)), (torch.tensor(m), torch.tensor(v))
-        compare(lambda x, w, b: F.batch_norm(x, *ours, w, b, training, 0.3), lambda x, w, b: T.batch_norm(x, *theirs, w, b, training, 0.3), x, w, b)
+        compare(
+            lambda x, w, b, ours=ours, t=training: F.batch_norm(x, *ours, w, b, t, 0.3),
+            lambda x, w, b, theirs=theirs, t=training: T.batch_norm(x, *theirs, w, b, t, 0.3),
+            x,
+            w,
+            b,
+        )
         for a, t in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(a.numpy(), t.numpy(), rtol=1e-10)
 
@@ -127,7 +186,9 @@ def test_linear_maps():
     compare(F.cosine_similarity, T.cosine_similarity, normal(3, 4), normal(3, 4))
     compare(F.pairwise_distance, T.pairwise_distance, normal(3, 4), normal(3, 4))
     index = np.array([[1, 2], [0, 1]])
-    compare(lambda w: F.embedding(td.tensor(index), w, 1), lambda w: T.embedding(torch.tensor(index), w, 1), normal(4, 3))
+    compare(
+        lambda w: F.embedding(td.tensor(index), w, 1), lambda w: T.embedding(torch.tensor(index), w, 1), normal(4, 3)
+    )
 
 
 EINSUM = ["bhqd,bhkd->bhqk", "bhqd,bhkd,de->bqe", "...qd,...kd->...k", "bhqd,bhkd->"]
@@ -148,12 +209,24 @@ def test_attention():
     allowed = np.tri(5, 6, 1, dtype=bool)
     compare(F.scaled_dot_product_attention, T.scaled_dot_product_attention, q, k, v, allowed)
     few = normal(2, 1, 6, 4), normal(2, 1, 6, 7)
-    compare(lambda *a: F.scaled_dot_product_attention(*a, enable_gqa=True), lambda *a: T.scaled_dot_product_attention(*a, enable_gqa=True), q, *few)
+    compare(
+        lambda *a: F.scaled_dot_product_attention(*a, enable_gqa=True),
+        lambda *a: T.scaled_dot_product_attention(*a, enable_gqa=True),
+        q,
+        *few,
+    )
 
 
 def test_cells():
     for name, gates in (("rnn_tanh_cell", 1), ("rnn_relu_cell", 1), ("gru_cell", 3)):
-        arrays = normal(2, 4), normal(2, 3), normal(3 * gates, 4), normal(3 * gates, 3), normal(3 * gates), normal(3 * gates)
+        arrays = (
+            normal(2, 4),
+            normal(2, 3),
+            normal(3 * gates, 4),
+            normal(3 * gates, 3),
+            normal(3 * gates),
+            normal(3 * gates),
+        )
         compare(getattr(F, name), getattr(torch, name), *arrays)
     arrays = normal(2, 4), normal(2, 3), normal(2, 3), normal(12, 4), normal(12, 3), normal(12), normal(12)
     compare(lambda x, h, c, *w: F.lstm_cell(x, (h, c), *w), lambda x, h, c, *w: torch.lstm_cell(x, (h, c), *w), *arrays)
