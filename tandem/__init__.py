@@ -21,6 +21,7 @@ _runtime.set_device(_CPU)
 from tandem import autograd, memory  # noqa: E402
 from tandem.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402
 from tandem.autograd.functional import grad, value_and_grad, vjp  # noqa: E402
+from tandem.compiled import compile  # noqa: E402, A004
 from tandem.constructors import *  # noqa: E402, F403
 from tandem.dtypes import (  # noqa: E402
     bfloat16, complex64, complex128, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64,

@@ -13,6 +13,12 @@ def _compile(function, spec):
     return compile_plan(function, spec)
 
 
+def _compile_capture(*description):
+    from tandem.trace.program import compile_capture
+
+    return compile_capture(*description)
+
+
 def _convert(op: str, parameter: str, value):
     """An argument that is neither tensor nor plain number, for a tensor parameter."""
     module = type(value).__module__
@@ -34,6 +40,7 @@ def _convert(op: str, parameter: str, value):
 
 def connect():
     _runtime.set_callback("compile", _compile)
+    _runtime.set_callback("compile_capture", _compile_capture)
     _runtime.set_callback("convert", _convert)
     _runtime.set_callback("clone", F.clone)
     _runtime.set_callback("add", F.add)

@@ -105,7 +105,8 @@ TensorRef PlanNode::unpack(const SavedTensor& s, bool create_graph) {
          "\n  saved at ", format_source(source), "\n  changed at ", format_source(s.storage->mutated_at),
          "\n  fix: change a clone() instead, or use the out-of-place form of the operator");
   s.storage->retain();
-  Tensor* t = new_tensor(s.storage.get(), s.view.data, s.view.dtype, s.view.ndim, s.view.shape, s.view.strides);
+  char* data = s.promised && !s.storage->pending() ? s.storage->data() + reinterpret_cast<intptr_t>(s.view.data) : s.view.data;
+  Tensor* t = new_tensor(s.storage.get(), data, s.view.dtype, s.view.ndim, s.view.shape, s.view.strides);
   if (create_graph && s.requires_grad) {
     if (s.is_output) set_history(t, this, s.output_index);
     else if (s.edge.node && s.edge.node->is_accumulator()) {

@@ -17,6 +17,7 @@ struct SavedTensor {
   Edge edge;             // where gradients of this tensor go, for higher orders
   bool requires_grad = false;
   bool is_output = false;
+  bool promised = false;  // view.data is an offset into memory that came later
   uint16_t output_index = 0;
 };
 

@@ -151,6 +151,7 @@ void register_dispatch(nb::module_& m) {
   init_dispatch(m.ptr());
   m.def("set_callback", [](const std::string& name, nb::object f) {
     PyObject** slot = name == "compile" ? &callbacks.compile
+                      : name == "compile_capture" ? &callbacks.compile_capture
                       : name == "convert" ? &callbacks.convert
                       : name == "clone" ? &callbacks.clone
                       : name == "add" ? &callbacks.add

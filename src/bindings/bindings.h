@@ -15,6 +15,7 @@ void register_generator(nanobind::module_& m);
 void register_plan(nanobind::module_& m);
 void register_dispatch(nanobind::module_& m);
 void register_autograd(nanobind::module_& m);
+void register_capture(nanobind::module_& m);
 void register_library(nanobind::module_& m);
 void register_object_loader(nanobind::module_& m);
 

@@ -7,6 +7,7 @@
 #include "bindings/foreign.h"
 #include "bindings/tensor_convert.h"
 #include "check.h"
+#include "program/capture.h"
 #include "tensor/copy.h"
 
 namespace nb = nanobind;
@@ -53,6 +54,7 @@ template <typename Managed>
 PyObject* make_capsule(const Tensor* tensor, const char* capsule_name, PyCapsule_Destructor destructor,
                        uint64_t flags) {
   auto owned = std::make_unique<Export<Managed>>();
+  materialize(tensor);
   const View& view = tensor->view;
   owned->storage = Ref<Storage>::share(tensor->storage);
   std::copy_n(view.shape, view.ndim, owned->shape);

@@ -5,6 +5,7 @@
 #include "bindings/foreign.h"
 #include "bindings/numpy_types.h"
 #include "bindings/tensor_convert.h"
+#include "program/capture.h"
 #include "check.h"
 
 namespace nb = nanobind;
@@ -159,6 +160,7 @@ PyObject* numpy_from_tensor(const Tensor* tensor) {
   nb::module_ module = nb::module_::import_("numpy");
   auto* numpy = const_cast<NumPy*>(numpy_if_loaded());
   TD_CHECK(numpy);
+  materialize(tensor);
   const View& view = tensor->view;
   PyObject*& dtype = numpy->dtypes[static_cast<int>(view.dtype)];
   if (!dtype) dtype = nb::object(nb::handle(dtype_object(view.dtype)).attr("numpy")).release().ptr();

@@ -10,6 +10,7 @@
 
 #include "bindings/bindings.h"
 #include "check.h"
+#include "dispatch/op_function.h"
 
 namespace nb = nanobind;
 
@@ -41,9 +42,10 @@ struct PlanBuilder {
     plan->values.push_back({static_cast<ValueKind>(kind), static_cast<DType>(dtype), source, offset, std::move(shape), std::move(strides)});
     return static_cast<int32_t>(plan->values.size()) - 1;
   }
-  void kernel(uintptr_t address, std::vector<int32_t> values, std::vector<int32_t> ints, int32_t extent, double cost, std::string label) {
+  void kernel(nb::object kernel, std::vector<int32_t> values, std::vector<int32_t> ints, int32_t extent, double cost, std::string label) {
     Instruction in{Instruction::Kind::Kernel};
-    in.kernel = reinterpret_cast<KernelFunction>(address);
+    if (!plan->kernels) plan->kernels = PyList_New(0);
+    PyList_Append(plan->kernels, kernel.ptr());
     in.values = std::move(values);
     in.ints = std::move(ints);
     in.extent = extent;
@@ -95,6 +97,23 @@ Ref<Plan> plan_from_python(PyObject* object) {
     return nullptr;
   }
   return builder->plan;
+}
+
+void prepare_plan(Plan& plan) {
+  if (!plan.kernels) return;
+  nb::object kernels = nb::borrow(plan.kernels);  // compiling runs Python, which may get here again
+  size_t k = 0;
+  try {
+    for (Instruction& in : plan.instructions) {
+      if (in.kind != Instruction::Kind::Kernel) continue;
+      nb::object kernel = nb::borrow(PyList_GET_ITEM(kernels.ptr(), static_cast<Py_ssize_t>(k++)));
+      in.kernel = reinterpret_cast<KernelFunction>(nb::cast<uintptr_t>(kernel.attr("address")()));
+    }
+  } catch (nb::python_error& error) {
+    error.restore();
+    throw PythonError{};
+  }
+  Py_CLEAR(plan.kernels);
 }
 
 void register_plan(nb::module_& m) {

@@ -8,6 +8,7 @@
 #include "bindings/tensor_convert.h"
 #include "check.h"
 #include "tensor/copy.h"
+#include "program/capture.h"
 #include "tensor/scalar.h"
 
 namespace nb = nanobind;
@@ -267,6 +268,7 @@ TensorRef from_data(nb::object data, nb::object dtype) {
 }
 
 nb::bytes to_bytes(TensorRef tensor) {
+  materialize(tensor.get());
   View view = tensor->view;
   size_t bytes = view.numel() * item_size(view.dtype);
   nb::object result = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));

@@ -5,6 +5,7 @@
 #include "bindings/numpy_types.h"
 #include "bindings/tensor_convert.h"
 #include "bindings/tensor_type.h"
+#include "program/capture.h"
 #include "tensor/scalar.h"
 
 namespace nb = nanobind;
@@ -21,7 +22,10 @@ PyObject* numel(PyObject* self, PyObject*) {
 }
 
 PyObject* data_ptr(PyObject* self, PyObject*) {
-  return PyLong_FromVoidPtr(as_tensor(self)->view.data);
+  return guarded<PyObject*>(nullptr, [&] {
+    materialize(as_tensor(self));
+    return PyLong_FromVoidPtr(as_tensor(self)->view.data);
+  });
 }
 
 PyObject* storage_offset(PyObject* self, PyObject*) {
@@ -39,6 +43,7 @@ PyObject* item(PyObject* self, PyObject*) {
     int64_t count = view.numel();
     if (count != 1)
       fail(ErrorKind::Value, "item() needs a tensor with one element, this one has ", count, "\n  fix: use x.tolist()");
+    materialize(as_tensor(self));
     return read_element(view.data, view.dtype);
   });
 }
@@ -55,6 +60,7 @@ nb::object nested_list(const View& view, int axis, const char* data) {
 
 PyObject* tolist(PyObject* self, PyObject*) {
   return guarded<PyObject*>(nullptr, [&] {
+    materialize(as_tensor(self));
     const View& view = as_tensor(self)->view;
     return nested_list(view, 0, view.data).release().ptr();
   });

@@ -9,6 +9,7 @@
 #include "bindings/numpy_types.h"
 #include "bindings/tensor_type.h"
 #include "tensor/scalar.h"
+#include "program/capture.h"
 #include "tensor/tensor.h"
 
 namespace nb = nanobind;
@@ -229,6 +230,7 @@ const View& single_element(PyObject* self, const char* what) {
   if (count != 1)
     fail(ErrorKind::Value, what, " needs a tensor with one element, this one has ", count,
          "\n  fix: reduce it first (x.sum(), x[0], ...), or use x.tolist()");
+  materialize(as_tensor(self));
   return view;
 }
 
@@ -239,6 +241,7 @@ int truth(PyObject* self) {
     if (count != 1)
       fail(ErrorKind::Value, "the truth of a tensor with ", count,
            " elements is ambiguous\n  fix: use x.any() or x.all()");
+    materialize(as_tensor(self));
     return static_cast<int>(element_is_true(view.data, view.dtype));
   });
 }
@@ -268,6 +271,7 @@ PyObject* to_index(PyObject* self) {
     if (view.dtype >= DType::Float16 || view.dtype == DType::Bool || view.numel() != 1)
       fail(ErrorKind::Type, "only an integer tensor with one element can be used as an index, this one is ",
            name(view.dtype), " ", format_shape(view.ndim, view.shape));
+    materialize(as_tensor(self));
     return read_element(view.data, view.dtype);
   });
 }

@@ -5,7 +5,9 @@
 #include "autograd/mode.h"
 #include "autograd/record.h"
 #include "check.h"
+#include "dispatch/describe.h"
 #include "dispatch/op_function.h"
+#include "program/capture.h"
 #include "tensor/generator.h"
 
 namespace tandem {
@@ -23,43 +25,11 @@ bool wants_grad(const Tensor* t) { return t->requires_grad && grad_mode.enabled;
 
 // -- the slow path: describe the call to Python and let it compile a plan
 
-PyObject* describe_tensor(const Tensor* t) {
-  const View& v = t->view;
-  uint8_t order[kMaxDims];
-  LayoutClass layout = classify(v, order);
-  PyObject* shape = PyTuple_New(v.ndim);
-  PyObject* strides = PyTuple_New(v.ndim);
-  PyObject* permutation = layout == LayoutClass::Dense ? PyTuple_New(v.ndim) : Py_NewRef(Py_None);
-  for (int i = 0; i < v.ndim; ++i) {
-    PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(v.shape[i]));
-    PyTuple_SET_ITEM(strides, i, PyLong_FromLongLong(v.strides[i]));
-    if (layout == LayoutClass::Dense) PyTuple_SET_ITEM(permutation, i, PyLong_FromLong(order[i]));
-  }
-  return Py_BuildValue("(siNNiNO)", "tensor", static_cast<int>(v.dtype), shape, strides, static_cast<int>(layout), permutation,
-                       wants_grad(t) ? Py_True : Py_False);
-}
-
-PyObject* describe(const Argument& a) {
-  switch (a.kind) {
-    case Argument::Kind::Tensor: return describe_tensor(a.tensor);
-    case Argument::Kind::Float: return Py_BuildValue("(sd)", "float", a.real);
-    case Argument::Kind::Integer: return Py_BuildValue("(sL)", "integer", static_cast<long long>(a.integer));
-    case Argument::Kind::Bool: return Py_BuildValue("(sO)", "bool", a.truth ? Py_True : Py_False);
-    case Argument::Kind::None: return Py_BuildValue("(s)", "none");
-    case Argument::Kind::Static: return Py_BuildValue("(sO)", "static", a.object);
-    case Argument::Kind::Int: return Py_BuildValue("(sL)", "int", static_cast<long long>(a.integer));
-    case Argument::Kind::Count: return Py_BuildValue("(sL)", "count", static_cast<long long>(a.integer));
-    case Argument::Kind::Seed: return Py_BuildValue("(sL)", "seed", static_cast<long long>(a.integer));
-    case Argument::Kind::Offset: return Py_BuildValue("(sL)", "offset", static_cast<long long>(a.integer));
-  }
-  return nullptr;
-}
-
 Ref<Plan> compile(OpFunction* op, Argument* arguments, int count) {
   PyObject* spec = PyList_New(count);
   if (!spec) throw PythonError{};
   for (int i = 0; i < count; ++i) {
-    PyObject* item = describe(arguments[i]);
+    PyObject* item = describe_argument(arguments[i]);
     if (!item) {
       Py_DECREF(spec);
       throw PythonError{};
@@ -167,6 +137,7 @@ void prepare_write(Argument* arguments, int count, int k, int writes, std::vecto
   for (int i = 0; i < count; ++i) {
     if (i == k || arguments[i].kind != Argument::Kind::Tensor) continue;
     Tensor* other = arguments[i].tensor;
+    if (other->storage != t->storage && (other->storage->pending() || t->storage->pending())) continue;
     if (other->storage != t->storage && other->storage->data() != nullptr) {
       // Borrowed memory may be the same bytes under two Storages.
       Range r = memory_range(other->view);
@@ -225,19 +196,22 @@ void rebase(Tensor* t) {
 
 // -- results
 
+void note_base(Tensor* view, Tensor* base) {
+  view->inference = grad_mode.inference || base->inference;
+  if (view->inference) return;
+  AutogradExtra& extra = extra_of(view);
+  PyObject* root = base->extra && base->extra->base ? base->extra->base : reinterpret_cast<PyObject*>(base);
+  extra.base = Py_NewRef(root);
+  extra.history_version = base->storage->version();
+}
+
 TensorRef make_output(const Plan& plan, const Plan::Output& output, PlanRun& run, Argument* arguments) {
   if (output.same_as_input >= 0) return TensorRef::share(arguments[output.same_as_input].tensor);
   View v = run.view(output.value);
   if (output.view_of_input >= 0) {
     Tensor* base = arguments[output.view_of_input].tensor;
     Tensor* made = new_view(base, v.data, v.dtype, v.ndim, v.shape, v.strides);
-    made->inference = grad_mode.inference || base->inference;
-    if (!made->inference) {
-      AutogradExtra& extra = extra_of(made);
-      PyObject* root = base->extra && base->extra->base ? base->extra->base : reinterpret_cast<PyObject*>(base);
-      extra.base = Py_NewRef(root);
-      extra.history_version = base->storage->version();
-    }
+    note_base(made, base);
     return TensorRef::adopt(made);
   }
   int32_t root = output.value;
@@ -253,6 +227,7 @@ SavedTensor save(Tensor* t, bool is_output, uint16_t output_index) {
   SavedTensor saved;
   saved.storage = Ref<Storage>::share(t->storage);
   saved.view = t->view;
+  saved.promised = t->storage->pending();
   saved.version = t->storage->version();
   saved.is_output = is_output;
   saved.output_index = output_index;
@@ -287,13 +262,19 @@ Ref<PlanNode> begin_record(const Ref<Plan>& plan, Argument* arguments) {
   return node;
 }
 
-void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, Argument* arguments, TensorList& outputs) {
+void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, Argument* arguments, TensorList& outputs, int32_t captured) {
   for (size_t k = 0; k < plan.saved.size(); ++k) {
     const SavedItem& item = plan.saved[k];
     if (item.from == SavedItem::From::Output) {
       bool differentiable = plan.outputs[item.index].differentiable;
       node->saved[k] = save(outputs[item.index].get(), true, static_cast<uint16_t>(item.index));
       node->saved[k].requires_grad = differentiable;
+    } else if (item.from == SavedItem::From::Temporary && captured >= 0) {
+      Capture::Temporary made = active_capture->temporary(captured, item.index, run, arguments);
+      node->saved[k].storage = Ref<Storage>::adopt(made.storage);
+      node->saved[k].view = made.view;
+      node->saved[k].promised = made.storage->pending();
+      node->saved[k].version = made.storage->version();
     } else if (item.from == SavedItem::From::Temporary) {
       int32_t root = item.index;
       while (plan.values[root].kind == ValueKind::View) root = plan.values[root].source;
@@ -324,7 +305,30 @@ void check_outputs(OpFunction* op, const TensorList& outputs) {
 
 }  // namespace
 
+// What a capture cannot note down happens on real memory, and so does whatever reads promises outside of one.
+Capture* suspend_capture_if_needed(OpFunction* op, Argument* arguments, int count) {
+  Capture* capture = active_capture;
+  bool fits = true;
+  for (int i = 0; i < count && fits; ++i)
+    if (arguments[i].kind == Argument::Kind::Tensor) fits = capture->can_read(arguments[i].tensor);
+  auto writable = [&] {
+    for (int k = 0; k < op->writes && k < count; ++k)
+      if (arguments[k].kind == Argument::Kind::Tensor && !capture->can_write(arguments[k].tensor)) return false;
+    return true;
+  };
+  if (fits && writable()) return nullptr;
+  capture->flush();
+  if (writable()) return nullptr;
+  active_capture = nullptr;
+  return capture;
+}
+
 TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* returns_tuple) {
+  struct Resume {
+    Capture* capture = nullptr;
+    ~Resume() { if (capture) active_capture = capture; }
+  } resume;
+  if (active_capture) [[unlikely]] resume.capture = suspend_capture_if_needed(op, arguments, count);
   std::vector<TensorRef> clones;
   for (int k = 0; k < op->writes; ++k) prepare_write(arguments, count, k, op->writes, clones);
 
@@ -359,12 +363,22 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
     if (!plan->grad_inputs.empty()) node = begin_record(plan, arguments);
     uint64_t offset = generator && plan->rng_advance >= 0 ? static_cast<uint64_t>(run.slot(plan->rng_advance)) : 0;
     if (generator) generator->offset += offset;  // before the GIL may be let go, so that no two calls share numbers
+    int32_t captured = active_capture ? active_capture->begin(plan, arguments, count) : -1;
     note_writes(arguments, op->writes);
-    run.execute();
     TensorList outputs;
     outputs.reserve(plan->outputs.size());
-    for (const Plan::Output& output : plan->outputs) outputs.push_back(make_output(*plan, output, run, arguments));
-    if (node) finish_record(*plan, node.get(), run, arguments, outputs);
+    if (captured >= 0) [[unlikely]] {
+      for (int k = 0; k < static_cast<int>(plan->outputs.size()); ++k) {
+        outputs.push_back(active_capture->output(captured, k, run, arguments, k < op->writes));
+        int32_t base = k < op->writes ? -1 : plan->outputs[k].view_of_input;
+        if (base >= 0) note_base(outputs[k].get(), arguments[base].tensor);
+      }
+    } else {
+      if (plan->kernels) [[unlikely]] prepare_plan(*plan);
+      run.execute();
+      for (const Plan::Output& output : plan->outputs) outputs.push_back(make_output(*plan, output, run, arguments));
+    }
+    if (node) finish_record(*plan, node.get(), run, arguments, outputs, captured);
     for (int k = 0; k < op->writes; ++k) {
       Tensor* t = arguments[k].tensor;
       if (node && plan->outputs[k].differentiable) {

@@ -76,6 +76,7 @@ struct PythonError {};  // a Python exception is set
 // Callbacks that the Python side registers.
 struct Callbacks {
   PyObject* compile = nullptr;     // (op, spec list) -> Plan
+  PyObject* compile_capture = nullptr;  // (calls, leaves, numbers, ints, outputs, writes, symbolic, report) -> Plan
   PyObject* convert = nullptr;     // (op name, parameter name, object) -> Tensor or number
   PyObject* clone = nullptr;       // OpFunction
   PyObject* add = nullptr;         // OpFunction

@@ -11,6 +11,7 @@ Plan::~Plan() {
   Py_XDECREF(backward);
   Py_XDECREF(backward_twice);
   Py_XDECREF(keep);
+  Py_XDECREF(kernels);
 }
 
 PlanRun::PlanRun(const Plan& plan, const InputView* inputs) : plan_(plan), inputs_(inputs) {
@@ -134,6 +135,10 @@ Storage* PlanRun::share_storage(int32_t index) {
   TD_CHECK(storage_[index], "only fresh memory can be handed out");
   storage_[index]->retain();
   return storage_[index];
+}
+
+void PlanRun::forget_storage(int32_t index) {
+  if (Storage* s = std::exchange(storage_[index], nullptr)) s->release();
 }
 
 double PlanRun::estimated_cost() const {

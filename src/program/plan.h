@@ -93,7 +93,8 @@ struct Plan {
   PyObject* backward = nullptr;      // OpFunction (owned): gradients from saved values
   PyObject* backward_twice = nullptr;  // OpFunction (owned): the same, differentiable again
 
-  PyObject* keep = nullptr;          // Python objects that the plan must keep alive
+  PyObject* keep = nullptr;          // what Python knows of the plan: its graph, for capture (owned)
+  PyObject* kernels = nullptr;       // kernels of the Kernel instructions, compiled when the plan first runs (owned list), or null
   std::string name;
 
   Plan() = default;
@@ -120,6 +121,7 @@ class PlanRun {
   void execute();         // throws Error; may release the GIL
   View view(int32_t value) const;
   Storage* share_storage(int32_t value);  // a new reference to a Fresh value's memory
+  void forget_storage(int32_t value);     // gives up this run's own reference
   int64_t slot(int32_t s) const { return ints_[s]; }
   char* data(int32_t value) { return address(value); }
 
@@ -142,6 +144,9 @@ class PlanRun {
   char** data_;
   Storage** storage_;
 };
+
+// Compiles (or loads) the plan's kernels if that was not done yet. Throws PythonError.
+void prepare_plan(Plan& plan);
 
 Ref<Plan> plan_from_python(PyObject* object);  // bindings/plan.cc; null with a Python error set
 

@@ -95,6 +95,25 @@ Storage* Storage::borrow(void* data, size_t bytes, bool writable, void (*release
   return storage;
 }
 
+Storage* Storage::promise(size_t bytes) {
+  Storage* storage = new Storage;
+  storage->bytes_ = bytes;
+  storage->pending_ = true;
+  return storage;
+}
+
+void Storage::fulfil(Storage& made) {
+  pending_ = false;
+  data_ = std::exchange(made.data_, nullptr);
+  capacity_ = std::exchange(made.capacity_, 0);
+  if (made.record_) {
+    std::lock_guard guard(records_mutex);
+    record_ = std::exchange(made.record_, nullptr);
+    record_->storage = this;
+    std::swap(made_at, made.made_at);
+  }
+}
+
 void Storage::set_record(const View& view) {
   if (!made_at.code) made_at = user_source();  // allocated inside a program, while the GIL was free
   std::lock_guard guard(records_mutex);

@@ -20,6 +20,11 @@ class Storage {
   // Memory of somebody else: `release(context)` is called when the last reference goes (with the GIL held).
   static Storage* borrow(void* data, size_t bytes, bool writable, void (*release)(void*), void* context);
 
+  // Memory that is promised but not there yet; fulfil takes over the block of a storage that nobody else holds.
+  static Storage* promise(size_t bytes);
+  bool pending() const { return pending_; }
+  void fulfil(Storage& made);
+
   char* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   bool writable() const { return writable_; }
@@ -49,6 +54,7 @@ class Storage {
   std::atomic<int64_t> references_{1};
   uint32_t version_ = 0;
   bool writable_ = true;
+  bool pending_ = false;
   char* data_ = nullptr;
   size_t bytes_ = 0;
   size_t capacity_ = 0;  // of the allocator's block; 0 for borrowed memory

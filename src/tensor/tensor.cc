@@ -4,6 +4,7 @@
 
 #include "autograd/node.h"
 #include "check.h"
+#include "tensor/promised.h"
 #include "tensor/tensor_object.h"
 
 namespace tandem {
@@ -41,6 +42,7 @@ void fill(Tensor* t, Storage* storage, char* data, DType dtype, int ndim, const 
   t->extra = nullptr;
   t->attributes = nullptr;
   t->weak_references = nullptr;
+  if (storage->pending()) [[unlikely]] note_promised(t);
 }
 
 void release_parts(Tensor* t) {
@@ -52,7 +54,10 @@ void release_parts(Tensor* t) {
     delete extra;
   }
   Py_CLEAR(t->attributes);
-  if (Storage* storage = std::exchange(t->storage, nullptr)) storage->release();
+  if (Storage* storage = std::exchange(t->storage, nullptr)) {
+    if (storage->pending()) [[unlikely]] forget_promised(t);
+    storage->release();
+  }
 }
 
 void free_object(Tensor* t) {

@@ -76,39 +76,31 @@ class Slots:
         return slot
 
 
-class PlanWriter:
-    def __init__(self, function, traced, schedule, split, make_backward):
-        self.function = function
-        self.traced = traced
-        self.graph = traced.graph
+class ScheduleWriter:
+    """The steps of a schedule; `positions` says which argument each graph input is."""
+
+    def __init__(self, name: str, graph, positions: list[int], schedule):
+        self.name = name
+        self.graph = graph
+        self.positions = positions
         self.schedule = schedule
-        self.split = split
-        self.make_backward = make_backward
         self.builder = _runtime.PlanBuilder()
-        self.slot = Slots(self.builder, self.graph.symbols)
+        self.slot = Slots(self.builder, graph.symbols)
         self.values: dict[Buffer, int] = {}
 
-    def write(self):
+    def write_steps(self, kept_values):
         builder = self.builder
-        builder.set_name(self.function.__name__)
+        builder.set_name(self.name)
         for relation, expression in self.graph.symbols.guards:
             builder.guard(_RELATIONS[relation], self.slot(expression))
-        kept = self._kept_buffers()
-        last_use = self._last_uses(kept)
+        last_use = self._last_uses({_root(self.schedule.buffer_of[v]) for v in kept_values})
         for i, step in enumerate(self.schedule.steps):
             self._step(step)
             done = last_use.get(i)
             if done:
                 builder.free([self.value(b) for b in done])
-        self._outputs()
-        if self.split is not None:
-            self._backward()
-        if isinstance(self.traced.rng_advance, Sym) or self.traced.rng_advance:
-            builder.set_rng_advance(self.slot(self.graph.symbols.resolve(self.traced.rng_advance)))
-        builder.keep([step.kernel for step in self.schedule.steps if isinstance(step, KernelStep)])
         if DEBUG.value >= 2:
-            print(f"tandem: plan for {self.function.__name__}: {len(self.schedule.steps)} steps\n{self.graph}")
-        return builder
+            print(f"tandem: {self.name}: {len(self.schedule.steps)} steps\n{self.graph}")
 
     def value(self, buffer: Buffer) -> int:
         index = self.values.get(buffer)
@@ -116,7 +108,7 @@ class PlanWriter:
             shape = [self.slot(d) for d in buffer.shape]
             strides = [self.slot(d) for d in buffer.strides]
             if buffer.kind == "input":
-                index = self.builder.value(_INPUT, buffer.dtype.code, self.traced.positions[buffer.position], 0, shape, strides)
+                index = self.builder.value(_INPUT, buffer.dtype.code, self.positions[buffer.position], 0, shape, strides)
             elif buffer.kind == "view":
                 base = self.value(buffer.base)
                 index = self.builder.value(_VIEW, buffer.dtype.code, base, self.slot(buffer.offset), shape, strides)
@@ -128,7 +120,7 @@ class PlanWriter:
     def _step(self, step):
         if isinstance(step, KernelStep):
             self.builder.kernel(
-                step.kernel.address(),
+                step.kernel,
                 [self.value(b) for b in step.buffers],
                 [self.slot(d) for d in step.ints],
                 self.slot(step.extent),
@@ -145,12 +137,6 @@ class PlanWriter:
                 step.node.op.name,
             )
 
-    def _kept_buffers(self) -> set[Buffer]:
-        values = [] if self.function.writes else list(self.graph.outputs)
-        if self.split is not None:
-            values += [v for v in self.split.saved if v in self.schedule.buffer_of]
-        return {_root(self.schedule.buffer_of[v]) for v in values}
-
     def _last_uses(self, kept: set[Buffer]) -> dict[int, list[Buffer]]:
         last: dict[Buffer, int] = {}
         for i, step in enumerate(self.schedule.steps):
@@ -164,6 +150,44 @@ class PlanWriter:
             if i + 1 < len(self.schedule.steps):  # after the last step everything goes anyway
                 grouped.setdefault(i, []).append(buffer)
         return grouped
+
+
+class CapturedPlan:
+    """What a program that contains this plan's call needs to know of it (tandem/trace/program.py)."""
+
+    __slots__ = ("graph", "name", "positions", "temporaries")
+
+    def __init__(self, name, graph, positions, temporaries):
+        self.name = name
+        self.graph = graph
+        self.positions = positions
+        self.temporaries = temporaries  # plan value -> Value, for what is saved besides inputs and outputs
+
+
+class PlanWriter(ScheduleWriter):
+    """The plan of one operator call, with its outputs and its backward."""
+
+    def __init__(self, function, traced, schedule, split, make_backward):
+        super().__init__(function.__name__, traced.graph, traced.positions, schedule)
+        self.function = function
+        self.traced = traced
+        self.split = split
+        self.make_backward = make_backward
+        self.temporaries: dict = {}
+
+    def write(self):
+        builder = self.builder
+        kept = [] if self.function.writes else list(self.graph.outputs)
+        if self.split is not None:
+            kept += [v for v in self.split.saved if v in self.schedule.buffer_of]
+        self.write_steps(kept)
+        self._outputs()
+        if self.split is not None:
+            self._backward()
+        if isinstance(self.traced.rng_advance, Sym) or self.traced.rng_advance:
+            builder.set_rng_advance(self.slot(self.graph.symbols.resolve(self.traced.rng_advance)))
+        builder.keep(CapturedPlan(self.name, self.graph, self.positions, self.temporaries))
+        return builder
 
     def _outputs(self):
         builder = self.builder
@@ -197,7 +221,9 @@ class PlanWriter:
                 saved.append((_SAVED_OUTPUT, outputs[v], -1))
             else:
                 copied = split.copies.get(v)
-                saved.append((_SAVED_TEMPORARY, self.value(self.schedule.buffer_of[v]), positions[copied] if copied is not None else -1))
+                index = self.value(self.schedule.buffer_of[v])
+                self.temporaries[index] = v
+                saved.append((_SAVED_TEMPORARY, index, positions[copied] if copied is not None else -1))
         symbols = graph.symbols
         ints = [self.slot(symbols._make({(("sym", i),): 1})) for i in split.sizes]
         types = [v.type for v in graph.outputs]
@@ -216,3 +242,13 @@ def _root(buffer: Buffer) -> Buffer:
     while buffer.kind == "view":
         buffer = buffer.base
     return buffer
+
+
+class ProgramWriter(ScheduleWriter):
+    """A program made of many calls: outputs in order, no backward of its own."""
+
+    def write(self):
+        self.write_steps(self.graph.outputs)
+        for v in self.graph.outputs:
+            self.builder.output(self.value(self.schedule.buffer_of[v]), -1, -1, False)
+        return self.builder

@@ -1,0 +1,406 @@
+#include "program/capture.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "autograd/mode.h"
+#include "check.h"
+#include "dispatch/describe.h"
+#include "library/registry.h"
+#include "tensor/promised.h"
+
+namespace tandem {
+
+thread_local Capture* active_capture = nullptr;
+
+namespace {
+constexpr size_t kMaxSizeVariants = 16;
+
+template <typename T>
+void append(std::vector<uint8_t>& bytes, T value) {
+  const auto* p = reinterpret_cast<const uint8_t*>(&value);
+  bytes.insert(bytes.end(), p, p + sizeof value);
+}
+
+bool is_dense(const View& v) {
+  uint8_t order[kMaxDims];
+  return classify(v, order) != LayoutClass::Strided;
+}
+}  // namespace
+
+ProgramCache::Entry& ProgramCache::find_or_insert(const std::vector<uint8_t>& key) {
+  uint64_t h = 1469598103934665603ull;
+  size_t i = 0;
+  for (; i + 8 <= key.size(); i += 8) {
+    uint64_t v;
+    std::memcpy(&v, key.data() + i, 8);
+    h = (h ^ v) * 0x9E3779B97F4A7C15ull;
+    h ^= h >> 29;
+  }
+  for (; i < key.size(); ++i) h = (h ^ key[i]) * 1099511628211ull;
+  auto [first, last] = index_.equal_range(h);
+  for (auto it = first; it != last; ++it)
+    if (entries[it->second]->key == key) return *entries[it->second];
+  entries.push_back(std::make_unique<Entry>());
+  entries.back()->key = key;
+  index_.emplace(h, entries.size() - 1);
+  return *entries.back();
+}
+
+void ProgramCache::clear() {
+  entries.clear();
+  index_.clear();
+}
+
+Capture::~Capture() = default;
+
+// -- naming tensors
+
+uint64_t Capture::hash(const Storage* storage, uint32_t version, const View& v) {
+  uint64_t h = reinterpret_cast<uintptr_t>(storage) ^ (uint64_t{version} << 48);
+  auto mix = [&](uint64_t x) { h = (h ^ x) * 0x9E3779B97F4A7C15ull; h ^= h >> 31; };
+  mix(reinterpret_cast<uintptr_t>(v.data));
+  mix(static_cast<uint64_t>(v.dtype) << 8 | static_cast<uint64_t>(v.ndim));
+  for (int i = 0; i < v.ndim; ++i) mix(static_cast<uint64_t>(v.shape[i]) * 31 + static_cast<uint64_t>(v.strides[i]));
+  return h;
+}
+
+static bool same_view(const View& a, const View& b) {
+  if (a.data != b.data || a.dtype != b.dtype || a.ndim != b.ndim) return false;
+  for (int i = 0; i < a.ndim; ++i)
+    if (a.shape[i] != b.shape[i] || a.strides[i] != b.strides[i]) return false;
+  return true;
+}
+
+const Capture::Site* Capture::find(const Tensor* t) const {
+  uint32_t version = t->storage->version();
+  auto [first, last] = by_hash_.equal_range(hash(t->storage, version, t->view));
+  for (auto it = first; it != last; ++it) {
+    const Known& k = known_[it->second];
+    if (k.storage == t->storage && k.version == version && same_view(k.view, t->view)) return &k.site;
+  }
+  return nullptr;
+}
+
+void Capture::remember(Storage* storage, const View& view, Site site) {
+  by_hash_.emplace(hash(storage, storage->version(), view), known_.size());
+  known_.push_back({storage, storage->version(), view, site});
+}
+
+Capture::Operand Capture::resolve(Tensor* t, Signature& key) {
+  const Site* site = find(t);
+  Site found;
+  if (site) {
+    found = *site;
+  } else {
+    // New to us: memory that no call here has touched. (Whoever could be otherwise was flushed before; see dispatch.)
+    TD_CHECK(!t->storage->pending() && !written_.count(t->storage), "a tensor of unknown origin in a capture");
+    found = {Site::Kind::Leaf, static_cast<int32_t>(leaves_.size()), 0};
+    leaves_.push_back({Ref<Storage>::share(t->storage), t->view});
+    remember(t, found);
+    key.byte('L');
+    key.tensor(t, false);
+  }
+  return {found.kind == Site::Kind::Leaf ? Operand::Kind::Leaf : Operand::Kind::Result, found.index, found.output};
+}
+
+bool Capture::can_read(const Tensor* t) const {
+  return find(t) || (!t->storage->pending() && !written_.count(t->storage));
+}
+
+bool Capture::can_write(const Tensor* t) const {
+  if (t->extra && t->extra->base) return false;  // a view: its base would have to be made anew
+  if (!is_dense(t->view)) return false;
+  if (t->storage->pending()) {
+    auto found = promise_of_.find(t->storage);
+    return found != promise_of_.end() && same_view(promises_[found->second].view, t->view);
+  }
+  for (const Leaf& leaf : leaves_)  // somebody reads this memory in another way: the program could not tell
+    if (leaf.storage.get() == t->storage && !same_view(leaf.view, t->view)) return false;
+  return true;
+}
+
+// -- noting calls
+
+Tensor* Capture::promise(DType dtype, int ndim, const int64_t* shape, const int64_t* strides, Site site) {
+  View v;
+  v.dtype = dtype;
+  v.ndim = ndim;
+  std::copy_n(shape, ndim, v.shape);
+  std::copy_n(strides, ndim, v.strides);
+  if (!is_dense(v)) {
+    int64_t step = 1;
+    for (int i = ndim - 1; i >= 0; --i) {
+      v.strides[i] = step;
+      step *= std::max<int64_t>(shape[i], 1);
+    }
+  }
+  Storage* storage = Storage::promise(checked_bytes(dtype, ndim, shape));
+  promise_of_[storage] = promises_.size();
+  promises_.push_back({Ref<Storage>::share(storage), v, site});
+  Tensor* t = new_tensor(storage, nullptr, dtype, ndim, v.shape, v.strides);
+  t->inference = grad_mode.inference;
+  remember(t, site);
+  return t;
+}
+
+int32_t Capture::begin(const Ref<Plan>& plan, Argument* arguments, int count) {
+  Signature key;
+  key.value(plan.get());
+  Call call{plan, {}, {}};
+  for (int i = 0; i < count; ++i) {
+    Argument& a = arguments[i];
+    Operand operand{Operand::Kind::None};
+    switch (a.kind) {
+      case Argument::Kind::Tensor: operand = resolve(a.tensor, key); break;
+      case Argument::Kind::Float:
+      case Argument::Kind::Integer:
+      case Argument::Kind::Bool:
+      case Argument::Kind::Seed:
+      case Argument::Kind::Offset:
+        operand = {Operand::Kind::Number, static_cast<int32_t>(numbers_.size()), 0};
+        numbers_.push_back(a);
+        break;
+      case Argument::Kind::Int:
+        operand = {Operand::Kind::Int, static_cast<int32_t>(ints_.size()), 0};
+        ints_.push_back(a.integer);
+        break;
+      default: break;  // statics and counts belong to the plan
+    }
+    key.byte(static_cast<uint8_t>(operand.kind));
+    if (operand.kind == Operand::Kind::Leaf || operand.kind == Operand::Kind::Result) {
+      key.value(operand.index);
+      key.value(operand.output);
+    } else if (operand.kind == Operand::Kind::Number) {
+      key.byte(static_cast<uint8_t>(a.kind));
+    }
+    call.operands.push_back(operand);
+  }
+  key_.insert(key_.end(), key.data(), key.data() + key.size());
+  calls_.push_back(std::move(call));
+  return static_cast<int32_t>(calls_.size()) - 1;
+}
+
+TensorRef Capture::output(int32_t call, int32_t index, PlanRun& run, Argument* arguments, bool mutates) {
+  const Plan& plan = *calls_[call].plan;
+  const Plan::Output& output = plan.outputs[index];
+  Site site{Site::Kind::Result, call, index};
+  if (mutates) {
+    Tensor* t = arguments[index].tensor;  // its version has been raised already
+    if (t->storage->pending()) {
+      promises_[promise_of_.at(t->storage)].value = site;
+    } else {
+      const Operand& target = calls_[call].operands[index];
+      auto found = written_.find(t->storage);
+      int32_t leaf = found != written_.end() ? found->second.first : target.index;
+      written_[t->storage] = {leaf, site};
+    }
+    remember(t, site);
+    return TensorRef::share(t);
+  }
+  if (output.same_as_input >= 0) return TensorRef::share(arguments[output.same_as_input].tensor);
+  if (output.view_of_input >= 0) {
+    Tensor* base = arguments[output.view_of_input].tensor;
+    View v = run.view(output.value);
+    TensorRef made = TensorRef::adopt(new_view(base, v.data, v.dtype, v.ndim, v.shape, v.strides));
+    remember(made.get(), site);
+    return made;
+  }
+  const PlanValue& value = plan.values[output.value];
+  int64_t shape[kMaxDims], strides[kMaxDims];
+  for (size_t i = 0; i < value.shape.size(); ++i) {
+    shape[i] = run.slot(value.shape[i]);
+    strides[i] = run.slot(value.strides[i]);
+  }
+  return TensorRef::adopt(promise(value.dtype, static_cast<int>(value.shape.size()), shape, strides, site));
+}
+
+Capture::Temporary Capture::temporary(int32_t call, int32_t value_index, PlanRun& run, Argument* arguments) {
+  Call& c = calls_[call];
+  const Plan& plan = *c.plan;
+  const PlanValue& value = plan.values[value_index];
+  int32_t root = value_index;
+  while (plan.values[root].kind == ValueKind::View) root = plan.values[root].source;
+  if (plan.values[root].kind == ValueKind::Input) {
+    Tensor* t = arguments[plan.values[root].source].tensor;
+    t->storage->retain();
+    Site site{Site::Kind::Result, call, static_cast<int32_t>(plan.outputs.size() + c.temporaries.size())};
+    c.temporaries.push_back(value_index);
+    View v = run.view(value_index);
+    remember(t->storage, v, site);
+    return {t->storage, v};
+  }
+  Site site{Site::Kind::Result, call, static_cast<int32_t>(plan.outputs.size() + c.temporaries.size())};
+  c.temporaries.push_back(value_index);
+  int64_t shape[kMaxDims], strides[kMaxDims];
+  for (size_t i = 0; i < value.shape.size(); ++i) {
+    shape[i] = run.slot(value.shape[i]);
+    strides[i] = run.slot(value.strides[i]);
+  }
+  TensorRef made = TensorRef::adopt(promise(value.dtype, static_cast<int>(value.shape.size()), shape, strides, site));
+  made->storage->retain();
+  return {made->storage, made->view};
+}
+
+// -- running
+
+namespace {
+
+PyObject* site_tuple(int kind, int32_t index, int32_t output) { return Py_BuildValue("(iii)", kind, index, output); }
+
+}  // namespace
+
+Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic) {
+  PyObject* calls = PyList_New(0);
+  for (const Call& call : calls_) {
+    PyObject* operands = PyList_New(0);
+    for (const Operand& o : call.operands) {
+      PyObject* item = site_tuple(static_cast<int>(o.kind), o.index, o.output);
+      PyList_Append(operands, item);
+      Py_DECREF(item);
+    }
+    PyObject* temporaries = PyList_New(0);
+    for (int32_t v : call.temporaries) {
+      PyObject* item = PyLong_FromLong(v);
+      PyList_Append(temporaries, item);
+      Py_DECREF(item);
+    }
+    PyObject* item = Py_BuildValue("(ONN)", call.plan->keep ? call.plan->keep : Py_None, operands, temporaries);
+    PyList_Append(calls, item);
+    Py_DECREF(item);
+  }
+  PyObject* leaves = PyList_New(0);
+  for (const Leaf& leaf : leaves_) {
+    PyObject* item = describe_view(leaf.view, false);
+    PyList_Append(leaves, item);
+    Py_DECREF(item);
+  }
+  PyObject* numbers = PyList_New(0);
+  for (const Argument& a : numbers_) {
+    PyObject* item = describe_argument(a);
+    PyList_Append(numbers, item);
+    Py_DECREF(item);
+  }
+  PyObject* ints = PyList_New(0);
+  for (int64_t v : ints_) {
+    PyObject* item = PyLong_FromLongLong(v);
+    PyList_Append(ints, item);
+    Py_DECREF(item);
+  }
+  PyObject* outputs = PyList_New(0);
+  for (const Site& s : wanted) {
+    PyObject* item = Py_BuildValue("(ii)", s.index, s.output);
+    PyList_Append(outputs, item);
+    Py_DECREF(item);
+  }
+  PyObject* writes = PyList_New(0);
+  for (auto& [leaf, site] : ordered_writes()) {
+    PyObject* item = Py_BuildValue("(iii)", leaf, site.index, site.output);
+    PyList_Append(writes, item);
+    Py_DECREF(item);
+  }
+  PyObject* result = PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOO", calls, leaves, numbers, ints, outputs, writes,
+                                           symbolic ? Py_True : Py_False, programs_->report ? programs_->report : Py_None);
+  if (!result) throw PythonError{};
+  Ref<Plan> plan = plan_from_python(result);
+  Py_DECREF(result);
+  if (!plan) throw PythonError{};
+  return plan;
+}
+
+std::vector<std::pair<int32_t, Capture::Site>> Capture::ordered_writes() const {
+  std::vector<std::pair<int32_t, Site>> list;
+  for (auto& [storage, write] : written_) list.push_back(write);
+  std::sort(list.begin(), list.end(), [](auto& a, auto& b) { return a.first < b.first; });
+  return list;
+}
+
+void Capture::flush() {
+  if (calls_.empty()) return;
+  struct Suspend {  // what runs below is not to be captured
+    Capture* saved = std::exchange(active_capture, nullptr);
+    GradMode mode = grad_mode;
+    ~Suspend() { active_capture = saved; grad_mode = mode; }
+  } suspend;
+
+  std::vector<size_t> escaping;
+  std::vector<Site> wanted;
+  for (size_t i = 0; i < promises_.size(); ++i) {
+    if (promises_[i].storage->references() <= 1) continue;
+    escaping.push_back(i);
+    wanted.push_back(promises_[i].value);
+  }
+  std::vector<uint8_t> key = std::move(key_);
+  for (const Site& s : wanted) { append(key, s.index); append(key, s.output); }
+  append(key, int32_t{-1});
+  for (auto& [leaf, site] : ordered_writes()) { append(key, leaf); append(key, site.index); append(key, site.output); }
+
+  std::vector<InputView> inputs(leaves_.size() + numbers_.size() + ints_.size());
+  size_t at = 0;
+  for (Leaf& leaf : leaves_) inputs[at++].view = &leaf.view;
+  for (Argument& a : numbers_) inputs[at++].cell = reinterpret_cast<char*>(&a.integer);
+  for (int64_t v : ints_) inputs[at++].integer = v;
+
+  ProgramCache::Entry& entry = programs_->find_or_insert(key);
+  if (entry.plans.empty())
+    for (const Call& call : calls_) entry.plans.push_back(call.plan);
+  ++entry.runs;
+  ++segments;
+  auto finish = [&](const Ref<Plan>& program, PlanRun& run) {
+    prepare_plan(*program);
+    run.execute();
+    for (size_t k = 0; k < escaping.size(); ++k) {
+      Promise& promise = promises_[escaping[k]];
+      View made = run.view(program->outputs[k].value);
+      int32_t root = program->outputs[k].value;
+      while (program->values[root].kind == ValueKind::View) root = program->values[root].source;
+      View expected = promise.view;
+      expected.data = made.data;
+      bool ours = program->values[root].kind == ValueKind::Fresh && same_view(expected, made);
+      if (ours) {
+        Ref<Storage> storage = Ref<Storage>::adopt(run.share_storage(root));
+        if (storage->data() == made.data && storage->references() == 2) {
+          run.forget_storage(root);
+          promise.storage->fulfil(*storage);
+          continue;
+        }
+      }
+      Ref<Storage> fresh = Ref<Storage>::adopt(Storage::allocate(promise.storage->bytes()));
+      expected.data = fresh->data();
+      library::Call copy{&made, 1, &expected, 1, nullptr, 0, nullptr, 0};
+      library::find("copy")(copy);
+      promise.storage->fulfil(*fresh);
+    }
+  };
+  bool done = false;
+  for (size_t k = 0; k < entry.programs.size() && !done; ++k) {
+    Ref<Plan> program = entry.programs[k];
+    PlanRun run(*program, inputs.data());
+    if (!run.guards_hold()) continue;
+    if (k > 0) std::swap(entry.programs[k], entry.programs[k - 1]);
+    finish(program, run);
+    done = true;
+  }
+  if (!done) {
+    // The first program is made for the very sizes it met; when others come, one that computes with sizes serves them all.
+    Ref<Plan> program = compile(wanted, !entry.programs.empty());
+    if (entry.programs.size() >= kMaxSizeVariants) entry.programs.pop_back();
+    entry.programs.insert(entry.programs.begin(), program);
+    PlanRun run(*program, inputs.data());
+    TD_CHECK(run.guards_hold(), "a new program does not accept the call it was made for");
+    finish(program, run);
+  }
+  resolve_promises();
+  calls_.clear();
+  leaves_.clear();
+  numbers_.clear();
+  ints_.clear();
+  promises_.clear();
+  promise_of_.clear();
+  written_.clear();
+  known_.clear();
+  by_hash_.clear();
+  key_.clear();
+}
+
+}  // namespace tandem

@@ -1,0 +1,136 @@
+// Capture: while a compiled function runs, operator calls are noted down instead of run. Results are promises: tensors with
+// sizes but no memory yet. When a value is needed, or at the end, everything noted so far becomes one program.
+//
+// Note [Capture]
+// The Python code of a compiled function runs on every call; only the numeric work is put off. So there is nothing to go stale:
+// no attribute, closure, mode or branch is remembered from an earlier call. What is looked up at the end is the sequence of calls
+// itself (plans and how they are wired); a sequence seen before finds its program. Reading a value (`if loss > 3:`, item())
+// ends a segment; the rest of the function makes another one.
+//
+// Every operand is a *leaf* (a tensor with memory), a *result* of an earlier call, a number or an int. Tensors are identified by
+// storage, geometry and version. A write in place makes the written tensor the result of the writing call; a tensor that looks at
+// written memory in another way ends the segment, and is then simply read from memory.
+#pragma once
+#include <Python.h>
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "autograd/node.h"
+#include "check.h"
+#include "dispatch/op_function.h"
+#include "program/plan.h"
+#include "tensor/tensor.h"
+
+namespace tandem {
+
+// Programs of one compiled function, by what was captured.
+class ProgramCache {
+ public:
+  struct Entry {
+    std::vector<uint8_t> key;
+    std::vector<Ref<Plan>> plans;          // of the calls: keeps the addresses in the key their own
+    std::vector<Ref<Plan>> programs;       // variants for different sizes, most recently used first
+    int64_t runs = 0;
+  };
+  ProgramCache() = default;
+  ProgramCache(const ProgramCache&) = delete;
+  Entry& find_or_insert(const std::vector<uint8_t>& key);
+  void clear();
+  std::vector<std::unique_ptr<Entry>> entries;
+  PyObject* report = nullptr;  // Python list that programs describe themselves in (owned)
+  ~ProgramCache() { Py_XDECREF(report); }
+
+ private:
+  std::unordered_multimap<uint64_t, size_t> index_;
+};
+
+class Capture {
+ public:
+  explicit Capture(ProgramCache* programs) : programs_(programs) {}
+  Capture(const Capture&) = delete;
+  ~Capture();
+
+  // Whether t can be an operand, or be written in place, in this segment. If not: flush first.
+  bool can_read(const Tensor* t) const;
+  bool can_write(const Tensor* t) const;
+  // Notes a call of a plan whose integers `run` has computed; then its outputs, as promises, one by one.
+  int32_t begin(const Ref<Plan>& plan, Argument* arguments, int count);
+  TensorRef output(int32_t call, int32_t index, PlanRun& run, Argument* arguments, bool mutates);
+  bool touches(const Storage* storage) const { return storage->pending() || written_.count(const_cast<Storage*>(storage)); }
+  // Runs everything noted so far.
+  void flush();
+  int64_t segments = 0;
+
+  // Storage and geometry of a result that is saved for backward but is no output of the call.
+  struct Temporary {
+    Storage* storage;  // new reference
+    View view;
+  };
+  Temporary temporary(int32_t call, int32_t value, PlanRun& run, Argument* arguments);
+
+ private:
+  struct Site {              // where a tensor's elements come from
+    enum class Kind : uint8_t { Leaf, Result } kind;
+    int32_t index;           // of the leaf or the call
+    int32_t output;
+  };
+  struct Operand {
+    enum class Kind : uint8_t { None, Leaf, Result, Number, Int } kind;
+    int32_t index = 0, output = 0;
+  };
+  struct Call {
+    Ref<Plan> plan;
+    std::vector<Operand> operands;
+    std::vector<int32_t> temporaries;  // plan values, numbered after the outputs
+  };
+  struct Leaf {
+    Ref<Storage> storage;
+    View view;
+  };
+  struct Promise {           // memory that does not exist yet
+    Ref<Storage> storage;
+    View view;               // how the storage is laid out; data is an offset
+    Site value;              // what it holds at the end
+  };
+  struct Known {             // a tensor we can name
+    Storage* storage;
+    uint32_t version;
+    View view;
+    Site site;
+  };
+
+  Operand resolve(Tensor* t, Signature& key);
+  const Site* find(const Tensor* t) const;
+  void remember(const Tensor* t, Site site) { remember(t->storage, t->view, site); }
+  void remember(Storage* storage, const View& view, Site site);
+  static uint64_t hash(const Storage* storage, uint32_t version, const View& view);
+  Ref<Plan> compile(const std::vector<Site>& wanted, bool symbolic);
+  std::vector<std::pair<int32_t, Site>> ordered_writes() const;
+  Tensor* promise(DType dtype, int ndim, const int64_t* shape, const int64_t* strides, Site site);
+
+  ProgramCache* programs_;
+  std::vector<Call> calls_;
+  std::vector<Leaf> leaves_;
+  std::vector<Argument> numbers_;
+  std::vector<int64_t> ints_;
+  std::vector<Promise> promises_;
+  std::unordered_map<Storage*, size_t> promise_of_;
+  std::unordered_map<Storage*, std::pair<int32_t, Site>> written_;  // storages with memory that calls write: (leaf, value)
+  std::vector<Known> known_;
+  std::unordered_multimap<uint64_t, size_t> by_hash_;
+  std::vector<uint8_t> key_;
+};
+
+extern thread_local Capture* active_capture;
+
+// Makes sure that t's memory holds its value: what every reader of elements calls first.
+inline void materialize(const Tensor* t) {
+  if (active_capture && active_capture->touches(t->storage)) [[unlikely]] active_capture->flush();
+  if (t->storage->pending()) [[unlikely]]
+    fail(ErrorKind::Value, "the value of a tensor of a compiled function that is still running in another thread, or that failed, was asked for");
+}
+
+}  // namespace tandem

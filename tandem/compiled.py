@@ -1,0 +1,69 @@
+"""td.compile: functions whose numeric work runs as whole programs.
+
+The function's Python code runs at every call, so nothing that it looks at (attributes, closures, modes, branches) can go stale.
+Operators are only noted down; at the end, or when a value is read, everything noted becomes one program, which is compiled the first
+time and found again later. See Note [Capture] in src/program/capture.h.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from tandem import _runtime
+from tandem.switches import EAGER
+
+
+class Compiled:
+    """A compiled function. Call it like the function itself."""
+
+    def __init__(self, fn, whole: bool = False):
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+        self._whole = whole
+        self._report: list[dict] = []
+        self._programs = _runtime.ProgramCache(self._report)
+
+    def __call__(self, *args, **kwargs):
+        if EAGER or _runtime.capturing():  # inside another compiled function: part of its program
+            return self._fn(*args, **kwargs)
+        scope = _runtime.CaptureScope(self._programs)
+        scope.enter()
+        try:
+            result = self._fn(*args, **kwargs)
+        finally:
+            scope.exit()
+        return result
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self, instance)
+
+    def explain(self) -> str:
+        """Which programs were compiled, for what, and how long each took, as text."""
+        lines = [f"{getattr(self._fn, '__name__', 'function')}: {self._programs.num_traces} sequences of operators, "
+                 f"{self._programs.num_programs} programs"]
+        for number, r in enumerate(self._report):
+            seconds = r["seconds"]
+            kind = "any sizes" if r["symbolic"] else "these sizes"
+            lines.append(
+                f"  program {number}: {r['calls']} calls -> {r['nodes']} nodes -> {r['steps']} steps, for {kind}; "
+                f"join {seconds['join'] * 1e3:.1f} ms, lower {seconds['lower'] * 1e3:.1f} ms, write {seconds['write'] * 1e3:.1f} ms"
+            )
+        return "\n".join(lines)
+
+    def graph(self, number: int = -1):
+        """The graph of a compiled program (the latest by default)."""
+        return self._report[number]["graph"]
+
+
+def compile(fn=None, *, whole: bool = False):
+    """fn with its operators run as whole programs: fused across operators, without intermediate results in memory.
+
+    Works on functions that train, too: backward(), in-place updates and optimiser steps become part of the program.
+
+    >>> step = td.compile(lambda x: (x * 2 + 1).sum())
+    >>> step(td.ones(3))
+    tensor(9.)
+    """
+    if fn is None:
+        return lambda f: compile(f, whole=whole)
+    return Compiled(fn, whole)
