@@ -25,6 +25,7 @@ template <typename T>
 struct MaxPoolBackward {
   const View &g, &indices, &dx;
   Spatial small{g}, large{dx};
+  int64_t positions = large.count();
   Plane from = plane_of(g), at = plane_of(indices), to = plane_of(dx);
   // Whether a step of one in the flattened spatial axes is always a step of to.spatial[2] in memory.
   bool flat = (large.size[1] == 1 || to.spatial[1] == to.spatial[2] * large.size[2]) &&
@@ -38,25 +39,42 @@ struct MaxPoolBackward {
 
   // Channels [first, last) of one sample. Channels run innermost, which suits channels-last; a plane is one channel.
   void run_block(int64_t n, int64_t first, int64_t last) const {
-    T* out = dx.as<T>() + n * to.n;
-    for (int64_t i = 0, end = large.count(); i < end; ++i) {
-      T* row = out + offset(i);
-      for (int64_t c = first; c < last; ++c) row[c * to.c] = T(0);
-    }
-    const T* gradient = g.as<T>() + n * from.n;
-    const int64_t* index = indices.as<int64_t>() + n * at.n;
-    const int64_t bound = large.count();
-    for (int64_t a = 0; a < small.size[0]; ++a)
-      for (int64_t b = 0; b < small.size[1]; ++b)
-        for (int64_t w = 0; w < small.size[2]; ++w) {
-          const T* value = gradient + a * from.spatial[0] + b * from.spatial[1] + w * from.spatial[2];
-          const int64_t* where = index + a * at.spatial[0] + b * at.spatial[1] + w * at.spatial[2];
-          for (int64_t c = first; c < last; ++c) {
-            const int64_t position = where[c * at.c];
-            TD_CHECK(position >= 0 && position < bound, "position ", position, " of max pooling in ", bound);
-            out[offset(position) + c * to.c] += value[c * from.c];
-          }
+    T* out = dx.as<T>() + n * to.n + first * to.c;
+    clear(out, last - first);
+    const T* gradient = g.as<T>() + n * from.n + first * from.c;
+    const int64_t* index = indices.as<int64_t>() + n * at.n + first * at.c;
+    const auto row = [&](auto place) {
+      for (int64_t a = 0; a < small.size[0]; ++a)
+        for (int64_t b = 0; b < small.size[1]; ++b) {
+          const T* value = gradient + a * from.spatial[0] + b * from.spatial[1];
+          const int64_t* where = index + a * at.spatial[0] + b * at.spatial[1];
+          for (int64_t w = 0; w < small.size[2]; ++w, value += from.spatial[2], where += at.spatial[2])
+            for (int64_t c = 0; c < last - first; ++c)
+              out[place(check(where[c * at.c])) + c * to.c] += value[c * from.c];
         }
+    };
+    const int64_t step = to.spatial[2];
+    if (flat)
+      row([step](int64_t position) { return position * step; });
+    else
+      row([this](int64_t position) { return offset(position); });
+  }
+
+  int64_t check(int64_t position) const {
+    if (static_cast<uint64_t>(position) >= static_cast<uint64_t>(positions)) [[unlikely]]
+      fail(ErrorKind::Index, "position ", position, " of max pooling is not among ", positions);
+    return position;
+  }
+
+  void clear(T* out, int64_t channels) const {
+    if (flat && channels == 1 && to.spatial[2] == 1) {
+      std::fill_n(out, positions, T(0));
+    } else if (flat && to.c == 1 && to.spatial[2] == channels) {
+      std::fill_n(out, positions * channels, T(0));
+    } else {
+      for (int64_t i = 0; i < positions; ++i)
+        for (int64_t c = 0; c < channels; ++c) out[offset(i) + c * to.c] = T(0);
+    }
   }
 
   void run() const {
