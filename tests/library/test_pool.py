@@ -91,6 +91,29 @@ def test_pool_max(dtype, case, place):
     np.testing.assert_array_equal(where, indices)
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("case", range(len(CASES)))
+@pytest.mark.parametrize(
+    "place", [lambda a: a, channels_last, lambda a: np.swapaxes(np.swapaxes(a, 2, -1).copy(), 2, -1)]
+)
+def test_pool_max_backward(dtype, case, place):
+    case = CASES[case]
+    rng = np.random.default_rng(0)
+    x = random(rng, case[0], "float64")
+    _, indices = reference(x, axes_of(case), "max")
+    g = random(rng, indices.shape, dtype)
+    dx = np.zeros((*x.shape[:2], np.prod(x.shape[2:])))
+    for n, c in np.ndindex(*x.shape[:2]):
+        np.add.at(dx[n, c], indices[n, c].reshape(-1), g[n, c].astype("float64").reshape(-1))
+    got = run("pool_max_backward", [place(g), place(indices)], [place(garbage(x.shape, dtype))], [len(case[1])])
+    assert_near(dx.reshape(x.shape), got, scale=2)
+
+
+def test_pool_max_backward_checks_positions():
+    with pytest.raises(IndexError, match="9"):
+        run("pool_max_backward", [np.ones((1, 1, 1), "float32"), np.full((1, 1, 1), 9)], [((1, 1, 4), "float32")], [1])
+
+
 @places
 def test_pool_max_propagates_nan_and_handles_infinity(place):
     x = np.full((1, 2, 4, 4), -np.inf, "float32")
