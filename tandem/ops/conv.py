@@ -31,7 +31,9 @@ class _Convolution(LibraryOp):
         return (self.stride, self.pad_low, self.pad_high, self.dilation, self.groups)
 
     def output_strides(self, types, buffers):
-        return strides_like(buffers[0], self.infer(*types))
+        """Channels-last if either operand is."""
+        made = self.infer(*types)
+        return strides_like(buffers[0], made) or strides_like(buffers[1], made)
 
 
 @register

@@ -104,6 +104,8 @@ def test_channels_last_stays():
     assert y.permute(0, 2, 3, 1).is_contiguous()
     (y * y).sum().backward()
     assert last.grad.permute(0, 2, 3, 1).is_contiguous()
+    weight = td.tensor(w).to(memory_format=td.channels_last)
+    assert td.conv2d(td.tensor(x), weight).is_contiguous(memory_format=td.channels_last)
 
 
 def test_errors():
