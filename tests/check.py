@@ -3,8 +3,7 @@
     check_op(td.softplus, reference=lambda x: np.logaddexp(x, 0), shapes=[(3, 4), (), (0,)])
 
 Values are compared with the NumPy reference on every listed shape, dtype and memory layout; gradients with finite differences in
-float64, first and second order. What runs eagerly is what runs compiled, since an eager call is a compiled graph; other modes are
-added to `MODES` as they land.
+float64, first and second order. The first case also runs inside td.compile, forward and backward.
 """
 
 from __future__ import annotations
@@ -120,11 +119,39 @@ def check_op(
             assert_close(actual, expected, tolerance if _first(actual).dtype.is_inexact else None, rtol, atol, label)
             if out_dtype is not None:
                 assert _first(actual).dtype.name == out_dtype, label
+    if cases:
+        check_compiled(run, cases[0], grad)
     if grad:
         for case in cases:
             arrays = tuple(a.astype(np.float64) if a.dtype.kind == "f" or a.dtype.name == "bfloat16" else a for a in case)
             if arrays and max((a.size for a in arrays), default=0) <= 200:
                 check_gradients(run, arrays, second=second)
+
+
+def check_compiled(fn, case, grad):
+    """The same values, and the same gradients, inside td.compile as outside."""
+
+    def both(*tensors):
+        result = fn(*tensors)
+        parts = result if isinstance(result, (tuple, list)) else (result,)
+        floats = [p for p in parts if isinstance(p, td.Tensor) and p.requires_grad]
+        if floats:
+            td.autograd.backward(floats, [td.ones_like(p) for p in floats])
+        return result, [t.grad for t in tensors]
+
+    def tensors():
+        return [td.tensor(a, requires_grad=grad and (a.dtype.kind == "f" or a.dtype.name == "bfloat16")) for a in case]
+
+    td.manual_seed(0)
+    expected, expected_grads = both(*tensors())
+    td.manual_seed(0)
+    actual, actual_grads = td.compile(both)(*tensors())
+    expected, actual = ((x if isinstance(x, (tuple, list)) else (x,)) for x in (expected, actual))
+    for a, e in zip((*actual, *actual_grads), (*expected, *expected_grads), strict=True):
+        assert (a is None) == (e is None)
+        if isinstance(e, td.Tensor):
+            assert a.dtype is e.dtype
+            assert_close(a, e.detach().numpy(), message="compiled")
 
 
 def _first(x):

@@ -42,7 +42,7 @@ def test_heavy_packages_are_imported_when_first_needed():
 @built
 def test_the_example_in_the_readme_prints_what_it_says():
     text = (ROOT / "README.md").read_text()
-    code, output = re.search(r"```python\n(.*?)```\n\n((?:    .*\n|\n)+)", text, re.DOTALL).groups()
+    code, output = re.search(r"```python\n(.*?)```\n\n((?:    [^\n]*\n|\n)+)", text, re.DOTALL).groups()
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "README.md", "exec"), {})

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.autograd.views import record_view
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import LibraryOp, op, public, register
@@ -182,6 +181,8 @@ def _strided(x, size, stride, offset: int):
     made = _runtime.alias(x, size, stride, offset)
     _runtime.set_view_base(made, x)
     if x.requires_grad and _runtime.grad_enabled():
+        from tandem.autograd.views import record_view  # autograd is built on ops
+
         record_view("as_strided", x, made)
     return made
 

@@ -1,0 +1,270 @@
+from collections.abc import Sequence
+import types
+
+from tandem import Tensor as Tensor
+
+
+def set_error_factory(factory: object) -> None:
+    """
+    Have errors of the runtime made by factory(kind, message, fix, op); tandem.errors.from_runtime unless set.
+    """
+
+def memory_stats() -> dict: ...
+
+def reset_peak_memory() -> None: ...
+
+def empty_cache() -> None: ...
+
+def set_memory_limit(bytes: int) -> None: ...
+
+def set_dtypes(dtypes: Sequence) -> None:
+    """The objects that stand for element types, in the order of their codes."""
+
+def set_device(device: object) -> None:
+    """The object that Tensor.device gives for the CPU."""
+
+def set_operator(name: str, function: object | None) -> object:
+    """
+    Have an operator of Tensor call `function` with its operands as they were written; gives what it called before.
+    """
+
+operator_names: tuple = ...
+
+def make_subclass(type: type, data: Tensor) -> Tensor:
+    """
+    An object of a subclass of Tensor on the memory of `data`, without its history; for __new__ of the subclass.
+    """
+
+def set_data(tensor: Tensor, source: Tensor) -> None:
+    """
+    Gives a leaf the memory, shape and dtype of another tensor; it stays the same object for everyone who holds it.
+    """
+
+def empty(shape: object, dtype: object) -> Tensor:
+    """A contiguous tensor whose contents are undefined."""
+
+def alias(tensor: Tensor, shape: object, strides: object, offset: int) -> Tensor:
+    """
+    The storage of a tensor seen through another geometry, in elements from its start; no history.
+    """
+
+def set_view_base(made: Tensor, of: Tensor) -> None:
+    """
+    `made`, which shares the memory of `of`, counts as a view of it from now on.
+    """
+
+def reinterpret(tensor: Tensor, shape: object, strides: object, dtype: object) -> Tensor:
+    """
+    The bytes of a tensor as elements of another type; the caller has checked that they fit. No history.
+    """
+
+def from_data(data: object, dtype: object | None = None) -> Tensor:
+    """
+    A new tensor from a number, nested lists, or arrays among them; float32, int64 or bool unless a dtype is given.
+    """
+
+def to_bytes(tensor: Tensor) -> bytes:
+    """The elements in row-major order."""
+
+def from_bytes(data: bytes, dtype: object, shape: object) -> Tensor:
+    """A new tensor from such bytes."""
+
+def from_numpy(array: object) -> Tensor:
+    """A tensor on the memory of a NumPy array; changes are seen by both."""
+
+def to_numpy(tensor: Tensor) -> object:
+    """A NumPy array on the memory of a tensor; changes are seen by both."""
+
+def from_buffer(object: object) -> Tensor:
+    """
+    A tensor on the memory of any object with the buffer protocol; read-only where that is.
+    """
+
+def from_dlpack(object: object, copy: object | None = None) -> Tensor:
+    """
+    A tensor on the memory of any object with __dlpack__; copy=True takes a copy instead.
+    """
+
+class Generator:
+    """A stream of random numbers, set by its seed."""
+
+    def __init__(self, seed: object | None = None) -> None: ...
+
+    def manual_seed(self, seed: object) -> object:
+        """Start again from this seed; gives the generator itself."""
+
+    def seed(self) -> int:
+        """Start again from a seed nobody can foresee; gives that seed."""
+
+    def initial_seed(self) -> int: ...
+
+    def get_state(self) -> tuple[int, int]:
+        """(seed, offset): everything that later numbers depend on."""
+
+    def set_state(self, state: tuple[int, int]) -> None: ...
+
+    def __getstate__(self) -> tuple[int, int]: ...
+
+    def __setstate__(self, arg: tuple[int, int], /) -> None: ...
+
+    def __repr__(self) -> str: ...
+
+def default_generator() -> Generator: ...
+
+class PlanBuilder:
+    def __init__(self) -> None: ...
+
+    def slot(self, arg: int, /) -> int: ...
+
+    def bind(self, arg0: int, arg1: int, arg2: int, /) -> int: ...
+
+    def int_op(self, arg0: int, arg1: int, arg2: int, /) -> int: ...
+
+    def guard(self, arg0: int, arg1: int, /) -> None: ...
+
+    def value(self, arg0: int, arg1: int, arg2: int, arg3: int, arg4: Sequence[int], arg5: Sequence[int], /) -> int: ...
+
+    def kernel(self, arg0: object, arg1: Sequence[int], arg2: Sequence[int], arg3: int, arg4: float, arg5: str, /) -> None: ...
+
+    def library(self, arg0: str, arg1: Sequence[int], arg2: Sequence[int], arg3: Sequence[int], arg4: Sequence[float], arg5: str, /) -> None: ...
+
+    def free(self, arg: Sequence[int], /) -> None: ...
+
+    def output(self, arg0: int, arg1: int, arg2: int, arg3: bool, /) -> None: ...
+
+    def backward(self, arg0: Sequence[int], arg1: Sequence[tuple[int, int, int]], arg2: Sequence[int], arg3: Sequence[int], arg4: object, arg5: object, /) -> None: ...
+
+    def keep(self, arg: object, /) -> None: ...
+
+    def set_name(self, arg: str, /) -> None: ...
+
+    def set_returns_tuple(self, arg: bool, /) -> None: ...
+
+    def set_rng_advance(self, arg: int, /) -> None: ...
+
+class OpFunction:
+    def __repr__(self, /):
+        """Return repr(self)."""
+
+    def __call__(self, /, *args, **kwargs):
+        """Call self as a function."""
+
+    def __get__(self, instance, owner=None, /):
+        """Return an attribute of instance, which is of type owner."""
+
+    clear_cache: types.MethodDescriptorType = ...
+
+    __vectorcalloffset__: types.MemberDescriptorType = ...
+
+    __wrapped__: types.MemberDescriptorType = ...
+
+    num_plans: getset_descriptor = ...
+
+def set_callback(arg0: str, arg1: object, /) -> None: ...
+
+def enter_trace() -> int: ...
+
+def exit_trace() -> int: ...
+
+class GradFn:
+    def name(self) -> str: ...
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def next_functions(self) -> tuple: ...
+
+    def __repr__(self) -> str: ...
+
+def grad_fn(arg: object, /) -> object: ...
+
+def backward(roots: list, grads: list, inputs: object | None, retain_graph: bool, create_graph: bool) -> object: ...
+
+def backward_from_loss(tensor: object, retain_graph: bool) -> bool: ...
+
+def record_python(arg0: object, arg1: str, arg2: list, arg3: list, /) -> None: ...
+
+def hooks_of(arg: object, /) -> object: ...
+
+def retain_grad_flag(arg: object, /) -> bool: ...
+
+def set_retain_grad_flag(arg: object, /) -> None: ...
+
+def grad_enabled() -> bool: ...
+
+def set_grad_enabled(arg: bool, /) -> bool: ...
+
+def inference_enabled() -> bool: ...
+
+def set_inference(arg: bool, /) -> bool: ...
+
+def set_anomaly_detection(arg: bool, /) -> bool: ...
+
+def detach(arg: object, /) -> object: ...
+
+def drop_history(arg: object, /) -> None: ...
+
+def share_history(arg0: object, arg1: object, /) -> None: ...
+
+def view_base(arg: object, /) -> object: ...
+
+def is_inference(arg: object, /) -> bool: ...
+
+def captured_source() -> str: ...
+
+class ProgramCache:
+    def __init__(self, arg: object, /) -> None: ...
+
+    @property
+    def num_traces(self) -> int: ...
+
+    @property
+    def num_programs(self) -> int: ...
+
+    def runs(self) -> list: ...
+
+    def clear(self) -> None: ...
+
+class CaptureScope:
+    def __init__(self, arg: ProgramCache, /) -> None: ...
+
+    def enter(self) -> None: ...
+
+    def exit(self) -> None: ...
+
+    @property
+    def segments(self) -> int: ...
+
+def capturing() -> bool: ...
+
+def materialize(arg: object, /) -> None: ...
+
+def library_call(name: str, inputs: list, outputs: list, ints: Sequence[int] = [], floats: Sequence[float] = [], repeat: int = 1) -> list[int]:
+    """
+    Runs a library routine on NumPy arrays; writes the outputs in place and returns the routine's integer results.
+    """
+
+def library_names() -> list[str]: ...
+
+def blas_backend() -> str:
+    """
+    What serves matrix products and convolutions: onednn, openblas or loops.
+    """
+
+def num_threads() -> int: ...
+
+def set_num_threads(n: int) -> None: ...
+
+def load_object(object: bytes, entry: str) -> int:
+    """
+    Address of a function of an ELF object, loaded for the life of the process.
+    """
+
+def link_object(object: bytes, entry: str, address: int, undefined: int = 0) -> tuple[bytes, int]:
+    """
+    What load_object would put at `address`, for any machine, and where the function begins in it. Undefined symbols are all taken to be at `undefined`.
+    """
+
+def cpu_id() -> str:
+    """Names the CPU as far as generated code cares."""
