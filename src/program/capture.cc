@@ -349,6 +349,7 @@ void Capture::flush() {
   auto finish = [&](const Ref<Plan>& program, PlanRun& run) {
     prepare_plan(*program);
     run.execute();
+    std::vector<int32_t> handed_out;  // fresh memory that a promise has taken over; others with the same value get copies
     for (size_t k = 0; k < escaping.size(); ++k) {
       Promise& promise = promises_[escaping[k]];
       View made = run.view(program->outputs[k].value);
@@ -356,12 +357,13 @@ void Capture::flush() {
       while (program->values[root].kind == ValueKind::View) root = program->values[root].source;
       View expected = promise.view;
       expected.data = made.data;
-      bool ours = program->values[root].kind == ValueKind::Fresh && same_view(expected, made);
-      if (ours) {
+      bool fresh_root = program->values[root].kind == ValueKind::Fresh;
+      if (fresh_root && same_view(expected, made) && std::find(handed_out.begin(), handed_out.end(), root) == handed_out.end()) {
         Ref<Storage> storage = Ref<Storage>::adopt(run.share_storage(root));
-        if (storage->data() == made.data && storage->references() == 2) {
+        if (storage->data() == made.data) {
           run.forget_storage(root);
           promise.storage->fulfil(*storage);
+          handed_out.push_back(root);
           continue;
         }
       }
