@@ -12,21 +12,19 @@
 
 namespace tandem::library::onednn {
 
-#define TANDEM_ONEDNN_FUNCTIONS(X)                                                                                    \
-  X(dnnl_engine_create)                                                                                               \
-  X(dnnl_stream_create)                                                                                               \
-  X(dnnl_stream_destroy)                                                                                              \
-  X(dnnl_get_effective_cpu_isa)                                                                                       \
-  X(dnnl_memory_desc_create_with_strides)                                                                             \
-  X(dnnl_memory_desc_create_with_tag) X(dnnl_memory_desc_clone) X(dnnl_memory_desc_destroy) X(dnnl_memory_desc_equal) \
-      X(dnnl_memory_desc_get_size) X(dnnl_memory_create) X(dnnl_memory_destroy) X(dnnl_memory_set_data_handle)        \
-          X(dnnl_primitive_attr_create) X(dnnl_primitive_attr_destroy) X(dnnl_primitive_attr_set_scratchpad_mode)     \
-              X(dnnl_primitive_desc_query_md) X(dnnl_primitive_desc_query) X(dnnl_primitive_desc_destroy)             \
-                  X(dnnl_primitive_create) X(dnnl_primitive_destroy) X(dnnl_primitive_execute)                        \
-                      X(dnnl_matmul_primitive_desc_create) X(dnnl_reorder_primitive_desc_create)                      \
-                          X(dnnl_convolution_forward_primitive_desc_create)                                           \
-                              X(dnnl_convolution_backward_data_primitive_desc_create)                                 \
-                                  X(dnnl_convolution_backward_weights_primitive_desc_create)
+// clang-format off
+#define TANDEM_ONEDNN_FUNCTIONS(X) \
+  X(dnnl_engine_create) X(dnnl_stream_create) X(dnnl_stream_destroy) X(dnnl_get_effective_cpu_isa) \
+  X(dnnl_memory_desc_create_with_strides) X(dnnl_memory_desc_create_with_tag) X(dnnl_memory_desc_clone) \
+  X(dnnl_memory_desc_destroy) X(dnnl_memory_desc_equal) X(dnnl_memory_desc_get_size) X(dnnl_memory_create) \
+  X(dnnl_memory_destroy) X(dnnl_memory_set_data_handle) X(dnnl_primitive_attr_create) \
+  X(dnnl_primitive_attr_destroy) X(dnnl_primitive_attr_set_scratchpad_mode) X(dnnl_primitive_desc_query_md) \
+  X(dnnl_primitive_desc_query) X(dnnl_primitive_desc_destroy) X(dnnl_primitive_create) \
+  X(dnnl_primitive_destroy) X(dnnl_primitive_execute) X(dnnl_matmul_primitive_desc_create) \
+  X(dnnl_reorder_primitive_desc_create) X(dnnl_convolution_forward_primitive_desc_create) \
+  X(dnnl_convolution_backward_data_primitive_desc_create) \
+  X(dnnl_convolution_backward_weights_primitive_desc_create)
+// clang-format on
 
 struct Api {
 #define X(name) decltype(&::name) name;
