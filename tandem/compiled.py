@@ -26,7 +26,7 @@ class Compiled:
     def __call__(self, *args, **kwargs):
         if EAGER or _runtime.capturing():  # inside another compiled function: part of its program
             return self._fn(*args, **kwargs)
-        scope = _runtime.CaptureScope(self._programs)
+        scope = _runtime.CaptureScope(self._programs, self._whole)
         scope.enter()
         try:
             result = self._fn(*args, **kwargs)
@@ -58,7 +58,8 @@ class Compiled:
 def compile(fn=None, *, whole: bool = False):
     """fn with its operators run as whole programs: fused across operators, without intermediate results in memory.
 
-    Works on functions that train, too: backward(), in-place updates and optimiser steps become part of the program.
+    Works on functions that train, too: backward(), in-place updates and optimiser steps become part of the program. Reading a value
+    (`if loss > 3:`, item()) ends a program and begins another; with whole=True it is an error instead.
 
     >>> step = td.compile(lambda x: (x * 2 + 1).sum())
     >>> step(td.ones(3))

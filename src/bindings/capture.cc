@@ -12,7 +12,7 @@ namespace tandem {
 namespace {
 
 struct CaptureScope {  // one call of a compiled function
-  explicit CaptureScope(ProgramCache* programs) : capture(programs) {}
+  CaptureScope(ProgramCache* programs, bool whole) : capture(programs) { capture.whole = whole; }
   Capture capture;
   Capture* outer = nullptr;
   bool entered = false;
@@ -39,7 +39,7 @@ void register_capture(nb::module_& m) {
       })
       .def("clear", [](ProgramCache& c) { c.clear(); });
   nb::class_<CaptureScope>(m, "CaptureScope")
-      .def(nb::init<ProgramCache*>(), nb::keep_alive<1, 2>())
+      .def(nb::init<ProgramCache*, bool>(), nb::keep_alive<1, 2>())
       .def("enter", [](CaptureScope& s) {
         s.outer = std::exchange(active_capture, &s.capture);
         s.entered = true;

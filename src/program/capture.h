@@ -63,6 +63,7 @@ class Capture {
   // Runs everything noted so far.
   void flush();
   int64_t segments = 0;
+  bool whole = false;  // reading a value is an error instead of the end of a segment
 
   // Storage and geometry of a result that is saved for backward but is no output of the call.
   struct Temporary {
@@ -128,7 +129,12 @@ extern thread_local Capture* active_capture;
 
 // Makes sure that t's memory holds its value: what every reader of elements calls first.
 inline void materialize(const Tensor* t) {
-  if (active_capture && active_capture->touches(t->storage)) [[unlikely]] active_capture->flush();
+  if (active_capture && active_capture->touches(t->storage)) [[unlikely]] {
+    if (active_capture->whole)
+      fail(ErrorKind::Value, "a value is read in the middle of a function compiled with whole=True: the program would have to end here",
+           "\n  fix: choose by td.where(condition, a, b) instead of `if`, or leave out whole=True");
+    active_capture->flush();
+  }
   if (t->storage->pending()) [[unlikely]]
     fail(ErrorKind::Value, "the value of a tensor of a compiled function that is still running in another thread, or that failed, was asked for");
 }

@@ -1,0 +1,216 @@
+"""td.compile: the same values, gradients, updates and errors as eagerly, in few programs."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import tandem as td
+
+
+def parameters(seed=0):
+    rng = np.random.default_rng(seed)
+    return [td.tensor(rng.normal(size=s).astype(np.float32) * 0.3, requires_grad=True) for s in ((6, 16), (16,), (16, 3), (3,))]
+
+
+def train_step(params, x, y, lr=0.1, dropout=0.0):
+    w1, b1, w2, b2 = params
+    hidden = td.dropout((x @ w1 + b1).relu(), dropout)
+    loss = td.cross_entropy(hidden @ w2 + b2, y)
+    loss.backward()
+    with td.no_grad():
+        for p in params:
+            p -= lr * p.grad
+            p.grad = None
+    return loss
+
+
+def batches(sizes):
+    rng = np.random.default_rng(1)
+    return [(td.tensor(rng.normal(size=(n, 6)).astype(np.float32)), td.tensor(rng.integers(0, 3, n))) for n in sizes]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_twenty_training_steps_agree(dropout):
+    eager, compiled = parameters(), parameters()
+    step = td.compile(train_step)
+    td.manual_seed(3)
+    expected = [train_step(eager, x, y, dropout=dropout).item() for x, y in batches([8] * 20)]
+    td.manual_seed(3)
+    actual = [step(compiled, x, y, dropout=dropout).item() for x, y in batches([8] * 20)]
+    np.testing.assert_allclose(actual, expected, rtol=1e-4)
+    for a, e in zip(compiled, eager, strict=True):
+        np.testing.assert_allclose(a.detach().numpy(), e.detach().numpy(), rtol=1e-3, atol=1e-5)
+    assert 1 == step._programs.num_programs
+
+
+def test_new_sizes_need_one_more_program_and_new_numbers_none():
+    compiled, eager = parameters(), parameters()
+    step = td.compile(train_step)
+    for i, (x, y) in enumerate(batches([8, 5, 7, 2, 30, 8, 11])):
+        a, e = step(compiled, x, y, lr=0.1 / (i + 1)), train_step(eager, x, y, lr=0.1 / (i + 1))
+        np.testing.assert_allclose(a.item(), e.item(), rtol=1e-4)
+    assert 2 == step._programs.num_programs
+
+
+@pytest.mark.parametrize("size", [1, 0])
+def test_sizes_one_and_zero(size):
+    f = td.compile(lambda x: (x.exp() * 2).sum(axis=0))
+    for n in (3, size, 4):
+        x = td.ones(n, 2)
+        np.testing.assert_allclose(f(x).numpy(), (np.exp(np.ones((n, 2))) * 2).sum(0), rtol=1e-6)
+
+
+def test_branches_on_values_follow_the_data():
+    def f(x):
+        return x * 2 if x.sum() > 0 else x - 1
+
+    compiled = td.compile(f)
+    for sign in (1, -1, 1, -1):
+        x = td.ones(4) * sign
+        assert f(x).tolist() == compiled(x).tolist()
+    assert 3 == compiled._programs.num_programs  # the condition, and either branch
+
+
+def test_loops_on_values_end():
+    def newton(a):
+        x = a
+        while abs((x * x - a).item()) > 1e-5:
+            x = (x + a / x) / 2
+        return x
+
+    assert abs(td.compile(newton)(td.tensor(2.0, dtype=td.float64)).item() - 2**0.5) < 1e-5
+
+
+def test_whole_refuses_to_read_values():
+    f = td.compile(lambda x: x * 2 if x.sum() > 0 else x, whole=True)
+    with pytest.raises(td.TandemError, match="whole=True"):
+        f(td.ones(3) * 1)
+    assert [2.0, 2.0] == td.compile(lambda x: x * 2, whole=True)(td.ones(2)).tolist()
+
+
+def test_what_the_function_looks_at_is_never_stale():
+    class Model:
+        scale = td.tensor(2.0)
+        training = True
+
+    model = Model()
+    f = td.compile(lambda x: x * model.scale + (1 if model.training else 0))
+    assert 3.0 == f(td.tensor(1.0)).item()
+    model.scale = td.tensor(5.0)
+    assert 6.0 == f(td.tensor(1.0)).item()
+    model.training = False
+    assert 5.0 == f(td.tensor(1.0)).item()
+
+
+def test_an_exception_leaves_nothing_broken():
+    x = td.zeros(3)
+
+    def f(fail):
+        x.add_(1)
+        y = x * 2
+        if fail:
+            raise KeyError("stop")
+        return y
+
+    compiled = td.compile(f)
+    assert [2.0] * 3 == compiled(False).tolist()
+    with pytest.raises(KeyError):
+        compiled(True)
+    assert [2.0] * 3 == x.tolist()  # what came before the exception has happened, as eagerly
+    assert [6.0] * 3 == compiled(False).tolist()
+
+
+def test_errors_are_the_same_as_eagerly():
+    def f(x):
+        return x @ td.ones(4, 2)
+
+    with pytest.raises(td.ShapeError) as eager:
+        f(td.ones(2, 3))
+    with pytest.raises(td.ShapeError) as compiled:
+        td.compile(f)(td.ones(2, 3))
+    assert str(eager.value) == str(compiled.value)
+
+
+def test_views_and_writes_through_them():
+    def f(x):
+        y = x * 1
+        row = y[1]
+        y += 1  # row sees it
+        row *= 10  # y sees it
+        y[0, 0] = 7
+        return y, row + 0, y.T.contiguous()
+
+    x = td.arange(6, dtype=td.float32).reshape(2, 3)
+    for a, e in zip(td.compile(f)(x), f(x), strict=True):
+        assert e.tolist() == a.tolist()
+
+
+def test_inputs_written_in_place_and_views_of_them():
+    def f(w):
+        t = w.T
+        w += 1
+        return t + 0
+
+    eager, compiled = td.arange(4).reshape(2, 2), td.arange(4).reshape(2, 2)
+    assert f(eager).tolist() == td.compile(f)(compiled).tolist()
+    assert eager.tolist() == compiled.tolist()
+
+
+def test_results_can_be_kept_differentiated_and_printed():
+    w = td.tensor([1.0, 2.0], requires_grad=True)
+    f = td.compile(lambda x: (x * w).exp())
+    y = f(td.ones(2))
+    assert "tensor" in repr(y)
+    y.sum().backward()  # outside: the saved values are there
+    np.testing.assert_allclose(w.grad.numpy(), np.exp([1.0, 2.0]), rtol=1e-6)
+
+
+def test_compiled_functions_nest_and_work_as_methods():
+    class Model:
+        @td.compile
+        def forward(self, x):
+            return x * 2
+
+    inner = td.compile(lambda x: x + 1)
+    outer = td.compile(lambda x: inner(x) * 3)
+    assert 6.0 == outer(td.tensor(1.0)).item()
+    assert 4.0 == Model().forward(td.tensor(2.0)).item()
+
+
+def test_second_derivatives_inside():
+    f = td.compile(td.grad(td.grad(lambda x: x**3 * 2)))
+    assert 24.0 == f(td.tensor(2.0)).item()
+
+
+def test_several_threads():
+    f = td.compile(lambda x: (x * 2).softmax(-1).sum(0))
+    errors = []
+
+    def work(n):
+        try:
+            for _ in range(10):
+                np.testing.assert_allclose(f(td.ones(n, 4)).numpy(), np.full(4, n / 4), rtol=1e-5)
+        except Exception as e:  # noqa: BLE001 - carried to the main thread
+            errors.append(e)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (2, 3, 5)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors
+
+
+def test_eager_switch_runs_plain_python():
+    f = td.compile(lambda x: x * 2)
+    with td.switches(EAGER=1):
+        assert [2.0] == f(td.ones(1)).tolist()
+    assert 0 == f._programs.num_programs
+
+
+def test_explain_and_graph_tell_what_was_made():
+    f = td.compile(lambda x: x * 2 + 1)
+    f(td.ones(3))
+    assert "1 programs" in f.explain()
+    assert "mul" in str(f.graph())
