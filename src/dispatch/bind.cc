@@ -75,6 +75,21 @@ void add_int(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments&
   a.integer = v;
 }
 
+// Static arguments are compared by value where they are plain Python; NumPy's numbers become that.
+PyObject* plain_static(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out) {
+  if (o == Py_None || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyUnicode_Check(o) ||
+      PyTuple_Check(o) || PyList_Check(o))
+    return o;
+  if (is_tensor(o)) type_error(op, utf8(parameter.name) + " is a tensor; it must be a plain Python value");
+  PyObject* made = nullptr;
+  if (PyFloat_Check(o)) made = PyFloat_FromDouble(PyFloat_AS_DOUBLE(o));
+  else if (PyIndex_Check(o)) made = PyNumber_Index(o);
+  else return o;
+  if (!made) throw PythonError{};
+  out.own(made);
+  return made;
+}
+
 Argument& add_count(Arguments& out, int64_t n) {
   Argument& a = out.add();
   a.kind = Argument::Kind::Count;
@@ -158,9 +173,10 @@ void flatten(OpFunction* op, const BoundCall& call, Arguments& out) {
         break;
       }
       case ParameterKind::Static: {
+        PyObject* plain = plain_static(op, parameter, o, out);
         Argument& a = out.add();
         a.kind = Argument::Kind::Static;
-        a.object = o;
+        a.object = plain;
         break;
       }
       case ParameterKind::Int:

@@ -48,7 +48,8 @@ from tandem.ops import (  # noqa: F401
     unary,
     views,
 )
-from tandem.ops.define import FUNCTIONS, METHODS, OWN_METHODS, PRIMITIVES
+from tandem.ops.define import FUNCTIONS, INTERNAL, METHODS, OWN_METHODS, PRIMITIVES
 
 globals().update({cls.__name__: cls for cls in PRIMITIVES.values()})
+globals().update(INTERNAL)
 globals().update(FUNCTIONS)

@@ -176,7 +176,7 @@ def isclose(x: Tensor, y: Tensor, rtol: Tensor = 1e-5, atol: Tensor = 1e-8, equa
 
 
 @public(method=True)
-def allclose(x, y, rtol=1e-5, atol=1e-8, equal_nan=False) -> bool:
+def allclose(x: Tensor, y: Tensor, rtol=1e-5, atol=1e-8, equal_nan=False) -> bool:
     """Whether all elements are close; see isclose.
 
     >>> td.allclose(td.tensor([1.0, 2.0]), td.tensor([1.0, 2.0]))

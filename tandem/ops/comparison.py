@@ -344,7 +344,7 @@ def fmin(x: Tensor, y: Tensor):
 
 
 @public(method=True)
-def array_equal(x, y) -> bool:
+def array_equal(x: Tensor, y: Tensor) -> bool:
     """Whether x and y have the same shape and equal elements.
 
     >>> td.array_equal(td.tensor([1, 2]), td.tensor([1, 2]))

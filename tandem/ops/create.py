@@ -135,7 +135,7 @@ def _ones_like(x: Tensor, *, dtype=None):
 
 
 @public(method=True)
-def zeros_like(x, *, dtype=None, device=None, requires_grad: bool = False):
+def zeros_like(x: Tensor, *, dtype=None, device=None, requires_grad: bool = False):
     """Zeros with the shape and dtype of x.
 
     >>> td.zeros_like(td.tensor([1.5]))
@@ -145,7 +145,7 @@ def zeros_like(x, *, dtype=None, device=None, requires_grad: bool = False):
 
 
 @public(method=True)
-def ones_like(x, *, dtype=None, device=None, requires_grad: bool = False):
+def ones_like(x: Tensor, *, dtype=None, device=None, requires_grad: bool = False):
     """Ones with the shape and dtype of x.
 
     >>> td.ones_like(td.tensor([1.5]))
@@ -155,7 +155,7 @@ def ones_like(x, *, dtype=None, device=None, requires_grad: bool = False):
 
 
 @public(method=True)
-def full_like(x, fill_value, *, dtype=None, device=None, requires_grad: bool = False):
+def full_like(x: Tensor, fill_value, *, dtype=None, device=None, requires_grad: bool = False):
     """One value with the shape and dtype of x.
 
     >>> td.full_like(td.tensor([1.5]), 2)
@@ -165,7 +165,7 @@ def full_like(x, fill_value, *, dtype=None, device=None, requires_grad: bool = F
 
 
 @public(method=True)
-def empty_like(x, *, dtype=None, device=None, requires_grad: bool = False):
+def empty_like(x: Tensor, *, dtype=None, device=None, requires_grad: bool = False):
     """A tensor with the shape and dtype of x whose elements are not initialised.
 
     >>> td.empty_like(td.zeros(2, 3)).shape
@@ -219,13 +219,9 @@ def new_tensor(x, data, *, dtype=None, device=None, requires_grad: bool = False)
 # -- evenly spaced numbers
 
 
-@op
+@op(internal=True)
 def ramp(start: Tensor, step: Tensor, size: Int, *, dtype):
-    """start + step * i for i below size.
-
-    >>> td.ramp(1, 2, 3, dtype=td.int64)
-    tensor([1, 3, 5])
-    """
+    """start + step * i for i below size."""
     dtype = dtypes.as_dtype(dtype)
     wide = dtype if not dtype.is_floating else dtypes.float64
     index = F.Iota((size,), 0, wide)()

@@ -187,7 +187,7 @@ def _cummin(x: Tensor, axis):
 
 
 @public(method=True)
-def cummax(x, axis=-1):
+def cummax(x: Tensor, axis=-1):
     """(values, indices) of the largest element so far along an axis; NaN stays.
 
     >>> td.cummax(td.tensor([1, 3, 2]), 0).values
@@ -197,7 +197,7 @@ def cummax(x, axis=-1):
 
 
 @public(method=True)
-def cummin(x, axis=-1):
+def cummin(x: Tensor, axis=-1):
     """(values, indices) of the smallest element so far along an axis; NaN stays.
 
     >>> td.cummin(td.tensor([3, 1, 2]), 0).values

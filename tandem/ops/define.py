@@ -22,6 +22,7 @@ from tandem.graph.symbolic import Sym
 
 PRIMITIVES: dict[str, type] = {}
 FUNCTIONS: dict[str, object] = {}  # everything public: operator functions, plain functions over them, other names for either
+INTERNAL: dict[str, object] = {}  # operator functions for other operators, found as F.name but not in the public namespace
 METHODS: set[str] = set()  # those of them that Tensor has as methods
 OWN_METHODS: dict[str, object] = {}  # methods that are not, or not the same as, functions of the namespace
 
@@ -208,22 +209,27 @@ def make_function(name: str, fn, parameters: list[ParameterSpec], variadic: str 
     return function
 
 
-def op(fn=None, *, name: str | None = None, variadic: str | None = None, hidden: bool = False, method: bool = True, mutates: tuple = ()):
+def op(fn=None, *, name: str | None = None, variadic: str | None = None, hidden: bool = False, internal: bool = False,
+       method: bool = True, mutates: tuple = ()):  # fmt: skip
     """Makes a Python function an operator function: callable on tensors (plans) and on symbolic values (inlined).
 
     Annotations tell what parameters are: "Tensor", "Tensor | None", "Tensors", "Int"/"Ints" (numbers a plan computes with,
     so that new values need no new plan), "Generator | None"; all others are static and specialise the plan. `variadic` names
     the Ints parameter that may be given loose: x.reshape(2, 3). A hidden one is not in the namespace: a plain function of that
-    name wraps it. Tensor has the others as methods too where their first parameter is a tensor, unless `method` is False.
+    name wraps it. An internal one is reached as F.name by other operators only. Tensor has the others as methods too where their
+    first parameter is a tensor, unless `method` is False.
     `mutates` names parameters, the first ones, whose memory takes the results in place; the first of them is what a call returns.
     """
     if fn is None:
-        return lambda f: op(f, name=name, variadic=variadic, hidden=hidden, method=method, mutates=mutates)
+        return lambda f: op(f, name=name, variadic=variadic, hidden=hidden, internal=internal, method=method, mutates=mutates)
     parameters = _parameters(fn)
     if any(p.name != m or p.kind != "tensor" for p, m in zip(parameters, mutates, strict=False)) or len(parameters) < len(mutates):
         raise InternalError(fn.__name__, f"mutates={mutates} must name the first parameters, which must be tensors")
     function = make_function(name or fn.__name__, fn, parameters, variadic, len(mutates))
     if hidden:
+        return function
+    if internal:
+        INTERNAL[function.__name__] = function
         return function
     FUNCTIONS[function.__name__] = function
     if method and function.parameters and function.parameters[0].kind == "tensor":
@@ -232,12 +238,18 @@ def op(fn=None, *, name: str | None = None, variadic: str | None = None, hidden:
 
 
 def public(fn=None, *, name: str | None = None, method: bool = False):
-    """Makes a plain Python function over operators part of the namespace (and a method of Tensor, if asked)."""
+    """Makes a plain Python function over operators part of the namespace (and a method of Tensor, if asked).
+
+    Arguments annotated "Tensor" are made tensors first: they may be numbers, lists or arrays.
+    """
     if fn is None:
         return lambda f: public(f, name=name, method=method)
     code = fn.__code__
-    if not {"axis", "keepdims"}.isdisjoint(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]):
-        fn = _accept_synonyms(fn)
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    tensors = [(i, n) for i, n in enumerate(names) if fn.__annotations__.get(n) == "Tensor"]
+    synonyms = {given: ours for given, ours in _SYNONYMS.items() if ours in names and given not in names}
+    if tensors or synonyms:
+        fn = _prepare_arguments(fn, tensors, synonyms)
     FUNCTIONS[name or fn.__name__] = fn
     if method:
         METHODS.add(name or fn.__name__)
@@ -255,14 +267,32 @@ def method(fn=None, *, name: str | None = None):
 _SYNONYMS = {"dim": "axis", "keepdim": "keepdims"}  # as the dispatcher accepts them for operator functions
 
 
-def _accept_synonyms(fn):
+def _prepare_arguments(fn, tensors, synonyms):
     @functools.wraps(fn)
     def wrapper(*args, **kwargs):
-        if kwargs:
-            kwargs = {_SYNONYMS.get(k, k): v for k, v in kwargs.items()}
+        if kwargs and synonyms:
+            kwargs = {synonyms.get(k, k): v for k, v in kwargs.items()}
+        for i, name in tensors:
+            if i < len(args):
+                if type(args[i]) is not _runtime.Tensor:
+                    args = (*args[:i], as_tensor(fn.__name__, name, args[i]), *args[i + 1 :])
+            elif name in kwargs:
+                kwargs[name] = as_tensor(fn.__name__, name, kwargs[name])
         return fn(*args, **kwargs)
 
     return wrapper
+
+
+def as_tensor(function: str, parameter: str, value):
+    """value as a tensor: itself, or one made from numbers, lists or an array."""
+    if isinstance(value, (_runtime.Tensor, Value)):
+        return value
+    from tandem.constructors import asarray
+    from tandem.errors import DTypeError
+
+    if isinstance(value, (str, bytes, dict, set)) or value is None:
+        raise DTypeError(function, f"{parameter} is a {type(value).__name__}; it must be a tensor")
+    return asarray(value)
 
 
 def alias(name: str, function):
@@ -279,6 +309,9 @@ def inplace(function, name: str | None = None):
     fn = function.__wrapped__
     result = make_function(name, fn, function.parameters, None, writes=1)
     result.__doc__ = f"In-place form of `{function.__name__}`: writes the result into the first argument and returns it."
+    if function.__name__ in INTERNAL and name == function.__name__ + "_":
+        INTERNAL[name] = result
+        return result
     FUNCTIONS[name] = result
     METHODS.add(name)
     return result

@@ -65,7 +65,7 @@ def _one_hot(x: Tensor, num_classes: Int):
 
 
 @public
-def one_hot(x, num_classes: int = -1):
+def one_hot(x: Tensor, num_classes: int = -1):
     """1 at the position that each index gives, 0 elsewhere, along a new last axis. -1: as many classes as x needs.
 
     x: (*s) integers -> (*s, num_classes) int64

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, IndexRangeError
@@ -17,13 +19,9 @@ from tandem.ops.prepare import broadcast_shapes, show, show_shape
 # A..G whose bits say which of start, stop, step are given.
 
 
-@op
+@op(internal=True)
 def index_basic(x: Tensor, pattern, numbers: Ints):
-    """x[...] with ints, slices, None and an ellipsis, as a pattern and its numbers; see Note [Index patterns]. A view.
-
-    >>> td.index_basic(td.arange(6), "A", (4,))
-    tensor([4, 5])
-    """
+    """x[...] with ints, slices, None and an ellipsis, as a pattern and its numbers; see Note [Index patterns]. A view."""
     numbers = iter(numbers)
     given = sum(c not in "ne" for c in pattern)
     if given > x.ndim:
@@ -172,8 +170,8 @@ def getitem(x, key):
     pattern, numbers, tensors = split_key(key)
     if not tensors:
         return F.index_basic(x, "".join(pattern), tuple(numbers))
-    view, indices, axes = _advanced(x, pattern, numbers, tensors)
-    return F.gather_at(view, indices, axes)
+    view, indices, axes, apart = _advanced(x, pattern, numbers, tensors)
+    return F.gather_at(view, indices, axes, apart)
 
 
 def setitem(x, key, value):
@@ -204,11 +202,11 @@ def put(x, key, value, mode: str):
         mask = F.reshape(tensors[0], tensors[0].shape + (1,) * (x.ndim - tensors[0].ndim))
         F.masked_fill_(x, mask, value)  # one pass, and no need to count
         return
-    target, indices, axes = _advanced(x, pattern, numbers, tensors)
+    target, indices, axes, apart = _advanced(x, pattern, numbers, tensors)
     if _is_tensor(value):
         shape = broadcast_shapes("index_put", *(i.shape for i in indices))
         value = _drop_leading(value, len(shape) + target.ndim - len(axes))
-    F.scatter_at_(target, indices, axes, value, mode)
+    F.scatter_at_(target, indices, axes, value, mode, apart)
 
 
 def _drop_leading(value, ndim: int):
@@ -261,7 +259,9 @@ def _advanced(x, pattern, numbers, tensors):
     view = F.index_basic(x, "".join(expanded), tuple(kept))
     ellipsis = x.ndim - sum(widths)
     axes = tuple(sum(ellipsis if c == "e" else 1 for c in expanded[:position]) for position, _ in found)
-    return view, [t for _, t in found], axes
+    # An ellipsis keeps index tensors apart even where it stands for no axis.
+    apart = any(b - a > 1 for (a, _), (b, _) in itertools.pairwise(found))
+    return view, [t for _, t in found], axes, apart
 
 
 def _check_mask(x, mask, axis: int):

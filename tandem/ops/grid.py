@@ -8,7 +8,7 @@ from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import minimum
 from tandem.ops.create import arange, finish
-from tandem.ops.define import inplace, method, op, public
+from tandem.ops.define import as_tensor, inplace, method, op, public
 from tandem.ops.movement import take_slice
 from tandem.ops.prepare import cast, constant, normalize_axis
 
@@ -151,6 +151,7 @@ def meshgrid(*tensors, indexing: str = "xy"):
     """
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tuple(tensors[0])
+    tensors = tuple(as_tensor("meshgrid", "a tensor", t) for t in tensors)
     if indexing not in ("xy", "ij"):
         raise ValueRangeError("meshgrid", f"indexing is {indexing!r}; it must be 'xy' or 'ij'")
     count = len(tensors)

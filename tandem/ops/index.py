@@ -161,31 +161,24 @@ def _prepare_indices(name: str, x: Value, indices: list[Value], axes: tuple[int,
     return [full_expand(checked(i, x.shape[a], a, name), shape) for i, a in zip(indices, axes, strict=True)]
 
 
-@op
-def gather_at(x: Tensor, indices: Tensors, axes):
+@op(internal=True)
+def gather_at(x: Tensor, indices: Tensors, axes, apart=False):
     """x at positions given by index tensors on some axes, as NumPy's advanced indexing: the axes of the (broadcast) index
-    stand where the indexed axes stood if those are neighbours, in front otherwise.
-
-    >>> td.gather_at(td.tensor([[1, 2], [3, 4]]), [td.tensor([1, 0])], (0,))
-    tensor([[3, 4],
-            [1, 2]])
+    stand where the indexed axes stood if those are neighbours, in front otherwise (or if told that they are `apart`).
     """
     indices = _prepare_indices("index", x, indices, axes)
     out = Gather()(_front(x, axes), *indices)
-    neighbours = axes == tuple(range(axes[0], axes[0] + len(axes)))
+    neighbours = not apart and axes == tuple(range(axes[0], axes[0] + len(axes)))
     if neighbours and axes[0] > 0:
         k = indices[0].ndim
         out = Permute(tuple(range(k, k + axes[0])) + tuple(range(k)) + tuple(range(k + axes[0], out.ndim)))(out)
     return out
 
 
-@op
-def scatter_at(x: Tensor, indices: Tensors, axes, values: Tensor, mode="set"):
+@op(internal=True)
+def scatter_at(x: Tensor, indices: Tensors, axes, values: Tensor, mode="set", apart=False):
     """x with values put (set, add, max, min, mul) at positions given by index tensors on some axes; values broadcast to the
     shape that gather_at would give.
-
-    >>> td.scatter_at(td.zeros(3), [td.tensor([0, 2])], (0,), 1.0)
-    tensor([1., 0., 1.])
     """
     indices = _prepare_indices("index", x, indices, axes)
     front = _front(x, axes)
@@ -193,7 +186,7 @@ def scatter_at(x: Tensor, indices: Tensors, axes, values: Tensor, mode="set"):
     k = len(index_shape)
     rest = front.shape[len(axes) :]
     values = as_dtype_value(values, x.dtype)
-    neighbours = axes == tuple(range(axes[0], axes[0] + len(axes)))
+    neighbours = not apart and axes == tuple(range(axes[0], axes[0] + len(axes)))
     shape = rest[: axes[0]] + index_shape + rest[axes[0] :] if neighbours else index_shape + rest
     if broadcast_shapes("index_put", values.shape, shape) != shape:
         raise ShapeError(
@@ -210,13 +203,9 @@ def scatter_at(x: Tensor, indices: Tensors, axes, values: Tensor, mode="set"):
 inplace(scatter_at)
 
 
-@op
+@op(internal=True)
 def copy_to(x: Tensor, source: Tensor):
-    """source, converted and broadcast to x's dtype and shape.
-
-    >>> td.copy_to(td.zeros(2), 3)
-    tensor([3., 3.])
-    """
+    """source, converted and broadcast to x's dtype and shape."""
     value = as_dtype_value(source, x.dtype)
     if broadcast_shapes("copy_", value.shape, x.shape) != x.shape:
         raise ShapeError(

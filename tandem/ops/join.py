@@ -159,13 +159,9 @@ def cut(x: Value, axis: int, sizes) -> tuple[Value, ...]:
     return tuple(parts)
 
 
-@op
+@op(internal=True)
 def split_sizes(x: Tensor, sizes: Ints, axis=0):
-    """x cut along axis into parts of the given sizes. Views.
-
-    >>> td.split_sizes(td.arange(3), (1, 2))
-    (tensor([0]), tensor([1, 2]))
-    """
+    """x cut along axis into parts of the given sizes. Views."""
     axis = normalize_axis("split", axis, x.ndim)
     _need_axis("split", x)
     for size in sizes:
@@ -197,7 +193,7 @@ def _equal_parts(n: Dim, size: Dim) -> tuple:
 
 
 @public(method=True)
-def split(x, split_size_or_sections, axis=0):
+def split(x: Tensor, split_size_or_sections, axis=0):
     """x cut along axis into parts of one size (the last may be smaller), or of the sizes in a list. Views.
 
     >>> td.split(td.arange(5), 2)
@@ -221,7 +217,7 @@ def _count(name: str, parameter: str, value) -> int:
 
 
 @public(method=True)
-def chunk(x, chunks, axis=0):
+def chunk(x: Tensor, chunks, axis=0):
     """x cut along axis into at most `chunks` parts of equal size; the last may be smaller. Views.
 
     >>> td.chunk(td.arange(5), 2)
@@ -237,7 +233,7 @@ def chunk(x, chunks, axis=0):
 
 
 @public(method=True)
-def tensor_split(x, indices_or_sections, axis=0):
+def tensor_split(x: Tensor, indices_or_sections, axis=0):
     """x cut along axis at the given indices, or into a number of parts whose sizes differ by at most 1. Views.
 
     >>> td.tensor_split(td.arange(5), 2)
@@ -270,7 +266,7 @@ def _split_at(name: str, x, indices_or_sections, axis: int):
 
 
 @public(method=True)
-def hsplit(x, indices_or_sections):
+def hsplit(x: Tensor, indices_or_sections):
     """tensor_split along axis 1, or axis 0 where x is 1-d; a number of parts must divide the size.
 
     >>> td.hsplit(td.arange(4), 2)
@@ -280,7 +276,7 @@ def hsplit(x, indices_or_sections):
 
 
 @public(method=True)
-def vsplit(x, indices_or_sections):
+def vsplit(x: Tensor, indices_or_sections):
     """tensor_split along axis 0 of a tensor with two axes or more; a number of parts must divide the size.
 
     >>> td.vsplit(td.tensor([[1, 2], [3, 4]]), 2)
@@ -290,7 +286,7 @@ def vsplit(x, indices_or_sections):
 
 
 @public(method=True)
-def dsplit(x, indices_or_sections):
+def dsplit(x: Tensor, indices_or_sections):
     """tensor_split along axis 2; a number of parts must divide the size.
 
     >>> [part.shape for part in td.dsplit(td.zeros(1, 2, 4), 2)]

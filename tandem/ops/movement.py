@@ -11,7 +11,7 @@ import tandem.ops as F
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Dim, product
-from tandem.ops.define import Movement, alias, op, public, register
+from tandem.ops.define import Movement, alias, as_tensor, op, public, register
 from tandem.ops.prepare import broadcast_shapes, full_expand, normalize_axes, normalize_axis, show, show_shape
 
 
@@ -199,6 +199,8 @@ def expand(x: Tensor, shape: Ints):
             if i < offset:
                 raise ShapeError("expand", f"-1 at axis {i} of shape {show_shape(shape)}, where x has no axis")
             d = x.shape[i - offset]
+        elif d < 0:
+            raise ShapeError("expand", f"shape {show_shape(shape)} has the negative size {show(d)}")
         elif i >= offset and not (x.shape[i - offset] == d or x.shape[i - offset] == 1):
             raise ShapeError(
                 "expand",
@@ -236,7 +238,7 @@ def unsqueeze(x: Tensor, axis):
     """
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
     ndim = x.ndim + len(axes)
-    normal = {normalize_axis("unsqueeze", a, ndim) for a in axes}
+    normal = normalize_axes("unsqueeze", axes, ndim)
     rest = iter(x.shape)
     return Reshape(tuple(1 if i in normal else next(rest) for i in range(ndim)))(x)
 
@@ -244,13 +246,9 @@ def unsqueeze(x: Tensor, axis):
 alias("expand_dims", unsqueeze)
 
 
-@op
+@op(internal=True)
 def slice_axis(x: Tensor, axis, start: Int, size: Int, step: Int = 1):
-    """size elements of one axis, from start on, every step-th; all in range. A view.
-
-    >>> td.slice_axis(td.arange(10), 0, 2, 3, 2)
-    tensor([2, 4, 6])
-    """
+    """size elements of one axis, from start on, every step-th; all in range. A view."""
     axis = normalize_axis("slice_axis", axis, x.ndim)
     if size < 0:
         raise ValueRangeError("slice_axis", f"size is {show(size)}; it must not be negative")
@@ -294,5 +292,6 @@ def broadcast_tensors(*tensors):
     >>> [t.shape for t in td.broadcast_tensors(td.zeros((3, 1)), td.zeros(4))]
     [(3, 4), (3, 4)]
     """
+    tensors = [as_tensor("broadcast_tensors", "a tensor", t) for t in tensors]
     shape = broadcast_shapes("broadcast_tensors", *(t.shape for t in tensors))
     return tuple(F.expand(t, shape) for t in tensors)

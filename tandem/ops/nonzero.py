@@ -26,7 +26,7 @@ def _nonzero(x: Tensor, count: Int):
 
 
 @public(method=True)
-def nonzero(x, *, as_tuple: bool = False):
+def nonzero(x: Tensor, *, as_tuple: bool = False):
     """Positions of the elements that are not zero, in row-major order: one row each, or with as_tuple one tensor per axis.
 
     x: (*s) -> (count, ndim) int64
@@ -42,7 +42,7 @@ def nonzero(x, *, as_tuple: bool = False):
 
 
 @public(method=True)
-def argwhere(x):
+def argwhere(x: Tensor):
     """Positions of the elements that are not zero, one row each.
 
     >>> td.argwhere(td.tensor([[0, 1], [2, 0]]))
@@ -53,7 +53,7 @@ def argwhere(x):
 
 
 @public(method=True)
-def masked_select(x, mask):
+def masked_select(x: Tensor, mask: Tensor):
     """The elements of x where mask holds, as a 1-d tensor; both broadcast.
 
     >>> td.masked_select(td.tensor([1, 2, 3]), td.tensor([True, False, True]))

@@ -246,7 +246,7 @@ def _randint_like(x: Tensor, low: Tensor, high: Tensor, dtype, generator: Genera
 
 
 @public(method=True)
-def rand_like(x, *, dtype=None, device=None, requires_grad: bool = False, generator=None):
+def rand_like(x: Tensor, *, dtype=None, device=None, requires_grad: bool = False, generator=None):
     """Uniform random numbers in [0, 1) with the shape and dtype of x.
 
     >>> td.rand_like(td.zeros(2, 3)).shape
@@ -256,7 +256,7 @@ def rand_like(x, *, dtype=None, device=None, requires_grad: bool = False, genera
 
 
 @public(method=True)
-def randn_like(x, *, dtype=None, device=None, requires_grad: bool = False, generator=None):
+def randn_like(x: Tensor, *, dtype=None, device=None, requires_grad: bool = False, generator=None):
     """Standard normal random numbers with the shape and dtype of x.
 
     >>> td.randn_like(td.zeros(2, 3)).shape
@@ -266,7 +266,7 @@ def randn_like(x, *, dtype=None, device=None, requires_grad: bool = False, gener
 
 
 @public(method=True)
-def randint_like(x, low, high=None, *, dtype=None, device=None, requires_grad: bool = False, generator=None):
+def randint_like(x: Tensor, low, high=None, *, dtype=None, device=None, requires_grad: bool = False, generator=None):
     """Random integers from low (0 if one bound is given) up to, not including, high, with the shape and dtype of x.
 
     >>> td.randint_like(td.zeros(2), 3, 4)

@@ -7,7 +7,7 @@ from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, IndexRangeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import Dim, product
-from tandem.ops.define import alias, op, public
+from tandem.ops.define import alias, as_tensor, op, public
 from tandem.ops.join import Concat, at_least
 from tandem.ops.movement import Embed, Expand, Permute, Reshape, permute, resolve_shape, take_slice, transpose
 from tandem.ops.prepare import as_dtype_value, constant, full_expand, normalize_axis, show, show_shape
@@ -139,9 +139,10 @@ def select(x: Tensor, axis, index: Int):
 
 
 def _all_at_least(ndim: int, tensors):
-    if len(tensors) == 1 and not isinstance(tensors[0], (tuple, list)):
-        return at_least(tensors[0], ndim)
-    return tuple(at_least(t, ndim) for t in (tensors[0] if len(tensors) == 1 else tensors))
+    single = len(tensors) == 1 and not isinstance(tensors[0], (tuple, list))
+    given = tensors[0] if len(tensors) == 1 and not single else tensors
+    made = tuple(at_least(as_tensor(f"atleast_{ndim}d", "a tensor", t), ndim) for t in given)
+    return made[0] if single else made
 
 
 @public
@@ -261,13 +262,9 @@ def repeat(x: Tensor, repetitions: Ints):
     return _repeated(Reshape((1,) * (len(times) - x.ndim) + x.shape)(x), times)
 
 
-@op
+@op(internal=True)
 def repeat_each(x: Tensor, repeats: Int, axis=None):
-    """Every element repeated along an axis; without axis, x is flattened.
-
-    >>> td.repeat_each(td.tensor([1, 2]), 2)
-    tensor([1, 1, 2, 2])
-    """
+    """Every element repeated along an axis; without axis, x is flattened."""
     if axis is None:
         x, axis = Reshape((x.type.numel,))(x), 0
     elif x.ndim == 0:
@@ -282,7 +279,7 @@ def repeat_each(x: Tensor, repeats: Int, axis=None):
 
 
 @public(method=True)
-def repeat_interleave(x, repeats, axis=None):
+def repeat_interleave(x: Tensor, repeats, axis=None):
     """Every element repeated along an axis: `repeats` times, or as many times as a 1-d tensor of repeats says for each.
 
     >>> td.repeat_interleave(td.tensor([1, 2]), 2)

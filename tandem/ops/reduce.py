@@ -168,7 +168,7 @@ def _aminmax(x: Tensor, axis=None, keepdims=False):
 
 
 @public(method=True)
-def aminmax(x, *, axis=None, keepdims=False, dim=None, keepdim=False):
+def aminmax(x: Tensor, *, axis=None, keepdims=False, dim=None, keepdim=False):
     """(min, max) over axes (all by default), in one pass.
 
     >>> td.aminmax(td.tensor([3, 1, 2]))
@@ -273,7 +273,7 @@ def _is_operand(axis) -> bool:
 
 
 @public(name="max")
-def max_(x, axis=None, keepdims=False, *, dim=None, keepdim=False):
+def max_(x: Tensor, axis=None, keepdims=False, *, dim=None, keepdim=False):
     """Largest element over axes (all by default), as the Array API has it: always one tensor. td.max(x, y) is td.maximum(x, y).
     The method x.max(axis) is PyTorch's and gives (values, indices).
 
@@ -286,7 +286,7 @@ def max_(x, axis=None, keepdims=False, *, dim=None, keepdim=False):
 
 
 @public(name="min")
-def min_(x, axis=None, keepdims=False, *, dim=None, keepdim=False):
+def min_(x: Tensor, axis=None, keepdims=False, *, dim=None, keepdim=False):
     """Smallest element over axes (all by default), as the Array API has it: always one tensor. td.min(x, y) is td.minimum(x, y).
     The method x.min(axis) is PyTorch's and gives (values, indices).
 

@@ -204,7 +204,7 @@ def index_reduce(x: Tensor, axis, index: Tensor, source: Tensor, reduce, *, incl
 
 
 @public(name="index_put", method=True)
-def index_put(x, indices, values, accumulate=False):
+def index_put(x: Tensor, indices, values, accumulate=False):
     """x with values put at x[indices], as x[indices] = values does; accumulate adds them, also where positions repeat.
 
     >>> td.index_put(td.zeros(3), (td.tensor([0, 0]),), td.tensor([1.0, 2.0]), accumulate=True)
@@ -214,7 +214,7 @@ def index_put(x, indices, values, accumulate=False):
 
 
 @public(name="index_put_", method=True)
-def index_put_(x, indices, values, accumulate=False):
+def index_put_(x: Tensor, indices, values, accumulate=False):
     """In-place form of `index_put`."""
     from tandem.ops.getitem import put
 
@@ -302,7 +302,7 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor):
 
 
 @public(method=True)
-def select_scatter(x, source, axis, index):
+def select_scatter(x: Tensor, source: Tensor, axis, index):
     """x with source in place of x.select(axis, index).
 
     >>> td.select_scatter(td.zeros((2, 2)), td.ones(2), 0, 1)
@@ -315,7 +315,7 @@ def select_scatter(x, source, axis, index):
 
 
 @public(method=True)
-def slice_scatter(x, source, axis=0, start=None, end=None, step=1):
+def slice_scatter(x: Tensor, source: Tensor, axis=0, start=None, end=None, step=1):
     """x with source in place of the slice start:end:step of an axis.
 
     >>> td.slice_scatter(td.zeros(4), td.ones(2), 0, 1, 3)

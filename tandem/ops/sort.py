@@ -69,7 +69,7 @@ def _sort(x: Tensor, axis, descending):
 
 
 @public
-def sort(x, axis=-1, descending=False, stable=True, *, dim=None):
+def sort(x: Tensor, axis=-1, descending=False, stable=True, *, dim=None):
     """Elements of x in ascending order along an axis; equal ones keep their order, NaN comes last. As the Array API has it: one
     tensor. The method x.sort(axis) is PyTorch's and gives (values, indices).
 
@@ -107,7 +107,7 @@ def _topk(x: Tensor, k: Int, axis, largest):
 
 
 @public(method=True)
-def topk(x, k, axis=-1, largest=True, sorted=True, *, dim=None):
+def topk(x: Tensor, k, axis=-1, largest=True, sorted=True, *, dim=None):
     """(values, indices) of the k largest elements along an axis, largest first; with largest=False, the smallest.
 
     >>> td.topk(td.tensor([1, 9, 4]), 2).values
@@ -132,7 +132,7 @@ def _kthvalue(x: Tensor, k: Int, axis, keepdims):
 
 
 @public(method=True)
-def kthvalue(x, k, axis=-1, keepdims=False, *, dim=None, keepdim=False):
+def kthvalue(x: Tensor, k, axis=-1, keepdims=False, *, dim=None, keepdim=False):
     """(values, indices) of the k-th smallest element along an axis, counted from 1.
 
     >>> td.kthvalue(td.tensor([3, 1, 2]), 2).values
@@ -159,7 +159,7 @@ def _median(x: Tensor, axis, keepdims):
 
 
 @public(method=True)
-def median(x, axis=None, keepdims=False, *, dim=None, keepdim=False):
+def median(x: Tensor, axis=None, keepdims=False, *, dim=None, keepdim=False):
     """The middle element in order, the lower of two; NaN if there is one. With an axis, (values, indices) along it.
 
     >>> td.median(td.tensor([5.0, 1.0, 3.0, 2.0]))

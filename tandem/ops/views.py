@@ -26,18 +26,22 @@ class Contiguous(LibraryOp):
         return g
 
 
-@op
+@op(internal=True)
 def row_major(x: Tensor):
-    """A copy of x in row-major order.
-
-    >>> td.row_major(td.zeros((2, 3)).T).strides
-    (2, 1)
-    """
+    """A copy of x in row-major order."""
     return Contiguous()(x)
 
 
 def _sizes(shape) -> tuple:
     return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else tuple(shape)
+
+
+def _integers(name: str, parameter: str, values) -> tuple[int, ...]:
+    values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
+    for v in values:
+        if isinstance(v, bool) or not hasattr(v, "__index__"):
+            raise DTypeError(name, f"{parameter} has a {type(v).__name__}; it must be made of integers")
+    return tuple(v.__index__() for v in values)
 
 
 def view_strides(sizes, strides, shape) -> tuple | None:
@@ -71,7 +75,7 @@ def view_strides(sizes, strides, shape) -> tuple | None:
 
 
 @public(method=True)
-def view(x, *shape):
+def view(x: Tensor, *shape):
     """The same memory under another shape or dtype. An error where only a copy could do it; reshape copies then.
 
     >>> td.view(td.arange(6), (2, 3)).shape
@@ -84,7 +88,7 @@ def view(x, *shape):
     shape = _sizes(shape)
     if isinstance(x, Value):
         return F.reshape(x, shape)
-    wanted = resolve_shape("view", tuple(d.__index__() for d in shape), x.size)
+    wanted = resolve_shape("view", _integers("view", "shape", shape), x.size)
     if view_strides(x.shape, x.strides, wanted) is None:
         raise ShapeError(
             "view",
@@ -121,7 +125,7 @@ def _view_dtype(x, dtype: dtypes.DType):
 
 
 @public(method=True)
-def view_as(x, other):
+def view_as(x: Tensor, other: Tensor):
     """x.view(other.shape).
 
     >>> td.view_as(td.arange(4), td.zeros((2, 2))).shape
@@ -131,7 +135,7 @@ def view_as(x, other):
 
 
 @public(method=True)
-def reshape_as(x, other):
+def reshape_as(x: Tensor, other: Tensor):
     """x.reshape(other.shape).
 
     >>> td.reshape_as(td.arange(4), td.zeros((2, 2))).shape
@@ -141,7 +145,7 @@ def reshape_as(x, other):
 
 
 @public(method=True)
-def expand_as(x, other):
+def expand_as(x: Tensor, other: Tensor):
     """x.expand(other.shape).
 
     >>> td.expand_as(td.tensor([1, 2]), td.zeros((3, 2))).shape
@@ -154,7 +158,7 @@ def expand_as(x, other):
 
 
 @public(method=True)
-def as_strided(x, size, stride, storage_offset=None):
+def as_strided(x: Tensor, size, stride, storage_offset=None):
     """The elements of x's memory at storage_offset + sum(i * stride), as a tensor of shape `size`. A view.
 
     storage_offset counts from the start of the memory; it is x's own by default. Elements of the memory that are not x's get no
@@ -165,7 +169,7 @@ def as_strided(x, size, stride, storage_offset=None):
             [1, 2, 3],
             [2, 3, 4]])
     """
-    size, stride = tuple(int(n) for n in size), tuple(int(s) for s in stride)
+    size, stride = _integers("as_strided", "size", size), _integers("as_strided", "stride", stride)
     if len(size) != len(stride):
         raise ShapeError("as_strided", f"size {size} and stride {stride} differ in length")
     if any(n < 0 for n in size):
@@ -196,7 +200,7 @@ def _gather_strided(x: Value, size, stride, offset):
 
 
 @public(method=True)
-def unfold(x, axis, size, step):
+def unfold(x: Tensor, axis, size, step):
     """Windows of `size` elements along an axis, one every `step`; the window's elements are a new last axis. A view.
 
     x: (*a, n, *b) -> (*a, (n - size) // step + 1, *b, size)

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tandem as td
+import tandem.ops as F
 from tests.check import check_op
 
 SHAPES = [(3, 4), (0, 3), (2, 3, 4)]
@@ -161,7 +162,7 @@ def test_stacks(name):
 
 def test_split():
     check_op(td.split, lambda x: tuple(x[i : i + 2] for i in range(0, len(x), 2)), shapes=[(5, 3), (4,)], args=(2,))
-    check_op(td.split_sizes, lambda x: np.split(x, (1, 1), 1), shapes=[(3, 4)], args=((1, 0, 3), 1))
+    check_op(F.split_sizes, lambda x: np.split(x, (1, 1), 1), shapes=[(3, 4)], args=((1, 0, 3), 1))
     assert [p.shape for p in td.zeros((2, 5)).split([2, 3], dim=1)] == [(2, 2), (2, 3)]
     assert [p.shape for p in td.zeros(0).split(3)] == [(0,)]
     with pytest.raises(td.ShapeError, match="add up to 4, but axis 0 has size 5"):
@@ -243,7 +244,7 @@ def test_repeat():
 
 def test_repeat_interleave():
     check_op(td.repeat_interleave, lambda x: np.repeat(x, 2), shapes=[(2, 3), (), (0,)], args=(2,))
-    check_op(td.repeat_each, lambda x: np.repeat(x, 3, 1), shapes=[(2, 3, 2)], args=(3, 1))
+    check_op(F.repeat_each, lambda x: np.repeat(x, 3, 1), shapes=[(2, 3, 2)], args=(3, 1))
     check_op(td.repeat_interleave, lambda x: np.repeat(x, [1, 0, 2], 1), shapes=[(2, 3)], args=([1, 0, 2], 1))
     assert td.repeat_interleave(td.arange(2), td.tensor([2, 1]), dim=0).tolist() == [0, 0, 1]
     with pytest.raises(td.ShapeError):
@@ -287,7 +288,7 @@ def test_select():
 
 
 def test_slice_axis():
-    check_op(td.slice_axis, lambda x: x[1:6:2], shapes=[(7, 2)], args=(0, 1, 3, 2))
+    check_op(F.slice_axis, lambda x: x[1:6:2], shapes=[(7, 2)], args=(0, 1, 3, 2))
 
 
 # -- padding

@@ -1,6 +1,7 @@
 import numpy as np
 
 import tandem as td
+import tandem.ops as F
 from tests.check import check_op
 
 INTEGERS = ("int64", "int32", "uint8", "int8")
@@ -37,7 +38,7 @@ def test_masked_fill():
 
 
 def test_ramp():
-    check_op(td.ramp, lambda a, b: a + b * np.arange(4), inputs=[(np.asarray(0.5), np.asarray(2.0))], grad=False,
+    check_op(F.ramp, lambda a, b: a + b * np.arange(4), inputs=[(np.asarray(0.5), np.asarray(2.0))], grad=False,
              kwargs={"size": 4, "dtype": td.float64})  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tandem as td
+import tandem.ops as F
 from tandem.ops.views import view_strides
 from tests.check import check_op
 
@@ -58,7 +59,7 @@ def test_view_strides_agree_with_numpy(data):
 
 def test_contiguous():
     check_op(td.contiguous, lambda x: x, shapes=[(3, 4), (), (2, 3, 4), (0,)])
-    check_op(td.row_major, lambda x: x, shapes=[(3, 4)])
+    check_op(F.row_major, lambda x: x, shapes=[(3, 4)])
     x = td.zeros((2, 3))
     assert x.contiguous() is x
     assert x.T.contiguous().strides == (2, 1)
