@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime
-from tandem.errors import ShapeError
+from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Type
 from tandem.ops.define import LibraryOp, op, public, register
 from tandem.ops.prepare import show_shape
@@ -71,13 +71,19 @@ def _arranged(x: Tensor, order):
 _lies_row_major = _runtime.Tensor.is_contiguous
 
 
+def _check_format(name: str, memory_format):
+    if not isinstance(memory_format, MemoryFormat):
+        raise DTypeError(name, f"memory_format is a {type(memory_format).__name__}, not a memory format such as td.channels_last")
+
+
 @public(method=True)
-def is_contiguous(x, memory_format=contiguous_format) -> bool:
+def is_contiguous(x: Tensor, memory_format=contiguous_format) -> bool:
     """Whether elements lie in memory without gaps, in row-major order or in that of memory_format.
 
     >>> td.zeros(2, 3).is_contiguous()
     True
     """
+    _check_format("is_contiguous", memory_format)
     if memory_format is contiguous_format:
         return _lies_row_major(x)
     if memory_format is preserve_format:
@@ -93,12 +99,13 @@ def is_contiguous(x, memory_format=contiguous_format) -> bool:
 
 
 @public(method=True)
-def contiguous(x, memory_format=contiguous_format):
+def contiguous(x: Tensor, memory_format=contiguous_format):
     """x itself if its elements lie in memory without gaps in the given order, row-major by default; otherwise a copy that does.
 
     >>> td.contiguous(td.zeros((2, 3)).T).is_contiguous()
     True
     """
+    _check_format("contiguous", memory_format)
     if memory_format is preserve_format or (isinstance(x, _runtime.Tensor) and is_contiguous(x, memory_format)):
         return x
     if memory_format is contiguous_format:
