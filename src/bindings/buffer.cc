@@ -8,6 +8,7 @@
 #include "bindings/numpy_types.h"
 #include "bindings/tensor_convert.h"
 #include "bindings/tensor_type.h"
+#include "program/capture.h"
 #include "check.h"
 
 namespace nb = nanobind;
@@ -71,6 +72,7 @@ int get_tensor_buffer(PyObject* self, Py_buffer* view, int flags) {
   return guarded(-1, [&] {
     view->obj = nullptr;
     const Tensor* tensor = reinterpret_cast<const Tensor*>(self);
+    materialize(tensor);
     const View& v = tensor->view;
     const char* format = kFormats[static_cast<int>(v.dtype)];
     if (!format)

@@ -165,7 +165,7 @@ PyObject* export_dlpack(const Tensor* tensor, PyObject* stream, PyObject* max_ve
     versioned = nb::cast<int>(major) >= 1;
   }
   TensorRef source =
-      copy == Py_True ? TensorRef::adopt(copy_contiguous(tensor)) : TensorRef::share(const_cast<Tensor*>(tensor));
+      copy == Py_True ? (materialize(tensor), TensorRef::adopt(copy_contiguous(tensor))) : TensorRef::share(const_cast<Tensor*>(tensor));
   bool writable = source->storage->writable();
   if (versioned) {
     uint64_t flags = (writable ? 0 : kDLReadOnly) | (copy == Py_True ? kDLIsCopied : 0);

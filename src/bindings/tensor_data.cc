@@ -78,6 +78,7 @@ class Reader {
     TensorRef tensor;
     if (is_tensor(o)) {
       tensor = TensorRef::share(reinterpret_cast<Tensor*>(o));
+      materialize(tensor.get());
     } else if (is_numpy_array(o)) {
       tensor = TensorRef::adopt(tensor_from_numpy(o));
     } else if (is_numpy_value(o)) {

@@ -10,6 +10,7 @@
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "bindings/tensor_convert.h"
+#include "program/capture.h"
 #include "tensor/tensor_object.h"
 
 namespace nb = nanobind;
@@ -83,6 +84,8 @@ void register_tensor(nb::module_& m) {
           fail(ErrorKind::Autograd, "set_data: only leaves that are no views can be given other data");
         if (t->requires_grad && !is_floating(source->view.dtype) && !is_complex(source->view.dtype))
           fail(ErrorKind::Type, "set_data: the tensor requires grad and cannot hold ", name(source->view.dtype));
+        materialize(t);
+        materialize(source.get());
         t->storage->bump_version();  // what records saved of it is not its data any more
         source->storage->retain();
         Storage* old = std::exchange(t->storage, source->storage);

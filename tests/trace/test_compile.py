@@ -214,3 +214,17 @@ def test_explain_and_graph_tell_what_was_made():
     f(td.ones(3))
     assert "1 programs" in f.explain()
     assert "mul" in str(f.graph())
+
+
+def test_every_way_to_read_elements_waits_for_them():
+    def f(x):
+        y = x * 2
+        z = x + 1
+        return [
+            y.tolist(), y.sum().item(), float(y[0]), int(z[1]), bool(z[0]), np.asarray(z * 1).tolist(), memoryview(y * 1).tolist(),
+            np.from_dlpack(z * 3).tolist(), td.tensor([y[0], z[1]]).tolist(), repr(z), y.data_ptr() != 0, (y * 1).numpy().tolist(),
+            3.0 in y, [v.item() for v in z], list(range(int(z[1]))), td.from_dlpack(y * 5, copy=True).tolist(),
+        ]  # fmt: skip
+
+    x = td.tensor([1.0, 2.0, 3.0])
+    assert f(x) == td.compile(f)(x)
