@@ -1,5 +1,33 @@
 """The functions of neural networks under PyTorch's names: `import tandem.nn.functional as F`."""
 
+from tandem.nn.bags import embedding_bag
+from tandem.nn.loss_functions import (
+    cosine_embedding_loss,
+    ctc_loss,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    poisson_nll_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)  # fmt: skip
+from tandem.nn.randomized import gumbel_softmax, rrelu
+from tandem.nn.resample import channel_shuffle, interpolate, pixel_shuffle, pixel_unshuffle, upsample
+from tandem.nn.windows import (
+    fold,
+    local_response_norm,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
+    unfold,
+)  # fmt: skip
 from tandem.ops import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,

@@ -13,6 +13,7 @@ traces the Python body into a graph and compiles it to a plan; later calls never
 
 from __future__ import annotations
 
+import copyreg
 import functools
 
 from tandem import _runtime, dtypes
@@ -315,3 +316,23 @@ def inplace(function, name: str | None = None):
     FUNCTIONS[name] = result
     METHODS.add(name)
     return result
+
+
+# -- operator functions in pickles and copies: by name, so that the same object comes back
+
+
+def _find(module: str | None, name: str):
+    if module is None:
+        return FUNCTIONS[name]
+    import importlib
+
+    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+
+
+def _reduce(function):
+    if FUNCTIONS.get(function.__name__) is function:
+        return _find, (None, function.__name__)
+    return _find, (function.__module__, function.__wrapped__.__qualname__)
+
+
+copyreg.pickle(_runtime.OpFunction, _reduce)

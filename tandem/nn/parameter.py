@@ -1,0 +1,48 @@
+"""Parameters and buffers: tensors that a Module notices when they are assigned to it."""
+
+from __future__ import annotations
+
+from tandem import _runtime
+
+Tensor = _runtime.Tensor
+
+
+class Parameter(Tensor):
+    """A tensor that a module learns. It shares the memory of `data` and requires a gradient unless told otherwise.
+
+    >>> td.nn.Parameter(td.zeros(2))
+    Parameter containing:
+    tensor([0., 0.], requires_grad=True)
+    """
+
+    def __new__(cls, data=None, requires_grad: bool = True):
+        if data is None:
+            data = _runtime.empty((0,), _default_dtype())
+        if not isinstance(data, Tensor):
+            raise TypeError(f"a {cls.__name__} is made from a tensor, not from a {type(data).__name__}")
+        made = _runtime.make_subclass(cls, data)
+        made.requires_grad = bool(requires_grad)
+        return made
+
+    def __repr__(self):
+        return "Parameter containing:\n" + Tensor.__repr__(self)
+
+
+class Buffer(Tensor):
+    """A tensor that belongs to a module's state but is not learned; assigning one registers it.
+
+    persistent: whether state_dict has it
+    """
+
+    def __new__(cls, data=None, *, persistent: bool = True):
+        if data is None:
+            data = _runtime.empty((0,), _default_dtype())
+        made = _runtime.make_subclass(cls, data)
+        made.persistent = persistent
+        return made
+
+
+def _default_dtype():
+    from tandem import dtypes
+
+    return dtypes.float32

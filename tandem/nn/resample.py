@@ -1,0 +1,155 @@
+"""Changing the resolution of images and the like, and moving channels into space and back."""
+
+from __future__ import annotations
+
+import math
+
+import tandem.ops as F
+from tandem import dtypes
+from tandem.errors import ShapeError, ValueRangeError
+from tandem.ops.define import op
+from tandem.ops.prepare import show_shape
+
+_MODES = {
+    "nearest": None,
+    "nearest-exact": None,
+    "area": None,
+    "linear": 3,
+    "bilinear": 4,
+    "bicubic": 4,
+    "trilinear": 5,
+}
+
+
+def interpolate(input, size=None, scale_factor=None, mode: str = "nearest", align_corners: bool | None = None,
+                recompute_scale_factor: bool | None = None, antialias: bool = False):  # fmt: skip
+    """Resizes the spatial axes to `size`, or by scale_factor.
+
+    input: (N, C, *spatial) -> (N, C, *size). mode: "nearest", "nearest-exact", "area", "linear" (one spatial axis), "bilinear" and
+    "bicubic" (two), "trilinear" (three). align_corners: the corner elements keep their places; otherwise the borders do.
+
+    >>> td.nn.functional.interpolate(td.tensor([[[1.0, 3.0]]]), scale_factor=2, mode="linear", align_corners=False)
+    tensor([[[1.0000, 1.5000, 2.5000, 3.0000]]])
+    """
+    if mode not in _MODES:
+        raise ValueRangeError("interpolate", f"mode is {mode!r}; it must be one of {', '.join(_MODES)}")
+    axes = input.ndim - 2
+    if axes < 1 or (_MODES[mode] is not None and input.ndim != _MODES[mode]):
+        needed = "(N, C, *spatial)" if _MODES[mode] is None else f"{_MODES[mode]} axes"
+        raise ShapeError("interpolate", f"input is {input.shape}; mode {mode!r} takes {needed}")
+    if align_corners is not None and _MODES[mode] is None:
+        raise ValueRangeError("interpolate", f"align_corners has no meaning for mode {mode!r}")
+    if antialias:
+        raise ValueRangeError(
+            "interpolate", "antialias=True is not offered", fix="average first: nn.functional.avg_pool2d"
+        )
+    if (size is None) == (scale_factor is None):
+        raise ValueRangeError("interpolate", "give either size or scale_factor")
+    spatial = input.shape[2:]
+    if size is not None:
+        sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,) * axes
+        factors = [None] * axes
+    else:
+        factors = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * axes
+        sizes = tuple(math.floor(n * f) for n, f in zip(spatial, factors, strict=True))
+        if recompute_scale_factor:
+            factors = [None] * axes
+    if len(sizes) != axes:
+        raise ShapeError("interpolate", f"{len(sizes)} sizes were given for the {axes} spatial axes of {input.shape}")
+    if mode == "area":
+        pool = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[axes - 1]
+        return pool(input, sizes)
+    kind = "linear" if mode in ("bilinear", "trilinear") else "cubic" if mode == "bicubic" else mode
+    steps = [_step(n, m, f, kind, bool(align_corners)) for n, m, f in zip(spatial, sizes, factors, strict=True)]
+    for axis, (m, step) in enumerate(zip(sizes, steps, strict=True)):
+        input = _resize_axis(input, axis + 2, m, step, kind, bool(align_corners))
+    return input
+
+
+def _step(n: int, m: int, factor, kind: str, align_corners: bool) -> float:
+    """How far apart neighbouring results lie in the input."""
+    if align_corners and kind in ("linear", "cubic"):
+        return (n - 1) / (m - 1) if m > 1 else 0.0
+    return n / m if factor is None else 1.0 / factor
+
+
+@op(hidden=True, name="interpolate")
+def _resize_axis(x: Tensor, axis, size: Int, step: Tensor, kind, align_corners):
+    n = x.shape[axis]
+    if n == 0 or size <= 0:
+        raise ShapeError("interpolate", f"x is {show_shape(x.shape)}; sizes must be positive")
+    compute = dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
+    place = F.Iota((size,), 0, compute)()
+    step = F.astype(step, compute)
+    last = F.astype(F.Size(n, dtypes.int64)(), compute) - 1
+    if kind in ("nearest", "nearest-exact"):
+        at = F.floor((place + 0.5 if kind == "nearest-exact" else place) * step)
+        return F.index_select(x, axis, F.astype(F.minimum(at, last), dtypes.int64))
+    at = place * step if align_corners else (place + 0.5) * step - 0.5
+    if kind == "linear":
+        at = F.maximum(at, 0.0)
+    base = F.floor(at)
+    t = at - base
+    taps = [(0, 1 - t), (1, t)] if kind == "linear" else _cubic(t)
+    shape = tuple(size if a == axis else 1 for a in range(x.ndim))
+    total = None
+    for offset, weight in taps:
+        index = F.astype(F.clip(base + offset, 0.0, last), dtypes.int64)
+        term = F.index_select(x, axis, index) * F.reshape(F.astype(weight, x.dtype), shape)
+        total = term if total is None else total + term
+    return total
+
+
+def _cubic(t):
+    """Weights of the four neighbours (Keys, 1981, with a = -0.75)."""
+    a = -0.75
+
+    def near(d):
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+
+    def far(d):
+        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+
+    return [(-1, far(t + 1)), (0, near(t)), (1, near(1 - t)), (2, far(2 - t))]
+
+
+upsample = interpolate
+
+
+@op(hidden=True)
+def pixel_shuffle(x: Tensor, upscale_factor):
+    """Channels become space: (*, C * r * r, H, W) -> (*, C, H * r, W * r)."""
+    r = upscale_factor
+    if x.ndim < 3 or x.shape[-3] % (r * r) != 0:
+        raise ShapeError("pixel_shuffle", f"x is {show_shape(x.shape)}; its channels must divide by {r} * {r}")
+    lead, (c, h, w) = x.shape[:-3], x.shape[-3:]
+    c = c // (r * r)
+    k = len(lead)
+    x = F.reshape(x, (*lead, c, r, r, h, w))
+    x = F.permute(x, (*range(k), k, k + 3, k + 1, k + 4, k + 2))
+    return F.reshape(x, (*lead, c, h * r, w * r))
+
+
+@op(hidden=True)
+def pixel_unshuffle(x: Tensor, downscale_factor):
+    """Space becomes channels: (*, C, H * r, W * r) -> (*, C * r * r, H, W)."""
+    r = downscale_factor
+    if x.ndim < 3 or x.shape[-1] % r != 0 or x.shape[-2] % r != 0:
+        raise ShapeError("pixel_unshuffle", f"x is {show_shape(x.shape)}; its last two axes must divide by {r}")
+    lead, (c, h, w) = x.shape[:-3], x.shape[-3:]
+    k = len(lead)
+    x = F.reshape(x, (*lead, c, h // r, r, w // r, r))
+    x = F.permute(x, (*range(k), k, k + 2, k + 4, k + 1, k + 3))
+    return F.reshape(x, (*lead, c * r * r, h // r, w // r))
+
+
+@op(hidden=True)
+def channel_shuffle(x: Tensor, groups):
+    """Channels of different groups take turns: (N, C, *) -> (N, C, *)."""
+    if x.ndim < 3 or x.shape[1] % groups != 0:
+        raise ShapeError(
+            "channel_shuffle", f"x is {show_shape(x.shape)}; its channels must divide into {groups} groups"
+        )
+    n, c, rest = x.shape[0], x.shape[1], x.shape[2:]
+    x = F.reshape(x, (n, groups, c // groups, *rest))
+    return F.reshape(F.permute(x, (0, 2, 1, *range(3, 3 + len(rest)))), (n, c, *rest))

@@ -1,0 +1,86 @@
+"""What recurrent layers compute: one step of each kind, and how sequences come apart into steps."""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem.autograd.function import Function
+from tandem.ops.define import op
+
+
+@op(hidden=True)
+def rnn_step(gates: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None, nonlinearity):
+    """gates: what the input gives, (N, H)."""
+    total = gates + F.linear(h, w_hh, b_hh)
+    return F.tanh(total) if nonlinearity == "tanh" else F.relu(total)
+
+
+@op(hidden=True)
+def lstm_step(gates: Tensor, h: Tensor, c: Tensor, w_hh: Tensor, b_hh: Tensor | None, w_hr: Tensor | None):
+    """gates: what the input gives, (N, 4 * H), in the order input, forget, cell, output. w_hr projects the hidden state."""
+    i, f, g, o = F.chunk(gates + F.linear(h, w_hh, b_hh), 4, -1)
+    cell = F.sigmoid(f) * c + F.sigmoid(i) * F.tanh(g)
+    hidden = F.sigmoid(o) * F.tanh(cell)
+    return (hidden if w_hr is None else F.linear(hidden, w_hr)), cell
+
+
+@op(hidden=True)
+def gru_step(gates: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None):
+    """gates: what the input gives, (N, 3 * H), in the order reset, update, new."""
+    rx, zx, nx = F.chunk(gates, 3, -1)
+    rh, zh, nh = F.chunk(F.linear(h, w_hh, b_hh), 3, -1)
+    new = F.tanh(nx + F.sigmoid(rx + rh) * nh)
+    return new + F.sigmoid(zx + zh) * (h - new)
+
+
+class Cut(Function):
+    """Parts of x along the first axis, whose gradients are put together again in one piece.
+
+    Slices taken one by one would each give a gradient as large as x.
+    """
+
+    @staticmethod
+    def forward(ctx, x, sizes):
+        ctx.sizes, ctx.rest = sizes, x.shape[1:]
+        ctx.dtype = x.dtype
+        parts, start = [], 0
+        for n in sizes:
+            parts.append(x[start : start + n])
+            start += n
+        return tuple(parts)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        full = [
+            F.full((n, *ctx.rest), 0, dtype=ctx.dtype) if g is None else g
+            for n, g in zip(ctx.sizes, grads, strict=True)
+        ]
+        return F.concat(full, 0), None
+
+
+def run_steps(step, parts: list, state: tuple, reverse: bool) -> tuple[list, tuple]:
+    """Runs step(part, *state) -> state over the parts. Gives the first component of each state, in the order of parts, and the
+    last states.
+
+    Parts may have fewer rows than those before them (sequences that ended): their states are kept as they are then.
+    """
+    outputs: list = [None] * len(parts)
+    if not reverse:
+        ended: list[tuple] = []
+        for t, part in enumerate(parts):
+            rows = part.shape[0]
+            if rows < state[0].shape[0]:
+                ended.append(tuple(s[rows:] for s in state))
+                state = tuple(s[:rows] for s in state)
+            state = step(part, *state)
+            outputs[t] = state[0]
+        for rest in reversed(ended):
+            state = tuple(F.concat([s, r], 0) for s, r in zip(state, rest, strict=True))
+        return outputs, state
+    start, state = state, tuple(s[: parts[-1].shape[0]] for s in state)
+    for t in range(len(parts) - 1, -1, -1):
+        rows, have = parts[t].shape[0], state[0].shape[0]
+        if rows > have:
+            state = tuple(F.concat([s, i[have:rows]], 0) for s, i in zip(state, start, strict=True))
+        state = step(parts[t], *state)
+        outputs[t] = state[0]
+    return outputs, state

@@ -1,0 +1,94 @@
+"""Gradients limited in size."""
+
+from __future__ import annotations
+
+import math
+
+import tandem.ops as F
+from tandem import _runtime, dtypes
+from tandem.autograd.modes import no_grad
+from tandem.ops.define import op
+
+
+@op(hidden=True, mutates=("total",))
+def _add_power(total: Tensor, g: Tensor, p: Tensor):
+    return total + F.sum(F.astype(F.power(F.abs(g), p), total.dtype))
+
+
+@op(hidden=True, mutates=("total",))
+def _add_square(total: Tensor, g: Tensor):
+    return total + F.astype(F.sum(g * g), total.dtype)
+
+
+@op(hidden=True, mutates=("total",))
+def _take_largest(total: Tensor, g: Tensor):
+    return F.maximum(total, F.astype(F.amax(F.abs(g)), total.dtype))
+
+
+@op(hidden=True)
+def _clip_factor(norm: Tensor, max_norm: Tensor):
+    return F.minimum(max_norm / (norm + 1e-6), 1.0)
+
+
+def _gradients(parameters) -> list:
+    if isinstance(parameters, _runtime.Tensor):
+        parameters = [parameters]
+    return [p.grad for p in parameters if p.grad is not None]
+
+
+@no_grad()
+def get_total_norm(tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach=None):
+    """The norm of all tensors as if they were one vector.
+
+    >>> td.nn.utils.get_total_norm([td.tensor([3.0]), td.tensor([4.0])])
+    tensor(5.)
+    """
+    tensors = [t for t in ([tensors] if isinstance(tensors, _runtime.Tensor) else list(tensors)) if t.size]
+    norm_type = float(norm_type)
+    total = _runtime.from_data(0.0, dtypes.float64)
+    for t in tensors:
+        if norm_type == 2.0:
+            _add_square(total, t)
+        elif norm_type == math.inf:
+            _take_largest(total, t)
+        else:
+            _add_power(total, t, norm_type)
+    if norm_type != math.inf:
+        total = F.sqrt(total) if norm_type == 2.0 else F.power(total, 1.0 / norm_type)
+    if error_if_nonfinite and not math.isfinite(total.item()):
+        raise RuntimeError(
+            f"the total norm of order {norm_type} is {total.item()}: gradients are not finite and cannot be clipped"
+        )
+    return total if any(t.dtype is dtypes.float64 for t in tensors) else total.to(dtypes.float32)
+
+
+@no_grad()
+def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach=None):
+    """Scales gradients in place so that total_norm becomes at most max_norm."""
+    factor = _clip_factor(total_norm, float(max_norm))
+    for g in _gradients(parameters):
+        g.mul_(factor.to(g.dtype) if factor.dtype is not g.dtype else factor)
+
+
+@no_grad()
+def clip_grad_norm_(
+    parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach=None
+):
+    """Scales all gradients in place so that their total norm is at most max_norm; gives the norm they had.
+
+    >>> p = td.nn.Parameter(td.zeros(2))
+    >>> p.grad = td.tensor([3.0, 4.0])
+    >>> td.nn.utils.clip_grad_norm_([p], 1.0), p.grad
+    (tensor(5.), tensor([0.6000, 0.8000]))
+    """
+    parameters = [parameters] if isinstance(parameters, _runtime.Tensor) else list(parameters)
+    norm = get_total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(parameters, max_norm, norm)
+    return norm
+
+
+@no_grad()
+def clip_grad_value_(parameters, clip_value: float, foreach=None):
+    """Limits every element of all gradients, in place, to [-clip_value, clip_value]."""
+    for g in _gradients(parameters):
+        g.clip_(-float(clip_value), float(clip_value))
