@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tandem import _runtime
-from tandem.graph.ir import Builder, Graph, Value
+from tandem.graph.ir import Builder, Graph, Value, source_scope
 from tandem.ops.define import Composite, add_input
 
 
@@ -28,9 +28,10 @@ def _expand_once(graph: Graph) -> tuple[Graph, dict[Value, Value]]:
                 if node.op.name == "input":
                     continue
                 inputs = tuple(made[v] for v in node.inputs)
-                outputs = (
-                    node.op.expand(*inputs) if isinstance(node.op, Composite) else builder.add(node.op, inputs).outputs
-                )
+                with source_scope(node.source):
+                    outputs = (
+                        node.op.expand(*inputs) if isinstance(node.op, Composite) else builder.add(node.op, inputs).outputs
+                    )
                 if isinstance(outputs, Value):
                     outputs = (outputs,)
                 made.update(zip(node.outputs, outputs, strict=True))

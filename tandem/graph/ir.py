@@ -140,8 +140,17 @@ class Builder:
                 types = (types,)
             node = Node(op, tuple(inputs), tuple(types), current_source(), len(self.graph.nodes))
             self.graph.nodes.append(node)
-            self._seen[key] = node
+            if not op.effect:
+                self._seen[key] = node
         return node
+
+    def adopt(self, node: Node) -> Node:
+        """Takes over a node of another graph, whose inputs are in this one, or gives the equal one that is here already."""
+        key = (node.op, tuple((id(v.node), v.index) for v in node.inputs))
+        found = node if node.op.effect else self._seen.setdefault(key, node)
+        if found is node:
+            self.graph.nodes.append(node)
+        return found
 
     def __enter__(self):
         _stack().append(self)
@@ -172,6 +181,22 @@ def is_tracing() -> bool:
 
 def current_source():
     return getattr(_local, "source", None)
+
+
+class source_scope:
+    """Nodes made inside carry this source, "train.py:7"."""
+
+    __slots__ = ("before", "source")
+
+    def __init__(self, source: str | None):
+        self.source = source
+
+    def __enter__(self):
+        self.before = current_source()
+        _local.source = self.source
+
+    def __exit__(self, *exc):
+        _local.source = self.before
 
 
 def replay(graph: Graph, inputs: list[Value], sizes: dict[int, Dim]) -> list[Value]:

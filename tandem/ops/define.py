@@ -34,6 +34,7 @@ class Op:
     name = ""
     _fields: tuple[str, ...] = ()
     _grad_takes_out = False
+    effect = False  # whether running it is the point: never removed, merged or run twice
     sparse_grads = False  # of several outputs: whether grad takes None for those that no gradient reached
 
     def __init__(self, *args, **kwargs):

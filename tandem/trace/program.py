@@ -13,6 +13,7 @@ from tandem.codegen import Layout, lower
 from tandem.graph.ir import Builder, Graph, Type, Value
 from tandem.graph.symbolic import hint, substitute
 from tandem.ops.define import add_input
+from tandem.passes.pipeline import run_pipeline
 from tandem.trace.compile import _Tracing, resolve_sizes
 from tandem.trace.plan import ProgramWriter
 
@@ -26,17 +27,24 @@ def compile_capture(calls, leaves, numbers, ints, outputs, writes, symbolic: boo
     graph.outputs = [joined[site] for site in outputs]
     graph.mutations = [(leaf, joined[call, output]) for leaf, call, output in writes]
     resolve_sizes(graph)
-    graph = keep_needed(graph)
+    joined_nodes = len(graph.nodes)
     traced = time.perf_counter()
+    passes: dict[str, float] = {}
+    graph = run_pipeline(graph, passes)
+    simplified = time.perf_counter()
     schedule = lower(graph, layouts)
     lowered = time.perf_counter()
     builder = ProgramWriter("program", graph, list(range(len(graph.inputs))), schedule).write()
     if report is not None:
         report.append(
             {
-                "calls": len(calls), "nodes": len(graph.nodes), "steps": len(schedule.steps), "symbolic": symbolic, "graph": graph,
+                "calls": len(calls), "joined": joined_nodes, "nodes": len(graph.nodes), "steps": len(schedule.steps), "symbolic": symbolic, "graph": graph,
                 "sizes": [leaf[2] for leaf in leaves],
-                "seconds": {"join": traced - started, "lower": lowered - traced, "write": time.perf_counter() - lowered},
+                "schedule": schedule, "passes": passes,
+                "seconds": {
+                    "join": traced - started, "passes": simplified - traced, "lower": lowered - simplified,
+                    "write": time.perf_counter() - lowered,
+                },
             }
         )  # fmt: skip
     return builder
@@ -147,19 +155,3 @@ def _replay(builder: Builder, plan, values: dict, temporaries: list[Value]) -> l
         for old, fresh in zip(node.outputs, new.outputs, strict=True):
             made[old] = fresh
     return [made[v] for v in [*graph.outputs, *temporaries]]
-
-
-def keep_needed(graph: Graph) -> Graph:
-    """The graph without nodes that no output or mutation needs."""
-    needed = set()
-    stack = [v.node for v in graph.roots()]
-    while stack:
-        node = stack.pop()
-        if node in needed:
-            continue
-        needed.add(node)
-        stack.extend(v.node for v in node.inputs)
-    result = Graph(graph.symbols, graph.name)
-    result.inputs, result.outputs, result.mutations = graph.inputs, graph.outputs, graph.mutations
-    result.nodes = [n for n in graph.nodes if n in needed or n.op.name == "input"]
-    return result

@@ -1,0 +1,53 @@
+"""verify: what every graph must satisfy. Run after each pass while TANDEM_CHECK is on, so a wrong pass is named at once."""
+
+from __future__ import annotations
+
+from tandem.errors import InternalError
+from tandem.graph.ir import Graph, Node, Type
+from tandem.graph.symbolic import hint
+
+
+def verify(graph: Graph, after: str = "", known: set[Node] = frozenset()):
+    """Raises InternalError unless nodes come in topological order, types are what operators infer, and the graph's inputs, outputs
+    and mutations belong to it. Nodes in `known` were verified before (nodes never change), so only their order is looked at."""
+    where = f"after {after}: " if after else ""
+    defined = set()
+    for node in graph.nodes:
+        for v in node.inputs:
+            if v not in defined:
+                raise _wrong(node, f"{where}uses a value of {v.op!r}, which comes later or not at all")
+        if node not in known:
+            _types(node, where)
+        defined.update(node.outputs)
+    for position, v in enumerate(graph.inputs):
+        if v not in defined or v.op.name != "input" or v.op.position != position:
+            raise InternalError(graph.name, f"{where}input {position} is {v.op!r}, not the input node of that position")
+    if sum(n.op.name == "input" for n in graph.nodes) != len(graph.inputs):
+        raise InternalError(graph.name, f"{where}there are input nodes that are no inputs of the graph")
+    for v in graph.outputs:
+        if v not in defined:
+            raise InternalError(graph.name, f"{where}an output is {v!r}, which no node of the graph makes")
+    for position, v in graph.mutations:
+        if v not in defined or not 0 <= position < len(graph.inputs):
+            raise InternalError(graph.name, f"{where}input {position} is to take {v!r}, which is not of this graph")
+        if not same_type(v.type, graph.inputs[position].type):
+            raise InternalError(graph.name, f"{where}input {position} is {graph.inputs[position].type!r} and cannot take {v.type!r}")
+
+
+def _types(node: Node, where: str):
+    types = node.op.infer(*(v.type for v in node.inputs))
+    types = (types,) if isinstance(types, Type) else tuple(types)
+    made = tuple(v.type for v in node.outputs)
+    if len(types) != len(made) or not all(same_type(a, b) for a, b in zip(types, made, strict=True)):
+        raise _wrong(node, f"{where}its inputs make it {types}, but it is {made}")
+
+
+def _wrong(node: Node, message: str) -> InternalError:
+    return InternalError(node.op.name, message + (f" (made at {node.source})" if node.source else ""))
+
+
+def same_type(a: Type, b: Type) -> bool:
+    """Whether two types agree for the sizes at hand. Unlike `==` this writes no guard."""
+    return a.dtype is b.dtype and len(a.shape) == len(b.shape) and all(
+        m is n or hint(m) == hint(n) for m, n in zip(a.shape, b.shape, strict=True)
+    )

@@ -1,0 +1,29 @@
+"""common_subexpressions: what is computed twice from the same values is computed once.
+
+Building a graph does this already for equal operators on equal inputs; what remains are operators that became equal later (when
+sizes turned out to be one, or a rule rewrote their inputs), and operands in another order where the order does not matter.
+"""
+
+from __future__ import annotations
+
+from tandem.graph.ir import Graph, Value
+from tandem.passes.graph_pass import graph_pass
+from tandem.passes.rebuild import rebuild
+from tandem.passes.rewrite import COMMUTATIVE
+
+
+@graph_pass
+def common_subexpressions(graph: Graph) -> Graph:
+    swapped: dict[tuple, Value] = {}
+
+    def visit(node, inputs):
+        if node.op.name in COMMUTATIVE and inputs[0] is not inputs[1]:
+            found = swapped.get((node.op, inputs[1], inputs[0]))
+            if found is not None:
+                return found
+            value = node.outputs[0] if inputs == node.inputs else node.op(*inputs)
+            first = swapped.setdefault((node.op, *inputs), value)
+            return None if first is node.outputs[0] else first
+        return None
+
+    return rebuild(graph, visit)

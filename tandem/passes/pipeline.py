@@ -1,0 +1,34 @@
+"""The passes that every program goes through, in order, between capture and code generation."""
+
+from __future__ import annotations
+
+from tandem.graph.ir import Graph
+from tandem.graph.verify import verify
+from tandem.passes.common_subexpressions import common_subexpressions
+from tandem.passes.eliminate_dead import eliminate_dead
+from tandem.passes.expand_composites import expand_composites
+from tandem.passes.fold_constants import fold_constants
+from tandem.passes.graph_pass import pass_times
+from tandem.passes.simplify import simplify
+from tandem.switches import CHECK
+
+PIPELINE = [
+    eliminate_dead,         # first, so that nobody looks at what is not needed
+    expand_composites,      # rules are written for primitives
+    fold_constants,         # sizes and numbers, which decide whether rules match
+    simplify,
+    common_subexpressions,  # last: simplifying makes things equal that were written differently
+    eliminate_dead,         # what simplifying has left behind
+]  # fmt: skip
+
+
+def run_pipeline(graph: Graph, times: dict[str, float] | None = None) -> Graph:
+    """graph after all passes; the input is not changed. `times` takes {pass: seconds}."""
+    if CHECK:
+        verify(graph)
+    with pass_times() as taken:
+        for run in PIPELINE:
+            graph = run(graph)
+    if times is not None:
+        times.update(taken)
+    return graph

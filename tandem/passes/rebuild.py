@@ -1,0 +1,86 @@
+"""rebuild: a graph made from another one node by node, which is how passes change graphs.
+
+Nodes are immutable, so those that stay as they are belong to both graphs; only what changes is made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tandem import _runtime
+from tandem.graph.ir import Builder, Graph, Node, Value, source_scope
+from tandem.ops.define import Movement
+
+Visit = Callable[[Node, tuple[Value, ...]], "Value | tuple[Value, ...] | None"]
+
+
+def rebuild(graph: Graph, visit: Visit) -> Graph:
+    """graph with every node replaced by what `visit(node, inputs)` gives for it; `inputs` are its inputs in the new graph.
+
+    None stands for the same operator on the new inputs. What visit makes with operators goes into the new graph, with the
+    source of the node it stands for. Equal operators on equal inputs become one node. The input graph is not changed; if nothing
+    changes it is given back itself.
+    """
+    result = Graph(graph.symbols, graph.name)
+    made: dict[Value, Value] = {}
+    changed = False
+    _runtime.enter_trace()
+    try:
+        with Builder(result) as builder:
+            for node in graph.nodes:
+                if node.op.name == "input":
+                    builder.adopt(node)
+                    for v in node.outputs:
+                        made[v] = v
+                    continue
+                inputs = tuple([made[v] for v in node.inputs])
+                with source_scope(node.source):
+                    outputs = visit(node, inputs)
+                    if outputs is None:
+                        if all([a is b for a, b in zip(inputs, node.inputs)]):
+                            outputs = builder.adopt(node).outputs
+                        else:
+                            outputs = builder.add(node.op, inputs).outputs
+                if isinstance(outputs, Value):
+                    outputs = (outputs,)
+                for old, new in zip(node.outputs, outputs, strict=True):
+                    made[old] = new
+                    changed = changed or old is not new
+            if not changed:
+                return graph
+            result.inputs = list(graph.inputs)
+            result.outputs = [_own_memory(builder, v, made[v]) for v in graph.outputs]
+    finally:
+        _runtime.exit_trace()
+    result.mutations = [(position, made[v]) for position, v in graph.mutations]
+    return result
+
+
+def _own_memory(builder: Builder, old: Value, new: Value) -> Value:
+    """new as an output where old was one. An output that used to be computed must not turn into a look at an input's memory,
+    which the program may write."""
+    if new is old or root(new).op.name != "input":
+        return new
+    import tandem.ops as F
+
+    return builder.add(F.Copy(), (new,)).outputs[0]
+
+
+def root(value: Value) -> Value:
+    """What a chain of movements looks at."""
+    while isinstance(value.op, Movement) and value.node.inputs:
+        value = value.node.inputs[0]
+    return value
+
+
+def use_counts(graph: Graph) -> dict[Value, int]:
+    """How often each value is used, by nodes and as output or mutation."""
+    counts: dict[Value, int] = {}
+    for node in graph.nodes:
+        for v in node.inputs:
+            counts[v] = counts.get(v, 0) + 1
+    for v in graph.roots():
+        counts[v] = counts.get(v, 0) + 1
+    return counts
+
+

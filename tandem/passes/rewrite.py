@@ -1,0 +1,192 @@
+"""Rewrite rules as data: a pattern on the left, a replacement on the right.
+
+    x = any_("x")
+    identities = Rules(
+        (x * 1, lambda x: x),                              # x * 1 -> x
+        (op_("neg", op_("neg", x)), lambda x: x),          # -(-x) -> x
+    )
+    graph = identities.apply(graph)
+
+A replacement is a function of what the pattern has bound, by name; `out` is the value that matched. It gives a value of the same
+type, or None for "not here". It has no state and no side effect.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+
+from tandem.errors import InternalError
+from tandem.graph.ir import Graph, Node, Value
+from tandem.graph.verify import same_type
+from tandem.passes.rebuild import rebuild
+
+COMMUTATIVE = {"add", "mul", "maximum", "minimum", "equal", "not_equal", "bit_and", "bit_or", "bit_xor"}
+SWEEPS = 16  # through the graph, until nothing matches
+CHASES = 50  # rules that may fire one after the other at one value
+
+
+class Pattern:
+    """What a value must be made by. Remembers where it was written, for printouts."""
+
+    def __init__(self):
+        frame = sys._getframe(1)
+        while frame.f_code.co_filename == __file__:
+            frame = frame.f_back
+        self.source = f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno}"
+
+    def match(self, value: Value, bound: dict[str, Value]) -> bool:
+        raise NotImplementedError
+
+    def __add__(self, other):
+        return op_("add", self, other)
+
+    def __radd__(self, other):
+        return op_("add", other, self)
+
+    def __sub__(self, other):
+        return op_("sub", self, other)
+
+    def __rsub__(self, other):
+        return op_("sub", other, self)
+
+    def __mul__(self, other):
+        return op_("mul", self, other)
+
+    def __rmul__(self, other):
+        return op_("mul", other, self)
+
+    def __truediv__(self, other):
+        return op_("div", self, other)
+
+    def __neg__(self):
+        return op_("neg", self)
+
+
+class any_(Pattern):
+    """Any value; the same value wherever the name occurs again."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        self.name = name
+
+    def match(self, value, bound):
+        return bound.setdefault(self.name, value) is value
+
+
+class number_(Pattern):
+    """A constant with this very value: 0 is 0 or 0.0, not -0.0. Seen through movements, which leave a constant what it is."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def match(self, value, bound):
+        found = constant_of(value)
+        if found is None or found != self.number:
+            return False
+        return not isinstance(found, float) or math.copysign(1, found) == math.copysign(1, self.number)
+
+
+class op_(Pattern):
+    """A value made by the operator of this name from such inputs (numbers are constants), with such attributes."""
+
+    def __init__(self, name: str, *inputs, bind: str | None = None, **fields):
+        super().__init__()
+        self.name = name
+        self.inputs = tuple(p if isinstance(p, Pattern) else number_(p) for p in inputs)
+        self.bind = bind
+        self.fields = fields
+
+    def match(self, value, bound):
+        node = value.node
+        op = node.op
+        if op.name != self.name or len(node.inputs) != len(self.inputs) or len(node.outputs) != 1:
+            return False
+        for field, wanted in self.fields.items():
+            if getattr(op, field) != wanted:
+                return False
+        if self.bind is not None and bound.setdefault(self.bind, value) is not value:
+            return False
+        before = dict(bound)
+        if all(p.match(v, bound) for p, v in zip(self.inputs, node.inputs, strict=True)):
+            return True
+        if self.name in COMMUTATIVE:
+            bound.clear()
+            bound.update(before)
+            return all(p.match(v, bound) for p, v in zip(self.inputs, reversed(node.inputs), strict=True))
+        return False
+
+
+def constant_of(value: Value):
+    """The Python number that every element of value is known to be, or None."""
+    while value.op.name in ("reshape", "expand", "permute"):
+        value = value.node.inputs[0]
+    return value.op.value if value.op.name == "constant" else None
+
+
+class Rules:
+    """A set of rules. Sets combine with `+`."""
+
+    def __init__(self, *rules):
+        self.rules = rules
+        self._by_op: dict[str, list] = {}
+        for pattern, replacement in rules:
+            code = replacement.__code__
+            self._by_op.setdefault(pattern.name, []).append((pattern, replacement, code.co_varnames[: code.co_argcount]))
+
+    def __add__(self, other: Rules) -> Rules:
+        return Rules(*self.rules, *other.rules)
+
+    def apply(self, graph: Graph, fired: list | None = None) -> Graph:
+        """graph rewritten until no rule matches; `fired` collects (source of the rule, name of the operator it matched)."""
+        trail: list[str] = []
+        for _ in range(SWEEPS):
+            trail.clear()
+            rewritten = rebuild(graph, lambda node, inputs: self._visit(node, inputs, trail))
+            if fired is not None:
+                fired += trail
+            if not trail:
+                return rewritten
+            graph = _reachable(rewritten)
+        raise InternalError("rewrite", f"rules do not come to an end; those that still fire: {', '.join(sorted(set(trail)))}")
+
+    def _visit(self, node: Node, inputs: tuple[Value, ...], trail: list[str]) -> Value | None:
+        if node.op.name not in self._by_op or len(node.outputs) != 1:
+            return None
+        if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
+            value = node.op(*inputs)
+        else:
+            value = node.outputs[0]  # not yet in the new graph: rules only look
+        first, chased = value, []
+        while True:
+            replaced = self._once(value, chased)
+            if replaced is None:
+                break
+            if len(chased) > CHASES:
+                raise InternalError("rewrite", f"rules chase each other: {', '.join(sorted(set(chased)))}")
+            value = replaced
+        trail += chased
+        return None if value is first and value is node.outputs[0] else value
+
+    def _once(self, value: Value, chased: list[str]) -> Value | None:
+        for pattern, replacement, names in self._by_op.get(value.op.name, ()):
+            bound = {"out": value}
+            if not pattern.match(value, bound):
+                continue
+            result = replacement(*[bound[name] for name in names])
+            if result is None or result is value:
+                continue
+            if not same_type(result.type, value.type):
+                raise InternalError(
+                    "rewrite", f"the rule at {pattern.source} turns {value.op!r} of type {value.type!r} into {result.type!r}"
+                )
+            chased.append(pattern.source)
+            return result
+        return None
+
+
+def _reachable(graph: Graph) -> Graph:
+    from tandem.passes.eliminate_dead import eliminate
+
+    return eliminate(graph)
