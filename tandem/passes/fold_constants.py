@@ -102,12 +102,15 @@ _EXACT = {
 }  # fmt: skip
 
 
+_ARITHMETIC = {"add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum"}
+
+
 def evaluate(op, numbers: list, types: list, dtype: dtypes.DType):
     """op on these constants, or None where it is not folded."""
     fold = _EXACT.get(op.name)
     if fold is None or dtype.is_complex or any(t.is_complex for t in types):
         return None
-    if op.name in ("add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum") and (dtype.kind == "bool" or dtype.itemsize == 2 and dtype.is_floating):
+    if op.name in _ARITHMETIC and (dtype.kind == "bool" or (dtype.itemsize == 2 and dtype.is_floating)):
         return None
     if any(isinstance(n, float) and n != n for n in numbers) and op.name not in ("where", "copy"):
         return None

@@ -5,6 +5,7 @@ Nodes are immutable, so those that stay as they are belong to both graphs; only 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 from tandem import _runtime
@@ -37,7 +38,7 @@ def rebuild(graph: Graph, visit: Visit) -> Graph:
                 with source_scope(node.source):
                     outputs = visit(node, inputs)
                     if outputs is None:
-                        if all([a is b for a, b in zip(inputs, node.inputs)]):
+                        if all(map(operator.is_, inputs, node.inputs)):
                             outputs = builder.adopt(node).outputs
                         else:
                             outputs = builder.add(node.op, inputs).outputs

@@ -10,6 +10,7 @@ from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import product
 from tandem.graph.verify import same_type
 from tandem.ops.define import Elementwise, LibraryOp
+from tandem.ops.prepare import constant
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rewrite import Rules, any_, constant_of, op_
 
@@ -36,7 +37,7 @@ arithmetic = Rules(
     (x - 0, lambda x, out: _if_like(x, out)),                          # x - 0 -> x          (-0.0 - 0.0 is -0.0)
     (x + -0.0, lambda x, out: _if_like(x, out)),                       # x + -0.0 -> x
     (x + 0, lambda x, out: _if_like(x, out) if not x.dtype.is_inexact else None),  # x + 0 -> x, integers
-    (-(-x), lambda x: x),                                              # -(-x) -> x
+    (op_("neg", -x), lambda x: x),                                              # -(-x) -> x
     (x + (-y), lambda x, y: F.Sub()(x, y) if x.dtype.is_floating else None),  # x + (-y) -> x - y
     (x - (-y), lambda x, y: F.Add()(x, y) if x.dtype.is_floating else None),  # x - (-y) -> x + y
     ((-x) * (-y), lambda x, y: F.Mul()(x, y)),                         # (-x) * (-y) -> x * y
@@ -60,7 +61,7 @@ def _where(c, x, y, out):
 selection = Rules(
     (op_("where", c, x, y), _where),                                                            # where(True, x, y) -> x
     (op_("where", c, x, x), lambda x, out: _if_like(x, out)),                                   # where(c, x, x) -> x
-    (op_("where", op_("logical_not", c), x, y), lambda c, x, y: F.Where()(c, y, x)),            # where(not c, x, y) -> where(c, y, x)
+    (op_("where", op_("logical_not", c), x, y), lambda c, x, y: F.Where()(c, y, x)),  # where(not c, x, y) -> where(c, y, x)
 )  # fmt: skip
 
 
@@ -191,7 +192,7 @@ def _sum_of_one_number(x, out):
     limit = {"float32": 2**24, "float64": 2**53}.get(out.dtype.name, 2**31 if out.dtype.is_integer else 0)
     if number != int(number) or abs(number) * max(count, 1) >= limit or number == 0:
         return None
-    total = F.constant(number * count, out.dtype)
+    total = constant(number * count, out.dtype)
     return F.Expand(out.shape)(F.Reshape((1,) * out.ndim)(total)) if out.ndim else total
 
 
@@ -210,7 +211,7 @@ identities = arithmetic + selection + conversions + movements + reductions + joi
 
 fast_math = Rules(
     (x + 0, lambda x, out: _if_like(x, out)),                         # x + 0 -> x           (-0.0 + 0.0 is 0.0)
-    (x - x, lambda x: F.Expand(x.shape)(F.Reshape((1,) * x.ndim)(F.constant(0, x.dtype))) if x.ndim else None),  # inf - inf is NaN
+    (x - x, lambda x: F.Expand(x.shape)(F.Reshape((1,) * x.ndim)(constant(0, x.dtype))) if x.ndim else None),  # inf - inf is NaN
     (op_("reduce", op_("expand", x, bind="y"), bind="out"),           # sum(expand(x)) -> x * n: one rounding instead of many
      lambda x, y, out: _sum_of_expand(x, y, out)),
 )  # fmt: skip
@@ -224,7 +225,7 @@ def _sum_of_expand(x, y, out):
     kept = tuple(1 if a in axes else n for a, n in enumerate(y.shape))
     if type(repeated) is not int or not same(kept, x.shape):
         return None
-    return F.Mul()(x, F.constant(repeated, x.dtype))
+    return F.Mul()(x, constant(repeated, x.dtype))
 
 
 @graph_pass

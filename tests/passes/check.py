@@ -24,7 +24,8 @@ def trace(fn, inputs: list[str], symbolic: bool = False) -> Graph:
                 short, sizes = re.fullmatch(r"(\w+)\[([\d,]*)\]", text).groups()
                 shape = [int(n) for n in sizes.split(",") if n]
                 if symbolic:
-                    shape = [1 if n == 1 else graph.symbols.new(n, ("size", position, i), not_one=True) for i, n in enumerate(shape)]
+                    new = graph.symbols.new
+                    shape = [1 if n == 1 else new(n, ("size", position, i), not_one=True) for i, n in enumerate(shape)]
                 values.append(add_input(builder, Type(_SHORT[short], tuple(shape))))
             result = fn(*values)
     finally:
