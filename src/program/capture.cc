@@ -15,6 +15,7 @@ thread_local Capture* active_capture = nullptr;
 
 namespace {
 constexpr size_t kMaxSizeVariants = 16;
+constexpr size_t kMaxSequences = 512;  // of operators, per function; a function that makes more starts over
 
 template <typename T>
 void append(std::vector<uint8_t>& bytes, T value) {
@@ -41,6 +42,7 @@ ProgramCache::Entry& ProgramCache::find_or_insert(const std::vector<uint8_t>& ke
   auto [first, last] = index_.equal_range(h);
   for (auto it = first; it != last; ++it)
     if (entries[it->second]->key == key) return *entries[it->second];
+  if (entries.size() >= kMaxSequences) clear();
   entries.push_back(std::make_unique<Entry>());
   entries.back()->key = key;
   index_.emplace(h, entries.size() - 1);
@@ -375,7 +377,7 @@ void Capture::flush() {
     }
   };
   bool done = false;
-  for (size_t k = 0; k < entry.programs.size() && !done; ++k) {
+  for (size_t k = 0; !done && k < entry.programs.size(); ++k) {  // `done` first: the entry may be gone once a program ran
     Ref<Plan> program = entry.programs[k];
     PlanRun run(*program, inputs.data());
     if (!run.guards_hold()) continue;
