@@ -10,8 +10,17 @@ from tandem import _runtime, dtypes
 from tandem.devices import CPU as _CPU
 from tandem.devices import Device
 from tandem.errors import (
-    AutogradError, DeviceError, DTypeError, IndexRangeError, InternalError, OutOfMemoryError, ShapeError, TandemError,
-    UnsupportedError, ValueRangeError, install_hook,
+    AutogradError,
+    DeviceError,
+    DTypeError,
+    IndexRangeError,
+    InternalError,
+    OutOfMemoryError,
+    ShapeError,
+    TandemError,
+    UnsupportedError,
+    ValueRangeError,
+    install_hook,
 )  # fmt: skip
 from tandem.switches import switches
 
@@ -21,21 +30,34 @@ _runtime.set_device(_CPU)
 from tandem import autograd, memory  # noqa: E402
 from tandem.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402
 from tandem.autograd.functional import grad, value_and_grad, vjp  # noqa: E402
-from tandem.compiled import compile  # noqa: E402, A004
+from tandem.compiled import compile  # noqa: E402
+from tandem.connect import connect as _connect  # noqa: E402
 from tandem.constructors import *  # noqa: E402, F403
 from tandem.dtypes import (  # noqa: E402
-    bfloat16, complex64, complex128, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
+    bfloat16,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
 )  # fmt: skip
 from tandem.ops.define import FUNCTIONS as _FUNCTIONS  # noqa: E402
 from tandem.ops.memory_format import channels_last, channels_last_3d, contiguous_format, preserve_format  # noqa: E402
 from tandem.ops.methods import attach as _attach_operators  # noqa: E402
 from tandem.ops.random import Generator, default_generator  # noqa: E402
-from tandem.connect import connect as _connect  # noqa: E402
 from tandem.tensor_methods import Tensor  # noqa: E402
 from tandem.tensor_methods import attach as _attach_methods  # noqa: E402
 
 globals().update(_FUNCTIONS)
-bool = dtypes.bool_  # noqa: A001
+bool = dtypes.bool_
 e, pi, inf, nan, newaxis = 2.718281828459045, 3.141592653589793, float("inf"), float("nan"), None
 _attach_operators()
 _attach_methods()

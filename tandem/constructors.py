@@ -69,11 +69,15 @@ def asarray(obj, *, dtype=None, device=None, copy: bool | None = None):
         made = _runtime.from_numpy(numpy.asarray(obj))
     else:
         if copy is False:
-            raise DTypeError("asarray", f"a {type(obj).__name__} cannot be shared without a copy", fix="leave out copy=False")
+            raise DTypeError(
+                "asarray", f"a {type(obj).__name__} cannot be shared without a copy", fix="leave out copy=False"
+            )
         return _runtime.from_data(obj, dtype)
     if dtype is not None and made.dtype is not dtype:
         if copy is False:
-            raise DTypeError("asarray", f"{made.dtype} cannot become {dtype} without a copy", fix="leave out copy=False")
+            raise DTypeError(
+                "asarray", f"{made.dtype} cannot become {dtype} without a copy", fix="leave out copy=False"
+            )
         return made.astype(dtype)
     return F.clone(made) if copy else made
 
@@ -118,7 +122,9 @@ def empty(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad:
     (2, 3)
     """
     check_device(device)
-    return _finish(_runtime.empty(_shape(sizes, shape if size is None else size), _dtype(dtype) or dtypes.float32), requires_grad)
+    return _finish(
+        _runtime.empty(_shape(sizes, shape if size is None else size), _dtype(dtype) or dtypes.float32), requires_grad
+    )
 
 
 def zeros(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad: bool = False):
@@ -127,8 +133,13 @@ def zeros(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad:
     >>> td.zeros(2)
     tensor([0., 0.])
     """
-    return F.full(_shape(sizes, shape if size is None else size), 0, dtype=dtype or dtypes.float32, device=device,
-                  requires_grad=requires_grad)
+    return F.full(
+        _shape(sizes, shape if size is None else size),
+        0,
+        dtype=dtype or dtypes.float32,
+        device=device,
+        requires_grad=requires_grad,
+    )
 
 
 def ones(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad: bool = False):
@@ -137,5 +148,10 @@ def ones(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad: 
     >>> td.ones(2)
     tensor([1., 1.])
     """
-    return F.full(_shape(sizes, shape if size is None else size), 1, dtype=dtype or dtypes.float32, device=device,
-                  requires_grad=requires_grad)
+    return F.full(
+        _shape(sizes, shape if size is None else size),
+        1,
+        dtype=dtype or dtypes.float32,
+        device=device,
+        requires_grad=requires_grad,
+    )

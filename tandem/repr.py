@@ -44,9 +44,12 @@ def _shown(t, summarise: bool):
     if t.ndim == 0:
         return t.item()
     if not summarise or t.shape[0] <= 2 * EDGE:
-        rows = [_shown(t[i], summarise) for i in range(t.shape[0])] if summarise else t.tolist()
-        return rows
-    return [_shown(t[i], True) for i in range(EDGE)] + [None] + [_shown(t[i], True) for i in range(t.shape[0] - EDGE, t.shape[0])]
+        return [_shown(t[i], summarise) for i in range(t.shape[0])] if summarise else t.tolist()
+    return (
+        [_shown(t[i], True) for i in range(EDGE)]
+        + [None]
+        + [_shown(t[i], True) for i in range(t.shape[0] - EDGE, t.shape[0])]
+    )
 
 
 def _layout(nested, depth: int, text, indent: int) -> str:

@@ -198,8 +198,8 @@ def _adjoint(x):
 
 
 def attach():
-    for fn in (to, requires_grad_, detach, detach_, register_hook, retain_grad, numpy, __copy__, __deepcopy__, __reduce_ex__, __format__,
-               view_as_self):  # fmt: skip
+    for fn in (to, requires_grad_, detach, detach_, register_hook, retain_grad, numpy, __copy__, __deepcopy__,
+               __reduce_ex__, __format__, view_as_self):  # fmt: skip
         setattr(Tensor, fn.__name__, fn)
     Tensor.__repr__ = Tensor.__str__ = format_tensor
     Tensor.backward = _tensor_backward

@@ -39,7 +39,10 @@ def layouts(array):
         yield "transposed", td.tensor(np.ascontiguousarray(array.T)).T
         order = (0, *range(2, array.ndim), 1)
         back = np.argsort(order)
-        yield "channels_last", td.tensor(np.ascontiguousarray(array.transpose(order))).permute(tuple(int(i) for i in back))
+        yield (
+            "channels_last",
+            td.tensor(np.ascontiguousarray(array.transpose(order))).permute(tuple(int(i) for i in back)),
+        )
     if array.ndim >= 1:
         wide = np.repeat(array, 2, axis=-1)
         yield "strided", td.tensor(wide)[..., ::2]
@@ -60,7 +63,12 @@ def assert_close(actual, expected, dtype=None, rtol=None, atol=None, message="")
     got = actual.detach().numpy()
     kind = np.float64 if actual.dtype.is_inexact else None
     np.testing.assert_allclose(
-        got.astype(kind) if kind else got, expected.astype(kind) if kind else expected, rtol=r, atol=a, equal_nan=True, err_msg=message
+        got.astype(kind) if kind else got,
+        expected.astype(kind) if kind else expected,
+        rtol=r,
+        atol=a,
+        equal_nan=True,
+        err_msg=message,
     )
 
 
@@ -123,7 +131,9 @@ def check_op(
         check_compiled(run, cases[0], grad)
     if grad:
         for case in cases:
-            arrays = tuple(a.astype(np.float64) if a.dtype.kind == "f" or a.dtype.name == "bfloat16" else a for a in case)
+            arrays = tuple(
+                a.astype(np.float64) if a.dtype.kind == "f" or a.dtype.name == "bfloat16" else a for a in case
+            )
             if arrays and max((a.size for a in arrays), default=0) <= 200:
                 check_gradients(run, arrays, second=second)
 
@@ -193,7 +203,9 @@ def check_gradients(fn, arrays, second=True, eps=1e-6, rtol=1e-4, atol=1e-6):
         numeric = _differences(lambda *v: float(scalar(*[td.tensor(a) for a in v])), arrays, wanted, eps)
     for i, a, n in zip(wanted, analytic, numeric, strict=True):
         assert a.shape == n.shape
-        np.testing.assert_allclose(a.detach().numpy(), n, rtol=rtol, atol=atol, err_msg=f"first derivative by argument {i}")
+        np.testing.assert_allclose(
+            a.detach().numpy(), n, rtol=rtol, atol=atol, err_msg=f"first derivative by argument {i}"
+        )
     if not second:
         return
 
@@ -216,7 +228,9 @@ def check_gradients(fn, arrays, second=True, eps=1e-6, rtol=1e-4, atol=1e-6):
         second_grads = [td.zeros_like(t) if g is None else g for g, t in zip(found, chosen, strict=True)]
     numeric = _differences(mixed, arrays, wanted, 1e-5)
     for i, a, n in zip(wanted, second_grads, numeric, strict=True):
-        np.testing.assert_allclose(a.detach().numpy(), n, rtol=1e-3, atol=1e-4, err_msg=f"second derivative by argument {i}")
+        np.testing.assert_allclose(
+            a.detach().numpy(), n, rtol=1e-3, atol=1e-4, err_msg=f"second derivative by argument {i}"
+        )
 
 
 def _differences(fn, arrays, wanted, eps):

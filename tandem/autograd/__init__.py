@@ -2,7 +2,14 @@
 
 from tandem.autograd.backward import backward, grad
 from tandem.autograd.function import Function
-from tandem.autograd.modes import detect_anomaly, enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from tandem.autograd.modes import (
+    detect_anomaly,
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 
 __all__ = [
     "Function", "backward", "detect_anomaly", "enable_grad", "grad", "inference_mode", "is_grad_enabled", "no_grad",

@@ -16,13 +16,15 @@ def _start(tensors, grads, name: str) -> tuple[list, list]:
     for t, g in zip(tensors, grads, strict=True):
         if not t.requires_grad:
             raise AutogradError(
-                name, f"the tensor of shape {t.shape} does not require grad: nothing it was computed from does",
+                name,
+                f"the tensor of shape {t.shape} does not require grad: nothing it was computed from does",
                 fix="set requires_grad=True on the inputs you differentiate by, and check that no_grad is not active",
             )
         if g is None:
             if t.size != 1:
                 raise AutogradError(
-                    name, f"a gradient is started from a tensor of shape {t.shape}; without a gradient argument it must have one element",
+                    name,
+                    f"a gradient is started from a tensor of shape {t.shape}; without a gradient argument it must have one element",
                     fix="reduce it first (loss.sum().backward()) or pass gradient=",
                 )
             with _no_record():
@@ -61,7 +63,12 @@ def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, creat
 
 
 def _tensor_backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
-    if gradient is None and inputs is None and not create_graph and _runtime.backward_from_loss(self, bool(retain_graph)):
+    if (
+        gradient is None
+        and inputs is None
+        and not create_graph
+        and _runtime.backward_from_loss(self, bool(retain_graph))
+    ):
         return
     backward(self, gradient, retain_graph, create_graph, inputs)
 
@@ -81,10 +88,18 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     inputs = [inputs] if single else list(inputs)
     for i, t in enumerate(inputs):
         if not t.requires_grad:
-            raise AutogradError("grad", f"input {i} of shape {t.shape} does not require grad", fix="set requires_grad=True on it before computing")
+            raise AutogradError(
+                "grad",
+                f"input {i} of shape {t.shape} does not require grad",
+                fix="set requires_grad=True on it before computing",
+            )
     retain = create_graph if retain_graph is None else retain_graph
     result = _runtime.backward(outputs, grads, inputs, retain, create_graph)
     for i, g in enumerate(result):
         if g is None and not allow_unused:
-            raise AutogradError("grad", f"input {i} was not used to compute the outputs", fix="pass allow_unused=True to get None for it")
+            raise AutogradError(
+                "grad",
+                f"input {i} was not used to compute the outputs",
+                fix="pass allow_unused=True to get None for it",
+            )
     return tuple(result)

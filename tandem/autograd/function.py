@@ -23,7 +23,9 @@ class Context:
     def saved_tensors(self):
         for i, (t, version) in enumerate(self._saved):
             if t is not None and t._version != version:
-                raise AutogradError(None, f"saved tensor {i} was changed in place after forward saved it", fix="save a clone()")
+                raise AutogradError(
+                    None, f"saved tensor {i} was changed in place after forward saved it", fix="save a clone()"
+                )
         return tuple(t for t, _ in self._saved)
 
     def mark_non_differentiable(self, *tensors):
@@ -68,7 +70,9 @@ class Function:
         # An input handed back as it is must become a result of its own.
         outputs = [o.view_as_self() if any(o is a for a in args) else o for o in outputs]
         recorded = [
-            o for o in outputs if isinstance(o, _runtime.Tensor) and o.dtype.is_inexact and id(o) not in ctx._non_differentiable
+            o
+            for o in outputs
+            if isinstance(o, _runtime.Tensor) and o.dtype.is_inexact and id(o) not in ctx._non_differentiable
         ]
         inputs = [a if needs else None for a, needs in zip(args, ctx.needs_input_grad, strict=True)]
         positions = [i for i, o in enumerate(outputs) if any(o is r for r in recorded)]
@@ -82,12 +86,15 @@ class Function:
             result = result if isinstance(result, tuple) else (result,)
             if len(result) != len(args):
                 raise AutogradError(
-                    cls.__name__, f"backward returned {len(result)} gradients for {len(args)} arguments of forward",
+                    cls.__name__,
+                    f"backward returned {len(result)} gradients for {len(args)} arguments of forward",
                     fix="return one gradient (or None) for each argument",
                 )
             for i, (g, a) in enumerate(zip(result, args, strict=True)):
                 if g is not None and not isinstance(g, _runtime.Tensor):
-                    raise AutogradError(cls.__name__, f"gradient {i} is a {type(g).__name__}; it must be a tensor or None")
+                    raise AutogradError(
+                        cls.__name__, f"gradient {i} is a {type(g).__name__}; it must be a tensor or None"
+                    )
                 if g is not None and ctx.needs_input_grad[i] and g.shape != a.shape:
                     raise AutogradError(cls.__name__, f"gradient {i} is {g.shape} but argument {i} is {a.shape}")
             return result

@@ -5,7 +5,7 @@ use one another: primitives by their class name (`F.Reshape`), functions by thei
 """
 
 # A module here registers its primitives and functions when it is imported; a new family is one line.
-from tandem.ops import (  # noqa: F401
+from tandem.ops import (
     activation,
     arithmetic,
     attention,

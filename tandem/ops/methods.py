@@ -23,8 +23,20 @@ _BINARY = {
     "or": ("or", "bitwise_or"),
     "xor": ("xor", "bitwise_xor"),
 }
-_UNARY = {"negative": ("neg", "negative"), "positive": ("pos", "positive"), "absolute": ("abs", "abs"), "invert": ("invert", "bitwise_invert")}
-_COMPARISONS = {"equal": "eq", "not_equal": "ne", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge"}
+_UNARY = {
+    "negative": ("neg", "negative"),
+    "positive": ("pos", "positive"),
+    "absolute": ("abs", "abs"),
+    "invert": ("invert", "bitwise_invert"),
+}
+_COMPARISONS = {
+    "equal": "eq",
+    "not_equal": "ne",
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+}
 
 
 def attach():

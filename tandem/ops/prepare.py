@@ -12,7 +12,7 @@ _NUMBER_KINDS = {bool: "bool", int: "int", float: "float", complex: "complex"}
 
 
 def is_number(x) -> bool:
-    return isinstance(x, (bool, int, float)) or isinstance(x, Sym)
+    return isinstance(x, (bool, int, float, Sym))
 
 
 def constant(value, dtype: dtypes.DType) -> Value:
@@ -57,7 +57,9 @@ def result_dtype(*operands) -> dtypes.DType:
             kinds.append(kind)
     if strong is None:
         strongest = max(kinds, key=("bool", "int", "float", "complex").index)
-        return {"bool": dtypes.bool_, "int": dtypes.int64, "float": dtypes.float32, "complex": dtypes.complex64}[strongest]
+        return {"bool": dtypes.bool_, "int": dtypes.int64, "float": dtypes.float32, "complex": dtypes.complex64}[
+            strongest
+        ]
     for kind in kinds:
         strong = dtypes.promote_weak(strong, kind)
     return strong
@@ -88,7 +90,9 @@ def to_float(x) -> Value:
 
 def require_float(op: str, x: Value, argument: str = "x") -> Value:
     if not x.dtype.is_inexact:
-        raise DTypeError(op, f"{argument} is {x.dtype} and must be floating", fix=f"convert it: {argument}.to(td.float32)")
+        raise DTypeError(
+            op, f"{argument} is {x.dtype} and must be floating", fix=f"convert it: {argument}.to(td.float32)"
+        )
     return x
 
 
@@ -112,7 +116,8 @@ def broadcast_shapes(op: str, *shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
                 texts = " and ".join(str(show_shape(s)) for s in shapes)
                 raise ShapeError(
                     op,
-                    f"shapes {texts} do not broadcast: sizes {show(current)} and {show(d)} of axis {i - len(shape)} differ and neither is 1",
+                    f"shapes {texts} do not broadcast: sizes {show(current)} and {show(d)} of axis {i - len(shape)} differ "
+                    "and neither is 1",
                     fix="make the sizes equal, or give one of them size 1 (x.unsqueeze(axis), x.reshape(...))",
                 )
     return tuple(result)
@@ -132,7 +137,9 @@ def expand_to(x: Value, shape: tuple[Dim, ...]) -> Value:
         return x
     if x.ndim < len(shape):
         x = F.Reshape((1,) * (len(shape) - x.ndim) + x.shape)(x)
-    if all(a is b or (isinstance(a, int) and isinstance(b, int) and a == b) for a, b in zip(x.shape, shape, strict=True)):
+    if all(
+        a is b or (isinstance(a, int) and isinstance(b, int) and a == b) for a, b in zip(x.shape, shape, strict=True)
+    ):
         return x
     if all(a == b for a, b in zip(x.shape, shape, strict=True)):
         return x
@@ -169,7 +176,9 @@ def normalize_axis(op: str, axis: int, ndim: int) -> int:
         if ndim == 0 and axis in (0, -1):
             return 0
         raise ShapeError(
-            op, f"axis {axis} is out of range for {ndim} axes", fix=f"use an axis from {-ndim} to {ndim - 1}" if ndim else None
+            op,
+            f"axis {axis} is out of range for {ndim} axes",
+            fix=f"use an axis from {-ndim} to {ndim - 1}" if ndim else None,
         )
     return axis % ndim
 

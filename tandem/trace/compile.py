@@ -160,8 +160,7 @@ def _rebuild_arguments(parameters: list[ParameterSpec], reader: _Reader) -> list
         if parameter.kind == "tensors":
             arguments.append([reader.next() for _ in range(reader.next())])
         elif parameter.kind == "ints":
-            kind, *rest = reader.spec[reader.position]
-            if kind == "count":
+            if reader.spec[reader.position][0] == "count":
                 arguments.append(tuple(reader.next() for _ in range(reader.next())))
             else:
                 arguments.append(reader.next())
@@ -186,14 +185,18 @@ class RandomState:
 
         used = self._traced.rng_advance
         self._traced.rng_advance = used + count
-        return self._offset if isinstance(used, int) and used == 0 else F.Add()(self._offset, F.Size(used, dtypes.int64)())
+        return (
+            self._offset if isinstance(used, int) and used == 0 else F.Add()(self._offset, F.Size(used, dtypes.int64)())
+        )
 
 
 def _store_all(function, graph: Graph, result) -> list[Value]:
     """An in-place operator: its results go into the memory of its first arguments, one after the other."""
     results = list(result) if isinstance(result, (tuple, list)) else [result]
     if len(results) < function.writes:
-        raise InternalError(function.__name__, f"the body gave {len(results)} results for {function.writes} arguments that it writes")
+        raise InternalError(
+            function.__name__, f"the body gave {len(results)} results for {function.writes} arguments that it writes"
+        )
     return [_store(function, graph, k, results[k]) for k in range(function.writes)]
 
 
@@ -235,11 +238,12 @@ def _differentiate(function, traced: Traced):
     with builder, _Tracing():
         # Stand-ins for the incoming gradients: inputs of the joint graph that never become inputs of the forward one.
         grads = [
-            builder.add(F.Incoming(i, v.type), ()).outputs[0] if v.dtype.is_inexact else None for i, v in enumerate(graph.outputs)
+            builder.add(F.Incoming(i, v.type), ()).outputs[0] if v.dtype.is_inexact else None
+            for i, v in enumerate(graph.outputs)
         ]
         results = backpropagate(forward_nodes, graph.outputs, grads, traced.wanted)
     if all(r is None for r in results):
-        del graph.nodes[len(forward_nodes):]
+        del graph.nodes[len(forward_nodes) :]
         return None
     traced.wanted = [v for v, r in zip(traced.wanted, results, strict=True) if r is not None]
     results = [r for r in results if r is not None]
@@ -247,7 +251,7 @@ def _differentiate(function, traced: Traced):
     incoming = [g for g in grads if g is not None]
     mutated = {graph.inputs[p] for p, _ in graph.mutations}
     split = partition(graph, incoming, results, traced.numbers, set(forward_nodes))
-    del graph.nodes[len(forward_nodes):]
+    del graph.nodes[len(forward_nodes) :]
     split.copies = {}
     if mutated:  # saving what the operator overwrites: keep a copy instead
         with Builder(graph) as builder:
@@ -299,7 +303,9 @@ def _backward_function(name: str, graph: Graph, split, output_types: list[Type])
             # Records that these sizes are equal, so that the code generator sees one size, not two.
             for actual, dim in zip(value.shape, _sized(expected.shape, sizes), strict=True):
                 if actual != dim:
-                    raise ShapeError(name, f"a gradient has shape {value.shape}; expected is {_sized(expected.shape, sizes)}")
+                    raise ShapeError(
+                        name, f"a gradient has shape {value.shape}; expected is {_sized(expected.shape, sizes)}"
+                    )
         results = replay(graph, inputs, sizes)
         return tuple(results)
 

@@ -108,7 +108,9 @@ class ScheduleWriter:
             shape = [self.slot(d) for d in buffer.shape]
             strides = [self.slot(d) for d in buffer.strides]
             if buffer.kind == "input":
-                index = self.builder.value(_INPUT, buffer.dtype.code, self.positions[buffer.position], 0, shape, strides)
+                index = self.builder.value(
+                    _INPUT, buffer.dtype.code, self.positions[buffer.position], 0, shape, strides
+                )
             elif buffer.kind == "view":
                 base = self.value(buffer.base)
                 index = self.builder.value(_VIEW, buffer.dtype.code, base, self.slot(buffer.offset), shape, strides)

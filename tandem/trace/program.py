@@ -38,8 +38,8 @@ def compile_capture(calls, leaves, numbers, ints, outputs, writes, symbolic: boo
     if report is not None:
         report.append(
             {
-                "calls": len(calls), "joined": joined_nodes, "nodes": len(graph.nodes), "steps": len(schedule.steps), "symbolic": symbolic, "graph": graph,
-                "sizes": [leaf[2] for leaf in leaves],
+                "calls": len(calls), "joined": joined_nodes, "nodes": len(graph.nodes), "steps": len(schedule.steps),
+                "symbolic": symbolic, "graph": graph, "sizes": [leaf[2] for leaf in leaves],
                 "schedule": schedule, "passes": passes,
                 "seconds": {
                     "join": traced - started, "passes": simplified - traced, "lower": lowered - simplified,

@@ -222,7 +222,7 @@ def test_many_threads_use_the_same_operators():
                 np.testing.assert_allclose(a * a + 1, y.detach().numpy(), rtol=1e-5)
                 y.sum().backward()
                 np.testing.assert_allclose(2 * a, x.grad.numpy(), rtol=1e-5)
-        except Exception as e:  # noqa: BLE001 - carried to the main thread
+        except Exception as e:
             errors.append(e)
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]

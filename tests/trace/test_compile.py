@@ -10,7 +10,10 @@ import tandem as td
 
 def parameters(seed=0):
     rng = np.random.default_rng(seed)
-    return [td.tensor(rng.normal(size=s).astype(np.float32) * 0.3, requires_grad=True) for s in ((6, 16), (16,), (16, 3), (3,))]
+    return [
+        td.tensor(rng.normal(size=s).astype(np.float32) * 0.3, requires_grad=True)
+        for s in ((6, 16), (16,), (16, 3), (3,))
+    ]
 
 
 def train_step(params, x, y, lr=0.1, dropout=0.0):
@@ -191,7 +194,7 @@ def test_several_threads():
         try:
             for _ in range(10):
                 np.testing.assert_allclose(f(td.ones(n, 4)).numpy(), np.full(4, n / 4), rtol=1e-5)
-        except Exception as e:  # noqa: BLE001 - carried to the main thread
+        except Exception as e:
             errors.append(e)
 
     threads = [threading.Thread(target=work, args=(n,)) for n in (2, 3, 5)]
