@@ -4,9 +4,11 @@
 #include <array>
 #include <string>
 
+#include "bindings/basic_index.h"
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "bindings/numpy_types.h"
+#include "bindings/tensor_convert.h"
 #include "bindings/tensor_type.h"
 #include "tensor/scalar.h"
 #include "program/capture.h"
@@ -168,6 +170,7 @@ Py_ssize_t length(PyObject* self) {
 }
 
 PyObject* get_item(PyObject* self, PyObject* key) {
+  if (Tensor* view = basic_view(reinterpret_cast<Tensor*>(self), key)) return reinterpret_cast<PyObject*>(view);
   return call(kGetItem, {self, key});
 }
 
@@ -188,7 +191,7 @@ PyObject* sequence_item(PyObject* self, Py_ssize_t index) {  // the step of iter
   }
   PyObject* key = PyLong_FromSsize_t(index);
   if (!key) return nullptr;
-  PyObject* result = call(kGetItem, {self, key});
+  PyObject* result = get_item(self, key);
   Py_DECREF(key);
   return result;
 }
@@ -336,6 +339,13 @@ void add_operator_slots(std::vector<PyType_Slot>& slots) {
 }
 
 void register_operators(nb::module_& m) {
+  m.def(
+      "basic_view",
+      [](TensorRef x, nb::object key) -> nb::object {
+        Tensor* view = basic_view(x.get(), key.ptr());
+        return view ? nb::steal(reinterpret_cast<PyObject*>(view)) : nb::none();
+      },
+      nb::arg("x"), nb::arg("key").none(), "x[key] where that is a plain view that needs no record; None otherwise.");
   m.def(
       "set_operator",
       [](const char* name, nb::object function) -> nb::object {

@@ -36,8 +36,8 @@ void apply(T* to, const T* from, int64_t n) {
   }
 }
 
-// Number of the addressed row for every update.
-void rows_of(const Call& call, int64_t k, const View& out, int64_t* rows, int64_t count) {
+// Number of the addressed row for every update, or with `offsets` where it starts in memory.
+void rows_of(const Call& call, int64_t k, const View& out, bool offsets, int64_t* rows, int64_t count) {
   std::fill(rows, rows + count, 0);
   for (int64_t axis = 0; axis < k; ++axis) {
     const View& index = call.inputs[2 + axis];
@@ -52,7 +52,7 @@ void rows_of(const Call& call, int64_t k, const View& out, int64_t* rows, int64_
             index.dtype == DType::Int64 ? index.as<int64_t>()[offset[0]] : index.as<int32_t>()[offset[0]];
         if (value < 0 || value >= size)
           fail(ErrorKind::Index, "index ", value, " is out of range for axis ", axis, " with size ", size);
-        rows[i] = rows[i] * size + value;
+        rows[i] = offsets ? rows[i] + value * out.strides[axis] : rows[i] * size + value;
         loop.advance(loop.ndim, position, offset);
       }
     });
@@ -79,6 +79,28 @@ void scatter_rows(T* out, const T* updates, const int64_t* rows, int64_t count, 
   });
 }
 
+// Into memory that is not dense: each piece does all updates of some positions along the axes that are not indexed.
+template <typename T, Mode mode>
+void scatter_strided(const View& out, int64_t k, const T* updates, const int64_t* starts, int64_t count, int64_t tail) {
+  const Loop<1> loop = make_loop<1>({&out}, static_cast<int>(k), out.ndim, false);
+  const int inner = loop.ndim - 1;
+  const int64_t length = loop.ndim ? loop.shape[inner] : 1, stride = loop.ndim ? loop.strides[0][inner] : 0;
+  parallel_for(tail, 1.5 * count, [&](int64_t begin, int64_t end) {
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t index[kMaxDims], offset[1] = {0};
+      if (loop.ndim) loop.locate(begin / length, inner, index, offset);
+      for (int64_t at = begin; at < end;) {
+        const int64_t first = at % length, n = std::min(length - first, end - at);
+        T* to = out.as<T>() + starts[i] + offset[0] + first * stride;
+        const T* from = updates + i * tail + at;
+        for (int64_t j = 0; j < n; ++j) apply<T, mode>(to + j * stride, from + j, 1);
+        if (loop.ndim) loop.advance(inner, index, offset);
+        at += n;
+      }
+    }
+  });
+}
+
 void run_scatter(const Call& call) {
   TD_CHECK(call.num_inputs >= 3 && call.num_outputs == 1 && call.num_ints == 2);
   const View &base = call.inputs[0], &updates = call.inputs[1], &out = call.outputs[0];
@@ -92,30 +114,27 @@ void run_scatter(const Call& call) {
   if (out.dtype == DType::Bool) mode = mode == kAdd ? kMax : mode == kMultiply ? kMin : mode;  // or, and
 
   const Scratch<int64_t> rows(count);
-  rows_of(call, k, out, rows.data(), count);
+  const bool dense = out.is_contiguous();
+  rows_of(call, k, out, !dense, rows.data(), count);
   int64_t num_rows = 1, tail = 1;
   for (int d = 0; d < out.ndim; ++d) (d < k ? num_rows : tail) *= out.shape[d];
   TD_CHECK(updates.numel() == count * tail, "updates of scatter");
 
-  // The loops below are over dense memory; other layouts pass through a copy.
+  // The loops below are over dense updates; other layouts pass through a copy.
   const size_t size = item_size(out.dtype);
-  Scratch<char> dense_updates, dense_out;
-  View from = updates, to = out;
+  Scratch<char> dense_updates;
+  View from = updates;
   if (!updates.is_contiguous()) {
     dense_updates.resize(updates.numel() * size);
     from.data = dense_updates.data();
     set_contiguous(from);
     copy_elements(updates, from);
   }
-  if (!out.is_contiguous()) {
-    dense_out.resize(out.numel() * size);
-    to.data = dense_out.data();
-    set_contiguous(to);
-    copy_elements(out, to);
-  }
   const auto run = [&](auto type, auto m) {
     using T = typename decltype(type)::type;
-    scatter_rows<T, decltype(m)::value>(to.as<T>(), from.as<T>(), rows.data(), count, num_rows, tail);
+    constexpr Mode kMode = decltype(m)::value;
+    if (dense) scatter_rows<T, kMode>(out.as<T>(), from.as<T>(), rows.data(), count, num_rows, tail);
+    else scatter_strided<T, kMode>(out, k, from.as<T>(), rows.data(), count, tail);
   };
   if (mode == kSet) {
     for_size(size, [&](auto type) { run(type, std::integral_constant<Mode, kSet>{}); });
@@ -135,7 +154,6 @@ void run_scatter(const Call& call) {
       }
     });
   }
-  if (to.data != out.data) copy_elements(to, out);
 }
 
 const Register scatter("scatter", &run_scatter);

@@ -51,6 +51,7 @@ class Fusion:
                 value.dtype, self.shape_of(value), value.op.position, layout, self.resolve
             )
             self.provider[value] = None
+        self.saved = set(saved)
         self._analyse(saved)
         for node in self.nodes:
             self._visit(node)

@@ -11,7 +11,8 @@ from tandem.codegen.fuse import Fusion
 from tandem.codegen.rows import rows
 from tandem.codegen.schedule import LibraryStep, Schedule
 from tandem.graph.ir import Graph, Value
-from tandem.ops.index import CheckIndex
+from tandem.ops.index import CheckIndex, Scatter
+from tandem.ops.movement import Permute
 
 _NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns}
 
@@ -72,6 +73,8 @@ def _place_mutations(fusion: Fusion) -> tuple[list, list]:
             continue
         if _can_store_directly(fusion, value, target, readers.get(id(target), ())):
             fusion.computes[value].targets.append(target)
+        elif _scatter_directly(fusion, value, target, readers.get(id(target), ())):
+            continue
         else:
             late.append((value, target))
             if value in fusion.computes:
@@ -86,6 +89,35 @@ def _place_mutations(fusion: Fusion) -> tuple[list, list]:
             source = kept
         second.append(copy(fusion, source, target, value.node))
     return first, second
+
+
+def _scatter_directly(fusion: Fusion, value: Value, target: Buffer, readers) -> bool:
+    """Lets a scatter into (a permutation of) the mutated input write there, if nothing reads that memory afterwards."""
+    after, scattered = _unpermuted(value)
+    if not isinstance(scattered.op, Scatter):
+        return False
+    before, source = _unpermuted(scattered.node.inputs[0])
+    if fusion.buffer_of.get(source) is not target or [before[a] for a in after] != list(range(len(after))):
+        return False
+    if scattered in fusion.saved or (scattered is not value and scattered in fusion.graph.outputs):
+        return False
+    if any(len(fusion.users.get(v, ())) > 1 for v in (scattered, value)):
+        return False
+    position = fusion.provider[scattered].position
+    if any(group.position > position for group, _, _ in readers):
+        return False
+    fusion.buffer_of[scattered] = fusion.buffer_of[scattered.node.inputs[0]]
+    fusion.buffer_of[value] = target
+    return True
+
+
+def _unpermuted(value: Value) -> tuple[list[int], Value]:
+    """(axes, source): value is Permute(axes) of source, by any number of permutations."""
+    axes = list(range(len(value.type.shape)))
+    while isinstance(value.op, Permute):
+        axes = [value.op.axes[a] for a in axes]
+        value = value.node.inputs[0]
+    return axes, value
 
 
 def _can_store_directly(fusion: Fusion, value: Value, target: Buffer, readers) -> bool:

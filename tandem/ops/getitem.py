@@ -165,8 +165,32 @@ def _as_index(k):
     return k
 
 
+def _is_integer_index(key) -> bool:
+    return isinstance(key, _runtime.Tensor) and key.ndim > 0 and key.dtype.is_integer
+
+
+def _plain_indices(x, key) -> tuple[list, tuple] | None:
+    """(index tensors, axes) of a key of index tensors and full slices: the usual case, which needs no taking apart."""
+    if not isinstance(key, tuple):
+        return ([key], (0,)) if _is_integer_index(key) and x.ndim else None
+    indices, axes = [], []
+    for axis, k in enumerate(key):
+        if isinstance(k, slice):
+            if k.start is not None or k.stop is not None or k.step is not None:
+                return None
+        elif _is_integer_index(k):
+            indices.append(k)
+            axes.append(axis)
+        else:
+            return None
+    return (indices, tuple(axes)) if indices and len(key) <= x.ndim else None
+
+
 def getitem(x, key):
     """x[key]: basic keys give views, index tensors and masks give copies."""
+    plain = _plain_indices(x, key)
+    if plain is not None:
+        return F.gather_at(x, *plain)
     pattern, numbers, tensors = split_key(key)
     if not tensors:
         return F.index_basic(x, "".join(pattern), tuple(numbers))
@@ -181,13 +205,22 @@ def setitem(x, key, value):
 
 def put(x, key, value, mode: str):
     """x[key] = value, or with mode "add" what it would be if repeated positions each counted."""
-    pattern, numbers, tensors = split_key(key)
     if not _is_tensor(value) and not isinstance(value, (bool, int, float)):
         import tandem as td
 
         value = td.asarray(value)
-    if not tensors:
-        target = F.index_basic(x, "".join(pattern), tuple(numbers))
+    plain = _plain_indices(x, key)
+    if plain is not None and (
+        not _is_tensor(value) or value.ndim <= x.ndim - len(plain[1]) + max(i.ndim for i in plain[0])
+    ):
+        F.scatter_at_(x, *plain, value, mode)
+        return
+    target = _runtime.basic_view(x, key) if isinstance(x, _runtime.Tensor) else None
+    if target is None:
+        pattern, numbers, tensors = split_key(key)
+    if target is not None or not tensors:
+        if target is None:
+            target = F.index_basic(x, "".join(pattern), tuple(numbers))
         if _is_tensor(value) and value.ndim > target.ndim:  # leading axes of size 1 may go, as in NumPy
             value = _drop_leading(value, target.ndim)
         F.copy_(target, value if mode == "set" else F.add(target, value))
