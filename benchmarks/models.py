@@ -1,0 +1,145 @@
+"""Training steps that compiled.py times. One text for both libraries: only the import differs."""
+
+import numpy as np
+
+
+class Models:
+    """Builds steps with library `lib` (torch, or tandem): each maker gives a function of no arguments that trains one step."""
+
+    def __init__(self, lib, nn, functional, optim, fused: bool):
+        self.lib, self.nn, self.F, self.optim = lib, nn, functional, optim
+        self.fused = {"fused": True} if fused else {}
+        self.rng = np.random.default_rng(0)
+        lib.manual_seed(0)
+
+    def floats(self, *shape):
+        return self.lib.from_numpy(self.rng.normal(size=shape).astype(np.float32))
+
+    def classes(self, high, *shape):
+        return self.lib.from_numpy(self.rng.integers(0, high, shape))
+
+    def training(self, model, optimizer, loss_of):
+        def step():
+            loss = loss_of(model)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        return step
+
+    def classifier(self, model, optimizer, x, y):
+        return self.training(model, optimizer, lambda m: self.F.cross_entropy(m(x), y))
+
+    # -- the cases
+
+    def mlp_small(self):
+        nn = self.nn
+        model = nn.Sequential(nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 10))
+        optimizer = self.optim.Adagrad(model.parameters(), lr=0.01)
+        return self.classifier(model, optimizer, self.floats(128, 784), self.classes(10, 128))
+
+    def mlp_large(self):
+        nn = self.nn
+        model = nn.Sequential(nn.Linear(784, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10))
+        optimizer = self.optim.Adam(model.parameters(), lr=1e-3, **self.fused)
+        return self.classifier(model, optimizer, self.floats(256, 784), self.classes(10, 256))
+
+    def lenet(self):
+        nn = self.nn
+        model = nn.Sequential(
+            nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
+        )  # fmt: skip
+        optimizer = self.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **self.fused)
+        return self.classifier(model, optimizer, self.floats(64, 1, 28, 28), self.classes(10, 64))
+
+    def gpt_mini(self):
+        nn, F = self.nn, self.F
+        layers, width, heads, length, batch, vocabulary = 6, 384, 6, 256, 4, 5000
+
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+                self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+                self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+            def forward(self, x):
+                b, t, _ = x.shape
+                q, k, v = self.qkv(self.norm1(x)).reshape(b, t, 3, heads, width // heads).permute(2, 0, 3, 1, 4).unbind(0)
+                a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+                x = x + self.out(a.transpose(1, 2).reshape(b, t, width))
+                return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+        class GPT(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+                self.blocks = nn.Sequential(*[Block() for _ in range(layers)])
+                self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+            def forward(self, index):
+                return self.head(self.norm(self.blocks(self.tokens(index) + self.positions.weight)))
+
+        model = GPT()
+        optimizer = self.optim.AdamW(model.parameters(), lr=3e-4, **self.fused)
+        x, y = self.classes(vocabulary, batch, length), self.classes(vocabulary, batch, length)
+        return self.training(model, optimizer, lambda m: F.cross_entropy(m(x).reshape(-1, vocabulary), y.reshape(-1)))
+
+    def ncf(self):
+        nn, F, lib = self.nn, self.F, self.lib
+
+        class NCF(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.user_mf, self.item_mf = nn.Embedding(100_000, 64), nn.Embedding(20_000, 64)
+                self.user_mlp, self.item_mlp = nn.Embedding(100_000, 128), nn.Embedding(20_000, 128)
+                self.mlp = nn.Sequential(
+                    nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU()
+                )
+                self.head = nn.Linear(128, 1)
+
+            def forward(self, user, item):
+                deep = self.mlp(lib.cat([self.user_mlp(user), self.item_mlp(item)], -1))
+                return self.head(lib.cat([self.user_mf(user) * self.item_mf(item), deep], -1)).squeeze(-1)
+
+        model = NCF()
+        optimizer = self.optim.Adam(model.parameters(), lr=1e-3, **self.fused)
+        user, item = self.classes(100_000, 4096), self.classes(20_000, 4096)
+        target = self.floats(4096).sigmoid()
+        return self.training(model, optimizer, lambda m: F.binary_cross_entropy_with_logits(m(user, item), target))
+
+    def resnet50(self):
+        nn, F = self.nn, self.F
+
+        class Bottleneck(nn.Module):
+            def __init__(self, inputs, width, stride, project):
+                super().__init__()
+                self.conv1, self.norm1 = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
+                self.conv2, self.norm2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+                self.conv3, self.norm3 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
+                self.project = None
+                if project:
+                    self.project = nn.Sequential(nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+
+            def forward(self, x):
+                y = F.relu(self.norm1(self.conv1(x)))
+                y = self.norm3(self.conv3(F.relu(self.norm2(self.conv2(y)))))
+                return F.relu(y + (x if self.project is None else self.project(x)))
+
+        blocks, inputs = [], 64
+        for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+            for i in range(count):
+                blocks.append(Bottleneck(inputs, width, stride if i == 0 else 1, i == 0))
+                inputs = 4 * width
+        model = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1), *blocks,
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000),
+        )  # fmt: skip
+        optimizer = self.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **self.fused)
+        return self.classifier(model, optimizer, self.floats(8, 3, 224, 224), self.classes(1000, 8))
+
+
+CASES = ["mlp_small", "mlp_large", "lenet", "gpt_mini", "ncf", "resnet50"]
+BARS = {"mlp_small": 0.8, "mlp_large": 0.8, "lenet": 0.8, "gpt_mini": 0.85, "ncf": 0.8, "resnet50": 0.85}
