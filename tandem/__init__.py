@@ -53,6 +53,7 @@ from tandem.ops.define import FUNCTIONS as _FUNCTIONS  # noqa: E402
 from tandem.ops.memory_format import channels_last, channels_last_3d, contiguous_format, preserve_format  # noqa: E402
 from tandem.ops.methods import attach as _attach_operators  # noqa: E402
 from tandem.ops.random import Generator, default_generator  # noqa: E402
+from tandem.passes.bisect import bisect  # noqa: E402
 from tandem.tensor_methods import Tensor  # noqa: E402
 from tandem.tensor_methods import attach as _attach_methods  # noqa: E402
 

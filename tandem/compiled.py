@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 
 from tandem import _runtime
+from tandem.graph.view import show_bytes
 from tandem.switches import EAGER
 
 
@@ -42,17 +43,29 @@ class Compiled:
         lines = [f"{getattr(self._fn, '__name__', 'function')}: {self._programs.num_traces} sequences of operators, "
                  f"{self._programs.num_programs} programs"]
         for number, r in enumerate(self._report):
-            seconds = r["seconds"]
-            kind = "any sizes" if r["symbolic"] else "these sizes"
-            lines.append(
-                f"  program {number}: {r['calls']} calls -> {r['nodes']} nodes -> {r['steps']} steps, for {kind}; "
-                f"join {seconds['join'] * 1e3:.1f} ms, lower {seconds['lower'] * 1e3:.1f} ms, write {seconds['write'] * 1e3:.1f} ms"
-            )
+            kind = "any sizes" if r["symbolic"] else "these sizes: " + " ".join(str(list(s)) for s in r["sizes"][:8])
+            kind += " ..." if not r["symbolic"] and len(r["sizes"]) > 8 else ""
+            times = ", ".join(f"{phase} {seconds * 1e3:.1f} ms" for phase, seconds in r["seconds"].items())
+            passes = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in r["passes"].items())
+            lines += [
+                f"  program {number}: {r['calls']} calls -> {r['joined']} nodes, {r['nodes']} after passes -> {r['steps']} steps",
+                f"    for {kind}",
+                f"    memory: {show_bytes(r['memory']['peak'])} at its peak (step {r['memory']['at']}), of which "
+                f"{show_bytes(r['memory']['outputs'])} are results; inputs {show_bytes(r['memory']['inputs'])}",
+                f"    time: {times} ({passes} ms)",
+            ]
         return "\n".join(lines)
 
     def graph(self, number: int = -1):
         """The graph of a compiled program (the latest by default)."""
         return self._report[number]["graph"]
+
+    def memory(self, number: int = -1) -> dict:
+        """What a compiled program (the latest by default) takes, in bytes, known before it runs: {"inputs", "outputs", "peak", "at"}.
+
+        peak counts what the program allocates at one time, results included, inputs not; at is the step where that is.
+        """
+        return dict(self._report[number]["memory"])
 
 
 def compile(fn=None, *, whole: bool = False):

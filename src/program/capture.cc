@@ -54,7 +54,12 @@ void ProgramCache::clear() {
   index_.clear();
 }
 
-Capture::~Capture() = default;
+Capture::~Capture() { forget_calls(); }
+
+void Capture::forget_calls() {
+  for (Call& call : calls_) Py_XDECREF(call.source.code);
+  calls_.clear();
+}
 
 // -- naming tensors
 
@@ -149,7 +154,7 @@ Tensor* Capture::promise(DType dtype, int ndim, const int64_t* shape, const int6
 int32_t Capture::begin(const Ref<Plan>& plan, Argument* arguments, int count) {
   Signature key;
   key.value(plan.get());
-  Call call{plan, {}, {}};
+  Call call{plan, {}, {}, user_source()};
   for (int i = 0; i < count; ++i) {
     Argument& a = arguments[i];
     Operand operand{Operand::Kind::None};
@@ -267,7 +272,8 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic) {
       PyList_Append(temporaries, item);
       Py_DECREF(item);
     }
-    PyObject* item = Py_BuildValue("(ONN)", call.plan->keep ? call.plan->keep : Py_None, operands, temporaries);
+    PyObject* item = Py_BuildValue("(ONNs)", call.plan->keep ? call.plan->keep : Py_None, operands, temporaries,
+                                   format_source(call.source).c_str());
     PyList_Append(calls, item);
     Py_DECREF(item);
   }
@@ -395,7 +401,7 @@ void Capture::flush() {
     finish(program, run);
   }
   resolve_promises();
-  calls_.clear();
+  forget_calls();
   leaves_.clear();
   numbers_.clear();
   ints_.clear();

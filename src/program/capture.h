@@ -22,6 +22,7 @@
 #include "check.h"
 #include "dispatch/op_function.h"
 #include "program/plan.h"
+#include "tensor/source.h"
 #include "tensor/tensor.h"
 
 namespace tandem {
@@ -86,6 +87,7 @@ class Capture {
     Ref<Plan> plan;
     std::vector<Operand> operands;
     std::vector<int32_t> temporaries;  // plan values, numbered after the outputs
+    Source source;                     // the user's line, for graphs that are printed; released by forget_calls
   };
   struct Leaf {
     Ref<Storage> storage;
@@ -103,6 +105,7 @@ class Capture {
     Site site;
   };
 
+  void forget_calls();
   Operand resolve(Tensor* t, Signature& key);
   const Site* find(const Tensor* t) const;
   void remember(const Tensor* t, Site site) { remember(t->storage, t->view, site); }

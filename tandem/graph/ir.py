@@ -114,11 +114,47 @@ class Graph:
         self.nodes: list[Node] = []
         self.outputs: list[Value] = []
         self.mutations: list[tuple[int, Value]] = []
+        self.schedule = None  # of a compiled program: its steps, and
+        self.memory: dict | None = None  # what they take
 
     def __str__(self):
         from tandem.graph.printer import print_graph
 
         return print_graph(self)
+
+    def to_json(self) -> str:
+        """The graph as text that `Graph.from_json` reads (tandem/graph/serialize.py)."""
+        from tandem.graph.serialize import to_json
+
+        return to_json(self)
+
+    @staticmethod
+    def from_json(text: str) -> Graph:
+        from tandem.graph.serialize import from_json
+
+        return from_json(text)
+
+    def save(self, path):
+        with open(path, "w") as file:
+            file.write(self.to_json())
+
+    @staticmethod
+    def load(path) -> Graph:
+        with open(path) as file:
+            return Graph.from_json(file.read())
+
+    def view(self, path=None) -> str:
+        """A page with a picture of the graph: fused groups, shapes, memory and source lines (tandem/graph/view.py).
+
+        Written to path, if there is one; gives the HTML text. Groups are known for graphs of compiled programs.
+        """
+        from tandem.graph.view import render
+
+        text = render(self, self.schedule, peak=self.memory["peak"] if self.memory else None)
+        if path is not None:
+            with open(path, "w") as file:
+                file.write(text)
+        return text
 
     def roots(self) -> list[Value]:
         return list(self.outputs) + [v for _, v in self.mutations]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from tandem.codegen.expand import expand
 from tandem.graph.ir import Graph
+from tandem.ops.define import Composite
 from tandem.passes.graph_pass import graph_pass
+from tandem.passes.rebuild import rebuild
 
 
 @graph_pass
 def expand_composites(graph: Graph) -> Graph:
-    return expand(graph)[0]
+    while any(isinstance(node.op, Composite) for node in graph.nodes):  # they may be made of composites in turn
+        graph = rebuild(graph, lambda node, inputs: node.op.expand(*inputs) if isinstance(node.op, Composite) else None)
+    return graph

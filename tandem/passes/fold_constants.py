@@ -115,5 +115,6 @@ def evaluate(op, numbers: list, types: list, dtype: dtypes.DType):
     if any(isinstance(n, float) and n != n for n in numbers) and op.name not in ("where", "copy"):
         return None
     # float64 has more than twice the digits of float32, so rounding the float64 result once more gives the float32 one
-    result = fold(*numbers)
+    exact = [to_dtype(n, t) for n, t in zip(numbers, types, strict=True)]
+    result = None if None in exact else fold(*exact)
     return None if result is None else to_dtype(result, dtype)

@@ -9,6 +9,7 @@ from tandem.passes.eliminate_dead import eliminate_dead
 from tandem.passes.expand_composites import expand_composites
 from tandem.passes.fold_constants import fold_constants
 from tandem.passes.graph_pass import pass_times
+from tandem.passes.reassociate_matmul import reassociate_matmul
 from tandem.passes.simplify import simplify
 from tandem.switches import CHECK
 
@@ -17,6 +18,7 @@ PIPELINE = [
     expand_composites,      # rules are written for primitives
     fold_constants,         # sizes and numbers, which decide whether rules match
     simplify,
+    reassociate_matmul,     # after simplify, so that merged transposes do not hide chains
     common_subexpressions,  # last: simplifying makes things equal that were written differently
     eliminate_dead,         # what simplifying has left behind
 ]  # fmt: skip
@@ -25,7 +27,7 @@ PIPELINE = [
 def run_pipeline(graph: Graph, times: dict[str, float] | None = None) -> Graph:
     """graph after all passes; the input is not changed. `times` takes {pass: seconds}."""
     if CHECK:
-        verify(graph)
+        verify(graph, known=set(graph.nodes))  # types were inferred when it was built
     with pass_times() as taken:
         for run in PIPELINE:
             graph = run(graph)

@@ -14,6 +14,7 @@ type, or None for "not here". It has no state and no side effect.
 from __future__ import annotations
 
 import math
+import operator
 import sys
 
 from tandem.errors import InternalError
@@ -141,9 +142,10 @@ class Rules:
     def apply(self, graph: Graph, fired: list | None = None) -> Graph:
         """graph rewritten until no rule matches; `fired` collects (source of the rule, name of the operator it matched)."""
         trail: list[str] = []
+        settled: set[Node] = set()  # nodes never change, so where no rule matched none will
         for _ in range(SWEEPS):
             trail.clear()
-            rewritten = rebuild(graph, lambda node, inputs: self._visit(node, inputs, trail))
+            rewritten = rebuild(graph, lambda node, inputs: self._visit(node, inputs, trail, settled))
             if fired is not None:
                 fired += trail
             if not trail:
@@ -151,11 +153,13 @@ class Rules:
             graph = _reachable(rewritten)
         raise InternalError("rewrite", f"rules do not come to an end; those that still fire: {', '.join(sorted(set(trail)))}")
 
-    def _visit(self, node: Node, inputs: tuple[Value, ...], trail: list[str]) -> Value | None:
+    def _visit(self, node: Node, inputs: tuple[Value, ...], trail: list[str], settled: set[Node]) -> Value | None:
         if node.op.name not in self._by_op or len(node.outputs) != 1:
             return None
-        if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
+        if any(map(operator.is_not, inputs, node.inputs)):
             value = node.op(*inputs)
+        elif node in settled:
+            return None
         else:
             value = node.outputs[0]  # not yet in the new graph: rules only look
         first, chased = value, []
@@ -166,6 +170,7 @@ class Rules:
             if len(chased) > CHASES:
                 raise InternalError("rewrite", f"rules chase each other: {', '.join(sorted(set(chased)))}")
             value = replaced
+        settled.add(value.node)
         trail += chased
         return None if value is first and value is node.outputs[0] else value
 

@@ -10,7 +10,8 @@ import time
 
 from tandem import dtypes
 from tandem.codegen import Layout, lower
-from tandem.graph.ir import Builder, Graph, Type, Value
+from tandem.codegen.peak import memory_of
+from tandem.graph.ir import Builder, Graph, Type, Value, source_scope
 from tandem.graph.symbolic import hint, substitute
 from tandem.ops.define import add_input
 from tandem.passes.pipeline import run_pipeline
@@ -32,7 +33,8 @@ def compile_capture(calls, leaves, numbers, ints, outputs, writes, symbolic: boo
     passes: dict[str, float] = {}
     graph = run_pipeline(graph, passes)
     simplified = time.perf_counter()
-    schedule = lower(graph, layouts)
+    schedule = graph.schedule = lower(graph, layouts)
+    graph.memory = memory_of(graph, schedule)
     lowered = time.perf_counter()
     builder = ProgramWriter("program", graph, list(range(len(graph.inputs))), schedule).write()
     if report is not None:
@@ -40,7 +42,7 @@ def compile_capture(calls, leaves, numbers, ints, outputs, writes, symbolic: boo
             {
                 "calls": len(calls), "joined": joined_nodes, "nodes": len(graph.nodes), "steps": len(schedule.steps),
                 "symbolic": symbolic, "graph": graph, "sizes": [leaf[2] for leaf in leaves],
-                "schedule": schedule, "passes": passes,
+                "passes": passes, "memory": graph.memory,
                 "seconds": {
                     "join": traced - started, "passes": simplified - traced, "lower": lowered - simplified,
                     "write": time.perf_counter() - lowered,
@@ -69,7 +71,7 @@ def join(calls, leaves, numbers, ints, symbolic: bool):
         first_int = len(leaves) + len(numbers)
         int_dims = [_int(symbols, first_int + i, v, symbolic) for i, v in enumerate(ints)]
 
-        for number, (plan, operands, temporaries) in enumerate(calls):
+        for number, (plan, operands, temporaries, *source) in enumerate(calls):
             values = {}
             for position, (kind, index, output) in enumerate(operands):
                 if kind == _LEAF:
@@ -80,7 +82,8 @@ def join(calls, leaves, numbers, ints, symbolic: bool):
                     values[position] = number_values[index]
                 elif kind == _INT:
                     values[position] = int_dims[index]
-            results = _replay(builder, plan, values, [plan.temporaries[t] for t in temporaries])
+            with source_scope(source[0] if source else None):
+                results = _replay(builder, plan, values, [plan.temporaries[t] for t in temporaries])
             for i, value in enumerate(results):
                 joined[number, i] = value
     return graph, layouts, joined

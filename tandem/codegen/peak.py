@@ -1,0 +1,58 @@
+"""peak: how much memory a schedule will take, known before it runs."""
+
+from __future__ import annotations
+
+from tandem.codegen.buffer import Buffer
+from tandem.codegen.schedule import KernelStep, Schedule
+from tandem.graph.ir import Graph
+from tandem.graph.symbolic import hint
+
+
+def buffer_bytes(buffer: Buffer) -> int:
+    count = buffer.dtype.itemsize
+    for d in buffer.shape:
+        count *= hint(d)
+    return count
+
+
+def memory_of(graph: Graph, schedule: Schedule) -> dict:
+    """Bytes, for the sizes at hand: {"inputs", "outputs", "peak", "at": number of the step where the peak is}.
+
+    peak is what the program allocates at most at one time, results included and inputs not. Buffers live from the step that writes
+    them to the last one that reads them, results to the end; a library routine's own scratch memory is not counted.
+    """
+    last: dict[Buffer, int] = {}
+    first: dict[Buffer, int] = {}
+    for i, step in enumerate(schedule.steps):
+        used = step.buffers if isinstance(step, KernelStep) else (*step.inputs, *step.outputs)
+        for buffer in used:
+            root = _root(buffer)
+            if root.kind == "alloc":
+                first.setdefault(root, i)
+                last[root] = i
+    kept = {_root(schedule.buffer_of[v]) for v in graph.outputs if v in schedule.buffer_of}
+    end = len(schedule.steps)
+    change = [0] * (end + 1)
+    for buffer, i in first.items():
+        size = buffer_bytes(buffer)
+        change[i] += size
+        if buffer not in kept:
+            change[min(last[buffer] + 1, end)] -= size
+    live = peak = at = 0
+    for i, delta in enumerate(change[:end]):
+        live += delta
+        if live > peak:
+            peak, at = live, i
+    inputs = 0
+    for v in graph.inputs:
+        size = v.dtype.itemsize
+        for d in v.shape:
+            size *= hint(d)
+        inputs += size
+    return {"inputs": inputs, "outputs": sum(buffer_bytes(b) for b in kept if b.kind == "alloc"), "peak": peak, "at": at}
+
+
+def _root(buffer: Buffer) -> Buffer:
+    while buffer.kind == "view":
+        buffer = buffer.base
+    return buffer

@@ -1,0 +1,117 @@
+"""td.bisect: which pass makes a compiled function differ from the same function run eagerly.
+
+    print(td.bisect(step, x, y, state=model.parameters()))
+    the results part at output 0, by at most 0.25; without simplify they agree
+
+The function runs eagerly once, then compiled: with every pass, with none, and with each one left out.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tandem.switches import SKIP, switches
+
+
+class Bisection(NamedTuple):
+    """What td.bisect found.
+
+    agree       whether compiled and eager results agree with all passes in place
+    passes      passes without which they agree; any one of them is at fault, or two of them together if there are several
+    difference  the largest difference of an element with all passes in place
+    output      the output where that is
+    """
+
+    agree: bool
+    passes: tuple[str, ...]
+    difference: float
+    output: int
+
+    def __str__(self):
+        if self.agree:
+            return f"compiled and eager results agree (largest difference {self.difference:.3g})"
+        found = f"the results part at output {self.output}, by at most {self.difference:.3g}; "
+        if not self.passes:
+            return found + "no single pass is at fault: look at capture or code generation (TANDEM_DEBUG=2)"
+        return found + f"without {' or '.join(self.passes)} they agree"
+
+
+def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e-5, **kwargs) -> Bisection:
+    """Finds the pass at which compiled and eager results of fn(*args, **kwargs) part.
+
+    `state` are tensors that fn writes (parameters, buffers): they are put back before every run, compared after it, and put back at the
+    end. The generator of random numbers is put back too. Results are compared as td.allclose does; NaN equals NaN.
+
+    >>> print(td.bisect(lambda x: (x * 2 + 1).sum(), td.ones(3)))
+    compiled and eager results agree (largest difference 0)
+    """
+    import tandem as td
+    from tandem.compiled import Compiled
+    from tandem.passes.pipeline import PIPELINE
+
+    function = fn._fn if isinstance(fn, Compiled) else fn
+    state = list(state)
+    with td.no_grad():
+        before = [t.detach().clone() for t in state]
+    generator = td.default_generator
+    random_state = generator.get_state()
+
+    def run(compiled: bool, skip: str = ""):
+        with td.no_grad():
+            for t, b in zip(state, before, strict=True):
+                t.copy_(b)
+        generator.set_state(random_state)
+        with switches(EAGER=0 if compiled else 1, SKIP=skip):
+            result = (Compiled(function) if compiled else function)(*args, **kwargs)
+        with td.no_grad():
+            return [t.detach().clone() for t in [*_tensors(result), *state]]
+
+    inherited = SKIP.value
+    try:
+        expected = run(compiled=False)
+        parts = functools.partial(_parts, expected, rtol=rtol, atol=atol)
+        differs, difference, output = parts(run(compiled=True, skip=inherited))
+        if not differs:
+            return Bisection(True, (), difference, output)
+        names = list(dict.fromkeys(p.__name__ for p in PIPELINE))
+        guilty = [n for n in names if not parts(run(compiled=True, skip=f"{inherited},{n}" if inherited else n))[0]]
+        return Bisection(False, tuple(guilty), difference, output)
+    finally:
+        with td.no_grad():
+            for t, b in zip(state, before, strict=True):
+                t.copy_(b)
+        generator.set_state(random_state)
+
+
+def _tensors(result) -> list:
+    from tandem import Tensor
+
+    if isinstance(result, Tensor):
+        return [result]
+    if isinstance(result, dict):
+        result = result.values()
+    return [t for item in result for t in _tensors(item)] if isinstance(result, Iterable) and not isinstance(result, str) else []
+
+
+def _parts(expected: list, actual: list, *, rtol: float, atol: float) -> tuple[bool, float, int]:
+    """Whether results differ, the largest difference of an element, and in which result that is."""
+    import tandem as td
+
+    if len(expected) != len(actual):
+        return True, float("inf"), min(len(expected), len(actual))
+    worst, where, differs = 0.0, 0, False
+    for i, (a, b) in enumerate(zip(expected, actual, strict=True)):
+        if a.shape != b.shape or a.dtype is not b.dtype:
+            return True, float("inf"), i
+        if 0 in a.shape:
+            continue
+        if not bool(td.allclose(b, a, rtol=rtol, atol=atol, equal_nan=True)):
+            differs = True
+        gap = float(td.nan_to_num((b.to(td.float64) - a.to(td.float64)).abs()).max().item())
+        if gap > worst:
+            worst, where = gap, i
+    return differs, worst, where
+
+

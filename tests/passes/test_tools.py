@@ -1,0 +1,150 @@
+"""Graphs verified, saved, drawn; programs explained; the pass at fault found."""
+
+import numpy as np
+import pytest
+
+import tandem as td
+import tandem.ops as F
+from tandem.errors import InternalError
+from tandem.graph.ir import Graph, Node, Type
+from tandem.graph.verify import verify
+from tandem.passes import pipeline
+from tandem.passes.graph_pass import graph_pass
+from tandem.passes.rebuild import rebuild
+from tests.passes.check import shape_of, trace
+
+
+def small(x):
+    return F.Reduce("sum", (1,))(F.Exp()(F.Neg()(x)))
+
+
+def test_wrong_graphs_are_refused():
+    verify(trace(small, ["f32[3,4]"]))
+    late = trace(small, ["f32[3,4]"])
+    late.nodes[1], late.nodes[2] = late.nodes[2], late.nodes[1]
+    with pytest.raises(InternalError, match="after x: uses a value of neg, which comes later or not at all"):
+        verify(late, "x")
+    wrong = trace(small, ["f32[3,4]"])
+    wrong.nodes.append(Node(F.Neg(), (wrong.inputs[0],), (Type(td.float32, (3,)),), "train.py:7", 4))
+    with pytest.raises(InternalError, match=r"its inputs make it .*f32\[3,4\].* but it is .*f32\[3\].*train\.py:7"):
+        verify(wrong)
+    lost = trace(small, ["f32[3,4]"])
+    lost.outputs = trace(small, ["f32[3,4]"]).outputs
+    with pytest.raises(InternalError, match="which no node of the graph makes"):
+        verify(lost)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_json_gives_the_same_graph_back(symbolic, tmp_path):
+    def program(x, i):
+        rows = F.Reshape((x.shape[0] * x.shape[1],))(x)
+        top = F.Where()(F.Less()(x, F.Constant(float("-inf"), td.float32)()), x, F.Constant(-0.0, td.float32)())
+        half = F.Slice((0,), (1,), (rows.shape[0] // 2,))(rows)
+        return top, half, F.Gather()(rows, F.CheckIndex(rows.shape[0], 0)(i)), F.Cast(td.float16)(small(x))
+
+    graph = trace(program, ["f32[3,4]", "i64[5]"], symbolic)
+    graph.mutations = [(0, graph.outputs[0])]
+    graph.save(tmp_path / "graph.json")
+    loaded = Graph.load(tmp_path / "graph.json")
+    verify(loaded)
+    assert str(loaded) == str(graph) and loaded.to_json() == graph.to_json()
+    assert str(loaded.symbols.guards) == str(graph.symbols.guards)
+
+
+def train(x, w):
+    loss = (x @ w).relu().sum()
+    loss.backward()
+    with td.no_grad():
+        w -= 0.1 * w.grad
+        w.grad = None
+    return loss
+
+
+def test_a_program_tells_its_lines_memory_and_picture(tmp_path):
+    w = td.ones(4, 3, requires_grad=True)
+    step = td.compile(train)
+    step(td.ones(5, 4), w)
+    text = str(step.graph())
+    line = train.__code__.co_firstlineno
+    assert f"matmul(%0, %1)   # test_tools.py:{line + 1}" in text
+    memory = step.memory()
+    assert memory["inputs"] > 4 * (20 + 12) and memory["outputs"] == 4 and memory["peak"] >= 4 * 15
+    assert "after passes" in step.explain() and "at its peak" in step.explain()
+    page = step.graph().view(tmp_path / "graph.html")
+    assert (tmp_path / "graph.html").read_text() == page
+    assert "<svg" in page and "matmul" in page and f"test_tools.py:{line + 1}" in page and "http" not in page.replace("http://www.w3.org", "")
+
+
+def test_memory_is_what_lives_at_one_time():
+    n = 1 << 16
+    x, m = td.ones(n // 256, 256), td.ones(256, 256)
+    f = td.compile(lambda x: (((x @ m) @ m) @ m) @ m)
+    with td.switches(SKIP="reassociate_matmul"):
+        f(x)
+    assert f.memory() | {"at": 0} == {"inputs": 8 * n, "outputs": 4 * n, "peak": 8 * n, "at": 0}
+
+
+# -- bisect
+
+
+@graph_pass
+def doubles_exp(graph):
+    """A pass with a mistake."""
+    return rebuild(graph, lambda node, inputs: F.Exp()(F.Add()(*inputs * 2)) if node.op.name == "exp" else None)
+
+
+def test_the_pass_at_fault_is_found(monkeypatch):
+    monkeypatch.setattr(pipeline, "PIPELINE", [*pipeline.PIPELINE, doubles_exp])
+    w = td.ones(3)
+
+    def step(x):
+        w.add_(x.exp().sum(0))
+        return {"loss": [x.neg(), w.sum()]}
+
+    found = td.bisect(td.compile(step), td.ones(2, 3), state=[w])
+    assert not found.agree and found.passes == ("doubles_exp",) and found.output == 1
+    assert str(found).endswith("without doubles_exp they agree")
+    assert w.tolist() == [1, 1, 1]
+
+
+def test_a_right_function_has_no_pass_at_fault():
+    td.manual_seed(1)
+    assert td.bisect(lambda x: td.dropout(x, 0.5) * 2, td.ones(50)).agree
+
+
+# -- the pipeline keeps values
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_pipelines_keep_every_bit(seed):
+    """Random programs of exact operators: with and without passes, the same bits."""
+    rng = np.random.default_rng(seed)
+    values = np.array([0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, 3e-42, 7.25], np.float32)
+    x, y = (td.tensor(rng.choice(values, size=(3, 4))) for _ in range(2))
+    plan = rng.integers(0, 12, 25)
+    choice = rng.integers(0, 1000, (25, 2))
+
+    def program(x, y):
+        made = [x, y]
+        for kind, (i, j) in zip(plan, choice, strict=True):
+            a, b = made[i % len(made)], made[j % len(made)]
+            made.append([
+                lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: -a, lambda a, b: a + -b, lambda a, b: a.mT.mT,
+                lambda a, b: a.reshape(2, 6).reshape(4, 3).reshape(3, 4), lambda a, b: td.where(a < b, a, b), lambda a, b: a.to(td.float64).to(td.float32),
+                lambda a, b: td.concat([a, b], 1)[:, 4:8], lambda a, b: td.concat([a[:1], a[1:]], 0), lambda a, b: a.clone() * 1 + 0,
+            ][kind](a, b))  # fmt: skip
+        return made[2:]
+
+    with td.switches(SKIP="all"):
+        plain = td.compile(program)(x, y)
+    passed = td.compile(program)(x, y)
+    for a, b in zip(plain, passed, strict=True):
+        a, b = a.numpy(), b.numpy()
+        assert (np.isnan(a) == np.isnan(b)).all()
+        assert (np.where(np.isnan(a), 0, a).view(np.int32) == np.where(np.isnan(b), 0, b).view(np.int32)).all()
+
+
+def test_structures_compare_but_for_order():
+    one = trace(lambda x: (F.Exp()(x), F.Neg()(x)), ["f32[3]"])
+    two = trace(lambda x: tuple(reversed((F.Neg()(x), F.Exp()(x)))), ["f32[3]"])
+    assert shape_of(one) == shape_of(two)
