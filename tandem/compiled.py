@@ -61,9 +61,10 @@ class Compiled:
         return self._report[number]["graph"]
 
     def memory(self, number: int = -1) -> dict:
-        """What a compiled program (the latest by default) takes, in bytes, known before it runs: {"inputs", "outputs", "peak", "at"}.
+        """What a compiled program (the latest by default) takes, in bytes, known before it runs.
 
-        peak counts what the program allocates at one time, results included, inputs not; at is the step where that is.
+        {"inputs", "outputs", "peak", "at"}: peak counts what the program allocates at one time, results included, inputs not; at is
+        the step where that is.
         """
         return dict(self._report[number]["memory"])
 

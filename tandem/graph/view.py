@@ -1,7 +1,7 @@
 """A picture of a graph: one HTML page that needs nothing else, with an SVG of the steps that run and the values between them.
 
-Every box is a step: a kernel with the operators that are fused into it, or a call into the library. Without a schedule every node is
-a box of its own. Rows are depths: a box stands below everything that it needs.
+Every box is a step: a kernel with the operators that are fused into it, or a call into the library. Without a schedule every node
+is a box of its own. Rows are depths: a box stands below everything that it needs.
 """
 
 from __future__ import annotations
@@ -75,12 +75,8 @@ def _boxes(graph: Graph, schedule) -> list[_Box]:
         nodes = [step.node] if library else list(step.nodes)
         nodes = [n for n in nodes if n in known] or nodes
         label = step.routine if library else step.kernel.name
-        boxes.append(_Box("library" if library else "kernel", f"{i}: {label}", _with_inlined(nodes, library)))
+        boxes.append(_Box("library" if library else "kernel", f"{i}: {label}", list(dict.fromkeys(nodes))))
     return boxes
-
-
-def _with_inlined(nodes: list[Node], library: bool) -> list[Node]:
-    return nodes if library else list(dict.fromkeys(nodes))
 
 
 def _describe(node: Node, names: dict[Value, str]) -> str:
@@ -157,7 +153,8 @@ def _edge(a: _Box, b: _Box, values: list[Value], names: dict[Value, str]) -> str
 
 def _svg(box: _Box) -> str:
     lines = [f'<g transform="translate({box.x:.0f},{box.y:.0f})"><rect width="{_WIDTH}" height="{box.height:.0f}" '
-             f'fill="{_COLORS[box.kind]}"/><text class="t" x="{_PAD}" y="{_PAD + 11}">{html.escape(_clip(box.title))}</text>']  # fmt: skip
+             f'fill="{_COLORS[box.kind]}"/>',
+             f'<text class="t" x="{_PAD}" y="{_PAD + 11}">{html.escape(_clip(box.title))}</text>']  # fmt: skip
     for i, line in enumerate(box.lines):
         full = html.escape(line)
         lines.append(f'<text x="{_PAD}" y="{_PAD + 11 + _LINE * (i + 1)}"><title>{full}</title>{html.escape(_clip(line))}</text>')

@@ -41,8 +41,8 @@ class Bisection(NamedTuple):
 def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e-5, **kwargs) -> Bisection:
     """Finds the pass at which compiled and eager results of fn(*args, **kwargs) part.
 
-    `state` are tensors that fn writes (parameters, buffers): they are put back before every run, compared after it, and put back at the
-    end. The generator of random numbers is put back too. Results are compared as td.allclose does; NaN equals NaN.
+    `state` are tensors that fn writes (parameters, buffers): they are put back before every run and at the end, and compared after
+    each. The generator of random numbers is put back too. Results are compared as td.allclose does; NaN equals NaN.
 
     >>> print(td.bisect(lambda x: (x * 2 + 1).sum(), td.ones(3)))
     compiled and eager results agree (largest difference 0)
