@@ -90,8 +90,8 @@ def main():
             verdict = "ok" if a / b <= BARS[case] else "MISS"
             print(
                 f"{case:10} {a * 1e3:9.2f} {b * 1e3:9.2f} {a / b:6.2f} {BARS[case]:5.2f} {verdict:4} "
-                f"{ours[0]['first']:6.2f} {results[peer][0]['first']:6.2f}   {ours[0]['peak']:7.0f} {results[peer][0]['peak']:7.0f}   "
-                f"{peer}, loss {ours[0]['loss']:.3f}",
+                f"{ours[0]['first']:6.2f} {results[peer][0]['first']:6.2f}   "
+                f"{ours[0]['peak']:7.0f} {results[peer][0]['peak']:7.0f}   {peer}, loss {ours[0]['loss']:.3f}",
                 flush=True,
             )
 
