@@ -67,7 +67,12 @@ install_hook()
 
 __version__ = "0.1.0"
 
-_LAZY = ("nn",)  # packages that are imported when first used
+_LAZY = ("nn", "v1")  # packages that are imported when first used
+_SESSION = (
+    "Graph", "Print", "Saver", "Session", "Variable", "assign", "assign_add", "assign_sub", "control_dependencies", "default_graph",
+    "device", "function", "global_variables_initializer", "gradients", "group", "name_scope", "placeholder", "py_func",
+    "trainable_variables",
+)  # fmt: skip
 
 
 def __getattr__(name):
@@ -75,4 +80,8 @@ def __getattr__(name):
         import importlib
 
         return importlib.import_module(f"tandem.{name}")
+    if name in _SESSION:
+        from tandem import session
+
+        return getattr(session, name)
     raise AttributeError(f"module 'tandem' has no attribute {name!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime
 from tandem.errors import DTypeError
+from tandem.graph.ir import Value
 
 
 def _compile(function, spec):
@@ -20,7 +21,12 @@ def _compile_capture(*description):
 
 
 def _convert(op: str, parameter: str, value):
-    """An argument that is neither tensor nor plain number, for a tensor parameter."""
+    """An argument that is neither tensor nor plain number, for a tensor parameter.
+
+    NotImplemented makes the call a node of the deferred graph that the argument belongs to.
+    """
+    if isinstance(value, Value):
+        return NotImplemented
     module = type(value).__module__
     if module == "numpy":
         import numpy

@@ -58,6 +58,10 @@ void add_number_or_tensor(OpFunction* op, const Parameter& parameter, PyObject* 
     PyObject* args[] = {op->name, parameter.name, o};
     PyObject* made = PyObject_Vectorcall(callbacks.convert, args, 3, nullptr);
     if (!made) throw PythonError{};
+    if (made == Py_NotImplemented) {
+      Py_DECREF(made);
+      throw SymbolicArgument{};
+    }
     out.own(made);
     add_number_or_tensor(op, parameter, made, out, true);
   } else {

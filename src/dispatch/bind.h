@@ -40,6 +40,9 @@ struct BoundCall {
   ~BoundCall() { Py_XDECREF(gathered); }
 };
 
+// Thrown by flatten: an argument is a symbolic tensor of a graph, so the call becomes a node of it instead of running.
+struct SymbolicArgument {};
+
 // All throw PythonError with the Python exception set.
 void bind(OpFunction* op, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, BoundCall& call);
 void flatten(OpFunction* op, const BoundCall& call, Arguments& out);

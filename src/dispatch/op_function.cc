@@ -15,8 +15,8 @@ namespace {
 
 PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   auto* op = reinterpret_cast<OpFunction*>(self);
+  BoundCall call;
   try {
-    BoundCall call;
     bind(op, args, PyVectorcall_NARGS(nargsf), kwnames, call);
     if (tracing_depth > 0) return call_implementation(op, call);
     Arguments arguments;
@@ -32,6 +32,8 @@ PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
     for (size_t i = 0; i < results.size(); ++i)
       PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), reinterpret_cast<PyObject*>(results[i].leak()));
     return tuple;
+  } catch (const SymbolicArgument&) {
+    return call_implementation(op, call);
   } catch (const PythonError&) {
     return nullptr;
   } catch (const Error& error) {

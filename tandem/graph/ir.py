@@ -163,6 +163,8 @@ class Graph:
 class Builder:
     """Appends nodes to a graph. The same operator on the same inputs gives the same node."""
 
+    records_calls = False  # whether calls of operator functions become nodes themselves (tandem/session) instead of being inlined
+
     def __init__(self, graph: Graph):
         self.graph = graph
         self._seen: dict = {}
@@ -213,6 +215,12 @@ def current_builder() -> Builder:
 
 def is_tracing() -> bool:
     return bool(_stack())
+
+
+def call_recorder() -> Builder | None:
+    """What takes down calls of operator functions whole, if that is what happens now."""
+    stack = _stack()
+    return stack[-1] if stack and stack[-1].records_calls else None
 
 
 def current_source():

@@ -45,6 +45,10 @@ class Symbols:
         if isinstance(expression, Sym):
             self._guard(relation, expression)
 
+    def answer(self, relation: str, difference: Sym) -> bool:
+        """Whether `difference relation 0` holds in this trace."""
+        return _RELATION[relation](difference.hint, 0)
+
     def has_replacements(self) -> bool:
         return bool(self._replaced)
 
@@ -241,7 +245,7 @@ class Sym:
         known = _known(relation, difference)
         if known is not None:
             return known
-        answer = _RELATION[relation](difference.hint, 0)
+        answer = self.symbols.answer(relation, difference)
         if relation == "<=":  # d <= 0  is  not (-d < 0) ... kept as >= or <
             difference, relation = -difference, ">="
         elif relation == ">":

@@ -18,7 +18,7 @@ import functools
 
 from tandem import _runtime, dtypes
 from tandem.errors import InternalError
-from tandem.graph.ir import Builder, Type, Value, current_builder
+from tandem.graph.ir import Builder, Type, Value, call_recorder, current_builder, is_tracing
 from tandem.graph.symbolic import Sym
 
 PRIMITIVES: dict[str, type] = {}
@@ -202,7 +202,18 @@ def _parameters(fn) -> list[ParameterSpec]:
 def make_function(name: str, fn, parameters: list[ParameterSpec], variadic: str | None = None, writes: int = 0):
     positional = sum(not p.keyword_only for p in parameters)
     position = next((i for i, p in enumerate(parameters) if p.name == variadic), -1)
-    function = _runtime.OpFunction(name, fn, [p.as_tuple() for p in parameters], positional, position, writes)
+
+    def inline(*args, **kwargs):
+        """How the function joins the graph being built: a trace takes its body in, a deferred graph the call as such."""
+        if is_tracing():
+            recorder = call_recorder()
+            return fn(*args, **kwargs) if recorder is None else recorder.call(function, args, kwargs)
+        from tandem.session.graph import recorder_of
+
+        return recorder_of(name, args, kwargs).call(function, args, kwargs)
+
+    inline.__wrapped__ = fn
+    function = _runtime.OpFunction(name, inline, [p.as_tuple() for p in parameters], positional, position, writes)
     function.parameters = parameters
     function.writes = writes  # in place: its results go into the memory of so many of its first arguments
     function.__doc__ = fn.__doc__
@@ -308,7 +319,7 @@ def alias(name: str, function):
 def inplace(function, name: str | None = None):
     """The in-place form of an operator function: its result is stored into the first argument."""
     name = name or function.__name__ + "_"
-    fn = function.__wrapped__
+    fn = function.__wrapped__.__wrapped__
     result = make_function(name, fn, function.parameters, None, writes=1)
     result.__doc__ = f"In-place form of `{function.__name__}`: writes the result into the first argument and returns it."
     if function.__name__ in INTERNAL and name == function.__name__ + "_":

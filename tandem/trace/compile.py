@@ -57,7 +57,7 @@ def trace_call(function, spec: list[tuple]) -> Traced:
         arguments = _rebuild_arguments(function.parameters, _Reader(spec, builder, traced))
         positional = [a for p, a in zip(function.parameters, arguments, strict=True) if not p.keyword_only]
         keywords = {p.name: a for p, a in zip(function.parameters, arguments, strict=True) if p.keyword_only}
-        result = function.__wrapped__(*positional, **keywords)
+        result = function.__wrapped__.__wrapped__(*positional, **keywords)
         if function.writes:
             graph.outputs = _store_all(function, graph, result)
             return traced

@@ -1,0 +1,33 @@
+"""Deferred programs: graphs built by hand from placeholders and variables, and the sessions that run them."""
+
+from tandem.session.build import (
+    Print,
+    Variable,
+    assign,
+    assign_add,
+    assign_sub,
+    control_dependencies,
+    device,
+    global_variables,
+    global_variables_initializer,
+    gradients,
+    group,
+    identity,
+    name_scope,
+    no_op,
+    placeholder,
+    py_func,
+    set_random_seed,
+    trainable_variables,
+    variables_initializer,
+)  # fmt: skip
+from tandem.session.graph import Graph, SymbolicTensor, default_graph, reset_default_graph
+from tandem.session.saver import Saver
+from tandem.session.session import Function, Session, current_session, function
+
+__all__ = [
+    "Function", "Graph", "Print", "Saver", "Session", "SymbolicTensor", "Variable", "assign", "assign_add", "assign_sub",
+    "control_dependencies", "current_session", "default_graph", "device", "function", "global_variables",
+    "global_variables_initializer", "gradients", "group", "identity", "name_scope", "no_op", "placeholder", "py_func",
+    "reset_default_graph", "set_random_seed", "trainable_variables", "variables_initializer",
+]  # fmt: skip

@@ -1,0 +1,332 @@
+"""What users put into graphs besides operators: placeholders, variables, assignments, gradients, printing, Python functions."""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem import _runtime, dtypes
+from tandem.errors import DTypeError, ShapeError, ValueRangeError
+from tandem.graph.ir import Type, Value
+from tandem.session import nodes
+from tandem.session.graph import (
+    Graph,
+    StepNode,
+    SymbolicTensor,
+    as_node,
+    default_graph,
+    infer,
+    outside_graphs,
+    show_shape,
+)
+
+
+def graph_of(*values) -> Graph:
+    for v in values:
+        if isinstance(v, SymbolicTensor):
+            return v.graph
+        if isinstance(v, StepNode):
+            return v.graph
+    return default_graph()
+
+
+def as_tensor(graph: Graph, value, dtype=None) -> SymbolicTensor:
+    """value as a tensor of the graph: symbolic ones as they are, numbers and arrays as constants."""
+    if isinstance(value, SymbolicTensor):
+        return value
+    with outside_graphs():
+        from tandem.constructors import tensor
+
+        made = value if isinstance(value, _runtime.Tensor) and dtype is None else tensor(value, dtype=dtype)
+    return graph.hold(made)
+
+
+def placeholder(dtype=None, shape=(), name: str = "placeholder") -> SymbolicTensor:
+    """A tensor that each run is given. None in `shape` is a size that may differ from run to run.
+
+    >>> x = td.placeholder(td.float32, (None, 3), name="x")
+    >>> td.Session().run(x.sum(0), {x: [[1, 2, 3], [4, 5, 6]]})
+    tensor([5., 7., 9.])
+    """
+    graph = default_graph()
+    if shape is None:
+        raise ShapeError(
+            "placeholder",
+            "shape is None: how many axes there are must be known",
+            fix="give each axis, None where its size is open: (None, 10)",
+        )
+    dtype = dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)
+    shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    name = graph.unique_name(name)
+    sizes = tuple(
+        graph.symbols.new_unknown(name, axis) if d is None or d == -1 else int(d) for axis, d in enumerate(shape)
+    )
+    del graph._names[name]
+    node = graph.add_node(nodes.Fed("placeholder"), (), (Type(dtype, sizes),), name.rpartition("/")[2])
+    return node.outputs[0]
+
+
+class Variable(SymbolicTensor):
+    """A tensor that a session keeps from run to run; `initial` is what the initialiser gives it.
+
+    >>> with td.Graph() as graph:
+    ...     w = td.Variable([1.0, 2.0])
+    ...     init = td.global_variables_initializer()
+    >>> session = td.Session(graph)
+    >>> session.run(init)
+    >>> session.run(w * 2)
+    tensor([2., 4.])
+    """
+
+    __slots__ = ("initial", "trainable", "__dict__")
+
+    def __init__(self, initial, trainable: bool = True, name: str = "Variable", dtype=None):
+        if isinstance(trainable, str):  # Variable(initial, name, trainable), as our own signature reads
+            name, trainable = trainable, True if isinstance(name, str) else bool(name)
+        graph = graph_of(initial)
+        if callable(initial) and not isinstance(initial, (Value, _runtime.Tensor)):
+            with graph:
+                initial = initial()
+        if dtype is not None:
+            dtype = dtypes.as_dtype(dtype)
+        elif isinstance(initial, float):
+            dtype = dtypes.float32
+        initial = as_tensor(graph, initial, dtype)
+        if dtype is not None and initial.dtype is not dtype:
+            initial = initial.astype(dtype)
+        if not all(isinstance(d, int) for d in initial.type.shape):
+            raise ShapeError(
+                "Variable", f"the initial value is {show_shape(initial.shape)}; a variable's sizes must be known"
+            )
+        node = graph.add_node(nodes.Fed("variable"), (), (initial.type,), name)
+        super().__init__(node, 0, initial.type)
+        node.outputs = (self,)
+        self.initial = initial
+        self.trainable = trainable and initial.dtype.is_inexact
+        graph.variables.append(self)
+
+    @property
+    def initial_value(self) -> SymbolicTensor:
+        return self.initial
+
+    def initialized_value(self) -> SymbolicTensor:
+        return self.initial
+
+    @property
+    def initializer(self) -> StepNode:
+        return assign(self, self.initial).node
+
+    def value(self) -> SymbolicTensor:
+        """The value at this point of the program, before later assignments."""
+        return identity(self)
+
+    read_value = value
+
+    def assign(self, value) -> SymbolicTensor:
+        return assign(self, value)
+
+    def assign_add(self, value) -> SymbolicTensor:
+        return assign_add(self, value)
+
+    def assign_sub(self, value) -> SymbolicTensor:
+        return assign_sub(self, value)
+
+    def load(self, value, session=None):
+        """Gives the variable a value in a session, without running the graph."""
+        from tandem.session.session import current_session
+
+        (session or current_session()).load(self, value)
+
+    def __repr__(self):
+        return f"<variable {self.name!r}, shape {tuple(self.shape)}, {self.dtype}>"
+
+
+def _store(name: str, variable, value, change) -> SymbolicTensor:
+    if not isinstance(variable, Variable):
+        raise DTypeError(name, f"{variable!r} is no variable, so nothing can be assigned to it")
+    value = as_tensor(variable.graph, value, None if isinstance(value, SymbolicTensor) else variable.dtype)
+    (result,) = infer(
+        variable.graph,
+        lambda _, v: [v[0] if change is None else change(*v)],
+        [value] if change is None else [variable, value],
+    )
+    if tuple(result.shape) != tuple(variable.shape) and (change is not None or len(result.shape) != variable.ndim or any(
+        isinstance(d, int) and d != n for d, n in zip(result.shape, variable.shape, strict=True)
+    )):  # fmt: skip
+        raise ShapeError(
+            name, f"the value is {show_shape(result.shape)} but variable {variable.name!r} is {tuple(variable.shape)}"
+        )
+    graph = variable.graph
+    return graph.add_node(nodes.Store(name, variable, change), (value,), (variable.type,)).outputs[0]
+
+
+def assign(variable, value, name=None) -> SymbolicTensor:
+    """Stores value in a variable when run; gives the new value."""
+    return _store("assign", variable, value, None)
+
+
+def assign_add(variable, value, name=None) -> SymbolicTensor:
+    """Adds value to a variable when run, as one step that no other run interrupts; gives the new value."""
+    return _store("assign_add", variable, value, lambda old, x: F.add(old, x))
+
+
+def assign_sub(variable, value, name=None) -> SymbolicTensor:
+    """Subtracts value from a variable when run; gives the new value."""
+    return _store("assign_sub", variable, value, lambda old, x: F.subtract(old, x))
+
+
+def identity(x, name: str = "identity") -> SymbolicTensor:
+    """x at this point of the program."""
+    graph = graph_of(x)
+    return graph.add_node(nodes.Identity(), (as_tensor(graph, x),), (as_tensor(graph, x).type,), name).outputs[0]
+
+
+def group(*operations, name: str = "group") -> StepNode:
+    """One operation that runs all of these."""
+    members = [as_node(o) for o in operations]
+    graph = graph_of(*members)
+    with graph.control_dependencies(members):
+        return graph.add_node(nodes.Group(), (), (), name)
+
+
+def no_op(name: str = "no_op") -> StepNode:
+    return group(name=name)
+
+
+def tuple_of(tensors) -> list[SymbolicTensor]:
+    """The tensors, once all of them are computed."""
+    tensors = list(tensors)
+    with graph_of(*tensors).control_dependencies([t for t in tensors if t is not None]):
+        return [None if t is None else identity(t) for t in tensors]
+
+
+def variables_initializer(variables, name: str = "init") -> StepNode:
+    """An operation that gives the variables their initial values."""
+    variables = list(variables)
+    graph = graph_of(*variables)
+    with graph.control_dependencies(None):
+        return (
+            group(*(assign(v, v.initial) for v in variables), name=name)
+            if variables
+            else graph.add_node(nodes.Group(), (), (), name)
+        )
+
+
+def global_variables_initializer() -> StepNode:
+    """An operation that gives every variable of the graph its initial value."""
+    graph = default_graph()
+    with graph.control_dependencies(None):
+        if not graph.variables:
+            return graph.add_node(nodes.Group(), (), (), "init")
+    return variables_initializer(graph.variables)
+
+
+def gradients(ys, xs, grad_ys=None) -> list:
+    """Gradients of the sum of ys with respect to each of xs; None where ys do not depend on it.
+
+    >>> x = td.placeholder(td.float32, ())
+    >>> (slope,) = td.gradients(x * x, [x])
+    >>> td.Session().run(slope, {x: 3.0})
+    tensor(6.)
+    """
+    ys = list(ys) if isinstance(ys, (list, tuple)) else [ys]
+    xs = list(xs) if isinstance(xs, (list, tuple)) else [xs]
+    graph = graph_of(*ys)
+    if grad_ys is None:
+        grad_ys = [None] * len(ys)
+    elif not isinstance(grad_ys, (list, tuple)):
+        grad_ys = [grad_ys]
+    if len(grad_ys) != len(ys):
+        raise ValueRangeError("gradients", f"{len(ys)} results but {len(grad_ys)} gradients of them")
+    for v in [*ys, *xs]:
+        if not isinstance(v, SymbolicTensor):
+            raise DTypeError("gradients", f"{type(v).__name__} is no tensor of a graph")
+    for y in ys:
+        if not y.dtype.is_inexact:
+            raise DTypeError("gradients", f"{y.name!r} is {y.dtype}; only floating tensors have gradients")
+    given = [as_tensor(graph, g) for g in grad_ys if g is not None]
+    reached = _ancestors(ys)
+    wanted = [x for x in xs if x in reached]
+    if not wanted:
+        return [None] * len(xs)
+    op = nodes.Gradients(len(ys), len(wanted), tuple(g is not None for g in grad_ys))
+    made = dict(
+        zip(wanted, graph.add_node(op, (*ys, *wanted, *given), tuple(x.type for x in wanted)).outputs, strict=True)
+    )
+    return [made.get(x) for x in xs]
+
+
+def _ancestors(ys) -> set:
+    """Tensors that ys depend on by a path along which gradients flow."""
+    found = set()
+    stack = list(ys)
+    while stack:
+        v = stack.pop()
+        if v in found or not v.dtype.is_inexact:
+            continue
+        found.add(v)
+        if v.node.op.differentiable:
+            stack.extend(v.node.inputs)
+    return found
+
+
+def Print(
+    input_, data, message: str = "", first_n: int | None = None, summarize: int | None = None, name: str = "print"
+):
+    """input_, and as a side effect of computing it, a line with the values of `data` on standard error after the run."""
+    graph = graph_of(input_)
+    data = list(data) if isinstance(data, (list, tuple)) else [data]
+    input_ = as_tensor(graph, input_)
+    op = nodes.Print(message, first_n, summarize)
+    return graph.add_node(op, (input_, *(as_tensor(graph, d) for d in data)), (input_.type,), name).outputs[0]
+
+
+def py_func(function, inputs, dtype, shape=None, name: str = "py_func"):
+    """Results of a Python function of NumPy arrays, called at each run that needs them. Gradients do not pass through it.
+
+    dtype: one, or a list of them, for as many results. shape: of each result; that of the first input unless given.
+    """
+    inputs = list(inputs)
+    graph = graph_of(*inputs)
+    inputs = [as_tensor(graph, x) for x in inputs]
+    several = isinstance(dtype, (list, tuple))
+    kinds = [dtypes.as_dtype(d) for d in (dtype if several else [dtype])]
+    if shape is None:
+        shapes = [show_shape(inputs[0].type.shape) if inputs else ()] * len(kinds)
+    else:
+        shapes = [tuple(s) for s in shape] if several else [tuple(shape)]
+    name = graph.unique_name(name)
+    del graph._names[name]
+    types = tuple(
+        Type(d, tuple(graph.symbols.new_unknown(name, axis) if n is None else n for axis, n in enumerate(s)))
+        for d, s in zip(kinds, shapes, strict=True)
+    )
+    node = graph.add_node(nodes.PyFunc(function, types), inputs, types, name.rpartition("/")[2])
+    return list(node.outputs) if several else node.outputs[0]
+
+
+def trainable_variables() -> list[Variable]:
+    return default_graph().trainable_variables
+
+
+def global_variables() -> list[Variable]:
+    return list(default_graph().variables)
+
+
+def name_scope(name: str, default_name=None, values=None):
+    """Names of what is built inside begin with this."""
+    return default_graph().name_scope(name or default_name)
+
+
+def control_dependencies(operations):
+    """What is built inside runs after these operations, which a run that needs it then runs too."""
+    operations = None if operations is None else list(operations)
+    return (graph_of(*operations) if operations else default_graph()).control_dependencies(operations)
+
+
+def device(device):
+    """Where what is built inside is to run."""
+    return default_graph().device(device)
+
+
+def set_random_seed(seed: int):
+    """Random numbers of the graph depend on this seed alone, and on how many were drawn in a session."""
+    default_graph().seed = int(seed)

@@ -1,0 +1,391 @@
+"""Graph: a deferred program, built by calling operators on symbolic tensors.
+
+A node stands for a whole call of an operator (`matmul`, `softmax`, ...), with the user's line. Its type is inferred when it is
+built, so errors show up there; a run traces the calls that it needs again, with the sizes it has, into one program (program.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+from tandem import _runtime
+from tandem.devices import as_device
+from tandem.errors import DTypeError, UnsupportedError, ValueRangeError, user_source
+from tandem.graph import ir
+from tandem.graph.ir import Builder, Node, Type, Value
+from tandem.graph.symbolic import Sym, hint, symbol_indices
+from tandem.ops.define import Op, add_input
+from tandem.session.nodes import Call, Fed, Operand, Primitive, Random, as_results, map_leaves
+from tandem.session.unknown import UnknownSizes, show_shape
+
+
+class SymbolicTensor(Value):
+    """A tensor that a run of its graph computes. Has all operators and methods of Tensor."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self):
+        """Sizes. An unknown one is a symbol, which may be computed with and given to operators as a size."""
+        return tuple(
+            d if isinstance(d, int) else self.node.graph.size_symbol(self, axis)
+            for axis, d in enumerate(self.type.shape)
+        )
+
+    @property
+    def graph(self) -> Graph:
+        return self.node.graph
+
+    @property
+    def name(self) -> str:
+        return f"{self.node.name}:{self.index}"
+
+    @property
+    def op(self):
+        return self.node
+
+    def get_shape(self) -> tuple:
+        """The shape, with None for sizes that are not known."""
+        return show_shape(self.type.shape)
+
+    def eval(self, feed_dict=None, session=None):
+        """The value, by a run of the session (the innermost one, unless given)."""
+        from tandem.session.session import current_session
+
+        return (session or current_session()).run(self, feed_dict)
+
+    def __iter__(self):
+        size = self.shape[0] if self.ndim else None
+        if not isinstance(size, int):
+            raise UnsupportedError(None, f"{self!r} cannot be iterated over: the size of its first axis is not known")
+        return (self[i] for i in range(size))
+
+    def __repr__(self):
+        return f"<symbolic tensor {self.name!r}, shape {show_shape(self.type.shape)}, {self.dtype}>"
+
+
+class StepNode(Node):
+    """A node of a deferred graph; fetching it runs it."""
+
+    __slots__ = ("graph", "name", "control", "device")
+
+    def __init__(self, graph: Graph, op: Op, inputs, types, name: str, control: tuple, device):
+        super().__init__(op, tuple(inputs), (), user_source(), len(graph.nodes))
+        self.outputs = tuple(SymbolicTensor(self, i, t) for i, t in enumerate(types))
+        self.graph = graph
+        self.name = name
+        self.control = control
+        self.device = device
+
+    def run(self, feed_dict=None, session=None):
+        from tandem.session.session import current_session
+
+        (session or current_session()).run(self, feed_dict)
+
+    def __repr__(self):
+        return f"<operation {self.name!r} ({self.op.name})>"
+
+
+class Graph(ir.Graph):
+    """A deferred program. `with graph:` makes operators build it; `td.Session(graph)` runs it."""
+
+    def __init__(self, name: str = "graph"):
+        super().__init__(UnknownSizes(), name)
+        self.variables: list = []
+        self.seed: int | None = None
+        self._names: dict[str, int] = {}
+        self._scopes: list[str] = []
+        self._controls: list[tuple] = []
+        self._devices: list = []
+        self._sizes: dict[tuple, Sym] = {}
+        self._held: dict[int, SymbolicTensor] = {}
+        self._by_name: dict[str, StepNode] = {}
+        self._recorder = Recorder(self)
+
+    # -- the context in which operators build this graph
+
+    def __enter__(self) -> Graph:
+        ir._stack().append(self._recorder)
+        _runtime.enter_trace()
+        return self
+
+    def __exit__(self, *exc):
+        _runtime.exit_trace()
+        ir._stack().remove(self._recorder)
+
+    def as_default(self) -> Graph:
+        return self
+
+    # -- building
+
+    def add_node(self, op: Op, inputs=(), types=(), name: str | None = None) -> StepNode:
+        for v in inputs:
+            if v.node.graph is not self:
+                raise ValueRangeError(op.name, f"{v.name!r} belongs to another graph")
+        control = tuple(dict.fromkeys(n for group in self._controls for n in group))
+        device = self._devices[-1] if self._devices else None
+        node = StepNode(self, op, inputs, types, self.unique_name(name or op.name), control, device)
+        self.nodes.append(node)
+        self._by_name[node.name] = node
+        return node
+
+    def unique_name(self, name: str) -> str:
+        full = unique = "/".join([*self._scopes, name.rstrip("_") or name])
+        count = self._names.get(full, 0)
+        while unique in self._names:
+            unique = f"{full}_{count}"
+            count += 1
+        self._names[full] = max(count, 1)
+        self._names.setdefault(unique, 1)
+        return unique
+
+    def hold(self, tensor, name: str = "constant") -> SymbolicTensor:
+        """A tensor that is there already, as a value of this graph. It is read at each run."""
+        held = self._held.get(id(tensor))
+        if held is None:
+            node = self.add_node(Fed("constant", tensor), (), (Type(tensor.dtype, tuple(tensor.shape)),), name)
+            held = self._held[id(tensor)] = node.outputs[0]
+        return held
+
+    def size_symbol(self, value: SymbolicTensor, axis: int) -> Sym:
+        """The size that an axis of a tensor has in a run."""
+        made = self._sizes.get((value, axis))
+        if made is None:
+            made = self.symbols.new(hint(value.type.shape[axis]), ("axis", value, axis), not_one=True)
+            self._sizes[value, axis] = made
+        return made
+
+    def find(self, name: str):
+        """The tensor ("loss:0") or operation ("train") of this name."""
+        node_name, colon, index = name.partition(":")
+        node = self._by_name.get(node_name)
+        if node is None:
+            raise ValueRangeError(None, f"the graph has nothing named {name!r}")
+        return node.outputs[int(index)] if colon else node
+
+    @property
+    def trainable_variables(self) -> list:
+        return [v for v in self.variables if v.trainable]
+
+    # -- contexts
+
+    @contextlib.contextmanager
+    def name_scope(self, name: str):
+        full = self.unique_name(name)
+        before, self._scopes = self._scopes, full.split("/")
+        try:
+            yield full
+        finally:
+            self._scopes = before
+
+    @contextlib.contextmanager
+    def control_dependencies(self, operations):
+        before = self._controls
+        self._controls = [] if operations is None else [*before, tuple(as_node(o) for o in operations)]
+        try:
+            yield
+        finally:
+            self._controls = before
+
+    @contextlib.contextmanager
+    def device(self, device):
+        self._devices.append(None if device is None else _device(device))
+        try:
+            yield
+        finally:
+            self._devices.pop()
+
+
+def _device(device):
+    """Accepts "cpu", "cpu:0", "/cpu:0", "/device:CPU:0"."""
+    if isinstance(device, str):
+        device = device.removeprefix("/job:localhost").removeprefix("/device:").lstrip("/").lower()
+    return as_device(device)
+
+
+def as_node(x) -> StepNode:
+    if isinstance(x, SymbolicTensor):
+        return x.node
+    if isinstance(x, StepNode):
+        return x
+    raise DTypeError(None, f"a {type(x).__name__} is neither an operation nor a tensor of a graph")
+
+
+class Recorder(Builder):
+    """Turns calls of operators into nodes of a deferred graph."""
+
+    records_calls = True
+
+    def add(self, op, inputs):
+        inputs = tuple(self._operand(v) for v in inputs)
+        types = infer(self.graph, lambda trace, values: _results(op(*values)), inputs)
+        return self.graph.add_node(Primitive(op), inputs, types)
+
+    def call(self, function, args, kwargs):
+        operands: list[SymbolicTensor] = []
+
+        def take(value):
+            operands.append(value)
+            return Operand(len(operands) - 1)
+
+        def record(kind, x):
+            if kind == "generator":
+                return Random(None if x is None else x.initial_seed())
+            if kind in ("tensor", "optional_tensor", "tensors"):
+                if kind != "tensors" and isinstance(x, (list, tuple)):
+                    return take(self._operand(x))
+                return map_leaves(
+                    lambda y: y if y is None or isinstance(y, (bool, int, float, Sym)) else take(self._operand(y)), x
+                )
+            return map_leaves(lambda y: take(self._operand(y)) if isinstance(y, (Value, _runtime.Tensor)) else y, x)
+
+        parameters = function.parameters
+        kinds = {p.name: p.kind for p in parameters}
+        recorded = [record(p.kind, a) for p, a in zip(parameters, args, strict=False)]
+        recorded_keywords = {k: record(kinds[k], a) for k, a in kwargs.items()}
+        written = [operands[i] for i in range(function.writes)]
+        for v in written:
+            if not isinstance(v.node.op, Fed) or v.node.op.name != "variable":
+                raise UnsupportedError(
+                    function.__name__, f"{v.name!r} is a value of a graph, which nothing can change in place",
+                    fix=f"use the form that gives a new value, {function.__name__.rstrip('_')}, or a td.Variable",
+                )  # fmt: skip
+        op = Call(function, recorded, recorded_keywords)
+        op.written = tuple(written)
+        types = infer(self.graph, lambda trace, values: op.run(trace, None, values), operands)
+        present = [t for t in types if t is not None]
+        op.present = tuple(t is not None for t in types)
+        if written:
+            present = [v.type for v in written]
+        measured = [v for v in self._measured(recorded, recorded_keywords) if v not in operands]
+        node = self.graph.add_node(op, (*operands, *measured), present)
+        if written:
+            return node.outputs[0]
+        outputs = iter(node.outputs)
+        made = tuple(next(outputs) if has else None for has in op.present)
+        return made if op.is_tuple else made[0]
+
+    def _measured(self, *arguments) -> list[SymbolicTensor]:
+        """Tensors whose sizes are among the arguments: a run that makes the call must know them."""
+        found = set()
+        map_leaves(lambda x: symbol_indices(x, found), arguments)
+        origins = self.graph.symbols.origins
+        return list(dict.fromkeys(origins[i][1] for i in sorted(found) if origins[i][0] == "axis"))
+
+    def _operand(self, x) -> SymbolicTensor:
+        if isinstance(x, SymbolicTensor):
+            if x.node.graph is not self.graph:
+                raise ValueRangeError(None, f"{x.name!r} belongs to another graph than the one being built")
+            return x
+        if isinstance(x, Value):
+            raise UnsupportedError(None, f"{x!r} belongs to a function that is being traced, not to this graph")
+        if isinstance(x, _runtime.Tensor):
+            return self.graph.hold(x)
+        with outside_graphs():
+            from tandem.constructors import tensor
+
+            return self.graph.hold(tensor(x))
+
+
+class _Inference:
+    """Stands in for a run while types are inferred."""
+
+    def __init__(self, builder, symbols):
+        self.builder = builder
+        self.rng_advance = 0
+        self.sizes = _Same(symbols)
+
+    def random_state(self, seed):
+        from tandem import dtypes
+        from tandem.trace.compile import RandomState
+
+        number = Type(dtypes.int64, ())
+        return RandomState(add_input(self.builder, number), add_input(self.builder, number), self)
+
+
+class _Same(dict):
+    """Maps each symbol to itself."""
+
+    def __init__(self, symbols):
+        self.symbols = symbols
+
+    def __missing__(self, index):
+        return self.symbols._make({(("sym", index),): 1})
+
+
+def infer(graph: Graph, run, operands) -> list[Type | None]:
+    """Types of what run(trace, values) gives for values of the operands' types."""
+    symbols = graph.symbols
+    before = symbols.mark()
+    builder = Builder(ir.Graph(symbols))
+    ir._stack().append(builder)
+    _runtime.enter_trace()
+    try:
+        values = [add_input(builder, v.type) for v in operands]
+        results = as_results(run(_Inference(builder, symbols), values))
+        types = [None if v is None else Type(v.dtype, tuple(symbols.resolve(d) for d in v.shape)) for v in results]
+    finally:
+        _runtime.exit_trace()
+        ir._stack().pop()
+        symbols.back_to(before)
+    return types
+
+
+def _results(result) -> list:
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+# -- which graph
+
+
+_default = Graph("default")
+_lock = threading.Lock()
+
+
+def default_graph() -> Graph:
+    """The graph being built here: that of the innermost `with graph:`, or the one that every program has."""
+    for builder in reversed(ir._stack()):
+        if isinstance(builder, Recorder):
+            return builder.graph
+    return _default
+
+
+def reset_default_graph():
+    """Starts the default graph anew; what was built stays with whoever holds it."""
+    global _default
+    _default = Graph("default")
+
+
+def recorder_of(name: str, args, kwargs) -> Recorder:
+    """For a call outside of every graph: the recorder of the graph that the arguments belong to."""
+    found = []
+
+    def look(x):
+        if isinstance(x, SymbolicTensor):
+            found.append(x.node.graph)
+        elif isinstance(x, Value):
+            raise UnsupportedError(
+                name, f"{x!r} is only meant for use inside the function that was traced",
+                fix="to build a graph by hand use td.placeholder and td.Variable",
+            )  # fmt: skip
+
+    map_leaves(look, [list(args), kwargs])
+    return found[0]._recorder
+
+
+@contextlib.contextmanager
+def outside_graphs():
+    """Operators run at once in here, whatever is being built around it."""
+    stack = ir._stack()
+    saved = stack[:]
+    stack.clear()
+    depth = _runtime.enter_trace() - 1
+    while _runtime.exit_trace() > 0:
+        pass
+    try:
+        yield
+    finally:
+        for _ in range(depth):
+            _runtime.enter_trace()
+        stack[:] = saved

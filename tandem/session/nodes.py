@@ -1,0 +1,214 @@
+"""What the nodes of a deferred graph are: calls of operators, and what only such graphs have.
+
+Each `run(trace, node, operands)` gives the node's results as Values of the program being traced (program.py).
+"""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem.graph.ir import Type, Value
+from tandem.graph.symbolic import Sym, substitute
+from tandem.ops.define import Op
+from tandem.ops.prepare import as_value, cast
+
+
+class Operand:
+    """In a recorded argument: the node's i-th input."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int):
+        self.index = index
+
+
+class Random:
+    """In a recorded argument: the random numbers of the run, or a stream of their own with this seed."""
+
+    __slots__ = ("seed",)
+
+    def __init__(self, seed: int | None):
+        self.seed = seed
+
+
+def map_leaves(change, x):
+    if isinstance(x, (list, tuple)):
+        made = [map_leaves(change, y) for y in x]
+        return made if isinstance(x, list) else type(x)(*made) if hasattr(x, "_fields") else tuple(made)
+    if isinstance(x, dict):
+        return {k: map_leaves(change, y) for k, y in x.items()}
+    return change(x)
+
+
+class Step(Op):
+    """An operator of a deferred graph. Two of them are never the same."""
+
+    differentiable = True
+
+    def __eq__(self, other):
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, value)
+
+    def __repr__(self):
+        return self.name
+
+
+class Call(Step):
+    """A call of an operator function."""
+
+    def __init__(self, function, args, kwargs):
+        super().__init__()
+        self.name = function.__name__
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.written: tuple = ()  # variables that the results go to, of an operator that works in place
+        self.present: tuple = ()  # which results are there; others are None
+        self.is_tuple = False
+
+    def run(self, trace, node, operands):
+        def change(x):
+            if isinstance(x, Operand):
+                return operands[x.index]
+            if isinstance(x, Random):
+                return trace.random_state(x.seed)
+            if isinstance(x, Sym):
+                return substitute(x, trace.sizes)
+            return x
+
+        args, kwargs = map_leaves(change, self.args), map_leaves(change, self.kwargs)
+        result = self.function.__wrapped__.__wrapped__(*args, **kwargs)
+        self.is_tuple = isinstance(result, (tuple, list))
+        return list(result) if self.is_tuple else [result]
+
+
+class Primitive(Step):
+    """A primitive operator applied directly."""
+
+    def __init__(self, op):
+        super().__init__()
+        self.name = op.name
+        self.op = op
+
+    def run(self, trace, node, operands):
+        result = self.op.substitute(lambda d: substitute(d, trace.sizes))(*operands)
+        return list(result) if isinstance(result, tuple) else [result]
+
+
+class Fed(Step):
+    """A value that comes from outside: a placeholder, a variable, or a tensor that the graph holds."""
+
+    differentiable = False
+
+    def __init__(self, name: str, tensor=None):
+        super().__init__()
+        self.name = name
+        self.tensor = tensor
+
+
+class Group(Step):
+    """Nothing but the nodes it depends on."""
+
+    name = "group"
+
+    def run(self, trace, node, operands):
+        return []
+
+
+class Identity(Step):
+    """Its operand, at this point of the program."""
+
+    name = "identity"
+
+    def run(self, trace, node, operands):
+        return [operands[0]]
+
+
+class Store(Step):
+    """Changes a variable; `change(old, operand) -> new`, without the old value for a plain assignment."""
+
+    differentiable = False
+
+    def __init__(self, name: str, variable, change=None):
+        super().__init__()
+        self.name = name
+        self.variable = variable
+        self.change = change
+
+    @property
+    def reads(self) -> bool:
+        return self.change is not None
+
+    def run(self, trace, node, operands):
+        value = operands[0]
+        if self.change is not None:
+            value = self.change(trace.variable(self.variable), value)
+        return [trace.store(self.variable, value, node)]
+
+
+class Gradients(Step):
+    """Gradients of the first `ys` operands with respect to the next `xs`; incoming gradients come last."""
+
+    name = "gradients"
+
+    def __init__(self, ys: int, xs: int, given: tuple[bool, ...]):
+        super().__init__()
+        self.ys = ys
+        self.xs = xs
+        self.given = given
+
+    def run(self, trace, node, operands):
+        from tandem.autodiff.reverse import backpropagate
+        from tandem.graph.ir import current_builder
+
+        ys = operands[: self.ys]
+        written = max((v.node.id for v in node.inputs[: self.ys]), default=0)
+        xs = [
+            trace.variable_at(v, written) if trace.is_variable(v) else x
+            for v, x in zip(node.inputs[self.ys : self.ys + self.xs], operands[self.ys :], strict=False)
+        ]
+        given = iter(operands[self.ys + self.xs :])
+        # A gradient may be asked of a result in more than one dtype or shape; it adapts to the result.
+        incoming = [_like(next(given), y) if has else F.ones_like(y) for has, y in zip(self.given, ys, strict=True)]
+        results = backpropagate(list(current_builder().graph.nodes), ys, incoming, xs)
+        return [F.zeros_like(x) if g is None else g for g, x in zip(results, xs, strict=True)]
+
+
+def _like(g: Value, y: Value) -> Value:
+    return F.expand(cast(g, y.dtype), y.shape)
+
+
+class Print(Step):
+    """Passes its first operand on; the others are printed after the run, in order."""
+
+    name = "print"
+
+    def __init__(self, message: str, first_n: int | None, summarize: int | None):
+        super().__init__()
+        self.message = message
+        self.first_n = first_n
+        self.summarize = summarize
+        self.printed = 0
+
+    def run(self, trace, node, operands):
+        trace.printed(node, operands[1:])
+        return [operands[0]]
+
+
+class PyFunc(Step):
+    """A Python function of arrays, called between two programs."""
+
+    name = "py_func"
+    differentiable = False
+
+    def __init__(self, function, types: tuple[Type, ...]):
+        super().__init__()
+        self.function = function
+        self.types = types
+
+
+def as_results(values) -> list[Value]:
+    return [v if v is None else as_value(v) for v in values]

@@ -1,0 +1,295 @@
+"""Program: what one set of fetches and feeds of a graph compiles to.
+
+Note [Runs]
+The nodes that the fetches need are traced, in the order in which they were built, into one graph of primitives, by an operator
+function of everything that comes in: variables, fed tensors, tensors the graph holds. So a program is compiled like any operator:
+with symbolic sizes, guards, and a plan for each signature.
+
+Variables are read where the program reads them: after the assignments before that point which belong to the run. A variable that is
+read and written is changed in its memory; one that is only written gets new memory, so it need not have had any.
+
+A Python function in the middle (py_func) divides a run into several programs. Each traces everything before it again and computes
+what its function needs, from the values that variables had at the beginning; only the last one stores into variables. That keeps
+gradients through all of it possible, and repeats work only where the graph says so.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import tandem.ops as F
+from tandem.errors import ShapeError, TandemError
+from tandem.graph.ir import Value, current_builder, source_scope
+from tandem.graph.symbolic import hint, substitute, symbol_indices
+from tandem.ops.define import Movement, ParameterSpec, make_function
+from tandem.ops.prepare import as_value, cast
+from tandem.session.graph import Graph, StepNode, SymbolicTensor
+from tandem.session.nodes import Call, Fed, PyFunc, Store
+from tandem.session.unknown import show_shape, unknown_index
+
+_PARAMETERS = [
+    ParameterSpec("inputs", "tensors", True, None, False),
+    ParameterSpec("generator", "generator", False, None, False),
+]
+
+
+def is_variable(v: Value) -> bool:
+    return isinstance(v.node.op, Fed) and v.node.op.name == "variable"
+
+
+def written_by(node: StepNode) -> tuple:
+    """Variables that a node writes."""
+    if isinstance(node.op, Store):
+        return (node.op.variable,)
+    return node.op.written if isinstance(node.op, Call) else ()
+
+
+class Program:
+    """The part of a graph that some fetches need, ready to run."""
+
+    def __init__(self, graph: Graph, fetches: list, fed: list[SymbolicTensor]):
+        self.graph = graph
+        self.fetches = [f for f in fetches if isinstance(f, Value)]
+        self.fed = fed
+        self.steps = _needed(fetches, set(fed))
+        self.missing = next((n for n in self.steps if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)
+        self.held = [n.outputs[0] for n in self.steps if isinstance(n.op, Fed) and n.op.tensor is not None]
+        self.steps = [n for n in self.steps if not isinstance(n.op, Fed)]
+        self.hosts = [n for n in self.steps if isinstance(n.op, PyFunc)]
+        self._find_variables()
+        self.printing = [n for n in self.steps if n.op.name == "print" and hasattr(n.op, "message")]
+        self.functions = [make_function("run", self._body(host), _PARAMETERS) for host in [*self.hosts, None]]
+
+    def _find_variables(self):
+        read, written = {}, {}
+        fed = set(self.fed)
+        for node in self.steps:
+            reads = [v for v in node.inputs if is_variable(v)]
+            if isinstance(node.op, Store) and node.op.reads:
+                reads.append(node.op.variable)
+            for v in reads:
+                if v not in written and v not in fed:
+                    read[v] = None
+            for v in written_by(node):
+                written[v] = None
+        for v in self.fetches:
+            if is_variable(v) and v not in written and v not in fed:
+                read[v] = None
+        self.read = list(read)
+        self.in_place = [v for v in written if v in read]
+        self.replaced = [v for v in written if v not in read]
+
+    @property
+    def writes(self) -> bool:
+        return bool(self.in_place or self.replaced)
+
+    def keys(self, host: StepNode | None) -> list[SymbolicTensor]:
+        """What comes in, in the order of the arguments: variables, feeds, held tensors, results of Python functions so far."""
+        before = self.hosts if host is None else self.hosts[: self.hosts.index(host)]
+        return [*self.read, *self.fed, *self.held, *(v for n in before for v in n.outputs)]
+
+    def _body(self, host: StepNode | None):
+        keys = self.keys(host)
+        steps = self.steps if host is None else [n for n in self.steps if n.id < host.id]
+
+        def body(inputs, generator):
+            trace = Trace(self, keys, inputs, generator)
+            for node in steps:
+                trace.step(node)
+            trace.check_guards()
+            if host is not None:
+                return tuple(trace.own(trace.value(v)) for v in host.inputs)
+            return self._finish(trace, inputs)
+
+        return body
+
+    def _finish(self, trace, inputs):
+        """Stores into variables; gives what is fetched, what is printed, and the new memory of variables."""
+        graph = current_builder().graph
+        replaced = [trace.own(trace.state[v], dense=True) for v in self.replaced]
+        results = [trace.own(trace.value(v)) for v in self.fetches]
+        printed = [trace.own(v) for n in self.printing for v in trace.prints[n]]
+        for v in self.in_place:
+            target = inputs[self.read.index(v)]
+            value = trace.state[v]
+            if value is not target:
+                graph.mutations.append((graph.inputs.index(target), value))
+        return (*results, *printed, *replaced)
+
+
+def _needed(fetches, fed: set) -> list[StepNode]:
+    found = set()
+    stack = [f.node if isinstance(f, Value) else f for f in fetches if f not in fed]
+    while stack:
+        node = stack.pop()
+        if node in found:
+            continue
+        found.add(node)
+        stack.extend(v.node for v in node.inputs if v not in fed)
+        stack.extend(node.control)
+    return sorted(found, key=lambda n: n.id)
+
+
+class Sizes(dict):
+    """Unknown sizes of the graph -> sizes of the run."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def __missing__(self, index):
+        kind, owner, axis = self.trace.program.graph.symbols.origins[index]
+        if kind == "axis":
+            return self.trace.value(owner).shape[axis]
+        name = owner
+        raise ShapeError(
+            None, f"the size of axis {axis} of {name!r} is needed but not known in this run", fix=f"feed {name!r} too"
+        )
+
+
+class Trace:
+    """A program being traced: what each tensor of the deferred graph is in it."""
+
+    def __init__(self, program: Program, keys, inputs, generator):
+        self.program = program
+        self.generator = generator
+        self.values: dict[Value, Value] = {}
+        self.state: dict[Value, Value] = {}
+        self.history: dict[Value, list] = {}
+        self.prints: dict = {}
+        self.sizes = Sizes(self)
+        self._owned: set = set()
+        for key, value in zip(keys, inputs, strict=True):
+            self._come_in(key, value)
+
+    def _come_in(self, key: SymbolicTensor, value: Value):
+        for axis, (known, actual) in enumerate(zip(key.type.shape, value.shape, strict=True)):
+            if isinstance(known, int):
+                if actual != known:  # asking also tells the code generator that it is this very size
+                    raise ShapeError(None, f"{key.name!r} has size {known} in axis {axis}, and got {hint(actual)}")
+            else:
+                index = unknown_index(known)
+                if index is not None:
+                    self.sizes.setdefault(index, actual)
+        if is_variable(key):
+            self.state[key] = value
+            self.history[key] = [(-1, value)]
+        else:
+            self.values[key] = value
+
+    def check_guards(self):
+        """What the program that built the graph decided by comparing sizes must hold for these, where the run computes them."""
+        origins = self.program.graph.symbols.origins
+        for relation, expression in self.program.graph.symbols.guards:
+            owners = [origins[i][1] for i in symbol_indices(expression)]
+            if not all(v in self.values or v in self.state for v in owners):
+                continue
+            difference = substitute(expression, self.sizes)
+            holds = {"==": difference == 0, "!=": difference != 0, "<": difference < 0, ">=": difference >= 0}[relation]
+            if not holds:
+                raise ShapeError(
+                    None,
+                    f"the program that built the graph asked whether {expression} {relation} 0 and took it to be so; "
+                    f"in this run it is {hint(difference)}",
+                    fix="give the placeholder its size when building, or decide with td.where",
+                )
+
+    def value(self, v: Value) -> Value:
+        return self.state[v] if v in self.state else self.values[v]
+
+    is_variable = staticmethod(is_variable)
+
+    def variable(self, v: Value) -> Value:
+        return self.state[v]
+
+    def variable_at(self, v: Value, node_id: int) -> Value:
+        """What the variable held when that node ran."""
+        return (
+            next(value for at, value in reversed(self.history[v]) if at < node_id)
+            if v in self.history
+            else self.state[v]
+        )
+
+    def store(self, variable: Value, value: Value, node: StepNode) -> Value:
+        if value.ndim != variable.ndim or any(a != b for a, b in zip(value.shape, variable.shape, strict=True)):
+            raise ShapeError(
+                node.op.name,
+                f"the value is {tuple(hint(d) for d in value.shape)} but variable {variable.name!r} is {tuple(variable.shape)}",
+            )
+        value = cast(as_value(value), variable.dtype)
+        self.state[variable] = value
+        self.history.setdefault(variable, []).append((node.id, value))
+        return value
+
+    def random_state(self, seed: int | None):
+        return self.generator if seed is None else _Seeded(seed, self.generator)
+
+    def printed(self, node, values):
+        self.prints[node] = values
+
+    def step(self, node: StepNode):
+        if isinstance(node.op, PyFunc):
+            return
+        try:
+            with source_scope(node.source and node.source.short):
+                results = node.op.run(self, node, [self.value(v) for v in node.inputs])
+                if written_by(node) and isinstance(node.op, Call):
+                    results = [self.store(v, r, node) for v, r in zip(node.op.written, results, strict=False)]
+                elif isinstance(node.op, Call):
+                    results = [as_value(r) for r in results if r is not None]
+        except TandemError as error:
+            raise located(error, node) from None
+        for v, result in zip(node.outputs, results, strict=True):
+            if v not in self.values:  # unless it was fed
+                self.values[v] = result
+
+    def own(self, value: Value, dense: bool = False) -> Value:
+        """value in memory that is no input's and no other result's."""
+        root = value
+        while isinstance(root.op, Movement) and root.node.inputs:
+            root = root.node.inputs[0]
+        if root.op.name == "input" or (dense and root is not value):
+            value = root = F.Copy()(value)
+        while root in self._owned:
+            value = root = F.Copy()(value)
+        self._owned.add(root)
+        return value
+
+
+class _Seeded:
+    """Random numbers with a seed of their own, as far along as those of the run."""
+
+    def __init__(self, seed: int, state):
+        from tandem import dtypes
+
+        self.seed = F.Constant(seed, dtypes.int64)()
+        self._state = state
+
+    def take(self, count):
+        return self._state.take(count)
+
+
+def located(error: TandemError, node: StepNode) -> TandemError:
+    """The error with the node's name, its operands, and the line that built it."""
+    operands = ", ".join(f"{v.name} {show_shape(v.type.shape)}" for v in node.inputs)
+    return type(error)(
+        error.op or node.op.name, f"{error.rule}\n  in {node.name!r} of ({operands})", error.fix, node.source
+    )
+
+
+def print_line(node: StepNode, values):
+    op = node.op
+    if op.first_n is not None and op.first_n >= 0 and op.printed >= op.first_n:
+        return
+    op.printed += 1
+    texts = []
+    for v in values:
+        flat = v.reshape(-1)
+        count = 3 if op.summarize is None else op.summarize
+        shown = flat.tolist() if count < 0 else flat[:count].tolist()
+        texts.append(
+            "["
+            + " ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in shown)
+            + ("..." if len(shown) < v.numel() else "")
+            + "]"
+        )
+    print(op.message + "".join(texts), file=sys.stderr)

@@ -1,0 +1,34 @@
+"""Saver: variables to and from files (safetensors)."""
+
+from __future__ import annotations
+
+from tandem.errors import ValueRangeError
+
+
+class Saver:
+    """Saves and restores variables under their names: all of the graph's, a list of them, or a dict of names."""
+
+    def __init__(self, variables=None):
+        self._variables = variables
+
+    def _named(self, session) -> dict:
+        chosen = session.graph.variables if self._variables is None else self._variables
+        return dict(chosen) if isinstance(chosen, dict) else {v.node.name: v for v in chosen}
+
+    def save(self, session, path, global_step=None) -> str:
+        """Writes the variables' values; gives the path written."""
+        from safetensors.numpy import save_file
+
+        path = str(path) if global_step is None else f"{path}-{int(global_step)}"
+        save_file({name: session.value_of(v).numpy() for name, v in self._named(session).items()}, path)
+        return path
+
+    def restore(self, session, path):
+        """Gives the variables the values saved there; they need no initialiser then."""
+        from safetensors.numpy import load_file
+
+        saved = load_file(str(path))
+        for name, v in self._named(session).items():
+            if name not in saved:
+                raise ValueRangeError("restore", f"{path} has no variable {name!r}; it has {', '.join(sorted(saved))}")
+            session.load(v, saved[name])
