@@ -9,6 +9,7 @@ from tandem.passes.eliminate_dead import eliminate_dead
 from tandem.passes.expand_composites import expand_composites
 from tandem.passes.fold_constants import fold_constants
 from tandem.passes.graph_pass import pass_times
+from tandem.passes.merge_matmuls import merge_matmuls
 from tandem.passes.reassociate_matmul import reassociate_matmul
 from tandem.passes.simplify import simplify
 from tandem.switches import CHECK
@@ -19,6 +20,7 @@ PIPELINE = [
     fold_constants,         # sizes and numbers, which decide whether rules match
     simplify,
     reassociate_matmul,     # after simplify, so that merged transposes do not hide chains
+    merge_matmuls,          # after reassociation, which may have moved products apart or together
     common_subexpressions,  # last: simplifying makes things equal that were written differently
     eliminate_dead,         # what simplifying has left behind
 ]  # fmt: skip
