@@ -67,7 +67,7 @@ install_hook()
 
 __version__ = "0.1.0"
 
-_LAZY = ("nn", "v1")  # packages that are imported when first used
+_LAZY = ("nn", "optim", "v1")  # packages that are imported when first used
 _SESSION = (
     "Graph", "Print", "Saver", "Session", "Variable", "assign", "assign_add", "assign_sub", "control_dependencies", "default_graph",
     "device", "function", "global_variables_initializer", "gradients", "group", "name_scope", "placeholder", "py_func",

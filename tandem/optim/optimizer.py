@@ -1,0 +1,235 @@
+"""Optimizer: parameter groups, state, and the loop that all update rules share.
+
+An optimiser is an update rule, one operator that takes a parameter, its state and its gradient and writes the new values in place:
+
+    @rule("exp_avg")                                             # what state it keeps, beside the parameter
+    def signed(param: Tensor, exp_avg: Tensor, grad: Tensor, lr: Tensor, beta: Tensor):
+        exp_avg = beta * exp_avg + (1 - beta) * grad
+        return param - lr * F.sign(exp_avg), exp_avg             # new values, in the order of the parameters
+
+    class Signed(Optimizer):
+        def __init__(self, params, lr=1e-3, beta=0.9):
+            super().__init__(params, {"lr": lr, "beta": beta})
+
+        def rule(self, group):
+            return signed, (group["lr"], group["beta"])
+
+So a parameter's update is one kernel that reads and writes everything once. Learning rates and the like come in as numbers that
+the kernel computes with: a new value needs no new kernel, neither here nor in td.compile.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+
+from tandem import _runtime, dtypes
+from tandem.autograd.modes import enable_grad, no_grad
+from tandem.nn.hooks import HookHandle
+from tandem.ops import full, full_like
+from tandem.ops.define import op
+
+Tensor = _runtime.Tensor
+_ACCEPTED = {"foreach", "fused", "capturable", "differentiable"}  # PyTorch's ways of running; there is one here
+
+
+def rule(*state: str):
+    """Makes a function an update rule: an operator that writes its parameter and the named state in place."""
+
+    def decorate(fn):
+        made = op(fn, hidden=True, mutates=("param", *state))
+        made.state = state
+        return made
+
+    return decorate
+
+
+class Optimizer:
+    """Base of all optimisers.
+
+    params: parameters, or (name, parameter) pairs, or dicts {"params": [...], "lr": ...} that are groups with settings of their own
+
+    >>> w = td.nn.Parameter(td.tensor([1.0]))
+    >>> optimizer = td.optim.SGD([w], lr=0.1)
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.detach()
+    tensor([0.8000])
+    """
+
+    def __init__(self, params, defaults: dict):
+        ignored = defaults.pop("ignored", {})
+        unknown = set(ignored) - _ACCEPTED
+        if unknown:
+            raise TypeError(f"{type(self).__name__} got an unexpected keyword argument {sorted(unknown)[0]!r}")
+        if ignored.get("differentiable"):
+            raise ValueError("differentiable=True is not offered: updates are made in place")
+        if isinstance(params, Tensor):
+            raise TypeError("params must be an iterable of parameters or groups, not one tensor; put it in a list")
+        self.defaults = defaults
+        self.state: defaultdict = defaultdict(dict)
+        self.param_groups: list[dict] = []
+        self._before: dict = {}
+        self._after: dict = {}
+        groups = list(params)
+        if not groups:
+            raise ValueError(f"{type(self).__name__} got no parameters")
+        for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
+            self.add_param_group(group)
+
+    # -- what a subclass defines
+
+    def rule(self, group: dict) -> tuple:
+        """The update rule of a group, and the arguments that follow the gradient."""
+        raise NotImplementedError
+
+    def new_state(self, p, group: dict, names: tuple[str, ...]) -> dict:
+        """The state of a parameter before its first update: a number for "step", zeros of its shape for the rest."""
+        return {name: full((), 0.0, dtype=dtypes.float32) if name == "step" else full_like(p, 0) for name in names}
+
+    def update(self, group: dict):
+        """One step of all parameters of a group that have a gradient."""
+        apply, settings = self.rule(group)
+        state, names = self.state, apply.state
+        for p in group["params"]:
+            g = p.grad
+            if g is None:
+                continue
+            own = state[p]
+            if len(own) < len(names):
+                own.update({k: v for k, v in self.new_state(p, group, names).items() if own.get(k) is None})
+            apply(p, *[own[name] for name in names], g, *settings)
+
+    # -- what users call
+
+    @no_grad()
+    def step(self, closure=None):
+        """Updates all parameters. closure, if given, computes the loss and its gradients first; its result is returned."""
+        loss = None
+        for hook in tuple(self._before.values()):
+            hook(self, (closure,), {})
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            self.update(group)
+        for hook in tuple(self._after.values()):
+            hook(self, (closure,), {})
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True):
+        """Forgets all gradients, or fills them with zeros."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none or p.grad is None:
+                    p.grad = None
+                else:
+                    p.grad = p.grad.detach()
+                    p.grad.zero_()
+
+    def minimize(self, loss):
+        """One step down the gradient of a loss: zero_grad, backward, step."""
+        self.zero_grad()
+        loss.backward()
+        self.step()
+
+    def add_param_group(self, group: dict):
+        """Adds parameters with settings of their own: {"params": [...], "lr": 0.01}."""
+        group = dict(group)
+        params = group["params"]
+        params = [params] if isinstance(params, Tensor) else list(params)
+        if params and isinstance(params[0], tuple):
+            group["param_names"] = [name for name, _ in params]
+            params = [p for _, p in params]
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise TypeError(f"optimisers take tensors, not {type(p).__name__}")
+            if not p.is_leaf:
+                raise ValueError(
+                    f"a tensor of shape {p.shape} was computed by a recorded operator; only leaves can be optimised"
+                )
+        known = {id(p) for g in self.param_groups for p in g["params"]}
+        if len({id(p) for p in params}) != len(params) or known & {id(p) for p in params}:
+            raise ValueError("a parameter appears twice, in one group or in two")
+        group["params"] = params
+        for name, value in self.defaults.items():
+            group.setdefault(name, value)
+        self.param_groups.append(group)
+
+    # -- saving
+
+    def state_dict(self) -> dict:
+        """State by number of parameter, and groups with those numbers, as PyTorch has it."""
+        numbers = {id(p): i for i, p in enumerate(p for g in self.param_groups for p in g["params"])}
+        groups = [
+            {**{k: v for k, v in g.items() if k != "params"}, "params": [numbers[id(p)] for p in g["params"]]}
+            for g in self.param_groups
+        ]
+        return {
+            "state": {numbers[id(p)]: dict(s) for p, s in self.state.items() if id(p) in numbers},
+            "param_groups": groups,
+        }
+
+    def load_state_dict(self, state_dict: dict):
+        """Takes over what state_dict() gave. Tensors are copied, and converted to the dtype of their parameter."""
+        saved = state_dict["param_groups"]
+        sizes, own = [len(g["params"]) for g in saved], [len(g["params"]) for g in self.param_groups]
+        if sizes != own:
+            raise ValueError(f"the state is of an optimiser with groups of {sizes} parameters; this one has {own}")
+        params = {
+            i: p
+            for s, g in zip(saved, self.param_groups, strict=True)
+            for i, p in zip(s["params"], g["params"], strict=True)
+        }
+        self.state = defaultdict(dict)
+        for i, values in state_dict["state"].items():
+            i = int(i)  # JSON knows keys of text only
+            if i in params:
+                self.state[params[i]] = {name: _take(value, name, params[i]) for name, value in values.items()}
+        for s, g in zip(saved, self.param_groups, strict=True):
+            g.update({k: copy.deepcopy(v) for k, v in s.items() if k not in ("params", "param_names")})
+
+    def register_step_pre_hook(self, hook) -> HookHandle:
+        """hook(optimizer, args, kwargs) runs before every step."""
+        return HookHandle(self._before, hook)
+
+    def register_step_post_hook(self, hook) -> HookHandle:
+        """hook(optimizer, args, kwargs) runs after every step."""
+        return HookHandle(self._after, hook)
+
+    def __repr__(self):
+        lines = []
+        for i, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {i}")
+            lines += [f"    {k}: {group[k]}" for k in sorted(group) if k not in ("params", "param_names")]
+        return f"{type(self).__name__} (\n" + "\n".join(lines) + "\n)"
+
+
+def _take(value, name: str, p):
+    """A copy of saved state: numbers of steps as they are, other floating tensors in the parameter's dtype."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_take(v, name, p) for v in value)
+    if not isinstance(value, Tensor):
+        if name == "step" and isinstance(value, (int, float)):
+            return full((), float(value), dtype=dtypes.float32)
+        if not (hasattr(value, "__dlpack__") or hasattr(value, "__array__")):
+            return copy.deepcopy(value)
+        from tandem.constructors import asarray
+
+        value = asarray(value)
+    value = value.detach()
+    keep = value.ndim == 0 or not value.dtype.is_floating
+    return value.to(value.dtype if keep else p.dtype, copy=True)
+
+
+def check(**limits):
+    """Raises for settings that are below their lower limit: check(lr=(lr, 0))."""
+    for name, (value, lowest) in limits.items():
+        if not isinstance(value, Tensor) and not value >= lowest:
+            raise ValueError(f"{name} is {value}; it must not be less than {lowest}")
+
+
+def check_betas(betas):
+    for i, beta in enumerate(betas):
+        if not isinstance(beta, Tensor) and not 0.0 <= beta < 1.0:
+            raise ValueError(f"betas[{i}] is {beta}; it must lie in [0, 1)")

@@ -1,0 +1,54 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from tandem.ops import full_like
+from tandem.optim.numbers import decayed, exact, like, wide
+from tandem.optim.optimizer import Optimizer, check, rule
+
+
+@rule()
+def sgd(param: Tensor, grad: Tensor, lr: Tensor, weight_decay: Tensor, maximize):
+    p, g = wide(param, grad)
+    return p - like(p, lr) * decayed(p, g, weight_decay, maximize)
+
+
+@rule("momentum_buffer")
+def sgd_momentum(
+    param: Tensor, momentum_buffer: Tensor, grad: Tensor, lr: Tensor, weight_decay: Tensor, momentum: Tensor, dampening: Tensor,
+    nesterov, maximize,
+):  # fmt: skip
+    p, buffer, g = wide(param, momentum_buffer, grad)
+    lr, momentum, fresh = like(p, lr, momentum, 1 - exact(dampening))
+    g = decayed(p, g, weight_decay, maximize)
+    buffer = momentum * buffer + fresh * g
+    return p - lr * (g + momentum * buffer if nesterov else buffer), buffer
+
+
+class SGD(Optimizer):
+    """p -= lr * (grad + weight_decay * p), through a buffer with momentum if that is not 0."""
+
+    def __init__(self, params, lr=1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
+                 nesterov: bool = False, *, maximize: bool = False, **ignored):  # fmt: skip
+        check(lr=(lr, 0), momentum=(momentum, 0), weight_decay=(weight_decay, 0))
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError(f"nesterov needs momentum and no dampening; they are {momentum} and {dampening}")
+        super().__init__(params, {
+            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
+            "maximize": maximize, "ignored": ignored,
+        })  # fmt: skip
+
+    def update(self, group):
+        lr, momentum, decay, maximize = group["lr"], group["momentum"], group["weight_decay"], group["maximize"]
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            if momentum == 0:
+                sgd(p, p.grad, lr, decay, maximize)
+                continue
+            state, dampening = self.state[p], group["dampening"]
+            if state.get("momentum_buffer") is None:  # the first gradient fills the buffer whole
+                state["momentum_buffer"], dampening = full_like(p, 0), 0.0
+            sgd_momentum(
+                p, state["momentum_buffer"], p.grad, lr, decay, momentum, dampening, group["nesterov"], maximize
+            )
