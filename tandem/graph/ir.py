@@ -238,6 +238,11 @@ class source_scope:
     def __enter__(self):
         self.before = current_source()
         _local.source = self.source
+        return self
+
+    def set(self, source: str | None):
+        """Another source from now on."""
+        _local.source = source
 
     def __exit__(self, *exc):
         _local.source = self.before

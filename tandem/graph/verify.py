@@ -35,8 +35,11 @@ def verify(graph: Graph, after: str = "", known: set[Node] = frozenset()):
 
 
 def _types(node: Node, where: str):
-    types = node.op.infer(*(v.type for v in node.inputs))
-    types = (types,) if isinstance(types, Type) else tuple(types)
+    types = node.op.infer(*[v.type for v in node.inputs])
+    if isinstance(types, Type):
+        if len(node.outputs) == 1 and same_type(types, node.outputs[0].type):
+            return
+        types = (types,)
     made = tuple(v.type for v in node.outputs)
     if len(types) != len(made) or not all(same_type(a, b) for a, b in zip(types, made, strict=True)):
         raise _wrong(node, f"{where}its inputs make it {types}, but it is {made}")
@@ -48,6 +51,6 @@ def _wrong(node: Node, message: str) -> InternalError:
 
 def same_type(a: Type, b: Type) -> bool:
     """Whether two types agree for the sizes at hand. Unlike `==` this writes no guard."""
-    return a.dtype is b.dtype and len(a.shape) == len(b.shape) and all(
-        m is n or hint(m) == hint(n) for m, n in zip(a.shape, b.shape, strict=True)
-    )
+    if a.dtype is not b.dtype or len(a.shape) != len(b.shape):
+        return False
+    return a.shape is b.shape or all([m is n or hint(m) == hint(n) for m, n in zip(a.shape, b.shape)])  # noqa: C419

@@ -24,11 +24,17 @@ def fold_constants(graph: Graph) -> Graph:
     return rebuild(graph, _visit)
 
 
+_MOVED = {"reshape", "expand", "permute"}  # what a constant may be seen through
+_STILL = {"constant", *_MOVED}
+
+
 def _visit(node, inputs):
     op = node.op
     if op.name == "size" and type(op.value) is int:
         return _constant(op.value, op.dtype)
     if not isinstance(op, Elementwise):
+        return None
+    if not any([v.op.name in _STILL for v in inputs]):  # noqa: C419
         return None
     inputs = tuple(_scalar(v, node.outputs[0], inputs) for v in inputs)
     if all(v.op.name == "constant" for v in inputs) and node.outputs[0].ndim == 0:
@@ -41,7 +47,7 @@ def _visit(node, inputs):
 def _scalar(value: Value, out: Value, inputs) -> Value:
     """A constant spread over a shape as the constant itself, where another operand has the shape: kernels then load nothing."""
     bare = value
-    while bare.op.name in ("reshape", "expand", "permute"):
+    while bare.op.name in _MOVED:
         bare = bare.node.inputs[0]
     if bare is value or bare.op.name != "constant":
         return value
@@ -49,7 +55,7 @@ def _scalar(value: Value, out: Value, inputs) -> Value:
 
 
 def _spread(value: Value) -> bool:
-    while value.op.name in ("reshape", "expand", "permute"):
+    while value.op.name in _MOVED:
         value = value.node.inputs[0]
     return value.op.name == "constant"
 

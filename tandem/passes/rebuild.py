@@ -27,7 +27,7 @@ def rebuild(graph: Graph, visit: Visit) -> Graph:
     changed = False
     _runtime.enter_trace()
     try:
-        with Builder(result) as builder:
+        with Builder(result) as builder, source_scope(None) as scope:
             for node in graph.nodes:
                 if node.op.name == "input":
                     builder.adopt(node)
@@ -35,13 +35,13 @@ def rebuild(graph: Graph, visit: Visit) -> Graph:
                         made[v] = v
                     continue
                 inputs = tuple([made[v] for v in node.inputs])
-                with source_scope(node.source):
-                    outputs = visit(node, inputs)
-                    if outputs is None:
-                        if all(map(operator.is_, inputs, node.inputs)):
-                            outputs = builder.adopt(node).outputs
-                        else:
-                            outputs = builder.add(node.op, inputs).outputs
+                scope.set(node.source)
+                outputs = visit(node, inputs)
+                if outputs is None:
+                    if all(map(operator.is_, inputs, node.inputs)):
+                        outputs = builder.adopt(node).outputs
+                    else:
+                        outputs = builder.add(node.op, inputs).outputs
                 if isinstance(outputs, Value):
                     outputs = (outputs,)
                 for old, new in zip(node.outputs, outputs, strict=True):
