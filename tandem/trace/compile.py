@@ -38,8 +38,12 @@ def compile_plan(function, spec: list[tuple]):
         split = _differentiate(function, traced)
         if split is not None:
             saved = split.saved
+    resolve_sizes(traced.graph)
+    if split is None and getattr(function, "whole_program", False):  # a single operator is too small for passes to pay
+        from tandem.passes.pipeline import run_pipeline
+
+        traced.graph = run_pipeline(traced.graph)
     graph = traced.graph
-    resolve_sizes(graph)
     if function.writes:  # results lie in the memory of what is written, and nowhere else
         results, graph.outputs = graph.outputs, []
         schedule = lower(graph, traced.layouts, [v for v in saved if all(v is not r for r in results)])

@@ -151,3 +151,16 @@ def test_structures_compare_but_for_order():
     one = trace(lambda x: (F.Exp()(x), F.Neg()(x)), ["f32[3]"])
     two = trace(lambda x: tuple(reversed((F.Neg()(x), F.Exp()(x)))), ["f32[3]"])
     assert shape_of(one) == shape_of(two)
+
+
+def test_operator_functions_that_are_whole_programs_go_through_the_passes(capsys):
+    from tandem.ops.define import ParameterSpec, make_function
+
+    body = lambda inputs: (F.Exp()(F.Neg()(F.Neg()(inputs[0]))), F.Neg()(F.Neg()(inputs[1])))
+    program = make_function("program", body, [ParameterSpec("inputs", "tensors", True, None, False)])
+    program.whole_program = True
+    with td.switches(PRINT="simplify"):
+        a, b = program([td.zeros(2), td.ones(3)])
+    assert a.tolist() == [1, 1] and b.tolist() == [1, 1, 1]
+    printed = capsys.readouterr().out
+    assert "== simplify: 7 -> 4 nodes" in printed and "neg" not in printed
