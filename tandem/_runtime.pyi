@@ -23,6 +23,11 @@ def set_dtypes(dtypes: Sequence) -> None:
 def set_device(device: object) -> None:
     """The object that Tensor.device gives for the CPU."""
 
+def basic_view(x: Tensor, key: object | None) -> object:
+    """
+    x[key] where that is a plain view that needs no record; None otherwise.
+    """
+
 def set_operator(name: str, function: object | None) -> object:
     """
     Have an operator of Tensor call `function` with its operands as they were written; gives what it called before.
