@@ -374,3 +374,37 @@ def test_failed_write_changes_nothing():
         with pytest.raises(td.TandemError):
             fail()
         assert x.tolist() == [0, 1, 2, 3]
+
+
+def test_write_through_views_of_nothing():
+    x = td.zeros((0, 3), dtype=td.float64, requires_grad=True)
+    y = x * 2
+    y[:, 1:] *= 3
+    y.sum().backward()
+    assert x.grad.shape == (0, 3)
+    z = td.tensor(X, requires_grad=True)
+    w = z * 2
+    w[2:2] = 7.0
+    w.sum().backward()
+    assert z.grad.tolist() == [2] * 4
+
+
+def test_infinite_gradients_are_erased_where_overwritten():
+    x = td.tensor(X, requires_grad=True)
+    y = x * 1
+    y[0] = 5.0
+    y.backward(td.tensor([float("inf"), 1.0, 1.0, 1.0], dtype=td.float64))
+    assert x.grad.tolist() == [0, 1, 1, 1]
+
+
+def test_write_through_a_view_of_strided_memory():
+    """The base itself has gaps or runs backwards in memory."""
+    a = np.arange(12.0)
+
+    def f(x):
+        base = td.from_numpy(np.zeros(24)[::-2])
+        base[2:9:3] = x[:3] * x[:3]
+        base[5] *= x[3]
+        return base * base
+
+    gradients(f, a[:4] + 1)
