@@ -81,9 +81,24 @@ void add_int(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments&
 
 // Static arguments are compared by value where they are plain Python; NumPy's numbers become that.
 PyObject* plain_static(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out) {
-  if (o == Py_None || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyUnicode_Check(o) ||
-      PyTuple_Check(o) || PyList_Check(o))
-    return o;
+  if (o == Py_None || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyUnicode_Check(o)) return o;
+  if (PyTuple_CheckExact(o) || PyList_CheckExact(o)) {
+    const Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+    PyObject* changed = nullptr;  // a tuple, once an item had to be
+    for (Py_ssize_t i = 0; i < n; ++i) {
+      PyObject* item = PySequence_Fast_GET_ITEM(o, i);
+      PyObject* plain = plain_static(op, parameter, item, out);
+      if (plain == item && !changed) continue;
+      if (!changed) {
+        changed = PyTuple_New(n);
+        if (!changed) throw PythonError{};
+        out.own(changed);
+        for (Py_ssize_t j = 0; j < i; ++j) PyTuple_SET_ITEM(changed, j, Py_NewRef(PySequence_Fast_GET_ITEM(o, j)));
+      }
+      PyTuple_SET_ITEM(changed, i, Py_NewRef(plain));
+    }
+    return changed ? changed : o;
+  }
   if (is_tensor(o)) type_error(op, utf8(parameter.name) + " is a tensor; it must be a plain Python value");
   PyObject* made = nullptr;
   if (PyFloat_Check(o)) made = PyFloat_FromDouble(PyFloat_AS_DOUBLE(o));

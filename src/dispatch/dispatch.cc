@@ -404,6 +404,11 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
     }
   }
   Ref<Plan> plan = compile(op, arguments, count);
+  PlanRun run(*plan, inputs);
+  if (!run.guards_hold()) {
+    if (run.overflowed()) fail(ErrorKind::Memory, "out of memory: sizes of this call do not fit 64 bits");
+    TD_CHECK(false, "the new plan of ", PyUnicode_AsUTF8(op->name), " does not accept the call it was made for");
+  }
   entry = op->cache->find(hash, signature);  // compiling runs Python, which may have called this operator
   if (!entry) {
     entry = op->cache->insert(hash, signature);
@@ -411,8 +416,6 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
   }
   if (entry->variants.size() >= kMaxVariants) entry->variants.pop_back();
   entry->variants.insert(entry->variants.begin(), plan);
-  PlanRun run(*plan, inputs);
-  TD_CHECK(run.guards_hold(), "the new plan of ", PyUnicode_AsUTF8(op->name), " does not accept the call it was made for");
   return finish(plan, run);
 }
 

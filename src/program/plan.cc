@@ -50,9 +50,9 @@ void PlanRun::run_ints() {
   for (const IntOp& op : plan_.int_ops) {
     int64_t a = ints_[op.a], b = ints_[op.b], r = 0;
     switch (op.code) {
-      case IntCode::Add: r = static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); break;
-      case IntCode::Sub: r = static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b)); break;
-      case IntCode::Mul: r = static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); break;
+      case IntCode::Add: overflow_ |= __builtin_add_overflow(a, b, &r); break;
+      case IntCode::Sub: overflow_ |= __builtin_sub_overflow(a, b, &r); break;
+      case IntCode::Mul: overflow_ |= __builtin_mul_overflow(a, b, &r); break;
       // A zero divisor means that a guard (b != 0) is about to fail.
       case IntCode::FloorDiv: r = b == 0 || (b == -1 && a == INT64_MIN) ? 0 : floor_divide(a, b); break;
       case IntCode::Mod: r = b == 0 || b == -1 ? 0 : a - floor_divide(a, b) * b; break;
@@ -73,6 +73,7 @@ bool PlanRun::guards_hold() {
     }
   }
   run_ints();
+  if (overflow_) [[unlikely]] return false;
   for (const Guard& guard : plan_.guards) {
     int64_t v = ints_[guard.slot];
     bool ok = false;

@@ -118,6 +118,7 @@ class PlanRun {
   PlanRun(const Plan& plan, const InputView* inputs);
   ~PlanRun();
   bool guards_hold();     // computes the integers
+  bool overflowed() const { return overflow_; }  // one of them does not fit 64 bits, and so guards do not hold
   void execute();         // throws Error; may release the GIL
   View view(int32_t value) const;
   Storage* share_storage(int32_t value);  // a new reference to a Fresh value's memory
@@ -132,6 +133,7 @@ class PlanRun {
   double estimated_cost() const;
 
   const Plan& plan_;
+  bool overflow_ = false;
   const InputView* inputs_;
   static constexpr int kInlineSlots = 64, kInlineValues = 24;
   int64_t inline_ints_[kInlineSlots];

@@ -10,6 +10,7 @@ from tandem import dtypes
 from tandem.codegen.buffer import Buffer, factor_groups, is_one, is_zero, same
 from tandem.codegen.expr import Expr, ScalarBuilder, compute_dtype
 from tandem.codegen.index import Linear, LinearForms
+from tandem.errors import UnsupportedError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import Dim, maximum
 from tandem.ops.create import Constant, Iota, RandomBits, Size
@@ -46,6 +47,11 @@ class Emitter:
     def slot(self, buffer: Buffer) -> int:
         found = self.slots.get(id(buffer))
         if found is None:
+            if buffer.dtype.kind == "complex":
+                raise UnsupportedError(
+                    None,
+                    f"operators do not compute with {buffer.dtype} yet; complex tensors can be made, viewed and exchanged",
+                )
             found = self.slots[id(buffer)] = len(self.buffers)
             self.buffers.append(buffer)
         return found

@@ -80,6 +80,8 @@ def _normal_slice(start, stop, step, n: Dim) -> tuple[Dim, Dim, Dim]:
     size = maximum(ceildiv(stop - start, step), 0)
     if size == 0:
         return 0, 1, 0
+    if not -n < step < n:  # one element at most: where the next would be does not matter, and might not fit 64 bits
+        return start, 1, size
     return start, step, size
 
 
