@@ -76,14 +76,15 @@ def _own_memory(value: Value, numbers: set[Value]) -> Value:
     """value as something that can be an output: a Python number has no memory that a result could be a view of."""
     import tandem.ops as F
     from tandem.ops.define import Movement
-    from tandem.ops.prepare import as_value
+    from tandem.ops.prepare import result_dtype
 
     root = value
     while isinstance(root.op, Movement) and root.node.inputs:
         root = root.node.inputs[0]
     if root not in numbers:
         return value
-    return as_value(value) if value.type.weak else F.Copy()(value)
+    dtype = result_dtype(root)
+    return F.Copy()(value) if value.dtype is dtype else F.Cast(dtype)(value)
 
 
 class _Tracing:
