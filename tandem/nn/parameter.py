@@ -25,7 +25,7 @@ class Parameter(Tensor):
         return made
 
     def __repr__(self):
-        return "Parameter containing:\n" + Tensor.__repr__(self)
+        return f"Parameter containing:\n{self.detach().requires_grad_(self.requires_grad)!r}"
 
 
 class Buffer(Tensor):

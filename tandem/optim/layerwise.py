@@ -6,7 +6,7 @@ import tandem.ops as F
 from tandem.ops import full
 from tandem.optim.adam import corrections, moments
 from tandem.optim.numbers import exact, like, norm, wide
-from tandem.optim.optimizer import Optimizer, check, check_betas, rule
+from tandem.optim.optimizer import Optimizer, as_float, check, check_betas, rule
 
 
 def trust(of_param, of_update, scale=1.0):
@@ -178,5 +178,13 @@ class Adafactor(Optimizer):
                 state.update({k: full(shapes[k], 0.0, dtype=p.dtype if shapes[k] else None) for k in kind.state})
             eps1, eps2 = group["eps"]
             eps1 = _EPSILON[p.dtype.name] if eps1 is None else eps1
-            kind(p, *[state[k] for k in kind.state], p.grad, group["lr"], group["beta2_decay"], eps1, eps2, group["d"],
-                 group["weight_decay"], group["maximize"])  # fmt: skip
+            settings = (
+                group["lr"],
+                group["beta2_decay"],
+                eps1,
+                eps2,
+                group["d"],
+                group["weight_decay"],
+                group["maximize"],
+            )
+            kind(p, *[state[k] for k in kind.state], p.grad, *(as_float(s) for s in settings))

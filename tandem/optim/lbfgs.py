@@ -22,7 +22,7 @@ class LBFGS(Optimizer):
     ...     return loss
     >>> loss = optimizer.step(closure)
     >>> x.detach()
-    tensor([1., 1.])
+    tensor([1.0000, 1.0000])
     """
 
     def __init__(self, params, lr=1, max_iter: int = 20, max_eval: int | None = None, tolerance_grad: float = 1e-7,

@@ -90,6 +90,7 @@ class Optimizer:
     def update(self, group: dict):
         """One step of all parameters of a group that have a gradient."""
         apply, settings = self.rule(group)
+        settings = tuple(as_float(s) for s in settings)
         state, names = self.state, apply.state
         for p in group["params"]:
             g = p.grad
@@ -220,6 +221,11 @@ def _take(value, name: str, p):
     value = value.detach()
     keep = value.ndim == 0 or not value.dtype.is_floating
     return value.to(value.dtype if keep else p.dtype, copy=True)
+
+
+def as_float(setting):
+    """A whole number as a float, so that lr=1 and lr=0.5 are one kind of argument and share a kernel."""
+    return float(setting) if type(setting) is int else setting
 
 
 def check(**limits):

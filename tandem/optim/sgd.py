@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tandem.ops import full_like
 from tandem.optim.numbers import decayed, exact, like, wide
-from tandem.optim.optimizer import Optimizer, check, rule
+from tandem.optim.optimizer import Optimizer, as_float, check, rule
 
 
 @rule()
@@ -39,14 +39,15 @@ class SGD(Optimizer):
         })  # fmt: skip
 
     def update(self, group):
-        lr, momentum, decay, maximize = group["lr"], group["momentum"], group["weight_decay"], group["maximize"]
+        lr, momentum, decay = (as_float(group[name]) for name in ("lr", "momentum", "weight_decay"))
+        maximize = group["maximize"]
         for p in group["params"]:
             if p.grad is None:
                 continue
             if momentum == 0:
                 sgd(p, p.grad, lr, decay, maximize)
                 continue
-            state, dampening = self.state[p], group["dampening"]
+            state, dampening = self.state[p], as_float(group["dampening"])
             if state.get("momentum_buffer") is None:  # the first gradient fills the buffer whole
                 state["momentum_buffer"], dampening = full_like(p, 0), 0.0
             sgd_momentum(

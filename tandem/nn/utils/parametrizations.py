@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import tandem.ops as F
 from tandem.autograd.modes import no_grad
 from tandem.nn.module import Module
@@ -35,6 +37,13 @@ class _WeightNorm(Module):
         return f"dim={self.dim}"
 
 
+def _rename(name, module, state, prefix, *rest):
+    """Files from before parametrizations call the two tensors weight_g and weight_v."""
+    for i, old in enumerate(("_g", "_v")):
+        if prefix + name + old in state:
+            state[f"{prefix}parametrizations.{name}.original{i}"] = state.pop(prefix + name + old)
+
+
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
     """Splits a weight into its length g and its direction v, along every index of axis dim (Salimans and Kingma, 2016).
 
@@ -44,12 +53,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     """
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
 
-    def rename(module, state, prefix, *rest):  # files from before parametrizations
-        for i, old in enumerate(("_g", "_v")):
-            if prefix + name + old in state:
-                state[f"{prefix}parametrizations.{name}.original{i}"] = state.pop(prefix + name + old)
-
-    module.register_load_state_dict_pre_hook(rename)
+    module.register_load_state_dict_pre_hook(partial(_rename, name))
     return module
 
 

@@ -1,0 +1,58 @@
+"""Padded and packed sequences."""
+
+import numpy as np
+import pytest
+
+import tandem as td
+from tandem import nn
+from tandem.nn.utils import rnn
+
+SEQUENCES = [td.arange(3.0).reshape(3, 1), td.arange(5.0).reshape(5, 1) + 10, td.arange(2.0).reshape(2, 1) + 20]
+
+
+def test_padding():
+    padded = rnn.pad_sequence(SEQUENCES, batch_first=True, padding_value=-1.0)
+    assert padded[..., 0].tolist() == [[0, 1, 2, -1, -1], [10, 11, 12, 13, 14], [20, 21, -1, -1, -1]]
+    assert rnn.pad_sequence(SEQUENCES).shape == (5, 3, 1)
+    left = rnn.pad_sequence(SEQUENCES, batch_first=True, padding_side="left")
+    assert left[2, :, 0].tolist() == [0, 0, 0, 20, 21]
+    back = rnn.unpad_sequence(padded, td.tensor([3, 5, 2]), batch_first=True)
+    assert [s.tolist() for s in back] == [s.tolist() for s in SEQUENCES]
+
+
+def test_packing_round_trips():
+    packed = rnn.pack_sequence(SEQUENCES, enforce_sorted=False)
+    assert packed.batch_sizes.tolist() == [3, 3, 2, 1, 1]
+    assert packed.data[:3, 0].tolist() == [10, 0, 20] and packed.sorted_indices.tolist() == [1, 0, 2]
+    assert [s.tolist() for s in rnn.unpack_sequence(packed)] == [s.tolist() for s in SEQUENCES]
+    padded, lengths = rnn.pad_packed_sequence(packed, padding_value=9.0, total_length=6)
+    assert padded.shape == (6, 3, 1) and lengths.tolist() == [3, 5, 2] and padded[5, :, 0].tolist() == [9, 9, 9]
+    assert packed.to(td.float64).data.dtype is td.float64
+
+
+def test_packed_sequences_are_what_each_sequence_gives_alone():
+    for layer in (nn.LSTM(1, 3, 2, bidirectional=True), nn.GRU(1, 3), nn.RNN(1, 3, bidirectional=True)):
+        out, last = layer(rnn.pack_sequence(SEQUENCES, enforce_sorted=False))
+        last = last[0] if isinstance(last, tuple) else last
+        for i, (part, s) in enumerate(zip(rnn.unpack_sequence(out), SEQUENCES, strict=True)):
+            alone, state = layer(s)
+            state = state[0] if isinstance(state, tuple) else state
+            np.testing.assert_allclose(part.detach().numpy(), alone.detach().numpy(), rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(last[:, i].detach().numpy(), state.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_pass_through_packing():
+    x = td.ones(4, 2, 1, requires_grad=True)
+    packed = rnn.pack_padded_sequence(x, [4, 2])
+    padded, _ = rnn.pad_packed_sequence(packed)
+    (padded * 3).sum().backward()
+    assert x.grad[..., 0].tolist() == [[3, 3], [3, 3], [3, 0], [3, 0]]
+
+
+def test_mistakes():
+    x = td.ones(4, 2, 1)
+    for lengths in ([2, 4], [4], [5, 1], [4, 0]):
+        with pytest.raises(ValueError, match="length"):
+            rnn.pack_padded_sequence(x, lengths)
+    with pytest.raises(ValueError, match="total_length"):
+        rnn.pad_packed_sequence(rnn.pack_padded_sequence(x, [4, 2]), total_length=3)
