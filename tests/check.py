@@ -3,7 +3,7 @@
     check_op(td.softplus, reference=lambda x: np.logaddexp(x, 0), shapes=[(3, 4), (), (0,)])
 
 Values are compared with the NumPy reference on every listed shape, dtype and memory layout; gradients with finite differences in
-float64, first and second order. The first case also runs inside td.compile, forward and backward.
+float64, first and second order. The first case also runs inside td.compile and in a session, forward and backward.
 """
 
 from __future__ import annotations
@@ -89,10 +89,12 @@ def check_op(
     atol=None,
     out_dtype=None,
     test_layouts=True,
+    deferred=True,
     seed=0,
 ):
     """Checks `op(*tensors, *args, **kwargs)` against `reference(*arrays)`.
 
+    deferred whether it can be part of a deferred graph (not where sizes of results depend on data)
     shapes   each a shape (one operand) or a tuple of shapes (several)
     inputs   instead of shapes: list of tuples of NumPy arrays; integer arrays take no part in gradients
     low, high range of the random elements; keep away from where the function is not smooth, if grad is on
@@ -129,6 +131,8 @@ def check_op(
                 assert _first(actual).dtype.name == out_dtype, label
     if cases:
         check_compiled(run, cases[0], grad)
+        if deferred:
+            check_deferred(run, cases[0], grad)
     if grad:
         for case in cases:
             arrays = tuple(
@@ -162,6 +166,39 @@ def check_compiled(fn, case, grad):
         if isinstance(e, td.Tensor):
             assert a.dtype is e.dtype
             assert_close(a, e.detach().numpy(), message="compiled")
+
+
+def check_deferred(fn, case, grad):
+    """The same values, and the same gradients, in a graph run by a session."""
+
+    def tensors():
+        return [td.tensor(a, requires_grad=grad and (a.dtype.kind == "f" or a.dtype.name == "bfloat16")) for a in case]
+
+    def parts_of(result):
+        return list(result) if isinstance(result, (tuple, list)) else [result]
+
+    given = tensors()
+    with td.Graph() as graph:
+        symbolic = [td.placeholder(t.dtype, tuple(t.shape)) for t in given]
+        made = parts_of(fn(*symbolic))
+    floats = [p for p in made if p.dtype.is_inexact] if grad else []
+    wanted = [s for s, t in zip(symbolic, given, strict=True) if t.requires_grad]
+    gradients = td.gradients(floats, wanted) if floats and wanted else []
+    td.manual_seed(0)
+    actual, actual_grads = td.Session(graph).run([made, gradients], dict(zip(symbolic, given, strict=True)))
+    td.manual_seed(0)
+    expected = parts_of(fn(*given))
+    recorded = [p for p in expected if p.requires_grad]
+    if recorded and gradients:
+        td.autograd.backward(recorded, [td.ones_like(p) for p in recorded])
+    for a, e in zip(actual, expected, strict=True):
+        assert a.dtype is e.dtype
+        assert_close(a, e.detach().numpy(), message="deferred")
+    for a, t in zip(actual_grads, [t for t in given if t.requires_grad], strict=False):
+        if t.grad is None:
+            assert a is None or not a.numpy().any()
+        else:
+            assert_close(a, t.grad.numpy(), message="deferred gradient")
 
 
 def _first(x):

@@ -112,7 +112,7 @@ class Variable(SymbolicTensor):
 
     @property
     def initializer(self) -> StepNode:
-        return assign(self, self.initial).node
+        return _store("initialize", self, self.initial, None).node
 
     def value(self) -> SymbolicTensor:
         """The value at this point of the program, before later assignments."""
@@ -204,7 +204,7 @@ def variables_initializer(variables, name: str = "init") -> StepNode:
     graph = graph_of(*variables)
     with graph.control_dependencies(None):
         return (
-            group(*(assign(v, v.initial) for v in variables), name=name)
+            group(*(v.initializer for v in variables), name=name)
             if variables
             else graph.add_node(nodes.Group(), (), (), name)
         )

@@ -16,7 +16,7 @@ from tandem.graph import ir
 from tandem.graph.ir import Builder, Node, Type, Value
 from tandem.graph.symbolic import Sym, hint, symbol_indices
 from tandem.ops.define import Op, add_input
-from tandem.session.nodes import Call, Fed, Operand, Primitive, Random, as_results, map_leaves
+from tandem.session.nodes import Call, Fed, Number, Operand, Primitive, Random, as_results, map_leaves
 from tandem.session.unknown import UnknownSizes, show_shape
 
 
@@ -229,15 +229,18 @@ class Recorder(Builder):
             operands.append(value)
             return Operand(len(operands) - 1)
 
+        def tensor(x):
+            if x is None or isinstance(x, Sym):
+                return x
+            return Number(x) if isinstance(x, (bool, int, float)) else take(self._operand(x))
+
         def record(kind, x):
             if kind == "generator":
                 return Random(None if x is None else x.initial_seed())
             if kind in ("tensor", "optional_tensor", "tensors"):
                 if kind != "tensors" and isinstance(x, (list, tuple)):
                     return take(self._operand(x))
-                return map_leaves(
-                    lambda y: y if y is None or isinstance(y, (bool, int, float, Sym)) else take(self._operand(y)), x
-                )
+                return map_leaves(tensor, x)
             return map_leaves(lambda y: take(self._operand(y)) if isinstance(y, (Value, _runtime.Tensor)) else y, x)
 
         parameters = function.parameters

@@ -6,6 +6,7 @@ Each `run(trace, node, operands)` gives the node's results as Values of the prog
 from __future__ import annotations
 
 import tandem.ops as F
+from tandem import dtypes
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Sym, substitute
 from tandem.ops.define import Op
@@ -28,6 +29,27 @@ class Random:
 
     def __init__(self, seed: int | None):
         self.seed = seed
+
+
+class Number:
+    """In a recorded argument: a Python number where a tensor may stand, which adapts to the tensors it meets."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+
+class WeakConstant(F.Constant):
+    """A Python number as operators see it."""
+
+    def infer(self) -> Type:
+        return Type(self.dtype, (), weak=True)
+
+
+def _weak(value) -> Value:
+    dtype = dtypes.bool_ if isinstance(value, bool) else dtypes.float64 if isinstance(value, float) else dtypes.int64
+    return WeakConstant(value, dtype)()
 
 
 def map_leaves(change, x):
@@ -73,6 +95,8 @@ class Call(Step):
         def change(x):
             if isinstance(x, Operand):
                 return operands[x.index]
+            if isinstance(x, Number):
+                return _weak(x.value)
             if isinstance(x, Random):
                 return trace.random_state(x.seed)
             if isinstance(x, Sym):
@@ -165,9 +189,9 @@ class Gradients(Step):
         from tandem.graph.ir import current_builder
 
         ys = operands[: self.ys]
-        written = max((v.node.id for v in node.inputs[: self.ys]), default=0)
+        computed = max((v.node for v in node.inputs[: self.ys]), key=lambda n: n.id)
         xs = [
-            trace.variable_at(v, written) if trace.is_variable(v) else x
+            trace.variable_at(v, computed) if trace.is_variable(v) else x
             for v, x in zip(node.inputs[self.ys : self.ys + self.xs], operands[self.ys :], strict=False)
         ]
         given = iter(operands[self.ys + self.xs :])

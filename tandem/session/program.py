@@ -15,14 +15,17 @@ gradients through all of it possible, and repeats work only where the graph says
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import tandem.ops as F
 from tandem.errors import ShapeError, TandemError
+from tandem.graph import ir
 from tandem.graph.ir import Value, current_builder, source_scope
 from tandem.graph.symbolic import hint, substitute, symbol_indices
-from tandem.ops.define import Movement, ParameterSpec, make_function
+from tandem.ops.define import ParameterSpec, make_function
 from tandem.ops.prepare import as_value, cast
+from tandem.passes.rebuild import root
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
 from tandem.session.nodes import Call, Fed, PyFunc, Store
 from tandem.session.unknown import show_shape, unknown_index
@@ -59,6 +62,9 @@ class Program:
         self._find_variables()
         self.printing = [n for n in self.steps if n.op.name == "print" and hasattr(n.op, "message")]
         self.functions = [make_function("run", self._body(host), _PARAMETERS) for host in [*self.hosts, None]]
+        for function, stored in zip(self.functions, [0] * len(self.hosts) + [len(self.replaced)], strict=True):
+            function.whole_program = True
+            function.finish = functools.partial(own_memory, stored=stored)
 
     def _find_variables(self):
         read, written = {}, {}
@@ -90,7 +96,7 @@ class Program:
 
     def _body(self, host: StepNode | None):
         keys = self.keys(host)
-        steps = self.steps if host is None else [n for n in self.steps if n.id < host.id]
+        steps = self.steps if host is None else self.steps[: self.steps.index(host)]
 
         def body(inputs, generator):
             trace = Trace(self, keys, inputs, generator)
@@ -98,7 +104,7 @@ class Program:
                 trace.step(node)
             trace.check_guards()
             if host is not None:
-                return tuple(trace.own(trace.value(v)) for v in host.inputs)
+                return tuple(trace.value(v) for v in host.inputs)
             return self._finish(trace, inputs)
 
         return body
@@ -106,9 +112,9 @@ class Program:
     def _finish(self, trace, inputs):
         """Stores into variables; gives what is fetched, what is printed, and the new memory of variables."""
         graph = current_builder().graph
-        replaced = [trace.own(trace.state[v], dense=True) for v in self.replaced]
-        results = [trace.own(trace.value(v)) for v in self.fetches]
-        printed = [trace.own(v) for n in self.printing for v in trace.prints[n]]
+        replaced = [trace.state[v] for v in self.replaced]
+        results = [trace.value(v) for v in self.fetches]
+        printed = [v for n in self.printing for v in trace.prints[n]]
         for v in self.in_place:
             target = inputs[self.read.index(v)]
             value = trace.state[v]
@@ -127,7 +133,15 @@ def _needed(fetches, fed: set) -> list[StepNode]:
         found.add(node)
         stack.extend(v.node for v in node.inputs if v not in fed)
         stack.extend(node.control)
-    return sorted(found, key=lambda n: n.id)
+    return sorted(found, key=position)
+
+
+def position(node: StepNode) -> tuple[int, int]:
+    """Where a node stands in the order of the program. Initial values are assigned where their variable was built, so that initial
+    values of later ones may be computed from it."""
+    if isinstance(node.op, Store) and node.op.name == "initialize":
+        return node.op.variable.node.id, node.id
+    return node.id, 0
 
 
 class Sizes(dict):
@@ -157,7 +171,6 @@ class Trace:
         self.history: dict[Value, list] = {}
         self.prints: dict = {}
         self.sizes = Sizes(self)
-        self._owned: set = set()
         for key, value in zip(keys, inputs, strict=True):
             self._come_in(key, value)
 
@@ -172,7 +185,7 @@ class Trace:
                     self.sizes.setdefault(index, actual)
         if is_variable(key):
             self.state[key] = value
-            self.history[key] = [(-1, value)]
+            self.history[key] = [((-1, 0), value)]
         else:
             self.values[key] = value
 
@@ -201,13 +214,9 @@ class Trace:
     def variable(self, v: Value) -> Value:
         return self.state[v]
 
-    def variable_at(self, v: Value, node_id: int) -> Value:
+    def variable_at(self, v: Value, node: StepNode) -> Value:
         """What the variable held when that node ran."""
-        return (
-            next(value for at, value in reversed(self.history[v]) if at < node_id)
-            if v in self.history
-            else self.state[v]
-        )
+        return next((value for at, value in reversed(self.history[v]) if at < position(node)), self.state[v])
 
     def store(self, variable: Value, value: Value, node: StepNode) -> Value:
         if value.ndim != variable.ndim or any(a != b for a, b in zip(value.shape, variable.shape, strict=True)):
@@ -217,7 +226,7 @@ class Trace:
             )
         value = cast(as_value(value), variable.dtype)
         self.state[variable] = value
-        self.history.setdefault(variable, []).append((node.id, value))
+        self.history.setdefault(variable, []).append((position(node), value))
         return value
 
     def random_state(self, seed: int | None):
@@ -242,17 +251,24 @@ class Trace:
             if v not in self.values:  # unless it was fed
                 self.values[v] = result
 
-    def own(self, value: Value, dense: bool = False) -> Value:
-        """value in memory that is no input's and no other result's."""
-        root = value
-        while isinstance(root.op, Movement) and root.node.inputs:
-            root = root.node.inputs[0]
-        if root.op.name == "input" or (dense and root is not value):
-            value = root = F.Copy()(value)
-        while root in self._owned:
-            value = root = F.Copy()(value)
-        self._owned.add(root)
-        return value
+
+def own_memory(graph: ir.Graph, stored: int):
+    """Gives results memory of their own: no input's and no other result's. The last `stored` become variables, so they must be no
+    views either. After the passes, which know nothing of this."""
+    taken = set()
+    with ir.Builder(graph):
+
+        def own(value: Value, dense: bool) -> Value:
+            base = root(value)
+            if base.op.name == "input" or (dense and base is not value):
+                value = base = F.Copy()(value)
+            while base in taken:
+                value = base = F.Copy()(value)
+            taken.add(base)
+            return value
+
+        first = len(graph.outputs) - stored
+        graph.outputs = [own(v, i >= first) for i, v in enumerate(graph.outputs)]
 
 
 class _Seeded:

@@ -317,3 +317,25 @@ def test_sizes_are_those_of_the_run(graph):
     assert session.run(z, {x: [1, 2, 3]}).tolist() == [2, 4, 6]
     with pytest.raises(td.ShapeError, match="the program that built the graph"):
         session.run(z, {x: [1, 2]})
+
+
+def test_results_and_variables_never_share_memory(graph):
+    v, w = td.Variable(td.zeros(3)), td.Variable(td.zeros(3))
+    x = td.placeholder(td.float32, (3,))
+    both = [v.assign(x), w.assign(x), x]
+    more = [v.assign_add(td.ones(3)), w.assign_add(td.ones(3))]
+    session = _started(graph)
+    fed = td.session.graph.outside_graphs
+    with fed():
+        given = td.tensor([1.0, 2.0, 3.0])
+    got = session.run(both, {x: given})
+    session.run(more)
+    assert all(t.tolist() == [1, 2, 3] for t in (*got, given))
+    assert session.run([v, w])[0].tolist() == session.run(w).tolist() == [2, 3, 4]
+
+
+def test_initial_values_may_depend_on_other_variables(graph):
+    v = td.Variable(td.rand(2))
+    w = td.Variable(v * 2)
+    a, b = _started(graph).run([v, w])
+    np.testing.assert_allclose(b.numpy(), 2 * a.numpy())

@@ -1,0 +1,69 @@
+"""Optimisers in deferred graphs: the classes of tandem.optim, whose update rules become nodes that write variables."""
+
+from __future__ import annotations
+
+from tandem.errors import ValueRangeError
+from tandem.session.build import Variable, assign_add, gradients, group, identity
+from tandem.session.graph import StepNode, SymbolicTensor
+from tandem.session.program import written_by
+
+
+class _Slots(dict):
+    """The state of one variable: what an optimiser puts in becomes a variable too, and a name names its owner."""
+
+    def __init__(self, owner: Variable, kind: str):
+        self.owner = owner
+        self.kind = kind
+
+    def __setitem__(self, name, value):
+        if isinstance(value, SymbolicTensor) and not isinstance(value, Variable):
+            value = Variable(value, trainable=False, name=f"{self.owner.node.name}/{self.kind}/{name}")
+        super().__setitem__(name, value)
+
+    def update(self, values):
+        for name, value in values.items():
+            self[name] = value
+
+
+class _State(dict):
+    def __init__(self, kind: str):
+        self.kind = kind
+
+    def __missing__(self, variable):
+        made = self[variable] = _Slots(variable, self.kind)
+        return made
+
+
+def apply_gradients(optimizer, pairs, global_step=None, name: str | None = None) -> StepNode:
+    """An operation that makes one step of the optimiser: pairs are (gradient, variable)."""
+    pairs = [(g, v) for g, v in pairs if g is not None]
+    if not pairs:
+        raise ValueRangeError(
+            "minimize", "no variable has a gradient", fix="is the loss a function of td.Variables with trainable=True?"
+        )
+    graph = pairs[0][1].graph
+    if not isinstance(optimizer.state, _State):
+        optimizer.state = _State(type(optimizer).__name__)
+    before = len(graph.nodes)
+    (settings,) = optimizer.param_groups
+    # Gradients first, all of the values before the step: what is written below must not be read above it.
+    gradient_of = {v: identity(g) for g, v in pairs}
+    with graph:
+        for v, g in gradient_of.items():
+            v.grad = g
+        try:
+            optimizer.update({**settings, "params": list(gradient_of)})
+        finally:
+            for v in gradient_of:
+                del v.grad
+    step = group(*(n for n in graph.nodes[before:] if written_by(n)), name=name or type(optimizer).__name__)
+    if global_step is None:
+        return step
+    with graph.control_dependencies([step]):
+        return group(assign_add(global_step, 1), name="train")
+
+
+def minimize(optimizer, loss, variables=None, global_step=None, name: str | None = None) -> StepNode:
+    """An operation that makes one step down the gradient of the loss with respect to the variables (all trainable ones)."""
+    variables = loss.graph.trainable_variables if variables is None else list(variables)
+    return apply_gradients(optimizer, zip(gradients(loss, variables), variables, strict=True), global_step, name)

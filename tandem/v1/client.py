@@ -1,0 +1,34 @@
+"""Sessions whose results are NumPy arrays."""
+
+from tandem import _runtime
+from tandem import session as _session
+from tandem.session.nodes import map_leaves
+
+
+class Session(_session.Session):
+    """Like td.Session, with arrays as results: Session(graph=None)."""
+
+    def __init__(self, target="", graph=None, config=None):
+        super().__init__(target if isinstance(target, _session.Graph) else graph)
+
+    def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
+        return map_leaves(_array, super().run(fetches, feed_dict))
+
+
+def _array(x):
+    if not isinstance(x, _runtime.Tensor):
+        return x
+    made = x.numpy()
+    return made[()] if made.ndim == 0 else made
+
+
+class InteractiveSession(Session):
+    """A session that is the current one from the start: tensor.eval() uses it."""
+
+    def __init__(self, target="", graph=None, config=None):
+        super().__init__(target, graph, config)
+        self.__enter__()
+
+    def close(self):
+        self.__exit__()
+        super().close()
