@@ -9,7 +9,7 @@ try:
 except ImportError:
     sys.exit("this example needs the digits of scikit-learn: pip install scikit-learn")
 
-from tandem.v1 import *  # noqa: F403
+from tandem.v1 import *
 
 BATCH, NUM_STEPS = 128, 4000
 

@@ -25,6 +25,7 @@ from collections import defaultdict
 
 from tandem import _runtime, dtypes
 from tandem.autograd.modes import enable_grad, no_grad
+from tandem.graph.ir import Value
 from tandem.nn.hooks import HookHandle
 from tandem.ops import full, full_like
 from tandem.ops.define import op
@@ -129,10 +130,18 @@ class Optimizer:
                     p.grad.zero_()
 
     def minimize(self, loss):
-        """One step down the gradient of a loss: zero_grad, backward, step."""
+        """One step down the gradient of a loss: zero_grad, backward, step.
+
+        For a loss of a deferred graph, an operation that makes the step when a session runs it (tandem/session/train.py).
+        """
+        if isinstance(loss, Value):
+            from tandem.session.train import minimize
+
+            return minimize(self, loss)
         self.zero_grad()
         loss.backward()
         self.step()
+        return None
 
     def add_param_group(self, group: dict):
         """Adds parameters with settings of their own: {"params": [...], "lr": 0.01}."""
@@ -143,6 +152,8 @@ class Optimizer:
             group["param_names"] = [name for name, _ in params]
             params = [p for _, p in params]
         for p in params:
+            if isinstance(p, Value):  # a variable of a deferred graph
+                continue
             if not isinstance(p, Tensor):
                 raise TypeError(f"optimisers take tensors, not {type(p).__name__}")
             if not p.is_leaf:
@@ -231,11 +242,11 @@ def as_float(setting):
 def check(**limits):
     """Raises for settings that are below their lower limit: check(lr=(lr, 0))."""
     for name, (value, lowest) in limits.items():
-        if not isinstance(value, Tensor) and not value >= lowest:
+        if not isinstance(value, (Tensor, Value)) and not value >= lowest:
             raise ValueError(f"{name} is {value}; it must not be less than {lowest}")
 
 
 def check_betas(betas):
     for i, beta in enumerate(betas):
-        if not isinstance(beta, Tensor) and not 0.0 <= beta < 1.0:
+        if not isinstance(beta, (Tensor, Value)) and not 0.0 <= beta < 1.0:
             raise ValueError(f"betas[{i}] is {beta}; it must lie in [0, 1)")

@@ -16,7 +16,7 @@ from tandem.graph import ir
 from tandem.graph.ir import Builder, Node, Type, Value
 from tandem.graph.symbolic import Sym, hint, symbol_indices
 from tandem.ops.define import Op, add_input
-from tandem.session.nodes import Call, Fed, Number, Operand, Primitive, Random, as_results, map_leaves
+from tandem.session.nodes import Call, Detach, Fed, Number, Operand, Primitive, Random, as_results, map_leaves
 from tandem.session.unknown import UnknownSizes, show_shape
 
 
@@ -54,6 +54,26 @@ class SymbolicTensor(Value):
         from tandem.session.session import current_session
 
         return (session or current_session()).run(self, feed_dict)
+
+    def detach(self) -> SymbolicTensor:
+        """The same values, through which no gradients pass."""
+        return self.graph.add_node(Detach(), (self,), (self.type,)).outputs[0]
+
+    def _no_value(self, *args, **kwargs):
+        raise UnsupportedError(
+            None,
+            f"{self!r} has no value until a session runs it",
+            fix="use session.run(x), or td.where and the like inside the graph",
+        )
+
+    item = tolist = numpy = __bool__ = __int__ = __float__ = __array__ = _no_value
+
+    def __setitem__(self, key, value):
+        raise UnsupportedError(
+            None,
+            f"{self!r} cannot be changed",
+            fix="make a new tensor with td.where or td.concat, or use a td.Variable",
+        )
 
     def __iter__(self):
         size = self.shape[0] if self.ndim else None

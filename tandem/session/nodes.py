@@ -9,7 +9,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Sym, substitute
-from tandem.ops.define import Op
+from tandem.ops.define import Elementwise, Op, register
 from tandem.ops.prepare import as_value, cast
 
 
@@ -149,6 +149,26 @@ class Identity(Step):
 
     def run(self, trace, node, operands):
         return [operands[0]]
+
+
+@register
+class StopGradient(Elementwise):
+    """The same elements; gradients end here."""
+
+    name = "stop_gradient"
+
+    def body(self, b, x):
+        return x
+
+
+class Detach(Step):
+    """Its operand, as something that gradients do not pass through."""
+
+    name = "detach"
+    differentiable = False
+
+    def run(self, trace, node, operands):
+        return [StopGradient()(operands[0])]
 
 
 class Store(Step):

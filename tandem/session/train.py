@@ -45,14 +45,14 @@ def apply_gradients(optimizer, pairs, global_step=None, name: str | None = None)
     if not isinstance(optimizer.state, _State):
         optimizer.state = _State(type(optimizer).__name__)
     before = len(graph.nodes)
-    (settings,) = optimizer.param_groups
     # Gradients first, all of the values before the step: what is written below must not be read above it.
     gradient_of = {v: identity(g) for g, v in pairs}
     with graph:
         for v, g in gradient_of.items():
             v.grad = g
         try:
-            optimizer.update({**settings, "params": list(gradient_of)})
+            for settings, members in _groups(optimizer, gradient_of):
+                optimizer.update({**settings, "params": members})
         finally:
             for v in gradient_of:
                 del v.grad
@@ -63,7 +63,21 @@ def apply_gradients(optimizer, pairs, global_step=None, name: str | None = None)
         return group(assign_add(global_step, 1), name="train")
 
 
+def _groups(optimizer, variables) -> list[tuple[dict, list]]:
+    """The optimiser's groups with their variables; the first takes those that no group names."""
+    named = {v for g in optimizer.param_groups for v in g["params"] if isinstance(v, Variable)}
+    groups = [
+        (g, [v for v in g["params"] if isinstance(v, Variable) and v in variables]) for g in optimizer.param_groups
+    ]
+    groups[0][1].extend(v for v in variables if v not in named)
+    return [(settings, members) for settings, members in groups if members]
+
+
 def minimize(optimizer, loss, variables=None, global_step=None, name: str | None = None) -> StepNode:
-    """An operation that makes one step down the gradient of the loss with respect to the variables (all trainable ones)."""
-    variables = loss.graph.trainable_variables if variables is None else list(variables)
+    """An operation that makes one step down the gradient of the loss with respect to the variables: those given, those the
+    optimiser was made with, or all that are trainable."""
+    if variables is None:
+        own = [v for g in optimizer.param_groups for v in g["params"] if isinstance(v, Variable)]
+        variables = own or loss.graph.trainable_variables
+    variables = list(variables)
     return apply_gradients(optimizer, zip(gradients(loss, variables), variables, strict=True), global_step, name)

@@ -43,6 +43,9 @@ def compile_plan(function, spec: list[tuple]):
         from tandem.passes.pipeline import run_pipeline
 
         traced.graph = run_pipeline(traced.graph)
+    finish = getattr(function, "finish", None)
+    if finish is not None:
+        finish(traced.graph)
     graph = traced.graph
     if function.writes:  # results lie in the memory of what is written, and nowhere else
         results, graph.outputs = graph.outputs, []

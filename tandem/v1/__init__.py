@@ -6,18 +6,51 @@ Programs written for the first version of graph-and-session libraries run as the
 a thin layer over `tandem.session` and the operators of `tandem`; results of Session.run are NumPy arrays.
 """
 
+import builtins as _builtins
+
 import tandem as _td
 from tandem.dtypes import (
-    bfloat16, complex64, complex128, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
+    bfloat16,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
 )  # fmt: skip
-from tandem.dtypes import bool_ as bool  # noqa: A004
+from tandem.dtypes import bool_ as bool
 from tandem.session import (
-    Graph, Print, Variable, assign, assign_add, assign_sub, control_dependencies, device, global_variables,
-    global_variables_initializer, gradients, group, identity, name_scope, no_op, placeholder, py_func, reset_default_graph,
-    set_random_seed, trainable_variables, variables_initializer,
+    Graph,
+    Print,
+    Variable,
+    assign,
+    assign_add,
+    assign_sub,
+    control_dependencies,
+    device,
+    global_variables,
+    global_variables_initializer,
+    gradients,
+    group,
+    identity,
+    name_scope,
+    no_op,
+    placeholder,
+    py_func,
+    reset_default_graph,
+    set_random_seed,
+    trainable_variables,
+    variables_initializer,
 )  # fmt: skip
 from tandem.session import default_graph as get_default_graph
-from tandem.session.build import tuple_of as tuple  # noqa: A004
+from tandem.session.build import tuple_of as tuple
 from tandem.v1 import nn, train
 from tandem.v1.client import InteractiveSession, Session
 from tandem.v1.wrap import in_graph as _in_graph
@@ -34,7 +67,7 @@ def constant(value, dtype=None, shape=None, name=None):
     made = as_tensor(
         get_default_graph(),
         value,
-        dtype or (_td.int32 if isinstance(value, int) and value is not True and value is not False else None),
+        dtype or (_td.int32 if type(value) is int else None),
     )
     return made if shape is None else _in_graph(_td.expand)(made.reshape(-1)[0] if made.ndim else made, list(shape))
 
@@ -50,9 +83,10 @@ _NAMES = {
     "div": "divide", "divide": "divide", "equal": "equal", "erf": "erf", "exp": "exp", "expm1": "expm1", "floor": "floor",
     "greater": "greater", "greater_equal": "greater_equal", "less": "less", "less_equal": "less_equal", "log": "log",
     "log1p": "log1p", "logical_and": "logical_and", "logical_not": "logical_not", "logical_or": "logical_or",
-    "maximum": "maximum", "minimum": "minimum", "multiply": "multiply", "mul": "multiply", "negative": "negative", "neg": "negative",
+    "maximum": "maximum", "minimum": "minimum", "multiply": "multiply", "mul": "multiply", "negative": "negative",
+    "neg": "negative",
     "not_equal": "not_equal", "pow": "power", "reciprocal": "reciprocal", "round": "round", "rsqrt": "rsqrt", "sigmoid": "sigmoid",
-    "sign": "sign", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "square": "square", "stop_gradient": "detach", "sub": "subtract",
+    "sign": "sign", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "square": "square", "sub": "subtract",
     "subtract": "subtract", "tan": "tan", "tanh": "tanh", "where": "where", "reshape": "reshape", "tile": "tile", "stack": "stack",
     "ones_like": "ones_like", "zeros_like": "zeros_like", "cumsum": "cumsum", "einsum": "einsum",
 }  # fmt: skip
@@ -87,7 +121,7 @@ def argmin(x, axis=0, dimension=None):
 
 @_in_graph
 def transpose(x, perm=None):
-    return _td.permute(x, perm if perm is not None else [*range(x.ndim)][::-1])
+    return _td.permute(x, perm if perm is not None else [*_builtins.range(x.ndim)][::-1])
 
 
 @_in_graph
@@ -121,6 +155,12 @@ def one_hot(indices, depth, dtype=float32):
 
 
 @_in_graph
+def stop_gradient(x):
+    """x, through which no gradients pass."""
+    return x.detach()
+
+
+@_in_graph
 def add_n(inputs):
     total, *rest = inputs
     for x in rest:
@@ -149,7 +189,7 @@ def fill(shape, value):
 
 
 @_in_graph
-def range(start, limit=None, delta=1, dtype=None):  # noqa: A001
+def range(start, limit=None, delta=1, dtype=None):
     return _td.arange(start, limit, delta, dtype=dtype) if limit is not None else _td.arange(start, dtype=dtype)
 
 
@@ -179,4 +219,4 @@ def truncated_normal(shape, mean=0.0, stddev=1.0, dtype=float32, seed=None):
 
 
 # `import *` leaves Python's own functions alone: range, abs, tuple, ... are there as v1.range and so on.
-__all__ = [name for name in globals() if not name.startswith("_") and name not in dir(__import__("builtins"))]
+__all__ = [name for name in globals() if not name.startswith("_") and name not in dir(_builtins)]

@@ -339,3 +339,32 @@ def test_initial_values_may_depend_on_other_variables(graph):
     w = td.Variable(v * 2)
     a, b = _started(graph).run([v, w])
     np.testing.assert_allclose(b.numpy(), 2 * a.numpy())
+
+
+def test_gradients_stop_at_detach(graph):
+    x = td.placeholder(td.float32, ())
+    (g,) = td.gradients(x.detach() * x + (x * 2).detach(), x)
+    assert td.gradients(x.detach(), x) == [None]
+    assert td.Session(graph).run(g, {x: 3.0}).item() == 3
+
+
+def test_symbolic_tensors_have_no_values(graph):
+    x = td.placeholder(td.float32, (), name="x")
+    for read in (float, int, bool, np.asarray, lambda x: x.item(), lambda x: x.tolist()):
+        with pytest.raises(td.UnsupportedError, match="has no value until a session runs it"):
+            read(x)
+    with pytest.raises(td.UnsupportedError, match="cannot be changed"):
+        x[...] = 1
+
+
+def test_an_error_while_tracing_leaves_nothing_broken(graph):
+    x, y = td.placeholder(td.float32, (None,)), td.placeholder(td.float32, (None,))
+    z = x * y
+    session = td.Session(graph)
+    for _ in range(2):
+        with pytest.raises(td.ShapeError):
+            session.run(z, {x: [1, 2], y: [1, 2, 3]})
+        with pytest.raises(ZeroDivisionError):
+            session.run(td.py_func(lambda a: 1 / 0, [x], td.float32), {x: [1]})
+        assert session.run(z, {x: [1, 2], y: [3, 4]}).tolist() == [3, 8]
+    assert td.default_graph() is graph
