@@ -1,0 +1,56 @@
+"""The same optimisers in deferred graphs."""
+
+import numpy as np
+import pytest
+
+import tandem as td
+from tandem import nn, optim
+from tests.optim.test_optimizer import ALL
+
+START = np.array([[1.0, -2.0], [0.5, 3.0]], dtype=np.float32)
+GOAL = np.array([[0.0, 1.0], [2.0, -1.0]], dtype=np.float32)
+
+
+def eagerly(make, steps):
+    w, b = nn.Parameter(td.tensor(START)), nn.Parameter(td.zeros(2))
+    optimizer = make([w, b])
+    for _ in range(steps):
+        optimizer.minimize(((w + b - td.tensor(GOAL)) ** 2).sum())
+    return w.detach().numpy(), b.detach().numpy()
+
+
+def deferred(make, steps):
+    with td.Graph() as graph:
+        w, b = td.Variable(START), td.Variable(np.zeros(2, dtype=np.float32))
+        unused = td.Variable(np.zeros(1, dtype=np.float32))
+        goal = td.placeholder(td.float32, (2, 2))
+        train = make([w, b, unused]).minimize(((w + b - goal) ** 2).sum())
+        init = td.global_variables_initializer()
+    session = td.Session(graph)
+    session.run(init)
+    for _ in range(steps):
+        session.run(train, {goal: GOAL})
+    return [v.numpy() for v in session.run([w, b])]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_deferred_steps_are_eager_steps(name):
+    def make(ps):
+        return getattr(optim, name)(ps, **ALL[name])
+
+    for a, b in zip(eagerly(make, 5), deferred(make, 5), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_the_learning_rate_may_be_fed():
+    with td.Graph() as graph:
+        w = td.Variable([1.0])
+        lr = td.placeholder(td.float32, ())
+        train = optim.SGD([w], lr=lr).minimize((w * w).sum())
+        init = td.global_variables_initializer()
+    session = td.Session(graph)
+    session.run(init)
+    session.run(train, {lr: 0.25})
+    assert session.run(w).tolist() == [0.5]
+    session.run(train, {lr: 0.0})
+    assert session.run(w).tolist() == [0.5]
