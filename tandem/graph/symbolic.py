@@ -49,6 +49,12 @@ class Symbols:
         """Whether `difference relation 0` holds in this trace."""
         return _RELATION[relation](difference.hint, 0)
 
+    def pin(self, d: Sym, counts: bool = True) -> int:
+        """d as a plain int, which the plan then depends on. `counts`: as one that may count things, not just scale them."""
+        if not d == d.hint:
+            raise AssertionError("a symbol that differs from its own hint")
+        return d.hint
+
     def has_replacements(self) -> bool:
         return bool(self._replaced)
 
@@ -284,14 +290,12 @@ class Sym:
 
     def __index__(self):
         """A plain int: pins the plan to this value."""
-        if not self == self.hint:
-            raise AssertionError("a symbol that differs from its own hint")
-        return self.hint
+        return self.symbols.pin(self)
 
     __int__ = __index__
 
     def __float__(self):
-        return float(int(self))
+        return float(self.symbols.pin(self, counts=False))
 
     def __repr__(self):
         return "+".join(_term_text(m, c) for m, c in sorted(self.terms.items(), key=str)).replace("+-", "-")

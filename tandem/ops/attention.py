@@ -195,7 +195,7 @@ def scaled_dot_product_attention(
         if min(query.ndim, key.ndim, value.ndim) < 3:
             raise ShapeError(name, "enable_gqa needs an axis of heads: (*b, H, T, D)")
         key, value = (_repeat_heads(name, x, query.shape[-3]) for x in (key, value))
-    scale = 1.0 / math.sqrt(int(query.shape[-1])) if scale is None else float(scale)
+    scale = 1.0 / math.sqrt(float(query.shape[-1])) if scale is None else float(scale)
     lead = broadcast_shapes(name, query.shape[:-2], key.shape[:-2], value.shape[:-2])
     rows, columns = query.shape[-2], key.shape[-2]
     mask = ()

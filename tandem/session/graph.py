@@ -344,6 +344,7 @@ def infer(graph: Graph, run, operands) -> list[Type | None]:
     builder = Builder(ir.Graph(symbols))
     ir._stack().append(builder)
     _runtime.enter_trace()
+    symbols.inferring = True
     try:
         values = [add_input(builder, v.type) for v in operands]
         results = as_results(run(_Inference(builder, symbols), values))
@@ -351,6 +352,7 @@ def infer(graph: Graph, run, operands) -> list[Type | None]:
     finally:
         _runtime.exit_trace()
         ir._stack().pop()
+        symbols.inferring = False
         symbols.back_to(before)
     return types
 

@@ -8,13 +8,15 @@ run asks the rules again with the sizes it has (program.py).
 from __future__ import annotations
 
 from tandem.errors import UnsupportedError
-from tandem.graph.symbolic import Sym, Symbols
+from tandem.graph.symbolic import Sym, Symbols, symbol_indices
 
 HINT = 720720  # divisible by every number to 16
 
 
 class UnknownSizes(Symbols):
     """The symbols of a deferred graph: one for each unknown size of a placeholder."""
+
+    inferring = False  # whether operators are being asked for types
 
     def new_unknown(self, placeholder: str, axis: int) -> Sym:
         return self.new(HINT, ("unknown", placeholder, axis), not_one=True)
@@ -25,22 +27,26 @@ class UnknownSizes(Symbols):
         return super().answer(relation, difference)
 
     def _may_be_zero(self, d: Sym) -> bool:
-        if d.hint == 0:
-            if len(d.terms) == 2 and abs(d.terms.get((), 0)) == HINT:
-                _, owner, axis = self.origins[next(m for m in d.terms if m)[0][1]]
-                raise UnsupportedError(
-                    None,
-                    f"the size of axis {axis} of {getattr(owner, 'name', owner)!r} is unknown and cannot become a Python number",
-                    fix="inside `with graph:` pass the size on as it is, or give the placeholder a known size",
-                )
-            return True
+        """Whether some sizes make d zero, as far as signs tell. An unknown size is taken to be neither 0 nor 1."""
         constant = d.terms.get((), 0)
-        plain = [c for m, c in d.terms.items() if len(m) == 1 and m[0][0] == "sym" and abs(c) == 1]
-        if (
-            len(d.terms) == 2 and constant and plain
-        ):  # size == number: so it may be, unless the number is none of a size
-            return -constant * plain[0] > 1
-        return len(plain) == len(d.terms) and len(d.terms) > 1
+        if d.hint == 0:
+            return True
+        if len(d.terms) == 1:
+            return any(atom[0] == "mod" for monomial in d.terms for atom in monomial)
+        signs = {c > 0 for monomial, c in d.terms.items() if monomial}
+        if len(signs) == 1 and constant:
+            return (-constant if signs.pop() else constant) > 1
+        return len(signs) == 2
+
+    def pin(self, d: Sym, counts: bool = True) -> int:
+        if self.inferring and not counts:  # a factor, say, which types do not depend on
+            return d.hint
+        _, owner, axis = self.origins[min(symbol_indices(d))]
+        raise UnsupportedError(
+            None,
+            f"the size of axis {axis} of {getattr(owner, 'name', owner)!r} is unknown and cannot become a Python number",
+            fix="inside `with graph:` pass the size on as it is, or give the placeholder a known size",
+        )
 
     def mark(self) -> tuple:
         return len(self.guards), dict(self._replaced)
