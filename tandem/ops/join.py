@@ -228,7 +228,7 @@ def chunk(x: Tensor, chunks, axis=0):
     if chunks <= 0:
         raise ValueRangeError("chunk", f"{chunks} chunks were asked for; at least one is needed")
     if n == 0:
-        return F.split_sizes(x, (0,) * chunks, axis)
+        return F.split_sizes(x, (0,) * min(chunks, _MOST_PARTS), axis)
     return F.split_sizes(x, _equal_parts(n, ceildiv(n, chunks)), axis)
 
 
@@ -244,6 +244,9 @@ def tensor_split(x: Tensor, indices_or_sections, axis=0):
     return _split_at("tensor_split", x, indices_or_sections, axis)
 
 
+_MOST_PARTS = 1_000_000
+
+
 def _split_at(name: str, x, indices_or_sections, axis: int):
     n = _axis_size(name, x, axis)
     if hasattr(indices_or_sections, "tolist"):
@@ -252,6 +255,10 @@ def _split_at(name: str, x, indices_or_sections, axis: int):
         sections = _count(name, "sections", indices_or_sections)
         if sections <= 0:
             raise ValueRangeError(name, f"{sections} parts were asked for; at least one is needed")
+        if sections > _MOST_PARTS:
+            raise ValueRangeError(
+                name, f"{sections} parts were asked for; {_MOST_PARTS} at most make sense as tensors of their own"
+            )
         n = int(n)
         return F.split_sizes(x, tuple(n // sections + (i < n % sections) for i in range(sections)), axis)
     n = int(n)

@@ -77,6 +77,12 @@ def lstm_cell(
     if len(hx) != 2:
         raise ShapeError("lstm_cell", f"hx has {len(hx)} tensors; it must be the pair (hidden, cell)")
     h, c = hx
+    if not isinstance(h, Value) or not isinstance(c, Value):
+        raise ShapeError(
+            "lstm_cell",
+            "hidden and cell must both be tensors",
+            fix="start from zeros: (td.zeros(N, H), td.zeros(N, H))",
+        )
     if c.ndim != h.ndim or any(a != b for a, b in zip(c.shape, h.shape, strict=True)):
         raise ShapeError(
             "lstm_cell", f"hidden is {show_shape(h.shape)} and cell {show_shape(c.shape)}; they must be equal"

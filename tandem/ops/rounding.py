@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
+from tandem.errors import ValueRangeError
 from tandem.ops.define import Elementwise, alias, inplace, op, register
 from tandem.ops.prepare import as_value
 
@@ -84,6 +85,10 @@ def round_(x: Tensor, decimals=0):
     tensor([3.1400])
     """
     x = as_value(x)
+    if not -300 <= decimals <= 300:
+        raise ValueRangeError(
+            "round", f"decimals is {decimals}; no float has that many", fix="use a number from -300 to 300"
+        )
     if decimals == 0 or (decimals > 0 and not x.dtype.is_floating):
         return Round()(x)
     if not x.dtype.is_floating:  # to tens, hundreds, ...
