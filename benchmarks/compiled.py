@@ -73,7 +73,9 @@ def main():
         worker(options.worker, options.case[0], options.seconds)
         return
     peers = ["torch"] + (["torch.compile"] if options.torch_compile else [])
-    print(f"{'case':10} {'ours ms':>9} {'peer ms':>9} {'ratio':>6} {'bar':>5}      first s (ours, peer)   peak MB (ours, peer)")
+    print(
+        f"{'case':10} {'ours ms':>9} {'peer ms':>9} {'ratio':>6} {'bar':>5}      first s (ours, peer)   peak MB (ours, peer)"
+    )
     for case in options.case or CASES:
         results: dict[str, list[dict]] = {name: [] for name in ("tandem", *peers)}
         for _ in range(options.rounds):

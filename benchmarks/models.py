@@ -67,7 +67,9 @@ class Models:
 
             def forward(self, x):
                 b, t, _ = x.shape
-                q, k, v = self.qkv(self.norm1(x)).reshape(b, t, 3, heads, width // heads).permute(2, 0, 3, 1, 4).unbind(0)
+                q, k, v = (
+                    self.qkv(self.norm1(x)).reshape(b, t, 3, heads, width // heads).permute(2, 0, 3, 1, 4).unbind(0)
+                )
                 a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
                 x = x + self.out(a.transpose(1, 2).reshape(b, t, width))
                 return x + self.down(F.gelu(self.up(self.norm2(x))))
@@ -121,7 +123,9 @@ class Models:
                 self.conv3, self.norm3 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
                 self.project = None
                 if project:
-                    self.project = nn.Sequential(nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+                    self.project = nn.Sequential(
+                        nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width)
+                    )
 
             def forward(self, x):
                 y = F.relu(self.norm1(self.conv1(x)))

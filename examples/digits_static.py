@@ -23,10 +23,13 @@ test_pixels, test_classes = pixels[-TEST:], classes[-TEST:]
 
 # -- the program
 
-x = placeholder(float32, [BATCH, PIXELS]); y = placeholder(float32, [BATCH, 10])
-W_1 = Variable(random_uniform([PIXELS, 100])); b_1 = Variable(zeros([100]))
+x = placeholder(float32, [BATCH, PIXELS])
+y = placeholder(float32, [BATCH, 10])
+W_1 = Variable(random_uniform([PIXELS, 100]))
+b_1 = Variable(zeros([100]))
 layer_1 = nn.relu(matmul(x, W_1) + b_1)
-W_2 = Variable(random_uniform([100, 10])); b_2 = Variable(zeros([10]))
+W_2 = Variable(random_uniform([100, 10]))
+b_2 = Variable(zeros([10]))
 layer_2 = matmul(layer_1, W_2) + b_2
 loss = nn.softmax_cross_entropy_with_logits(layer_2, y)
 train_op = train.AdagradOptimizer(0.01).minimize(loss)

@@ -24,9 +24,9 @@ template <typename... Parts>
 }  // namespace tandem
 
 // Our own invariants; a failure is a bug of Tandem, not of the caller.
-#define TD_CHECK(condition, ...)                                                             \
-  do {                                                                                       \
-    if (!(condition)) [[unlikely]]                                                           \
-      ::tandem::fail(::tandem::ErrorKind::Internal, __FILE__, ":", __LINE__, ": " #condition \
-                     " failed. " __VA_OPT__(, ) __VA_ARGS__);                                \
+#define TD_CHECK(condition, ...)                                              \
+  do {                                                                        \
+    if (!(condition)) [[unlikely]]                                            \
+      ::tandem::fail(::tandem::ErrorKind::Internal, __FILE__, ":", __LINE__,  \
+                     ": " #condition " failed. " __VA_OPT__(, ) __VA_ARGS__); \
   } while (0)

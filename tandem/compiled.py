@@ -40,8 +40,10 @@ class Compiled:
 
     def explain(self) -> str:
         """Which programs were compiled, for what, and how long each took, as text."""
-        lines = [f"{getattr(self._fn, '__name__', 'function')}: {self._programs.num_traces} sequences of operators, "
-                 f"{self._programs.num_programs} programs"]
+        lines = [
+            f"{getattr(self._fn, '__name__', 'function')}: {self._programs.num_traces} sequences of operators, "
+            f"{self._programs.num_programs} programs"
+        ]
         for number, r in enumerate(self._report):
             kind = "any sizes" if r["symbolic"] else "these sizes: " + " ".join(str(list(s)) for s in r["sizes"][:8])
             kind += " ..." if not r["symbolic"] and len(r["sizes"]) > 8 else ""

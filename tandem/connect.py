@@ -40,8 +40,11 @@ def _convert(op: str, parameter: str, value):
         return int(value)
     if hasattr(value, "__dlpack__"):
         return _runtime.from_dlpack(value)
-    raise DTypeError(op, f"{parameter} is a {type(value).__name__}; it must be a tensor or a number",
-                     fix=f"convert it: td.tensor({parameter})" if isinstance(value, (list, tuple)) else None)
+    raise DTypeError(
+        op,
+        f"{parameter} is a {type(value).__name__}; it must be a tensor or a number",
+        fix=f"convert it: td.tensor({parameter})" if isinstance(value, (list, tuple)) else None,
+    )
 
 
 def connect():

@@ -114,7 +114,9 @@ def as_dtype(value) -> DType:
 
         return _BY_NAME[np.dtype(value).name]
     except (TypeError, KeyError):
-        raise TypeError(f"{value!r} is not a dtype that Tandem knows; known are {', '.join(t.name for t in ALL)}") from None
+        raise TypeError(
+            f"{value!r} is not a dtype that Tandem knows; known are {', '.join(t.name for t in ALL)}"
+        ) from None
 
 
 _SIGNED = (int8, int16, int32, int64)

@@ -92,7 +92,9 @@ CACHE = Switch("CACHE", 1, "keep generated kernels on disk")
 CACHE_DIR = Switch("CACHE_DIR", "", "where; by default `tandem` under `$XDG_CACHE_HOME` or `~/.cache`")
 CACHE_MB = Switch("CACHE_MB", 512, "largest size of what is kept; the least recently used goes first")
 NUM_THREADS = Switch("NUM_THREADS", 0, "threads of a kernel; by default as many as affinity and cgroup quota allow")
-ISA = Switch("ISA", "", "'baseline' or 'avx2': library routines use no better instructions than these; read at first use")
+ISA = Switch(
+    "ISA", "", "'baseline' or 'avx2': library routines use no better instructions than these; read at first use"
+)
 
 
 def cache_dir() -> str | None:

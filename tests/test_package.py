@@ -18,7 +18,9 @@ built = pytest.mark.skipif(importlib.util.find_spec("tandem._runtime") is None, 
 
 
 def run(*arguments: str, timeout: float = 300, env: dict | None = None) -> str:
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=timeout, env=env)
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=timeout, env=env
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -26,7 +28,9 @@ def run(*arguments: str, timeout: float = 300, env: dict | None = None) -> str:
 @built
 def test_import_is_quick(tmp_path):
     # CPU time, and the best of a few: other work on the machine is not what is measured. With byte code, as users have it.
-    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPYCACHEPREFIX": str(tmp_path)}
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {
+        "PYTHONPYCACHEPREFIX": str(tmp_path)
+    }
     code = "import time; t = time.process_time(); import tandem; print(time.process_time() - t)"
     best = min(float(run("-c", code, env=env)) for _ in range(5))
     assert best < 0.2

@@ -14,14 +14,14 @@ namespace {
 
 struct Pending {
   Node* node;
-  int dependencies = 0;      // edges into this node that have not delivered yet; -1 once queued
-  bool needed = true;        // leads to something asked for
-  TensorList grads;          // per output
+  int dependencies = 0;  // edges into this node that have not delivered yet; -1 once queued
+  bool needed = true;    // leads to something asked for
+  TensorList grads;      // per output
   std::vector<std::pair<uint32_t, size_t>> captures;  // (output, position in the result)
 };
 
-// Node -> Pending, without an allocation per entry. Nodes are not touched themselves: several threads may run backward over
-// shared ones.
+// Node -> Pending, without an allocation per entry. Nodes are not touched themselves: several threads may run backward
+// over shared ones.
 class PendingTable {
  public:
   PendingTable() : slots_(64, -1) {}
@@ -45,7 +45,9 @@ class PendingTable {
   }
 
  private:
-  size_t place(Node* node) const { return (reinterpret_cast<uintptr_t>(node) * 0x9E3779B97F4A7C15ull >> 20) & (slots_.size() - 1); }
+  size_t place(Node* node) const {
+    return (reinterpret_cast<uintptr_t>(node) * 0x9E3779B97F4A7C15ull >> 20) & (slots_.size() - 1);
+  }
   void grow() {
     slots_.assign(slots_.size() * 2, -1);
     for (size_t e = 0; e < entries_.size(); ++e) {
@@ -63,7 +65,8 @@ class Engine {
   Engine(bool retain_graph, bool create_graph) : retain_(retain_graph), create_(create_graph) {}
 
   // The start edges keep the whole tape alive, so bare Node pointers are safe while this runs.
-  std::vector<TensorRef> run(const std::vector<Tensor*>& roots, std::vector<TensorRef> grads, const std::vector<Tensor*>& inputs) {
+  std::vector<TensorRef> run(const std::vector<Tensor*>& roots, std::vector<TensorRef> grads,
+                             const std::vector<Tensor*>& inputs) {
     std::vector<TensorRef> captured(inputs.size());
     targeted_ = !inputs.empty();
     SmallVector<Edge, 4> start, targets;
@@ -92,7 +95,8 @@ class Engine {
       if (any && (accumulates || leads_on(node))) {
         incoming.resize(std::max<size_t>(incoming.size(), node->num_outputs));
         outgoing = node->apply(std::move(incoming), create_);
-        if (anomaly_detection) [[unlikely]] check(node, outgoing);
+        if (anomaly_detection) [[unlikely]]
+          check(node, outgoing);
         if (!retain_) node->release_saved();
       }
       for (size_t i = 0; i < node->edges.size(); ++i) {
@@ -108,8 +112,8 @@ class Engine {
   }
 
  private:
-  // Counts, for every node reachable from the roots, the edges that will deliver to it. With targets, nodes that lead to none
-  // are left out.
+  // Counts, for every node reachable from the roots, the edges that will deliver to it. With targets, nodes that lead
+  // to none are left out.
   void discover(const SmallVector<Edge, 4>& start) {
     std::vector<Node*> order;  // a node after all that it leads to
     std::vector<std::pair<Node*, size_t>> stack;
@@ -172,8 +176,8 @@ class Engine {
       return;
     }
     // Add into the buffer we already hold if it is ours alone; otherwise make a new sum.
-    bool ours = !create_ && Py_REFCNT(slot.object()) == 1 && slot->storage->references() == 1 && slot->storage->writable() &&
-                slot->view.is_contiguous() && slot->view.dtype == grad->view.dtype;
+    bool ours = !create_ && Py_REFCNT(slot.object()) == 1 && slot->storage->references() == 1 &&
+                slot->storage->writable() && slot->view.is_contiguous() && slot->view.dtype == grad->view.dtype;
     PyObject* args[] = {slot.object(), grad.object()};
     PyObject* sum = PyObject_Vectorcall(ours ? callbacks.add_ : callbacks.add, args, 2, nullptr);
     if (!sum) throw PythonError{};
@@ -219,7 +223,10 @@ class Engine {
 
 struct ModeScope {
   GradMode saved = grad_mode;
-  explicit ModeScope(bool enabled) { grad_mode.enabled = enabled; grad_mode.inference = false; }
+  explicit ModeScope(bool enabled) {
+    grad_mode.enabled = enabled;
+    grad_mode.inference = false;
+  }
   ~ModeScope() { grad_mode = saved; }
 };
 

@@ -10,7 +10,7 @@ namespace tandem {
 
 class Node;
 
-struct Edge {           // "input i of this node was output `index` of `node`"; no node: nothing to differentiate
+struct Edge {  // "input i of this node was output `index` of `node`"; no node: nothing to differentiate
   Ref<Node> node;
   uint32_t index = 0;
 };
@@ -22,17 +22,19 @@ class Node {
   virtual ~Node();
   // Gradients of the inputs, given those of the outputs (null where none arrived); both in order of edges/outputs.
   virtual TensorList apply(TensorList grads, bool create_graph) = 0;
-  virtual void release_saved() {}              // after backward without retain_graph
+  virtual void release_saved() {}  // after backward without retain_graph
   virtual const char* name() const = 0;
   virtual bool is_accumulator() const { return false; }
 
   void retain() noexcept { ++references_; }
-  void release() noexcept { if (--references_ == 0) dispose(this); }
+  void release() noexcept {
+    if (--references_ == 0) dispose(this);
+  }
 
   SmallVector<Edge, 2> edges;
   uint32_t num_outputs = 1;
   std::vector<std::pair<uint32_t, PyObject*>> hooks;  // (output, callable or list owned): run on that output's gradient
-  uint64_t sequence = 0;  // later calls have higher numbers: backward goes from high to low
+  uint64_t sequence = 0;                              // later calls have higher numbers: backward goes from high to low
   Source source;
 
  protected:
@@ -45,13 +47,13 @@ class Node {
 
 // Stored beside a tensor when needed.
 struct AutogradExtra {
-  PyObject* grad = nullptr;        // owned Tensor
-  Node* accumulator = nullptr;     // borrowed: the leaf's AccumulateGrad while some tape holds it
-  PyObject* hooks = nullptr;       // owned dict: id -> callable, for leaves
+  PyObject* grad = nullptr;     // owned Tensor
+  Node* accumulator = nullptr;  // borrowed: the leaf's AccumulateGrad while some tape holds it
+  PyObject* hooks = nullptr;    // owned dict: id -> callable, for leaves
   bool retains_grad = false;
   // A differentiable view: in-place writes through it must reach the base's history. See Note [Views and in-place].
-  PyObject* base = nullptr;        // owned Tensor
-  uint32_t history_version = 0;    // base's storage version when `history` of this view was made
+  PyObject* base = nullptr;      // owned Tensor
+  uint32_t history_version = 0;  // base's storage version when `history` of this view was made
 };
 
 }  // namespace tandem

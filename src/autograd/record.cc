@@ -13,8 +13,8 @@ Node::~Node() {
 }
 
 void Node::dispose(Node* first) noexcept {
-  // A record owns its predecessors; deleting a long chain by recursion would overflow the stack, so nodes that become free
-  // while one is deleted wait in a list.
+  // A record owns its predecessors; deleting a long chain by recursion would overflow the stack, so nodes that become
+  // free while one is deleted wait in a list.
   thread_local std::vector<Node*>* waiting = nullptr;
   if (waiting) {
     waiting->push_back(first);
@@ -81,8 +81,8 @@ TensorRef run_hooks(PyObject* hooks, TensorRef grad) {
     const View &was = grad->view, &now = replaced->view;
     if (was.ndim != now.ndim || !std::equal(was.shape, was.shape + was.ndim, now.shape)) {
       Py_DECREF(list);
-      fail(ErrorKind::Shape, "a hook replaced a gradient of shape ", format_shape(was.ndim, was.shape), " by one of shape ",
-           format_shape(now.ndim, now.shape));
+      fail(ErrorKind::Shape, "a hook replaced a gradient of shape ", format_shape(was.ndim, was.shape),
+           " by one of shape ", format_shape(now.ndim, now.shape));
     }
     grad = std::move(replaced);
   }
@@ -105,22 +105,26 @@ TensorRef PlanNode::unpack(const SavedTensor& s, bool create_graph) {
          "\n  saved at ", format_source(source), "\n  changed at ", format_source(s.storage->mutated_at),
          "\n  fix: change a clone() instead, or use the out-of-place form of the operator");
   s.storage->retain();
-  char* data = s.promised && !s.storage->pending() ? s.storage->data() + reinterpret_cast<intptr_t>(s.view.data) : s.view.data;
+  char* data =
+      s.promised && !s.storage->pending() ? s.storage->data() + reinterpret_cast<intptr_t>(s.view.data) : s.view.data;
   Tensor* t = new_tensor(s.storage.get(), data, s.view.dtype, s.view.ndim, s.view.shape, s.view.strides);
   if (create_graph && s.requires_grad) {
-    if (s.is_output) set_history(t, this, s.output_index);
+    if (s.is_output)
+      set_history(t, this, s.output_index);
     else if (s.edge.node && s.edge.node->is_accumulator()) {
       Py_DECREF(reinterpret_cast<PyObject*>(t));  // a leaf: the very tensor, so that gradients reach it
       return TensorRef::share(static_cast<AccumulateGrad*>(s.edge.node.get())->leaf());
-    } else set_history(t, s.edge.node.get(), s.edge.index);
+    } else
+      set_history(t, s.edge.node.get(), s.edge.index);
   }
   return TensorRef::adopt(t);
 }
 
 TensorList PlanNode::apply(TensorList grads, bool create_graph) {
   if (released)
-    fail(ErrorKind::Autograd, "backward through ", name(), " a second time: what it saved was freed by the first backward",
-         "\n  recorded at ", format_source(source), "\n  fix: pass retain_graph=True to the first backward");
+    fail(ErrorKind::Autograd, "backward through ", name(),
+         " a second time: what it saved was freed by the first backward", "\n  recorded at ", format_source(source),
+         "\n  fix: pass retain_graph=True to the first backward");
   auto* op = reinterpret_cast<OpFunction*>(create_graph ? plan_->backward_twice : plan_->backward);
   SmallVector<TensorRef, 8> owned;
   SmallVector<Argument, 20> arguments;
@@ -138,8 +142,10 @@ TensorList PlanNode::apply(TensorList grads, bool create_graph) {
   // Parameters of a backward function: gradients, saved tensors, ints, numbers (tandem/trace/backward.py).
   count(plan_->outputs.size());
   for (size_t i = 0; i < plan_->outputs.size(); ++i) {
-    if (grads[i]) push(std::move(grads[i]));
-    else arguments.emplace_back().kind = Argument::Kind::None;
+    if (grads[i])
+      push(std::move(grads[i]));
+    else
+      arguments.emplace_back().kind = Argument::Kind::None;
   }
   count(saved.size());
   for (const SavedTensor& s : saved) push(unpack(s, create_graph));
@@ -196,14 +202,19 @@ TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
 
 // -- Python backward
 
-PythonNode::~PythonNode() { Py_XDECREF(function_); }
+PythonNode::~PythonNode() {
+  Py_XDECREF(function_);
+}
 
-void PythonNode::release_saved() { Py_CLEAR(function_); }
+void PythonNode::release_saved() {
+  Py_CLEAR(function_);
+}
 
 TensorList PythonNode::apply(TensorList grads, bool create_graph) {
   if (!function_)
-    fail(ErrorKind::Autograd, "backward through ", name_, " a second time: what it saved was freed by the first backward",
-         "\n  recorded at ", format_source(source), "\n  fix: pass retain_graph=True to the first backward");
+    fail(ErrorKind::Autograd, "backward through ", name_,
+         " a second time: what it saved was freed by the first backward", "\n  recorded at ", format_source(source),
+         "\n  fix: pass retain_graph=True to the first backward");
   PyObject* args = PyTuple_New(static_cast<Py_ssize_t>(grads.size()) + 1);
   if (!args) throw PythonError{};
   PyTuple_SET_ITEM(args, 0, Py_NewRef(create_graph ? Py_True : Py_False));
@@ -216,7 +227,8 @@ TensorList PythonNode::apply(TensorList grads, bool create_graph) {
   TensorList out;
   out.resize(edges.size());
   if (is_tensor(result)) {
-    if (edges.size() == 1) out[0] = TensorRef::adopt(reinterpret_cast<Tensor*>(result));
+    if (edges.size() == 1)
+      out[0] = TensorRef::adopt(reinterpret_cast<Tensor*>(result));
     else {
       Py_DECREF(result);
       fail(ErrorKind::Autograd, "backward of ", name_, " returned one gradient for ", edges.size(), " inputs");

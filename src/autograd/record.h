@@ -8,13 +8,13 @@
 
 namespace tandem {
 
-// Enough to rebuild a tensor for backward, without keeping the Tensor object (an output saved by its own record would be a
-// cycle), and to notice if it was changed meanwhile.
+// Enough to rebuild a tensor for backward, without keeping the Tensor object (an output saved by its own record would
+// be a cycle), and to notice if it was changed meanwhile.
 struct SavedTensor {
   Ref<Storage> storage;
   View view;
   uint32_t version = 0;
-  Edge edge;             // where gradients of this tensor go, for higher orders
+  Edge edge;  // where gradients of this tensor go, for higher orders
   bool requires_grad = false;
   bool is_output = false;
   bool promised = false;  // view.data is an offset into memory that came later
@@ -59,7 +59,9 @@ class AccumulateGrad final : public Node {
 // A record whose backward is Python: custom functions, in-place writes through views.
 class PythonNode final : public Node {
  public:
-  PythonNode(PyObject* function, std::string name) : function_(function), name_(std::move(name)) { Py_INCREF(function_); }
+  PythonNode(PyObject* function, std::string name) : function_(function), name_(std::move(name)) {
+    Py_INCREF(function_);
+  }
   ~PythonNode() override;
   TensorList apply(TensorList grads, bool create_graph) override;
   void release_saved() override;
@@ -70,8 +72,8 @@ class PythonNode final : public Node {
   std::string name_;
 };
 
-Edge gradient_edge(Tensor* t);         // makes the leaf's accumulator if need be
-AutogradExtra& extra_of(Tensor* t);    // makes it if need be
+Edge gradient_edge(Tensor* t);                            // makes the leaf's accumulator if need be
+AutogradExtra& extra_of(Tensor* t);                       // makes it if need be
 void set_history(Tensor* t, Node* node, uint32_t index);  // shares node
 uint64_t next_sequence();
 

@@ -34,12 +34,15 @@ nb::object backward(nb::list roots, nb::list grads, nb::object inputs, bool reta
   if (targeted)
     for (nb::handle h : nb::cast<nb::list>(inputs)) input_list.push_back(as_tensor(h));
   try {
-    std::vector<TensorRef> result = run_backward(root_list, std::move(grad_list), input_list, retain_graph, create_graph);
+    std::vector<TensorRef> result =
+        run_backward(root_list, std::move(grad_list), input_list, retain_graph, create_graph);
     if (!targeted) return nb::none();
     nb::list out;
     for (TensorRef& t : result) {
-      if (t) out.append(nb::steal(reinterpret_cast<PyObject*>(t.leak())));
-      else out.append(nb::none());
+      if (t)
+        out.append(nb::steal(reinterpret_cast<PyObject*>(t.leak())));
+      else
+        out.append(nb::none());
     }
     return out;
   } catch (const PythonError&) {
@@ -52,9 +55,12 @@ bool backward_from_loss(nb::handle h, bool retain_graph) {
   Tensor* t = as_tensor(h);
   if (!t->requires_grad || t->view.numel() != 1) return false;
   TensorRef one = TensorRef::adopt(new_contiguous(t->view.dtype, t->view.ndim, t->view.shape));
-  if (t->view.dtype == DType::Float32) *one->view.as<float>() = 1.0f;
-  else if (t->view.dtype == DType::Float64) *one->view.as<double>() = 1.0;
-  else return false;
+  if (t->view.dtype == DType::Float32)
+    *one->view.as<float>() = 1.0f;
+  else if (t->view.dtype == DType::Float64)
+    *one->view.as<double>() = 1.0;
+  else
+    return false;
   std::vector<TensorRef> grads;
   grads.push_back(std::move(one));
   try {
@@ -99,21 +105,25 @@ void register_autograd(nb::module_& m) {
   nb::class_<NodeHandle>(m, "GradFn")
       .def("name", [](NodeHandle& h) { return std::string(h.node->name()); })
       .def_prop_ro("source", [](NodeHandle& h) { return format_source(h.node->source); })
-      .def_prop_ro("next_functions", [](NodeHandle& h) {
-        nb::list out;
-        for (const Edge& edge : h.node->edges) {
-          if (edge.node) out.append(nb::make_tuple(nb::cast(NodeHandle{edge.node}), edge.index));
-          else out.append(nb::make_tuple(nb::none(), 0));
-        }
-        return nb::tuple(out);
-      })
+      .def_prop_ro("next_functions",
+                   [](NodeHandle& h) {
+                     nb::list out;
+                     for (const Edge& edge : h.node->edges) {
+                       if (edge.node)
+                         out.append(nb::make_tuple(nb::cast(NodeHandle{edge.node}), edge.index));
+                       else
+                         out.append(nb::make_tuple(nb::none(), 0));
+                     }
+                     return nb::tuple(out);
+                   })
       .def("__repr__", [](NodeHandle& h) { return "<" + std::string(h.node->name()) + " backward>"; });
   m.def("grad_fn", [](nb::handle h) -> nb::object {
     Tensor* t = as_tensor(h);
     if (!t->history) return nb::none();
     return nb::cast(NodeHandle{Ref<Node>::share(t->history)});
   });
-  m.def("backward", &backward, nb::arg("roots"), nb::arg("grads"), nb::arg("inputs").none(), nb::arg("retain_graph"), nb::arg("create_graph"));
+  m.def("backward", &backward, nb::arg("roots"), nb::arg("grads"), nb::arg("inputs").none(), nb::arg("retain_graph"),
+        nb::arg("create_graph"));
   m.def("backward_from_loss", &backward_from_loss, nb::arg("tensor"), nb::arg("retain_graph"));
   m.def("record_python", &record_python);
   m.def("hooks_of", &hooks_of);
@@ -150,15 +160,16 @@ void register_autograd(nb::module_& m) {
 void register_dispatch(nb::module_& m) {
   init_dispatch(m.ptr());
   m.def("set_callback", [](const std::string& name, nb::object f) {
-    PyObject** slot = name == "compile" ? &callbacks.compile
+    PyObject** slot = name == "compile"           ? &callbacks.compile
                       : name == "compile_capture" ? &callbacks.compile_capture
-                      : name == "convert" ? &callbacks.convert
-                      : name == "clone" ? &callbacks.clone
-                      : name == "add" ? &callbacks.add
-                      : name == "add_" ? &callbacks.add_
-                      : name == "rebase" ? &callbacks.rebase
-                      : name == "refresh_view" ? &callbacks.refresh_view
-                      : name == "check_finite" ? &callbacks.check_finite : nullptr;
+                      : name == "convert"         ? &callbacks.convert
+                      : name == "clone"           ? &callbacks.clone
+                      : name == "add"             ? &callbacks.add
+                      : name == "add_"            ? &callbacks.add_
+                      : name == "rebase"          ? &callbacks.rebase
+                      : name == "refresh_view"    ? &callbacks.refresh_view
+                      : name == "check_finite"    ? &callbacks.check_finite
+                                                  : nullptr;
     if (!slot) throw nb::value_error("no such callback");
     Py_XDECREF(*slot);
     *slot = f.release().ptr();

@@ -74,19 +74,26 @@ Tensor* basic_view(Tensor* x, PyObject* key) {
   bool has_ellipsis = false;
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* k = items[i];
-    if (PyLong_CheckExact(k) || PySlice_Check(k)) ++indexed;
-    else if (k == Py_Ellipsis && !has_ellipsis) has_ellipsis = true;
-    else if (k != Py_None) return nullptr;
+    if (PyLong_CheckExact(k) || PySlice_Check(k))
+      ++indexed;
+    else if (k == Py_Ellipsis && !has_ellipsis)
+      has_ellipsis = true;
+    else if (k != Py_None)
+      return nullptr;
   }
   if (indexed > x->view.ndim) return nullptr;
   Cursor cursor{x->view, x->view.data};
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* k = items[i];
     bool done;
-    if (PyLong_CheckExact(k)) done = cursor.integer(k);
-    else if (PySlice_Check(k)) done = cursor.slice(k);
-    else if (k == Py_None) done = cursor.add(1, 0);
-    else done = cursor.rest(cursor.axis + x->view.ndim - indexed);
+    if (PyLong_CheckExact(k))
+      done = cursor.integer(k);
+    else if (PySlice_Check(k))
+      done = cursor.slice(k);
+    else if (k == Py_None)
+      done = cursor.add(1, 0);
+    else
+      done = cursor.rest(cursor.axis + x->view.ndim - indexed);
     if (!done) return nullptr;
   }
   if (!cursor.rest(x->view.ndim)) return nullptr;

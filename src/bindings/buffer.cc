@@ -8,8 +8,8 @@
 #include "bindings/numpy_types.h"
 #include "bindings/tensor_convert.h"
 #include "bindings/tensor_type.h"
-#include "program/capture.h"
 #include "check.h"
+#include "program/capture.h"
 
 namespace nb = nanobind;
 

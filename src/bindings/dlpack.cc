@@ -164,8 +164,8 @@ PyObject* export_dlpack(const Tensor* tensor, PyObject* stream, PyObject* max_ve
     nb::object major = nb::borrow(max_version)[0];
     versioned = nb::cast<int>(major) >= 1;
   }
-  TensorRef source =
-      copy == Py_True ? (materialize(tensor), TensorRef::adopt(copy_contiguous(tensor))) : TensorRef::share(const_cast<Tensor*>(tensor));
+  TensorRef source = copy == Py_True ? (materialize(tensor), TensorRef::adopt(copy_contiguous(tensor)))
+                                     : TensorRef::share(const_cast<Tensor*>(tensor));
   bool writable = source->storage->writable();
   if (versioned) {
     uint64_t flags = (writable ? 0 : kDLReadOnly) | (copy == Py_True ? kDLIsCopied : 0);

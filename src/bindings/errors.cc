@@ -39,9 +39,13 @@ PyObject*& error_factory() {
 
 static void raise_as(const Error& error, nb::object op);
 
-void raise_python(const Error& error) { raise_as(error, nb::none()); }
+void raise_python(const Error& error) {
+  raise_as(error, nb::none());
+}
 
-void raise_operator_error(OpFunction* op, const Error& error) { raise_as(error, nb::borrow(op->name)); }
+void raise_operator_error(OpFunction* op, const Error& error) {
+  raise_as(error, nb::borrow(op->name));
+}
 
 static void raise_as(const Error& error, nb::object op) {
   constexpr std::string_view marker = "\n  fix: ";
@@ -56,7 +60,8 @@ static void raise_as(const Error& error, nb::object op) {
       fix = nb::str(advice.data(), advice.size());
       text = text.substr(0, at);
     }
-    nb::object exception = nb::handle(error_factory())(kind_name(error.kind), nb::str(text.data(), text.size()), fix, op);
+    nb::object exception =
+        nb::handle(error_factory())(kind_name(error.kind), nb::str(text.data(), text.size()), fix, op);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   } catch (nb::python_error& failure) {
     failure.restore();

@@ -36,13 +36,16 @@ struct PlanBuilder {
     return s;
   }
   void guard(int relation, int32_t s) { plan->guards.push_back({static_cast<Relation>(relation), s}); }
-  int32_t value(int kind, int dtype, int32_t source, int32_t offset, std::vector<int32_t> shape, std::vector<int32_t> strides) {
+  int32_t value(int kind, int dtype, int32_t source, int32_t offset, std::vector<int32_t> shape,
+                std::vector<int32_t> strides) {
     if (shape.size() > kMaxDims)
       fail(ErrorKind::Shape, "a tensor has ", shape.size(), " axes; at most ", kMaxDims, " are supported");
-    plan->values.push_back({static_cast<ValueKind>(kind), static_cast<DType>(dtype), source, offset, std::move(shape), std::move(strides)});
+    plan->values.push_back({static_cast<ValueKind>(kind), static_cast<DType>(dtype), source, offset, std::move(shape),
+                            std::move(strides)});
     return static_cast<int32_t>(plan->values.size()) - 1;
   }
-  void kernel(nb::object kernel, std::vector<int32_t> values, std::vector<int32_t> ints, int32_t extent, double cost, std::string label) {
+  void kernel(nb::object kernel, std::vector<int32_t> values, std::vector<int32_t> ints, int32_t extent, double cost,
+              std::string label) {
     Instruction in{Instruction::Kind::Kernel};
     if (!plan->kernels) plan->kernels = PyList_New(0);
     PyList_Append(plan->kernels, kernel.ptr());
@@ -53,8 +56,8 @@ struct PlanBuilder {
     in.label = std::move(label);
     plan->instructions.push_back(std::move(in));
   }
-  void library(const std::string& routine, std::vector<int32_t> inputs, std::vector<int32_t> outputs, std::vector<int32_t> ints,
-               std::vector<double> floats, std::string label) {
+  void library(const std::string& routine, std::vector<int32_t> inputs, std::vector<int32_t> outputs,
+               std::vector<int32_t> ints, std::vector<double> floats, std::string label) {
     Instruction in{Instruction::Kind::Library};
     in.routine = library::find(routine);
     in.num_inputs = static_cast<int32_t>(inputs.size());
@@ -73,10 +76,11 @@ struct PlanBuilder {
   void output(int32_t value, int32_t same_as_input, int32_t view_of_input, bool differentiable) {
     plan->outputs.push_back({value, same_as_input, view_of_input, differentiable});
   }
-  void backward(std::vector<int32_t> grad_inputs, std::vector<std::tuple<int, int32_t, int32_t>> saved, std::vector<int32_t> ints,
-                std::vector<int32_t> numbers, nb::object first, nb::object twice) {
+  void backward(std::vector<int32_t> grad_inputs, std::vector<std::tuple<int, int32_t, int32_t>> saved,
+                std::vector<int32_t> ints, std::vector<int32_t> numbers, nb::object first, nb::object twice) {
     plan->grad_inputs = std::move(grad_inputs);
-    for (auto& [from, index, copy_of] : saved) plan->saved.push_back({static_cast<SavedItem::From>(from), index, copy_of});
+    for (auto& [from, index, copy_of] : saved)
+      plan->saved.push_back({static_cast<SavedItem::From>(from), index, copy_of});
     plan->saved_ints = std::move(ints);
     plan->saved_numbers = std::move(numbers);
     plan->backward = first.release().ptr();

@@ -7,8 +7,8 @@
 #include "bindings/numpy_types.h"
 #include "bindings/tensor_convert.h"
 #include "check.h"
-#include "tensor/copy.h"
 #include "program/capture.h"
+#include "tensor/copy.h"
 #include "tensor/scalar.h"
 
 namespace nb = nanobind;

@@ -10,8 +10,8 @@
 #include "bindings/numpy_types.h"
 #include "bindings/tensor_convert.h"
 #include "bindings/tensor_type.h"
-#include "tensor/scalar.h"
 #include "program/capture.h"
+#include "tensor/scalar.h"
 #include "tensor/tensor.h"
 
 namespace nb = nanobind;

@@ -1,7 +1,7 @@
 // The Python type tandem.Tensor. It is not immutable: tandem/ops attaches methods to it.
+#include "bindings/tensor_type.h"
 #include "autograd/mode.h"
 #include "autograd/record.h"
-#include "bindings/tensor_type.h"
 
 #include <structmember.h>
 
@@ -93,7 +93,8 @@ void register_tensor(nb::module_& m) {
         old->release();
       },
       nb::arg("tensor"), nb::arg("source"),
-      "Gives a leaf the memory, shape and dtype of another tensor; it stays the same object for everyone who holds it.");
+      "Gives a leaf the memory, shape and dtype of another tensor; it stays the same object for everyone who holds "
+      "it.");
   m.def(
       "empty",
       [](nb::object shape, nb::object dtype) {
@@ -149,7 +150,8 @@ void register_tensor(nb::module_& m) {
         Sizes shape = sizes_from_object(shape_object.ptr(), "shape");
         Sizes strides = sizes_from_object(strides_object.ptr(), "strides");
         DType dtype = dtype_from_object(dtype_object.ptr());
-        return TensorRef::adopt(new_view(tensor.get(), tensor->view.data, dtype, shape.count, shape.values, strides.values));
+        return TensorRef::adopt(
+            new_view(tensor.get(), tensor->view.data, dtype, shape.count, shape.values, strides.values));
       },
       nb::arg("tensor"), nb::arg("shape"), nb::arg("strides"), nb::arg("dtype"),
       "The bytes of a tensor as elements of another type; the caller has checked that they fit. No history.");

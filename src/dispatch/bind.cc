@@ -6,9 +6,13 @@ namespace tandem {
 
 namespace {
 
-struct Alias { const char* given; const char* ours; };
-constexpr Alias kAliases[] = {{"dim", "axis"}, {"keepdim", "keepdims"}, {"dims", "axes"}, {"axis", "axes"}, {"dim", "axes"},
-                              {"input", "x"}, {"self", "x"}, {"other", "y"}, {"diagonal", "k"}};
+struct Alias {
+  const char* given;
+  const char* ours;
+};
+constexpr Alias kAliases[] = {{"dim", "axis"},  {"keepdim", "keepdims"}, {"dims", "axes"},
+                              {"axis", "axes"}, {"dim", "axes"},         {"input", "x"},
+                              {"self", "x"},    {"other", "y"},          {"diagonal", "k"}};
 
 int find_parameter(OpFunction* op, PyObject* name) {
   auto& parameters = *op->parameters;
@@ -29,11 +33,16 @@ int find_parameter(OpFunction* op, PyObject* name) {
   throw PythonError{};
 }
 
-std::string utf8(PyObject* s) { return PyUnicode_AsUTF8(s); }
+std::string utf8(PyObject* s) {
+  return PyUnicode_AsUTF8(s);
+}
 
-bool is_loose_int(PyObject* o) { return PyLong_Check(o) || PyIndex_Check(o); }
+bool is_loose_int(PyObject* o) {
+  return PyLong_Check(o) || PyIndex_Check(o);
+}
 
-void add_number_or_tensor(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out, bool converted = false) {
+void add_number_or_tensor(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out,
+                          bool converted = false) {
   if (is_tensor(o)) {
     Argument& a = out.add();
     a.kind = Argument::Kind::Tensor;
@@ -101,9 +110,12 @@ PyObject* plain_static(OpFunction* op, const Parameter& parameter, PyObject* o, 
   }
   if (is_tensor(o)) type_error(op, utf8(parameter.name) + " is a tensor; it must be a plain Python value");
   PyObject* made = nullptr;
-  if (PyFloat_Check(o)) made = PyFloat_FromDouble(PyFloat_AS_DOUBLE(o));
-  else if (PyIndex_Check(o)) made = PyNumber_Index(o);
-  else return o;
+  if (PyFloat_Check(o))
+    made = PyFloat_FromDouble(PyFloat_AS_DOUBLE(o));
+  else if (PyIndex_Check(o))
+    made = PyNumber_Index(o);
+  else
+    return o;
   if (!made) throw PythonError{};
   out.own(made);
   return made;
@@ -131,7 +143,8 @@ void bind(OpFunction* op, PyObject* const* args, Py_ssize_t nargs, PyObject* kwn
     nargs = op->variadic;
   }
   if (nargs > op->num_positional) {
-    PyErr_Format(PyExc_TypeError, "%U() takes %d positional arguments but %zd were given", op->name, op->num_positional, nargs);
+    PyErr_Format(PyExc_TypeError, "%U() takes %d positional arguments but %zd were given", op->name, op->num_positional,
+                 nargs);
     throw PythonError{};
   }
   for (Py_ssize_t i = 0; i < positional; ++i) call.values[i] = args[i];
@@ -175,19 +188,26 @@ void flatten(OpFunction* op, const BoundCall& call, Arguments& out) {
     const Parameter& parameter = parameters[i];
     PyObject* o = call.values[i];
     switch (parameter.kind) {
-      case ParameterKind::Tensor: add_number_or_tensor(op, parameter, o, out); break;
+      case ParameterKind::Tensor:
+        add_number_or_tensor(op, parameter, o, out);
+        break;
       case ParameterKind::OptionalTensor:
-        if (o == Py_None) out.add().kind = Argument::Kind::None;
-        else add_number_or_tensor(op, parameter, o, out);
+        if (o == Py_None)
+          out.add().kind = Argument::Kind::None;
+        else
+          add_number_or_tensor(op, parameter, o, out);
         break;
       case ParameterKind::Tensors: {
-        if (!PyTuple_Check(o) && !PyList_Check(o)) type_error(op, utf8(parameter.name) + " must be a list or tuple of tensors");
+        if (!PyTuple_Check(o) && !PyList_Check(o))
+          type_error(op, utf8(parameter.name) + " must be a list or tuple of tensors");
         Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
         add_count(out, n);
         for (Py_ssize_t k = 0; k < n; ++k) {
           PyObject* item = PySequence_Fast_GET_ITEM(o, k);
-          if (item == Py_None) out.add().kind = Argument::Kind::None;
-          else add_number_or_tensor(op, parameter, item, out);
+          if (item == Py_None)
+            out.add().kind = Argument::Kind::None;
+          else
+            add_number_or_tensor(op, parameter, item, out);
         }
         break;
       }
@@ -199,8 +219,10 @@ void flatten(OpFunction* op, const BoundCall& call, Arguments& out) {
         break;
       }
       case ParameterKind::Int:
-        if (o == Py_None) out.add().kind = Argument::Kind::None;
-        else add_int(op, parameter, o, out);
+        if (o == Py_None)
+          out.add().kind = Argument::Kind::None;
+        else
+          add_int(op, parameter, o, out);
         break;
       case ParameterKind::Ints:
         if (call.loose && static_cast<int>(i) == op->variadic) {

@@ -16,7 +16,9 @@ class Arguments {
   Argument* data() { return many_.empty() ? inline_ : many_.data(); }
   int size() const { return count_; }
   void own(PyObject* o) { owned_.push_back(o); }  // converted arguments live as long as the call
-  ~Arguments() { for (PyObject* o : owned_) Py_DECREF(o); }
+  ~Arguments() {
+    for (PyObject* o : owned_) Py_DECREF(o);
+  }
   Arguments() = default;
   Arguments(const Arguments&) = delete;
 
@@ -31,10 +33,10 @@ class Arguments {
 inline constexpr int kMaxParameters = 32;
 
 struct BoundCall {
-  PyObject* values[kMaxParameters];        // borrowed
-  PyObject* const* loose = nullptr;        // loose positional ints of the variadic parameter
+  PyObject* values[kMaxParameters];  // borrowed
+  PyObject* const* loose = nullptr;  // loose positional ints of the variadic parameter
   Py_ssize_t num_loose = 0;
-  PyObject* gathered = nullptr;            // loose positional values of a static variadic parameter, as a tuple (owned)
+  PyObject* gathered = nullptr;  // loose positional values of a static variadic parameter, as a tuple (owned)
   BoundCall() = default;
   BoundCall(const BoundCall&) = delete;
   ~BoundCall() { Py_XDECREF(gathered); }

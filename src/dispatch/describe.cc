@@ -15,23 +15,33 @@ PyObject* describe_view(const View& v, bool requires_grad) {
     PyTuple_SET_ITEM(strides, i, PyLong_FromLongLong(v.strides[i]));
     if (layout == LayoutClass::Dense) PyTuple_SET_ITEM(permutation, i, PyLong_FromLong(order[i]));
   }
-  return Py_BuildValue("(siNNiNO)", "tensor", static_cast<int>(v.dtype), shape, strides, static_cast<int>(layout), permutation,
-                       requires_grad ? Py_True : Py_False);
+  return Py_BuildValue("(siNNiNO)", "tensor", static_cast<int>(v.dtype), shape, strides, static_cast<int>(layout),
+                       permutation, requires_grad ? Py_True : Py_False);
 }
 
 PyObject* describe_argument(const Argument& a) {
   auto number = [](const char* kind, int64_t v) { return Py_BuildValue("(sL)", kind, static_cast<long long>(v)); };
   switch (a.kind) {
-    case Argument::Kind::Tensor: return describe_view(a.tensor->view, a.tensor->requires_grad && grad_mode.enabled);
-    case Argument::Kind::Float: return Py_BuildValue("(sd)", "float", a.real);
-    case Argument::Kind::Integer: return number("integer", a.integer);
-    case Argument::Kind::Bool: return Py_BuildValue("(sO)", "bool", a.truth ? Py_True : Py_False);
-    case Argument::Kind::None: return Py_BuildValue("(s)", "none");
-    case Argument::Kind::Static: return Py_BuildValue("(sO)", "static", a.object);
-    case Argument::Kind::Int: return number("int", a.integer);
-    case Argument::Kind::Count: return number("count", a.integer);
-    case Argument::Kind::Seed: return number("seed", a.integer);
-    case Argument::Kind::Offset: return number("offset", a.integer);
+    case Argument::Kind::Tensor:
+      return describe_view(a.tensor->view, a.tensor->requires_grad && grad_mode.enabled);
+    case Argument::Kind::Float:
+      return Py_BuildValue("(sd)", "float", a.real);
+    case Argument::Kind::Integer:
+      return number("integer", a.integer);
+    case Argument::Kind::Bool:
+      return Py_BuildValue("(sO)", "bool", a.truth ? Py_True : Py_False);
+    case Argument::Kind::None:
+      return Py_BuildValue("(s)", "none");
+    case Argument::Kind::Static:
+      return Py_BuildValue("(sO)", "static", a.object);
+    case Argument::Kind::Int:
+      return number("int", a.integer);
+    case Argument::Kind::Count:
+      return number("count", a.integer);
+    case Argument::Kind::Seed:
+      return number("seed", a.integer);
+    case Argument::Kind::Offset:
+      return number("offset", a.integer);
   }
   return nullptr;
 }

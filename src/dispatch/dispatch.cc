@@ -21,7 +21,9 @@ namespace {
 
 constexpr size_t kMaxVariants = 64;
 
-bool wants_grad(const Tensor* t) { return t->requires_grad && grad_mode.enabled; }
+bool wants_grad(const Tensor* t) {
+  return t->requires_grad && grad_mode.enabled;
+}
 
 // -- the slow path: describe the call to Python and let it compile a plan
 
@@ -50,16 +52,36 @@ void encode(Argument* arguments, int count, Signature& signature) {
   for (int i = 0; i < count; ++i) {
     const Argument& a = arguments[i];
     switch (a.kind) {
-      case Argument::Kind::Tensor: signature.tensor(a.tensor, wants_grad(a.tensor)); break;
-      case Argument::Kind::Float: signature.byte('F'); break;
-      case Argument::Kind::Integer: signature.byte('I'); break;
-      case Argument::Kind::Bool: signature.byte('B'); break;
-      case Argument::Kind::None: signature.byte('n'); break;
-      case Argument::Kind::Static: signature.object(a.object); break;
-      case Argument::Kind::Int: signature.byte('D'); break;
-      case Argument::Kind::Count: signature.byte('#'); signature.value(a.integer); break;
-      case Argument::Kind::Seed: signature.byte('R'); break;
-      case Argument::Kind::Offset: break;
+      case Argument::Kind::Tensor:
+        signature.tensor(a.tensor, wants_grad(a.tensor));
+        break;
+      case Argument::Kind::Float:
+        signature.byte('F');
+        break;
+      case Argument::Kind::Integer:
+        signature.byte('I');
+        break;
+      case Argument::Kind::Bool:
+        signature.byte('B');
+        break;
+      case Argument::Kind::None:
+        signature.byte('n');
+        break;
+      case Argument::Kind::Static:
+        signature.object(a.object);
+        break;
+      case Argument::Kind::Int:
+        signature.byte('D');
+        break;
+      case Argument::Kind::Count:
+        signature.byte('#');
+        signature.value(a.integer);
+        break;
+      case Argument::Kind::Seed:
+        signature.byte('R');
+        break;
+      case Argument::Kind::Offset:
+        break;
     }
   }
 }
@@ -76,7 +98,10 @@ PyObject* keep_statics(Argument* arguments, int count) {
 
 // -- in place
 
-struct Range { const char* low; const char* high; };
+struct Range {
+  const char* low;
+  const char* high;
+};
 Range memory_range(const View& v) {
   const char *low = v.data, *high = v.data;
   int64_t item = static_cast<int64_t>(item_size(v.dtype));
@@ -117,12 +142,16 @@ bool overlaps_itself(const View& v) {
 // Checks that argument k may be written; clones what would be read after it was overwritten.
 void prepare_write(Argument* arguments, int count, int k, int writes, std::vector<TensorRef>& clones) {
   Argument& target = arguments[k];
-  if (target.kind != Argument::Kind::Tensor) fail(ErrorKind::Type, "an in-place operator needs a tensor to write to, not a number");
+  if (target.kind != Argument::Kind::Tensor)
+    fail(ErrorKind::Type, "an in-place operator needs a tensor to write to, not a number");
   Tensor* t = target.tensor;
   if (!t->storage->writable())
-    fail(ErrorKind::Value, "the tensor's memory is read-only (it came from a read-only array)\n  fix: clone() it before writing");
+    fail(ErrorKind::Value,
+         "the tensor's memory is read-only (it came from a read-only array)\n  fix: clone() it before writing");
   if (overlaps_itself(t->view))
-    fail(ErrorKind::Value, "several elements of the tensor share one memory location (it was expanded)\n  fix: clone() it before writing");
+    fail(
+        ErrorKind::Value,
+        "several elements of the tensor share one memory location (it was expanded)\n  fix: clone() it before writing");
   if (t->inference && grad_mode.enabled && !grad_mode.inference)
     fail(ErrorKind::Autograd, "a tensor made in inference mode cannot be written outside it\n  fix: clone() it first");
   if (wants_grad(t)) {
@@ -147,7 +176,8 @@ void prepare_write(Argument* arguments, int count, int k, int writes, std::vecto
     if (i >= writes && same_geometry(other->view, t->view) && !wants_grad(t) && !wants_grad(other)) continue;
     Range r = memory_range(other->view);
     if (r.high <= range.low || range.high <= r.low) continue;
-    if (i < writes) fail(ErrorKind::Value, "two of the tensors it writes share memory\n  fix: pass a clone() of one of them");
+    if (i < writes)
+      fail(ErrorKind::Value, "two of the tensors it writes share memory\n  fix: pass a clone() of one of them");
     PyObject* args[] = {reinterpret_cast<PyObject*>(other)};
     PyObject* copy = PyObject_Vectorcall(callbacks.clone, args, 1, nullptr);
     if (!copy) throw PythonError{};
@@ -223,7 +253,9 @@ TensorRef make_output(const Plan& plan, const Plan::Output& output, PlanRun& run
 
 SavedTensor save(Tensor* t, bool is_output, uint16_t output_index) {
   if (t->inference && !is_output)
-    fail(ErrorKind::Autograd, "a tensor made in inference mode cannot be saved for backward\n  fix: clone() it outside inference mode first");
+    fail(
+        ErrorKind::Autograd,
+        "a tensor made in inference mode cannot be saved for backward\n  fix: clone() it outside inference mode first");
   SavedTensor saved;
   saved.storage = Ref<Storage>::share(t->storage);
   saved.view = t->view;
@@ -255,14 +287,16 @@ Ref<PlanNode> begin_record(const Ref<Plan>& plan, Argument* arguments) {
     }
   for (int32_t i : plan->saved_numbers) {
     Argument number = arguments[i];
-    if (number.kind == Argument::Kind::Seed || number.kind == Argument::Kind::Offset) number.kind = Argument::Kind::Integer;
+    if (number.kind == Argument::Kind::Seed || number.kind == Argument::Kind::Offset)
+      number.kind = Argument::Kind::Integer;
     number.object = nullptr;
     node->numbers.push_back(number);
   }
   return node;
 }
 
-void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, Argument* arguments, TensorList& outputs, int32_t captured) {
+void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, Argument* arguments, TensorList& outputs,
+                   int32_t captured) {
   for (size_t k = 0; k < plan.saved.size(); ++k) {
     const SavedItem& item = plan.saved[k];
     if (item.from == SavedItem::From::Output) {
@@ -279,8 +313,9 @@ void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, Argument* arg
       int32_t root = item.index;
       while (plan.values[root].kind == ValueKind::View) root = plan.values[root].source;
       const PlanValue& owner = plan.values[root];  // an input, where a step passes its argument on (check_index)
-      node->saved[k].storage = owner.kind == ValueKind::Input ? Ref<Storage>::share(arguments[owner.source].tensor->storage)
-                                                              : Ref<Storage>::adopt(run.share_storage(root));
+      node->saved[k].storage = owner.kind == ValueKind::Input
+                                   ? Ref<Storage>::share(arguments[owner.source].tensor->storage)
+                                   : Ref<Storage>::adopt(run.share_storage(root));
       node->saved[k].view = run.view(item.index);
       node->saved[k].version = node->saved[k].storage->version();
     }
@@ -288,7 +323,8 @@ void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, Argument* arg
   for (int32_t s : plan.saved_ints) node->ints.push_back(run.slot(s));
   node->num_outputs = static_cast<uint32_t>(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (plan.outputs[i].differentiable && plan.outputs[i].same_as_input < 0) set_history(outputs[i].get(), node, static_cast<uint32_t>(i));
+    if (plan.outputs[i].differentiable && plan.outputs[i].same_as_input < 0)
+      set_history(outputs[i].get(), node, static_cast<uint32_t>(i));
   }
 }
 
@@ -326,9 +362,12 @@ Capture* suspend_capture_if_needed(OpFunction* op, Argument* arguments, int coun
 TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* returns_tuple) {
   struct Resume {
     Capture* capture = nullptr;
-    ~Resume() { if (capture) active_capture = capture; }
+    ~Resume() {
+      if (capture) active_capture = capture;
+    }
   } resume;
-  if (active_capture) [[unlikely]] resume.capture = suspend_capture_if_needed(op, arguments, count);
+  if (active_capture) [[unlikely]]
+    resume.capture = suspend_capture_if_needed(op, arguments, count);
   std::vector<TensorRef> clones;
   for (int k = 0; k < op->writes; ++k) prepare_write(arguments, count, k, op->writes, clones);
 
@@ -374,7 +413,8 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
         if (base >= 0) note_base(outputs[k].get(), arguments[base].tensor);
       }
     } else {
-      if (plan->kernels) [[unlikely]] prepare_plan(*plan);
+      if (plan->kernels) [[unlikely]]
+        prepare_plan(*plan);
       run.execute();
       for (const Plan::Output& output : plan->outputs) outputs.push_back(make_output(*plan, output, run, arguments));
     }
@@ -390,7 +430,8 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
       }
     }
     *returns_tuple = plan->returns_tuple;
-    if (anomaly_detection) [[unlikely]] check_outputs(op, outputs);
+    if (anomaly_detection) [[unlikely]]
+      check_outputs(op, outputs);
     return outputs;
   };
 

@@ -65,7 +65,8 @@ ParameterKind parse_kind(const char* text) {
 PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject *name, *implementation, *parameters;
   int num_positional, variadic, writes;
-  if (!PyArg_ParseTuple(args, "UOO!iii", &name, &implementation, &PyList_Type, &parameters, &num_positional, &variadic, &writes))
+  if (!PyArg_ParseTuple(args, "UOO!iii", &name, &implementation, &PyList_Type, &parameters, &num_positional, &variadic,
+                        &writes))
     return nullptr;
   Py_ssize_t n = PyList_GET_SIZE(parameters);
   if (n > kMaxParameters) {
@@ -77,11 +78,13 @@ PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject*) {
     PyObject *pname, *pdefault;
     const char* kind;
     int required, keyword_only;
-    if (!PyArg_ParseTuple(PyList_GET_ITEM(parameters, i), "UspOp", &pname, &kind, &required, &pdefault, &keyword_only)) return nullptr;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(parameters, i), "UspOp", &pname, &kind, &required, &pdefault, &keyword_only))
+      return nullptr;
     Py_INCREF(pname);
     PyUnicode_InternInPlace(&pname);
     try {
-      list->push_back({pname, parse_kind(kind), required ? nullptr : Py_NewRef(pdefault), static_cast<bool>(keyword_only)});
+      list->push_back(
+          {pname, parse_kind(kind), required ? nullptr : Py_NewRef(pdefault), static_cast<bool>(keyword_only)});
     } catch (const Error& error) {
       PyErr_SetString(PyExc_ValueError, error.what());
       return nullptr;
@@ -131,7 +134,9 @@ void op_dealloc(PyObject* o) {
   Py_DECREF(type);
 }
 
-PyObject* op_repr(PyObject* o) { return PyUnicode_FromFormat("<tandem operator %U>", reinterpret_cast<OpFunction*>(o)->name); }
+PyObject* op_repr(PyObject* o) {
+  return PyUnicode_FromFormat("<tandem operator %U>", reinterpret_cast<OpFunction*>(o)->name);
+}
 
 // x.relu(): found on the class, bound like a function.
 PyObject* op_get(PyObject* self, PyObject* instance, PyObject*) {
@@ -144,7 +149,9 @@ PyObject* op_clear_cache(PyObject* o, PyObject*) {
   Py_RETURN_NONE;
 }
 
-PyObject* op_num_plans(PyObject* o, void*) { return PyLong_FromSize_t(reinterpret_cast<OpFunction*>(o)->cache->num_plans()); }
+PyObject* op_num_plans(PyObject* o, void*) {
+  return PyLong_FromSize_t(reinterpret_cast<OpFunction*>(o)->cache->num_plans());
+}
 
 PyMethodDef methods[] = {
     {"clear_cache", op_clear_cache, METH_NOARGS, "Forgets all plans."},
@@ -176,7 +183,8 @@ PyType_Slot slots[] = {
     {0, nullptr},
 };
 PyType_Spec spec = {"tandem._runtime.OpFunction", sizeof(OpFunction), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, slots};
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+                    slots};
 
 }  // namespace
 

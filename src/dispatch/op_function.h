@@ -1,4 +1,5 @@
-// The callable behind every operator: binds arguments, finds the plan for their signature, runs it, records it on the tape.
+// The callable behind every operator: binds arguments, finds the plan for their signature, runs it, records it on the
+// tape.
 #pragma once
 #include <Python.h>
 
@@ -23,7 +24,7 @@ enum class ParameterKind : uint8_t {
 };
 
 struct Parameter {
-  PyObject* name;           // interned
+  PyObject* name;  // interned
   ParameterKind kind;
   PyObject* default_value;  // null: required
   bool keyword_only;
@@ -32,8 +33,8 @@ struct Parameter {
 struct CacheEntry {
   uint64_t hash = 0;
   std::vector<uint8_t> signature;
-  PyObject* keep = nullptr;                      // static arguments that went by identity
-  std::vector<Ref<Plan>> variants;               // same signature, different guards; most recently used first
+  PyObject* keep = nullptr;         // static arguments that went by identity
+  std::vector<Ref<Plan>> variants;  // same signature, different guards; most recently used first
 };
 
 class PlanCache {
@@ -52,16 +53,15 @@ class PlanCache {
 };
 
 struct OpFunction {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   std::vector<Parameter>* parameters;
   PlanCache* cache;
   PyObject* name;            // str
   PyObject* implementation;  // the Python function, for tracing
   PyObject* attributes;      // __dict__: __doc__, __signature__, ...
   int num_positional;
-  int variadic;              // index of the Ints parameter that takes loose positional ints, or -1
-  int writes;                // in place: how many of its first arguments take the results
+  int variadic;  // index of the Ints parameter that takes loose positional ints, or -1
+  int writes;    // in place: how many of its first arguments take the results
 };
 
 extern PyTypeObject* OpFunctionType;
@@ -75,15 +75,15 @@ struct PythonError {};  // a Python exception is set
 
 // Callbacks that the Python side registers.
 struct Callbacks {
-  PyObject* compile = nullptr;     // (op, spec list) -> Plan
+  PyObject* compile = nullptr;          // (op, spec list) -> Plan
   PyObject* compile_capture = nullptr;  // (calls, leaves, numbers, ints, outputs, writes, symbolic, report) -> Plan
-  PyObject* convert = nullptr;     // (op name, parameter name, object) -> Tensor or number
-  PyObject* clone = nullptr;       // OpFunction
-  PyObject* add = nullptr;         // OpFunction
-  PyObject* add_ = nullptr;        // OpFunction, in place
-  PyObject* rebase = nullptr;      // (view): the base's history after an in-place write through a view
-  PyObject* refresh_view = nullptr;  // (view): the view's history after a write through its base
-  PyObject* check_finite = nullptr;// (op name, tensors, where)
+  PyObject* convert = nullptr;          // (op name, parameter name, object) -> Tensor or number
+  PyObject* clone = nullptr;            // OpFunction
+  PyObject* add = nullptr;              // OpFunction
+  PyObject* add_ = nullptr;             // OpFunction, in place
+  PyObject* rebase = nullptr;           // (view): the base's history after an in-place write through a view
+  PyObject* refresh_view = nullptr;     // (view): the view's history after a write through its base
+  PyObject* check_finite = nullptr;     // (op name, tensors, where)
 };
 extern Callbacks callbacks;
 

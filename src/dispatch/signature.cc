@@ -57,8 +57,7 @@ void Signature::tensor(const Tensor* t, bool requires_grad) {
   value(ones);
   if (layout == LayoutClass::Dense) bytes(order, v.ndim);
   if (layout == LayoutClass::Strided)
-    for (int i = 0; i < v.ndim; ++i)
-      byte(v.shape[i] == 1 ? 1 : v.strides[i] == 0 ? 0 : v.strides[i] == 1 ? 1 : 2);
+    for (int i = 0; i < v.ndim; ++i) byte(v.shape[i] == 1 ? 1 : v.strides[i] == 0 ? 0 : v.strides[i] == 1 ? 1 : 2);
 }
 
 void Signature::object(PyObject* o) {

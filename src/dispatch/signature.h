@@ -1,5 +1,5 @@
-// The signature of a call: everything about the arguments that a plan depends on, as bytes. Two calls with equal bytes can run
-// the same plan (if its guards hold).
+// The signature of a call: everything about the arguments that a plan depends on, as bytes. Two calls with equal bytes
+// can run the same plan (if its guards hold).
 #pragma once
 #include <Python.h>
 
@@ -25,10 +25,21 @@ struct Argument {
 
 class Signature {
  public:
-  void byte(uint8_t b) { grow(1); data_[size_++] = b; }
+  void byte(uint8_t b) {
+    grow(1);
+    data_[size_++] = b;
+  }
   template <typename T>
-  void value(T v) { grow(sizeof v); std::memcpy(data_ + size_, &v, sizeof v); size_ += sizeof v; }
-  void bytes(const void* p, size_t n) { grow(n); std::memcpy(data_ + size_, p, n); size_ += n; }
+  void value(T v) {
+    grow(sizeof v);
+    std::memcpy(data_ + size_, &v, sizeof v);
+    size_ += sizeof v;
+  }
+  void bytes(const void* p, size_t n) {
+    grow(n);
+    std::memcpy(data_ + size_, p, n);
+    size_ += n;
+  }
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   uint64_t hash() const;

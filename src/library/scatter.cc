@@ -133,8 +133,10 @@ void run_scatter(const Call& call) {
   const auto run = [&](auto type, auto m) {
     using T = typename decltype(type)::type;
     constexpr Mode kMode = decltype(m)::value;
-    if (dense) scatter_rows<T, kMode>(out.as<T>(), from.as<T>(), rows.data(), count, num_rows, tail);
-    else scatter_strided<T, kMode>(out, k, from.as<T>(), rows.data(), count, tail);
+    if (dense)
+      scatter_rows<T, kMode>(out.as<T>(), from.as<T>(), rows.data(), count, num_rows, tail);
+    else
+      scatter_strided<T, kMode>(out, k, from.as<T>(), rows.data(), count, tail);
   };
   if (mode == kSet) {
     for_size(size, [&](auto type) { run(type, std::integral_constant<Mode, kSet>{}); });

@@ -54,7 +54,9 @@ void ProgramCache::clear() {
   index_.clear();
 }
 
-Capture::~Capture() { forget_calls(); }
+Capture::~Capture() {
+  forget_calls();
+}
 
 void Capture::forget_calls() {
   for (Call& call : calls_) Py_XDECREF(call.source.code);
@@ -65,7 +67,10 @@ void Capture::forget_calls() {
 
 uint64_t Capture::hash(const Storage* storage, uint32_t version, const View& v) {
   uint64_t h = reinterpret_cast<uintptr_t>(storage) ^ (uint64_t{version} << 48);
-  auto mix = [&](uint64_t x) { h = (h ^ x) * 0x9E3779B97F4A7C15ull; h ^= h >> 31; };
+  auto mix = [&](uint64_t x) {
+    h = (h ^ x) * 0x9E3779B97F4A7C15ull;
+    h ^= h >> 31;
+  };
   mix(reinterpret_cast<uintptr_t>(v.data));
   mix(static_cast<uint64_t>(v.dtype) << 8 | static_cast<uint64_t>(v.ndim));
   for (int i = 0; i < v.ndim; ++i) mix(static_cast<uint64_t>(v.shape[i]) * 31 + static_cast<uint64_t>(v.strides[i]));
@@ -159,7 +164,9 @@ int32_t Capture::begin(const Ref<Plan>& plan, Argument* arguments, int count) {
     Argument& a = arguments[i];
     Operand operand{Operand::Kind::None};
     switch (a.kind) {
-      case Argument::Kind::Tensor: operand = resolve(a.tensor, key); break;
+      case Argument::Kind::Tensor:
+        operand = resolve(a.tensor, key);
+        break;
       case Argument::Kind::Float:
       case Argument::Kind::Integer:
       case Argument::Kind::Bool:
@@ -172,7 +179,8 @@ int32_t Capture::begin(const Ref<Plan>& plan, Argument* arguments, int count) {
         operand = {Operand::Kind::Int, static_cast<int32_t>(ints_.size()), 0};
         ints_.push_back(a.integer);
         break;
-      default: break;  // statics and counts belong to the plan
+      default:
+        break;  // statics and counts belong to the plan
     }
     key.byte(static_cast<uint8_t>(operand.kind));
     if (operand.kind == Operand::Kind::Leaf || operand.kind == Operand::Kind::Result) {
@@ -253,7 +261,9 @@ Capture::Temporary Capture::temporary(int32_t call, int32_t value_index, PlanRun
 
 namespace {
 
-PyObject* site_tuple(int kind, int32_t index, int32_t output) { return Py_BuildValue("(iii)", kind, index, output); }
+PyObject* site_tuple(int kind, int32_t index, int32_t output) {
+  return Py_BuildValue("(iii)", kind, index, output);
+}
 
 }  // namespace
 
@@ -307,8 +317,9 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic) {
     PyList_Append(writes, item);
     Py_DECREF(item);
   }
-  PyObject* result = PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOO", calls, leaves, numbers, ints, outputs, writes,
-                                           symbolic ? Py_True : Py_False, programs_->report ? programs_->report : Py_None);
+  PyObject* result =
+      PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOO", calls, leaves, numbers, ints, outputs, writes,
+                            symbolic ? Py_True : Py_False, programs_->report ? programs_->report : Py_None);
   if (!result) throw PythonError{};
   Ref<Plan> plan = plan_from_python(result);
   Py_DECREF(result);
@@ -328,7 +339,10 @@ void Capture::flush() {
   struct Suspend {  // what runs below is not to be captured
     Capture* saved = std::exchange(active_capture, nullptr);
     GradMode mode = grad_mode;
-    ~Suspend() { active_capture = saved; grad_mode = mode; }
+    ~Suspend() {
+      active_capture = saved;
+      grad_mode = mode;
+    }
   } suspend;
 
   std::vector<size_t> escaping;
@@ -339,9 +353,16 @@ void Capture::flush() {
     wanted.push_back(promises_[i].value);
   }
   std::vector<uint8_t> key = std::move(key_);
-  for (const Site& s : wanted) { append(key, s.index); append(key, s.output); }
+  for (const Site& s : wanted) {
+    append(key, s.index);
+    append(key, s.output);
+  }
   append(key, int32_t{-1});
-  for (auto& [leaf, site] : ordered_writes()) { append(key, leaf); append(key, site.index); append(key, site.output); }
+  for (auto& [leaf, site] : ordered_writes()) {
+    append(key, leaf);
+    append(key, site.index);
+    append(key, site.output);
+  }
 
   std::vector<InputView> inputs(leaves_.size() + numbers_.size() + ints_.size());
   size_t at = 0;
@@ -357,7 +378,8 @@ void Capture::flush() {
   auto finish = [&](const Ref<Plan>& program, PlanRun& run) {
     prepare_plan(*program);
     run.execute();
-    std::vector<int32_t> handed_out;  // fresh memory that a promise has taken over; others with the same value get copies
+    std::vector<int32_t>
+        handed_out;  // fresh memory that a promise has taken over; others with the same value get copies
     for (size_t k = 0; k < escaping.size(); ++k) {
       Promise& promise = promises_[escaping[k]];
       View made = run.view(program->outputs[k].value);
@@ -366,7 +388,8 @@ void Capture::flush() {
       View expected = promise.view;
       expected.data = made.data;
       bool fresh_root = program->values[root].kind == ValueKind::Fresh;
-      if (fresh_root && same_view(expected, made) && std::find(handed_out.begin(), handed_out.end(), root) == handed_out.end()) {
+      if (fresh_root && same_view(expected, made) &&
+          std::find(handed_out.begin(), handed_out.end(), root) == handed_out.end()) {
         Ref<Storage> storage = Ref<Storage>::adopt(run.share_storage(root));
         if (storage->data() == made.data) {
           run.forget_storage(root);
@@ -383,7 +406,8 @@ void Capture::flush() {
     }
   };
   bool done = false;
-  for (size_t k = 0; !done && k < entry.programs.size(); ++k) {  // `done` first: the entry may be gone once a program ran
+  for (size_t k = 0; !done && k < entry.programs.size();
+       ++k) {  // `done` first: the entry may be gone once a program ran
     Ref<Plan> program = entry.programs[k];
     PlanRun run(*program, inputs.data());
     if (!run.guards_hold()) continue;
@@ -392,7 +416,8 @@ void Capture::flush() {
     done = true;
   }
   if (!done) {
-    // The first program is made for the very sizes it met; when others come, one that computes with sizes serves them all.
+    // The first program is made for the very sizes it met; when others come, one that computes with sizes serves them
+    // all.
     Ref<Plan> program = compile(wanted, !entry.programs.empty());
     if (entry.programs.size() >= kMaxSizeVariants) entry.programs.pop_back();
     entry.programs.insert(entry.programs.begin(), program);

@@ -1,15 +1,15 @@
-// Capture: while a compiled function runs, operator calls are noted down instead of run. Results are promises: tensors with
-// sizes but no memory yet. When a value is needed, or at the end, everything noted so far becomes one program.
+// Capture: while a compiled function runs, operator calls are noted down instead of run. Results are promises: tensors
+// with sizes but no memory yet. When a value is needed, or at the end, everything noted so far becomes one program.
 //
 // Note [Capture]
-// The Python code of a compiled function runs on every call; only the numeric work is put off. So there is nothing to go stale:
-// no attribute, closure, mode or branch is remembered from an earlier call. What is looked up at the end is the sequence of calls
-// itself (plans and how they are wired); a sequence seen before finds its program. Reading a value (`if loss > 3:`, item())
-// ends a segment; the rest of the function makes another one.
+// The Python code of a compiled function runs on every call; only the numeric work is put off. So there is nothing to
+// go stale: no attribute, closure, mode or branch is remembered from an earlier call. What is looked up at the end is
+// the sequence of calls itself (plans and how they are wired); a sequence seen before finds its program. Reading a
+// value (`if loss > 3:`, item()) ends a segment; the rest of the function makes another one.
 //
-// Every operand is a *leaf* (a tensor with memory), a *result* of an earlier call, a number or an int. Tensors are identified by
-// storage, geometry and version. A write in place makes the written tensor the result of the writing call; a tensor that looks at
-// written memory in another way ends the segment, and is then simply read from memory.
+// Every operand is a *leaf* (a tensor with memory), a *result* of an earlier call, a number or an int. Tensors are
+// identified by storage, geometry and version. A write in place makes the written tensor the result of the writing
+// call; a tensor that looks at written memory in another way ends the segment, and is then simply read from memory.
 #pragma once
 #include <Python.h>
 
@@ -32,8 +32,8 @@ class ProgramCache {
  public:
   struct Entry {
     std::vector<uint8_t> key;
-    std::vector<Ref<Plan>> plans;          // of the calls: keeps the addresses in the key their own
-    std::vector<Ref<Plan>> programs;       // variants for different sizes, most recently used first
+    std::vector<Ref<Plan>> plans;     // of the calls: keeps the addresses in the key their own
+    std::vector<Ref<Plan>> programs;  // variants for different sizes, most recently used first
     int64_t runs = 0;
   };
   ProgramCache() = default;
@@ -60,7 +60,9 @@ class Capture {
   // Notes a call of a plan whose integers `run` has computed; then its outputs, as promises, one by one.
   int32_t begin(const Ref<Plan>& plan, Argument* arguments, int count);
   TensorRef output(int32_t call, int32_t index, PlanRun& run, Argument* arguments, bool mutates);
-  bool touches(const Storage* storage) const { return storage->pending() || written_.count(const_cast<Storage*>(storage)); }
+  bool touches(const Storage* storage) const {
+    return storage->pending() || written_.count(const_cast<Storage*>(storage));
+  }
   // Runs everything noted so far.
   void flush();
   int64_t segments = 0;
@@ -74,9 +76,9 @@ class Capture {
   Temporary temporary(int32_t call, int32_t value, PlanRun& run, Argument* arguments);
 
  private:
-  struct Site {              // where a tensor's elements come from
+  struct Site {  // where a tensor's elements come from
     enum class Kind : uint8_t { Leaf, Result } kind;
-    int32_t index;           // of the leaf or the call
+    int32_t index;  // of the leaf or the call
     int32_t output;
   };
   struct Operand {
@@ -93,12 +95,12 @@ class Capture {
     Ref<Storage> storage;
     View view;
   };
-  struct Promise {           // memory that does not exist yet
+  struct Promise {  // memory that does not exist yet
     Ref<Storage> storage;
-    View view;               // how the storage is laid out; data is an offset
-    Site value;              // what it holds at the end
+    View view;   // how the storage is laid out; data is an offset
+    Site value;  // what it holds at the end
   };
-  struct Known {             // a tensor we can name
+  struct Known {  // a tensor we can name
     Storage* storage;
     uint32_t version;
     View view;
@@ -122,7 +124,8 @@ class Capture {
   std::vector<int64_t> ints_;
   std::vector<Promise> promises_;
   std::unordered_map<Storage*, size_t> promise_of_;
-  std::unordered_map<Storage*, std::pair<int32_t, Site>> written_;  // storages with memory that calls write: (leaf, value)
+  std::unordered_map<Storage*, std::pair<int32_t, Site>>
+      written_;  // storages with memory that calls write: (leaf, value)
   std::vector<Known> known_;
   std::unordered_multimap<uint64_t, size_t> by_hash_;
   std::vector<uint8_t> key_;
@@ -134,12 +137,15 @@ extern thread_local Capture* active_capture;
 inline void materialize(const Tensor* t) {
   if (active_capture && active_capture->touches(t->storage)) [[unlikely]] {
     if (active_capture->whole)
-      fail(ErrorKind::Value, "a value is read in the middle of a function compiled with whole=True: the program would have to end here",
+      fail(ErrorKind::Value,
+           "a value is read in the middle of a function compiled with whole=True: the program would have to end here",
            "\n  fix: choose by td.where(condition, a, b) instead of `if`, or leave out whole=True");
     active_capture->flush();
   }
   if (t->storage->pending()) [[unlikely]]
-    fail(ErrorKind::Value, "the value of a tensor of a compiled function that is still running in another thread, or that failed, was asked for");
+    fail(ErrorKind::Value,
+         "the value of a tensor of a compiled function that is still running in another thread, or that failed, was "
+         "asked for");
 }
 
 }  // namespace tandem

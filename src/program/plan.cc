@@ -50,14 +50,28 @@ void PlanRun::run_ints() {
   for (const IntOp& op : plan_.int_ops) {
     int64_t a = ints_[op.a], b = ints_[op.b], r = 0;
     switch (op.code) {
-      case IntCode::Add: overflow_ |= __builtin_add_overflow(a, b, &r); break;
-      case IntCode::Sub: overflow_ |= __builtin_sub_overflow(a, b, &r); break;
-      case IntCode::Mul: overflow_ |= __builtin_mul_overflow(a, b, &r); break;
+      case IntCode::Add:
+        overflow_ |= __builtin_add_overflow(a, b, &r);
+        break;
+      case IntCode::Sub:
+        overflow_ |= __builtin_sub_overflow(a, b, &r);
+        break;
+      case IntCode::Mul:
+        overflow_ |= __builtin_mul_overflow(a, b, &r);
+        break;
       // A zero divisor means that a guard (b != 0) is about to fail.
-      case IntCode::FloorDiv: r = b == 0 || (b == -1 && a == INT64_MIN) ? 0 : floor_divide(a, b); break;
-      case IntCode::Mod: r = b == 0 || b == -1 ? 0 : a - floor_divide(a, b) * b; break;
-      case IntCode::Min: r = a < b ? a : b; break;
-      case IntCode::Max: r = a > b ? a : b; break;
+      case IntCode::FloorDiv:
+        r = b == 0 || (b == -1 && a == INT64_MIN) ? 0 : floor_divide(a, b);
+        break;
+      case IntCode::Mod:
+        r = b == 0 || b == -1 ? 0 : a - floor_divide(a, b) * b;
+        break;
+      case IntCode::Min:
+        r = a < b ? a : b;
+        break;
+      case IntCode::Max:
+        r = a > b ? a : b;
+        break;
     }
     ints_[op.out] = r;
   }
@@ -67,21 +81,36 @@ bool PlanRun::guards_hold() {
   for (const Binding& bind : plan_.bindings) {
     const InputView& input = inputs_[bind.input];
     switch (bind.from) {
-      case Binding::From::Size: ints_[bind.slot] = input.view->shape[bind.axis]; break;
-      case Binding::From::Stride: ints_[bind.slot] = input.view->strides[bind.axis]; break;
-      case Binding::From::Int: ints_[bind.slot] = input.integer; break;
+      case Binding::From::Size:
+        ints_[bind.slot] = input.view->shape[bind.axis];
+        break;
+      case Binding::From::Stride:
+        ints_[bind.slot] = input.view->strides[bind.axis];
+        break;
+      case Binding::From::Int:
+        ints_[bind.slot] = input.integer;
+        break;
     }
   }
   run_ints();
-  if (overflow_) [[unlikely]] return false;
+  if (overflow_) [[unlikely]]
+    return false;
   for (const Guard& guard : plan_.guards) {
     int64_t v = ints_[guard.slot];
     bool ok = false;
     switch (guard.relation) {
-      case Relation::Equal: ok = v == 0; break;
-      case Relation::NotEqual: ok = v != 0; break;
-      case Relation::Less: ok = v < 0; break;
-      case Relation::GreaterEqual: ok = v >= 0; break;
+      case Relation::Equal:
+        ok = v == 0;
+        break;
+      case Relation::NotEqual:
+        ok = v != 0;
+        break;
+      case Relation::Less:
+        ok = v < 0;
+        break;
+      case Relation::GreaterEqual:
+        ok = v >= 0;
+        break;
     }
     if (!ok) return false;
   }
@@ -108,7 +137,8 @@ char* PlanRun::address(int32_t index) {
       for (int32_t s : value.shape) empty |= ints_[s] == 0;
       if (empty) bytes = 0;
       for (int32_t s : value.shape)
-        if (ints_[s] < 0 || __builtin_mul_overflow(bytes, static_cast<size_t>(ints_[s]), &bytes) || bytes > (size_t{1} << 48))
+        if (ints_[s] < 0 || __builtin_mul_overflow(bytes, static_cast<size_t>(ints_[s]), &bytes) ||
+            bytes > (size_t{1} << 48))
           fail(ErrorKind::Memory, "out of memory: a result with more than 2^48 bytes was asked for");
       storage_[index] = Storage::allocate(bytes);
       p = storage_[index]->data();
@@ -177,8 +207,14 @@ void PlanRun::run_instructions() {
         std::unique_ptr<int64_t[]> many_ints;
         void** p = pointers;
         int64_t* k = ints;
-        if (num_values > 64) { many_pointers.reset(new void*[num_values]); p = many_pointers.get(); }
-        if (num_ints > 160) { many_ints.reset(new int64_t[num_ints]); k = many_ints.get(); }
+        if (num_values > 64) {
+          many_pointers.reset(new void*[num_values]);
+          p = many_pointers.get();
+        }
+        if (num_ints > 160) {
+          many_ints.reset(new int64_t[num_ints]);
+          k = many_ints.get();
+        }
         for (size_t i = 0; i < num_values; ++i) p[i] = address(in.values[i]);
         for (size_t i = 0; i < num_ints; ++i) k[i] = ints_[in.ints[i]];
         int64_t extent = ints_[in.extent];
@@ -187,10 +223,13 @@ void PlanRun::run_instructions() {
           in.kernel(p, k, 0, extent);
         } else {
           KernelJob job{in.kernel, p, k};
-          parallel_range(extent, in.cost, [](int64_t begin, int64_t end, void* data) {
-            auto* j = static_cast<KernelJob*>(data);
-            j->kernel(j->pointers, j->ints, begin, end);
-          }, &job);
+          parallel_range(
+              extent, in.cost,
+              [](int64_t begin, int64_t end, void* data) {
+                auto* j = static_cast<KernelJob*>(data);
+                j->kernel(j->pointers, j->ints, begin, end);
+              },
+              &job);
         }
         break;
       }
@@ -199,13 +238,22 @@ void PlanRun::run_instructions() {
         View inline_views[kMax];
         std::unique_ptr<View[]> many;
         View* views = inline_views;
-        if (in.values.size() > kMax) { many.reset(new View[in.values.size()]); views = many.get(); }
+        if (in.values.size() > kMax) {
+          many.reset(new View[in.values.size()]);
+          views = many.get();
+        }
         for (size_t i = 0; i < in.values.size(); ++i) views[i] = view(in.values[i]);
         int64_t ints[64];
         TD_CHECK(in.ints.size() <= 64);
         for (size_t i = 0; i < in.ints.size(); ++i) ints[i] = ints_[in.ints[i]];
-        library::Call call{views, in.num_inputs, views + in.num_inputs, static_cast<int>(in.values.size()) - in.num_inputs,
-                           ints, static_cast<int>(in.ints.size()), in.floats.data(), static_cast<int>(in.floats.size())};
+        library::Call call{views,
+                           in.num_inputs,
+                           views + in.num_inputs,
+                           static_cast<int>(in.values.size()) - in.num_inputs,
+                           ints,
+                           static_cast<int>(in.ints.size()),
+                           in.floats.data(),
+                           static_cast<int>(in.floats.size())};
         in.routine(call);
         break;
       }

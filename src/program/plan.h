@@ -1,7 +1,8 @@
 // A plan: what one signature of an operator compiled to. Built by Python (tandem/trace/plan.py), run by C++.
 //
-// Sizes are computed at each call by a tiny integer program over *slots*; guards say for which sizes the plan is valid; values
-// are pieces of memory (inputs, fresh memory, views); instructions call generated kernels and library routines in order.
+// Sizes are computed at each call by a tiny integer program over *slots*; guards say for which sizes the plan is valid;
+// values are pieces of memory (inputs, fresh memory, views); instructions call generated kernels and library routines
+// in order.
 #pragma once
 #include <Python.h>
 
@@ -32,8 +33,8 @@ enum class ValueKind : uint8_t { Input, Fresh, View };
 struct PlanValue {
   ValueKind kind;
   DType dtype;
-  int32_t source;  // Input: position among the inputs. View: the value it looks into.
-  int32_t offset;  // View: slot of the offset in elements
+  int32_t source;                // Input: position among the inputs. View: the value it looks into.
+  int32_t offset;                // View: slot of the offset in elements
   std::vector<int32_t> shape;    // slots
   std::vector<int32_t> strides;  // slots; in elements
 };
@@ -44,13 +45,13 @@ struct Instruction {
   enum class Kind : uint8_t { Kernel, Library, Free } kind;
   KernelFunction kernel = nullptr;
   library::Function routine = nullptr;
-  std::vector<int32_t> values;   // Kernel: operands. Library: inputs then outputs. Free: values to give back.
-  int32_t num_inputs = 0;        // Library
-  std::vector<int32_t> ints;     // slots
+  std::vector<int32_t> values;  // Kernel: operands. Library: inputs then outputs. Free: values to give back.
+  int32_t num_inputs = 0;       // Library
+  std::vector<int32_t> ints;    // slots
   std::vector<double> floats;
-  int32_t extent = -1;           // Kernel: slot of the parallel extent
-  double cost = 0;               // Kernel: nanoseconds per item of the extent
-  std::string label;             // the user's operator, for errors
+  int32_t extent = -1;  // Kernel: slot of the parallel extent
+  double cost = 0;      // Kernel: nanoseconds per item of the extent
+  std::string label;    // the user's operator, for errors
 };
 
 // How a call gives an integer slot its value.
@@ -68,7 +69,7 @@ struct SavedItem {  // something backward needs
 };
 
 struct Plan {
-  std::vector<int64_t> initial;   // slots with constants filled in
+  std::vector<int64_t> initial;  // slots with constants filled in
   std::vector<Binding> bindings;
   std::vector<IntOp> int_ops;
   std::vector<Guard> guards;
@@ -83,43 +84,45 @@ struct Plan {
   };
   std::vector<Output> outputs;
   bool returns_tuple = false;
-  int32_t rng_advance = -1;       // slot: how far the generator moves
+  int32_t rng_advance = -1;  // slot: how far the generator moves
 
   // Backward; empty when nothing requires a gradient.
   std::vector<int32_t> grad_inputs;  // input positions that get gradients, in the order backward returns them
   std::vector<SavedItem> saved;
-  std::vector<int32_t> saved_ints;   // slots
+  std::vector<int32_t> saved_ints;     // slots
   std::vector<int32_t> saved_numbers;  // input positions of Python numbers
-  PyObject* backward = nullptr;      // OpFunction (owned): gradients from saved values
+  PyObject* backward = nullptr;        // OpFunction (owned): gradients from saved values
   PyObject* backward_twice = nullptr;  // OpFunction (owned): the same, differentiable again
 
-  PyObject* keep = nullptr;          // what Python knows of the plan: its graph, for capture (owned)
-  PyObject* kernels = nullptr;       // kernels of the Kernel instructions, compiled when the plan first runs (owned list), or null
+  PyObject* keep = nullptr;  // what Python knows of the plan: its graph, for capture (owned)
+  PyObject* kernels =
+      nullptr;  // kernels of the Kernel instructions, compiled when the plan first runs (owned list), or null
   std::string name;
 
   Plan() = default;
   ~Plan();
   void retain() noexcept { ++references_; }  // GIL
-  void release() noexcept { if (--references_ == 0) delete this; }
+  void release() noexcept {
+    if (--references_ == 0) delete this;
+  }
 
  private:
   int64_t references_ = 1;
 };
 
-
-struct InputView {              // what the dispatcher hands over per input
-  const View* view = nullptr;   // tensor inputs
-  char* cell = nullptr;         // address of a Python number's value
-  int64_t integer = 0;          // dynamic ints
+struct InputView {             // what the dispatcher hands over per input
+  const View* view = nullptr;  // tensor inputs
+  char* cell = nullptr;        // address of a Python number's value
+  int64_t integer = 0;         // dynamic ints
 };
 
 class PlanRun {
  public:
   PlanRun(const Plan& plan, const InputView* inputs);
   ~PlanRun();
-  bool guards_hold();     // computes the integers
+  bool guards_hold();                            // computes the integers
   bool overflowed() const { return overflow_; }  // one of them does not fit 64 bits, and so guards do not hold
-  void execute();         // throws Error; may release the GIL
+  void execute();                                // throws Error; may release the GIL
   View view(int32_t value) const;
   Storage* share_storage(int32_t value);  // a new reference to a Fresh value's memory
   void forget_storage(int32_t value);     // gives up this run's own reference

@@ -12,8 +12,12 @@ std::unordered_set<Tensor*>& promised() {  // GIL
 }
 }  // namespace
 
-void note_promised(Tensor* t) { promised().insert(t); }
-void forget_promised(Tensor* t) { promised().erase(t); }
+void note_promised(Tensor* t) {
+  promised().insert(t);
+}
+void forget_promised(Tensor* t) {
+  promised().erase(t);
+}
 
 void resolve_promises() {
   auto& set = promised();

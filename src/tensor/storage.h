@@ -42,7 +42,8 @@ class Storage {
 
   // Called (with the GIL) by the first tensor on this memory, so that messages can name its type, shape and line.
   void describe(const View& view) {
-    if (record_) [[unlikely]] set_record(view);
+    if (record_) [[unlikely]]
+      set_record(view);
   }
 
  private:
@@ -69,12 +70,26 @@ class Ref {
  public:
   Ref() = default;
   Ref(std::nullptr_t) {}
-  static Ref adopt(T* p) { Ref r; r.p_ = p; return r; }           // takes over one reference
-  static Ref share(T* p) { if (p) p->retain(); return adopt(p); }  // adds one
-  Ref(const Ref& o) : p_(o.p_) { if (p_) p_->retain(); }
+  static Ref adopt(T* p) {
+    Ref r;
+    r.p_ = p;
+    return r;
+  }  // takes over one reference
+  static Ref share(T* p) {
+    if (p) p->retain();
+    return adopt(p);
+  }  // adds one
+  Ref(const Ref& o) : p_(o.p_) {
+    if (p_) p_->retain();
+  }
   Ref(Ref&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
-  Ref& operator=(Ref o) noexcept { std::swap(p_, o.p_); return *this; }
-  ~Ref() { if (p_) p_->release(); }
+  Ref& operator=(Ref o) noexcept {
+    std::swap(p_, o.p_);
+    return *this;
+  }
+  ~Ref() {
+    if (p_) p_->release();
+  }
   T* get() const { return p_; }
   T* operator->() const { return p_; }
   T& operator*() const { return *p_; }

@@ -42,7 +42,8 @@ void fill(Tensor* t, Storage* storage, char* data, DType dtype, int ndim, const 
   t->extra = nullptr;
   t->attributes = nullptr;
   t->weak_references = nullptr;
-  if (storage->pending()) [[unlikely]] note_promised(t);
+  if (storage->pending()) [[unlikely]]
+    note_promised(t);
 }
 
 void release_parts(Tensor* t) {
@@ -55,7 +56,8 @@ void release_parts(Tensor* t) {
   }
   Py_CLEAR(t->attributes);
   if (Storage* storage = std::exchange(t->storage, nullptr)) {
-    if (storage->pending()) [[unlikely]] forget_promised(t);
+    if (storage->pending()) [[unlikely]]
+      forget_promised(t);
     storage->release();
   }
 }

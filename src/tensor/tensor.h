@@ -1,5 +1,5 @@
-// The tensor. It is itself the Python object, so that a tensor has one identity and one reference count, whoever holds it; all
-// handling of Tensor pointers happens with the GIL held. Kernels see only Views.
+// The tensor. It is itself the Python object, so that a tensor has one identity and one reference count, whoever holds
+// it; all handling of Tensor pointers happens with the GIL held. Kernels see only Views.
 #pragma once
 #include <Python.h>
 
@@ -10,19 +10,18 @@
 
 namespace tandem {
 
-class Node;           // autograd/node.h: a tape record
+class Node;            // autograd/node.h: a tape record
 struct AutogradExtra;  // autograd/node.h: grad, hooks, view base; most tensors have none
 
 struct Tensor {
-  PyObject_HEAD
-  Storage* storage;   // owned
+  PyObject_HEAD Storage* storage;  // owned
   View view;
-  bool requires_grad;    // leaf asked for it, or result of a recorded operator
-  bool inference;        // made in inference mode: never takes part in autograd
-  uint16_t output_index; // which output of `history` this is
-  Node* history;         // owned; the record that made this tensor, or null for leaves
-  AutogradExtra* extra;  // owned, lazily made
-  PyObject* attributes;  // __dict__
+  bool requires_grad;     // leaf asked for it, or result of a recorded operator
+  bool inference;         // made in inference mode: never takes part in autograd
+  uint16_t output_index;  // which output of `history` this is
+  Node* history;          // owned; the record that made this tensor, or null for leaves
+  AutogradExtra* extra;   // owned, lazily made
+  PyObject* attributes;   // __dict__
   PyObject* weak_references;
 
   bool is_leaf() const { return history == nullptr; }
@@ -30,8 +29,12 @@ struct Tensor {
 
 extern PyTypeObject* TensorType;  // made once, by bindings/tensor_type.cc
 
-inline bool is_tensor_exact(PyObject* o) { return Py_TYPE(o) == TensorType; }
-inline bool is_tensor(PyObject* o) { return is_tensor_exact(o) || PyType_IsSubtype(Py_TYPE(o), TensorType); }
+inline bool is_tensor_exact(PyObject* o) {
+  return Py_TYPE(o) == TensorType;
+}
+inline bool is_tensor(PyObject* o) {
+  return is_tensor_exact(o) || PyType_IsSubtype(Py_TYPE(o), TensorType);
+}
 
 // New references. `storage` is taken over.
 Tensor* new_tensor(Storage* storage, char* data, DType dtype, int ndim, const int64_t* shape, const int64_t* strides);
@@ -51,11 +54,21 @@ std::string format_shape(int ndim, const int64_t* shape);  // "(2, 3)"
 class TensorRef {  // owning pointer to a Tensor (Python reference)
  public:
   TensorRef() = default;
-  static TensorRef adopt(Tensor* t) { TensorRef r; r.t_ = t; return r; }
-  static TensorRef share(Tensor* t) { Py_XINCREF(reinterpret_cast<PyObject*>(t)); return adopt(t); }
+  static TensorRef adopt(Tensor* t) {
+    TensorRef r;
+    r.t_ = t;
+    return r;
+  }
+  static TensorRef share(Tensor* t) {
+    Py_XINCREF(reinterpret_cast<PyObject*>(t));
+    return adopt(t);
+  }
   TensorRef(const TensorRef& o) : t_(o.t_) { Py_XINCREF(reinterpret_cast<PyObject*>(t_)); }
   TensorRef(TensorRef&& o) noexcept : t_(std::exchange(o.t_, nullptr)) {}
-  TensorRef& operator=(TensorRef o) noexcept { std::swap(t_, o.t_); return *this; }
+  TensorRef& operator=(TensorRef o) noexcept {
+    std::swap(t_, o.t_);
+    return *this;
+  }
   ~TensorRef() { Py_XDECREF(reinterpret_cast<PyObject*>(t_)); }
   Tensor* get() const { return t_; }
   Tensor* operator->() const { return t_; }

@@ -9,7 +9,7 @@ namespace tandem {
 inline constexpr int kMaxDims = 16;
 
 struct View {
-  char* data = nullptr;          // address of element [0, 0, ...]
+  char* data = nullptr;  // address of element [0, 0, ...]
   DType dtype = DType::Float32;
   int ndim = 0;
   // Only the first ndim entries mean anything; filling the rest would cost more than a small operator.
@@ -31,7 +31,9 @@ struct View {
     return true;
   }
   template <typename T>
-  T* as() const { return reinterpret_cast<T*>(data); }
+  T* as() const {
+    return reinterpret_cast<T*>(data);
+  }
 };
 
 }  // namespace tandem

@@ -30,7 +30,9 @@ def _expand_once(graph: Graph) -> tuple[Graph, dict[Value, Value]]:
                 inputs = tuple(made[v] for v in node.inputs)
                 with source_scope(node.source):
                     outputs = (
-                        node.op.expand(*inputs) if isinstance(node.op, Composite) else builder.add(node.op, inputs).outputs
+                        node.op.expand(*inputs)
+                        if isinstance(node.op, Composite)
+                        else builder.add(node.op, inputs).outputs
                     )
                 if isinstance(outputs, Value):
                     outputs = (outputs,)

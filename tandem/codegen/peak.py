@@ -49,7 +49,12 @@ def memory_of(graph: Graph, schedule: Schedule) -> dict:
         for d in v.shape:
             size *= hint(d)
         inputs += size
-    return {"inputs": inputs, "outputs": sum(buffer_bytes(b) for b in kept if b.kind == "alloc"), "peak": peak, "at": at}
+    return {
+        "inputs": inputs,
+        "outputs": sum(buffer_bytes(b) for b in kept if b.kind == "alloc"),
+        "peak": peak,
+        "at": at,
+    }
 
 
 def _root(buffer: Buffer) -> Buffer:

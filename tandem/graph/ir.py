@@ -163,7 +163,9 @@ class Graph:
 class Builder:
     """Appends nodes to a graph. The same operator on the same inputs gives the same node."""
 
-    records_calls = False  # whether calls of operator functions become nodes themselves (tandem/session) instead of being inlined
+    records_calls = (
+        False  # whether calls of operator functions become nodes themselves (tandem/session) instead of being inlined
+    )
 
     def __init__(self, graph: Graph):
         self.graph = graph

@@ -10,7 +10,9 @@ def print_graph(graph) -> str:
         left = ", ".join(f"{names[v]}: {v.type!r}" for v in node.outputs)
         arguments = ", ".join(names[v] for v in node.inputs)
         source = f"   # {node.source}" if node.source else ""
-        op = "input" if node.op.name == "input" else repr(node.op)  # its type stands on the left, its position is its place
+        op = (
+            "input" if node.op.name == "input" else repr(node.op)
+        )  # its type stands on the left, its position is its place
         lines.append(f"{left} = {op}({arguments}){source}")
     for position, value in graph.mutations:
         lines.append(f"store {names[value]} -> {names[graph.inputs[position]]}")

@@ -53,7 +53,8 @@ def from_json(text: str) -> Graph:
         raise ValueError(f"this graph has format {document.get('format')!r}; only {FORMAT} is known")
     symbols = Symbols()
     atoms = [
-        symbols.new(s["hint"], tuple(s["origin"]), not_one=s["not_one"], signed=s["signed"]) for s in document["symbols"]
+        symbols.new(s["hint"], tuple(s["origin"]), not_one=s["not_one"], signed=s["signed"])
+        for s in document["symbols"]
     ]
     for relation, expression in document["guards"]:
         symbols.require(relation, _unpack(expression, atoms))
@@ -61,7 +62,9 @@ def from_json(text: str) -> Graph:
     values: list[Value] = []
     for item in document["nodes"]:
         if item["op"] not in PRIMITIVES:
-            raise ValueError(f"there is no operator {item['op']!r} here; the graph was saved with another set of operators")
+            raise ValueError(
+                f"there is no operator {item['op']!r} here; the graph was saved with another set of operators"
+            )
         op = PRIMITIVES[item["op"]](*[_unpack(f, atoms) for f in item["fields"]])
         types = tuple(_unpack(t, atoms) for t in item["types"])
         node = Node(op, tuple(values[i] for i in item["inputs"]), types, item.get("source"), len(graph.nodes))

@@ -17,7 +17,9 @@ class Symbols:
 
     def __init__(self):
         self.hints: list[int] = []
-        self.origins: list[tuple] = []  # per symbol: ("size", input, axis) or ("int", input) or ("stride", input, axis) ...
+        self.origins: list[
+            tuple
+        ] = []  # per symbol: ("size", input, axis) or ("int", input) or ("stride", input, axis) ...
         self._not_one: set[int] = set()
         self._signed: set[int] = set()  # symbols that may be negative
         self.guards: list[tuple[str, Sym]] = []  # ("==" | "!=" | "<" | ">=", expression), each compared with 0
@@ -366,7 +368,7 @@ def divide_exactly(a: Sym, b: Dim) -> Dim | None:
         return a.symbols._make({m: c // b for m, c in a.terms.items()})
     if len(b.terms) != 1:
         return 1 if a is b else None
-    (divisor, coefficient), = b.terms.items()
+    ((divisor, coefficient),) = b.terms.items()
     terms = {}
     for m, c in a.terms.items():
         rest = list(m)
@@ -493,5 +495,3 @@ def symbol_indices(d, found: set | None = None) -> set:
                     symbol_indices(atom[1], found)
                     symbol_indices(atom[2], found)
     return found
-
-

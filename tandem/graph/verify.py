@@ -31,7 +31,9 @@ def verify(graph: Graph, after: str = "", known: set[Node] = frozenset()):
         if v not in defined or not 0 <= position < len(graph.inputs):
             raise InternalError(graph.name, f"{where}input {position} is to take {v!r}, which is not of this graph")
         if not same_type(v.type, graph.inputs[position].type):
-            raise InternalError(graph.name, f"{where}input {position} is {graph.inputs[position].type!r}; no place for {v.type!r}")
+            raise InternalError(
+                graph.name, f"{where}input {position} is {graph.inputs[position].type!r}; no place for {v.type!r}"
+            )
 
 
 def _types(node: Node, where: str):

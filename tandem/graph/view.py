@@ -68,7 +68,9 @@ rect {{ stroke: #b9c0c9; rx: 5; }} pre {{ background: #f7f7f7; padding: 10px; ov
 def _boxes(graph: Graph, schedule) -> list[_Box]:
     boxes = [_Box("input", "inputs", [n for n in graph.nodes if n.op.name == "input"])]
     if schedule is None:
-        return boxes + [_Box("node", n.op.name, [n]) for n in graph.nodes if n.op.name not in ("input", "constant", "size")]
+        return boxes + [
+            _Box("node", n.op.name, [n]) for n in graph.nodes if n.op.name not in ("input", "constant", "size")
+        ]
     known = set(graph.nodes)
     for i, step in enumerate(schedule.steps):
         library = hasattr(step, "routine")
@@ -157,7 +159,9 @@ def _svg(box: _Box) -> str:
              f'<text class="t" x="{_PAD}" y="{_PAD + 11}">{html.escape(_clip(box.title))}</text>']  # fmt: skip
     for i, line in enumerate(box.lines):
         full = html.escape(line)
-        lines.append(f'<text x="{_PAD}" y="{_PAD + 11 + _LINE * (i + 1)}"><title>{full}</title>{html.escape(_clip(line))}</text>')
+        lines.append(
+            f'<text x="{_PAD}" y="{_PAD + 11 + _LINE * (i + 1)}"><title>{full}</title>{html.escape(_clip(line))}</text>'
+        )
     return "".join(lines) + "</g>"
 
 

@@ -22,8 +22,12 @@ from tandem.graph.ir import Builder, Type, Value, call_recorder, current_builder
 from tandem.graph.symbolic import Sym
 
 PRIMITIVES: dict[str, type] = {}
-FUNCTIONS: dict[str, object] = {}  # everything public: operator functions, plain functions over them, other names for either
-INTERNAL: dict[str, object] = {}  # operator functions for other operators, found as F.name but not in the public namespace
+FUNCTIONS: dict[
+    str, object
+] = {}  # everything public: operator functions, plain functions over them, other names for either
+INTERNAL: dict[
+    str, object
+] = {}  # operator functions for other operators, found as F.name but not in the public namespace
 METHODS: set[str] = set()  # those of them that Tensor has as methods
 OWN_METHODS: dict[str, object] = {}  # methods that are not, or not the same as, functions of the namespace
 
@@ -66,8 +70,12 @@ class Op:
         """This operator with `change` applied to every attribute that may hold sizes."""
         if not self._fields:
             return self
-        return type(self)(*(change(getattr(self, f)) if isinstance(getattr(self, f), (tuple, Sym)) else getattr(self, f)
-                            for f in self._fields))
+        return type(self)(
+            *(
+                change(getattr(self, f)) if isinstance(getattr(self, f), (tuple, Sym)) else getattr(self, f)
+                for f in self._fields
+            )
+        )
 
     # -- what a primitive defines
 
@@ -125,8 +133,12 @@ def common_shape(types) -> tuple:
 
 def register(cls):
     """Makes a primitive known by its name, with its annotated fields as attributes."""
-    fields = tuple(f for base in reversed(cls.__mro__) for f in base.__dict__.get("__annotations__", {})
-                   if not f.startswith("_") and f not in ("name", "routine"))
+    fields = tuple(
+        f
+        for base in reversed(cls.__mro__)
+        for f in base.__dict__.get("__annotations__", {})
+        if not f.startswith("_") and f not in ("name", "routine")
+    )
     cls._fields = fields
     code = cls.grad.__code__
     cls._grad_takes_out = "out" in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
@@ -234,9 +246,13 @@ def op(fn=None, *, name: str | None = None, variadic: str | None = None, hidden:
     `mutates` names parameters, the first ones, whose memory takes the results in place; the first of them is what a call returns.
     """
     if fn is None:
-        return lambda f: op(f, name=name, variadic=variadic, hidden=hidden, internal=internal, method=method, mutates=mutates)
+        return lambda f: op(
+            f, name=name, variadic=variadic, hidden=hidden, internal=internal, method=method, mutates=mutates
+        )
     parameters = _parameters(fn)
-    if any(p.name != m or p.kind != "tensor" for p, m in zip(parameters, mutates, strict=False)) or len(parameters) < len(mutates):
+    if any(p.name != m or p.kind != "tensor" for p, m in zip(parameters, mutates, strict=False)) or len(
+        parameters
+    ) < len(mutates):
         raise InternalError(fn.__name__, f"mutates={mutates} must name the first parameters, which must be tensors")
     function = make_function(name or fn.__name__, fn, parameters, variadic, len(mutates))
     if hidden:
@@ -321,7 +337,9 @@ def inplace(function, name: str | None = None):
     name = name or function.__name__ + "_"
     fn = function.__wrapped__.__wrapped__
     result = make_function(name, fn, function.parameters, None, writes=1)
-    result.__doc__ = f"In-place form of `{function.__name__}`: writes the result into the first argument and returns it."
+    result.__doc__ = (
+        f"In-place form of `{function.__name__}`: writes the result into the first argument and returns it."
+    )
     if function.__name__ in INTERNAL and name == function.__name__ + "_":
         INTERNAL[name] = result
         return result

@@ -180,7 +180,9 @@ def einsum(equation: str, *operands):
     if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
         operands = tuple(operands[0])
     if not isinstance(equation, str):
-        raise ValueRangeError("einsum", f"the equation is a {type(equation).__name__}; it must be a string such as 'ij,jk->ik'")
+        raise ValueRangeError(
+            "einsum", f"the equation is a {type(equation).__name__}; it must be a string such as 'ij,jk->ik'"
+        )
     if not operands:
         raise ValueRangeError("einsum", "no operands were given")
     return _einsum(list(operands), equation)

@@ -45,8 +45,11 @@ def matmul(x: Tensor, y: Tensor):
     """
     a, b = promote(x, y)
     if a.ndim == 0 or b.ndim == 0:
-        raise ShapeError("matmul", f"x is {show_shape(a.shape)} and y is {show_shape(b.shape)}; both need at least one axis",
-                         fix="use multiply for scalars")
+        raise ShapeError(
+            "matmul",
+            f"x is {show_shape(a.shape)} and y is {show_shape(b.shape)}; both need at least one axis",
+            fix="use multiply for scalars",
+        )
     vector_a, vector_b = a.ndim == 1, b.ndim == 1
     if vector_a:
         a = Reshape((1, a.shape[0]))(a)

@@ -73,7 +73,9 @@ _lies_row_major = _runtime.Tensor.is_contiguous
 
 def _check_format(name: str, memory_format):
     if not isinstance(memory_format, MemoryFormat):
-        raise DTypeError(name, f"memory_format is a {type(memory_format).__name__}, not a memory format such as td.channels_last")
+        raise DTypeError(
+            name, f"memory_format is a {type(memory_format).__name__}, not a memory format such as td.channels_last"
+        )
 
 
 @public(method=True)

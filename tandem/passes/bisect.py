@@ -92,7 +92,11 @@ def _tensors(result) -> list:
         return [result]
     if isinstance(result, dict):
         result = result.values()
-    return [t for item in result for t in _tensors(item)] if isinstance(result, Iterable) and not isinstance(result, str) else []
+    return (
+        [t for item in result for t in _tensors(item)]
+        if isinstance(result, Iterable) and not isinstance(result, str)
+        else []
+    )
 
 
 def _parts(expected: list, actual: list, *, rtol: float, atol: float) -> tuple[bool, float, int]:
@@ -113,5 +117,3 @@ def _parts(expected: list, actual: list, *, rtol: float, atol: float) -> tuple[b
         if gap > worst:
             worst, where = gap, i
     return differs, worst, where
-
-

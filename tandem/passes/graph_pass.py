@@ -1,8 +1,8 @@
 """@graph_pass: what every pass has in common. It can be skipped, timed, verified and printed by its name.
 
-    TANDEM_SKIP=simplify    leaves it out
-    TANDEM_PRINT=simplify   prints the graph that it gives
-    TANDEM_CHECK=0          does not verify that graph
+TANDEM_SKIP=simplify    leaves it out
+TANDEM_PRINT=simplify   prints the graph that it gives
+TANDEM_CHECK=0          does not verify that graph
 """
 
 from __future__ import annotations

@@ -52,7 +52,11 @@ def merge_matmuls(graph: Graph) -> Graph:
 def _groups(graph: Graph) -> list[list[Node]]:
     found: dict[tuple, list[Node]] = {}
     for node in graph.nodes:
-        if node.op.name == "matmul" and node.outputs[0].ndim == 2 and all(root(v).op.name == "input" for v in node.inputs[1:]):
+        if (
+            node.op.name == "matmul"
+            and node.outputs[0].ndim == 2
+            and all(root(v).op.name == "input" for v in node.inputs[1:])
+        ):
             turned = node.inputs[1].op.name == "permute"
             found.setdefault((node.inputs[0], len(node.inputs), turned), []).append(node)
     return [group for group in found.values() if len(group) > 1 and _pays(group)]

@@ -81,7 +81,8 @@ def cheapest_order(sizes: list[int]) -> tuple[float, dict]:
         for i in range(n - length + 1):
             j = i + length - 1
             cost[i, j], split[i, j] = min(
-                (cost[i, k] + cost[k + 1, j] + _product_cost(sizes[i], sizes[k + 1], sizes[j + 1]), k) for k in range(i, j)
+                (cost[i, k] + cost[k + 1, j] + _product_cost(sizes[i], sizes[k + 1], sizes[j + 1]), k)
+                for k in range(i, j)
             )
     return cost[0, n - 1], split
 

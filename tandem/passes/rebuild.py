@@ -83,5 +83,3 @@ def use_counts(graph: Graph) -> dict[Value, int]:
     for v in graph.roots():
         counts[v] = counts.get(v, 0) + 1
     return counts
-
-

@@ -134,7 +134,9 @@ class Rules:
         self._by_op: dict[str, list] = {}
         for pattern, replacement in rules:
             code = replacement.__code__
-            self._by_op.setdefault(pattern.name, []).append((pattern, replacement, code.co_varnames[: code.co_argcount]))
+            self._by_op.setdefault(pattern.name, []).append(
+                (pattern, replacement, code.co_varnames[: code.co_argcount])
+            )
 
     def __add__(self, other: Rules) -> Rules:
         return Rules(*self.rules, *other.rules)
@@ -151,7 +153,9 @@ class Rules:
             if not trail:
                 return rewritten
             graph = _reachable(rewritten)
-        raise InternalError("rewrite", f"rules do not come to an end; those that still fire: {', '.join(sorted(set(trail)))}")
+        raise InternalError(
+            "rewrite", f"rules do not come to an end; those that still fire: {', '.join(sorted(set(trail)))}"
+        )
 
     def _visit(self, node: Node, inputs: tuple[Value, ...], trail: list[str], settled: set[Node]) -> Value | None:
         if node.op.name not in self._by_op or len(node.outputs) != 1:
@@ -184,7 +188,8 @@ class Rules:
                 continue
             if not same_type(result.type, value.type):
                 raise InternalError(
-                    "rewrite", f"the rule at {pattern.source} turns {value.op!r} of type {value.type!r} into {result.type!r}"
+                    "rewrite",
+                    f"the rule at {pattern.source} turns {value.op!r} of type {value.type!r} into {result.type!r}",
                 )
             chased.append(pattern.source)
             return result

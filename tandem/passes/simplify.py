@@ -68,7 +68,20 @@ selection = Rules(
 # -- conversions
 
 _LOSSLESS = {  # every value of the left type is one of the right types
-    "bool": {"uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"},
+    "bool": {
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+    },
     "uint8": {"uint16", "uint32", "uint64", "int16", "int32", "int64"},
     "uint16": {"uint32", "uint64", "int32", "int64"},
     "uint32": {"uint64", "int64"},
@@ -88,8 +101,8 @@ def _cast_twice(x, y, out):
 
 
 conversions = Rules(
-    (op_("cast", x), lambda x, out: x if x.dtype is out.dtype else None),                   # cast[t](x of type t) -> x
-    (op_("cast", op_("cast", x, bind="y")), _cast_twice),                                   # cast(wider(x)) -> cast(x)
+    (op_("cast", x), lambda x, out: x if x.dtype is out.dtype else None),  # cast[t](x of type t) -> x
+    (op_("cast", op_("cast", x, bind="y")), _cast_twice),  # cast(wider(x)) -> cast(x)
 )
 
 
@@ -135,7 +148,9 @@ def concat_of_slices(out: Value) -> Value | None:
     at = first.starts[axis]
     for p in parts:
         others = all(
-            same(p.op.starts[i], first.starts[i]) and same(p.op.steps[i], first.steps[i]) for i in range(p.ndim) if i != axis
+            same(p.op.starts[i], first.starts[i]) and same(p.op.steps[i], first.steps[i])
+            for i in range(p.ndim)
+            if i != axis
         )
         if not others or not same(p.op.starts[axis], at) or not same(p.op.steps[axis], 1):
             return None
@@ -197,12 +212,12 @@ def _sum_of_one_number(x, out):
 
 
 reductions = Rules(
-    (op_("reduce", x), _keeps_all),                                   # max of one element -> the element
-    (op_("reduce", op_("reduce", x, bind="y")), _reduce_twice),       # max(max(x, 0), 1) -> max(x, (0, 1))
-    (op_("reduce", x), _sum_of_one_number),                           # sum(c) -> c * n
+    (op_("reduce", x), _keeps_all),  # max of one element -> the element
+    (op_("reduce", op_("reduce", x, bind="y")), _reduce_twice),  # max(max(x, 0), 1) -> max(x, (0, 1))
+    (op_("reduce", x), _sum_of_one_number),  # sum(c) -> c * n
 )
 
-joins = Rules((op_("concat", any_("x")), lambda x: x))                # concat(x) -> x
+joins = Rules((op_("concat", any_("x")), lambda x: x))  # concat(x) -> x
 
 identities = arithmetic + selection + conversions + movements + reductions + joins
 
@@ -251,9 +266,10 @@ def _joined_slices(graph: Graph) -> Graph:
             return None
         value = node.outputs[0] if inputs == node.inputs else node.op(*inputs)
         whole = concat_of_slices(value)
-        return whole if whole is not None and same_type(whole.type, value.type) else (None if value is node.outputs[0] else value)
+        return (
+            whole
+            if whole is not None and same_type(whole.type, value.type)
+            else (None if value is node.outputs[0] else value)
+        )
 
     return identities.apply(rebuild(graph, visit))
-
-
-

@@ -118,7 +118,11 @@ def _leaf(symbols, position: int, description, symbolic: bool) -> tuple[Type, La
         layout = Layout(tuple(dense), order[-1] if order else None, order)
     elif layout_class == 2:
         known = tuple(
-            0 if n == 1 or s == 0 else 1 if s == 1 else _size(symbols, s, ("stride", position, axis), symbolic, signed=True)
+            0
+            if n == 1 or s == 0
+            else 1
+            if s == 1
+            else _size(symbols, s, ("stride", position, axis), symbolic, signed=True)
             for axis, (n, s) in enumerate(zip(shape, strides, strict=True))
         )
         unit = next((i for i, (n, s) in enumerate(zip(shape, strides, strict=True)) if n != 1 and s == 1), None)
@@ -158,7 +162,9 @@ def _replay(builder: Builder, plan, values: dict, temporaries: list[Value]) -> l
         if relation == "==":
             difference = substitute(expression, sizes)
             if difference != 0:
-                raise AssertionError(f"{plan.name}: sizes do not satisfy the plan they were captured with ({hint(difference)})")
+                raise AssertionError(
+                    f"{plan.name}: sizes do not satisfy the plan they were captured with ({hint(difference)})"
+                )
     made: dict[Value, Value] = {}
     for i, v in enumerate(graph.inputs):
         made[v] = values[plan.positions[i]]

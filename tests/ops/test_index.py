@@ -495,8 +495,16 @@ def test_select_and_slice_scatter():
         return out
 
     both = {"deferred": False}  # they write into a view of a copy
-    check_op(lambda x, s: td.select_scatter(x, s, 1, 1), selected, shapes=[((2, 3), (2,))], names=["select_scatter"], **both)
-    check_op(lambda x, s: td.slice_scatter(x, s, 1, step=2), sliced, shapes=[((2, 3), (2, 2))], names=["slice_scatter"], **both)
+    check_op(
+        lambda x, s: td.select_scatter(x, s, 1, 1), selected, shapes=[((2, 3), (2,))], names=["select_scatter"], **both
+    )
+    check_op(
+        lambda x, s: td.slice_scatter(x, s, 1, step=2),
+        sliced,
+        shapes=[((2, 3), (2, 2))],
+        names=["slice_scatter"],
+        **both,
+    )
     with pytest.raises(td.ShapeError):
         td.select_scatter(td.zeros((2, 3)), td.zeros(3), 1, 1)
 

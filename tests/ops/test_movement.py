@@ -180,7 +180,9 @@ def test_split_grad_is_one_concat():
 
 
 def test_chunk():
-    check_op(td.chunk, lambda x: tuple(x[i : i + 2] for i in range(0, 5, 2)), shapes=[(5, 2)], args=(3,), deferred="sizes")
+    check_op(
+        td.chunk, lambda x: tuple(x[i : i + 2] for i in range(0, 5, 2)), shapes=[(5, 2)], args=(3,), deferred="sizes"
+    )
     assert [p.shape for p in td.zeros((2, 4)).chunk(4, dim=1)] == [(2, 1)] * 4
     assert [p.shape for p in td.zeros(0).chunk(3)] == [(0,)] * 3
     assert len(td.arange(3).chunk(5)) == 3

@@ -13,7 +13,9 @@ def test_a_chain_is_done_in_the_cheapest_order():
     chain = ["f32[200,300]", "f32[300,400]", "f32[400,1]"]
     check_pass(reassociate_matmul, lambda a, b, c: mm(mm(a, b), c), lambda a, b, c: mm(a, mm(b, c)), chain)
     back = ["f32[1,200]", "f32[200,300]", "f32[300,400]", "f32[400,500]"]
-    check_pass(reassociate_matmul, lambda a, b, c, d: mm(a, mm(b, mm(c, d))), lambda a, b, c, d: mm(mm(mm(a, b), c), d), back)
+    check_pass(
+        reassociate_matmul, lambda a, b, c, d: mm(a, mm(b, mm(c, d))), lambda a, b, c, d: mm(mm(mm(a, b), c), d), back
+    )
 
 
 def test_an_order_that_is_good_stays():

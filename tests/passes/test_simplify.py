@@ -112,7 +112,9 @@ def test_symbolic_sizes_are_compared_without_guards():
 
 def test_a_rule_that_changes_the_type_is_named():
     rules = Rules((op_("neg", any_("x")), lambda x: F.Reshape((12,))(x)))
-    with pytest.raises(InternalError, match=r"the rule at test_simplify\.py:\d+ turns neg of type f32\[3,4\] into f32\[12\]"):
+    with pytest.raises(
+        InternalError, match=r"the rule at test_simplify\.py:\d+ turns neg of type f32\[3,4\] into f32\[12\]"
+    ):
         rules.apply(trace(lambda x: F.Neg()(x), M))
 
 
@@ -139,7 +141,9 @@ def test_constants_are_folded():
     check_pass(fold_constants, lambda x: F.Mul()(x, F.Add()(number(tenth), number(fifth))), three_tenths, M)
     size = lambda x: F.Cast(td.float32)(F.Size(12, td.int64)())
     check_pass(fold_constants, lambda x: F.Div()(x, size(x)), lambda x: F.Div()(x, number(12.0)), M)
-    check_pass(fold_constants, lambda x: F.Add()(x, F.Exp()(number(1.0))), lambda x: F.Add()(x, F.Exp()(number(1.0))), M)
+    check_pass(
+        fold_constants, lambda x: F.Add()(x, F.Exp()(number(1.0))), lambda x: F.Add()(x, F.Exp()(number(1.0))), M
+    )
     wide = lambda x: F.Expand((3, 4))(F.Reshape((1, 1))(number(2.0)))
     check_pass(fold_constants, lambda x: F.Mul()(x, wide(x)), lambda x: F.Mul()(x, number(2.0)), M)
     both = lambda x: F.Add()(wide(x), wide(x))
