@@ -31,7 +31,7 @@ PlanRun::PlanRun(const Plan& plan, const InputView* inputs) : plan_(plan), input
     data_ = inline_data_;
     storage_ = inline_storage_;
   }
-  std::memcpy(ints_, plan.initial.data(), num_ints * sizeof(int64_t));
+  if (num_ints) std::memcpy(ints_, plan.initial.data(), num_ints * sizeof(int64_t));
   std::memset(data_, 0, num_values * sizeof(char*));
   std::memset(storage_, 0, num_values * sizeof(Storage*));
 }
