@@ -102,7 +102,7 @@ class Neg(Elementwise):
 
 
 @op
-def add(x: Tensor, y: Tensor, *, alpha=1):
+def add(x: Tensor, y: Tensor, *, alpha: Tensor | None = None):
     """Sum of x and alpha * y.
 
     x, y: broadcastable -> (*broadcast), promoted dtype
@@ -110,19 +110,19 @@ def add(x: Tensor, y: Tensor, *, alpha=1):
     >>> td.add(td.tensor([1.0, 2.0]), 3)
     tensor([4., 5.])
     """
-    if alpha != 1:
+    if alpha is not None:  # an input, not a setting: a new step size needs no new plan
         y = F.mul(y, alpha)
     return binary("add", Add(), x, y)
 
 
 @op
-def subtract(x: Tensor, y: Tensor, *, alpha=1):
+def subtract(x: Tensor, y: Tensor, *, alpha: Tensor | None = None):
     """Difference of x and alpha * y.
 
     >>> td.subtract(td.tensor([1.0, 2.0]), 3)
     tensor([-2., -1.])
     """
-    if alpha != 1:
+    if alpha is not None:  # an input, not a setting: a new step size needs no new plan
         y = F.mul(y, alpha)
     a, b = promote(x, y)
     if a.dtype.kind == "bool":

@@ -40,6 +40,14 @@ def test_new_numbers_share_a_plan():
     assert f.num_plans == 1
 
 
+def test_a_new_step_size_shares_a_plan():
+    x = td.ones(5)
+    td.add(x, x, alpha=0.5)
+    plans = td.add.num_plans
+    assert [1.25, 1.75] == [td.add(x, x, alpha=v)[0].item() for v in (0.25, 0.75)]
+    assert td.add.num_plans == plans
+
+
 def test_broadcasting_makes_its_own_plan_and_stays_right():
     f = fresh()
     x = td.ones(3, 4)
