@@ -9,13 +9,13 @@ from tandem.graph.ir import Value
 
 
 def _compile(function, spec):
-    from tandem.trace.compile import compile_plan
+    from tandem.tracing.compile import compile_plan
 
     return compile_plan(function, spec)
 
 
 def _compile_capture(*description):
-    from tandem.trace.program import compile_capture
+    from tandem.tracing.program import compile_capture
 
     return compile_capture(*description)
 

@@ -139,7 +139,7 @@ TensorList PlanNode::apply(TensorList grads, bool create_graph) {
     a.kind = Argument::Kind::Count;
     a.integer = static_cast<int64_t>(n);
   };
-  // Parameters of a backward function: gradients, saved tensors, ints, numbers (tandem/trace/backward.py).
+  // Parameters of a backward function: gradients, saved tensors, ints, numbers (tandem/tracing/compile.py).
   count(plan_->outputs.size());
   for (size_t i = 0; i < plan_->outputs.size(); ++i) {
     if (grads[i])

@@ -1,4 +1,4 @@
-// Plans as Python builds them (tandem/trace/plan.py).
+// Plans as Python builds them (tandem/tracing/plan.py).
 #include "program/plan.h"
 
 #include <nanobind/stl/string.h>

@@ -321,7 +321,7 @@ class _Inference:
 
     def random_state(self, seed):
         from tandem import dtypes
-        from tandem.trace.compile import RandomState
+        from tandem.tracing.compile import RandomState
 
         number = Type(dtypes.int64, ())
         return RandomState(add_input(self.builder, number), add_input(self.builder, number), self)

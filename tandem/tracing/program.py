@@ -16,8 +16,8 @@ from tandem.graph.ir import Builder, Graph, Type, Value, source_scope
 from tandem.graph.symbolic import hint, substitute
 from tandem.ops.define import add_input
 from tandem.passes.pipeline import run_pipeline
-from tandem.trace.compile import _Tracing, resolve_sizes
-from tandem.trace.plan import ProgramWriter
+from tandem.tracing.compile import _Tracing, resolve_sizes
+from tandem.tracing.plan import ProgramWriter
 
 _NONE, _LEAF, _RESULT, _NUMBER, _INT = range(5)
 _NUMBER_DTYPES = {"float": dtypes.float64, "bool": dtypes.bool_}

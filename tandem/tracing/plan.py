@@ -155,7 +155,7 @@ class ScheduleWriter:
 
 
 class CapturedPlan:
-    """What a program that contains this plan's call needs to know of it (tandem/trace/program.py)."""
+    """What a program that contains this plan's call needs to know of it (tandem/tracing/program.py)."""
 
     __slots__ = ("graph", "name", "positions", "temporaries")
 

@@ -14,7 +14,7 @@ from tandem.errors import DTypeError, InternalError, ShapeError
 from tandem.graph.ir import Builder, Graph, Type, Value
 from tandem.graph.symbolic import Sym, substitute
 from tandem.ops.define import ParameterSpec, add_input, make_function
-from tandem.trace.plan import PlanWriter
+from tandem.tracing.plan import PlanWriter
 
 
 class Traced:
