@@ -1,5 +1,6 @@
 // Errors of the runtime. Each kind maps to one Python exception class (bindings/errors.cc).
 #pragma once
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -8,10 +9,17 @@ namespace tandem {
 
 enum class ErrorKind { Internal, Shape, Type, Index, Value, Memory, Autograd };
 
+// The user's operator and line that a step of a program comes from.
+struct Origin {
+  std::string op, file, function;
+  int line;
+};
+
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind(kind) {}
   const ErrorKind kind;
+  std::shared_ptr<const Origin> origin;  // where it happened, if that is not the line that runs now
 };
 
 template <typename... Parts>

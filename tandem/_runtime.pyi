@@ -6,7 +6,7 @@ from tandem import Tensor as Tensor
 
 def set_error_factory(factory: object) -> None:
     """
-    Have errors of the runtime made by factory(kind, message, fix, op); tandem.errors.from_runtime unless set.
+    Have errors of the runtime made by factory(kind, message, fix, op, source); tandem.errors.from_runtime unless set.
     """
 
 def memory_stats() -> dict: ...
@@ -128,6 +128,10 @@ class PlanBuilder:
     def guard(self, arg0: int, arg1: int, /) -> None: ...
 
     def value(self, arg0: int, arg1: int, arg2: int, arg3: int, arg4: Sequence[int], arg5: Sequence[int], /) -> int: ...
+
+    def origin(self, arg0: str, arg1: str, arg2: str, arg3: int, /) -> None: ...
+
+    def no_origin(self) -> None: ...
 
     def kernel(self, arg0: object, arg1: Sequence[int], arg2: Sequence[int], arg3: int, arg4: float, arg5: str, /) -> None: ...
 

@@ -76,13 +76,17 @@ def _is_user(code) -> bool:
     return not (file.startswith((_PACKAGE, _IMPORT)) or file.endswith(_PLUMBING))
 
 
+def source_at(code, line: int) -> Source:
+    return Source(code.co_filename, line, code.co_qualname.rpartition("<locals>.")[2])
+
+
 def user_source() -> Source | None:
     """The innermost line of the running program that is not Tandem's own; None in a thread that is all ours."""
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         if _is_user(code):
-            return Source(code.co_filename, frame.f_lineno, code.co_qualname.rpartition("<locals>.")[2])
+            return source_at(code, frame.f_lineno)
         frame = frame.f_back
     return None
 
@@ -183,8 +187,18 @@ _KINDS = {
 }
 
 
-def from_runtime(kind: str, message: str, fix: str | None = None, op: str | None = None) -> Exception:
-    """The exception for an error of the C++ runtime. A message may start with the name of its op: `matmul: ...`."""
+# What users write where an operator of our own does the work.
+_SHOWN = {"gather_at": "getitem", "index_basic": "getitem", "scatter_at": "setitem", "scatter_at_": "setitem"}
+
+
+def from_runtime(kind: str, message: str, fix: str | None = None, op: str | None = None, source=None) -> Exception:
+    """The exception for an error of the C++ runtime. A message may start with the name of its op: `matmul: ...`.
+
+    source: (file, line, function) where it is not the line that runs now, as in a compiled program.
+    """
+    op = _SHOWN.get(op, op)
+    if source is not None:
+        return _KINDS[kind](op, message, fix, Source(*source))
     name, separator, rest = message.partition(": ")
     if op is None and separator and name.isidentifier():
         return _KINDS[kind](name, rest, fix)

@@ -1,6 +1,7 @@
 #include "bindings/errors.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 #include "bindings/bindings.h"
 #include "dispatch/op_function.h"
@@ -31,7 +32,7 @@ const char* kind_name(ErrorKind kind) {
 }
 
 PyObject*& error_factory() {
-  static PyObject* factory = nullptr;  // kind, message, fix, op -> exception
+  static PyObject* factory = nullptr;  // kind, message, fix, op, source -> exception
   return factory;
 }
 
@@ -60,8 +61,13 @@ static void raise_as(const Error& error, nb::object op) {
       fix = nb::str(advice.data(), advice.size());
       text = text.substr(0, at);
     }
+    nb::object source = nb::none();
+    if (const Origin* origin = error.origin.get()) {
+      op = nb::str(origin->op.c_str());
+      source = nb::make_tuple(origin->file, origin->line, origin->function);
+    }
     nb::object exception =
-        nb::handle(error_factory())(kind_name(error.kind), nb::str(text.data(), text.size()), fix, op);
+        nb::handle(error_factory())(kind_name(error.kind), nb::str(text.data(), text.size()), fix, op, source);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   } catch (nb::python_error& failure) {
     failure.restore();
@@ -103,7 +109,8 @@ void register_errors(nb::module_& m) {
         Py_XDECREF(before);
       },
       nb::arg("factory"),
-      "Have errors of the runtime made by factory(kind, message, fix, op); tandem.errors.from_runtime unless set.");
+      "Have errors of the runtime made by factory(kind, message, fix, op, source); tandem.errors.from_runtime unless "
+      "set.");
 }
 
 }  // namespace tandem

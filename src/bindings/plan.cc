@@ -20,6 +20,12 @@ namespace {
 
 struct PlanBuilder {
   Ref<Plan> plan = Ref<Plan>::adopt(new Plan());
+  std::shared_ptr<const Origin> here;  // of the instructions that follow
+
+  void origin(std::string op, std::string file, std::string function, int line) {
+    here = std::make_shared<const Origin>(Origin{std::move(op), std::move(file), std::move(function), line});
+  }
+  void no_origin() { here.reset(); }
 
   int32_t slot(int64_t value) {
     plan->initial.push_back(value);
@@ -54,6 +60,7 @@ struct PlanBuilder {
     in.extent = extent;
     in.cost = cost;
     in.label = std::move(label);
+    in.origin = here;
     plan->instructions.push_back(std::move(in));
   }
   void library(const std::string& routine, std::vector<int32_t> inputs, std::vector<int32_t> outputs,
@@ -66,6 +73,7 @@ struct PlanBuilder {
     in.ints = std::move(ints);
     in.floats = std::move(floats);
     in.label = std::move(label);
+    in.origin = here;
     plan->instructions.push_back(std::move(in));
   }
   void free(std::vector<int32_t> values) {
@@ -128,6 +136,8 @@ void register_plan(nb::module_& m) {
       .def("int_op", &PlanBuilder::int_op)
       .def("guard", &PlanBuilder::guard)
       .def("value", &PlanBuilder::value)
+      .def("origin", &PlanBuilder::origin)
+      .def("no_origin", &PlanBuilder::no_origin)
       .def("kernel", &PlanBuilder::kernel)
       .def("library", &PlanBuilder::library)
       .def("free", &PlanBuilder::free)

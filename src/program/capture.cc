@@ -282,8 +282,12 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic) {
       PyList_Append(temporaries, item);
       Py_DECREF(item);
     }
-    PyObject* item = Py_BuildValue("(ONNs)", call.plan->keep ? call.plan->keep : Py_None, operands, temporaries,
-                                   format_source(call.source).c_str());
+    PyObject* code = call.source.code ? call.source.code : Py_None;
+    int line = call.source.code
+                   ? PyCode_Addr2Line(reinterpret_cast<PyCodeObject*>(call.source.code), call.source.instruction)
+                   : 0;
+    PyObject* item =
+        Py_BuildValue("(ONNOi)", call.plan->keep ? call.plan->keep : Py_None, operands, temporaries, code, line);
     PyList_Append(calls, item);
     Py_DECREF(item);
   }

@@ -137,9 +137,11 @@ extern thread_local Capture* active_capture;
 inline void materialize(const Tensor* t) {
   if (active_capture && active_capture->touches(t->storage)) [[unlikely]] {
     if (active_capture->whole)
-      fail(ErrorKind::Value,
-           "a value is read in the middle of a function compiled with whole=True: the program would have to end here",
-           "\n  fix: choose by td.where(condition, a, b) instead of `if`, or leave out whole=True");
+      fail(
+          ErrorKind::Value,
+          "a value is read in the middle of a function compiled with whole=True: the program would have to end here",
+          "\n  fix: choose inside the program by td.cond(condition, lambda: a, lambda: b) or td.where(condition, a, b) "
+          "instead of `if`, or leave out whole=True");
     active_capture->flush();
   }
   if (t->storage->pending()) [[unlikely]]

@@ -197,7 +197,18 @@ struct KernelJob {
 }  // namespace
 
 void PlanRun::run_instructions() {
+  const Instruction* current = nullptr;
+  try {
+    run_instructions(current);
+  } catch (Error& error) {
+    if (current && !error.origin) error.origin = current->origin;
+    throw;
+  }
+}
+
+void PlanRun::run_instructions(const Instruction*& current) {
   for (const Instruction& in : plan_.instructions) {
+    current = &in;
     switch (in.kind) {
       case Instruction::Kind::Kernel: {
         void* pointers[64];

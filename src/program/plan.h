@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "check.h"
 #include "library/registry.h"
 #include "tensor/storage.h"
 #include "tensor/view.h"
@@ -49,9 +50,10 @@ struct Instruction {
   int32_t num_inputs = 0;       // Library
   std::vector<int32_t> ints;    // slots
   std::vector<double> floats;
-  int32_t extent = -1;  // Kernel: slot of the parallel extent
-  double cost = 0;      // Kernel: nanoseconds per item of the extent
-  std::string label;    // the user's operator, for errors
+  int32_t extent = -1;                   // Kernel: slot of the parallel extent
+  double cost = 0;                       // Kernel: nanoseconds per item of the extent
+  std::string label;                     // what runs, for readers
+  std::shared_ptr<const Origin> origin;  // programs of many calls: which one this comes from, for errors
 };
 
 // How a call gives an integer slot its value.
@@ -133,6 +135,7 @@ class PlanRun {
   char* address(int32_t value);
   void run_ints();
   void run_instructions();
+  void run_instructions(const Instruction*& current);
   double estimated_cost() const;
 
   const Plan& plan_;

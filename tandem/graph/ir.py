@@ -229,8 +229,20 @@ def current_source():
     return getattr(_local, "source", None)
 
 
+class Origin(str):
+    """Where a node comes from: as text "train.py:7", with the operator that the user called there and the whole Source."""
+
+    __slots__ = ("op", "source")
+
+    def __new__(cls, op: str, source):
+        self = super().__new__(cls, source.short)
+        self.op = op
+        self.source = source
+        return self
+
+
 class source_scope:
-    """Nodes made inside carry this source, "train.py:7"."""
+    """Nodes made inside carry this source, "train.py:7"; best an Origin, so that an error can tell all."""
 
     __slots__ = ("before", "source")
 

@@ -21,7 +21,7 @@ import sys
 import tandem.ops as F
 from tandem.errors import ShapeError, TandemError
 from tandem.graph import ir
-from tandem.graph.ir import Value, current_builder, source_scope
+from tandem.graph.ir import Origin, Value, current_builder, source_scope
 from tandem.graph.symbolic import hint, substitute, symbol_indices
 from tandem.ops.define import ParameterSpec, make_function
 from tandem.ops.prepare import as_value, cast
@@ -239,7 +239,7 @@ class Trace:
         if isinstance(node.op, PyFunc):
             return
         try:
-            with source_scope(node.source and node.source.short):
+            with source_scope(node.source and Origin(node.op.name, node.source)):
                 results = node.op.run(self, node, [self.value(v) for v in node.inputs])
                 if written_by(node) and isinstance(node.op, Call):
                     results = [self.store(v, r, node) for v, r in zip(node.op.written, results, strict=False)]

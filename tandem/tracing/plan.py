@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tandem import _runtime
 from tandem.codegen import Buffer, KernelStep
+from tandem.graph.ir import Origin
 from tandem.graph.symbolic import Dim, Sym
 from tandem.switches import DEBUG
 
@@ -119,7 +120,17 @@ class ScheduleWriter:
             self.values[buffer] = index
         return index
 
+    def _origin(self, node):
+        """Errors of the steps that follow are this node's; a single operator needs no telling."""
+        origin = node.source if node is not None else None
+        if isinstance(origin, Origin):
+            source = origin.source
+            self.builder.origin(origin.op, source.file, source.function, source.line)
+        else:
+            self.builder.no_origin()
+
     def _step(self, step):
+        self._origin(step.node if not isinstance(step, KernelStep) else step.nodes[-1] if step.nodes else None)
         if isinstance(step, KernelStep):
             self.builder.kernel(
                 step.kernel,

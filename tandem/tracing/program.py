@@ -12,7 +12,8 @@ import time
 from tandem import dtypes
 from tandem.codegen import Layout, lower
 from tandem.codegen.peak import memory_of
-from tandem.graph.ir import Builder, Graph, Type, Value, source_scope
+from tandem.errors import source_at
+from tandem.graph.ir import Builder, Graph, Origin, Type, Value, source_scope
 from tandem.graph.symbolic import hint, substitute
 from tandem.ops.define import add_input
 from tandem.passes.pipeline import run_pipeline
@@ -83,7 +84,7 @@ def join(calls, leaves, numbers, ints, symbolic: bool):
         first_int = len(leaves) + len(numbers)
         int_dims = [_int(symbols, first_int + i, v, symbolic) for i, v in enumerate(ints)]
 
-        for number, (plan, operands, temporaries, *source) in enumerate(calls):
+        for number, (plan, operands, temporaries, code, line) in enumerate(calls):
             values = {}
             for position, (kind, index, output) in enumerate(operands):
                 if kind == _LEAF:
@@ -94,7 +95,8 @@ def join(calls, leaves, numbers, ints, symbolic: bool):
                     values[position] = number_values[index]
                 elif kind == _INT:
                     values[position] = int_dims[index]
-            with source_scope(source[0] if source else None):
+            origin = None if code is None else Origin(plan.name, source_at(code, line))
+            with source_scope(origin):
                 results = _replay(builder, plan, values, [plan.temporaries[t] for t in temporaries])
             for i, value in enumerate(results):
                 joined[number, i] = value

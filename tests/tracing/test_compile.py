@@ -135,6 +135,30 @@ def test_errors_are_the_same_as_eagerly():
     assert str(eager.value) == str(compiled.value)
 
 
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        lambda x, i: x[i],
+        lambda x, i: td.take(x, i, axis=0),
+        lambda x, i: td.nn.functional.embedding(i, x),
+        lambda x, i: td.index_select(x, 0, i),
+    ],
+)
+def test_an_index_error_names_the_operator_and_the_inner_line(look_up):
+    def inner(x, i):
+        y = look_up(x * 2, i)
+        return y + 1
+
+    def message(f):
+        with pytest.raises(td.IndexRangeError) as error:
+            f(td.ones(4, 3), td.tensor([0, 7]))
+        return str(error.value)
+
+    eager = message(inner)
+    assert "index 7 is out of range for axis 0 with size 4" in eager
+    assert message(td.compile(inner)) == eager
+
+
 def test_views_and_writes_through_them():
     def f(x):
         y = x * 1
