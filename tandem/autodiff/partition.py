@@ -15,6 +15,7 @@ from __future__ import annotations
 from tandem.graph.ir import Builder, Graph, Node, Value
 from tandem.graph.symbolic import symbol_indices
 from tandem.ops.define import Elementwise, Movement
+from tandem.ops.region import Region
 
 
 class Partition:
@@ -141,6 +142,12 @@ def _needed_nodes(results, made: dict) -> list[Node]:
 
 def _symbols_of(graph: Graph) -> set[int]:
     found: set[int] = set()
+    _collect_symbols(graph, found)
+    origins = graph.symbols.origins
+    return {i for i in found if origins[i][0] != "local"}  # those exist only inside a region
+
+
+def _collect_symbols(graph: Graph, found: set[int]):
     for node in graph.nodes:
         for value in node.outputs:
             symbol_indices(value.type.shape, found)
@@ -149,4 +156,6 @@ def _symbols_of(graph: Graph) -> set[int]:
             if field == "type":
                 continue
             symbol_indices(attribute, found)
-    return found
+        if isinstance(node.op, Region):
+            for part in node.op.graphs():
+                _collect_symbols(part, found)

@@ -29,6 +29,9 @@ def backpropagate(
         keywords = {}
         if node.op._grad_takes_out:
             keywords["out"] = node.outputs[0] if len(node.outputs) == 1 else node.outputs
+        if isinstance(node.op, F.region.Region):
+            g = received
+            keywords = {"out": node, "wanted": [v in depends for v in node.inputs]}
         results = node.op.grad(g, *node.inputs, **keywords)
         if not isinstance(results, (tuple, list)):
             results = (results,) + (None,) * (len(node.inputs) - 1)

@@ -83,7 +83,8 @@ class Value:
 
 
 class Node:
-    """An operator applied to values. Immutable once built."""
+    """An operator applied to values. Immutable once built, but for two things that happen while its graph is: sizes that turn out
+    to be equal, and outputs that gradients ask a region for (autodiff/regions.py)."""
 
     __slots__ = ("op", "inputs", "outputs", "source", "id")
 
@@ -157,7 +158,7 @@ class Graph:
         return text
 
     def roots(self) -> list[Value]:
-        return list(self.outputs) + [v for _, v in self.mutations]
+        return [v for v in self.outputs if v is not None] + [v for _, v in self.mutations]
 
 
 class Builder:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 
 def print_graph(graph) -> str:
+    return "\n".join(_lines(graph))
+
+
+def _lines(graph) -> list[str]:
     names = {v: f"%{i}" for i, v in enumerate(v for n in graph.nodes for v in n.outputs)}
     lines = []
     for node in graph.nodes:
@@ -14,7 +18,10 @@ def print_graph(graph) -> str:
             "input" if node.op.name == "input" else repr(node.op)
         )  # its type stands on the left, its position is its place
         lines.append(f"{left} = {op}({arguments}){source}")
+        if hasattr(node.op, "graphs"):  # a region: its graphs, whose values are numbered anew
+            for part in node.op.graphs():
+                lines += [f"  {part.name or 'body'}:", *("    " + line for line in _lines(part))]
     for position, value in graph.mutations:
         lines.append(f"store {names[value]} -> {names[graph.inputs[position]]}")
-    lines.append("return " + ", ".join(names[v] for v in graph.outputs))
-    return "\n".join(lines)
+    lines.append("return " + ", ".join("-" if v is None else names[v] for v in graph.outputs))
+    return lines

@@ -3,7 +3,8 @@
     {"format": 1, "name", "symbols": [...], "guards": [...], "nodes": [...], "outputs": [...], "mutations": [...]}
 
 An operator is its registered name and its attributes. Numbers and text stand for themselves; everything else is a list with a tag:
-["tuple", ...], ["dtype", name], ["type", dtype, shape, weak], ["float", "nan"], ["sym", [coefficient, atom, ...], ...].
+["tuple", ...], ["dtype", name], ["type", dtype, shape, weak], ["float", "nan"], ["sym", [coefficient, atom, ...], ...],
+["graph", {...}] for the graphs of regions, which have no symbols of their own.
 """
 
 from __future__ import annotations
@@ -19,35 +20,39 @@ FORMAT = 1
 
 
 def to_json(graph: Graph) -> str:
-    number: dict[Value, int] = {}
-    nodes = []
-    for node in graph.nodes:
-        for v in node.outputs:
-            number[v] = len(number)
-        item = {"op": node.op.name, "fields": [_pack(getattr(node.op, f)) for f in node.op._fields],
-                "inputs": [number[v] for v in node.inputs], "types": [_pack(v.type) for v in node.outputs]}  # fmt: skip
-        if node.source:
-            item["source"] = node.source
-        nodes.append(item)
     symbols = graph.symbols
     document = {
         "format": FORMAT,
-        "name": graph.name,
         "symbols": [
             {"hint": hint, "origin": list(origin), "not_one": i in symbols._not_one, "signed": i in symbols._signed}
             for i, (hint, origin) in enumerate(zip(symbols.hints, symbols.origins, strict=True))
         ],
         "guards": [[relation, _pack(expression)] for relation, expression in symbols.guards],
-        "nodes": nodes,
-        "outputs": [number[v] for v in graph.outputs],
-        "mutations": [[position, number[v]] for position, v in graph.mutations],
+        **_pack_graph(graph),
     }
     return json.dumps(document, allow_nan=False)
 
 
-def from_json(text: str) -> Graph:
-    from tandem.ops.define import PRIMITIVES
+def _pack_graph(graph: Graph) -> dict:
+    number: dict[Value | None, int | None] = {None: None}
+    nodes = []
+    for node in graph.nodes:
+        for v in node.outputs:
+            number[v] = len(number) - 1
+        item = {"op": node.op.name, "fields": [_pack(getattr(node.op, f)) for f in node.op._fields],
+                "inputs": [number[v] for v in node.inputs], "types": [_pack(v.type) for v in node.outputs]}  # fmt: skip
+        if node.source:
+            item["source"] = node.source
+        nodes.append(item)
+    return {
+        "name": graph.name,
+        "nodes": nodes,
+        "outputs": [number[v] for v in graph.outputs],
+        "mutations": [[position, number[v]] for position, v in graph.mutations],
+    }
 
+
+def from_json(text: str) -> Graph:
     document = json.loads(text)
     if document.get("format") != FORMAT:
         raise ValueError(f"this graph has format {document.get('format')!r}; only {FORMAT} is known")
@@ -58,6 +63,12 @@ def from_json(text: str) -> Graph:
     ]
     for relation, expression in document["guards"]:
         symbols.require(relation, _unpack(expression, atoms))
+    return _unpack_graph(document, symbols, atoms)
+
+
+def _unpack_graph(document: dict, symbols: Symbols, atoms: list) -> Graph:
+    from tandem.ops.define import PRIMITIVES
+
     graph = Graph(symbols, document["name"])
     values: list[Value] = []
     for item in document["nodes"]:
@@ -65,14 +76,14 @@ def from_json(text: str) -> Graph:
             raise ValueError(
                 f"there is no operator {item['op']!r} here; the graph was saved with another set of operators"
             )
-        op = PRIMITIVES[item["op"]](*[_unpack(f, atoms) for f in item["fields"]])
+        op = PRIMITIVES[item["op"]](*[_unpack(f, atoms, symbols) for f in item["fields"]])
         types = tuple(_unpack(t, atoms) for t in item["types"])
         node = Node(op, tuple(values[i] for i in item["inputs"]), types, item.get("source"), len(graph.nodes))
         graph.nodes.append(node)
         values += node.outputs
         if op.name == "input":
             graph.inputs.append(node.outputs[0])
-    graph.outputs = [values[i] for i in document["outputs"]]
+    graph.outputs = [None if i is None else values[i] for i in document["outputs"]]
     graph.mutations = [(position, values[i]) for position, i in document["mutations"]]
     return graph
 
@@ -92,6 +103,8 @@ def _pack(x):
         return ["type", x.dtype.name, _pack(x.shape), x.weak]
     if isinstance(x, Sym):
         return ["sym", *([coefficient, *map(_pack_atom, monomial)] for monomial, coefficient in x.terms.items())]
+    if isinstance(x, Graph):
+        return ["graph", _pack_graph(x)]
     raise TypeError(f"{type(x).__name__} cannot be written as JSON")
 
 
@@ -99,12 +112,14 @@ def _pack_atom(atom):
     return atom[1] if atom[0] == "sym" else [atom[0], _pack(atom[1]), _pack(atom[2])]
 
 
-def _unpack(x, atoms):
+def _unpack(x, atoms, symbols=None):
     if not isinstance(x, list):
         return x
     tag, *rest = x
     if tag == "tuple":
-        return tuple(_unpack(item, atoms) for item in rest)
+        return tuple(_unpack(item, atoms, symbols) for item in rest)
+    if tag == "graph":
+        return _unpack_graph(rest[0], symbols, atoms)
     if tag == "dtype":
         return _dtype(rest[0])
     if tag == "type":

@@ -473,11 +473,30 @@ def substitute(d, mapping: dict):
         term = coefficient
         for atom in monomial:
             if atom[0] == "sym":
+                if atom[1] not in mapping and d.symbols.origins[atom[1]][0] == "local":
+                    mapping[atom[1]] = _local_symbol(d.symbols, atom[1])
                 term = term * mapping[atom[1]]
             else:
                 term = term * _BINARY[atom[0]](substitute(atom[1], mapping), substitute(atom[2], mapping))
         total = total + term
     return total
+
+
+def local_symbol(symbols: Symbols) -> Sym:
+    """A size that exists only inside a region, which learns it when it runs (Block in ops/region.py)."""
+    return symbols.new(LOCAL_HINT, ("local",), not_one=True)
+
+
+LOCAL_HINT = 13  # what no size happens to be equal to
+
+
+def _local_symbol(symbols: Symbols, index: int) -> Sym:
+    """The symbol of the graph being built that stands for a region's own symbol in a graph that is taken over."""
+    from tandem.graph.ir import current_builder, is_tracing
+
+    if not is_tracing() or current_builder().graph.symbols is symbols:
+        return symbols._make({(("sym", index),): 1})
+    return local_symbol(current_builder().graph.symbols)
 
 
 def symbol_indices(d, found: set | None = None) -> set:

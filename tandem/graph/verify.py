@@ -18,6 +18,9 @@ def verify(graph: Graph, after: str = "", known: set[Node] = frozenset()):
                 raise _wrong(node, f"{where}uses a value of {v.op!r}, which comes later or not at all")
         if node not in known:
             _types(node, where)
+            if hasattr(node.op, "graphs"):  # a region: nothing inside may look outside
+                for part in node.op.graphs():
+                    verify(part, after)
         defined.update(node.outputs)
     for position, v in enumerate(graph.inputs):
         if v not in defined or v.op.name != "input" or v.op.position != position:
@@ -25,7 +28,7 @@ def verify(graph: Graph, after: str = "", known: set[Node] = frozenset()):
     if sum(n.op.name == "input" for n in graph.nodes) != len(graph.inputs):
         raise InternalError(graph.name, f"{where}there are input nodes that are no inputs of the graph")
     for v in graph.outputs:
-        if v not in defined:
+        if v is not None and v not in defined:
             raise InternalError(graph.name, f"{where}an output is {v!r}, which no node of the graph makes")
     for position, v in graph.mutations:
         if v not in defined or not 0 <= position < len(graph.inputs):

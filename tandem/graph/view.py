@@ -39,6 +39,10 @@ def render(graph: Graph, schedule=None, title: str = "", peak: int | None = None
             box_of.setdefault(node, box)
     for box in boxes:
         box.lines = [_describe(node, names) for node in box.nodes if box.kind != "kernel" or node.op.name not in _MOVES]
+        for node in box.nodes:
+            if hasattr(node.op, "graphs"):  # a region: what happens inside, as text
+                for part in node.op.graphs():
+                    box.lines += [f"{part.name or 'body'}:", *("  " + line for line in str(part).splitlines())]
     edges = _edges(boxes, box_of)
     _place(boxes, edges)
     width = max((b.x + _WIDTH for b in boxes), default=0) + _GAP_X

@@ -38,6 +38,7 @@ from tandem.ops import (
     rearrange,
     recurrent,
     reduce,
+    region,
     rounding,
     scatter,
     softmax,

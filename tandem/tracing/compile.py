@@ -14,6 +14,7 @@ from tandem.errors import DTypeError, InternalError, ShapeError
 from tandem.graph.ir import Builder, Graph, Type, Value
 from tandem.graph.symbolic import Sym, substitute
 from tandem.ops.define import ParameterSpec, add_input, make_function
+from tandem.ops.region import Region
 from tandem.tracing.plan import PlanWriter
 
 
@@ -336,7 +337,11 @@ def resolve_sizes(graph: Graph):
         return symbols.resolve(d) if isinstance(d, Sym) else d
 
     for node in graph.nodes:
-        if node.op._fields and node.op.name not in ("input", "incoming"):
+        if isinstance(node.op, Region):
+            node.op = node.op._with_sizes(change)
+            for part in node.op.graphs():
+                resolve_sizes(part)
+        elif node.op._fields and node.op.name not in ("input", "incoming"):
             node.op = node.op.substitute(change)
         for value in node.outputs:
             value.type = Type(value.dtype, change(value.shape), value.type.weak)

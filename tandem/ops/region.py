@@ -1,0 +1,230 @@
+"""Structured control flow in graphs: operators that hold graphs.
+
+Note [Regions]
+A region is a node whose operator has graphs among its attributes: what is computed for one branch, or in one iteration. Its graphs
+look at nothing outside: whatever a body uses is an input of the node (`consts`), so autodiff, passes and lowering treat a region
+like any other operator. Sizes inside are written in the symbols of the graph around it.
+
+    Cond    index, *args -> *results              branches[i](*args) -> results; index is bool (0, 1) or an integer in range
+    Scan    *carry, *xs, *consts -> *carry, *ys   body(*carry, *rows of xs, *consts, position) -> *carry, *rows of ys
+    While   *carry, *consts -> *carry, count      cond(*carry, *consts, iteration) -> bool;
+                                                  body(*carry, *consts, iteration) -> *carry
+    Block   size, *args -> *results               body(*args) -> results, with sizes that mention `size`, known when it runs
+
+Types of carried values are the same before and after each iteration. `position` and `iteration` are 0-d int64. The results of Cond
+may be None in a branch that does not make them: nobody looks at them then (see autodiff/regions.py). A Block is where sizes exist
+that depend on values: the gradient of a While runs as many iterations as the While did, and keeps as many values.
+
+Code generation makes a step of a region whose graphs are plans of their own (codegen/regions.py, src/program/region.cc): native
+loops without Python.
+"""
+
+from __future__ import annotations
+
+from tandem import dtypes
+from tandem.errors import InternalError
+from tandem.graph.ir import Builder, Graph, Type, Value, current_builder, is_tracing
+from tandem.graph.symbolic import Symbols
+from tandem.ops.define import LibraryOp, add_input, register
+
+
+class Region(LibraryOp):
+    """What regions have in common. Like a library routine, a region reads and writes memory."""
+
+    sparse_grads = True  # gradients that did not arrive are None: zeros would be carried through whole loops
+
+    def graphs(self) -> tuple[Graph, ...]:
+        raise NotImplementedError
+
+    def with_graphs(self, *graphs: Graph) -> Region:
+        """The same region with other graphs in it."""
+        raise NotImplementedError
+
+    def _with_sizes(self, change) -> Region:
+        """The same region with `change` applied to its own sizes, not to those in its graphs."""
+        return self
+
+    def substitute(self, change) -> Region:
+        return self._with_sizes(change).with_graphs(*(substituted(g, change) for g in self.graphs()))
+
+    def __repr__(self):
+        shown = [
+            f"{f}={getattr(self, f)}"
+            for f in self._fields
+            if f not in ("branches", "body", "cond") and getattr(self, f) is not None
+        ]
+        return f"{self.name}[{', '.join(shown)}]" if shown else self.name
+
+    def _check(self, graph: Graph, expected: list[Type]):
+        given = [v.type for v in graph.inputs]
+        if len(given) != len(expected) or not all(_agree(a, b) for a, b in zip(given, expected, strict=True)):
+            raise InternalError(self.name, f"its graph takes {given}, but is given {expected}")
+
+
+def _agree(a: Type, b: Type) -> bool:
+    from tandem.graph.verify import same_type
+
+    return same_type(a, b)
+
+
+@register
+class Cond(Region):
+    name = "cond"
+    branches: tuple
+
+    def infer(self, index: Type, *args: Type) -> tuple[Type, ...]:
+        results: list[Type | None] = [None] * len(self.branches[0].outputs)
+        for branch in self.branches:
+            self._check(branch, list(args))
+            for k, v in enumerate(branch.outputs):
+                if v is None:
+                    continue
+                if results[k] is None:
+                    results[k] = v.type
+                elif not _agree(results[k], v.type):
+                    raise InternalError(
+                        self.name, f"result {k} is {results[k]!r} in one branch and {v.type!r} in another"
+                    )
+        return tuple(results)
+
+    def graphs(self):
+        return self.branches
+
+    def with_graphs(self, *graphs):
+        return Cond(tuple(graphs))
+
+    def grad(self, g, *inputs, out, wanted):
+        from tandem.autodiff.regions import cond_grad
+
+        return cond_grad(self, g, inputs, out, wanted)
+
+
+@register
+class Scan(Region):
+    name = "scan"
+    body: Graph
+    carried: int
+    scanned: int
+    length: object  # Dim
+    reverse: bool
+
+    def infer(self, *types: Type) -> tuple[Type, ...]:
+        c, x = self.carried, self.scanned
+        rows = [Type(t.dtype, t.shape[1:]) for t in types[c : c + x]]
+        self._check(self.body, [*types[:c], *rows, *types[c + x :], Type(dtypes.int64, ())])
+        made = [v.type for v in self.body.outputs]
+        if not all(_agree(a, b) for a, b in zip(types[:c], made, strict=False)):
+            raise InternalError(self.name, f"it carries {list(types[:c])}, but its body makes {made[:c]} of them")
+        return (*made[:c], *(Type(t.dtype, (self.length, *t.shape)) for t in made[c:]))
+
+    def graphs(self):
+        return (self.body,)
+
+    def with_graphs(self, body):
+        return Scan(body, self.carried, self.scanned, self.length, self.reverse)
+
+    def _with_sizes(self, change):
+        return Scan(self.body, self.carried, self.scanned, change(self.length), self.reverse)
+
+    def grad(self, g, *inputs, out, wanted):
+        from tandem.autodiff.regions import scan_grad
+
+        return scan_grad(self, g, inputs, out, wanted)
+
+
+@register
+class While(Region):
+    """`maximum`: most iterations, or None."""
+
+    name = "while"
+    cond: Graph
+    body: Graph
+    carried: int
+    maximum: object  # Dim | None
+
+    def infer(self, *types: Type) -> tuple[Type, ...]:
+        iteration = Type(dtypes.int64, ())
+        self._check(self.cond, [*types, iteration])
+        self._check(self.body, [*types, iteration])
+        made = [v.type for v in self.body.outputs]
+        if len(made) != self.carried or not all(_agree(a, b) for a, b in zip(types, made, strict=False)):
+            raise InternalError(
+                self.name, f"it carries {list(types[: self.carried])}, but its body makes {made} of them"
+            )
+        return (*made, iteration)
+
+    def graphs(self):
+        return (self.cond, self.body)
+
+    def with_graphs(self, cond, body):
+        return While(cond, body, self.carried, self.maximum)
+
+    def _with_sizes(self, change):
+        return While(self.cond, self.body, self.carried, None if self.maximum is None else change(self.maximum))
+
+    def grad(self, g, *inputs, out, wanted):
+        from tandem.autodiff.regions import while_grad
+
+        return while_grad(self, g, inputs, out, wanted)
+
+
+@register
+class Block(Region):
+    """`size`: the symbol whose value the first input (0-d int64) is."""
+
+    name = "block"
+    body: Graph
+    size: object  # Sym
+
+    def infer(self, size: Type, *args: Type) -> tuple[Type, ...]:
+        self._check(self.body, list(args))
+        return tuple(v.type for v in self.body.outputs)
+
+    def graphs(self):
+        return (self.body,)
+
+    def with_graphs(self, body):
+        return Block(body, self.size)
+
+    def _with_sizes(self, change):
+        return Block(self.body, change(self.size))
+
+    def grad(self, g, *inputs, out, wanted):
+        from tandem.autodiff.regions import block_grad
+
+        return block_grad(self, g, inputs, out, wanted)
+
+
+# -- making them
+
+
+def region_graph(symbols: Symbols, name: str, types: list[Type], fn) -> Graph:
+    """The graph of fn(*values) -> values (None among them stays None), for inputs of these types."""
+    graph = Graph(symbols, name)
+    with Builder(graph) as builder:
+        inputs = [add_input(builder, Type(t.dtype, t.shape, t.weak)) for t in types]
+        graph.outputs = list(fn(*inputs))
+    return graph
+
+
+def substituted(graph: Graph, change) -> Graph:
+    """The graph of a region with `change` applied to its sizes, in the symbols of the graph being built."""
+    symbols = current_builder().graph.symbols if is_tracing() else graph.symbols
+    types = [Type(v.dtype, change(v.type.shape), v.type.weak) for v in graph.inputs]
+
+    def fn(*inputs):
+        made = dict(zip(graph.inputs, inputs, strict=True))
+        copy_nodes(graph.nodes, made, lambda op: op.substitute(change))
+        return [None if v is None else made[v] for v in graph.outputs]
+
+    return region_graph(symbols, graph.name, types, fn)
+
+
+def copy_nodes(nodes, made: dict[Value, Value], change=lambda op: op):
+    """Rebuilds nodes in the current builder on the values that `made` has for their inputs; adds theirs to it."""
+    builder = current_builder()
+    for node in nodes:
+        if node.op.name == "input":
+            continue
+        new = builder.add(change(node.op), tuple([made[v] for v in node.inputs]))
+        made.update(zip(node.outputs, new.outputs, strict=True))
