@@ -45,7 +45,7 @@ class Compiled:
             f"{self._programs.num_programs} programs"
         ]
         for number, r in enumerate(self._report):
-            kind = "any sizes" if r["symbolic"] else "these sizes: " + " ".join(str(list(s)) for s in r["sizes"][:8])
+            kind = "any sizes" if r["symbolic"] else "these sizes: " + " ".join(_sizes(s) for s in r["sizes"][:8])
             kind += " ..." if not r["symbolic"] and len(r["sizes"]) > 8 else ""
             times = ", ".join(f"{phase} {seconds * 1e3:.1f} ms" for phase, seconds in r["seconds"].items())
             passes = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in r["passes"].items())
@@ -54,13 +54,16 @@ class Compiled:
                 f"    for {kind}",
                 f"    memory: {show_bytes(r['memory']['peak'])} at its peak (step {r['memory']['at']}), of which "
                 f"{show_bytes(r['memory']['outputs'])} are results; inputs {show_bytes(r['memory']['inputs'])}",
-                f"    time: {times} ({passes} ms)",
+                f"    time: {times}" + ("" if "load" in r["seconds"] else f" ({passes} ms)"),
             ]
         return "\n".join(lines)
 
     def graph(self, number: int = -1):
         """The graph of a compiled program (the latest by default)."""
-        return self._report[number]["graph"]
+        entry = self._report[number]
+        if callable(entry["graph"]):  # the program came from disk: the graph is made when asked for
+            entry["graph"] = entry["graph"]()
+        return entry["graph"]
 
     def memory(self, number: int = -1) -> dict:
         """What a compiled program (the latest by default) takes, in bytes, known before it runs.
@@ -69,6 +72,10 @@ class Compiled:
         the step where that is.
         """
         return dict(self._report[number]["memory"])
+
+
+def _sizes(sizes) -> str:
+    return f"[{', '.join('*' if n is None else str(n) for n in sizes)}]"
 
 
 def compile(fn=None, *, whole: bool = False):

@@ -94,6 +94,20 @@ struct PlanBuilder {
     plan->backward = first.release().ptr();
     plan->backward_twice = twice.release().ptr();
   }
+  // Whether the plan serves inputs with these sizes: tensors as describe_view tells of them, numbers, and dynamic ints.
+  bool accepts(nb::list tensors, size_t numbers, std::vector<int64_t> ints) {
+    std::vector<View> views(tensors.size());
+    std::vector<InputView> inputs(tensors.size() + numbers + ints.size());
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      auto shape = nb::cast<std::vector<int64_t>>(tensors[i][2]), strides = nb::cast<std::vector<int64_t>>(tensors[i][3]);
+      views[i].ndim = static_cast<int>(shape.size());
+      std::copy(shape.begin(), shape.end(), views[i].shape);
+      std::copy(strides.begin(), strides.end(), views[i].strides);
+      inputs[i].view = &views[i];
+    }
+    for (size_t i = 0; i < ints.size(); ++i) inputs[tensors.size() + numbers + i].integer = ints[i];
+    return PlanRun(*plan, inputs.data()).guards_hold();
+  }
   void keep(nb::object o) {
     Py_XDECREF(plan->keep);
     plan->keep = o.release().ptr();
@@ -143,6 +157,7 @@ void register_plan(nb::module_& m) {
       .def("free", &PlanBuilder::free)
       .def("output", &PlanBuilder::output)
       .def("backward", &PlanBuilder::backward)
+      .def("accepts", &PlanBuilder::accepts)
       .def("keep", &PlanBuilder::keep)
       .def("set_name", [](PlanBuilder& b, std::string name) { b.plan->name = std::move(name); })
       .def("set_returns_tuple", [](PlanBuilder& b, bool v) { b.plan->returns_tuple = v; })

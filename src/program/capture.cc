@@ -108,7 +108,7 @@ Capture::Operand Capture::resolve(Tensor* t, Signature& key) {
     // New to us: memory that no call here has touched. (Whoever could be otherwise was flushed before; see dispatch.)
     TD_CHECK(!t->storage->pending() && !written_.count(t->storage), "a tensor of unknown origin in a capture");
     found = {Site::Kind::Leaf, static_cast<int32_t>(leaves_.size()), 0};
-    leaves_.push_back({Ref<Storage>::share(t->storage), t->view});
+    leaves_.push_back({Ref<Storage>::share(t->storage), t->view, t->requires_grad});
     remember(t, found);
     key.byte('L');
     key.tensor(t, false);
@@ -293,7 +293,7 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic) {
   }
   PyObject* leaves = PyList_New(0);
   for (const Leaf& leaf : leaves_) {
-    PyObject* item = describe_view(leaf.view, false);
+    PyObject* item = describe_view(leaf.view, leaf.requires_grad);
     PyList_Append(leaves, item);
     Py_DECREF(item);
   }

@@ -94,6 +94,7 @@ class Capture {
   struct Leaf {
     Ref<Storage> storage;
     View view;
+    bool requires_grad;
   };
   struct Promise {  // memory that does not exist yet
     Ref<Storage> storage;

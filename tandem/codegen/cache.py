@@ -1,4 +1,4 @@
-"""Compiled kernels, kept in the process and on disk: load(key, compile, entry) gives a function's address.
+"""Compiled kernels, kept in the process and on disk: load(key, compile, entry) gives a function's address; and files like theirs.
 
 A file holds one object, named after the hash of its key, the CPU and the format of this file. It is written beside its
 place and renamed into it, so processes may share the directory, and starts with a checksum, so a damaged one is
@@ -43,7 +43,7 @@ def load(key: str, compile: Callable[[], bytes], entry: str) -> int:
 
 def _load_from_disk(key: str, entry: str) -> int | None:
     path = _path(key)
-    object_code = path and _read(path)
+    object_code = path and read(path, FORMAT)
     if not object_code:
         return None
     try:
@@ -57,7 +57,7 @@ def _compile(key: str, compile: Callable[[], bytes], entry: str) -> int:
     address = _address(object_code, entry)  # first: what cannot be loaded must not be kept
     path = _path(key)
     if path:
-        _write(path, object_code)
+        write(path, FORMAT, object_code)
     return address
 
 
@@ -71,28 +71,30 @@ def _path(key: str) -> str | None:
     return os.path.join(directory, "kernels", name.hexdigest() + ".o")
 
 
-def _checksum(object_code: bytes) -> bytes:
-    return blake2b(object_code, digest_size=CHECKSUM_SIZE).digest()
+def _checksum(content: bytes) -> bytes:
+    return blake2b(content, digest_size=CHECKSUM_SIZE).digest()
 
 
-def _read(path: str) -> bytes | None:
+def read(path: str, format: bytes) -> bytes | None:
+    """What a whole and undamaged file of this format holds, or None."""
     try:
         with open(path, "rb", buffering=0) as file:
             content = file.read()
             age = time.time() - os.fstat(file.fileno()).st_mtime
     except OSError:
         return None
-    start = len(FORMAT) + CHECKSUM_SIZE
-    object_code = content[start:]
-    if content[:start] != FORMAT + _checksum(object_code):
+    start = len(format) + CHECKSUM_SIZE
+    held = content[start:]
+    if content[:start] != format + _checksum(held):
         return None
     if age > DAY:  # the time of last use, for trimming; not on every use, and access times are often switched off
         with contextlib.suppress(OSError):
             os.utime(path)
-    return object_code
+    return held
 
 
-def _write(path: str, object_code: bytes) -> None:
+def write(path: str, format: bytes, content: bytes) -> None:
+    """Writes a file in one go, and removes old ones beside it if together they are too large. A full disk is no error."""
     global _stored
     directory = os.path.dirname(path)
     with contextlib.suppress(OSError):
@@ -100,12 +102,12 @@ def _write(path: str, object_code: bytes) -> None:
         handle, temporary = tempfile.mkstemp(dir=directory, suffix=".tmp")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(FORMAT + _checksum(object_code) + object_code)
+                file.write(format + _checksum(content) + content)
             os.replace(temporary, path)
         except OSError:  # such as a full disk
             os.unlink(temporary)
             return
-        _stored += len(object_code)
+        _stored += len(content)
         # Looking at thousands of files takes a while: once per process, and after every 5% of the limit.
         if directory not in _trimmed_here or _stored > CACHE_MB.value * 2**20 // 20:
             _trimmed_here.add(directory)
@@ -120,7 +122,7 @@ def trim(directory: str, limit: int) -> None:
         for file in files:
             with contextlib.suppress(OSError):  # another process may be trimming too
                 status = file.stat()
-                if file.name.endswith(".o"):
+                if file.name.endswith((".o", ".p")):
                     entries.append((max(status.st_mtime, status.st_atime), status.st_size, file.path))
                 elif file.name.endswith(".tmp") and time.time() - status.st_mtime > DAY:
                     os.unlink(file.path)

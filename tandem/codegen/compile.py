@@ -44,6 +44,19 @@ def address(kernel) -> int:
     return found
 
 
+def stored_address(key: str) -> int:
+    """Address of a kernel that was compiled before, by its key alone. LookupError if its code is gone."""
+
+    def gone():
+        raise LookupError(key)
+
+    found = _addresses.get(key)
+    if found is None:
+        with _lock:
+            found = _addresses[key] = _load(f"{key}-{RENDERED}", gone, "kernel")
+    return found
+
+
 def _load(key: str, compile, entry: str) -> int:
     try:
         from tandem.codegen import cache

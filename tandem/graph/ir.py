@@ -231,14 +231,16 @@ def current_source():
 
 
 class Origin(str):
-    """Where a node comes from: as text "train.py:7", with the operator that the user called there and the whole Source."""
+    """Where a node comes from: as text "train.py:7", with the operator that the user called there, the whole Source, and which of
+    a program's calls it was."""
 
-    __slots__ = ("op", "source")
+    __slots__ = ("call", "op", "source")
 
-    def __new__(cls, op: str, source):
+    def __new__(cls, op: str, source, call: int = 0):
         self = super().__new__(cls, source.short)
         self.op = op
         self.source = source
+        self.call = call
         return self
 
 

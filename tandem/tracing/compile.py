@@ -15,6 +15,7 @@ from tandem.graph.ir import Builder, Graph, Type, Value
 from tandem.graph.symbolic import Sym, substitute
 from tandem.ops.define import ParameterSpec, add_input, make_function
 from tandem.ops.region import Region
+from tandem.tracing.inputs import input_type
 from tandem.tracing.plan import PlanWriter
 
 
@@ -54,7 +55,7 @@ def compile_plan(function, spec: list[tuple]):
         graph.outputs = results
     else:
         schedule = lower(graph, traced.layouts, saved)
-    return PlanWriter(function, traced, schedule, split, _backward_function).write()
+    return PlanWriter(function, spec, traced, schedule, split, _backward_function).write()
 
 
 def trace_call(function, spec: list[tuple]) -> Traced:
@@ -114,7 +115,7 @@ class _Reader:
         self.position += 1
         kind = item[0]
         if kind == "tensor":
-            return self._tensor(position, *item[1:])
+            return self._tensor(position, item)
         if kind in ("float", "integer", "bool", "seed", "offset"):
             dtype = {"float": dtypes.float64, "bool": dtypes.bool_}.get(kind, dtypes.int64)
             value = self._input(position, Type(dtype, (), weak=kind not in ("seed", "offset")), None)
@@ -138,27 +139,14 @@ class _Reader:
         symbols.require(">=" if value >= 0 else "<", symbol)
         return symbol
 
-    def _tensor(self, position, code, shape, strides, layout_class, order, requires_grad):
+    def _tensor(self, position, description):
         symbols = self.builder.graph.symbols
-        dims = tuple(1 if n == 1 else symbols.new(n, ("size", position, i), not_one=True) for i, n in enumerate(shape))
-        if layout_class == 0:
-            layout = None
-        elif layout_class == 1:  # dense under a permutation: strides follow from the sizes
-            dense = [0] * len(dims)
-            step = 1
-            for axis in reversed(order):
-                dense[axis] = step
-                step = step * dims[axis]
-            layout = Layout(tuple(dense), order[-1] if order else None, order)
-        else:
-            known = tuple(
-                0 if n == 1 or s == 0 else 1 if s == 1 else symbols.new(s, ("stride", position, i), signed=True)
-                for i, (n, s) in enumerate(zip(shape, strides, strict=True))
-            )
-            unit = next((i for i, (n, s) in enumerate(zip(shape, strides, strict=True)) if n != 1 and s == 1), None)
-            layout = Layout(known, unit, None)
-        value = self._input(position, Type(dtypes.ALL[code], dims), layout)
-        if requires_grad:
+
+        def size(n, kind, axis):
+            return symbols.new(n, (kind, position, axis), not_one=kind == "size", signed=kind == "stride")
+
+        value = self._input(position, *input_type(description, size))
+        if description[-1]:  # requires a gradient
             self.traced.wanted.append(value)
         return value
 

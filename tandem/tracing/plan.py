@@ -7,6 +7,7 @@ from tandem.codegen import Buffer, KernelStep
 from tandem.graph.ir import Origin
 from tandem.graph.symbolic import Dim, Sym
 from tandem.switches import DEBUG
+from tandem.tracing.stored import Recorder, digest_of, write_origin
 
 _SIZE, _STRIDE, _INT = 0, 1, 2
 _ADD, _MUL, _FLOORDIV, _MOD, _MIN, _MAX, _SUB = range(7)
@@ -80,12 +81,12 @@ class Slots:
 class ScheduleWriter:
     """The steps of a schedule; `positions` says which argument each graph input is."""
 
-    def __init__(self, name: str, graph, positions: list[int], schedule):
+    def __init__(self, name: str, graph, positions: list[int], schedule, builder):
         self.name = name
         self.graph = graph
         self.positions = positions
         self.schedule = schedule
-        self.builder = _runtime.PlanBuilder()
+        self.builder = builder
         self.slot = Slots(self.builder, graph.symbols)
         self.values: dict[Buffer, int] = {}
 
@@ -124,10 +125,12 @@ class ScheduleWriter:
         """Errors of the steps that follow are this node's; a single operator needs no telling."""
         origin = node.source if node is not None else None
         if isinstance(origin, Origin):
-            source = origin.source
-            self.builder.origin(origin.op, source.file, source.function, source.line)
+            self.write_origin(origin)
         else:
             self.builder.no_origin()
+
+    def write_origin(self, origin: Origin):
+        write_origin(self.builder, origin)
 
     def _step(self, step):
         self._origin(step.node if not isinstance(step, KernelStep) else step.nodes[-1] if step.nodes else None)
@@ -168,10 +171,11 @@ class ScheduleWriter:
 class CapturedPlan:
     """What a program that contains this plan's call needs to know of it (tandem/tracing/program.py)."""
 
-    __slots__ = ("graph", "name", "positions", "temporaries")
+    __slots__ = ("digest", "graph", "name", "positions", "temporaries")
 
-    def __init__(self, name, graph, positions, temporaries):
+    def __init__(self, name, digest, graph, positions, temporaries):
         self.name = name
+        self.digest = digest  # what it was made from (tandem/tracing/stored.py)
         self.graph = graph
         self.positions = positions
         self.temporaries = temporaries  # plan value -> Value, for what is saved besides inputs and outputs
@@ -180,9 +184,10 @@ class CapturedPlan:
 class PlanWriter(ScheduleWriter):
     """The plan of one operator call, with its outputs and its backward."""
 
-    def __init__(self, function, traced, schedule, split, make_backward):
-        super().__init__(function.__name__, traced.graph, traced.positions, schedule)
+    def __init__(self, function, spec, traced, schedule, split, make_backward):
+        super().__init__(function.__name__, traced.graph, traced.positions, schedule, _runtime.PlanBuilder())
         self.function = function
+        self.digest = digest_of(function, spec)
         self.traced = traced
         self.split = split
         self.make_backward = make_backward
@@ -199,7 +204,7 @@ class PlanWriter(ScheduleWriter):
             self._backward()
         if isinstance(self.traced.rng_advance, Sym) or self.traced.rng_advance:
             builder.set_rng_advance(self.slot(self.graph.symbols.resolve(self.traced.rng_advance)))
-        builder.keep(CapturedPlan(self.name, self.graph, self.positions, self.temporaries))
+        builder.keep(CapturedPlan(self.name, self.digest, self.graph, self.positions, self.temporaries))
         return builder
 
     def _outputs(self):
@@ -241,13 +246,12 @@ class PlanWriter(ScheduleWriter):
         ints = [self.slot(symbols._make({(("sym", i),): 1})) for i in split.sizes]
         types = [v.type for v in graph.outputs]
         name = self.function.__name__ + "_backward"
+        first = self.make_backward(name, split.first, split, types)
+        twice = self.make_backward(name, split.twice, split, types)
+        first.digest = self.digest and self.digest + " first"
+        twice.digest = self.digest and self.digest + " twice"
         self.builder.backward(
-            [positions[v] for v in self.traced.wanted],
-            saved,
-            ints,
-            [positions[v] for v in split.numbers],
-            self.make_backward(name, split.first, split, types),
-            self.make_backward(name, split.twice, split, types),
+            [positions[v] for v in self.traced.wanted], saved, ints, [positions[v] for v in split.numbers], first, twice
         )
 
 
@@ -260,7 +264,13 @@ def _root(buffer: Buffer) -> Buffer:
 class ProgramWriter(ScheduleWriter):
     """A program made of many calls: outputs in order, no backward of its own."""
 
-    def write(self):
+    def __init__(self, graph, schedule):
+        super().__init__("program", graph, list(range(len(graph.inputs))), schedule, Recorder())
+
+    def write_origin(self, origin: Origin):
+        self.builder.origin(origin)
+
+    def write(self) -> Recorder:
         self.write_steps(self.graph.outputs)
         for v in self.graph.outputs:
             self.builder.output(self.value(self.schedule.buffer_of[v]), -1, -1, False)

@@ -1,7 +1,8 @@
 """From captured calls to one program: their graphs joined, simplified and lowered together.
 
 Called when a compiled function meets a sequence of calls that it has no program for (src/program/capture.h). The first program is
-made for the very sizes of the call; if others come, a second one computes with symbolic sizes and serves them all.
+made for the very sizes of the call but for the leading axis of data, the batch; if others change too, a second one computes with
+symbolic sizes and serves them all. Programs are kept on disk (stored.py).
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import time
 from tandem import dtypes
 from tandem.codegen import Layout, lower
 from tandem.codegen.peak import memory_of
-from tandem.errors import source_at
-from tandem.graph.ir import Builder, Graph, Origin, Type, Value, source_scope
+from tandem.graph.ir import Builder, Graph, Type, Value, source_scope
 from tandem.graph.symbolic import hint, substitute
 from tandem.ops.define import add_input
 from tandem.passes.pipeline import run_pipeline
+from tandem.tracing import stored
 from tandem.tracing.compile import _Tracing, resolve_sizes
+from tandem.tracing.inputs import input_type
 from tandem.tracing.plan import ProgramWriter
 
 _NONE, _LEAF, _RESULT, _NUMBER, _INT = range(5)
@@ -37,35 +39,54 @@ def compile_capture(*capture):
 
 def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, report):
     started = time.perf_counter()
-    graph, layouts, joined = join(calls, leaves, numbers, ints, symbolic)
-    graph.outputs = [joined[site] for site in outputs]
-    graph.mutations = [(leaf, joined[call, output]) for leaf, call, output in writes]
-    resolve_sizes(graph)
-    joined_nodes = len(graph.nodes)
-    traced = time.perf_counter()
-    passes: dict[str, float] = {}
-    graph = run_pipeline(graph, passes)
-    simplified = time.perf_counter()
-    schedule = graph.schedule = lower(graph, layouts)
-    graph.memory = memory_of(graph, schedule)
-    lowered = time.perf_counter()
-    builder = ProgramWriter("program", graph, list(range(len(graph.inputs))), schedule).write()
+    free = _free_axes(leaves, writes, symbolic)
+    free_ints = _free_ints(ints, leaves, free, symbolic)
+    known = [_known_sizes(leaf, axes) for leaf, axes in zip(leaves, free, strict=True)]
+    known_ints = [v < 0 if is_free else v for v, is_free in zip(ints, free_ints, strict=True)]
+    key = stored.program_key(calls, known, numbers, known_ints, outputs, writes)
+    found = stored.load(key, calls)
+    if found is not None and found[0].accepts(leaves, len(numbers), ints):
+        builder, facts = found
+
+        def graph():
+            return _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, {}, {})[0]
+
+        seconds = {"load": time.perf_counter() - started}
+    else:
+        seconds = {}
+        facts = {"calls": len(calls), "symbolic": symbolic, "passes": {}, "sizes": [sizes for _, _, sizes, *_ in known]}
+        graph, schedule = _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, facts, seconds)
+        written = time.perf_counter()
+        recorder = ProgramWriter(graph, schedule).write()
+        builder = recorder.builder
+        seconds["write"] = time.perf_counter() - written
+        stored.save(key, recorder, facts)
     if report is not None:
-        report.append(
-            {
-                "calls": len(calls), "joined": joined_nodes, "nodes": len(graph.nodes), "steps": len(schedule.steps),
-                "symbolic": symbolic, "graph": graph, "sizes": [leaf[2] for leaf in leaves],
-                "passes": passes, "memory": graph.memory,
-                "seconds": {
-                    "join": traced - started, "passes": simplified - traced, "lower": lowered - simplified,
-                    "write": time.perf_counter() - lowered,
-                },
-            }
-        )  # fmt: skip
+        report.append({**facts, "graph": graph, "seconds": seconds})
     return builder
 
 
-def join(calls, leaves, numbers, ints, symbolic: bool):
+def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, facts: dict, seconds: dict):
+    """The program as a graph, simplified and lowered."""
+    started = time.perf_counter()
+    graph, layouts, joined = join(calls, leaves, numbers, ints, free, free_ints)
+    graph.outputs = [joined[site] for site in outputs]
+    graph.mutations = [(leaf, joined[call, output]) for leaf, call, output in writes]
+    resolve_sizes(graph)
+    facts["joined"] = len(graph.nodes)
+    traced = time.perf_counter()
+    graph = run_pipeline(graph, facts.setdefault("passes", {}))
+    simplified = time.perf_counter()
+    schedule = graph.schedule = lower(graph, layouts)
+    facts["memory"] = graph.memory = memory_of(graph, schedule)
+    facts.update(nodes=len(graph.nodes), steps=len(schedule.steps))
+    seconds.update(
+        {"join": traced - started, "passes": simplified - traced, "lower": time.perf_counter() - simplified}
+    )
+    return graph, schedule
+
+
+def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: list[bool]):
     """One graph of all calls; gives it, the layouts of its inputs, and the Value of every (call, output)."""
     graph = Graph(name="program")
     symbols = graph.symbols
@@ -74,7 +95,7 @@ def join(calls, leaves, numbers, ints, symbolic: bool):
     with Builder(graph) as builder, _Tracing():
         leaf_values = []
         for position, leaf in enumerate(leaves):
-            type, layout = _leaf(symbols, position, leaf, symbolic)
+            type, layout = _leaf(symbols, position, leaf, free[position])
             leaf_values.append(add_input(builder, type))
             layouts.append(layout)
         number_values = []
@@ -82,7 +103,7 @@ def join(calls, leaves, numbers, ints, symbolic: bool):
             number_values.append(add_input(builder, Type(_NUMBER_DTYPES.get(kind, dtypes.int64), (), weak=True)))
             layouts.append(None)
         first_int = len(leaves) + len(numbers)
-        int_dims = [_int(symbols, first_int + i, v, symbolic) for i, v in enumerate(ints)]
+        int_dims = [_int(symbols, first_int + i, v, free_ints[i]) for i, v in enumerate(ints)]
 
         for number, (plan, operands, temporaries, code, line) in enumerate(calls):
             values = {}
@@ -95,49 +116,57 @@ def join(calls, leaves, numbers, ints, symbolic: bool):
                     values[position] = number_values[index]
                 elif kind == _INT:
                     values[position] = int_dims[index]
-            origin = None if code is None else Origin(plan.name, source_at(code, line))
-            with source_scope(origin):
+            with source_scope(None if code is None else stored.origin_of(number, plan, code, line)):
                 results = _replay(builder, plan, values, [plan.temporaries[t] for t in temporaries])
             for i, value in enumerate(results):
                 joined[number, i] = value
     return graph, layouts, joined
 
 
-def _leaf(symbols, position: int, description, symbolic: bool) -> tuple[Type, Layout | None]:
-    _, code, shape, strides, layout_class, order, _ = description
-    dims = []
-    for axis, n in enumerate(shape):
-        if n == 1:
-            dims.append(1)  # the key of the capture tells sizes of 1 apart
-        else:
-            dims.append(_size(symbols, n, ("size", position, axis), symbolic, not_one=True))
-    layout = None
-    if layout_class == 1:
-        dense, step = [0] * len(dims), 1
-        for axis in reversed(order):
-            dense[axis] = step
-            step = step * dims[axis]
-        layout = Layout(tuple(dense), order[-1] if order else None, order)
-    elif layout_class == 2:
-        known = tuple(
-            0
-            if n == 1 or s == 0
-            else 1
-            if s == 1
-            else _size(symbols, s, ("stride", position, axis), symbolic, signed=True)
-            for axis, (n, s) in enumerate(zip(shape, strides, strict=True))
-        )
-        unit = next((i for i, (n, s) in enumerate(zip(shape, strides, strict=True)) if n != 1 and s == 1), None)
-        layout = Layout(known, unit, None)
-    return Type(dtypes.ALL[code], tuple(dims)), layout
+def _leaf(symbols, position: int, description, free: set[int] | None) -> tuple[Type, Layout | None]:
+    """An input; `free` are the axes whose sizes the program computes with, None for all."""
+
+    def size(n, kind, axis):
+        symbol = symbols.new(n, (kind, position, axis), not_one=kind == "size", signed=kind == "stride")
+        if free is None or (kind == "size" and axis in free):
+            return symbol
+        symbols.require("==", symbol - n)
+        return n
+
+    return input_type(description, size)
 
 
-def _size(symbols, value: int, origin, symbolic: bool, not_one=False, signed=False):
-    symbol = symbols.new(value, origin, not_one=not_one, signed=signed)
+def _free_axes(leaves, writes, symbolic: bool) -> list[set[int] | None]:
+    """Which sizes of each input the program computes with: all of them, or at first only those of the leading axis of data.
+
+    Batches are what changes most, and a size that is known costs nothing to compile. What is written or has a gradient is no data.
+    """
     if symbolic:
-        return symbol
-    symbols.require("==", symbol - value)
-    return value
+        return [None] * len(leaves)
+    written = {leaf for leaf, _, _ in writes}
+    return [
+        {0} if position not in written and not leaf[-1] and len(leaf[2]) > 0 and leaf[4] == 0 else set()
+        for position, leaf in enumerate(leaves)
+    ]
+
+
+def _free_ints(ints, leaves, free, symbolic: bool) -> list[bool]:
+    """Which integer arguments the program computes with: those that may well be made of a free size, such as the batch times the length.
+    Comparing finds out: one that is not turns out to be equal to a known size."""
+    batches = {leaf[2][0] for leaf, axes in zip(leaves, free, strict=True) if axes and leaf[2][0] > 1}
+    return [symbolic or (v > 1 and any(v % n == 0 for n in batches)) for v in ints]
+
+
+def _known_sizes(leaf, free: set[int] | None) -> tuple:
+    """A leaf as far as its program depends on it."""
+    kind, code, shape, strides, layout_class, order, _ = leaf
+    if free is None:
+        shape = tuple(n if n == 1 else None for n in shape)
+        strides = tuple(s if s in (0, 1) else None for s in strides) if layout_class == 2 else None
+    else:
+        shape = tuple(None if axis in free and n != 1 else n for axis, n in enumerate(shape))
+        strides = strides if layout_class == 2 else None
+    return kind, code, shape, strides, layout_class, order
 
 
 def _int(symbols, position: int, value: int, symbolic: bool):

@@ -47,13 +47,31 @@ def test_twenty_training_steps_agree(dropout):
     assert 1 == step._programs.num_programs
 
 
-def test_new_sizes_need_one_more_program_and_new_numbers_none():
+def test_new_batch_sizes_and_new_numbers_need_no_new_program():
     compiled, eager = parameters(), parameters()
     step = td.compile(train_step)
     for i, (x, y) in enumerate(batches([8, 5, 7, 2, 30, 8, 11])):
         a, e = step(compiled, x, y, lr=0.1 / (i + 1)), train_step(eager, x, y, lr=0.1 / (i + 1))
         np.testing.assert_allclose(a.item(), e.item(), rtol=1e-4)
+    assert 1 == step._programs.num_programs
+
+
+def test_other_new_sizes_need_one_more_program():
+    step = td.compile(lambda x: (x * 2).softmax(-1).sum(0))
+    for n, k in ((3, 4), (5, 4), (5, 7), (2, 9), (8, 3)):
+        x = td.sin(td.arange(float(n * k))).reshape(n, k)
+        np.testing.assert_allclose(step(x).numpy(), (x * 2).softmax(-1).sum(0).numpy(), rtol=1e-5)
     assert 2 == step._programs.num_programs
+
+
+def test_a_new_batch_size_needs_no_new_program():
+    model = td.nn.Linear(3, 2)
+    step = td.compile(lambda x: model(x).relu().sum())
+    for n in (4, 5, 64, 4):
+        x = td.sin(td.arange(3.0 * n)).reshape(n, 3)
+        assert abs(step(x).item() - model(x).relu().sum().item()) < 1e-4
+    assert step._programs.num_programs == 1
+    assert "[*, 3]" in step.explain()
 
 
 @pytest.mark.parametrize("size", [1, 0])
