@@ -112,7 +112,7 @@ class Symbols:
         """d with everything learned from equality guards put in."""
         if not isinstance(d, Sym) or not self._replaced:
             return d
-        if not any(_mentions(d, atom) for atom in self._replaced):
+        if not self._is_replaced(d):
             return d
         total = 0
         for monomial, coefficient in d.terms.items():
@@ -121,6 +121,17 @@ class Symbols:
                 product = product * self._resolve_atom(atom)
             total = total + product
         return self.resolve(total) if total is not d else d
+
+    def _is_replaced(self, d: Dim) -> bool:
+        """Whether d mentions something that resolve() would put something else in for."""
+        if not isinstance(d, Sym):
+            return False
+        replaced = self._replaced
+        for monomial in d.terms:
+            for a in monomial:
+                if a in replaced or (a[0] != "sym" and (self._is_replaced(a[1]) or self._is_replaced(a[2]))):
+                    return True
+        return False
 
     def _resolve_atom(self, atom) -> Dim:
         if atom in self._replaced:
