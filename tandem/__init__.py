@@ -30,7 +30,7 @@ _runtime.set_device(_CPU)
 from tandem import autograd, memory  # noqa: E402
 from tandem.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402
 from tandem.autograd.functional import grad, value_and_grad, vjp  # noqa: E402
-from tandem.compiled import compile  # noqa: E402
+from tandem.compiled import compile, print  # noqa: E402
 from tandem.connect import connect as _connect  # noqa: E402
 from tandem.constructors import *  # noqa: E402, F403
 from tandem.dtypes import (  # noqa: E402

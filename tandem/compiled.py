@@ -7,9 +7,13 @@ first time and found again later. See Note [Capture] in src/program/capture.h.
 
 from __future__ import annotations
 
+import builtins
 import functools
+import threading
 
 from tandem import _runtime
+from tandem.errors import UnsupportedError
+from tandem.graph.ir import Value
 from tandem.graph.view import show_bytes
 from tandem.switches import EAGER
 
@@ -29,10 +33,14 @@ class Compiled:
             return self._fn(*args, **kwargs)
         scope = _runtime.CaptureScope(self._programs, self._whole)
         scope.enter()
+        lines = _printing.lines = []
         try:
             result = self._fn(*args, **kwargs)
         finally:
+            _printing.lines = None
             scope.exit()
+            for objects, settings in lines:
+                builtins.print(*objects, **settings)
         return result
 
     def __get__(self, instance, owner=None):
@@ -72,6 +80,36 @@ class Compiled:
         the step where that is.
         """
         return dict(self._report[number]["memory"])
+
+
+_printing = threading.local()  # lines: what td.print was given in the compiled function that runs now
+
+
+def print(*objects, sep: str = " ", end: str = "\n", file=None):
+    """Prints tensors and other objects as the built-in does, but without ending a compiled program to get at their values.
+
+    Inside a compiled function the lines appear in order when its program has run, with the values that the tensors had at the call.
+
+    >>> @td.compile
+    ... def f(x):
+    ...     y = x * 2
+    ...     td.print("y is", y)
+    ...     return y + 1
+    >>> z = f(td.ones(2))
+    y is tensor([2., 2.])
+    """
+    settings = {"sep": sep, "end": end, "file": file}
+    if any(isinstance(o, Value) for o in objects):
+        raise UnsupportedError(
+            "print", "a symbolic tensor has no value to print while a graph is built",
+            fix="in a deferred graph use td.Print(x, [x], message), which prints whenever x is computed",
+        )  # fmt: skip
+    lines = getattr(_printing, "lines", None)
+    if lines is None or not _runtime.capturing():
+        builtins.print(*objects, **settings)
+        return
+    # A copy: the tensor may be written to before the program runs.
+    lines.append(([o.detach().clone() if isinstance(o, _runtime.Tensor) else o for o in objects], settings))
 
 
 def _sizes(sizes) -> str:

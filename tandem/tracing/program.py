@@ -80,9 +80,7 @@ def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, facts
     schedule = graph.schedule = lower(graph, layouts)
     facts["memory"] = graph.memory = memory_of(graph, schedule)
     facts.update(nodes=len(graph.nodes), steps=len(schedule.steps))
-    seconds.update(
-        {"join": traced - started, "passes": simplified - traced, "lower": time.perf_counter() - simplified}
-    )
+    seconds.update({"join": traced - started, "passes": simplified - traced, "lower": time.perf_counter() - simplified})
     return graph, schedule
 
 
@@ -151,7 +149,7 @@ def _free_axes(leaves, writes, symbolic: bool) -> list[set[int] | None]:
 
 
 def _free_ints(ints, leaves, free, symbolic: bool) -> list[bool]:
-    """Which integer arguments the program computes with: those that may well be made of a free size, such as the batch times the length.
+    """Which integer arguments the program computes with: those that may be made of a free size, as the batch times the length is.
     Comparing finds out: one that is not turns out to be equal to a known size."""
     batches = {leaf[2][0] for leaf, axes in zip(leaves, free, strict=True) if axes and leaf[2][0] > 1}
     return [symbolic or (v > 1 and any(v % n == 0 for n in batches)) for v in ints]

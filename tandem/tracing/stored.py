@@ -1,7 +1,7 @@
 """Programs on disk: a second process finds what the first one compiled, without tracing, passes or code generation.
 
-A program is kept as the calls of PlanBuilder that wrote it down, with kernels by their keys. It is found by what went into it: which
-plans were called with which operands, the fixed sizes of the inputs, what comes out. Lines of the user's program are no part of it:
+A program is kept as the calls of PlanBuilder that wrote it down, with kernels by their keys. It is found by what went into it:
+which plans were called with which operands, the fixed sizes of the inputs, what comes out. Lines of the user's program are no part:
 an instruction refers to the number of the call that it comes from, so that errors name today's line.
 """
 
@@ -177,7 +177,13 @@ def load(key: str | None, calls):
     try:
         facts, packed = marshal.loads(content)
         return _replay(packed, calls), facts
-    except (LookupError, ValueError, EOFError, TypeError, AttributeError):  # kernels gone, or not what this version expects
+    except (
+        LookupError,
+        ValueError,
+        EOFError,
+        TypeError,
+        AttributeError,
+    ):  # kernels gone, or not what this version expects
         return None
 
 

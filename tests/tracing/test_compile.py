@@ -273,3 +273,31 @@ def test_every_way_to_read_elements_waits_for_them():
 
     x = td.tensor([1.0, 2.0, 3.0])
     assert f(x) == td.compile(f)(x)
+
+
+def test_print_shows_values_of_the_moment_and_ends_no_program(capsys):
+    w = td.zeros(2)
+
+    @td.compile
+    def f(x):
+        td.print("before", w, sep=": ")
+        w.add_(x)
+        td.print("after", w, 3, end="!\n")
+        return w * 2
+
+    for _ in range(2):
+        f(td.ones(2))
+    expected = (
+        "before: tensor([0., 0.])\nafter tensor([1., 1.]) 3!\nbefore: tensor([1., 1.])\nafter tensor([2., 2.]) 3!\n"
+    )
+    assert capsys.readouterr().out == expected
+    assert f._programs.num_programs == 1
+    td.print("eagerly", w)
+    assert capsys.readouterr().out == "eagerly tensor([2., 2.])\n"
+
+
+def test_print_in_a_deferred_graph_says_what_to_use():
+    with td.Graph().as_default():
+        x = td.placeholder(td.float32, [2])
+        with pytest.raises(td.UnsupportedError, match=r"td\.Print"):
+            td.print(x)
