@@ -36,6 +36,8 @@ def _convert(op: str, parameter: str, value):
         return _runtime.from_numpy(value)
     if isinstance(value, float):
         return float(value)
+    if isinstance(value, complex):
+        return complex(value)
     if isinstance(value, int) or hasattr(value, "__index__"):
         return int(value)
     if hasattr(value, "__dlpack__"):

@@ -119,6 +119,15 @@ def as_dtype(value) -> DType:
         ) from None
 
 
+REAL_PART = {complex64: float32, complex128: float64}
+COMPLEX_OF = {float32: complex64, float64: complex128}
+
+
+def part_dtype(dtype: DType) -> DType:
+    """The type of the real and imaginary parts of a complex type; any other type itself."""
+    return REAL_PART.get(dtype, dtype)
+
+
 _SIGNED = (int8, int16, int32, int64)
 _UNSIGNED = (uint8, uint16, uint32, uint64)
 _KIND_ORDER = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}

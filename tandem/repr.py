@@ -23,6 +23,18 @@ def _number_format(values: list[float]):
     return lambda v: _special(v) or f"{v:.4f}"
 
 
+def _complex_format(values: list[complex]):
+    """Both parts in one format: 1.5000-2.0000j."""
+    text = _number_format([part for v in values for part in (v.real, v.imag)])
+
+    def format_complex(v: complex) -> str:
+        im = text(v.imag)
+        sign = "" if im.startswith("-") else "+"
+        return f"{text(v.real)}{sign}{im}j"
+
+    return format_complex
+
+
 def _special(v: float) -> str | None:
     if math.isnan(v):
         return "nan"
@@ -81,13 +93,13 @@ def format_tensor(t) -> str:
     values: list = []
     _flatten(nested, values)
     values = [v for v in values if v is not None]
-    text = _number_format(values) if t.dtype.is_floating else str
+    text = _complex_format(values) if t.dtype.is_complex else _number_format(values) if t.dtype.is_floating else str
     prefix = f"{type(t).__name__.lower()}("
     body = _layout(nested, t.ndim, text, len(prefix))
     if data.size == 0 and t.ndim != 1:
         body = f"[], shape={t.shape}"
     suffix = ""
-    if t.dtype not in (dtypes.float32, dtypes.int64, dtypes.bool_):
+    if t.dtype not in (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64):
         suffix += f", dtype={t.dtype}"
     if t.device != "cpu":
         suffix += f", device='{t.device}'"

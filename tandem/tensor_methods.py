@@ -8,7 +8,7 @@ from tandem.autograd import views
 from tandem.autograd.backward import _tensor_backward
 from tandem.autograd.modes import no_grad
 from tandem.devices import as_device
-from tandem.errors import AutogradError, ShapeError
+from tandem.errors import AutogradError, DTypeError, ShapeError
 from tandem.graph.ir import Value
 from tandem.ops.memory_format import MemoryFormat
 from tandem.repr import format_tensor
@@ -25,7 +25,11 @@ def to(self, *args, dtype=None, device=None, copy=False, memory_format=None):
     for a in args:
         if isinstance(a, Tensor):
             dtype = a.dtype
-        elif isinstance(a, dtypes.DType) or a in (float, int, bool) or (isinstance(a, str) and dtypes.is_name(a)):
+        elif (
+            isinstance(a, dtypes.DType)
+            or a in (float, int, bool, complex)
+            or (isinstance(a, str) and dtypes.is_name(a))
+        ):
             dtype = a
         elif isinstance(a, MemoryFormat):
             memory_format = a
@@ -197,6 +201,16 @@ def _adjoint(x):
     return F.permute(_conjugate(x), (1, 0) if x.ndim else ())
 
 
+def _set_real(x, value):
+    F.copy_(F.real(x), value)
+
+
+def _set_imag(x, value):
+    if not x.dtype.is_complex:
+        raise DTypeError("imag", f"x is {x.dtype}, which has no imaginary part to set")
+    F.copy_(F.imag(x), value)
+
+
 def attach():
     for fn in (to, requires_grad_, detach, detach_, register_hook, retain_grad, numpy, __copy__, __deepcopy__,
                __reduce_ex__, __format__, view_as_self):  # fmt: skip
@@ -206,6 +220,7 @@ def attach():
     for cls in (Tensor, Value):
         cls.T = property(lambda x: F.permute(x, tuple(range(x.ndim))[::-1]))
         cls.mT = property(F.matrix_transpose)
+        cls.real, cls.imag = property(F.real, _set_real), property(F.imag, _set_imag)
         cls.H = property(_adjoint)
         cls.mH = property(lambda x: F.matrix_transpose(_conjugate(x)))
     Tensor.grad_fn = property(_runtime.grad_fn)

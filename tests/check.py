@@ -18,6 +18,7 @@ CHECKED: set[str] = set()  # names of operator functions that a check has exerci
 
 TOLERANCE = {
     "float16": (2e-2, 2e-3), "bfloat16": (5e-2, 1e-2), "float32": (2e-5, 2e-6), "float64": (1e-10, 1e-12),
+    "complex64": (2e-5, 5e-6), "complex128": (1e-10, 1e-12),
 }  # fmt: skip
 
 
@@ -29,6 +30,8 @@ def sample(rng, shape, dtype, low=-2.0, high=2.0):
     if dtype.is_integer:
         low, high = int(np.ceil(max(low, 0) if dtype.kind == "uint" else low)), int(np.floor(high))
         return np.asarray(rng.integers(low, high + 1, shape)).astype(dtype.numpy)
+    if dtype.is_complex:
+        return np.asarray(rng.uniform(low, high, shape) + 1j * rng.uniform(low, high, shape)).astype(dtype.numpy)
     return np.asarray(rng.uniform(low, high, shape)).astype(dtype.numpy)
 
 
@@ -61,7 +64,7 @@ def assert_close(actual, expected, dtype=None, rtol=None, atol=None, message="")
     r, a = TOLERANCE.get(name, (0, 0))
     a, r = a if atol is None else atol, r if rtol is None else rtol
     got = actual.detach().numpy()
-    kind = np.float64 if actual.dtype.is_inexact else None
+    kind = np.complex128 if actual.dtype.is_complex else np.float64 if actual.dtype.is_inexact else None
     np.testing.assert_allclose(
         got.astype(kind) if kind else got,
         expected.astype(kind) if kind else expected,
@@ -136,7 +139,8 @@ def check_op(
     if grad:
         for case in cases:
             arrays = tuple(
-                a.astype(np.float64) if a.dtype.kind == "f" or a.dtype.name == "bfloat16" else a for a in case
+                a.astype(np.complex128) if a.dtype.kind == "c" else a.astype(np.float64) if _is_inexact(a) else a
+                for a in case
             )
             if arrays and max((a.size for a in arrays), default=0) <= 200:
                 check_gradients(run, arrays, second=second)
@@ -154,7 +158,7 @@ def check_compiled(fn, case, grad):
         return result, [t.grad for t in tensors]
 
     def tensors():
-        return [td.tensor(a, requires_grad=grad and (a.dtype.kind == "f" or a.dtype.name == "bfloat16")) for a in case]
+        return [td.tensor(a, requires_grad=grad and _is_inexact(a)) for a in case]
 
     td.manual_seed(0)
     expected, expected_grads = both(*tensors())
@@ -172,7 +176,7 @@ def check_deferred(fn, case, grad, unknown=True):
     """The same values, and the same gradients, in a graph run by a session; sizes other than 0 and 1 are unknown to it."""
 
     def tensors():
-        return [td.tensor(a, requires_grad=grad and (a.dtype.kind == "f" or a.dtype.name == "bfloat16")) for a in case]
+        return [td.tensor(a, requires_grad=grad and _is_inexact(a)) for a in case]
 
     def parts_of(result):
         return list(result) if isinstance(result, (tuple, list)) else [result]
@@ -208,7 +212,7 @@ def _first(x):
 def check_gradients(fn, arrays, second=True, eps=1e-6, rtol=1e-4, atol=1e-6):
     """Gradients of fn at float64 arrays against central differences; with `second`, also of the gradient itself."""
     rng = np.random.default_rng(1)
-    wanted = [i for i, a in enumerate(arrays) if a.dtype == np.float64]
+    wanted = [i for i, a in enumerate(arrays) if a.dtype in (np.float64, np.complex128)]
     if not wanted:
         return
     weights = {}
@@ -218,11 +222,11 @@ def check_gradients(fn, arrays, second=True, eps=1e-6, rtol=1e-4, atol=1e-6):
         result = fn(*tensors)
         total = None
         for k, part in enumerate(result if isinstance(result, (tuple, list)) else (result,)):
-            if not part.dtype.is_floating:
+            if not part.dtype.is_inexact:
                 continue
             if k not in weights:
-                weights[k] = td.tensor(rng.normal(size=tuple(part.shape)))
-            term = (part * weights[k]).sum()
+                weights[k] = td.tensor(_normal(rng, tuple(part.shape), part.dtype.is_complex))
+            term = _real_sum(part, weights[k])
             total = term if total is None else total + term
         return total
 
@@ -246,17 +250,17 @@ def check_gradients(fn, arrays, second=True, eps=1e-6, rtol=1e-4, atol=1e-6):
     if not second:
         return
 
-    mix = [rng.normal(size=arrays[i].shape) for i in wanted]
+    mix = [_normal(rng, arrays[i].shape, arrays[i].dtype.kind == "c") for i in wanted]
 
     def mixed(*values):
         _, grads = gradient(values, False)
-        return sum(float((g.detach().numpy() * m).sum()) for g, m in zip(grads, mix, strict=True))
+        return sum(float((g.detach().numpy() * m).sum().real) for g, m in zip(grads, mix, strict=True))
 
     chosen, grads = gradient(arrays, True)
     total = None
     for g, m in zip(grads, mix, strict=True):
         if g.requires_grad:
-            term = (g * td.tensor(m)).sum()
+            term = _real_sum(g, td.tensor(m))
             total = term if total is None else total + term
     if total is None:
         second_grads = [td.zeros_like(t) for t in chosen]
@@ -270,16 +274,33 @@ def check_gradients(fn, arrays, second=True, eps=1e-6, rtol=1e-4, atol=1e-6):
         )
 
 
+def _is_inexact(array) -> bool:
+    return array.dtype.kind in "fc" or array.dtype.name == "bfloat16"
+
+
+def _normal(rng, shape, is_complex: bool):
+    return rng.normal(size=shape) + 1j * rng.normal(size=shape) if is_complex else rng.normal(size=shape)
+
+
+def _real_sum(x, weights):
+    """A real number that depends on all parts of x."""
+    total = (x * weights).sum()
+    return td.real(total) if total.dtype.is_complex else total
+
+
 def _differences(fn, arrays, wanted, eps):
+    """Derivatives of a real function; by complex numbers, that by the real part plus i times that by the imaginary one."""
     result = []
     for i in wanted:
-        out = np.zeros(arrays[i].shape)
+        out = np.zeros(arrays[i].shape, arrays[i].dtype)
+        directions = (1, 1j) if arrays[i].dtype.kind == "c" else (1,)
         for position in np.ndindex(*arrays[i].shape):
-            ends = []
-            for sign in (1, -1):
-                moved = [a.copy() for a in arrays]
-                moved[i][position] += sign * eps
-                ends.append(fn(*moved))
-            out[position] = (ends[0] - ends[1]) / (2 * eps)
+            for direction in directions:
+                ends = []
+                for sign in (1, -1):
+                    moved = [a.copy() for a in arrays]
+                    moved[i][position] += sign * eps * direction
+                    ends.append(fn(*moved))
+                out[position] += direction * (ends[0] - ends[1]) / (2 * eps)
         result.append(out)
     return result

@@ -63,6 +63,11 @@ void add_number_or_tensor(OpFunction* op, const Parameter& parameter, PyObject* 
     Argument& a = out.add();
     a.kind = Argument::Kind::Integer;
     a.integer = v;
+  } else if (PyComplex_CheckExact(o)) {
+    Argument& a = out.add();
+    a.kind = Argument::Kind::Complex;
+    a.real = PyComplex_RealAsDouble(o);
+    a.imaginary = PyComplex_ImagAsDouble(o);
   } else if (!converted) {
     PyObject* args[] = {op->name, parameter.name, o};
     PyObject* made = PyObject_Vectorcall(callbacks.convert, args, 3, nullptr);

@@ -26,6 +26,10 @@ PyObject* describe_argument(const Argument& a) {
       return describe_view(a.tensor->view, a.tensor->requires_grad && grad_mode.enabled);
     case Argument::Kind::Float:
       return Py_BuildValue("(sd)", "float", a.real);
+    case Argument::Kind::Complex: {
+      Py_complex value{a.real, a.imaginary};
+      return Py_BuildValue("(sD)", "complex", &value);
+    }
     case Argument::Kind::Integer:
       return number("integer", a.integer);
     case Argument::Kind::Bool:

@@ -58,6 +58,9 @@ void encode(Argument* arguments, int count, Signature& signature) {
       case Argument::Kind::Float:
         signature.byte('F');
         break;
+      case Argument::Kind::Complex:
+        signature.byte('C');
+        break;
       case Argument::Kind::Integer:
         signature.byte('I');
         break;

@@ -3,6 +3,7 @@
 #pragma once
 #include <Python.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -13,7 +14,7 @@ namespace tandem {
 
 // One argument after binding, flattened: lists of tensors and tuples of ints are preceded by a Count.
 struct Argument {
-  enum class Kind : uint8_t { Tensor, Float, Integer, Bool, None, Static, Int, Count, Seed, Offset } kind;
+  enum class Kind : uint8_t { Tensor, Float, Integer, Bool, None, Static, Int, Count, Seed, Offset, Complex } kind;
   tandem::Tensor* tensor = nullptr;  // borrowed from the caller
   PyObject* object = nullptr;        // borrowed: static values; of a Seed, the generator
   union {
@@ -21,7 +22,9 @@ struct Argument {
     int64_t integer;
     uint8_t truth;
   };
+  double imaginary;  // of a Complex, right after its real part: a kernel reads both as one element
 };
+static_assert(offsetof(Argument, imaginary) == offsetof(Argument, real) + sizeof(double));
 
 class Signature {
  public:

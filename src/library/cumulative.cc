@@ -1,7 +1,7 @@
 // cumulative (x) -> y, ints [axis, kind, reverse]; kinds: 0 sum, 1 product, 2 max, 3 min.
 //
 // y may be of a wider type than x. Sums and products of floats run in float64 whatever the type; NaN stays in max and
-// min.
+// min. Complex sums and products likewise, in complex128.
 #include "library/convert.h"
 #include "library/registry.h"
 #include "library/rows.h"
@@ -14,13 +14,16 @@ namespace {
 enum Kind : int64_t { kSum, kProduct, kMax, kMin };
 
 template <typename T, Kind kind>
-using Accumulator =
-    std::conditional_t<kind == kMax || kind == kMin, Wide<T>, std::conditional_t<kIsFloat<T>, double, uint64_t>>;
+using Accumulator = std::conditional_t<
+    kIsComplex<T>, std::complex<double>,
+    std::conditional_t<kind == kMax || kind == kMin, Wide<T>, std::conditional_t<kIsFloat<T>, double, uint64_t>>>;
 
 template <typename A, Kind kind>
 A combine(A a, A b) {
   if constexpr (kind == kSum)
     return a + b;
+  else if constexpr (kIsComplex<A>)
+    return multiply(a, b);
   else if constexpr (kind == kProduct)
     return a * b;
   else if constexpr (kind == kMax)
@@ -110,6 +113,16 @@ void run_cumulative(const Call& call) {
   const int axis = static_cast<int>(call.ints[0]);
   const bool reverse = call.ints[2] != 0;
   TD_CHECK(axis >= 0 && axis < x.ndim, "axis of cumulative");
+  if (is_complex(x.dtype)) {
+    return for_complex("cumulative", x.dtype, [&](auto type) {
+      using T = typename decltype(type)::type;
+      TD_CHECK(call.ints[1] == kSum || call.ints[1] == kProduct, "kind ", call.ints[1], " of cumulative");
+      if (call.ints[1] == kSum)
+        run<T, kSum>(x, y, axis, reverse);
+      else
+        run<T, kProduct>(x, y, axis, reverse);
+    });
+  }
   for_real("cumulative", x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     switch (call.ints[1]) {

@@ -1,5 +1,6 @@
 // C++ types of the element types, and a switch over them.
 #pragma once
+#include <complex>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -31,6 +32,15 @@ struct Type {
 
 template <typename T>
 inline constexpr bool kIsFloat = std::is_floating_point_v<T> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+
+template <typename T>
+inline constexpr bool kIsComplex = std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
+
+// a * b without the search for infinities that std::complex makes of it: what NumPy computes, and vectorises.
+template <typename T>
+std::complex<T> multiply(std::complex<T> a, std::complex<T> b) {
+  return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
+}
 
 // What sums and comparisons of T are computed in.
 template <typename T>
@@ -105,6 +115,19 @@ void for_real(const char* routine, DType dtype, F&& body) {
       return body(Type<uint64_t>{});
     default:
       return for_float(routine, dtype, body);
+  }
+}
+
+// body(Type<T>{}) for the complex types.
+template <typename F>
+void for_complex(const char* routine, DType dtype, F&& body) {
+  switch (dtype) {
+    case DType::Complex64:
+      return body(Type<std::complex<float>>{});
+    case DType::Complex128:
+      return body(Type<std::complex<double>>{});
+    default:
+      unsupported(routine, dtype);
   }
 }
 

@@ -20,6 +20,8 @@ template <typename T, Mode mode>
 void apply(T* to, const T* from, int64_t n) {
   if constexpr (mode == kSet) {
     std::copy(from, from + n, to);
+  } else if constexpr (kIsComplex<T>) {
+    for (int64_t i = 0; i < n; ++i) to[i] = mode == kAdd ? to[i] + from[i] : multiply(to[i], from[i]);
   } else {
     for (int64_t i = 0; i < n; ++i) {
       using W = Wide<T>;
@@ -140,6 +142,14 @@ void run_scatter(const Call& call) {
   };
   if (mode == kSet) {
     for_size(size, [&](auto type) { run(type, std::integral_constant<Mode, kSet>{}); });
+  } else if (is_complex(out.dtype)) {
+    TD_CHECK(mode == kAdd || mode == kMultiply, "mode ", mode, " of scatter");
+    for_complex("scatter", out.dtype, [&](auto type) {
+      if (mode == kAdd)
+        run(type, std::integral_constant<Mode, kAdd>{});
+      else
+        run(type, std::integral_constant<Mode, kMultiply>{});
+    });
   } else {
     for_real("scatter", out.dtype, [&](auto type) {
       switch (mode) {

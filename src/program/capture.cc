@@ -168,6 +168,7 @@ int32_t Capture::begin(const Ref<Plan>& plan, Argument* arguments, int count) {
         operand = resolve(a.tensor, key);
         break;
       case Argument::Kind::Float:
+      case Argument::Kind::Complex:
       case Argument::Kind::Integer:
       case Argument::Kind::Bool:
       case Argument::Kind::Seed:

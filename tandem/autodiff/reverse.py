@@ -1,4 +1,9 @@
-"""Reverse mode: gradients as more nodes in the graph being built."""
+"""Reverse mode: gradients as more nodes in the graph being built.
+
+Note [Complex gradients]
+The gradient of a real loss by a complex z = x + iy is dL/dx + i dL/dy, as in PyTorch. For a holomorphic f that makes it
+g * conj(f'(z)). Rules are written as for real numbers, g * f'(z); conj(rule(conj(g))) is then what is wanted.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +37,14 @@ def backpropagate(
         if isinstance(node.op, F.region.Region):
             g = received
             keywords = {"out": node, "wanted": [v in depends for v in node.inputs]}
+        conjugated = node.op.holomorphic and any(v.dtype.is_complex for v in node.outputs)
+        if conjugated:
+            g = _conjugate(g)
         results = node.op.grad(g, *node.inputs, **keywords)
         if not isinstance(results, (tuple, list)):
             results = (results,) + (None,) * (len(node.inputs) - 1)
+        if conjugated:
+            results = _conjugate(tuple(results))
         for value, result in zip(node.inputs, results, strict=True):
             if result is None or value not in depends:
                 continue
@@ -44,6 +54,12 @@ def backpropagate(
                 result = F.Cast(value.dtype)(result)
             parts.setdefault(value, []).append(result)
     return [_total(parts.get(v)) for v in inputs]
+
+
+def _conjugate(g):
+    if isinstance(g, tuple):
+        return tuple(_conjugate(part) for part in g)
+    return g if g is None or not g.dtype.is_complex else F.conj(g)
 
 
 def _total(parts: list[Value] | None) -> Value | None:

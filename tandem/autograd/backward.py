@@ -27,6 +27,12 @@ def _start(tensors, grads, name: str) -> tuple[list, list]:
                     f"a gradient is started from a tensor of shape {t.shape}; without a gradient argument it must have one element",
                     fix="reduce it first (loss.sum().backward()) or pass gradient=",
                 )
+            if t.dtype.is_complex:
+                raise AutogradError(
+                    name,
+                    f"a gradient is started from a tensor of {t.dtype}; a loss must be real",
+                    fix="take its real part or absolute value (loss.real, abs(loss)), or pass gradient=",
+                )
             with _no_record():
                 g = F.ones_like(t)
         elif g.shape != t.shape:

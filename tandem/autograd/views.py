@@ -18,13 +18,17 @@ class Geometry:
     """How a base and a view of it lie in one block of memory, counted from the first element that either reaches."""
 
     def __init__(self, base, view):
-        self.base, self.view = (base.shape, base.strides), (view.shape, view.strides)
-        at_base, at_view = base.storage_offset(), view.storage_offset()
+        # A complex base with a real view, or the other way round: the block is one of real numbers.
+        self.base_pairs = base.dtype.is_complex and not view.dtype.is_complex
+        self.view_pairs = view.dtype.is_complex and not base.dtype.is_complex
+        *self.base, at_base = _in_parts(base) if self.base_pairs else (base.shape, base.strides, base.storage_offset())
+        *self.view, at_view = _in_parts(view) if self.view_pairs else (view.shape, view.strides, view.storage_offset())
         lows, highs = zip(_reach(*self.base, at_base), _reach(*self.view, at_view), strict=True)
         low = min(lows)
         self.size = max(highs) - low + 1
         self.at_base, self.at_view = at_base - low, at_view - low
-        self.dense = self.size == base.size  # the base fills the block: no element of the view lies outside of it
+        count = base.size * 2 if self.base_pairs else base.size
+        self.dense = self.size == count  # the base fills the block: no element of the view lies outside of it
         self.row_major = self.dense and base.is_contiguous()
         self.overlaps = _overlaps(*self.base) or _overlaps(*self.view)
 
@@ -33,6 +37,8 @@ class Geometry:
 
     def holding(self, g, fresh: bool = False):
         """A block with g as the base: g's own memory if it lies like the base, unless a fresh one is asked for."""
+        if self.base_pairs:
+            g = F.view_as_real(g)
         if self.row_major and not fresh and g.is_contiguous():
             return _runtime.alias(g, (self.size,), (1,), g.storage_offset())
         block = _runtime.empty((self.size,), g.dtype) if self.dense else self.filled(0, g.dtype)
@@ -47,7 +53,22 @@ class Geometry:
 
     def result(self, block):
         """The base in a block that is ours."""
-        return self.as_base(block) if self.row_major else F.clone(self.as_base(block))
+        made = self.as_base(block) if self.row_major else F.clone(self.as_base(block))
+        return F.view_as_complex(made) if self.base_pairs else made
+
+    def of_view(self, block):
+        """The view in a block, in memory of its own."""
+        made = F.clone(self.as_view(block))
+        return F.view_as_complex(made) if self.view_pairs else made
+
+    def in_block(self, h):
+        """h, which is like the view, as the block holds it."""
+        return F.view_as_real(h) if self.view_pairs else h
+
+
+def _in_parts(t) -> tuple:
+    """(shape, strides, offset) of a complex tensor as pairs of real numbers."""
+    return (*t.shape, 2), (*(2 * s for s in t.strides), 1), 2 * t.storage_offset()
 
 
 def _reach(shape, strides, offset: int) -> tuple[int, int]:
@@ -90,7 +111,7 @@ def select(g, geometry: Geometry):
     """The elements of g, which has the base's shape, that the view shows; zero where it shows memory that is not the base's."""
     before = _runtime.set_grad_enabled(False)
     try:
-        made = F.clone(geometry.as_view(geometry.holding(g)))
+        made = geometry.of_view(geometry.holding(g))
     finally:
         _runtime.set_grad_enabled(before)
     return _record("select", g, made, lambda h: embed(h, geometry))
@@ -100,11 +121,12 @@ def embed(h, geometry: Geometry):
     """Zeros of the base's shape with h, which has the view's shape, where the view shows; added up where it shows one often."""
     before = _runtime.set_grad_enabled(False)
     try:
+        given = geometry.in_block(h)
         if geometry.overlaps:
-            made = _add_up(h, geometry)
+            made = _add_up(given, geometry)
         else:
-            block = geometry.filled(0, h.dtype)
-            F.copy_(geometry.as_view(block), h)
+            block = geometry.filled(0, given.dtype)
+            F.copy_(geometry.as_view(block), given)
             made = geometry.result(block)
     finally:
         _runtime.set_grad_enabled(before)
@@ -134,7 +156,8 @@ def _add_up(h, geometry: Geometry):
     F.copy_(geometry.as_base(block), F.reshape(F.arange(count), geometry.base[0]))
     positions = F.clone(geometry.as_view(block))
     total = F.scatter_at(F.full((count + 1,), 0, dtype=h.dtype), [positions], (0,), h, "add")
-    return F.reshape(F.slice_axis(total, 0, 0, count), geometry.base[0])
+    made = F.reshape(F.slice_axis(total, 0, 0, count), geometry.base[0])
+    return F.view_as_complex(made) if geometry.base_pairs else made
 
 
 def record_view(name: str, source, view):

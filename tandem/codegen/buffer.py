@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tandem.dtypes import DType
-from tandem.graph.symbolic import Dim, Sym, hint
+from tandem.dtypes import COMPLEX_OF, DType, part_dtype
+from tandem.graph.symbolic import Dim, Sym, divide_exactly, hint
 
 
 class Layout(NamedTuple):
@@ -164,3 +164,43 @@ def factor_groups(inner, outer) -> list[tuple[list[int], list[int]]]:
 
 def has_sym(d: Dim) -> bool:
     return isinstance(d, Sym)
+
+
+def part(source: Buffer, index: int) -> Buffer:
+    """The real (0) or imaginary (1) parts of complex memory."""
+    made = _retyped(source, part_dtype(source.dtype), [s * 2 for s in source.strides], source.offset * 2 + index)
+    made.order = made.unit = None
+    return made
+
+
+def as_real(source: Buffer) -> Buffer:
+    """Complex memory as its parts, along a last axis of size 2."""
+    dtype, last = part_dtype(source.dtype), len(source.shape)
+    made = _retyped(source, dtype, [*[s * 2 for s in source.strides], 1], source.offset * 2, (*source.shape, 2))
+    made.order = None if source.order is None else (*source.order, last)
+    made.unit = last
+    return made
+
+
+def as_complex(source: Buffer) -> Buffer | None:
+    """Memory of pairs along the last axis as complex numbers, or None where strides do not allow it."""
+    if not is_one(source.strides[-1]):
+        return None
+    halves = [_half(d) for d in (*source.strides[:-1], source.offset)]
+    if any(h is None for h in halves):
+        return None
+    made = _retyped(source, COMPLEX_OF[source.dtype], halves[:-1], halves[-1], source.shape[:-1])
+    made.order = None if source.order is None else tuple(a for a in source.order if a != len(source.shape) - 1)
+    made.unit = next((i for i, (n, s) in enumerate(zip(made.shape, made.strides)) if is_one(s) and not is_one(n)), None)
+    return made
+
+
+def _half(d: Dim) -> Dim | None:
+    if isinstance(d, Sym):
+        return divide_exactly(d, 2)
+    return None if d % 2 else d // 2
+
+
+def _retyped(source: Buffer, dtype: DType, strides, offset: Dim, shape=None) -> Buffer:
+    base = source if source.kind != "view" else source.base
+    return Buffer(dtype, source.shape if shape is None else shape, strides, "view", None, base, offset)

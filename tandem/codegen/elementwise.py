@@ -115,7 +115,7 @@ def _transposed_loads(nest: Nest, order: list[int]):
     for load, form in dict(nest.e.loads).items():
         if is_zero(form.terms.get(vector, 0)) or is_one(form.terms[vector]):
             continue
-        if any(type(a) is not int for a in form.terms):
+        if any(type(a) is not int for a in form.terms) or load.dtype is dtypes.complex128:
             continue
         for axis in order[:-1]:
             if is_one(form.terms.get(axis, 0)):

@@ -7,12 +7,12 @@ loads. Values that lie in memory become loads. The walk is iterative, because fu
 from __future__ import annotations
 
 from tandem import dtypes
-from tandem.codegen.buffer import Buffer, factor_groups, is_one, is_zero, same
+from tandem.codegen.buffer import Buffer, as_real, factor_groups, is_one, is_zero, same
 from tandem.codegen.expr import Expr, ScalarBuilder, compute_dtype
 from tandem.codegen.index import Linear, LinearForms
-from tandem.errors import UnsupportedError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import Dim, maximum
+from tandem.ops.complexes import AsComplex, AsReal, Part
 from tandem.ops.create import Constant, Iota, RandomBits, Size
 from tandem.ops.define import Elementwise, Movement
 from tandem.ops.index import Gather
@@ -39,6 +39,7 @@ class Emitter:
         self.linears: list[Linear] = []
         self._linear_exprs: dict[int, Expr] = {}
         self._memo: dict = {}
+        self._parts: dict[int, Buffer] = {}  # complex buffers seen as their parts
         self.loads: list[tuple[Expr, Linear]] = []  # loads without a guard
         self.nodes: dict = {}  # nodes that this kernel covers, in order
 
@@ -47,11 +48,6 @@ class Emitter:
     def slot(self, buffer: Buffer) -> int:
         found = self.slots.get(id(buffer))
         if found is None:
-            if buffer.dtype.kind == "complex":
-                raise UnsupportedError(
-                    None,
-                    f"operators do not compute with {buffer.dtype} yet; complex tensors can be made, viewed and exchanged",
-                )
             found = self.slots[id(buffer)] = len(self.buffers)
             self.buffers.append(buffer)
         return found
@@ -147,6 +143,8 @@ class Emitter:
         if isinstance(op, (Reshape, Permute, Expand, Slice)):
             want = (node.inputs[0], self._moved(op, node, index), guard)
             return memo.get(want, [want])
+        if isinstance(op, (Part, AsReal, AsComplex)):
+            return self._retyped(op, node, index, guard)
         if isinstance(op, Reduce):  # over axes of size 1 only; the others are in `given`
             want = (node.inputs[0], index, guard)
             return reduce_operand(b, op, memo[want], value) if want in memo else [want]
@@ -222,6 +220,27 @@ class Emitter:
         forms.quotients[quotient] = (True, form, divisor, remainder)
         forms.quotients[remainder] = (False, form, divisor, quotient)
         return forms.atom(quotient), forms.atom(remainder)
+
+    def _retyped(self, op, node, index, guard):
+        """Complex numbers as their parts, and the other way round."""
+        source, memo, b = node.inputs[0], self._memo, self.b
+        if isinstance(op, AsComplex):
+            wants = [(source, (*index, self.forms.make(k, {})), guard) for k in (0, 1)]
+            missing = [w for w in wants if w not in memo]
+            return missing or b.complex(*[memo[w] for w in wants])
+        last = index[-1] if isinstance(op, AsReal) else None
+        if last is not None and last.terms and source not in self.inside and source in self.buffer_of:
+            buffer = self.buffer_of[source]
+            if id(buffer) not in self._parts:
+                self._parts[id(buffer)] = as_real(buffer)
+            return self.load(self._parts[id(buffer)], index, guard)
+        want = (source, index if last is None else index[:-1], guard)
+        if want not in memo:
+            return [want]
+        x = memo[want]
+        if last is None:
+            return b.imag(x) if op.index else b.real(x)
+        return b.where(self.linear(last) == 0, b.real(x), b.imag(x))
 
     def _gather(self, node, index, guard):
         x, *positions = node.inputs

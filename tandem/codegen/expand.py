@@ -1,4 +1,7 @@
-"""expand: composite operators become the operators they are made of."""
+"""expand: composite operators become the operators they are made of.
+
+So do reductions and products of complex numbers, which become those of their real and imaginary parts (`split_complex`).
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,19 @@ from tandem.ops.define import Composite, add_input
 def expand(graph: Graph) -> tuple[Graph, dict[Value, Value]]:
     """The graph without composite operators, and what stands for each of its values (empty where nothing changed)."""
     total: dict[Value, Value] = {}
-    while any(isinstance(node.op, Composite) for node in graph.nodes):  # those may hold others
+    while any(_expands(node) is not None for node in graph.nodes):  # those may hold others
         graph, made = _expand_once(graph)
         total = {old: made[new] for old, new in total.items()} if total else made
     return graph, total
+
+
+def _expands(node):
+    """What builds the node's results from other operators, if it does not stay."""
+    if isinstance(node.op, Composite):
+        return node.op.expand
+    if node.inputs and node.inputs[0].dtype.is_complex:
+        return getattr(node.op, "split_complex", None)
+    return None
 
 
 def _expand_once(graph: Graph) -> tuple[Graph, dict[Value, Value]]:
@@ -29,11 +41,8 @@ def _expand_once(graph: Graph) -> tuple[Graph, dict[Value, Value]]:
                     continue
                 inputs = tuple(made[v] for v in node.inputs)
                 with source_scope(node.source):
-                    outputs = (
-                        node.op.expand(*inputs)
-                        if isinstance(node.op, Composite)
-                        else builder.add(node.op, inputs).outputs
-                    )
+                    expands = _expands(node)
+                    outputs = builder.add(node.op, inputs).outputs if expands is None else expands(*inputs)
                 if isinstance(outputs, Value):
                     outputs = (outputs,)
                 made.update(zip(node.outputs, outputs, strict=True))

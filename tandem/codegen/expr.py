@@ -4,7 +4,8 @@ An Expr is one scalar value inside a kernel: an operation, its arguments and a d
 common subexpressions are one object and every renderer computes them once. Nothing here knows a target; math functions that no
 target has as an instruction (`b.exp`, `b.tanh`, ...) are written out in these primitives by tandem/codegen/mathlib.py.
 
-16-bit floats are storage types: `cast` to them rounds, and arithmetic on them happens in float32.
+16-bit floats are storage types: `cast` to them rounds, and arithmetic on them happens in float32. Complex numbers are pairs of
+floats: what is computed with them is written out for their parts by tandem/codegen/pairs.py.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import struct
 
 from tandem import dtypes
+from tandem.codegen import pairs
 from tandem.dtypes import DType
 
 _NARROW_FLOATS = (dtypes.float16, dtypes.bfloat16)
@@ -165,6 +167,9 @@ class ScalarBuilder:
     # -- leaves and conversions
 
     def const(self, value, dtype: DType) -> Expr:
+        if dtype.is_complex:
+            value, part = complex(value), dtypes.REAL_PART[dtype]
+            return self.complex(self.const(value.real, part), self.const(value.imag, part))
         if dtype.kind == "float":
             if dtype in _NARROW_FLOATS:
                 return self.cast(self.const(value, dtypes.float32), dtype)
@@ -185,6 +190,8 @@ class ScalarBuilder:
         source = x.dtype
         if source is dtype:
             return x
+        if source.is_complex or dtype.is_complex:
+            return pairs.cast(self, x, dtype)
         if x.op == "const" and source.kind != "float" and dtype not in _NARROW_FLOATS:
             return self.const(x.attr, dtype)
         if dtype in _NARROW_FLOATS:
@@ -208,6 +215,22 @@ class ScalarBuilder:
             raise TypeError(f"bitcast from {x.dtype} to {dtype}: sizes differ")
         return self.make("bitcast", (x,), dtype)
 
+    def complex(self, re: Expr, im: Expr) -> Expr:
+        re, im = self.widen(re), self.widen(im)
+        if re.op == "real" and im.op == "imag" and re.args[0] is im.args[0]:  # taken apart and not touched since
+            return re.args[0]
+        return self.make("complex", (re, im), dtypes.COMPLEX_OF[re.dtype])
+
+    def real(self, x: Expr) -> Expr:
+        if not x.dtype.is_complex:
+            return x
+        return x.args[0] if x.op == "complex" else self.make("real", (x,), dtypes.REAL_PART[x.dtype])
+
+    def imag(self, x: Expr) -> Expr:
+        if not x.dtype.is_complex:
+            return self.const(0, self.widen(x).dtype)
+        return x.args[1] if x.op == "complex" else self.make("imag", (x,), dtypes.REAL_PART[x.dtype])
+
     def widen(self, x: Expr) -> Expr:
         """x as arithmetic sees it: 16-bit floats become float32."""
         return self.make("cast", (x,), dtypes.float32) if x.dtype in _NARROW_FLOATS else x
@@ -230,6 +253,8 @@ class ScalarBuilder:
     def binary(self, op: str, x, y) -> Expr:
         x, y = self._operands(x, y, op)
         dtype = x.dtype
+        if dtype.is_complex:
+            return pairs.binary(self, op, x, y)
         if dtype.kind == "bool":
             op = {"add": "or", "mul": "and", "max": "or", "min": "and", "sub": "xor"}.get(op, op)
         elif dtype.kind in ("int", "uint"):
@@ -256,7 +281,7 @@ class ScalarBuilder:
 
     def unary(self, op: str, x: Expr) -> Expr:
         x = self.widen(x)
-        return self.make(op, (x,), x.dtype)
+        return pairs.unary(self, op, x) if x.dtype.is_complex else self.make(op, (x,), x.dtype)
 
     def floordiv(self, x, y) -> Expr:
         """Rounded toward minus infinity. Integers: x // 0 is 0."""
@@ -308,6 +333,8 @@ class ScalarBuilder:
         if isinstance(x, Expr) and isinstance(y, Expr) and x is y:
             return x
         x, y = self._operands(x, y, "where")
+        if x.dtype.is_complex:
+            return pairs.where(self, condition, x, y)
         return self.make("where", (condition, x, y), x.dtype)
 
     def min(self, x, y) -> Expr:
@@ -323,7 +350,7 @@ class ScalarBuilder:
         x = self.widen(x)
         y = self.widen(y) if isinstance(y, Expr) else self.const(y, x.dtype)
         z = self.widen(z) if isinstance(z, Expr) else self.const(z, x.dtype)
-        return self.make("fma", (x, y, z), x.dtype)
+        return x * y + z if x.dtype.is_complex else self.make("fma", (x, y, z), x.dtype)
 
     def abs(self, x: Expr) -> Expr:
         return x if x.dtype.kind in ("bool", "uint") else self.unary("abs", x)
@@ -342,13 +369,15 @@ class ScalarBuilder:
 
     def round(self, x: Expr) -> Expr:
         """To the nearest integer, halves to the even one."""
-        return self.unary("round", x) if x.dtype.kind == "float" else x
+        return self.unary("round", x) if x.dtype.is_inexact else x
 
     def copysign(self, x: Expr, y) -> Expr:
         x, y = self._operands(x, y, "copysign")
         return self.make("copysign", (x, y), x.dtype)
 
     def isnan(self, x: Expr) -> Expr:
+        if x.dtype.is_complex:
+            return self.isnan(self.real(x)) | self.isnan(self.imag(x))
         if x.dtype.kind != "float":
             return self.const(False, dtypes.bool_)
         x = self.widen(x)
@@ -385,7 +414,10 @@ class ScalarBuilder:
             raise AttributeError(f"the scalar builder has no function {name!r}")
 
         def call(*args):
-            return function(self, *[self.widen(a) if isinstance(a, Expr) else a for a in args])
+            args = [self.widen(a) if isinstance(a, Expr) else a for a in args]
+            if any(isinstance(a, Expr) and a.dtype.is_complex for a in args):
+                return pairs.function(name)(self, *args)
+            return function(self, *args)
 
         object.__setattr__(self, name, call)
         return call

@@ -21,6 +21,7 @@ from tandem.codegen.buffer import Buffer, is_one, is_zero, same, same_shape
 from tandem.codegen.computes import Compute, Group, operator_cost
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import hint
+from tandem.ops.complexes import AsComplex, AsReal, Part
 from tandem.ops.create import Constant, Iota, RandomBits, Size
 from tandem.ops.define import Elementwise, Input, LibraryOp, Movement
 from tandem.ops.index import CheckIndex, Gather
@@ -81,7 +82,7 @@ class Fusion:
                 self.users.setdefault(v, []).append(node)
             if isinstance(op, LibraryOp):
                 self.forced.update(node.inputs)
-            elif isinstance(op, (Permute, Reshape)) and (
+            elif isinstance(op, (Permute, Reshape, AsReal, AsComplex)) and (
                 node.outputs[0] in self.forced or node.outputs[0] in self.mutated
             ):
                 # the source is computed in its own order, and this is a view of it where strides allow
@@ -221,6 +222,12 @@ class Fusion:
             return None
         if isinstance(op, Permute):
             return memory.permute(source, op.axes)
+        if isinstance(op, Part):
+            return memory.part(source, op.index)
+        if isinstance(op, AsReal):
+            return memory.as_real(source)
+        if isinstance(op, AsComplex):
+            return memory.as_complex(source)
         shape = self.shape_of(node.outputs[0])
         if isinstance(op, Expand):
             return memory.expand(source, shape)
@@ -279,9 +286,13 @@ class Fusion:
             for i, axis in enumerate(op.axes):
                 moved[axis] = axis_map[i]
             return tuple(moved)
-        inner, outer = self.shape_of(node.inputs[0]), self.shape_of(node.outputs[0])
-        if isinstance(op, (Expand, Reduce)):
+        if isinstance(op, (Expand, Reduce, Part)):
             return axis_map
+        if isinstance(op, AsReal):
+            return axis_map[:-1]
+        if isinstance(op, AsComplex):
+            return (*axis_map, -2)
+        inner, outer = self.shape_of(node.inputs[0]), self.shape_of(node.outputs[0])
         if isinstance(op, (Slice, Embed)):
             moved = []
             for a, n, m, start, step in zip(axis_map, inner, outer, op.starts, op.steps):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.expr import Expr
-from tandem.codegen.llvm_ops import MEMORY
+from tandem.codegen.llvm_ops import MEMORY, alignment, vector
 from tandem.codegen.llvm_values import Scope, Values
 from tandem.codegen.loops import Accumulate, Declare, Finish, Loop, Store, Transpose
 
@@ -90,8 +90,10 @@ class Loops(Values):
     def transpose(self, s: Transpose):
         """Square blocks go through registers; what is left at the edges goes one element at a time."""
         dtype = self.kernel.slot_dtype(s.slot)
-        memory, size = MEMORY[dtype], dtype.itemsize
-        block = 4 if size == 8 else 8
+        memory, size = MEMORY[dtype], alignment(dtype)
+        if dtype is dtypes.complex64:
+            memory = "i64"  # to be moved only
+        block = 4 if dtype.itemsize == 8 else 8
         scope = self.scopes[-1]
         source = self.line(scope, f"getelementptr {memory}, ptr {self.pointer(s.slot)}, i64 {self.value(s.offset)}")
         local, stride = self.pointer(s.local), self.value(s.stride)
@@ -194,7 +196,7 @@ class Loops(Values):
         for inner in s.body:
             if type(inner) is Store:
                 stack.append(inner.value)
-                size = self.kernel.slot_dtype(inner.slot).itemsize
+                size = alignment(self.kernel.slot_dtype(inner.slot))
                 sizes.add(size)
                 if inner.slot >= 0:
                     memory_sizes.add(size)
@@ -209,9 +211,9 @@ class Loops(Values):
                 continue
             seen.add(e.id)
             if e.op in ("load", "load_if"):
-                sizes.add(e.dtype.itemsize)
+                sizes.add(alignment(e.dtype))
                 if e.attr >= 0:
-                    memory_sizes.add(e.dtype.itemsize)
+                    memory_sizes.add(alignment(e.dtype))
                     if e.op == "load":
                         found.loads.append(e)
                         found.regular &= self.is_unit(e.args[0])
@@ -220,7 +222,7 @@ class Loops(Values):
             if e.op == "linear":
                 continue
             if e.dtype.kind != "bool" and e.op != "const":
-                sizes.add(4 if e.dtype in (dtypes.float16, dtypes.bfloat16) else e.dtype.itemsize)
+                sizes.add(4 if e.dtype in (dtypes.float16, dtypes.bfloat16) else alignment(e.dtype))
             stack.extend(e.args)
         size = 4 if 4 in sizes else max(sizes - {1, 2}, default=max(sizes, default=4))
         found.lanes = self.vector_bytes // size
@@ -343,14 +345,14 @@ class Loops(Values):
         """All plain loads of a body behind one branch."""
         if not loads:
             return
-        places = [(self.address(e.attr, e.args[0]), MEMORY[e.dtype], e.dtype.itemsize) for e in loads]
+        places = [(self.address(e.attr, e.args[0]), MEMORY[e.dtype], alignment(e.dtype)) for e in loads]
         yes, whole, no, part = self.whole_or_part(
             scope,
             lambda: [self.vector_load(scope, *place, "") for place in places],
             lambda mask: [self.vector_load(scope, *place, mask) for place in places],
         )
         merged = [
-            self.line(scope, f"phi <{scope.lanes} x {memory}> [ {x}, %{yes} ], [ {y}, %{no} ]")
+            self.line(scope, f"phi {vector(memory, scope.lanes)} [ {x}, %{yes} ], [ {y}, %{no} ]")
             for x, y, (_, memory, _) in zip(whole, part, places)
         ]
         for e, name in zip(loads, merged):

@@ -12,8 +12,10 @@ TYPE = {
     dtypes.bool_: "i1", dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32", dtypes.int64: "i64",
     dtypes.uint8: "i8", dtypes.uint16: "i16", dtypes.uint32: "i32", dtypes.uint64: "i64",
     dtypes.float16: "half", dtypes.bfloat16: "i16", dtypes.float32: "float", dtypes.float64: "double",
+    dtypes.complex64: "<2 x float>", dtypes.complex128: "<2 x double>",
 }  # fmt: skip
 MEMORY = TYPE | {dtypes.bool_: "i8"}
+_PAIRED = "<2 x "  # complex numbers; several of them are one vector of twice as many parts, re and im in turns
 _SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
 _FLOAT_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _FLOAT_INTRINSIC = {
@@ -34,6 +36,23 @@ def constant(dtype: DType, bits: int) -> str:
     if dtype is dtypes.bool_:
         return "true" if bits else "false"
     return str(bits)
+
+
+def vector(type_: str, lanes: int) -> str:
+    """The type of `lanes` values of a type."""
+    if lanes == 1:
+        return type_
+    if type_.startswith(_PAIRED):
+        return f"<{2 * lanes} x {type_[len(_PAIRED) : -1]}>"
+    return f"<{lanes} x {type_}>"
+
+
+def alignment(dtype: DType) -> int:
+    return dtype.itemsize // 2 if dtype.is_complex else dtype.itemsize
+
+
+def _picks(numbers) -> str:
+    return ", ".join([f"i32 {k}" for k in numbers])
 
 
 class Ops:
@@ -62,6 +81,9 @@ class Ops:
         return f"<{', '.join([f'{TYPE[dtype]} {text}'] * lanes)}>"
 
     def splat(self, scope, name: str, type_: str, lanes: int) -> str:
+        if type_.startswith(_PAIRED):
+            picks = _picks([0, 1] * lanes)
+            return self.line(scope, f"shufflevector {type_} {name}, {type_} poison, <{2 * lanes} x i32> <{picks}>")
         one = self.line(scope, f"insertelement <{lanes} x {type_}> poison, {type_} {name}, i64 0")
         return self.line(
             scope,
@@ -114,14 +136,49 @@ class Ops:
 
     def collect(self, scope, pointers: list[str], memory: str, size: int) -> str:
         lanes = len(pointers)
-        vector = "poison"
-        for lane, pointer in enumerate(pointers):
-            element = self.line(scope, f"load {memory}, ptr {pointer}, align {size}")
-            vector = self.line(scope, f"insertelement <{lanes} x {memory}> {vector}, {memory} {element}, i64 {lane}")
-        return vector
+        elements = [self.line(scope, f"load {memory}, ptr {pointer}, align {size}") for pointer in pointers]
+        if memory.startswith(_PAIRED):
+            return self.joined(scope, elements, memory)
+        made = "poison"
+        for lane, element in enumerate(elements):
+            made = self.line(scope, f"insertelement <{lanes} x {memory}> {made}, {memory} {element}, i64 {lane}")
+        return made
+
+    def joined(self, scope, parts: list[str], type_: str) -> str:
+        """Complex numbers one after the other in one vector; their number is a power of two."""
+        size = 1
+        while len(parts) > 1:
+            t = vector(type_, size)
+            picks = _picks(range(4 * size))
+            parts = [
+                self.line(scope, f"shufflevector {t} {x}, {t} {y}, <{4 * size} x i32> <{picks}>")
+                for x, y in zip(parts[::2], parts[1::2])
+            ]
+            size *= 2
+        return parts[0]
+
+    def lane(self, scope, value: str, memory: str, lane: int) -> str:
+        """One lane of a vector."""
+        if not memory.startswith(_PAIRED):
+            return self.line(scope, f"extractelement <{scope.lanes} x {memory}> {value}, i64 {lane}")
+        t = vector(memory, scope.lanes)
+        return self.line(
+            scope, f"shufflevector {t} {value}, {t} poison, <2 x i32> <{_picks((2 * lane, 2 * lane + 1))}>"
+        )
+
+    def in_parts(self, scope, memory: str, mask: str) -> tuple[int, str, str]:
+        """(lanes, memory, mask) of vector accesses: those of complex numbers are of their parts."""
+        lanes = scope.lanes
+        if not memory.startswith(_PAIRED):
+            return lanes, memory, mask
+        if mask:
+            t = f"<{lanes} x i1>"
+            picks = _picks([k // 2 for k in range(2 * lanes)])
+            mask = self.line(scope, f"shufflevector {t} {mask}, {t} poison, <{2 * lanes} x i32> <{picks}>")
+        return 2 * lanes, memory[len(_PAIRED) : -1], mask
 
     def vector_load(self, scope, pointer: str, memory: str, size: int, mask: str) -> str:
-        lanes = scope.lanes
+        lanes, memory, mask = self.in_parts(scope, memory, mask)
         type_ = f"<{lanes} x {memory}>"
         if not mask:
             return self.line(scope, f"load {type_}, ptr {pointer}, align {size}")
@@ -132,7 +189,7 @@ class Ops:
         )
 
     def vector_store(self, scope, value: str, pointer: str, memory: str, size: int, mask: str):
-        lanes = scope.lanes
+        lanes, memory, mask = self.in_parts(scope, memory, mask)
         type_ = f"<{lanes} x {memory}>"
         if not mask:
             scope.lines.append(f"  store {type_} {value}, ptr {pointer}, align {size}")
@@ -142,7 +199,7 @@ class Ops:
         scope.lines.append(f"  call void @{name}({type_} {value}, ptr {pointer}, i32 {size}, <{lanes} x i1> {mask})")
 
     def _wrap(self, scope, type_: str) -> str:
-        return type_ if scope.lanes == 1 else f"<{scope.lanes} x {type_}>"
+        return vector(type_, scope.lanes)
 
     def from_memory(self, scope, name: str, dtype: DType) -> str:
         if dtype is not dtypes.bool_:
@@ -175,6 +232,10 @@ class Ops:
             return self.line(scope, f"select {self._wrap(scope, 'i1')} {names[0]}, {t} {names[1]}, {t} {names[2]}")
         dtype = e.args[0].dtype
         t = self._wrap(scope, TYPE[dtype])
+        if op == "complex":
+            return self.pair(scope, names[0], names[1], t)
+        if op in ("real", "imag"):
+            return self.part(scope, names[0], 0 if op == "real" else 1, t)
         if op == "bitcast":
             return self.line(scope, f"bitcast {t} {names[0]} to {self._wrap(scope, TYPE[e.dtype])}")
         if op in COMPARISONS:
@@ -182,6 +243,22 @@ class Ops:
         if dtype.kind == "float":
             return self.float_operation(op, names, scope, dtype, t)
         return self.integer_operation(op, names, scope, dtype, t)
+
+    def pair(self, scope, re: str, im: str, t: str) -> str:
+        lanes = scope.lanes
+        if lanes > 1:
+            picks = _picks([k // 2 + lanes * (k % 2) for k in range(2 * lanes)])
+            return self.line(scope, f"shufflevector {t} {re}, {t} {im}, <{2 * lanes} x i32> <{picks}>")
+        both = f"<2 x {t}>"
+        first = self.line(scope, f"insertelement {both} poison, {t} {re}, i64 0")
+        return self.line(scope, f"insertelement {both} {first}, {t} {im}, i64 1")
+
+    def part(self, scope, name: str, which: int, t: str) -> str:
+        lanes = scope.lanes
+        if lanes == 1:
+            return self.line(scope, f"extractelement {t} {name}, i64 {which}")
+        picks = _picks(range(which, 2 * lanes, 2))
+        return self.line(scope, f"shufflevector {t} {name}, {t} poison, <{lanes} x i32> <{picks}>")
 
     def compare(self, scope, op: str, dtype: DType, x: str, y: str) -> str:
         t = self._wrap(scope, TYPE[dtype])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tandem.codegen.expr import Expr
-from tandem.codegen.llvm_ops import MEMORY, TYPE, Ops, constant
+from tandem.codegen.llvm_ops import MEMORY, TYPE, Ops, alignment, constant
 from tandem.codegen.loops import Kernel, Store
 
 
@@ -226,7 +226,7 @@ class Values(Ops):
 
     def load(self, e: Expr, scope: Scope) -> str:
         slot, offset = e.attr, self.chase(e.args[0])
-        memory, size = MEMORY[e.dtype], e.dtype.itemsize
+        memory, size = MEMORY[e.dtype], alignment(e.dtype)
         if scope.lanes == 1:
             if scope is self.scopes[-1]:
                 pointer = self.address(slot, offset)
@@ -244,7 +244,7 @@ class Values(Ops):
 
     def load_if(self, e: Expr, scope: Scope) -> str:
         slot, (condition, offset) = e.attr, map(self.chase, e.args)
-        memory, size = MEMORY[e.dtype], e.dtype.itemsize
+        memory, size = MEMORY[e.dtype], alignment(e.dtype)
         lanes = scope.lanes
         if lanes == 1:
             start = self.value(offset)
@@ -307,7 +307,7 @@ class Values(Ops):
     def store(self, s: Store):
         scope = self.scopes[-1]
         dtype = self.kernel.slot_dtype(s.slot)
-        memory, size = MEMORY[dtype], dtype.itemsize
+        memory, size = MEMORY[dtype], alignment(dtype)
         lanes = scope.lanes
         value = self.to_memory(scope, self.operand(s.value, scope), dtype)
         if lanes == 1:
@@ -326,15 +326,18 @@ class Values(Ops):
             )
             return
         for lane, pointer in enumerate(self.lane_pointers(scope, s.slot, s.offset, stride)):
-            element = self.line(scope, f"extractelement <{lanes} x {memory}> {value}, i64 {lane}")
+            element = self.lane(scope, value, memory, lane)
             if scope.mask and lane:
                 bit = self.line(scope, f"extractelement <{lanes} x i1> {scope.mask}, i64 {lane}")
                 pointer = self.line(scope, f"select i1 {bit}, ptr {pointer}, ptr {self.dummy()}")
             scope.lines.append(f"  store {memory} {element}, ptr {pointer}, align {size}")
 
     def dummy(self) -> str:
-        """Eight bytes of zeros, read and written in place of memory that must not be touched."""
+        """Sixteen bytes of zeros, read and written in place of memory that must not be touched."""
         if not self.has_dummy:
             self.has_dummy = True
-            self.allocas += ["  %nowhere = alloca i64, align 8", "  store i64 0, ptr %nowhere, align 8"]
+            self.allocas += [
+                "  %nowhere = alloca <2 x i64>, align 16",
+                "  store <2 x i64> zeroinitializer, ptr %nowhere, align 16",
+            ]
         return "%nowhere"

@@ -9,6 +9,8 @@ statements; scalars in them are Exprs with these leaves, besides constants:
     linear   attr = position in Kernel.linear: an index expression, settled after loops were merged
     scalar   attr = accumulator: its value after Finish
 
+Complex values are only loaded, stored, and built from and taken apart into floats: `complex` (re, im), `real`, `imag`.
+
 Slots 0..len(pointers)-1 are the kernel's pointers; negative slots -1, -2, ... are small local arrays.
 """
 
@@ -20,7 +22,7 @@ from tandem import dtypes
 from tandem.codegen.expr import COST, Expr, compute_dtype
 from tandem.dtypes import DType
 
-RENDERED = "4"  # part of every cache key: change it when a renderer makes other code from the same kernel
+RENDERED = "5"  # part of every cache key: change it when a renderer makes other code from the same kernel
 
 
 class Loop:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 
 from tandem import dtypes
+from tandem.errors import DTypeError
 from tandem.graph.symbolic import Dim, Sym, Symbols, product, substitute
 
 
@@ -176,6 +177,8 @@ class Builder:
         key = (op, tuple((id(v.node), v.index) for v in inputs))
         node = self._seen.get(key)
         if node is None:
+            if not op.takes_complex:
+                _refuse_complex(op, inputs)
             types = op.infer(*(v.type for v in inputs))
             if isinstance(types, Type):
                 types = (types,)
@@ -199,6 +202,16 @@ class Builder:
 
     def __exit__(self, *exc):
         _stack().pop()
+
+
+def _refuse_complex(op, inputs):
+    for v in inputs:
+        if v.type.dtype.is_complex:
+            raise DTypeError(
+                op.name,
+                f"x is {v.type.dtype}; {op.name} is not defined for complex numbers",
+                fix="take x.real, x.imag or abs(x) first",
+            )
 
 
 _local = threading.local()

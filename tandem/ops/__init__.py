@@ -12,6 +12,7 @@ from tandem.ops import (
     bitwise,
     classify,
     comparison,
+    complexes,
     conv,
     create,
     cumulative,

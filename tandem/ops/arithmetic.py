@@ -19,6 +19,8 @@ class Cast(Elementwise):
     """Elements converted to another dtype. Floats to integers truncate; anything to bool is `!= 0`."""
 
     name = "cast"
+    takes_complex = True
+    holomorphic = False
     dtype: dtypes.DType
 
     def result_dtype(self, x):
@@ -36,6 +38,8 @@ class Copy(Elementwise):
     """The same elements in fresh memory."""
 
     name = "copy"
+    takes_complex = True
+    holomorphic = False
 
     def body(self, b, x):
         return x
@@ -47,6 +51,8 @@ class Copy(Elementwise):
 @register
 class Add(Elementwise):
     name = "add"
+    takes_complex = True
+    holomorphic = False
 
     def body(self, b, x, y):
         return x | y if x.dtype.kind == "bool" else x + y
@@ -58,6 +64,8 @@ class Add(Elementwise):
 @register
 class Sub(Elementwise):
     name = "sub"
+    takes_complex = True
+    holomorphic = False
 
     def body(self, b, x, y):
         return x - y
@@ -69,6 +77,7 @@ class Sub(Elementwise):
 @register
 class Mul(Elementwise):
     name = "mul"
+    takes_complex = True
 
     def body(self, b, x, y):
         return x & y if x.dtype.kind == "bool" else x * y
@@ -82,6 +91,7 @@ class Div(Elementwise):
     """True division of floats."""
 
     name = "div"
+    takes_complex = True
 
     def body(self, b, x, y):
         return x / y
@@ -93,6 +103,8 @@ class Div(Elementwise):
 @register
 class Neg(Elementwise):
     name = "neg"
+    takes_complex = True
+    holomorphic = False
 
     def body(self, b, x):
         return -x
@@ -200,6 +212,8 @@ class StopGradient(Elementwise):
     """The same elements, as a constant to whoever differentiates."""
 
     name = "stop_gradient"
+    takes_complex = True
+    holomorphic = False
 
     def body(self, b, x):
         return x

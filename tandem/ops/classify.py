@@ -19,6 +19,7 @@ class _Test(Elementwise):
 @register
 class IsNan(_Test):
     name = "isnan"
+    takes_complex = True
 
     def body(self, b, x):
         return b.isnan(x)
@@ -27,16 +28,22 @@ class IsNan(_Test):
 @register
 class IsInf(_Test):
     name = "isinf"
+    takes_complex = True
 
     def body(self, b, x):
+        if x.dtype.is_complex:
+            return (b.abs(b.real(x)) == math.inf) | (b.abs(b.imag(x)) == math.inf)
         return b.abs(x) == math.inf if x.dtype.is_floating else b.const(False, dtypes.bool_)
 
 
 @register
 class IsFinite(_Test):
     name = "isfinite"
+    takes_complex = True
 
     def body(self, b, x):
+        if x.dtype.is_complex:
+            return (b.abs(b.real(x)) < math.inf) & (b.abs(b.imag(x)) < math.inf)
         return b.abs(x) < math.inf if x.dtype.is_floating else b.const(True, dtypes.bool_)
 
 

@@ -16,6 +16,7 @@ class _Comparison(Elementwise):
 @register
 class Equal(_Comparison):
     name = "equal"
+    takes_complex = True
 
     def body(self, b, x, y):
         return x == y
@@ -24,6 +25,7 @@ class Equal(_Comparison):
 @register
 class NotEqual(_Comparison):
     name = "not_equal"
+    takes_complex = True
 
     def body(self, b, x, y):
         return x != y
@@ -113,6 +115,8 @@ class Where(Elementwise):
     """condition ? x : y"""
 
     name = "where"
+    takes_complex = True
+    holomorphic = False
 
     def result_dtype(self, condition, x, y):
         return x

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tandem.ops as F
 from tandem import dtypes
+from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import LibraryOp, inplace, op, public, register
 from tandem.ops.prepare import as_value, cast, constant, full_expand, normalize_axis
@@ -19,12 +20,19 @@ class Cumulative(LibraryOp):
     """out[i] combines x[0] to x[i] along axis; in reverse, x[i] to the last. kind: sum, prod, max, min (NaN propagates)."""
 
     name = "cumulative"
+    takes_complex = True
     routine = "cumulative"
     axis: int
     kind: str
     reverse: bool = False
 
+    @property
+    def holomorphic(self):
+        return self.kind == "prod"
+
     def infer(self, x: Type) -> Type:
+        if x.dtype.is_complex and self.kind in ("max", "min"):
+            raise DTypeError(f"cum{self.kind}", f"x is {x.dtype}; complex numbers have no order")
         return x
 
     def attributes(self, x):
@@ -47,6 +55,7 @@ class LinearScan(LibraryOp):
     """out[i] = a[i] * out[i-1] + b[i] along axis, from out[-1] = 0; in reverse, out[i] = a[i] * out[i+1] + b[i]."""
 
     name = "linear_scan"
+    takes_complex = True
     routine = "linear_scan"
     axis: int
     reverse: bool = False
@@ -126,8 +135,6 @@ def _standard(name: str, kind: str, x, axis, dtype, include_initial: bool) -> Va
     x = as_value(x)
     if axis is None:
         if x.ndim > 1:
-            from tandem.errors import ShapeError
-
             raise ShapeError(name, f"x has {x.ndim} axes, so axis must be given")
         axis = 0
     axis = normalize_axis(name, axis, x.ndim)

@@ -39,6 +39,10 @@ class Op:
     _fields: tuple[str, ...] = ()
     _grad_takes_out = False
     effect = False  # whether running it is the point: never removed, merged or run twice
+    # Whether grad is a rule for holomorphic functions, g times the derivative: for complex numbers the derivative is conjugated
+    # (tandem/autodiff/reverse.py). Operators that are linear with real coefficients, or say what they do themselves, are not.
+    holomorphic = True
+    takes_complex = True  # whether inputs may be complex; kernels and library calls say so where they may
     sparse_grads = False  # of several outputs: whether grad takes None for those that no gradient reached
 
     def __init__(self, *args, **kwargs):
@@ -89,6 +93,8 @@ class Op:
 class Elementwise(Op):
     """Same index in, same index out. Inputs all have one shape, or are 0-d and broadcast."""
 
+    takes_complex = False
+
     def infer(self, *types: Type) -> Type:
         return Type(self.result_dtype(*(t.dtype for t in types)), common_shape(types))
 
@@ -102,6 +108,8 @@ class Elementwise(Op):
 class Movement(Op):
     """Rearranges elements without computing: output index -> input index."""
 
+    holomorphic = False
+
 
 class Composite(Op):
     """Made of other operators, with a gradient of its own.
@@ -109,6 +117,8 @@ class Composite(Op):
     Differentiation sees one operator, so that softmax's gradient comes from its output and a normalisation's from mean and
     deviation; code generation sees what `expand` builds, which fuses with everything around it.
     """
+
+    takes_complex = False
 
     def expand(self, *inputs: Value) -> Value | tuple[Value, ...]:
         raise NotImplementedError
@@ -118,6 +128,7 @@ class LibraryOp(Op):
     """A call into src/library. `routine` names it; `attributes` gives its int and float arguments."""
 
     routine = ""
+    takes_complex = False
 
     def attributes(self, *types: Type) -> tuple[tuple, tuple]:
         """(ints, floats) for the call; ints may be symbolic."""

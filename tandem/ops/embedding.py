@@ -15,6 +15,8 @@ class Rows(Composite):
     """weight[index], whose gradient leaves out row `padding` (-1 for none)."""
 
     name = "rows"
+    takes_complex = True
+    holomorphic = False
     padding: int
 
     def infer(self, weight: Type, index: Type) -> Type:

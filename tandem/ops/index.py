@@ -25,6 +25,7 @@ class CheckIndex(LibraryOp):
     names value, axis and bound."""
 
     name = "check_index"
+    takes_complex = True
     routine = "check_index"
     bound: object  # Dim
     axis: int
@@ -45,6 +46,7 @@ class Gather(Op):
     """
 
     name = "gather"
+    holomorphic = False
 
     def infer(self, x: Type, *indices: Type) -> Type:
         return x.with_shape(indices[0].shape + x.shape[len(indices) :])
@@ -62,10 +64,17 @@ class Scatter(LibraryOp):
     """
 
     name = "scatter"
+    takes_complex = True
     routine = "scatter"
     mode: str
 
+    @property
+    def holomorphic(self):
+        return self.mode == "mul"
+
     def infer(self, base: Type, updates: Type, *indices: Type) -> Type:
+        if base.dtype.is_complex and self.mode in ("max", "min"):
+            raise DTypeError("scatter", f"{self.mode} of {base.dtype}: complex numbers have no order")
         return base
 
     def attributes(self, base, updates, *indices):

@@ -16,6 +16,8 @@ class Concat(LibraryOp):
     """Inputs one after the other along axis; all other sizes agree."""
 
     name = "concat"
+    takes_complex = True
+    holomorphic = False
     routine = "concat"
     axis: int
 

@@ -16,6 +16,7 @@ class Linear(Composite):
     """x (m, k), w (n, k)[, bias (n)] -> x @ w.T + bias. The gradient of w comes out in w's own layout."""
 
     name = "linear"
+    takes_complex = True
 
     def infer(self, x: Type, w: Type, *bias: Type) -> Type:
         return x.with_shape((x.shape[0], w.shape[0]))

@@ -46,6 +46,8 @@ class Arrange(LibraryOp):
     """A copy whose axes lie in memory in `order`, from the slowest to the fastest."""
 
     name = "arrange"
+    takes_complex = True
+    holomorphic = False
     routine = "copy"
     order: tuple
 

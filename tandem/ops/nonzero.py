@@ -13,6 +13,7 @@ class Nonzero(LibraryOp):
     """Positions of the `count` elements of x that are not zero, in row-major order: (count, ndim) int64."""
 
     name = "nonzero"
+    takes_complex = True
     routine = "nonzero"
     count: object  # Dim
 

@@ -14,6 +14,8 @@ class Pick(Composite):
     """x at `index` along one axis; index has size 1 there and x's sizes elsewhere, and is in range."""
 
     name = "pick"
+    takes_complex = True
+    holomorphic = False
     axis: int
 
     def infer(self, x: Type, index: Type) -> Type:
@@ -32,6 +34,8 @@ class Place(Composite):
     """The transpose of Pick: zeros of `size` along the axis, but for x at `index`."""
 
     name = "place"
+    takes_complex = True
+    holomorphic = False
     axis: int
     size: object  # Dim
 

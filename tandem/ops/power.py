@@ -19,6 +19,7 @@ class Pow(Elementwise):
     """x to the power of y, both floats or both integers. Integers wrap; to negative powers only 1 and -1 are not 0."""
 
     name = "pow"
+    takes_complex = True
 
     def body(self, b, x, y):
         if x.dtype.is_floating:

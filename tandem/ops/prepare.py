@@ -12,7 +12,7 @@ _NUMBER_KINDS = {bool: "bool", int: "int", float: "float", complex: "complex"}
 
 
 def is_number(x) -> bool:
-    return isinstance(x, (bool, int, float, Sym))
+    return isinstance(x, (bool, int, float, complex, Sym))
 
 
 def constant(value, dtype: dtypes.DType) -> Value:
@@ -25,6 +25,8 @@ def constant(value, dtype: dtypes.DType) -> Value:
         value = int(value)
     elif dtype.is_floating:
         value = float(value)
+    elif dtype.is_complex:
+        value = complex(value)
     return F.Constant(value, dtype)()
 
 
@@ -82,9 +84,9 @@ def as_value(x) -> Value:
 def to_float(x) -> Value:
     """x as a floating value: integers and booleans become the default float."""
     if not isinstance(x, Value):
-        return constant(x, dtypes.float32)
+        return constant(x, dtypes.complex64 if isinstance(x, complex) else dtypes.float32)
     if x.type.weak:
-        return cast(x, dtypes.float32)
+        return cast(x, dtypes.complex64 if x.dtype.is_complex else dtypes.float32)
     return x if x.dtype.is_inexact else cast(x, dtypes.float32)
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.errors import ShapeError, ValueRangeError
+from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import product
 from tandem.ops.define import Op, method, op, public, register
@@ -29,11 +29,28 @@ class Reduce(Op):
 
     def infer(self, x: Type) -> Type:
         shape = tuple(1 if i in self.axes else d for i, d in enumerate(x.shape))
+        if x.dtype.is_complex and self.kind not in ("sum", "prod"):
+            raise DTypeError(self.kind, f"x is {x.dtype}; complex numbers have no order", fix="take abs(x) first")
         if self.kind in ("argmax", "argmin"):
             return Type(dtypes.int64, shape)
         if self.kind in ("any", "all"):
             return Type(dtypes.bool_, shape)
         return Type(self.dtype or x.dtype, shape)
+
+    @property
+    def holomorphic(self):
+        return self.kind == "prod"
+
+    def split_complex(self, x: Value) -> Value:
+        """Sums of the parts; a product as the last of the running ones."""
+        if self.kind == "sum":
+            return F.Complex()(*(Reduce("sum", self.axes)(F.Part(k)(x)) for k in (0, 1)))
+        line, _, _ = in_line(x, self.axes)
+        shape = tuple(1 if i in self.axes else d for i, d in enumerate(x.shape))
+        if line.shape[-1] == 0:
+            return F.full(shape, 1, dtype=x.dtype)
+        running = F.Cumulative(line.ndim - 1, "prod")(line)
+        return F.Reshape(shape)(F.slice_axis(running, -1, line.shape[-1] - 1, 1))
 
     def grad(self, g, x, *, out):
         if self.kind == "sum":
@@ -48,13 +65,17 @@ class Reduce(Op):
         return None
 
 
+def in_line(x: Value, axes: tuple[int, ...]) -> tuple[Value, tuple, tuple]:
+    """(x with `axes` as one last axis, the order of axes for it, the shape in that order)."""
+    order = tuple(i for i in range(x.ndim) if i not in axes) + axes
+    moved = F.Permute(order)(x)
+    count = product(x.shape[a] for a in axes)
+    return F.Reshape((*moved.shape[: x.ndim - len(axes)], count))(moved), order, moved.shape
+
+
 def _prod_grad(g, x: Value, axes: tuple[int, ...]) -> Value:
     """Each element's gradient is the product of all others. Dividing the product by the element would fail at zeros."""
-    order = tuple(i for i in range(x.ndim) if i not in axes) + axes
-    count = product(x.shape[a] for a in axes)
-    line = F.Permute(order)(x)
-    moved = line.shape
-    line = F.Reshape((*moved[: x.ndim - len(axes)], count))(line)
+    line, order, moved = in_line(x, axes)
     from tandem.ops.cumulative import exclusive_product
 
     others = exclusive_product(line) * exclusive_product(line, reverse=True)

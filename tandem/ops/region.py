@@ -31,6 +31,8 @@ from tandem.ops.define import LibraryOp, add_input, register
 class Region(LibraryOp):
     """What regions have in common. Like a library routine, a region reads and writes memory."""
 
+    takes_complex = True
+    holomorphic = False  # its gradient is that of the graphs inside
     sparse_grads = True  # gradients that did not arrive are None: zeros would be carried through whole loops
 
     def graphs(self) -> tuple[Graph, ...]:

@@ -70,6 +70,7 @@ def trunc(x: Tensor):
 @register
 class Round(_Rounding):
     name = "round"
+    takes_complex = True
 
     def body(self, b, x):
         return b.round(x)

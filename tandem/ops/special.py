@@ -12,6 +12,7 @@ from tandem.ops.prepare import broadcast, promote, to_float
 @register
 class Sigmoid(Elementwise):
     name = "sigmoid"
+    takes_complex = True
 
     def body(self, b, x):
         return b.sigmoid(x)

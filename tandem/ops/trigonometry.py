@@ -12,6 +12,7 @@ from tandem.ops.prepare import float_binary, to_float
 @register
 class Sin(Elementwise):
     name = "sin"
+    takes_complex = True
 
     def body(self, b, x):
         return b.sin(x)
@@ -33,6 +34,7 @@ def sin(x: Tensor):
 @register
 class Cos(Elementwise):
     name = "cos"
+    takes_complex = True
 
     def body(self, b, x):
         return b.cos(x)
@@ -54,6 +56,7 @@ def cos(x: Tensor):
 @register
 class Tan(Elementwise):
     name = "tan"
+    takes_complex = True
 
     def body(self, b, x):
         return b.tan(x)
@@ -75,6 +78,7 @@ def tan(x: Tensor):
 @register
 class Asin(Elementwise):
     name = "asin"
+    takes_complex = True
 
     def body(self, b, x):
         return b.asin(x)
@@ -96,6 +100,7 @@ def asin(x: Tensor):
 @register
 class Acos(Elementwise):
     name = "acos"
+    takes_complex = True
 
     def body(self, b, x):
         return b.acos(x)
@@ -117,6 +122,7 @@ def acos(x: Tensor):
 @register
 class Atan(Elementwise):
     name = "atan"
+    takes_complex = True
 
     def body(self, b, x):
         return b.atan(x)
@@ -138,6 +144,7 @@ def atan(x: Tensor):
 @register
 class Sinh(Elementwise):
     name = "sinh"
+    takes_complex = True
 
     def body(self, b, x):
         return b.sinh(x)
@@ -159,6 +166,7 @@ def sinh(x: Tensor):
 @register
 class Cosh(Elementwise):
     name = "cosh"
+    takes_complex = True
 
     def body(self, b, x):
         return b.cosh(x)
@@ -180,6 +188,7 @@ def cosh(x: Tensor):
 @register
 class Asinh(Elementwise):
     name = "asinh"
+    takes_complex = True
 
     def body(self, b, x):
         return b.asinh(x)
@@ -201,6 +210,7 @@ def asinh(x: Tensor):
 @register
 class Acosh(Elementwise):
     name = "acosh"
+    takes_complex = True
 
     def body(self, b, x):
         return b.acosh(x)
@@ -222,6 +232,7 @@ def acosh(x: Tensor):
 @register
 class Atanh(Elementwise):
     name = "atanh"
+    takes_complex = True
 
     def body(self, b, x):
         return b.atanh(x)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import tandem.ops as F
+from tandem.dtypes import part_dtype
+from tandem.ops.complexes import imag_of, real_of
 from tandem.ops.define import Elementwise, alias, inplace, op, register
 from tandem.ops.prepare import as_value, constant, to_float
 
@@ -15,6 +17,7 @@ LN10 = math.log(10)
 @register
 class Exp(Elementwise):
     name = "exp"
+    takes_complex = True
 
     def body(self, b, x):
         return b.exp(x)
@@ -36,6 +39,7 @@ def exp(x: Tensor):
 @register
 class Exp2(Elementwise):
     name = "exp2"
+    takes_complex = True
 
     def body(self, b, x):
         return b.exp2(x)
@@ -57,6 +61,7 @@ def exp2(x: Tensor):
 @register
 class Expm1(Elementwise):
     name = "expm1"
+    takes_complex = True
 
     def body(self, b, x):
         return b.expm1(x)
@@ -78,6 +83,7 @@ def expm1(x: Tensor):
 @register
 class Log(Elementwise):
     name = "log"
+    takes_complex = True
 
     def body(self, b, x):
         return b.log(x)
@@ -99,6 +105,7 @@ def log(x: Tensor):
 @register
 class Log2(Elementwise):
     name = "log2"
+    takes_complex = True
 
     def body(self, b, x):
         return b.log2(x)
@@ -120,6 +127,7 @@ def log2(x: Tensor):
 @register
 class Log10(Elementwise):
     name = "log10"
+    takes_complex = True
 
     def body(self, b, x):
         return b.log10(x)
@@ -141,6 +149,7 @@ def log10(x: Tensor):
 @register
 class Log1p(Elementwise):
     name = "log1p"
+    takes_complex = True
 
     def body(self, b, x):
         return b.log1p(x)
@@ -162,6 +171,7 @@ def log1p(x: Tensor):
 @register
 class Sqrt(Elementwise):
     name = "sqrt"
+    takes_complex = True
 
     def body(self, b, x):
         return b.sqrt(x)
@@ -183,6 +193,7 @@ def sqrt(x: Tensor):
 @register
 class Rsqrt(Elementwise):
     name = "rsqrt"
+    takes_complex = True
 
     def body(self, b, x):
         return b.rsqrt(x)
@@ -225,6 +236,7 @@ def cbrt(x: Tensor):
 @register
 class Reciprocal(Elementwise):
     name = "reciprocal"
+    takes_complex = True
 
     def body(self, b, x):
         return 1.0 / x
@@ -246,6 +258,7 @@ def reciprocal(x: Tensor):
 @register
 class Tanh(Elementwise):
     name = "tanh"
+    takes_complex = True
 
     def body(self, b, x):
         return b.tanh(x)
@@ -278,6 +291,11 @@ def square(x: Tensor):
 @register
 class Abs(Elementwise):
     name = "abs"
+    takes_complex = True
+    holomorphic = False
+
+    def result_dtype(self, x):
+        return part_dtype(x)
 
     def body(self, b, x):
         return x if x.dtype.kind in ("bool", "uint") else b.abs(x)
@@ -298,26 +316,39 @@ def abs_(x: Tensor):
 
 @register
 class Sign(Elementwise):
-    """-1, 0 or 1; NaN stays NaN."""
+    """-1, 0 or 1; NaN stays NaN. Of complex numbers x / |x|, or 0."""
 
     name = "sign"
+    takes_complex = True
+    holomorphic = False
 
     def body(self, b, x):
         if x.dtype.kind == "bool":
             return x
         if x.dtype.kind == "uint":
             return b.cast(x > 0, x.dtype)
+        if x.dtype.is_complex:
+            size = b.abs(x)
+            zero = size == 0.0
+            size = b.where(zero, 1.0, size)
+            return b.complex(b.where(zero, 0.0, b.real(x) / size), b.where(zero, 0.0, b.imag(x) / size))
         x = b.widen(x)
         rest = b.where(b.isnan(x), x, b.const(0, x.dtype)) if x.dtype.is_floating else b.const(0, x.dtype)
         return b.where(x > 0, b.const(1, x.dtype), b.where(x < 0, b.const(-1, x.dtype), rest))
 
-    def grad(self, g, x):
-        return F.zeros_like(x)
+    def grad(self, g, x, *, out):
+        if not x.dtype.is_complex:
+            return F.zeros_like(x)
+        # Only what is at right angles to x turns it; nothing at 0.
+        size = F.abs(x)
+        zero = F.equal(size, 0)
+        along = real_of(out) * real_of(g) + imag_of(out) * imag_of(g)
+        return F.where(zero, 0, (g - out * along) / F.where(zero, 1, size))
 
 
 @op
 def sign(x: Tensor):
-    """-1, 0 or 1 by the sign of x.
+    """-1, 0 or 1 by the sign of x. Of complex numbers x / |x|, the direction.
 
     >>> td.sign(td.tensor([-2.0, 0.0, 3.0]))
     tensor([-1., 0., 1.])

@@ -17,6 +17,8 @@ class Contiguous(LibraryOp):
     """A copy that lies in memory in row-major order."""
 
     name = "contiguous"
+    takes_complex = True
+    holomorphic = False
     routine = "copy"
 
     def infer(self, x: Type) -> Type:

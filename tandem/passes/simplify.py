@@ -24,6 +24,11 @@ def same(a, b) -> bool:
     return a is b or (type(a) is int and type(b) is int and a == b)
 
 
+def _if_real(value: Value, out: Value) -> Value | None:
+    """value for out, unless complex: there a factor of 1 + 0i can still turn an infinity into NaN, a zero into its opposite."""
+    return None if out.dtype.is_complex else _if_like(value, out)
+
+
 def _if_like(value: Value, out: Value) -> Value | None:
     """value, if it can stand for out: a scalar may have met something larger."""
     return value if value.dtype is out.dtype and same(value.shape, out.shape) else None
@@ -32,10 +37,10 @@ def _if_like(value: Value, out: Value) -> Value | None:
 # -- arithmetic
 
 arithmetic = Rules(
-    (x * 1, lambda x, out: _if_like(x, out)),                          # x * 1 -> x
-    (x / 1, lambda x, out: _if_like(x, out)),                          # x / 1 -> x
+    (x * 1, lambda x, out: _if_real(x, out)),                          # x * 1 -> x
+    (x / 1, lambda x, out: _if_real(x, out)),                          # x / 1 -> x
     (x - 0, lambda x, out: _if_like(x, out)),                          # x - 0 -> x          (-0.0 - 0.0 is -0.0)
-    (x + -0.0, lambda x, out: _if_like(x, out)),                       # x + -0.0 -> x
+    (x + -0.0, lambda x, out: _if_real(x, out)),                       # x + -0.0 -> x
     (x + 0, lambda x, out: _if_like(x, out) if not x.dtype.is_inexact else None),  # x + 0 -> x, integers
     (op_("neg", -x), lambda x: x),                                              # -(-x) -> x
     (x + (-y), lambda x, y: F.Sub()(x, y) if x.dtype.is_floating else None),  # x + (-y) -> x - y

@@ -156,6 +156,8 @@ class StopGradient(Elementwise):
     """The same elements; gradients end here."""
 
     name = "stop_gradient"
+    takes_complex = True
+    holomorphic = False
 
     def body(self, b, x):
         return x

@@ -19,6 +19,9 @@ from tandem.tracing.inputs import input_type
 from tandem.tracing.plan import PlanWriter
 
 
+NUMBER_DTYPES = {"float": dtypes.float64, "bool": dtypes.bool_, "complex": dtypes.complex128}  # others: int64
+
+
 class Traced:
     """An operator call as a graph, with where its inputs come from."""
 
@@ -116,8 +119,8 @@ class _Reader:
         kind = item[0]
         if kind == "tensor":
             return self._tensor(position, item)
-        if kind in ("float", "integer", "bool", "seed", "offset"):
-            dtype = {"float": dtypes.float64, "bool": dtypes.bool_}.get(kind, dtypes.int64)
+        if kind in ("float", "integer", "bool", "complex", "seed", "offset"):
+            dtype = NUMBER_DTYPES.get(kind, dtypes.int64)
             value = self._input(position, Type(dtype, (), weak=kind not in ("seed", "offset")), None)
             self.traced.numbers.add(value)
             return value

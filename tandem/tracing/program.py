@@ -18,12 +18,11 @@ from tandem.graph.symbolic import hint, substitute
 from tandem.ops.define import add_input
 from tandem.passes.pipeline import run_pipeline
 from tandem.tracing import stored
-from tandem.tracing.compile import _Tracing, resolve_sizes
+from tandem.tracing.compile import NUMBER_DTYPES, _Tracing, resolve_sizes
 from tandem.tracing.inputs import input_type
 from tandem.tracing.plan import ProgramWriter
 
 _NONE, _LEAF, _RESULT, _NUMBER, _INT = range(5)
-_NUMBER_DTYPES = {"float": dtypes.float64, "bool": dtypes.bool_}
 
 
 def compile_capture(*capture):
@@ -98,7 +97,7 @@ def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: l
             layouts.append(layout)
         number_values = []
         for kind, *_ in numbers:
-            number_values.append(add_input(builder, Type(_NUMBER_DTYPES.get(kind, dtypes.int64), (), weak=True)))
+            number_values.append(add_input(builder, Type(NUMBER_DTYPES.get(kind, dtypes.int64), (), weak=True)))
             layouts.append(None)
         first_int = len(leaves) + len(numbers)
         int_dims = [_int(symbols, first_int + i, v, free_ints[i]) for i, v in enumerate(ints)]
