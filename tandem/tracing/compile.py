@@ -18,7 +18,6 @@ from tandem.ops.region import Region
 from tandem.tracing.inputs import input_type
 from tandem.tracing.plan import PlanWriter
 
-
 NUMBER_DTYPES = {"float": dtypes.float64, "bool": dtypes.bool_, "complex": dtypes.complex128}  # others: int64
 
 
