@@ -11,6 +11,7 @@ from tandem.devices import CPU as _CPU
 from tandem.devices import Device
 from tandem.errors import (
     AutogradError,
+    CheckpointError,
     DeviceError,
     DTypeError,
     IndexRangeError,
@@ -20,6 +21,7 @@ from tandem.errors import (
     TandemError,
     UnsupportedError,
     ValueRangeError,
+    WorkerError,
     install_hook,
 )  # fmt: skip
 from tandem.switches import switches
@@ -67,7 +69,7 @@ install_hook()
 
 __version__ = "0.1.0"
 
-_LAZY = ("nn", "optim", "v1")  # packages that are imported when first used
+_LAZY = ("checkpoint", "data", "multiprocessing", "nn", "optim", "v1")  # packages that are imported when first used
 _SESSION = (
     "Graph", "Print", "Saver", "Session", "Variable", "assign", "assign_add", "assign_sub", "control_dependencies", "default_graph",
     "device", "function", "global_variables_initializer", "gradients", "group", "name_scope", "placeholder", "py_func",
@@ -80,6 +82,10 @@ def __getattr__(name):
         import importlib
 
         return importlib.import_module(f"tandem.{name}")
+    if name in ("save", "load"):
+        from tandem import checkpoint
+
+        return getattr(checkpoint, name)
     if name in _SESSION:
         from tandem import session
 

@@ -279,3 +279,65 @@ def link_object(object: bytes, entry: str, address: int, undefined: int = 0) -> 
 
 def cpu_id() -> str:
     """Names the CPU as far as generated code cares."""
+
+def write_tensors(fd: int, tensors: Sequence[Tensor], offsets: Sequence[int]) -> list[int]:
+    """
+    Writes contiguous tensors at offsets of a file; gives the CRC-32C of each.
+    """
+
+def read_tensors(fd: int, tensors: Sequence[Tensor], offsets: Sequence[int]) -> list[int]:
+    """
+    Fills contiguous tensors from offsets of a file; gives the CRC-32C of each.
+    """
+
+def checksum_tensors(tensors: Sequence[Tensor]) -> list[int]:
+    """The CRC-32C of each contiguous tensor."""
+
+def crc32c(data: bytes, before: int = 0) -> int:
+    """The CRC-32C of bytes."""
+
+def take_rows(tensor: Tensor, indices: Sequence[int], out: object | None = None) -> Tensor:
+    """The rows of these numbers, copied to a new tensor or to `out`."""
+
+def stack_rows(tensors: Sequence[Tensor], out: object | None = None) -> Tensor:
+    """
+    Tensors of one shape and type, copied on top of each other to a new tensor or to `out`.
+    """
+
+class SharedMemory:
+    """Memory without a name that several processes can map."""
+
+    def __init__(self, bytes: int) -> None: ...
+
+    @staticmethod
+    def attach(fd: int) -> SharedMemory:
+        """
+        The memory behind a descriptor from another process; the descriptor is taken over.
+        """
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def fd(self) -> int: ...
+
+    @property
+    def inode(self) -> int: ...
+
+    @property
+    def users(self) -> int:
+        """How many storages of this process are on it."""
+
+    def close_fd(self) -> None:
+        """Closes the descriptor; the memory stays mapped."""
+
+    def tensor(self, dtype: object, shape: object, strides: object | None = None, offset: int = 0) -> Tensor:
+        """A tensor at an offset in bytes, on this memory and keeping it."""
+
+def storage_references(tensor: Tensor) -> int:
+    """How many tensors and others hold the memory of a tensor."""
+
+def shared_memory_of(tensor: Tensor) -> object:
+    """
+    (memory, offset in bytes) of a tensor on shared memory; None for others.
+    """

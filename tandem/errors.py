@@ -10,6 +10,8 @@
         AutogradError     (RuntimeError)     a gradient that cannot be had: freed, mutated, not asked for
         OutOfMemoryError  (MemoryError)      an allocation that failed, with the largest live tensors
         UnsupportedError  (NotImplementedError)  meaningful, but not offered
+        CheckpointError   (RuntimeError)     a file that is damaged, or holds other things than are asked for
+        WorkerError       (RuntimeError)     a process of a data loader that died or failed
     RuntimeError
       InternalError                          a bug of Tandem, with what to report
 
@@ -29,6 +31,7 @@ from tandem.switches import TRACEBACK
 
 __all__ = [
     "AutogradError",
+    "CheckpointError",
     "DTypeError",
     "DeviceError",
     "IndexRangeError",
@@ -39,6 +42,7 @@ __all__ = [
     "TandemError",
     "UnsupportedError",
     "ValueRangeError",
+    "WorkerError",
     "from_runtime",
     "hide_frames",
     "install_hook",
@@ -152,6 +156,14 @@ class OutOfMemoryError(TandemError, MemoryError):
 
 class UnsupportedError(TandemError, NotImplementedError):
     """Something meaningful that Tandem does not offer."""
+
+
+class CheckpointError(TandemError, RuntimeError):
+    """A file that is damaged, or that holds other things than are asked for."""
+
+
+class WorkerError(TandemError, RuntimeError):
+    """A process of a data loader that died or failed."""
 
 
 class InternalError(_Located, RuntimeError):

@@ -175,6 +175,18 @@ def __format__(self, spec):
     return format(self.item(), spec) if self.ndim == 0 else object.__format__(self, spec)
 
 
+def share_memory_(self):
+    """Moves this tensor to memory that other processes can be given; see tandem.multiprocessing."""
+    from tandem.multiprocessing import share_memory_
+
+    return share_memory_(self)
+
+
+def is_shared(self) -> bool:
+    """Whether other processes can see this tensor's memory."""
+    return _runtime.shared_memory_of(self) is not None
+
+
 def view_as_self(self):
     """A view of all of it: another tensor on the same memory, with history."""
     return F.reshape(self, self.shape)
@@ -213,7 +225,7 @@ def _set_imag(x, value):
 
 def attach():
     for fn in (to, requires_grad_, detach, detach_, register_hook, retain_grad, numpy, __copy__, __deepcopy__,
-               __reduce_ex__, __format__, view_as_self):  # fmt: skip
+               __reduce_ex__, __format__, view_as_self, share_memory_, is_shared):  # fmt: skip
         setattr(Tensor, fn.__name__, fn)
     Tensor.__repr__ = Tensor.__str__ = format_tensor
     Tensor.backward = _tensor_backward

@@ -17,6 +17,9 @@ void register_dispatch(nanobind::module_& m);
 void register_autograd(nanobind::module_& m);
 void register_capture(nanobind::module_& m);
 void register_library(nanobind::module_& m);
+void register_files(nanobind::module_& m);
+void register_rows(nanobind::module_& m);
+void register_shared_memory(nanobind::module_& m);
 void register_object_loader(nanobind::module_& m);
 
 }  // namespace tandem

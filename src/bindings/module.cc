@@ -17,4 +17,7 @@ NB_MODULE(_runtime, m) {
   tandem::register_capture(m);
   tandem::register_library(m);
   tandem::register_object_loader(m);
+  tandem::register_files(m);
+  tandem::register_rows(m);
+  tandem::register_shared_memory(m);
 }

@@ -37,6 +37,9 @@ class Storage {
   }
   int64_t references() const { return references_.load(std::memory_order_relaxed); }
 
+  // What `borrow` was given, if the memory is to be released by this function; else null.
+  void* context_of(void (*release)(void*)) const { return release_ == release ? context_ : nullptr; }
+
   Source mutated_at;  // the last in-place write, for error messages (GIL)
   Source made_at;     // where the memory was first allocated; filled for large blocks only
 

@@ -350,6 +350,12 @@ class Module:
     def cuda(self, device=None):
         return self.to(device="cuda" if device is None else device if isinstance(device, str) else f"cuda:{device}")
 
+    def share_memory(self):
+        """Moves parameters and buffers to memory that other processes see when they are given the module."""
+        for t in (*self.parameters(), *self.buffers()):
+            t.share_memory_()
+        return self
+
     # -- state
 
     def state_dict(self, *, destination=None, prefix: str = "", keep_vars: bool = False) -> OrderedDict:

@@ -1,4 +1,4 @@
-"""Saver: variables to and from files (safetensors)."""
+"""Saver: variables to and from files, in the format of td.save."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Saver:
 
     def save(self, session, path, global_step=None) -> str:
         """Writes the variables' values; gives the path written."""
-        from safetensors.numpy import save_file
+        from tandem.checkpoint import save
 
         path = str(path) if global_step is None else f"{path}-{int(global_step)}"
-        save_file({name: session.value_of(v).numpy() for name, v in self._named(session).items()}, path)
+        save({name: session.value_of(v) for name, v in self._named(session).items()}, path)
         return path
 
     def restore(self, session, path):
         """Gives the variables the values saved there; they need no initialiser then."""
-        from safetensors.numpy import load_file
+        from tandem.checkpoint import load
 
-        saved = load_file(str(path))
+        saved = load(str(path))
         for name, v in self._named(session).items():
             if name not in saved:
                 raise ValueRangeError("restore", f"{path} has no variable {name!r}; it has {', '.join(sorted(saved))}")

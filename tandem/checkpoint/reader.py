@@ -1,0 +1,311 @@
+"""load, and open for reading single tensors."""
+
+from __future__ import annotations
+
+import glob
+import json
+import mmap as memory_map
+import os
+from collections.abc import Mapping
+
+from tandem import _runtime
+from tandem.checkpoint import files, header
+from tandem.checkpoint.structure import decode
+from tandem.checkpoint.writer import as_bytes, index_path
+from tandem.errors import CheckpointError
+
+
+def load(path, *, mmap: bool = False, verify: bool = True, map_location=None, device=None):
+    """What `save` wrote. A safetensors file of another program gives its tensors by name.
+
+    mmap: map the file instead of reading it: elements come from the disk when they are first used, and changes stay in memory
+    verify: compare the checksums (not with mmap, which would read everything)
+
+    >>> import tempfile, os
+    >>> name = os.path.join(tempfile.mkdtemp(), "state.safetensors")
+    >>> td.save([td.zeros(2), ("a", 1.5)], name)
+    >>> td.load(name, mmap=True)
+    [tensor([0., 0.]), ('a', 1.5)]
+    """
+    where = device if device is not None else map_location
+    if mmap:
+        with open(path) as file:
+            state = file.state()
+    else:
+        source = _open(path)
+        try:
+            tensors = source.read_all(verify)
+            state = source.assemble(tensors.__getitem__)
+        finally:
+            source.close()
+    return state if where is None else _moved(state, where)
+
+
+def _moved(value, device):
+    if isinstance(value, _runtime.Tensor):
+        return value.to(device=device)
+    if isinstance(value, dict):
+        return {key: _moved(item, device) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_moved(item, device) for item in value)
+    return value
+
+
+class CheckpointFile(Mapping):
+    """The tensors of a file or of shards by name, mapped when asked for. Tensors stay valid after close()."""
+
+    def __init__(self, source):
+        self._source = source
+
+    def __getitem__(self, name: str):
+        return self._source.map(name)
+
+    def __iter__(self):
+        return iter(self._source.names)
+
+    def __len__(self):
+        return len(self._source.names)
+
+    def __contains__(self, name):
+        return name in self._source.names
+
+    @property
+    def metadata(self) -> dict:
+        """The text entries of the file's header."""
+        return self._source.metadata
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor, without reading it."""
+        return self._source.entry(name).shape
+
+    def dtype(self, name: str):
+        """The dtype of a tensor, without reading it."""
+        return self._source.entry(name).dtype
+
+    def state(self):
+        """The whole nested state, its tensors mapped."""
+        return self._source.assemble(self._source.map)
+
+    def verify(self):
+        """Reads everything and compares the checksums; raises CheckpointError where they differ."""
+        self._source.read_all(True)
+
+    def close(self):
+        self._source.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def __repr__(self):
+        return f"<{type(self).__name__} {self._source.path}: {len(self)} tensors>"
+
+
+def open(path) -> CheckpointFile:
+    """A file, or shards, for reading single tensors from: a mapping from name to tensor.
+
+    >>> import tempfile, os
+    >>> name = os.path.join(tempfile.mkdtemp(), "state.safetensors")
+    >>> td.save({"a": td.ones(2), "b": td.zeros(3)}, name)
+    >>> with td.checkpoint.open(name) as file:
+    ...     print(list(file), file["a"])
+    ['a', 'b'] tensor([1., 1.])
+    """
+    return CheckpointFile(_open(path))
+
+
+def _open(path):
+    if hasattr(path, "read"):
+        return _Stream(path, getattr(path, "name", "<file>"))
+    if files.is_url(path):
+        system, name = files.filesystem(path)
+        return _Stream(system.open(name, "rb"), path)
+    path = files.local(path)
+    if os.path.isdir(path):
+        path = _in_folder(path)
+    if path.endswith(".json"):
+        return _Shards(path)
+    if not os.path.exists(path) and os.path.exists(index_path(path)):
+        return _Shards(index_path(path))
+    if not os.path.exists(path) and os.path.exists(index_path(path + ".safetensors")):
+        return _Shards(index_path(path + ".safetensors"))
+    return _File(path)
+
+
+def _in_folder(path: str) -> str:
+    indices = glob.glob(os.path.join(glob.escape(path), "*.index.json"))
+    single = glob.glob(os.path.join(glob.escape(path), "*.safetensors"))
+    if len(indices) == 1:
+        return indices[0]
+    if not indices and len(single) == 1:
+        return single[0]
+    found = ", ".join(sorted(map(os.path.basename, indices + single))) or "none"
+    raise CheckpointError("load", f"the folder {path} has not exactly one checkpoint: {found}", fix="name the file")
+
+
+class _Source:
+    """What files and shards share."""
+
+    def assemble(self, tensor_of):
+        if not self.has_structure:
+            return {name: tensor_of(name) for name in self.names}
+        made = {}  # so that what was one tensor becomes one again
+
+        def once(name):
+            if name not in self.names:
+                raise CheckpointError("load", f"{self.path} is damaged: its structure names {name}, which it has not")
+            if name not in made:
+                made[name] = tensor_of(name)
+            return made[name]
+
+        return decode(self.structure, once)
+
+    @property
+    def names(self):
+        return self.entries
+
+    def entry(self, name) -> header.Entry:
+        try:
+            return self.entries[name]
+        except KeyError:
+            raise CheckpointError(
+                "load", f"{self.path} has no tensor {name!r}", fix="list(file) gives the names"
+            ) from None
+
+    def _take_header(self, found: header.Header):
+        self.entries, self.metadata = found.entries, found.metadata
+        self.structure, self.has_structure = found.structure, found.has_structure
+
+
+class _File(_Source):
+    def __init__(self, path: str):
+        self.path = path
+        self._map = None
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(self.fd).st_size
+            self._take_header(header.parse(path, size, lambda begin, count: os.pread(self.fd, count, begin)))
+        except BaseException:
+            self.close()
+            raise
+
+    def read_all(self, verify: bool) -> dict:
+        entries = list(self.entries.values())
+        tensors = [_runtime.empty(e.shape, e.dtype) for e in entries]
+        try:
+            checksums = _runtime.read_tensors(self.fd, tensors, [e.begin for e in entries])
+        except EOFError:
+            raise CheckpointError("load", f"{self.path} became shorter while it was read") from None
+        if verify:
+            header.check(self.path, entries, checksums)
+        return dict(zip(self.entries, tensors, strict=True))
+
+    def map(self, name: str):
+        entry = self.entry(name)
+        if entry.bytes == 0:
+            return _runtime.empty(entry.shape, entry.dtype)
+        if self._map is None:
+            self._map = memory_map.mmap(self.fd, 0, access=memory_map.ACCESS_COPY)
+        raw = _runtime.from_buffer(memoryview(self._map)[entry.begin : entry.begin + entry.bytes])
+        strides, step = [], 1
+        for n in reversed(entry.shape):
+            strides.insert(0, step)
+            step *= max(n, 1)
+        if entry.begin % min(entry.dtype.itemsize, 8):  # files of other programs need not be aligned
+            made = _runtime.empty(entry.shape, entry.dtype)
+            as_bytes(made)[:] = memoryview(raw)
+            return made
+        return _runtime.reinterpret(raw, entry.shape, tuple(strides), entry.dtype)
+
+    def close(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class _Stream(_Source):
+    """A file that can only be read in order or by position, such as one on another machine."""
+
+    def __init__(self, stream, path):
+        self.path, self.stream = path, stream
+        size = stream.seek(0, os.SEEK_END)
+        size = stream.tell() if size is None else size
+        self._take_header(header.parse(path, size, self._read))
+
+    def _read(self, begin: int, count: int) -> bytes:
+        self.stream.seek(begin)
+        parts = []
+        while count:
+            part = self.stream.read(count)
+            if not part:
+                raise CheckpointError("load", f"{self.path} became shorter while it was read")
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def map(self, name: str):
+        return self._one(self.entry(name), True)
+
+    def _one(self, entry, verify: bool):
+        made = _runtime.empty(entry.shape, entry.dtype)
+        as_bytes(made)[:] = self._read(entry.begin, entry.bytes)
+        if verify:
+            header.check(self.path, [entry], _runtime.checksum_tensors([made]))
+        return made
+
+    def read_all(self, verify: bool) -> dict:
+        return {name: self._one(entry, verify) for name, entry in self.entries.items()}
+
+    def close(self):
+        pass  # the caller's
+
+
+class _Shards(_Source):
+    def __init__(self, index: str):
+        self.path = index
+        with os.fdopen(os.open(index, os.O_RDONLY | os.O_CLOEXEC)) as file:
+            text = file.read()
+        try:
+            found = json.loads(text)
+            weight_map, metadata = dict(found["weight_map"]), found.get("metadata") or {}
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError("load", f"{index} is damaged: it cannot be read as an index ({error!r})") from None
+        own = metadata.get("crc32c")
+        if (
+            own is not None
+            and own != f"{_runtime.crc32c(json.dumps({**found, 'metadata': {**metadata, 'crc32c': ''}}).encode()):08x}"
+        ):
+            raise CheckpointError("load", f"{index} is damaged: its checksum does not match")
+        ours = metadata.pop("tandem", {})
+        self.metadata = metadata
+        self.structure, self.has_structure = ours.get("structure"), "structure" in ours
+        folder = os.path.dirname(index)
+        self.files = {}
+        for name in dict.fromkeys(weight_map.values()):
+            if os.path.basename(name) != name:
+                raise CheckpointError("load", f"{index} names {name!r}, which is not in its own folder")
+            try:
+                self.files[name] = _File(os.path.join(folder, name))
+            except FileNotFoundError:
+                raise CheckpointError("load", f"the shard {name} that {index} names is missing") from None
+        self.entries, self._file_of = {}, {}
+        for tensor, file in weight_map.items():
+            if tensor not in self.files[file].entries:
+                raise CheckpointError("load", f"the shard {file} has no {tensor}, though {index} says so")
+            self.entries[tensor], self._file_of[tensor] = self.files[file].entries[tensor], self.files[file]
+
+    def map(self, name: str):
+        self.entry(name)
+        return self._file_of[name].map(name)
+
+    def read_all(self, verify: bool) -> dict:
+        tensors = {}
+        for file in self.files.values():
+            tensors |= file.read_all(verify)
+        return tensors
+
+    def close(self):
+        for file in self.files.values():
+            file.close()

@@ -1,0 +1,108 @@
+"""Batches from samples."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from tandem import _runtime
+from tandem.errors import DTypeError, ShapeError
+
+Tensor = _runtime.Tensor
+
+
+class _Memory(threading.local):
+    allocate = None  # in worker processes: shape, dtype -> tensor on memory that the main process sees
+
+
+memory = _Memory()
+
+
+def empty(shape, dtype):
+    """Memory for a batch, which crosses to the main process without a copy; None where ordinary memory will do."""
+    return None if memory.allocate is None else memory.allocate(shape, dtype)
+
+
+def default_collate(batch: list):
+    """One batch from samples: tensors, arrays and numbers are stacked along a new first axis, dicts and tuples by element.
+
+    >>> td.data.default_collate([(td.zeros(2), 1, "a"), (td.ones(2), 2, "b")])
+    [tensor([[0., 0.],
+            [1., 1.]]), tensor([1, 2]), ('a', 'b')]
+    """
+    first = batch[0]
+    if isinstance(first, Tensor):
+        return _stack(batch)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(first, numpy.ndarray):
+        if first.dtype.kind in "OSUV":
+            raise DTypeError("collate", f"NumPy arrays of {first.dtype} cannot be stacked", fix="pass a collate_fn")
+        return _stack(
+            [_runtime.from_numpy(a if a.flags.aligned and a.dtype.isnative else numpy.array(a)) for a in batch]
+        )
+    if numpy is not None and isinstance(first, numpy.generic):
+        return _runtime.from_numpy(numpy.array(batch))
+    if isinstance(first, float):
+        from tandem import dtypes
+
+        return _runtime.from_data(batch, dtypes.float64)  # what a Python float holds, as PyTorch has it
+    if isinstance(first, (bool, int)):
+        return _runtime.from_data(batch, None)
+    if isinstance(first, (str, bytes)) or first is None:
+        return tuple(batch) if first is not None else None
+    if isinstance(first, dict):
+        made = {key: default_collate([sample[key] for sample in batch]) for key in first}
+        return made if type(first) is dict else _like(first, made)
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*(default_collate(list(part)) for part in zip(*batch, strict=True)))
+    if isinstance(first, (tuple, list)):
+        if any(len(sample) != len(first) for sample in batch):
+            sizes = sorted({len(sample) for sample in batch})
+            raise ShapeError(
+                "collate", f"samples have {sizes} elements; each needs the same number", fix="pass a collate_fn"
+            )
+        return [default_collate(list(part)) for part in zip(*batch, strict=True)]
+    raise DTypeError(
+        "collate", f"samples contain a {type(first).__name__}, which cannot be stacked", fix="pass a collate_fn"
+    )
+
+
+def _like(first, made: dict):
+    try:
+        return type(first)(made)
+    except TypeError:
+        return made
+
+
+def _stack(batch: list):
+    first = batch[0]
+    out = None
+    if memory.allocate is not None:
+        out = memory.allocate((len(batch), *first.shape), first.dtype)
+    try:
+        return _runtime.stack_rows(batch, out)
+    except ShapeError as error:
+        raise ShapeError(
+            "collate",
+            error.rule.replace("tensor ", "sample "),
+            fix="make samples of one shape and type, or pass a collate_fn that pads",
+        ) from None
+
+
+def default_convert(sample):
+    """A sample as it is, but with NumPy arrays as tensors: what loaders without batches do.
+
+    >>> import numpy as np
+    >>> td.data.default_convert({"x": np.ones(2, np.float32)})
+    {'x': tensor([1., 1.])}
+    """
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(sample, numpy.ndarray) and sample.dtype.kind not in "OSUV":
+        return _runtime.from_numpy(sample)
+    if isinstance(sample, dict):
+        return {key: default_convert(value) for key, value in sample.items()}
+    if isinstance(sample, tuple) and hasattr(sample, "_fields"):
+        return type(sample)(*(default_convert(value) for value in sample))
+    if isinstance(sample, (tuple, list)):
+        return type(sample)(default_convert(value) for value in sample)
+    return sample

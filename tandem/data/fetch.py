@@ -1,0 +1,140 @@
+"""Making one batch: what loaders do in the main process, in threads and in worker processes alike."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from tandem.data.seeding import begin_sample, end_sample, mix
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """Which worker this is; see get_worker_info()."""
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
+
+
+_info: WorkerInfo | None = None
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """In a worker process of a loader: which one it is, of how many. None in the main process.
+
+    Also None while a stream is read that is not `sharded`: there every worker reads the same, and the loader deals it out.
+
+    >>> td.data.get_worker_info() is None
+    True
+    """
+    return _info
+
+
+def set_worker_info(info: WorkerInfo | None):
+    global _info
+    _info = info
+
+
+class Ended(Exception):
+    """The stream has no further batch."""
+
+
+@dataclass
+class MapFetcher:
+    """Batches of a dataset with __getitem__."""
+
+    dataset: Any
+    collate: Any
+    batched: bool
+    globally: bool = True  # whether the global generators may be set
+
+    def begin(self, epoch_key: int):
+        self.epoch_key = epoch_key
+        return self
+
+    def fetch(self, indices):
+        dataset, key = self.dataset, self.epoch_key
+        draws = getattr(dataset, "draws", True)
+        try:
+            if not self.batched:
+                if draws:
+                    begin_sample(mix(key, _number(indices)), self.globally)
+                return self.collate(dataset[indices])
+            if hasattr(dataset, "__getitems__"):
+                if draws and indices:
+                    begin_sample(mix(key, _number(indices[0])), self.globally)
+                samples = dataset.__getitems__(indices)
+                return (
+                    samples
+                    if getattr(dataset, "makes_batches", False) and self.collate is None
+                    else self._collate(samples)
+                )
+            samples = []
+            for i in indices:
+                if draws:
+                    begin_sample(mix(key, _number(i)), self.globally)
+                samples.append(dataset[i])
+            return self._collate(samples)
+        finally:
+            end_sample()
+
+    def _collate(self, samples):
+        from tandem.data.collate import default_collate
+
+        return (self.collate or default_collate)(samples)
+
+
+def _number(index) -> int:
+    return index if isinstance(index, int) else zlib.crc32(repr(index).encode())
+
+
+class StreamFetcher:
+    """Batches of a dataset with __iter__: those it is asked for, in rising order."""
+
+    def __init__(self, dataset, collate, batched: bool, drop_last: bool, globally: bool = True):
+        self.dataset, self.collate, self.batched, self.drop_last, self.globally = (
+            dataset,
+            collate,
+            batched,
+            drop_last,
+            globally,
+        )
+
+    def begin(self, epoch_key: int):
+        self.epoch_key, self.position = epoch_key, 0
+        # What __iter__ draws, such as an order of files, must be the same for all workers.
+        begin_sample(mix(epoch_key, -1), self.globally)
+        self.iterator = iter(self.dataset)
+        self.skip = getattr(self.iterator, "skip", self.iterator.__next__)
+        return self
+
+    def fetch(self, place):
+        """Samples start ... start + count of the stream as a batch; raises Ended behind its end."""
+        from tandem.data.collate import default_collate
+
+        start, count = place
+        try:
+            try:
+                while self.position < start:
+                    # A generator runs on into the code before the next sample; that must not depend on who asks for it.
+                    begin_sample(mix(self.epoch_key, self.position), self.globally)
+                    self.skip()
+                    self.position += 1
+            except StopIteration:
+                raise Ended from None
+            samples = []
+            for _ in range(count):
+                begin_sample(mix(self.epoch_key, self.position), self.globally)
+                try:
+                    samples.append(next(self.iterator))
+                except StopIteration:
+                    break
+                self.position += 1
+            if not samples or (self.drop_last and len(samples) < count):
+                raise Ended
+            return (self.collate or default_collate)(samples) if self.batched else self.collate(samples[0])
+        finally:
+            end_sample()
