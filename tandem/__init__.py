@@ -72,7 +72,7 @@ __version__ = "0.1.0"
 _LAZY = ("checkpoint", "data", "multiprocessing", "nn", "optim", "v1")  # packages that are imported when first used
 _SESSION = (
     "Graph", "Print", "Saver", "Session", "Variable", "assign", "assign_add", "assign_sub", "control_dependencies", "default_graph",
-    "device", "function", "global_variables_initializer", "gradients", "group", "name_scope", "placeholder", "py_func",
+    "device", "function", "global_variables_initializer", "gradients", "graph_ops", "group", "name_scope", "placeholder", "py_func",
     "trainable_variables",
 )  # fmt: skip
 

@@ -342,6 +342,24 @@ void check_outputs(OpFunction* op, const TensorList& outputs) {
   }
 }
 
+Ref<Plan> compile_for(OpFunction* op, Argument* arguments, int count, const Signature& signature, uint64_t hash,
+                      const InputView* inputs) {
+  Ref<Plan> plan = compile(op, arguments, count);
+  PlanRun run(*plan, inputs);
+  if (!run.guards_hold()) {
+    if (run.overflowed()) fail(ErrorKind::Memory, "out of memory: sizes of this call do not fit 64 bits");
+    TD_CHECK(false, "the new plan of ", PyUnicode_AsUTF8(op->name), " does not accept the call it was made for");
+  }
+  CacheEntry* entry = op->cache->find(hash, signature);  // compiling runs Python, which may have called this operator
+  if (!entry) {
+    entry = op->cache->insert(hash, signature);
+    entry->keep = keep_statics(arguments, count);
+  }
+  if (entry->variants.size() >= kMaxVariants) entry->variants.pop_back();
+  entry->variants.insert(entry->variants.begin(), plan);
+  return plan;
+}
+
 }  // namespace
 
 // What a capture cannot note down happens on real memory, and so does whatever reads promises outside of one.
@@ -447,20 +465,36 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
       return finish(plan, run);
     }
   }
-  Ref<Plan> plan = compile(op, arguments, count);
+  Ref<Plan> plan = compile_for(op, arguments, count, signature, hash, inputs);
   PlanRun run(*plan, inputs);
-  if (!run.guards_hold()) {
-    if (run.overflowed()) fail(ErrorKind::Memory, "out of memory: sizes of this call do not fit 64 bits");
-    TD_CHECK(false, "the new plan of ", PyUnicode_AsUTF8(op->name), " does not accept the call it was made for");
-  }
-  entry = op->cache->find(hash, signature);  // compiling runs Python, which may have called this operator
-  if (!entry) {
-    entry = op->cache->insert(hash, signature);
-    entry->keep = keep_statics(arguments, count);
-  }
-  if (entry->variants.size() >= kMaxVariants) entry->variants.pop_back();
-  entry->variants.insert(entry->variants.begin(), plan);
+  TD_CHECK(run.guards_hold());
   return finish(plan, run);
+}
+
+Ref<Plan> find_plan(OpFunction* op, Argument* arguments, int count) {
+  std::vector<InputView> inputs(count);
+  for (int i = 0; i < count; ++i) {
+    Argument& a = arguments[i];
+    if (a.kind == Argument::Kind::Tensor) {
+      inputs[i].view = &a.tensor->view;
+    } else {
+      inputs[i].cell = reinterpret_cast<char*>(&a.integer);
+      inputs[i].integer = a.integer;
+    }
+  }
+  Signature signature;
+  encode(arguments, count, signature);
+  uint64_t hash = signature.hash();
+  Ref<Plan> found;
+  if (CacheEntry* entry = op->cache->find(hash, signature))
+    for (const Ref<Plan>& plan : entry->variants)
+      if (PlanRun(*plan, inputs.data()).guards_hold()) {
+        found = plan;
+        break;
+      }
+  if (!found) found = compile_for(op, arguments, count, signature, hash, inputs.data());
+  if (found->kernels) prepare_plan(*found);
+  return found;
 }
 
 }  // namespace tandem

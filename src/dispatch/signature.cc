@@ -44,8 +44,7 @@ LayoutClass classify(const View& v, uint8_t order[kMaxDims]) {
   return LayoutClass::Dense;
 }
 
-void Signature::tensor(const Tensor* t, bool requires_grad) {
-  const View& v = t->view;
+void Signature::view(const View& v, bool requires_grad) {
   uint8_t order[kMaxDims];
   uint16_t ones = 0;
   for (int i = 0; i < v.ndim; ++i) ones |= static_cast<uint16_t>((v.shape[i] == 1) << i);

@@ -125,6 +125,7 @@ class PlanRun {
   bool guards_hold();                            // computes the integers
   bool overflowed() const { return overflow_; }  // one of them does not fit 64 bits, and so guards do not hold
   void execute();                                // throws Error; may release the GIL
+  void execute_without_gil() { run_instructions(); }
   View view(int32_t value) const;
   Storage* share_storage(int32_t value);  // a new reference to a Fresh value's memory
   void forget_storage(int32_t value);     // gives up this run's own reference

@@ -1,5 +1,6 @@
 """Deferred programs: graphs built by hand from placeholders and variables, and the sessions that run them."""
 
+from tandem.session import primitives as graph_ops
 from tandem.session.build import (
     Print,
     Variable,
@@ -28,6 +29,6 @@ from tandem.session.session import Function, Session, current_session, function
 __all__ = [
     "Function", "Graph", "Print", "Saver", "Session", "SymbolicTensor", "Variable", "assign", "assign_add", "assign_sub",
     "control_dependencies", "current_session", "default_graph", "device", "function", "global_variables",
-    "global_variables_initializer", "gradients", "group", "identity", "name_scope", "no_op", "placeholder", "py_func",
+    "global_variables_initializer", "gradients", "graph_ops", "group", "identity", "name_scope", "no_op", "placeholder", "py_func",
     "reset_default_graph", "set_random_seed", "trainable_variables", "variables_initializer",
 ]  # fmt: skip

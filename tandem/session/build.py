@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.errors import DTypeError, ShapeError, ValueRangeError
+from tandem.errors import DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.session import nodes
 from tandem.session.graph import (
@@ -245,6 +245,13 @@ def gradients(ys, xs, grad_ys=None) -> list:
     given = [as_tensor(graph, g) for g in grad_ys if g is not None]
     reached = _ancestors(ys)
     wanted = [x for x in xs if x in reached]
+    for v in reached:
+        if v.node.op.hand_wired and any(x in _ancestors(v.node.inputs) for x in wanted):
+            raise UnsupportedError(
+                "gradients",
+                f"{v.name!r} is between: gradients do not pass through primitives wired by hand (built at {v.node.source})",
+                fix="write the branch with td.cond, the loop with td.while_loop",
+            )
     if not wanted:
         return [None] * len(xs)
     op = nodes.Gradients(len(ys), len(wanted), tuple(g is not None for g in grad_ys))

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
+from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Sym, substitute
 from tandem.ops.define import Elementwise, Op, register
 from tandem.ops.prepare import as_value, cast
+from tandem.session.unknown import show_shape
 
 
 class Operand:
@@ -65,6 +67,7 @@ class Step(Op):
     """An operator of a deferred graph. Two of them are never the same."""
 
     differentiable = True
+    hand_wired = False
 
     def __eq__(self, other):
         return self is other
@@ -244,16 +247,54 @@ class Print(Step):
         return [operands[0]]
 
 
-class PyFunc(Step):
-    """A Python function of arrays, called between two programs."""
+class Host(Step):
+    """Something done by Python, between programs. `call(node, tensors, cancellation)` gives tensors."""
+
+    differentiable = False
+    blocking = False  # may wait for other runs
+
+
+class PyFunc(Host):
+    """A Python function of arrays."""
 
     name = "py_func"
-    differentiable = False
 
     def __init__(self, function, types: tuple[Type, ...]):
         super().__init__()
         self.function = function
         self.types = types
+
+    def call(self, node, operands, cancellation) -> list:
+        import numpy
+
+        from tandem.constructors import tensor
+
+        results = self.function(*(t.numpy() for t in operands))
+        if len(node.outputs) == 1 and not isinstance(results, (list, tuple)):
+            results = [results]
+        if results is None or len(results) != len(node.outputs):
+            raise ValueRangeError(
+                "py_func",
+                f"the function of {node.name!r} gave {0 if results is None else len(results)} results, not {len(node.outputs)}",
+            )
+        made = []
+        for value, v in zip(results, node.outputs, strict=True):
+            t = tensor(numpy.asarray(value), dtype=v.dtype)
+            if not fits(t.shape, v.type.shape):
+                raise ShapeError(
+                    "py_func",
+                    f"{v.name!r} is {show_shape(v.type.shape)} and the function gave {tuple(t.shape)}",
+                    fix="pass shape= to py_func",
+                )
+            made.append(t)
+        return made
+
+
+def fits(shape, declared) -> bool:
+    """Whether sizes are those declared, where sizes are declared."""
+    return len(shape) == len(declared) and all(
+        not isinstance(n, int) or n == m for n, m in zip(declared, shape, strict=True)
+    )
 
 
 def as_results(values) -> list[Value]:

@@ -19,6 +19,7 @@ import functools
 import sys
 
 import tandem.ops as F
+from tandem import _runtime
 from tandem.errors import ShapeError, TandemError
 from tandem.graph import ir
 from tandem.graph.ir import Origin, Value, current_builder, source_scope
@@ -27,10 +28,10 @@ from tandem.ops.define import ParameterSpec, make_function
 from tandem.ops.prepare import as_value, cast
 from tandem.passes.rebuild import root
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
-from tandem.session.nodes import Call, Fed, PyFunc, Store
+from tandem.session.nodes import Call, Fed, Host, Print, Store
 from tandem.session.unknown import show_shape, unknown_index
 
-_PARAMETERS = [
+PARAMETERS = [
     ParameterSpec("inputs", "tensors", True, None, False),
     ParameterSpec("generator", "generator", False, None, False),
 ]
@@ -38,6 +39,18 @@ _PARAMETERS = [
 
 def is_variable(v: Value) -> bool:
     return isinstance(v.node.op, Fed) and v.node.op.name == "variable"
+
+
+def is_host(node: StepNode) -> bool:
+    """Whether a node is done by Python between programs: a Python function, an operation on a queue."""
+    return isinstance(node.op, Host)
+
+
+def host_task(node: StepNode):
+    """A host node, for the tagged executor."""
+    return _runtime.python_task(
+        lambda operands, cancellation: node.op.call(node, operands, cancellation), node.op.blocking
+    )
 
 
 def written_by(node: StepNode) -> tuple:
@@ -54,14 +67,14 @@ class Program:
         self.graph = graph
         self.fetches = [f for f in fetches if isinstance(f, Value)]
         self.fed = fed
-        self.steps = _needed(fetches, set(fed))
+        self.steps = needed(fetches, set(fed))
         self.missing = next((n for n in self.steps if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)
         self.held = [n.outputs[0] for n in self.steps if isinstance(n.op, Fed) and n.op.tensor is not None]
         self.steps = [n for n in self.steps if not isinstance(n.op, Fed)]
-        self.hosts = [n for n in self.steps if isinstance(n.op, PyFunc)]
+        self.hosts = [n for n in self.steps if is_host(n)]
         self._find_variables()
-        self.printing = [n for n in self.steps if n.op.name == "print" and hasattr(n.op, "message")]
-        self.functions = [make_function("run", self._body(host), _PARAMETERS) for host in [*self.hosts, None]]
+        self.printing = [n for n in self.steps if isinstance(n.op, Print)]
+        self.functions = [make_function("run", self._body(host), PARAMETERS) for host in [*self.hosts, None]]
         for function, stored in zip(self.functions, [0] * len(self.hosts) + [len(self.replaced)], strict=True):
             function.whole_program = True
             function.finish = functools.partial(own_memory, stored=stored)
@@ -122,8 +135,55 @@ class Program:
                 graph.mutations.append((graph.inputs.index(target), value))
         return (*results, *printed, *replaced)
 
+    # -- running
 
-def _needed(fetches, fed: set) -> list[StepNode]:
+    def execute(self, session, fed: list) -> list:
+        held = [v.node.op.tensor for v in self.held]
+        host_results: list = []
+        seed = session.next_seed() if self.hosts else None
+
+        def random():
+            # Programs of one run must draw the same numbers, whatever other runs draw meanwhile.
+            return session.generator() if seed is None else _runtime.Generator(seed)
+
+        for host, function in zip(self.hosts, self.functions, strict=False):
+            with session.reading():
+                operands = self._call(function, [*session.read(self.read), *fed, *held, *host_results], random())
+            host_results += self._call_host(session, host, operands)
+        with session.writing() if self.writes else session.reading():
+            inputs = [*session.read(self.read), *fed, *held, *host_results]
+            results = self._call(self.functions[-1], inputs, random())
+            first_new = len(results) - len(self.replaced)
+            for v, value in zip(self.replaced, results[first_new:], strict=True):
+                session.cell(v).tensor = value
+        at = len(self.fetches)
+        for node in self.printing:
+            count = len(node.inputs) - 1
+            print_line(node, results[at : at + count])
+            at += count
+        return results[: len(self.fetches)]
+
+    def _call(self, function, inputs, generator):
+        before = _runtime.set_grad_enabled(False)
+        try:
+            return function(inputs, generator)
+        except TandemError as error:
+            for node in self.steps:
+                if node.op.name == error.op and node.source is not None and node.source != error.source:
+                    error.add_note(f"  {node.name!r} was built at {node.source}")
+            raise
+        finally:
+            _runtime.set_grad_enabled(before)
+
+    @staticmethod
+    def _call_host(session, host: StepNode, operands) -> list:
+        if not host.op.blocking:
+            return host.op.call(host, operands, None)
+        with session.cancellable() as cancellation:
+            return host.op.call(host, operands, cancellation)
+
+
+def needed(fetches, fed: set) -> list[StepNode]:
     found = set()
     stack = [f.node if isinstance(f, Value) else f for f in fetches if f not in fed]
     while stack:
@@ -236,7 +296,7 @@ class Trace:
         self.prints[node] = values
 
     def step(self, node: StepNode):
-        if isinstance(node.op, PyFunc):
+        if is_host(node):
             return
         try:
             with source_scope(node.source and Origin(node.op.name, node.source)):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import OrderedDict
 
 from tandem import _runtime
 from tandem.constructors import asarray
-from tandem.errors import DTypeError, ShapeError, TandemError, UnsupportedError, ValueRangeError
+from tandem.errors import DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
+from tandem.session.flow_program import FlowProgram
 from tandem.session.graph import Graph, StepNode, SymbolicTensor, default_graph, outside_graphs, show_shape
-from tandem.session.program import Program, is_variable, print_line
+from tandem.session.primitives import Primitive
+from tandem.session.program import Program, is_variable, needed
 
 _KINDS = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 _current = threading.local()
@@ -26,6 +29,13 @@ def current_session() -> Session:
     return sessions[-1]
 
 
+def make_program(graph: Graph, wanted: list, fed: list) -> Program | FlowProgram:
+    """One plan for all of it, unless branches and loops were wired by hand: then the tagged executor."""
+    steps = needed(wanted, set(fed))
+    kind = FlowProgram if any(isinstance(n.op, Primitive) for n in steps) else Program
+    return kind(graph, wanted, fed)
+
+
 class Session:
     """Runs a graph. Variables keep their values from run to run; several threads may run at once.
 
@@ -37,16 +47,21 @@ class Session:
     {'sum of squares': tensor(14.)}
     """
 
+    max_programs = 256
+
     def __init__(self, graph: Graph | None = None):
         self.graph = default_graph() if graph is None else graph
-        self.variables: dict[Value, _runtime.Tensor] = {}
-        self._programs: dict[tuple, Program] = {}
-        self._lock = ReadWriteLock()
+        self.lock = _runtime.RunLock()  # variables: many runs that read, or one that writes
+        self._cells: dict[Value, _runtime.VariableCell] = {}
+        self._programs: OrderedDict[tuple, Program | FlowProgram] = OrderedDict()  # least recently used first
+        self._mutex = threading.Lock()  # guards _programs, _waiting, _closed, _generator
+        self._waiting: set = set()
+        self._closed = False
         self._generator = None
 
     @property
     def num_programs(self) -> int:
-        """How many sets of fetches and feeds were compiled."""
+        """How many sets of fetches and feeds are kept compiled; at most `max_programs`, those used last."""
         return len(self._programs)
 
     def __enter__(self) -> Session:
@@ -62,9 +77,19 @@ class Session:
         return self
 
     def close(self):
-        """Lets go of variables and programs."""
-        self.variables.clear()
-        self._programs.clear()
+        """Lets go of variables and programs. Runs that wait for a queue end with an error; later runs are refused."""
+        with self._mutex:
+            self._closed = True
+            waiting = list(self._waiting)
+            self._programs.clear()
+        for cancellation in waiting:
+            cancellation.cancel()
+        with self.writing():
+            self._cells.clear()
+
+    def _check_open(self):
+        if self._closed:
+            raise ValueRangeError("run", "the session is closed", fix="make a new td.Session")
 
     def run(self, fetches, feed_dict=None):
         """Values of the fetches: a tensor, an operation (None), a name, or lists, tuples and dicts of these.
@@ -74,14 +99,37 @@ class Session:
         wanted: list = []
         structure = self._flatten(fetches, wanted)
         feeds = {self._feedable(k): v for k, v in feed_dict.items()} if feed_dict else {}
-        key = (tuple(map(id, wanted)), tuple(map(id, feeds)))
-        program = self._programs.get(key)
-        if program is None:
-            program = self._programs.setdefault(key, Program(self.graph, wanted, list(feeds)))
         with outside_graphs():
+            program = self._program(wanted, list(feeds))
             fed = [self._feed(k, v) for k, v in feeds.items()]
-            results = self._execute(program, fed)
+            if program.missing is not None:
+                node = program.missing
+                raise ValueRangeError(
+                    "run",
+                    f"placeholder {node.name!r} {show_shape(node.outputs[0].type.shape)}, built at {node.source}, must be fed",
+                    fix="pass feed_dict={placeholder: array}",
+                )
+            if _runtime.capturing():
+                raise UnsupportedError(
+                    "run", "a session cannot run inside a compiled function", fix="call it outside td.compile"
+                )
+            results = program.execute(self, fed)
         return _rebuild(structure, iter(results))
+
+    def _program(self, wanted: list, fed: list) -> Program | FlowProgram:
+        key = (tuple(map(id, wanted)), tuple(map(id, fed)))
+        with self._mutex:
+            self._check_open()
+            program = self._programs.get(key)
+            if program is not None:
+                self._programs.move_to_end(key)
+                return program
+        program = make_program(self.graph, wanted, fed)
+        with self._mutex:
+            program = self._programs.setdefault(key, program)
+            while len(self._programs) > self.max_programs:
+                self._programs.popitem(last=False)
+        return program
 
     # -- fetches and feeds
 
@@ -153,82 +201,78 @@ class Session:
             raise error
         return given
 
-    # -- running
+    # -- what programs use
 
-    def _execute(self, program: Program, fed: list):
-        if program.missing is not None:
-            node = program.missing
-            raise ValueRangeError(
-                "run",
-                f"placeholder {node.name!r} {show_shape(node.outputs[0].type.shape)}, built at {node.source}, must be fed",
-                fix="pass feed_dict={placeholder: array}",
-            )  # fmt: skip
-        if _runtime.capturing():
-            raise UnsupportedError(
-                "run", "a session cannot run inside a compiled function", fix="call it outside td.compile"
-            )
-        held = [v.node.op.tensor for v in program.held]
-        host_results: list = []
-        for host, function in zip(program.hosts, program.functions, strict=False):
-            with self._lock.reading():
-                operands = self._call(
-                    program, function, [*self._read(program), *fed, *held, *host_results], self._generator_copy()
-                )
-            host_results += _call_host(host, operands)
-        with self._lock.writing() if program.writes else self._lock.reading():
-            inputs = [*self._read(program), *fed, *held, *host_results]
-            results = self._call(program, program.functions[-1], inputs, self._generator_of_run())
-            first_new = len(results) - len(program.replaced)
-            self.variables.update(zip(program.replaced, results[first_new:], strict=True))
-        at = len(program.fetches)
-        for node in program.printing:
-            count = len(node.inputs) - 1
-            print_line(node, results[at : at + count])
-            at += count
-        return results[: len(program.fetches)]
+    def cell(self, variable) -> _runtime.VariableCell:
+        """Where a variable's value is kept."""
+        found = self._cells.get(variable)
+        return self._cells.setdefault(variable, _runtime.VariableCell()) if found is None else found
 
-    def _call(self, program, function, inputs, generator):
-        before = _runtime.set_grad_enabled(False)
-        try:
-            return function(inputs, generator)
-        except TandemError as error:
-            for node in program.steps:
-                if node.op.name == error.op and node.source is not None and node.source != error.source:
-                    error.add_note(f"  {node.name!r} was built at {node.source}")
-            raise
-        finally:
-            _runtime.set_grad_enabled(before)
+    def read(self, variables) -> list:
+        return [self.check_value(v) for v in variables]
 
-    def _read(self, program: Program) -> list:
-        try:
-            return [self.variables[v] for v in program.read]
-        except KeyError as missing:
-            v = missing.args[0]
+    def check_value(self, v) -> _runtime.Tensor:
+        value = self.cell(v).tensor
+        if value is None:
             raise ValueRangeError(
                 "run", f"variable {v.name!r}, built at {v.node.source}, has no value in this session",
                 fix="run td.global_variables_initializer() first, or restore a checkpoint",
-            ) from None  # fmt: skip
+            )  # fmt: skip
+        return value
 
-    def _generator_of_run(self):
+    @contextlib.contextmanager
+    def reading(self):
+        self.lock.acquire_read()
+        try:
+            yield
+        finally:
+            self.lock.release_read()
+
+    @contextlib.contextmanager
+    def writing(self):
+        self.lock.acquire_write()
+        try:
+            yield
+        finally:
+            self.lock.release_write()
+
+    @contextlib.contextmanager
+    def cancellable(self):
+        """Something that waits; `close` cancels it."""
+        cancellation = _runtime.Cancellation()
+        with self._mutex:
+            self._check_open()
+            self._waiting.add(cancellation)
+        try:
+            yield cancellation
+        finally:
+            with self._mutex:
+                self._waiting.discard(cancellation)
+
+    def generator(self):
         if self.graph.seed is None:
             return _runtime.default_generator()
-        if self._generator is None:
-            self._generator = _runtime.Generator(self.graph.seed)
+        with self._mutex:
+            if self._generator is None:
+                self._generator = _runtime.Generator(self.graph.seed)
         return self._generator
 
-    def _generator_copy(self):
-        copy = _runtime.Generator(0)
-        copy.set_state(self._generator_of_run().get_state())
-        return copy
+    def next_seed(self) -> int:
+        """A seed for a run that draws numbers in more than one program, or in a loop: its own stream, reproducible from ours."""
+        generator = self.generator()
+        with self._mutex:
+            seed, offset = generator.get_state()
+            generator.set_state((seed, offset + 1))
+        return (seed * 0x9E3779B97F4A7C15 + offset * 0xD6E8FEB86659FD93 + 1) % 2**63
 
     # -- variables from outside
 
     def value_of(self, variable) -> _runtime.Tensor:
         """A copy of a variable's value."""
-        if variable not in self.variables:
+        if self.cell(variable).tensor is None:
             raise ValueRangeError("value_of", f"variable {variable.name!r} has no value in this session")
-        with self._lock.reading(), outside_graphs():
-            return self.variables[variable].clone()
+        with self.reading(), outside_graphs():
+            return self.cell(variable).tensor.clone()
 
     def load(self, variable, value):
         """Gives a variable a value."""
@@ -236,34 +280,8 @@ class Session:
             raise DTypeError("load", f"{variable!r} is no variable")
         with outside_graphs():
             value = self._feed(variable, value).clone()
-        with self._lock.writing():
-            self.variables[variable] = value
-
-
-def _call_host(host: StepNode, operands) -> list:
-    import numpy
-
-    from tandem.constructors import tensor
-
-    results = host.op.function(*(t.numpy() for t in operands))
-    if len(host.outputs) == 1 and not isinstance(results, (list, tuple)):
-        results = [results]
-    if results is None or len(results) != len(host.outputs):
-        raise ValueRangeError(
-            "py_func",
-            f"the function of {host.name!r} gave {0 if results is None else len(results)} results, not {len(host.outputs)}",
-        )
-    made = []
-    for value, v in zip(results, host.outputs, strict=True):
-        t = tensor(numpy.asarray(value), dtype=v.dtype)
-        if t.ndim != v.ndim or any(isinstance(n, int) and n != m for n, m in zip(v.type.shape, t.shape, strict=True)):
-            raise ShapeError(
-                "py_func",
-                f"{v.name!r} is {show_shape(v.type.shape)} and the function gave {tuple(t.shape)}",
-                fix="pass shape= to py_func",
-            )
-        made.append(t)
-    return made
+        with self.writing():
+            self.cell(variable).tensor = value
 
 
 def _rebuild(structure, results):
@@ -277,44 +295,6 @@ def _rebuild(structure, results):
     if isinstance(structure, dict):
         return {k: _rebuild(s, results) for k, s in structure.items()}
     return None
-
-
-class ReadWriteLock:
-    """Many runs that only read variables at once, or one that writes them."""
-
-    def __init__(self):
-        self._changed = threading.Condition(threading.Lock())
-        self._readers = 0
-        self._writing = False
-        self._waiting = 0  # writers: they go before new readers, or steady reading would keep them out for ever
-
-    @contextlib.contextmanager
-    def reading(self):
-        with self._changed:
-            while self._writing or self._waiting:
-                self._changed.wait()
-            self._readers += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._readers -= 1
-                self._changed.notify_all()
-
-    @contextlib.contextmanager
-    def writing(self):
-        with self._changed:
-            self._waiting += 1
-            while self._writing or self._readers:
-                self._changed.wait()
-            self._waiting -= 1
-            self._writing = True
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._writing = False
-                self._changed.notify_all()
 
 
 class Function:
