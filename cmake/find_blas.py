@@ -38,6 +38,7 @@ def openblas():
     if main:
         print(f"LIBRARY={main[0]}")
         print("OTHERS=" + ";".join(str(f) for f in found if f != main[0]))
+        print("NOTICES=" + ";".join(str(f) for f in files("scipy-openblas32") if f.name.startswith("LICENSE")))
 
 
 {"onednn": onednn, "openblas": openblas}[sys.argv[1]]()

@@ -9,6 +9,7 @@
         DeviceError       (RuntimeError)     a device that is not there, or operands on different devices
         AutogradError     (RuntimeError)     a gradient that cannot be had: freed, mutated, not asked for
         OutOfMemoryError  (MemoryError)      an allocation that failed, with the largest live tensors
+        LinAlgError       (ValueError, RuntimeError)  a matrix that has no inverse, no factors, no converging iteration
         UnsupportedError  (NotImplementedError)  meaningful, but not offered
         CheckpointError   (RuntimeError)     a file that is damaged, or holds other things than are asked for
         WorkerError       (RuntimeError)     a process of a data loader that died or failed
@@ -36,6 +37,7 @@ __all__ = [
     "DeviceError",
     "IndexRangeError",
     "InternalError",
+    "LinAlgError",
     "OutOfMemoryError",
     "ShapeError",
     "Source",
@@ -154,6 +156,13 @@ class OutOfMemoryError(TandemError, MemoryError):
     """An allocation that failed."""
 
 
+class LinAlgError(TandemError, ValueError, RuntimeError):
+    """A matrix that does not have what was asked for: an inverse, a Cholesky factor.
+
+    A ValueError as in NumPy, and a RuntimeError as in PyTorch.
+    """
+
+
 class UnsupportedError(TandemError, NotImplementedError):
     """Something meaningful that Tandem does not offer."""
 
@@ -194,6 +203,7 @@ _KINDS = {
     "Value": ValueRangeError,
     "Memory": OutOfMemoryError,
     "Autograd": AutogradError,
+    "LinAlg": LinAlgError,
     "Device": DeviceError,
     "Unsupported": UnsupportedError,
 }

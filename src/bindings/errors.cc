@@ -27,6 +27,10 @@ const char* kind_name(ErrorKind kind) {
       return "Memory";
     case ErrorKind::Autograd:
       return "Autograd";
+    case ErrorKind::Unsupported:
+      return "Unsupported";
+    case ErrorKind::LinAlg:
+      return "LinAlg";
   }
   return "Internal";
 }

@@ -18,7 +18,7 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-void* open_bundled(const char* file_name) {
+void* open_bundled(const char* file_name, std::string* reason) {
   std::string tried;
   const auto open = [&](const std::string& folder) -> void* {
     const std::string path = folder + "/" + file_name;
@@ -37,6 +37,10 @@ void* open_bundled(const char* file_name) {
 #ifdef TANDEM_BUILD_LIB_DIR
   if (void* handle = open(TANDEM_BUILD_LIB_DIR)) return handle;
 #endif
+  if (reason) {
+    *reason = tried;
+    return nullptr;
+  }
   std::fprintf(stderr, "tandem: %s, a part of this package, could not be opened; slower code takes its place.%s\n",
                file_name, tried.c_str());
   return nullptr;

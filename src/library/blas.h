@@ -6,8 +6,9 @@ namespace tandem::library {
 
 const char* blas_backend();  // "onednn", "openblas" or "loops"; loads the library
 
-// Opens a library from the folder `lib` beside the extension. Returns nullptr and says why on stderr if that fails.
-void* open_bundled(const char* file_name);
+// Opens a library from the folder `lib` beside the extension. Returns nullptr if that fails, and says why: in `reason`,
+// or on stderr.
+void* open_bundled(const char* file_name, std::string* reason = nullptr);
 
 // scipy-openblas, where the build chose it.
 struct OpenBlas {

@@ -25,6 +25,7 @@ from tandem.ops import (
     grid,
     index,
     join,
+    linalg,
     linear,
     loss,
     matmul,

@@ -8,7 +8,7 @@ from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import minimum
 from tandem.ops.create import arange, finish
-from tandem.ops.define import as_tensor, inplace, method, op, public
+from tandem.ops.define import as_tensor, inplace, op, public
 from tandem.ops.movement import take_slice
 from tandem.ops.prepare import cast, constant, normalize_axis
 
@@ -133,10 +133,15 @@ def diag(x: Tensor, k: Int = 0):
     return F.diag_embed(x, k) if x.ndim == 1 else F.Copy()(F.diagonal(x, k))
 
 
-@method
-@op(hidden=True)
+@op
 def trace(x: Tensor):
-    """Sum of the diagonal of a matrix. A method only: td.trace is the package that traces programs."""
+    """Sum of the diagonal of a matrix.
+
+    x: (m, n) -> ()
+
+    >>> td.trace(td.tensor([[1, 2], [3, 4]]))
+    tensor(5)
+    """
     if x.ndim != 2:
         raise ShapeError("trace", f"x has {x.ndim} axes; 2 are needed")
     return F.sum(F.diagonal(x))

@@ -2,6 +2,7 @@
 #include "library/kernels/kernels.h"
 
 #include "library/kernels/convert.h"
+#include "library/kernels/fft.h"
 #include "library/kernels/gemm.h"
 #include "library/kernels/pool.h"
 #include "library/kernels/row.h"
@@ -33,6 +34,8 @@ const Kernels table = {
     pool_kernels<double>(),
     row_kernels<float>(),
     row_kernels<double>(),
+    fft_kernels<float>(),
+    fft_kernels<double>(),
     &from_half,
     &to_half,
     &from_bfloat16,

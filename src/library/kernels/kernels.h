@@ -57,6 +57,31 @@ struct RowKernels {
   void (*backward)(T* p, T* g, int64_t n, T log_sum, T delta, T scale);
 };
 
+// Fourier transforms of `width` lines at once (kernels/fft.h). A block holds elements of all lines side by side.
+inline constexpr int kLargestRadix = 61;
+
+template <typename T>
+struct FftPass {
+  int64_t radix, m, s;
+  const T* twiddles;  // [m][radix - 1] complex
+  const T* roots;     // of unity, for radices without code of their own
+};
+
+template <typename T>
+struct FftKernels {
+  int width;
+  T* (*passes)(const FftPass<T>* list, int count, T* x, T* y);  // from x, alternating; returns where the result is
+  void (*load)(const T* const* lines, int count, int64_t stride, int64_t n, bool swap, T* block);
+  void (*store)(const T* block, T* const* lines, int count, int64_t stride, int64_t n, bool swap, T factor);
+  void (*load_real)(const T* const* lines, int count, int64_t stride, int64_t n, int part, T* block);
+  void (*store_real)(const T* block, int part, T* const* lines, int count, int64_t stride, int64_t n, T factor);
+  void (*multiply)(T* block, int64_t n, const T* factors, bool conjugate);
+  void (*multiply_lanes)(T* block, int64_t n, const T* fine, const T* coarse);
+  void (*split_real)(T* block, int64_t half, const T* roots, bool doubled);
+  void (*join_real)(T* block, int64_t half, const T* roots, bool halved);
+  void (*turn)(const T* from, int64_t step, int64_t n, T* block);
+};
+
 struct Kernels {
   const char* name;
   GemmKernels<float> f32;
@@ -67,6 +92,8 @@ struct Kernels {
   PoolKernels<double> pool_f64;
   RowKernels<float> row_f32;
   RowKernels<double> row_f64;
+  FftKernels<float> fft_f32;
+  FftKernels<double> fft_f64;
 
   void (*from_half)(const uint16_t* from, float* to, int64_t n);
   void (*to_half)(const float* from, uint16_t* to, int64_t n);

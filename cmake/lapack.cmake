@@ -1,0 +1,27 @@
+# Factorisations (td.linalg): LAPACK from scipy-openblas32, one shared library that needs nothing but libc. A copy goes into the
+# package (tandem/lib) and is opened at run time when it is first needed; without it td.linalg says so where it needs it.
+option(TANDEM_LAPACK "Put OpenBLAS, for td.linalg, into the package" ON)
+
+if(TANDEM_LAPACK)
+  tandem_find(openblas)
+  if(openblas_LIBRARY)
+    message(STATUS "LAPACK: OpenBLAS (${openblas_LIBRARY})")
+    target_compile_definitions(_runtime PRIVATE TANDEM_LAPACK)
+    file(COPY ${openblas_LIBRARY} ${openblas_OTHERS} DESTINATION ${TANDEM_LIB_DIR} FOLLOW_SYMLINK_CHAIN)
+    get_filename_component(file_name ${openblas_LIBRARY} NAME)
+    if(NOT file_name STREQUAL "libscipy_openblas.so")
+      file(COPY_FILE ${openblas_LIBRARY} ${TANDEM_LIB_DIR}/libscipy_openblas.so)
+    endif()
+    install(PROGRAMS ${TANDEM_LIB_DIR}/libscipy_openblas.so DESTINATION tandem/lib)
+    foreach(other IN LISTS openblas_OTHERS)
+      install(PROGRAMS ${other} DESTINATION tandem/lib)
+    endforeach()
+    foreach(notice IN LISTS openblas_NOTICES)
+      get_filename_component(file_name ${notice} NAME)
+      install(FILES ${notice} DESTINATION tandem/lib RENAME openblas-${file_name})
+    endforeach()
+  else()
+    message(WARNING "LAPACK: scipy-openblas32 was not found in the environment of ${Python_EXECUTABLE}; td.linalg will have "
+                    "no factorisations. Install it, or say -DTANDEM_LAPACK=OFF")
+  endif()
+endif()

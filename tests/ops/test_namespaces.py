@@ -1,0 +1,19 @@
+"""Every function of td.linalg and td.fft has a docstring whose example prints what it says."""
+
+import doctest
+
+import pytest
+
+import tandem as td
+
+FUNCTIONS = [(f"linalg.{name}", getattr(td.linalg, name)) for name in td.linalg.__all__ if not name.endswith("Error")]
+
+
+@pytest.mark.parametrize(("name", "function"), FUNCTIONS, ids=[name for name, _ in FUNCTIONS])
+def test_docstring(name, function):
+    test = doctest.DocTestParser().get_doctest(function.__doc__, {"td": td}, name, None, 0)
+    assert test.examples
+    report = []
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    runner.run(test, out=report.append)
+    assert not runner.failures, "".join(report)
