@@ -12,20 +12,28 @@ import functools
 import threading
 
 from tandem import _runtime
-from tandem.errors import UnsupportedError
+from tandem.errors import UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.view import show_bytes
 from tandem.switches import EAGER
 
 
+class Report(list):
+    """What was compiled: a dict for each program (tandem/tracing/program.py), and how it was asked for."""
+
+    def __init__(self, memory_budget: float | None):
+        super().__init__()
+        self.memory_budget = memory_budget
+
+
 class Compiled:
     """A compiled function. Call it like the function itself."""
 
-    def __init__(self, fn, whole: bool = False):
+    def __init__(self, fn, whole: bool = False, memory_budget: float | None = None):
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._whole = whole
-        self._report: list[dict] = []
+        self._report = Report(memory_budget)
         self._programs = _runtime.ProgramCache(self._report)
 
     def __call__(self, *args, **kwargs):
@@ -116,16 +124,24 @@ def _sizes(sizes) -> str:
     return f"[{', '.join('*' if n is None else str(n) for n in sizes)}]"
 
 
-def compile(fn=None, *, whole: bool = False):
+def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None):
     """fn with its operators run as whole programs: fused across operators, without intermediate results in memory.
 
     Works on functions that train, too: backward(), in-place updates and optimiser steps become part of the program. Reading a value
     (`if loss > 3:`, item()) ends a program and begins another; with whole=True it is an error instead.
+
+    memory_budget: what a program may take at its peak, results included and inputs not: up to 1.0 a part of what it would take
+    otherwise, above that bytes. Intermediate results are then computed again instead of kept, the cheapest first, as far as that
+    helps; fn.memory() tells what was reached.
 
     >>> step = td.compile(lambda x: (x * 2 + 1).sum())
     >>> step(td.ones(3))
     tensor(9.)
     """
     if fn is None:
-        return lambda f: compile(f, whole=whole)
-    return Compiled(fn, whole)
+        return lambda f: compile(f, whole=whole, memory_budget=memory_budget)
+    if memory_budget is not None and not memory_budget > 0:
+        raise ValueRangeError(
+            "compile", f"memory_budget is {memory_budget}", fix="give a part of the usual peak, such as 0.5, or bytes"
+        )
+    return Compiled(fn, whole, memory_budget)

@@ -21,6 +21,7 @@ from tandem.codegen.buffer import Buffer, is_one, is_zero, same, same_shape
 from tandem.codegen.computes import Compute, Group, operator_cost
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import hint
+from tandem.ops.again import Again
 from tandem.ops.complexes import AsComplex, AsReal, Part
 from tandem.ops.create import Constant, Iota, RandomBits, Size
 from tandem.ops.define import Elementwise, Input, LibraryOp, Movement
@@ -140,7 +141,8 @@ class Fusion:
                     return False
                 continue
             if isinstance(op, Elementwise):
-                cost += operator_cost(v.node)
+                if 4 * _hinted_size(self.shape_of(v)) >= size:  # what is broadcast is computed outside the inner loop
+                    cost += operator_cost(v.node)
             elif isinstance(op, RandomBits):
                 return False
             elif isinstance(op, (Gather, Embed)):
@@ -190,7 +192,7 @@ class Fusion:
         for v in node.inputs:
             self._need(v)
         for index, value in enumerate(node.outputs):
-            if isinstance(node.op, CheckIndex):
+            if isinstance(node.op, (CheckIndex, Again)):
                 self.buffer_of[value] = self.buffer_of[node.inputs[0]]
             else:
                 shape, order, strides = self.shape_of(value), None, None

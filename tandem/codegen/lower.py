@@ -11,6 +11,7 @@ from tandem.codegen.fuse import Fusion
 from tandem.codegen.rows import rows
 from tandem.codegen.schedule import LibraryStep, Schedule
 from tandem.graph.ir import Graph, Value
+from tandem.ops.again import Again
 from tandem.ops.index import CheckIndex, Scatter
 from tandem.ops.movement import Permute
 
@@ -23,6 +24,8 @@ def lower(graph: Graph, layouts: list[Layout | None], saved: list[Value] = ()) -
     fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved])
     steps, copies = _place_mutations(fusion)
     for group in fusion.groups:
+        if group.kind == "library" and isinstance(group.node.op, Again):
+            continue  # it only has a place in the order
         if group.kind == "library":
             steps.append(_library_step(fusion, group))
         else:

@@ -7,6 +7,7 @@ use one another: primitives by their class name (`F.Reshape`), functions by thei
 # A module here registers its primitives and functions when it is imported; a new family is one line.
 from tandem.ops import (
     activation,
+    again,
     arithmetic,
     attention,
     bitwise,

@@ -42,19 +42,20 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, repo
     free_ints = _free_ints(ints, leaves, free, symbolic)
     known = [_known_sizes(leaf, axes) for leaf, axes in zip(leaves, free, strict=True)]
     known_ints = [v < 0 if is_free else v for v, is_free in zip(ints, free_ints, strict=True)]
-    key = stored.program_key(calls, known, numbers, known_ints, outputs, writes)
+    budget = report.memory_budget if report is not None else None
+    key = stored.program_key(calls, known, numbers, known_ints, outputs, writes, budget)
     found = stored.load(key, calls)
     if found is not None and found[0].accepts(leaves, len(numbers), ints):
         builder, facts = found
 
         def graph():
-            return _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, {}, {})[0]
+            return _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budget, {}, {})[0]
 
         seconds = {"load": time.perf_counter() - started}
     else:
         seconds = {}
         facts = {"calls": len(calls), "symbolic": symbolic, "passes": {}, "sizes": [sizes for _, _, sizes, *_ in known]}
-        graph, schedule = _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, facts, seconds)
+        graph, schedule = _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budget, facts, seconds)
         written = time.perf_counter()
         recorder = ProgramWriter(graph, schedule).write()
         builder = recorder.builder
@@ -65,7 +66,7 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, repo
     return builder
 
 
-def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, facts: dict, seconds: dict):
+def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budget, facts: dict, seconds: dict):
     """The program as a graph, simplified and lowered."""
     started = time.perf_counter()
     graph, layouts, joined = join(calls, leaves, numbers, ints, free, free_ints)
@@ -76,7 +77,13 @@ def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, facts
     traced = time.perf_counter()
     graph = run_pipeline(graph, facts.setdefault("passes", {}))
     simplified = time.perf_counter()
-    schedule = graph.schedule = lower(graph, layouts)
+    if budget is None:
+        schedule = lower(graph, layouts)
+    else:
+        from tandem.codegen.recompute import recompute
+
+        graph, schedule = recompute(graph, layouts, budget)
+    graph.schedule = schedule
     facts["memory"] = graph.memory = memory_of(graph, schedule)
     facts.update(nodes=len(graph.nodes), steps=len(schedule.steps))
     seconds.update({"join": traced - started, "passes": simplified - traced, "lower": time.perf_counter() - simplified})

@@ -56,7 +56,7 @@ def fingerprint() -> str:
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
-def program_key(calls, leaves, numbers, ints, outputs, writes) -> str | None:
+def program_key(calls, leaves, numbers, ints, outputs, writes, budget) -> str | None:
     """`leaves`: per input its dtype, layout and sizes, None for those that the program computes with."""
     if not cache_dir() or DEBUG >= 2 or PRINT:
         return None
@@ -69,7 +69,7 @@ def program_key(calls, leaves, numbers, ints, outputs, writes) -> str | None:
     # Numbers that a program computes with differ from call to call; their kinds do not.
     whole = (
         fingerprint(), SKIP.value, described, leaves, [kind for kind, *_ in numbers],
-        ints, outputs, writes,
+        ints, outputs, writes, budget,
     )  # fmt: skip
     return hashlib.blake2b(repr(whole).encode(), digest_size=20).hexdigest()
 
