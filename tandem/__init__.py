@@ -70,7 +70,16 @@ install_hook()
 
 __version__ = "0.1.0"
 
-_LAZY = ("checkpoint", "data", "fft", "linalg", "multiprocessing", "nn", "optim", "v1")  # packages that are imported when first used
+_LAZY = (
+    "checkpoint",
+    "data",
+    "fft",
+    "linalg",
+    "multiprocessing",
+    "nn",
+    "optim",
+    "v1",
+)  # packages that are imported when first used
 _SESSION = (
     "Graph", "Print", "Saver", "Session", "Variable", "assign", "assign_add", "assign_sub", "control_dependencies", "default_graph",
     "device", "function", "global_variables_initializer", "gradients", "graph_ops", "group", "name_scope", "placeholder", "py_func",

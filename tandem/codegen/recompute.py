@@ -18,7 +18,7 @@ from tandem.graph.symbolic import hint
 from tandem.ops.again import Again
 from tandem.ops.define import Input
 
-ROUNDS = 16
+ROUNDS = 24
 FLOPS_PER_NANOSECOND = 30.0
 BYTES_PER_NANOSECOND = 8.0
 
@@ -28,22 +28,31 @@ def recompute(graph: Graph, layouts, budget: float) -> tuple[Graph, Schedule]:
     schedule = lower(graph, layouts)
     peak = memory_of(graph, schedule)["peak"]
     target = peak * budget if budget <= 1 else budget
-    banned: set[Value] = set()
-    for number in range(ROUNDS):
-        if peak <= target:
+    best = peak, graph, schedule
+    # What is chosen first decides what can be chosen later: where it ends above the target, aiming lower may end below.
+    for aim in (target, 0.85 * target, 0.7 * target):
+        if best[0] <= target:
             break
-        found = _Candidates(graph, schedule, banned)
-        chosen = found.choose(peak - target)
+        best = min(best, _towards(aim, target, peak, graph, schedule, layouts), key=lambda found: found[0])
+    return best[1:]
+
+
+def _towards(aim: float, enough: float, peak: int, graph: Graph, schedule: Schedule, layouts):
+    """(peak, graph, schedule) after rounds that each free what the peak is above `aim`."""
+    for number in range(ROUNDS):
+        if peak <= enough:
+            break
+        found = _Candidates(graph, schedule)
+        chosen = found.choose(peak - aim)
         if not chosen:
             break
-        changed = _Rewriter(graph, schedule, found.late_from, set(chosen), number + 1).run()
+        changed = _Rewriter(graph, schedule, found.late_from, chosen, number + 1).run()
         new_schedule = lower(changed, layouts)
         new_peak = memory_of(changed, new_schedule)["peak"]
         if new_peak >= peak:
-            banned.update(chosen[len(chosen) // 2 :])  # the costlier half of them
-            continue
+            break
         graph, schedule, peak = changed, new_schedule, new_peak
-    return graph, schedule
+    return peak, graph, schedule
 
 
 def _root(buffer: Buffer) -> Buffer:
@@ -59,7 +68,7 @@ def _used(step) -> tuple:
 class _Candidates:
     """What lies in memory at the peak and is not used for a while."""
 
-    def __init__(self, graph: Graph, schedule: Schedule, banned: set[Value]):
+    def __init__(self, graph: Graph, schedule: Schedule):
         self.graph = graph
         at = memory_of(graph, schedule)["at"]
         steps = schedule.steps
@@ -81,7 +90,7 @@ class _Candidates:
         self.found: list[tuple[float, int, Value]] = []  # (ns per byte, bytes, value)
         for buffer, values in holders.items():
             where = uses.get(buffer)
-            if not where or buffer in kept or len(values) != 1 or values[0] in banned or buffer not in producer:
+            if not where or buffer in kept or len(values) != 1 or buffer not in producer:
                 continue
             made, step = producer[buffer]
             later = [i for i in where if i > at]
@@ -99,13 +108,13 @@ class _Candidates:
                 self.found.append((_cost(step) / (size - prolonged), size - prolonged, values[0]))
         self.found.sort(key=lambda c: c[0])
 
-    def choose(self, excess: float) -> list[Value]:
+    def choose(self, excess: float) -> set[Value]:
         """The cheapest ones that together free this many bytes."""
-        chosen: list[Value] = []
+        chosen: set[Value] = set()
         for _, size, value in self.found:
             if excess <= 0:
                 break
-            chosen.append(value)
+            chosen.add(value)
             excess -= size
         return chosen
 
