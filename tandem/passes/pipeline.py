@@ -8,6 +8,7 @@ from tandem.passes.common_subexpressions import common_subexpressions
 from tandem.passes.eliminate_dead import eliminate_dead
 from tandem.passes.expand_composites import expand_composites
 from tandem.passes.fold_constants import fold_constants
+from tandem.passes.fold_conv_affine import fold_conv_affine
 from tandem.passes.graph_pass import pass_times
 from tandem.passes.merge_matmuls import merge_matmuls
 from tandem.passes.reassociate_matmul import reassociate_matmul
@@ -19,6 +20,7 @@ PIPELINE = [
     expand_composites,      # rules are written for primitives
     fold_constants,         # sizes and numbers, which decide whether rules match
     simplify,
+    fold_conv_affine,
     reassociate_matmul,     # after simplify, so that merged transposes do not hide chains
     merge_matmuls,          # after reassociation, which may have moved products apart or together
     common_subexpressions,  # last: simplifying makes things equal that were written differently
