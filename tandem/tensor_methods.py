@@ -37,7 +37,7 @@ def to(self, *args, dtype=None, device=None, copy=False, memory_format=None):
             device = a
     if device is not None:
         as_device(device)
-    result = self if dtype is None else F.astype(self, dtypes.as_dtype(dtype), copy=False)
+    result = self if dtype is None else F.converted(self, dtypes.as_dtype(dtype))
     if memory_format is not None:
         result = F.contiguous(result, memory_format)
     return F.clone(self) if copy and result is self else result

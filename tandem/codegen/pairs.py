@@ -43,6 +43,12 @@ def binary(b, op: str, x, y):
 
 def divide(b, a, c, x, y):
     """(a + ci) / (x + yi) by Smith's method: the quotient of the divisor's parts keeps squares from overflowing."""
+    high = 2.0**125 if x.dtype is dtypes.float32 else 2.0**1021
+    far = (
+        (b.abs(a) > high) | (b.abs(c) > high) | (b.abs(x) > high) | (b.abs(y) > high)
+    )  # sums of two parts could overflow
+    scale = b.where(far, 0.25, b.const(1.0, x.dtype))
+    a, c, x, y = (v * scale for v in (a, c, x, y))
     flat = b.abs(x) >= b.abs(y)
     large, small = b.where(flat, x, y), b.where(flat, y, x)
     zero = large == 0.0  # the quotient 0/0 would hide that the result is infinite

@@ -198,13 +198,26 @@ def cast_to(x: Value, dtype) -> Value:
 
 @op
 def astype(x: Tensor, dtype, *, copy=True):
-    """x converted to another dtype.
+    """x converted to another dtype. Complex numbers do not become real ones: take x.real or abs(x).
 
     >>> td.astype(td.tensor([1.7, -1.7]), td.int32)
     tensor([1, -1], dtype=int32)
     """
+    dtype = dtypes.as_dtype(dtype)
+    if x.dtype.is_complex and not dtype.is_complex and dtype.kind != "bool":
+        raise DTypeError(
+            "astype",
+            f"x is {x.dtype} and cannot become {dtype} without losing its imaginary part",
+            fix="take x.real, x.imag or abs(x)",
+        )
     result = cast_to(x, dtype)
     return Copy()(result) if result is x and copy else result
+
+
+@op(internal=True)
+def converted(x: Tensor, dtype):
+    """x as another dtype; of complex numbers a real one takes the real part, as PyTorch's `to` does."""
+    return cast_to(x, dtype)
 
 
 @register
@@ -273,6 +286,8 @@ def lerp(x: Tensor, end: Tensor, weight: Tensor):
     x, end, weight = (to_float(v) for v in promote(x, end, weight))
     x, end, weight = broadcast("lerp", x, end, weight)
     step = end - x
+    if x.dtype.is_complex:
+        return F.where(F.less(F.abs(weight), 0.5), x + weight * step, end - (1 - weight) * step)
     return F.where(F.less(weight, 0.5), x + weight * step, end - (1 - weight) * step)
 
 
@@ -298,7 +313,7 @@ def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Tensor = 1):
 
 def _converter(name: str, dtype: dtypes.DType):
     def convert(x):
-        return x if x.dtype is dtype else F.astype(x, dtype)
+        return x if x.dtype is dtype else F.converted(x, dtype)
 
     convert.__name__ = convert.__qualname__ = name
     convert.__doc__ = f"This tensor as {dtype}; itself if it is that already."

@@ -200,6 +200,8 @@ def nan_to_num(x: Tensor, nan: Tensor = 0.0, posinf: Tensor | None = None, negin
     tensor([1., 0.])
     """
     x = as_value(x)
+    if x.dtype.is_complex:
+        return F.complex(*(F.nan_to_num(part, nan, posinf, neginf) for part in (F.real(x), F.imag(x))))
     if not x.dtype.is_floating:
         return F.Copy()(x)
     import ml_dtypes

@@ -22,7 +22,7 @@ class Pow(Elementwise):
     takes_complex = True
 
     def body(self, b, x, y):
-        if x.dtype.is_floating:
+        if x.dtype.is_inexact:
             return b.pow(x, y)
         one, zero = b.const(1, x.dtype), b.const(0, x.dtype)
         result, base = one, x
@@ -73,6 +73,8 @@ def _multiplied_out(x: Value, count: int) -> Value:
 
 def _power(x, y):
     if is_number(y) and not isinstance(y, bool) and isinstance(x, Value):
+        if isinstance(y, complex):
+            return binary("power", Pow(), x, y)
         x = promote(x, y)[0]
         if x.dtype.is_integer and y < 0:
             raise ValueRangeError(
@@ -130,14 +132,16 @@ def power_(x, y):
 
 @op
 def float_power(x: Tensor, y: Tensor):
-    """x to the power of y, computed in float64.
+    """x to the power of y, computed in float64, or in complex128 if either is complex.
 
     >>> td.float_power(td.tensor([2]), -1)
     tensor([0.5000], dtype=float64)
     """
     from tandem import dtypes
 
-    return F.power(cast(to_float(x), dtypes.float64), cast(to_float(y), dtypes.float64))
+    x, y = to_float(x), to_float(y)
+    wide = dtypes.complex128 if x.dtype.is_complex or y.dtype.is_complex else dtypes.float64
+    return F.power(cast(x, wide), cast(y, wide))
 
 
 alias("pow", power)

@@ -37,7 +37,9 @@ default_generator = _runtime.default_generator()
 
 
 def uniform_bits(state, shape, dtype: dtypes.DType) -> Value:
-    """Uniform floats in [0, 1): 24 random bits in float32 and narrower, 53 in float64."""
+    """Uniform floats in [0, 1): 24 random bits in float32 and narrower, 53 in float64. Of complex numbers, both parts."""
+    if dtype.is_complex:
+        return F.complex(*(uniform_bits(state, shape, dtypes.part_dtype(dtype)) for _ in range(2)))
     offset = state.take(product(shape))
     high = F.RandomBits(tuple(shape), 0)(state.seed, offset)
     if dtype is dtypes.float64:
@@ -51,7 +53,9 @@ def uniform_bits(state, shape, dtype: dtypes.DType) -> Value:
 
 
 def normal_bits(state, shape, dtype: dtypes.DType) -> Value:
-    """Standard normal floats by Box and Muller's method."""
+    """Standard normal floats by Box and Muller's method. Complex ones have variance 1: 1/2 in each part."""
+    if dtype.is_complex:
+        return F.complex(*(normal_bits(state, shape, dtypes.part_dtype(dtype)) * math.sqrt(0.5) for _ in range(2)))
     wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
     offset = state.take(product(shape))
     lanes = [F.RandomBits(tuple(shape), lane)(state.seed, offset) for lane in range(4 if wide is dtypes.float64 else 2)]
@@ -80,9 +84,9 @@ def _sizes(name: str, shape) -> tuple:
     return shape
 
 
-def _floating(name: str, dtype) -> dtypes.DType:
+def _floating(name: str, dtype, or_complex: bool = False) -> dtypes.DType:
     dtype = dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)
-    if not dtype.is_floating:
+    if not dtype.is_floating and not (or_complex and dtype.is_complex):
         raise DTypeError(name, f"dtype is {dtype}; random {name} numbers are floats", fix="use td.randint for integers")
     return dtype
 
@@ -105,12 +109,12 @@ def _between(unit: Value, low, high) -> Value:
 
 @op(name="rand", hidden=True)
 def _rand(shape: Ints, dtype, generator: Generator | None = None):
-    return uniform_bits(generator, _sizes("rand", shape), _floating("uniform", dtype))
+    return uniform_bits(generator, _sizes("rand", shape), _floating("uniform", dtype, or_complex=True))
 
 
 @op(name="randn", hidden=True)
 def _randn(shape: Ints, dtype, generator: Generator | None = None):
-    return normal_bits(generator, _sizes("randn", shape), _floating("normal", dtype))
+    return normal_bits(generator, _sizes("randn", shape), _floating("normal", dtype, or_complex=True))
 
 
 @op(name="randint", hidden=True)
@@ -232,12 +236,12 @@ def _like_dtype(x: Value, dtype) -> dtypes.DType:
 
 @op(name="rand_like", hidden=True)
 def _rand_like(x: Tensor, dtype, generator: Generator | None = None):
-    return uniform_bits(generator, x.shape, _floating("uniform", _like_dtype(x, dtype)))
+    return uniform_bits(generator, x.shape, _floating("uniform", _like_dtype(x, dtype), or_complex=True))
 
 
 @op(name="randn_like", hidden=True)
 def _randn_like(x: Tensor, dtype, generator: Generator | None = None):
-    return normal_bits(generator, x.shape, _floating("normal", _like_dtype(x, dtype)))
+    return normal_bits(generator, x.shape, _floating("normal", _like_dtype(x, dtype), or_complex=True))
 
 
 @op(name="randint_like", hidden=True)
@@ -296,7 +300,7 @@ def _uniform_of(x: Tensor, low: Tensor = 0.0, high: Tensor = 1.0, *, generator: 
 
 @op(name="normal", hidden=True)
 def _normal_of(x: Tensor, mean: Tensor = 0.0, std: Tensor = 1.0, *, generator: Generator | None = None):
-    unit = normal_bits(generator, x.shape, _floating("normal", x.dtype))
+    unit = normal_bits(generator, x.shape, _floating("normal", x.dtype, or_complex=True))
     return unit * as_dtype_value(std, x.dtype) + as_dtype_value(mean, x.dtype)
 
 

@@ -90,9 +90,9 @@ def round_(x: Tensor, decimals=0):
         raise ValueRangeError(
             "round", f"decimals is {decimals}; no float has that many", fix="use a number from -300 to 300"
         )
-    if decimals == 0 or (decimals > 0 and not x.dtype.is_floating):
+    if decimals == 0 or (decimals > 0 and not x.dtype.is_inexact):
         return Round()(x)
-    if not x.dtype.is_floating:  # to tens, hundreds, ...
+    if not x.dtype.is_inexact:  # to tens, hundreds, ...
         unit = 10**-decimals
         low = F.floor_divide(x, unit)
         rest = (x - low * unit) * 2

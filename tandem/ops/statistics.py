@@ -8,6 +8,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ValueRangeError
 from tandem.graph.symbolic import product
+from tandem.ops.complexes import imag_of, real_of
 from tandem.ops.define import op
 from tandem.ops.prepare import cast, constant, normalize_axes, normalize_axis, to_float
 
@@ -21,6 +22,9 @@ def _moments(name: str, x, axis, correction, unbiased, keepdims: bool):
             name, "both correction and unbiased are given", fix="give correction only; unbiased=True is correction=1"
         )
     x = to_float(x)
+    if x.dtype.is_complex:  # distances in the plane
+        (v_re, re), (v_im, im) = (_moments(name, p, axis, correction, None, keepdims) for p in (real_of(x), imag_of(x)))
+        return v_re + v_im, F.complex(re, im)
     axes = normalize_axes(name, axis, x.ndim)
     mean = F.mean(x, axes, keepdims=True)
     distance = x - mean
@@ -110,9 +114,10 @@ def vector_norm(x: Tensor, ord=2, axis=None, keepdims=False, *, dtype=None):
     x = cast(x, dtypes.as_dtype(dtype)) if dtype is not None else to_float(x)
     axes = normalize_axes("vector_norm", axis, x.ndim)
     if ord == 2:
-        return _root(F.sum(x * x, axes, keepdims=keepdims))
+        squares = F.square(real_of(x)) + F.square(imag_of(x)) if x.dtype.is_complex else x * x
+        return _root(F.sum(squares, axes, keepdims=keepdims))
     if ord == 0:
-        return cast(F.count_nonzero(x, axes, keepdims), x.dtype)
+        return cast(F.count_nonzero(x, axes, keepdims), dtypes.part_dtype(x.dtype))
     size = F.abs(x)
     if ord == math.inf:
         if product(x.shape[a] for a in axes) == 0:

@@ -216,12 +216,14 @@ class Acosh(Elementwise):
         return b.acosh(x)
 
     def grad(self, g, x):
+        if x.dtype.is_complex:  # the root of the product would have another branch cut
+            return g / (F.sqrt(x - 1) * F.sqrt(x + 1))
         return g * F.rsqrt((x - 1) * (x + 1))
 
 
 @op
 def acosh(x: Tensor):
-    """Inverse hyperbolic cosine; NaN below 1.
+    """Inverse hyperbolic cosine; of real numbers NaN below 1.
 
     >>> td.acosh(td.tensor([1.0, 2.0]))
     tensor([0.0000, 1.3170])

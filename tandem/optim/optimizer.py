@@ -27,7 +27,7 @@ from tandem import _runtime, dtypes
 from tandem.autograd.modes import enable_grad, no_grad
 from tandem.graph.ir import Value
 from tandem.nn.hooks import HookHandle
-from tandem.ops import full, full_like
+from tandem.ops import full, full_like, view_as_real
 from tandem.ops.define import op
 
 Tensor = _runtime.Tensor
@@ -43,6 +43,11 @@ def rule(*state: str):
         return made
 
     return decorate
+
+
+def parts(t):
+    """What an update rule sees of a tensor: complex numbers as pairs of real ones."""
+    return view_as_real(t) if t.dtype.is_complex else t
 
 
 class Optimizer:
@@ -100,7 +105,7 @@ class Optimizer:
             own = state[p]
             if len(own) < len(names):
                 own.update({k: v for k, v in self.new_state(p, group, names).items() if own.get(k) is None})
-            apply(p, *[own[name] for name in names], g, *settings)
+            apply(parts(p), *[parts(own[name]) for name in names], parts(g), *settings)
 
     # -- what users call
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tandem.ops import full_like
 from tandem.optim.numbers import decayed, exact, like, wide
-from tandem.optim.optimizer import Optimizer, as_float, check, rule
+from tandem.optim.optimizer import Optimizer, as_float, check, parts, rule
 
 
 @rule()
@@ -45,11 +45,12 @@ class SGD(Optimizer):
             if p.grad is None:
                 continue
             if momentum == 0:
-                sgd(p, p.grad, lr, decay, maximize)
+                sgd(parts(p), parts(p.grad), lr, decay, maximize)
                 continue
             state, dampening = self.state[p], as_float(group["dampening"])
             if state.get("momentum_buffer") is None:  # the first gradient fills the buffer whole
                 state["momentum_buffer"], dampening = full_like(p, 0), 0.0
             sgd_momentum(
-                p, state["momentum_buffer"], p.grad, lr, decay, momentum, dampening, group["nesterov"], maximize
-            )
+                parts(p), parts(state["momentum_buffer"]), parts(p.grad), lr, decay, momentum, dampening,
+                group["nesterov"], maximize,
+            )  # fmt: skip

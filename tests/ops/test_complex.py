@@ -130,6 +130,78 @@ def test_index_add_repeats():
     assert td.index_add(z, 0, td.tensor([1, 1, 0]), u).tolist() == [3j, 3 + 1j, 0]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["exp", "expm1", "exp2", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "sigmoid", "sin", "cos", "tan", "sinh", "cosh",
+     "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh"],
+)  # fmt: skip
+def test_functions_have_gradients(name):
+    z = np.array([0.3 + 0.8j, -0.7 + 0.2j, 0.4 - 0.6j])
+    numpy_name = {
+        "asin": "arcsin",
+        "acos": "arccos",
+        "atan": "arctan",
+        "asinh": "arcsinh",
+        "acosh": "arccosh",
+        "atanh": "arctanh",
+    }
+    reference = {
+        "rsqrt": lambda x: 1 / np.sqrt(x),
+        "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+        "exp2": lambda x: 2**x,
+    }.get(name, getattr(np, numpy_name.get(name, name), None))
+    check_op(getattr(td, name), reference, inputs=[(z,)], test_layouts=False)
+
+
+def test_powers_have_gradients():
+    z, w = complex_numbers(3), complex_numbers(3, seed=1)
+    check_op(td.power, np.power, inputs=[(z, w)], test_layouts=False)
+    check_op(
+        lambda x: x**3 + x ** (0.5 - 1j), lambda x: x**3 + x ** (0.5 - 1j), inputs=[(z,)], names=[], test_layouts=False
+    )
+    x = np.array([0.5, 2.0, 3.0])
+    check_op(td.power, np.power, inputs=[(x, w)], test_layouts=False)
+
+
+def test_summaries():
+    z = complex_numbers(3, 4)
+    check_op(td.var, lambda x: np.var(x, 1), inputs=[(z,)], args=(1,))
+    check_op(td.std, np.std, inputs=[(z,)])
+    check_op(td.vector_norm, lambda x: np.linalg.norm(x.ravel()), inputs=[(z,)])
+    check_op(td.vector_norm, lambda x: np.abs(x).sum(1), inputs=[(z,)], kwargs={"ord": 1, "axis": 1})
+    check_op(lambda a: td.lerp(a, a * 2j, 0.25), lambda a: a + 0.25 * (a * 2j - a), inputs=[(z,)], names=["lerp"])
+    check_op(td.round, np.round, inputs=[(z * 3,)], grad=False)
+    bad = np.array([complex(np.nan, 1), complex(np.inf, 0)], np.complex64)
+    check_op(td.nan_to_num, np.nan_to_num, inputs=[(bad,)], grad=False)
+    assert td.allclose(td.tensor(z), td.tensor(z + 1e-9)) and not td.allclose(td.tensor(z), td.tensor(z + 1j))
+
+
+def test_random():
+    td.manual_seed(0)
+    z = td.randn(200, 200, dtype=td.complex64)
+    assert z.dtype is td.complex64
+    assert abs(td.mean(z).item()) < 0.02 and abs(td.var(z).item() - 1) < 0.02
+    assert abs(td.var(z.real).item() - 0.5) < 0.01 and abs(td.mean(z.real * z.imag).item()) < 0.01
+    u = td.rand(1000, dtype=td.complex128)
+    assert 0 <= u.real.min().item() and u.imag.max().item() < 1 and abs(u.imag.mean().item() - 0.5) < 0.05
+    assert td.randn_like(z).dtype is td.complex64
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"])
+def test_optimizers_take_complex_parameters_as_pairs(kind):
+    start = complex_numbers(3)
+    z, pairs = td.tensor(start, requires_grad=True), td.tensor(start.view(np.float64).reshape(3, 2), requires_grad=True)
+    options = {"momentum": 0.9} if kind == "SGD" else {}
+    step_z, step_pairs = (getattr(td.optim, kind)([p], lr=0.1, **options) for p in (z, pairs))
+    for _ in range(3):
+        (td.abs(z - (1 + 2j)) ** 2).sum().backward()
+        ((pairs - td.tensor([1.0, 2.0], dtype=td.float64)) ** 2).sum().backward()
+        for optimizer in (step_z, step_pairs):
+            optimizer.step()
+            optimizer.zero_grad()
+    np.testing.assert_allclose(td.view_as_real(z.detach()).numpy(), pairs.detach().numpy(), rtol=1e-12)
+
+
 # -- memory
 
 
@@ -198,7 +270,7 @@ def test_promotion():
     assert (z + td.ones(1, dtype=td.float64)).dtype is td.complex128
     assert (td.ones(1, dtype=td.float64) * 1j).dtype is td.complex128 and (td.arange(2) + 1j).dtype is td.complex64
     assert td.tensor([1.0, 2j]).dtype is td.complex64 and td.tensor(1j, dtype=td.complex128).dtype is td.complex128
-    assert td.full((2,), 1j).dtype is td.complex64
+    assert td.full((2,), 1j).dtype is td.complex64 and td.exp(1j).dtype is td.complex64
     assert td.abs(z).dtype is td.float32 and td.abs(td.tensor(1j, dtype="complex128")).dtype is td.float64
     with pytest.raises(td.DTypeError, match="complex64 but the tensor written to holds float32"):
         td.ones(2).mul_(1j)
@@ -208,6 +280,9 @@ def test_casts():
     x = td.tensor([1.5, -2.0])
     assert x.to(td.complex64).tolist() == [1.5, -2] and x.to(complex).dtype is td.complex64
     assert td.tensor([0j, 1j]).bool().tolist() == [False, True]
+    assert td.tensor([1 + 2j]).float().tolist() == [1.0]  # as PyTorch has it; astype, as the standard has it:
+    with pytest.raises(td.DTypeError, match="without losing its imaginary part"):
+        td.astype(td.tensor([1j]), td.float32)
     check_op(lambda a: td.astype(a, td.complex128), lambda a: a + 0j, shapes=[(3,)], names=["astype"])
 
 

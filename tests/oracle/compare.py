@@ -8,13 +8,13 @@ import tandem as td
 
 def to_torch(a, requires_grad=False):
     t = torch.from_numpy(np.array(a))
-    return t.requires_grad_() if requires_grad and t.is_floating_point() else t
+    return t.requires_grad_() if requires_grad and (t.is_floating_point() or t.is_complex()) else t
 
 
 def compare(ours, theirs, *arrays, rtol=1e-6, atol=1e-8):
     """ours and theirs called on the arrays: outputs, and gradients of a random combination of the floating ones, must agree."""
     rng = np.random.default_rng(0)
-    floating = [a.dtype.kind == "f" for a in arrays]
+    floating = [a.dtype.kind in "fc" for a in arrays]
     a = [td.tensor(x, requires_grad=f) for x, f in zip(arrays, floating, strict=True)]
     b = [to_torch(x, f) for x, f in zip(arrays, floating, strict=True)]
     got, expected = ours(*a), theirs(*b)
@@ -25,7 +25,11 @@ def compare(ours, theirs, *arrays, rtol=1e-6, atol=1e-8):
         np.testing.assert_allclose(g.detach().numpy(), e.detach().numpy(), rtol=rtol, atol=atol)
         if e.requires_grad:
             weights = rng.normal(size=tuple(e.shape))
+            if e.is_complex():
+                weights = weights + 1j * rng.normal(size=tuple(e.shape))
             part, other = (g * td.tensor(weights)).sum(), (e * torch.from_numpy(np.array(weights))).sum()
+            if e.is_complex():
+                part, other = part.real, other.real
             total_got = part if total_got is None else total_got + part
             total_expected = other if total_expected is None else total_expected + other
     if total_got is None:
@@ -34,4 +38,4 @@ def compare(ours, theirs, *arrays, rtol=1e-6, atol=1e-8):
     total_expected.backward()
     for x, y in zip(a, b, strict=True):
         if y.requires_grad and y.grad is not None:
-            np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=rtol, atol=atol)
+            np.testing.assert_allclose(x.grad.numpy(), y.grad.resolve_conj().numpy(), rtol=rtol, atol=atol)
