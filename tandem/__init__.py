@@ -78,6 +78,8 @@ _LAZY = (
     "multiprocessing",
     "nn",
     "optim",
+    "random",
+    "special",
     "v1",
 )  # packages that are imported when first used
 _SESSION = (

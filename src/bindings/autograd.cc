@@ -144,6 +144,12 @@ void register_autograd(nb::module_& m) {
     Tensor* source = as_tensor(from);
     set_history(as_tensor(to), source->history, source->output_index);
   });
+  m.def("take_geometry",
+        [](nb::handle to, nb::handle from) {  // x.squeeze_(): `to` sees its memory as a view of it does
+          Tensor *target = as_tensor(to), *source = as_tensor(from);
+          if (target->storage != source->storage) fail(ErrorKind::Internal, "take_geometry of another tensor's memory");
+          target->view = source->view;
+        });
   m.def("view_base", [](nb::handle h) -> nb::object {
     Tensor* t = as_tensor(h);
     return t->extra && t->extra->base ? nb::borrow(t->extra->base) : nb::none();
@@ -169,6 +175,7 @@ void register_dispatch(nb::module_& m) {
                       : name == "rebase"          ? &callbacks.rebase
                       : name == "refresh_view"    ? &callbacks.refresh_view
                       : name == "check_finite"    ? &callbacks.check_finite
+                      : name == "extras"          ? &callbacks.extras
                                                   : nullptr;
     if (!slot) throw nb::value_error("no such callback");
     Py_XDECREF(*slot);

@@ -13,8 +13,44 @@ PyTypeObject* OpFunctionType = nullptr;
 
 namespace {
 
+// Keywords that every operator takes, whatever its parameters are: out=, inplace=, and some that mean nothing here.
+bool has_extras(OpFunction* op, PyObject* kwnames) {
+  static PyObject* const extras[] = {PyUnicode_InternFromString("out"), PyUnicode_InternFromString("inplace"),
+                                     PyUnicode_InternFromString("non_blocking"),
+                                     PyUnicode_InternFromString("sparse_grad")};
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); ++k) {
+    PyObject* name = PyTuple_GET_ITEM(kwnames, k);
+    for (PyObject* extra : extras) {
+      if (name != extra && PyUnicode_Compare(name, extra) != 0) continue;
+      bool own = false;
+      for (const Parameter& parameter : *op->parameters) own |= PyUnicode_Compare(parameter.name, name) == 0;
+      if (!own) return true;
+    }
+  }
+  return false;
+}
+
+PyObject* call_with_extras(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* tuple = PyTuple_New(nargs);
+  PyObject* keywords = PyDict_New();
+  bool ok = tuple && keywords;
+  for (Py_ssize_t i = 0; ok && i < nargs; ++i) PyTuple_SET_ITEM(tuple, i, Py_NewRef(args[i]));
+  for (Py_ssize_t k = 0; ok && k < PyTuple_GET_SIZE(kwnames); ++k)
+    ok = PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, k), args[nargs + k]) == 0;
+  PyObject* result = nullptr;
+  if (ok) {
+    PyObject* arguments[] = {self, tuple, keywords};
+    result = PyObject_Vectorcall(callbacks.extras, arguments, 3, nullptr);
+  }
+  Py_XDECREF(tuple);
+  Py_XDECREF(keywords);
+  return result;
+}
+
 PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   auto* op = reinterpret_cast<OpFunction*>(self);
+  if (kwnames && callbacks.extras && has_extras(op, kwnames))
+    return call_with_extras(self, args, PyVectorcall_NARGS(nargsf), kwnames);
   BoundCall call;
   try {
     bind(op, args, PyVectorcall_NARGS(nargsf), kwnames, call);

@@ -88,6 +88,7 @@ struct Callbacks {
   PyObject* rebase = nullptr;           // (view): the base's history after an in-place write through a view
   PyObject* refresh_view = nullptr;     // (view): the view's history after a write through its base
   PyObject* check_finite = nullptr;     // (op name, tensors, where)
+  PyObject* extras = nullptr;           // (op, args, kwargs): a call with out= and the like, which all operators take
 };
 extern Callbacks callbacks;
 

@@ -10,7 +10,7 @@ from tandem.codegen.mathlib.gamma import digamma, lgamma
 from tandem.codegen.mathlib.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from tandem.codegen.mathlib.inverse_trigonometric import acos, asin, atan, atan2
 from tandem.codegen.mathlib.logarithm import log, log1p, log2, log10, logaddexp, softplus
-from tandem.codegen.mathlib.normal import erf, erfc, erfinv
+from tandem.codegen.mathlib.normal import erf, erfc, erfcx, erfinv
 from tandem.codegen.mathlib.numbers import frexp, ldexp, nextafter, sign
 from tandem.codegen.mathlib.powers import cbrt, hypot, pow, rsqrt
 from tandem.codegen.mathlib.remainder import floordiv_float, fmod, mod_float
@@ -30,6 +30,7 @@ __all__ = [
     "digamma",
     "erf",
     "erfc",
+    "erfcx",
     "erfinv",
     "exp",
     "exp2",

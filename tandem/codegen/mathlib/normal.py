@@ -71,3 +71,22 @@ def erfinv(b, x):
         tail = b.where(a < 1.0, tail + step / (1.0 - tail * step), tail)
     y = b.where(a < 0.5, middle, b.where(a == 1.0, INF, tail))
     return b.copysign(b.where(a <= 1.0, y, NAN), x)
+
+
+_ERFCX_FAR = (1.0, -0.5, 0.75, -1.875, 6.5625, -29.53125, 162.421875)  # of erfcx(a) a sqrt(pi), in 1 / a^2
+
+
+def erfcx(b, x):
+    """exp(x^2) erfc(x), which does not underflow for large x. float32 goes through float64."""
+    if format_of(x) is F32:
+        return b.cast(erfcx(b, b.cast(x, dtypes.float64)), dtypes.float32)
+    a = b.abs(x)
+    near = at_most(b, a, _ERFC_BOUND[F64])
+    square, rest = two_product(b, near, near)
+    e, s1, s2 = exp_parts(b, square, rest)
+    growth = e * s1 * s2
+    middle = polynomial(b, (near - 4.0) / (near + 4.0), c.ERFC_F64) / b.fma(near, 2.0, 1.0)
+    r = 1.0 / a
+    far = r * (1.0 / math.sqrt(math.pi)) * polynomial(b, r * r, _ERFCX_FAR)
+    y = b.where(a < 0.5, growth * (1.0 - _erf_small(b, a)), b.where(a < 27.0, middle, far))
+    return b.where(x < 0.0, b.where(a < 26.7, b.fma(growth, 2.0, -y), INF), y)

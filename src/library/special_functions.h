@@ -1,0 +1,24 @@
+// Special functions of one or two numbers in float64. Each is right at infinities and NaN, and NaN outside its domain.
+#pragma once
+#include <cstdint>
+
+namespace tandem::library::special {
+
+// Bessel's functions of whole order n >= 0; `scaled` times exp(-|x|) for I, exp(x) for K.
+double bessel_i(int n, double x, bool scaled);
+double bessel_k(int n, double x, bool scaled);
+
+double spherical_j(int n, double x);
+
+double airy_ai(double x, bool derivative);
+
+double ndtri(double p);  // where the normal distribution function is p
+
+// The incomplete gamma functions P(a, x) and Q(a, x) = 1 - P(a, x), and derivatives of P by a.
+double gammainc(double a, double x);
+double gammaincc(double a, double x);
+double gammainc_by_a(double a, double x, int order);  // order 1 or 2
+
+double zeta(double s, double q);  // Hurwitz's: the sum of 1 / (q + k)^s, k = 0, 1, ...
+
+}  // namespace tandem::library::special

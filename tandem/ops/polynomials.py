@@ -1,0 +1,69 @@
+"""Orthogonal polynomials by degree: Chebyshev's, Hermite's, Laguerre's, Legendre's. The names of td.special."""
+
+from __future__ import annotations
+
+from tandem.errors import AutogradError
+from tandem.graph.ir import Type
+from tandem.ops.define import LibraryOp, op, register
+from tandem.ops.incomplete import operands
+
+_FAMILIES = (
+    "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w",
+    "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
+    "shifted_chebyshev_polynomial_w", "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l",
+    "legendre_polynomial_p",
+)  # fmt: skip
+
+
+@register
+class OrthogonalPolynomial(LibraryOp):
+    """The polynomial of one family of degree n at x, differentiated by x `order` times."""
+
+    name = "orthogonal_polynomial"
+    routine = "special"
+    family: int
+    order: int = 0
+
+    def infer(self, x: Type, n: Type) -> Type:
+        return x
+
+    def attributes(self, x, n):
+        return (40 + self.family, self.order), ()
+
+    def grad(self, g, x, n):
+        if self.order == 16:
+            raise AutogradError(_FAMILIES[self.family], "derivatives beyond the 16th are not offered")
+        return g * OrthogonalPolynomial(self.family, self.order + 1)(x, n), None
+
+
+def _define(family: int, name: str, text: str, example: str):
+    def polynomial(x: Tensor, n: Tensor):
+        return OrthogonalPolynomial(family)(*operands(name, x, n))
+
+    polynomial.__name__ = polynomial.__qualname__ = name
+    polynomial.__doc__ = f"""{text} of degree n at x; n may be a tensor. 0 for negative degrees.
+
+    x, n: broadcastable -> (*broadcast)
+
+    >>> td.special.{name}(td.tensor([0.5]), 2)
+    {example}
+    """
+    globals()[name] = op(polynomial, internal=True)
+
+
+for _family, (_text, _example) in enumerate((
+    ("Chebyshev's polynomial of the first kind", "tensor([-0.5000])"),
+    ("Chebyshev's polynomial of the second kind", "tensor([0.])"),
+    ("Chebyshev's polynomial of the third kind", "tensor([-1.])"),
+    ("Chebyshev's polynomial of the fourth kind", "tensor([1.])"),
+    ("Chebyshev's polynomial of the first kind, moved to [0, 1]: that at 2 x - 1,", "tensor([-1.])"),
+    ("Chebyshev's polynomial of the second kind, moved to [0, 1]: that at 2 x - 1,", "tensor([-1.])"),
+    ("Chebyshev's polynomial of the third kind, moved to [0, 1]: that at 2 x - 1,", "tensor([-1.])"),
+    ("Chebyshev's polynomial of the fourth kind, moved to [0, 1]: that at 2 x - 1,", "tensor([-1.])"),
+    ("Hermite's polynomial, as physicists write it,", "tensor([-1.])"),
+    ("Hermite's polynomial, as used in probability,", "tensor([-0.7500])"),
+    ("Laguerre's polynomial", "tensor([0.1250])"),
+    ("Legendre's polynomial", "tensor([-0.1250])"),
+)):  # fmt: skip
+    _define(_family, _FAMILIES[_family], _text, _example)
+

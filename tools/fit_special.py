@@ -1,0 +1,106 @@
+"""Fits the Chebyshev series behind Bessel's and Airy's functions and writes src/library/special_tables.h. Needs mpmath.
+
+    python tools/fit_special.py
+
+Every series stands for a function that varies little on its interval; the number of terms is what float64 needs.
+"""
+
+from pathlib import Path
+
+import mpmath as mp
+
+mp.mp.dps = 40
+TARGET = Path(__file__).parent.parent / "src" / "library" / "special_tables.h"
+NEAR = 6  # where I changes from the series in x to that in 1 / x
+AIRY = 10  # where Ai changes to its asymptotic series; pieces of width 2 lie between
+
+
+def chebyshev(function, low, high, count=80):
+    """Coefficients on [low, high], cut where they no longer count; the first is halved already."""
+    low, high = mp.mpf(low), mp.mpf(high)
+    nodes = [mp.cos(mp.pi * (i + mp.mpf(1) / 2) / count) for i in range(count)]
+    values = [function((low + high) / 2 + (high - low) / 2 * t) for t in nodes]
+    made = []
+    for k in range(count):
+        total = sum(v * mp.cos(mp.pi * k * (i + mp.mpf(1) / 2) / count) for i, v in enumerate(values))
+        made.append(total * 2 / count)
+    made[0] /= 2
+    size = max(abs(c) for c in made)
+    while abs(made[-1]) < size * mp.mpf(2) ** -56:
+        made.pop()
+    return [float(c) for c in made]
+
+
+def far(function, limit, start):
+    """sqrt(x) times a function on [start, infinity), in u = start / x from 0 to 1."""
+    return lambda u: limit if u == 0 else mp.sqrt(start / u) * function(start / u)
+
+
+def airy(derivative):
+    def value(x):
+        scale = mp.exp(mp.mpf(2) / 3 * x ** mp.mpf("1.5")) if x > 2 else 1
+        return mp.airyai(x, derivative=derivative) * scale
+
+    return value
+
+
+def k0_rest(square):
+    x = mp.sqrt(square)
+    return -mp.euler if x == 0 else mp.besselk(0, x) + mp.log(x / 2) * mp.besseli(0, x)
+
+
+def k1_rest(square):
+    x = mp.sqrt(square)
+    return mp.mpf(1) if x == 0 else x * (mp.besselk(1, x) - mp.log(x / 2) * mp.besseli(1, x))
+
+
+ONE = 1 / mp.sqrt(2 * mp.pi)
+HALF = mp.sqrt(mp.pi / 2)
+SERIES = {
+    "I0_NEAR": ("exp(-x) I0(x) on [0, 6]", lambda x: mp.exp(-x) * mp.besseli(0, x), 0, NEAR),
+    "I0_FAR": ("sqrt(x) exp(-x) I0(x) in 6/x", far(lambda x: mp.exp(-x) * mp.besseli(0, x), ONE, NEAR), 0, 1),
+    "I1_NEAR": ("exp(-x) I1(x) / x on [0, 6]", lambda x: mp.exp(-x) * mp.besseli(1, x) / x, 0, NEAR),
+    "I1_FAR": ("sqrt(x) exp(-x) I1(x) in 6/x", far(lambda x: mp.exp(-x) * mp.besseli(1, x), ONE, NEAR), 0, 1),
+    "K0_NEAR": ("K0(x) + log(x/2) I0(x) in x^2 on [0, 4]", k0_rest, 0, 4),
+    "K0_FAR": ("sqrt(x) exp(x) K0(x) in 2/x", far(lambda x: mp.exp(x) * mp.besselk(0, x), HALF, 2), 0, 1),
+    "K1_NEAR": ("x (K1(x) - log(x/2) I1(x)) in x^2 on [0, 4]", k1_rest, 0, 4),
+    "K1_FAR": ("sqrt(x) exp(x) K1(x) in 2/x", far(lambda x: mp.exp(x) * mp.besselk(1, x), HALF, 2), 0, 1),
+}
+
+
+def show(numbers) -> str:
+    lines, line = [], "    "
+    for n in numbers:
+        text = f"{n!r}, "
+        if len(line) + len(text) > 118:
+            lines.append(line.rstrip())
+            line = "    "
+        line += text
+    return "\n".join([*lines, line.rstrip(" ,")])
+
+
+def main():
+    parts = [
+        "// Chebyshev series of Bessel's and Airy's functions. Written by tools/fit_special.py; change them there.",
+        "#pragma once",
+        "",
+        "// clang-format off",
+        "namespace tandem::library::special {",
+    ]
+    for name, (text, function, low, high) in SERIES.items():
+        parts.append(f"\n// {text}\ninline constexpr double k{name}[] = {{\n{show(chebyshev(function, low, high))}}};")
+    for name, derivative in (("AI", 0), ("AI_SLOPE", 1)):
+        pieces = [chebyshev(airy(derivative), low, low + 2, 40) for low in range(-AIRY, AIRY, 2)]
+        terms = max(len(p) for p in pieces)
+        text = "Ai" if derivative == 0 else "the derivative of Ai"
+        rows = ",\n".join("   {" + show(p + [0.0] * (terms - len(p))).strip() + "}" for p in pieces)
+        parts.append(
+            f"\n// {text} on [-10, -8], ..., [8, 10]; times exp(2/3 x^1.5) where x > 2\n"
+            f"inline constexpr double k{name}[{len(pieces)}][{terms}] = {{\n{rows}}};"
+        )
+    parts.append("\n}  // namespace tandem::library::special\n")
+    TARGET.write_text("\n".join(parts))
+
+
+if __name__ == "__main__":
+    main()
