@@ -89,6 +89,14 @@ _SESSION = (
 )  # fmt: skip
 
 
+# Functions of networks that PyTorch has in its main namespace too.
+_FUNCTIONAL = (
+    "affine_grid", "channel_shuffle", "cosine_embedding_loss", "ctc_loss", "embedding_bag", "grid_sample", "hinge_embedding_loss",
+    "margin_ranking_loss", "max_pool1d_with_indices", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "rrelu", "rrelu_",
+    "triplet_margin_loss",
+)  # fmt: skip
+
+
 def __getattr__(name):
     if name in _LAZY:
         import importlib

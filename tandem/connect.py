@@ -49,7 +49,14 @@ def _convert(op: str, parameter: str, value):
     )
 
 
+def _extras(function, args, kwargs):
+    from tandem.ops.extras import call
+
+    return call(function, args, kwargs)
+
+
 def connect():
+    _runtime.set_callback("extras", _extras)
     _runtime.set_callback("compile", _compile)
     _runtime.set_callback("compile_capture", _compile_capture)
     _runtime.set_callback("convert", _convert)

@@ -63,6 +63,10 @@ def documented():
     for module in (td.autograd, td.memory):
         for name in module.__all__:
             yield f"{module.__name__.rpartition('.')[2]}.{name}", getattr(module, name), False
+    for module in (td.special, td.random):
+        for name in module.__all__:
+            if callable(getattr(module, name)) and not isinstance(getattr(module, name), type):
+                yield f"{module.__name__.rpartition('.')[2]}.{name}", getattr(module, name), name not in FUNCTIONS
     for name in ("grad", "value_and_grad", "vjp"):
         yield name, getattr(td, name), True
 

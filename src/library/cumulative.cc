@@ -1,7 +1,10 @@
-// cumulative (x) -> y, ints [axis, kind, reverse]; kinds: 0 sum, 1 product, 2 max, 3 min.
+// cumulative (x) -> y, ints [axis, kind, reverse]; kinds: 0 sum, 1 product, 2 max, 3 min, 4 log of the sum of exp.
 //
 // y may be of a wider type than x. Sums and products of floats run in float64 whatever the type; NaN stays in max and
 // min. Complex sums and products likewise, in complex128.
+#include <algorithm>
+#include <cmath>
+
 #include "library/convert.h"
 #include "library/registry.h"
 #include "library/rows.h"
@@ -11,7 +14,7 @@
 namespace tandem::library {
 namespace {
 
-enum Kind : int64_t { kSum, kProduct, kMax, kMin };
+enum Kind : int64_t { kSum, kProduct, kMax, kMin, kLogSum };
 
 template <typename T, Kind kind>
 using Accumulator = std::conditional_t<
@@ -28,8 +31,13 @@ A combine(A a, A b) {
     return a * b;
   else if constexpr (kind == kMax)
     return a > b || a != a ? a : b;
-  else
+  else if constexpr (kind == kMin)
     return a < b || a != a ? a : b;
+  else {
+    const A high = std::max(a, b), low = std::min(a, b);
+    if (a != a || b != b) return a + b;
+    return std::isinf(high) || std::isinf(low) ? high : high + std::log1p(std::exp(low - high));
+  }
 }
 
 template <typename A, typename T>
@@ -134,6 +142,9 @@ void run_cumulative(const Call& call) {
         return run<T, kMax>(x, y, axis, reverse);
       case kMin:
         return run<T, kMin>(x, y, axis, reverse);
+      case kLogSum:
+        if constexpr (kIsFloat<T>) return run<T, kLogSum>(x, y, axis, reverse);
+        unsupported("logcumsumexp", x.dtype);
       default:
         TD_CHECK(false, "kind ", call.ints[1], " of cumulative");
     }

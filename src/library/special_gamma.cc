@@ -1,4 +1,5 @@
 // Incomplete gamma functions, Hurwitz's zeta function, and the inverse of the normal distribution function.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -148,7 +149,7 @@ double zeta(double s, double q) {
   }
   if (std::isinf(q)) return 0.0;
   double total = 0.0, at = q;
-  for (int k = 0; at < 10.0 && k < kMaxTerms; ++k, at += 1.0) {
+  for (int k = 0; at < std::max(10.0, s) && k < kMaxTerms; ++k, at += 1.0) {
     const double term = std::pow(at, -s);
     total += term;
     if (at > 0.0 && term < kEps * total) return total;

@@ -15,8 +15,17 @@ from tandem.nn.loss_functions import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )  # fmt: skip
-from tandem.nn.randomized import gumbel_softmax, rrelu
-from tandem.nn.resample import channel_shuffle, interpolate, pixel_shuffle, pixel_unshuffle, upsample
+from tandem.nn.randomized import gumbel_softmax, rrelu, rrelu_
+from tandem.nn.resample import (
+    channel_shuffle,
+    interpolate,
+    pixel_shuffle,
+    pixel_unshuffle,
+    upsample,
+    upsample_bilinear,
+    upsample_nearest,
+)
+from tandem.nn.sampling import affine_grid, fractional_max_pool2d, fractional_max_pool3d, grid_sample
 from tandem.nn.windows import (
     fold,
     local_response_norm,
@@ -44,6 +53,7 @@ from tandem.ops import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     celu,
+    celu_,
     conv1d,
     conv2d,
     conv3d,
@@ -57,6 +67,7 @@ from tandem.ops import (
     dropout2d,
     dropout3d,
     elu,
+    elu_,
     embedding,
     feature_alpha_dropout,
     gelu,
@@ -67,12 +78,14 @@ from tandem.ops import (
     hardsigmoid,
     hardswish,
     hardtanh,
+    hardtanh_,
     huber_loss,
     instance_norm,
     kl_div,
     l1_loss,
     layer_norm,
     leaky_relu,
+    leaky_relu_,
     linear,
     log_softmax,
     logsigmoid,
@@ -87,14 +100,17 @@ from tandem.ops import (
     one_hot,
     pad,
     pairwise_distance,
+    pdist,
     prelu,
     relu,
     relu6,
+    relu_,
     rms_norm,
     rnn_relu_cell,
     rnn_tanh_cell,
     scaled_dot_product_attention,
     selu,
+    selu_,
     sigmoid,
     silu,
     smooth_l1_loss,
@@ -106,6 +122,24 @@ from tandem.ops import (
     tanh,
     tanhshrink,
     threshold,
+    threshold_,
 )  # fmt: skip
+
+
+def _with_indices(pool):
+    def with_indices(*args, **kwargs):
+        return pool(*args, **{**kwargs, "return_indices": True})
+
+    with_indices.__name__ = with_indices.__qualname__ = pool.__name__ + "_with_indices"
+    with_indices.__doc__ = f"{pool.__name__} with return_indices=True."
+    return with_indices
+
+
+for _pool in (
+    max_pool1d, max_pool2d, max_pool3d, adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, fractional_max_pool2d,
+    fractional_max_pool3d,
+):  # fmt: skip
+    globals()[_pool.__name__ + "_with_indices"] = _with_indices(_pool)
+del _pool
 
 __all__ = sorted(name for name in dir() if not name.startswith("_"))

@@ -25,7 +25,13 @@ def rrelu(
     generator=None,
 ):
     """x where positive, elsewhere x times a slope drawn from [lower, upper) for each element; their mean when not training."""
-    return _rrelu(input, float(lower), float(upper), bool(training), generator)
+    made = _rrelu(input, float(lower), float(upper), bool(training), generator)
+    return F.copy_(input, made) if inplace else made
+
+
+def rrelu_(input, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, *, generator=None):
+    """In-place form of rrelu."""
+    return rrelu(input, lower, upper, training, True, generator=generator)
 
 
 @op(hidden=True, name="gumbel_softmax")

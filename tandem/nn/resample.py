@@ -39,10 +39,8 @@ def interpolate(input, size=None, scale_factor=None, mode: str = "nearest", alig
         raise ShapeError("interpolate", f"input is {input.shape}; mode {mode!r} takes {needed}")
     if align_corners is not None and _MODES[mode] is None:
         raise ValueRangeError("interpolate", f"align_corners has no meaning for mode {mode!r}")
-    if antialias:
-        raise ValueRangeError(
-            "interpolate", "antialias=True is not offered", fix="average first: nn.functional.avg_pool2d"
-        )
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise ValueRangeError("interpolate", f"antialias goes with modes 'bilinear' and 'bicubic', not {mode!r}")
     if (size is None) == (scale_factor is None):
         raise ValueRangeError("interpolate", "give either size or scale_factor")
     spatial = input.shape[2:]
@@ -61,6 +59,14 @@ def interpolate(input, size=None, scale_factor=None, mode: str = "nearest", alig
         return pool(input, sizes)
     kind = "linear" if mode in ("bilinear", "trilinear") else "cubic" if mode == "bicubic" else mode
     steps = [_step(n, m, f, kind, bool(align_corners)) for n, m, f in zip(spatial, sizes, factors, strict=True)]
+    if antialias:
+        reach = 1.0 if kind == "linear" else 2.0
+        # From the last axis: the one whose neighbours lie side by side shrinks first.
+        for axis in reversed(range(axes)):
+            # Smaller results average over as many elements as they stand for.
+            taps = math.ceil(reach * max(steps[axis], 1.0)) * 2 + 1
+            input = _average_axis(input, axis + 2, sizes[axis], steps[axis], kind, bool(align_corners), taps)
+        return input
     for axis, (m, step) in enumerate(zip(sizes, steps, strict=True)):
         input = _resize_axis(input, axis + 2, m, step, kind, bool(align_corners))
     return input
@@ -90,7 +96,7 @@ def _resize_axis(x: Tensor, axis, size: Int, step: Tensor, kind, align_corners):
         at = F.maximum(at, 0.0)
     base = F.floor(at)
     t = at - base
-    taps = [(0, 1 - t), (1, t)] if kind == "linear" else _cubic(t)
+    taps = [(0, 1 - t), (1, t)] if kind == "linear" else cubic_weights(t)
     shape = tuple(size if a == axis else 1 for a in range(x.ndim))
     total = None
     for offset, weight in taps:
@@ -100,9 +106,45 @@ def _resize_axis(x: Tensor, axis, size: Int, step: Tensor, kind, align_corners):
     return total
 
 
-def _cubic(t):
-    """Weights of the four neighbours (Keys, 1981, with a = -0.75)."""
-    a = -0.75
+@op(hidden=True, name="interpolate")
+def _average_axis(x: Tensor, axis, size: Int, step: Tensor, kind, align_corners, taps):
+    """Resizing with a kernel that is stretched by `step` where that is more than 1. taps: how many elements it covers at most."""
+    n = x.shape[axis]
+    if n == 0 or size <= 0:
+        raise ShapeError("interpolate", f"x is {show_shape(x.shape)}; sizes must be positive")
+    compute = dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
+    step = F.astype(step, compute)
+    stretch = F.maximum(step, 1.0)
+    place = F.Iota((size, taps), 0, compute)()
+    centre = (place + 0.5) * step
+    support = stretch * (1.0 if kind == "linear" else 2.0)
+    # Elements from `first` to before `last` are within reach; their centres lie half an element on.
+    count = F.astype(F.Size(n, dtypes.int64)(), compute)
+    first = F.maximum(F.floor(centre - support + 0.5), 0.0)
+    last = F.minimum(F.floor(centre + support + 0.5), count)
+    at = first + F.Iota((size, taps), 1, compute)()
+    distance = F.abs((at - centre + 0.5) / stretch)
+    if kind == "linear":
+        weight = F.maximum(1 - distance, 0.0)
+    else:
+        a = -0.5  # as image libraries have it, unlike the cubic without antialias
+        near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+        far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+        weight = F.where(F.less(distance, 1), near, F.where(F.less(distance, 2), far, 0))
+    weight = F.where(F.less(at, last), weight, 0)
+    weight = weight / F.sum(weight, 1, keepdims=True)
+    index = F.astype(F.clip(at, 0.0, count - 1), dtypes.int64)
+    # (size, taps) weights on n elements are a matrix with few entries; the product runs over whole lines.
+    matrix = F.Scatter("add")(
+        F.full((size, n), 0, dtype=compute), weight, F.Iota((size, taps), 0, dtypes.int64)(), index
+    )
+    moved = F.moveaxis(x, axis, -1)
+    made = F.matmul(moved, F.matrix_transpose(F.astype(matrix, x.dtype)))
+    return F.moveaxis(made, -1, axis)
+
+
+def cubic_weights(t, a=-0.75):
+    """(offset, weight) of the four neighbours of a place t after the first of the middle two (Keys, 1981)."""
 
     def near(d):
         return ((a + 2) * d - (a + 3)) * d * d + 1
@@ -114,6 +156,16 @@ def _cubic(t):
 
 
 upsample = interpolate
+
+
+def upsample_nearest(input, size=None, scale_factor=None):
+    """interpolate with mode "nearest"."""
+    return interpolate(input, size, scale_factor, mode="nearest")
+
+
+def upsample_bilinear(input, size=None, scale_factor=None):
+    """interpolate with mode "bilinear" and corners that keep their places."""
+    return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
 
 
 @op(hidden=True)

@@ -9,15 +9,15 @@ from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import LibraryOp, inplace, op, public, register
-from tandem.ops.prepare import as_value, cast, constant, full_expand, normalize_axis
+from tandem.ops.prepare import as_value, cast, constant, full_expand, normalize_axis, to_float
 from tandem.ops.reduce import at_positions, sum_dtype
 
-_KINDS = ("sum", "prod", "max", "min")
+_KINDS = ("sum", "prod", "max", "min", "logsum")
 
 
 @register
 class Cumulative(LibraryOp):
-    """out[i] combines x[0] to x[i] along axis; in reverse, x[i] to the last. kind: sum, prod, max, min (NaN propagates)."""
+    """out[i] combines x[0] to x[i] along axis; in reverse, x[i] to the last. kind: sum, prod, max, min (NaN propagates), logsum."""
 
     name = "cumulative"
     takes_complex = True
@@ -47,7 +47,21 @@ class Cumulative(LibraryOp):
             factors = _shifted(x, self.axis, not self.reverse, 1)
             sums = LinearScan(self.axis, not self.reverse)(factors, g)
             return _shifted(out, self.axis, self.reverse, 1) * sums
+        if self.kind == "logsum":
+            # The sum over i >= k of g[i] exp(x[k] - out[i]), in logarithms, so that nothing overflows; g above and below 0 apart.
+            return _log_shares(self, g, x, out) - _log_shares(self, -g, x, out)
         raise AssertionError("max and min are differentiated through their positions")
+
+
+def _log_shares(scan, g: Value, x: Value, out: Value) -> Value:
+    positive = F.greater(g, 0)
+    log_g = F.where(positive, F.log(F.where(positive, g, 1)), float("-inf"))
+    # Where out is minus infinity so is x: nothing comes back.
+    nothing = F.equal(out, float("-inf"))
+    later = Cumulative(scan.axis, "logsum", not scan.reverse)(
+        F.where(nothing, float("-inf"), log_g - F.where(nothing, 0, out))
+    )
+    return F.exp(later + x)
 
 
 @register
@@ -211,6 +225,17 @@ def cummin(x: Tensor, axis=-1):
     tensor([3, 1, 1])
     """
     return Running(*_cummin(x, axis))
+
+
+@op
+def logcumsumexp(x: Tensor, axis):
+    """log of the running sum of exp along an axis, without overflow.
+
+    >>> td.logcumsumexp(td.tensor([0.0, 0.0, 1000.0]), 0)
+    tensor([0.0000, 0.6931, 1000.0000])
+    """
+    x = to_float(x)
+    return Cumulative(normalize_axis("logcumsumexp", axis, x.ndim), "logsum")(x)
 
 
 for function in (cumsum, cumprod):

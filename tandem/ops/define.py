@@ -238,6 +238,7 @@ def make_function(name: str, fn, parameters: list[ParameterSpec], variadic: str 
     inline.__wrapped__ = fn
     function = _runtime.OpFunction(name, inline, [p.as_tuple() for p in parameters], positional, position, writes)
     function.parameters = parameters
+    function.variadic = position
     function.writes = writes  # in place: its results go into the memory of so many of its first arguments
     function.__doc__ = fn.__doc__
     function.__qualname__ = name
@@ -287,9 +288,11 @@ def public(fn=None, *, name: str | None = None, method: bool = False):
     code = fn.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     tensors = [(i, n) for i, n in enumerate(names) if fn.__annotations__.get(n) == "Tensor"]
-    synonyms = {given: ours for given, ours in _SYNONYMS.items() if ours in names and given not in names}
-    if tensors or synonyms:
-        fn = _prepare_arguments(fn, tensors, synonyms)
+    synonyms = {}
+    for given, ours in _SYNONYMS:
+        if ours in names and given not in names:
+            synonyms.setdefault(given, ours)
+    fn = _prepare_arguments(fn, tensors, synonyms, "out" not in names)
     FUNCTIONS[name or fn.__name__] = fn
     if method:
         METHODS.add(name or fn.__name__)
@@ -304,21 +307,34 @@ def method(fn=None, *, name: str | None = None):
     return fn
 
 
-_SYNONYMS = {"dim": "axis", "keepdim": "keepdims"}  # as the dispatcher accepts them for operator functions
+# As the dispatcher accepts them for operator functions (src/dispatch/bind.cc).
+_SYNONYMS = (
+    ("dim", "axis"), ("keepdim", "keepdims"), ("dims", "axes"), ("dim", "axes"), ("dims", "axis"), ("input", "x"), ("self", "x"),
+    ("other", "y"), ("src", "source"), ("size", "shape"), ("dim0", "axis0"), ("dim1", "axis1"), ("dim2", "axis2"), ("tensor", "x"),
+    ("exponent", "y"), ("vec2", "y"), ("mat2", "y"), ("end_dim", "end_axis"), ("start_dim", "start_axis"), ("value", "fill_value"),
+)  # fmt: skip
 
 
-def _prepare_arguments(fn, tensors, synonyms):
+def _prepare_arguments(fn, tensors, synonyms, takes_out):
     @functools.wraps(fn)
     def wrapper(*args, **kwargs):
-        if kwargs and synonyms:
-            kwargs = {synonyms.get(k, k): v for k, v in kwargs.items()}
+        out = None
+        if kwargs:
+            if takes_out:
+                out = kwargs.pop("out", None)
+            if synonyms:
+                kwargs = {synonyms.get(k, k): v for k, v in kwargs.items()}
         for i, name in tensors:
             if i < len(args):
                 if type(args[i]) is not _runtime.Tensor:
                     args = (*args[:i], as_tensor(fn.__name__, name, args[i]), *args[i + 1 :])
             elif name in kwargs:
                 kwargs[name] = as_tensor(fn.__name__, name, kwargs[name])
-        return fn(*args, **kwargs)
+        if out is None:
+            return fn(*args, **kwargs)
+        from tandem.ops.extras import store
+
+        return store(fn.__name__, fn(*args, **kwargs), out)
 
     return wrapper
 

@@ -114,7 +114,7 @@ class Zeta(LibraryOp):
         return (23, 0), ()
 
     def grad(self, g, s, q):
-        return None, -g * s * Zeta()(s + 1, q)
+        return g, -g * s * Zeta()(s + 1, q)  # the first goes to NoDerivative, which refuses it
 
 
 @op(internal=True)

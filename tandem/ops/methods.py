@@ -63,7 +63,8 @@ def attach():
     Value.__getitem__ = getitem
     for name, function in ({name: F.FUNCTIONS[name] for name in F.METHODS} | F.OWN_METHODS).items():
         setattr(_runtime.Tensor, name, function)
-        setattr(Value, name, function)
+        if name not in Value.__slots__:  # x.type(dtype) is a tensor's only
+            setattr(Value, name, function)
 
 
 def _forward(function):

@@ -66,4 +66,3 @@ for _family, (_text, _example) in enumerate((
     ("Legendre's polynomial", "tensor([-0.1250])"),
 )):  # fmt: skip
     _define(_family, _FAMILIES[_family], _text, _example)
-

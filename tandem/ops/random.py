@@ -320,7 +320,30 @@ def _bernoulli_of(x: Tensor, p: Tensor = 0.5, *, generator: Generator | None = N
     return F.bernoulli(F.stop_gradient(x), p, generator=generator)
 
 
+@op(name="log_normal", hidden=True)
+def _log_normal_of(x: Tensor, mean: Tensor = 1.0, std: Tensor = 2.0, *, generator: Generator | None = None):
+    unit = normal_bits(generator, x.shape, _floating("normal", x.dtype))
+    return F.exp(unit * as_dtype_value(std, x.dtype) + as_dtype_value(mean, x.dtype))
+
+
+@op(name="cauchy", hidden=True)
+def _cauchy_of(x: Tensor, median: Tensor = 0.0, sigma: Tensor = 1.0, *, generator: Generator | None = None):
+    unit = uniform_bits(generator, x.shape, _floating("cauchy", x.dtype))
+    return F.tan((unit - 0.5) * math.pi) * as_dtype_value(sigma, x.dtype) + as_dtype_value(median, x.dtype)
+
+
+@op(name="geometric", hidden=True)
+def _geometric_of(x: Tensor, p: Tensor, *, generator: Generator | None = None):
+    wide = x.dtype if x.dtype in (dtypes.float32, dtypes.float64) else dtypes.float32
+    unit = uniform_bits(generator, x.shape, wide)
+    waited = F.log1p(-unit) / F.log1p(-as_dtype_value(p, wide))
+    return cast(F.maximum(F.ceil(waited), 1), x.dtype)
+
+
 inplace(_uniform_of)
+inplace(_log_normal_of)
+inplace(_cauchy_of)
+inplace(_geometric_of)
 inplace(_normal_of)
 inplace(_exponential_of)
 inplace(_bernoulli_of)

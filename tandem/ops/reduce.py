@@ -106,7 +106,7 @@ def sum_dtype(dtype: dtypes.DType) -> dtypes.DType:
 
 
 @op(name="sum")
-def sum_(x: Tensor, axis=None, dtype=None, keepdims=False):
+def sum_(x: Tensor, axis=None, keepdims=False, *, dtype=None):
     """Sum over axes (all by default). Integers add up in 64 bits.
 
     x: (*s) -> (*s without axes)
@@ -123,7 +123,7 @@ def sum_(x: Tensor, axis=None, dtype=None, keepdims=False):
 
 
 @op
-def mean(x: Tensor, axis=None, dtype=None, keepdims=False):
+def mean(x: Tensor, axis=None, keepdims=False, *, dtype=None):
     """Arithmetic mean over axes (all by default).
 
     >>> td.mean(td.tensor([1.0, 2.0, 6.0]))
@@ -136,7 +136,7 @@ def mean(x: Tensor, axis=None, dtype=None, keepdims=False):
 
 
 @op
-def prod(x: Tensor, axis=None, dtype=None, keepdims=False):
+def prod(x: Tensor, axis=None, keepdims=False, *, dtype=None):
     """Product over axes (all by default). Integers multiply in 64 bits.
 
     >>> td.prod(td.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1)
@@ -260,23 +260,23 @@ def count_nonzero(x: Tensor, axis=None, keepdims=False):
 
 
 @op
-def nansum(x: Tensor, axis=None, dtype=None, keepdims=False):
+def nansum(x: Tensor, axis=None, keepdims=False, *, dtype=None):
     """Sum over axes (all by default), where NaN counts as 0.
 
     >>> td.nansum(td.tensor([1.0, float("nan"), 2.0]))
     tensor(3.)
     """
-    return F.sum(F.where(F.isnan(x), 0, x), axis, dtype, keepdims)
+    return F.sum(F.where(F.isnan(x), 0, x), axis, keepdims, dtype=dtype)
 
 
 @op
-def nanmean(x: Tensor, axis=None, dtype=None, keepdims=False):
+def nanmean(x: Tensor, axis=None, keepdims=False, *, dtype=None):
     """Mean over axes (all by default) of the elements that are not NaN.
 
     >>> td.nanmean(td.tensor([1.0, float("nan"), 2.0]))
     tensor(1.5000)
     """
-    total = F.nansum(to_float(x), axis, dtype, keepdims)
+    total = F.nansum(to_float(x), axis, keepdims, dtype=dtype)
     return total / F.sum(F.logical_not(F.isnan(x)), axis, keepdims=keepdims)
 
 

@@ -9,7 +9,7 @@ from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import LibraryOp, method, op, public, register
-from tandem.ops.prepare import cast, constant, normalize_axis, promote, show, show_shape, to_float
+from tandem.ops.prepare import constant, normalize_axis, promote, show, show_shape
 from tandem.ops.reduce import at_positions
 
 
@@ -169,45 +169,6 @@ def median(x: Tensor, axis=None, keepdims=False, *, dim=None, keepdim=False):
     if axis is None:
         return _median(F.reshape(x, (-1,)), 0, False)[0]
     return Ordered(*_median(x, axis, bool(keepdims or keepdim)))
-
-
-@op
-def quantile(x: Tensor, q: Tensor, axis=None, keepdims=False):
-    """The value below which a share q of the elements lies, with linear interpolation between neighbours in order.
-
-    x: (*s), q: () or (k) -> (k, *s without axis)
-
-    >>> td.quantile(td.tensor([1.0, 2.0, 4.0]), 0.75)
-    tensor(3.)
-    """
-    x = to_float(x)
-    q = cast(q, x.dtype)
-    if axis is None:
-        flat = F.Reshape((x.type.numel,))(x)
-        shape = (1,) * x.ndim if keepdims else ()
-    else:
-        axis = normalize_axis("quantile", axis, x.ndim)
-        rest = tuple(i for i in range(x.ndim) if i != axis)
-        flat = F.Permute((*rest, axis))(x)
-        shape = tuple(1 if i == axis else d for i, d in enumerate(x.shape) if keepdims or i != axis)
-    size = flat.shape[-1]
-    if size == 0:
-        raise ShapeError("quantile", f"there is no quantile of zero elements: x is {show_shape(x.shape)}")
-    ordered = Sort(flat.ndim - 1, False)(flat)[0]
-    count = q.type.numel
-    place = F.Reshape((count,))(q) * (size - 1)
-    low = F.clip(cast(F.floor(place), dtypes.int64), 0, size - 1)
-    high = F.clip(low + 1, 0, size - 1)
-    weight = place - cast(low, x.dtype)
-    lead = tuple(range(flat.ndim - 1))
-    first = F.Permute((flat.ndim - 1, *lead))(ordered)
-    below, above = F.Gather()(first, low), F.Gather()(first, high)
-    weight = F.Reshape((count,) + (1,) * (flat.ndim - 1))(weight)
-    out = F.lerp(below, above, weight)
-    if x.dtype.is_floating:  # a NaN, sorted last, makes all NaN
-        last = F.Reshape((1, *first.shape[1:]))(F.slice_axis(first, 0, size - 1, 1))
-        out = F.where(F.isnan(last), last, out)
-    return F.Reshape((*q.shape, *shape))(out)
 
 
 @op

@@ -9,14 +9,14 @@ from tandem import dtypes
 from tandem.errors import ValueRangeError
 from tandem.graph.symbolic import product
 from tandem.ops.complexes import imag_of, real_of
-from tandem.ops.define import op
+from tandem.ops.define import method, op
 from tandem.ops.prepare import cast, constant, normalize_axes, normalize_axis, to_float
 
 
-def _moments(name: str, x, axis, correction, unbiased, keepdims: bool):
+def _moments(name: str, x, axis, correction, unbiased, keepdims: bool, default: int = 0):
     """(variance, mean). Two passes: the mean first, then squared distances from it."""
     if correction is None:
-        correction = 0 if unbiased is None else int(unbiased)
+        correction = default if unbiased is None else int(unbiased)
     elif unbiased is not None:
         raise ValueRangeError(
             name, "both correction and unbiased are given", fix="give correction only; unbiased=True is correction=1"
@@ -39,7 +39,7 @@ def _moments(name: str, x, axis, correction, unbiased, keepdims: bool):
 def var(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None):
     """Variance over axes (all by default): squared distances from the mean, added up and divided by their number less correction.
 
-    The correction is 0 unless given, as in NumPy and the Array API; PyTorch's default is correction=1 (unbiased=True).
+    The correction is 0 unless given, as in NumPy and the Array API. The method x.var() is PyTorch's, where it is 1.
 
     >>> td.var(td.tensor([1.0, 2.0, 3.0, 4.0]))
     tensor(1.2500)
@@ -57,7 +57,7 @@ def _root(x):
 
 @op
 def std(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None):
-    """Standard deviation: the square root of the variance. See var for the correction, which is 0 by default.
+    """Standard deviation: the square root of the variance. See var for the correction.
 
     >>> td.std(td.tensor([1.0, 2.0, 3.0, 4.0]))
     tensor(1.1180)
@@ -67,23 +67,42 @@ def std(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None)
 
 @op
 def var_mean(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None):
-    """(variance, mean) over axes, in one go.
+    """(variance, mean) over axes, in one go. As PyTorch has it: the correction is 1 unless given.
 
     >>> td.var_mean(td.tensor([1.0, 3.0]))
-    (tensor(1.), tensor(2.))
+    (tensor(2.), tensor(2.))
     """
-    return _moments("var_mean", x, axis, correction, unbiased, keepdims)
+    return _moments("var_mean", x, axis, correction, unbiased, keepdims, 1)
 
 
 @op
 def std_mean(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None):
-    """(standard deviation, mean) over axes, in one go.
+    """(standard deviation, mean) over axes, in one go. As PyTorch has it: the correction is 1 unless given.
 
-    >>> td.std_mean(td.tensor([1.0, 3.0]))
+    >>> td.std_mean(td.tensor([1.0, 3.0]), correction=0)
     (tensor(1.), tensor(2.))
     """
-    variance, mean = _moments("std_mean", x, axis, correction, unbiased, keepdims)
+    variance, mean = _moments("std_mean", x, axis, correction, unbiased, keepdims, 1)
     return _root(variance), mean
+
+
+def _as_pytorch(function):
+    """The method: PyTorch's default for the correction, and x.var(False) for unbiased=False."""
+
+    def summary(x, axis=None, unbiased=None, keepdims=False, *, correction=None, dim=None, keepdim=False):
+        if isinstance(axis, bool):
+            axis, unbiased = None, axis
+        if correction is None and unbiased is None:
+            correction = 1
+        return function(x, axis if dim is None else dim, unbiased, bool(keepdims or keepdim), correction=correction)
+
+    summary.__name__ = summary.__qualname__ = function.__name__
+    summary.__doc__ = f"td.{function.__name__} with a correction of 1 unless given, as in PyTorch."
+    method(summary)
+
+
+_as_pytorch(var)
+_as_pytorch(std)
 
 
 @op

@@ -154,14 +154,19 @@ def test_variance(correction):
 def test_variance_forms():
     x = td.tensor([[1.0, 2.0, 4.0], [3.0, 3.0, 3.0]])
     np.testing.assert_allclose(td.var(x, 1, unbiased=True).numpy(), np.var(x.numpy(), axis=1, ddof=1), rtol=1e-6)
-    np.testing.assert_allclose(x.std(1).numpy(), np.std(x.numpy(), axis=1), rtol=1e-6)
+    np.testing.assert_allclose(x.std(1).numpy(), np.std(x.numpy(), axis=1, ddof=1), rtol=1e-6)
+    np.testing.assert_allclose(td.std(x, 1).numpy(), np.std(x.numpy(), axis=1), rtol=1e-6)
     for function, reference in ((td.var_mean, np.var), (td.std_mean, np.std)):
         spread, mean = function(x, 1, keepdims=True)
         np.testing.assert_allclose(spread.numpy(), reference(x.numpy(), axis=1, keepdims=True), rtol=1e-6)
         np.testing.assert_allclose(mean.numpy(), x.numpy().mean(1, keepdims=True), rtol=1e-6)
-    check_op(td.var_mean, lambda a: (a.var(0), a.mean(0)), inputs=[(distinct((3, 4)),)], kwargs={"axis": 0})
+    check_op(td.var_mean, lambda a: (a.var(0, ddof=1), a.mean(0)), inputs=[(distinct((3, 4)),)], kwargs={"axis": 0})
     check_op(
-        td.std_mean, lambda a: (a.std(0), a.mean(0)), inputs=[(distinct((3, 4)),)], kwargs={"axis": 0}, second=False
+        td.std_mean,
+        lambda a: (a.std(0, ddof=1), a.mean(0)),
+        inputs=[(distinct((3, 4)),)],
+        kwargs={"axis": 0},
+        second=False,
     )
     flat = td.tensor([2.0, 2.0], requires_grad=True)
     td.std(flat).backward()

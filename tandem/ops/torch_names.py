@@ -1,0 +1,412 @@
+"""Names that PyTorch users reach for and that say the same in other words: synonyms, predicates, facts about tensors, in-place
+forms. What PyTorch has and this library leaves out on purpose is listed, with reasons, in docs/pytorch.md."""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem import _runtime, dtypes
+from tandem.errors import AutogradError, DTypeError, ShapeError
+from tandem.graph.ir import Value
+from tandem.ops.define import FUNCTIONS, METHODS, OWN_METHODS, alias, inplace, method, op, public
+
+# -- other names for functions
+
+_SAME = {
+    "sgn": "sign",
+    "split_with_sizes": "split",
+    "unsafe_split": "split",
+    "unsafe_split_with_sizes": "split",
+    "unsafe_chunk": "chunk",
+    "constant_pad_nd": "pad",
+    "negative_": "neg_",
+}
+
+
+def _alias_all(names: dict):
+    for name, function in names.items():
+        if name not in FUNCTIONS and function in FUNCTIONS:
+            alias(name, FUNCTIONS[function])
+            if function in METHODS:
+                METHODS.add(name)
+
+
+_alias_all(_SAME)
+
+
+@op
+def t(x: Tensor):
+    """x with its two axes exchanged; vectors and numbers as they are. A view.
+
+    >>> td.t(td.tensor([[1, 2], [3, 4]]))
+    tensor([[1, 3],
+            [2, 4]])
+    """
+    if x.ndim > 2:
+        raise ShapeError("t", f"x has {x.ndim} axes; at most 2 are possible", fix="use x.mT or x.permute(...)")
+    return F.Permute((1, 0))(x) if x.ndim == 2 else F.Reshape(x.shape)(x)
+
+
+@op
+def fill(x: Tensor, value: Tensor):
+    """A tensor of the shape and dtype of x with one value everywhere.
+
+    >>> td.fill(td.zeros(2), 3)
+    tensor([3., 3.])
+    """
+    return F.full_like(x, value)
+
+
+@public
+def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
+    """A 0-d tensor with one number, float32 by default.
+
+    >>> td.scalar_tensor(2)
+    tensor(2.)
+    """
+    return F.full((), s, dtype=dtype or dtypes.float32, device=device, requires_grad=requires_grad)
+
+
+@public(name="range")
+def range_(start=0, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
+    """Numbers from start to end, which is included, as PyTorch's old function has it. td.arange leaves the end out.
+
+    >>> td.range(1, 4)
+    tensor([1., 2., 3., 4.])
+    """
+    if end is None:
+        start, end = 0, start
+    count = int((end - start) / step) + 1
+    made = F.arange(count, dtype=dtypes.float64) * step + start
+    return F.astype(made, dtype or dtypes.float32)
+
+
+@public
+def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
+    """A 1-d tensor on the memory of an object with Python's buffer protocol.
+
+    >>> td.frombuffer(bytearray([1, 2, 3]), dtype=td.uint8, offset=1)
+    tensor([2, 3], dtype=uint8)
+    """
+    import numpy
+
+    made = _runtime.from_numpy(numpy.frombuffer(buffer, dtypes.as_dtype(dtype).numpy, count, offset))
+    return made.requires_grad_(requires_grad)
+
+
+@public
+def empty_strided(size, stride, *, dtype=None, device=None, requires_grad=False):
+    """A tensor of this size whose elements lie `stride` apart in memory and are not initialised.
+
+    >>> td.empty_strided((2, 3), (1, 2)).stride()
+    (1, 2)
+    """
+    reach = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if 0 not in tuple(size) else 0
+    block = _runtime.empty((reach,), dtypes.as_dtype(dtype or dtypes.float32))
+    return F.as_strided(block, tuple(size), tuple(stride)).detach().requires_grad_(requires_grad)
+
+
+@public
+def empty_permuted(size, physical_layout, *, dtype=None, device=None, requires_grad=False):
+    """A tensor of this size whose axes lie in memory in the given order, outermost first; not initialised.
+
+    >>> td.empty_permuted((2, 3), (1, 0)).stride()
+    (1, 2)
+    """
+    order = tuple(physical_layout)
+    block = _runtime.empty(tuple(size[a] for a in order), dtypes.as_dtype(dtype or dtypes.float32))
+    return F.permute(block, tuple(order.index(a) for a in range(len(order)))).detach().requires_grad_(requires_grad)
+
+
+# -- predicates and facts
+
+
+@public
+def is_tensor(obj) -> bool:
+    """Whether obj is a tensor.
+
+    >>> td.is_tensor(td.zeros(1)), td.is_tensor([1])
+    (True, False)
+    """
+    return isinstance(obj, (_runtime.Tensor, Value))
+
+
+@public(method=True)
+def is_floating_point(x: Tensor) -> bool:
+    """Whether x holds floating-point numbers.
+
+    >>> td.is_floating_point(td.zeros(1))
+    True
+    """
+    return x.dtype.is_floating
+
+
+@public(method=True)
+def is_complex(x: Tensor) -> bool:
+    """Whether x holds complex numbers.
+
+    >>> td.is_complex(td.zeros(1))
+    False
+    """
+    return x.dtype.is_complex
+
+
+@public(method=True)
+def is_signed(x: Tensor) -> bool:
+    """Whether the type of x has negative numbers.
+
+    >>> td.is_signed(td.zeros(1, dtype=td.uint8))
+    False
+    """
+    return x.dtype.is_signed
+
+
+@public(method=True)
+def is_nonzero(x: Tensor) -> bool:
+    """Whether the only element of x is not zero.
+
+    >>> td.is_nonzero(td.tensor([3.0]))
+    True
+    """
+    if x.size != 1:
+        raise ShapeError("is_nonzero", f"x has {x.size} elements; exactly 1 is needed", fix="use x.any() or x.all()")
+    return bool(F.reshape(x, ()))
+
+
+@public(method=True)
+def is_same_size(x: Tensor, y: Tensor) -> bool:
+    """Whether x and y have one shape.
+
+    >>> td.is_same_size(td.zeros(2), td.ones(2))
+    True
+    """
+    return tuple(x.shape) == tuple(y.shape)
+
+
+@public(method=True)
+def is_inference(x: Tensor) -> bool:
+    """Whether x was made in inference mode.
+
+    >>> td.is_inference(td.zeros(1))
+    False
+    """
+    return _runtime.is_inference(x)
+
+
+@public
+def numel(x: Tensor) -> int:
+    """How many elements x has.
+
+    >>> td.numel(td.zeros(2, 3))
+    6
+    """
+    return int(x.size)
+
+
+@public
+def promote_types(type1, type2):
+    """The dtype that two dtypes promote to.
+
+    >>> td.promote_types(td.int32, td.float16)
+    tandem.float16
+    """
+    return dtypes.promote(dtypes.as_dtype(type1), dtypes.as_dtype(type2))
+
+
+@public
+def get_default_dtype():
+    """The dtype of floats that nothing else is said about: float32.
+
+    >>> td.get_default_dtype()
+    tandem.float32
+    """
+    return dtypes.float32
+
+
+@public
+def get_num_threads() -> int:
+    """How many threads kernels run on.
+
+    >>> td.get_num_threads() > 0
+    True
+    """
+    return _runtime.num_threads()
+
+
+@public
+def set_num_threads(n: int):
+    """Sets how many threads kernels run on.
+
+    >>> td.set_num_threads(td.get_num_threads())
+    """
+    _runtime.set_num_threads(n)
+
+
+@public
+def detach(x: Tensor):
+    """The same memory without history: the result does not require a gradient.
+
+    >>> td.detach(td.ones(1, requires_grad=True)).requires_grad
+    False
+    """
+    return x.detach()
+
+
+@public
+def detach_(x: Tensor):
+    """Forgets the history of x in place: it becomes a leaf.
+
+    >>> td.detach_(td.ones(1)).is_leaf
+    True
+    """
+    return x.detach_()
+
+
+# -- methods that are no functions
+
+
+@method
+def dim(x) -> int:
+    """The number of axes."""
+    return x.ndim
+
+
+@method
+def nelement(x) -> int:
+    """How many elements there are."""
+    return int(x.size)
+
+
+@method
+def stride(x, axis=None, *, dim=None):
+    """How many elements apart neighbours along each axis lie in memory, or along one axis."""
+    axis = axis if dim is None else dim
+    return tuple(x.strides) if axis is None else x.strides[axis]
+
+
+@method
+def dim_order(x) -> tuple:
+    """Axes in the order in which they lie in memory, outermost first."""
+    return tuple(sorted(range(x.ndim), key=lambda a: -x.strides[a]))
+
+
+@method(name="type")
+def _type(x, dtype=None, non_blocking=False):
+    """This tensor as another dtype; without one, the name of its own."""
+    return f"tandem.{x.dtype}" if dtype is None else F.astype(x, dtypes.as_dtype(dtype), copy=False)
+
+
+@method
+def get_device(x) -> int:
+    """The number of the device; -1 for the CPU."""
+    index = getattr(x.device, "index", None)
+    return -1 if str(x.device).startswith("cpu") else (index or 0)
+
+
+@method
+def is_pinned(x) -> bool:
+    """Whether the memory is page-locked: not for the CPU's own tensors."""
+    return False
+
+
+@method
+def is_set_to(x, tensor) -> bool:
+    """Whether two tensors are the same elements of the same memory."""
+    same = x.data_ptr() == tensor.data_ptr() and x.dtype is tensor.dtype
+    return same and x.shape == tensor.shape and x.strides == tensor.strides
+
+
+@method(name="equal")
+def _equal(x, other) -> bool:
+    """As in PyTorch: whether shapes and all elements are equal. Element by element, x == other or td.equal."""
+    return F.array_equal(x, other)
+
+
+@method(name="polygamma")
+def _polygamma(x, n):
+    """td.polygamma(n, x)."""
+    return F.polygamma(n, x)
+
+
+@method(name="polygamma_")
+def _polygamma_in_place(x, n):
+    """In-place form of x.polygamma(n)."""
+    return F.copy_(x, F.polygamma(n, x))
+
+
+@method
+def new_empty_strided(x, size, stride, *, dtype=None, device=None, requires_grad=False):
+    """td.empty_strided with the dtype of this tensor."""
+    return F.empty_strided(size, stride, dtype=dtype or x.dtype, requires_grad=requires_grad)
+
+
+OWN_METHODS["ndimension"] = dim
+OWN_METHODS["element_size"] = lambda x: x.dtype.itemsize
+OWN_METHODS["element_size"].__doc__ = "Bytes of one element."
+
+
+# -- in place: comparisons write 0 and 1 into x
+
+
+def _comparison(name: str):
+    function = FUNCTIONS[name]
+    inplace(function, name + "_")
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "float_power", "nextafter", "sgn"):
+    _comparison(_name)
+for _name in ("arctan2", "divide", "absolute", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "fix"):
+    if _name + "_" not in FUNCTIONS and _name in FUNCTIONS:
+        inplace(FUNCTIONS[_name], _name + "_")
+_alias_all({
+    "not_equal_": "ne_", "less_": "lt_", "less_equal_": "le_", "greater_": "gt_", "greater_equal_": "ge_",
+})  # fmt: skip
+for _name in (
+    "celu",
+    "elu",
+    "hardtanh",
+    "leaky_relu",
+    "selu",
+    "threshold",
+    "dropout",
+    "alpha_dropout",
+    "feature_alpha_dropout",
+):
+    if _name + "_" not in FUNCTIONS:
+        inplace(FUNCTIONS[_name])
+
+
+# -- in place: other axes for the same memory
+
+
+def _turned(name: str, view):
+    def turn(x, *args, **kwargs):
+        if x.requires_grad and _runtime.grad_enabled():
+            raise AutogradError(
+                name, "a tensor that requires grad cannot change its axes in place", fix=f"use x = x.{name[:-1]}(...)"
+            )
+        if isinstance(x, Value) or _runtime.capturing():
+            raise DTypeError(
+                name, "a value in a graph cannot change its axes in place", fix=f"use x = x.{name[:-1]}(...)"
+            )
+        _runtime.take_geometry(x, view(x, *args, **kwargs))
+        return x
+
+    turn.__name__ = turn.__qualname__ = name
+    turn.__doc__ = f"In-place form of `{name[:-1]}`: this tensor itself gets the other axes."
+    OWN_METHODS[name] = turn
+
+
+for _name in ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided"):
+    if _name in FUNCTIONS:
+        _turned(_name + "_", FUNCTIONS[_name])
+
+
+@public(method=True)
+def adjoint(x: Tensor):
+    """Matrices with their last two axes exchanged and complex numbers conjugated. A view of real ones.
+
+    >>> td.adjoint(td.tensor([[1, 2], [3, 4]]))
+    tensor([[1, 3],
+            [2, 4]])
+    """
+    return x.mH
