@@ -131,26 +131,6 @@ def is_tensor(obj) -> bool:
 
 
 @public(method=True)
-def is_floating_point(x: Tensor) -> bool:
-    """Whether x holds floating-point numbers.
-
-    >>> td.is_floating_point(td.zeros(1))
-    True
-    """
-    return x.dtype.is_floating
-
-
-@public(method=True)
-def is_complex(x: Tensor) -> bool:
-    """Whether x holds complex numbers.
-
-    >>> td.is_complex(td.zeros(1))
-    False
-    """
-    return x.dtype.is_complex
-
-
-@public(method=True)
 def is_signed(x: Tensor) -> bool:
     """Whether the type of x has negative numbers.
 

@@ -158,7 +158,7 @@ def test_variance_forms():
     np.testing.assert_allclose(td.std(x, 1).numpy(), np.std(x.numpy(), axis=1), rtol=1e-6)
     for function, reference in ((td.var_mean, np.var), (td.std_mean, np.std)):
         spread, mean = function(x, 1, keepdims=True)
-        np.testing.assert_allclose(spread.numpy(), reference(x.numpy(), axis=1, keepdims=True), rtol=1e-6)
+        np.testing.assert_allclose(spread.numpy(), reference(x.numpy(), axis=1, keepdims=True, ddof=1), rtol=1e-6)
         np.testing.assert_allclose(mean.numpy(), x.numpy().mean(1, keepdims=True), rtol=1e-6)
     check_op(td.var_mean, lambda a: (a.var(0, ddof=1), a.mean(0)), inputs=[(distinct((3, 4)),)], kwargs={"axis": 0})
     check_op(
