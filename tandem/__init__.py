@@ -106,6 +106,10 @@ def __getattr__(name):
         from tandem import checkpoint
 
         return getattr(checkpoint, name)
+    if name in _FUNCTIONAL:
+        from tandem.nn import functional
+
+        return getattr(functional, name)
     if name in _SESSION:
         from tandem import session
 
