@@ -26,6 +26,7 @@ from tandem.ops import (
     dropout,
     einsum,
     embedding,
+    fft,
     gamma,
     getitem,
     grid,

@@ -6,7 +6,12 @@ import pytest
 
 import tandem as td
 
-FUNCTIONS = [(f"linalg.{name}", getattr(td.linalg, name)) for name in td.linalg.__all__ if not name.endswith("Error")]
+FUNCTIONS = [
+    (f"{space}.{name}", getattr(getattr(td, space), name))
+    for space in ("linalg", "fft")
+    for name in getattr(td, space).__all__
+    if not name.endswith("Error")
+]
 
 
 @pytest.mark.parametrize(("name", "function"), FUNCTIONS, ids=[name for name, _ in FUNCTIONS])

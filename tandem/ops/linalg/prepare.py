@@ -6,9 +6,16 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Value
-from tandem.ops.define import FUNCTIONS, METHODS
+from tandem.ops.define import FUNCTIONS, METHODS, LibraryOp
 from tandem.ops.movement import Permute
 from tandem.ops.prepare import broadcast_shapes, cast, constant, full_expand, promote, show_shape, to_float
+
+
+class MatrixOp(LibraryOp):
+    """A routine of src/library/linalg. Its gradient is written with adjoints where complex numbers have them."""
+
+    takes_complex = True
+    holomorphic = False
 
 
 def matrices(name: str, x: Value, argument: str = "x") -> Value:
@@ -39,14 +46,6 @@ def same_batch(name: str, *values: Value) -> tuple[Value, ...]:
     values = promote(*values)
     batch = broadcast_shapes(name, *(v.shape[:-2] for v in values))
     return tuple(full_expand(v, batch + v.shape[-2:]) for v in values)
-
-
-def real_dtype(dtype: dtypes.DType) -> dtypes.DType:
-    return {dtypes.complex64: dtypes.float32, dtypes.complex128: dtypes.float64}.get(dtype, dtype)
-
-
-def complex_dtype(dtype: dtypes.DType) -> dtypes.DType:
-    return {dtypes.float32: dtypes.complex64, dtypes.float64: dtypes.complex128}.get(dtype, dtype)
 
 
 def vjp(fn, inputs, grads):

@@ -6,15 +6,15 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
-from tandem.ops.define import LibraryOp, op, register
-from tandem.ops.linalg.prepare import adjoint, identity, mm, spelled, square
+from tandem.ops.define import op, register
+from tandem.ops.linalg.prepare import MatrixOp, adjoint, identity, mm, spelled, square
 from tandem.ops.linalg.solve import Inverse
 from tandem.ops.prepare import broadcast_shapes, cast, full_expand, promote, show, show_shape
 from tandem.ops.reduce import sum_dtype
 
 
 @register
-class MatrixExp(LibraryOp):
+class MatrixExp(MatrixOp):
     name = "matrix_exp"
     routine = "matrix_exp"
 

@@ -8,8 +8,9 @@ import tandem.ops as F
 from tandem.errors import AutogradError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import minimum
-from tandem.ops.define import LibraryOp, op, register
+from tandem.ops.define import op, register
 from tandem.ops.linalg.prepare import (
+    MatrixOp,
     adjoint,
     column,
     diagonal_of,
@@ -26,7 +27,7 @@ from tandem.ops.prepare import show_shape
 
 
 @register
-class Qr(LibraryOp):
+class Qr(MatrixOp):
     """(q, r) of a = q r: (*b, m, k) and (*b, k, n), k = min(m, n), or m where complete. Mode "r": r alone."""
 
     name = "qr"
@@ -90,7 +91,7 @@ def _square_part(gq: Value | None, gr: Value | None, q: Value, r: Value) -> Valu
 
 
 @register
-class Geqrf(LibraryOp):
+class Geqrf(MatrixOp):
     """(r above the diagonal and Householder vectors below it, tau)"""
 
     name = "geqrf"
@@ -104,7 +105,7 @@ class Geqrf(LibraryOp):
 
 
 @register
-class HouseholderProduct(LibraryOp):
+class HouseholderProduct(MatrixOp):
     """The first n columns of the product of reflections I - tau[i] v[i] v[i]^H; a (*b, m, n) holds v[i] below its diagonal."""
 
     name = "householder_product"

@@ -11,12 +11,12 @@ from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import minimum, product
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.linalg.prepare import (
+    MatrixOp,
     adjoint,
     column,
     conj,
     matrices,
     mm,
-    real_dtype,
     spelled,
     square,
     swap,
@@ -33,7 +33,7 @@ from tandem.ops.prepare import broadcast_shapes, cast, full_expand, promote, sho
 
 
 @register
-class LuFactor(LibraryOp):
+class LuFactor(MatrixOp):
     """(l and u in one matrix, int32 pivots from 1, int32 info) with rows exchanged for stability."""
 
     name = "lu_factor"
@@ -67,7 +67,7 @@ class Permutation(LibraryOp):
 
 
 @register
-class LuSolve(LibraryOp):
+class LuSolve(MatrixOp):
     """x of op(a) x = b, by the factors of a. See Note [Factors as companions]."""
 
     name = "lu_solve"
@@ -93,7 +93,7 @@ class LuSolve(LibraryOp):
 
 
 @register
-class Inverse(LibraryOp):
+class Inverse(MatrixOp):
     """(inverse, int32 info)"""
 
     name = "inverse"
@@ -115,7 +115,7 @@ class Inverse(LibraryOp):
 
 
 @register
-class Det(LibraryOp):
+class Det(MatrixOp):
     name = "det"
     routine = "det"
 
@@ -127,7 +127,7 @@ class Det(LibraryOp):
 
 
 @register
-class Cofactor(LibraryOp):
+class Cofactor(MatrixOp):
     """det(a) inv(a)^T, which every matrix has; its own gradient is that of this formula, and needs an inverse."""
 
     name = "cofactor"
@@ -141,7 +141,7 @@ class Cofactor(LibraryOp):
 
 
 @register
-class Slogdet(LibraryOp):
+class Slogdet(MatrixOp):
     """(sign, log of the absolute value) of the determinant."""
 
     name = "slogdet"
@@ -150,7 +150,7 @@ class Slogdet(LibraryOp):
 
     def infer(self, a: Type) -> tuple[Type, Type]:
         batch = a.shape[:-2]
-        return a.with_shape(batch), Type(real_dtype(a.dtype), batch)
+        return a.with_shape(batch), Type(dtypes.part_dtype(a.dtype), batch)
 
     def grad(self, g, a, *, out):
         gsign, glog = g

@@ -9,17 +9,16 @@ from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import maximum, minimum
-from tandem.ops.define import Composite, LibraryOp, op, register
+from tandem.ops.define import Composite, op, register
 from tandem.ops.linalg.prepare import (
+    MatrixOp,
     adjoint,
     column,
-    complex_dtype,
     conj,
     diagonal_of,
     matrices,
     mm,
     nan_unless_zero,
-    real_dtype,
     reciprocal_or_zero,
     row,
     same_batch,
@@ -44,7 +43,7 @@ def _quotient_or_zero(x: Value, by: Value) -> Value:
 
 
 @register
-class Eigh(LibraryOp):
+class Eigh(MatrixOp):
     """(eigenvalues ascending, eigenvectors in columns) of symmetric or Hermitian matrices. Reads one triangle."""
 
     name = "eigh"
@@ -53,7 +52,7 @@ class Eigh(LibraryOp):
     sparse_grads = True
 
     def infer(self, a: Type) -> tuple[Type, Type]:
-        return Type(real_dtype(a.dtype), a.shape[:-1]), a
+        return Type(dtypes.part_dtype(a.dtype), a.shape[:-1]), a
 
     def attributes(self, a):
         return (int(self.upper),), ()
@@ -69,13 +68,13 @@ class Eigh(LibraryOp):
 
 
 @register
-class Eigvalsh(LibraryOp):
+class Eigvalsh(MatrixOp):
     name = "eigvalsh"
     routine = "eigh"
     upper: bool
 
     def infer(self, a: Type) -> Type:
-        return Type(real_dtype(a.dtype), a.shape[:-1])
+        return Type(dtypes.part_dtype(a.dtype), a.shape[:-1])
 
     def attributes(self, a):
         return (int(self.upper),), ()
@@ -86,7 +85,7 @@ class Eigvalsh(LibraryOp):
 
 
 @register
-class Eig(LibraryOp):
+class Eig(MatrixOp):
     """(eigenvalues, eigenvectors in columns, of length 1) of any square matrices, complex."""
 
     name = "eig"
@@ -94,7 +93,7 @@ class Eig(LibraryOp):
     sparse_grads = True
 
     def infer(self, a: Type) -> tuple[Type, Type]:
-        dtype = complex_dtype(a.dtype)
+        dtype = dtypes.COMPLEX_OF.get(a.dtype, a.dtype)
         return Type(dtype, a.shape[:-1]), Type(dtype, a.shape)
 
     def grad(self, g, a, *, out):
@@ -118,12 +117,12 @@ def _real_where(a: Value, g: Value) -> Value:
 
 
 @register
-class Eigvals(LibraryOp):
+class Eigvals(MatrixOp):
     name = "eigvals"
     routine = "eig"
 
     def infer(self, a: Type) -> Type:
-        return Type(complex_dtype(a.dtype), a.shape[:-1])
+        return Type(dtypes.COMPLEX_OF.get(a.dtype, a.dtype), a.shape[:-1])
 
     def grad(self, g, a):
         vh = adjoint(Eig()(a)[1])
@@ -131,7 +130,7 @@ class Eigvals(LibraryOp):
 
 
 @register
-class Svd(LibraryOp):
+class Svd(MatrixOp):
     """(u, s descending, vh): reduced, or with square u and vh where full."""
 
     name = "svd"
@@ -144,7 +143,7 @@ class Svd(LibraryOp):
         k = minimum(m, n)
         return (
             a.with_shape((*batch, m, m if self.full else k)),
-            Type(real_dtype(a.dtype), (*batch, k)),
+            Type(dtypes.part_dtype(a.dtype), (*batch, k)),
             a.with_shape((*batch, n if self.full else k, n)),
         )
 
@@ -203,12 +202,12 @@ def _svd_gradient(gu, gs, gvh, a, u, s, vh) -> Value:
 
 
 @register
-class Svdvals(LibraryOp):
+class Svdvals(MatrixOp):
     name = "svdvals"
     routine = "svd"
 
     def infer(self, a: Type) -> Type:
-        return Type(real_dtype(a.dtype), (*a.shape[:-2], minimum(*a.shape[-2:])))
+        return Type(dtypes.part_dtype(a.dtype), (*a.shape[:-2], minimum(*a.shape[-2:])))
 
     def attributes(self, a):
         return (0,), ()
@@ -223,6 +222,8 @@ class Pinv(Composite):
     """Pseudo-inverse; singular values up to max(atol, rtol * the largest) count as zero. rtol and atol: (*b)."""
 
     name = "pinv"
+    takes_complex = True
+    holomorphic = False
     hermitian: bool
 
     def infer(self, a: Type, atol: Type, rtol: Type) -> Type:
@@ -259,7 +260,7 @@ def _inverted(values: Value, sizes: Value, atol: Value, rtol: Value) -> Value:
 
 
 @register
-class LstSq(LibraryOp):
+class LstSq(MatrixOp):
     """(x, int64 rank, singular values): the shortest x of least |a x - b|."""
 
     name = "lstsq"
@@ -272,7 +273,7 @@ class LstSq(LibraryOp):
         return (
             a.with_shape((*batch, n, b.shape[-1])),
             Type(dtypes.int64, batch),
-            Type(real_dtype(a.dtype), (*batch, minimum(m, n))),
+            Type(dtypes.part_dtype(a.dtype), (*batch, minimum(m, n))),
         )
 
     def attributes(self, a, b):
@@ -281,7 +282,7 @@ class LstSq(LibraryOp):
     def grad(self, g, a, b):
         if g[0] is None:
             return None, None
-        rcond = None if self.rcond < 0 else constant(self.rcond, real_dtype(a.dtype))
+        rcond = None if self.rcond < 0 else constant(self.rcond, dtypes.part_dtype(a.dtype))
         tolerances = _tolerances(a, None, rcond)
         return vjp(lambda a, b: mm(Pinv(False)(a, *tolerances), b), [a, b], [g[0]])
 
@@ -430,7 +431,7 @@ def _torch_svd(x, some=True):
 
 def _tolerances(x: Value, atol, rtol) -> tuple[Value, Value]:
     """(atol, rtol), each (*b), as PyTorch has them: rtol is eps * max(m, n) unless atol or rtol is given."""
-    batch, dtype = x.shape[:-2], real_dtype(x.dtype)
+    batch, dtype = x.shape[:-2], dtypes.part_dtype(x.dtype)
     if rtol is None:
         eps = 2.0**-23 if dtype is dtypes.float32 else 2.0**-52
         rtol = constant(eps, dtype) * constant(maximum(*x.shape[-2:]), dtype)
@@ -516,7 +517,7 @@ def _lstsq(A: Tensor, B: Tensor, rcond):
         rest = F.abs(mm(a, x) - b)
         residuals = F.sum(rest * rest, -2)
     else:
-        residuals = F.full((0,), 0, dtype=real_dtype(a.dtype))
+        residuals = F.full((0,), 0, dtype=dtypes.part_dtype(a.dtype))
     return (F.Reshape(x.shape[:-1])(x) if vector else x), residuals, rank, s
 
 

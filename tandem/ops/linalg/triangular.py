@@ -8,15 +8,15 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ShapeError
 from tandem.graph.ir import Type, Value
-from tandem.ops.define import LibraryOp, op, register
-from tandem.ops.linalg.prepare import adjoint, conj, identity, matrices, mm, same_batch, spelled, square, swap
+from tandem.ops.define import op, register
+from tandem.ops.linalg.prepare import MatrixOp, adjoint, conj, identity, matrices, mm, same_batch, spelled, square, swap
 from tandem.ops.prepare import show_shape
 
 PLAIN, TRANSPOSED, ADJOINT = 0, 1, 2
 
 
 @register
-class SolveTriangular(LibraryOp):
+class SolveTriangular(MatrixOp):
     """x of op(a) x = b, or of x op(a) = b where not left. Reads one triangle of a; with `unit`, its diagonal counts as 1."""
 
     name = "solve_triangular"
@@ -46,7 +46,7 @@ class SolveTriangular(LibraryOp):
 
 
 @register
-class Cholesky(LibraryOp):
+class Cholesky(MatrixOp):
     """(lower factor l of a = l l^H, int32 info). Reads the lower triangle."""
 
     name = "cholesky"
