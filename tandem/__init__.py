@@ -75,6 +75,7 @@ _LAZY = (
     "data",
     "fft",
     "linalg",
+    "models",
     "multiprocessing",
     "nn",
     "optim",

@@ -46,7 +46,9 @@ def test_what_others_need_or_a_kernel_follows_stays():
 
 def test_a_model_in_evaluation_mode_gives_the_same_numbers():
     td.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1), nn.BatchNorm2d(4), nn.ReLU())
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1), nn.BatchNorm2d(4), nn.ReLU()
+    )
     with td.no_grad():
         for _ in range(3):
             model(td.randn(4, 3, 9, 9) * 2 + 1)
