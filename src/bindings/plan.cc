@@ -11,6 +11,7 @@
 #include "bindings/bindings.h"
 #include "check.h"
 #include "dispatch/op_function.h"
+#include "program/region.h"
 
 namespace nb = nanobind;
 
@@ -76,6 +77,28 @@ struct PlanBuilder {
     in.origin = here;
     plan->instructions.push_back(std::move(in));
   }
+  // kind: as in Region. parts: (the plan of a graph, which slots here are its integers).
+  void region(int kind, std::vector<std::tuple<PlanBuilder*, std::vector<int32_t>>> parts, std::vector<int32_t> inputs,
+              std::vector<int32_t> outputs, int32_t carried, int32_t scanned, int32_t extent, bool reverse) {
+    auto region = std::make_shared<Region>();
+    region->kind = static_cast<Region::Kind>(kind);
+    for (auto& [part, ints] : parts) {
+      region->plans.push_back(part->plan);
+      region->ints.push_back(std::move(ints));
+      if (part->plan->kernels && !plan->kernels) plan->kernels = PyList_New(0);
+    }
+    region->carried = carried;
+    region->scanned = scanned;
+    region->extent = extent;
+    region->reverse = reverse;
+    Instruction in{Instruction::Kind::Region};
+    in.num_inputs = static_cast<int32_t>(inputs.size());
+    in.values = std::move(inputs);
+    in.values.insert(in.values.end(), outputs.begin(), outputs.end());
+    in.region = std::move(region);
+    in.origin = here;
+    plan->instructions.push_back(std::move(in));
+  }
   void free(std::vector<int32_t> values) {
     Instruction in{Instruction::Kind::Free};
     in.values = std::move(values);
@@ -131,6 +154,8 @@ void prepare_plan(Plan& plan) {
   size_t k = 0;
   try {
     for (Instruction& in : plan.instructions) {
+      if (in.kind == Instruction::Kind::Region)
+        for (const Ref<Plan>& part : in.region->plans) prepare_plan(*part);
       if (in.kind != Instruction::Kind::Kernel) continue;
       nb::object kernel = nb::borrow(PyList_GET_ITEM(kernels.ptr(), static_cast<Py_ssize_t>(k++)));
       in.kernel = reinterpret_cast<KernelFunction>(nb::cast<uintptr_t>(kernel.attr("address")()));
@@ -154,6 +179,7 @@ void register_plan(nb::module_& m) {
       .def("no_origin", &PlanBuilder::no_origin)
       .def("kernel", &PlanBuilder::kernel)
       .def("library", &PlanBuilder::library)
+      .def("region", &PlanBuilder::region)
       .def("free", &PlanBuilder::free)
       .def("output", &PlanBuilder::output)
       .def("backward", &PlanBuilder::backward)

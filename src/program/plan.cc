@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "device/parallel.h"
+#include "program/region.h"
 
 namespace tandem {
 
@@ -172,11 +173,18 @@ void PlanRun::forget_storage(int32_t index) {
   if (Storage* s = std::exchange(storage_[index], nullptr)) s->release();
 }
 
+void PlanRun::restart() {
+  for (size_t i = 0; i < plan_.values.size(); ++i)
+    if (plan_.values[i].kind != ValueKind::Fresh) data_[i] = nullptr;
+}
+
 double PlanRun::estimated_cost() const {
   double total = 0;
   for (const Instruction& in : plan_.instructions) {
     if (in.kind == Instruction::Kind::Kernel) {
       total += in.cost * static_cast<double>(ints_[in.extent]);
+    } else if (in.kind == Instruction::Kind::Region) {
+      total += 1e6;  // who knows; a loop looks for Ctrl-C, for which the GIL must be free
     } else if (in.kind == Instruction::Kind::Library) {
       for (int32_t index : in.values) {
         double n = 1;
@@ -268,6 +276,9 @@ void PlanRun::run_instructions(const Instruction*& current) {
         in.routine(call);
         break;
       }
+      case Instruction::Kind::Region:
+        run_region(*in.region, *this, in);
+        break;
       case Instruction::Kind::Free:
         for (int32_t index : in.values)
           if (storage_[index]) {

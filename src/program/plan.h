@@ -42,17 +42,20 @@ struct PlanValue {
 
 using KernelFunction = void (*)(void** pointers, const int64_t* ints, int64_t begin, int64_t end);
 
+struct Region;  // program/region.h
+
 struct Instruction {
-  enum class Kind : uint8_t { Kernel, Library, Free } kind;
+  enum class Kind : uint8_t { Kernel, Library, Free, Region } kind;
   KernelFunction kernel = nullptr;
   library::Function routine = nullptr;
-  std::vector<int32_t> values;  // Kernel: operands. Library: inputs then outputs. Free: values to give back.
-  int32_t num_inputs = 0;       // Library
+  std::vector<int32_t> values;  // Kernel: operands. Library, Region: inputs, outputs. Free: values to give back.
+  int32_t num_inputs = 0;       // Library, Region
   std::vector<int32_t> ints;    // slots
   std::vector<double> floats;
   int32_t extent = -1;                   // Kernel: slot of the parallel extent
   double cost = 0;                       // Kernel: nanoseconds per item of the extent
   std::string label;                     // what runs, for readers
+  std::shared_ptr<Region> region;        // Region: plans that it runs
   std::shared_ptr<const Origin> origin;  // programs of many calls: which one this comes from, for errors
 };
 
@@ -132,10 +135,14 @@ class PlanRun {
   int64_t slot(int32_t s) const { return ints_[s]; }
   char* data(int32_t value) { return address(value); }
 
+  // For plans inside regions, which run many times: the instructions as such (without the GIL), and before each run,
+  // that the addresses of inputs have changed. Memory that the plan took stays.
+  void run_instructions();
+  void restart();
+
  private:
   char* address(int32_t value);
   void run_ints();
-  void run_instructions();
   void run_instructions(const Instruction*& current);
   double estimated_cost() const;
 

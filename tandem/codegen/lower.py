@@ -8,12 +8,15 @@ from tandem.codegen.computes import Group
 from tandem.codegen.elementwise import copy, elementwise
 from tandem.codegen.expand import expand
 from tandem.codegen.fuse import Fusion
+from tandem.codegen.regions import region_steps
 from tandem.codegen.rows import rows
 from tandem.codegen.schedule import LibraryStep, Schedule
 from tandem.graph.ir import Graph, Value
 from tandem.ops.again import Again
+from tandem.ops.define import LibraryOp
 from tandem.ops.index import CheckIndex, Scatter
 from tandem.ops.movement import Permute
+from tandem.ops.region import Region
 
 _NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns}
 
@@ -26,7 +29,9 @@ def lower(graph: Graph, layouts: list[Layout | None], saved: list[Value] = ()) -
     for group in fusion.groups:
         if group.kind == "library" and isinstance(group.node.op, Again):
             continue  # it only has a place in the order
-        if group.kind == "library":
+        if group.kind == "library" and isinstance(group.node.op, Region):
+            steps += region_steps(fusion, group.node, lower)
+        elif group.kind == "library":
             steps.append(_library_step(fusion, group))
         else:
             steps.append(_NESTS[group.kind](fusion, group))
@@ -78,6 +83,8 @@ def _place_mutations(fusion: Fusion) -> tuple[list, list]:
             fusion.computes[value].targets.append(target)
         elif _scatter_directly(fusion, value, target, readers.get(id(target), ())):
             continue
+        elif _library_directly(fusion, value, target, readers.get(id(target), ())):
+            continue
         else:
             late.append((value, target))
             if value in fusion.computes:
@@ -110,6 +117,21 @@ def _scatter_directly(fusion: Fusion, value: Value, target: Buffer, readers) -> 
     if any(group.position > position for group, _, _ in readers):
         return False
     fusion.buffer_of[scattered] = fusion.buffer_of[scattered.node.inputs[0]]
+    fusion.buffer_of[value] = target
+    return True
+
+
+def _library_directly(fusion: Fusion, value: Value, target: Buffer, readers) -> bool:
+    """Lets a routine write its result into an input that nothing reads: where the body of a loop puts its results."""
+    if not isinstance(value.op, LibraryOp) or isinstance(value.op, CheckIndex) or readers:
+        return False
+    buffer = fusion.buffer_of[value]
+    if value in fusion.saved or value in fusion.graph.outputs or buffer.kind != "alloc":
+        return False
+    if not same_shape(buffer.shape, target.shape) or not same_shape(buffer.strides, target.strides):
+        return False
+    if any(b is not buffer and b.kind == "view" and b.base is buffer for b in fusion.buffer_of.values()):
+        return False
     fusion.buffer_of[value] = target
     return True
 

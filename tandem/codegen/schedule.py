@@ -56,6 +56,27 @@ class LibraryStep:
         return f"<{self.routine}: {len(self.inputs)} in, {len(self.outputs)} out>"
 
 
+class Part:
+    """A graph of a region with its own schedule; the last inputs of the graph are where results go."""
+
+    __slots__ = ("graph", "schedule")
+
+    def __init__(self, graph, schedule: Schedule):
+        self.graph = graph
+        self.schedule = schedule
+
+
+class RegionStep(LibraryStep):
+    """A region: a branch or a loop over the schedules of its parts (codegen/regions.py)."""
+
+    __slots__ = ("op", "parts")
+
+    def __init__(self, op, inputs: list[Buffer], outputs: list[Buffer], parts: list[Part], node: Node):
+        super().__init__(op.name, inputs, outputs, (), (), node)
+        self.op = op
+        self.parts = parts
+
+
 class Schedule:
     __slots__ = ("buffer_of", "steps")
 

@@ -13,6 +13,7 @@ from tandem.passes.graph_pass import pass_times
 from tandem.passes.merge_matmuls import merge_matmuls
 from tandem.passes.reassociate_matmul import reassociate_matmul
 from tandem.passes.simplify import simplify
+from tandem.passes.simplify_regions import simplify_regions
 from tandem.switches import CHECK
 
 PIPELINE = [
@@ -25,6 +26,7 @@ PIPELINE = [
     merge_matmuls,          # after reassociation, which may have moved products apart or together
     common_subexpressions,  # last: simplifying makes things equal that were written differently
     eliminate_dead,         # what simplifying has left behind
+    simplify_regions,       # all of this inside of loops and branches
 ]  # fmt: skip
 
 

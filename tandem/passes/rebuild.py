@@ -50,7 +50,7 @@ def rebuild(graph: Graph, visit: Visit) -> Graph:
             if not changed:
                 return graph
             result.inputs = list(graph.inputs)
-            result.outputs = [_own_memory(builder, v, made[v]) for v in graph.outputs]
+            result.outputs = [None if v is None else _own_memory(builder, v, made[v]) for v in graph.outputs]
     finally:
         _runtime.exit_trace()
     result.mutations = [(position, made[v]) for position, v in graph.mutations]

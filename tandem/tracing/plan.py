@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tandem import _runtime
-from tandem.codegen import Buffer, KernelStep
+from tandem.codegen import Buffer, KernelStep, RegionStep
 from tandem.graph.ir import Origin
-from tandem.graph.symbolic import Dim, Sym
+from tandem.graph.symbolic import Dim, Sym, symbol_indices
 from tandem.switches import DEBUG
 from tandem.tracing.stored import Recorder, digest_of, write_origin
 
@@ -14,6 +14,7 @@ _ADD, _MUL, _FLOORDIV, _MOD, _MIN, _MAX, _SUB = range(7)
 _CODES = {"floordiv": _FLOORDIV, "mod": _MOD, "min": _MIN, "max": _MAX}
 _RELATIONS = {"==": 0, "!=": 1, "<": 2, ">=": 3}
 _INPUT, _FRESH, _VIEW = 0, 1, 2
+_REGIONS = {"cond": 0, "scan": 1, "while": 2, "block": 3}
 _SAVED_INPUT, _SAVED_OUTPUT, _SAVED_TEMPORARY = 0, 1, 2
 
 
@@ -93,7 +94,10 @@ class ScheduleWriter:
     def write_steps(self, kept_values):
         builder = self.builder
         builder.set_name(self.name)
+        origins = self.graph.symbols.origins
         for relation, expression in self.graph.symbols.guards:
+            if any(origins[i][0] == "local" for i in symbol_indices(expression)):
+                continue  # what a region asked of its own sizes
             builder.guard(_RELATIONS[relation], self.slot(expression))
         last_use = self._last_uses({_root(self.schedule.buffer_of[v]) for v in kept_values})
         for i, step in enumerate(self.schedule.steps):
@@ -143,6 +147,8 @@ class ScheduleWriter:
                 step.cost,
                 step.kernel.name,
             )
+        elif isinstance(step, RegionStep):
+            self._region(step)
         else:
             self.builder.library(
                 step.routine,
@@ -152,6 +158,23 @@ class ScheduleWriter:
                 [float(f) for f in step.floats],
                 step.node.op.name,
             )
+
+    def _region(self, step: RegionStep):
+        op = step.op
+        writers = [
+            PartWriter(part, self.slot, symbol_indices(op.size) if op.name == "block" else set()) for part in step.parts
+        ]
+        extent = {"scan": lambda: op.length, "while": lambda: op.maximum}.get(op.name, lambda: None)()
+        self.builder.region(
+            _REGIONS[op.name],
+            [writer.write() for writer in writers],
+            [self.value(b) for b in step.inputs],
+            [self.value(b) for b in step.outputs],
+            getattr(op, "carried", 0),
+            getattr(op, "scanned", 0),
+            -1 if extent is None else self.slot(extent),
+            getattr(op, "reverse", False),
+        )
 
     def _last_uses(self, kept: set[Buffer]) -> dict[int, list[Buffer]]:
         last: dict[Buffer, int] = {}
@@ -275,3 +298,35 @@ class ProgramWriter(ScheduleWriter):
         for v in self.graph.outputs:
             self.builder.output(self.value(self.schedule.buffer_of[v]), -1, -1, False)
         return self.builder
+
+
+class PartSlots(Slots):
+    """Sizes inside a region: its plan computes them from symbols that are handed in as integers."""
+
+    def __init__(self, builder, symbols, outer: Slots, tensors: int, own: set[int]):
+        super().__init__(builder, symbols)
+        self.outer = outer
+        self.first = tensors
+        self.own = own  # the symbol that a Block brings along
+        self.handed_in: list[int] = []  # slots around the region; -1 for the own one
+
+    def _atom(self, atom) -> int:
+        if atom[0] == "sym" and atom not in self._made:
+            position = self.first + len(self.handed_in)
+            self.handed_in.append(-1 if atom[1] in self.own else self.outer._atom(atom))
+            self._made[atom] = self.builder.bind(_INT, position, 0)
+        return super()._atom(atom)
+
+
+class PartWriter(ScheduleWriter):
+    """The plan of a region's graph. Its memory is taken once, for all runs."""
+
+    def __init__(self, part, outer: Slots, own: set[int]):
+        super().__init__(part.graph.name or "body", part.graph, list(range(len(part.graph.inputs))), part.schedule)
+        self.slot = PartSlots(self.builder, part.graph.symbols, outer, len(part.graph.inputs), own)
+
+    def write(self) -> tuple:
+        self.builder.set_name(self.name)
+        for step in self.schedule.steps:
+            self._step(step)
+        return self.builder, self.slot.handed_in
