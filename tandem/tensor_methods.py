@@ -51,6 +51,8 @@ def requires_grad_(self, requires_grad: bool = True):
 
 def detach(self):
     """The same memory without history: the result does not require a gradient."""
+    if _runtime.in_body():  # gradients of a loop are those of its body's operators: one of them must say so
+        return F.stop_gradient(self)
     return _runtime.detach(self)
 
 

@@ -2,6 +2,9 @@
 #include "program/capture.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
 
@@ -16,6 +19,34 @@ struct CaptureScope {  // one call of a compiled function
   Capture capture;
   Capture* outer = nullptr;
   bool entered = false;
+};
+
+struct PlanList {  // keeps the plans of a body, whose addresses are in its key
+  std::vector<Ref<Plan>> plans;
+};
+
+struct BodyScope {  // a function given to td.scan and the like, being taken down
+  explicit BodyScope(std::string name) : capture(std::move(name)) {}
+  Capture capture;
+  Capture* outer = nullptr;
+  bool entered = false;
+
+  nb::list enter(const std::vector<std::tuple<int, std::vector<int64_t>, bool>>& inputs) {
+    outer = std::exchange(active_capture, &capture);
+    entered = true;
+    nb::list made;
+    for (auto& [dtype, shape, requires_grad] : inputs) {
+      TensorRef t =
+          capture.input(static_cast<DType>(dtype), static_cast<int>(shape.size()), shape.data(), requires_grad);
+      made.append(nb::steal(reinterpret_cast<PyObject*>(t.leak())));
+    }
+    return made;
+  }
+  void exit() {
+    if (!entered) return;
+    entered = false;
+    active_capture = outer;
+  }
 };
 
 }  // namespace
@@ -64,6 +95,30 @@ void register_capture(nb::module_& m) {
              }
            })
       .def_prop_ro("segments", [](CaptureScope& s) { return s.capture.segments; });
+  nb::class_<PlanList>(m, "PlanList");
+  nb::class_<BodyScope>(m, "BodyScope")
+      .def(nb::init<std::string>())
+      .def("enter", &BodyScope::enter)
+      .def("exit", &BodyScope::exit)
+      .def("locate",
+           [](BodyScope& s, nb::handle h) {
+             if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");
+             int32_t site[3];
+             s.capture.locate(reinterpret_cast<Tensor*>(h.ptr()), site);
+             return nb::make_tuple(site[0], site[1], site[2]);
+           })
+      .def("key",
+           [](BodyScope& s) {
+             auto& key = s.capture.key();
+             return nb::bytes(reinterpret_cast<const char*>(key.data()), key.size());
+           })
+      .def("leaves", [](BodyScope& s) { return nb::steal<nb::list>(s.capture.leaf_tensors()); })
+      .def("calls", [](BodyScope& s) { return nb::steal<nb::list>(s.capture.describe_calls()); })
+      .def("numbers", [](BodyScope& s) { return nb::steal<nb::list>(s.capture.describe_numbers()); })
+      .def("ints", [](BodyScope& s) { return nb::steal<nb::list>(s.capture.describe_ints()); })
+      .def("generators", [](BodyScope& s) { return nb::steal<nb::list>(s.capture.generators()); })
+      .def("plans", [](BodyScope& s) { return PlanList{s.capture.plans()}; });
+  m.def("in_body", [] { return active_capture != nullptr && !active_capture->region.empty(); });
   m.def("capturing", [] { return active_capture != nullptr; });
   m.def("materialize", [](nb::handle h) {
     if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");

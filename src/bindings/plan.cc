@@ -77,16 +77,18 @@ struct PlanBuilder {
     in.origin = here;
     plan->instructions.push_back(std::move(in));
   }
-  // kind: as in Region. parts: (the plan of a graph, which slots here are its integers).
-  void region(int kind, std::vector<std::tuple<PlanBuilder*, std::vector<int32_t>>> parts, std::vector<int32_t> inputs,
-              std::vector<int32_t> outputs, int32_t carried, int32_t scanned, int32_t extent, bool reverse) {
-    auto region = std::make_shared<Region>();
+  std::shared_ptr<Region> next_region = std::make_shared<Region>();
+
+  // The plan of a graph of the region that comes next, and which slots here are its integers.
+  void part(PlanBuilder& builder, std::vector<int32_t> ints) {
+    next_region->plans.push_back(builder.plan);
+    next_region->ints.push_back(std::move(ints));
+    if (builder.plan->kernels && !plan->kernels) plan->kernels = PyList_New(0);
+  }
+  void region(int kind, std::vector<int32_t> inputs, std::vector<int32_t> outputs, int32_t carried, int32_t scanned,
+              int32_t extent, bool reverse) {
+    auto region = std::exchange(next_region, std::make_shared<Region>());
     region->kind = static_cast<Region::Kind>(kind);
-    for (auto& [part, ints] : parts) {
-      region->plans.push_back(part->plan);
-      region->ints.push_back(std::move(ints));
-      if (part->plan->kernels && !plan->kernels) plan->kernels = PyList_New(0);
-    }
     region->carried = carried;
     region->scanned = scanned;
     region->extent = extent;
@@ -122,7 +124,8 @@ struct PlanBuilder {
     std::vector<View> views(tensors.size());
     std::vector<InputView> inputs(tensors.size() + numbers + ints.size());
     for (size_t i = 0; i < tensors.size(); ++i) {
-      auto shape = nb::cast<std::vector<int64_t>>(tensors[i][2]), strides = nb::cast<std::vector<int64_t>>(tensors[i][3]);
+      auto shape = nb::cast<std::vector<int64_t>>(tensors[i][2]),
+           strides = nb::cast<std::vector<int64_t>>(tensors[i][3]);
       views[i].ndim = static_cast<int>(shape.size());
       std::copy(shape.begin(), shape.end(), views[i].shape);
       std::copy(strides.begin(), strides.end(), views[i].strides);
@@ -179,6 +182,7 @@ void register_plan(nb::module_& m) {
       .def("no_origin", &PlanBuilder::no_origin)
       .def("kernel", &PlanBuilder::kernel)
       .def("library", &PlanBuilder::library)
+      .def("part", &PlanBuilder::part)
       .def("region", &PlanBuilder::region)
       .def("free", &PlanBuilder::free)
       .def("output", &PlanBuilder::output)

@@ -7,6 +7,7 @@
 #include "check.h"
 #include "dispatch/describe.h"
 #include "library/registry.h"
+#include "tensor/generator.h"
 #include "tensor/promised.h"
 
 namespace tandem {
@@ -89,7 +90,11 @@ const Capture::Site* Capture::find(const Tensor* t) const {
   auto [first, last] = by_hash_.equal_range(hash(t->storage, version, t->view));
   for (auto it = first; it != last; ++it) {
     const Known& k = known_[it->second];
-    if (k.storage == t->storage && k.version == version && same_view(k.view, t->view)) return &k.site;
+    if (k.storage != t->storage || k.version != version || !same_view(k.view, t->view)) continue;
+    // x and x.detach() from outside a body are the same memory, but not the same to gradients.
+    if (!region.empty() && k.site.kind == Site::Kind::Leaf && leaves_[k.site.index].requires_grad != t->requires_grad)
+      continue;
+    return &k.site;
   }
   return nullptr;
 }
@@ -106,9 +111,11 @@ Capture::Operand Capture::resolve(Tensor* t, Signature& key) {
     found = *site;
   } else {
     // New to us: memory that no call here has touched. (Whoever could be otherwise was flushed before; see dispatch.)
-    TD_CHECK(!t->storage->pending() && !written_.count(t->storage), "a tensor of unknown origin in a capture");
+    TD_CHECK(!region.empty() || (!t->storage->pending() && !written_.count(t->storage)),
+             "a tensor of unknown origin in a capture");
     found = {Site::Kind::Leaf, static_cast<int32_t>(leaves_.size()), 0};
-    leaves_.push_back({Ref<Storage>::share(t->storage), t->view, t->requires_grad});
+    leaves_.push_back({Ref<Storage>::share(t->storage), t->view, t->requires_grad,
+                       region.empty() ? TensorRef() : TensorRef::share(t)});
     remember(t, found);
     key.byte('L');
     key.tensor(t, false);
@@ -117,6 +124,7 @@ Capture::Operand Capture::resolve(Tensor* t, Signature& key) {
 }
 
 bool Capture::can_read(const Tensor* t) const {
+  if (!region.empty()) return true;
   return find(t) || (!t->storage->pending() && !written_.count(t->storage));
 }
 
@@ -125,8 +133,10 @@ bool Capture::can_write(const Tensor* t) const {
   if (!is_dense(t->view)) return false;
   if (t->storage->pending()) {
     auto found = promise_of_.find(t->storage);
-    return found != promise_of_.end() && same_view(promises_[found->second].view, t->view);
+    return found != promise_of_.end() && found->second >= num_inputs_ &&
+           same_view(promises_[found->second].view, t->view);
   }
+  if (!region.empty()) return false;
   for (const Leaf& leaf : leaves_)  // somebody reads this memory in another way: the program could not tell
     if (leaf.storage.get() == t->storage && !same_view(leaf.view, t->view)) return false;
   return true;
@@ -159,7 +169,7 @@ Tensor* Capture::promise(DType dtype, int ndim, const int64_t* shape, const int6
 int32_t Capture::begin(const Ref<Plan>& plan, Argument* arguments, int count) {
   Signature key;
   key.value(plan.get());
-  Call call{plan, {}, {}, user_source()};
+  Call call{plan, {}, {}, user_source(), grad_mode.enabled};
   for (int i = 0; i < count; ++i) {
     Argument& a = arguments[i];
     Operand operand{Operand::Kind::None};
@@ -192,6 +202,7 @@ int32_t Capture::begin(const Ref<Plan>& plan, Argument* arguments, int count) {
     }
     call.operands.push_back(operand);
   }
+  if (!region.empty()) key.byte(call.recorded);
   key_.insert(key_.end(), key.data(), key.data() + key.size());
   calls_.push_back(std::move(call));
   return static_cast<int32_t>(calls_.size()) - 1;
@@ -268,7 +279,7 @@ PyObject* site_tuple(int kind, int32_t index, int32_t output) {
 
 }  // namespace
 
-Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic) {
+PyObject* Capture::describe_calls() const {
   PyObject* calls = PyList_New(0);
   for (const Call& call : calls_) {
     PyObject* operands = PyList_New(0);
@@ -287,29 +298,105 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic) {
     int line = call.source.code
                    ? PyCode_Addr2Line(reinterpret_cast<PyCodeObject*>(call.source.code), call.source.instruction)
                    : 0;
-    PyObject* item =
-        Py_BuildValue("(ONNOi)", call.plan->keep ? call.plan->keep : Py_None, operands, temporaries, code, line);
+    PyObject* item = Py_BuildValue("(ONNOiO)", call.plan->keep ? call.plan->keep : Py_None, operands, temporaries, code,
+                                   line, call.recorded ? Py_True : Py_False);
     PyList_Append(calls, item);
     Py_DECREF(item);
   }
+  return calls;
+}
+
+PyObject* Capture::describe_leaves() const {
   PyObject* leaves = PyList_New(0);
   for (const Leaf& leaf : leaves_) {
     PyObject* item = describe_view(leaf.view, leaf.requires_grad);
     PyList_Append(leaves, item);
     Py_DECREF(item);
   }
+  return leaves;
+}
+
+PyObject* Capture::describe_numbers() const {
   PyObject* numbers = PyList_New(0);
   for (const Argument& a : numbers_) {
     PyObject* item = describe_argument(a);
     PyList_Append(numbers, item);
     Py_DECREF(item);
   }
+  return numbers;
+}
+
+PyObject* Capture::describe_ints() const {
   PyObject* ints = PyList_New(0);
   for (int64_t v : ints_) {
     PyObject* item = PyLong_FromLongLong(v);
     PyList_Append(ints, item);
     Py_DECREF(item);
   }
+  return ints;
+}
+
+// -- bodies
+
+TensorRef Capture::input(DType dtype, int ndim, const int64_t* shape, bool requires_grad) {
+  int64_t strides[kMaxDims];
+  int64_t step = 1;
+  for (int i = ndim - 1; i >= 0; --i) {
+    strides[i] = step;
+    step *= std::max<int64_t>(shape[i], 1);
+  }
+  Site site{Site::Kind::Leaf, static_cast<int32_t>(leaves_.size()), 0};
+  TensorRef t = TensorRef::adopt(promise(dtype, ndim, shape, strides, site));
+  t->requires_grad = requires_grad;
+  leaves_.push_back({Ref<Storage>::share(t->storage), t->view, requires_grad, t});
+  ++num_inputs_;
+  return t;
+}
+
+void Capture::locate(Tensor* t, int32_t site[3]) {
+  Signature key;
+  Operand found = resolve(t, key);
+  key_.insert(key_.end(), key.data(), key.data() + key.size());
+  site[0] = static_cast<int32_t>(found.kind);
+  site[1] = found.index;
+  site[2] = found.output;
+}
+
+PyObject* Capture::leaf_tensors() const {
+  PyObject* list = PyList_New(0);
+  for (const Leaf& leaf : leaves_) PyList_Append(list, leaf.tensor.object());
+  return list;
+}
+
+PyObject* Capture::generators() const {
+  PyObject* list = PyList_New(0);
+  for (size_t i = 0; i < numbers_.size(); ++i) {
+    if (numbers_[i].kind != Argument::Kind::Seed) continue;
+    bool is_default = reinterpret_cast<Generator*>(numbers_[i].object) == default_generator();
+    PyObject* item = Py_BuildValue("(nO)", static_cast<Py_ssize_t>(i), is_default ? Py_True : Py_False);
+    PyList_Append(list, item);
+    Py_DECREF(item);
+  }
+  return list;
+}
+
+std::vector<Ref<Plan>> Capture::plans() const {
+  std::vector<Ref<Plan>> list;
+  for (const Call& call : calls_) list.push_back(call.plan);
+  return list;
+}
+
+void Capture::refuse(const char* what) const {
+  fail(ErrorKind::Value, "a function given to td.", region, " ", what,
+       ", but it is only taken down here, to run many times later"
+       "\n  fix: return what it computes; choose by td.cond or td.where, repeat by td.while_loop or td.scan");
+}
+
+Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic) {
+  PyObject* calls = describe_calls();
+  PyObject* leaves = describe_leaves();
+  PyObject* numbers = describe_numbers();
+  PyObject* ints = describe_ints();
   PyObject* outputs = PyList_New(0);
   for (const Site& s : wanted) {
     PyObject* item = Py_BuildValue("(ii)", s.index, s.output);
@@ -340,6 +427,7 @@ std::vector<std::pair<int32_t, Capture::Site>> Capture::ordered_writes() const {
 }
 
 void Capture::flush() {
+  if (!region.empty()) refuse("writes in place into a tensor that it has not made");
   if (calls_.empty()) return;
   struct Suspend {  // what runs below is not to be captured
     Capture* saved = std::exchange(active_capture, nullptr);

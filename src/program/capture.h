@@ -10,11 +10,18 @@
 // Every operand is a *leaf* (a tensor with memory), a *result* of an earlier call, a number or an int. Tensors are
 // identified by storage, geometry and version. A write in place makes the written tensor the result of the writing
 // call; a tensor that looks at written memory in another way ends the segment, and is then simply read from memory.
+//
+// Note [Capture of bodies]
+// The function that describes an iteration of td.scan, or a branch of td.cond, is captured too, once a call of td.scan:
+// on promises for what an iteration gets. Nothing runs; Python (tandem/control/body.py) asks what was noted. Tensors
+// from outside are leaves, whether they have memory or are promises of the capture around this one. Values cannot be
+// read.
 #pragma once
 #include <Python.h>
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -51,6 +58,7 @@ class ProgramCache {
 class Capture {
  public:
   explicit Capture(ProgramCache* programs) : programs_(programs) {}
+  explicit Capture(std::string region) : region(std::move(region)) {}
   Capture(const Capture&) = delete;
   ~Capture();
 
@@ -67,6 +75,20 @@ class Capture {
   void flush();
   int64_t segments = 0;
   bool whole = false;  // reading a value is an error instead of the end of a segment
+
+  // A body. See Note [Capture of bodies].
+  const std::string region;  // what it is the body of; empty otherwise
+  TensorRef input(DType dtype, int ndim, const int64_t* shape, bool requires_grad);
+  void locate(Tensor* t, int32_t site[3]);  // (1 leaf or 2 result, index, output) of a tensor that the body gives
+  PyObject* leaf_tensors() const;           // new references, as all of these
+  PyObject* describe_calls() const;         // [(plan, operands, temporaries, code, line, recorded)]
+  PyObject* describe_leaves() const;
+  PyObject* describe_numbers() const;
+  PyObject* describe_ints() const;
+  PyObject* generators() const;  // [(position among the numbers, generator)]
+  const std::vector<uint8_t>& key() const { return key_; }
+  std::vector<Ref<Plan>> plans() const;
+  [[noreturn]] void refuse(const char* what) const;
 
   // Storage and geometry of a result that is saved for backward but is no output of the call.
   struct Temporary {
@@ -90,11 +112,13 @@ class Capture {
     std::vector<Operand> operands;
     std::vector<int32_t> temporaries;  // plan values, numbered after the outputs
     Source source;                     // the user's line, for graphs that are printed; released by forget_calls
+    bool recorded;                     // whether gradients were recorded
   };
   struct Leaf {
     Ref<Storage> storage;
     View view;
     bool requires_grad;
+    TensorRef tensor;  // of a body
   };
   struct Promise {  // memory that does not exist yet
     Ref<Storage> storage;
@@ -118,7 +142,8 @@ class Capture {
   std::vector<std::pair<int32_t, Site>> ordered_writes() const;
   Tensor* promise(DType dtype, int ndim, const int64_t* shape, const int64_t* strides, Site site);
 
-  ProgramCache* programs_;
+  ProgramCache* programs_ = nullptr;
+  size_t num_inputs_ = 0;  // of a body: the first promises and leaves
   std::vector<Call> calls_;
   std::vector<Leaf> leaves_;
   std::vector<Argument> numbers_;
@@ -137,6 +162,7 @@ extern thread_local Capture* active_capture;
 // Makes sure that t's memory holds its value: what every reader of elements calls first.
 inline void materialize(const Tensor* t) {
   if (active_capture && active_capture->touches(t->storage)) [[unlikely]] {
+    if (!active_capture->region.empty()) active_capture->refuse("reads the value of a tensor");
     if (active_capture->whole)
       fail(
           ErrorKind::Value,

@@ -123,9 +123,7 @@ void run_scan(const Region& region, PlanRun& outer, Operands& o) {
   body.set(inputs, reinterpret_cast<char*>(&position));
   Twins twins;
   Interrupt interrupt;
-  auto row = [&](const View& v) {
-    return v.data + position * v.strides[0] * static_cast<int64_t>(item_size(v.dtype));
-  };
+  auto row = [&](const View& v) { return v.data + position * v.strides[0] * static_cast<int64_t>(item_size(v.dtype)); };
   for (size_t i = 0; i < carried; ++i) body.set(i, o.inputs[i].data);
   for (int64_t step = 0; step < length; ++step) {
     position = region.reverse ? length - 1 - step : step;
@@ -161,9 +159,7 @@ void run_while(const Region& region, PlanRun& outer, Operands& o) {
   for (; iteration < most; ++iteration) {
     cond.run();
     if (!goes_on) break;
-    auto target = [&](size_t i) {
-      return iteration % 2 == 0 ? o.outputs[i].data : twins.of(i, bytes_of(o.inputs[i]));
-    };
+    auto target = [&](size_t i) { return iteration % 2 == 0 ? o.outputs[i].data : twins.of(i, bytes_of(o.inputs[i])); };
     for (size_t i = 0; i < carried; ++i) body.set(inputs + 1 + i, target(i));
     body.run();
     for (size_t i = 0; i < carried; ++i) {

@@ -2,8 +2,8 @@
 
 Note [Gradients of regions]
 The gradient of a graph inside a region needs values that the graph computed. The forward region is made to hand them out: it gets
-more outputs, in place, while the graph around it is being built (`_hand_out`), one for each result of a reduction or library call that
-the gradient reads, and for each carried value. Elementwise results are computed again, as everywhere (Note [Saving]).
+more outputs, in place, while the graph around it is being built (`_hand_out`), one for each result of a reduction or library call
+that the gradient reads, and for each carried value. Elementwise results are computed again, as everywhere (Note [Saving]).
 
 Cond    a Cond of the branches' gradients. What a branch hands out exists only if that branch ran.
 Scan    a Scan in the other direction over what each iteration handed out. Gradients of constants are sums over all iterations:
@@ -27,7 +27,7 @@ _INDEX = Type(dtypes.int64, ())
 
 
 class _Joint:
-    """A region's graph with its gradient appended: `results` are gradients of the inputs in `wanted`, given those of some outputs."""
+    """A region's graph with its gradient appended: `results` are gradients of the inputs `wanted`, given those of some outputs."""
 
     def __init__(self, graph: Graph, outputs: list[int], wanted: list[int]):
         self.graph = joint = Graph(graph.symbols, graph.name)
@@ -40,7 +40,9 @@ class _Joint:
             self.forward = list(joint.nodes)
             self.outputs = [None if v is None else made[v] for v in graph.outputs]
             given = [self.outputs[k] for k in outputs]
-            self.incoming = [builder.add(F.Incoming(k, v.type), ()).outputs[0] for k, v in zip(outputs, given, strict=True)]
+            self.incoming = [
+                builder.add(F.Incoming(k, v.type), ()).outputs[0] for k, v in zip(outputs, given, strict=True)
+            ]
             self.results = backpropagate(self.forward, given, self.incoming, [joint.inputs[i] for i in wanted])
 
     def needs(self) -> list[Value]:
@@ -126,7 +128,9 @@ def scan_grad(op: Scan, grads, inputs, node: Node, wanted) -> list[Value | None]
     carried, scanned = op.carried, op.scanned
     body = op.body
     asked = _wanted(wanted, inputs)
-    active = set(asked)  # inputs that gradients are computed for: those asked for, and carried values that depend on them
+    active = set(
+        asked
+    )  # inputs that gradients are computed for: those asked for, and carried values that depend on them
     while True:
         depends = _depends_on(body.nodes, [body.inputs[i] for i in active])
         more = {i for i in range(carried) if body.outputs[i] in depends} - active
@@ -143,11 +147,13 @@ def scan_grad(op: Scan, grads, inputs, node: Node, wanted) -> list[Value | None]
     consts = joint.graph.inputs[carried + scanned :]  # and the position
     sums = [i for i in sorted(active) if i >= carried + scanned and gradient[i] is not None]
     parts = {i: _Sum(gradient[i]) for i in sums}
-    after = _reached_from(joint.graph.nodes, joint.incoming)
-    outside = {v for p in parts.values() for v in p.stacked}
+    after = _reached_from(joint.graph.nodes, joint.incoming) | {v.node for v in joint.incoming}
+    outside = dict.fromkeys(v for p in parts.values() for v in p.stacked)
+    kept = set(joint.forward) - {v.node for v in consts}  # whose results the forward loop can hand out
 
     # what the forward loop hands out, and what of that is there already
-    needed = [v for v in _needs_of(joint, gradient, parts, after) if v not in consts and v not in rows]
+    emitted = [v for v in outside if v.node not in kept]
+    needed = [v for v in _needs_of(joint, gradient, parts, after, emitted) if v not in consts and v not in rows]
     stacks = {v: node.outputs[carried + k] for k, v in enumerate(joint.outputs[carried:])}
     fresh = [v for v in needed if v not in stacks]
     first = len(node.outputs)
@@ -155,6 +161,7 @@ def scan_grad(op: Scan, grads, inputs, node: Node, wanted) -> list[Value | None]
         _hand_out(node, Scan(joint.forward_graph(fresh), carried, scanned, op.length, op.reverse), len(fresh))
     stacks.update(zip(fresh, node.outputs[first:], strict=True))
     stacks.update(zip(rows, inputs[carried : carried + scanned], strict=True))
+    stacks.update((v, grads[k]) for v, k in zip(joint.incoming, given, strict=True) if k >= carried)
 
     # the loop back
     loops = [i for i in sums if parts[i].rest]
@@ -164,9 +171,11 @@ def scan_grad(op: Scan, grads, inputs, node: Node, wanted) -> list[Value | None]
     arriving = [k for k in given if k >= carried]
     read = list(dict.fromkeys([*needed, *rows]))
     xs = [*(grads[k] for k in arriving), *(stacks[v] for v in read)]
-    made_rows = dict.fromkeys(gradient[i] for i in sorted(active) if carried <= i < carried + scanned and gradient[i] is not None)
-    made_rows.update(dict.fromkeys(v for v in outside if v.node in after))
-    made_rows = list(made_rows)
+    made_rows = dict.fromkeys(
+        gradient[i] for i in sorted(active) if carried <= i < carried + scanned and gradient[i] is not None
+    )
+    made_rows.update(dict.fromkeys(emitted))
+    made_rows = [v for v in made_rows if v not in stacks]
 
     def backward(*values):
         at = iter(values)
@@ -206,14 +215,16 @@ def scan_grad(op: Scan, grads, inputs, node: Node, wanted) -> list[Value | None]
     return [final.get(i) if i in asked else None for i in range(len(inputs))]
 
 
-def _needs_of(joint: _Joint, gradient, parts, after) -> list[Value]:
+def _needs_of(joint: _Joint, gradient, parts, after, emitted) -> list[Value]:
     """What the loop back and the sums after it read of the forward loop."""
-    results = [*(g for i, g in gradient.items() if i not in parts), *(v for p in parts.values() for v in p.rest)]
+    results = [
+        *(g for i, g in gradient.items() if i not in parts),
+        *(v for p in parts.values() for v in p.rest),
+        *emitted,
+    ]
+    found = _choose(_boundary(results, after), set(joint.graph.inputs), set(joint.forward))
     stacked = [v for p in parts.values() for v in p.stacked]
-    results += [v for v in stacked if v.node in after]
-    needed = _boundary(results, after)
-    found = _choose(needed, set(joint.graph.inputs), set(joint.forward))
-    return list(dict.fromkeys([*found, *(v for v in stacked if v.node not in after)]))
+    return list(dict.fromkeys([*found, *(v for v in stacked if v not in emitted)]))
 
 
 class _Sum:
@@ -312,7 +323,9 @@ def while_grad(op, grads, inputs, node: Node, wanted) -> list[Value | None]:
         return backpropagate([results[0].node], [results[k] for k in given], list(values[len(inputs) :]),
                              [arguments[i] for i in wanted])  # fmt: skip
 
-    return _block(op.body.symbols, "while_grad", size, node.outputs[op.carried], inputs, [grads[k] for k in given], wanted, fn)
+    return _block(
+        op.body.symbols, "while_grad", size, node.outputs[op.carried], inputs, [grads[k] for k in given], wanted, fn
+    )
 
 
 def block_grad(op: Block, grads, inputs, node: Node, wanted) -> list[Value | None]:
@@ -331,7 +344,10 @@ def block_grad(op: Block, grads, inputs, node: Node, wanted) -> list[Value | Non
         return backpropagate(nodes, [made[op.body.outputs[k]] for k in given], list(values[len(args) :]),
                              [values[i] for i in wanted])  # fmt: skip
 
-    return [None, *_block(op.body.symbols, f"{op.body.name}_grad", op.size, count, args, [grads[k] for k in given], wanted, fn)]
+    return [
+        None,
+        *_block(op.body.symbols, f"{op.body.name}_grad", op.size, count, args, [grads[k] for k in given], wanted, fn),
+    ]
 
 
 def _block(symbols, name, size, count: Value, args, grads: list[Value], wanted: list[int], fn) -> list[Value | None]:

@@ -21,8 +21,11 @@ from tandem.ops.region import Region
 _NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns}
 
 
-def lower(graph: Graph, layouts: list[Layout | None], saved: list[Value] = ()) -> Schedule:
-    """Steps that compute graph's outputs, saved values and mutations, for all sizes that satisfy the graph's guards."""
+def lower(graph: Graph, layouts: list[Layout | None], saved: list[Value] = (), inside=None) -> Schedule:
+    """Steps that compute graph's outputs, saved values and mutations, for all sizes that satisfy the graph's guards.
+
+    inside: what is done to the graphs inside regions first, if that did not happen yet.
+    """
     graph, made = expand(graph)
     fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved])
     steps, copies = _place_mutations(fusion)
@@ -30,7 +33,7 @@ def lower(graph: Graph, layouts: list[Layout | None], saved: list[Value] = ()) -
         if group.kind == "library" and isinstance(group.node.op, Again):
             continue  # it only has a place in the order
         if group.kind == "library" and isinstance(group.node.op, Region):
-            steps += region_steps(fusion, group.node, lower)
+            steps += region_steps(fusion, group.node, lower, inside)
         elif group.kind == "library":
             steps.append(_library_step(fusion, group))
         else:
@@ -81,9 +84,9 @@ def _place_mutations(fusion: Fusion) -> tuple[list, list]:
             continue
         if _can_store_directly(fusion, value, target, readers.get(id(target), ())):
             fusion.computes[value].targets.append(target)
-        elif _scatter_directly(fusion, value, target, readers.get(id(target), ())):
-            continue
-        elif _library_directly(fusion, value, target, readers.get(id(target), ())):
+        elif _scatter_directly(fusion, value, target, readers.get(id(target), ())) or _library_directly(
+            fusion, value, target, readers.get(id(target), ())
+        ):
             continue
         else:
             late.append((value, target))
@@ -124,6 +127,8 @@ def _scatter_directly(fusion: Fusion, value: Value, target: Buffer, readers) -> 
 def _library_directly(fusion: Fusion, value: Value, target: Buffer, readers) -> bool:
     """Lets a routine write its result into an input that nothing reads: where the body of a loop puts its results."""
     if not isinstance(value.op, LibraryOp) or isinstance(value.op, CheckIndex) or readers:
+        return False
+    if sum(v is value for _, v in fusion.graph.mutations) > 1:
         return False
     buffer = fusion.buffer_of[value]
     if value in fusion.saved or value in fusion.graph.outputs or buffer.kind != "alloc":

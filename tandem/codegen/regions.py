@@ -15,8 +15,8 @@ from tandem.ops.define import add_input
 from tandem.ops.region import Block, Cond, Scan, While
 
 
-def region_steps(fusion, node, lower) -> list:
-    """The step of a region, after copies of what it must find in row-major order."""
+def region_steps(fusion, node, lower, inside=None) -> list:
+    """The step of a region, after copies of what it must find in row-major order. inside: as in lower."""
     op = node.op
     steps: list = []
     inputs = [fusion.buffer_of[v] for v in node.inputs]
@@ -36,7 +36,7 @@ def region_steps(fusion, node, lower) -> list:
         layouts.append(None)  # the position
     parts = []
     for graph in op.graphs():
-        placed = with_targets(graph)
+        placed = with_targets(graph if inside is None else inside(graph))
         parts.append(Part(placed, lower(placed, layouts + [None] * len(graph.outputs))))
     steps.append(RegionStep(op, inputs, outputs, parts, node))
     return steps

@@ -249,7 +249,7 @@ class Origin(str):
 
     __slots__ = ("call", "op", "source")
 
-    def __new__(cls, op: str, source, call: int = 0):
+    def __new__(cls, op: str, source, call: int | None = 0):
         self = super().__new__(cls, source.short)
         self.op = op
         self.source = source

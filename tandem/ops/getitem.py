@@ -108,7 +108,8 @@ def _plain_int(k):
     if isinstance(k, (int, Sym)):
         return k
     if isinstance(k, _runtime.Tensor):
-        return int(k) if k.ndim == 0 and k.dtype.is_integer else None
+        # in a compiled function the value is not read: that would end the program, or the body of a loop
+        return int(k) if k.ndim == 0 and k.dtype.is_integer and not _runtime.capturing() else None
     if isinstance(k, (Value, list, tuple)):
         return None
     if hasattr(k, "dtype"):

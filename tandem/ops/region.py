@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.errors import InternalError
-from tandem.graph.ir import Builder, Graph, Type, Value, current_builder, is_tracing
+from tandem.graph.ir import Builder, Graph, Type, Value, current_builder, current_source, is_tracing, source_scope
 from tandem.graph.symbolic import Symbols
 from tandem.ops.define import LibraryOp, add_input, register
 
@@ -225,8 +225,11 @@ def substituted(graph: Graph, change) -> Graph:
 def copy_nodes(nodes, made: dict[Value, Value], change=lambda op: op):
     """Rebuilds nodes in the current builder on the values that `made` has for their inputs; adds theirs to it."""
     builder = current_builder()
-    for node in nodes:
-        if node.op.name == "input":
-            continue
-        new = builder.add(change(node.op), tuple([made[v] for v in node.inputs]))
-        made.update(zip(node.outputs, new.outputs, strict=True))
+    around = current_source()
+    with source_scope(around) as scope:
+        for node in nodes:
+            if node.op.name == "input":
+                continue
+            scope.set(node.source or around)
+            new = builder.add(change(node.op), tuple([made[v] for v in node.inputs]))
+            made.update(zip(node.outputs, new.outputs, strict=True))

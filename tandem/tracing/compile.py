@@ -51,13 +51,20 @@ def compile_plan(function, spec: list[tuple]):
     if finish is not None:
         finish(traced.graph)
     graph = traced.graph
+    inside = _simplify if any(isinstance(node.op, Region) for node in graph.nodes) else None
     if function.writes:  # results lie in the memory of what is written, and nowhere else
         results, graph.outputs = graph.outputs, []
-        schedule = lower(graph, traced.layouts, [v for v in saved if all(v is not r for r in results)])
+        schedule = lower(graph, traced.layouts, [v for v in saved if all(v is not r for r in results)], inside)
         graph.outputs = results
     else:
-        schedule = lower(graph, traced.layouts, saved)
+        schedule = lower(graph, traced.layouts, saved, inside)
     return PlanWriter(function, spec, traced, schedule, split, _backward_function).write()
+
+
+def _simplify(graph: Graph) -> Graph:
+    from tandem.passes.pipeline import run_pipeline
+
+    return run_pipeline(graph)
 
 
 def trace_call(function, spec: list[tuple]) -> Traced:

@@ -161,13 +161,12 @@ class ScheduleWriter:
 
     def _region(self, step: RegionStep):
         op = step.op
-        writers = [
-            PartWriter(part, self.slot, symbol_indices(op.size) if op.name == "block" else set()) for part in step.parts
-        ]
+        for part in step.parts:
+            writer = PartWriter(part, self, symbol_indices(op.size) if op.name == "block" else set())
+            self.builder.part(*writer.write())
         extent = {"scan": lambda: op.length, "while": lambda: op.maximum}.get(op.name, lambda: None)()
         self.builder.region(
             _REGIONS[op.name],
-            [writer.write() for writer in writers],
             [self.value(b) for b in step.inputs],
             [self.value(b) for b in step.outputs],
             getattr(op, "carried", 0),
@@ -321,9 +320,12 @@ class PartSlots(Slots):
 class PartWriter(ScheduleWriter):
     """The plan of a region's graph. Its memory is taken once, for all runs."""
 
-    def __init__(self, part, outer: Slots, own: set[int]):
-        super().__init__(part.graph.name or "body", part.graph, list(range(len(part.graph.inputs))), part.schedule)
-        self.slot = PartSlots(self.builder, part.graph.symbols, outer, len(part.graph.inputs), own)
+    def __init__(self, part, outer: ScheduleWriter, own: set[int]):
+        graph = part.graph
+        builder = type(outer.builder)()
+        super().__init__(graph.name or "body", graph, list(range(len(graph.inputs))), part.schedule, builder)
+        self.slot = PartSlots(builder, graph.symbols, outer.slot, len(graph.inputs), own)
+        self.write_origin = builder.origin if isinstance(builder, Recorder) else self.write_origin
 
     def write(self) -> tuple:
         self.builder.set_name(self.name)

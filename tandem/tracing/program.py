@@ -13,7 +13,8 @@ import time
 from tandem import dtypes
 from tandem.codegen import Layout, lower
 from tandem.codegen.peak import memory_of
-from tandem.graph.ir import Builder, Graph, Type, Value, source_scope
+from tandem.errors import source_at
+from tandem.graph.ir import Builder, Graph, Origin, Type, Value, source_scope
 from tandem.graph.symbolic import hint, substitute
 from tandem.ops.define import add_input
 from tandem.passes.pipeline import run_pipeline
@@ -95,7 +96,6 @@ def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: l
     graph = Graph(name="program")
     symbols = graph.symbols
     layouts: list[Layout | None] = []
-    joined: dict[tuple[int, int], Value] = {}
     with Builder(graph) as builder, _Tracing():
         leaf_values = []
         for position, leaf in enumerate(leaves):
@@ -109,22 +109,42 @@ def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: l
         first_int = len(leaves) + len(numbers)
         int_dims = [_int(symbols, first_int + i, v, free_ints[i]) for i, v in enumerate(ints)]
 
-        for number, (plan, operands, temporaries, code, line) in enumerate(calls):
-            values = {}
-            for position, (kind, index, output) in enumerate(operands):
-                if kind == _LEAF:
-                    values[position] = leaf_values[index]
-                elif kind == _RESULT:
-                    values[position] = joined[index, output]
-                elif kind == _NUMBER:
-                    values[position] = number_values[index]
-                elif kind == _INT:
-                    values[position] = int_dims[index]
-            with source_scope(None if code is None else stored.origin_of(number, plan, code, line)):
-                results = _replay(builder, plan, values, [plan.temporaries[t] for t in temporaries])
-            for i, value in enumerate(results):
-                joined[number, i] = value
+        joined = join_calls(builder, calls, leaf_values, number_values, int_dims, origin_of=stored.origin_of)
     return graph, layouts, joined
+
+
+def join_calls(
+    builder: Builder, calls, leaves, numbers, ints, finish=None, origin_of=None
+) -> dict[tuple[int, int], Value]:
+    """The nodes of captured calls in the graph being built: the Value of every (call, output).
+
+    finish(value, recorded): what stands for a result, given whether gradients were being recorded.
+    origin_of(number, plan, code, line): where the nodes of a call come from.
+    """
+    joined: dict[tuple[int, int], Value] = {}
+    for number, (plan, operands, temporaries, code, line, recorded) in enumerate(calls):
+        values = {}
+        for position, (kind, index, output) in enumerate(operands):
+            if kind == _LEAF:
+                values[position] = leaves[index]
+            elif kind == _RESULT:
+                values[position] = joined[index, output]
+            elif kind == _NUMBER:
+                values[position] = numbers[index]
+            elif kind == _INT:
+                values[position] = ints[index]
+        origin = None
+        if code is not None:
+            origin = (origin_of or _body_origin)(number, plan, code, line)
+        with source_scope(origin):
+            results = _replay(builder, plan, values, [plan.temporaries[t] for t in temporaries])
+            for i, value in enumerate(results):
+                joined[number, i] = value if finish is None else finish(value, recorded)
+    return joined
+
+
+def _body_origin(number: int, plan, code, line: int) -> Origin:
+    return Origin(plan.name, source_at(code, line), None)
 
 
 def _leaf(symbols, position: int, description, free: set[int] | None) -> tuple[Type, Layout | None]:
@@ -191,7 +211,7 @@ def _replay(builder: Builder, plan, values: dict, temporaries: list[Value]) -> l
             sizes[index] = values[origin[1]].shape[origin[2]]
         elif origin[0] == "int":
             sizes[index] = values[origin[1]]
-        else:
+        elif origin[0] != "local":  # a region's own is made anew
             sizes[index] = graph.symbols.hints[index]
     for relation, expression in graph.symbols.guards:  # what the plan relied on; equal sizes become one
         if relation == "==":

@@ -86,7 +86,8 @@ class Recorder:
 
     def origin(self, origin: Origin):
         write_origin(self.builder, origin)
-        self._note("origin", (origin.call,))
+        # what comes from the body of a loop knows its line only as long as the body is there
+        self._note(*(("no_origin", ()) if origin.call is None else ("origin", (origin.call,))))
 
     def _note(self, name: str, args: tuple):
         if self.calls is None:
@@ -136,7 +137,7 @@ def _replay(packed, calls):
     builder = _runtime.PlanBuilder()
     for name, args in packed:
         if name == "origin":
-            plan, _, _, code, line = calls[args[0]]
+            plan, _, _, code, line, *_ = calls[args[0]]
             if code is not None:
                 write_origin(builder, origin_of(args[0], plan, code, line))
             continue

@@ -1,0 +1,339 @@
+"""Loops: eager = compiled, values and derivatives, errors."""
+
+import numpy as np
+import pytest
+
+import tandem as td
+from tests.control.agree import check
+
+D = td.float64
+
+
+def rand(*shape):
+    return td.tensor(np.random.default_rng(sum(shape) + len(shape)).standard_normal(shape), dtype=D)
+
+
+# -- scan
+
+
+def test_scan_of_a_recurrent_cell():
+    def f(h, xs, w, b):
+        return td.scan(lambda h, x: (td.tanh(h @ w + x + b),) * 2, h, xs)
+
+    check(f, rand(3, 4), rand(5, 3, 4), rand(4, 4), rand(4))
+
+
+def test_scan_backwards():
+    check(lambda h, xs: td.scan(lambda c, x: (c * x, c + x), h, xs, reverse=True), rand(3), rand(4, 3))
+
+
+def test_scan_without_xs():
+    check(lambda h: td.scan(lambda c, x: (td.sin(c) + c, c * c), h, length=3), rand(3))
+
+
+@pytest.mark.parametrize("length", [0, 1, 2])
+def test_short_scans(length):
+    check(lambda h, xs: td.scan(lambda c, x: (c * x.sum(), x * c), h, xs), rand(3), rand(length, 3))
+
+
+def test_containers_come_back_as_they_went():
+    def step(carry, x):
+        h, (c, n) = carry["h"], carry["rest"]
+        return {"h": h + x["a"], "rest": (c * h, n + 1)}, [x["b"] * h, None]
+
+    def f(h, a, b):
+        return td.scan(step, {"h": h, "rest": (h * 2, td.tensor(0))}, {"a": a, "b": b})
+
+    carry, (ys, nothing) = td.compile(f)(rand(3), rand(4, 3), rand(4, 3))
+    assert nothing is None
+    assert int(carry["rest"][1]) == 4
+    assert ys.shape == (4, 3)
+    check(lambda *ts: [f(*ts)[0]["h"], f(*ts)[0]["rest"][0], f(*ts)[1][0]], rand(3), rand(4, 3), rand(4, 3))
+
+
+def test_a_carry_that_is_passed_through_or_swapped():
+    check(lambda a, b: td.scan(lambda c, _: ((c[1], c[0]), c[0]), (a, b), length=5), rand(3), rand(3))
+    check(lambda a, b: td.scan(lambda c, _: ((c[0], c[1] * c[0]), None), (a, b), length=3)[0], rand(3), rand(3))
+
+
+def test_closures_over_values_of_the_function_around():
+    def f(x, w):
+        y = td.exp(x @ w)
+        return td.scan(lambda c, row: (c * y + row, (c * row).sum()), x, td.stack([y, x, y]))
+
+    check(f, rand(2, 3) * 0.3, rand(3, 3) * 0.3)
+
+
+def test_two_directions_of_a_matrix_product():
+    def f(h, xs, w):
+        return td.scan(lambda c, x: (td.tanh(c @ w + x @ w.T), c.sum(0)), h, xs)
+
+    check(f, rand(2, 3), rand(4, 2, 3), rand(3, 3))
+
+
+def test_sizes_need_no_new_body():
+    f = td.compile(lambda h, xs: td.scan(lambda c, x: (c + x, c.sum()), h, xs), whole=True)
+    for steps, width in ((3, 2), (5, 2), (7, 4), (9, 6)):
+        last, sums = f(rand(width), rand(steps, width))
+        assert last.shape == (width,)
+        assert sums.shape == (steps,)
+    assert f._programs.num_programs <= 2
+
+
+def test_a_parameter_trains_through_scan():
+    w = td.tensor([[0.5, -0.2], [0.1, 0.3]], dtype=D, requires_grad=True)
+    xs = rand(6, 3, 2)
+
+    def step():
+        h, _ = td.scan(lambda h, x: (td.tanh(h @ w + x), None), td.zeros(3, 2, dtype=D), xs)
+        loss = (h * h).mean()
+        loss.backward()
+        with td.no_grad():
+            w.sub_(0.1 * w.grad)
+        w.grad = None
+        return loss
+
+    start = w.detach().clone()
+    eager = [float(step()) for _ in range(5)]
+    with td.no_grad():
+        w.copy_(start)
+    compiled = td.compile(step, whole=True)
+    np.testing.assert_allclose([float(compiled()) for _ in range(5)], eager, rtol=1e-12)
+
+
+# -- fori_loop and map
+
+
+def test_fori_loop():
+    f = td.compile(lambda x, n: td.fori_loop(0, n, lambda i, v: v * 2 + i, x), whole=True)
+    for n in (0, 1, 4, 6):
+        assert float(f(td.tensor(1.0), n)) == float(td.fori_loop(0, n, lambda i, v: v * 2 + i, td.tensor(1.0)))
+    assert f._programs.num_traces == 1
+    check(lambda x: td.fori_loop(2, 5, lambda i, v: td.sin(v) * i, x), rand(3))
+
+
+def test_fori_loop_with_bounds_that_are_tensors():
+    f = lambda x, n: td.fori_loop(td.tensor(1), n, lambda i, v: v + i * v, x)
+    assert (
+        float(td.compile(f, whole=True)(td.tensor(1.0), td.tensor(4))) == float(f(td.tensor(1.0), td.tensor(4))) == 24
+    )
+
+
+def test_map():
+    check(lambda xs, w: td.map(lambda x: td.tanh(x @ w), xs), rand(4, 2, 3), rand(3, 3))
+    check(lambda xs, ys: td.map(lambda p: p[0] * p[1].sum(), (xs, ys)), rand(4, 3), rand(4, 2))
+
+
+# -- while_loop
+
+
+def test_while_with_a_count_that_depends_on_values():
+    def f(x, k):
+        return td.while_loop(lambda v: v.sum() < 100, lambda v: v * v * k + 1, x)
+
+    check(f, td.tensor([1.0, 1.5], dtype=D), td.tensor(1.2, dtype=D))
+    check(f, td.tensor([100.0, 1.5], dtype=D), td.tensor(1.2, dtype=D))  # no iteration
+    check(f, td.tensor([9.0, 1.5], dtype=D), td.tensor(1.2, dtype=D))  # one
+
+
+def test_while_variables_are_passed_one_by_one_or_together():
+    one = td.compile(lambda x: td.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * 2), (td.tensor(0), x)))
+    both = td.compile(lambda x: td.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2), (td.tensor(0), x)))
+    assert [int(one(td.tensor(1))[1]), int(both(td.tensor(1))[1])] == [8, 8]
+
+
+def test_while_stops_at_its_maximum():
+    f = lambda x, n: td.while_loop(lambda v: v < 1e9, lambda v: v + 1, x, maximum=n)
+    assert float(f(td.tensor(0.0), 7)) == float(td.compile(f)(td.tensor(0.0), 7)) == 7
+
+
+def test_newton_with_a_data_dependent_stop_is_differentiated():
+    def root(a):
+        def body(x, _):
+            new = x - (x * x * x - a) / (3 * x * x)
+            return new, (new - x).abs().max()
+
+        return td.while_loop(lambda x, error: error > 1e-12, body, (td.ones_like(a), td.tensor(1.0, dtype=D)))[0]
+
+    a = td.tensor([2.0, 5.0], dtype=D)
+    check(root, a, tolerance=1e-7)
+    x = a.clone().requires_grad_()
+    td.compile(root, whole=True)(x).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), a.numpy() ** (-2 / 3) / 3, rtol=1e-9)
+
+
+# -- nested
+
+
+def test_a_while_in_a_scan_in_a_cond():
+    def inner(c, x):
+        grown = td.while_loop(lambda v: (v * v).sum() < 4, lambda v: v * 1.5 + x, c, maximum=6)
+        return grown * 0.1 + x, grown.sum()
+
+    def f(h, xs):
+        return td.cond(
+            h.sum() > 0, lambda: td.scan(inner, h, xs), lambda: td.scan(lambda c, x: (c - x, c.sum()), h, xs)
+        )
+
+    xs = rand(3, 2)
+    check(f, td.tensor([0.5, 0.2], dtype=D), xs)
+    check(f, td.tensor([-0.5, 0.2], dtype=D), xs)
+
+
+def test_a_scan_in_a_scan_with_a_shared_weight():
+    def f(h, xs, w):
+        def outer(c, x):
+            inner, ys = td.scan(lambda d, _: (td.tanh(d @ w + x), d.sum()), c, length=2)
+            return inner + c, ys.sum()
+
+        return td.scan(outer, h, xs)
+
+    check(f, rand(2, 3), rand(3, 2, 3), rand(3, 3))
+
+
+def test_a_gradient_of_a_loop_inside_a_loop():
+    def energy(x, w):
+        return td.scan(lambda c, _: (td.sin(c * w), None), x, length=3)[0].sum()
+
+    def descend(x, w):
+        return td.fori_loop(0, 3, lambda i, v: v - 0.1 * td.grad(energy)(v, w), x)
+
+    np.testing.assert_allclose(
+        td.compile(descend, whole=True)(rand(3), rand(3)).numpy(), descend(rand(3), rand(3)).numpy(), rtol=1e-12
+    )
+    check(descend, rand(3), rand(3))
+
+
+# -- gradients that must not flow
+
+
+def test_detach_and_no_grad_inside_a_body():
+    def f(x, w):
+        def step(c, _):
+            with td.no_grad():
+                frozen = c * w
+            return c.detach() * w + c + frozen, None
+
+        return td.scan(step, x, length=3)[0]
+
+    from tests.control.agree import derivatives
+
+    expected = derivatives(f, (rand(3), rand(3)))
+    for a, b in zip(expected, derivatives(td.compile(f, whole=True), (rand(3), rand(3))), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-10)
+
+
+def test_a_detached_alias_from_outside_is_another_tensor():
+    def f(x):
+        fixed = x.detach()
+        return td.scan(lambda c, _: (c * fixed + x, None), x, length=2)[0]
+
+    from tests.control.agree import derivatives
+
+    for a, b in zip(derivatives(f, (rand(3),)), derivatives(td.compile(f), (rand(3),)), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-10)
+
+
+# -- random numbers
+
+
+def test_random_numbers_inside_loops_are_those_of_eager_code():
+    def f(x):
+        def step(c, _):
+            c = td.nn.functional.dropout(c + td.rand(3), 0.5)
+            return c, td.scan(lambda d, _: (d + td.randn(3), None), c, length=2)[0]
+
+        return td.scan(step, x, length=3)
+
+    td.manual_seed(3)
+    expected, after = f(td.ones(3)), td.rand(2)
+    td.manual_seed(3)
+    made, then = td.compile(f, whole=True)(td.ones(3)), td.rand(2)
+    for a, b in zip([*expected, after], [*made, then], strict=True):
+        np.testing.assert_allclose(b.numpy(), a.numpy(), rtol=1e-6)
+
+
+def test_random_numbers_of_a_while_loop_are_those_of_eager_code():
+    f = lambda x: td.while_loop(lambda v: v.sum() + td.rand(()) < 9, lambda v: v + td.rand(3), x)
+    td.manual_seed(5)
+    expected = f(td.zeros(3))
+    td.manual_seed(5)
+    np.testing.assert_allclose(td.compile(f, whole=True)(td.zeros(3)).numpy(), expected.numpy(), rtol=1e-6)
+
+
+# -- nothing stale
+
+
+def test_the_body_may_change_between_calls():
+    state = {"k": 1.0, "w": td.tensor(2.0)}
+    f = td.compile(lambda x: td.scan(lambda c, _: (c * state["w"] + state["k"], None), x, length=2)[0], whole=True)
+    assert float(f(td.tensor(1.0))) == 7
+    state["k"] = 2.0
+    assert float(f(td.tensor(1.0))) == 10
+    state["w"] = td.tensor(3.0)
+    assert float(f(td.tensor(1.0))) == 17
+    assert f._programs.num_programs == 1
+
+
+# -- errors
+
+
+def both(fn, *args):
+    for run in (fn, td.compile(fn)):
+        with pytest.raises(td.TandemError) as caught:
+            run(*args)
+        yield str(caught.value)
+
+
+def test_a_carry_that_changes_its_shape_is_named():
+    for text in both(lambda x: td.scan(lambda c, _: ({"h": c["h"], "n": td.concat([c["n"], c["n"]])}, None), x, length=2),
+                     {"h": td.ones(2), "n": td.ones(3)}):  # fmt: skip
+        assert "carry['n'] is float32 (3,) before an iteration and float32 (6,) after it" in text
+        assert "test_loops.py" in text
+
+
+def test_a_variable_that_changes_its_dtype_is_named():
+    for text in both(
+        lambda x: td.while_loop(lambda i, v: i < 2, lambda i, v: (i + 1, v / 2), (td.tensor(0), x)), td.tensor(3)
+    ):
+        assert "variable[1] is int64 () before an iteration and float32 () after it" in text
+
+
+def test_other_containers_are_refused():
+    for text in both(lambda x: td.scan(lambda c, _: ([c, c], None), x, length=2), td.ones(2)):
+        assert "were * before the body and are [*, *] after it" in text
+
+
+def test_a_body_that_reads_values_says_so():
+    f = td.compile(lambda x: td.scan(lambda c, _: (c * float(c.sum()), None), x, length=2))
+    with pytest.raises(td.TandemError, match="reads the value of a tensor"):
+        f(td.ones(2))
+    assert float(td.compile(lambda x: x * 2)(td.tensor(1.0))) == 2  # nothing is left broken
+
+
+def test_a_body_that_writes_to_the_outside_says_so():
+    total = td.zeros(2)
+
+    def f(x):
+        return td.scan(lambda c, _: (total.add_(c), None), x, length=2)
+
+    with pytest.raises(td.TandemError, match="writes in place"):
+        td.compile(f)(td.ones(2))
+
+
+def test_lengths_must_agree():
+    for text in both(lambda a, b: td.scan(lambda c, x: (c, x), td.tensor(0.0), (a, b)), td.ones(2), td.ones(3)):
+        assert "xs[1] has length 3, but 2 steps are to be made" in text
+
+
+def test_shapes_may_vary_eagerly():
+    grow = lambda x: td.while_loop(lambda v: v.shape[0] < 8, lambda v: td.concat([v, v]), x, vary=True)
+    assert grow(td.ones(1)).shape == (8,)
+
+
+def test_an_index_out_of_range_inside_a_loop_names_the_line():
+    def f(x, i):
+        return td.scan(lambda c, k: (c + x[k], None), td.tensor(0.0), i)[0]
+
+    with pytest.raises(td.IndexRangeError, match=r"test_loops\.py"):
+        td.compile(f)(td.ones(3), td.tensor([0, 5]))
