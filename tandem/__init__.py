@@ -11,6 +11,7 @@ from tandem.devices import CPU as _CPU
 from tandem.devices import Device
 from tandem.errors import (
     AutogradError,
+    AxisError,
     CheckpointError,
     DeviceError,
     DTypeError,
@@ -31,12 +32,15 @@ _runtime.set_dtypes(list(dtypes.ALL))
 _runtime.set_device(_CPU)
 
 from tandem import autograd, memory  # noqa: E402
+from tandem.array_api import VERSION as __array_api_version__  # noqa: E402
+from tandem.array_api import __array_namespace_info__  # noqa: E402
 from tandem.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402
 from tandem.autograd.functional import grad, value_and_grad, vjp  # noqa: E402
 from tandem.compiled import compile, print  # noqa: E402
 from tandem.connect import connect as _connect  # noqa: E402
 from tandem.constructors import *  # noqa: E402, F403
 from tandem.control import cond, fori_loop, map, scan, switch_case, while_loop  # noqa: E402
+from tandem.dtype_functions import *  # noqa: E402, F403
 from tandem.dtypes import (  # noqa: E402
     bfloat16,
     complex64,

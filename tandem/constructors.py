@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.errors import DTypeError
+from tandem.errors import ValueRangeError
 
 
 def _finish(t, requires_grad: bool):
@@ -17,13 +17,19 @@ def _dtype(dtype):
     return None if dtype is None else dtypes.as_dtype(dtype)
 
 
-def _shape(sizes, shape) -> tuple:
-    """Sizes given loose, as one tuple, or by keyword."""
-    if shape is not None:
-        return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        return tuple(sizes[0])
-    return tuple(sizes)
+def _shape(shape, more, size) -> tuple:
+    """Sizes given as one tuple, loose, or by PyTorch's keyword."""
+    if size is not None:
+        shape = size
+    if shape is None:
+        return ()
+    if isinstance(shape, (tuple, list)):
+        if more:
+            raise ValueRangeError(
+                None, f"sizes {more} after the shape {tuple(shape)}; give one tuple, or all sizes loose"
+            )
+        return tuple(shape)
+    return (shape, *more)
 
 
 def tensor(data, *, dtype=None, device=None, requires_grad: bool = False):
@@ -69,13 +75,13 @@ def asarray(obj, *, dtype=None, device=None, copy: bool | None = None):
         made = _runtime.from_numpy(numpy.asarray(obj))
     else:
         if copy is False:
-            raise DTypeError(
+            raise ValueRangeError(
                 "asarray", f"a {type(obj).__name__} cannot be shared without a copy", fix="leave out copy=False"
             )
         return _runtime.from_data(obj, dtype)
     if dtype is not None and made.dtype is not dtype:
         if copy is False:
-            raise DTypeError(
+            raise ValueRangeError(
                 "asarray", f"{made.dtype} cannot become {dtype} without a copy", fix="leave out copy=False"
             )
         return made.astype(dtype)
@@ -115,26 +121,24 @@ def check_device(device):
     as_device(device)
 
 
-def empty(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad: bool = False):
+def empty(shape=None, *more, size=None, dtype=None, device=None, requires_grad: bool = False):
     """A tensor whose elements are not initialised.
 
     >>> td.empty(2, 3).shape
     (2, 3)
     """
     check_device(device)
-    return _finish(
-        _runtime.empty(_shape(sizes, shape if size is None else size), _dtype(dtype) or dtypes.float32), requires_grad
-    )
+    return _finish(_runtime.empty(_shape(shape, more, size), _dtype(dtype) or dtypes.float32), requires_grad)
 
 
-def zeros(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad: bool = False):
+def zeros(shape=None, *more, size=None, dtype=None, device=None, requires_grad: bool = False):
     """A tensor of zeros.
 
     >>> td.zeros(2)
     tensor([0., 0.])
     """
     return F.full(
-        _shape(sizes, shape if size is None else size),
+        _shape(shape, more, size),
         0,
         dtype=dtype or dtypes.float32,
         device=device,
@@ -142,14 +146,14 @@ def zeros(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad:
     )
 
 
-def ones(*sizes, shape=None, size=None, dtype=None, device=None, requires_grad: bool = False):
+def ones(shape=None, *more, size=None, dtype=None, device=None, requires_grad: bool = False):
     """A tensor of ones.
 
     >>> td.ones(2)
     tensor([1., 1.])
     """
     return F.full(
-        _shape(sizes, shape if size is None else size),
+        _shape(shape, more, size),
         1,
         dtype=dtype or dtypes.float32,
         device=device,

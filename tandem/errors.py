@@ -5,6 +5,7 @@
         ShapeError        (ValueError)       sizes or ranks that do not fit
         DTypeError        (TypeError)        an element type, or a Python type, that is not accepted
         IndexRangeError   (IndexError)       an index outside its axis
+        AxisError         (both of the above)  an axis that a tensor does not have
         ValueRangeError   (ValueError)       an argument outside what it may be
         DeviceError       (RuntimeError)     a device that is not there, or operands on different devices
         AutogradError     (RuntimeError)     a gradient that cannot be had: freed, mutated, not asked for
@@ -32,6 +33,7 @@ from tandem.switches import TRACEBACK
 
 __all__ = [
     "AutogradError",
+    "AxisError",
     "CheckpointError",
     "DTypeError",
     "DeviceError",
@@ -138,6 +140,10 @@ class DTypeError(TandemError, TypeError):
 
 class IndexRangeError(TandemError, IndexError):
     """An index outside its axis."""
+
+
+class AxisError(ShapeError, IndexRangeError):
+    """An axis that the tensor does not have. A ValueError and an IndexError, as NumPy's."""
 
 
 class ValueRangeError(TandemError, ValueError):

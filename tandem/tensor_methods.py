@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.array_api import array_namespace, to_device
 from tandem.autograd import views
 from tandem.autograd.backward import _tensor_backward
 from tandem.autograd.modes import no_grad
@@ -207,6 +208,16 @@ def _conjugate(x):
     return F.conj(x) if x.dtype.kind == "complex" else x
 
 
+def _transposed(x):
+    if x.ndim != 2:
+        raise ShapeError(
+            "T",
+            f"x has {x.ndim} axes; the transpose of a matrix is asked for",
+            fix="use x.mT for a batch of matrices, or x.permute(...)",
+        )
+    return F.permute(x, (1, 0))
+
+
 def _adjoint(x):
     if x.ndim not in (0, 2):
         raise ShapeError(
@@ -232,11 +243,13 @@ def attach():
     Tensor.__repr__ = Tensor.__str__ = format_tensor
     Tensor.backward = _tensor_backward
     for cls in (Tensor, Value):
-        cls.T = property(lambda x: F.permute(x, tuple(range(x.ndim))[::-1]))
+        cls.T = property(_transposed)
         cls.mT = property(F.matrix_transpose)
         cls.real, cls.imag = property(F.real, _set_real), property(F.imag, _set_imag)
         cls.H = property(_adjoint)
         cls.mH = property(lambda x: F.matrix_transpose(_conjugate(x)))
+    Tensor.__array_namespace__ = array_namespace
+    Tensor.to_device = to_device
     Tensor.grad_fn = property(_runtime.grad_fn)
     Tensor.cpu = lambda self: self
     _runtime.set_callback("rebase", views.rebase)

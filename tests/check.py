@@ -39,7 +39,7 @@ def layouts(array):
     """The same elements in several memory layouts: contiguous, reversed axes, every second element, offset, read backwards."""
     yield "contiguous", td.tensor(array)
     if array.ndim >= 2:
-        yield "transposed", td.tensor(np.ascontiguousarray(array.T)).T
+        yield "transposed", td.permute(td.tensor(np.ascontiguousarray(array.T)), tuple(range(array.ndim))[::-1])
         order = (0, *range(2, array.ndim), 1)
         back = np.argsort(order)
         yield (

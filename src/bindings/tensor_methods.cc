@@ -141,11 +141,14 @@ PyMethodDef tensor_methods[] = {
     {"is_contiguous", is_contiguous, METH_NOARGS, "Whether elements lie in memory in row-major order without gaps."},
     {"item", item, METH_NOARGS, "The only element, as a Python number."},
     {"tolist", tolist, METH_NOARGS, "Nested lists of Python numbers."},
-    {"__complex__", to_complex, METH_NOARGS, nullptr},
+    {"__complex__", to_complex, METH_NOARGS, "__complex__($self, /)\n--\n\nThe only element, as a complex number."},
     {"_set_requires_grad", set_requires_grad, METH_O, nullptr},
     {"__array__", with_keywords(to_array), METH_VARARGS | METH_KEYWORDS, nullptr},
-    {"__dlpack__", with_keywords(to_dlpack), METH_VARARGS | METH_KEYWORDS, nullptr},
-    {"__dlpack_device__", dlpack_device, METH_NOARGS, nullptr},
+    {"__dlpack__", with_keywords(to_dlpack), METH_VARARGS | METH_KEYWORDS,
+     "__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
+     "A DLPack capsule on the tensor's memory."},
+    {"__dlpack_device__", dlpack_device, METH_NOARGS,
+     "__dlpack_device__($self, /)\n--\n\nDLPack's type and number of the device: (1, 0) is the CPU."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -56,6 +56,7 @@ from tandem.ops import (
     region,
     rounding,
     scatter,
+    sets,
     signal_windows,
     softmax,
     sort,

@@ -6,6 +6,7 @@ import math
 
 import tandem.ops as F
 from tandem import dtypes
+from tandem.devices import as_device
 from tandem.errors import DTypeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.define import Elementwise, alias, inplace, method, op, register
@@ -197,12 +198,15 @@ def cast_to(x: Value, dtype) -> Value:
 
 
 @op
-def astype(x: Tensor, dtype, *, copy=True):
-    """x converted to another dtype. Complex numbers do not become real ones: take x.real or abs(x).
+def astype(x: Tensor, dtype, *, copy=True, device=None):
+    """x converted to another dtype; with copy=False, itself if it has that dtype. Complex numbers do not become real ones: take
+    x.real or abs(x).
 
     >>> td.astype(td.tensor([1.7, -1.7]), td.int32)
     tensor([1, -1], dtype=int32)
     """
+    if device is not None:
+        as_device(device)
     dtype = dtypes.as_dtype(dtype)
     if x.dtype.is_complex and not dtype.is_complex and dtype.kind != "bool":
         raise DTypeError(

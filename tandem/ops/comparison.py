@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
+from tandem.graph.ir import Value
 from tandem.ops.define import Elementwise, alias, inplace, method, op, public, register
 from tandem.ops.prepare import as_dtype_value, binary, broadcast, cast, constant, promote, result_dtype
 
@@ -225,7 +226,8 @@ def minimum(x: Tensor, y: Tensor):
 
 @op
 def clip(x: Tensor, min: Tensor | None = None, max: Tensor | None = None):
-    """x limited to [min, max]; either may be None. The gradient is 1 inside and at the limits, 0 outside.
+    """x limited to [min, max]; either may be None. NaN, also as a limit, gives NaN. The gradient is 1 inside and at the limits,
+    0 outside.
 
     >>> td.clip(td.tensor([-1.0, 0.5, 2.0]), 0.0, 1.0)
     tensor([0.0000, 0.5000, 1.0000])
@@ -234,11 +236,18 @@ def clip(x: Tensor, min: Tensor | None = None, max: Tensor | None = None):
     out = as_dtype_value(x, dtype)
     if min is not None:
         low, value = broadcast("clip", as_dtype_value(min, dtype), out)
-        out = Where()(Less()(value, low), low, value)
+        out = _bounded(Less()(value, low), value, low)
     if max is not None:
         high, value = broadcast("clip", as_dtype_value(max, dtype), out)
-        out = Where()(Less()(high, value), high, value)
+        out = _bounded(Less()(high, value), value, high)
     return F.Copy()(out) if out is x else out
+
+
+def _bounded(beyond: Value, value: Value, bound: Value) -> Value:
+    """The bound where the value is beyond it or the bound is NaN; the value, also a NaN, elsewhere."""
+    if value.dtype.is_floating:
+        beyond = F.Add()(beyond, F.isnan(bound))  # or
+    return Where()(beyond, bound, value)
 
 
 @op
@@ -312,6 +321,9 @@ def logical_xor(x: Tensor, y: Tensor):
     return NotEqual()(*broadcast("logical_xor", to_bool(x), to_bool(y)))
 
 
+_FEW = 8  # up to so many values, comparing with each is quicker than sorting them and searching
+
+
 @op
 def isin(x: Tensor, values: Tensor, *, invert=False):
     """Where an element of x is among values.
@@ -320,8 +332,14 @@ def isin(x: Tensor, values: Tensor, *, invert=False):
     tensor([True, False, True])
     """
     x, values = promote(x, values)
-    values = F.Reshape((1,) * x.ndim + (values.type.numel,))(values)
-    found = F.any(F.equal(F.Reshape((*x.shape, 1))(x), values), -1)
+    values = F.Reshape((values.type.numel,))(values)
+    if values.shape[0] <= _FEW:
+        values = F.Reshape((1,) * x.ndim + values.shape)(values)
+        found = F.any(F.equal(F.Reshape((*x.shape, 1))(x), values), -1)
+    else:
+        line = F.sort(F.stop_gradient(values))
+        place = F.minimum(F.searchsorted(line, F.stop_gradient(x)), values.shape[0] - 1)
+        found = F.equal(F.take(line, place), x)
     return F.logical_not(found) if invert else found
 
 

@@ -235,6 +235,8 @@ def put(x, key, value, mode: str):
         and (not _is_tensor(value) or value.ndim == 0)
     ):
         _check_mask(x, tensors[0], 0)
+        if 0 in tensors[0].shape:
+            return
         mask = F.reshape(tensors[0], tensors[0].shape + (1,) * (x.ndim - tensors[0].ndim))
         F.masked_fill_(x, mask, value)  # one pass, and no need to count
         return
@@ -301,8 +303,9 @@ def _advanced(x, pattern, numbers, tensors):
 
 
 def _check_mask(x, mask, axis: int):
+    # An empty mask picks nothing from an axis of any size, as in NumPy and the Array API.
     if axis + mask.ndim > x.ndim or any(
-        a != b for a, b in zip(mask.shape, x.shape[axis : axis + mask.ndim], strict=True)
+        a != b and a != 0 for a, b in zip(mask.shape, x.shape[axis : axis + mask.ndim], strict=True)
     ):
         raise IndexRangeError(
             "getitem",

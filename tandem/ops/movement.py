@@ -11,8 +11,9 @@ import tandem.ops as F
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Dim, product
-from tandem.ops.define import Movement, alias, as_tensor, op, public, register
-from tandem.ops.prepare import broadcast_shapes, full_expand, normalize_axes, normalize_axis, show, show_shape
+from tandem.ops.define import Movement, alias, as_tensor, method, op, public, register
+from tandem.ops.prepare import broadcast_shapes as common_shape
+from tandem.ops.prepare import full_expand, normalize_axes, normalize_axis, show, show_shape
 
 
 @register
@@ -124,9 +125,19 @@ def resolve_shape(name: str, shape, numel: Dim) -> tuple[Dim, ...]:
     return shape
 
 
-@op(variadic="shape")
-def reshape(x: Tensor, shape: Ints):
-    """The same elements in row-major order under another shape; one size may be -1. A view where memory allows it.
+@op(name="reshape", hidden=True, variadic="shape")
+def _reshape(x: Tensor, shape: Ints):
+    """The same elements in row-major order under another shape; one size may be -1. A view where memory allows it."""
+    return Reshape(resolve_shape("reshape", shape, x.type.numel))(x)
+
+
+method(_reshape, name="reshape")
+
+
+@public
+def reshape(x, shape, *, copy: bool | None = None):
+    """The same elements in row-major order under another shape; one size may be -1. A view where memory allows it;
+    copy=True always copies, copy=False never does and raises where it would have to.
 
     x: (*s) -> shape
 
@@ -134,7 +145,12 @@ def reshape(x: Tensor, shape: Ints):
     tensor([[0, 1, 2],
             [3, 4, 5]])
     """
-    return Reshape(resolve_shape("reshape", shape, x.type.numel))(x)
+    if copy is None:
+        return _reshape(x, shape)
+    x = as_tensor("reshape", "x", x)
+    if copy:
+        return F.clone(_reshape(x, shape))
+    return F.view(x, shape)
 
 
 @op(variadic="axes")
@@ -216,17 +232,35 @@ alias("broadcast_to", expand)
 
 @op
 def squeeze(x: Tensor, axis=None):
-    """x without axes of size 1: those named by axis, or all of them. A view.
+    """x without axes of size 1: those named by axis, or all of them. A view. An axis that is named must have size 1; the method
+    x.squeeze(axis) is PyTorch's and leaves other axes as they are.
 
     >>> td.squeeze(td.zeros((1, 3, 1))).shape
     (3,)
     """
-    if axis is None:
-        shape = tuple(d for d in x.shape if d != 1)
-    else:
-        axes = normalize_axes("squeeze", axis, x.ndim)
-        shape = tuple(d for i, d in enumerate(x.shape) if not (i in axes and d == 1))
-    return Reshape(shape)(x)
+    if axis is not None:
+        for a in normalize_axes("squeeze", axis, x.ndim):
+            if x.shape[a] != 1:
+                raise ShapeError(
+                    "squeeze",
+                    f"axis {a} of x {show_shape(x.shape)} has size {show(x.shape[a])}; only axes of size 1 can go",
+                    fix="use x.squeeze(axis), which leaves such axes as they are",
+                )
+    return _squeezed(x, axis)
+
+
+@op(name="squeeze", hidden=True)
+def _squeeze_method(x: Tensor, axis=None):
+    """As in PyTorch: x without axes of size 1, all of them or those of the named ones that have size 1. A view."""
+    return _squeezed(x, axis)
+
+
+method(_squeeze_method, name="squeeze")
+
+
+def _squeezed(x: Value, axis) -> Value:
+    axes = normalize_axes("squeeze", axis, x.ndim)
+    return Reshape(tuple(d for i, d in enumerate(x.shape) if not (i in axes and d == 1)))(x)
 
 
 @op
@@ -286,6 +320,16 @@ def flip(x: Tensor, axis=None):
 
 
 @public
+def broadcast_shapes(*shapes):
+    """The shape that shapes broadcast to.
+
+    >>> td.broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    return common_shape("broadcast_shapes", *((s,) if isinstance(s, int) else tuple(s) for s in shapes))
+
+
+@public
 def broadcast_tensors(*tensors):
     """All tensors expanded to their common shape. Views.
 
@@ -293,5 +337,8 @@ def broadcast_tensors(*tensors):
     [(3, 4), (3, 4)]
     """
     tensors = [as_tensor("broadcast_tensors", "a tensor", t) for t in tensors]
-    shape = broadcast_shapes("broadcast_tensors", *(t.shape for t in tensors))
+    shape = common_shape("broadcast_tensors", *(t.shape for t in tensors))
     return tuple(F.expand(t, shape) for t in tensors)
+
+
+alias("broadcast_arrays", broadcast_tensors)

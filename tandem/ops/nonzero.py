@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
+from tandem.errors import ShapeError
 from tandem.graph.ir import Type
-from tandem.ops.define import LibraryOp, op, public, register
+from tandem.ops.define import LibraryOp, method, op, public, register
 
 
 @register
@@ -26,20 +27,30 @@ def _nonzero(x: Tensor, count: Int):
     return Nonzero(count)(x)
 
 
-@public(method=True)
-def nonzero(x: Tensor, *, as_tuple: bool = False):
-    """Positions of the elements that are not zero, in row-major order: one row each, or with as_tuple one tensor per axis.
+@public
+def nonzero(x: Tensor, *, as_tuple: bool = True):
+    """Positions of the elements that are not zero, in row-major order: one tensor per axis, as the Array API has it. The method
+    x.nonzero() and as_tuple=False are PyTorch's: one row for each position.
 
-    x: (*s) -> (count, ndim) int64
+    x: (*s) -> ndim times (count) int64, or (count, ndim) int64
 
     >>> td.nonzero(td.tensor([0, 5, 7]))
-    tensor([[1],
-            [2]])
+    (tensor([1, 2]),)
     """
-    positions = _nonzero(x, int(F.count_nonzero(x)))
-    if not as_tuple:
-        return positions
-    return tuple(positions[:, i] for i in range(x.ndim))
+    if as_tuple and x.ndim == 0:
+        raise ShapeError("nonzero", "x has no axes, so that there are no positions", fix="use x.reshape(1)")
+    return _positions(x, as_tuple)
+
+
+@method(name="nonzero")
+def _nonzero_method(x, *, as_tuple: bool = False):
+    """As in PyTorch: positions of the elements that are not zero, one row each; with as_tuple, one tensor per axis."""
+    return _positions(x, as_tuple)
+
+
+def _positions(x, as_tuple: bool):
+    rows = _nonzero(x, int(F.count_nonzero(x)))
+    return tuple(rows[:, i] for i in range(x.ndim)) if as_tuple else rows
 
 
 @public(method=True)
@@ -50,7 +61,7 @@ def argwhere(x: Tensor):
     tensor([[0, 1],
             [1, 0]])
     """
-    return nonzero(x)
+    return _positions(x, False)
 
 
 @public(method=True)
@@ -63,4 +74,4 @@ def masked_select(x: Tensor, mask: Tensor):
     x, mask = F.broadcast_tensors(x, mask)
     if x.ndim == 0:
         x, mask = x.reshape((1,)), mask.reshape((1,))
-    return F.gather_at(x, list(nonzero(mask, as_tuple=True)), tuple(range(x.ndim)))
+    return F.gather_at(x, list(nonzero(mask)), tuple(range(x.ndim)))

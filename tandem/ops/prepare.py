@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.errors import DTypeError, ShapeError, ValueRangeError
+from tandem.errors import AxisError, DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import Dim, Sym, product
 
@@ -177,7 +177,7 @@ def normalize_axis(op: str, axis: int, ndim: int) -> int:
     if not -ndim <= axis < ndim:
         if ndim == 0 and axis in (0, -1):
             return 0
-        raise ShapeError(
+        raise AxisError(
             op,
             f"axis {axis} is out of range for {ndim} axes",
             fix=f"use an axis from {-ndim} to {ndim - 1}" if ndim else None,

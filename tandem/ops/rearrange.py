@@ -7,7 +7,7 @@ from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, IndexRangeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import Dim, product
-from tandem.ops.define import alias, as_tensor, op, public
+from tandem.ops.define import alias, as_tensor, method, op, public
 from tandem.ops.join import Concat, at_least
 from tandem.ops.movement import Embed, Expand, Permute, Reshape, permute, resolve_shape, take_slice, transpose
 from tandem.ops.prepare import as_dtype_value, constant, full_expand, normalize_axis, show, show_shape
@@ -245,13 +245,9 @@ def tile(x: Tensor, repetitions: Ints):
     return _repeated(Reshape((1,) * (ndim - x.ndim) + x.shape)(x), (1,) * (ndim - len(times)) + times)
 
 
-@op(variadic="repetitions")
-def repeat(x: Tensor, repetitions: Ints):
-    """Like tile, but there must be a number of repetitions for every axis. (NumPy's repeat is repeat_interleave.)
-
-    >>> td.repeat(td.tensor([1, 2]), (2,))
-    tensor([1, 2, 1, 2])
-    """
+@op(name="repeat", hidden=True, variadic="repetitions")
+def _repeat_method(x: Tensor, repetitions: Ints):
+    """As in PyTorch: like tile, but there must be a number of repetitions for every axis. (td.repeat is NumPy's.)"""
     times = _checked_times("repeat", repetitions)
     if len(times) < x.ndim:
         raise ShapeError(
@@ -260,6 +256,9 @@ def repeat(x: Tensor, repetitions: Ints):
             fix="give one for every axis, or use tile",
         )
     return _repeated(Reshape((1,) * (len(times) - x.ndim) + x.shape)(x), times)
+
+
+method(_repeat_method, name="repeat")
 
 
 @op(internal=True)
@@ -307,6 +306,17 @@ def repeat_interleave(x: Tensor, repeats, axis=None):
     if times.size != (x.shape[axis] if x.ndim else 1):
         raise ShapeError("repeat_interleave", f"{times.size} repeats for an axis of size {show(x.shape[axis])}")
     return F.index_select(x, axis, _runtime.from_numpy(numpy.repeat(numpy.arange(times.size), times)))
+
+
+@public
+def repeat(x: Tensor, repeats, axis=None):
+    """Every element repeated, as in NumPy and the Array API; the same as repeat_interleave. The method x.repeat(2, 3) is PyTorch's,
+    which lays out the whole tensor several times, as tile does.
+
+    >>> td.repeat(td.tensor([1, 2]), 2)
+    tensor([1, 1, 2, 2])
+    """
+    return repeat_interleave(x, repeats, axis)
 
 
 # -- padding

@@ -172,9 +172,9 @@ def median(x: Tensor, axis=None, keepdims=False, *, dim=None, keepdim=False):
 
 
 @op
-def searchsorted(sorted_sequence: Tensor, values: Tensor, *, side="left", right=False):
+def searchsorted(sorted_sequence: Tensor, values: Tensor, *, side="left", right=False, sorter: Tensor | None = None):
     """Where values would have to be put into a sorted sequence to keep it in order: before equal elements (side="left") or after
-    them ("right"). NaN counts as greater than everything.
+    them ("right"). NaN counts as greater than everything. A sorter holds the positions that would sort the sequence.
 
     sorted_sequence: (*b, n), values: (*b, m), or any shape if there are no b -> shape of values, int64
 
@@ -191,6 +191,19 @@ def searchsorted(sorted_sequence: Tensor, values: Tensor, *, side="left", right=
             f"sorted_sequence is {show_shape(line.shape)} and values are {show_shape(values.shape)}; "
             "all axes but the last must agree, or the sequence be 1-d",
         )
+    if sorter is not None:
+        if (
+            not sorter.dtype.is_integer
+            or sorter.ndim != line.ndim
+            or any(a != b for a, b in zip(sorter.shape, line.shape, strict=True))
+        ):
+            raise ShapeError(
+                "searchsorted",
+                f"sorter is {sorter.dtype} {show_shape(sorter.shape)}; it must hold integers and have the shape of "
+                f"sorted_sequence, {show_shape(line.shape)}",
+                fix="use td.argsort(sorted_sequence)",
+            )
+        line = F.take_along_axis(line, sorter, -1)
     return _bisect(line, values, right)
 
 

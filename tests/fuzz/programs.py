@@ -29,7 +29,11 @@ def step(r: random.Random, values: list):
                 lambda t: t.expand((2, *t.shape)),
             ]
         if x.ndim > 1:
-            ways += [lambda t: t.transpose(0, -1), lambda t: t.T, lambda t: t.permute(tuple(range(1, t.ndim)) + (0,))]
+            ways += [
+                lambda t: t.transpose(0, -1),
+                lambda t: t.permute(tuple(range(t.ndim))[::-1]),
+                lambda t: t.permute(tuple(range(1, t.ndim)) + (0,)),
+            ]
         values.append(r.choice(ways)(x))
     elif kind == "index" and x.ndim and x.shape[0]:
         n = x.shape[0]

@@ -41,7 +41,7 @@ def test_getitem(key):
         got = x[k]
         assert got.shape == expected.shape
         np.testing.assert_array_equal(got.numpy(), expected)
-    moved = td.tensor(np.ascontiguousarray(X.T)).T
+    moved = td.tensor(np.ascontiguousarray(X.T)).permute(2, 1, 0)
     np.testing.assert_array_equal(moved[key].numpy(), expected)
 
 
@@ -52,7 +52,7 @@ def test_setitem(key):
     if not (isinstance(key, np.ndarray) and key.ndim == 3):  # NumPy does not take more than a 1-d value there; we do
         values.append(np.full((1, 1, *shape[-1:]), -1.5))
     for value in values:
-        expected, x, moved = X.copy(), td.tensor(X), td.tensor(np.ascontiguousarray(X.T)).T
+        expected, x, moved = X.copy(), td.tensor(X), td.tensor(np.ascontiguousarray(X.T)).permute(2, 1, 0)
         expected[key] = value
         x[as_key(key)] = value if np.isscalar(value) else td.tensor(value)
         moved[key] = value

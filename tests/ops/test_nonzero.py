@@ -11,13 +11,13 @@ import tandem as td
 def test_nonzero(shape, dtype):
     x = np.asarray(np.random.default_rng(0).integers(0, 2, shape)).astype(dtype)
     t = td.tensor(x)
-    np.testing.assert_array_equal(td.nonzero(t).numpy(), np.argwhere(x))
+    np.testing.assert_array_equal(t.nonzero().numpy(), np.argwhere(x))
     np.testing.assert_array_equal(td.argwhere(t).numpy(), np.argwhere(x))
     if shape:
-        for got, expected in zip(t.nonzero(as_tuple=True), np.nonzero(x), strict=True):
+        for got, expected in zip(td.nonzero(t), np.nonzero(x), strict=True):
             np.testing.assert_array_equal(got.numpy(), expected)
     if len(shape) == 2:
-        np.testing.assert_array_equal(td.nonzero(t.T).numpy(), np.argwhere(x.T))
+        np.testing.assert_array_equal(t.T.nonzero().numpy(), np.argwhere(x.T))
 
 
 def test_masked_select():
