@@ -44,11 +44,6 @@ def test_one_axis_named_twice():
         td.unsqueeze(td.ones(3), (0, 0))
 
 
-def test_complex_is_refused_with_words():
-    with pytest.raises(td.UnsupportedError, match="complex64"):
-        td.asarray([1j, 2]).clone()
-
-
 def test_endless_code():
     with pytest.raises(td.ValueRangeError, match="from 0 to 32"):
         td.polygamma(10**30, td.ones(2))

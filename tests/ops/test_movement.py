@@ -241,7 +241,7 @@ def test_tile():
 
 
 def test_repeat():
-    check_op(td.repeat, lambda x: np.tile(x, (2, 1, 3)), shapes=[(2, 3), (2,)], args=((2, 1, 3),))
+    check_op(td.Tensor.repeat, lambda x: np.tile(x, (2, 1, 3)), shapes=[(2, 3), (2,)], args=((2, 1, 3),))
     assert td.zeros(3).repeat(2, 2).shape == (2, 6)
     with pytest.raises(td.ShapeError, match="use tile"):
         td.zeros((2, 3)).repeat(2)
