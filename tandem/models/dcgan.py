@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from tandem import nn
 
 
@@ -20,7 +22,7 @@ class Generator(nn.Module):
         super().__init__()
         sizes = [latent, 8 * width, 4 * width, 2 * width, width]
         layers = []
-        for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        for i, (a, b) in enumerate(itertools.pairwise(sizes)):
             stride, padding = (1, 0) if i == 0 else (2, 1)
             layers += [nn.ConvTranspose2d(a, b, 4, stride, padding, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
         self.main = nn.Sequential(*layers, nn.ConvTranspose2d(width, channels, 4, 2, 1, bias=False), nn.Tanh())
@@ -37,7 +39,7 @@ class Discriminator(nn.Module):
         super().__init__()
         sizes = [width, 2 * width, 4 * width, 8 * width]
         layers = [nn.Conv2d(channels, width, 4, 2, 1, bias=False), nn.LeakyReLU(0.2)]
-        for a, b in zip(sizes, sizes[1:], strict=False):
+        for a, b in itertools.pairwise(sizes):
             layers += [nn.Conv2d(a, b, 4, 2, 1, bias=False), nn.BatchNorm2d(b), nn.LeakyReLU(0.2)]
         self.main = nn.Sequential(*layers, nn.Conv2d(8 * width, 1, 4, 1, 0, bias=False))
         self.apply(_start)

@@ -1,4 +1,4 @@
-"""GPT-2 (Radford et al., 2019). Weights are named as in the published checkpoints, whose matrices are transposed: see load_published."""
+"""GPT-2 (Radford et al., 2019). Weights are named as in the published checkpoints; load_published turns their matrices around."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ edges: (2, m) whole numbers, from edges[0] to edges[1]; give both directions of 
 
 from __future__ import annotations
 
+import itertools
+
 import tandem as td
 from tandem import nn
 from tandem.nn import functional as F
@@ -77,7 +79,7 @@ class GCN(nn.Module):
     def __init__(self, features: int, hidden: int, num_classes: int, layers: int = 2, dropout: float = 0.5):
         super().__init__()
         sizes = [features, *[hidden] * (layers - 1), num_classes]
-        self.convs = nn.ModuleList([GCNConv(a, b) for a, b in zip(sizes, sizes[1:], strict=False)])
+        self.convs = nn.ModuleList([GCNConv(a, b) for a, b in itertools.pairwise(sizes)])
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x, edges):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import tandem as td
 from tandem import nn
 
@@ -19,7 +21,7 @@ class NCF(nn.Module):
             nn.Embedding(users, layers[0] // 2),
             nn.Embedding(items, layers[0] // 2),
         )
-        self.mlp = nn.ModuleList([nn.Linear(a, b) for a, b in zip(layers, layers[1:], strict=False)])
+        self.mlp = nn.ModuleList([nn.Linear(a, b) for a, b in itertools.pairwise(layers)])
         self.final = nn.Linear(layers[-1] + factors, 1)
         for m in self.modules():
             if isinstance(m, nn.Embedding):

@@ -1,7 +1,7 @@
 """Translation with a deep LSTM encoder and decoder and attention between them, in the style of GNMT (Wu et al., 2016).
 
-The first layer of the encoder reads in both directions; layers from the third on have residual connections; every layer of the decoder
-sees the attention that the first one asked for.
+The first layer of the encoder reads in both directions; layers from the third on have residual connections; every layer of the
+decoder sees the attention that the first one asked for.
 """
 
 from __future__ import annotations

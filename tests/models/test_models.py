@@ -156,7 +156,8 @@ def tree_lstm():
 
 
 SMALL = [
-    lenet, alexnet, vgg, resnet, bottleneck, mobilenet_v1, mobilenet_v2, vit, lstm, gnmt, gpt2, bert, ncf, dcgan, gcn, gat, tree_lstm,
+    lenet, alexnet, vgg, resnet, bottleneck, mobilenet_v1, vit, lstm, gnmt, gpt2, bert, ncf, dcgan, gcn, gat, tree_lstm,
+    pytest.param(mobilenet_v2, marks=pytest.mark.slow),
 ]  # fmt: skip
 
 
