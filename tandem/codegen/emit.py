@@ -229,7 +229,7 @@ class Emitter:
             missing = [w for w in wants if w not in memo]
             return missing or b.complex(*[memo[w] for w in wants])
         last = index[-1] if isinstance(op, AsReal) else None
-        if last is not None and last.terms and source not in self.inside and source in self.buffer_of:
+        if last is not None and last.terms and self._lies_in_memory(source):
             buffer = self.buffer_of[source]
             if id(buffer) not in self._parts:
                 self._parts[id(buffer)] = as_real(buffer)
@@ -241,6 +241,14 @@ class Emitter:
         if last is None:
             return b.imag(x) if op.index else b.real(x)
         return b.where(self.linear(last) == 0, b.real(x), b.imag(x))
+
+    def _lies_in_memory(self, value: Value) -> bool:
+        """Whether value was in memory before this kernel began."""
+        if value not in self.buffer_of:
+            return False
+        while isinstance(value.op, Movement) and self.buffer_of[value].kind == "view":
+            value = value.node.inputs[0]
+        return value not in self.inside and value not in self.given
 
     def _gather(self, node, index, guard):
         x, *positions = node.inputs

@@ -11,6 +11,7 @@ class Test(Elementwise):
     """fn(b, *scalars) as an operator."""
 
     name = "test"
+    takes_complex = True
     _fields = ("fn", "dtype")
 
     def result_dtype(self, *inputs):

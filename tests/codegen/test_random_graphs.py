@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tandem.ops as F
 from tandem.codegen import lower
 from tandem.ops.index import Gather
 from tandem.ops.movement import Embed, Expand, Permute, Reshape, Slice
@@ -55,7 +56,7 @@ class Maker:
     def new_input(self):
         r = self.random
         shape = tuple(r.choice([1, 2, 3, 5, 8, 9, 17, 40]) for _ in range(r.choice([0, 1, 2, 2, 3, 3])))
-        array = self.rng.standard_normal(shape).astype(np.float32)
+        array = self.elements(shape)
         if r.random() < 0.5 and array.ndim:
             axes = list(range(array.ndim))
             r.shuffle(axes)
@@ -63,6 +64,9 @@ class Maker:
         if r.random() < 0.3 and array.ndim:
             array = array[tuple(slice(None, None, r.choice([1, 1, 2, -1])) for _ in range(array.ndim))]
         self.pairs.append((self.trace.input(array), array))
+
+    def elements(self, shape):
+        return self.rng.standard_normal(shape).astype(np.float32)
 
     def other(self, value, array):
         """Something of the same shape: a known value, made to fit by broadcasting, or a new input."""
@@ -122,7 +126,8 @@ class Maker:
         flat = Reshape(merged)(value), array.reshape(plain)
         if self.random.random() < 0.5:
             return flat
-        return Reshape(tuple(shape))(absolute(flat[0])), np.abs(array)
+        changed, plain = self.unary(*flat)
+        return Reshape(tuple(shape))(changed), plain.reshape(array.shape)
 
     def slice(self, value, array):
         starts, steps, sizes, index = [], [], [], []
@@ -148,7 +153,7 @@ class Maker:
                 index.append(slice(start, start + (n - 1) * step + 1, step) if n else slice(0, 0))
             else:
                 starts.append(0), steps.append(1), sizes.append(d), shape.append(n), index.append(slice(None))
-        out = np.zeros(shape, np.float32)
+        out = np.zeros(shape, array.dtype)
         out[tuple(index)] = array
         return Embed(tuple(starts), tuple(steps), tuple(sizes))(value), out
 
@@ -168,8 +173,49 @@ def _squash(x):
     return x / (np.abs(x) + np.float32(1))
 
 
-def check_seed(seed: int, steps: int):
-    maker = Maker(seed)
+def _along(b, x):
+    size = b.abs(x) + 1.0
+    return b.complex(b.real(x) / size, b.imag(x) / size)
+
+
+along = named("along", _along)
+turn = named("turn", lambda b, x: x * (0.6 + 0.8j))
+
+
+class ComplexMaker(Maker):
+    """The same with complex numbers, their parts, and parts put together again."""
+
+    def elements(self, shape):
+        kind = self.kind = getattr(self, "kind", None) or self.random.choice([np.complex64, np.complex128])
+        return np.asarray(self.rng.standard_normal(shape) + 1j * self.rng.standard_normal(shape), kind)
+
+    def binary(self, value, array):
+        v, a = self.other(value, array)
+        return self.random.choice([(add(value, v), array + a), (along(mul(value, v)), _squash(array * a))])
+
+    def unary(self, value, array):
+        r = self.random.random()
+        if r < 0.3:
+            return turn(value), array * self.kind(0.6 + 0.8j)
+        if r < 0.5:
+            return F.Conj()(value), np.conj(array)
+        if r < 0.7:
+            return F.Complex()(F.Part(1)(value), F.Part(0)(value)), array.imag + 1j * array.real
+        if r < 0.9:
+            pairs = np.stack([array.real, array.imag], -1)
+            value, scale = F.AsReal()(value), absolute(F.AsReal()(value))
+            return F.AsComplex()(add(value, scale)), (pairs + np.abs(pairs)) @ np.array([1, 1j])
+        return along(value), _squash(array)
+
+    def reduce(self, value, array):
+        axes = tuple(a for a in range(array.ndim) if self.random.random() < 0.5)
+        if not axes or not array.size:
+            return None
+        return along(reduce("sum", value, axes)), _squash(np.sum(array, axis=axes, keepdims=True))
+
+
+def check_seed(seed: int, steps: int, kind=Maker):
+    maker = kind(seed)
     expected = maker.make(steps)
     trace = maker.trace
     schedule = lower(trace.graph, trace.layouts)
@@ -183,3 +229,9 @@ def check_seed(seed: int, steps: int):
 @given(st.integers(0, 2**31), st.integers(1, 14))
 def test_random_graph(seed, steps):
     check_seed(seed, steps)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 12))
+def test_random_complex_graph(seed, steps):
+    check_seed(seed, steps, ComplexMaker)
