@@ -133,6 +133,12 @@ def conj_of(x: Value) -> Value:
     return x.node.inputs[0] if x.op.name == "conj" else Conj()(x)
 
 
+def bilinear(product, x: Value, y: Value) -> Value:
+    """A product that is linear in both operands, by four of their parts; three would do, at the price of digits."""
+    (a, b), (c, d) = ((Part(0)(v), Part(1)(v)) for v in (x, y))
+    return Complex()(F.Sub()(product(a, c), product(b, d)), F.Add()(product(a, d), product(b, c)))
+
+
 # -- functions
 
 

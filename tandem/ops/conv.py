@@ -11,12 +11,14 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
+from tandem.ops.complexes import bilinear
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.prepare import promote, require_float, show, show_shape
 from tandem.ops.windows import per_axis, strides_like, with_batch, without_batch
 
 
 class _Convolution(LibraryOp):
+    takes_complex = True
     stride: tuple
     pad_low: tuple
     pad_high: tuple
@@ -25,6 +27,10 @@ class _Convolution(LibraryOp):
 
     def attributes(self, *types):
         return (len(self.stride), *self.stride, *self.pad_low, *self.pad_high, *self.dilation, self.groups), ()
+
+    def split_complex(self, x, y, *bias):
+        out = bilinear(self, x, y)
+        return F.add(out, F.Reshape((*bias[0].shape, *(1,) * len(self.stride)))(bias[0])) if bias else out
 
     @property
     def geometry(self) -> tuple:

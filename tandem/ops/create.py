@@ -6,11 +6,11 @@ import math
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.errors import ShapeError, ValueRangeError
+from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Sym
 from tandem.ops.define import Op, inplace, method, op, public, register
-from tandem.ops.prepare import as_dtype_value, cast, constant, full_expand, result_dtype
+from tandem.ops.prepare import as_dtype_value, as_value, cast, constant, full_expand, result_dtype
 
 
 @register
@@ -230,7 +230,7 @@ def ramp(start: Tensor, step: Tensor, size: Int, *, dtype):
 
 def _number(v):
     """A Python number for a number, a 0-d tensor or a NumPy scalar."""
-    return v if isinstance(v, (int, float, Sym)) else v.item() if hasattr(v, "item") else v
+    return v if isinstance(v, (int, float, complex, Sym)) else v.item() if hasattr(v, "item") else v
 
 
 @public
@@ -263,16 +263,28 @@ def arange(start, stop=None, step=1, *, dtype=None, device=None, requires_grad: 
 def _linspace(start: Tensor, stop: Tensor, num: Int, dtype, endpoint):
     if num < 0:
         raise ValueRangeError("linspace", f"num is {num}; it must not be negative")
+    dtype = dtypes.as_dtype(dtype) if dtype is not None else None
+    ends = [as_value(v) for v in (start, stop)]
+    if any(v.dtype.is_complex for v in ends) or (dtype is not None and dtype.is_complex):
+        if dtype is not None and not dtype.is_complex:
+            raise DTypeError("linspace", f"start or stop is complex and dtype is {dtype}", fix="use a complex dtype")
+        ends = [as_dtype_value(v, dtypes.complex128) for v in (start, stop)]
+        line = F.complex(*(_spaced(*(part(v) for v in ends), num, endpoint) for part in (F.real, F.imag)))
+        return cast(line, dtype or dtypes.complex64)
+    return cast(_spaced(start, stop, num, endpoint), dtype or dtypes.float32)
+
+
+def _spaced(start, stop, num, endpoint: bool) -> Value:
     wide = dtypes.float64
     start, stop = as_dtype_value(start, wide), as_dtype_value(stop, wide)
     index = F.Iota((num,), 0, wide)()
     last = num - 1 if endpoint else num
     if last <= 0:
-        return cast(F.add(F.multiply(index, 0), start), dtype)
+        return F.add(F.multiply(index, 0), start)
     # From both ends, so that both are exact and the middle is symmetric.
     step = (stop - start) / constant(last, wide)
     upper = stop - (constant(last, wide) - index) * step
-    return cast(F.where(F.less(index * 2, constant(last, wide)), start + index * step, upper), dtype)
+    return F.where(F.less(index * 2, constant(last, wide)), start + index * step, upper)
 
 
 @public
@@ -294,7 +306,7 @@ def linspace(
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
     stop, num = (stop if end is None else end), (num if steps is None else steps)
-    made = _linspace(_number(start), _number(stop), num, dtypes.as_dtype(dtype or dtypes.float32), endpoint)
+    made = _linspace(_number(start), _number(stop), num, dtype, endpoint)
     return finish(made, device, requires_grad)
 
 

@@ -6,6 +6,7 @@ import tandem.ops as F
 from tandem.errors import ShapeError
 from tandem.graph.ir import Type
 from tandem.graph.symbolic import product
+from tandem.ops.complexes import bilinear
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.movement import Permute, Reshape
 from tandem.ops.prepare import broadcast_shapes, full_expand, promote, show, show_shape
@@ -27,10 +28,7 @@ class Matmul(LibraryOp):
         return a.with_shape(a.shape[:-1] + b.shape[-1:])
 
     def split_complex(self, a, b, *bias):
-        """Four real products; three would do, at the price of digits."""
-        (ar, ai), (br, bi) = ((F.Part(0)(v), F.Part(1)(v)) for v in (a, b))
-        re, im = Matmul()(ar, br) - Matmul()(ai, bi), Matmul()(ar, bi) + Matmul()(ai, br)
-        out = F.Complex()(re, im)
+        out = bilinear(Matmul(), a, b)
         return F.add(out, bias[0]) if bias else out
 
     def grad(self, g, a, b, *bias):

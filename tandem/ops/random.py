@@ -15,6 +15,7 @@ from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import product
+from tandem.ops.complexes import imag_of, real_of
 from tandem.ops.create import finish
 from tandem.ops.define import inplace, op, public
 from tandem.ops.prepare import (
@@ -101,6 +102,8 @@ def _uniform(shape: Ints, low: Tensor, high: Tensor, dtype, generator: Generator
 
 
 def _between(unit: Value, low, high) -> Value:
+    if unit.dtype.is_complex:  # both parts between the same limits
+        return F.complex(*(_between(part, low, high) for part in (real_of(unit), imag_of(unit))))
     low, high = as_dtype_value(low, unit.dtype), as_dtype_value(high, unit.dtype)
     # Rounding may reach high itself, which does not belong to the interval.
     out = unit * (high - low) + low
@@ -295,7 +298,7 @@ def bernoulli(x: Tensor, p: Tensor | None = None, *, generator: Generator | None
 
 @op(name="uniform", hidden=True)
 def _uniform_of(x: Tensor, low: Tensor = 0.0, high: Tensor = 1.0, *, generator: Generator | None = None):
-    return _between(uniform_bits(generator, x.shape, _floating("uniform", x.dtype)), low, high)
+    return _between(uniform_bits(generator, x.shape, _floating("uniform", x.dtype, or_complex=True)), low, high)
 
 
 @op(name="normal", hidden=True)

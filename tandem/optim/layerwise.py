@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
+from tandem.errors import DTypeError
 from tandem.ops import full
 from tandem.optim.adam import corrections, moments
 from tandem.optim.numbers import exact, like, norm, wide
@@ -166,6 +167,8 @@ class Adafactor(Optimizer):
         for p in group["params"]:
             if p.grad is None:
                 continue
+            if p.dtype.is_complex:
+                raise DTypeError("Adafactor", f"a parameter is {p.dtype}; Adafactor is for real ones", fix="use Adam")
             kind = adafactor_matrix if p.ndim > 1 else adafactor_vector
             state = self.state[p]
             if not state:

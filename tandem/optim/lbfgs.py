@@ -5,7 +5,7 @@ from __future__ import annotations
 from tandem.autograd.modes import enable_grad, no_grad
 from tandem.nn.utils.convert import vector_to_parameters
 from tandem.ops import concat, full_like, reshape
-from tandem.optim.optimizer import Optimizer
+from tandem.optim.optimizer import Optimizer, parts
 
 
 class LBFGS(Optimizer):
@@ -39,14 +39,14 @@ class LBFGS(Optimizer):
         self._params = self.param_groups[0]["params"]
 
     def _gradient(self):
-        return concat([reshape(full_like(p, 0) if p.grad is None else p.grad, (-1,)) for p in self._params], 0)
+        return concat([reshape(parts(full_like(p, 0) if p.grad is None else p.grad), (-1,)) for p in self._params], 0)
 
     def _vector(self):
-        return concat([reshape(p, (-1,)) for p in self._params], 0)
+        return concat([reshape(parts(p), (-1,)) for p in self._params], 0)
 
     def _evaluate(self, closure, x=None) -> tuple:
         if x is not None:
-            vector_to_parameters(x, self._params)
+            vector_to_parameters(x, [parts(p) for p in self._params])
         with enable_grad():
             loss = closure()
         return loss, self._gradient()
@@ -79,9 +79,9 @@ class LBFGS(Optimizer):
                     return float(loss), gradient
 
                 loss, gradient, t, count = strong_wolfe(along, t, direction, loss, gradient, slope)
-                vector_to_parameters(start + t * direction, self._params)
+                vector_to_parameters(start + t * direction, [parts(p) for p in self._params])
             else:
-                vector_to_parameters(start + t * direction, self._params)
+                vector_to_parameters(start + t * direction, [parts(p) for p in self._params])
                 if iteration != group["max_iter"]:
                     found, gradient = self._evaluate(closure)
                     loss, count = float(found), 1

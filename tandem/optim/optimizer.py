@@ -235,7 +235,7 @@ def _take(value, name: str, p):
 
         value = asarray(value)
     value = value.detach()
-    keep = value.ndim == 0 or not value.dtype.is_floating
+    keep = value.ndim == 0 or not value.dtype.is_inexact
     return value.to(value.dtype if keep else p.dtype, copy=True)
 
 

@@ -65,7 +65,7 @@ class AveragedModel(Module):
         buffers = list(zip(self.module.buffers(), model.buffers(), strict=True))
         weight = self.avg_fn.weight(count) if hasattr(self.avg_fn, "weight") else None
         for averaged, new in pairs + (buffers if self.use_buffers else []):
-            if count == 0 or not averaged.dtype.is_floating:
+            if count == 0 or not averaged.dtype.is_inexact:
                 averaged.copy_(new)
             elif weight is not None:
                 lerp_(averaged, new, weight)

@@ -101,6 +101,31 @@ def test_products():
     check_op(td.linear, lambda x, w: x @ w.T, inputs=[(a[0], a[1])])
 
 
+def test_convolution():
+    x, w, b = complex_numbers(1, 2, 5), complex_numbers(3, 2, 2, seed=1), complex_numbers(3, seed=2)
+
+    def reference(x, w, b):
+        rows = np.lib.stride_tricks.sliding_window_view(x, 2, axis=2)
+        return np.einsum("nctk,ock->not", rows, w) + b[:, None]
+
+    check_op(td.conv1d, reference, inputs=[(x, w, b)], test_layouts=False)
+
+
+def test_linspace():
+    np.testing.assert_allclose(td.linspace(1j, 2 + 3j, 5).numpy(), np.linspace(1j, 2 + 3j, 5), rtol=1e-6)
+    assert td.linspace(0, 1, 3, dtype=td.complex128).dtype is td.complex128
+    with pytest.raises(td.DTypeError, match="use a complex dtype"):
+        td.linspace(0, 1j, 3, dtype=td.float32)
+
+
+def test_complex_layers():
+    layer = td.nn.Linear(3, 2, dtype=td.complex64)
+    layer(td.randn(4, 3, dtype=td.complex64)).abs().sum().backward()
+    assert layer.weight.dtype is td.complex64 and layer.weight.grad.dtype is td.complex64
+    td.nn.utils.clip_grad_norm_(layer.parameters(), 0.5)
+    assert td.norm(layer.weight.grad).item() <= 0.5 + 1e-5
+
+
 def test_running():
     z = complex_numbers(3, 4)
     check_op(td.cumulative_sum, lambda x: np.cumsum(x, 1), inputs=[(z,)], kwargs={"axis": 1})
@@ -187,18 +212,28 @@ def test_random():
     assert td.randn_like(z).dtype is td.complex64
 
 
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"])
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS"])
 def test_optimizers_take_complex_parameters_as_pairs(kind):
     start = complex_numbers(3)
     z, pairs = td.tensor(start, requires_grad=True), td.tensor(start.view(np.float64).reshape(3, 2), requires_grad=True)
     options = {"momentum": 0.9} if kind == "SGD" else {}
     step_z, step_pairs = (getattr(td.optim, kind)([p], lr=0.1, **options) for p in (z, pairs))
+
+    def loss_of_z():
+        step_z.zero_grad()
+        loss = (td.abs(z - (1 + 2j)) ** 2).sum()
+        loss.backward()
+        return loss
+
+    def loss_of_pairs():
+        step_pairs.zero_grad()
+        loss = ((pairs - td.tensor([1.0, 2.0], dtype=td.float64)) ** 2).sum()
+        loss.backward()
+        return loss
+
     for _ in range(3):
-        (td.abs(z - (1 + 2j)) ** 2).sum().backward()
-        ((pairs - td.tensor([1.0, 2.0], dtype=td.float64)) ** 2).sum().backward()
-        for optimizer in (step_z, step_pairs):
-            optimizer.step()
-            optimizer.zero_grad()
+        step_z.step(loss_of_z)
+        step_pairs.step(loss_of_pairs)
     np.testing.assert_allclose(td.view_as_real(z.detach()).numpy(), pairs.detach().numpy(), rtol=1e-12)
 
 

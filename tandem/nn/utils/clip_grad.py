@@ -17,7 +17,8 @@ def _add_power(total: Tensor, g: Tensor, p: Tensor):
 
 @op(hidden=True, mutates=("total",))
 def _add_square(total: Tensor, g: Tensor):
-    return total + F.astype(F.sum(g * g), total.dtype)
+    squares = F.square(F.real(g)) + F.square(F.imag(g)) if g.dtype.is_complex else g * g
+    return total + F.astype(F.sum(squares), total.dtype)
 
 
 @op(hidden=True, mutates=("total",))
@@ -59,7 +60,7 @@ def get_total_norm(tensors, norm_type: float = 2.0, error_if_nonfinite: bool = F
         raise RuntimeError(
             f"the total norm of order {norm_type} is {total.item()}: gradients are not finite and cannot be clipped"
         )
-    return total if any(t.dtype is dtypes.float64 for t in tensors) else total.to(dtypes.float32)
+    return total if any(dtypes.part_dtype(t.dtype) is dtypes.float64 for t in tensors) else total.to(dtypes.float32)
 
 
 @no_grad()
