@@ -29,7 +29,7 @@ def linalg_cases():
         for shape in ((4, 4), (1000, 4, 4), (32, 32), (64, 32, 32), (300, 300)):
             a = rng.normal(size=shape).astype(dtype)
             square = a + shape[-1] * np.eye(shape[-1], dtype=dtype)
-            symmetric = square + np.swapaxes(square, -1, -2)
+            symmetric = a @ np.swapaxes(a, -1, -2) + np.eye(shape[-1], dtype=dtype)
             right = square[..., :1].copy()
             for name, *arrays in (
                 ("inv", square),

@@ -62,6 +62,7 @@ class Eigh(MatrixOp):
         if gv is None:
             return mm(scaled_columns(v, gw), adjoint(v))
         inner = _quotient_or_zero(mm(adjoint(v), gv), row(w) - column(w))
+        inner = (inner + adjoint(inner)) / 2  # among symmetric matrices
         if gw is not None:
             inner = with_diagonal(inner, gw)
         return mm(v, inner, adjoint(v))
