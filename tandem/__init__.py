@@ -12,13 +12,16 @@ from tandem.devices import Device
 from tandem.errors import (
     AutogradError,
     AxisError,
+    CancelledError,
     CheckpointError,
+    DeadlineError,
     DeviceError,
     DTypeError,
     IndexRangeError,
     InternalError,
     LinAlgError,
     OutOfMemoryError,
+    QueueClosedError,
     ShapeError,
     TandemError,
     UnsupportedError,
@@ -89,6 +92,7 @@ _LAZY = (
     "v1",
 )  # packages that are imported when first used
 _SESSION = (
+    "Coordinator", "FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "QueueRunner", "RandomShuffleQueue",
     "Graph", "Print", "Saver", "Session", "Variable", "assign", "assign_add", "assign_sub", "control_dependencies", "default_graph",
     "device", "function", "global_variables_initializer", "gradients", "graph_ops", "group", "name_scope", "placeholder", "py_func",
     "trainable_variables",

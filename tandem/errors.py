@@ -12,6 +12,9 @@
         OutOfMemoryError  (MemoryError)      an allocation that failed, with the largest live tensors
         LinAlgError       (ValueError, RuntimeError)  a matrix that has no inverse, no factors, no converging iteration
         UnsupportedError  (NotImplementedError)  meaningful, but not offered
+        QueueClosedError  (EOFError)         a queue that is closed
+        CancelledError    (RuntimeError)     waited, and was told to stop
+        DeadlineError     (TimeoutError)     waited longer than allowed
         CheckpointError   (RuntimeError)     a file that is damaged, or holds other things than are asked for
         WorkerError       (RuntimeError)     a process of a data loader that died or failed
     RuntimeError
@@ -34,13 +37,16 @@ from tandem.switches import TRACEBACK
 __all__ = [
     "AutogradError",
     "AxisError",
+    "CancelledError",
     "CheckpointError",
     "DTypeError",
+    "DeadlineError",
     "DeviceError",
     "IndexRangeError",
     "InternalError",
     "LinAlgError",
     "OutOfMemoryError",
+    "QueueClosedError",
     "ShapeError",
     "Source",
     "TandemError",
@@ -179,6 +185,18 @@ class CheckpointError(TandemError, RuntimeError):
 
 class WorkerError(TandemError, RuntimeError):
     """A process of a data loader that died or failed."""
+
+
+class QueueClosedError(TandemError, EOFError):
+    """A queue that is closed: nothing more goes in, or what is left does not suffice."""
+
+
+class CancelledError(TandemError, RuntimeError):
+    """Something that waited and was told to stop: its session was closed."""
+
+
+class DeadlineError(TandemError, TimeoutError):
+    """Something that waited longer than it was allowed to."""
 
 
 class InternalError(_Located, RuntimeError):

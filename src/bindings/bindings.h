@@ -17,6 +17,7 @@ void register_dispatch(nanobind::module_& m);
 void register_autograd(nanobind::module_& m);
 void register_capture(nanobind::module_& m);
 void register_executor(nanobind::module_& m);
+void register_queue(nanobind::module_& m);
 void register_library(nanobind::module_& m);
 void register_files(nanobind::module_& m);
 void register_rows(nanobind::module_& m);

@@ -16,6 +16,7 @@ NB_MODULE(_runtime, m) {
   tandem::register_autograd(m);
   tandem::register_capture(m);
   tandem::register_executor(m);
+  tandem::register_queue(m);
   tandem::register_library(m);
   tandem::register_object_loader(m);
   tandem::register_files(m);

@@ -271,7 +271,7 @@ class Run : public std::enable_shared_from_this<Run> {
     auto begin = timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
     try {
       node.task->run(inputs, node.num_inputs, outputs, node.num_outputs,
-                     Place{r.node, mix(it.key, r.node), options_.cancellation.get(), options_.state});
+                     Place{r.node, it.key, options_.cancellation.get(), options_.state});
     } catch (...) {
       failure = std::current_exception();
     }

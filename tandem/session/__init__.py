@@ -22,13 +22,17 @@ from tandem.session.build import (
     trainable_variables,
     variables_initializer,
 )  # fmt: skip
+from tandem.session.coordinator import Coordinator, QueueRunner, add_queue_runner, start_queue_runners
 from tandem.session.graph import Graph, SymbolicTensor, default_graph, reset_default_graph
+from tandem.session.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
 from tandem.session.saver import Saver
 from tandem.session.session import Function, Session, current_session, function
 
 __all__ = [
-    "Function", "Graph", "Print", "Saver", "Session", "SymbolicTensor", "Variable", "assign", "assign_add", "assign_sub",
+    "Coordinator", "FIFOQueue", "Function", "Graph", "PaddingFIFOQueue", "Print", "PriorityQueue", "QueueRunner",
+    "RandomShuffleQueue", "Saver",
+    "Session", "SymbolicTensor", "Variable", "add_queue_runner", "assign", "assign_add", "assign_sub",
     "control_dependencies", "current_session", "default_graph", "device", "function", "global_variables",
     "global_variables_initializer", "gradients", "graph_ops", "group", "identity", "name_scope", "no_op", "placeholder", "py_func",
-    "reset_default_graph", "set_random_seed", "trainable_variables", "variables_initializer",
+    "reset_default_graph", "set_random_seed", "start_queue_runners", "trainable_variables", "variables_initializer",
 ]  # fmt: skip

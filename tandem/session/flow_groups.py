@@ -17,13 +17,13 @@ from collections import defaultdict
 
 from tandem.session.flow_check import ANYWHERE, Frames
 from tandem.session.graph import StepNode
-from tandem.session.nodes import Call, Fed, Gradients, Group, Store
+from tandem.session.nodes import Fed, Gradients, Group, Print, Store
 from tandem.session.primitives import Enter, LoopCond, Merge, NextIteration, Primitive, Switch
 from tandem.session.program import is_host, is_variable, written_by
 
 
 def is_ordinary(node: StepNode) -> bool:
-    return not isinstance(node.op, (Primitive, Fed, Group)) and not is_host(node)
+    return not isinstance(node.op, (Primitive, Fed, Group, Print)) and not is_host(node)
 
 
 def variables_read(node: StepNode) -> list:
@@ -223,14 +223,7 @@ class Grouping:
             node = v.node
             if v in self.fed or node in members or node in wanted or not is_ordinary(node) or written_by(node):
                 continue
-            if self.floating(node) or (through and _repeatable(node)):
+            if self.floating(node) or through:
                 wanted.add(node)
                 stack.extend((u, through) for u in node.inputs)
         return [n for n in self.nodes if n in wanted]
-
-
-def _repeatable(node: StepNode) -> bool:
-    """Whether computing it a second time gives the same: everything but random numbers."""
-    if not isinstance(node.op, Call):
-        return True
-    return all(p.kind != "generator" for p in node.op.function.parameters)

@@ -9,15 +9,26 @@ from __future__ import annotations
 import functools
 
 from tandem import _runtime
-from tandem.errors import TandemError, ValueRangeError
+from tandem.errors import CancelledError, TandemError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.define import make_function
 from tandem.session.flow_check import Frames, refuse
 from tandem.session.flow_groups import Grouping, variables_read
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
-from tandem.session.nodes import Fed, Group
+from tandem.session.nodes import Fed, Group, Print
 from tandem.session.primitives import Enter, Exit, LoopCond, Merge, NextIteration, Primitive, Switch
-from tandem.session.program import PARAMETERS, Trace, host_task, is_host, is_variable, needed, own_memory, written_by
+from tandem.session.program import (
+    PARAMETERS,
+    Trace,
+    host_task,
+    is_host,
+    is_variable,
+    needed,
+    own_memory,
+    position,
+    print_line,
+    written_by,
+)
 from tandem.session.unknown import show_shape
 
 SOURCE, COMPUTE, SWITCH, MERGE, ENTER, EXIT, NEXT_ITERATION, LOOP_COND, DONE, FETCH = range(10)  # flow::Kind
@@ -46,6 +57,14 @@ class Unit:
         self.frame = frame
         self.constant = constant
         self.parallel = parallel
+
+
+def _printing_task(node: StepNode):
+    def show(operands, cancellation):
+        print_line(node, operands[1:])
+        return operands[:1]
+
+    return _runtime.python_task(show, False)
 
 
 class FlowProgram:
@@ -126,6 +145,8 @@ class FlowProgram:
                     unit.parallel = node.op.parallel_iterations
             elif is_host(node):
                 unit = Unit(COMPUTE, [node], host_task(node), len(node.outputs))
+            elif isinstance(node.op, Print):
+                unit = Unit(COMPUTE, [node], _printing_task(node), 1)
             else:
                 assert isinstance(node.op, Group)
                 unit = Unit(COMPUTE, [node])
@@ -142,6 +163,7 @@ class FlowProgram:
         written = list(dict.fromkeys(v for n in group for v in written_by(n)))
         keys = [v for v in keys if v not in reads]
         reads = list(reads)
+        self._check_repeated(group, helpers)
         function = self._function(steps, [*reads, *keys], results, written)
         task = _runtime.plan_task(function, [self._cell_of(v) for v in reads], [self._cell_of(v) for v in written])
         at = self._add(Unit(COMPUTE, group, task, len(results)))
@@ -151,6 +173,20 @@ class FlowProgram:
         for k, v in enumerate(results):
             self._ports[v] = (at, k)
         return at
+
+    def _check_repeated(self, group, helpers):
+        """What a group computes again must read what it read the first time."""
+        for node in helpers:
+            for v in variables_read(node):
+                between = [
+                    n for n in self.steps if v in written_by(n) and position(node) < position(n) < position(group[-1])
+                ]
+                if between:
+                    raise refuse(
+                        group[-1],
+                        f"gradients are taken of {node.name!r} after {v.name!r}, which it reads, is written by {between[0].name!r}",
+                        fix="ask for gradients before the assignment, or assign under td.control_dependencies([gradient])",
+                    )
 
     def _cell_of(self, v) -> int:
         if v not in self._cell:
@@ -162,7 +198,7 @@ class FlowProgram:
         touches = any(is_variable(v) for v in keys) or written
 
         def body(inputs, generator):
-            trace = Trace(self, keys, inputs, generator)
+            trace = Trace(self, keys, inputs, generator, place_random=True)
             for node in steps:
                 trace.step(node)
             trace.check_guards()
@@ -278,7 +314,7 @@ class FlowProgram:
         if outcome.error is not None:
             raise self._located(outcome)
         if outcome.failed_node == -2:
-            raise ValueRangeError("run", "the run was cancelled: the session was closed")
+            raise CancelledError("run", "the session was closed while this ran")
         results = iter(outcome.results)
         return [
             session.value_of(v) if is_variable(v) and v not in self._fed else self._live(v, next(results))

@@ -16,7 +16,7 @@ from tandem.graph import ir
 from tandem.graph.ir import Builder, Node, Type, Value
 from tandem.graph.symbolic import Sym, hint, symbol_indices
 from tandem.ops.define import Op, add_input
-from tandem.session.nodes import Call, Detach, Fed, Number, Operand, Primitive, Random, as_results, map_leaves
+from tandem.session.nodes import Call, Detach, Fed, Identity, Number, Operand, Primitive, Random, as_results, map_leaves
 from tandem.session.unknown import UnknownSizes, show_shape
 
 
@@ -113,6 +113,7 @@ class Graph(ir.Graph):
     def __init__(self, name: str = "graph"):
         super().__init__(UnknownSizes(), name)
         self.variables: list = []
+        self.queue_runners: list = []
         self.seed: int | None = None
         self._names: dict[str, int] = {}
         self._scopes: list[str] = []
@@ -202,11 +203,18 @@ class Graph(ir.Graph):
     @contextlib.contextmanager
     def control_dependencies(self, operations):
         before = self._controls
-        self._controls = [] if operations is None else [*before, tuple(as_node(o) for o in operations)]
+        self._controls = [] if operations is None else [*before, tuple(self._waited_for(o) for o in operations)]
         try:
             yield
         finally:
             self._controls = before
+
+    def _waited_for(self, operation) -> StepNode:
+        """The node to wait for. A Switch has run whichever output is live, so what waits for one output waits for its value."""
+        node = as_node(operation)
+        if isinstance(operation, SymbolicTensor) and node.op.hand_wired and len(node.outputs) > 1:
+            return self.add_node(Identity(), (operation,), (operation.type,))
+        return node
 
     @contextlib.contextmanager
     def device(self, device):

@@ -15,6 +15,7 @@ gradients through all of it possible, and repeats work only where the graph says
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 
@@ -31,6 +32,7 @@ from tandem.session.graph import Graph, StepNode, SymbolicTensor
 from tandem.session.nodes import Call, Fed, Host, Print, Store
 from tandem.session.unknown import show_shape, unknown_index
 
+_NOTHING = contextlib.nullcontext()
 PARAMETERS = [
     ParameterSpec("inputs", "tensors", True, None, False),
     ParameterSpec("generator", "generator", False, None, False),
@@ -74,6 +76,7 @@ class Program:
         self.hosts = [n for n in self.steps if is_host(n)]
         self._find_variables()
         self.printing = [n for n in self.steps if isinstance(n.op, Print)]
+        self._direct = [self._find_direct(host) for host in [*self.hosts, None]]
         self.functions = [make_function("run", self._body(host), PARAMETERS) for host in [*self.hosts, None]]
         for function, stored in zip(self.functions, [0] * len(self.hosts) + [len(self.replaced)], strict=True):
             function.whole_program = True
@@ -107,6 +110,12 @@ class Program:
         before = self.hosts if host is None else self.hosts[: self.hosts.index(host)]
         return [*self.read, *self.fed, *self.held, *(v for n in before for v in n.outputs)]
 
+    def _find_direct(self, host: StepNode | None) -> list[int] | None:
+        """Where each operand is among feeds, held tensors and hosts' results, if that is all of them: then nothing has to run."""
+        at = {v: k for k, v in enumerate(self.keys(host)[len(self.read) :])}
+        wanted = self.fetches if host is None else host.inputs
+        return [at[v] for v in wanted] if all(v in at for v in wanted) else None
+
     def _body(self, host: StepNode | None):
         keys = self.keys(host)
         steps = self.steps if host is None else self.steps[: self.steps.index(host)]
@@ -139,19 +148,27 @@ class Program:
 
     def execute(self, session, fed: list) -> list:
         held = [v.node.op.tensor for v in self.held]
-        host_results: list = []
+        known: list = []  # results of hosts so far
         seed = session.next_seed() if self.hosts else None
 
         def random():
             # Programs of one run must draw the same numbers, whatever other runs draw meanwhile.
             return session.generator() if seed is None else _runtime.Generator(seed)
 
-        for host, function in zip(self.hosts, self.functions, strict=False):
-            with session.reading():
-                operands = self._call(function, [*session.read(self.read), *fed, *held, *host_results], random())
-            host_results += self._call_host(session, host, operands)
-        with session.writing() if self.writes else session.reading():
-            inputs = [*session.read(self.read), *fed, *held, *host_results]
+        for host, function, direct in zip(self.hosts, self.functions, self._direct, strict=False):
+            if direct is not None:
+                given = [*fed, *held, *known]
+                operands = [given[k] for k in direct]
+            else:
+                with session.reading() if self.read else _NOTHING:
+                    operands = self._call(function, [*session.read(self.read), *fed, *held, *known], random())
+            known += self._call_host(session, host, operands)
+        if self.hosts and self._direct[-1] is not None and not self.writes and not self.printing:
+            first = len(fed) + len(held)
+            if all(k >= first for k in self._direct[-1]):  # nothing but what hosts gave, which is theirs to give
+                return [known[k - first] for k in self._direct[-1]]
+        with session.writing() if self.writes else session.reading() if self.read else _NOTHING:
+            inputs = [*session.read(self.read), *fed, *held, *known]
             results = self._call(self.functions[-1], inputs, random())
             first_new = len(results) - len(self.replaced)
             for v, value in zip(self.replaced, results[first_new:], strict=True):
@@ -223,8 +240,10 @@ class Sizes(dict):
 class Trace:
     """A program being traced: what each tensor of the deferred graph is in it."""
 
-    def __init__(self, program: Program, keys, inputs, generator):
+    def __init__(self, program: Program, keys, inputs, generator, place_random: bool = False):
         self.program = program
+        self.place_random = place_random
+        self.placed: StepNode | None = None
         self.generator = generator
         self.values: dict[Value, Value] = {}
         self.state: dict[Value, Value] = {}
@@ -290,7 +309,8 @@ class Trace:
         return value
 
     def random_state(self, seed: int | None):
-        return self.generator if seed is None else _Seeded(seed, self.generator)
+        state = self.generator if self.placed is None else _Placed(self.placed.id, self.generator)
+        return state if seed is None else _Seeded(seed, state)
 
     def printed(self, node, values):
         self.prints[node] = values
@@ -298,6 +318,8 @@ class Trace:
     def step(self, node: StepNode):
         if is_host(node):
             return
+        if self.place_random:
+            self.placed = node
         try:
             with source_scope(node.source and Origin(node.op.name, node.source)):
                 results = node.op.run(self, node, [self.value(v) for v in node.inputs])
@@ -329,6 +351,21 @@ def own_memory(graph: ir.Graph, stored: int):
 
         first = len(graph.outputs) - stored
         graph.outputs = [own(v, i >= first) for i, v in enumerate(graph.outputs)]
+
+
+class _Placed:
+    """Random numbers of one node of a dataflow graph: the same wherever it is computed, which may be in several groups."""
+
+    def __init__(self, node: int, state):
+        self.seed = state.seed
+        self._used = (node + 1) << 40
+
+    def take(self, count):
+        from tandem import dtypes
+
+        first = self._used
+        self._used = first + count
+        return F.Size(first, dtypes.int64)() if not isinstance(first, int) else F.Constant(first, dtypes.int64)()
 
 
 class _Seeded:
