@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
+from tandem.errors import ShapeError
 from tandem.graph.ir import Type, Value, current_builder
 from tandem.graph.symbolic import Dim, maximum
 from tandem.ops.region import Cond, Scan, While, region_graph
@@ -40,6 +41,13 @@ class Draws:
 
 def _size(n: Dim) -> Value:
     return F.Size(n, dtypes.int64)()
+
+
+def _same_types(name: str, before: list[Value], after: list[Value]):
+    """Asks whether carried values keep their sizes, which also teaches that these are one."""
+    for i, (a, b) in enumerate(zip(before, after, strict=False)):
+        if a.ndim != b.ndim or a.dtype is not b.dtype or any(m != n for m, n in zip(a.shape, b.shape, strict=True)):
+            raise ShapeError(name, f"carried value {i} is {a.type!r} before an iteration and {b.type!r} after it")
 
 
 def _results(results) -> list[Value]:
@@ -81,6 +89,7 @@ def make_scan(body, init, xs, consts, length: Dim, reverse: bool, generator) -> 
         at = len(init) + len(xs)
         draws = Draws(*values[len(operands) : -1], values[-1]) if body.random else None
         results = body.trace([*values[:at], values[-1]], list(values[at : len(operands)]), draws)
+        _same_types("scan", values[: len(init)], results)
         used = draws.used if body.random else 0
         return results
 
@@ -106,6 +115,8 @@ def make_while(cond, body, init, consts, most: Dim | None, generator) -> list[Va
                 draws = Draws(*values[len(operands) : -1], values[-1])
                 draws.used = used  # those of the body come after those of the condition
             results = part.trace([*values[: len(init)], values[-1]], list(values[len(init) : len(operands)]), draws)
+            if part is body:
+                _same_types("while_loop", values[: len(init)], results)
             used = draws.used if random else 0
             return results
 

@@ -1,0 +1,331 @@
+"""Control flow in deferred graphs: bodies are graphs of calls, recorded when the graph is built and traced at each new run.
+
+A body's graph takes what it uses from around it as inputs (`lift`), so that only runs which need the loop read those, and gradients
+find their way. Sizes that are unknown when the graph is built are unknown in the body too.
+"""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem import _runtime, dtypes
+from tandem.control.regions import make_cond, make_scan, make_while
+from tandem.control.tree import Structure, flatten, unflatten
+from tandem.errors import DTypeError, ShapeError, TandemError, UnsupportedError, ValueRangeError
+from tandem.graph.ir import Type, Value, source_scope
+from tandem.graph.symbolic import Sym
+from tandem.ops.prepare import as_value
+from tandem.session.graph import Graph, Recorder, SymbolicTensor, infer
+from tandem.session.nodes import Call, Fed, PyFunc, Random, Step, Store, map_leaves
+from tandem.session.program import _Seeded, located
+from tandem.session.unknown import show_shape
+
+
+class BodyGraph(Graph):
+    """What a body does, in calls. `lifted`: tensors of the graphs around it -> what stands for them here."""
+
+    def __init__(self, outer: Graph, name: str):
+        super().__init__(name)
+        self.symbols = outer.symbols
+        self.outer = outer
+        self.lifted: dict[SymbolicTensor, SymbolicTensor] = {}
+        self.random = False
+        self._recorder = BodyRecorder(self)
+
+    def argument(self, type: Type, name: str = "argument") -> SymbolicTensor:
+        return super().add_node(Fed("argument"), (), (Type(type.dtype, type.shape),), name).outputs[0]
+
+    def lift(self, v: SymbolicTensor) -> SymbolicTensor:
+        if v.node.graph is self:
+            return v
+        around = self.outer
+        while around is not v.node.graph:
+            if not isinstance(around, BodyGraph):
+                raise ValueRangeError(None, f"{v.name!r} belongs to another graph than the one being built")
+            around = around.outer
+        found = self.lifted.get(v)
+        if found is None:
+            found = self.lifted[v] = self.argument(v.type, "outer")
+        return found
+
+    def add_node(self, op, inputs=(), types=(), name=None):
+        if isinstance(op, (Store, PyFunc)) or (isinstance(op, Call) and op.written):
+            raise UnsupportedError(
+                op.name,
+                "a loop or branch cannot change variables or call Python",
+                fix="return the value and assign it outside",
+            )
+        return super().add_node(op, [self.lift(v) for v in inputs], types, name)
+
+    def hold(self, tensor, name: str = "constant") -> SymbolicTensor:
+        return self.lift(self.outer.hold(tensor, name))
+
+
+class BodyRecorder(Recorder):
+    def _operand(self, x) -> SymbolicTensor:
+        return self.graph.lift(x) if isinstance(x, SymbolicTensor) else super()._operand(x)
+
+    def call(self, function, args, kwargs):
+        result = super().call(function, args, kwargs)
+        recorded = self.graph.nodes[-1].op
+
+        def look(x):
+            self.graph.random |= isinstance(x, Random)
+
+        if isinstance(recorded, Call):
+            map_leaves(look, [recorded.args, recorded.kwargs])
+        return result
+
+
+class Recorded:
+    """A body with its results, and where each of its lifted tensors stands among the constants of the region."""
+
+    def __init__(self, graph: BodyGraph, arguments: list, results: list, structure: Structure):
+        self.graph, self.arguments, self.results, self.structure = graph, arguments, results, structure
+        self.consts: list[int] = []
+
+    @property
+    def random(self) -> bool:
+        return self.graph.random
+
+
+def _record(outer: Graph, name: str, types: list[Type], fn) -> Recorded:
+    """The body fn(*tensors) -> nested results."""
+    body = BodyGraph(outer, name)
+    arguments = [body.argument(t) for t in types]
+    with body:
+        leaves, structure = flatten(fn(*arguments))
+        results = [body._recorder._operand(leaf) for leaf in leaves]
+    return Recorded(body, arguments, results, structure)
+
+
+class Bound:
+    """A recorded body in a run (or while types are inferred)."""
+
+    def __init__(self, body: Recorded, trace):
+        self.body, self.outer, self.random = body, trace, body.random
+
+    def trace(self, inputs, consts, draws):
+        body = self.body
+        run = BodyTrace(self.outer, body.graph, draws)
+        run.values.update(zip(body.arguments, inputs, strict=False))
+        run.values.update(zip(body.graph.lifted.values(), (consts[i] for i in body.consts), strict=True))
+        for node in body.graph.nodes:
+            if not isinstance(node.op, Fed):
+                run.step(node)
+        return [run.values[r] for r in body.results]
+
+
+class _Sizes(dict):
+    def __init__(self, trace: BodyTrace):
+        self.trace = trace
+
+    def __missing__(self, index):
+        kind, owner, *rest = self.trace.graph.symbols.origins[index]
+        if kind == "axis":
+            owner = self.trace.graph.lifted.get(owner, owner)
+            if owner in self.trace.values:
+                return self.trace.values[owner].shape[rest[0]]
+        return self.trace.outer.sizes[index]
+
+
+class BodyTrace:
+    """What each tensor of a body's graph is in the region being built."""
+
+    def __init__(self, outer, graph: BodyGraph, draws):
+        self.outer, self.graph, self.draws = outer, graph, draws
+        self.values: dict[Value, Value] = {}
+        self.sizes = _Sizes(self)
+
+    def random_state(self, seed: int | None):
+        return self.draws if seed is None else _Seeded(seed, self.draws)
+
+    @staticmethod
+    def is_variable(v) -> bool:
+        return False
+
+    def printed(self, node, values):
+        raise UnsupportedError("print", "a loop or branch cannot print", fix="return the value and print it outside")
+
+    def step(self, node):
+        try:
+            with source_scope(node.source and node.source.short):
+                results = node.op.run(self, node, [self.values[v] for v in node.inputs])
+                if isinstance(node.op, Call):
+                    results = [as_value(r) for r in results if r is not None]
+        except TandemError as error:
+            raise located(error, node) from None
+        self.values.update(zip(node.outputs, results, strict=True))
+
+
+class Control(Step):
+    """A region of a deferred graph. build(trace, bodies, operands, consts) -> results"""
+
+    def __init__(self, name: str, bodies: list[Recorded], operands: int, build):
+        super().__init__()
+        self.name, self.bodies, self.operands, self.build = name, bodies, operands, build
+
+    def run(self, trace, node, operands):
+        bound = [Bound(body, trace) for body in self.bodies]
+        generator = trace.random_state(None) if any(b.random for b in self.bodies) else None
+        return self.build(trace, bound, operands[: self.operands], operands[self.operands :], generator)
+
+
+def _add(recorder: Recorder, name: str, bodies: list[Recorded], operands: list, build) -> list[SymbolicTensor]:
+    graph = recorder.graph
+    consts = list(dict.fromkeys(v for body in bodies for v in body.graph.lifted))
+    for body in bodies:
+        body.consts = [consts.index(v) for v in body.graph.lifted]
+    if isinstance(graph, BodyGraph) and any(b.random for b in bodies):
+        graph.random = True
+    op = Control(name, bodies, len(operands), build)
+    inputs = [*operands, *consts]
+    types = infer(graph, lambda trace, values: op.run(trace, None, values), inputs)
+    return list(graph.add_node(op, inputs, types, name).outputs)
+
+
+def _operands(recorder: Recorder, values) -> tuple[list, Structure]:
+    leaves, structure = flatten(values)
+    return [recorder._operand(leaf) for leaf in leaves], structure
+
+
+def record_cond(recorder: Recorder, name: str, index, functions, args):
+    if isinstance(index, (bool, int)):
+        return functions[int(index)](*args)
+    with recorder.graph:
+        index = F.reshape(recorder._operand(index), ())
+        if name != "cond":
+            index = index.astype(dtypes.int64)
+        elif index.dtype is not dtypes.bool_:
+            index = index != 0
+    leaves, structure = flatten(args)
+    dynamic = [isinstance(leaf, (Value, _runtime.Tensor)) for leaf in leaves]
+    operands = [recorder._operand(leaf) for leaf, d in zip(leaves, dynamic, strict=True) if d]
+
+    def body(fn):
+        def run(*values):
+            given = iter(values)
+            return fn(
+                *unflatten(structure, [next(given) if d else leaf for leaf, d in zip(leaves, dynamic, strict=True)])
+            )
+
+        return run
+
+    bodies = [
+        _record(recorder.graph, f"branch_{i}", [v.type for v in operands], body(fn)) for i, fn in enumerate(functions)
+    ]
+    names = ["false_fn", "true_fn"] if name == "cond" else [f"branch {i}" for i in range(len(bodies))]
+    for what, other in zip(names[1:], bodies[1:], strict=True):
+        _same_results(name, names[0], bodies[0], what, other)
+    results = _add(recorder, name, bodies, [index, *operands],
+                   lambda trace, bound, ops, consts, generator: make_cond(bound, ops[0], ops[1:], consts, generator))  # fmt: skip
+    return unflatten(bodies[0].structure, results)
+
+
+def _same_results(name, first, a: Recorded, second, b: Recorded):
+    if a.structure != b.structure:
+        raise ShapeError(
+            name, f"{first} gives {a.structure!r} and {second} gives {b.structure!r}; the containers must be the same"
+        )
+    for path, x, y in zip(a.structure.paths(), a.results, b.results, strict=True):
+        if not _fits(x, y) or x.dtype is not y.dtype:
+            error = DTypeError if _fits(x, y) else ShapeError
+            raise error(
+                name,
+                f"result{path} is {_show(x)} from {first} and {_show(y)} from {second}; all branches must give the same",
+            )
+
+
+def _fits(a, b) -> bool:
+    return a.ndim == b.ndim and all(
+        isinstance(m, Sym) or isinstance(n, Sym) or m == n for m, n in zip(a.type.shape, b.type.shape, strict=True)
+    )
+
+
+def _show(x) -> str:
+    return f"{x.dtype} {show_shape(x.type.shape)}"
+
+
+def _check_carry(name: str, what: str, before: list, after: list, old: Structure, new: Structure):
+    if old != new:
+        raise ShapeError(
+            name, f"{what} were {old!r} before the body and are {new!r} after it; the containers must be the same"
+        )
+    for path, a, b in zip(old.paths(), before, after, strict=True):
+        if not _fits(a, b) or a.dtype is not b.dtype:
+            error, rule = (ShapeError, "shape") if not _fits(a, b) else (DTypeError, "dtype")
+            raise error(
+                name,
+                f"{what}{path} is {_show(a)} before an iteration and {_show(b)} after it; its {rule} must stay the same",
+            )
+
+
+def record_scan(recorder: Recorder, name: str, f, init, xs, length, reverse: bool, indexed=None):
+    """indexed(position, carry) -> carry in place of f."""
+    carry, structure = _operands(recorder, init)
+    rows, row_structure = _operands(recorder, xs)
+    known = length
+    for x, path in zip(rows, row_structure.paths(), strict=True):
+        n = x.type.shape[0] if x.ndim else None
+        if n is None:
+            raise ShapeError(name, f"xs{path} has no axis to go along; it is 0-d")
+        if isinstance(n, int) and isinstance(known, int) and n != known:
+            raise ShapeError(name, f"xs{path} has length {n}, but {known} steps are to be made")
+        known = n if known is None or isinstance(known, Sym) else known
+    if known is None:
+        raise ValueRangeError(name, "there are no xs, so the number of steps is not known", fix="pass length=")
+    ys_structure = after_structure = None
+
+    def body(*values):
+        nonlocal ys_structure, after_structure
+        at = len(carry)
+        before = unflatten(structure, values[:at])
+        if indexed is not None:
+            result = indexed(values[-1], before), None
+        else:
+            result = f(before, unflatten(row_structure, values[at:-1]))
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            raise ShapeError(
+                name, "the function must give a pair: what is carried on, and what this step adds to the results"
+            )
+        after, after_structure = flatten(result[0])
+        y, ys_structure = flatten(result[1])
+        return [*after, *y]
+
+    types = [*(v.type for v in carry), *(Type(v.dtype, v.type.shape[1:]) for v in rows), Type(dtypes.int64, ())]
+    recorded = _record(recorder.graph, name, types, body)
+    _check_carry(name, "carry", carry, recorded.results[: len(carry)], structure, after_structure)
+
+    def build(trace, bound, operands, consts, generator):
+        xs = operands[len(carry) :]
+        steps = length
+        if xs:
+            steps = xs[0].shape[0]
+            if any(x.shape[0] != steps for x in xs[1:]) or (isinstance(length, int) and steps != length):
+                raise ShapeError(name, f"xs have lengths {[x.shape[0] for x in xs]}; they must be the same")
+        return make_scan(bound[0], operands[: len(carry)], xs, consts, steps, reverse, generator)
+
+    if not recorded.results:
+        return unflatten(structure, []), unflatten(ys_structure, [])
+    results = _add(recorder, name, [recorded], [*carry, *rows], build)
+    return unflatten(structure, results[: len(carry)]), unflatten(ys_structure, results[len(carry) :])
+
+
+def record_while(recorder: Recorder, test, body, init, most, vary: bool):
+    name = "while_loop"
+    if vary:
+        raise UnsupportedError(name, "shapes that change are only possible eagerly")
+    variables, structure = _operands(recorder, init)
+    if not variables:
+        raise ValueRangeError(name, "there are no variables, so the loop could not end")
+    types = [*(v.type for v in variables), Type(dtypes.int64, ())]
+
+    def condition(*values):
+        result = test(unflatten(structure, values[:-1]))
+        return F.reshape(result, ()).astype(dtypes.bool_)
+
+    cond = _record(recorder.graph, f"{name}_cond", types, condition)
+    once = _record(recorder.graph, name, types, lambda *values: body(unflatten(structure, values[:-1])))
+    _check_carry(name, "variable", variables, once.results, structure, once.structure)
+    results = _add(recorder, name, [cond, once], variables,
+                   lambda trace, bound, ops, consts, generator: make_while(*bound, ops, consts, most, generator))  # fmt: skip
+    return unflatten(structure, results)
