@@ -6,8 +6,37 @@ import math
 
 from tandem import dtypes
 
-THRESHOLD = 1000  # more elements than this are summarised
-EDGE = 3
+
+class Options:
+    """How tensors are shown; td.set_printoptions changes it."""
+
+    precision = 4
+    threshold = 1000  # more elements than this are summarised
+    edgeitems = 3
+    linewidth = 100
+    sci_mode = None  # whether floats are written with exponents; None: where it hides less
+
+
+_PROFILES = {
+    "default": {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 100, "sci_mode": None},
+    "short": {"precision": 2, "threshold": 1000, "edgeitems": 2, "linewidth": 100, "sci_mode": None},
+    "full": {"precision": 4, "threshold": math.inf, "edgeitems": 3, "linewidth": 100, "sci_mode": None},
+}
+
+
+def set_options(precision, threshold, edgeitems, linewidth, profile, sci_mode):
+    """See td.set_printoptions."""
+    if profile is not None:
+        if profile not in _PROFILES:
+            raise ValueError(f"profile is {profile!r}; it must be one of {', '.join(_PROFILES)}")
+        for name, value in _PROFILES[profile].items():
+            setattr(Options, name, value)
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    for name, value in given.items():
+        if value is not None:
+            setattr(Options, name, value)
+    if sci_mode is not None:
+        Options.sci_mode = sci_mode
 
 
 def _number_format(values: list[float]):
@@ -16,11 +45,13 @@ def _number_format(values: list[float]):
     if not finite:
         return lambda v: _special(v) or "0."
     low, high = min(finite), max(finite)
-    if all(v == int(v) for v in finite) and high < 1e8:
-        return lambda v: _special(v) or f"{v:.0f}."
-    if high >= 1e8 or low < 1e-4 or high / low > 1e5:
-        return lambda v: _special(v) or f"{v:.4e}"
-    return lambda v: _special(v) or f"{v:.4f}"
+    digits = Options.precision
+    exponents = Options.sci_mode
+    if exponents is None:
+        if all(v == int(v) for v in finite) and high < 1e8:
+            return lambda v: _special(v) or f"{v:.0f}."
+        exponents = high >= 1e8 or low < 1e-4 or high / low > 1e5
+    return lambda v: _special(v) or (f"{v:.{digits}e}" if exponents else f"{v:.{digits}f}")
 
 
 def _complex_format(values: list[complex]):
@@ -55,12 +86,12 @@ def _shown(t, summarise: bool):
     """Nested lists of the elements to show; None marks what is left out."""
     if t.ndim == 0:
         return t.item()
-    if not summarise or t.shape[0] <= 2 * EDGE:
+    if not summarise or t.shape[0] <= 2 * Options.edgeitems:
         return [_shown(t[i], summarise) for i in range(t.shape[0])] if summarise else t.tolist()
     return (
-        [_shown(t[i], True) for i in range(EDGE)]
+        [_shown(t[i], True) for i in range(Options.edgeitems)]
         + [None]
-        + [_shown(t[i], True) for i in range(t.shape[0] - EDGE, t.shape[0])]
+        + [_shown(t[i], True) for i in range(t.shape[0] - Options.edgeitems, t.shape[0])]
     )
 
 
@@ -80,7 +111,7 @@ def _wrap(parts: list[str], indent: int) -> str:
     lines, line = [], ""
     for i, part in enumerate(parts):
         piece = part + (", " if i + 1 < len(parts) else "")
-        if line and indent + len(line) + len(piece) > 100:
+        if line and indent + len(line) + len(piece) > Options.linewidth:
             lines.append(line.rstrip())
             line = ""
         line += piece
@@ -89,7 +120,7 @@ def _wrap(parts: list[str], indent: int) -> str:
 
 def format_tensor(t) -> str:
     data = t.detach() if t.requires_grad else t
-    nested = _shown(data, data.size > THRESHOLD)
+    nested = _shown(data, data.size > Options.threshold)
     values: list = []
     _flatten(nested, values)
     values = [v for v in values if v is not None]

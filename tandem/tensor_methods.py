@@ -237,6 +237,9 @@ def _set_imag(x, value):
 
 
 def attach():
+    from tandem.ops import torch_names
+
+    torch_names.attach(Tensor)
     for fn in (to, requires_grad_, detach, detach_, register_hook, retain_grad, numpy, __copy__, __deepcopy__,
                __reduce_ex__, __format__, view_as_self, share_memory_, is_shared):  # fmt: skip
         setattr(Tensor, fn.__name__, fn)

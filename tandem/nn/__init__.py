@@ -32,6 +32,7 @@ from tandem.nn.activation import (
     Tanhshrink,
     Threshold,
 )  # fmt: skip
+from tandem.nn.adaptive import AdaptiveLogSoftmaxWithLoss, FractionalMaxPool2d, FractionalMaxPool3d
 from tandem.nn.attention import MultiheadAttention
 from tandem.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from tandem.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d

@@ -38,6 +38,22 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     return _bags_by_offsets(input, weight, offsets, per_sample_weights, mode, padding_idx)
 
 
+def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    """Rows of a table by index. padding_idx: a row that takes no part in gradients; max_norm: rows that are used are shortened to
+    it first, in place; scale_grad_by_freq: gradients are divided by how often a row is used.
+
+    input: (*) of integers, weight: (V, D) -> (*, D)
+
+    >>> td.nn.functional.embedding(td.tensor([1, 1]), td.tensor([[1.0], [5.0]]))
+    tensor([[5.],
+            [5.]])
+    """
+    if max_norm is not None:
+        renormalize_rows_(weight, input, max_norm, norm_type)
+    out = F.embedding(input, weight, padding_idx)
+    return scale_gradient_by_frequency(out, input, weight.shape[0]) if scale_grad_by_freq else out
+
+
 def _count(kept, axis: int):
     return F.astype(F.maximum(F.sum(kept, axis, keepdims=True), 1), dtypes.float32)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tandem.nn import functional as F
 from tandem.nn import init
-from tandem.nn.bags import renormalize_rows_, scale_gradient_by_frequency
+from tandem.nn.bags import renormalize_rows_
 from tandem.nn.linear import empty_parameter
 from tandem.nn.module import Module
 from tandem.nn.parameter import Parameter
@@ -83,10 +83,7 @@ class Embedding(_Table):
         self.weight.requires_grad = not _freeze
 
     def forward(self, input):
-        if self.max_norm is not None:
-            renormalize_rows_(self.weight, input, self.max_norm, self.norm_type)
-        out = F.embedding(input, self.weight, self.padding_idx)
-        return scale_gradient_by_frequency(out, input, self.num_embeddings) if self.scale_grad_by_freq else out
+        return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
 
 
 class EmbeddingBag(_Table):

@@ -1,6 +1,6 @@
 """The functions of neural networks under PyTorch's names: `import tandem.nn.functional as F`."""
 
-from tandem.nn.bags import embedding_bag
+from tandem.nn.bags import embedding, embedding_bag
 from tandem.nn.loss_functions import (
     cosine_embedding_loss,
     ctc_loss,
@@ -68,7 +68,6 @@ from tandem.ops import (
     dropout3d,
     elu,
     elu_,
-    embedding,
     feature_alpha_dropout,
     gelu,
     glu,

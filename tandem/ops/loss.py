@@ -27,6 +27,18 @@ def _pair(name: str, input: Value, target: Value) -> tuple[Value, Value]:
     return F.expand(input, shape), F.expand(target, shape)
 
 
+def _weighted_mean(name: str, loss: Value, weight: Value | None, reduction: str) -> Value:
+    if weight is None:
+        return reduce_loss(name, loss, reduction)
+    if weight.ndim != loss.ndim or any(a != b for a, b in zip(weight.shape, loss.shape, strict=True)):
+        raise ShapeError(
+            name, f"weight is {show_shape(weight.shape)} and must be {show_shape(loss.shape)} as the input"
+        )
+    if reduction == "mean":
+        return F.sum(loss * weight) / F.sum(weight)
+    return reduce_loss(name, loss * weight, reduction)
+
+
 # -- classes
 
 
@@ -161,26 +173,26 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, *, ign
 
 
 @op(method=False)
-def mse_loss(input: Tensor, target: Tensor, *, reduction="mean"):
-    """Squared difference.
+def mse_loss(input: Tensor, target: Tensor, *, reduction="mean", weight: Tensor | None = None):
+    """Squared difference; with weight, times weight, and the mean is over weights.
 
     >>> td.mse_loss(td.tensor([1.0, 2.0]), td.tensor([1.0, 4.0]))
     tensor(2.)
     """
     input, target = _pair("mse_loss", input, target)
     difference = input - target
-    return reduce_loss("mse_loss", difference * difference, reduction)
+    return _weighted_mean("mse_loss", difference * difference, weight, reduction)
 
 
 @op(method=False)
-def l1_loss(input: Tensor, target: Tensor, *, reduction="mean"):
-    """Absolute difference.
+def l1_loss(input: Tensor, target: Tensor, *, reduction="mean", weight: Tensor | None = None):
+    """Absolute difference; with weight, times weight, and the mean is over weights.
 
     >>> td.l1_loss(td.tensor([1.0, 2.0]), td.tensor([1.0, 4.0]))
     tensor(1.)
     """
     input, target = _pair("l1_loss", input, target)
-    return reduce_loss("l1_loss", F.abs(input - target), reduction)
+    return _weighted_mean("l1_loss", F.abs(input - target), weight, reduction)
 
 
 @op(method=False)
@@ -201,7 +213,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction="mean", beta=1.0)
 
 
 @op(method=False)
-def huber_loss(input: Tensor, target: Tensor, *, reduction="mean", delta=1.0):
+def huber_loss(input: Tensor, target: Tensor, *, reduction="mean", delta=1.0, weight: Tensor | None = None):
     """0.5 * d * d where |d| < delta, delta * (|d| - 0.5 * delta) elsewhere, for d = input - target.
 
     >>> td.huber_loss(td.tensor([1.0, 2.0]), td.tensor([1.5, 4.0]), reduction="none")
@@ -212,7 +224,8 @@ def huber_loss(input: Tensor, target: Tensor, *, reduction="mean", delta=1.0):
     input, target = _pair("huber_loss", input, target)
     d = input - target
     size = F.abs(d)
-    return reduce_loss("huber_loss", F.where(size < delta, d * d * 0.5, (size - 0.5 * delta) * delta), reduction)
+    loss = F.where(size < delta, d * d * 0.5, (size - 0.5 * delta) * delta)
+    return _weighted("huber_loss", loss, weight, reduction)
 
 
 # -- probabilities

@@ -241,6 +241,81 @@ def detach_(x: Tensor):
     return x.detach_()
 
 
+@public
+def get_device(x: Tensor) -> int:
+    """The number of the device of x; -1 for the CPU.
+
+    >>> td.get_device(td.zeros(1))
+    -1
+    """
+    return x.get_device()
+
+
+@public
+def typename(obj) -> str:
+    """The full name of the type of obj.
+
+    >>> td.typename(td.zeros(1))
+    'tandem.Tensor'
+    """
+    if isinstance(obj, _runtime.Tensor):
+        return f"tandem.{type(obj).__name__}"
+    return f"{type(obj).__module__}.{type(obj).__qualname__}"
+
+
+@public
+def to_dlpack(x: Tensor):
+    """A DLPack capsule on the memory of x. Other libraries take x itself too: torch.from_dlpack(x).
+
+    >>> type(td.to_dlpack(td.zeros(1))).__name__
+    'PyCapsule'
+    """
+    return x.__dlpack__()
+
+
+@public
+def is_inference_mode_enabled() -> bool:
+    """Whether inference mode is active.
+
+    >>> td.is_inference_mode_enabled()
+    False
+    """
+    return _runtime.inference_enabled()
+
+
+@public
+def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None, sci_mode=None):
+    """How tensors are shown: digits, from how many elements on they are summarised, how many of those are shown at each end, the
+    width of lines, and whether floats have exponents. profile: "default", "short" or "full".
+
+    >>> td.set_printoptions(precision=2)
+    >>> td.tensor([3.14159])
+    tensor([3.14])
+    >>> td.set_printoptions(profile="default")
+    """
+    from tandem import repr
+
+    repr.set_options(precision, threshold, edgeitems, linewidth, profile, sci_mode)
+
+
+@public
+def use_deterministic_algorithms(mode, *, warn_only=False):
+    """Accepted for PyTorch's sake: the same call on the same machine always gives the same numbers here.
+
+    >>> td.use_deterministic_algorithms(True)
+    """
+
+
+@public
+def are_deterministic_algorithms_enabled() -> bool:
+    """True: there are no others.
+
+    >>> td.are_deterministic_algorithms_enabled()
+    True
+    """
+    return True
+
+
 # -- methods that are no functions
 
 
@@ -275,8 +350,8 @@ def _type(x, dtype=None, non_blocking=False):
     return f"tandem.{x.dtype}" if dtype is None else F.astype(x, dtypes.as_dtype(dtype), copy=False)
 
 
-@method
-def get_device(x) -> int:
+@method(name="get_device")
+def _get_device(x) -> int:
     """The number of the device; -1 for the CPU."""
     index = getattr(x.device, "index", None)
     return -1 if str(x.device).startswith("cpu") else (index or 0)
@@ -285,6 +360,24 @@ def get_device(x) -> int:
 @method
 def is_pinned(x) -> bool:
     """Whether the memory is page-locked: not for the CPU's own tensors."""
+    return False
+
+
+@method
+def pin_memory(x, device=None):
+    """This tensor: memory of the CPU is not page-locked."""
+    return x
+
+
+@method
+def resolve_neg(x):
+    """This tensor: negation is never put off."""
+    return x
+
+
+@method
+def is_neg(x) -> bool:
+    """Whether negation was put off: never."""
     return False
 
 
@@ -390,3 +483,33 @@ def adjoint(x: Tensor):
             [2, 4]])
     """
     return x.mH
+
+
+# -- x.size: a number, as NumPy and the Array API have it, that can also be called, as PyTorch's is: x.size(), x.size(0)
+
+
+class Size(int):
+    """How many elements a tensor has; called, its shape or the size of one axis."""
+
+    def __call__(self, axis=None, *, dim=None):
+        axis = axis if dim is None else dim
+        return self.shape if axis is None else self.shape[axis]
+
+
+def attach(tensor):
+    """What must be a property."""
+    number = tensor.size
+
+    def size(x):
+        made = Size(number.__get__(x))
+        made.shape = x.shape
+        return made
+
+    tensor.size = property(
+        size, doc="How many elements there are; x.size() is the shape, x.size(0) the size of an axis."
+    )
+    tensor.is_cpu = property(lambda x: str(x.device).startswith("cpu"), doc="Whether the memory is the CPU's.")
+    tensor.is_cuda = property(lambda x: str(x.device).startswith("cuda"), doc="Whether the memory is a GPU's.")
+    tensor.retains_grad = property(_runtime.retain_grad_flag, doc="Whether .grad is kept though this is no leaf.")
+    for name in ("is_meta", "is_sparse", "is_quantized", "is_nested", "is_mps", "is_xla", "is_xpu", "is_mkldnn"):
+        setattr(tensor, name, False)

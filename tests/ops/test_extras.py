@@ -155,3 +155,32 @@ def test_methods_have_pytorchs_defaults():
     assert round(x.var().item(), 4) == 1.6667 and round(x.var(False).item(), 4) == 1.25
     assert round(td.var(x).item(), 4) == 1.25 and round(x.std(0, correction=0).item(), 4) == 1.118
     assert td.ones(2, 3).sum(1, True).shape == (2, 1) and td.ones(2, 3).take(td.tensor([[5]])).shape == (1, 1)
+
+
+def test_size_is_a_number_and_can_be_called():
+    x = td.zeros(2, 3)
+    assert x.size == 6 and isinstance(x.size, int) and x.size() == (2, 3) and x.size(0) == 2 and x.size(dim=-1) == 3
+    assert td.zeros(x.size(1)).shape == (3,) and np.zeros(x.size).shape == (6,)
+
+
+def test_settings_and_small_facts():
+    td.set_printoptions(precision=2, threshold=5, edgeitems=1, sci_mode=False)
+    assert repr(td.full((9,), 0.125)) == "tensor([0.12, ..., 0.12])"
+    td.set_printoptions(profile="default")
+    assert repr(td.tensor([0.125])) == "tensor([0.1250])"
+    with pytest.raises(ValueError, match="profile"):
+        td.set_printoptions(profile="none")
+    td.use_deterministic_algorithms(True)
+    assert td.are_deterministic_algorithms_enabled() and not td.is_inference_mode_enabled()
+    with td.inference_mode():
+        assert td.is_inference_mode_enabled()
+    assert (
+        td.typename(td.zeros(1)) == "tandem.Tensor"
+        and td.typename([]) == "builtins.list"
+        and td.get_device(td.zeros(1)) == -1
+    )
+    assert td.from_dlpack(td.zeros(2)).shape == (2,) and "PyCapsule" in repr(type(td.to_dlpack(td.zeros(2))))
+    x = td.ones(1)
+    assert (
+        x.is_cpu and not x.is_cuda and not x.is_sparse and not x.retains_grad and x.pin_memory() is x and not x.is_neg()
+    )
