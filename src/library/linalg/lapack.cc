@@ -2,9 +2,11 @@
 
 #include <dlfcn.h>
 
+#include <mutex>
 #include <string>
 
 #include "check.h"
+#include "device/parallel.h"
 #include "library/blas.h"
 
 namespace tandem::library::linalg {
@@ -12,6 +14,7 @@ namespace {
 
 struct Library {
   void* handle = nullptr;
+  void (*set_num_threads)(int) = nullptr;
   std::string reason;
 };
 
@@ -21,8 +24,8 @@ const Library& library() {
 #ifdef TANDEM_LAPACK
     made.handle = open_bundled("libscipy_openblas.so", &made.reason);
     if (made.handle) {
-      const auto set_threads = reinterpret_cast<void (*)(int)>(dlsym(made.handle, "scipy_openblas_set_num_threads"));
-      if (set_threads) set_threads(1);
+      made.set_num_threads = reinterpret_cast<void (*)(int)>(dlsym(made.handle, "scipy_openblas_set_num_threads"));
+      if (made.set_num_threads) made.set_num_threads(1);
     }
 #else
     made.reason = "\n  it was built without";
@@ -64,6 +67,20 @@ Lapack<T> load() {
 }
 
 }  // namespace
+
+namespace {
+std::mutex many_threads;  // held by the ManyThreads that is alive
+}
+
+ManyThreads::ManyThreads() {
+  many_threads.lock();
+  if (library().set_num_threads) library().set_num_threads(num_threads());
+}
+
+ManyThreads::~ManyThreads() {
+  if (library().set_num_threads) library().set_num_threads(1);
+  many_threads.unlock();
+}
 
 template <typename T>
 const Lapack<T>& lapack() {

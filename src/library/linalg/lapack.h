@@ -1,8 +1,8 @@
 // LAPACK and the few BLAS functions that go with it, from the OpenBLAS of the package, opened when first needed.
 //
 // The Fortran functions are called as they are: column-major matrices, everything by address, and at the end the
-// lengths of the character arguments, which gfortran's calling convention has. OpenBLAS runs each in the calling
-// thread; batches are divided among the threads of our own pool.
+// lengths of the character arguments, which gfortran's calling convention has. OpenBLAS runs
+// each in the calling thread, and batches are divided among the threads of our own pool; ManyThreads is the exception.
 #pragma once
 #include <complex>
 #include <cstddef>
@@ -72,5 +72,15 @@ struct Lapack {
 // The functions for T: float, double and the complex numbers of both. Throws where the library is not to be had.
 template <typename T>
 const Lapack<T>& lapack();
+
+// While one is alive, OpenBLAS divides its work among threads of its own: for one large matrix, during which our pool
+// sleeps. Only one at a time, and never within a parallel call.
+class ManyThreads {
+ public:
+  ManyThreads();
+  ~ManyThreads();
+  ManyThreads(const ManyThreads&) = delete;
+  ManyThreads& operator=(const ManyThreads&) = delete;
+};
 
 }  // namespace tandem::library::linalg

@@ -137,10 +137,15 @@ void for_matrices(const View* const (&views)[K], int axes, double cost, Prepare&
     }
   };
   const int64_t count = loop.count(0, loop.ndim);
-  if (count == 1)
-    run(0, 1);  // not as a piece of a parallel call, within which nothing else could use the pool
-  else if (count > 0)
+  constexpr double kLarge = 3e6;  // nanoseconds for which other threads are worth waking
+  if (count == 1 && cost > kLarge && num_threads() > 1 && !in_parallel()) {
+    const ManyThreads threads;
+    run(0, 1);
+  } else if (count == 1) {
+    run(0, 1);
+  } else if (count > 0) {
     parallel_for(count, cost, run);
+  }
 }
 
 // The first matrix of a batch that failed, whichever thread met it.
