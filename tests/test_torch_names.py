@@ -63,7 +63,7 @@ MISNAMED = {
 NOT_TAKEN = {
     "torch.embedding": "as nn.functional.embedding, which has them",
     "torch.bmm": "out_dtype", "torch.mm": "out_dtype", "Tensor.bmm": "out_dtype", "Tensor.mm": "out_dtype",
-    "torch.svd": "compute_uv: td.linalg.svdvals", "Tensor.svd": "compute_uv", "Tensor.dim_order": "ambiguity_check",
+    "Tensor.dim_order": "ambiguity_check",
     "Tensor.register_hook": "the hook's name",
     "torch.while_loop": "the names of the operands", "torch.cond": "the names of the operands",
     "torch.stft": "align_to_window", "Tensor.stft": "align_to_window",

@@ -147,7 +147,7 @@ def _qr(x: Tensor, mode):
     return (F.full((0,), 0, dtype=x.dtype), made) if mode == "r" else made
 
 
-def qr(x, *, mode="reduced"):
+def qr(x, mode="reduced"):
     """(Q, R) with x = Q R. mode: "reduced", "complete" (Q square), or "r" (Q is empty). The columns that "complete" adds are not
     determined by x: a gradient that arrives for them makes that of x NaN.
 

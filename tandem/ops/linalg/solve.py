@@ -496,15 +496,8 @@ def tensorinv(x: Tensor, ind=2):
     return F.Reshape(last + first)(inv(flat))
 
 
-@op(hidden=True)
-def tensorsolve(A: Tensor, B: Tensor, axes=None):
-    """X of tensordot(A, X, X.ndim) = B. `axes` of A are moved to its end first.
-
-    A: (*b, *x), B: (*b) -> (*x)
-
-    >>> td.linalg.tensorsolve(td.eye(4).reshape(2, 2, 2, 2), td.ones(2, 2)).shape
-    (2, 2)
-    """
+@op(name="tensorsolve", hidden=True)
+def _tensorsolve(A: Tensor, B: Tensor, axes):
     if axes is not None:
         moved = [a % A.ndim for a in axes]
         A = F.Permute((*(i for i in range(A.ndim) if i not in moved), *moved))(A)
@@ -517,6 +510,18 @@ def tensorsolve(A: Tensor, B: Tensor, axes=None):
         )
     n = product(B.shape)
     return F.Reshape(last)(solve(F.Reshape((n, n))(A), F.Reshape((n,))(B)))
+
+
+def tensorsolve(A, B, axes=None, *, dims=None):
+    """X of tensordot(A, X, X.ndim) = B. `axes` of A are moved to its end first.
+
+    A: (*b, *x), B: (*b) -> (*x)
+
+    >>> td.linalg.tensorsolve(td.eye(4).reshape(2, 2, 2, 2), td.ones(2, 2)).shape
+    (2, 2)
+    """
+    axes = axes if dims is None else dims
+    return _tensorsolve(A, B, tuple(axes) if isinstance(axes, list) else axes)
 
 
 @spelled("lu_solve")

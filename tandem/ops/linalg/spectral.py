@@ -380,7 +380,7 @@ def _svd(x: Tensor, full):
     return Svd(full)(matrices("svd", x))
 
 
-def svd(x, *, full_matrices=True):
+def svd(x, full_matrices=True, *, driver=None):
     """(U, S, Vh) with x = U diag(S) Vh: unitary matrices and singular values, descending. Without full_matrices, only the columns
     of U and rows of Vh that belong to singular values. The others are not determined by x: a gradient that arrives for them makes
     that of x NaN.
@@ -390,11 +390,11 @@ def svd(x, *, full_matrices=True):
     >>> td.linalg.svd(td.tensor([[0.0, 2.0], [1.0, 0.0]])).S.round()
     tensor([2., 1.])
     """
-    return SvdResult(*_svd(x, bool(full_matrices)))
+    return SvdResult(*_svd(x, bool(full_matrices)))  # driver: LAPACK's divide and conquer, whichever is asked for
 
 
 @op(hidden=True)
-def svdvals(x: Tensor):
+def svdvals(x: Tensor, *, driver=None):
     """Singular values, descending.
 
     x: (*b, m, n) -> (*b, min(m, n)) real
@@ -418,12 +418,16 @@ def _torch_svd_parts(x: Tensor, full):
 
 
 @spelled("svd")
-def _torch_svd(x, some=True):
-    """(U, S, V) with x = U diag(S) V^H; reduced if some. td.linalg.svd gives V^H.
+def _torch_svd(x, some=True, compute_uv=True):
+    """(U, S, V) with x = U diag(S) V^H; reduced if some. Without compute_uv, U and V are zeros. td.linalg.svd gives V^H.
 
     >>> td.svd(td.tensor([[0.0, 2.0], [1.0, 0.0]])).S.round()
     tensor([2., 1.])
     """
+    if not compute_uv:
+        m, n = x.shape[-2:]
+        u, v = (F.full((*x.shape[:-2], k, k), 0, dtype=x.dtype) for k in (m, n))
+        return TorchSvdResult(u, svdvals(x), v)
     return TorchSvdResult(*_torch_svd_parts(x, not some))
 
 
@@ -450,16 +454,16 @@ def _pinv(x: Tensor, atol: Tensor | None, rtol: Tensor | None, hermitian):
     return Pinv(hermitian)(x, *_tolerances(x, atol, rtol))
 
 
-def pinv(x, *, rtol=None, atol=None, hermitian=False):
+def pinv(x, rcond=None, hermitian=False, *, rtol=None, atol=None):
     """Pseudo-inverse (Moore, Penrose). Singular values up to max(atol, rtol * the largest) count as zero; rtol is
-    max(m, n) * eps unless one is given. hermitian: x is symmetric (Hermitian), which is faster.
+    max(m, n) * eps unless one is given (rcond is another name for rtol). hermitian: x is symmetric (Hermitian), which is faster.
 
     x: (*b, m, n) -> (*b, n, m)
 
     >>> td.linalg.pinv(td.tensor([[2.0], [0.0]]))
     tensor([[0.5000, 0.0000]])
     """
-    return _pinv(x, atol, rtol, bool(hermitian))
+    return _pinv(x, atol, rcond if rtol is None else rtol, bool(hermitian))
 
 
 @spelled("pinverse")
@@ -483,15 +487,16 @@ def _matrix_rank(x: Tensor, atol: Tensor | None, rtol: Tensor | None, hermitian)
     return F.count_nonzero(F.greater(s, full_expand(column(bound), s.shape)), -1)
 
 
-def matrix_rank(x, *, rtol=None, atol=None, hermitian=False):
-    """How many singular values are greater than max(atol, rtol * the largest); rtol is max(m, n) * eps unless one is given.
+def matrix_rank(x, tol=None, hermitian=False, *, rtol=None, atol=None):
+    """How many singular values are greater than max(atol, rtol * the largest); rtol is max(m, n) * eps unless one is given. tol is
+    another name for atol.
 
     x: (*b, m, n) -> (*b) int64
 
     >>> td.linalg.matrix_rank(td.tensor([[1.0, 2.0], [2.0, 4.0]]))
     tensor(1)
     """
-    return _matrix_rank(x, atol, rtol, bool(hermitian))
+    return _matrix_rank(x, tol if atol is None else atol, rtol, bool(hermitian))
 
 
 class LstsqResult(NamedTuple):
