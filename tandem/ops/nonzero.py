@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.errors import ShapeError
-from tandem.graph.ir import Type
+from tandem.errors import ShapeError, UnsupportedError
+from tandem.graph.ir import Type, Value
 from tandem.ops.define import LibraryOp, method, op, public, register
 
 
@@ -49,6 +49,12 @@ def _nonzero_method(x, *, as_tuple: bool = False):
 
 
 def _positions(x, as_tuple: bool):
+    if isinstance(x, Value):
+        raise UnsupportedError(
+            "nonzero",
+            "how many positions there are depends on values, and sizes in a graph must not",
+            fix="choose with td.where(mask, x, 0) and reduce, or call td.py_func",
+        )
     rows = _nonzero(x, int(F.count_nonzero(x)))
     return tuple(rows[:, i] for i in range(x.ndim)) if as_tuple else rows
 

@@ -143,32 +143,38 @@ def _store(name: str, variable, value, change) -> SymbolicTensor:
     if not isinstance(variable, Variable):
         raise DTypeError(name, f"{variable!r} is no variable, so nothing can be assigned to it")
     value = as_tensor(variable.graph, value, None if isinstance(value, SymbolicTensor) else variable.dtype)
+    return store(nodes.Store(name, variable, change), (value,))
+
+
+def store(op: nodes.Store, operands: tuple) -> SymbolicTensor:
+    """A node that writes a variable, after a check that what it writes has its shape."""
+    variable, change = op.variable, op.change
     (result,) = infer(
         variable.graph,
         lambda _, v: [v[0] if change is None else change(*v)],
-        [value] if change is None else [variable, value],
+        operands if change is None else [variable, *operands],
     )
     if tuple(result.shape) != tuple(variable.shape) and (change is not None or len(result.shape) != variable.ndim or any(
         isinstance(d, int) and d != n for d, n in zip(result.shape, variable.shape, strict=True)
     )):  # fmt: skip
         raise ShapeError(
-            name, f"the value is {show_shape(result.shape)} but variable {variable.name!r} is {tuple(variable.shape)}"
+            op.name,
+            f"the value is {show_shape(result.shape)} but variable {variable.name!r} is {tuple(variable.shape)}",
         )
-    graph = variable.graph
-    return graph.add_node(nodes.Store(name, variable, change), (value,), (variable.type,)).outputs[0]
+    return variable.graph.add_node(op, operands, (variable.type,)).outputs[0]
 
 
-def assign(variable, value, name=None) -> SymbolicTensor:
-    """Stores value in a variable when run; gives the new value."""
+def assign(variable, value, use_locking: bool = True, name=None) -> SymbolicTensor:
+    """Stores value in a variable when run; gives the new value. use_locking: see state.py."""
     return _store("assign", variable, value, None)
 
 
-def assign_add(variable, value, name=None) -> SymbolicTensor:
+def assign_add(variable, value, use_locking: bool = True, name=None) -> SymbolicTensor:
     """Adds value to a variable when run, as one step that no other run interrupts; gives the new value."""
     return _store("assign_add", variable, value, lambda old, x: F.add(old, x))
 
 
-def assign_sub(variable, value, name=None) -> SymbolicTensor:
+def assign_sub(variable, value, use_locking: bool = True, name=None) -> SymbolicTensor:
     """Subtracts value from a variable when run; gives the new value."""
     return _store("assign_sub", variable, value, lambda old, x: F.subtract(old, x))
 

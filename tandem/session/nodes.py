@@ -177,7 +177,7 @@ class Detach(Step):
 
 
 class Store(Step):
-    """Changes a variable; `change(old, operand) -> new`, without the old value for a plain assignment."""
+    """Changes a variable; `change(old, *operands) -> new`, without the old value for a plain assignment."""
 
     differentiable = False
 
@@ -194,7 +194,7 @@ class Store(Step):
     def run(self, trace, node, operands):
         value = operands[0]
         if self.change is not None:
-            value = self.change(trace.variable(self.variable), value)
+            value = self.change(trace.variable(self.variable), *operands)
         return [trace.store(self.variable, value, node)]
 
 
