@@ -100,6 +100,7 @@ stubs: install
 ## make docs         write the generated pages under docs/
 docs: install
 	$(PY) tools/switch_table.py
+	$(PY) tools/function_table.py
 
 ## make bench        side by side with PyTorch; ARGS="--quick --case 'matmul*'" goes to the runner
 bench: install $(VENV)-bench/.created

@@ -10,7 +10,7 @@ from tandem.errors import DTypeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.prepare import weak_kind
 
-__all__ = ["can_cast", "finfo", "iinfo", "isdtype", "promote_types", "result_type"]
+__all__ = ["can_cast", "finfo", "iinfo", "isdtype", "result_type"]
 
 _MANTISSA_AND_EXPONENT_BITS = {"float16": (10, 5), "bfloat16": (7, 8), "float32": (23, 8), "float64": (52, 11)}
 _REAL = {dtypes.complex64: dtypes.float32, dtypes.complex128: dtypes.float64}
@@ -105,15 +105,6 @@ def isdtype(dtype, kind) -> bool:
             raise ValueRangeError("isdtype", f"{kind!r} is not a kind of dtype; kinds are {', '.join(_KINDS)}")
         return dtype.kind in _KINDS[kind]
     return dtype is _as_dtype("isdtype", kind)
-
-
-def promote_types(type1, type2, /) -> DType:
-    """The type that two types promote to.
-
-    >>> td.promote_types(td.int8, td.uint8)
-    tandem.int16
-    """
-    return dtypes.promote(_as_dtype("promote_types", type1), _as_dtype("promote_types", type2))
 
 
 def result_type(*arrays_and_dtypes) -> DType:

@@ -209,6 +209,7 @@ def _conjugate(x):
 
 
 def _transposed(x):
+    """The transpose of a matrix."""
     if x.ndim != 2:
         raise ShapeError(
             "T",
@@ -219,11 +220,22 @@ def _transposed(x):
 
 
 def _adjoint(x):
+    """The transpose of a matrix, with complex numbers conjugated."""
     if x.ndim not in (0, 2):
         raise ShapeError(
             "H", f"x has {x.ndim} axes; the adjoint of a matrix is asked for", fix="use x.mH for a batch of matrices"
         )
     return F.permute(_conjugate(x), (1, 0) if x.ndim else ())
+
+
+def _batch_adjoint(x):
+    """Matrices with their last two axes exchanged and complex numbers conjugated."""
+    return F.matrix_transpose(_conjugate(x))
+
+
+def cpu(self):
+    """This tensor in main memory: itself."""
+    return self
 
 
 def _set_real(x, value):
@@ -250,11 +262,11 @@ def attach():
         cls.mT = property(F.matrix_transpose)
         cls.real, cls.imag = property(F.real, _set_real), property(F.imag, _set_imag)
         cls.H = property(_adjoint)
-        cls.mH = property(lambda x: F.matrix_transpose(_conjugate(x)))
+        cls.mH = property(_batch_adjoint)
     Tensor.__array_namespace__ = array_namespace
     Tensor.to_device = to_device
     Tensor.grad_fn = property(_runtime.grad_fn)
-    Tensor.cpu = lambda self: self
+    Tensor.cpu = cpu
     _runtime.set_callback("rebase", views.rebase)
     _runtime.set_callback("refresh_view", views.refresh_view)
     _runtime.set_callback("check_finite", _check_finite)

@@ -3,8 +3,9 @@
 import inspect
 
 ELEMENTWISE_UNARY = """
-abs acos acosh asin asinh atan atanh bitwise_invert ceil cos cosh exp expm1 floor isfinite isinf isnan log log10 log1p log2
-logical_not negative positive reciprocal round sign signbit sin sinh sqrt square tan tanh trunc
+abs acos acosh asin asinh atan atanh bitwise_invert ceil conj cos cosh exp
+expm1 floor imag isfinite isinf isnan log log10 log1p log2
+logical_not negative positive real reciprocal round sign signbit sin sinh sqrt square tan tanh trunc
 """
 ELEMENTWISE_BINARY = """
 add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal floor_divide greater
@@ -85,6 +86,51 @@ zeros_like(x, /, *, dtype=None, device=None)
 __array_namespace_info__()
 """
 
+LINALG = """
+cholesky(x, /, *, upper=False)
+cross(x1, x2, /, *, axis=-1)
+det(x, /)
+diagonal(x, /, *, offset=0)
+eig(x, /)
+eigh(x, /)
+eigvals(x, /)
+eigvalsh(x, /)
+inv(x, /)
+matmul(x1, x2, /)
+matrix_norm(x, /, *, keepdims=False, ord='fro')
+matrix_power(x, n, /)
+matrix_rank(x, /, *, rtol=None)
+matrix_transpose(x, /)
+outer(x1, x2, /)
+pinv(x, /, *, rtol=None)
+qr(x, /, *, mode='reduced')
+slogdet(x, /)
+solve(x1, x2, /)
+svd(x, /, *, full_matrices=True)
+svdvals(x, /)
+tensordot(x1, x2, /, *, axes=2)
+trace(x, /, *, offset=0, dtype=None)
+vecdot(x1, x2, /, *, axis=-1)
+vector_norm(x, /, *, axis=None, keepdims=False, ord=2)
+"""
+
+FFT = """
+fft(x, /, *, n=None, axis=-1, norm='backward')
+ifft(x, /, *, n=None, axis=-1, norm='backward')
+fftn(x, /, *, s=None, axes=None, norm='backward')
+ifftn(x, /, *, s=None, axes=None, norm='backward')
+rfft(x, /, *, n=None, axis=-1, norm='backward')
+irfft(x, /, *, n=None, axis=-1, norm='backward')
+rfftn(x, /, *, s=None, axes=None, norm='backward')
+irfftn(x, /, *, s=None, axes=None, norm='backward')
+hfft(x, /, *, n=None, axis=-1, norm='backward')
+ihfft(x, /, *, n=None, axis=-1, norm='backward')
+fftfreq(n, /, *, d=1.0, dtype=None, device=None)
+rfftfreq(n, /, *, d=1.0, dtype=None, device=None)
+fftshift(x, /, *, axes=None)
+ifftshift(x, /, *, axes=None)
+"""
+
 INFO = """
 capabilities()
 default_device()
@@ -129,6 +175,9 @@ def parse(text: str) -> dict[str, inspect.Signature]:
             name = line.partition("(")[0]
             found[name] = inspect.signature(space[name])
     return found
+
+
+LINALG, FFT = parse(LINALG), parse(FFT)
 
 
 def namespace() -> dict[str, inspect.Signature]:

@@ -168,3 +168,13 @@ def test_numbers_of_arrays():
         with pytest.raises(kind):
             wrong()
     assert [v.item() for v in td.arange(3)] == [0, 1, 2]
+
+
+def test_small_methods():
+    x = td.asarray([[1.0, -2.0]])
+    assert x.cfloat().dtype is td.complex64 and x.cdouble().dtype is td.complex128 and x.char().dtype is td.int8
+    assert not x.is_conj() and td.all(x.resolve_neg() == x)
+    y = x.view_as_self()
+    y[0, 0] = 5
+    assert x[0, 0].item() == 5
+    np.testing.assert_allclose(td.fft.ifft2(x).numpy(), np.fft.ifft2(x.numpy()))

@@ -47,6 +47,16 @@ def test_function(name, wanted):
     fits(name, inspect.signature(getattr(td, name)), wanted)
 
 
+@pytest.mark.parametrize(("name", "wanted"), standard.LINALG.items())
+def test_linalg(name, wanted):
+    fits(name, inspect.signature(getattr(td.linalg, name)), wanted)
+
+
+@pytest.mark.parametrize(("name", "wanted"), standard.FFT.items())
+def test_fft(name, wanted):
+    fits(name, inspect.signature(getattr(td.fft, name)), wanted)
+
+
 @pytest.mark.parametrize(("name", "wanted"), standard.methods().items())
 def test_method(name, wanted):
     fits(name, inspect.signature(getattr(td.ones(2), name)), wanted)
