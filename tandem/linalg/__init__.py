@@ -7,6 +7,7 @@ tensor([1., 2.])
 
 from tandem.errors import LinAlgError
 from tandem.ops import matmul, matrix_transpose, outer, tensordot, vecdot, vector_norm
+from tandem.ops.linalg.ldl import ldl_factor, ldl_factor_ex, ldl_solve
 from tandem.ops.linalg.norms import cond, matrix_norm, norm
 from tandem.ops.linalg.products import cross, diagonal, matrix_exp, matrix_power, multi_dot, trace, vander
 from tandem.ops.linalg.qr import householder_product, qr
@@ -29,8 +30,8 @@ from tandem.ops.linalg.triangular import cholesky, cholesky_ex, cholesky_inverse
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cholesky_inverse", "cholesky_solve", "cond", "cross", "det", "diagonal", "eig",
-    "eigh", "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_factor_ex",
-    "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm",
-    "outer", "pinv", "qr", "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals", "tensordot", "tensorinv",
-    "tensorsolve", "trace", "vander", "vecdot", "vector_norm",
+    "eigh", "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "ldl_factor", "ldl_factor_ex", "ldl_solve",
+    "lstsq", "lu", "lu_factor", "lu_factor_ex", "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power",
+    "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "solve_ex",
+    "solve_triangular", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace", "vander", "vecdot", "vector_norm",
 ]  # fmt: skip

@@ -55,6 +55,10 @@ Lapack<T> load() {
   get(table.getrs, "getrs");
   get(table.potrf, "potrf");
   get(table.potri, "potri");
+  get(table.sytrf, "sytrf");
+  get(table.sytrs, "sytrs");
+  get(table.hetrf, is_complex ? "hetrf" : "sytrf");
+  get(table.hetrs, is_complex ? "hetrs" : "sytrs");
   get(table.trsm, "trsm");
   get(table.gemm, "gemm");
   get(table.geqrf, "geqrf");

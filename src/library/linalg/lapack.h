@@ -36,6 +36,12 @@ struct Lapack {
                 Length);
   void (*potrf)(Char uplo, Size n, T* a, Size lda, int* info, Length);
   void (*potri)(Char uplo, Size n, T* a, Size lda, int* info, Length);
+  void (*sytrf)(Char uplo, Size n, T* a, Size lda, int* pivots, T* work, Size lwork, int* info, Length);
+  void (*sytrs)(Char uplo, Size n, Size nrhs, const T* a, Size lda, const int* pivots, T* b, Size ldb, int* info,
+                Length);
+  void (*hetrf)(Char uplo, Size n, T* a, Size lda, int* pivots, T* work, Size lwork, int* info, Length);  // or sytrf
+  void (*hetrs)(Char uplo, Size n, Size nrhs, const T* a, Size lda, const int* pivots, T* b, Size ldb, int* info,
+                Length);
   void (*trsm)(Char side, Char uplo, Char trans, Char diag, Size m, Size n, const T* alpha, const T* a, Size lda, T* b,
                Size ldb, Length, Length, Length, Length);
   void (*gemm)(Char transa, Char transb, Size m, Size n, Size k, const T* alpha, const T* a, Size lda, const T* b,

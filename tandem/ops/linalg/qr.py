@@ -23,7 +23,7 @@ from tandem.ops.linalg.prepare import (
     with_diagonal,
 )
 from tandem.ops.linalg.triangular import ADJOINT, SolveTriangular
-from tandem.ops.prepare import show_shape
+from tandem.ops.prepare import promote, show_shape
 
 
 @register
@@ -213,3 +213,26 @@ def householder_product(x: Tensor, tau: Tensor):
             f"x is {show_shape(x.shape)} and tau {show_shape(tau.shape)}; they must be (*b, m, n) and (*b, k) with m >= n >= k",
         )
     return HouseholderProduct()(x, F.Cast(x.dtype)(tau) if tau.dtype is not x.dtype else tau)
+
+
+@spelled("ormqr")
+@op(hidden=True)
+def ormqr(x: Tensor, tau: Tensor, other: Tensor, left=True, transpose=False):
+    """Q @ other (other @ Q if not left; Q^H in place of Q with transpose), where Q is the whole product of reflections that x and
+    tau hold, as geqrf gives them.
+
+    x: (*b, m, k), tau: (*b, k), other: (*b, m, n), or (*b, n, m) if not left
+
+    >>> td.ormqr(td.tensor([[0.0], [1.0]]), td.tensor([1.0]), td.tensor([[1.0], [0.0]]))
+    tensor([[0.],
+            [-1.]])
+    """
+    x, other = promote(matrices("ormqr", x), matrices("ormqr", other, "other"))
+    m, k = x.shape[-2:]
+    if k < m:
+        x = F.Embed((0,) * x.ndim, (1,) * x.ndim, (*x.shape[:-2], m, m))(x)
+    elif k > m:
+        x = F.slice_axis(x, -1, 0, m)
+    q = householder_product(x, tau)
+    q = adjoint(q) if transpose else q
+    return mm(q, other) if left else mm(other, q)

@@ -245,12 +245,16 @@ def _lu(x: Tensor):
     x = matrices("lu", x)
     lu, pivots, _ = LuFactor()(x)
     lower, upper = _unpack(lu)
+    return _permutation_matrix(x, pivots), lower, upper
+
+
+def _permutation_matrix(x: Value, pivots: Value) -> Value:
+    """P of x = P L U."""
     m = x.shape[-2]
     order = Permutation(m, False)(pivots)
     shape = (*x.shape[:-2], m, m)
     place = full_expand(F.Reshape((*order.shape[:-1], 1, m))(order), shape)
-    p = cast(F.Equal()(place, F.Iota(shape, len(shape) - 2, dtypes.int64)()), x.dtype)
-    return p, lower, upper
+    return cast(F.Equal()(place, F.Iota(shape, len(shape) - 2, dtypes.int64)()), x.dtype)
 
 
 def lu(x, *, pivot=True):
@@ -532,3 +536,38 @@ def _torch_lu_solve(B, LU, pivots):
     tensor([[3.]])
     """
     return lu_solve(LU, pivots, B)
+
+
+@spelled("lu")
+def _torch_lu(x, pivot=True, get_infos=False):
+    """(LU, pivots), or with get_infos (LU, pivots, infos): the factors of x in one matrix. td.linalg.lu gives P, L and U.
+
+    >>> td.lu(td.tensor([[0.0, 2.0], [1.0, 3.0]]))[1]
+    tensor([2, 2], dtype=int32)
+    """
+    made = lu_factor_ex(x, pivot=pivot)
+    return tuple(made) if get_infos else (made.LU, made.pivots)
+
+
+@op(name="lu_unpack", hidden=True)
+def _lu_unpack(LU: Tensor, pivots: Tensor):
+    LU = matrices("lu_unpack", LU, "LU_data")
+    if pivots.ndim != LU.ndim - 1 or pivots.shape[-1] != minimum(*LU.shape[-2:]):
+        raise ShapeError(
+            "lu_unpack",
+            f"LU_data is {show_shape(LU.shape)} and LU_pivots are {show_shape(pivots.shape)}; they do not fit",
+        )
+    return _permutation_matrix(LU, cast(pivots, dtypes.int32)), *_unpack(LU)
+
+
+@spelled("lu_unpack", method=False)
+def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
+    """(P, L, U) of what td.linalg.lu_factor gives; parts that are not wanted are empty.
+
+    >>> td.lu_unpack(*td.linalg.lu_factor(td.tensor([[0.0, 2.0], [1.0, 3.0]]))).U
+    tensor([[1., 3.],
+            [0., 2.]])
+    """
+    p, l, u = _lu_unpack(LU_data, LU_pivots)
+    empty = F.full((0,), 0, dtype=l.dtype)
+    return LuResult(p if unpack_pivots else empty, *((l, u) if unpack_data else (empty, empty)))

@@ -230,3 +230,29 @@ def test_many_threads_and_strides_give_the_same():
     x = td.tensor(regular(64, 8, 8))
     np.testing.assert_array_equal(L.inv(x)[::2].numpy(), L.inv(x[::2]).numpy())
     np.testing.assert_array_equal(L.inv(x).mT.contiguous().numpy().shape, (64, 8, 8))
+
+
+def test_lu_in_pytorchs_older_form():
+    x = td.tensor(normal(2, 3, 4))
+    packed, pivots, infos = td.lu(x, get_infos=True)
+    assert infos.tolist() == [0, 0]
+    p, l, u = td.lu_unpack(packed, pivots)
+    np.testing.assert_allclose((p @ l @ u).numpy(), x.numpy(), atol=1e-12)
+    assert td.lu_unpack(packed, pivots, unpack_data=False).L.shape == (0,)
+    check_gradients(lambda x: td.lu_unpack(*x.lu())[1:], [normal(3, 3)])
+
+
+def test_ldl():
+    for x in (normal(2, 4, 4), normal(2, 4, 4) + 1j * normal(2, 4, 4)):
+        for hermitian in (False, True):
+            a = x + (swap(x).conj() if hermitian else swap(x))
+            b = (x[..., :2] * 2).copy()
+            factors = L.ldl_factor(td.tensor(a), hermitian=hermitian)
+            made = L.ldl_solve(*factors, td.tensor(b), hermitian=hermitian)
+            np.testing.assert_allclose(a @ made.numpy(), b, atol=1e-10)
+            check_gradients(lambda b, f=factors, h=hermitian: L.ldl_solve(*f, b, hermitian=h), [b])
+    assert L.ldl_factor_ex(td.zeros(2, 1, 1)).info.tolist() == [1, 1]
+    with pytest.raises(td.LinAlgError, match="singular"):
+        L.ldl_factor_ex(td.zeros(1, 1), check_errors=True)
+    with pytest.raises(td.IndexRangeError, match="pivots are not those"):
+        L.ldl_solve(td.eye(2), td.tensor([-1, 2], dtype=td.int32), td.ones(2, 1))

@@ -261,3 +261,34 @@ def test_cond():
         np.testing.assert_allclose(L.cond(td.tensor(x), p).numpy(), np.linalg.cond(x, p), rtol=1e-9)
     assert L.cond(td.zeros(2, 2), 1).item() == np.inf
     check_gradients(L.cond, [x])
+
+
+def test_ormqr():
+    x, other = normal(4, 3), normal(4, 2)
+    a, tau = td.geqrf(td.tensor(x))
+    q = np.linalg.qr(x, mode="complete").Q
+    for transpose in (False, True):
+        matrix = q.T if transpose else q
+        made = td.ormqr(a, tau, td.tensor(other), transpose=transpose)
+        np.testing.assert_allclose(made.numpy(), matrix @ other, atol=1e-12)
+        made = td.ormqr(a, tau, td.tensor(other.T.copy()), left=False, transpose=transpose)
+        np.testing.assert_allclose(made.numpy(), other.T @ matrix, atol=1e-12)
+    check_gradients(lambda a, t, o: td.ormqr(a, t, o), [normal(3, 2), normal(2), normal(3, 2)])
+
+
+def test_a_few_of_many_values():
+    for shape in ((2, 9, 6), (6, 9)):
+        x = normal(*shape[:-1], 3) @ normal(*shape[:-2], 3, shape[-1])
+        u, s, v = td.svd_lowrank(td.tensor(x), q=3)
+        np.testing.assert_allclose((u * s.unsqueeze(-2) @ v.mT).numpy(), x, atol=1e-10)
+        u, s, v = td.pca_lowrank(td.tensor(x), q=4)
+        np.testing.assert_allclose((u * s.unsqueeze(-2) @ v.mT).numpy(), x - x.mean(-2, keepdims=True), atol=1e-10)
+    a, b = normal(5, 5), normal(5, 5)
+    a, b = a + a.T, b @ b.T + np.eye(5)
+    import scipy.linalg
+
+    w, v = td.lobpcg(td.tensor(a), k=2, B=td.tensor(b))
+    np.testing.assert_allclose(w.numpy(), scipy.linalg.eigvalsh(a, b)[:-3:-1], atol=1e-10)
+    np.testing.assert_allclose(a @ v.numpy(), b @ v.numpy() * w.numpy(), atol=1e-10)
+    w, _ = td.lobpcg(td.tensor(a), largest=False)
+    np.testing.assert_allclose(w.numpy(), np.linalg.eigvalsh(a)[:1], atol=1e-10)
