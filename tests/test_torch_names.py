@@ -57,8 +57,8 @@ MEANINGLESS = {
 # name -> parameters that are not taken, and why
 # PyTorch's own functions call these otherwise than the table of overrides from which the list comes.
 MISNAMED = {
-    "cholesky_solve", "histogram", "index_reduce", "index_reduce_", "lu_solve", "msort", "ormqr", "polar", "put_", "random_", "topk",
-    "uniform_",
+    "cholesky_solve", "histogram", "index_reduce", "index_reduce_", "lu_solve", "msort", "ormqr", "polar", "put_", "random_",
+    "topk", "uniform_",
 }  # fmt: skip
 NOT_TAKEN = {
     "torch.embedding": "as nn.functional.embedding, which has them",

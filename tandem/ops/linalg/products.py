@@ -127,18 +127,6 @@ def multi_dot(tensors):
     return _multi_dot(tensors, tensors[0].ndim == 1, tensors[-1].ndim == 1)
 
 
-@spelled("chain_matmul", method=False)
-def chain_matmul(*matrices):
-    """The product of matrices, in the order that takes the fewest multiplications.
-
-    >>> td.chain_matmul(td.ones(2, 3), td.ones(3, 4), td.ones(4, 1)).shape
-    (2, 1)
-    """
-    if len(matrices) == 1:
-        return matrices[0]
-    return multi_dot(matrices)
-
-
 @op(hidden=True)
 def cross(x: Tensor, y: Tensor, *, axis=-1):
     """Cross products of vectors of 3 elements along an axis; the other axes broadcast.
@@ -215,18 +203,6 @@ def trace(x: Tensor, *, offset: Int = 0, dtype=None):
     return F.sum(cast(F.diagonal(x, offset, -2, -1), dtype), -1, dtype=dtype)
 
 
-def _vandermonde(x: Value, count, increasing: bool) -> Value:
-    count = x.shape[-1] if count is None else count
-    if count < 0:
-        raise ValueRangeError("vander", f"N is {count}; it must not be negative")
-    shape = (*x.shape, count)
-    power = F.Iota(shape, len(shape) - 1, dtypes.int64)()
-    if not increasing:
-        power = count - 1 - power
-    base = full_expand(F.Reshape((*x.shape, 1))(x), shape)
-    return F.power(base, cast(power, x.dtype))
-
-
 @op(hidden=True)
 def vander(x: Tensor, N: Int | None = None):
     """Powers of the elements of x from 0 to N - 1, as rows of matrices (as many as there are elements unless N is given).
@@ -240,21 +216,9 @@ def vander(x: Tensor, N: Int | None = None):
     """
     if x.ndim == 0:
         raise ShapeError("vander", "x has no axes; at least 1 is needed")
-    return _vandermonde(x, N, True)
-
-
-@spelled("vander", method=False)
-@op(name="vander", hidden=True)
-def _torch_vander(x: Tensor, N: Int | None = None, increasing=False):
-    """Powers of the elements of a vector from N - 1 down to 0, as rows of a matrix; from 0 up if increasing.
-
-    x: (n) -> (n, N)
-
-    >>> td.vander(td.tensor([1, 2, 3]))
-    tensor([[1, 1, 1],
-            [4, 2, 1],
-            [9, 3, 1]])
-    """
-    if x.ndim != 1:
-        raise ShapeError("vander", f"x is {show_shape(x.shape)}; it must have 1 axis")
-    return _vandermonde(x, N, increasing)
+    count = x.shape[-1] if N is None else N
+    if count < 0:
+        raise ValueRangeError("vander", f"N is {count}; it must not be negative")
+    shape = (*x.shape, count)
+    power = F.Iota(shape, len(shape) - 1, dtypes.int64)()
+    return F.power(full_expand(F.Reshape((*x.shape, 1))(x), shape), cast(power, x.dtype))
