@@ -52,6 +52,11 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False):
     return _scan("scan", f, init, xs, length, reverse, is_captured())
 
 
+def native_scan(f, init, xs, reverse: bool = False):
+    """scan as one native loop in eager code too: for bodies that are known to be operators only."""
+    return _scan("scan", f, init, xs, None, reverse, True)
+
+
 def _scan(name: str, f, init, xs, length, reverse: bool, native: bool):
     recorder = deferred(init, xs, f)
     if recorder is not None:

@@ -9,7 +9,7 @@ from tandem.nn import functional as F
 from tandem.nn import init
 from tandem.nn.linear import empty_parameter
 from tandem.nn.module import Module
-from tandem.nn.steps import Cut, gru_step, lstm_step, rnn_step, run_steps
+from tandem.nn.steps import Cut, gru_step, lstm_step, rnn_step, run_steps, scan_steps
 from tandem.nn.utils.rnn import PackedSequence
 from tandem.ops import concat, full, index_select, stack
 
@@ -93,10 +93,15 @@ class RNNBase(Module):
             directions = []
             for suffix in self._suffixes(layer):
                 bias = getattr(self, "bias_ih" + suffix) if self.bias else None
-                parts = Cut.apply(F.linear(x, getattr(self, "weight_ih" + suffix), bias), tuple(sizes))
+                gates = F.linear(x, getattr(self, "weight_ih" + suffix), bias)
                 first = tuple(s[len(last)] for s in state)
-                outputs, final = run_steps(self._step(suffix), list(parts), first, suffix.endswith("_reverse"))
-                directions.append(concat(outputs, 0))
+                step, reverse = self._step(suffix), suffix.endswith("_reverse")
+                if min(sizes) == max(sizes):
+                    output, final = scan_steps(step, gates, len(sizes), first, reverse)
+                else:
+                    outputs, final = run_steps(step, list(Cut.apply(gates, tuple(sizes))), first, reverse)
+                    output = concat(outputs, 0)
+                directions.append(output)
                 last.append(final)
             x = directions[0] if len(directions) == 1 else concat(directions, -1)
         return x, tuple(stack([states[k] for states in last], 0) for k in range(self.states))

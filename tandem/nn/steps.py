@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem.autograd.function import Function
+from tandem.control.loops import native_scan
 from tandem.ops.define import op
 
 
@@ -55,6 +56,20 @@ class Cut(Function):
             for n, g in zip(ctx.sizes, grads, strict=True)
         ]
         return F.concat(full, 0), None
+
+
+def scan_steps(step, gates, steps: int, state: tuple, reverse: bool) -> tuple:
+    """Runs step(part, *state) -> state over `steps` parts of equal size, as one native loop, in eager code too. Gives the first
+    component of each state, one part below the other, and the last states."""
+    rows = gates.shape[0] // steps
+    parts = F.reshape(gates, (steps, rows, *gates.shape[1:]))
+
+    def once(state, part):
+        state = step(part, *state)
+        return state, state[0]
+
+    state, outputs = native_scan(once, tuple(state), parts, reverse)
+    return F.reshape(outputs, (steps * rows, *outputs.shape[2:])), state
 
 
 def run_steps(step, parts: list, state: tuple, reverse: bool) -> tuple[list, tuple]:
