@@ -52,8 +52,9 @@ class Twins {
 // Lets Ctrl-C end a loop. The GIL is not held here.
 class Interrupt {
  public:
+  explicit Interrupt(uint64_t every = 256) : every_(every) {}
   void check() {
-    if (++count_ & 255) return;
+    if (++count_ % every_) return;
     auto now = std::chrono::steady_clock::now();
     if (now - last_ < std::chrono::milliseconds(200)) return;
     last_ = now;
@@ -64,6 +65,7 @@ class Interrupt {
   }
 
  private:
+  const uint64_t every_;
   uint64_t count_ = 0;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
@@ -175,6 +177,27 @@ void run_while(const Region& region, PlanRun& outer, Operands& o) {
   *reinterpret_cast<int64_t*>(o.outputs[carried].data) = iteration;
 }
 
+void run_repeat(const Region& region, PlanRun& outer, Operands& o) {
+  const size_t carried = static_cast<size_t>(region.carried), inputs = o.inputs.size();
+  const int64_t most = region.extent < 0 ? INT64_MAX : outer.slot(region.extent);
+  Part part(region, 0, outer, inputs + 1 + carried + 2);
+  int64_t iteration = 0;
+  uint8_t goes_on = 0;
+  for (size_t i = 0; i < inputs; ++i) part.set(i, o.inputs[i].data);
+  part.set(inputs, reinterpret_cast<char*>(&iteration));
+  // Everything is read before anything is written, so later rounds may read what they write.
+  for (size_t i = 0; i < carried; ++i) part.set(inputs + 1 + i, o.outputs[i].data);
+  part.set(inputs + 1 + carried, reinterpret_cast<char*>(&iteration));
+  part.set(inputs + 2 + carried, reinterpret_cast<char*>(&goes_on));
+  Interrupt interrupt(1);
+  do {
+    part.run();
+    for (size_t i = 0; i < carried; ++i) part.set(i, o.outputs[i].data);
+    interrupt.check();
+  } while (goes_on && iteration < most);
+  *reinterpret_cast<int64_t*>(o.outputs[carried].data) = iteration;
+}
+
 }  // namespace
 
 void run_region(const Region& region, PlanRun& outer, const Instruction& instruction) {
@@ -188,6 +211,8 @@ void run_region(const Region& region, PlanRun& outer, const Instruction& instruc
       return run_while(region, outer, operands);
     case Region::Kind::Block:
       return run_block(region, outer, operands);
+    case Region::Kind::Repeat:
+      return run_repeat(region, outer, operands);
   }
 }
 

@@ -12,7 +12,8 @@
 namespace tandem {
 
 struct Region {
-  enum class Kind : uint8_t { Cond, Scan, While, Block } kind;
+  // Repeat is a While of single elements, whose plan makes many iterations (tandem/codegen/repeat.py).
+  enum class Kind : uint8_t { Cond, Scan, While, Block, Repeat } kind;
   std::vector<Ref<Plan>> plans;            // Cond: one per branch. While: condition, body. Others: the body.
   std::vector<std::vector<int32_t>> ints;  // per plan: slots around it that are its integers; -1: a Block's own size
   int32_t carried = 0;                     // Scan, While: how many values go from one iteration to the next

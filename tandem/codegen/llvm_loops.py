@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.expr import Expr
-from tandem.codegen.llvm_ops import MEMORY, alignment, vector
+from tandem.codegen.llvm_ops import MEMORY, TYPE, alignment, vector
 from tandem.codegen.llvm_values import Scope, Values
-from tandem.codegen.loops import Accumulate, Declare, Finish, Loop, Store, Transpose
+from tandem.codegen.loops import Accumulate, Declare, Finish, Loop, Repeat, Store, Transpose
 
 LONG_BODY = 24  # expressions from which on a vector loop's body is not rendered a second time for the tail
 
@@ -50,6 +50,8 @@ class Loops(Values):
                 self.finish(s.acc)
             elif type(s) is Transpose:
                 self.transpose(s)
+            elif type(s) is Repeat:
+                self.repeat(s)
 
     def label(self) -> str:
         self.labels += 1
@@ -86,6 +88,36 @@ class Loops(Values):
 
     def serial_loop(self, s: Loop):
         self.counted(self.value(s.start), self.value(s.end), s.step, lambda _: self.body(s.body), s.var)
+
+    def repeat(self, s: Repeat):
+        parent = self.scopes[-1]
+        starts = [self.value(e) for e in (*s.starts, s.start)]
+        limit = self.value(s.limit)
+        head, inside, leave = self.label(), self.label(), self.label()
+        names = [f"%v{head}_{i}" for i in range(len(starts))]
+        scope = Scope(head)
+        for i, name in enumerate(names):
+            self.acc_value[i], self.acc_depth[i] = name, len(self.scopes)
+        self.open(scope)
+        condition = self.value(s.condition)
+        below = self.line(scope, f"icmp slt i64 {names[-1]}, {limit}")
+        scope.lines += [
+            f"  br i1 {self.line(scope, f'and i1 {condition}, {below}')}, label %{inside}, label %{leave}",
+            f"{inside}:",
+        ]
+        scope.label = inside
+        updates = [self.value(e) for e in s.updates]
+        updates.append(self.line(scope, f"add nsw i64 {names[-1]}, 1"))
+        self.close()
+        kinds = [TYPE[e.dtype] for e in (*s.starts, s.start)]
+        parent.lines += [f"  br label %{head}", f"{head}:"]
+        for name, kind, first, new in zip(names, kinds, starts, updates, strict=True):
+            parent.lines.append(f"  {name} = phi {kind} [ {first}, %{parent.label} ], [ {new}, %{scope.label} ]")
+        parent.lines += [*scope.lines, f"  br label %{head}", f"{leave}:"]
+        parent.label = leave
+        self.acc_value[len(names)] = condition
+        for i in range(len(names) + 1):
+            self.acc_depth[i] = len(self.scopes) - 1
 
     def transpose(self, s: Transpose):
         """Square blocks go through registers; what is left at the edges goes one element at a time."""

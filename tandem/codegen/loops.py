@@ -115,6 +115,24 @@ class Transpose:
         self.width = width
 
 
+class Repeat:
+    """While `condition` holds and the counter is below `limit`: all variables take the values of `updates` at once, the counter
+    goes on by one.
+
+    Variable i is the Expr `scalar` with attr i, here and afterwards; the counter comes after the variables, and last what the
+    condition was at the end. starts, start: what they are at first. A kernel with a Repeat has no accumulators.
+    """
+
+    __slots__ = ("condition", "limit", "start", "starts", "updates")
+
+    def __init__(self, starts: list[Expr], updates: list[Expr], condition: Expr, start: Expr, limit: Expr):
+        self.starts = starts
+        self.updates = updates
+        self.condition = condition
+        self.start = start
+        self.limit = limit
+
+
 class Kernel:
     """One function. `pointers`: dtype per pointer; `locals`: (dtype, size) per local array; key: a hash of what it does."""
 
@@ -194,6 +212,9 @@ def _describe(kernel: Kernel) -> list[str]:
                 lines.append(f"{pad}declare {s.acc.id} {s.acc.kind} {s.acc.dtype.short} {s.acc.lanes} {s.acc.unroll}")
             elif type(s) is Finish:
                 lines.append(f"{pad}finish {s.acc.id}")
+            elif type(s) is Repeat:
+                starts = [number(e) for e in (*s.starts, s.start, s.limit)]
+                lines.append(f"{pad}repeat {starts} {[number(e) for e in s.updates]} while {number(s.condition)}")
             else:
                 parts = " ".join(str(number(e)) for e in (s.offset, s.stride, s.rows, s.columns))
                 lines.append(f"{pad}transpose {s.local} {s.slot} {s.width} {parts}")

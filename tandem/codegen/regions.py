@@ -9,6 +9,7 @@ from __future__ import annotations
 from tandem import dtypes
 from tandem.codegen.buffer import Buffer, Layout, allocate, dense_strides, is_one, same
 from tandem.codegen.elementwise import copy
+from tandem.codegen.repeat import fits_one_kernel, repeat_part
 from tandem.codegen.schedule import Part, RegionStep
 from tandem.graph.ir import Builder, Graph, Type
 from tandem.ops.define import add_input
@@ -34,9 +35,14 @@ def region_steps(fusion, node, lower, inside=None) -> list:
             layouts[i] = _row_layout(inputs[i])
     if isinstance(op, (Scan, While)):
         layouts.append(None)  # the position
+    if inside is not None:
+        op = op.with_graphs(*map(inside, op.graphs()))
+    if isinstance(op, While) and fits_one_kernel(op, fusion.resolve):
+        steps.append(RegionStep(op, inputs, outputs, [repeat_part(op, layouts, fusion.resolve)], node))
+        return steps
     parts = []
     for graph in op.graphs():
-        placed = with_targets(graph if inside is None else inside(graph))
+        placed = with_targets(graph)
         parts.append(Part(placed, lower(placed, layouts + [None] * len(graph.outputs))))
     steps.append(RegionStep(op, inputs, outputs, parts, node))
     return steps

@@ -35,6 +35,10 @@ class Region(LibraryOp):
     holomorphic = False  # its gradient is that of the graphs inside
     sparse_grads = True  # gradients that did not arrive are None: zeros would be carried through whole loops
 
+    @property
+    def effect(self) -> bool:
+        return any(node.op.effect for graph in self.graphs() for node in graph.nodes)
+
     def graphs(self) -> tuple[Graph, ...]:
         raise NotImplementedError
 

@@ -14,7 +14,7 @@ _ADD, _MUL, _FLOORDIV, _MOD, _MIN, _MAX, _SUB = range(7)
 _CODES = {"floordiv": _FLOORDIV, "mod": _MOD, "min": _MIN, "max": _MAX}
 _RELATIONS = {"==": 0, "!=": 1, "<": 2, ">=": 3}
 _INPUT, _FRESH, _VIEW = 0, 1, 2
-_REGIONS = {"cond": 0, "scan": 1, "while": 2, "block": 3}
+_REGIONS = {"cond": 0, "scan": 1, "while": 2, "block": 3, "repeat": 4}
 _SAVED_INPUT, _SAVED_OUTPUT, _SAVED_TEMPORARY = 0, 1, 2
 
 
@@ -166,7 +166,7 @@ class ScheduleWriter:
             self.builder.part(*writer.write())
         extent = {"scan": lambda: op.length, "while": lambda: op.maximum}.get(op.name, lambda: None)()
         self.builder.region(
-            _REGIONS[op.name],
+            _REGIONS["repeat" if op.name == "while" and len(step.parts) == 1 else op.name],
             [self.value(b) for b in step.inputs],
             [self.value(b) for b in step.outputs],
             getattr(op, "carried", 0),

@@ -147,6 +147,37 @@ def test_while_stops_at_its_maximum():
     assert float(f(td.tensor(0.0), 7)) == float(td.compile(f)(td.tensor(0.0), 7)) == 7
 
 
+def test_a_loop_of_single_elements_is_one_kernel():
+    def f(x, table, n):
+        def body(i, v, up):
+            return i + 1, td.where(up, v + table[i % 3], v * 0.5), ~up
+
+        return td.while_loop(lambda i, v, up: (i < n) & (v < 50), body, (td.tensor(0), x, td.tensor(True)))
+
+    table = td.tensor([1.0, 2.5, 4.0], dtype=D)
+    compiled = td.compile(f, whole=True)
+    for x, n in ((0.5, 9), (49.0, 100), (60.0, 3), (0.0, 0)):
+        expected = f(td.tensor(x, dtype=D), table, td.tensor(n))
+        for a, b in zip(expected, compiled(td.tensor(x, dtype=D), table, td.tensor(n)), strict=True):
+            assert a.item() == b.item()
+    check(
+        lambda x, k: td.while_loop(lambda v: v < 20, lambda v: v * v * k + 1, x),
+        td.tensor(1.0, dtype=D),
+        td.tensor(0.9, dtype=D),
+    )
+
+
+def test_ten_million_iterations_in_one_kernel():  # more than one call of it makes
+    f = td.compile(
+        lambda n: td.while_loop(lambda i, s: i < n, lambda i, s: (i + 1, s + 2), (td.tensor(0), td.tensor(0)))
+    )
+    assert [int(v) for v in f(td.tensor(10_000_000))] == [10_000_000, 20_000_000]
+    g = td.compile(
+        lambda n: td.while_loop(lambda i: i < 100_000_000, lambda i: i + 1, td.tensor(0), maximum=n), whole=True
+    )
+    assert int(g(5_000_000)) == 5_000_000
+
+
 def test_newton_with_a_data_dependent_stop_is_differentiated():
     def root(a):
         def body(x, _):
