@@ -20,7 +20,7 @@ endif
 # The scripts of .venv (cmake, ninja, clang-format) come before the system's.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help install quickstart test test-all lint format stubs docs bench sanitize clean
+.PHONY: help install quickstart test test-all lint format stubs docs bench sanitize native clean
 .DELETE_ON_ERROR:
 
 help:
@@ -126,6 +126,10 @@ sanitize: install $(VENV)/.test
 	cd $(SANITIZE)/tree && LD_PRELOAD="$(RUNTIME_OF_COMPILER)" TANDEM_CACHE_DIR=$(SANITIZE)/kernels \
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	  $(SANITIZE)/venv/bin/python -m pytest -m "not slow and not oracle" $(SANITIZE_TESTS)
+
+## make native       tests of C++ parts (allocator, threads, executor, queues) under ASan, UBSan and ThreadSanitizer
+native: $(VENV)/.test
+	$(PY) -m pytest tests/src
 
 ## make clean        remove what make made
 clean:

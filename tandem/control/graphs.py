@@ -15,7 +15,7 @@ from tandem.graph.ir import Type, Value, source_scope
 from tandem.graph.symbolic import Sym
 from tandem.ops.prepare import as_value
 from tandem.session.graph import Graph, Recorder, SymbolicTensor, infer
-from tandem.session.nodes import Call, Fed, PyFunc, Random, Step, Store, map_leaves
+from tandem.session.nodes import Call, Fed, Host, Random, Step, Store, map_leaves
 from tandem.session.program import _Seeded, located
 from tandem.session.unknown import show_shape
 
@@ -48,12 +48,14 @@ class BodyGraph(Graph):
         return found
 
     def add_node(self, op, inputs=(), types=(), name=None):
-        if isinstance(op, (Store, PyFunc)) or (isinstance(op, Call) and op.written):
+        if isinstance(op, (Store, Host)) or (isinstance(op, Call) and op.written):
             raise UnsupportedError(
                 op.name,
-                "a loop or branch cannot change variables or call Python",
-                fix="return the value and assign it outside",
+                "a loop or branch cannot change variables, use queues or call Python",
+                fix="return the value and assign it outside, or wire the loop by hand with td.graph_ops",
             )
+        if op.hand_wired:
+            raise UnsupportedError(op.name, "primitives cannot be wired inside a structured loop or branch")
         return super().add_node(op, [self.lift(v) for v in inputs], types, name)
 
     def hold(self, tensor, name: str = "constant") -> SymbolicTensor:

@@ -22,10 +22,11 @@ import functools
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.constructors import tensor, zeros
 from tandem.errors import UnsupportedError
-from tandem.graph.ir import Graph, Value, current_builder
+from tandem.graph.ir import Builder, Graph, Type, Value, current_builder
 from tandem.graph.symbolic import Sym, substitute, symbol_indices
-from tandem.ops.define import make_function
+from tandem.ops.define import add_input, make_function
 from tandem.ops.region import Block, Cond, Region, Scan, While
 from tandem.session.flow_program import (
     COMPUTE,
@@ -39,8 +40,9 @@ from tandem.session.flow_program import (
     SWITCH,
     Unit,
 )  # fmt: skip
-from tandem.session.program import PARAMETERS
+from tandem.session.program import PARAMETERS, own_memory
 from tandem.session.unknown import unknown_index
+from tandem.tracing.compile import RandomState
 
 
 class Lowered:
@@ -75,6 +77,52 @@ class Lowered:
                 if index is not None:
                     sizes.setdefault(index, n)
         return sizes
+
+
+class LoweredFunction:
+    """What an operator function of (inputs, generator) does, with its regions lowered: for sessions that are asked to."""
+
+    def __init__(self, body, stored: int = 0):
+        self._body = body
+        self._stored = stored
+        self._traced: dict[tuple, tuple] = {}
+
+    def __call__(self, inputs, generator):
+        key = tuple((t.dtype, tuple(t.shape)) for t in inputs)
+        if key not in self._traced:
+            self._traced[key] = self._trace(inputs)
+        lowered, written, draws = self._traced[key]
+        seed, offset = generator.get_state()
+        numbers = [tensor(n - 2**64 if n >= 2**63 else n, dtype=dtypes.int64) for n in (seed, offset)]
+        results = lowered([*inputs, *numbers])
+        if draws.rng_advance:
+            generator.set_state((seed, offset + draws.rng_advance))
+        first = len(results) - len(written)
+        for position, value in zip(written, results[first:], strict=True):
+            inputs[position].copy_(value)
+        return tuple(results[:first])
+
+    def _trace(self, inputs):
+        number = Type(dtypes.int64, ())
+        types = [*(Type(t.dtype, tuple(t.shape)) for t in inputs), number, number]
+        draws = _Draws()
+        graph = Graph(name="run")
+        _runtime.enter_trace()
+        try:
+            with Builder(graph) as builder:
+                values = [add_input(builder, t) for t in types]
+                graph.outputs = list(self._body(values[:-2], RandomState(*values[-2:], draws)))
+            own_memory(graph, self._stored)
+        finally:
+            _runtime.exit_trace()
+        written = [position for position, _ in graph.mutations]
+        graph.outputs += [value for _, value in graph.mutations]
+        graph.mutations = []
+        return Lowered(graph), written, draws
+
+
+class _Draws:
+    rng_advance = 0
 
 
 class Place:
@@ -344,8 +392,6 @@ def _change(known: dict, d):
 
 
 def _carrier(operands, cancellation):
-    from tandem.constructors import zeros
-
     return [zeros(operands[0].item(), dtype=dtypes.bool_)]
 
 

@@ -65,7 +65,7 @@ def written_by(node: StepNode) -> tuple:
 class Program:
     """The part of a graph that some fetches need, ready to run."""
 
-    def __init__(self, graph: Graph, fetches: list, fed: list[SymbolicTensor]):
+    def __init__(self, graph: Graph, fetches: list, fed: list[SymbolicTensor], regions: str = "native"):
         self.graph = graph
         self.fetches = [f for f in fetches if isinstance(f, Value)]
         self.fed = fed
@@ -77,10 +77,18 @@ class Program:
         self._find_variables()
         self.printing = [n for n in self.steps if isinstance(n.op, Print)]
         self._direct = [self._find_direct(host) for host in [*self.hosts, None]]
+        stored = [0] * len(self.hosts) + [len(self.replaced)]
+        if regions == "primitives":
+            from tandem.session.lower import LoweredFunction
+
+            self.functions = [
+                LoweredFunction(self._body(h), n) for h, n in zip([*self.hosts, None], stored, strict=True)
+            ]
+            return
         self.functions = [make_function("run", self._body(host), PARAMETERS) for host in [*self.hosts, None]]
-        for function, stored in zip(self.functions, [0] * len(self.hosts) + [len(self.replaced)], strict=True):
+        for function, count in zip(self.functions, stored, strict=True):
             function.whole_program = True
-            function.finish = functools.partial(own_memory, stored=stored)
+            function.finish = functools.partial(own_memory, stored=count)
 
     def _find_variables(self):
         read, written = {}, {}

@@ -20,7 +20,8 @@ class Saver:
         from tandem.checkpoint import save
 
         path = str(path) if global_step is None else f"{path}-{int(global_step)}"
-        save({name: session.value_of(v) for name, v in self._named(session).items()}, path)
+        named = self._named(session)
+        save(dict(zip(named, session.values_of(named.values()), strict=True)), path)
         return path
 
     def restore(self, session, path):
@@ -28,7 +29,8 @@ class Saver:
         from tandem.checkpoint import load
 
         saved = load(str(path))
-        for name, v in self._named(session).items():
+        named = self._named(session)
+        for name in named:
             if name not in saved:
                 raise ValueRangeError("restore", f"{path} has no variable {name!r}; it has {', '.join(sorted(saved))}")
-            session.load(v, saved[name])
+        session.load_all({v: saved[name] for name, v in named.items()})

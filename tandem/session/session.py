@@ -29,7 +29,7 @@ def current_session() -> Session:
     return sessions[-1]
 
 
-def make_program(graph: Graph, wanted: list, fed: list) -> Program | FlowProgram:
+def make_program(graph: Graph, wanted: list, fed: list, regions: str) -> Program | FlowProgram:
     """One plan for all of it, where that is possible. The tagged executor where branches and loops were wired by hand, or where
     a Python function or a queue comes after a write, which must happen first and once."""
     steps = needed(wanted, set(fed))
@@ -37,7 +37,7 @@ def make_program(graph: Graph, wanted: list, fed: list) -> Program | FlowProgram
     first_write = next((k for k, n in enumerate(steps) if written_by(n)), len(steps))
     if wired or any(is_host(n) for n in steps[first_write:]):
         return FlowProgram(graph, wanted, fed)
-    return Program(graph, wanted, fed)
+    return Program(graph, wanted, fed, regions)
 
 
 class Session:
@@ -49,12 +49,17 @@ class Session:
     ...     y = (x * x).sum()
     >>> td.Session(graph).run({"sum of squares": y}, {x: [1, 2, 3]})
     {'sum of squares': tensor(14.)}
+
+    regions: how td.cond, td.while_loop and td.scan run: as native loops, or lowered to Switch, Merge and the like ("primitives").
     """
 
     max_programs = 256
 
-    def __init__(self, graph: Graph | None = None):
+    def __init__(self, graph: Graph | None = None, regions: str = "native"):
+        if regions not in ("native", "primitives"):
+            raise ValueRangeError("Session", f"regions is {regions!r}; it must be 'native' or 'primitives'")
         self.graph = default_graph() if graph is None else graph
+        self.regions = regions
         self.lock = _runtime.RunLock()  # variables: many runs that read, or one that writes
         self._cells: dict[Value, _runtime.VariableCell] = {}
         self._programs: OrderedDict[tuple, Program | FlowProgram] = OrderedDict()  # least recently used first
@@ -128,7 +133,7 @@ class Session:
             if program is not None:
                 self._programs.move_to_end(key)
                 return program
-        program = make_program(self.graph, wanted, fed)
+        program = make_program(self.graph, wanted, fed, self.regions)
         with self._mutex:
             program = self._programs.setdefault(key, program)
             while len(self._programs) > self.max_programs:
@@ -273,19 +278,33 @@ class Session:
 
     def value_of(self, variable) -> _runtime.Tensor:
         """A copy of a variable's value."""
-        if self.cell(variable).tensor is None:
-            raise ValueRangeError("value_of", f"variable {variable.name!r} has no value in this session")
+        return self.values_of([variable])[0]
+
+    def values_of(self, variables) -> list:
+        """Copies of the values of variables, all from between the same two writes."""
         with self.reading(), outside_graphs():
-            return self.cell(variable).tensor.clone()
+            made = []
+            for v in variables:
+                value = self.cell(v).tensor
+                if value is None:
+                    raise ValueRangeError("value_of", f"variable {v.name!r} has no value in this session")
+                made.append(value.clone())
+            return made
 
     def load(self, variable, value):
         """Gives a variable a value."""
-        if not is_variable(variable):
-            raise DTypeError("load", f"{variable!r} is no variable")
+        self.load_all({variable: value})
+
+    def load_all(self, values: dict):
+        """Gives variables values, in one step that no run sees by half."""
+        for variable in values:
+            if not is_variable(variable):
+                raise DTypeError("load", f"{variable!r} is no variable")
         with outside_graphs():
-            value = self._feed(variable, value).clone()
+            ready = {v: self._feed(v, x).clone() for v, x in values.items()}
         with self.writing():
-            self.cell(variable).tensor = value
+            for v, x in ready.items():
+                self.cell(v).tensor = x
 
 
 def _rebuild(structure, results):

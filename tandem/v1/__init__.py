@@ -45,14 +45,23 @@ from tandem.session import (
     placeholder,
     py_func,
     reset_default_graph,
+    scatter_add,
+    scatter_div,
+    scatter_max,
+    scatter_min,
+    scatter_mul,
+    scatter_sub,
+    scatter_update,
     set_random_seed,
     trainable_variables,
     variables_initializer,
 )  # fmt: skip
 from tandem.session import default_graph as get_default_graph
+from tandem.session import graph_ops as control_flow_ops
 from tandem.session.build import tuple_of as tuple
-from tandem.v1 import nn, train
+from tandem.v1 import errors, nn, train
 from tandem.v1.client import InteractiveSession, Session
+from tandem.v1.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
 from tandem.v1.wrap import in_graph as _in_graph
 
 initialize_all_variables = global_variables_initializer

@@ -1,8 +1,15 @@
-"""train: optimisers under their classic names, over those of tandem.optim; Saver."""
+"""train: optimisers under their classic names, over those of tandem.optim; Saver, Coordinator, QueueRunner."""
 
 import tandem as _td
 from tandem import optim as _optim
-from tandem.session import Saver, gradients  # noqa: F401
+from tandem.session import (  # noqa: F401
+    Coordinator,
+    QueueRunner,
+    Saver,
+    add_queue_runner,
+    gradients,
+    start_queue_runners,
+)
 from tandem.session import train as _train
 from tandem.session.graph import outside_graphs
 
