@@ -26,8 +26,8 @@ HEAD = """\
 # Functions and methods
 
 What `td` has, with the names that it goes by in the [Array API standard](https://data-apis.org/array-api/2025.12/), in NumPy or
-SciPy, and in PyTorch. A name ending in `_` writes into its first argument. Where the standard and PyTorch differ, functions follow the
-standard and methods follow PyTorch (see [pytorch.md](pytorch.md)); networks are in `td.nn`, see [pytorch.md](pytorch.md) as well.
+SciPy, and in PyTorch. A name ending in `_` writes into its first argument. Where the standard and PyTorch differ, functions
+follow the standard and methods follow PyTorch; see [pytorch.md](pytorch.md), also for networks, which are in `td.nn`.
 """
 
 TITLES = {

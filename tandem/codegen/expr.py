@@ -371,6 +371,10 @@ class ScalarBuilder:
         """To the nearest integer, halves to the even one."""
         return self.unary("round", x) if x.dtype.is_inexact else x
 
+    def near_angle(self, x: Expr) -> Expr:
+        """x of float64; where |x| is 2^48 or more, the same angle within half a turn (see Note [Far angles] in llvm_angle.py)."""
+        return self.make("near_angle", (x,), x.dtype)
+
     def copysign(self, x: Expr, y) -> Expr:
         x, y = self._operands(x, y, "copysign")
         return self.make("copysign", (x, y), x.dtype)

@@ -37,8 +37,9 @@ class _Renderer(Loops):
         width = ' "prefer-vector-width"="512"' if self.vector_bytes == 64 else ""
         head = "define void @kernel(ptr noundef %pointers, ptr noundef %ints, i64 %begin, i64 %end) #0 {"
         return "\n".join([
-            *sorted(self.declarations), head, "entry:", *self.allocas, *top.lines, "}",
-            f'attributes #0 = {{ nounwind "no-builtins" "no-jump-tables"="true"{width} }}', "!0 = !{}", "",
+            *sorted(self.declarations), *self.functions, head, "entry:", *self.allocas, *top.lines, "}",
+            f'attributes #0 = {{ nounwind "no-builtins" "no-jump-tables"="true"{width} }}', "!0 = !{}",
+            '!1 = !{!"branch_weights", i32 1, i32 100000}', "",
         ])  # fmt: skip
 
     # -- reductions

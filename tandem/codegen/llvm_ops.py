@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from tandem import dtypes
+from tandem.codegen import llvm_angle
 from tandem.codegen.expr import COMPARISONS, Expr
 from tandem.dtypes import DType
 
@@ -59,6 +60,7 @@ class Ops:
     def __init__(self, features: frozenset[str]):
         self.features = features
         self.declarations: set[str] = set()
+        self.functions: list[str] = []  # definitions that the kernel calls
         self.names = 0
         self.has_dummy = False
         self.digit_names: dict = {}
@@ -276,12 +278,40 @@ class Ops:
             return self.float_extremum(scope, op, t, names[0], names[1])
         if op == "isnan":
             return self.line(scope, f"fcmp uno {t} {names[0]}, {names[0]}")
+        if op == "near_angle":
+            return self.near_angle(scope, t, names[0])
         if (
             op == "fma" and "sse4_1" in self.features and "fma" not in self.features
         ):  # an x86 without it would call a library
             return self.line(scope, f"fadd {t} {self.line(scope, f'fmul {t} {names[0]}, {names[1]}')}, {names[2]}")
         suffix = _SUFFIX[TYPE[dtype]] if scope.lanes == 1 else f"v{scope.lanes}{_SUFFIX[TYPE[dtype]]}"
         return self.call(scope, f"llvm.{_FLOAT_INTRINSIC[op]}.{suffix}", t, *names)
+
+    def near_angle(self, scope, t: str, x: str) -> str:
+        """x; where an element of it is far from zero, the same angle near zero. The way there is slow, and hardly ever taken."""
+        if not self.functions:
+            self.functions += llvm_angle.definition()
+        lanes = scope.lanes
+        size = self.call(scope, "llvm.fabs.f64" if lanes == 1 else f"llvm.fabs.v{lanes}f64", t, x)
+        far = self.line(scope, f"fcmp oge {t} {size}, {self.number(scope, llvm_angle.FAR, dtypes.float64)}")
+        if lanes > 1:
+            name = f"llvm.vector.reduce.or.v{lanes}i1"
+            self.declarations.add(f"declare i1 @{name}(<{lanes} x i1>)")
+            far = self.line(scope, f"call i1 @{name}(<{lanes} x i1> {far})")
+        before, slow, after = self.label(), self.label(), self.label()
+        scope.lines += [
+            f"  br label %{before}", f"{before}:", f"  br i1 {far}, label %{slow}, label %{after}, !prof !1", f"{slow}:",
+        ]  # fmt: skip
+        result = x
+        if lanes == 1:
+            result = self.line(scope, f"call double @far_angle(double {x})")
+        for k in range(lanes if lanes > 1 else 0):
+            one = self.line(scope, f"extractelement {t} {x}, i32 {k}")
+            one = self.line(scope, f"call double @far_angle(double {one})")
+            result = self.line(scope, f"insertelement {t} {result}, double {one}, i32 {k}")
+        scope.lines += [f"  br label %{after}", f"{after}:"]
+        scope.label = after
+        return self.line(scope, f"phi {t} [ {x}, %{before} ], [ {result}, %{slow} ]")
 
     def float_extremum(self, scope, op: str, t: str, x: str, y: str) -> str:
         # The first select is the machine's own max (its second operand where either is NaN); the other lets x's NaN through.

@@ -91,3 +91,19 @@ def test_clip_passes_nan_on():
     x = td.asarray([1.0, 5.0, math.nan])
     assert td.clip(x, 2.0, 4.0).tolist()[:2] == [2, 4] and math.isnan(td.clip(x, 2.0, 4.0).tolist()[2])
     assert all(math.isnan(v) for v in td.clip(x, min=td.full((3,), math.nan)).tolist())
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_angles_far_from_zero(dtype):
+    far = [1e15, 2.0**48, 1e22, 3e38, 1e37, 12345678.0]
+    if dtype is td.float64:
+        far += [1e100, 1.7976931348623157e308, 6381956970095103 * 2.0**797]  # the last is nearest to a multiple of pi/2
+    x = td.asarray(far + [-v for v in far] + [0.5, math.inf], dtype=dtype)
+    tolerance = 1e-15 if dtype is td.float64 else 1e-7
+    for name in ("sin", "cos", "tan"):
+        *results, infinite = getattr(td, name)(x).tolist()
+        assert math.isnan(infinite)
+        for got, angle in zip(results, x.tolist(), strict=False):
+            wanted = getattr(math, name)(angle)
+            steep = 1 + wanted**2 if name == "tan" else 1
+            assert abs(got - wanted) <= tolerance * steep, f"{name}({angle})"

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tandem import dtypes
+from tandem.codegen.llvm_angle import FAR, far_angle
 
 
 class Value:
@@ -93,6 +94,11 @@ class NumpyBuilder:
 
     def copysign(self, x, y):
         return Value(np.copysign(x.array, x._other(y)))
+
+    def near_angle(self, x):
+        far = np.isfinite(x.array) & (np.abs(x.array) >= FAR)
+        near = [far_angle(float(v)) if f else v for v, f in zip(x.array.ravel(), far.ravel(), strict=True)]
+        return Value(np.array(near, np.float64).reshape(x.array.shape))
 
     def isnan(self, x):
         return Value(np.isnan(x.array))

@@ -1,4 +1,5 @@
-"""Math functions as straight-line arithmetic on scalar expressions: no branches, no tables, no calls, so that they vectorise.
+"""Math functions as straight-line arithmetic on scalar expressions: no branches, no tables, no calls, so that they vectorise;
+only angles far from zero take a way of their own (trigonometric.py).
 
 Each takes a builder `b` (tandem/codegen/expr.py) and float32 or float64 expressions, and gives an expression of the same
 type. All are right at infinities, NaN, signed zeros and denormal numbers; tests/codegen/test_mathlib.py states how many

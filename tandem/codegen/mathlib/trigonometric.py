@@ -4,8 +4,9 @@ Note [Range reduction]
 x is brought near zero by subtracting n pi, with pi as a sum of two or three float64 numbers (Cody and Waite). Each product
 is exact inside the fused multiply-add, and the first subtraction has no rounding at all as long as n has at most 51 bits:
 both operands are multiples of the same power of two, and what remains of them fits. n itself is off by a little for large
-x, which the polynomials allow for up to |x| = 2^48, where neighbouring float64 numbers are 1/16 apart. Beyond, sin and tan
-return 0 and cos 1: in range, but without information. float32 takes the same way through float64.
+x, which the polynomials allow for up to |x| = 2^48, where neighbouring float64 numbers are 1/16 apart. Beyond, the angle
+is first brought within half a turn with as many bits of pi as that takes (Note [Far angles] in llvm_angle.py), which a
+kernel does in a branch of its own: the only one in these functions. float32 takes the same way through float64.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ def tan(b, x):
 
 
 def _limited(b, x):
-    """x as float64; 0 beyond LIMIT, NaN for infinities."""
-    return b.cast(b.where(b.abs(x) > LIMIT, x * 0.0, x), dtypes.float64)
+    """x as float64, or the same angle near zero; NaN for infinities."""
+    near = b.near_angle(b.cast(x, dtypes.float64))
+    return b.where(b.abs(near) > LIMIT, near * 0.0, near)
 
 
 def _subtract(b, x, n, period, f):
