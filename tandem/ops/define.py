@@ -204,6 +204,7 @@ class ParameterSpec:
 
 
 def _parameters(fn) -> list[ParameterSpec]:
+    fn = getattr(fn, "__wrapped__", fn)
     code = fn.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     defaults = fn.__defaults__ or ()

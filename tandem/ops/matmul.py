@@ -68,6 +68,13 @@ def matmul(x: Tensor, y: Tensor):
             f"the {'only' if vector_b else 'second-to-last'} axis of y ({show(b.shape[-2])})",
             fix="pass y.mT if the matrix is stored (out, in)" if not vector_b else None,
         )
+    if (
+        a.dtype.is_complex and (vector_a or vector_b) and a.ndim <= 2 and b.ndim <= 2
+    ):  # one pass over memory, in one kernel
+        if vector_b:
+            out = F.sum(a * F.Expand(a.shape)(Permute((1, 0))(b)), -1)
+            return Reshape(())(out) if vector_a else out
+        return F.sum(F.Expand(b.shape)(Permute((1, 0))(a)) * b, 0)
     if b.ndim == 2 and a.ndim > 2:  # one matrix for all: one large product instead of many, and no broadcast gradient
         rows = Reshape((product(a.shape[:-1]), a.shape[-1]))(a)
         out = Matmul()(rows, b)

@@ -141,7 +141,7 @@ def rms_norm(x: Tensor, normalized_shape: Ints, weight: Tensor | None = None, ep
     x = to_float(x)
     axes = _trailing_axes("rms_norm", x, normalized_shape)
     if eps is None:
-        eps = _EPSILON[x.dtype.name]
+        eps = _EPSILON[dtypes.part_dtype(x.dtype).name]
     scale = InverseRootMeanSquare(axes, float(eps))(x)
     y = cast(cast(x, scale.dtype) * full_expand(scale, x.shape), x.dtype)
     return _affine("rms_norm", y, weight, None, tuple(x.shape[a] for a in axes))

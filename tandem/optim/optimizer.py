@@ -21,13 +21,14 @@ the kernel computes with: a new value needs no new kernel, neither here nor in t
 from __future__ import annotations
 
 import copy
+import functools
 from collections import defaultdict
 
 from tandem import _runtime, dtypes
 from tandem.autograd.modes import enable_grad, no_grad
 from tandem.graph.ir import Value
 from tandem.nn.hooks import HookHandle
-from tandem.ops import full, full_like, view_as_real
+from tandem.ops import full, full_like, view_as_complex, view_as_real
 from tandem.ops.define import op
 
 Tensor = _runtime.Tensor
@@ -38,16 +39,33 @@ def rule(*state: str):
     """Makes a function an update rule: an operator that writes its parameter and the named state in place."""
 
     def decorate(fn):
-        made = op(fn, hidden=True, mutates=("param", *state))
+        made = op(_on_parts(fn, 1 + len(state)), hidden=True, mutates=("param", *state))
         made.state = state
         return made
 
     return decorate
 
 
+def _on_parts(fn, writes: int):
+    """fn, which sees complex numbers as pairs of real ones."""
+
+    @functools.wraps(fn)
+    def body(param, *rest):
+        if not param.dtype.is_complex:
+            return fn(param, *rest)
+        args = (param, *rest)
+        seen = [view_as_real(a) if isinstance(a, Value) and a.dtype.is_complex else a for a in args]
+        made = fn(*seen)
+        made = made if isinstance(made, tuple) else (made,)
+        back = [view_as_complex(m) if a.dtype.is_complex else m for m, a in zip(made, args[:writes], strict=True)]
+        return tuple(back) if writes > 1 else back[0]
+
+    return body
+
+
 def parts(t):
-    """What an update rule sees of a tensor: complex numbers as pairs of real ones."""
-    return view_as_real(t) if t.dtype.is_complex else t
+    """A tensor as update rules are best given it: complex memory as pairs of real numbers, so that they write straight into it."""
+    return view_as_real(t) if isinstance(t, Tensor) and t.dtype.is_complex else t
 
 
 class Optimizer:

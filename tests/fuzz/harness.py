@@ -40,6 +40,8 @@ DTYPES = [
     "bfloat16",
     "float32",
     "float64",
+    "complex64",
+    "complex128",
 ]
 INTEGERS = [
     0,
@@ -104,6 +106,8 @@ class Maker:
         rng = np.random.default_rng(r.randrange(2**32))
         if dtype == "bool":
             return rng.integers(0, 2, shape).astype(bool)
+        if "complex" in dtype:
+            return np.asarray(rng.normal(size=shape) + 1j * rng.normal(size=shape))
         if "float" in dtype:
             x = np.asarray(rng.normal(size=shape))
             if n and r.random() < 0.3:

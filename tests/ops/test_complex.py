@@ -1,5 +1,8 @@
 """Complex numbers: parts, arithmetic, promotion, reductions, products, views, and what they do not have."""
 
+import doctest
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -89,7 +92,7 @@ def test_tests_of_elements():
 
 def test_products():
     a, b, v = complex_numbers(2, 3, 4), complex_numbers(2, 4, 3, seed=1), complex_numbers(4, seed=2)
-    check_op(td.matmul, np.matmul, inputs=[(a, b), (a[0], b[0]), (a, v), (v, v)])
+    check_op(td.matmul, np.matmul, inputs=[(a, b), (a[0], b[0]), (a, v), (v, v), (a[0], v), (v, b[0])])
     check_op(td.matmul, np.matmul, inputs=[(a.astype(np.complex64), b.astype(np.complex64))], grad=False)
     check_op(td.vdot, np.vdot, inputs=[(v, v[::-1])])
     check_op(td.vecdot, lambda x, y: (np.conj(x) * y).sum(-1), inputs=[(a, a[::-1])])
@@ -237,6 +240,26 @@ def test_optimizers_take_complex_parameters_as_pairs(kind):
     np.testing.assert_allclose(td.view_as_real(z.detach()).numpy(), pairs.detach().numpy(), rtol=1e-12)
 
 
+def test_optimizer_of_complex_variables_in_a_session():
+    start = complex_numbers(3)
+    with td.Graph() as graph:
+        z = td.Variable(td.tensor(start))
+        train = td.optim.Adam([z], lr=0.1).minimize((td.abs(z - (1 + 2j)) ** 2).sum())
+        init = td.global_variables_initializer()
+    with td.Session(graph) as session:
+        session.run(init)
+        for _ in range(3):
+            session.run(train)
+        value = session.run(z)
+    eager = td.tensor(start, requires_grad=True)
+    optimizer = td.optim.Adam([eager], lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (td.abs(eager - (1 + 2j)) ** 2).sum().backward()
+        optimizer.step()
+    np.testing.assert_allclose(value.numpy(), eager.detach().numpy(), rtol=1e-12)
+
+
 # -- memory
 
 
@@ -347,3 +370,12 @@ def test_a_loss_is_real():
         (z * z).sum().backward()
     (z * z).sum().backward(td.tensor(1 + 0j))
     assert z.grad.tolist() == [2 - 4j]
+
+
+def test_page():
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "complex.md").read_text()
+    test = doctest.DocTestParser().get_doctest(text.replace("```", ""), {"td": td}, "complex.md", None, 0)
+    assert len(test.examples) > 5
+    report = []
+    doctest.DocTestRunner().run(test, out=report.append)
+    assert not report, "".join(report)
