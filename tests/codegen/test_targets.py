@@ -27,6 +27,10 @@ FUNCTIONS = {
     "float16": lambda a: cast(exp(cast(a, dtypes.float16)), dtypes.bfloat16),
     "float64": lambda a: exp(cast(a, dtypes.float64)),
     "integers": lambda a: named("mod", lambda b, x: x % 7 + x // 3)(cast(a, dtypes.int16)),
+    "complex64": lambda a: exp(cast(a, dtypes.complex64)),
+    "complex128": lambda a: add(Permute((1, 0))(cast(a, dtypes.complex128)), 1j),
+    "complex_sum": lambda a: reduce("sum", cast(a, dtypes.complex64), (0,)),
+    "complex_pad": lambda a: Embed((1, 2), (1, 3), (11, 130))(cast(a, dtypes.complex64)),
     "pad": lambda a: Embed((1, 2), (1, 3), (11, 130))(a),
 }
 AVX2 = frozenset(["sse4_1", "avx", "avx2", "fma", "f16c"])
