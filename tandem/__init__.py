@@ -67,6 +67,8 @@ from tandem.ops.random import Generator, default_generator  # noqa: E402
 from tandem.passes.bisect import bisect  # noqa: E402
 from tandem.tensor_methods import Tensor  # noqa: E402
 from tandem.tensor_methods import attach as _attach_methods  # noqa: E402
+from tandem.transforms import checkpoint as remat  # noqa: E402
+from tandem.transforms import hessian, jacfwd, jacrev, jvp, linearize, vmap  # noqa: E402
 
 globals().update(_FUNCTIONS)
 bool = dtypes.bool_
@@ -82,6 +84,7 @@ _LAZY = (
     "checkpoint",
     "data",
     "fft",
+    "func",
     "linalg",
     "models",
     "multiprocessing",

@@ -3,7 +3,8 @@
     check_op(td.softplus, reference=lambda x: np.logaddexp(x, 0), shapes=[(3, 4), (), (0,)])
 
 Values are compared with the NumPy reference on every listed shape, dtype and memory layout; gradients with finite differences in
-float64, first and second order. The first case also runs inside td.compile and in a session, forward and backward.
+float64, first and second order. The first case also runs inside td.compile and in a session, forward and backward, and under vmap
+and jvp.
 """
 
 from __future__ import annotations
@@ -93,11 +94,13 @@ def check_op(
     out_dtype=None,
     test_layouts=True,
     deferred=True,
+    transforms=True,
     seed=0,
 ):
     """Checks `op(*tensors, *args, **kwargs)` against `reference(*arrays)`.
 
     deferred whether it can be part of a deferred graph: not if it writes into views; "sizes" if it must know the sizes first
+    transforms whether vmap and jvp apply: not to what looks at values or writes into its arguments
     shapes   each a shape (one operand) or a tuple of shapes (several)
     inputs   instead of shapes: list of tuples of NumPy arrays; integer arrays take no part in gradients
     low, high range of the random elements; keep away from where the function is not smooth, if grad is on
@@ -136,6 +139,8 @@ def check_op(
         check_compiled(run, cases[0], grad)
         if deferred:
             check_deferred(run, cases[0], grad, unknown=deferred is True)
+        if transforms:
+            check_transforms(run, cases[0], grad)
     if grad:
         for case in cases:
             arrays = tuple(
@@ -170,6 +175,61 @@ def check_compiled(fn, case, grad):
         if isinstance(e, td.Tensor):
             assert a.dtype is e.dtype
             assert_close(a, e.detach().numpy(), message="compiled")
+
+
+def check_transforms(fn, case, grad):
+    """vmap against a loop over examples, and the Jacobian forward against backward: <u, J v> = <J^T u, v>."""
+
+    def parts_of(result):
+        return [p for p in (result if isinstance(result, (tuple, list)) else (result,)) if isinstance(p, td.Tensor)]
+
+    given = [td.tensor(a) for a in case]
+    if not given or any(t.size == 0 for t in given):
+        return
+    td.manual_seed(0)
+    before = td.default_generator.get_state()
+    one = parts_of(fn(*given))
+    if before != td.default_generator.get_state() or not one:
+        return  # random numbers: examples get their own
+    # The second example is the first one with its elements in another order, so that indices stay in range.
+    other = [td.flip(t, tuple(range(t.ndim))) if t.ndim else t for t in given]
+    try:
+        second = parts_of(fn(*other))
+    except (td.TandemError, ValueError, ArithmeticError):
+        other, second = given, one
+    if [tuple(p.shape) for p in one] == [tuple(p.shape) for p in second]:
+        batch = [td.stack([a, b]) for a, b in zip(given, other, strict=True)]
+        made = td.vmap(lambda *tensors: parts_of(fn(*tensors)))(*batch)
+        for m, a, b in zip(made, one, second, strict=True):
+            assert m.dtype is a.dtype
+            loose = {"rtol": 1e-4, "atol": 1e-5} if m.dtype.name in ("float32", "complex64") else {}
+            assert_close(m, np.stack([a.detach().numpy(), b.detach().numpy()]), message="vmap", **loose)
+    arguments = [i for i, a in enumerate(case) if _is_inexact(a)]
+    if not grad or not arguments or len(one) != 1 or not one[0].dtype.is_inexact:
+        return
+    rng = np.random.default_rng(5)
+    exact = [
+        a.astype(np.complex128) if a.dtype.kind == "c" else a.astype(np.float64) if _is_inexact(a) else a for a in case
+    ]
+
+    def of_floats(*floats):
+        full = [td.tensor(a) for a in exact]
+        for i, x in zip(arguments, floats, strict=True):
+            full[i] = x
+        return fn(*full)
+
+    floats = [td.tensor(exact[i]) for i in arguments]
+    v = [td.tensor(sample(rng, t.shape, t.dtype)) for t in floats]
+    value, pushed = td.jvp(of_floats, tuple(floats), tuple(v))
+    u = td.tensor(sample(rng, value.shape, value.dtype))
+    _, pull = td.vjp(of_floats, *floats)
+    pulled = pull(u)
+
+    def product(a, b):
+        return float(np.sum(np.real(np.conj(a.detach().numpy()) * b.detach().numpy())))
+
+    forward, backward = product(u, pushed), sum(product(g, t) for g, t in zip(pulled, v, strict=True))
+    np.testing.assert_allclose(forward, backward, rtol=1e-6, atol=1e-8, err_msg="jvp against vjp")
 
 
 def check_deferred(fn, case, grad, unknown=True):

@@ -7,30 +7,43 @@ import threading
 import tandem.ops as F
 from tandem import _runtime
 from tandem.autograd.backward import grad as gradients
+from tandem.control.tree import flatten, unflatten
 from tandem.errors import AutogradError
 
 
 def _call_recorded(fn, args, argnums):
-    """fn on fresh leaves in place of the chosen arguments, with their leaves."""
+    """fn on fresh leaves in place of the chosen arguments (tensors or containers of them): value, leaves, and per argument its
+    Structure."""
     args = list(args)
-    leaves = []
+    leaves, structures = [], []
     for i in argnums:
-        if not isinstance(args[i], _runtime.Tensor):
-            raise AutogradError(
-                "grad", f"argument {i} is a {type(args[i]).__name__}; only tensors can be differentiated by"
-            )
-        if not args[i].dtype.is_inexact:
-            raise AutogradError(
-                "grad", f"argument {i} is {args[i].dtype}; only floating tensors can be differentiated by"
-            )
-        # A view of the argument: recorded, so that gradients of gradients reach the caller's tensor too.
-        args[i] = args[i].view_as_self() if args[i].requires_grad else args[i].detach().requires_grad_()
-        leaves.append(args[i])
-    return fn(*args), leaves
+        given, structure = flatten(args[i])
+        own = []
+        for x, path in zip(given, structure.paths(), strict=True):
+            if not isinstance(x, _runtime.Tensor):
+                raise AutogradError(
+                    "grad", f"argument {i}{path} is a {type(x).__name__}; only tensors can be differentiated by"
+                )
+            if not x.dtype.is_inexact:
+                raise AutogradError(
+                    "grad", f"argument {i}{path} is {x.dtype}; only floating tensors can be differentiated by"
+                )
+            # A view of the argument: recorded, so that gradients of gradients reach the caller's tensor too.
+            own.append(x.view_as_self() if x.requires_grad else x.detach().requires_grad_())
+        args[i] = unflatten(structure, own)
+        leaves += own
+        structures.append(structure)
+    return fn(*args), leaves, structures
+
+
+def _regroup(structures, values) -> tuple:
+    """One container for each argument, from the values of all their leaves."""
+    values = iter(values)
+    return tuple(unflatten(s, [next(values) for _ in s.paths()]) for s in structures)
 
 
 def value_and_grad(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False):
-    """A function that gives fn's value and its gradient with respect to the arguments `argnums`.
+    """A function that gives fn's value and its gradient with respect to the arguments `argnums`: tensors, or containers of them.
 
     >>> td.value_and_grad(lambda x: x * x)(td.tensor(3.0))
     (tensor(9.), tensor(6.))
@@ -41,11 +54,11 @@ def value_and_grad(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
         for i in positions:
             if not -len(args) <= i < len(args):
                 raise AutogradError("grad", f"argnums names argument {i}, but {len(args)} were given")
-        nested = _is_nested([args[i] for i in positions])
+        nested = _is_nested(flatten([args[i] for i in positions])[0])
         before = _runtime.set_grad_enabled(True)
         _nesting.depth += 1
         try:
-            result, leaves = _call_recorded(lambda *a: fn(*a, **kwargs), args, positions)
+            result, leaves, structures = _call_recorded(lambda *a: fn(*a, **kwargs), args, positions)
             value, aux = result if has_aux else (result, None)
             if not isinstance(value, _runtime.Tensor) or value.size != 1:
                 raise AutogradError(
@@ -57,7 +70,9 @@ def value_and_grad(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
         finally:
             _nesting.depth -= 1
             _runtime.set_grad_enabled(before)
-        grads = tuple(F.zeros_like(leaf) if g is None else g for g, leaf in zip(grads, leaves, strict=True))
+        grads = _regroup(
+            structures, [F.zeros_like(leaf) if g is None else g for g, leaf in zip(grads, leaves, strict=True)]
+        )
         if not nested:
             value = value.detach()
         result = grads[0] if isinstance(argnums, int) else grads
@@ -103,22 +118,32 @@ def vjp(fn, *primals):
     (tensor([2., 4.]),)
     """
     # As in value_and_grad: where somebody may differentiate what comes out, pulling back is recorded.
-    nested = _is_nested(primals)
+    nested = _is_nested(flatten(list(primals))[0])
     before = _runtime.set_grad_enabled(True)
     try:
-        value, leaves = _call_recorded(fn, primals, range(len(primals)))
+        value, leaves, structures = _call_recorded(fn, primals, range(len(primals)))
     finally:
         _runtime.set_grad_enabled(before)
-    outputs = value if isinstance(value, (tuple, list)) else (value,)
+    outputs, structure = flatten(value)
 
     def pull(*cotangents):
-        g = cotangents[0] if len(cotangents) == 1 and isinstance(cotangents[0], (tuple, list)) else cotangents
+        if (
+            len(cotangents) == 1
+            and structure.kind is not None
+            and (len(outputs) != 1 or not isinstance(cotangents[0], _runtime.Tensor))
+        ):
+            cotangents = cotangents[0]
+        g, _ = flatten(list(cotangents) if isinstance(cotangents, tuple) else cotangents)
+        if len(g) != len(outputs):
+            raise AutogradError("vjp", f"the function gave {len(outputs)} tensors, but {len(g)} gradients came")
         pairs = [(o, c) for o, c in zip(outputs, g, strict=True) if o.requires_grad]
         if not pairs:
-            return tuple(F.zeros_like(leaf) for leaf in leaves)
+            return _regroup(structures, [F.zeros_like(leaf) for leaf in leaves])
         outs, cots = zip(*pairs, strict=True)
         create = _runtime.grad_enabled() and (nested or any(c.requires_grad for c in cots))
         result = gradients(list(outs), leaves, list(cots), retain_graph=True, create_graph=create, allow_unused=True)
-        return tuple(F.zeros_like(leaf) if r is None else r for r, leaf in zip(result, leaves, strict=True))
+        return _regroup(
+            structures, [F.zeros_like(leaf) if r is None else r for r, leaf in zip(result, leaves, strict=True)]
+        )
 
     return value, pull

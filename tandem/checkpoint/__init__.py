@@ -9,6 +9,9 @@ start = manager.restore() or 0
 manager.save(step)
 """
 
+import sys as _sys
+import types as _types
+
 from tandem.checkpoint.background import PendingSave, save_async
 from tandem.checkpoint.manager import Checkpoint, CheckpointManager
 from tandem.checkpoint.reader import CheckpointFile, load, open
@@ -26,3 +29,14 @@ __all__ = [
     "save",
     "save_async",
 ]
+
+
+class _Module(_types.ModuleType):
+    def __call__(self, fn, *args, **kwargs):
+        """td.checkpoint(fn, *args): the other meaning of the word, results that backward computes again (td.remat)."""
+        from tandem.transforms.checkpoint import checkpoint
+
+        return checkpoint(fn, *args, **kwargs)
+
+
+_sys.modules[__name__].__class__ = _Module

@@ -99,6 +99,11 @@ class Bound:
     def __init__(self, body: Body, ints):
         self.body, self.ints, self.random = body, ints, body.random
 
+    @property
+    def draws(self):
+        """How many random counters it takes."""
+        return self.ints[self.body.first_int :][self.body.num_ints + self.body.num_deltas]
+
     def trace(self, inputs, consts, draws):
         return self.body.trace(self.ints, inputs, consts, draws)
 

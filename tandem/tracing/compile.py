@@ -256,7 +256,10 @@ def _differentiate(function, traced: Traced):
     resolve_sizes(graph)
     incoming = [g for g in grads if g is not None]
     mutated = {graph.inputs[p] for p, _ in graph.mutations}
-    split = partition(graph, incoming, results, traced.numbers, set(forward_nodes))
+    recompute = getattr(function, "recompute", False)  # td.checkpoint: keep nothing but inputs and outputs
+    kept = frozenset() if recompute else set(forward_nodes)
+    split = partition(graph, incoming, results, traced.numbers, kept)
+    split.recompute = recompute
     del graph.nodes[len(forward_nodes) :]
     split.copies = {}
     if mutated:  # saving what the operator overwrites: keep a copy instead
@@ -304,6 +307,8 @@ def _backward_function(name: str, graph: Graph, split, output_types: list[Type])
             elif g.dtype is not output_types[i].dtype:
                 g = F.Cast(output_types[i].dtype)(g)
             incoming.append(g)
+        if split.recompute:  # in a whole program this must not be merged with what forward computed
+            saved = [F.Again()(v) for v in saved]
         inputs = [*incoming, *saved, *numbers]
         for value, expected in zip(inputs, graph.inputs, strict=True):
             # Records that these sizes are equal, so that the code generator sees one size, not two.

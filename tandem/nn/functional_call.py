@@ -1,0 +1,64 @@
+"""Modules as functions of their parameters, for transforms."""
+
+from __future__ import annotations
+
+from tandem.ops import stack
+
+
+def functional_call(module, parameters_and_buffers, args=(), kwargs=None, *, strict: bool = False):
+    """module(*args, **kwargs) with other tensors in place of its parameters and buffers, which are given by name.
+
+    parameters_and_buffers: a dict, or a tuple of dicts; what it does not name stays as it is, unless strict. The module itself is
+    the same afterwards.
+
+    >>> layer = td.nn.Linear(2, 1, bias=False)
+    >>> td.func.functional_call(layer, {"weight": td.ones(1, 2)}, (td.tensor([3.0, 4.0]),))
+    tensor([7.])
+    """
+    given = {}
+    for part in (
+        parameters_and_buffers if isinstance(parameters_and_buffers, (tuple, list)) else [parameters_and_buffers]
+    ):
+        given.update(part)
+    known = {
+        **dict(module.named_parameters(remove_duplicate=False)),
+        **dict(module.named_buffers(remove_duplicate=False)),
+    }
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise KeyError(f"functional_call: {type(module).__name__} has no parameter or buffer {unknown[0]!r}")
+    missing = [name for name in known if name not in given]
+    if strict and missing:
+        raise KeyError(f"functional_call: nothing was given for {', '.join(missing)}")
+    places = []
+    for name, value in given.items():
+        path, _, last = name.rpartition(".")
+        owner = module.get_submodule(path) if path else module
+        kind = owner._parameters if last in owner._parameters else owner._buffers
+        places.append((kind, last, kind[last]))
+        kind[last] = value
+    try:
+        args = args if isinstance(args, (tuple, list)) else (args,)
+        return module(*args, **(kwargs or {}))
+    finally:
+        for kind, last, before in places:
+            kind[last] = before
+
+
+def stack_module_state(models):
+    """Parameters and buffers of like modules, stacked: two dicts by name, for td.vmap over an ensemble.
+
+    >>> params, buffers = td.func.stack_module_state([td.nn.Linear(2, 1) for _ in range(3)])
+    >>> params["weight"].shape
+    (3, 1, 2)
+    """
+    models = list(models)
+    if not models:
+        raise ValueError("stack_module_state: there are no models")
+
+    def stacked(kind: str) -> dict:
+        each = [dict(getattr(m, kind)()) for m in models]
+        return {name: stack([d[name].detach() for d in each], 0) for name in each[0]}
+
+    params = {name: p.requires_grad_() for name, p in stacked("named_parameters").items()}
+    return params, stacked("named_buffers")

@@ -1,0 +1,8 @@
+"""Transforms of functions: they take a function and give one. grad and its relatives live in tandem.autograd.functional."""
+
+from tandem.transforms.checkpoint import checkpoint
+from tandem.transforms.forward import jvp, linearize
+from tandem.transforms.jacobian import hessian, jacfwd, jacrev
+from tandem.transforms.vectorize import vmap
+
+__all__ = ["checkpoint", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vmap"]

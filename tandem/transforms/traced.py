@@ -1,0 +1,47 @@
+"""Functions taken down once, as operator functions that compute something made from them.
+
+As with loops (tandem/control/body.py) the function's Python code runs at every call, on promises, and what it noted finds the operator
+function again. So closures, modules and parameters are looked at afresh every time, and gradients reach them.
+"""
+
+from __future__ import annotations
+
+from tandem import _runtime
+from tandem.control.body import _PARAMETERS, Body, Bound, Result, _digest, take_down
+from tandem.ops.define import make_function
+
+_functions: dict = {}
+_MOST_FUNCTIONS = 512
+
+
+def take(name: str, fn, specs: list[tuple]) -> tuple[Result, tuple]:
+    """fn as it was taken down on tensors of these (dtype, shape, requires_grad), and the generator's state before."""
+    state = _runtime.default_generator().get_state()
+    return take_down(name, fn, specs), state
+
+
+def call(
+    name: str, result: Result, operands: list, state: tuple, settings: tuple, build, recompute: bool = False
+) -> list:
+    """Calls the operator function of build(body, operands, consts, generator) -> values. `settings` tell builds apart."""
+    taken = result.taken
+    recording = _runtime.grad_enabled()
+    key = (name, (taken.key,), settings, len(operands), recording)
+    function = _functions.get(key)
+    if function is None:
+        body = Body(taken, list(range(len(taken.consts))), len(taken.consts), 0, recording)
+        count = len(operands)
+
+        def fn(tensors, numbers, ints, generator):
+            consts = [*tensors[count:], *numbers]
+            return tuple(build(Bound(body, ints), tensors[:count], consts, generator))
+
+        if len(_functions) >= _MOST_FUNCTIONS:
+            del _functions[next(iter(_functions))]
+        function = _functions[key] = make_function(name, fn, _PARAMETERS)
+        function.recompute = recompute
+        function.digest = _digest(key, [body])
+    if taken.draws:
+        _runtime.default_generator().set_state(state)
+    made = function([*operands, *taken.consts], taken.plain_numbers(), taken.all_ints())
+    return list(made) if isinstance(made, tuple) else [made]
