@@ -7,6 +7,6 @@ from tandem.transforms import checkpoint, hessian, jacfwd, jacrev, jvp, lineariz
 grad_and_value = value_and_grad
 
 __all__ = [
-    "checkpoint", "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "stack_module_state",
-    "value_and_grad", "vjp", "vmap",
+    "checkpoint", "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+    "stack_module_state", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Batching rules: a graph for one example becomes one for a whole batch, which lies along a new first axis of its values.
 
-Each rule says how a primitive works on such values, given which of its inputs have the axis. What has no rule of its own runs once per
-example, as a Scan, so everything can be batched.
+Each rule says how a primitive works on such values, given which of its inputs have the axis. What has no rule of its own runs once
+per example, as a Scan, so everything can be batched.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """jvp: forward mode, how results move when arguments do.
 
 Note [Forward mode]
-An operator's reverse rule is linear in the gradient that it is given. Differentiating the rule by that gradient, in reverse again, gives
-the transpose of the transpose: the forward rule. So every operator has one, to any order, without writing a second set of rules; the
+An operator's reverse rule is linear in the gradient that it is given. Differentiating the rule by that gradient, in reverse again,
+gives the transpose of the transpose: the forward rule. So every operator has one, to any order, without a second set of rules; the
 gradient itself is a stand-in that nothing depends on in the end, and what was built on the way falls away as dead code.
 """
 

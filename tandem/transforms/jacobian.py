@@ -33,8 +33,8 @@ def _basis(x):
 def jacrev(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False, chunk_size: int | None = None):
     """The Jacobian of fn, by reverse mode: good where results are fewer than arguments.
 
-    For a result of shape (*a) and an argument of shape (*b) it is (*a, *b); containers of results give containers, a tuple of argnums
-    a tuple in each. Nests with grad, jacfwd and vmap.
+    For a result of shape (*a) and an argument of shape (*b) it is (*a, *b); containers of results give containers, a tuple of
+    argnums a tuple in each. Nests with grad, jacfwd and vmap.
 
     >>> td.jacrev(lambda x: td.stack([x[0] * x[1], x[0] ** 2]))(td.tensor([2.0, 3.0]))
     tensor([[3., 2.],

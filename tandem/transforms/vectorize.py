@@ -25,8 +25,8 @@ def vmap(
 
     in_axes: where the batch lies in the arguments: an axis, None for what all examples share, or a tuple or container of these.
     out_axes: where it goes in the results. randomness: whether examples draw "different" numbers, the "same", or it is an "error".
-    chunk_size: so many examples at a time. in_dims and out_dims are other names for in_axes and out_axes. fn's code runs once per call,
-    on a tensor without values: it cannot look at them (`if x > 0`), but td.where, td.cond, td.scan and td.grad work inside.
+    chunk_size: so many examples at a time. in_dims and out_dims are other names for in_axes and out_axes. fn's code runs once per
+    call, on a tensor without values: it cannot look at them (`if x > 0`), but td.where, td.cond, td.scan and td.grad work inside.
 
     >>> dot = lambda a, b: (a * b).sum()
     >>> td.vmap(dot)(td.tensor([[1.0, 2.0], [3.0, 4.0]]), td.tensor([[1.0, 1.0], [2.0, 0.0]]))
