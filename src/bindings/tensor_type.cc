@@ -109,6 +109,7 @@ void register_tensor(nb::module_& m) {
         Sizes strides = sizes_from_object(strides_object.ptr(), "strides");
         if (shape.count != strides.count)
           fail(ErrorKind::Shape, "as_strided: the shape has ", shape.count, " axes and the strides ", strides.count);
+        materialize(tensor.get());
         DType dtype = tensor->view.dtype;
         checked_bytes(dtype, shape.count, shape.values);
         // The lowest and highest element that the geometry reaches must lie in the storage.

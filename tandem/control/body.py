@@ -73,7 +73,8 @@ class Body:
         from tandem.tracing.program import join_calls
 
         leaves = [*inputs[: self.inputs], *(consts[i] for i in self.consts)]
-        ints = all_ints[self.first_int :]
+        # A size of 1 is literal, as everywhere: what was noted relies on it where it broadcasts.
+        ints = [1 if i == 1 else i for i in all_ints[self.first_int :]]
         deltas = iter(ints[self.num_ints : self.num_ints + self.num_deltas])
         plain = iter(consts[self.first_number :])
         base = draws.used if draws is not None else 0

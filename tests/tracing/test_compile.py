@@ -301,3 +301,14 @@ def test_print_in_a_deferred_graph_says_what_to_use():
         x = td.placeholder(td.float32, [2])
         with pytest.raises(td.UnsupportedError, match=r"td\.Print"):
             td.print(x)
+
+
+def test_sizes_of_one_among_the_arguments_are_broadcast_whatever_the_others_are():
+    f = td.compile(lambda x: td.expand(td.reshape(x, (*x.shape, 1)), (*x.shape, 3)) * 1.0)
+    for n, m in ((2, 2), (4, 3), (3, 5), (1, 4), (5, 1)):
+        x = td.arange(float(n * m)).reshape(n, m)
+        np.testing.assert_array_equal(f(x).numpy(), np.broadcast_to(x.numpy()[..., None], (n, m, 3)))
+    g = td.compile(lambda x, k: td.reshape(x, (2, k, 6 // k)) + td.zeros(2, 2, 6 // k))
+    for k in (2, 1):
+        x = td.arange(12.0)
+        np.testing.assert_array_equal(g(x, k).numpy(), x.numpy().reshape(2, k, -1) + np.zeros((2, 2, 6 // k)))
