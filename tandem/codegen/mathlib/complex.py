@@ -36,11 +36,15 @@ def _shifted(b, x):
 
 def exp(b, z):
     x, y = _parts(b, z)
+    size, more, _ = _size(b, x)
+    return _along(b, x, y, size * b.cos(y) * more, size * b.sin(y) * more)
+
+
+def _size(b, x):
+    """(e^x made smaller where it could overflow, the factor that it then lacks, where that is)."""
     bound, shift = _SHIFT[x.dtype.name]
     big = x > bound
-    size = b.exp(b.where(big, x - shift, x))
-    more = b.where(big, math.exp(shift), b.const(1.0, x.dtype))
-    return _along(b, x, y, size * b.cos(y) * more, size * b.sin(y) * more)
+    return b.exp(b.where(big, x - shift, x)), b.where(big, math.exp(shift), b.const(1.0, x.dtype)), big
 
 
 def _along(b, x, y, re, im, low: float = 0.0):
@@ -60,15 +64,16 @@ def exp2(b, z):
 
 
 def expm1(b, z):
-    """(e^x - 1) cos(y) - 2 sin(y / 2)^2 + i e^x sin(y)"""
+    """With s = sin(y / 2), c = cos(y / 2): (e^x - 1) (1 - 2s^2) - 2s^2 + 2i e^x s c"""
     x, y = _parts(b, z)
-    half = b.sin(y * 0.5)
-    bound, _ = _SHIFT[x.dtype.name]
-    whole = exp(b, z)
-    re = b.expm1(x) * b.cos(y) - half * half * 2.0
-    re = b.where(x > bound, b.real(whole), b.where(x == -INF, -1.0, re))
-    re = b.where(y == 0.0, b.expm1(x), re)
-    return b.complex(re, b.imag(whole))
+    s, c = b.sin(y * 0.5), b.cos(y * 0.5)
+    double = s * s * 2.0
+    size, more, big = _size(b, x)
+    minus = b.expm1(x)
+    cosine = 1.0 - double
+    re = b.where(big, size * cosine * more, minus * cosine - double)
+    result = _along(b, x, y, re, size * (s * c * 2.0) * more, low=-1.0)
+    return b.complex(b.where(y == 0.0, minus, b.where(x == -INF, -1.0, b.real(result))), b.imag(result))
 
 
 def sigmoid(b, z):
@@ -204,23 +209,22 @@ def cosh(b, z):
 
 
 def tanh(b, z):
-    """With t = tan y, s = sinh x: (cosh(x) s (1 + t^2) + i t) / (1 + (1 + t^2) s^2), after Kahan."""
+    """(sinh(x) cosh(x) + i sin(y) cos(y)) / (sinh(x)^2 + cos(y)^2); where sinh(x)^2 would overflow, 1 + 0i."""
     x, y = _parts(b, z)
-    bound = 10.0 if format_of(x) is F32 else 21.0
-    one = b.const(1.0, x.dtype)
+    bound = 43.0 if format_of(x) is F32 else 353.0
+    one, zero = b.const(1.0, x.dtype), b.const(0.0, x.dtype)
     size = b.abs(x)
     far = size > bound
     near = b.copysign(b.where(far, one, size), x)
-    s, t = b.sinh(near), b.tan(y)
-    secant = t * t + 1.0
-    below = secant * s * s + 1.0
-    re = b.where(far, b.copysign(one, x), b.cosh(near) * s * secant / below)
-    tail = b.exp(b.where(far, size, one) * -2.0)
-    im = b.where(far, b.sin(y) * b.cos(y) * 4.0 * tail, t / below)
+    sinh_x, sine, cosine = b.sinh(near), b.sin(y), b.cos(y)
+    below = sinh_x * sinh_x + cosine * cosine
+    turn = sine * cosine
+    re = b.where(far, b.copysign(one, x), sinh_x * b.cosh(near) / below)
+    im = b.where(far, turn * 0.0, turn / below)
     lost = ~_finite(b, y)
-    re = b.where((x == 0.0), x, b.where(lost & ~(size == INF), NAN, re))
-    im = b.where(lost & (size == INF), b.copysign(b.const(0.0, x.dtype), y), b.where(y == 0.0, y, im))
-    return b.complex(re, im)
+    re = b.where(lost, b.where(size == INF, re, b.where(x == 0.0, x, NAN)), re)
+    im = b.where(lost & (size == INF), b.copysign(zero, y), b.where(y == 0.0, y, im))
+    return b.complex(b.where(b.isnan(x), x, re), im)
 
 
 def _turned(b, z):
@@ -249,10 +253,16 @@ def tan(b, z):
 
 
 def _roots(b, x, y):
-    """The parts of sqrt(1 - z) and sqrt(1 + z)."""
-    first = sqrt(b, b.complex(1.0 - x, -y))
-    second = sqrt(b, b.complex(x + 1.0, y))
-    return b.real(first), b.imag(first), b.real(second), b.imag(second)
+    """The parts of sqrt(1 - z) and sqrt(1 + z), for z that is not infinite."""
+    return (*_root(b, 1.0 - x, -y), *_root(b, x + 1.0, y))
+
+
+def _root(b, x, y):
+    t = b.sqrt(b.abs(x) * 0.5 + b.hypot(x, y) * 0.5)
+    zero = t == 0.0
+    other = b.where(zero, b.abs(y), b.abs(y) * 0.5 / b.where(zero, 1.0, t))
+    right = x >= 0.0
+    return b.where(right, t, other), b.copysign(b.where(right, other, t), y)
 
 
 def _bounded(b, x, y):
@@ -298,25 +308,22 @@ def acosh(b, z):
 def atanh(b, z):
     """log1p(4x / ((1 - x)^2 + y^2)) / 4 + i atan2(2y, (1 - x)(1 + x) - y^2) / 2, for x >= 0; odd in x."""
     x, y = _parts(b, z)
-    single = format_of(x) is F32
-    tiny, huge = (2.0**-40, 2.0**40) if single else (2.0**-400, 2.0**400)
+    k, huge = (60, 2.0**40) if format_of(x) is F32 else (500, 2.0**400)
     endless, u, v = _bounded(b, x, y)
     a = b.abs(u)
-    one = b.const(1.0, x.dtype)
+    one, zero = b.const(1.0, x.dtype), b.const(0.0, x.dtype)
     distance = b.hypot(1.0 - a, v)  # from 1
     size = b.hypot(a, v)
-    near, far = distance < tiny, size > huge
-    usual = ~near & ~far
-    d = b.where(usual, distance, one)
-    middle = b.log1p(b.where(usual, a, one) * 4.0 / (d * d)) * 0.25
-    close = (float(LN2) - b.log(distance)) * 0.5
-    re = b.where(near, close, b.where(far, a / b.where(far, size, one) / b.where(far, size, one), middle))
-    re = b.where(endless, b.const(0.0, x.dtype), re)
-    re = b.where(x == 0.0, x, b.copysign(re, x))
+    near, far = distance < 2.0**-k, size > huge
+    # very near, the distance is taken 2^k times as large, and its logarithm as much larger
+    d = b.where(far, one, distance * b.where(near, 2.0**k, one))
+    re = b.log1p(b.where(far, one, a) * 4.0 / (d * d)) * 0.25 + b.where(near, k * float(LN2) * 0.5, zero)
+    large = b.where(far, size, one)
+    re = b.where(far, a / large / large, re)
+    re = b.where(x == 0.0, x, b.copysign(b.where(endless, zero, re), x))
     angle = b.atan2(v + v, (1.0 - a) * (a + 1.0) - v * v) * 0.5
     limit = b.copysign(b.const(math.pi / 2, x.dtype), y)
-    im = b.where(endless | far, b.where(b.isnan(y), y, limit), angle)
-    return b.complex(re, im)
+    return b.complex(re, b.where(endless | far, b.where(b.isnan(y), y, limit), angle))
 
 
 def atan(b, z):
