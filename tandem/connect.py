@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import _runtime
+from tandem import _runtime, dtypes
 from tandem.errors import DTypeError
 from tandem.graph.ir import Value
 
@@ -39,7 +39,12 @@ def _convert(op: str, parameter: str, value):
     if isinstance(value, complex):
         return complex(value)
     if isinstance(value, int) or hasattr(value, "__index__"):
-        return int(value)
+        value = int(value)
+        if -(2**63) <= value < 2**63:
+            return value
+        if 0 < value < 2**64:  # only tensors of uint64 can mean it
+            return _runtime.from_data(value, dtypes.uint64)
+        raise DTypeError(op, f"{parameter} is a Python int beyond 64 bits")
     if hasattr(value, "__dlpack__"):
         return _runtime.from_dlpack(value)
     raise DTypeError(

@@ -77,6 +77,8 @@ bool is_loose_int(PyObject* o) {
   return PyLong_Check(o) || PyIndex_Check(o);
 }
 
+void add_converted(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out);
+
 void add_number_or_tensor(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out,
                           bool converted = false) {
   if (is_tensor(o)) {
@@ -95,7 +97,7 @@ void add_number_or_tensor(OpFunction* op, const Parameter& parameter, PyObject* 
   } else if (PyLong_CheckExact(o)) {
     int overflow = 0;
     int64_t v = PyLong_AsLongLongAndOverflow(o, &overflow);
-    if (overflow) type_error(op, utf8(parameter.name) + " is a Python int beyond 64 bits");
+    if (overflow) return add_converted(op, parameter, o, out);
     Argument& a = out.add();
     a.kind = Argument::Kind::Integer;
     a.integer = v;
@@ -105,18 +107,23 @@ void add_number_or_tensor(OpFunction* op, const Parameter& parameter, PyObject* 
     a.real = PyComplex_RealAsDouble(o);
     a.imaginary = PyComplex_ImagAsDouble(o);
   } else if (!converted) {
-    PyObject* args[] = {op->name, parameter.name, o};
-    PyObject* made = PyObject_Vectorcall(callbacks.convert, args, 3, nullptr);
-    if (!made) throw PythonError{};
-    if (made == Py_NotImplemented) {
-      Py_DECREF(made);
-      throw SymbolicArgument{};
-    }
-    out.own(made);
-    add_number_or_tensor(op, parameter, made, out, true);
+    add_converted(op, parameter, o, out);
   } else {
     type_error(op, utf8(parameter.name) + " must be a tensor or a number");
   }
+}
+
+// What is neither a tensor nor a number that fits 64 bits, as Python makes one of it.
+void add_converted(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out) {
+  PyObject* args[] = {op->name, parameter.name, o};
+  PyObject* made = PyObject_Vectorcall(callbacks.convert, args, 3, nullptr);
+  if (!made) throw PythonError{};
+  if (made == Py_NotImplemented) {
+    Py_DECREF(made);
+    throw SymbolicArgument{};
+  }
+  out.own(made);
+  add_number_or_tensor(op, parameter, made, out, true);
 }
 
 void add_int(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out) {

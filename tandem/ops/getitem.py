@@ -211,7 +211,7 @@ def put(x, key, value, mode: str):
     if not _is_tensor(value) and not isinstance(value, (bool, int, float)):
         import tandem as td
 
-        value = td.asarray(value)
+        value = td.asarray(value, dtype=x.dtype if isinstance(value, complex) and x.dtype.is_complex else None)
     plain = _plain_indices(x, key)
     if plain is not None and (
         not _is_tensor(value) or value.ndim <= x.ndim - len(plain[1]) + max(i.ndim for i in plain[0])

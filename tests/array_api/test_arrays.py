@@ -178,3 +178,16 @@ def test_small_methods():
     y[0, 0] = 5
     assert x[0, 0].item() == 5
     np.testing.assert_allclose(td.fft.ifft2(x).numpy(), np.fft.ifft2(x.numpy()))
+
+
+def test_numbers_that_only_some_types_hold():
+    z, u, large = td.zeros(2, dtype=td.complex128), td.zeros(2, dtype=td.uint64), 2**64 - 1
+    for key in (0, td.asarray([True, False]), td.asarray([0]), ...):
+        z[key] = 16777217j  # not a complex64
+        u[key] = large
+        assert z[0].item() == 16777217j and u[0].item() == large
+    assert (u & large).tolist() == td.full((2,), large, dtype=td.uint64).tolist() == [large, large]
+    assert (u == large).tolist() == [True, True] and (u - (large - 1)).tolist() == [1, 1]
+    assert td.where(u == 0, u, 2**63).tolist() == td.minimum(u, 2**63).tolist() == [2**63, 2**63]
+    with pytest.raises(TypeError, match="beyond 64 bits"):
+        td.ones(2) + 2**64
