@@ -379,3 +379,54 @@ def test_page():
     report = []
     doctest.DocTestRunner().run(test, out=report.append)
     assert not report, "".join(report)
+
+
+def test_compiled_step_with_complex_parameters():
+    start, v = complex_numbers(4, 4), td.tensor(complex_numbers(4, seed=1))
+
+    def train(compiled: bool):
+        p = td.nn.Parameter(td.tensor(start))
+        optimizer = td.optim.Adam([p], lr=0.01)
+
+        def step():
+            optimizer.zero_grad()
+            loss = (td.abs(p @ v - 1j) ** 2).mean() + td.sum(td.abs(p @ p))
+            loss.backward()
+            p.grad.real.mul_(2)
+            optimizer.step()
+            return loss
+
+        run = td.compile(step) if compiled else step
+        return [run().item() for _ in range(3)], p.detach().numpy()
+
+    losses, trained = train(False)
+    compiled_losses, compiled_trained = train(True)
+    np.testing.assert_allclose(compiled_losses, losses, rtol=1e-12)
+    np.testing.assert_allclose(compiled_trained, trained, rtol=1e-10)
+    assert losses[2] < losses[0]
+
+
+def test_parts_of_one_element_are_not_taken_for_it():
+    @td.compile
+    def f(z):
+        y = z * 2
+        y.real.mul_(3)
+        return y + td.real(z), y.real * z.imag
+
+    for z in (td.tensor(1 + 2j), td.tensor([1 + 2j])):
+        a, b = f(z)
+        assert a.sum().item() == 7 + 4j and b.sum().item() == 12
+
+
+def test_loops_carry_complex_numbers():
+    def f(x):
+        return td.scan(lambda carry, k: (carry * carry + k, carry), x, td.arange(1.0, 4.0))[0]
+
+    z = complex_numbers(2) * 0.3
+
+    def reference(x):
+        for k in (1.0, 2.0, 3.0):
+            x = x * x + k
+        return x
+
+    check_op(f, reference, inputs=[(z,)], names=[], test_layouts=False, deferred=False, rtol=1e-6)
