@@ -1,4 +1,5 @@
-"""Fits the Chebyshev series behind Bessel's and Airy's functions and writes src/library/special_tables.h. Needs mpmath.
+"""Fits the series behind Bessel's and Airy's functions and the normal distribution: Chebyshev series for
+src/library/special_tables.h, polynomials for tandem/codegen/mathlib/special_coefficients.py. Needs mpmath.
 
     python tools/fit_special.py
 
@@ -9,13 +10,15 @@ from pathlib import Path
 
 import mpmath as mp
 
-mp.mp.dps = 40
-TARGET = Path(__file__).parent.parent / "src" / "library" / "special_tables.h"
+mp.mp.dps = 60
+ROOT = Path(__file__).parent.parent
+TABLES = ROOT / "src" / "library" / "special_tables.h"
+COEFFICIENTS = ROOT / "tandem" / "codegen" / "mathlib" / "special_coefficients.py"
 NEAR = 6  # where I changes from the series in x to that in 1 / x
 AIRY = 10  # where Ai changes to its asymptotic series; pieces of width 2 lie between
 
 
-def chebyshev(function, low, high, count=80):
+def chebyshev(function, low, high, count=80, bits=56):
     """Coefficients on [low, high], cut where they no longer count; the first is halved already."""
     low, high = mp.mpf(low), mp.mpf(high)
     nodes = [mp.cos(mp.pi * (i + mp.mpf(1) / 2) / count) for i in range(count)]
@@ -26,9 +29,30 @@ def chebyshev(function, low, high, count=80):
         made.append(total * 2 / count)
     made[0] /= 2
     size = max(abs(c) for c in made)
-    while abs(made[-1]) < size * mp.mpf(2) ** -56:
+    while abs(made[-1]) < size * mp.mpf(2) ** -bits:
         made.pop()
-    return [float(c) for c in made]
+    return made
+
+
+def powers(series):
+    """A Chebyshev series as coefficients of powers, lowest first."""
+    before, here, made = [mp.mpf(1)], [mp.mpf(0), mp.mpf(1)], [mp.mpf(0)] * len(series)
+    for c in series:
+        for i, t in enumerate(before):
+            made[i] += c * t
+        after = [mp.mpf(0)] + [2 * t for t in here]
+        for i, t in enumerate(before):
+            after[i] -= t
+        before, here = here, after
+    return made
+
+
+def tail(u):
+    """Where erfc is q, less s = 1 / u, for q with q (2 - q) = exp(-s^2)."""
+    s = 1 / u
+    e = mp.exp(-s * s)
+    q = e / (1 + mp.sqrt(1 - e))
+    return mp.findroot(lambda x: mp.log(mp.erfc(x)) - mp.log(q), s) - s
 
 
 def far(function, limit, start):
@@ -71,7 +95,7 @@ SERIES = {
 def show(numbers) -> str:
     lines, line = [], "    "
     for n in numbers:
-        text = f"{n!r}, "
+        text = f"{float(n)!r}, "
         if len(line) + len(text) > 118:
             lines.append(line.rstrip())
             line = "    "
@@ -99,7 +123,20 @@ def main():
             f"inline constexpr double k{name}[{len(pieces)}][{terms}] = {{\n{rows}}};"
         )
     parts.append("\n}  // namespace tandem::library::special\n")
-    TARGET.write_text("\n".join(parts))
+    TABLES.write_text("\n".join(parts))
+    parts = [
+        '"""Coefficients of polynomials on [-1, 1], lowest power first. Written by tools/fit_special.py; change them there."""'
+    ]
+    for name in ("I0_NEAR", "I0_FAR", "I1_NEAR", "I1_FAR"):
+        text, function, low, high = SERIES[name]
+        for suffix, bits in (("F32", 30), ("F64", 55)):
+            made = powers(chebyshev(function, low, high, bits=bits))
+            parts.append(f"\n# {text}, to {bits} bits\n{name}_{suffix} = (\n{show(made)},\n)  # fmt: skip")
+    made = powers(chebyshev(tail, 1 / mp.mpf("27.3"), 1 / mp.mpf("5.5"), 24, bits=30))
+    parts.append(
+        f"\n# where erfc is q less s, in 1/s on [1/27.3, 1/5.5], to 30 bits\nERFC_INVERSE_TAIL = (\n{show(made)},\n)  # fmt: skip\n"
+    )
+    COEFFICIENTS.write_text("\n".join(parts))
 
 
 if __name__ == "__main__":

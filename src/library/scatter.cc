@@ -46,6 +46,18 @@ void rows_of(const Call& call, int64_t k, const View& out, bool offsets, int64_t
     TD_CHECK(index.dtype == DType::Int64 || index.dtype == DType::Int32, "scatter by an index of ", name(index.dtype));
     const Loop<1> loop = make_loop<1>({&index}, 0, index.ndim, false);
     const int64_t size = out.shape[axis];
+    if (index.dtype == DType::Int64 && index.is_contiguous()) {
+      const int64_t step = out.strides[axis], *values = index.as<int64_t>();
+      parallel_for(count, 1.0, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t value = values[i];
+          if (value < 0 || value >= size)
+            fail(ErrorKind::Index, "index ", value, " is out of range for axis ", axis, " with size ", size);
+          rows[i] = offsets ? rows[i] + value * step : rows[i] * size + value;
+        }
+      });
+      continue;
+    }
     parallel_for(count, 2.0, [&](int64_t begin, int64_t end) {
       int64_t position[kMaxDims], offset[1];
       loop.locate(begin, loop.ndim, position, offset);
@@ -58,6 +70,17 @@ void rows_of(const Call& call, int64_t k, const View& out, bool offsets, int64_t
         loop.advance(loop.ndim, position, offset);
       }
     });
+  }
+}
+
+// Single elements into one axis, all of it dense: one pass that checks and writes.
+template <typename T, Mode mode>
+void scatter_elements(T* out, int64_t size, const T* updates, const int64_t* index, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t value = index[i];
+    if (value < 0 || value >= size)
+      fail(ErrorKind::Index, "index ", value, " is out of range for axis 0 with size ", size);
+    apply<T, mode>(out + value, updates + i, 1);
   }
 }
 
@@ -115,9 +138,12 @@ void run_scatter(const Call& call) {
   if (updates.numel() == 0 || out.numel() == 0) return;
   if (out.dtype == DType::Bool) mode = mode == kAdd ? kMax : mode == kMultiply ? kMin : mode;  // or, and
 
-  const Scratch<int64_t> rows(count);
   const bool dense = out.is_contiguous();
-  rows_of(call, k, out, !dense, rows.data(), count);
+  // On several threads each would look at all updates; so much work as that one thread does alone.
+  const View& only = call.inputs[2];
+  const bool single = dense && k == 1 && out.ndim == 1 && only.dtype == DType::Int64 && only.is_contiguous();
+  const Scratch<int64_t> rows(single ? 0 : count);
+  if (!single) rows_of(call, k, out, !dense, rows.data(), count);
   int64_t num_rows = 1, tail = 1;
   for (int d = 0; d < out.ndim; ++d) (d < k ? num_rows : tail) *= out.shape[d];
   TD_CHECK(updates.numel() == count * tail, "updates of scatter");
@@ -135,7 +161,9 @@ void run_scatter(const Call& call) {
   const auto run = [&](auto type, auto m) {
     using T = typename decltype(type)::type;
     constexpr Mode kMode = decltype(m)::value;
-    if (dense)
+    if (single)
+      scatter_elements<T, kMode>(out.as<T>(), out.shape[0], from.as<T>(), only.as<int64_t>(), count);
+    else if (dense)
       scatter_rows<T, kMode>(out.as<T>(), from.as<T>(), rows.data(), count, num_rows, tail);
     else
       scatter_strided<T, kMode>(out, k, from.as<T>(), rows.data(), count, tail);

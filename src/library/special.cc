@@ -1,7 +1,7 @@
 // special (x) -> y or (x, z) -> y, ints [function, order]: special functions, element by element; floats only.
 //
 // Functions of one operand: 0 J_n, 1 Y_n, 2 I_n, 3 exp(-|x|) I_n, 4 K_n, 5 exp(x) K_n (n is the order), 6 Ai (order 1:
-// its derivative), 7 the inverse of the normal distribution function, 8 spherical j_n. Of two: 20 P(x, z) and 21 Q(x,
+// its derivative), 7 spherical j_n. Of two: 20 P(x, z) and 21 Q(x,
 // z), the incomplete gamma functions, 22 the derivative of P by x (how often: the order), 23 Hurwitz's zeta(x, z).
 // Orthogonal polynomials of x of degree z, from 40 on, differentiated `order` times: Chebyshev's T, U, V, W, the same
 // shifted, Hermite's H, He, Laguerre's, Legendre's. Everything is computed in float64.
@@ -24,7 +24,6 @@ enum Function : int64_t {
   kK,
   kKScaled,
   kAiry,
-  kNdtri,
   kSphericalJ,
   kGammainc = 20,
   kGammaincc,
@@ -116,8 +115,6 @@ void run_one(const View& x, const View& y, int64_t function, int n) {
       return one<T>(x, y, 60, [n](double v) { return bessel_k(n, v, true); });
     case kAiry:
       return one<T>(x, y, 60, [n](double v) { return airy_ai(v, n != 0); });
-    case kNdtri:
-      return one<T>(x, y, 150, [](double v) { return ndtri(v); });
     case kSphericalJ:
       return one<T>(x, y, 50, [n](double v) { return spherical_j(n, v); });
   }

@@ -12,8 +12,6 @@ double spherical_j(int n, double x);
 
 double airy_ai(double x, bool derivative);
 
-double ndtri(double p);  // where the normal distribution function is p
-
 // The incomplete gamma functions P(a, x) and Q(a, x) = 1 - P(a, x), and derivatives of P by a.
 double gammainc(double a, double x);
 double gammaincc(double a, double x);

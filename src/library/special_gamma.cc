@@ -1,4 +1,4 @@
-// Incomplete gamma functions, Hurwitz's zeta function, and the inverse of the normal distribution function.
+// Incomplete gamma functions and Hurwitz's zeta function.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -167,31 +167,6 @@ double zeta(double s, double q) {
     factorial *= (2.0 * k + 1.0) * (2.0 * k + 2.0);
   }
   return total;
-}
-
-double ndtri(double p) {
-  if (std::isnan(p) || p < 0.0 || p > 1.0) return kNaN;
-  if (p == 0.0 || p == 1.0) return p == 0.0 ? -kInf : kInf;
-  const bool upper = p > 0.5;
-  const double tail = upper ? 1.0 - p : p;
-  if (tail == 0.5) return 0.0;
-  // A guess from the tail's asymptotic form, then Halley's method on the logarithm of erfc.
-  const double t = std::sqrt(-2.0 * std::log(tail));
-  double x = tail > 0.02 ? (0.5 - tail) * 2.5 * (1.0 + 0.4 * (0.5 - tail) * (0.5 - tail))
-                         : t - (std::log(t) + 0.9189385332046727) / t;
-  for (int k = 0; k < 12; ++k) {
-    const double survival = 0.5 * std::erfc(x * M_SQRT1_2);
-    if (survival == 0.0) break;
-    const double density = std::exp(-0.5 * x * x) * 0.3989422804014327;
-    const double ratio = survival / density;     // Mills's ratio
-    const double f = std::log(survival / tail);  // its derivative is -1 / ratio
-    const double step = f * ratio;
-    // second order: the second derivative of log survival is (x - 1 / ratio) / ratio
-    const double move = step / (1.0 - 0.5 * step * (x - 1.0 / ratio));
-    x += move;
-    if (std::abs(move) < 1e-16 * std::abs(x) + 1e-300) break;
-  }
-  return upper ? x : -x;
 }
 
 }  // namespace tandem::library::special

@@ -55,6 +55,9 @@ def interpolate(input, size=None, scale_factor=None, mode: str = "nearest", alig
     if len(sizes) != axes:
         raise ShapeError("interpolate", f"{len(sizes)} sizes were given for the {axes} spatial axes of {input.shape}")
     if mode == "area":
+        if all(n % m == 0 for n, m in zip(spatial, sizes, strict=True)):  # windows of one size
+            pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[axes - 1]
+            return pool(input, tuple(n // m for n, m in zip(spatial, sizes, strict=True)))
         pool = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[axes - 1]
         return pool(input, sizes)
     kind = "linear" if mode in ("bilinear", "trilinear") else "cubic" if mode == "bicubic" else mode
@@ -134,7 +137,15 @@ def _average_axis(x: Tensor, axis, size: Int, step: Tensor, kind, align_corners,
     weight = F.where(F.less(at, last), weight, 0)
     weight = weight / F.sum(weight, 1, keepdims=True)
     index = F.astype(F.clip(at, 0.0, count - 1), dtypes.int64)
-    # (size, taps) weights on n elements are a matrix with few entries; the product runs over whole lines.
+    if taps <= 16:
+        shape = tuple(size if a == axis else 1 for a in range(x.ndim))
+        total = None
+        for k in range(taps):
+            part = [F.reshape(F.slice_axis(v, 1, k, 1), (size,)) for v in (index, weight)]
+            term = F.index_select(x, axis, part[0]) * F.reshape(F.astype(part[1], x.dtype), shape)
+            total = term if total is None else total + term
+        return total
+    # Many weights are a matrix; the product runs over whole lines.
     matrix = F.Scatter("add")(
         F.full((size, n), 0, dtype=compute), weight, F.Iota((size, taps), 0, dtypes.int64)(), index
     )

@@ -59,8 +59,7 @@ def affine_grid(theta, size, align_corners=None):
 _MODES, _PADDING = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 
 
-@op(hidden=True)
-def grid_sample(input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zeros", align_corners=None):
+def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
     """Images read at the places that grid gives, between elements by interpolation.
 
     input: (N, C, H, W), grid: (N, h, w, 2) of (x, y) from -1 to 1 -> (N, C, h, w); or (N, C, D, H, W) and (N, d, h, w, 3).
@@ -85,8 +84,17 @@ def grid_sample(input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zero
         )
     if mode == "bicubic" and spatial == 3:
         raise ShapeError("grid_sample", f"bicubic reads images of two axes; input is {show_shape(input.shape)}")
-    corners = bool(align_corners)
-    sizes = input.shape[2:]
+    # Two operators: where to read is the same for all channels and is worked out once.
+    taps = _places(grid, tuple(input.shape[2:]), mode, padding_mode, bool(align_corners))
+    taps = list(taps) if isinstance(taps, (tuple, list)) else [taps]
+    half = len(taps) if mode == "nearest" else len(taps) // 2
+    return _blend(input, taps[:half], taps[half:])
+
+
+@op(hidden=True, name="grid_sample")
+def _places(grid: Tensor, sizes: Ints, mode, padding_mode, corners):
+    """Flat positions within an image of the elements to read, -1 for those outside; then their weights, unless all are 1."""
+    spatial = len(sizes)
     places = []
     for k in range(spatial):  # the last coordinate belongs to the first axis
         unit = F.squeeze(F.slice_axis(grid, -1, spatial - 1 - k, 1), -1)
@@ -94,12 +102,9 @@ def grid_sample(input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zero
         places.append((unit + 1) * ((n - 1) * 0.5) if corners else ((unit + 1) * n - 1) * 0.5)
     if mode != "bicubic":
         places = [_folded(p, n, padding_mode, corners) for p, n in zip(places, sizes, strict=True)]
-    # (n, h, w) pick rows of channels: images lie with their channels last
-    rows = F.permute(input, (0, *range(2, input.ndim), 1))
-    batch = F.Iota(grid.shape[:-1], 0, dtypes.int64)()
-    total = None
+    positions, weights = [], []
     for taps in _products([_taps(p, mode) for p in places]):
-        weight, indices, inside = None, [], None
+        weight, flat, inside = None, None, None
         for (at, w), n in zip(taps, sizes, strict=True):
             if mode == "bicubic":
                 at = _folded(at, n, padding_mode, corners)
@@ -107,18 +112,35 @@ def grid_sample(input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zero
             if padding_mode == "zeros":
                 there = F.logical_and(F.greater_equal(at, 0), F.less_equal(at, last))
                 inside = there if inside is None else F.logical_and(inside, there)
-            # Places that are NaN or beyond all bounds still need an index: the nearest, which counts for nothing.
-            safe = F.clip(F.where(F.isnan(at), 0, at), 0, last)
-            indices.append(cast(F.stop_gradient(safe), dtypes.int64))
+            # Places that are NaN still need an index, which counts for nothing.
+            safe = cast(F.stop_gradient(F.clip(F.where(F.isnan(at), 0, at), 0, last)), dtypes.int64)
+            flat = safe if flat is None else flat * constant(n, dtypes.int64) + safe
             if w is not None:
                 weight = w if weight is None else weight * w
-        read = F.Gather()(rows, batch, *indices)
-        if inside is not None:
-            read = F.where(F.unsqueeze(inside, -1), read, 0)
+        positions.append(flat if inside is None else F.where(inside, flat, -1))
         if weight is not None:
-            read = read * F.unsqueeze(F.astype(weight, input.dtype), -1)
+            weights.append(weight)
+    return (*positions, *weights)
+
+
+@op(hidden=True, name="grid_sample")
+def _blend(x: Tensor, positions: Tensors, weights: Tensors):
+    """Weighted sums of elements of x (N, C, *sizes) at positions (N, *out)."""
+    total_size = 1
+    for n in x.shape[2:]:
+        total_size = total_size * n
+    planes = F.reshape(x, (*x.shape[:2], total_size))
+    shape = (*x.shape[:2], *positions[0].shape[1:])
+    batch, channel = (F.Iota(shape, a, dtypes.int64)() for a in (0, 1))
+    total = None
+    for k, position in enumerate(positions):
+        at = F.expand(F.unsqueeze(position, 1), shape)
+        read = F.Gather()(planes, batch, channel, F.maximum(at, 0))
+        read = F.where(F.less(at, 0), 0, read)
+        if weights:
+            read = read * F.unsqueeze(F.astype(weights[k], x.dtype), 1)
         total = read if total is None else total + read
-    return F.permute(total, (0, total.ndim - 1, *range(1, total.ndim - 1)))
+    return total
 
 
 def _taps(place, mode: str):

@@ -261,18 +261,32 @@ def segment_reduce(
     lengths = as_tensor("segment_reduce", "lengths", lengths)
     if lengths.ndim != 1:
         raise ShapeError("segment_reduce", f"lengths are {show_shape(lengths.shape)}; they must have one axis")
-    count = lengths.shape[0]
-    owner = F.repeat_interleave(F.arange(count), lengths)
-    if owner.shape[0] != data.shape[0]:
-        raise ShapeError("segment_reduce", f"lengths add up to {owner.shape[0]}, but data is {show_shape(data.shape)}")
-    neutral = {"sum": 0, "mean": 0, "prod": 1, "amax": -math.inf, "amin": math.inf}[kinds[reduce]]
-    start = neutral if initial is None else initial
-    base = F.full((count, *data.shape[1:]), start, dtype=data.dtype)
-    made = F.index_reduce(base, 0, owner, data, kinds[reduce], include_self=reduce != "mean")
-    if reduce == "mean":
-        empty = F.reshape(F.equal(lengths, 0), (count, *(1,) * (data.ndim - 1)))
-        return F.where(empty, math.nan if initial is None else initial, made)
-    return made
+    total = int(F.sum(lengths))
+    if total != data.shape[0]:
+        raise ShapeError("segment_reduce", f"lengths add up to {total}, but data is {show_shape(data.shape)}")
+    return _segments(data, lengths, reduce, None if initial is None else float(initial))
+
+
+@op(name="segment_reduce", hidden=True)
+def _segments(data: Tensor, lengths: Tensor, reduce, initial):
+    kind = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin", "prod": "prod"}[reduce]
+    count, n = lengths.shape[0], data.shape[0]
+    ends = F.cumsum(F.astype(lengths, dtypes.int64), 0)
+    # An element's segment: how many end at or before it.
+    marks = F.Scatter("add")(
+        F.full((n + 1,), 0, dtype=dtypes.int64), F.full((count,), 1, dtype=dtypes.int64), F.clip(ends, 0, n)
+    )
+    owner = F.cumsum(F.slice_axis(marks, 0, 0, n), 0)
+    neutral = {"sum": 0, "mean": 0, "prod": 1, "amax": -math.inf, "amin": math.inf}[kind]
+    base = F.full((count, *data.shape[1:]), neutral if initial is None or kind == "mean" else initial, dtype=data.dtype)
+    if kind in ("sum", "mean"):
+        made = F.index_add(base, 0, owner, data)
+    else:
+        made = F.index_reduce(base, 0, owner, data, kind)
+    if kind != "mean":
+        return made
+    size = F.Reshape((count, *(1,) * (data.ndim - 1)))(F.astype(lengths, data.dtype))
+    return F.where(F.equal(size, 0), math.nan if initial is None else initial, made / F.maximum(size, 1))
 
 
 @method

@@ -10,7 +10,7 @@ from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import LibraryOp, inplace, op, public, register
 from tandem.ops.prepare import as_value, cast, constant, full_expand, normalize_axis, to_float
-from tandem.ops.reduce import at_positions, sum_dtype
+from tandem.ops.reduce import sum_dtype
 
 _KINDS = ("sum", "prod", "max", "min", "logsum")
 
@@ -185,26 +185,43 @@ class Running(NamedTuple):
     indices: object
 
 
-def _running_extremum(name: str, kind: str, x, axis):
+@register
+class RunningExtremum(LibraryOp):
+    """(values, int64 positions) of the largest (smallest) element so far along axis; of equal ones the latest. NaN stays."""
+
+    name = "running_extremum"
+    routine = "running_extremum"
+    axis: int
+    smallest: bool
+
+    def infer(self, x: Type) -> tuple[Type, Type]:
+        return x, x.with_dtype(dtypes.int64)
+
+    def attributes(self, x):
+        return (self.axis, int(self.smallest)), ()
+
+    def grad(self, g, x, *, out):
+        index = out[1]
+        indices = [index if a == self.axis else F.Iota(index.shape, a, dtypes.int64)() for a in range(x.ndim)]
+        return F.Scatter("add")(F.zeros_like(x), g[0], *indices)
+
+
+def _running_extremum(name: str, smallest: bool, x, axis):
     axis = normalize_axis(name, axis, x.ndim)
     x = as_value(x)
-    values = Cumulative(axis, kind)(F.stop_gradient(x))
     if not x.ndim:
         return F.Copy()(x), F.full((), 0, dtype=dtypes.int64)
-    fresh = F.logical_or(F.equal(x, values), F.isnan(x))  # where the extremum is attained; the latest so far counts
-    positions = F.where(fresh, F.Iota(x.shape, axis, dtypes.int64)(), 0)
-    index = Cumulative(axis, "max")(positions)
-    return at_positions(x, axis, index), index
+    return RunningExtremum(axis, smallest)(x)
 
 
 @op(name="cummax", hidden=True)
 def _cummax(x: Tensor, axis):
-    return _running_extremum("cummax", "max", x, axis)
+    return _running_extremum("cummax", False, x, axis)
 
 
 @op(name="cummin", hidden=True)
 def _cummin(x: Tensor, axis):
-    return _running_extremum("cummin", "min", x, axis)
+    return _running_extremum("cummin", True, x, axis)
 
 
 @public(method=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import tandem.ops as F
+from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.ops.define import inplace, op, public
 from tandem.ops.prepare import cast, normalize_axis, promote, show_shape, to_float
@@ -56,6 +57,22 @@ def cdist(x1: Tensor, x2: Tensor, p=2.0, compute_mode="use_mm_for_euclid_dist_if
 
 
 @op(name="pdist", hidden=True)
+def _pairs(n: Int, count: Int):
+    """(first, second) of all pairs in order, from their number k: first rows of n - 1, n - 2, ... pairs."""
+    k = F.Iota((count,), 0, dtypes.float64)()
+    edge = F.astype(F.Size(n, dtypes.int64)(), dtypes.float64) - 0.5
+    row = F.floor(edge - F.sqrt(F.maximum(edge * edge - k * 2, 0)))
+
+    def before(row):  # pairs in earlier rows
+        return row * (edge * 2 - row) * 0.5
+
+    # Rounding of the root may be off by one.
+    row = F.where(F.greater(before(row), k), row - 1, row)
+    row = F.where(F.less_equal(before(row + 1), k), row + 1, row)
+    return cast(row, dtypes.int64), cast(k - before(row) + row + 1, dtypes.int64)
+
+
+@op(name="pdist", hidden=True)
 def _pdist(x: Tensor, first: Tensor, second: Tensor, p):
     return norm_of(F.Gather()(x, first) - F.Gather()(x, second), p, -1)
 
@@ -73,8 +90,8 @@ def pdist(x: Tensor, p=2.0):
         raise ShapeError("pdist", f"x is {show_shape(x.shape)}; it must be (n, d)")
     if p < 0:
         raise ValueRangeError("pdist", f"p is {p}; it must not be negative")
-    pairs = F.triu_indices(x.shape[0], x.shape[0], 1)
-    return _pdist(x, pairs[0], pairs[1], float(p))
+    n = x.shape[0]
+    return _pdist(x, *_pairs(n, n * (n - 1) // 2), float(p))
 
 
 @op

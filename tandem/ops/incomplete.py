@@ -224,15 +224,11 @@ def log_ndtr(x: Tensor):
 
 
 @register
-class Ndtri(LibraryOp):
+class Ndtri(Elementwise):
     name = "ndtri"
-    routine = "special"
 
-    def infer(self, x: Type) -> Type:
-        return x
-
-    def attributes(self, x):
-        return (7, 0), ()
+    def body(self, b, x):
+        return b.ndtri(x)
 
     def grad(self, g, x, *, out):
         return g * math.sqrt(2 * math.pi) * F.exp(out * out * 0.5)

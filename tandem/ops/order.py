@@ -171,7 +171,8 @@ def run_starts(rows: Tensor):
     n = rows.shape[0]
     if n == 0:
         return F.full((0,), True, dtype=dtypes.bool_)
-    changes = F.any(F.not_equal(F.slice_axis(rows, 0, 1, n - 1), F.slice_axis(rows, 0, 0, n - 1)), 1)
+    changes = F.not_equal(F.slice_axis(rows, 0, 1, n - 1), F.slice_axis(rows, 0, 0, n - 1))
+    changes = F.Reshape((n - 1,))(changes) if rows.shape[1] == 1 else F.any(changes, 1)
     return F.concat([F.full((1,), True, dtype=dtypes.bool_), changes], 0)
 
 

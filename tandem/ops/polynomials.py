@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tandem.ops as F
 from tandem.errors import AutogradError
 from tandem.graph.ir import Type
-from tandem.ops.define import LibraryOp, op, register
+from tandem.ops.define import INTERNAL, LibraryOp, op, register
+from tandem.ops.extras import store
 from tandem.ops.incomplete import operands
+from tandem.ops.prepare import to_float
 
 _FAMILIES = (
     "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w",
@@ -36,9 +39,43 @@ class OrthogonalPolynomial(LibraryOp):
         return g * OrthogonalPolynomial(self.family, self.order + 1)(x, n), None
 
 
+def _step(family: int, x, m: int, here, before):
+    """The polynomial of degree m + 1 from those of degrees m and m - 1."""
+    if family == 8:
+        return 2 * x * here - 2 * m * before
+    if family == 9:
+        return x * here - m * before
+    if family == 10:
+        return ((2 * m + 1 - x) * here - m * before) / (m + 1)
+    if family == 11:
+        return ((2 * m + 1) * x * here - m * before) / (m + 1)
+    return ((4 * x - 2) if family >= 4 else 2 * x) * here - before
+
+
+_SLOPES, _STARTS = (1, 2, 2, 2, 2, 4, 4, 4, 2, 1, -1, 1), (0, 0, -1, 1, -1, -2, -3, -1, 0, 0, 1, 0)
+
+
+@op(hidden=True, name="orthogonal_polynomial")
+def _fixed(x: Tensor, family, n):
+    """Of a degree that is known: written out, so that it fuses and differentiates as any formula."""
+    x = to_float(x)
+    if n < 0:
+        return F.full_like(x, 0)
+    before, here = F.full_like(x, 1), x * _SLOPES[family] + _STARTS[family]
+    for m in range(1, n):
+        before, here = here, _step(family, x, m, here, before)
+    return here if n else before
+
+
+@op(hidden=True, name="orthogonal_polynomial")
+def _by_element(x: Tensor, n: Tensor, family):
+    return OrthogonalPolynomial(family)(*operands(_FAMILIES[family], x, n))
+
+
 def _define(family: int, name: str, text: str, example: str):
-    def polynomial(x: Tensor, n: Tensor):
-        return OrthogonalPolynomial(family)(*operands(name, x, n))
+    def polynomial(x, n, *, out=None):
+        short = isinstance(n, int) and n <= 40
+        return store(name, _fixed(x, family, n) if short else _by_element(x, n, family), out)
 
     polynomial.__name__ = polynomial.__qualname__ = name
     polynomial.__doc__ = f"""{text} of degree n at x; n may be a tensor. 0 for negative degrees.
@@ -48,7 +85,7 @@ def _define(family: int, name: str, text: str, example: str):
     >>> td.special.{name}(td.tensor([0.5]), 2)
     {example}
     """
-    globals()[name] = op(polynomial, internal=True)
+    INTERNAL[name] = globals()[name] = polynomial
 
 
 for _family, (_text, _example) in enumerate((

@@ -273,7 +273,11 @@ def repeat_each(x: Tensor, repeats: Int, axis=None):
     if repeats < 0:
         raise ValueRangeError("repeat_interleave", f"{show(repeats)} repeats; the number cannot be negative")
     before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
-    wide = F.Copy()(Expand((*before, n, repeats, *after))(Reshape((*before, n, 1, *after))(x)))
+    one = Reshape((*before, n, 1, *after))(x)
+    if 1 < repeats <= 8 and not after:  # a row of few equal elements is slower to write than as many strided copies
+        wide = Concat(axis + 1)(*[one] * int(repeats))
+    else:
+        wide = F.Copy()(Expand((*before, n, repeats, *after))(one))
     return Reshape((*before, n * repeats, *after))(wide)
 
 

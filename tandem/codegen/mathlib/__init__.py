@@ -6,12 +6,13 @@ type. All are right at infinities, NaN, signed zeros and denormal numbers; tests
 units in the last place each may be off. Sums and products must not be reassociated when the result is compiled.
 """
 
+from tandem.codegen.mathlib.bessel import bessel_i0, bessel_i0e, bessel_i1, bessel_i1e
 from tandem.codegen.mathlib.exponential import exp, exp2, expm1, sigmoid
 from tandem.codegen.mathlib.gamma import digamma, lgamma
 from tandem.codegen.mathlib.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from tandem.codegen.mathlib.inverse_trigonometric import acos, asin, atan, atan2
 from tandem.codegen.mathlib.logarithm import log, log1p, log2, log10, logaddexp, softplus
-from tandem.codegen.mathlib.normal import erf, erfc, erfcx, erfinv
+from tandem.codegen.mathlib.normal import erf, erfc, erfcx, erfinv, ndtri
 from tandem.codegen.mathlib.numbers import frexp, ldexp, nextafter, sign
 from tandem.codegen.mathlib.powers import cbrt, hypot, pow, rsqrt
 from tandem.codegen.mathlib.remainder import floordiv_float, fmod, mod_float
@@ -25,6 +26,10 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "bessel_i0",
+    "bessel_i0e",
+    "bessel_i1",
+    "bessel_i1e",
     "cbrt",
     "cos",
     "cosh",
@@ -48,6 +53,7 @@ __all__ = [
     "log10",
     "logaddexp",
     "mod_float",
+    "ndtri",
     "nextafter",
     "pow",
     "rsqrt",

@@ -6,6 +6,7 @@ import math
 
 from tandem import dtypes
 from tandem.codegen.mathlib import coefficients as c
+from tandem.codegen.mathlib import special_coefficients as special
 from tandem.codegen.mathlib.exponential import exp_parts
 from tandem.codegen.mathlib.logarithm import log
 from tandem.codegen.mathlib.numbers import F32, F64, INF, NAN, at_most, format_of, polynomial, two_product
@@ -90,3 +91,34 @@ def erfcx(b, x):
     far = r * (1.0 / math.sqrt(math.pi)) * polynomial(b, r * r, _ERFCX_FAR)
     y = b.where(a < 0.5, growth * (1.0 - _erf_small(b, a)), b.where(a < 27.0, middle, far))
     return b.where(x < 0.0, b.where(a < 26.7, b.fma(growth, 2.0, -y), INF), y)
+
+
+def ndtri(b, p):
+    """Where the normal distribution function is p. As erfinv, with one more polynomial for what lies far out.
+
+    float32 goes through float64, where the polynomials alone are exact enough; float64 takes one step of Halley's method on the
+    logarithm of erfc.
+    """
+    single = format_of(p) is F32
+    if single:
+        p = b.cast(p, dtypes.float64)
+    q = 2.0 * b.where(p > 0.5, 1.0 - p, p)
+    a = 1.0 - q
+    middle = b.fma(a, polynomial(b, a * a, c.ERFINV_F64), a)
+    s = b.sqrt(-log(b, q * (2.0 - q)))
+    # 1 / s from 1 / 27.3 to 1 / 5.5, moved to [-1, 1]
+    low, high = 1.0 / 27.3, 1.0 / 5.5
+    far = polynomial(b, (2.0 / s - (low + high)) * (1.0 / (high - low)), special.ERFC_INVERSE_TAIL)
+    near = b.where(s < 2.0, polynomial(b, s - 1.25, c.ERFINV_NEAR_F64), polynomial(b, s - 4.1, c.ERFINV_FAR_F64))
+    t = s + b.where(s < 5.7, near, far)
+    if not single:
+        scaled = polynomial(b, (t - 4.0) / (t + 4.0), c.ERFC_F64) / b.fma(t, 2.0, 1.0)  # erfcx(t)
+        square, rest = two_product(b, t, t)
+        wrong = (log(b, scaled) - log(b, q)) - square - rest
+        slope = (-2.0 / math.sqrt(math.pi)) / scaled
+        step = -wrong / slope
+        t = t + step / (1.0 - step * (t + 0.5 * slope))
+    size = b.where(a < 0.5, middle, t) * math.sqrt(2.0)
+    size = b.where(q == 0.0, INF, size)
+    y = b.where((p >= 0.0) & (p <= 1.0), b.where(p < 0.5, -size, size), NAN)
+    return b.cast(y, dtypes.float32) if single else y
