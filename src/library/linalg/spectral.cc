@@ -225,7 +225,8 @@ void run_lstsq(const Call& call) {
   TD_CHECK(call.num_inputs == 2 && call.num_outputs == 3 && call.num_floats == 1);
   const View &a = call.inputs[0], &b = call.inputs[1], &x = call.outputs[0], &rank = call.outputs[1],
              &s = call.outputs[2];
-  const int axes = a.ndim - 2, m = small(rows(a)), n = small(columns(a)), k = small(columns(b)), ld = std::max(m, n);
+  const int axes = a.ndim - 2, m = small(rows(a)), n = small(columns(a)), k = std::max(small(columns(b)), 1),
+            ld = std::max(m, n);  // LAPACK wants a right-hand side
   if (a.numel() == 0) {
     fill_zero(x);
     return fill_zero(rank);
@@ -250,10 +251,11 @@ void run_lstsq(const Call& call) {
                         &status);
       const int lwork = work_size(answer), lrwork = kIsComplex<T> ? work_size(real_answer) : 1,
                 liwork = std::max(int_answer, 1);
-      return [&, lwork, matrix = Scratch<T>(size_t(m) * n), right = Scratch<T>(size_t(ld) * std::max(k, 1)),
+      return [&, lwork, matrix = Scratch<T>(size_t(m) * n), right = Scratch<T>(size_t(ld) * k),
               values = Scratch<R>(std::min(m, n)), work = Scratch<T>(lwork), real_work = Scratch<R>(lrwork),
               int_work = Scratch<int>(liwork)](int64_t number, const int64_t (&at)[5]) {
         load(a, at[0], matrix.data(), m);
+        std::fill_n(right.data(), size_t(ld) * k, T(0));
         load(b, at[1], right.data(), ld);
         if (!is_finite(matrix.data(), int64_t(m) * n)) return failure.report(number, -1);
         int found = 0, status = 0;

@@ -209,6 +209,8 @@ def test_lstsq():
             np.testing.assert_allclose(made.residuals.numpy(), residuals, atol=1e-10)
     check_gradients(lambda a, b: L.lstsq(a, b).solution, [normal(2, 4, 3), normal(4, 2)])
     check_gradients(lambda a, b: L.lstsq(a, b).solution, [normal(3, 4), normal(3)])
+    assert L.lstsq(td.ones(5, 3), td.ones(5, 0)).solution.shape == (3, 0)
+    assert L.lstsq(td.ones(3, 0), td.ones(3, 2)).solution.shape == (0, 2)
     with pytest.raises(td.ShapeError, match="same number of rows"):
         L.lstsq(td.ones(3, 2), td.ones(2, 2))
 
