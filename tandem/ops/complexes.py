@@ -272,7 +272,7 @@ def iscomplex(x: Tensor):
 
 
 @public(method=True)
-def is_complex(x) -> bool:
+def is_complex(x: Tensor) -> bool:
     """Whether the dtype is complex.
 
     >>> td.is_complex(td.tensor([1j]))
@@ -282,7 +282,7 @@ def is_complex(x) -> bool:
 
 
 @public(method=True)
-def is_floating_point(x) -> bool:
+def is_floating_point(x: Tensor) -> bool:
     """Whether the dtype is one of the real floating types.
 
     >>> td.is_floating_point(td.tensor([1.0]))

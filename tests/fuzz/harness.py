@@ -268,7 +268,7 @@ def examples() -> dict[str, list]:
                 is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
                 if is_call and node.func.attr == function.__name__ and ast.unparse(node.func.value) == "td":
                     try:
-                        args = [eval(ast.unparse(a), scope) for a in node.args]
+                        args = list(eval(f"[{', '.join(map(ast.unparse, node.args))}]", scope))
                         kwargs = {k.arg: eval(ast.unparse(k.value), scope) for k in node.keywords}
                     except NameError:  # from an earlier line of the example
                         continue

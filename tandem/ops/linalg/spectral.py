@@ -425,9 +425,9 @@ def _torch_svd(x, some=True, compute_uv=True):
     tensor([2., 1.])
     """
     if not compute_uv:
-        m, n = x.shape[-2:]
-        u, v = (F.full((*x.shape[:-2], k, k), 0, dtype=x.dtype) for k in (m, n))
-        return TorchSvdResult(u, svdvals(x), v)
+        values = svdvals(x)  # which says what is wrong with x, if anything is
+        u, v = (F.full((*x.shape[:-2], k, k), 0, dtype=x.dtype) for k in x.shape[-2:])
+        return TorchSvdResult(u, values, v)
     return TorchSvdResult(*_torch_svd_parts(x, not some))
 
 
