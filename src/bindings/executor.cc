@@ -22,12 +22,14 @@ struct FlowBuilder {
   std::vector<flow::NodeSpec> specs;
 
   int32_t add(int kind, const std::vector<std::pair<int32_t, int32_t>>& inputs, std::vector<int32_t> controls,
-              int32_t num_outputs, std::shared_ptr<flow::Task> task, int32_t frame, bool constant, int32_t parallel) {
+              std::vector<int32_t> orders, int32_t num_outputs, std::shared_ptr<flow::Task> task, int32_t frame,
+              bool constant, int32_t parallel) {
     if (kind < 0 || kind > static_cast<int>(flow::Kind::Fetch)) fail(ErrorKind::Value, "there is no such kind of node");
     flow::NodeSpec spec;
     spec.kind = static_cast<flow::Kind>(kind);
     for (auto [node, output] : inputs) spec.inputs.push_back({node, output});
     spec.controls = std::move(controls);
+    spec.orders = std::move(orders);
     spec.num_outputs = num_outputs;
     spec.task = std::move(task);
     spec.frame = frame;
@@ -163,9 +165,9 @@ void register_executor(nb::module_& m) {
       .def_ro("most_iterations", &FlowOutcome::most_iterations);
   nb::class_<FlowBuilder>(m, "FlowBuilder")
       .def(nb::init<>())
-      .def("add", &FlowBuilder::add, nb::arg("kind"), nb::arg("inputs"), nb::arg("controls"), nb::arg("num_outputs"),
-           nb::arg("task").none() = nb::none(), nb::arg("frame") = -1, nb::arg("constant") = false,
-           nb::arg("parallel") = 10)
+      .def("add", &FlowBuilder::add, nb::arg("kind"), nb::arg("inputs"), nb::arg("controls"), nb::arg("orders"),
+           nb::arg("num_outputs"), nb::arg("task").none() = nb::none(), nb::arg("frame") = -1,
+           nb::arg("constant") = false, nb::arg("parallel") = 10)
       .def("build", [](FlowBuilder& b, int32_t num_frames) {
         if (num_frames < 1) fail(ErrorKind::Value, "a graph has at least one frame");
         return new flow::Graph(std::exchange(b.specs, {}), num_frames);

@@ -74,7 +74,8 @@ struct Port {
 struct NodeSpec {  // a node as it is described
   Kind kind = Kind::Compute;
   std::vector<Port> inputs;
-  std::vector<int32_t> controls;  // nodes that run before
+  std::vector<int32_t> controls;  // nodes that run before; when one is dead, so is this
+  std::vector<int32_t> orders;    // nodes that come before, dead or not
   int32_t num_outputs = 0;
   std::shared_ptr<Task> task;  // Compute
   int32_t frame = -1;          // Enter and Done: which frame, a small number; 0 is the outermost
@@ -87,9 +88,10 @@ class Graph {
  public:
   Graph(std::vector<NodeSpec> specs, int32_t num_frames);
 
+  static constexpr int32_t kControl = -1, kOrder = -2;
   struct Edge {
     int32_t node;
-    int32_t slot;  // among the inputs of its frame; -1: order only
+    int32_t slot;  // among the inputs of its frame, or kControl, kOrder
     int32_t position;
   };
   struct Node {

@@ -25,8 +25,9 @@ void check_ports(const std::vector<NodeSpec>& specs, int32_t num_frames) {
     for (const Port& p : spec.inputs)
       if (p.node < 0 || p.node >= count || p.output < 0 || p.output >= specs[p.node].num_outputs)
         fail(ErrorKind::Value, "node ", n, " takes an output that is not there");
-    for (int32_t c : spec.controls)
-      if (c < 0 || c >= count) fail(ErrorKind::Value, "node ", n, " waits for a node that is not there");
+    for (const std::vector<int32_t>* list : {&spec.controls, &spec.orders})
+      for (int32_t c : *list)
+        if (c < 0 || c >= count) fail(ErrorKind::Value, "node ", n, " waits for a node that is not there");
     if ((spec.kind == Kind::Enter || spec.kind == Kind::Done) && (spec.frame <= 0 || spec.frame >= num_frames))
       fail(ErrorKind::Value, "node ", n, " names a frame that is not there");
     auto expect = [&](int32_t inputs, int32_t outputs) {
@@ -80,7 +81,8 @@ std::vector<int32_t> find_frames(const std::vector<NodeSpec>& specs, std::vector
   for (size_t n = 0; n < count; ++n) {
     for (const Port& p : specs[n].inputs) consumers[p.node].push_back(static_cast<int32_t>(n));
     for (int32_t c : specs[n].controls) consumers[c].push_back(static_cast<int32_t>(n));
-    if (specs[n].inputs.empty() && specs[n].controls.empty() && specs[n].kind != Kind::Done)
+    for (int32_t c : specs[n].orders) consumers[c].push_back(static_cast<int32_t>(n));
+    if (specs[n].inputs.empty() && specs[n].controls.empty() && specs[n].orders.empty() && specs[n].kind != Kind::Done)
       settle(static_cast<int32_t>(n), 0);
   }
   auto propagate = [&] {
@@ -139,7 +141,7 @@ Graph::Graph(std::vector<NodeSpec> specs, int32_t num_frames) {
     node.local = home.num_nodes++;
     node.num_inputs = static_cast<int32_t>(spec.inputs.size());
     node.num_outputs = spec.num_outputs;
-    node.num_controls = static_cast<int32_t>(spec.controls.size()) + (spec.kind == Kind::Done);
+    node.num_controls = static_cast<int32_t>(spec.controls.size() + spec.orders.size()) + (spec.kind == Kind::Done);
     node.first_slot = home.num_slots;
     home.num_slots += node.num_inputs;
     node.consumers.resize(spec.num_outputs);
@@ -190,7 +192,8 @@ Graph::Graph(std::vector<NodeSpec> specs, int32_t num_frames) {
       const Port& p = specs[n].inputs[i];
       nodes_[p.node].consumers[p.output].push_back({id, nodes_[n].first_slot + i, i});
     }
-    for (int32_t c : specs[n].controls) nodes_[c].after.push_back({id, -1, -1});
+    for (int32_t c : specs[n].controls) nodes_[c].after.push_back({id, kControl, -1});
+    for (int32_t c : specs[n].orders) nodes_[c].after.push_back({id, kOrder, -1});
   }
 }
 

@@ -307,7 +307,7 @@ class Run : public std::enable_shared_from_this<Run> {
   void send_dead(const std::vector<Edge>& edges, Iteration& it) {
     for (const Edge& e : edges)
       if (e.slot < 0)
-        arrive_control(e, it, true);
+        arrive_control(e, it, e.slot == Graph::kControl);
       else
         arrive(e, it, nullptr, true);
   }
@@ -498,7 +498,7 @@ class Run : public std::enable_shared_from_this<Run> {
         send_dead(exit.consumers[0], parent);
         send_dead(exit.after, parent);
       }
-    for (int32_t done : frame.def->dones) arrive_control({done, -1, -1}, parent, false);
+    for (int32_t done : frame.def->dones) arrive_control({done, Graph::kControl, -1}, parent, false);
     parent.children[frame.def->child].reset();  // `frame` is gone
     finish(parent);
   }

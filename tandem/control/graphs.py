@@ -23,6 +23,8 @@ from tandem.session.unknown import show_shape
 class BodyGraph(Graph):
     """What a body does, in calls. `lifted`: tensors of the graphs around it -> what stands for them here."""
 
+    is_body = True
+
     def __init__(self, outer: Graph, name: str):
         super().__init__(name)
         self.symbols = outer.symbols
@@ -52,7 +54,7 @@ class BodyGraph(Graph):
             raise UnsupportedError(
                 op.name,
                 "a loop or branch cannot change variables, use queues or call Python",
-                fix="return the value and assign it outside, or wire the loop by hand with td.graph_ops",
+                fix="return the value and assign it outside, or use td.graph_ops.cond and td.graph_ops.while_loop",
             )
         if op.hand_wired:
             raise UnsupportedError(op.name, "primitives cannot be wired inside a structured loop or branch")

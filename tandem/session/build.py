@@ -5,7 +5,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, ShapeError, UnsupportedError, ValueRangeError
-from tandem.graph.ir import Type, Value
+from tandem.graph.ir import Type, Value, call_recorder
 from tandem.session import nodes
 from tandem.session.graph import (
     Graph,
@@ -20,6 +20,12 @@ from tandem.session.graph import (
 
 
 def graph_of(*values) -> Graph:
+    """The graph that something made of these belongs to."""
+    recorder = call_recorder()
+    if (
+        recorder is not None and recorder.graph.is_body
+    ):  # of a loop or branch: tensors from around it come in when they are used
+        return recorder.graph
     for v in values:
         if isinstance(v, SymbolicTensor):
             return v.graph
@@ -161,7 +167,7 @@ def store(op: nodes.Store, operands: tuple) -> SymbolicTensor:
             op.name,
             f"the value is {show_shape(result.shape)} but variable {variable.name!r} is {tuple(variable.shape)}",
         )
-    return variable.graph.add_node(op, operands, (variable.type,)).outputs[0]
+    return graph_of(variable).add_node(op, operands, (variable.type,)).outputs[0]
 
 
 def assign(variable, value, use_locking: bool = True, name=None) -> SymbolicTensor:

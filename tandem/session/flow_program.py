@@ -53,6 +53,7 @@ class Unit:
         self.task = task
         self.inputs: list[tuple[int, int]] = []
         self.controls: list[int] = []
+        self.orders: list[int] = []
         self.num_outputs = num_outputs
         self.frame = frame
         self.constant = constant
@@ -106,8 +107,8 @@ class FlowProgram:
         builder = _runtime.FlowBuilder()
         for unit in self._units:
             builder.add(
-                unit.kind, unit.inputs, list(dict.fromkeys(unit.controls)), unit.num_outputs, unit.task, unit.frame, unit.constant,
-                unit.parallel,
+                unit.kind, unit.inputs, list(dict.fromkeys(unit.controls)), list(dict.fromkeys(unit.orders)), unit.num_outputs,
+                unit.task, unit.frame, unit.constant, unit.parallel,
             )  # fmt: skip
         self._flow = builder.build(len(self._frames.parents))
 
@@ -223,7 +224,7 @@ class FlowProgram:
                 for before in self._grouping.orders[n]:
                     earlier = self._done_of(before) if isinstance(before, int) else self._unit_of[before]
                     if earlier != at:
-                        unit.controls.append(earlier)
+                        unit.orders.append(earlier)
             if frame and not unit.inputs and not unit.controls:
                 raise refuse(
                     node, "nothing that this node takes is in the loop it belongs to", fix="give it a value of the loop"

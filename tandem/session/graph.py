@@ -71,8 +71,9 @@ class SymbolicTensor(Value):
     def __setitem__(self, key, value):
         raise UnsupportedError(
             None,
-            f"{self!r} cannot be changed",
-            fix="make a new tensor with td.where or td.concat, or use a td.Variable",
+            f"{self!r} cannot be changed by assigning to its items",
+            fix="make a new tensor with td.where or td.concat; rows of a variable change when "
+            "tandem.session.scatter_update(variable, indices, rows) is run",
         )
 
     def __iter__(self):
@@ -88,7 +89,7 @@ class SymbolicTensor(Value):
 class StepNode(Node):
     """A node of a deferred graph; fetching it runs it."""
 
-    __slots__ = ("graph", "name", "control", "device")
+    __slots__ = ("graph", "name", "control", "device", "wired")
 
     def __init__(self, graph: Graph, op: Op, inputs, types, name: str, control: tuple, device):
         super().__init__(op, tuple(inputs), (), user_source(), len(graph.nodes))
@@ -97,6 +98,7 @@ class StepNode(Node):
         self.name = name
         self.control = control
         self.device = device
+        self.wired = tuple(graph._wired)  # branches and loops that it was built in
 
     def run(self, feed_dict=None, session=None):
         from tandem.session.session import current_session
@@ -110,6 +112,8 @@ class StepNode(Node):
 class Graph(ir.Graph):
     """A deferred program. `with graph:` makes operators build it; `td.Session(graph)` runs it."""
 
+    is_body = False  # whether it is what a structured loop or branch does (tandem/control/graphs.py)
+
     def __init__(self, name: str = "graph"):
         super().__init__(UnknownSizes(), name)
         self.variables: list = []
@@ -119,6 +123,7 @@ class Graph(ir.Graph):
         self._scopes: list[str] = []
         self._controls: list[tuple] = []
         self._devices: list = []
+        self._wired: list = []  # branches and loops being wired (wired.py), the innermost last
         self._sizes: dict[tuple, Sym] = {}
         self._held: dict[int, SymbolicTensor] = {}
         self._by_name: dict[str, StepNode] = {}
@@ -144,7 +149,10 @@ class Graph(ir.Graph):
         for v in inputs:
             if v.node.graph is not self:
                 raise ValueRangeError(op.name, f"{v.name!r} belongs to another graph")
-        control = tuple(dict.fromkeys(n for group in self._controls for n in group))
+        for scope in self._wired:
+            inputs = [scope.bring_in(v) for v in inputs]
+        # What comes from outside waits for nothing.
+        control = () if isinstance(op, Fed) else tuple(dict.fromkeys(n for group in self._controls for n in group))
         device = self._devices[-1] if self._devices else None
         node = StepNode(self, op, inputs, types, self.unique_name(name or op.name), control, device)
         self.nodes.append(node)

@@ -156,6 +156,7 @@ class _Lowering:
                 u.kind,
                 u.inputs,
                 list(dict.fromkeys(u.controls)),
+                [],
                 u.num_outputs,
                 u.task,
                 u.frame,

@@ -238,7 +238,7 @@ class Sizes(dict):
     def __missing__(self, index):
         kind, owner, axis = self.trace.program.graph.symbols.origins[index]
         if kind == "axis":
-            return self.trace.value(owner).shape[axis]
+            return self.trace.sized(owner).shape[axis]
         name = owner
         raise ShapeError(
             None, f"the size of axis {axis} of {name!r} is needed but not known in this run", fix=f"feed {name!r} too"
@@ -258,8 +258,13 @@ class Trace:
         self.history: dict[Value, list] = {}
         self.prints: dict = {}
         self.sizes = Sizes(self)
+        self.aliases: dict[Value, Value] = {}
         for key, value in zip(keys, inputs, strict=True):
             self._come_in(key, value)
+            around = key
+            while around.node.op.hand_wired and around.node.op.name in ("enter", "switch") and around.index < 2:
+                around = around.node.inputs[0]
+                self.aliases.setdefault(around, key)
 
     def _come_in(self, key: SymbolicTensor, value: Value):
         for axis, (known, actual) in enumerate(zip(key.type.shape, value.shape, strict=True)):
@@ -292,6 +297,10 @@ class Trace:
                     f"in this run it is {hint(difference)}",
                     fix="give the placeholder its size when building, or decide with td.where",
                 )
+
+    def sized(self, v: Value) -> Value:
+        """A value with the sizes of v: v itself, or what v is in the branch or loop that this is part of."""
+        return self.values[self.aliases[v]] if v in self.aliases else self.value(v)
 
     def value(self, v: Value) -> Value:
         return self.state[v] if v in self.state else self.values[v]

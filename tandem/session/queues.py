@@ -21,7 +21,7 @@ from tandem.constructors import asarray
 from tandem.errors import CancelledError, DeadlineError, DTypeError, QueueClosedError, ShapeError, ValueRangeError
 from tandem.graph import ir
 from tandem.graph.ir import Type, Value
-from tandem.session.build import as_tensor
+from tandem.session.build import as_tensor, graph_of
 from tandem.session.graph import Graph, SymbolicTensor, default_graph, outside_graphs
 from tandem.session.nodes import Host
 
@@ -211,7 +211,7 @@ class Queue:
         graph = default_graph()
         if operation.startswith("enqueue"):
             components = self._components(values, operation)
-            graph = next((v.graph for v in components if isinstance(v, SymbolicTensor)), graph)
+            graph = graph_of(*components)
             with outside_graphs():
                 components = [
                     v if isinstance(v, (Value, _runtime.Tensor)) else self._convert(v, d, operation)
@@ -220,7 +220,7 @@ class Queue:
             operands = [as_tensor(graph, v) for v in components]
             self._check_operands(operands, operation)
         if isinstance(n, SymbolicTensor):
-            graph = n.graph
+            graph = graph_of(n)
             operands = [n]
         elif n is not None:
             n = _count(n)

@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 from tandem import _runtime
 from tandem.constructors import asarray
-from tandem.errors import DTypeError, ShapeError, UnsupportedError, ValueRangeError
+from tandem.errors import CancelledError, DeadlineError, DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.session.flow_program import FlowProgram
 from tandem.session.graph import Graph, StepNode, SymbolicTensor, default_graph, outside_graphs, show_shape
@@ -100,10 +100,11 @@ class Session:
         if self._closed:
             raise ValueRangeError("run", "the session is closed", fix="make a new td.Session")
 
-    def run(self, fetches, feed_dict=None):
+    def run(self, fetches, feed_dict=None, timeout: float | None = None):
         """Values of the fetches: a tensor, an operation (None), a name, or lists, tuples and dicts of these.
 
-        feed_dict: tensors of the graph (any of them, or their names) -> what they are in this run.
+        feed_dict: tensors of the graph (any of them, or their names) -> what they are in this run. timeout: seconds after which a
+        run that waits for a queue, or goes round in a hand-wired loop, ends with DeadlineError.
         """
         wanted: list = []
         structure = self._flatten(fetches, wanted)
@@ -122,8 +123,31 @@ class Session:
                 raise UnsupportedError(
                     "run", "a session cannot run inside a compiled function", fix="call it outside td.compile"
                 )
-            results = program.execute(self, fed)
+            results = program.execute(self, fed) if timeout is None else self._execute_within(timeout, program, fed)
         return _rebuild(structure, iter(results))
+
+    def _execute_within(self, timeout: float, program, fed: list) -> list:
+        late = threading.Event()
+        started: list = []
+
+        def stop():
+            late.set()
+            for cancellation in list(started):
+                cancellation.cancel()
+
+        _current.started = started, late
+        timer = threading.Timer(timeout, stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            return program.execute(self, fed)
+        except CancelledError:
+            if not late.is_set():
+                raise
+            raise DeadlineError("run", f"not done within {timeout:g} s") from None
+        finally:
+            timer.cancel()
+            _current.started = None
 
     def _program(self, wanted: list, fed: list) -> Program | FlowProgram:
         key = (tuple(map(id, wanted)), tuple(map(id, fed)))
@@ -252,6 +276,11 @@ class Session:
         with self._mutex:
             self._check_open()
             self._waiting.add(cancellation)
+        deadline = getattr(_current, "started", None)
+        if deadline is not None:
+            deadline[0].append(cancellation)
+            if deadline[1].is_set():
+                cancellation.cancel()
         try:
             yield cancellation
         finally:

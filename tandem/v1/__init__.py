@@ -60,7 +60,8 @@ from tandem.session import default_graph as get_default_graph
 from tandem.session import graph_ops as control_flow_ops
 from tandem.session.build import tuple_of as tuple
 from tandem.v1 import errors, nn, train
-from tandem.v1.client import InteractiveSession, Session
+from tandem.v1.client import InteractiveSession, RunOptions, Session
+from tandem.v1.control_flow import cond, while_loop
 from tandem.v1.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
 from tandem.v1.wrap import in_graph as _in_graph
 

@@ -130,6 +130,9 @@ def test_items_of_symbolic_tensors_cannot_be_assigned(graph):
     x = td.placeholder(td.float32, (3,), name="x")
     with pytest.raises(td.UnsupportedError, match=r"cannot be changed(.|\n)*td\.where"):
         x[0] = 1.0
+    v = td.Variable(td.zeros(3))
+    with pytest.raises(td.UnsupportedError, match=r"scatter_update"):
+        v[0] = 1.0
 
 
 def test_a_session_keeps_the_programs_used_last(graph):

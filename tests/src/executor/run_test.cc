@@ -200,6 +200,27 @@ void control_table() {
   }
 }
 
+void order_does_not_spread_deadness() {
+  for (int64_t p : {0, 1}) {
+    Builder b;
+    Port x = b.source(), predicate = b.source();
+    std::atomic<int> order{0};
+    int first = -1, second = -1;
+    Port a = b.compute({b.split(x, predicate).yes}, [&](const std::vector<int64_t>& v, const Place&) {
+      first = order++;
+      return v[0];
+    });
+    Port c = b.compute({x}, [&](const std::vector<int64_t>& v, const Place&) {
+      second = order++;
+      return v[0];
+    });
+    b.specs[c.node].orders.push_back(a.node);
+    b.fetch(c);
+    Outcome o = go(b.build(), {3, p});
+    EXPECT(value(o.fetched[0]) == 3 && first == (p ? 0 : -1) && second == (p ? 1 : 0));
+  }
+}
+
 void classic_example() {  // x + z if x < y else y * y
   auto check = [](int64_t x, int64_t y, int64_t z) {
     Builder b;
@@ -541,6 +562,7 @@ int main() {
   switch_table();
   merge_table();
   control_table();
+  order_does_not_spread_deadness();
   classic_example();
   loops();
   loop_on_a_dead_branch_gives_a_dead_result();
