@@ -1,6 +1,9 @@
 // eigh (a (*b, n, n)) -> (w (*b, n) ascending, v (*b, n, n)) or -> (w), ints [upper]: reads one triangle.
 // eig (a) -> (w, v) or -> (w), complex.
 // svd (a (*b, m, n)) -> (u, s, vh) or -> (s), ints [full].
+// pinv (a (*b, m, n), optionally atol (*b) and rtol (*b) real) -> (*b, n, m), ints [hermitian]: singular values up to
+//   max(atol, rtol times the largest) count as zero; machine epsilon times the larger of m and n without them. Where
+//   hermitian, reads the lower triangle.
 // lstsq (a (*b, m, n), b (*b, m, k)) -> (x (*b, n, k), int64 rank (*b), s (*b, min(m, n))), floats [rcond]: the
 // shortest of the
 //   least-squares solutions; singular values under rcond times the largest count as zero. Machine epsilon if rcond is
@@ -221,6 +224,46 @@ void run_svd(const Call& call) {
   check_converged("the singular values", failure, a, axes);
 }
 
+void run_pinv(const Call& call) {
+  TD_CHECK((call.num_inputs == 1 || call.num_inputs == 3) && call.num_outputs == 1 && call.num_ints == 1);
+  const bool given = call.num_inputs == 3, hermitian = call.ints[0] != 0;
+  const View &a = call.inputs[0], &out = call.outputs[0], &atol = call.inputs[given ? 1 : 0],
+             &rtol = call.inputs[given ? 2 : 0];
+  const int axes = a.ndim - 2, m = small(rows(a)), n = small(columns(a)), k = std::min(m, n);
+  if (a.numel() == 0) return;
+  Failure failure;
+  for_scalar("pinv", a.dtype, [&](auto scalar) {
+    using T = typename decltype(scalar)::type;
+    using R = Real<T>;
+    const auto& functions = lapack<T>();
+    for_matrices<4>({&a, &out, &atol, &rtol}, axes, kFlop<T> * 24.0 * m * n * k + 5000, [&] {
+      return [&, state = std::make_unique<SingularValues<T>>(m, n, "S"), result = Scratch<T>(size_t(m) * n)](
+                 int64_t number, const int64_t (&at)[4]) {
+        T* matrix = state->matrix.data();
+        load(a, at[0], matrix, m);
+        if (hermitian)
+          for (int64_t j = 0; j < n; ++j)
+            for (int64_t i = 0; i < j; ++i) matrix[i + j * m] = conjugate(matrix[j + i * m]);
+        if (!is_finite(matrix, int64_t(m) * n)) return failure.report(number, -1);
+        if (const int status = state->run()) return failure.report(number, status);
+        const R largest = state->s[0];
+        const R bound = given ? std::max(atol.as<R>()[at[2]], rtol.as<R>()[at[3]] * largest)
+                              : std::numeric_limits<R>::epsilon() * std::max(m, n) * largest;
+        // v diag(1 / s) u^H
+        for (int64_t i = 0; i < k; ++i) {
+          const R factor = state->s[i] > bound ? 1 / state->s[i] : R(0);
+          for (int64_t j = 0; j < n; ++j) state->vh[i + j * k] *= factor;
+        }
+        const T one(1), zero(0);
+        functions.gemm("C", "C", &n, &m, &k, &one, state->vh.data(), &k, state->u.data(), &m, &zero, result.data(), &n,
+                       1, 1);
+        store(result.data(), n, out, at[1]);
+      };
+    });
+  });
+  check_converged("the singular values", failure, a, axes);
+}
+
 void run_lstsq(const Call& call) {
   TD_CHECK(call.num_inputs == 2 && call.num_outputs == 3 && call.num_floats == 1);
   const View &a = call.inputs[0], &b = call.inputs[1], &x = call.outputs[0], &rank = call.outputs[1],
@@ -278,6 +321,7 @@ void run_lstsq(const Call& call) {
 const Register eigh("eigh", &run_eigh);
 const Register eig("eig", &run_eig);
 const Register svd("svd", &run_svd);
+const Register pinv("pinv", &run_pinv);
 const Register lstsq("lstsq", &run_lstsq);
 
 }  // namespace

@@ -9,7 +9,7 @@ from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import maximum, minimum
-from tandem.ops.define import Composite, op, register
+from tandem.ops.define import op, register
 from tandem.ops.linalg.prepare import (
     MatrixOp,
     adjoint,
@@ -219,26 +219,20 @@ class Svdvals(MatrixOp):
 
 
 @register
-class Pinv(Composite):
-    """Pseudo-inverse; singular values up to max(atol, rtol * the largest) count as zero. rtol and atol: (*b)."""
+class Pinv(MatrixOp):
+    """Pseudo-inverse; singular values up to max(atol, rtol * the largest) count as zero, where these (*b) are given."""
 
     name = "pinv"
-    takes_complex = True
-    holomorphic = False
+    routine = "pinv"
     hermitian: bool
 
-    def infer(self, a: Type, atol: Type, rtol: Type) -> Type:
+    def infer(self, a: Type, *tolerances: Type) -> Type:
         return a.with_shape((*a.shape[:-2], a.shape[-1], a.shape[-2]))
 
-    def expand(self, a, atol, rtol):
-        if self.hermitian:
-            w, v = Eigh(False)(a)
-            size = F.abs(w)
-            return mm(scaled_columns(v, _inverted(w, size, atol, rtol)), adjoint(v))
-        u, s, vh = Svd(False)(a)
-        return mm(scaled_columns(adjoint(vh), _inverted(s, s, atol, rtol)), adjoint(u))
+    def attributes(self, a, *tolerances):
+        return (int(self.hermitian),), ()
 
-    def grad(self, g, a, atol, rtol, *, out):
+    def grad(self, g, a, *tolerances, out):
         # Golub, Pereyra 1973, "The differentiation of pseudo-inverses and nonlinear least squares problems".
         p, ph, gh = out, adjoint(out), adjoint(g)
         if a.shape[-2] <= a.shape[-1]:
@@ -249,15 +243,7 @@ class Pinv(Composite):
             k = mm(p, gh)
             pk = mm(ph, k)
             ga = pk - adjoint(mm(k, p)) + mm(mm(gh - mm(a, k), p), ph) - mm(mm(pk, p), a)
-        return ga, None, None
-
-
-def _inverted(values: Value, sizes: Value, atol: Value, rtol: Value) -> Value:
-    largest = F.amax(sizes, -1)
-    bound = column(F.maximum(cast(atol, sizes.dtype), cast(rtol, sizes.dtype) * largest))
-    keep = F.greater(sizes, full_expand(bound, sizes.shape))
-    one = constant(1, values.dtype)
-    return F.where(keep, 1 / F.where(keep, values, one), constant(0, values.dtype))
+        return ga, *(None for _ in tolerances)
 
 
 @register
@@ -283,8 +269,9 @@ class LstSq(MatrixOp):
     def grad(self, g, a, b):
         if g[0] is None:
             return None, None
-        rcond = None if self.rcond < 0 else constant(self.rcond, dtypes.part_dtype(a.dtype))
-        tolerances = _tolerances(a, None, rcond)
+        tolerances = ()
+        if self.rcond >= 0:
+            tolerances = _tolerances(a, None, constant(self.rcond, dtypes.part_dtype(a.dtype)))
         return vjp(lambda a, b: mm(Pinv(False)(a, *tolerances), b), [a, b], [g[0]])
 
 
@@ -451,7 +438,8 @@ def _pinv(x: Tensor, atol: Tensor | None, rtol: Tensor | None, hermitian):
     x = square("pinv", x) if hermitian else matrices("pinv", x)
     if x.shape[-1] == 0 or x.shape[-2] == 0:
         return F.full((*x.shape[:-2], x.shape[-1], x.shape[-2]), 0, dtype=x.dtype)
-    return Pinv(hermitian)(x, *_tolerances(x, atol, rtol))
+    tolerances = () if atol is None and rtol is None else _tolerances(x, atol, rtol)
+    return Pinv(hermitian)(x, *tolerances)
 
 
 def pinv(x, rcond=None, hermitian=False, *, rtol=None, atol=None):

@@ -182,6 +182,7 @@ def test_pinv_of_matrices_without_full_rank():
     )
     np.testing.assert_allclose(L.pinv(td.tensor(np.diag([1.0, 0.1])), atol=0.5).numpy(), np.diag([1.0, 0.0]))
     check_gradients(lambda a, b: L.pinv(td.matmul(a, b)), [normal(4, 2), normal(2, 3)])
+    check_gradients(lambda x: L.pinv(symmetric(x), hermitian=True), [normal(3, 3)])
     assert L.pinv(td.zeros(2, 0)).shape == (0, 2)
 
 
