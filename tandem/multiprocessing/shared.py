@@ -44,8 +44,6 @@ def shared_copy(tensor):
 def share_memory_(tensor):
     """Moves a tensor to shared memory, in place: processes that are given it from now on see the same elements.
 
-    Views that were taken before stay on the old memory.
-
     >>> td.zeros(2).share_memory_().is_shared()
     True
     """
@@ -56,6 +54,12 @@ def share_memory_(tensor):
             "share_memory_",
             "the tensor was computed by a recorded operator; only leaves can be shared",
             fix="use x.detach()",
+        )
+    if _runtime.storage_references(tensor) > 1:
+        raise AutogradError(
+            "share_memory_",
+            "other tensors look at the same memory (this is a view, or has views); they would be parted from it",
+            fix="use x.clone().share_memory_()",
         )
     grad = tensor.grad
     _runtime.set_data(tensor, shared_copy(tensor))
