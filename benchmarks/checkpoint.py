@@ -14,6 +14,7 @@ Ours computes checksums when it saves, and compares them when it loads (not when
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -94,7 +95,7 @@ def worker(name: str, folder: str, count: int):
         for case, durable in (("save", False), ("save, fsync", True)):
             os.unlink(path)
             os.sync()  # with much unwritten data about, the kernel makes writers wait
-            measure(case, lambda durable=durable: lib["save"](state, path, durable))
+            measure(case, functools.partial(lib["save"], state, path, durable))
     expected = lib["touch"](state)
     del state
     assert expected == measure("load", lambda: lib["touch"](lib["load"](path)))
@@ -124,7 +125,16 @@ def main():
         for _ in range(options.rounds):
             for name in list(best):
                 python = options.torch_python if name == "torch" else sys.executable
-                command = [python, str(HERE / "checkpoint.py"), "--worker", name, "--folder", folder, "--bytes", str(options.bytes)]
+                command = [
+                    python,
+                    str(HERE / "checkpoint.py"),
+                    "--worker",
+                    name,
+                    "--folder",
+                    folder,
+                    "--bytes",
+                    str(options.bytes),
+                ]
                 done = subprocess.run(command, capture_output=True, text=True)
                 if done.returncode:
                     print(f"{name}: {done.stderr.strip().splitlines()[-1]}")
@@ -132,7 +142,10 @@ def main():
                     continue
                 for case, seconds in json.loads(done.stdout.splitlines()[-1]).items():
                     best[name][case] = min(seconds, best[name].get(case, 1e9))
-    print(f"{options.bytes / 1e9:.2f} GB       tandem s   " + "   ".join(f"safetensors.{n} s  ratio" for n in best if n != "tandem"))
+    print(
+        f"{options.bytes / 1e9:.2f} GB       tandem s   "
+        + "   ".join(f"safetensors.{n} s  ratio" for n in best if n != "tandem")
+    )
     for case, bar in CASES.items():
         row = f"{case:14} {best['tandem'][case]:8.3f}"
         for name in best:

@@ -31,6 +31,19 @@ def default_collate(batch: list):
             [1., 1.]]), tensor([1, 2]), ('a', 'b')]
     """
     first = batch[0]
+    if isinstance(first, _Row):
+        for i, other in enumerate(batch):
+            if not isinstance(other, _Row):
+                raise (
+                    _misfit(first.rows.dtype, first.rows.shape[1:], i, other)
+                    if isinstance(other, Tensor)
+                    else DTypeError(
+                        "collate",
+                        f"sample 0 has a tensor where sample {i} has a {type(other).__name__}",
+                        fix="pass a collate_fn",
+                    )
+                )
+        return first.rows
     if isinstance(first, Tensor):
         return _stack(batch)
     numpy = sys.modules.get("numpy")
@@ -87,6 +100,76 @@ def _stack(batch: list):
             error.rule.replace("tensor ", "sample "),
             fix="make samples of one shape and type, or pass a collate_fn that pads",
         ) from None
+
+
+_LARGE = 1 << 14  # bytes of a tensor from which it is copied at once
+
+
+class Stacker:
+    """default_collate for samples that come one by one: a large tensor goes to its row of the batch as soon as it is there.
+
+    So its own memory is free for the next sample, and still in the cache when it is copied; keeping all samples until the batch is
+    full would fault in fresh memory for each.
+    """
+
+    def __init__(self, count: int):
+        self.count, self.index = count, 0
+        self._rows: dict[tuple, Tensor] = {}  # by place in the sample
+
+    def take(self, sample, place: tuple = ()):
+        """The sample as it is to be kept until finish(): large tensors are copied, and replaced by a mark."""
+        kind = type(sample)
+        if kind is tuple or kind is list:
+            return [self.take(part, (*place, i)) for i, part in enumerate(sample)]
+        if kind is dict:
+            return {key: self.take(part, (*place, key)) for key, part in sample.items()}
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and kind is numpy.ndarray:
+            if (
+                sample.nbytes < _LARGE
+                or sample.dtype.kind in "OSUV"
+                or not sample.flags.aligned
+                or not sample.dtype.isnative
+            ):
+                return sample
+            sample = _runtime.from_numpy(sample)
+        elif kind is not Tensor or sample.numel() * sample.dtype.itemsize < _LARGE:
+            return sample
+        rows = self._rows.get(place)
+        if rows is None:
+            if self.index:  # the first sample had none here, or a small one
+                return sample
+            shape = (self.count, *sample.shape)
+            rows = None if memory.allocate is None else memory.allocate(shape, sample.dtype)
+            rows = _runtime.empty(shape, sample.dtype) if rows is None else rows
+            self._rows[place] = rows
+        elif rows.dtype is not sample.dtype or rows.shape[1:] != sample.shape:
+            raise _misfit(rows.dtype, rows.shape[1:], self.index, sample)
+        i = self.index
+        _runtime.stack_rows([sample], rows[i : i + 1])
+        return _Row(rows)
+
+    def add(self, sample):
+        kept = self.take(sample)
+        self.index += 1
+        return kept
+
+
+class _Row:
+    """Stands for a tensor that is in its row of the batch already."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows):
+        self.rows = rows
+
+
+def _misfit(dtype, shape, index, sample):
+    return ShapeError(
+        "collate",
+        f"sample 0 is {dtype} {tuple(shape)} and sample {index} is {sample.dtype} {tuple(sample.shape)}",
+        fix="make samples of one shape and type, or pass a collate_fn that pads",
+    )
 
 
 def default_convert(sample):

@@ -6,6 +6,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from tandem.data.collate import Stacker, default_collate
 from tandem.data.seeding import begin_sample, end_sample, mix
 
 
@@ -73,17 +74,19 @@ class MapFetcher:
                     else self._collate(samples)
                 )
             samples = []
+            take = samples.append
+            if self.collate is None:
+                stacker = Stacker(len(indices))
+                take = lambda sample: samples.append(stacker.add(sample))
             for i in indices:
                 if draws:
                     begin_sample(mix(key, _number(i)), self.globally)
-                samples.append(dataset[i])
+                take(dataset[i])
             return self._collate(samples)
         finally:
             end_sample()
 
     def _collate(self, samples):
-        from tandem.data.collate import default_collate
-
         return (self.collate or default_collate)(samples)
 
 
@@ -113,8 +116,6 @@ class StreamFetcher:
 
     def fetch(self, place):
         """Samples start ... start + count of the stream as a batch; raises Ended behind its end."""
-        from tandem.data.collate import default_collate
-
         start, count = place
         try:
             try:

@@ -87,12 +87,29 @@ def undisturbed():
     """Puts the global generators back at the end."""
     ours, python = _runtime.default_generator().get_state(), random.getstate()
     numpy = sys.modules.get("numpy")
-    state = None if numpy is None else numpy.random.get_state(legacy=False)
+    put_back = None if numpy is None else _numpy_state(numpy)
     try:
         yield
     finally:
         end_sample()
         _runtime.default_generator().set_state(ours)
         random.setstate(python)
-        if state is not None:
-            numpy.random.set_state(state)
+        if put_back is not None:
+            put_back()
+
+
+_MT19937_BYTES = 4 * 624 + 4  # key and position
+
+
+def _numpy_state(numpy):
+    """A function that puts NumPy's global generator where it is now. (A second normal number that it keeps in hand is dropped.)"""
+    bits = numpy.random.get_bit_generator()
+    if type(bits) is not numpy.random.MT19937:
+        state = numpy.random.get_state(legacy=False)
+        return lambda: numpy.random.set_state(state)
+    # The public way takes a fifth of a millisecond, element by element.
+    import ctypes
+
+    address = bits.ctypes.state_address
+    memory = ctypes.string_at(address, _MT19937_BYTES)
+    return lambda: ctypes.memmove(address, memory, _MT19937_BYTES)

@@ -18,9 +18,19 @@ _SMALL = 1 << 14  # arrays below this many bytes stay in the message
 
 class _Packer(pickle.Pickler):
     def __init__(self, stream, space):
-        super().__init__(stream, protocol=5, buffer_callback=self._take_buffer)
-        self.space = space
-        self.buffers: list[tuple] = []
+        buffers: list[tuple] = []
+
+        # Not a method: a packer that refers to itself would live until that is collected, and with it, in its memo, the batch,
+        # whose memory is waited for.
+        def take(buffer):
+            view = buffer.raw()
+            if view.nbytes < _SMALL or view.readonly:
+                return True  # in the message
+            buffers.append((*space.place_bytes(view), view.nbytes))
+            return False
+
+        super().__init__(stream, protocol=5, buffer_callback=take)
+        self.space, self.buffers = space, buffers
         self._placed: dict[int, tuple] = {}
         self._kept: list = []  # so that an id means one tensor while this lasts
 
@@ -47,13 +57,6 @@ class _Packer(pickle.Pickler):
             t.requires_grad,
             dict(vars(t)),
         )
-
-    def _take_buffer(self, buffer):
-        view = buffer.raw()
-        if view.nbytes < _SMALL or view.readonly:
-            return True  # in the message
-        self.buffers.append((*self.space.place_bytes(view), view.nbytes))
-        return False
 
 
 class _Unpacker(pickle.Unpickler):

@@ -166,11 +166,11 @@ def test_workers_know_who_they_are():
 
 def test_tensors_of_a_batch_are_on_shared_memory_that_is_used_again():
     loader = DataLoader(samples.Images(48), batch_size=4, num_workers=1)
-    addresses = set()
-    for images, _ in loader:
+    iterator = iter(loader)
+    (worker,) = iterator.pool.workers
+    for images, _ in iterator:
         assert images.is_shared()
-        addresses.add(images.data_ptr())
-    assert len(addresses) <= 6
+        assert max(worker.pieces) < 10  # numbers rise with each new piece; 12 batches would make 24
 
 
 def test_batches_that_are_kept_stay_as_they_were():
