@@ -90,6 +90,7 @@ _LAZY = (
     "multiprocessing",
     "nn",
     "optim",
+    "training",
     "random",
     "special",
     "v1",
