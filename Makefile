@@ -1,6 +1,6 @@
 # Everything a developer runs. Each target does its own set-up; stamp files make the second run quick.
 #
-#   make quickstart   build, install into .venv, run examples/quickstart.py
+#   make quickstart   build, install into .venv, train on handwritten digits
 #   make test         lint and the quick tests
 #   make help         the rest
 
@@ -49,6 +49,10 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.created
 	$(call INSTALL_FROM,test)
 	@touch $@
 
+$(VENV)/.examples: pyproject.toml | $(VENV)/.created
+	$(call INSTALL_FROM,examples)
+	@touch $@
+
 $(VENV)/.oracle: pyproject.toml | $(VENV)/.created
 	$(call INSTALL_FROM,oracle)
 	@touch $@
@@ -65,9 +69,9 @@ TENSORFLOW ?= tensorflow-cpu
 ## make install      .venv with the package in it (editable), built
 install: $(VENV)/.tools $(VENV)/.built
 
-## make quickstart   install, then run examples/quickstart.py
-quickstart: install
-	$(PY) examples/quickstart.py
+## make quickstart   install, then train on handwritten digits (tandem quickstart)
+quickstart: install $(VENV)/.examples
+	$(VENV)/bin/tandem quickstart
 
 ## make test         install, lint, quick tests
 test: install $(VENV)/.test

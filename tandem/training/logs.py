@@ -43,7 +43,7 @@ class JSONLog:
     """One JSON object a line."""
 
     def __init__(self, path):
-        self._file = open(path, "a")  # noqa: SIM115
+        self._file = open(path, "a")
 
     def write(self, step: int, values: dict):
         self._file.write(json.dumps({"step": step, "time": time.time(), **values}) + "\n")
@@ -59,7 +59,7 @@ class TensorBoardLog:
     def __init__(self, folder):
         os.makedirs(folder, exist_ok=True)
         name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}"
-        self._file = open(os.path.join(folder, name), "ab")  # noqa: SIM115
+        self._file = open(os.path.join(folder, name), "ab")
         self._record(_double(1, time.time()) + _bytes(3, b"brain.Event:2"))
 
     def write(self, step: int, values: dict):

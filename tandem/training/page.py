@@ -19,7 +19,9 @@ svg text{font:12px system-ui,sans-serif;fill:#6b7280}iframe{width:100%;height:60
 
 def curves(series: dict[str, list[tuple[float, float]]], width: int = 920, height: int = 260, title: str = "") -> str:
     """Lines as SVG: {name: [(x, y), ...]}; long ones are thinned out to the minimum and maximum of each column of pixels."""
-    series = {name: [p for p in points if p[1] == p[1] and abs(p[1]) != float("inf")] for name, points in series.items()}
+    series = {
+        name: [p for p in points if p[1] == p[1] and abs(p[1]) != float("inf")] for name, points in series.items()
+    }
     series = {name: points for name, points in series.items() if points}
     if not series:
         return "<p>nothing was measured</p>"
@@ -29,7 +31,9 @@ def curves(series: dict[str, list[tuple[float, float]]], width: int = 920, heigh
     x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
     sx = (width - left - right) / ((x1 - x0) or 1)
     sy = (height - top - bottom) / ((y1 - y0) or 1)
-    parts = [f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img"><text x="{left}" y="14">{html.escape(title)}</text>']
+    parts = [
+        f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img"><text x="{left}" y="14">{html.escape(title)}</text>'
+    ]
     for i in range(5):
         y = y0 + (y1 - y0) * i / 4
         at = height - bottom - (y - y0) * sy
@@ -79,7 +83,9 @@ def _program(report: dict) -> str:
     )
 
 
-def write_page(path, history: History | dict[str, History], title: str = "A run", compiled=None, notes: str = "") -> str:
+def write_page(
+    path, history: History | dict[str, History], title: str = "A run", compiled=None, notes: str = ""
+) -> str:
     """Writes the page of one or several runs and gives its path.
 
     history: of one run, or {name: history} to compare. compiled: a compiled function, whose graph is shown. notes: HTML.
@@ -94,14 +100,17 @@ def write_page(path, history: History | dict[str, History], title: str = "A run"
         if wanted:
             parts.append(f"<h2>{group}</h2>")
             parts.append(curves({
-                prefix(n, k.replace("_", " ")): [(e["epoch"], e[k]) for e in h.epochs if k in e] for n, h in runs.items() for k in wanted
+                prefix(n, k.replace("_", " ")): [(e["epoch"], e[k]) for e in h.epochs if k in e]
+                for n, h in runs.items() for k in wanted
             }))  # fmt: skip
     for n, h in runs.items():
         parts += [f"<h2>Where the time went{': ' + html.escape(n) if n else ''}</h2>", _times(h.seconds)]
     if compiled is not None and compiled._report:
         parts += ["<h2>The dataflow graph of a training step</h2>", _program(compiled._report[-1])]
         parts.append(f'<iframe title="graph" srcdoc="{html.escape(compiled.graph().view(), quote=True)}"></iframe>')
-    text = f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{_STYLE}</style>" + "\n".join(parts)
+    text = f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{_STYLE}</style>" + "\n".join(
+        parts
+    )
     with open(path, "w") as file:
         file.write(text)
     return str(path)

@@ -177,7 +177,12 @@ class Trainer:
             size = _first_tensor(batch).shape[0]
             mean.update(loss, size)
             self.history.steps.append(
-                {"step": self.step, "loss": loss, "lr": self.optimizer.param_groups[0]["lr"], "seconds": waiting - started}
+                {
+                    "step": self.step,
+                    "loss": loss,
+                    "lr": self.optimizer.param_groups[0]["lr"],
+                    "seconds": waiting - started,
+                }
             )
             if not math.isfinite(loss):
                 self.stop(f"the loss is {loss} at step {self.step}")
