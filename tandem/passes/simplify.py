@@ -46,6 +46,7 @@ arithmetic = Rules(
     (x + (-y), lambda x, y: F.Sub()(x, y) if x.dtype.is_floating else None),  # x + (-y) -> x - y
     (x - (-y), lambda x, y: F.Add()(x, y) if x.dtype.is_floating else None),  # x - (-y) -> x + y
     ((-x) * (-y), lambda x, y: F.Mul()(x, y)),                         # (-x) * (-y) -> x * y
+    (op_("stop_gradient", x), lambda x: x),                            # gradients have been taken when passes run
     (op_("abs", -x), lambda x: F.Abs()(x) if x.dtype.is_floating else None),  # |-x| -> |x|
     (op_("abs", op_("abs", x, bind="y")), lambda y: y),                # ||x|| -> |x|
     (op_("relu", op_("relu", x, bind="y")), lambda y: y),              # relu(relu(x)) -> relu(x)
