@@ -95,6 +95,10 @@ void scatter_rows(T* out, const T* updates, const int64_t* rows, int64_t count, 
       for (int64_t i = 0; i < count; ++i) apply<T, mode>(out + rows[i] * tail + first, updates + i * tail + first, n);
     });
   }
+  if (tail <= 4 && threads <= 4) {  // looking at an update takes as long as doing it
+    for (int64_t i = 0; i < count; ++i) apply<T, mode>(out + rows[i] * tail, updates + i * tail, tail);
+    return;
+  }
   // Otherwise each piece looks at all updates and does those that fall into its share of the rows.
   const int64_t pieces = std::min(num_rows, threads);
   parallel_for(pieces, cost / pieces, [&](int64_t begin, int64_t end) {

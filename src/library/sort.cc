@@ -79,7 +79,7 @@ void radix_sort(std::vector<Entry>& entries, std::vector<Entry>& other) {
   }
 }
 
-constexpr int64_t kRadixFrom = 2048;  // elements
+constexpr int64_t kRadixFrom = 300;  // elements
 
 // The smallest k entries of a long line, in order: a heap of the best so far turns most elements away with one
 // comparison.

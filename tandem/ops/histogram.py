@@ -7,7 +7,8 @@ from typing import NamedTuple
 import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
-from tandem.ops.define import as_tensor, op, public
+from tandem.graph.ir import Type
+from tandem.ops.define import LibraryOp, as_tensor, op, public, register
 from tandem.ops.prepare import cast, constant, show, show_shape
 
 
@@ -18,16 +19,36 @@ class Histogram(NamedTuple):
     bin_edges: object
 
 
+@register
+class Bincount(LibraryOp):
+    """How often low, low + 1, ... occur in x: (size) int64."""
+
+    name = "bincount"
+    routine = "bincount"
+    low: object  # Dim
+    size: object  # Dim
+
+    def infer(self, x: Type) -> Type:
+        return Type(dtypes.int64, (self.size,))
+
+    def attributes(self, x):
+        return (self.low,), ()
+
+
+@op(internal=True)
+def count_integers(x: Tensor, low: Int, size: Int):
+    """How often each of low, low + 1, ... up to low + size - 1 occurs among the integers x, which has no others."""
+    return Bincount(low, size)(F.stop_gradient(x))
+
+
 @op(name="bincount", hidden=True)
-def _bincount(x: Tensor, weights: Tensor | None, size: Int):
-    ones = F.full(x.shape, 1, dtype=dtypes.int64)
-    weights = ones if weights is None else weights
+def _bincount(x: Tensor, weights: Tensor, size: Int):
     if weights.ndim != 1 or weights.shape[0] != x.shape[0]:
         raise ShapeError(
             "bincount", f"x is {show_shape(x.shape)} and weights {show_shape(weights.shape)}; they must agree"
         )
     if not weights.dtype.is_inexact:
-        weights = weights if weights is ones else cast(weights, dtypes.float64)
+        weights = cast(weights, dtypes.float64)
     return F.index_add(F.full((size,), 0, dtype=weights.dtype), 0, x, weights)
 
 
@@ -53,7 +74,9 @@ def bincount(x: Tensor, weights=None, minlength=0):
         if int(low) < 0:
             raise ValueRangeError("bincount", f"x contains {int(low)}; numbers must not be negative")
         size = int(high) + 1
-    return _bincount(x, None if weights is None else as_tensor("bincount", "weights", weights), max(size, minlength))
+    if weights is None:
+        return F.count_integers(x, 0, max(size, minlength))
+    return _bincount(x, as_tensor("bincount", "weights", weights), max(size, minlength))
 
 
 def _limits(x, low, high):

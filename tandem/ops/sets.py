@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import tandem.ops as F
 from tandem import dtypes
+from tandem.graph.ir import Value
 from tandem.ops.define import op, public
-from tandem.ops.sort import Sort
+from tandem.ops.prepare import cast, constant
+from tandem.ops.sort import Sort, SortValues
 
 
 class UniqueAll(NamedTuple):
@@ -43,12 +45,16 @@ def in_order(x: Tensor):
         values = F.take(flat, order)
     else:
         values, order = Sort(0, False)(flat)
-    if values.shape[0] == 0:
-        return values, order, F.full((0,), False, dtype=dtypes.bool_)
-    changes = F.not_equal(
-        F.slice_axis(values, 0, 1, values.shape[0] - 1), F.slice_axis(values, 0, 0, values.shape[0] - 1)
-    )
-    return values, order, F.concat([F.full((1,), True, dtype=dtypes.bool_), changes])
+    return values, order, _differs(values)
+
+
+def _differs(values: Value) -> Value:
+    """Whether an element differs from the one before it; the first one does."""
+    n = values.shape[0]
+    if n == 0:
+        return F.full((0,), False, dtype=dtypes.bool_)
+    changes = F.not_equal(F.slice_axis(values, 0, 1, n - 1), F.slice_axis(values, 0, 0, n - 1))
+    return F.concat([F.full((1,), True, dtype=dtypes.bool_), changes])
 
 
 @op(internal=True)
@@ -80,7 +86,33 @@ def unique_all(x: Tensor):
     """
     values, order, first, starts = _groups(x)
     inverse = F.reshape(F.group_numbers(first, order), x.shape)
-    return UniqueAll(F.take(values, starts), F.take(order, starts), inverse, F.group_sizes(starts, x.size))
+    return UniqueAll(F.take(values, starts), F.take(order, starts), inverse, F.group_sizes(starts, x.numel()))
+
+
+# Integers that lie close together are counted instead of sorted.
+
+
+def _counted(x):
+    """(smallest element, how often it and those after it occur), or None if counting would take more room than x itself."""
+    if not x.dtype.is_integer or x.dtype is dtypes.uint64 or x.numel() == 0:
+        return None
+    low, high = (int(v) for v in F.aminmax(x))
+    if high - low > 2 * x.numel() + 1000:
+        return None
+    return low, F.count_integers(x, low, high - low + 1)
+
+
+@op(internal=True)
+def shifted(x: Tensor, low: Int, dtype):
+    """x + low as dtype."""
+    return cast(x + constant(low, dtypes.int64), dtype)
+
+
+@op(internal=True)
+def places_of(x: Tensor, low: Int, counts: Tensor):
+    """Which of the numbers that occur each element of x is, from how often low and those after it occur."""
+    places = F.cumsum(F.astype(F.not_equal(counts, 0), dtypes.int64), 0) - 1
+    return F.Gather()(places, cast(x, dtypes.int64) - constant(low, dtypes.int64))
 
 
 @public
@@ -90,8 +122,13 @@ def unique_counts(x: Tensor):
     >>> td.unique_counts(td.tensor([3, 1, 3])).values
     tensor([1, 3])
     """
-    values, _, _, starts = _groups(x)
-    return UniqueCounts(F.take(values, starts), F.group_sizes(starts, x.size))
+    counted = _counted(x)
+    if counted is not None:
+        present = F.nonzero(counted[1])[0]
+        return UniqueCounts(F.shifted(present, counted[0], x.dtype), F.take(counted[1], present))
+    values, first = F.values_in_order(x)
+    starts = F.nonzero(first)[0]
+    return UniqueCounts(F.take(values, starts), F.group_sizes(starts, x.numel()))
 
 
 @public
@@ -101,8 +138,23 @@ def unique_inverse(x: Tensor):
     >>> td.unique_inverse(td.tensor([3, 1, 3])).inverse_indices
     tensor([1, 0, 1])
     """
+    counted = _counted(x)
+    if counted is not None:
+        low, counts = counted
+        values = F.shifted(F.nonzero(counts)[0], low, x.dtype)
+        return UniqueInverse(values, F.places_of(x, low, counts))
     values, order, first, starts = _groups(x)
     return UniqueInverse(F.take(values, starts), F.reshape(F.group_numbers(first, order), x.shape))
+
+
+@op(internal=True)
+def values_in_order(x: Tensor):
+    """(flat x in order, whether an element differs from the one before it)."""
+    if x.dtype.is_complex:
+        values, _, first = F.in_order(x)
+        return values, first
+    values = SortValues(0, False)(F.stop_gradient(F.Reshape((x.type.numel,))(x)))
+    return values, _differs(values)
 
 
 @public
@@ -112,5 +164,8 @@ def unique_values(x: Tensor):
     >>> td.unique_values(td.tensor([3, 1, 3]))
     tensor([1, 3])
     """
-    values, _, _, starts = _groups(x)
-    return F.take(values, starts)
+    counted = _counted(x)
+    if counted is not None:
+        return F.shifted(F.nonzero(counted[1])[0], counted[0], x.dtype)
+    values, first = F.values_in_order(x)
+    return values[first]

@@ -15,11 +15,15 @@ from tandem.ops.reduce import at_positions
 
 class _Ordering(LibraryOp):
     def grad(self, g, x, *, out):
-        index = out[1]
-        if not x.ndim:
-            return g[0]
-        indices = [index if a == self.axis else F.Iota(index.shape, a, dtypes.int64)() for a in range(x.ndim)]
-        return F.Scatter("add")(F.zeros_like(x), g[0], *indices)
+        return _to_old_places(g[0], x, self.axis, out[1])
+
+
+def _to_old_places(g, x, axis: int, index):
+    """Gradients of elements in order, each where its element came from."""
+    if not x.ndim:
+        return g
+    indices = [index if a == axis else F.Iota(index.shape, a, dtypes.int64)() for a in range(x.ndim)]
+    return F.Scatter("add")(F.zeros_like(x), g, *indices)
 
 
 @register
@@ -36,6 +40,25 @@ class Sort(_Ordering):
 
     def attributes(self, x):
         return (self.axis, int(self.descending), 1), ()
+
+
+@register
+class SortValues(LibraryOp):
+    """What Sort gives first, quicker for not knowing positions; of zeros, -0.0 comes first."""
+
+    name = "sort_values"
+    routine = "sort_values"
+    axis: int
+    descending: bool
+
+    def infer(self, x: Type) -> Type:
+        return x
+
+    def attributes(self, x):
+        return (self.axis, int(self.descending)), ()
+
+    def grad(self, g, x):
+        return _to_old_places(g, x, self.axis, Sort(self.axis, self.descending)(F.stop_gradient(x))[1])
 
 
 @register
@@ -68,6 +91,11 @@ def _sort(x: Tensor, axis, descending):
     return Sort(normalize_axis("sort", axis, x.ndim), descending)(x)
 
 
+@op(name="sort", hidden=True)
+def _sort_values(x: Tensor, axis, descending):
+    return SortValues(normalize_axis("sort", axis, x.ndim), descending)(x)
+
+
 @public
 def sort(x: Tensor, axis=-1, descending=False, stable=True, *, dim=None):
     """Elements of x in ascending order along an axis; equal ones keep their order, NaN comes last. As the Array API has it: one
@@ -76,7 +104,10 @@ def sort(x: Tensor, axis=-1, descending=False, stable=True, *, dim=None):
     >>> td.sort(td.tensor([3, 1, 2]))
     tensor([1, 2, 3])
     """
-    return _sort(x, axis if dim is None else dim, bool(descending))[0]
+    axis, descending = axis if dim is None else dim, bool(descending)
+    if isinstance(x, Value) or x.requires_grad:
+        return _sort(x, axis, descending)[0]  # the gradient needs positions anyway
+    return _sort_values(x, axis, descending)
 
 
 @method(name="sort")

@@ -179,7 +179,8 @@ def _leading(b, node, values, flags):
 # -- operators with an axis
 
 
-@rule("concat", "cumulative", "linear_scan", "sort", "topk", "softmax", "log_softmax", "rfft", "irfft", "pick", "place")
+@rule("concat", "cumulative", "linear_scan", "sort", "sort_values", "topk", "softmax", "log_softmax", "rfft", "irfft",
+      "pick", "place")  # fmt: skip
 def _axis(b, node, values, flags):
     axis = node.op.axis
     return with_fields(node.op, axis=axis + 1 if axis >= 0 else axis)(*b.fulls(values, flags))

@@ -191,3 +191,36 @@ def test_numbers_that_only_some_types_hold():
     assert td.where(u == 0, u, 2**63).tolist() == td.minimum(u, 2**63).tolist() == [2**63, 2**63]
     with pytest.raises(TypeError, match="beyond 64 bits"):
         td.ones(2) + 2**64
+
+
+@pytest.mark.parametrize("dtype", [*REAL, td.float16, td.bfloat16], ids=str)
+@pytest.mark.parametrize("size", [7, 300])
+def test_order(dtype, size):
+    data = np.random.default_rng(size).normal(0, 50, (3, size))
+    x = td.asarray(data if dtype.is_floating else np.abs(data)).to(dtype)
+    a = x.to(td.float64).numpy()
+    for descending in (False, True):
+        for axis in (0, 1):
+            wanted = np.sort(a, axis)
+            wanted = np.flip(wanted, axis) if descending else wanted
+            np.testing.assert_array_equal(td.sort(x, axis=axis, descending=descending).to(td.float64).numpy(), wanted)
+            order = td.argsort(x, axis=axis, descending=descending)
+            np.testing.assert_array_equal(td.take_along_axis(x, order, axis=axis).to(td.float64).numpy(), wanted)
+
+
+def test_order_of_special_numbers():
+    x = td.asarray([math.nan, 1.0, -math.inf, math.inf, -math.nan, -0.0, 0.0])
+    assert str(td.sort(x).tolist()) == "[-inf, -0.0, 0.0, 1.0, inf, nan, nan]"
+    assert str(td.sort(x, descending=True).tolist()) == "[nan, nan, inf, 1.0, 0.0, -0.0, -inf]"
+    assert td.argsort(td.asarray([0.0, -0.0, 1.0, 1.0])).tolist() == [0, 1, 2, 3]  # equal ones keep their order
+    assert td.argsort(td.asarray([0.0, -0.0, 1.0, 1.0]), descending=True).tolist() == [2, 3, 0, 1]
+
+
+def test_different_integers_far_apart():
+    for data in ([5, -(2**62), 5, 2**62], [-3, -3, 10], [2**62]):
+        values, counts = np.unique(data, return_counts=True)
+        out = td.unique_counts(td.asarray(data))
+        assert out.values.tolist() == values.tolist() and out.counts.tolist() == counts.tolist()
+        inverse = td.unique_inverse(td.asarray(data)).inverse_indices
+        assert inverse.tolist() == np.unique(data, return_inverse=True)[1].tolist()
+        assert td.unique_values(td.asarray(data)).tolist() == values.tolist()
