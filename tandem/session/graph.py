@@ -415,18 +415,24 @@ def recorder_of(name: str, args, kwargs) -> Recorder:
     return found[0]._recorder
 
 
-@contextlib.contextmanager
-def outside_graphs():
+class outside_graphs:
     """Operators run at once in here, whatever is being built around it."""
-    stack = ir._stack()
-    saved = stack[:]
-    stack.clear()
-    depth = _runtime.enter_trace() - 1
-    while _runtime.exit_trace() > 0:
-        pass
-    try:
-        yield
-    finally:
-        for _ in range(depth):
-            _runtime.enter_trace()
-        stack[:] = saved
+
+    __slots__ = ("_depth", "_saved")
+
+    def __enter__(self):
+        stack = ir._stack()
+        self._depth = _runtime.enter_trace() - 1
+        _runtime.exit_trace()
+        self._saved = None
+        if stack or self._depth:
+            self._saved = stack[:]
+            stack.clear()
+            for _ in range(self._depth):
+                _runtime.exit_trace()
+
+    def __exit__(self, *exc):
+        if self._saved is not None:
+            for _ in range(self._depth):
+                _runtime.enter_trace()
+            ir._stack()[:] = self._saved

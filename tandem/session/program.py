@@ -157,11 +157,16 @@ class Program:
     def execute(self, session, fed: list) -> list:
         held = [v.node.op.tensor for v in self.held]
         known: list = []  # results of hosts so far
-        seed = session.next_seed() if self.hosts else None
+        seed = None
 
         def random():
             # Programs of one run must draw the same numbers, whatever other runs draw meanwhile.
-            return session.generator() if seed is None else _runtime.Generator(seed)
+            nonlocal seed
+            if not self.hosts:
+                return session.generator()
+            if seed is None:
+                seed = session.next_seed()
+            return _runtime.Generator(seed)
 
         for host, function, direct in zip(self.hosts, self.functions, self._direct, strict=False):
             if direct is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import OrderedDict
 
@@ -253,39 +252,15 @@ class Session:
             )  # fmt: skip
         return value
 
-    @contextlib.contextmanager
-    def reading(self):
-        self.lock.acquire_read()
-        try:
-            yield
-        finally:
-            self.lock.release_read()
+    def reading(self) -> _Held:
+        return _Held(self.lock.acquire_read, self.lock.release_read)
 
-    @contextlib.contextmanager
-    def writing(self):
-        self.lock.acquire_write()
-        try:
-            yield
-        finally:
-            self.lock.release_write()
+    def writing(self) -> _Held:
+        return _Held(self.lock.acquire_write, self.lock.release_write)
 
-    @contextlib.contextmanager
-    def cancellable(self):
+    def cancellable(self) -> _Cancellable:
         """Something that waits; `close` cancels it."""
-        cancellation = _runtime.Cancellation()
-        with self._mutex:
-            self._check_open()
-            self._waiting.add(cancellation)
-        deadline = getattr(_current, "started", None)
-        if deadline is not None:
-            deadline[0].append(cancellation)
-            if deadline[1].is_set():
-                cancellation.cancel()
-        try:
-            yield cancellation
-        finally:
-            with self._mutex:
-                self._waiting.discard(cancellation)
+        return _Cancellable(self)
 
     def generator(self):
         if self.graph.seed is None:
@@ -334,6 +309,46 @@ class Session:
         with self.writing():
             for v, x in ready.items():
                 self.cell(v).tensor = x
+
+
+class _Held:
+    """A lock, for `with`. Written out because every run takes one."""
+
+    __slots__ = ("_acquire", "_release")
+
+    def __init__(self, acquire, release):
+        self._acquire, self._release = acquire, release
+
+    def __enter__(self):
+        self._acquire()
+
+    def __exit__(self, *exc):
+        self._release()
+
+
+class _Cancellable:
+    """A cancellation that the session knows while it is in use."""
+
+    __slots__ = ("_cancellation", "_session")
+
+    def __init__(self, session: Session):
+        self._session = session
+
+    def __enter__(self) -> _runtime.Cancellation:
+        cancellation = self._cancellation = _runtime.Cancellation()
+        with self._session._mutex:
+            self._session._check_open()
+            self._session._waiting.add(cancellation)
+        deadline = getattr(_current, "started", None)
+        if deadline is not None:
+            deadline[0].append(cancellation)
+            if deadline[1].is_set():
+                cancellation.cancel()
+        return cancellation
+
+    def __exit__(self, *exc):
+        with self._session._mutex:
+            self._session._waiting.discard(self._cancellation)
 
 
 def _rebuild(structure, results):
