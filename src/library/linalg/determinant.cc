@@ -123,7 +123,7 @@ template <typename T>
 void factor_each(const View& a, const View& first, const View& second, const auto& finish) {
   const auto& functions = lapack<T>();
   const int n = small(rows(a));
-  for_matrices<3>({&a, &first, &second}, a.ndim - 2, kFlop<T> * n * n * n * 0.7 + 500, [&] {
+  for_matrices<3, true>({&a, &first, &second}, a.ndim - 2, kFlop<T> * n * n * n * 0.7 + 500, [&] {
     return [&, matrix = Scratch<T>(size_t(n) * n), order = Scratch<int>(n)](int64_t, const int64_t (&at)[3]) {
       load(a, at[0], matrix.data(), n);
       int status = 0;

@@ -115,7 +115,8 @@ bool is_finite(const T* x, int64_t count) {
 // body(number, offsets of the matrix in each view) for every matrix of a batch, whose views agree in the first `axes`
 // axes. `cost` is that of one matrix in nanoseconds. body is made by `prepare()` once for each piece, so that it can
 // own working memory.
-template <int K, typename Prepare>
+// `Level3` marks work that is mostly products of blocks, which OpenBLAS divides well where there is one large matrix.
+template <int K, bool Level3 = false, typename Prepare>
 void for_matrices(const View* const (&views)[K], int axes, double cost, Prepare&& prepare) {
   Loop<K> loop;
   for (int d = 0; d < axes; ++d) {
@@ -137,8 +138,9 @@ void for_matrices(const View* const (&views)[K], int axes, double cost, Prepare&
     }
   };
   const int64_t count = loop.count(0, loop.ndim);
-  constexpr double kLarge = 3e6;  // nanoseconds for which other threads are worth waking
-  if (count == 1 && cost > kLarge && num_threads() > 1 && !in_parallel()) {
+  // Below this many nanoseconds the threads cost more than they bring, above all where they have to share their cores.
+  constexpr double kLarge = 2e8;
+  if (Level3 && count == 1 && cost > kLarge && num_threads() > 1 && !in_parallel()) {
     const ManyThreads threads;
     run(0, 1);
   } else if (count == 1) {

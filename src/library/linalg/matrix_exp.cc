@@ -117,7 +117,7 @@ void run_matrix_exp(const Call& call) {
   for_scalar("matrix_exp", a.dtype, [&](auto scalar) {
     using T = typename decltype(scalar)::type;
     lapack<T>();
-    for_matrices<2>({&a, &out}, axes, kFlop<T> * 20 * n * n * n + 2000, [&] {
+    for_matrices<2, true>({&a, &out}, axes, kFlop<T> * 20 * n * n * n + 2000, [&] {
       return [&, state = std::make_unique<Exponential<T>>(n)](int64_t, const int64_t (&at)[2]) {
         load(a, at[0], state->a.data(), n);
         state->run();

@@ -68,7 +68,7 @@ void run_geqrf(const Call& call) {
   for_scalar("geqrf", a.dtype, [&](auto scalar) {
     using T = typename decltype(scalar)::type;
     lapack<T>();
-    for_matrices<3>({&a, &factors, &tau}, axes, kFlop<T> * 2 * m * n * std::min(m, n) + 1000, [&] {
+    for_matrices<3, true>({&a, &factors, &tau}, axes, kFlop<T> * 2 * m * n * std::min(m, n) + 1000, [&] {
       return [&, state = std::make_unique<Reflections<T>>(m, n, 0)](int64_t, const int64_t (&at)[3]) {
         load(a, at[0], state->matrix.data(), m);
         state->factor();
@@ -88,7 +88,7 @@ void run_householder_product(const Call& call) {
   for_scalar("householder_product", a.dtype, [&](auto scalar) {
     using T = typename decltype(scalar)::type;
     lapack<T>();
-    for_matrices<3>({&a, &tau, &q}, axes, kFlop<T> * 4 * m * n * k + 1000, [&] {
+    for_matrices<3, true>({&a, &tau, &q}, axes, kFlop<T> * 4 * m * n * k + 1000, [&] {
       return [&, state = std::make_unique<Reflections<T>>(m, n, n)](int64_t, const int64_t (&at)[3]) {
         load(a, at[0], state->matrix.data(), m);
         load_vector<T>(tau, at[1], state->tau.data());
@@ -114,7 +114,7 @@ void run_qr(const Call& call) {
     }
     lapack<T>();
     const int q_columns = wants_q ? small(columns(q)) : 0;
-    for_matrices<3>({&a, &q, &r}, axes, kFlop<T> * 4 * m * n * std::min(m, n) + 1000, [&] {
+    for_matrices<3, true>({&a, &q, &r}, axes, kFlop<T> * 4 * m * n * std::min(m, n) + 1000, [&] {
       return [&, state = std::make_unique<Reflections<T>>(m, n, q_columns)](int64_t, const int64_t (&at)[3]) {
         load(a, at[0], state->matrix.data(), m);
         state->factor();

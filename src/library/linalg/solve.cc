@@ -30,7 +30,7 @@ void run_lu_factor(const Call& call) {
     using T = typename decltype(scalar)::type;
     const auto& functions = lapack<T>();
     const double cost = kFlop<T> * m * n * std::min(m, n) + 500;
-    for_matrices<4>({&a, &lu, &pivots, &info}, axes, cost, [&] {
+    for_matrices<4, true>({&a, &lu, &pivots, &info}, axes, cost, [&] {
       return [&, matrix = Scratch<T>(size_t(m) * n), order = Scratch<int>(std::min(m, n))](int64_t,
                                                                                            const int64_t (&at)[4]) {
         load(a, at[0], matrix.data(), ld);
@@ -60,7 +60,7 @@ void run_inverse(const Call& call) {
   for_scalar("inv", a.dtype, [&](auto scalar) {
     using T = typename decltype(scalar)::type;
     const auto& functions = lapack<T>();
-    for_matrices<3>({&a, &inverse, &info}, axes, kFlop<T> * 2 * n * n * n + 1000, [&] {
+    for_matrices<3, true>({&a, &inverse, &info}, axes, kFlop<T> * 2 * n * n * n + 1000, [&] {
       T answer{};
       int status = 0;
       const int query = -1;
@@ -92,7 +92,7 @@ void run_lu_solve(const Call& call) {
   for_scalar("lu_solve", lu.dtype, [&](auto scalar) {
     using T = typename decltype(scalar)::type;
     const auto& functions = lapack<T>();
-    for_matrices<4>({&lu, &pivots, &b, &x}, axes, kFlop<T> * 2 * n * n * k + 500, [&] {
+    for_matrices<4, true>({&lu, &pivots, &b, &x}, axes, kFlop<T> * 2 * n * n * k + 500, [&] {
       return [&, matrix = Scratch<T>(size_t(n) * n), order = Scratch<int>(n), right = Scratch<T>(size_t(n) * k)](
                  int64_t number, const int64_t (&at)[4]) {
         load(lu, at[0], matrix.data(), ld);
@@ -128,7 +128,7 @@ void run_solve_triangular(const Call& call) {
   for_scalar("solve_triangular", a.dtype, [&](auto scalar) {
     using T = typename decltype(scalar)::type;
     const auto& functions = lapack<T>();
-    for_matrices<3>({&a, &b, &x}, axes, kFlop<T> * n * m * k + 500, [&] {
+    for_matrices<3, true>({&a, &b, &x}, axes, kFlop<T> * n * m * k + 500, [&] {
       return [&, matrix = Scratch<T>(size_t(n) * n), right = Scratch<T>(size_t(m) * k)](int64_t,
                                                                                         const int64_t (&at)[3]) {
         load(a, at[0], matrix.data(), lda);
@@ -151,7 +151,7 @@ void run_cholesky(const Call& call) {
   for_scalar("cholesky", a.dtype, [&](auto scalar) {
     using T = typename decltype(scalar)::type;
     const auto& functions = lapack<T>();
-    for_matrices<3>({&a, &factor, &info}, axes, kFlop<T> * n * n * n / 3 + 500, [&] {
+    for_matrices<3, true>({&a, &factor, &info}, axes, kFlop<T> * n * n * n / 3 + 500, [&] {
       return [&, matrix = Scratch<T>(size_t(n) * n)](int64_t number, const int64_t (&at)[3]) {
         load(a, at[0], matrix.data(), ld);
         int status = 0;
