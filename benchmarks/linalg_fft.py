@@ -1,19 +1,32 @@
 """td.linalg and td.fft beside NumPy, SciPy and (if installed) PyTorch: best times, taken in turns in one process.
 
-python benchmarks/linalg_fft.py [--quick] [--case TEXT]
+    python benchmarks/linalg_fft.py [--quick] [--case TEXT] [--threads N]
+
+With --threads 1 nobody waits for a second core, which is the fair way on a machine that does other work too.
 """
 
 import argparse
+import os
 import statistics
 import time
 from functools import partial
 
-import numpy as np
-import scipy.fft
-import scipy.linalg
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--quick", action="store_true", help="shorter measurements")
+parser.add_argument("--case", default="", help="only cases whose name contains this")
+parser.add_argument("--threads", type=int, help="for all libraries; as many as there are cores by default")
+options = parser.parse_args()
+if options.threads:  # read by OpenBLAS and OpenMP when they are loaded
+    os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(options.threads)
 
-import tandem as td
+import numpy as np  # noqa: E402
+import scipy.fft  # noqa: E402
+import scipy.linalg  # noqa: E402
 
+import tandem as td  # noqa: E402
+
+if options.threads:
+    td._runtime.set_num_threads(options.threads)
 try:
     import torch
 except ImportError:
@@ -99,10 +112,6 @@ def measure(calls, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="shorter measurements")
-    parser.add_argument("--case", default="", help="only cases whose name contains this")
-    options = parser.parse_args()
     ratios = {}
     for source in (linalg_cases, fft_cases):
         for name, calls in source():

@@ -138,9 +138,11 @@ void for_matrices(const View* const (&views)[K], int axes, double cost, Prepare&
     }
   };
   const int64_t count = loop.count(0, loop.ndim);
-  // Below this many nanoseconds the threads cost more than they bring, above all where they have to share their cores.
-  constexpr double kLarge = 2e8;
-  if (Level3 && count == 1 && cost > kLarge && num_threads() > 1 && !in_parallel()) {
+  // OpenBLAS's threads spin while they wait for one another: where cores are shared with other work, that costs many
+  // times what they bring. So they are for large matrices only, and for more than a few threads.
+  constexpr double kLarge = 2e8;  // nanoseconds
+  constexpr int kManyThreads = 4;
+  if (Level3 && count == 1 && cost > kLarge && num_threads() >= kManyThreads && !in_parallel()) {
     const ManyThreads threads;
     run(0, 1);
   } else if (count == 1) {
