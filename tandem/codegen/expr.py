@@ -337,6 +337,10 @@ class ScalarBuilder:
             return pairs.where(self, condition, x, y)
         return self.make("where", (condition, x, y), x.dtype)
 
+    def rarely(self, condition: Expr, slow: Expr, x: Expr) -> Expr:
+        """where(condition, slow, x), with slow computed in a branch of its own that is hardly ever taken."""
+        return self.make("rarely", (condition, x, slow), x.dtype)
+
     def min(self, x, y) -> Expr:
         """The smaller; NaN if either is NaN."""
         return self.binary("min", x, y)

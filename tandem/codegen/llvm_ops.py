@@ -294,24 +294,35 @@ class Ops:
         lanes = scope.lanes
         size = self.call(scope, "llvm.fabs.f64" if lanes == 1 else f"llvm.fabs.v{lanes}f64", t, x)
         far = self.line(scope, f"fcmp oge {t} {size}, {self.number(scope, llvm_angle.FAR, dtypes.float64)}")
-        if lanes > 1:
-            name = f"llvm.vector.reduce.or.v{lanes}i1"
-            self.declarations.add(f"declare i1 @{name}(<{lanes} x i1>)")
-            far = self.line(scope, f"call i1 @{name}(<{lanes} x i1> {far})")
-        before, slow, after = self.label(), self.label(), self.label()
+
+        def reduce_each():
+            if lanes == 1:
+                return self.line(scope, f"call double @far_angle(double {x})")
+            result = x
+            for k in range(lanes):
+                one = self.line(scope, f"extractelement {t} {x}, i32 {k}")
+                one = self.line(scope, f"call double @far_angle(double {one})")
+                result = self.line(scope, f"insertelement {t} {result}, double {one}, i32 {k}")
+            return result
+
+        return self.branch_rarely(scope, far, t, x, reduce_each)
+
+    def branch_rarely(self, scope, condition: str, t: str, usual: str, slow) -> str:
+        """usual, or what slow() computes in a branch that is taken where the condition holds in any lane."""
+        if scope.lanes > 1:
+            name = f"llvm.vector.reduce.or.v{scope.lanes}i1"
+            self.declarations.add(f"declare i1 @{name}(<{scope.lanes} x i1>)")
+            condition = self.line(scope, f"call i1 @{name}(<{scope.lanes} x i1> {condition})")
+        before, branch, end, after = self.label(), self.label(), self.label(), self.label()
         scope.lines += [
-            f"  br label %{before}", f"{before}:", f"  br i1 {far}, label %{slow}, label %{after}, !prof !1", f"{slow}:",
+            f"  br label %{before}", f"{before}:", f"  br i1 {condition}, label %{branch}, label %{after}, !prof !1", f"{branch}:",
         ]  # fmt: skip
-        result = x
-        if lanes == 1:
-            result = self.line(scope, f"call double @far_angle(double {x})")
-        for k in range(lanes if lanes > 1 else 0):
-            one = self.line(scope, f"extractelement {t} {x}, i32 {k}")
-            one = self.line(scope, f"call double @far_angle(double {one})")
-            result = self.line(scope, f"insertelement {t} {result}, double {one}, i32 {k}")
-        scope.lines += [f"  br label %{after}", f"{after}:"]
+        scope.label = branch
+        result = slow()
+        # slow() may have ended in another block than it began in.
+        scope.lines += [f"  br label %{end}", f"{end}:", f"  br label %{after}", f"{after}:"]
         scope.label = after
-        return self.line(scope, f"phi {t} [ {x}, %{before} ], [ {result}, %{slow} ]")
+        return self.line(scope, f"phi {t} [ {usual}, %{before} ], [ {result}, %{end} ]")
 
     def float_extremum(self, scope, op: str, t: str, x: str, y: str) -> str:
         # The first select is the machine's own max (its second operand where either is NaN); the other lets x's NaN through.

@@ -95,7 +95,8 @@ class Values(Ops):
                 continue
             vector = scope.lanes > 1
             if not (vector and e.op in ("load", "load_if")):
-                missing = [a for a in map(self.chase, e.args) if a.id not in self.scopes[self.depth(a)].values]
+                needed = e.args[:2] if e.op == "rarely" else e.args
+                missing = [a for a in map(self.chase, needed) if a.id not in self.scopes[self.depth(a)].values]
                 if missing:
                     stack.extend(missing)
                     continue
@@ -122,10 +123,28 @@ class Values(Ops):
             return "%end"
         if op == "load":
             return self.load(e, scope)
+        if op == "rarely":
+            return self.rarely(e, scope)
         if op == "load_if":
             return self.load_if(e, scope)
         names = [self.operand(a, scope) for a in e.args]
         return self.operation(e, names, scope)
+
+    def rarely(self, e: Expr, scope: Scope) -> str:
+        """The second operand, or where the first holds in some lane, the third one there."""
+        condition, usual, slow = e.args
+        t = TYPE[e.dtype] if scope.lanes == 1 else f"<{scope.lanes} x {TYPE[e.dtype]}>"
+        where, fast = self.operand(condition, scope), self.operand(usual, scope)
+
+        def take_care():
+            # What is computed in the branch is not there after it.
+            values, lane_values, mask = dict(scope.values), dict(scope.lane_values), scope.mask
+            special = self.operand(slow, scope)
+            scope.values, scope.lane_values, scope.mask = values, lane_values, mask
+            bits = "i1" if scope.lanes == 1 else f"<{scope.lanes} x i1>"
+            return self.line(scope, f"select {bits} {where}, {t} {special}, {t} {fast}")
+
+        return self.branch_rarely(scope, where, t, fast, take_care)
 
     def operand(self, a: Expr, scope: Scope) -> str:
         """a as code in `scope` needs it: a scalar meeting vectors is repeated in every lane."""

@@ -235,5 +235,5 @@ def expression_cost(roots, seen: set | None = None) -> float:
         seen.add(e.id)
         cost = COST.get(e.op, 1)
         total += cost * compute_dtype(e.dtype).itemsize / 4 if e.dtype is not dtypes.bool_ else cost
-        stack.extend(e.args)
+        stack.extend(e.args[:2] if e.op == "rarely" else e.args)
     return total

@@ -81,6 +81,9 @@ class NumpyBuilder:
             x = self.const(x, y.dtype)
         return Value(np.where(condition.array, x.array, x._other(y)))
 
+    def rarely(self, condition, slow, x):
+        return self.where(condition, slow, x)
+
     def fma(self, x, y, z):
         y = y if isinstance(y, Value) else self.const(y, x.dtype)
         z = z if isinstance(z, Value) else self.const(z, x.dtype)

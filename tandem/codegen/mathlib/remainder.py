@@ -10,6 +10,7 @@ from __future__ import annotations
 from tandem import dtypes
 from tandem.codegen.mathlib.numbers import (
     F32,
+    F64,
     INF,
     NAN,
     at_least,
@@ -23,7 +24,23 @@ from tandem.codegen.mathlib.numbers import (
 
 
 def fmod(b, x, y):
-    """What remains of x after taking off y as often as it fits; has the sign of x, as in C."""
+    """What remains of x after taking off y as often as it fits; has the sign of x, as in C.
+
+    Nearly always the quotient is small enough for its whole part q to be found by division, and x - q y has no rounding.
+    """
+    wide = dtypes.float64
+    xw, yw = b.cast(x, wide), b.cast(y, wide)
+    quotient = xw / yw
+    r = b.fma(-b.trunc(quotient), yw, xw)
+    if format_of(x) is F64:  # the quotient may have been rounded up to the next whole number
+        r = b.where((r != 0.0) & (is_negative(b, r) != is_negative(b, xw)), r + b.copysign(yw, xw), r)
+    r = b.copysign(b.cast(r, x.dtype), x)
+    small = (b.abs(quotient) < (2.0**28 if format_of(x) is F32 else 2.0**52)) & (b.abs(y) < INF)
+    return b.rarely(~small, _any_fmod(b, x, y), r)
+
+
+def _any_fmod(b, x, y):
+    """fmod whatever the quotient."""
     f = format_of(x)
     a, n = b.abs(x), b.abs(y)
     ea, ma = decompose(b, a, 1.0)
