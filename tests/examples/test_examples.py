@@ -1,0 +1,96 @@
+"""The programs in examples/, small: they learn what they say. Tests of sessions, control flow and data run theirs."""
+
+import importlib.util
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Lines(list):
+    """Takes what an example would print."""
+
+    def __call__(self, line):
+        self.append(line)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_digits_cnn(compiled):
+    pytest.importorskip("sklearn")
+    losses, right = load("digits_cnn").main(epochs=4, width=16, compiled=compiled, show=(lines := Lines()))
+    assert losses[0] > 2 * losses[-1]
+    assert right > 0.85
+    assert "test images are wrong" in "".join(lines)
+
+
+def test_char_gpt():
+    losses, text = load("char_gpt").main(
+        steps=60, batch=8, context=24, layers=2, heads=2, width=32, sample=40, show=Lines()
+    )
+    assert losses[0] > 6  # bits of 96 letters that are equally likely: 6.6
+    assert sum(losses[-5:]) / 5 < 5
+    assert text.startswith("The ")
+    assert len(text) == 44
+
+
+def test_ncf():
+    found = load("ncf").main(users=120, items=150, liked=16, epochs=8, batch=256, show=Lines())
+    for name in ("factors", "ncf"):
+        losses, hits = found[name]
+        assert losses[-1] < losses[0] - 0.1
+        assert hits > found["popular"][1] > 0.1
+
+
+def test_gcn_karate():
+    pytest.importorskip("networkx")
+    losses, right, groups = load("gcn_karate").main(show=Lines())
+    assert losses[-1] < 0.1 < 0.6 < losses[0]
+    assert right > 0.85
+    assert (groups[0].item(), groups[33].item()) == (0, 1)  # what it was told
+
+
+def test_tree_lstm():
+    module = load("tree_lstm")
+    losses, right, _ = module.main(epochs=4, trees=100, depth=3, width=16, batch=5, show=Lines())
+    assert losses[0] > 2 * losses[-1]
+    assert right > 0.75
+    leaf = [module.Tree(value, [], value) for value in (0, 1)]
+    assert module.written(module.Tree(5, [leaf[1], module.Tree(2, [leaf[0]])])) == "xor(T, not(F))"
+
+
+def test_custom_operator():
+    errors, losses = load("custom_operator").main(steps=60, show=Lines())
+    assert max(errors.values()) < 1e-8
+    assert losses[-1] < losses[0] / 2
+
+
+def test_custom_optimizer():
+    pytest.importorskip("sklearn")
+    difference, runs = load("custom_optimizer").main(steps=40, show=Lines())
+    assert difference < 1e-8
+    for losses in runs.values():
+        assert losses[-1] < 0.9 * losses[0]
+    assert runs["Adan", False] == pytest.approx(runs["Adan", True], rel=1e-4)
+
+
+def test_transfer_weights():
+    pytest.importorskip("sklearn")
+    losses, right = load("transfer_weights").main(width=8, count=200, size=32, epochs=60, show=(lines := Lines()))
+    assert losses[-1] < losses[0] / 3
+    assert right > 0.4  # by chance: 0.1
+    assert any("fc.weight: the state has (1000, 64), the module (10, 64)" in line for line in lines)
+
+
+def test_every_example_is_run_by_a_test():
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    missing = [path.stem for path in EXAMPLES.glob("*.py") if path.stem not in tests]
+    assert not missing
