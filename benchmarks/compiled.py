@@ -34,7 +34,7 @@ def worker(framework: str, case: str, seconds: float):
     step = getattr(Models(lib, lib.nn, functional, optim, fused=framework != "tandem"), case)()
     run = lib.compile(step) if framework in ("tandem", "torch.compile") else step
     start = time.perf_counter()
-    loss = float(run().detach())
+    loss = float(run().detach().reshape(-1)[0])
     first = time.perf_counter() - start
     best, end = float("inf"), time.perf_counter() + seconds
     count = 0

@@ -26,6 +26,11 @@ class Models:
             optimizer.zero_grad()
             return loss
 
+        def forward():
+            with self.lib.no_grad():
+                return loss_of(model)
+
+        step.forward = forward
         return step
 
     def classifier(self, model, optimizer, x, y):
@@ -161,6 +166,94 @@ class Models:
         optimizer = self.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **self.fused)
         return self.classifier(model, optimizer, self.floats(8, 3, 224, 224), self.classes(1000, 8))
 
+    def mobilenet_v2(self):
+        nn = self.nn
 
-CASES = ["mlp_small", "mlp_large", "lenet", "gpt_mini", "lstm_lm", "ncf", "resnet50"]
-BARS = {"mlp_small": 0.8, "mlp_large": 0.8, "lenet": 0.8, "gpt_mini": 0.85, "lstm_lm": 0.85, "ncf": 0.8, "resnet50": 0.85}
+        def layer(inputs, out, kernel, stride, groups=1):
+            return [
+                nn.Conv2d(inputs, out, kernel, stride, kernel // 2, groups=groups, bias=False),
+                nn.BatchNorm2d(out),
+                nn.ReLU6(),
+            ]
+
+        class Residual(nn.Module):
+            def __init__(self, inputs, out, stride, expand):
+                super().__init__()
+                hidden = inputs * expand
+                layers = layer(inputs, hidden, 1, 1) if expand > 1 else []
+                layers += layer(hidden, hidden, 3, stride, hidden)
+                self.layers = nn.Sequential(*layers, nn.Conv2d(hidden, out, 1, bias=False), nn.BatchNorm2d(out))
+                self.adds = stride == 1 and inputs == out
+
+            def forward(self, x):
+                return x + self.layers(x) if self.adds else self.layers(x)
+
+        blocks, inputs = layer(3, 32, 3, 2), 32
+        for expand, out, count, stride in (
+            (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)
+        ):  # fmt: skip
+            for i in range(count):
+                blocks.append(Residual(inputs, out, stride if i == 0 else 1, expand))
+                inputs = out
+        model = nn.Sequential(
+            *blocks,
+            *layer(320, 1280, 1, 1),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Dropout(0.2),
+            nn.Linear(1280, 1000),
+        )
+        optimizer = self.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **self.fused)
+        return self.classifier(model, optimizer, self.floats(8, 3, 224, 224), self.classes(1000, 8))
+
+    def alexnet(self):
+        nn = self.nn
+        model = nn.Sequential(
+            nn.Conv2d(3, 64, 11, 4, 2), nn.ReLU(), nn.MaxPool2d(3, 2), nn.Conv2d(64, 192, 5, 1, 2), nn.ReLU(), nn.MaxPool2d(3, 2),
+            nn.Conv2d(192, 384, 3, 1, 1), nn.ReLU(), nn.Conv2d(384, 256, 3, 1, 1), nn.ReLU(), nn.Conv2d(256, 256, 3, 1, 1),
+            nn.ReLU(), nn.MaxPool2d(3, 2), nn.Flatten(), nn.Dropout(0.5), nn.Linear(9216, 4096), nn.ReLU(), nn.Dropout(0.5),
+            nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1000),
+        )  # fmt: skip
+        optimizer = self.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **self.fused)
+        return self.classifier(model, optimizer, self.floats(8, 3, 224, 224), self.classes(1000, 8))
+
+    def vgg19(self):
+        nn = self.nn
+        layers, inputs = [], 3
+        for out, count in ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4)):
+            for _ in range(count):
+                layers += [nn.Conv2d(inputs, out, 3, 1, 1), nn.ReLU()]
+                inputs = out
+            layers.append(nn.MaxPool2d(2))
+        model = nn.Sequential(
+            *layers, nn.Flatten(), nn.Linear(25088, 4096), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 4096), nn.ReLU(),
+            nn.Dropout(0.5), nn.Linear(4096, 1000),
+        )  # fmt: skip
+        optimizer = self.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **self.fused)
+        return self.classifier(model, optimizer, self.floats(4, 3, 224, 224), self.classes(1000, 4))
+
+    # -- not training steps
+
+    def gpt_mini_forward(self):
+        step = self.gpt_mini()
+        return step.forward
+
+    def chain(self):
+        """tanh(a*x+b)*c on 4096 x 4096, to be held against a copy of the array."""
+        lib, x = self.lib, self.floats(4096, 4096)
+        a, b, c = 1.5, 0.5, 2.0
+        return lambda: lib.tanh(a * x + b) * c
+
+    def copy(self):
+        x = self.floats(4096, 4096)
+        return lambda: x.clone()
+
+
+CASES = [
+    "mlp_small", "mlp_large", "lenet", "gpt_mini", "gpt_mini_forward", "lstm_lm", "ncf", "resnet50", "mobilenet_v2", "alexnet",
+    "vgg19",
+]  # fmt: skip
+BARS = {
+    "mlp_small": 0.8, "mlp_large": 0.8, "lenet": 0.8, "gpt_mini": 0.85, "gpt_mini_forward": 0.85, "lstm_lm": 0.85, "ncf": 0.8,
+    "resnet50": 0.85, "mobilenet_v2": 0.85, "alexnet": 0.85, "vgg19": 0.85, "chain": 1.1, "copy": 1.1,
+}  # fmt: skip
