@@ -169,6 +169,8 @@ def permutation(x, axis=0, *, generator=None):
     if isinstance(x, int):
         return F.randperm(x, generator=generator)
     x = asarray(x)
+    if x.ndim == 0:
+        raise ShapeError("permutation", "x has no axes; it must be a number of elements or have slices to move")
     return F.index_select(x, axis, F.randperm(x.shape[axis], generator=generator))
 
 

@@ -7,7 +7,7 @@ import math
 import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
-from tandem.ops.define import op
+from tandem.ops.define import as_tensor, op
 from tandem.ops.prepare import show_shape
 
 _MODES = {
@@ -33,6 +33,7 @@ def interpolate(input, size=None, scale_factor=None, mode: str = "nearest", alig
     """
     if mode not in _MODES:
         raise ValueRangeError("interpolate", f"mode is {mode!r}; it must be one of {', '.join(_MODES)}")
+    input = as_tensor("interpolate", "input", input)
     axes = input.ndim - 2
     if axes < 1 or (_MODES[mode] is not None and input.ndim != _MODES[mode]):
         needed = "(N, C, *spatial)" if _MODES[mode] is None else f"{_MODES[mode]} axes"
@@ -60,6 +61,12 @@ def interpolate(input, size=None, scale_factor=None, mode: str = "nearest", alig
             return pool(input, tuple(n // m for n, m in zip(spatial, sizes, strict=True)))
         pool = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[axes - 1]
         return pool(input, sizes)
+    if mode in ("nearest", "nearest-exact") and all(n and m % n == 0 for n, m in zip(spatial, sizes, strict=True)):
+        if all(f is None or f == m // n for n, m, f in zip(spatial, sizes, factors, strict=True)):
+            for axis in reversed(range(axes)):  # whole numbers of copies
+                if sizes[axis] != spatial[axis]:
+                    input = F.repeat_interleave(input, sizes[axis] // spatial[axis], axis + 2)
+            return input if sizes != tuple(spatial) else F.clone(input)
     kind = "linear" if mode in ("bilinear", "trilinear") else "cubic" if mode == "bicubic" else mode
     steps = [_step(n, m, f, kind, bool(align_corners)) for n, m, f in zip(spatial, sizes, factors, strict=True)]
     if antialias:

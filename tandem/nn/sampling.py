@@ -8,7 +8,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.nn.resample import cubic_weights
-from tandem.ops.define import op
+from tandem.ops.define import as_tensor, op
 from tandem.ops.prepare import cast, constant, show_shape
 from tandem.ops.random import uniform_bits
 
@@ -45,7 +45,7 @@ def affine_grid(theta, size, align_corners=None):
     tensor([[[[-0.5000, 0.0000],
               [0.5000, 0.0000]]]])
     """
-    size = tuple(size)
+    theta, size = as_tensor("affine_grid", "theta", theta), tuple(size)
     spatial = len(size) - 2
     if spatial not in (2, 3) or theta.ndim != 3 or tuple(theta.shape[1:]) != (spatial, spatial + 1):
         raise ShapeError(
@@ -70,6 +70,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     >>> td.nn.functional.grid_sample(image, td.zeros(1, 1, 1, 2), align_corners=False)
     tensor([[[[1.5000]]]])
     """
+    input, grid = as_tensor("grid_sample", "input", input), as_tensor("grid_sample", "grid", grid)
     spatial = input.ndim - 2
     if mode not in _MODES or padding_mode not in _PADDING:
         raise ValueRangeError(
@@ -247,6 +248,7 @@ def _fractional_pool(spatial: int):
         *,
         generator=None,
     ):
+        input = as_tensor(name, "input", input)
         single = input.ndim == spatial + 1
         x = F.unsqueeze(input, 0) if single else input
         if x.ndim != spatial + 2:

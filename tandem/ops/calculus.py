@@ -21,6 +21,8 @@ def _steps(name: str, y, x, axis: int):
 
 def _areas(name: str, y, x, dx, axis):
     y = to_float(y)
+    if y.ndim == 0:
+        raise ShapeError(name, "y has no axes; samples need one")
     axis = normalize_axis(name, axis, y.ndim)
     n = y.shape[axis]
     if n == 0:

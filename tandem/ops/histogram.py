@@ -49,7 +49,8 @@ def _bincount(x: Tensor, weights: Tensor, size: Int):
         )
     if not weights.dtype.is_inexact:
         weights = cast(weights, dtypes.float64)
-    return F.index_add(F.full((size,), 0, dtype=weights.dtype), 0, x, weights)
+    # The caller has looked at the smallest and the largest: no position needs a check.
+    return F.Scatter("add")(F.full((size,), 0, dtype=weights.dtype), weights, x)
 
 
 @public(method=True)
@@ -132,6 +133,8 @@ def _counts(points: Tensor, edges: Tensors, weight: Tensor | None, density):
     shape, total = [], 1
     for k, line in enumerate(edges):
         x = F.Reshape((n,))(F.slice_axis(points, 1, k, 1))
+        if line.ndim != 1:
+            raise ShapeError("histogram", f"edges are {show_shape(line.shape)}; they must have one axis")
         size = line.shape[0] - 1
         if size <= 0:
             raise ShapeError("histogram", f"edges are {show_shape(line.shape)}; at least 2 are needed")

@@ -196,7 +196,8 @@ def _unique(x, rows, order, axis, return_inverse, return_counts):
     starts = F.run_starts(inside)
     first = starts.nonzero()[:, 0]
     n = rows.shape[0]
-    chosen = F.index_select(inside, 0, first)
+    flat = F.reshape(inside, (-1,)) if axis is None else inside
+    chosen = flat if first.shape[0] == n else F.index_select(flat, 0, first)
     if axis is None:
         values = F.reshape(chosen, (-1,))
     else:

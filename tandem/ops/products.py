@@ -114,6 +114,7 @@ def chain_matmul(*matrices):
     """
     if len(matrices) == 1 and isinstance(matrices[0], (tuple, list)):
         matrices = tuple(matrices[0])
+    matrices = tuple(as_tensor("chain_matmul", "a matrix", m) for m in matrices)
     for i, m in enumerate(matrices):
         if m.ndim != 2:
             raise ShapeError("chain_matmul", f"operand {i} has {m.ndim} axes; all must be matrices")

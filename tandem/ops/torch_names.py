@@ -53,6 +53,8 @@ def fill(x: Tensor, value: Tensor):
     >>> td.fill(td.zeros(2), 3)
     tensor([3., 3.])
     """
+    if getattr(value, "ndim", 0):
+        raise ShapeError("fill", f"value has {value.ndim} axes; it must be a number or have none")
     return F.full_like(x, value)
 
 
