@@ -48,20 +48,18 @@ class Cumulative(LibraryOp):
             sums = LinearScan(self.axis, not self.reverse)(factors, g)
             return _shifted(out, self.axis, self.reverse, 1) * sums
         if self.kind == "logsum":
-            # The sum over i >= k of g[i] exp(x[k] - out[i]), in logarithms, so that nothing overflows; g above and below 0 apart.
-            return _log_shares(self, g, x, out) - _log_shares(self, -g, x, out)
+            # The sum over i >= k of g[i] exp(x[k] - out[i]): that of g[i] exp(out[k] - out[i]) is a linear recurrence whose
+            # factors are at most 1, so that nothing overflows.
+            after = _shifted(out, self.axis, not self.reverse, 0)
+            sums = LinearScan(self.axis, not self.reverse)(_share(out, after), g)
+            return F.where(F.equal(out, float("-inf")), 0, _share(x, out)) * sums
         raise AssertionError("max and min are differentiated through their positions")
 
 
-def _log_shares(scan, g: Value, x: Value, out: Value) -> Value:
-    positive = F.greater(g, 0)
-    log_g = F.where(positive, F.log(F.where(positive, g, 1)), float("-inf"))
-    # Where out is minus infinity so is x: nothing comes back.
-    nothing = F.equal(out, float("-inf"))
-    later = Cumulative(scan.axis, "logsum", not scan.reverse)(
-        F.where(nothing, float("-inf"), log_g - F.where(nothing, 0, out))
-    )
-    return F.exp(later + x)
+def _share(x: Value, y: Value) -> Value:
+    """exp(x - y); 1 for equal infinities."""
+    same = F.equal(x, y)
+    return F.where(same, 1, F.exp(F.where(same, 0, x) - F.where(same, 0, y)))
 
 
 @register

@@ -135,6 +135,12 @@ class Batcher:
 # -- movements
 
 
+@rule("bessel", "gammainc", "gammaincc", "gcd", "orthogonal_polynomial", "zeta")
+def _element_by_element(b: Batcher, node: Node, values, flags):
+    """Routines of the library on operands of one shape."""
+    return node.op(*(v if flag else b.spread(v) for v, flag in zip(values, flags, strict=True)))
+
+
 @rule("reshape", "expand")
 def _reshape(b: Batcher, node, values, flags):
     return with_fields(node.op, shape=(b.size, *node.op.shape))(values[0])

@@ -130,3 +130,21 @@ def test_polynomials(name):
 def test_the_namespace_lists_its_functions():
     for name in td.special.__all__:
         assert callable(getattr(td.special, name)) and getattr(td.special, name).__doc__
+
+
+TRANSFORMED = {
+    "bessel_j1": td.special.bessel_j1, "i1e": td.special.i1e, "ndtri": lambda x: td.special.ndtri(td.sigmoid(x)),
+    "igamma": lambda x: td.igamma(td.exp(x), td.exp(x) + 0.3), "zeta": lambda x: td.special.zeta(3.0, td.exp(x)),
+    "legendre": lambda x: td.special.legendre_polynomial_p(x, td.tensor([3, 2, 4, 1])),
+    "logcumsumexp": lambda x: td.logcumsumexp(x, -1),
+    "cummax": lambda x: td.cummax(x, -1).values, "cdist": lambda x: td.cdist(x.reshape(2, 2), x.reshape(2, 2) + 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_forward_mode_and_batches(name):
+    f, x, v = TRANSFORMED[name], td.tensor(RNG.normal(size=(3, 4))), td.tensor(RNG.normal(size=4))
+    _, moved = td.jvp(f, (x[0],), (v,))
+    numeric = (f(x[0] + v * 1e-6) - f(x[0] - v * 1e-6)) / 2e-6
+    assert_close(moved, numeric.numpy(), rtol=1e-5, atol=1e-7)
+    assert_close(td.vmap(f)(x), td.stack([f(row) for row in x]).numpy(), rtol=1e-12)
