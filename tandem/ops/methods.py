@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime
+from tandem.errors import ShapeError
 from tandem.graph.ir import Value
 from tandem.ops.getitem import getitem, setitem
 
@@ -57,6 +58,7 @@ def attach():
         _runtime.set_operator(name, F.FUNCTIONS[name])
         if python not in ("eq", "ne"):  # Values are keys of dicts; use F.equal on them
             setattr(Value, f"__{python}__", _forward(F.FUNCTIONS[name]))
+    _runtime.set_operator("inplace_matrix_multiply", _matmul_inplace)
     _runtime.set_operator("getitem", getitem)
     _runtime.set_operator("setitem", setitem)
     _runtime.set_operator("contains", lambda x, value: bool(F.any(F.equal(x, value))))
@@ -65,6 +67,18 @@ def attach():
         setattr(_runtime.Tensor, name, function)
         if name not in Value.__slots__:  # x.type(dtype) is a tensor's only
             setattr(Value, name, function)
+
+
+def _matmul_inplace(x, y):
+    """x @= y: the product is complete before it goes into x, which it is made from."""
+    product = F.matmul(x, y)
+    if product.shape != x.shape:
+        raise ShapeError(
+            "matmul",
+            f"x @= y: the product has the shape {product.shape} and x {x.shape}, which cannot change in place",
+            fix="use x = x @ y",
+        )
+    return F.copy_(x, product)
 
 
 def _forward(function):

@@ -224,3 +224,12 @@ def test_different_integers_far_apart():
         inverse = td.unique_inverse(td.asarray(data)).inverse_indices
         assert inverse.tolist() == np.unique(data, return_inverse=True)[1].tolist()
         assert td.unique_values(td.asarray(data)).tolist() == values.tolist()
+
+
+def test_product_in_place():
+    x, y = td.asarray([[1.0, 2.0], [3.0, 4.0]]), td.asarray([[0.0, 1.0], [1.0, 0.0]])
+    same = x
+    x @= y
+    assert x is same and x.tolist() == [[2, 1], [4, 3]]
+    with pytest.raises(ValueError, match="in place"):
+        x @= td.ones((2, 3))
