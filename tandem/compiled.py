@@ -8,7 +8,9 @@ first time and found again later. See Note [Capture] in src/program/capture.h.
 from __future__ import annotations
 
 import builtins
+import copy
 import functools
+import sys
 import threading
 
 from tandem import _runtime
@@ -50,6 +52,12 @@ class Compiled:
             for objects, settings in lines:
                 builtins.print(*objects, **settings)
         return result
+
+    def __deepcopy__(self, memo):
+        return Compiled(self._fn, self._whole, self._report.memory_budget)
+
+    def __reduce__(self):
+        return Compiled, (self._fn, self._whole, self._report.memory_budget)
 
     def __get__(self, instance, owner=None):
         return self if instance is None else functools.partial(self, instance)
@@ -127,7 +135,7 @@ def _sizes(sizes) -> str:
 def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None):
     """fn with its operators run as whole programs: fused across operators, without intermediate results in memory.
 
-    Works on functions that train, too: backward(), in-place updates and optimiser steps become part of the program. Reading a value
+    A module gives a module that shares its parameters and names. Works on functions that train, too: backward(), in-place updates and optimiser steps become part of the program. Reading a value
     (`if loss > 3:`, item()) ends a program and begins another; with whole=True it is an error instead.
 
     memory_budget: what a program may take at its peak, results included and inputs not: up to 1.0 a part of what it would take
@@ -144,4 +152,38 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None)
         raise ValueRangeError(
             "compile", f"memory_budget is {memory_budget}", fix="give a part of the usual peak, such as 0.5, or bytes"
         )
+    nn = sys.modules.get("tandem.nn.module")
+    if nn is not None and isinstance(fn, nn.Module):
+        return compile_module(copy.copy(fn), whole, memory_budget)
     return Compiled(fn, whole, memory_budget)
+
+
+def compile_module(module, whole: bool, memory_budget: float | None):
+    """Makes calls of this very module run as compiled programs. It stays what it is: parameters, names, modes, hooks.
+
+    Its class becomes a subclass of its class, made for it alone, that has __call__ and what a compiled function has.
+    """
+    kind = type(module)
+
+    def call(self, *args, **kwargs):
+        return self.__dict__["_compiled"](self, *args, **kwargs)
+
+    members = {
+        "__call__": call,
+        "__doc__": kind.__doc__,
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+    }
+    for name in ("explain", "graph", "memory"):
+        if not hasattr(kind, name):
+            members[name] = (lambda name: lambda self, *args: getattr(self.__dict__["_compiled"], name)(*args))(name)
+    members["__reduce__"] = lambda self: (_restore_module, (kind, self.__dict__.copy(), whole, memory_budget))
+    object.__setattr__(module, "__class__", type(kind.__name__, (kind,), members))
+    module.__dict__["_compiled"] = Compiled(kind.__call__, whole, memory_budget)
+    return module
+
+
+def _restore_module(kind, state: dict, whole: bool, memory_budget: float | None):
+    module = kind.__new__(kind)
+    module.__dict__.update({k: v for k, v in state.items() if k != "_compiled"})
+    return compile_module(module, whole, memory_budget)

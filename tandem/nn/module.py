@@ -51,6 +51,12 @@ class Module:
     def forward(self, *args, **kwargs):
         raise NotImplementedError(f"{type(self).__name__} has no forward(): define what it computes")
 
+    def compile(self, *, whole: bool = False, memory_budget: float | None = None):
+        """Makes calls of this module run as compiled programs, in place; td.compile(module) leaves the module itself as it is."""
+        from tandem.compiled import compile_module
+
+        compile_module(self, whole, memory_budget)
+
     def __call__(self, *args, **kwargs):
         try:
             if self._hooks is None:

@@ -312,3 +312,40 @@ def test_sizes_of_one_among_the_arguments_are_broadcast_whatever_the_others_are(
     for k in (2, 1):
         x = td.arange(12.0)
         np.testing.assert_array_equal(g(x, k).numpy(), x.numpy().reshape(2, k, -1) + np.zeros((2, 2, 6 // k)))
+
+
+def test_a_compiled_module_is_a_module():
+    import copy
+    import pickle
+
+    model = td.nn.Sequential(td.nn.Linear(3, 4), td.nn.ReLU(), td.nn.Dropout(0.5), td.nn.Linear(4, 2))
+    fast = td.compile(model)
+    x = td.randn(5, 3)
+    assert isinstance(fast, td.nn.Sequential) and list(fast.state_dict()) == list(model.state_dict())
+    assert fast[0].weight is model[0].weight and repr(fast) == repr(model)
+    fast.eval()
+    np.testing.assert_allclose(fast(x).detach().numpy(), model.eval()(x).detach().numpy(), rtol=1e-6)
+    assert "programs" in fast.explain() and fast.memory()["peak"] > 0
+    fast(x).sum().backward()
+    assert model[0].weight.grad is not None
+
+    class Outer(td.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = fast
+
+        def forward(self, x):
+            return self.inner(x)
+
+    assert [n for n, _ in Outer().named_parameters()] == [
+        "inner.0.weight",
+        "inner.0.bias",
+        "inner.3.weight",
+        "inner.3.bias",
+    ]
+    for other in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+        np.testing.assert_allclose(other(x).detach().numpy(), fast(x).detach().numpy(), rtol=1e-6)
+        assert other[0].weight is not fast[0].weight
+    same = td.nn.Linear(3, 2)
+    assert same.compile() is None and "programs" in same.explain()
+    np.testing.assert_allclose(same(x).detach().numpy(), (x @ same.weight.T + same.bias).detach().numpy(), rtol=1e-5)
