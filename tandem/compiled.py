@@ -135,8 +135,9 @@ def _sizes(sizes) -> str:
 def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None):
     """fn with its operators run as whole programs: fused across operators, without intermediate results in memory.
 
-    A module gives a module that shares its parameters and names. Works on functions that train, too: backward(), in-place updates and optimiser steps become part of the program. Reading a value
-    (`if loss > 3:`, item()) ends a program and begins another; with whole=True it is an error instead.
+    A module gives a module that shares its parameters and names. Functions that train work, too: backward(), in-place updates and
+    optimiser steps become part of the program. Reading a value (`if loss > 3:`, item()) ends a program and begins another; with
+    whole=True it is an error instead.
 
     memory_budget: what a program may take at its peak, results included and inputs not: up to 1.0 a part of what it would take
     otherwise, above that bytes. Intermediate results are then computed again instead of kept, the cheapest first, as far as that
@@ -176,11 +177,16 @@ def compile_module(module, whole: bool, memory_budget: float | None):
     }
     for name in ("explain", "graph", "memory"):
         if not hasattr(kind, name):
-            members[name] = (lambda name: lambda self, *args: getattr(self.__dict__["_compiled"], name)(*args))(name)
+            members[name] = functools.partialmethod(_ask, name)
     members["__reduce__"] = lambda self: (_restore_module, (kind, self.__dict__.copy(), whole, memory_budget))
     object.__setattr__(module, "__class__", type(kind.__name__, (kind,), members))
     module.__dict__["_compiled"] = Compiled(kind.__call__, whole, memory_budget)
     return module
+
+
+def _ask(module, name: str, *args):
+    """What the compiled function of a module has to say: explain(), graph(), memory()."""
+    return getattr(module.__dict__["_compiled"], name)(*args)
 
 
 def _restore_module(kind, state: dict, whole: bool, memory_budget: float | None):
