@@ -11,6 +11,7 @@
 #include "executor/run.h"
 #include "executor/run_lock.h"
 #include "executor/tasks.h"
+#include "program/capture.h"
 
 namespace nb = nanobind;
 
@@ -69,7 +70,13 @@ FlowOutcome run_flow(const flow::Graph& graph, const nb::list& sources, const st
   std::vector<flow::Token> tokens;
   for (nb::handle h : sources) {
     if (!is_tensor(h.ptr())) throw nb::type_error("sources must be tensors");
-    tokens.push_back(token_of(reinterpret_cast<Tensor*>(h.ptr())));
+    auto* t = reinterpret_cast<Tensor*>(h.ptr());
+    try {
+      materialize(t);
+    } catch (const PythonError&) {
+      nb::raise_python_error();
+    }
+    tokens.push_back(token_of(t));
   }
   if (static_cast<int32_t>(tokens.size()) != graph.num_sources())
     fail(ErrorKind::Value, "the graph takes ", graph.num_sources(), " sources, not ", tokens.size());

@@ -7,6 +7,7 @@
 #include "bindings/bindings.h"
 #include "bindings/tensor_convert.h"
 #include "check.h"
+#include "program/capture.h"
 #include "queue/tensor_queue.h"
 
 namespace nb = nanobind;
@@ -21,7 +22,11 @@ class Waiting {
   Waiting(nb::handle timeout, flow::Cancellation* cancellation) {
     wait.cancellation = cancellation;
     if (!timeout.is_none()) {
-      double seconds = nb::cast<double>(timeout);
+      double seconds = PyFloat_AsDouble(timeout.ptr());
+      if (seconds == -1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        fail(ErrorKind::Type, "a timeout is a number of seconds, or None");
+      }
       if (!(seconds >= 0)) fail(ErrorKind::Value, "a timeout is a number of seconds, not ", seconds);
       seconds = std::min(seconds, 1e8);
       wait.deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
@@ -56,7 +61,13 @@ TensorQueue::Views views_of(const nb::tuple& tensors) {
   TensorQueue::Views views;
   for (nb::handle h : tensors) {
     if (!is_tensor(h.ptr())) throw nb::type_error("a queue holds tensors");
-    views.push_back(&reinterpret_cast<Tensor*>(h.ptr())->view);
+    auto* t = reinterpret_cast<Tensor*>(h.ptr());
+    try {
+      materialize(t);
+    } catch (const PythonError&) {
+      nb::raise_python_error();
+    }
+    views.push_back(&t->view);
   }
   return views;
 }

@@ -204,7 +204,9 @@ void PythonTask::run(flow::Token* inputs, int num_inputs, flow::Token* outputs, 
   for (int k = 0; k < num_outputs; ++k) {
     PyObject* item = PySequence_Fast_GET_ITEM(sequence.ptr(), k);
     TD_CHECK(is_tensor(item), "a Python task must give tensors");
-    outputs[k] = token_of(reinterpret_cast<Tensor*>(item));
+    auto* t = reinterpret_cast<Tensor*>(item);
+    if (t->storage->pending()) fail(ErrorKind::Value, "a Python function gave a tensor that has no memory yet");
+    outputs[k] = token_of(t);
   }
 }
 

@@ -76,18 +76,20 @@ TensorQueue::TensorQueue(std::string name, std::vector<Component> components, Qu
 void TensorQueue::check(const View& v, size_t component, bool many) const {
   const Component& c = components_[component];
   if (v.dtype != c.dtype)
-    fail(ErrorKind::Type, "component ", component, " is ", tandem::name(v.dtype), "; queue '", name_, "' holds ",
-         tandem::name(c.dtype), " there\n  fix: convert it first: x.astype(", tandem::name(c.dtype), ")");
+    fail(ErrorKind::Type, many ? "enqueue_many: " : "enqueue: ", "component ", component, " is ", tandem::name(v.dtype),
+         "; queue '", name_, "' holds ", tandem::name(c.dtype), " there\n  fix: convert it first: x.astype(",
+         tandem::name(c.dtype), ")");
   int first = many ? 1 : 0;
   if (v.ndim < first)
-    fail(ErrorKind::Shape, "component ", component,
+    fail(ErrorKind::Shape, "enqueue_many: component ", component,
          " is a single number; many need a first axis to be taken apart along");
   if (!c.known) return;
   bool fits = v.ndim - first == static_cast<int>(c.shape.size());
   for (size_t i = 0; fits && i < c.shape.size(); ++i) fits = c.shape[i] < 0 || c.shape[i] == v.shape[i + first];
   if (!fits)
-    fail(ErrorKind::Shape, "component ", component, " is ", format_shape(v.ndim, v.shape), "; queue '", name_,
-         "' holds elements of shape ", show(c.shape), many ? ", given along a new first axis" : "");
+    fail(ErrorKind::Shape, many ? "enqueue_many: " : "enqueue: ", "component ", component, " is ",
+         format_shape(v.ndim, v.shape), "; queue '", name_, "' holds elements of shape ", show(c.shape),
+         many ? ", given along a new first axis" : "");
 }
 
 Queue::Element TensorQueue::element(Queue::Row row) const {
@@ -99,7 +101,7 @@ Queue::Element TensorQueue::element(Queue::Row row) const {
 
 static void check_count(size_t given, size_t expected, const std::string& name) {
   if (given != expected)
-    fail(ErrorKind::Value, "an element of queue '", name, "' has ", expected,
+    fail(ErrorKind::Value, "enqueue: an element of queue '", name, "' has ", expected,
          expected == 1 ? " component" : " components", ", not ", given);
 }
 
@@ -119,8 +121,8 @@ Queue::Status TensorQueue::enqueue_many(const Views& columns, const Queue::Wait&
   for (size_t k = 0; k < columns.size(); ++k) {
     check(*columns[k], k, true);
     if (columns[k]->shape[0] != columns[0]->shape[0])
-      fail(ErrorKind::Shape, "component 0 has ", columns[0]->shape[0], " elements and component ", k, " has ",
-           columns[k]->shape[0]);
+      fail(ErrorKind::Shape, "enqueue_many: component 0 has ", columns[0]->shape[0], " elements and component ", k,
+           " has ", columns[k]->shape[0]);
   }
   std::vector<Queue::Element> elements;
   for (int64_t i = 0; i < columns[0]->shape[0]; ++i) {
@@ -173,8 +175,8 @@ flow::Token TensorQueue::stack(const std::vector<Queue::Element>& elements, size
       shape[i + 1] = std::max(shape[i + 1], v.shape[i]);
     }
     if (!same)
-      fail(ErrorKind::Shape, "elements of queue '", name_, "' differ in shape, component ", component, ": ",
-           format_shape(ndim, shape + 1), " and ", format_shape(v.ndim, v.shape),
+      fail(ErrorKind::Shape, "dequeue_many: elements of queue '", name_, "' differ in shape, component ", component,
+           ": ", format_shape(ndim, shape + 1), " and ", format_shape(v.ndim, v.shape),
            "\n  fix: a PaddingFIFOQueue fills up to the largest, in axes declared as None");
   }
   return fresh(c.dtype, ndim + 1, shape, [&](const View& to) {

@@ -54,6 +54,9 @@ class Queue:
             self.shapes = [
                 None if s is None else tuple(s) for s in (shapes if _is_list_of_shapes(shapes, several) else [shapes])
             ]
+        for s in self.shapes:
+            if s is not None and not all(n is None or (isinstance(n, int) and n >= 0) for n in s):
+                raise ShapeError(kind, f"shape {s} is not made of sizes and None")
         if len(self.shapes) != len(self.dtypes):
             raise ValueRangeError(kind, f"{len(self.dtypes)} dtypes and {len(self.shapes)} shapes")
         if not 0 <= min_after_dequeue < capacity:
@@ -170,6 +173,8 @@ class Queue:
         )
 
     def _convert(self, value, dtype, operation: str):
+        if value is None:
+            raise DTypeError(operation, f"queue {self.name!r} holds tensors, and is given None")
         made = asarray(value)
         order = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
         if made.dtype is not dtype:

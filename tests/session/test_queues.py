@@ -81,6 +81,19 @@ def test_elements_are_copied():
     assert [[1, 1], [1, 1]] == queue.dequeue_many(2).tolist()
 
 
+def test_values_of_a_compiled_function_are_computed_first():
+    queue = td.FIFOQueue(4, td.float32, (2,))
+
+    @td.compile
+    def f(x):
+        y = x * 2
+        queue.enqueue(y)
+        return y + 1
+
+    assert [3, 3] == f(td.ones(2)).tolist()
+    assert [2, 2] == queue.dequeue().tolist()
+
+
 def test_priority():
     queue = td.PriorityQueue(10, td.float32, ())
     for priority, value in [(3, 0.3), (1, 0.1), (2, 0.2), (1, 0.15)]:
@@ -142,6 +155,13 @@ def test_types_and_shapes_are_checked():
         queue.dequeue_many(-1)
     with pytest.raises(td.ValueRangeError, match="2 dtypes and 1 shapes"):
         td.FIFOQueue(3, [td.float32, td.int32], [()])
+    with pytest.raises(td.ShapeError, match="not made of sizes"):
+        td.FIFOQueue(3, td.float32, [-3])
+    with pytest.raises(td.DTypeError, match="is given None"):
+        queue.enqueue([None, 1])
+    for timeout in (-1, float("nan"), "soon"):
+        with pytest.raises(td.TandemError, match="a timeout is a number of seconds"):
+            queue.dequeue(timeout=timeout)
     with pytest.raises(td.ValueRangeError, match="min_after_dequeue is 5"):
         td.RandomShuffleQueue(5, 5, td.float32)
 
