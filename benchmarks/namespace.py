@@ -271,20 +271,20 @@ def work(library: str, size: int, expressions: list[str], seconds: float):
 
 
 def best_of(run, seconds: float) -> float:
+    """Seconds a call takes: the best of many short batches, some of which the machine's other work leaves alone."""
     for _ in range(3):
         run()
     start = time.perf_counter()
     run()
-    count = max(1, int(seconds / 8 / max(time.perf_counter() - start, 1e-7)))
-    best, end = float("inf"), time.perf_counter() + seconds
-    while True:
+    count = max(1, int(2e-4 / max(time.perf_counter() - start, 1e-7)))
+    best, batches, end = float("inf"), 0, time.perf_counter() + seconds
+    while batches < 5 or time.perf_counter() < end:
         start = time.perf_counter()
         for _ in range(count):
             run()
-        now = time.perf_counter()
-        best = min(best, (now - start) / count)
-        if now > end:
-            return best
+        best = min(best, (time.perf_counter() - start) / count)
+        batches += 1
+    return best
 
 
 def measure(libraries: dict[str, str], size: int, chosen: list[dict], rounds: int, seconds: float) -> dict:

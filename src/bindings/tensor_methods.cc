@@ -73,7 +73,7 @@ PyObject* to_complex(PyObject* self, PyObject*) {
     if (PyComplex_Check(value.ptr())) return value.release().ptr();
     double real = PyFloat_AsDouble(value.ptr());
     if (real == -1.0 && PyErr_Occurred()) nb::raise_python_error();
-    return PyComplex_FromDoubles(real, 0.0);
+    return PyComplex_FromDoubles(real, real != real ? real : 0.0);  // of NaN the Array API wants both parts NaN
   });
 }
 

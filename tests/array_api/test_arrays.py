@@ -168,6 +168,7 @@ def test_numbers_of_arrays():
         with pytest.raises(kind):
             wrong()
     assert [v.item() for v in td.arange(3)] == [0, 1, 2]
+    assert math.isnan(complex(td.asarray(math.nan)).imag) and complex(td.asarray(True)) == 1 + 0j
 
 
 def test_small_methods():
