@@ -324,7 +324,7 @@ def test_a_compiled_module_is_a_module():
     assert isinstance(fast, td.nn.Sequential) and list(fast.state_dict()) == list(model.state_dict())
     assert fast[0].weight is model[0].weight and repr(fast) == repr(model)
     fast.eval()
-    np.testing.assert_allclose(fast(x).detach().numpy(), model.eval()(x).detach().numpy(), rtol=1e-6)
+    np.testing.assert_allclose(fast(x).detach().numpy(), model.eval()(x).detach().numpy(), rtol=1e-5, atol=1e-6)
     assert "programs" in fast.explain() and fast.memory()["peak"] > 0
     fast(x).sum().backward()
     assert model[0].weight.grad is not None
@@ -344,8 +344,10 @@ def test_a_compiled_module_is_a_module():
         "inner.3.bias",
     ]
     for other in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
-        np.testing.assert_allclose(other(x).detach().numpy(), fast(x).detach().numpy(), rtol=1e-6)
+        np.testing.assert_allclose(other(x).detach().numpy(), fast(x).detach().numpy(), rtol=1e-5, atol=1e-6)
         assert other[0].weight is not fast[0].weight
     same = td.nn.Linear(3, 2)
     assert same.compile() is None and "programs" in same.explain()
-    np.testing.assert_allclose(same(x).detach().numpy(), (x @ same.weight.T + same.bias).detach().numpy(), rtol=1e-5)
+    np.testing.assert_allclose(
+        same(x).detach().numpy(), (x @ same.weight.T + same.bias).detach().numpy(), rtol=1e-5, atol=1e-6
+    )
