@@ -390,7 +390,7 @@ def _find(module: str | None, name: str):
 def _reduce(function):
     if FUNCTIONS.get(function.__name__) is function:
         return _find, (None, function.__name__)
-    return _find, (function.__module__, function.__wrapped__.__qualname__)
+    return _find, (function.__module__, function.__wrapped__.__wrapped__.__qualname__)  # of what it was made from
 
 
 copyreg.pickle(_runtime.OpFunction, _reduce)

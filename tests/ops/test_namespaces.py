@@ -1,6 +1,7 @@
 """Every function of td.linalg and td.fft has a docstring whose example prints what it says."""
 
 import doctest
+import pickle
 
 import pytest
 
@@ -22,3 +23,8 @@ def test_docstring(name, function):
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     runner.run(test, out=report.append)
     assert not runner.failures, "".join(report)
+
+
+@pytest.mark.parametrize(("name", "function"), FUNCTIONS, ids=[name for name, _ in FUNCTIONS])
+def test_pickles_give_the_same_function(name, function):
+    assert pickle.loads(pickle.dumps(function)) is function
