@@ -455,3 +455,41 @@ def test_closing_a_session_ends_a_loop(graph):
     assert not thread.is_alive() and "closed" in caught[0]
     with pytest.raises(td.ValueRangeError, match="the session is closed"):
         session.run(n, {n: 1})
+
+
+def test_expensive_iterations_side_by_side(graph):
+    """Bodies that take long enough for helper threads, from several runs at once; sums come out the same."""
+    n = scalar("n", td.int32)
+    a = td.placeholder(td.float32, (128, 128))
+    frame = "heavy"
+    bound, matrix = ops.enter(n, frame, is_constant=True), ops.enter(a, frame, is_constant=True)
+    i = ops.merge([ops.enter(td.tensor(0, dtype=td.int32), frame)]).output
+    total = ops.merge([ops.enter(td.tensor(0.0), frame)]).output
+    go_on = ops.loop_cond(i < bound)
+    _, i_body = ops.switch(i, go_on)
+    t_out, t_body = ops.switch(total, go_on)
+    ops.close_loop(i, i_body + 1)
+    scaled = matrix * i_body.astype(td.float32)
+    ops.close_loop(total, t_body + td.tanh(scaled @ matrix).sum() + td.sin(matrix @ scaled).sum())
+    result = ops.exit(t_out)
+    session = td.Session(graph)
+    values = np.random.default_rng(0).standard_normal((128, 128)).astype("f") * 0.05
+    with td.session.graph.outside_graphs():
+        expected = 0.0
+        x = td.tensor(values)
+        for k in range(20):
+            expected += (td.tanh((x * float(k)) @ x).sum() + td.sin(x @ (x * float(k))).sum()).item()
+    got = []
+
+    def work():
+        for _ in range(2):
+            got.append(session.run(result, {n: 20, a: values}).item())
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert 4 == len(got)
+    np.testing.assert_allclose(got, expected, rtol=1e-3)
+    assert len(set(got)) == 1  # whatever ran where
