@@ -326,18 +326,47 @@ def repeat(x: Tensor, repeats, axis=None):
 # -- padding
 
 
-@op
-def pad(x: Tensor, pad: Ints, mode="constant", value: Tensor | None = None):
-    """x with elements added (or, where pad is negative, taken) at the ends of its last axes.
+_NUMPY_MODES = {"edge": "replicate", "wrap": "circular"}
 
-    pad is (before, after) of the last axis, then of the one before it, and so on. mode: "constant" (value, 0 by default),
-    "reflect" (mirrored without the edge), "replicate" (the edge), "circular" (from the other end).
+
+@public(method=True)
+def pad(x: Tensor, pad=None, mode="constant", value=None, *, pad_width=None, constant_values=None):
+    """x with elements added (or, where pad is negative, taken) at the ends of its axes.
+
+    pad is (before, after) of the last axis, then of the one before it, and so on, as in PyTorch; or, as in NumPy, a pair for every
+    axis from the first on, ((before, after), ...). pad_width is NumPy's alone: also one number or one pair for all axes. mode:
+    "constant" (value, 0 by default), "reflect" (mirrored without the edge), "symmetric" (with it), "replicate" or "edge",
+    "circular" or "wrap" (from the other end).
 
     >>> td.pad(td.tensor([1, 2, 3]), (1, 2))
     tensor([0, 1, 2, 3, 0, 0])
     >>> td.pad(td.tensor([1, 2, 3]), (2, 1), mode="reflect")
     tensor([3, 2, 1, 2, 3, 2])
+    >>> td.pad(td.tensor([[1, 2]]), ((0, 1), (1, 0)))
+    tensor([[0, 1, 2],
+            [0, 0, 0]])
     """
+    if (pad is None) == (pad_width is None):
+        raise ValueRangeError("pad", "give either pad or pad_width")
+    widths = pad if pad_width is None else pad_width
+    nested = isinstance(widths, (tuple, list)) and len(widths) > 0 and isinstance(widths[0], (tuple, list))
+    if nested or pad_width is not None:
+        pairs = [tuple(w) for w in widths] if nested else [_both(widths)] * x.ndim
+        pairs = pairs * x.ndim if len(pairs) == 1 else pairs
+        if len(pairs) != x.ndim or any(len(p) != 2 for p in pairs):
+            raise ShapeError(
+                "pad", f"{len(pairs)} pairs (before, after) were given for the {x.ndim} axes of {show_shape(x.shape)}"
+            )
+        widths = tuple(n for p in reversed(pairs) for n in p)
+    return _pad(x, widths, _NUMPY_MODES.get(mode, mode), value if constant_values is None else constant_values)
+
+
+def _both(width) -> tuple:
+    return tuple(width) if isinstance(width, (tuple, list)) else (width, width)
+
+
+@op(name="pad", hidden=True)
+def _pad(x: Tensor, pad: Ints, mode, value: Tensor | None):
     pads = (pad,) if not isinstance(pad, (tuple, list)) else tuple(pad)
     if len(pads) % 2 or len(pads) > 2 * x.ndim:
         raise ShapeError(
@@ -354,8 +383,10 @@ def pad(x: Tensor, pad: Ints, mode="constant", value: Tensor | None = None):
             )
     if mode == "constant":
         return _pad_constant(x, widths, value)
-    if mode not in ("reflect", "replicate", "circular"):
-        raise ValueRangeError("pad", f"mode is {mode!r}; it must be 'constant', 'reflect', 'replicate' or 'circular'")
+    if mode not in ("reflect", "symmetric", "replicate", "circular"):
+        raise ValueRangeError(
+            "pad", f"mode is {mode!r}; it must be 'constant', 'reflect', 'symmetric', 'replicate' or 'circular'"
+        )
     if value is not None:
         raise ValueRangeError("pad", f"a value was given, but mode {mode!r} takes its elements from x")
     result = x
@@ -397,7 +428,7 @@ def _pad_constant(x: Value, widths: dict, value) -> Value:
 def _pad_axis(x: Value, axis: int, before: Dim, after: Dim, mode: str) -> Value:
     x, before, after = _crop(x, axis, before, after)
     n = x.shape[axis]
-    limit = {"reflect": n - 1, "circular": n, "replicate": None}[mode]
+    limit = {"reflect": n - 1, "symmetric": n, "circular": n, "replicate": None}[mode]
     if limit is None:
         if n == 0 and not (before == 0 and after == 0):
             raise ShapeError("pad", f"axis {axis} is empty: there is no edge to replicate")
@@ -424,7 +455,8 @@ def _border(x: Value, axis: int, width: Dim, mode: str, at_start: bool) -> Value
         return Expand(x.shape[:axis] + (width,) + x.shape[axis + 1 :])(edge)
     if mode == "circular":
         return take_slice(x, {axis: (n - width if at_start else 0, 1, width)})
-    return take_slice(x, {axis: (width if at_start else n - 2, -1, width)})
+    edge = 1 if mode == "symmetric" else 0
+    return take_slice(x, {axis: (width - edge if at_start else n - 2 + edge, -1, width)})
 
 
 alias("movedim", moveaxis)

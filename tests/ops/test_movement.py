@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import tandem as td
 import tandem.ops as F
-from tests.check import check_op
+from tests.check import assert_close, check_op
 
 SHAPES = [(3, 4), (0, 3), (2, 3, 4)]
 
@@ -333,8 +333,8 @@ def test_pad_errors():
         td.pad(td.zeros(3), (-2, -2))
     with pytest.raises(td.ShapeError, match="3 numbers"):
         td.pad(td.zeros((3, 3)), (1, 2, 3))
-    with pytest.raises(td.ValueRangeError, match="mode is 'wrap'"):
-        td.pad(td.zeros(3), (1, 1), "wrap")
+    with pytest.raises(td.ValueRangeError, match="mode is 'mirror'"):
+        td.pad(td.zeros(3), (1, 1), "mirror")
 
 
 # -- random programs of movements against NumPy
@@ -408,3 +408,21 @@ def apply_step(data, step, x, t):
         return np.tile(x, times), t.tile(times)
     widths = tuple(data.draw(st.integers(0, 2)) for _ in range(2))
     return numpy_pad(x, widths, value=7), td.pad(t, widths, value=7)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "wrap", "reflect", "symmetric"])
+def test_pad_in_numpys_manner(mode):
+    x = np.arange(12.0).reshape(3, 4)
+    widths = ((1, 2), (2, 1))
+    check_op(td.pad, lambda a: np.pad(a, widths, mode), inputs=[(x,)], args=(widths, mode))
+    assert_close(td.pad(td.tensor(x), pad_width=1, mode=mode), np.pad(x, 1, mode))
+    assert_close(td.pad(td.tensor(x), pad_width=(1, 0), mode=mode), np.pad(x, (1, 0), mode))
+    if mode == "constant":
+        assert_close(
+            td.pad(td.tensor(x), ((1, 1), (0, 0)), constant_values=5.0),
+            np.pad(x, ((1, 1), (0, 0)), constant_values=5.0),
+        )
+    with pytest.raises(td.errors.ShapeError, match="pairs"):
+        td.pad(td.tensor(x), ((1, 1), (1, 1), (1, 1)))
+    with pytest.raises(td.errors.ValueRangeError, match="either pad or pad_width"):
+        td.pad(td.tensor(x))
