@@ -45,7 +45,31 @@ bool rows_collide(const Batched& p) {
   return p.dtype == DType::Float32 && p.b.column == 1 && p.b.row % 1024 == 0 && p.m >= 16 && p.m < 384 && p.k >= 512;
 }
 
+// The same for a transposed a: its columns are copied to where they do not collide. (1024x700 @ 700x256, a weight's
+// gradient, took 9.0 ms against 4.9.)
+bool columns_collide(const Batched& p) {
+  return p.dtype == DType::Float32 && p.a.row == 1 && p.a.column > 1 && p.a.column % 1024 == 0 && p.k >= 128 &&
+         p.n >= 64 && p.batch.count(0, p.batch.ndim) == 1;
+}
+
+void compute(const Batched& p);
+
+void compute_spread(const Batched& p) {
+  const int64_t step = (p.m + 16) % 1024 ? p.m + 16 : p.m + 32;
+  Scratch<float> copy(static_cast<size_t>(step * p.k));
+  const float* from = reinterpret_cast<const float*>(p.a.data);
+  parallel_for(p.k, 0.1 * static_cast<double>(p.m), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      std::memcpy(copy.data() + i * step, from + i * p.a.column, static_cast<size_t>(p.m) * sizeof(float));
+  });
+  Batched spread = p;
+  spread.a.data = reinterpret_cast<char*>(copy.data());
+  spread.a.column = step;
+  compute(spread);
+}
+
 void compute(const Batched& p) {
+  if (columns_collide(p)) return compute_spread(p);
   if (p.dtype == DType::Float32 || p.dtype == DType::Float64) {
     const bool tiny = is_small(p.m, p.n, p.k);
     if (!tiny && p.k > 0 && !rows_collide(p) && (matmul_onednn(p) || matmul_openblas(p))) return;

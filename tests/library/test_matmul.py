@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 
+import tandem as td
+
 from tests.library.layouts import FLOATS, INTEGERS, assert_near, garbage, layouts, random, run
 
 SIZES = [(1, 1, 1), (8, 8, 8), (3, 5, 7), (1, 17, 33), (33, 1, 17), (2, 3, 1), (40, 40, 40), (70, 65, 300)]
@@ -96,3 +98,12 @@ def test_matmul_is_the_same_for_any_number_of_threads():
         _runtime.set_num_threads(before)
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("rows", [1024, 1008, 100])
+def test_a_transposed_operand_whose_columns_lie_4_kb_apart(rows):
+    generator = np.random.default_rng(0)
+    wide = generator.standard_normal((200, 1024)).astype(np.float32)
+    b = generator.standard_normal((200, 70)).astype(np.float32)
+    got = td.tensor(wide)[:, :rows].T @ td.tensor(b)
+    np.testing.assert_allclose(got.numpy(), wide[:, :rows].T @ b, rtol=1e-4, atol=1e-3)
