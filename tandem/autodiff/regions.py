@@ -258,15 +258,17 @@ def _turned(value: Value) -> tuple[Value, bool]:
 class _Product:
     """sum over t of a_t @ b_t: the product of all a_t side by side and all b_t on top of each other."""
 
-    def __init__(self, a: Value, b: Value):
+    def __init__(self, a: Value, b: Value, turned: bool):
+        self.turned = turned  # the whole product
         self.a, self.a_turned = _turned(a)
         self.b, self.b_turned = _turned(b)
         self.stacked = [self.a, self.b]
 
     @staticmethod
     def of(value: Value) -> _Product | None:
+        value, turned = _turned(value)
         if value.op.name == "matmul" and len(value.node.inputs) == 2 and value.ndim == 2:
-            return _Product(*value.node.inputs)
+            return _Product(*value.node.inputs, turned)
         return None
 
     def total(self, stacks, length) -> Value:
@@ -280,7 +282,8 @@ class _Product:
             right = F.Permute((1, 0))(F.Reshape((b.shape[1], t * k))(F.Permute((1, 0, 2))(b)))
         else:
             right = F.Reshape((t * k, b.shape[2]))(b)
-        return F.Matmul()(left, right)
+        total = F.Matmul()(left, right)
+        return F.Permute((1, 0))(total) if self.turned else total
 
 
 class _Rows:

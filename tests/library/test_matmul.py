@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 import tandem as td
-
 from tests.library.layouts import FLOATS, INTEGERS, assert_near, garbage, layouts, random, run
 
 SIZES = [(1, 1, 1), (8, 8, 8), (3, 5, 7), (1, 17, 33), (33, 1, 17), (2, 3, 1), (40, 40, 40), (70, 65, 300)]

@@ -74,9 +74,13 @@ def test_what_gradients_would_need_is_not_kept_where_there_are_none():
 
 def test_the_gradient_of_a_weight_is_one_product():
     w = td.randn(4, 4, requires_grad=True)
+    for weight in (lambda: w, lambda: w.T):
+        _check_one_product(weight, w)
 
+
+def _check_one_product(weight, w):
     def f(xs):
-        h, _ = td.scan(lambda h, x: (td.tanh(h @ w + x), None), td.zeros(2, 4), xs)
+        h, _ = td.scan(lambda h, x: (td.tanh(h @ weight() + x), None), td.zeros(2, 4), xs)
         return td.autograd.grad((h * h).sum(), [w])[0]
 
     graph, _ = body_of(f, td.randn(5, 2, 4))
