@@ -404,7 +404,7 @@ def link_object(object: bytes, entry: str, address: int, undefined: int = 0) -> 
 def cpu_id() -> str:
     """Names the CPU as far as generated code cares."""
 
-def write_tensors(fd: int, tensors: Sequence[Tensor], offsets: Sequence[int]) -> list[int]:
+def write_tensors(fd: int, tensors: Sequence[Tensor], offsets: Sequence[int], flush: bool = False) -> list[int]:
     """
     Writes contiguous tensors at offsets of a file; gives the CRC-32C of each.
     """

@@ -52,13 +52,13 @@ void set_offsets(const char* what, std::vector<Block>& blocks, const std::vector
   }
 }
 
-std::vector<uint32_t> write_tensors(int fd, Tensors tensors, std::vector<int64_t> offsets) {
+std::vector<uint32_t> write_tensors(int fd, Tensors tensors, std::vector<int64_t> offsets, bool flush) {
   std::vector<Block> blocks = blocks_of("write_tensors", tensors);
   set_offsets("write_tensors", blocks, offsets);
   int error;
   {
     nb::gil_scoped_release release;
-    error = write_blocks(fd, blocks);
+    error = write_blocks(fd, blocks, flush);
   }
   if (error) raise_system(error);
   return checksums_of(blocks);
@@ -95,7 +95,7 @@ std::vector<uint32_t> checksum_tensors(Tensors tensors) {
 
 void register_files(nb::module_& m) {
   m.def("write_tensors", &write_tensors, nb::arg("fd"), nb::arg("tensors"), nb::arg("offsets"),
-        "Writes contiguous tensors at offsets of a file; gives the CRC-32C of each.");
+        nb::arg("flush") = false, "Writes contiguous tensors at offsets of a file; gives the CRC-32C of each.");
   m.def("read_tensors", &read_tensors, nb::arg("fd"), nb::arg("tensors"), nb::arg("offsets"),
         "Fills contiguous tensors from offsets of a file; gives the CRC-32C of each.");
   m.def("checksum_tensors", &checksum_tensors, nb::arg("tensors"), "The CRC-32C of each contiguous tensor.");

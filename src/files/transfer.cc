@@ -1,10 +1,12 @@
 #include "files/transfer.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <thread>
 
 #include "device/parallel.h"
 #include "files/crc32c.h"
@@ -12,8 +14,9 @@
 namespace tandem {
 namespace {
 
-// Small enough to stay in a core's cache between the checksum and the copy of the system call.
-constexpr size_t kPiece = size_t{256} << 10;
+constexpr size_t kStep = size_t{1} << 20;         // small enough to stay in the cache from reading to checksum
+constexpr size_t kReadPiece = size_t{16} << 20;   // what a thread reads at a time: long runs, for the disk
+constexpr size_t kWritePiece = size_t{32} << 20;  // large writes cost the system less
 
 struct Piece {
   size_t block, start, bytes;
@@ -23,8 +26,8 @@ struct Piece {
 std::vector<Piece> split(const std::vector<Block>& blocks) {
   std::vector<Piece> pieces;
   for (size_t i = 0; i < blocks.size(); ++i)
-    for (size_t start = 0; start < blocks[i].bytes; start += kPiece)
-      pieces.push_back({i, start, std::min(kPiece, blocks[i].bytes - start)});
+    for (size_t start = 0; start < blocks[i].bytes; start += kReadPiece)
+      pieces.push_back({i, start, std::min(kReadPiece, blocks[i].bytes - start)});
   return pieces;
 }
 
@@ -66,32 +69,53 @@ int read_all(int fd, char* data, size_t bytes, int64_t offset) {
 
 }  // namespace
 
-// One thread: writers of one file wait for each other in the kernel anyway, and training may need the other cores.
-int write_blocks(int fd, std::vector<Block>& blocks) {
-  for (Block& block : blocks) {
-    block.crc = 0;
-    for (size_t start = 0; start < block.bytes; start += kPiece) {
-      size_t bytes = std::min(kPiece, block.bytes - start);
-      block.crc = crc32c(block.data + start, bytes, block.crc);
-      if (int error = write_all(fd, block.data + start, bytes, block.offset + static_cast<int64_t>(start)))
-        return error;
+// One writer: writers of one file wait for each other in the kernel anyway. Checksums are taken by a thread beside it,
+// not by the pool, which training may need.
+int write_blocks(int fd, std::vector<Block>& blocks, bool flush) {
+  std::atomic<bool> given_up{false};
+  std::thread checker([&] {
+    for (Block& block : blocks) {
+      block.crc = 0;
+      for (size_t start = 0; start < block.bytes && !given_up.load(std::memory_order_relaxed); start += kStep)
+        block.crc = crc32c(block.data + start, std::min(kStep, block.bytes - start), block.crc);
+    }
+  });
+  int error = 0;
+  for (size_t i = 0; i < blocks.size() && !error; ++i) {
+    const Block& block = blocks[i];
+    for (size_t start = 0; start < block.bytes && !error; start += kWritePiece) {
+      size_t bytes = std::min(kWritePiece, block.bytes - start);
+      int64_t offset = block.offset + static_cast<int64_t>(start);
+      error = write_all(fd, block.data + start, bytes, offset);
+#ifdef SYNC_FILE_RANGE_WRITE
+      if (flush && !error && bytes >= kStep)
+        sync_file_range(fd, offset, static_cast<int64_t>(bytes), SYNC_FILE_RANGE_WRITE);
+#endif
     }
   }
-  return 0;
+  if (error) given_up = true;
+  checker.join();
+  return error;
 }
 
 int read_blocks(int fd, std::vector<Block>& blocks) {
   std::vector<Piece> pieces = split(blocks);
   std::atomic<int> failed{0};
-  parallel_for(static_cast<int64_t>(pieces.size()), 1e5, [&](int64_t begin, int64_t end) {
+  parallel_for(static_cast<int64_t>(pieces.size()), 1e6, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end && !failed.load(std::memory_order_relaxed); ++i) {
       Piece& piece = pieces[i];
       const Block& block = blocks[piece.block];
-      char* target = block.data + piece.start;
-      if (int error = read_all(fd, target, piece.bytes, block.offset + static_cast<int64_t>(piece.start)))
-        failed = error;
-      else
-        piece.crc = crc32c(target, piece.bytes);
+      int64_t offset = block.offset + static_cast<int64_t>(piece.start);
+      posix_fadvise(fd, offset, static_cast<off_t>(piece.bytes), POSIX_FADV_WILLNEED);  // all of it at once
+      for (size_t start = 0; start < piece.bytes; start += kStep) {
+        size_t bytes = std::min(kStep, piece.bytes - start);
+        char* target = block.data + piece.start + start;
+        if (int error = read_all(fd, target, bytes, offset + static_cast<int64_t>(start))) {
+          failed = error;
+          break;
+        }
+        piece.crc = crc32c(target, bytes, piece.crc);
+      }
     }
   });
   join(pieces, blocks);

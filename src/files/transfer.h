@@ -15,7 +15,8 @@ struct Block {
 
 // Each returns 0, or errno; reading returns kShortFile where the file ends too early.
 constexpr int kShortFile = -1;
-int write_blocks(int fd, std::vector<Block>& blocks);
+// flush: have the disk begin at once, while the rest is copied, instead of when somebody waits for it.
+int write_blocks(int fd, std::vector<Block>& blocks, bool flush);
 int read_blocks(int fd, std::vector<Block>& blocks);  // on all threads
 
 void checksum_blocks(std::vector<Block>& blocks);  // on all threads

@@ -193,7 +193,7 @@ class _File(_Source):
 
     def read_all(self, verify: bool) -> dict:
         entries = list(self.entries.values())
-        tensors = [_runtime.empty(e.shape, e.dtype) for e in entries]
+        tensors = _room_for(entries)
         try:
             checksums = _runtime.read_tensors(self.fd, tensors, [e.begin for e in entries])
         except EOFError:
@@ -209,20 +209,42 @@ class _File(_Source):
         if self._map is None:
             self._map = memory_map.mmap(self.fd, 0, access=memory_map.ACCESS_COPY)
         raw = _runtime.from_buffer(memoryview(self._map)[entry.begin : entry.begin + entry.bytes])
-        strides, step = [], 1
-        for n in reversed(entry.shape):
-            strides.insert(0, step)
-            step *= max(n, 1)
         if entry.begin % min(entry.dtype.itemsize, 8):  # files of other programs need not be aligned
             made = _runtime.empty(entry.shape, entry.dtype)
             as_bytes(made)[:] = memoryview(raw)
             return made
-        return _runtime.reinterpret(raw, entry.shape, tuple(strides), entry.dtype)
+        return _runtime.reinterpret(raw, entry.shape, _row_major(entry.shape), entry.dtype)
 
     def close(self):
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+_LARGE = 1 << 20
+
+
+def _room_for(entries: list[header.Entry]) -> list:
+    """New tensors. Large ones get pages of their own unless freed memory is at hand: for memory that is filled once, the huge pages
+    that the allocator asks for can cost more time (to put together) than they save."""
+    stats = _runtime.memory_stats()
+    at_hand = stats["reserved_bytes"] - stats["live_bytes"] >= sum(e.bytes for e in entries)
+    made = []
+    for e in entries:
+        if at_hand or e.bytes < _LARGE:
+            made.append(_runtime.empty(e.shape, e.dtype))
+        else:
+            pages = memory_map.mmap(-1, e.bytes, flags=memory_map.MAP_PRIVATE | memory_map.MAP_ANONYMOUS)
+            made.append(_runtime.reinterpret(_runtime.from_buffer(pages), e.shape, _row_major(e.shape), e.dtype))
+    return made
+
+
+def _row_major(shape: tuple) -> tuple:
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.insert(0, step)
+        step *= max(n, 1)
+    return tuple(strides)
 
 
 class _Stream(_Source):

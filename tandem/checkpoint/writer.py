@@ -95,7 +95,7 @@ def _write_file(path: str, tensors: dict, structure, has_structure: bool, durabl
             group.append(t if t.is_contiguous() else t.contiguous())
             used += 0 if t.is_contiguous() else nbytes(t)
             if used > _GROUP or i + 1 == len(layout.names):
-                checksums += _runtime.write_tensors(fd, group, offsets[first : i + 1])
+                checksums += _runtime.write_tensors(fd, group, offsets[first : i + 1], durable)
                 group, first, used = [], i + 1, 0
         header = layout.header(checksums)
         if os.pwrite(fd, header, 0) != len(header):
