@@ -101,10 +101,15 @@ format: $(VENV)/.test
 stubs: install
 	$(PY) -m nanobind.stubgen -q -m tandem._runtime -o tandem/_runtime.pyi
 
-## make docs         write the generated pages under docs/
-docs: install
+$(VENV)/.docs: pyproject.toml | $(VENV)/.created
+	$(call INSTALL_FROM,docs)
+	@touch $@
+
+## make docs         write the generated pages under docs/, then the site with the reference, site/index.html
+docs: install $(VENV)/.docs
 	$(PY) tools/switch_table.py
 	$(PY) tools/function_table.py
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 ## make bench        side by side with PyTorch; ARGS="--quick --case 'matmul*'" goes to the runner
 bench: install $(VENV)-bench/.created
@@ -137,4 +142,4 @@ native: $(VENV)/.test
 
 ## make clean        remove what make made
 clean:
-	rm -rf $(VENV) $(VENV)-bench build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-bench build dist site .pytest_cache .ruff_cache .hypothesis

@@ -16,8 +16,11 @@ For looking inside and for bisecting. Set one in the environment, where it is re
 or in a scope, for the whole process until the scope is left:
 
 ```python
-with td.switches(DEBUG=4):
-    step(x)
+import tandem as td
+
+double = td.compile(lambda x: x * 2)
+with td.switches(EAGER=1):
+    double(td.ones(3))  # line by line
 ```
 
 `0` always means off. What changes results is an argument somewhere, never a switch.

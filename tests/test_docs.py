@@ -1,0 +1,74 @@
+"""The pages under docs/: their Python blocks run, in order and in one namespace, and print what is shown below them.
+
+An indented block right after a Python block is its output; `...` in it stands for anything.
+"""
+
+import codeop
+import contextlib
+import doctest
+import io
+import pathlib
+import re
+import runpy
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+ELSEWHERE = {"data", "checkpoints", "complex"}  # tests/data/test_pages.py and tests/ops/test_complex.py run these
+BLOCK = re.compile(r"^```python\n(.*?)^```\n((?:\n+(?: {4}[^\n]*\n)+)?)", re.DOTALL | re.MULTILINE)
+PAGES = sorted(p.stem for p in DOCS.glob("*.md") if p.stem not in ELSEWHERE and BLOCK.search(p.read_text()))
+NEEDS = {"quick_start": "sklearn"}
+
+
+def blocks(page):
+    text = (DOCS / f"{page}.md").read_text()
+    for found in BLOCK.finditer(text):
+        # Lines are numbered as in the page, so that errors and tracebacks point into it.
+        code = "\n" * text[: found.start(1)].count("\n") + found[1]
+        yield code, "".join(line[4:] + "\n" for line in found[2].strip("\n").splitlines())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_blocks_of_a_page_run(page, tmp_path, monkeypatch):
+    if page in NEEDS:
+        pytest.importorskip(NEEDS[page])
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": page}
+    compiled = codeop.Compile()  # remembers `from __future__` from block to block, as one file would
+    checker = doctest.OutputChecker()
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    for code, expected in blocks(page):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compiled(code, str(DOCS / f"{page}.md"), "exec"), names)
+        if expected:
+            assert checker.check_output(expected, printed.getvalue(), flags), (
+                f"expected:\n{expected}\ngot:\n{printed.getvalue()}"
+            )
+
+
+def test_links_between_pages_lead_somewhere():
+    broken = []
+    for path in [*DOCS.glob("*.md"), ROOT / "README.md"]:
+        for target in re.findall(r"\]\(([^)#:\s]+\.md)(?:#[^)]*)?\)", path.read_text()):
+            if not (path.parent / target).exists():
+                broken.append(f"{path.name}: {target}")
+    assert not broken
+
+
+def test_every_page_is_in_the_menu_and_every_example_on_its_page():
+    menu = (ROOT / "mkdocs.yml").read_text()
+    assert [] == [p.name for p in sorted(DOCS.glob("*.md")) if f" {p.name}\n" not in menu]
+    listed = (DOCS / "examples.md").read_text()
+    assert [] == [p.name for p in sorted((ROOT / "examples").glob("*.py")) if f"`{p.name}`" not in listed]
+
+
+def test_the_reference_has_what_is_public():
+    reference = runpy.run_path(str(ROOT / "tools" / "docs_reference.py"))
+    packages, families = reference["packages"](), reference["families"]()
+    assert [] == [title for title, names in packages.items() if not names]
+    assert {"tandem.nn.linear.Linear", "tandem.nn.module.Module"} <= set(packages["nn"])
+    assert "tandem.optim.adam.AdamW" in packages["optim"]
+    assert "tandem.ops.activation.gelu" in families["Activation"]
+    assert sum(map(len, families.values())) > 400
