@@ -1,7 +1,7 @@
 """Docstrings as Markdown, for the reference pages: an extension of griffe, which mkdocs.yml names.
 
-Our docstrings are plain text with shapes such as `(*s)` and examples after `>>>`; in Markdown the one would be emphasis and the other
-a quotation.
+Our docstrings are plain text with shapes such as `(*s)` and examples after `>>>`; in Markdown the one would be emphasis, the
+other a quotation.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Pages of the reference, for mkdocs: what is public, by family, as directives that mkdocstrings fills from docstrings.
 
-A hook that mkdocs.yml names. The registry of operators and the `__all__` of packages say what is public, so nothing is listed twice;
-the pages exist only in the built site. `python tools/docs_reference.py` prints what would be on them.
+A hook that mkdocs.yml names. The registry of operators and the `__all__` of packages say what is public, so nothing is listed
+twice; the pages exist only in the built site. `python tools/docs_reference.py` prints what would be on them.
 """
 
 import ast
@@ -132,6 +132,9 @@ def pages() -> dict[str, dict[str, tuple[str, str]]]:
 
 
 def on_config(config):
+    menu = (ROOT / "mkdocs.yml").read_text()
+    more = [p.name for p in sorted((ROOT / "docs").glob("*.md")) if f" {p.name}\n" not in menu]
+    config["nav"] += [{"More": more}] if more else []
     config["nav"] += [
         {section: [{title: file} for title, (file, _) in found.items()]} for section, found in pages().items()
     ]
