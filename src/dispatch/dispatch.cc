@@ -375,6 +375,8 @@ Capture* suspend_capture_if_needed(OpFunction* op, Argument* arguments, int coun
   };
   if (fits && writable()) return nullptr;
   capture->flush();
+  for (int i = 0; i < count; ++i)
+    if (arguments[i].kind == Argument::Kind::Tensor && arguments[i].tensor->storage->pending()) refuse_promise();
   if (writable()) return nullptr;
   active_capture = nullptr;
   return capture;
@@ -404,6 +406,8 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
   for (int i = 0; i < count; ++i) {
     Argument& a = arguments[i];
     if (a.kind == Argument::Kind::Tensor) {
+      if (a.tensor->storage->pending() && !active_capture) [[unlikely]]
+        refuse_promise();
       if (a.tensor->extra && a.tensor->extra->base) refresh_view(a.tensor);
       inputs[i].view = &a.tensor->view;
     } else {

@@ -386,6 +386,13 @@ std::vector<Ref<Plan>> Capture::plans() const {
   return list;
 }
 
+void refuse_promise() {
+  fail(ErrorKind::Value,
+       "a tensor without a value is used: it comes from a compiled function that failed or still runs in another "
+       "thread, or from inside a function given to td.scan, td.cond or the like, which only describes what to do"
+       "\n  fix: return what is needed from the function");
+}
+
 void Capture::refuse(const char* what) const {
   fail(ErrorKind::Value, "a function given to td.", region, " ", what,
        ", but it is only taken down here, to run many times later"

@@ -159,6 +159,9 @@ class Capture {
 
 extern thread_local Capture* active_capture;
 
+// For a tensor that never got memory: a compiled function failed or still runs elsewhere, or a loop only described it.
+[[noreturn]] void refuse_promise();
+
 // Makes sure that t's memory holds its value: what every reader of elements calls first.
 inline void materialize(const Tensor* t) {
   if (active_capture && active_capture->touches(t->storage)) [[unlikely]] {
@@ -172,9 +175,7 @@ inline void materialize(const Tensor* t) {
     active_capture->flush();
   }
   if (t->storage->pending()) [[unlikely]]
-    fail(ErrorKind::Value,
-         "the value of a tensor of a compiled function that is still running in another thread, or that failed, was "
-         "asked for");
+    refuse_promise();
 }
 
 }  // namespace tandem

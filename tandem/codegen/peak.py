@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tandem.codegen.buffer import Buffer
-from tandem.codegen.schedule import KernelStep, Schedule
+from tandem.codegen.schedule import KernelStep, RegionStep, Schedule
 from tandem.graph.ir import Graph
 from tandem.graph.symbolic import hint
 
@@ -41,8 +41,9 @@ def memory_of(graph: Graph, schedule: Schedule) -> dict:
     live = peak = at = 0
     for i, delta in enumerate(change[:end]):
         live += delta
-        if live > peak:
-            peak, at = live, i
+        here = live + _inside(schedule.steps[i])
+        if here > peak:
+            peak, at = here, i
     inputs = 0
     for v in graph.inputs:
         size = v.dtype.itemsize
@@ -55,6 +56,21 @@ def memory_of(graph: Graph, schedule: Schedule) -> dict:
         "peak": peak,
         "at": at,
     }
+
+
+def _inside(step) -> int:
+    """What a region takes while it runs: memory of its parts, and second copies of what a loop carries."""
+    if not isinstance(step, RegionStep):
+        return 0
+    carried = getattr(step.op, "carried", 0)
+    total = sum(buffer_bytes(b) for b in step.outputs[:carried])
+    inside = [0]
+    for part in step.parts:
+        taken = set()
+        for s in part.schedule.steps:
+            taken |= {_root(b) for b in (s.buffers if isinstance(s, KernelStep) else (*s.inputs, *s.outputs))}
+        inside.append(sum(buffer_bytes(b) for b in taken if b.kind == "alloc") + sum(map(_inside, part.schedule.steps)))
+    return total + (max(inside) if step.op.name == "cond" else sum(inside))
 
 
 def _root(buffer: Buffer) -> Buffer:

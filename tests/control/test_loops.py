@@ -368,3 +368,21 @@ def test_an_index_out_of_range_inside_a_loop_names_the_line():
 
     with pytest.raises(td.IndexRangeError, match=r"test_loops\.py"):
         td.compile(f)(td.ones(3), td.tensor([0, 5]))
+
+
+def test_a_tensor_that_only_exists_inside_a_body_is_refused_outside():
+    kept = []
+
+    def step(c, _):
+        kept.append(c * 2)
+        return c + 1, None
+
+    f = td.compile(lambda x: td.scan(step, x, length=2)[0])
+    f(td.ones(3))
+    in_a_loop = lambda t: td.scan(lambda c, _: (c + t, None), td.ones(3), length=1)
+    compiled = lambda t: td.compile(lambda x: x + t)(td.ones(3))
+    uses = [lambda t: t + 1, lambda t: t.tolist(), lambda t: t.add_(1), lambda t: t[0], lambda t: t.numpy(), repr]
+    for use in [*uses, compiled, in_a_loop]:
+        with pytest.raises(td.TandemError, match="without a value"):
+            use(kept[0])
+    assert f(td.ones(3)).tolist() == [3, 3, 3]
