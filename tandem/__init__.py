@@ -42,7 +42,7 @@ from tandem.autograd.functional import grad, value_and_grad, vjp  # noqa: E402
 from tandem.compiled import compile, print  # noqa: E402
 from tandem.connect import connect as _connect  # noqa: E402
 from tandem.constructors import *  # noqa: E402, F403
-from tandem.control import cond, fori_loop, map, scan, switch_case, while_loop  # noqa: E402
+from tandem.control import associative_scan, cond, fori_loop, map, scan, switch_case, while_loop  # noqa: E402
 from tandem.dtype_functions import *  # noqa: E402, F403
 from tandem.dtypes import (  # noqa: E402
     bfloat16,
