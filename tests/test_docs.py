@@ -13,6 +13,9 @@ import runpy
 
 import pytest
 
+from tandem.ops.define import PRIMITIVES
+from tandem.passes.graph_pass import PASSES
+
 ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 ELSEWHERE = {"data", "checkpoints", "complex"}  # tests/data/test_pages.py and tests/ops/test_complex.py run these
@@ -29,6 +32,17 @@ def blocks(page):
         yield code, "".join(line[4:] + "\n" for line in found[2].strip("\n").splitlines())
 
 
+@pytest.fixture
+def registries():
+    """What pages define stays theirs: other tests look at these lists."""
+    before = [(registry, dict(registry)) for registry in (PRIMITIVES, PASSES)]
+    yield
+    for registry, contents in before:
+        registry.clear()
+        registry.update(contents)
+
+
+@pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize("page", PAGES)
 def test_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     if page in NEEDS:
@@ -60,6 +74,15 @@ def test_links_between_pages_lead_somewhere():
 def test_every_example_is_on_its_page():
     listed = (DOCS / "examples.md").read_text()
     assert [] == [p.name for p in sorted((ROOT / "examples").glob("*.py")) if f"`{p.name}`" not in listed]
+
+
+def test_docstrings_become_markdown():
+    pytest.importorskip("griffe")
+    as_markdown = runpy.run_path(str(ROOT / "tools" / "docs_docstrings.py"))["as_markdown"]
+    text = "Sum of `a_b`.\n\nx: (*s) -> (*t)\ny: (n)\n\n>>> f(x)\n1\n\nMore: a < b."
+    assert as_markdown(text) == (
+        "Sum of `a_b`.\n\nx: (\\*s) -> (\\*t)  \ny: (n)\n\n\n```pycon\n>>> f(x)\n1\n```\n\n\nMore: a &lt; b."
+    )
 
 
 def test_the_reference_has_what_is_public():
