@@ -122,6 +122,16 @@ SANITIZE_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -
 SANITIZE_TESTS ?= tests
 PURELIB = $$($(1) -c "import sysconfig; print(sysconfig.get_path('purelib'))")
 RUNTIME_OF_COMPILER = $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell $${CXX:-g++} -print-file-name=$(name)))
+## make gpu-test     the operator checker and tests/gpu on a CUDA device, with the python3 at hand
+gpu-test:
+	tools/gpu_build.sh
+	tools/gpu_test.sh
+
+## make gpu-bench    Tandem and PyTorch side by side on a CUDA device, with the python3 at hand
+gpu-bench:
+	tools/gpu_build.sh
+	python3 benchmarks/gpu.py
+
 ## make sanitize     tests on an extension built with ASan and UBSan; SANITIZE_TESTS=tests/ops for a part
 sanitize: install $(VENV)/.test
 	cmake -S . -B $(SANITIZE)/cmake -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPython_EXECUTABLE=$(CURDIR)/$(PY) \

@@ -7,7 +7,7 @@ tensor([2., 4.])
 """
 
 from tandem import _runtime, dtypes
-from tandem.devices import CPU as _CPU
+from tandem.devices import DEVICES as _DEVICES
 from tandem.devices import Device
 from tandem.errors import (
     AutogradError,
@@ -32,11 +32,12 @@ from tandem.errors import (
 from tandem.switches import switches
 
 _runtime.set_dtypes(list(dtypes.ALL))
-_runtime.set_device(_CPU)
+_runtime.set_devices(_DEVICES)
 
-from tandem import autograd, memory  # noqa: E402
+from tandem import autograd, cuda, memory  # noqa: E402
 from tandem.array_api import VERSION as __array_api_version__  # noqa: E402
 from tandem.array_api import __array_namespace_info__  # noqa: E402
+from tandem.autocast import GradScaler, autocast, is_autocast_enabled  # noqa: E402
 from tandem.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402
 from tandem.autograd.functional import grad, value_and_grad, vjp  # noqa: E402
 from tandem.compiled import compile, print  # noqa: E402

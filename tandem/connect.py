@@ -60,6 +60,12 @@ def _extras(function, args, kwargs):
     return call(function, args, kwargs)
 
 
+def _load_kernels(kernels, device: int):
+    from tandem.codegen.cuda_compile import load_kernels
+
+    return load_kernels(kernels, device)
+
+
 def connect():
     _runtime.set_callback("extras", _extras)
     _runtime.set_callback("compile", _compile)
@@ -68,3 +74,4 @@ def connect():
     _runtime.set_callback("clone", F.clone)
     _runtime.set_callback("add", F.add)
     _runtime.set_callback("add_", F.add_)
+    _runtime.set_callback("load_kernels", _load_kernels)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.errors import ValueRangeError
+from tandem.devices import DEVICES
+from tandem.errors import DeviceError, ValueRangeError
+from tandem.ops.create import on_device
 
 
 def _finish(t, requires_grad: bool):
@@ -39,7 +41,6 @@ def tensor(data, *, dtype=None, device=None, requires_grad: bool = False):
     tensor([[1, 2],
             [3, 4]])
     """
-    check_device(device)
     dtype = _dtype(dtype)
     if isinstance(data, _runtime.Tensor):
         made = data.detach().astype(dtype or data.dtype)
@@ -48,7 +49,14 @@ def tensor(data, *, dtype=None, device=None, requires_grad: bool = False):
         made = made.astype(dtype or made.dtype)
     else:
         made = _runtime.from_data(data, dtype)
-    return _finish(made, requires_grad)
+        device = device or _default_device()
+    return _finish(on_device(made, device), requires_grad)
+
+
+def _default_device():
+    """The device of the scope that new tensors are made in, unless that is the CPU."""
+    code = _runtime.default_device()
+    return DEVICES[code] if code else None
 
 
 def asarray(obj, *, dtype=None, device=None, copy: bool | None = None):
@@ -57,7 +65,15 @@ def asarray(obj, *, dtype=None, device=None, copy: bool | None = None):
     >>> td.asarray([1.0, 2.0])
     tensor([1., 2.])
     """
-    check_device(device)
+    if device is not None:
+        from tandem.devices import code_of
+
+        if code_of(device) != (_runtime.device_index(obj) if isinstance(obj, _runtime.Tensor) else 0):
+            if copy is False:
+                raise DeviceError(
+                    "asarray", f"the data cannot be on {device} without a copy", fix="leave out copy=False"
+                )
+            return on_device(asarray(obj, dtype=dtype, copy=copy), device)
     dtype = _dtype(dtype)
     if isinstance(obj, _runtime.Tensor):
         made = obj
@@ -108,8 +124,7 @@ def from_dlpack(x, *, device=None, copy: bool | None = None):
     >>> td.from_dlpack(np.arange(3))
     tensor([0, 1, 2])
     """
-    check_device(device)
-    return _runtime.from_dlpack(x, copy)
+    return on_device(_runtime.from_dlpack(x, copy), device)
 
 
 def check_device(device):
@@ -127,8 +142,10 @@ def empty(shape=None, *more, size=None, dtype=None, device=None, requires_grad: 
     >>> td.empty(2, 3).shape
     (2, 3)
     """
-    check_device(device)
-    return _finish(_runtime.empty(_shape(shape, more, size), _dtype(dtype) or dtypes.float32), requires_grad)
+    from tandem.devices import code_of
+
+    wanted = _shape(shape, more, size)
+    return _finish(_runtime.empty(wanted, _dtype(dtype) or dtypes.float32, code_of(device)), requires_grad)
 
 
 def zeros(shape=None, *more, size=None, dtype=None, device=None, requires_grad: bool = False):

@@ -7,17 +7,65 @@ from tandem import _runtime, dtypes
 from tandem.array_api import array_namespace, to_device
 from tandem.autograd import views
 from tandem.autograd.backward import _tensor_backward
+from tandem.autograd.function import Function
 from tandem.autograd.modes import no_grad
-from tandem.devices import as_device
+from tandem.devices import code_of
 from tandem.errors import AutogradError, DTypeError, ShapeError
 from tandem.graph.ir import Value
 from tandem.ops.memory_format import MemoryFormat
 from tandem.repr import format_tensor
 
 Tensor = _runtime.Tensor
+bool_type = bool
 
 
-def to(self, *args, dtype=None, device=None, copy=False, memory_format=None):
+class _Move(Function):
+    """A copy on another device; gradients come back."""
+
+    @staticmethod
+    def forward(ctx, x, code, non_blocking):
+        ctx.source = _runtime.device_index(x)
+        return _runtime.move(x, code, non_blocking)
+
+    @staticmethod
+    def backward(ctx, g):
+        return _runtime.move(g, ctx.source), None, None
+
+
+def _moved(x, device, non_blocking: bool):
+    code = code_of(device)
+    if code == _runtime.device_index(x):
+        return x
+    if x.requires_grad and _runtime.grad_enabled():
+        return _Move.apply(x, code, non_blocking)
+    return _runtime.move(x, code, non_blocking)
+
+
+def cuda(self, device=None, non_blocking: bool = False):
+    """This tensor on a CUDA device; itself if it is there."""
+    return _moved(self, "cuda" if device is None else device, non_blocking)
+
+
+def cpu(self, non_blocking: bool = False):
+    """This tensor in host memory; itself if it is there."""
+    return _moved(self, "cpu", non_blocking)
+
+
+def pin_memory(self):
+    """A copy in pinned host memory, which devices copy from by themselves: x.pin_memory().to("cuda", non_blocking=True)."""
+    return self if _runtime.is_pinned(self) else _runtime.pin(self)
+
+
+def is_pinned(self) -> bool:
+    return _runtime.is_pinned(self)
+
+
+def record_stream(self, stream) -> None:
+    """Tells that `stream` uses this tensor too, so that its memory is not given to others before that stream is done with it."""
+    _runtime.cuda_record_stream(self, stream.handle)
+
+
+def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None):
     """This tensor with another dtype, on another device or in another memory format; itself if nothing changes.
 
     >>> td.tensor([1, 2]).to(td.float32)
@@ -25,7 +73,9 @@ def to(self, *args, dtype=None, device=None, copy=False, memory_format=None):
     """
     for a in args:
         if isinstance(a, Tensor):
-            dtype = a.dtype
+            dtype, device = a.dtype, a.device
+        elif isinstance(a, bool_type):
+            non_blocking = a
         elif (
             isinstance(a, dtypes.DType)
             or a in (float, int, bool, complex)
@@ -36,9 +86,9 @@ def to(self, *args, dtype=None, device=None, copy=False, memory_format=None):
             memory_format = a
         else:
             device = a
-    if device is not None:
-        as_device(device)
     result = self if dtype is None else F.converted(self, dtypes.as_dtype(dtype))
+    if device is not None:
+        result = _moved(result, device, non_blocking)
     if memory_format is not None:
         result = F.contiguous(result, memory_format)
     return F.clone(self) if copy and result is self else result
@@ -233,11 +283,6 @@ def _batch_adjoint(x):
     return F.matrix_transpose(_conjugate(x))
 
 
-def cpu(self):
-    """This tensor in main memory: itself."""
-    return self
-
-
 def _set_real(x, value):
     F.copy_(F.real(x), value)
 
@@ -252,8 +297,9 @@ def attach():
     from tandem.ops import torch_names
 
     torch_names.attach(Tensor)
-    for fn in (to, requires_grad_, detach, detach_, register_hook, retain_grad, numpy, __copy__, __deepcopy__,
-               __reduce_ex__, __format__, view_as_self, share_memory_, is_shared):  # fmt: skip
+    for fn in (to, cuda, cpu, pin_memory, is_pinned, record_stream, requires_grad_, detach, detach_, register_hook,
+               retain_grad, numpy, __copy__, __deepcopy__, __reduce_ex__, __format__, view_as_self, share_memory_,
+               is_shared):  # fmt: skip
         setattr(Tensor, fn.__name__, fn)
     Tensor.__repr__ = Tensor.__str__ = format_tensor
     Tensor.backward = _tensor_backward
@@ -266,7 +312,7 @@ def attach():
     Tensor.__array_namespace__ = array_namespace
     Tensor.to_device = to_device
     Tensor.grad_fn = property(_runtime.grad_fn)
-    Tensor.cpu = cpu
+    Tensor.is_cuda = property(lambda x: _runtime.device_index(x) > 0)
     _runtime.set_callback("rebase", views.rebase)
     _runtime.set_callback("refresh_view", views.refresh_view)
     _runtime.set_callback("check_finite", _check_finite)

@@ -10,6 +10,8 @@ and jvp.
 from __future__ import annotations
 
 import itertools
+import os
+import types
 
 import numpy as np
 
@@ -36,21 +38,23 @@ def sample(rng, shape, dtype, low=-2.0, high=2.0):
     return np.asarray(rng.uniform(low, high, shape)).astype(dtype.numpy)
 
 
-def layouts(array):
+def layouts(array, device="cpu"):
     """The same elements in several memory layouts: contiguous, reversed axes, every second element, offset, read backwards."""
-    yield "contiguous", td.tensor(array)
+    yield "contiguous", td.tensor(array, device=device)
     if array.ndim >= 2:
-        yield "transposed", td.permute(td.tensor(np.ascontiguousarray(array.T)), tuple(range(array.ndim))[::-1])
+        turned = td.tensor(np.ascontiguousarray(array.T), device=device)
+        yield "transposed", td.permute(turned, tuple(range(array.ndim))[::-1])
         order = (0, *range(2, array.ndim), 1)
         back = np.argsort(order)
         yield (
             "channels_last",
-            td.tensor(np.ascontiguousarray(array.transpose(order))).permute(tuple(int(i) for i in back)),
+            td.tensor(np.ascontiguousarray(array.transpose(order)), device=device).permute(tuple(int(i) for i in back)),
         )
     if array.ndim >= 1:
         wide = np.repeat(array, 2, axis=-1)
-        yield "strided", td.tensor(wide)[..., ::2]
-        yield "backwards", td.from_numpy(np.ascontiguousarray(array[..., ::-1])[..., ::-1])
+        yield "strided", td.tensor(wide, device=device)[..., ::2]
+        if device == "cpu":
+            yield "backwards", td.from_numpy(np.ascontiguousarray(array[..., ::-1])[..., ::-1])
 
 
 def assert_close(actual, expected, dtype=None, rtol=None, atol=None, message=""):
@@ -120,6 +124,11 @@ def check_op(
     def run(*tensors):
         return op(*tensors, *args, **kwargs)
 
+    if td.cuda.is_available():
+        for i, case in enumerate(cases):
+            check_cuda(run, case, grad, test_layouts, rtol, atol, compiled=i == 0)
+        if os.environ.get("CHECK_ONLY") == "cuda":  # make gpu-test: what does not need the device is checked elsewhere
+            return
     for case in cases:
         wide = tuple(a.astype(np.float32) if a.dtype.name in ("bfloat16", "float16") else a for a in case)
         expected = reference(*wide)
@@ -230,6 +239,68 @@ def check_transforms(fn, case, grad):
 
     forward, backward = product(u, pushed), sum(product(g, t) for g, t in zip(pulled, v, strict=True))
     np.testing.assert_allclose(forward, backward, rtol=1e-6, atol=1e-8, err_msg="jvp against vjp")
+
+
+def check_cuda(fn, case, grad, test_layouts=True, rtol=None, atol=None, compiled=True):
+    """The same values and gradients on a CUDA device as on the CPU, eagerly and compiled."""
+    there_fn = _moved(fn)
+
+    def both(*tensors):
+        on_device = any(t.is_cuda for t in tensors)
+        with td.device("cuda" if on_device else "cpu"):  # tensors that fn makes
+            result = (there_fn if on_device else fn)(*tensors)
+        parts = result if isinstance(result, (tuple, list)) else (result,)
+        floats = [p for p in parts if isinstance(p, td.Tensor) and p.requires_grad]
+        if floats:
+            td.autograd.backward(floats, [td.ones_like(p) for p in floats])
+        return [p for p in parts if isinstance(p, td.Tensor)] + [t.grad for t in tensors]
+
+    def tensors(device):
+        """Operands, one layout after the other."""
+        made = [list(layouts(a, device)) if test_layouts else [("", td.tensor(a, device=device))] for a in case]
+        made = [[x for x in v if x[0] != "backwards"] for v in made]  # made on NumPy's memory
+        for i in range(max((len(v) for v in made), default=1)):
+            chosen = [v[i % len(v)] for v in made]
+            for (_, t), a in zip(chosen, case, strict=True):
+                t.requires_grad = bool(grad) and (a.dtype.kind == "f" or a.dtype.name == "bfloat16")
+            yield "/".join(name for name, _ in chosen), [t for _, t in chosen]
+
+    for (_, here), (label, there) in zip(tensors("cpu"), tensors("cuda"), strict=True):
+        td.manual_seed(0)
+        for t in here:
+            t.grad = None
+        expected = both(*here)
+        runs = [("cuda", both)]
+        if compiled:
+            runs.append(("cuda, compiled", td.compile(both)))
+            compiled = False
+        for name, run in runs:
+            td.manual_seed(0)
+            for t in there:
+                t.grad = None
+            for a, e in zip(run(*there), expected, strict=True):
+                assert (a is None) == (e is None), f"{name} {label}"
+                if e is not None:
+                    assert a.dtype is e.dtype
+                    assert a.device == "cuda", f"{name} {label}: a result is on {a.device}"
+                    close = {} if e.dtype.name != "float32" else {"rtol": rtol or 2e-4, "atol": atol or 2e-5}
+                    assert_close(a.detach().cpu(), e.detach().numpy(), message=f"{name} {label}", **close)
+
+
+def _moved(x):
+    """x with the tensors that it closes over on the device."""
+    if isinstance(x, td.Tensor):
+        return x.cuda()
+    if isinstance(x, (list, tuple)) and type(x) in (list, tuple):
+        return type(x)(_moved(v) for v in x)
+    if isinstance(x, dict):
+        return {k: _moved(v) for k, v in x.items()}
+    if isinstance(x, types.FunctionType):
+        cells = tuple(types.CellType(_moved(c.cell_contents)) for c in x.__closure__ or ())
+        made = types.FunctionType(x.__code__, x.__globals__, x.__name__, _moved(x.__defaults__), cells or None)
+        made.__kwdefaults__ = x.__kwdefaults__
+        return made
+    return x
 
 
 def check_deferred(fn, case, grad, unknown=True):

@@ -53,7 +53,7 @@ nb::object backward(nb::list roots, nb::list grads, nb::object inputs, bool reta
 // backward() of a loss, without further arguments. False if it is not such a case: Python then explains what is wrong.
 bool backward_from_loss(nb::handle h, bool retain_graph) {
   Tensor* t = as_tensor(h);
-  if (!t->requires_grad || t->view.numel() != 1) return false;
+  if (!t->requires_grad || t->view.numel() != 1 || !t->storage->on_host()) return false;
   TensorRef one = TensorRef::adopt(new_contiguous(t->view.dtype, t->view.ndim, t->view.shape));
   if (t->view.dtype == DType::Float32)
     *one->view.as<float>() = 1.0f;
@@ -176,6 +176,7 @@ void register_dispatch(nb::module_& m) {
                       : name == "refresh_view"    ? &callbacks.refresh_view
                       : name == "check_finite"    ? &callbacks.check_finite
                       : name == "extras"          ? &callbacks.extras
+                      : name == "load_kernels"    ? &callbacks.load_kernels
                                                   : nullptr;
     if (!slot) throw nb::value_error("no such callback");
     Py_XDECREF(*slot);

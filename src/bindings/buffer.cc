@@ -10,6 +10,7 @@
 #include "bindings/tensor_type.h"
 #include "check.h"
 #include "program/capture.h"
+#include "tensor/move.h"
 
 namespace nb = nanobind;
 
@@ -73,6 +74,7 @@ int get_tensor_buffer(PyObject* self, Py_buffer* view, int flags) {
     view->obj = nullptr;
     const Tensor* tensor = reinterpret_cast<const Tensor*>(self);
     materialize(tensor);
+    require_host(tensor, "the buffer protocol");
     const View& v = tensor->view;
     const char* format = kFormats[static_cast<int>(v.dtype)];
     if (!format)

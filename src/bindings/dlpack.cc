@@ -9,6 +9,7 @@
 #include "check.h"
 #include "program/capture.h"
 #include "tensor/copy.h"
+#include "tensor/move.h"
 
 namespace nb = nanobind;
 
@@ -55,6 +56,7 @@ PyObject* make_capsule(const Tensor* tensor, const char* capsule_name, PyCapsule
                        uint64_t flags) {
   auto owned = std::make_unique<Export<Managed>>();
   materialize(tensor);
+  require_host(tensor, "DLPack exchange");
   const View& view = tensor->view;
   owned->storage = Ref<Storage>::share(tensor->storage);
   std::copy_n(view.shape, view.ndim, owned->shape);

@@ -27,6 +27,8 @@ const char* kind_name(ErrorKind kind) {
       return "Memory";
     case ErrorKind::Autograd:
       return "Autograd";
+    case ErrorKind::Device:
+      return "Device";
     case ErrorKind::Unsupported:
       return "Unsupported";
     case ErrorKind::LinAlg:

@@ -22,4 +22,5 @@ NB_MODULE(_runtime, m) {
   tandem::register_files(m);
   tandem::register_rows(m);
   tandem::register_shared_memory(m);
+  tandem::register_cuda(m);
 }

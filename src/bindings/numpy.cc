@@ -7,6 +7,7 @@
 #include "bindings/tensor_convert.h"
 #include "check.h"
 #include "program/capture.h"
+#include "tensor/move.h"
 
 namespace nb = nanobind;
 
@@ -161,6 +162,7 @@ PyObject* numpy_from_tensor(const Tensor* tensor) {
   auto* numpy = const_cast<NumPy*>(numpy_if_loaded());
   TD_CHECK(numpy);
   materialize(tensor);
+  require_host(tensor, "numpy()");
   const View& view = tensor->view;
   PyObject*& dtype = numpy->dtypes[static_cast<int>(view.dtype)];
   if (!dtype) dtype = nb::object(nb::handle(dtype_object(view.dtype)).attr("numpy")).release().ptr();

@@ -19,6 +19,8 @@ namespace tandem {
 
 namespace {
 
+void prepare_device_kernels(Plan& plan, PyObject* kernels);
+
 struct PlanBuilder {
   Ref<Plan> plan = Ref<Plan>::adopt(new Plan());
   std::shared_ptr<const Origin> here;  // of the instructions that follow
@@ -134,11 +136,45 @@ struct PlanBuilder {
     for (size_t i = 0; i < ints.size(); ++i) inputs[tensors.size() + numbers + i].integer = ints[i];
     return PlanRun(*plan, inputs.data()).guards_hold();
   }
+  // Several launches of the kernel that was added last become one: `extents` of each, all of whose operands it has.
+  void parts(std::vector<int32_t> extents) { plan->instructions.back().parts = std::move(extents); }
+  void on_host(int32_t value) { plan->values[value].on_host = true; }
+  // Of a program on a device: how many inputs it has, which of them it writes, and which lie on the host.
+  void set_program(size_t inputs, std::vector<int32_t> written, std::vector<int32_t> host) {
+    plan->is_program = true;
+    plan->num_inputs = inputs;
+    plan->written = std::move(written);
+    plan->host_inputs.assign(inputs, false);
+    for (int32_t i : host) plan->host_inputs.at(i) = true;
+  }
   void keep(nb::object o) {
     Py_XDECREF(plan->keep);
     plan->keep = o.release().ptr();
   }
 };
+
+// All kernels of a plan for a device in one call, so that they can be compiled side by side.
+void prepare_device_kernels(Plan& plan, PyObject* kernels) {
+  PyObject* loaded = PyObject_CallFunction(callbacks.load_kernels, "Oi", kernels, plan.device - 1);
+  if (!loaded) throw PythonError{};
+  nb::object owner = nb::steal(loaded);
+  try {
+    auto list = nb::cast<std::vector<std::tuple<uintptr_t, int, int, bool>>>(owner);
+    size_t k = 0;
+    for (Instruction& in : plan.instructions) {
+      if (in.kind != Instruction::Kind::Kernel) continue;
+      auto [function, x, y, reports] = list.at(k++);
+      in.function = reinterpret_cast<void*>(function);
+      in.threads[0] = static_cast<uint16_t>(x);
+      in.threads[1] = static_cast<uint16_t>(y);
+      in.reports = reports;
+    }
+  } catch (nb::python_error& error) {
+    error.restore();
+    throw PythonError{};
+  }
+  Py_CLEAR(plan.kernels);
+}
 
 }  // namespace
 
@@ -155,6 +191,7 @@ void prepare_plan(Plan& plan) {
   if (!plan.kernels) return;
   nb::object kernels = nb::borrow(plan.kernels);  // compiling runs Python, which may get here again
   size_t k = 0;
+  if (plan.device) return prepare_device_kernels(plan, kernels.ptr());
   try {
     for (Instruction& in : plan.instructions) {
       if (in.kind == Instruction::Kind::Region)
@@ -189,6 +226,10 @@ void register_plan(nb::module_& m) {
       .def("backward", &PlanBuilder::backward)
       .def("accepts", &PlanBuilder::accepts)
       .def("keep", &PlanBuilder::keep)
+      .def("on_host", &PlanBuilder::on_host)
+      .def("parts", &PlanBuilder::parts)
+      .def("set_program", &PlanBuilder::set_program)
+      .def("set_device", [](PlanBuilder& b, int device) { b.plan->device = device; })
       .def("set_name", [](PlanBuilder& b, std::string name) { b.plan->name = std::move(name); })
       .def("set_returns_tuple", [](PlanBuilder& b, bool v) { b.plan->returns_tuple = v; })
       .def("set_rng_advance", [](PlanBuilder& b, int32_t s) { b.plan->rng_advance = s; });

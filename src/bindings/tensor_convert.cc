@@ -9,7 +9,7 @@ namespace tandem {
 namespace {
 
 PyObject* dtypes[kNumDTypes];
-PyObject* device = nullptr;
+PyObject* devices[16];
 
 }  // namespace
 
@@ -31,8 +31,9 @@ DType dtype_from_object(PyObject* object) {
   fail(ErrorKind::Type, nb::repr(object).c_str(), " is not a dtype of Tandem");
 }
 
-PyObject* device_object() {
-  return device ? device : Py_None;
+PyObject* device_object(int device) {
+  PyObject* object = devices[device & 15];
+  return object ? object : Py_None;
 }
 
 Sizes sizes_from_object(PyObject* object, const char* what) {
@@ -93,13 +94,15 @@ void register_convert(nb::module_& m) {
       },
       nb::arg("dtypes"), "The objects that stand for element types, in the order of their codes.");
   m.def(
-      "set_device",
-      [](nb::object object) {
-        PyObject* before = device;
-        device = object.release().ptr();
-        Py_XDECREF(before);
+      "set_devices",
+      [](nb::sequence objects) {
+        for (size_t i = 0; i < nb::len(objects) && i < 16; ++i) {
+          PyObject* before = devices[i];
+          devices[i] = nb::object(objects[i]).release().ptr();
+          Py_XDECREF(before);
+        }
       },
-      nb::arg("device"), "The object that Tensor.device gives for the CPU.");
+      nb::arg("devices"), "The objects that Tensor.device gives: for the CPU, then for each CUDA device.");
 }
 
 }  // namespace tandem

@@ -8,7 +8,7 @@ namespace tandem {
 
 PyObject* dtype_object(DType dtype);        // borrowed; throws before set_dtypes was called
 DType dtype_from_object(PyObject* object);  // a registered DType object, or its code
-PyObject* device_object();                  // borrowed; None before set_device was called
+PyObject* device_object(int device);        // borrowed; None before set_devices was called
 
 struct Sizes {  // a shape, or strides
   int count = 0;

@@ -9,6 +9,7 @@
 #include "check.h"
 #include "program/capture.h"
 #include "tensor/copy.h"
+#include "tensor/move.h"
 #include "tensor/scalar.h"
 
 namespace nb = nanobind;
@@ -79,6 +80,7 @@ class Reader {
     if (is_tensor(o)) {
       tensor = TensorRef::share(reinterpret_cast<Tensor*>(o));
       materialize(tensor.get());
+      tensor = on_host(tensor.get());
     } else if (is_numpy_array(o)) {
       tensor = TensorRef::adopt(tensor_from_numpy(o));
     } else if (is_numpy_value(o)) {
@@ -270,6 +272,7 @@ TensorRef from_data(nb::object data, nb::object dtype) {
 
 nb::bytes to_bytes(TensorRef tensor) {
   materialize(tensor.get());
+  tensor = on_host(tensor.get());
   View view = tensor->view;
   size_t bytes = view.numel() * item_size(view.dtype);
   nb::object result = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));

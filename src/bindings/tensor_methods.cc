@@ -6,6 +6,7 @@
 #include "bindings/tensor_convert.h"
 #include "bindings/tensor_type.h"
 #include "program/capture.h"
+#include "tensor/move.h"
 #include "tensor/scalar.h"
 
 namespace nb = nanobind;
@@ -44,7 +45,7 @@ PyObject* item(PyObject* self, PyObject*) {
     if (count != 1)
       fail(ErrorKind::Value, "item() needs a tensor with one element, this one has ", count, "\n  fix: use x.tolist()");
     materialize(as_tensor(self));
-    return read_element(view.data, view.dtype);
+    return read_element(ElementCopy(as_tensor(self)).data, view.dtype);
   });
 }
 
@@ -61,7 +62,8 @@ nb::object nested_list(const View& view, int axis, const char* data) {
 PyObject* tolist(PyObject* self, PyObject*) {
   return guarded<PyObject*>(nullptr, [&] {
     materialize(as_tensor(self));
-    const View& view = as_tensor(self)->view;
+    TensorRef here = on_host(as_tensor(self));
+    const View& view = here->view;
     return nested_list(view, 0, view.data).release().ptr();
   });
 }

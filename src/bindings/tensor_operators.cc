@@ -11,6 +11,7 @@
 #include "bindings/tensor_convert.h"
 #include "bindings/tensor_type.h"
 #include "program/capture.h"
+#include "tensor/move.h"
 #include "tensor/scalar.h"
 #include "tensor/tensor.h"
 
@@ -227,14 +228,14 @@ PyObject* to_string(PyObject* self) {
 }
 
 // bool(x), int(x), float(x), operator.index(x): the one element as a Python number.
-const View& single_element(PyObject* self, const char* what) {
+ElementCopy single_element(PyObject* self, const char* what) {
   const View& view = as_tensor(self)->view;
   int64_t count = view.numel();
   if (count != 1)
     fail(ErrorKind::Value, what, " needs a tensor with one element, this one has ", count,
          "\n  fix: reduce it first (x.sum(), x[0], ...), or use x.tolist()");
   materialize(as_tensor(self));
-  return view;
+  return ElementCopy(as_tensor(self));
 }
 
 int truth(PyObject* self) {
@@ -245,13 +246,13 @@ int truth(PyObject* self) {
       fail(ErrorKind::Value, "the truth of a tensor with ", count,
            " elements is ambiguous\n  fix: use x.any() or x.all()");
     materialize(as_tensor(self));
-    return static_cast<int>(element_is_true(view.data, view.dtype));
+    return static_cast<int>(element_is_true(ElementCopy(as_tensor(self)).data, view.dtype));
   });
 }
 
 PyObject* to_int(PyObject* self) {
   return guarded<PyObject*>(nullptr, [&]() -> PyObject* {
-    const View& view = single_element(self, "int()");
+    const ElementCopy view = single_element(self, "int()");
     if (is_complex(view.dtype)) fail(ErrorKind::Type, "int() of a complex tensor\n  fix: take x.real or x.abs() first");
     nb::object value = nb::steal(read_element(view.data, view.dtype));
     return PyNumber_Long(value.ptr());
@@ -260,7 +261,7 @@ PyObject* to_int(PyObject* self) {
 
 PyObject* to_float(PyObject* self) {
   return guarded<PyObject*>(nullptr, [&]() -> PyObject* {
-    const View& view = single_element(self, "float()");
+    const ElementCopy view = single_element(self, "float()");
     if (is_complex(view.dtype))
       fail(ErrorKind::Type, "float() of a complex tensor\n  fix: take x.real or x.abs() first");
     nb::object value = nb::steal(read_element(view.data, view.dtype));
@@ -275,7 +276,7 @@ PyObject* to_index(PyObject* self) {
       fail(ErrorKind::Type, "only an integer tensor with one element can be used as an index, this one is ",
            name(view.dtype), " ", format_shape(view.ndim, view.shape));
     materialize(as_tensor(self));
-    return read_element(view.data, view.dtype);
+    return read_element(ElementCopy(as_tensor(self)).data, view.dtype);
   });
 }
 

@@ -29,8 +29,8 @@ PyObject* get_dtype(PyObject* self, void*) {
   return guarded<PyObject*>(nullptr, [&] { return Py_NewRef(dtype_object(as_tensor(self)->view.dtype)); });
 }
 
-PyObject* get_device(PyObject*, void*) {
-  return Py_NewRef(device_object());
+PyObject* get_device(PyObject* self, void*) {
+  return Py_NewRef(device_object(as_tensor(self)->storage->device()));
 }
 PyObject* get_ndim(PyObject* self, void*) {
   return PyLong_FromLong(as_tensor(self)->view.ndim);

@@ -97,11 +97,12 @@ void register_tensor(nb::module_& m) {
       "it.");
   m.def(
       "empty",
-      [](nb::object shape, nb::object dtype) {
+      [](nb::object shape, nb::object dtype, int device) {
         Sizes sizes = sizes_from_object(shape.ptr(), "shape");
-        return TensorRef::adopt(new_contiguous(dtype_from_object(dtype.ptr()), sizes.count, sizes.values));
+        return TensorRef::adopt(new_contiguous(dtype_from_object(dtype.ptr()), sizes.count, sizes.values, device));
       },
-      nb::arg("shape"), nb::arg("dtype"), "A contiguous tensor whose contents are undefined.");
+      nb::arg("shape"), nb::arg("dtype"), nb::arg("device") = 0,
+      "A contiguous tensor whose contents are undefined, on the CPU (0) or cuda:(device - 1).");
   m.def(
       "alias",
       [](TensorRef tensor, nb::object shape_object, nb::object strides_object, int64_t offset) {

@@ -4,7 +4,7 @@
 
 namespace tandem {
 
-PyObject* describe_view(const View& v, bool requires_grad) {
+PyObject* describe_view(const View& v, bool requires_grad, int device) {
   uint8_t order[kMaxDims];
   LayoutClass layout = classify(v, order);
   PyObject* shape = PyTuple_New(v.ndim);
@@ -15,15 +15,15 @@ PyObject* describe_view(const View& v, bool requires_grad) {
     PyTuple_SET_ITEM(strides, i, PyLong_FromLongLong(v.strides[i]));
     if (layout == LayoutClass::Dense) PyTuple_SET_ITEM(permutation, i, PyLong_FromLong(order[i]));
   }
-  return Py_BuildValue("(siNNiNO)", "tensor", static_cast<int>(v.dtype), shape, strides, static_cast<int>(layout),
-                       permutation, requires_grad ? Py_True : Py_False);
+  return Py_BuildValue("(siNNiNOi)", "tensor", static_cast<int>(v.dtype), shape, strides, static_cast<int>(layout),
+                       permutation, requires_grad ? Py_True : Py_False, device);
 }
 
 PyObject* describe_argument(const Argument& a) {
   auto number = [](const char* kind, int64_t v) { return Py_BuildValue("(sL)", kind, static_cast<long long>(v)); };
   switch (a.kind) {
     case Argument::Kind::Tensor:
-      return describe_view(a.tensor->view, a.tensor->requires_grad && grad_mode.enabled);
+      return describe_view(a.tensor->view, a.tensor->requires_grad && grad_mode.enabled, a.tensor->storage->device());
     case Argument::Kind::Float:
       return Py_BuildValue("(sd)", "float", a.real);
     case Argument::Kind::Complex: {

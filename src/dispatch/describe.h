@@ -6,8 +6,8 @@
 
 namespace tandem {
 
-// New references. ("tensor", dtype, shape, strides, layout class, order or None, requires_grad)
-PyObject* describe_view(const View& view, bool requires_grad);
+// New references. ("tensor", dtype, shape, strides, layout class, order or None, requires_grad, device)
+PyObject* describe_view(const View& view, bool requires_grad, int device);
 PyObject* describe_argument(const Argument& argument);
 
 }  // namespace tandem

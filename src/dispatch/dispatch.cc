@@ -14,6 +14,7 @@ namespace tandem {
 
 Callbacks callbacks;
 thread_local int tracing_depth = 0;
+thread_local CallMode call_mode;
 thread_local GradMode grad_mode;
 bool anomaly_detection = false;
 
@@ -86,6 +87,10 @@ void encode(Argument* arguments, int count, Signature& signature) {
       case Argument::Kind::Offset:
         break;
     }
+  }
+  if (call_mode.device | call_mode.autocast) [[unlikely]] {
+    signature.byte('@');
+    signature.value(call_mode);
   }
 }
 
@@ -427,6 +432,7 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
     if (!plan->grad_inputs.empty()) node = begin_record(plan, arguments);
     uint64_t offset = generator && plan->rng_advance >= 0 ? static_cast<uint64_t>(run.slot(plan->rng_advance)) : 0;
     if (generator) generator->offset += offset;  // before the GIL may be let go, so that no two calls share numbers
+    if (active_capture) active_capture->settle_device(plan->device);
     int32_t captured = active_capture ? active_capture->begin(plan, arguments, count) : -1;
     note_writes(arguments, op->writes);
     TensorList outputs;

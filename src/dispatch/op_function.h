@@ -89,8 +89,18 @@ struct Callbacks {
   PyObject* refresh_view = nullptr;     // (view): the view's history after a write through its base
   PyObject* check_finite = nullptr;     // (op name, tensors, where)
   PyObject* extras = nullptr;           // (op, args, kwargs): a call with out= and the like, which all operators take
+  PyObject* load_kernels = nullptr;     // (kernels, device) -> [(function, threads x, threads y, reports)]
 };
 extern Callbacks callbacks;
+
+// What operators depend on besides their arguments. Device: where those without tensors among their arguments run, 0
+// the CPU, k cuda:(k - 1). Autocast: 0 off, else 1 + the code of the dtype for products, plus 16 for cuda rather than
+// the CPU.
+struct CallMode {
+  uint8_t device = 0;
+  uint8_t autocast = 0;
+};
+extern thread_local CallMode call_mode;
 
 // Set while Python functions are traced in this thread: calls then go straight to the Python implementation.
 extern thread_local int tracing_depth;

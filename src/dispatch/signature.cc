@@ -44,13 +44,13 @@ LayoutClass classify(const View& v, uint8_t order[kMaxDims]) {
   return LayoutClass::Dense;
 }
 
-void Signature::view(const View& v, bool requires_grad) {
+void Signature::view(const View& v, bool requires_grad, int device) {
   uint8_t order[kMaxDims];
   uint16_t ones = 0;
   for (int i = 0; i < v.ndim; ++i) ones |= static_cast<uint16_t>((v.shape[i] == 1) << i);
   LayoutClass layout = classify(v, order);
   byte('T');
-  byte(static_cast<uint8_t>(v.dtype));
+  byte(static_cast<uint8_t>(static_cast<int>(v.dtype) | device << 4));
   byte(static_cast<uint8_t>(v.ndim));
   byte(static_cast<uint8_t>(static_cast<int>(layout) | (requires_grad << 4)));
   value(ones);

@@ -47,8 +47,8 @@ class Signature {
   size_t size() const { return size_; }
   uint64_t hash() const;
 
-  void tensor(const Tensor* t, bool requires_grad) { view(t->view, requires_grad); }
-  void view(const View& v, bool requires_grad);
+  void tensor(const Tensor* t, bool requires_grad) { view(t->view, requires_grad, t->storage->device()); }
+  void view(const View& v, bool requires_grad, int device);
   void object(PyObject* o);  // static attribute; objects without a value of their own go by identity
 
  private:

@@ -126,7 +126,7 @@ void PlanTask::execute(flow::Token* inputs, int num_inputs, flow::Token* outputs
     views[at++].view = &t->view;
   }
   for (int i = 0; i < num_inputs; ++i) views[at++].view = &as_tensor(inputs[i]).view;
-  for (int i = 1; i <= count; ++i) signature.view(*views[i].view, false);
+  for (int i = 1; i <= count; ++i) signature.view(*views[i].view, false, 0);
 
   constexpr int kCandidates = 8;
   const Plan* candidates[kCandidates];

@@ -20,6 +20,8 @@ struct Call {
   const double* floats;
   int num_floats;
   int64_t* int_results = nullptr;  // where a routine that computes sizes (count_nonzero, ...) leaves them
+  int device = 0;                  // of a routine for devices: which cuda device, and
+  void* stream = nullptr;          // where to queue the work
 };
 
 using Function = void (*)(const Call&);

@@ -135,7 +135,7 @@ Allocator& allocator() {
   return *instance;
 }
 
-std::string (*live_report)(int) = nullptr;
+std::string (*live_report)(int, int) = nullptr;
 
 void give_back(const std::vector<Range>& ranges) {
   for (auto [address, bytes] : ranges) {
@@ -321,7 +321,7 @@ void Allocator::take_all_locked(std::vector<Range>* out) {
                      (stats.live_blocks == 1 ? " tensor" : " tensors") + ", reserved " +
                      format_bytes(stats.reserved_bytes) + ", limit " + format_bytes(limit) +
                      (a.limit ? " (td.memory.set_limit)" : " (this machine)");
-  if (live_report) text += live_report(5);
+  text += describe_live(5, 0);
   text += "\n  fix: ";
   if (bytes > machine_memory())
     text += "no such tensor fits here; check its shape";
@@ -395,8 +395,12 @@ void set_memory_limit(int64_t bytes) {
   a.limit = static_cast<size_t>(bytes);
 }
 
-void set_live_report(std::string (*report)(int)) {
+void set_live_report(std::string (*report)(int, int)) {
   live_report = report;
+}
+
+std::string describe_live(int n, int device) {
+  return live_report ? live_report(n, device) : "";
 }
 
 }  // namespace tandem

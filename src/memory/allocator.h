@@ -27,7 +27,9 @@ void reset_peak_memory();
 void empty_cache();
 void set_memory_limit(int64_t bytes);  // on reserved bytes; 0: what the machine (or its container) has
 
-// Who can say what the live blocks are. `report(n)` describes the n largest, one per line, for the out-of-memory error.
-void set_live_report(std::string (*report)(int n));
+// Who can say what the live blocks are. `report(n, device)` describes the n largest of a device (0: the CPU), one per
+// line, for the out-of-memory error.
+void set_live_report(std::string (*report)(int n, int device));
+std::string describe_live(int n, int device);
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 
 #include "autograd/mode.h"
 #include "check.h"
+#include "device/cuda/copy.h"
 #include "dispatch/describe.h"
 #include "library/registry.h"
 #include "tensor/generator.h"
@@ -157,7 +158,8 @@ Tensor* Capture::promise(DType dtype, int ndim, const int64_t* shape, const int6
       step *= std::max<int64_t>(shape[i], 1);
     }
   }
-  Storage* storage = Storage::promise(checked_bytes(dtype, ndim, shape));
+  const int device = site.kind == Site::Kind::Result ? calls_[site.index].plan->device : 0;  // bodies are for the CPU
+  Storage* storage = Storage::promise(checked_bytes(dtype, ndim, shape), device);
   promise_of_[storage] = promises_.size();
   promises_.push_back({Ref<Storage>::share(storage), v, site});
   Tensor* t = new_tensor(storage, nullptr, dtype, ndim, v.shape, v.strides);
@@ -309,7 +311,7 @@ PyObject* Capture::describe_calls() const {
 PyObject* Capture::describe_leaves() const {
   PyObject* leaves = PyList_New(0);
   for (const Leaf& leaf : leaves_) {
-    PyObject* item = describe_view(leaf.view, leaf.requires_grad);
+    PyObject* item = describe_view(leaf.view, leaf.requires_grad, leaf.storage->device());
     PyList_Append(leaves, item);
     Py_DECREF(item);
   }
@@ -498,10 +500,13 @@ void Capture::flush() {
           continue;
         }
       }
-      Ref<Storage> fresh = Ref<Storage>::adopt(Storage::allocate(promise.storage->bytes()));
+      Ref<Storage> fresh = Ref<Storage>::adopt(Storage::allocate(promise.storage->bytes(), program->device));
       expected.data = fresh->data();
       library::Call copy{&made, 1, &expected, 1, nullptr, 0, nullptr, 0};
-      library::find("copy")(copy);
+      if (program->device)
+        cuda::copy_elements(program->device - 1, made, expected);
+      else
+        library::find("copy")(copy);
       promise.storage->fulfil(*fresh);
     }
   };

@@ -71,6 +71,11 @@ class Capture {
   bool touches(const Storage* storage) const {
     return storage->pending() || written_.count(const_cast<Storage*>(storage));
   }
+  // A program runs on one device: calls on another one end the segment.
+  void settle_device(int device) {
+    if (!calls_.empty() && calls_.front().plan->device != device) [[unlikely]]
+      flush();
+  }
   // Runs everything noted so far.
   void flush();
   int64_t segments = 0;

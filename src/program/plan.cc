@@ -141,7 +141,7 @@ char* PlanRun::address(int32_t index) {
         if (ints_[s] < 0 || __builtin_mul_overflow(bytes, static_cast<size_t>(ints_[s]), &bytes) ||
             bytes > (size_t{1} << 48))
           fail(ErrorKind::Memory, "out of memory: a result with more than 2^48 bytes was asked for");
-      storage_[index] = Storage::allocate(bytes);
+      storage_[index] = Storage::allocate(bytes, plan_.device);
       p = storage_[index]->data();
       break;
     }
@@ -292,6 +292,11 @@ void PlanRun::run_instructions(const Instruction*& current) {
 
 void PlanRun::execute() {
   if (plan_.instructions.empty()) return;
+  if (plan_.device) [[unlikely]] {
+    if (!plan_.is_program) return run_on_device(nullptr);
+    if (!plan_.replay) plan_.replay = std::make_shared<Replay>(plan_.device - 1);
+    return plan_.replay->run(plan_, *this);
+  }
   // Below this, handing the GIL over costs more than it gives.
   constexpr double kReleaseNanoseconds = 30000;
   if (estimated_cost() < kReleaseNanoseconds) {

@@ -13,6 +13,7 @@
 
 #include "check.h"
 #include "library/registry.h"
+#include "program/replay.h"
 #include "tensor/storage.h"
 #include "tensor/view.h"
 
@@ -38,6 +39,7 @@ struct PlanValue {
   int32_t offset;                // View: slot of the offset in elements
   std::vector<int32_t> shape;    // slots
   std::vector<int32_t> strides;  // slots; in elements
+  bool on_host = false;  // of a plan for a device: a number, or a single element in host memory; kernels get its value
 };
 
 using KernelFunction = void (*)(void** pointers, const int64_t* ints, int64_t begin, int64_t end);
@@ -57,6 +59,13 @@ struct Instruction {
   std::string label;                     // what runs, for readers
   std::shared_ptr<Region> region;        // Region: plans that it runs
   std::shared_ptr<const Origin> origin;  // programs of many calls: which one this comes from, for errors
+
+  // Kernels of a device: the grid has `extent` blocks. Several launches of one kernel may be one instruction: `parts`
+  // has the extent of each, and `values` and `ints` have theirs one after the other.
+  std::vector<int32_t> parts;
+  void* function = nullptr;
+  uint16_t threads[2] = {0, 0};
+  bool reports = false;  // complains about bad indices through the device's report (device/cuda/launches.h)
 };
 
 // How a call gives an integer slot its value.
@@ -103,6 +112,14 @@ struct Plan {
   PyObject* kernels =
       nullptr;  // kernels of the Kernel instructions, compiled when the plan first runs (owned list), or null
   std::string name;
+  int device = 0;  // where it runs and its results lie: 0 the CPU, k cuda:(k - 1)
+
+  // Programs on a device, which may be replayed (see Note [Replay]).
+  bool is_program = false;
+  size_t num_inputs = 0;
+  std::vector<int32_t> written;   // inputs that it writes
+  std::vector<bool> host_inputs;  // inputs that lie on the host
+  mutable std::shared_ptr<Replay> replay;
 
   Plan() = default;
   ~Plan();
@@ -144,6 +161,14 @@ class PlanRun {
   char* address(int32_t value);
   void run_ints();
   void run_instructions(const Instruction*& current);
+  // plan_cuda.cc
+  void run_on_device(std::vector<HostNode>* host_nodes);  // `host_nodes`: recording; takes the launches with numbers
+  bool update_words(HostNode& node);                      // whether its numbers changed
+  void fill_words(const Instruction& instruction, uint64_t* words);
+  int64_t blocks(const Instruction& instruction) const;
+  void forget_addresses();
+  char* recorded_address(int32_t value);
+  friend class Replay;
   double estimated_cost() const;
 
   const Plan& plan_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "device/cuda/memory.h"
 #include "memory/allocator.h"
 #include "memory/format.h"
 #include "tensor/tensor.h"
@@ -41,14 +42,15 @@ void remove(LargeRecord* record) noexcept {
   if (record->next) record->next->previous = record->previous;
 }
 
-std::string report_largest(int count) {
+std::string report_largest(int count, int device) {
   if (!Py_IsInitialized()) return "";
   PyGILState_STATE gil = PyGILState_Ensure();
   std::string text;
   {
     std::lock_guard guard(records_mutex);
     std::vector<const LargeRecord*> all;
-    for (LargeRecord* r = records; r; r = r->next) all.push_back(r);
+    for (LargeRecord* r = records; r; r = r->next)
+      if (r->storage->device() == device) all.push_back(r);
     size_t shown = std::min(all.size(), static_cast<size_t>(count));
     std::partial_sort(all.begin(), all.begin() + shown, all.end(), [](const LargeRecord* a, const LargeRecord* b) {
       return a->storage->bytes() > b->storage->bytes();
@@ -70,11 +72,21 @@ std::string report_largest(int count) {
 
 }  // namespace
 
-Storage* Storage::allocate(size_t bytes) {
+Storage* Storage::allocate(size_t bytes, int device) {
   size_t capacity;
-  void* block = tandem::allocate(bytes, &capacity);
-  Storage* storage = new Storage;
-  storage->data_ = static_cast<char*>(block);
+  Storage* storage;
+  if (device == 0) [[likely]] {
+    void* block = tandem::allocate(bytes, &capacity);
+    storage = new Storage;
+    storage->data_ = static_cast<char*>(block);
+  } else {
+    cuda::Block* block = cuda::allocate(device - 1, bytes);
+    capacity = cuda::size_of(block);
+    storage = new Storage;
+    storage->data_ = cuda::address_of(block);
+    storage->context_ = block;
+    storage->device_ = static_cast<uint8_t>(device);
+  }
   storage->bytes_ = bytes;
   storage->capacity_ = capacity;
   if (bytes >= kLargeBytes) [[unlikely]] {
@@ -95,8 +107,9 @@ Storage* Storage::borrow(void* data, size_t bytes, bool writable, void (*release
   return storage;
 }
 
-Storage* Storage::promise(size_t bytes) {
+Storage* Storage::promise(size_t bytes, int device) {
   Storage* storage = new Storage;
+  storage->device_ = static_cast<uint8_t>(device);
   storage->bytes_ = bytes;
   storage->pending_ = true;
   return storage;
@@ -106,6 +119,8 @@ void Storage::fulfil(Storage& made) {
   pending_ = false;
   data_ = std::exchange(made.data_, nullptr);
   capacity_ = std::exchange(made.capacity_, 0);
+  context_ = std::exchange(made.context_, nullptr);
+  device_ = made.device_;
   if (made.record_) {
     std::lock_guard guard(records_mutex);
     record_ = std::exchange(made.record_, nullptr);
@@ -127,7 +142,12 @@ void Storage::destroy() noexcept {
     remove(record_);
     delete record_;
   }
-  if (capacity_) deallocate(data_, capacity_);
+  if (capacity_) {
+    if (device_ == 0) [[likely]]
+      deallocate(data_, capacity_);
+    else
+      cuda::deallocate(static_cast<cuda::Block*>(context_));
+  }
   if (release_ || mutated_at.code || made_at.code) {
     // After the interpreter is gone, there is nobody left to give a reference back to.
     if (Py_IsInitialized()) {

@@ -17,17 +17,23 @@ struct LargeRecord;  // storage.cc: what the out-of-memory error tells of a larg
 
 class Storage {
  public:
-  static Storage* allocate(size_t bytes);  // from the caching allocator; reference count 1
+  // From the caching allocator of a device (0: the CPU, k: cuda:(k - 1)); reference count 1.
+  static Storage* allocate(size_t bytes, int device = 0);
   // Memory of somebody else: `release(context)` is called when the last reference goes (with the GIL held).
   static Storage* borrow(void* data, size_t bytes, bool writable, void (*release)(void*), void* context);
 
   // Memory that is promised but not there yet; fulfil takes over the block of a storage that nobody else holds.
-  static Storage* promise(size_t bytes);
+  static Storage* promise(size_t bytes, int device = 0);
   bool pending() const { return pending_; }
   void fulfil(Storage& made);
 
   char* data() const { return data_; }
   size_t bytes() const { return bytes_; }
+  int device() const { return device_; }
+  bool on_host() const { return device_ == 0; }
+  bool pinned() const { return pinned_; }  // host memory that devices copy to and from by themselves
+  void set_pinned() { pinned_ = true; }
+  void* block() const { return context_; }  // of the device's allocator; null for the CPU
   bool writable() const { return writable_; }
   uint32_t version() const { return version_; }
   void bump_version() { ++version_; }
@@ -60,11 +66,13 @@ class Storage {
   uint32_t version_ = 0;
   bool writable_ = true;
   bool pending_ = false;
+  bool pinned_ = false;
+  uint8_t device_ = 0;
   char* data_ = nullptr;
   size_t bytes_ = 0;
   size_t capacity_ = 0;  // of the allocator's block; 0 for borrowed memory
   void (*release_)(void*) = nullptr;
-  void* context_ = nullptr;
+  void* context_ = nullptr;  // for release_; of device memory, the allocator's block
   LargeRecord* record_ = nullptr;
 };
 

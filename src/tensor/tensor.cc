@@ -124,7 +124,7 @@ Tensor* new_tensor(Storage* storage, char* data, DType dtype, int ndim, const in
   return t;
 }
 
-Tensor* new_contiguous(DType dtype, int ndim, const int64_t* shape) {
+Tensor* new_contiguous(DType dtype, int ndim, const int64_t* shape, int device) {
   size_t bytes = checked_bytes(dtype, ndim, shape);
   int64_t strides[kMaxDims];
   int64_t step = 1;
@@ -132,7 +132,7 @@ Tensor* new_contiguous(DType dtype, int ndim, const int64_t* shape) {
     strides[i] = step;
     step *= std::max<int64_t>(shape[i], 1);
   }
-  Storage* storage = Storage::allocate(bytes);
+  Storage* storage = Storage::allocate(bytes, device);
   return new_tensor(storage, storage->data(), dtype, ndim, shape, strides);
 }
 

@@ -38,7 +38,8 @@ inline bool is_tensor(PyObject* o) {
 
 // New references. `storage` is taken over.
 Tensor* new_tensor(Storage* storage, char* data, DType dtype, int ndim, const int64_t* shape, const int64_t* strides);
-Tensor* new_contiguous(DType dtype, int ndim, const int64_t* shape);  // uninitialised; throws Error(Memory)
+// Uninitialised; throws Error(Memory).
+Tensor* new_contiguous(DType dtype, int ndim, const int64_t* shape, int device = 0);
 
 // The tensor's data seen through another geometry (same storage, no history).
 Tensor* new_view(const Tensor* base, char* data, DType dtype, int ndim, const int64_t* shape, const int64_t* strides);

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.devices import code_of
 
 
 class Geometry:
@@ -19,6 +20,7 @@ class Geometry:
 
     def __init__(self, base, view):
         # A complex base with a real view, or the other way round: the block is one of real numbers.
+        self.device = base.device
         self.base_pairs = base.dtype.is_complex and not view.dtype.is_complex
         self.view_pairs = view.dtype.is_complex and not base.dtype.is_complex
         *self.base, at_base = _in_parts(base) if self.base_pairs else (base.shape, base.strides, base.storage_offset())
@@ -33,7 +35,7 @@ class Geometry:
         self.overlaps = _overlaps(*self.base) or _overlaps(*self.view)
 
     def filled(self, value, dtype):
-        return F.full((self.size,), value, dtype=dtype)
+        return F.full((self.size,), value, dtype=dtype, device=self.device)
 
     def holding(self, g, fresh: bool = False):
         """A block with g as the base: g's own memory if it lies like the base, unless a fresh one is asked for."""
@@ -41,7 +43,7 @@ class Geometry:
             g = F.view_as_real(g)
         if self.row_major and not fresh and g.is_contiguous():
             return _runtime.alias(g, (self.size,), (1,), g.storage_offset())
-        block = _runtime.empty((self.size,), g.dtype) if self.dense else self.filled(0, g.dtype)
+        block = _runtime.empty((self.size,), g.dtype, code_of(self.device)) if self.dense else self.filled(0, g.dtype)
         F.copy_(self.as_base(block), g)
         return block
 
@@ -153,9 +155,9 @@ def _add_up(h, geometry: Geometry):
     block = geometry.filled(
         count, dtypes.int64
     )  # memory that is not the base's counts as one more element, which is dropped
-    F.copy_(geometry.as_base(block), F.reshape(F.arange(count), geometry.base[0]))
+    F.copy_(geometry.as_base(block), F.reshape(F.arange(count, device=geometry.device), geometry.base[0]))
     positions = F.clone(geometry.as_view(block))
-    total = F.scatter_at(F.full((count + 1,), 0, dtype=h.dtype), [positions], (0,), h, "add")
+    total = F.scatter_at(F.full((count + 1,), 0, dtype=h.dtype, device=geometry.device), [positions], (0,), h, "add")
     made = F.reshape(F.slice_axis(total, 0, 0, count), geometry.base[0])
     return F.view_as_complex(made) if geometry.base_pairs else made
 

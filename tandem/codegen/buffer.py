@@ -27,7 +27,7 @@ class Buffer:
     first element). `order`: axes from the largest stride to the smallest where that is known. `unit`: the axis of stride 1.
     """
 
-    __slots__ = ("base", "dtype", "kind", "offset", "order", "position", "shape", "strides", "unit")
+    __slots__ = ("base", "dtype", "kind", "offset", "on_host", "order", "position", "shape", "strides", "unit")
 
     def __init__(
         self, dtype: DType, shape, strides, kind: str, position=None, base=None, offset: Dim = 0, order=None, unit=None
@@ -41,6 +41,7 @@ class Buffer:
         self.offset = offset
         self.order = order
         self.unit = order[-1] if order and unit is None else unit
+        self.on_host = base is not None and base.on_host  # a single element on the host, where kernels run on a device
 
     def __repr__(self):
         where = {"input": f"input {self.position}", "alloc": "alloc", "view": f"view +{self.offset} of {self.base!r}"}

@@ -27,6 +27,17 @@ def columns(fusion: Fusion, group: Group) -> KernelStep:
     return _Columns(fusion, group).step()
 
 
+def columns_rows(group: Group) -> tuple:
+    """(reductions, reduced axes, kept axes with the columns last, axis of the columns, axis of the rows)"""
+    reductions = [m for m in group.members if m.role in ("partial", "reduce", "combine")]
+    reduced = [a for a in group.order if a in group.reduced]
+    if any(is_positional(m) for m in reductions):
+        reduced.sort()  # the first position is the first in row-major order
+    kept = [a for a in group.order if a not in group.reduced]
+    unit = group.unit if group.unit in kept else kept[-1]
+    return reductions, reduced, [a for a in kept if a != unit] + [unit], unit, reduced[-1]
+
+
 class _Rows:
     """What the reductions take in, and what is stored, at a row that lies `shift` after the loop's."""
 
@@ -45,14 +56,7 @@ class _Columns:
         self.group = group
         self.nest = Nest(fusion, group)
         self.e, self.b, self.forms = self.nest.e, self.nest.e.b, self.nest.e.forms
-        self.reductions = [m for m in group.members if m.role in ("partial", "reduce", "combine")]
-        self.reduced = [a for a in group.order if a in group.reduced]
-        if any(is_positional(m) for m in self.reductions):
-            self.reduced.sort()  # the first position is the first in row-major order
-        kept = [a for a in group.order if a not in group.reduced]
-        unit = group.unit if group.unit in kept else kept[-1]
-        self.kept = [a for a in kept if a != unit] + [unit]
-        self.vector, self.row = unit, self.reduced[-1]
+        self.reductions, self.reduced, self.kept, self.vector, self.row = columns_rows(group)
         self.width = COLUMNS
         while self.width * len(self.reductions) > 4 * COLUMNS:
             self.width //= 2

@@ -42,6 +42,7 @@ class Emitter:
         self._parts: dict[int, Buffer] = {}  # complex buffers seen as their parts
         self.loads: list[tuple[Expr, Linear]] = []  # loads without a guard
         self.nodes: dict = {}  # nodes that this kernel covers, in order
+        self.clamp = False  # positions that are loaded are brought into range
 
     # -- leaves
 
@@ -265,6 +266,8 @@ class Emitter:
             at = b.cast(memo[w], dtypes.int64)
             if w[0].dtype.kind == "int" and at.op != "const":  # negative positions count from the end
                 at = at + ((at >> 63) & self.dim(shape[axis]))
+            if self.clamp and at.op != "const":
+                at = b.max(b.min(at, self.dim(shape[axis]) - 1), 0)
             address.append(self.forms.atom(at) if at.op != "const" else self.forms.make(at.attr, {}))
         want = (x, (*address, *rest), guard)
         return memo.get(want, [want])

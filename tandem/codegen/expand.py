@@ -5,30 +5,37 @@ So do reductions and products of complex numbers, which become those of their re
 
 from __future__ import annotations
 
+import functools
+
 from tandem import _runtime
 from tandem.graph.ir import Builder, Graph, Value, source_scope
 from tandem.ops.define import Composite, add_input
 
 
-def expand(graph: Graph) -> tuple[Graph, dict[Value, Value]]:
-    """The graph without composite operators, and what stands for each of its values (empty where nothing changed)."""
+def expand(graph: Graph, composed=None) -> tuple[Graph, dict[Value, Value]]:
+    """The graph without composite operators, and what stands for each of its values (empty where nothing changed).
+
+    composed(node): what else to write out: None, or a function of the operator and its inputs.
+    """
+    composed = composed or (lambda node: None)
     total: dict[Value, Value] = {}
-    while any(_expands(node) is not None for node in graph.nodes):  # those may hold others
-        graph, made = _expand_once(graph)
+    while any(_expands(node, composed) is not None for node in graph.nodes):  # those may hold others
+        graph, made = _expand_once(graph, composed)
         total = {old: made[new] for old, new in total.items()} if total else made
     return graph, total
 
 
-def _expands(node):
+def _expands(node, composed):
     """What builds the node's results from other operators, if it does not stay."""
     if isinstance(node.op, Composite):
         return node.op.expand
     if node.inputs and node.inputs[0].dtype.is_complex:
         return getattr(node.op, "split_complex", None)
-    return None
+    formula = composed(node)
+    return None if formula is None else functools.partial(formula, node.op)
 
 
-def _expand_once(graph: Graph) -> tuple[Graph, dict[Value, Value]]:
+def _expand_once(graph: Graph, composed) -> tuple[Graph, dict[Value, Value]]:
     result = Graph(graph.symbols, graph.name)
     made: dict[Value, Value] = {}
     _runtime.enter_trace()
@@ -41,7 +48,7 @@ def _expand_once(graph: Graph) -> tuple[Graph, dict[Value, Value]]:
                     continue
                 inputs = tuple(made[v] for v in node.inputs)
                 with source_scope(node.source):
-                    expands = _expands(node)
+                    expands = _expands(node, composed)
                     outputs = builder.add(node.op, inputs).outputs if expands is None else expands(*inputs)
                 if isinstance(outputs, Value):
                     outputs = (outputs,)

@@ -38,8 +38,9 @@ INLINE_NODES = 200  # longest chain of operators computed without a compute in b
 class Fusion:
     """Groups of a graph, in order. `buffer_of` has the memory of every value that may need some."""
 
-    def __init__(self, graph: Graph, layouts, saved):
+    def __init__(self, graph: Graph, layouts, saved, target=None):
         self.graph = graph
+        self.target = target  # None: the CPU
         self.resolve = _Resolver(graph.symbols)
         self.groups: list[Group] = []
         self.buffer_of: dict[Value, Buffer] = {}
@@ -52,6 +53,7 @@ class Fusion:
             self.buffer_of[value] = memory.input_buffer(
                 value.dtype, self.shape_of(value), value.op.position, layout, self.resolve
             )
+            self.buffer_of[value].on_host = target is not None and value in target.on_host
             self.provider[value] = None
         self.saved = set(saved)
         self._analyse(saved)
@@ -201,8 +203,10 @@ class Fusion:
                     strides = choose([v.type for v in node.inputs], [self.buffer_of[v] for v in node.inputs])
                     if strides is not None and strides and isinstance(strides[0], tuple):
                         strides = strides[index]
+                if strides is None and self.target is not None:
+                    strides = self.target.output_strides(node, [self.buffer_of[v] for v in node.inputs])
                 if strides is None:
-                    self.buffer_of[value] = memory.allocate(value.dtype, shape)
+                    self.buffer_of[value] = self._allocate(value, tuple(range(len(shape))))
                 else:
                     strides = tuple(self.resolve(s) for s in strides)
                     order = _order_of(shape, strides)
@@ -361,7 +365,7 @@ class Fusion:
         own_axis = {g: a for a, g in compute.axis_of.items()}
         compute.order = tuple([own_axis[g] for g in group.order if g in own_axis])
         ones = tuple([a for a in range(rank) if a not in compute.order])
-        self._finish(compute, memory.allocate(value.dtype, self.shape_of(value), ones + compute.order))
+        self._finish(compute, self._allocate(value, ones + compute.order))
 
     def _reduce(self, value: Value):
         node = value.node
@@ -423,6 +427,13 @@ class Fusion:
         compute.axis_of = {a: i + 1 for i, a in enumerate(kept)}
         group.members.append(compute)
         self.provider[value] = group
+
+    def _allocate(self, value: Value, order: tuple) -> Buffer:
+        shape = self.shape_of(value)
+        if self.target is not None and value not in self.saved and value not in self.mutated:
+            if all(value is not v for v in self.graph.outputs):
+                return self.target.allocate(value, shape, order, self.users.get(value, ()))
+        return memory.allocate(value.dtype, shape, order)
 
     def _positions(self, compute: Compute) -> tuple:
         place = {a: i for i, a in enumerate(compute.axes)}

@@ -11,6 +11,7 @@ from tandem.codegen.fuse import Fusion
 from tandem.codegen.regions import region_steps
 from tandem.codegen.rows import rows
 from tandem.codegen.schedule import LibraryStep, Schedule
+from tandem.errors import UnsupportedError
 from tandem.graph.ir import Graph, Value
 from tandem.ops.again import Again
 from tandem.ops.define import LibraryOp
@@ -18,31 +19,41 @@ from tandem.ops.index import CheckIndex, Scatter
 from tandem.ops.movement import Permute
 from tandem.ops.region import Region
 
-_NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns}
+_NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns, "copy": copy}
 
 
-def lower(graph: Graph, layouts: list[Layout | None], saved: list[Value] = (), inside=None) -> Schedule:
+def lower(graph: Graph, layouts: list[Layout | None], saved: list[Value] = (), inside=None, target=None) -> Schedule:
     """Steps that compute graph's outputs, saved values and mutations, for all sizes that satisfy the graph's guards.
 
     inside: what is done to the graphs inside regions first, if that did not happen yet.
+    target: None for the CPU, or the CudaTarget (tandem/codegen/cuda_target.py) that the steps are for.
     """
-    graph, made = expand(graph)
-    fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved])
-    steps, copies = _place_mutations(fusion)
+    graph, made = expand(graph, target.composed() if target is not None else None)
+    if target is not None:
+        target = target.after(made)
+    fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved], target)
+    nests = _NESTS if target is None else target.nests()
+    steps, copies = _place_mutations(fusion, nests["copy"])
     for group in fusion.groups:
-        if group.kind == "library" and isinstance(group.node.op, Again):
+        if group.kind != "library":
+            steps.append(nests[group.kind](fusion, group))
+        elif isinstance(group.node.op, Again):
             continue  # it only has a place in the order
-        if group.kind == "library" and isinstance(group.node.op, Region):
+        elif isinstance(group.node.op, Region):
+            if target is not None:
+                raise UnsupportedError(group.node.op.name, "control flow in programs does not run on CUDA devices yet")
             steps += region_steps(fusion, group.node, lower, inside)
-        elif group.kind == "library":
+        elif target is None:
             steps.append(_library_step(fusion, group))
         else:
-            steps.append(_NESTS[group.kind](fusion, group))
+            steps += target.library_steps(fusion, _library_step(fusion, group))
     steps += copies
     buffer_of = {
         value: buffer for value, buffer in fusion.buffer_of.items()
         if value not in fusion.computes or fusion.computes[value].stored
     }  # fmt: skip
+    if target is not None:
+        steps = target.finish(steps)
     if made:
         buffer_of = {old: buffer_of[new] for old, new in made.items() if new in buffer_of}
     return Schedule(steps, buffer_of)
@@ -60,7 +71,7 @@ def _root(buffer: Buffer) -> Buffer:
     return buffer.base if buffer.kind == "view" else buffer
 
 
-def _place_mutations(fusion: Fusion) -> tuple[list, list]:
+def _place_mutations(fusion: Fusion, copy) -> tuple[list, list]:
     """Lets kernels write straight into mutated inputs where nobody can see the difference.
 
     For the rest, returns steps to run before all others, which keep what is overwritten but needed, and copies to run at the end.

@@ -19,6 +19,29 @@ def rows(fusion: Fusion, group: Group) -> KernelStep:
         first = group.members[0].partial_of
         group.domain = (first.parts.shape[0], *group.domain[1:])
     nest = Nest(fusion, group)
+    plan, roots = row_passes(nest, group)
+    _keep_costly(nest, plan, roots)
+    reduced = [a for a in group.order if a in group.reduced and a != group.unit]
+    reduced += [group.unit] if group.unit in group.reduced else []
+    if any(is_positional(m) for m in group.members):
+        reduced.sort()  # the first position is the first in row-major order
+    kept = nest.merge([a for a in group.order if a not in group.reduced])
+    reduced = nest.merge(reduced)
+    digits = [(a, nest.sizes[a]) for a in kept]
+    body = []
+    for number, (outer, before, inner, after) in enumerate(plan):
+        body += outer
+        if inner:
+            unroll = unroll_for(expression_cost(roots[number]), inner)
+            body += [*before, *nest.loops(reduced, inner, unroll), *after]
+    extent = product([n for _, n in digits])
+    work = product([nest.sizes[a] for a in reduced])
+    everything = [r for level in roots for r in level]
+    return nest.step([nest.items(digits, body)], [ITEM, *kept, *reduced], extent, work, everything)
+
+
+def row_passes(nest: Nest, group: Group) -> tuple[list, list]:
+    """Passes over a row: [(at the kept rank before it, declarations, in the loop, after it)], and the expressions of each."""
     e, b = nest.e, nest.e.b
     levels: dict = {}
     for member in group.members:
@@ -55,25 +78,7 @@ def rows(fusion: Fusion, group: Group) -> KernelStep:
                 if member.stored:
                     after.extend(nest.stores(member, scalar))
         plan.append((outer, before, inner, after))
-
-    _keep_costly(nest, plan, roots)
-    reduced = [a for a in group.order if a in group.reduced and a != group.unit]
-    reduced += [group.unit] if group.unit in group.reduced else []
-    if any(is_positional(m) for m in group.members):
-        reduced.sort()  # the first position is the first in row-major order
-    kept = nest.merge([a for a in group.order if a not in group.reduced])
-    reduced = nest.merge(reduced)
-    digits = [(a, nest.sizes[a]) for a in kept]
-    body = []
-    for number, (outer, before, inner, after) in enumerate(plan):
-        body += outer
-        if inner:
-            unroll = unroll_for(expression_cost(roots[number]), inner)
-            body += [*before, *nest.loops(reduced, inner, unroll), *after]
-    extent = product([n for _, n in digits])
-    work = product([nest.sizes[a] for a in reduced])
-    everything = [r for level in roots for r in level]
-    return nest.step([nest.items(digits, body)], [ITEM, *kept, *reduced], extent, work, everything)
+    return plan, roots
 
 
 def _keep_costly(nest: Nest, plan: list, roots: list[list]):

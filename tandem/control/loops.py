@@ -68,6 +68,8 @@ def _scan(name: str, f, init, xs, length, reverse: bool, native: bool):
     rows, row_structure = flatten(xs)
     rows = [as_tensor(name, leaf) for leaf in rows]
     steps = _length(name, rows, row_structure.paths(), None if length is None else int(length))
+    if any(_runtime.device_index(x) for x in [*carry, *rows]):
+        native = False  # devices have no native loops yet
     if native or steps == 0:
         return _native_scan(name, f, carry, structure, rows, row_structure, steps, reverse)
     made: list[list] = []

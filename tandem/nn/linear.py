@@ -13,10 +13,9 @@ from tandem.nn.parameter import Parameter
 
 def empty_parameter(*shape, device=None, dtype=None) -> Parameter:
     """A parameter whose values are still to be set."""
-    from tandem.constructors import check_device
+    from tandem.devices import code_of
 
-    check_device(device)
-    return Parameter(_runtime.empty(shape, dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)))
+    return Parameter(_runtime.empty(shape, dtypes.float32 if dtype is None else dtypes.as_dtype(dtype), code_of(device)))
 
 
 class Identity(Module):

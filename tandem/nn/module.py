@@ -320,8 +320,9 @@ class Module:
                         module._buffers[name] = fn(b)
         return self
 
-    def to(self, *args, dtype=None, device=None, **kwargs):
-        """Converts floating parameters and buffers to a dtype, and all of them to a device: to(td.float16), to("cpu"), to(x)."""
+    def to(self, *args, dtype=None, device=None, memory_format=None, **kwargs):
+        """Converts floating parameters and buffers to a dtype, and all of them to a device or a memory format: to(td.float16),
+        to("cuda"), to(x), to(memory_format=td.channels_last)."""
         for a in args:
             if isinstance(a, Tensor):
                 dtype, device = a.dtype, a.device
@@ -334,7 +335,10 @@ class Module:
             raise TypeError(f"a module can be converted to floating types only, not to {dtype}")
 
         def convert(t):
-            return t.to(dtype=dtype if t.dtype.is_inexact else None, device=device)
+            fits = memory_format is not None and t.ndim == len(memory_format.order or ())
+            return t.to(
+                dtype=dtype if t.dtype.is_inexact else None, device=device, memory_format=memory_format if fits else None
+            )
 
         return self._apply(convert)
 

@@ -110,7 +110,7 @@ class RNNBase(Module):
         widths = (self.proj_size or self.hidden_size, self.hidden_size)[: self.states]
         expected = [(self.num_layers * self.num_directions, batch, w) for w in widths]
         if hx is None:
-            return tuple(full(shape, 0.0, dtype=like.dtype) for shape in expected)
+            return tuple(full(shape, 0.0, dtype=like.dtype, device=getattr(like, "device", None)) for shape in expected)
         hx = tuple(hx) if self.states > 1 else (hx,)
         for h, shape in zip(hx, expected, strict=True):
             if h.shape != shape:
@@ -264,7 +264,9 @@ class RNNCellBase(Module):
             init.uniform_(p, -bound, bound)
 
     def _zeros(self, input):
-        return full((*input.shape[:-1], self.hidden_size), 0.0, dtype=input.dtype)
+        return full(
+            (*input.shape[:-1], self.hidden_size), 0.0, dtype=input.dtype, device=getattr(input, "device", None)
+        )
 
     def _weights(self) -> tuple:
         return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh

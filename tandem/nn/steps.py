@@ -52,7 +52,9 @@ class Cut(Function):
     @staticmethod
     def backward(ctx, *grads):
         full = [
-            F.full((n, *ctx.rest), 0, dtype=ctx.dtype) if g is None else g
+            F.full((n, *ctx.rest), 0, dtype=ctx.dtype, device=next(x.device for x in grads if x is not None))
+            if g is None
+            else g
             for n, g in zip(ctx.sizes, grads, strict=True)
         ]
         return F.concat(full, 0), None

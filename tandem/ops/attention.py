@@ -35,6 +35,7 @@ def _like(buffer, type: Type):
 
 
 class _Attention(LibraryOp):
+    low_precision = True
     causal: bool
     masked: bool
     scale: float
@@ -98,6 +99,7 @@ class Attention(_Attention):
 class AttentionBackward(_Attention):
     """g, q, k, v, out, log of row sums[, mask] -> gradients of q, k, v"""
 
+    low_precision = False  # its inputs are as Attention left them
     name = "attention_backward"
     routine = "attention_backward"
     sparse_grads = True

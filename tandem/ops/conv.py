@@ -19,6 +19,7 @@ from tandem.ops.windows import per_axis, strides_like, with_batch, without_batch
 
 class _Convolution(LibraryOp):
     takes_complex = True
+    low_precision = True
     stride: tuple
     pad_low: tuple
     pad_high: tuple

@@ -85,15 +85,40 @@ class Incoming(Op):
 # -- functions
 
 
+class placed:
+    """A scope in which operators without tensors among their arguments run on a device (None: where they would anyway)."""
+
+    def __init__(self, device):
+        self._device = device
+
+    def __enter__(self):
+        if self._device is not None:
+            from tandem.devices import code_of
+
+            self._before = _runtime.set_default_device(code_of(self._device))
+
+    def __exit__(self, *exc):
+        if self._device is not None:
+            _runtime.set_default_device(self._before)
+
+
 def finish(made, device, requires_grad: bool):
     """A new tensor with what users asked of it beyond its elements."""
-    if device is not None:
-        from tandem.constructors import check_device
-
-        check_device(device)
+    if not isinstance(made, Value):
+        made = on_device(made, device)
     if requires_grad:
         made.requires_grad = True
     return made
+
+
+def on_device(made, device):
+    """A tensor that was just made, on the device that was asked for (None: where it is)."""
+    if device is None:
+        return made
+    from tandem.devices import code_of
+
+    code = code_of(device)
+    return made if _runtime.device_index(made) == code else _runtime.move(made, code)
 
 
 @op(name="full", hidden=True)
@@ -113,7 +138,9 @@ def full(shape, fill_value, *, dtype=None, device=None, requires_grad: bool = Fa
     >>> td.full((2,), 7.0)
     tensor([7., 7.])
     """
-    return finish(_full(shape, fill_value, dtype=dtype), device, requires_grad)
+    with placed(device):
+        made = _full(shape, fill_value, dtype=dtype)
+    return finish(made, device, requires_grad)
 
 
 # The *_like forms write a constant of x's shape; x itself is not read.
@@ -173,11 +200,22 @@ def empty_like(x: Tensor, *, dtype=None, device=None, requires_grad: bool = Fals
     """
     if isinstance(x, Value):
         return zeros_like(x, dtype=dtype)
-    return finish(_runtime.empty(x.shape, dtypes.as_dtype(dtype or x.dtype)), device, requires_grad)
+    return finish(_empty_like(x, x.shape, dtype, device), device, requires_grad)
+
+
+def _empty_like(x, shape, dtype, device):
+    from tandem.devices import code_of
+
+    return _runtime.empty(shape, dtypes.as_dtype(dtype or x.dtype), code_of(x.device if device is None else device))
 
 
 inplace(_zeros_like, "zero_")
 inplace(_full_like, "fill_")
+
+
+def _same(x, device):
+    """The device for a new tensor beside x."""
+    return device if device is not None or isinstance(x, Value) else x.device
 
 
 def _new_shape(sizes) -> tuple:
@@ -187,25 +225,25 @@ def _new_shape(sizes) -> tuple:
 @method
 def new_zeros(x, *sizes, dtype=None, device=None, requires_grad: bool = False):
     """Zeros of another shape with x's dtype."""
-    return full(_new_shape(sizes), 0, dtype=dtype or x.dtype, device=device, requires_grad=requires_grad)
+    return full(_new_shape(sizes), 0, dtype=dtype or x.dtype, device=_same(x, device), requires_grad=requires_grad)
 
 
 @method
 def new_ones(x, *sizes, dtype=None, device=None, requires_grad: bool = False):
     """Ones of another shape with x's dtype."""
-    return full(_new_shape(sizes), 1, dtype=dtype or x.dtype, device=device, requires_grad=requires_grad)
+    return full(_new_shape(sizes), 1, dtype=dtype or x.dtype, device=_same(x, device), requires_grad=requires_grad)
 
 
 @method
 def new_full(x, size, fill_value, *, dtype=None, device=None, requires_grad: bool = False):
     """One value in another shape with x's dtype."""
-    return full(size, fill_value, dtype=dtype or x.dtype, device=device, requires_grad=requires_grad)
+    return full(size, fill_value, dtype=dtype or x.dtype, device=_same(x, device), requires_grad=requires_grad)
 
 
 @method
 def new_empty(x, *sizes, dtype=None, device=None, requires_grad: bool = False):
     """Elements that are not initialised, of another shape with x's dtype."""
-    return finish(_runtime.empty(_new_shape(sizes), dtypes.as_dtype(dtype or x.dtype)), device, requires_grad)
+    return finish(_empty_like(x, _new_shape(sizes), dtype, device), device, requires_grad)
 
 
 @method
@@ -213,7 +251,7 @@ def new_tensor(x, data, *, dtype=None, device=None, requires_grad: bool = False)
     """A new tensor of the data with x's dtype."""
     from tandem.constructors import tensor
 
-    return tensor(data, dtype=dtype or x.dtype, device=device, requires_grad=requires_grad)
+    return tensor(data, dtype=dtype or x.dtype, device=_same(x, device), requires_grad=requires_grad)
 
 
 # -- evenly spaced numbers
@@ -256,7 +294,9 @@ def arange(start, stop=None, step=1, *, dtype=None, device=None, requires_grad: 
     if not dtype.is_floating and not whole:  # NumPy's rule: the step is rounded as the second element is
         first = math.trunc(start)
         start, step = first, math.trunc(start + step) - first
-    return finish(F.ramp(start, step, size, dtype=dtype), device, requires_grad)
+    with placed(device):
+        made = F.ramp(start, step, size, dtype=dtype)
+    return finish(made, device, requires_grad)
 
 
 @op(name="linspace", hidden=True)

@@ -32,6 +32,22 @@ METHODS: set[str] = set()  # those of them that Tensor has as methods
 OWN_METHODS: dict[str, object] = {}  # methods that are not, or not the same as, functions of the namespace
 
 
+autocast_dtype = None  # while an operator is traced under td.autocast: the type for products
+
+
+def _lowered(inputs):
+    """Inputs of a product in the type that td.autocast asks for."""
+    import tandem.ops as F
+
+    lowered = []
+    for x in inputs:
+        if x.dtype in (dtypes.float32, dtypes.float16, dtypes.bfloat16) and x.dtype is not autocast_dtype:
+            widened = isinstance(x.op, F.Cast) and x.node.inputs[0].dtype is autocast_dtype
+            x = x.node.inputs[0] if widened else F.Cast(autocast_dtype)(x)
+        lowered.append(x)
+    return tuple(lowered)
+
+
 class Op:
     """A primitive operator with its attributes. Equal ops hash equal, for plans and common subexpressions."""
 
@@ -66,7 +82,11 @@ class Op:
             return self.name
         return f"{self.name}[{', '.join(f'{f}={getattr(self, f)}' for f in self._fields)}]"
 
+    low_precision = False  # whether td.autocast brings its float32 inputs to 16 bits
+
     def __call__(self, *inputs: Value) -> Value | tuple[Value, ...]:
+        if self.low_precision and autocast_dtype is not None:
+            inputs = _lowered(inputs)
         node = current_builder().add(self, inputs)
         return node.outputs[0] if len(node.outputs) == 1 else node.outputs
 

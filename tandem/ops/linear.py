@@ -15,6 +15,7 @@ from tandem.ops.prepare import broadcast, normalize_axis, promote, show, show_sh
 class Linear(Composite):
     """x (m, k), w (n, k)[, bias (n)] -> x @ w.T + bias. The gradient of w comes out in w's own layout."""
 
+    low_precision = True
     name = "linear"
     takes_complex = True
 

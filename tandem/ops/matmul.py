@@ -20,6 +20,7 @@ def _swap(x):
 class Matmul(LibraryOp):
     """(*b, m, k) @ (*b, k, n) -> (*b, m, n), batch sizes equal. A third input (n) is added to every row."""
 
+    low_precision = True
     name = "matmul"
     takes_complex = True
     routine = "matmul"

@@ -47,8 +47,11 @@ class Moments(Composite):
     def expand(self, x):
         wide = cast(x, _wide(x.dtype))
         mean = _mean(wide, self.axes)
-        centred = wide - full_expand(mean, x.shape)
-        variance = _mean(centred * centred, self.axes)
+        if x.dtype.itemsize == 2:  # float32 has bits to spare for 16-bit numbers: one pass over memory is enough
+            variance = F.maximum(_mean(wide * wide, self.axes) - mean * mean, constant(0, mean.dtype))
+        else:
+            centred = wide - full_expand(mean, x.shape)
+            variance = _mean(centred * centred, self.axes)
         return mean, variance, _scale(variance, self.eps)
 
     def grad(self, g, x, *, out):

@@ -56,7 +56,9 @@ class _Maxima(LibraryOp):
         return strides, strides
 
     def grad(self, g, x, *, out):
-        return None if g[0] is None else MaxBackward(x.shape[2:])(g[0], out[1])
+        return None if g[0] is None else MaxBackward(x.shape[2:], self.windows)(g[0], out[1])
+
+    windows = ()
 
 
 @register
@@ -65,6 +67,10 @@ class PoolMax(_Windows):
     routine = "pool_max"
     sparse_grads = True
     infer, output_strides, grad = _Maxima.infer, _Maxima.output_strides, _Maxima.grad
+
+    @property
+    def windows(self) -> tuple:
+        return self.kernel, self.stride, self.padding, self.dilation
 
 
 @register
@@ -79,11 +85,15 @@ class PoolAdaptiveMax(_Maxima):
 
 @register
 class MaxBackward(LibraryOp):
-    """Zeros of spatial shape `size`, with g added at indices of the flattened spatial axes; both (N, C, *out)."""
+    """Zeros of spatial shape `size`, with g added at indices of the flattened spatial axes; both (N, C, *out).
+
+    windows: (kernel, stride, padding, dilation) if the indices come from such windows; () if they may be anywhere.
+    """
 
     name = "pool_max_backward"
     routine = "pool_max_backward"
     size: tuple
+    windows: tuple = ()
 
     def infer(self, g: Type, indices: Type) -> Type:
         return g.with_shape((*g.shape[:2], *self.size))

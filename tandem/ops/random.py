@@ -16,7 +16,7 @@ from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import product
 from tandem.ops.complexes import imag_of, real_of
-from tandem.ops.create import finish
+from tandem.ops.create import finish, placed
 from tandem.ops.define import inplace, op, public
 from tandem.ops.prepare import (
     as_dtype_value,
@@ -146,7 +146,9 @@ def rand(*sizes, size=None, dtype=None, device=None, requires_grad: bool = False
     >>> td.rand(2, 3).shape
     (2, 3)
     """
-    return finish(_rand(_shape(sizes, size), dtype, generator), device, requires_grad)
+    with placed(device):
+        made = _rand(_shape(sizes, size), dtype, generator)
+    return finish(made, device, requires_grad)
 
 
 @public
@@ -156,7 +158,9 @@ def randn(*sizes, size=None, dtype=None, device=None, requires_grad: bool = Fals
     >>> td.randn(2, 3).shape
     (2, 3)
     """
-    return finish(_randn(_shape(sizes, size), dtype, generator), device, requires_grad)
+    with placed(device):
+        made = _randn(_shape(sizes, size), dtype, generator)
+    return finish(made, device, requires_grad)
 
 
 @public
@@ -166,7 +170,9 @@ def uniform(low=0.0, high=1.0, size=(), *, dtype=None, device=None, requires_gra
     >>> td.uniform(-1.0, 1.0, (2, 3)).shape
     (2, 3)
     """
-    return finish(_uniform(size, low, high, dtype, generator), device, requires_grad)
+    with placed(device):
+        made = _uniform(size, low, high, dtype, generator)
+    return finish(made, device, requires_grad)
 
 
 @public
@@ -184,7 +190,9 @@ def randint(low, high=None, size=None, *, dtype=None, device=None, requires_grad
         size = ()
     if not low < high:
         raise ValueRangeError("randint", f"there are no integers from {low} up to, not including, {high}")
-    return finish(_randint(low, high, size, dtype or dtypes.int64, generator), device, requires_grad)
+    with placed(device):
+        made = _randint(low, high, size, dtype or dtypes.int64, generator)
+    return finish(made, device, requires_grad)
 
 
 @op(name="randperm", hidden=True)
@@ -227,7 +235,9 @@ def normal(mean=0.0, std=1.0, size=None, *, dtype=None, device=None, requires_gr
     >>> td.normal(0.0, 1.0, (2, 3)).shape
     (2, 3)
     """
-    return finish(_normal(mean, std, size, dtype, generator), device, requires_grad)
+    with placed(device):
+        made = _normal(mean, std, size, dtype, generator)
+    return finish(made, device, requires_grad)
 
 
 # -- of the shape of another tensor, and in place

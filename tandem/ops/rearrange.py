@@ -7,6 +7,7 @@ from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, IndexRangeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import Dim, product
+from tandem.ops.create import on_device
 from tandem.ops.define import alias, as_tensor, method, op, public
 from tandem.ops.join import Concat, at_least
 from tandem.ops.movement import Embed, Expand, Permute, Reshape, permute, resolve_shape, take_slice, transpose
@@ -309,7 +310,8 @@ def repeat_interleave(x: Tensor, repeats, axis=None):
     axis = normalize_axis("repeat_interleave", axis, x.ndim)
     if times.size != (x.shape[axis] if x.ndim else 1):
         raise ShapeError("repeat_interleave", f"{times.size} repeats for an axis of size {show(x.shape[axis])}")
-    return F.index_select(x, axis, _runtime.from_numpy(numpy.repeat(numpy.arange(times.size), times)))
+    positions = _runtime.from_numpy(numpy.repeat(numpy.arange(times.size), times))
+    return F.index_select(x, axis, on_device(positions, getattr(x, "device", None)))
 
 
 @public

@@ -360,18 +360,6 @@ def _get_device(x) -> int:
 
 
 @method
-def is_pinned(x) -> bool:
-    """Whether the memory is page-locked: not for the CPU's own tensors."""
-    return False
-
-
-@method
-def pin_memory(x, device=None):
-    """This tensor: memory of the CPU is not page-locked."""
-    return x
-
-
-@method
 def resolve_neg(x):
     """This tensor: negation is never put off."""
     return x

@@ -154,7 +154,7 @@ class NAdam(Optimizer):
         })  # fmt: skip
 
     def new_state(self, p, group, names):
-        return super().new_state(p, group, names) | {"mu_product": full((), 1.0)}
+        return super().new_state(p, group, names) | {"mu_product": full((), 1.0, device=getattr(p, "device", None))}
 
     def rule(self, group):
         settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"], group["momentum_decay"])

@@ -41,7 +41,10 @@ class Adagrad(Optimizer):
         })  # fmt: skip
 
     def new_state(self, p, group, names):
-        return {"step": full((), 0.0), "sum": full_like(p, group["initial_accumulator_value"])}
+        return {
+            "step": full((), 0.0, device=getattr(p, "device", None)),
+            "sum": full_like(p, group["initial_accumulator_value"]),
+        }
 
     def rule(self, group):
         return adagrad, (group["lr"], group["lr_decay"], group["weight_decay"], group["eps"], group["maximize"])

@@ -178,7 +178,12 @@ class Adafactor(Optimizer):
                     "variance": p.shape,
                     "step": (),
                 }
-                state.update({k: full(shapes[k], 0.0, dtype=p.dtype if shapes[k] else None) for k in kind.state})
+                state.update(
+                    {
+                        k: full(shapes[k], 0.0, dtype=p.dtype if shapes[k] else None, device=getattr(p, "device", None))
+                        for k in kind.state
+                    }
+                )
             eps1, eps2 = group["eps"]
             eps1 = _EPSILON[p.dtype.name] if eps1 is None else eps1
             settings = (

@@ -109,7 +109,12 @@ class Optimizer:
 
     def new_state(self, p, group: dict, names: tuple[str, ...]) -> dict:
         """The state of a parameter before its first update: a number for "step", zeros of its shape for the rest."""
-        return {name: full((), 0.0, dtype=dtypes.float32) if name == "step" else full_like(p, 0) for name in names}
+        return {
+            name: full((), 0.0, dtype=dtypes.float32, device=getattr(p, "device", None))
+            if name == "step"
+            else full_like(p, 0)
+            for name in names
+        }
 
     def update(self, group: dict):
         """One step of all parameters of a group that have a gradient."""

@@ -226,14 +226,14 @@ class Graph(ir.Graph):
 
     @contextlib.contextmanager
     def device(self, device):
-        self._devices.append(None if device is None else _device(device))
+        self._devices.append(None if device is None else named_device(device))
         try:
             yield
         finally:
             self._devices.pop()
 
 
-def _device(device):
+def named_device(device):
     """Accepts "cpu", "cpu:0", "/cpu:0", "/device:CPU:0"."""
     if isinstance(device, str):
         device = device.removeprefix("/job:localhost").removeprefix("/device:").lstrip("/").lower()

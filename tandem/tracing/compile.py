@@ -10,9 +10,10 @@ from tandem import _runtime, dtypes
 from tandem.autodiff.partition import partition
 from tandem.autodiff.reverse import backpropagate
 from tandem.codegen import Layout, lower
-from tandem.errors import DTypeError, InternalError, ShapeError
+from tandem.errors import DeviceError, DTypeError, InternalError, ShapeError
 from tandem.graph.ir import Builder, Graph, Type, Value
 from tandem.graph.symbolic import Sym, substitute
+from tandem.ops import define
 from tandem.ops.define import ParameterSpec, add_input, make_function
 from tandem.ops.region import Region
 from tandem.tracing.inputs import input_type
@@ -30,12 +31,58 @@ class Traced:
         self.positions: list[int] = []  # graph input -> position among the flattened arguments
         self.wanted: list[Value] = []  # inputs that require gradients
         self.numbers: set[Value] = set()  # inputs that are Python numbers
+        self.on_host: set[Value] = set()  # of a call on a device: single elements in host memory
+        self.device = 0  # where the call runs: 0 the CPU, k cuda:(k - 1)
         self.rng_advance = 0
         self.is_tuple = False
 
 
+def target_for(device: int, on_host: set[Value]):
+    """What steps are made for: None for the CPU."""
+    if device == 0:
+        return None
+    from tandem.codegen.cuda_target import CudaTarget
+
+    return CudaTarget(device - 1, on_host)
+
+
+def _device_of(function, spec: list[tuple]) -> int:
+    """Where a call runs: where its tensors are. A single element on the CPU may go with tensors elsewhere."""
+    tensors = [item for item in spec if item[0] == "tensor"]
+    if not tensors:
+        return _runtime.default_device()
+    devices = {item[7] for item in tensors if item[7] or item[2] or item[6]} or {0}
+    if len(devices) > 1 or (devices == {0} and any(item[7] for item in tensors)):
+        from tandem.devices import DEVICES
+
+        names = ", ".join(str(DEVICES[item[7]]) for item in tensors)
+        raise DeviceError(
+            function.__name__,
+            f"its tensors are on different devices: {names}",
+            fix="move them together: x.to(y.device)",
+        )
+    return devices.pop()
+
+
 def compile_plan(function, spec: list[tuple]):
+    device = _device_of(function, spec)
+    define.autocast_dtype = _autocast_dtype(device)
+    try:
+        return _compile_plan(function, spec, device)
+    finally:
+        define.autocast_dtype = None
+
+
+def _autocast_dtype(device: int):
+    """The type that products are lowered to in a call on this device, or None."""
+    mode = _runtime.autocast_mode()
+    return dtypes.ALL[(mode - 1) % 16] if mode and (mode > 16) == (device > 0) else None
+
+
+def _compile_plan(function, spec: list[tuple], device: int):
     traced = trace_call(function, spec)
+    traced.device = device
+    target = target_for(device, traced.numbers | traced.on_host)
     saved: list[Value] = []
     split = None
     if traced.wanted:
@@ -54,10 +101,10 @@ def compile_plan(function, spec: list[tuple]):
     inside = _simplify if any(isinstance(node.op, Region) for node in graph.nodes) else None
     if function.writes:  # results lie in the memory of what is written, and nowhere else
         results, graph.outputs = graph.outputs, []
-        schedule = lower(graph, traced.layouts, [v for v in saved if all(v is not r for r in results)], inside)
+        schedule = lower(graph, traced.layouts, [v for v in saved if all(v is not r for r in results)], inside, target)
         graph.outputs = results
     else:
-        schedule = lower(graph, traced.layouts, saved, inside)
+        schedule = lower(graph, traced.layouts, saved, inside, target)
     return PlanWriter(function, spec, traced, schedule, split, _backward_function).write()
 
 
@@ -155,8 +202,10 @@ class _Reader:
             return symbols.new(n, (kind, position, axis), not_one=kind == "size", signed=kind == "stride")
 
         value = self._input(position, *input_type(description, size))
-        if description[-1]:  # requires a gradient
+        if description[6]:  # requires a gradient
             self.traced.wanted.append(value)
+        if description[7] == 0:  # means something only in calls on a device
+            self.traced.on_host.add(value)
         return value
 
 

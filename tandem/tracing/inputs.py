@@ -12,7 +12,7 @@ def input_type(description, size) -> tuple[Type, Layout | None]:
 
     Sizes of 1 are literal, because broadcasting depends on them: whoever looks plans up tells them apart.
     """
-    _, code, shape, strides, layout_class, order, _ = description
+    _, code, shape, strides, layout_class, order, *_ = description
     dims = tuple(1 if n == 1 else size(n, "size", axis) for axis, n in enumerate(shape))
     layout = None  # row-major
     if layout_class == 1:  # dense under a permutation: strides follow from the sizes

@@ -91,9 +91,11 @@ class ScheduleWriter:
         self.slot = Slots(self.builder, graph.symbols)
         self.values: dict[Buffer, int] = {}
 
-    def write_steps(self, kept_values):
+    def write_steps(self, kept_values, device: int = 0):
         builder = self.builder
         builder.set_name(self.name)
+        if device:
+            builder.set_device(device)
         origins = self.graph.symbols.origins
         for relation, expression in self.graph.symbols.guards:
             if any(origins[i][0] == "local" for i in symbol_indices(expression)):
@@ -117,6 +119,8 @@ class ScheduleWriter:
                 index = self.builder.value(
                     _INPUT, buffer.dtype.code, self.positions[buffer.position], 0, shape, strides
                 )
+                if buffer.on_host:
+                    self.builder.on_host(index)
             elif buffer.kind == "view":
                 base = self.value(buffer.base)
                 index = self.builder.value(_VIEW, buffer.dtype.code, base, self.slot(buffer.offset), shape, strides)
@@ -147,6 +151,8 @@ class ScheduleWriter:
                 step.cost,
                 step.kernel.name,
             )
+            if hasattr(step, "extents"):  # several launches in one
+                self.builder.parts([self.slot(d) for d in step.extents])
         elif isinstance(step, RegionStep):
             self._region(step)
         else:
@@ -193,10 +199,11 @@ class ScheduleWriter:
 class CapturedPlan:
     """What a program that contains this plan's call needs to know of it (tandem/tracing/program.py)."""
 
-    __slots__ = ("digest", "graph", "name", "positions", "temporaries")
+    __slots__ = ("device", "digest", "graph", "name", "positions", "temporaries")
 
-    def __init__(self, name, digest, graph, positions, temporaries):
+    def __init__(self, name, digest, graph, positions, temporaries, device):
         self.name = name
+        self.device = device
         self.digest = digest  # what it was made from (tandem/tracing/stored.py)
         self.graph = graph
         self.positions = positions
@@ -220,13 +227,15 @@ class PlanWriter(ScheduleWriter):
         kept = [] if self.function.writes else list(self.graph.outputs)
         if self.split is not None:
             kept += [v for v in self.split.saved if v in self.schedule.buffer_of]
-        self.write_steps(kept)
+        self.write_steps(kept, self.traced.device)
         self._outputs()
         if self.split is not None:
             self._backward()
         if isinstance(self.traced.rng_advance, Sym) or self.traced.rng_advance:
             builder.set_rng_advance(self.slot(self.graph.symbols.resolve(self.traced.rng_advance)))
-        builder.keep(CapturedPlan(self.name, self.digest, self.graph, self.positions, self.temporaries))
+        builder.keep(
+            CapturedPlan(self.name, self.digest, self.graph, self.positions, self.temporaries, self.traced.device)
+        )
         return builder
 
     def _outputs(self):
@@ -292,8 +301,20 @@ class ProgramWriter(ScheduleWriter):
     def write_origin(self, origin: Origin):
         self.builder.origin(origin)
 
-    def write(self) -> Recorder:
-        self.write_steps(self.graph.outputs)
+    def schedule_input(self, value) -> bool:
+        """Whether an input lies on the host."""
+        buffer = self.schedule.buffer_of.get(value)
+        return buffer is None or buffer.on_host
+
+    def write(self, device: int = 0) -> Recorder:
+        self.write_steps(self.graph.outputs, device)
+        if device:
+            inputs = [self.schedule_input(v) for v in self.graph.inputs]
+            self.builder.set_program(
+                len(inputs),
+                [position for position, _ in self.graph.mutations],
+                [i for i, on_host in enumerate(inputs) if on_host],
+            )
         for v in self.graph.outputs:
             self.builder.output(self.value(self.schedule.buffer_of[v]), -1, -1, False)
         return self.builder

@@ -19,7 +19,7 @@ from tandem.graph.symbolic import hint, substitute
 from tandem.ops.define import add_input
 from tandem.passes.pipeline import run_pipeline
 from tandem.tracing import stored
-from tandem.tracing.compile import NUMBER_DTYPES, _Tracing, resolve_sizes
+from tandem.tracing.compile import NUMBER_DTYPES, _Tracing, resolve_sizes, target_for
 from tandem.tracing.inputs import input_type
 from tandem.tracing.plan import ProgramWriter
 
@@ -58,13 +58,17 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, repo
         facts = {"calls": len(calls), "symbolic": symbolic, "passes": {}, "sizes": [sizes for _, _, sizes, *_ in known]}
         graph, schedule = _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budget, facts, seconds)
         written = time.perf_counter()
-        recorder = ProgramWriter(graph, schedule).write()
+        recorder = ProgramWriter(graph, schedule).write(_device(calls))
         builder = recorder.builder
         seconds["write"] = time.perf_counter() - written
         stored.save(key, recorder, facts)
     if report is not None:
         report.append({**facts, "graph": graph, "seconds": seconds})
     return builder
+
+
+def _device(calls) -> int:
+    return calls[0][0].device
 
 
 def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budget, facts: dict, seconds: dict):
@@ -78,8 +82,10 @@ def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budge
     traced = time.perf_counter()
     graph = run_pipeline(graph, facts.setdefault("passes", {}))
     simplified = time.perf_counter()
-    if budget is None:
-        schedule = lower(graph, layouts)
+    on_host = {v for i, v in enumerate(graph.inputs) if i >= len(leaves) or not leaves[i][7]}
+    target = target_for(_device(calls), on_host)
+    if budget is None or target is not None:
+        schedule = lower(graph, layouts, target=target)
     else:
         from tandem.codegen.recompute import recompute
 
@@ -169,7 +175,7 @@ def _free_axes(leaves, writes, symbolic: bool) -> list[set[int] | None]:
         return [None] * len(leaves)
     written = {leaf for leaf, _, _ in writes}
     return [
-        {0} if position not in written and not leaf[-1] and len(leaf[2]) > 0 and leaf[4] == 0 else set()
+        {0} if position not in written and not leaf[6] and len(leaf[2]) > 0 and leaf[4] == 0 else set()
         for position, leaf in enumerate(leaves)
     ]
 
@@ -183,14 +189,14 @@ def _free_ints(ints, leaves, free, symbolic: bool) -> list[bool]:
 
 def _known_sizes(leaf, free: set[int] | None) -> tuple:
     """A leaf as far as its program depends on it."""
-    kind, code, shape, strides, layout_class, order, _ = leaf
+    kind, code, shape, strides, layout_class, order, _, device = leaf
     if free is None:
         shape = tuple(n if n == 1 else None for n in shape)
         strides = tuple(s if s in (0, 1) else None for s in strides) if layout_class == 2 else None
     else:
         shape = tuple(None if axis in free and n != 1 else n for axis, n in enumerate(shape))
         strides = strides if layout_class == 2 else None
-    return kind, code, shape, strides, layout_class, order
+    return kind, code, shape, strides, layout_class, order, device
 
 
 def _int(symbols, position: int, value: int, symbolic: bool):

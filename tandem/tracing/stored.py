@@ -37,6 +37,7 @@ def digest_of(function, spec) -> str | None:
     if base is None:
         return None
     text = repr([item[:1] if item[0] in _NUMBERS else item for item in spec])
+    text += f" mode {_runtime.default_device()} {_runtime.autocast_mode()}"
     if " at 0x" in text:  # an object without a text of its own
         return None
     return hashlib.blake2b(f"{base} {text}".encode(), digest_size=16).hexdigest()

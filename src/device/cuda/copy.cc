@@ -1,0 +1,59 @@
+#include "device/cuda/copy.h"
+
+#include <Python.h>
+
+#include <algorithm>
+
+#include "check.h"
+#include "device/cuda/device.h"
+#include "device/cuda/launches.h"
+#include "dispatch/op_function.h"
+
+namespace tandem::cuda {
+namespace {
+
+// What the kernel of tandem/codegen/cuda_routines.py (copy_kernel) takes.
+struct Parameters {
+  const void* from;
+  void* to;
+  int64_t count;
+  int64_t ndim;
+  int64_t shape[kMaxDims], from_strides[kMaxDims], to_strides[kMaxDims];
+};
+
+Function kernels[kMaxDevices][17];  // by device and size of the elements (GIL)
+
+Function kernel_for(int device, size_t size) {
+  Function& found = kernels[device][size];
+  if (!found) {
+    PyObject* loaded = PyObject_CallFunction(callbacks.load_kernels, "ii", static_cast<int>(size), device);
+    if (!loaded) throw PythonError{};
+    found = reinterpret_cast<Function>(PyLong_AsVoidPtr(loaded));
+    Py_DECREF(loaded);
+    if (!found) throw PythonError{};
+  }
+  return found;
+}
+
+}  // namespace
+
+void copy_elements(int device, const View& from, const View& to) {
+  Parameters p{};
+  p.from = from.data, p.to = to.data, p.count = from.numel(), p.ndim = from.ndim;
+  if (p.count == 0) return;
+  const size_t size = item_size(from.dtype);
+  activate(device);
+  if (from.is_contiguous() && to.is_contiguous()) return copy_on_device(device, to.data, from.data, p.count * size);
+  std::copy_n(from.shape, from.ndim, p.shape);
+  std::copy_n(from.strides, from.ndim, p.from_strides);
+  std::copy_n(to.strides, to.ndim, p.to_strides);
+  Function function = kernel_for(device, size);
+  void* arguments[] = {&p};
+  note_launch("copy");
+  const int64_t blocks = std::min<int64_t>((p.count + 255) / 256, 1 << 30);
+  check(driver().launch(function, static_cast<unsigned>(blocks), 1, 1, 256, 1, 1, 0, current_stream(device), arguments,
+                        nullptr),
+        "launching copy");
+}
+
+}  // namespace tandem::cuda

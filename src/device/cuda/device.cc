@@ -1,0 +1,139 @@
+#include "device/cuda/device.h"
+
+#include <Python.h>
+
+#include <mutex>
+#include <vector>
+
+#include "check.h"
+#include "device/cuda/launches.h"
+
+namespace tandem::cuda {
+
+thread_local int active_device = -1;
+thread_local Stream current_streams[kMaxDevices] = {};
+
+namespace {
+
+struct State {
+  std::once_flag made;
+  DeviceHandle handle = 0;
+  Context context = nullptr;
+  std::once_flag described;
+  Properties properties;
+};
+State states[kMaxDevices];
+
+// Lets other Python threads run while this one waits for the device.
+class Released {
+ public:
+  Released() {
+    if (Py_IsInitialized() && PyGILState_Check()) state_ = PyEval_SaveThread();
+  }
+  ~Released() {
+    if (state_) PyEval_RestoreThread(state_);
+  }
+
+ private:
+  PyThreadState* state_ = nullptr;
+};
+
+void require(int device) {
+  driver();
+  int count = device_count();
+  if (device < 0 || device >= count)
+    fail(ErrorKind::Device, "there is no device 'cuda:", device, "'; this machine has ", count, " CUDA device",
+         count == 1 ? " ('cuda:0')" : "s");
+}
+
+}  // namespace
+
+int device_count() {
+  if (!why_unavailable().empty()) return 0;
+  int count = 0;
+  driver().device_count(&count);
+  return count < kMaxDevices ? count : kMaxDevices;
+}
+
+const Properties& properties(int device) {
+  require(device);
+  State& s = states[device];
+  std::call_once(s.described, [&] {
+    const Driver& d = driver();
+    check(d.device_get(&s.handle, device), "cuDeviceGet");
+    char name[256] = "";
+    d.device_name(name, sizeof name - 1, s.handle);
+    s.properties.name = name;
+    d.device_attribute(&s.properties.major, 75, s.handle);
+    d.device_attribute(&s.properties.minor, 76, s.handle);
+    d.device_attribute(&s.properties.multiprocessors, 16, s.handle);
+    d.device_memory(&s.properties.memory, s.handle);
+  });
+  return s.properties;
+}
+
+void activate_slow(int device) {
+  properties(device);
+  State& s = states[device];
+  std::call_once(s.made, [&] { check(driver().retain_context(&s.context, s.handle), "making a context"); });
+  check(driver().set_context(s.context), "cuCtxSetCurrent");
+  active_device = device;
+}
+
+void synchronize_stream(int device, Stream stream) {
+  activate(device);
+  Status status;
+  {
+    Released released;
+    status = driver().stream_synchronize(stream);
+  }
+  raise_device_errors(device);
+  check(status, "waiting for the device");
+}
+
+void synchronize_device(int device) {
+  activate(device);
+  Status status;
+  {
+    Released released;
+    status = driver().synchronize_context();
+  }
+  raise_device_errors(device);
+  check(status, "waiting for the device");
+}
+
+void copy_to_device(int device, char* to, const char* from, size_t bytes, bool wait) {
+  if (bytes == 0) return;
+  activate(device);
+  check(driver().copy_to_device(reinterpret_cast<Address>(to), from, bytes, current_stream(device)),
+        "copying to the device");
+  if (wait) synchronize_stream(device, current_stream(device));
+}
+
+void copy_to_host(int device, char* to, const char* from, size_t bytes, bool wait) {
+  if (bytes == 0) return;
+  activate(device);
+  check(driver().copy_to_host(to, reinterpret_cast<Address>(from), bytes, current_stream(device)),
+        "copying from the device");
+  if (wait) synchronize_stream(device, current_stream(device));
+}
+
+void copy_on_device(int device, char* to, const char* from, size_t bytes) {
+  if (bytes == 0) return;
+  activate(device);
+  check(driver().copy_on_device(reinterpret_cast<Address>(to), reinterpret_cast<Address>(from), bytes,
+                                current_stream(device)),
+        "copying on the device");
+}
+
+void copy_between(int to_device, char* to, int from_device, const char* from, size_t bytes) {
+  if (bytes == 0) return;
+  synchronize_stream(from_device, current_stream(from_device));
+  activate(to_device);
+  check(driver().copy_any(reinterpret_cast<Address>(to), reinterpret_cast<Address>(from), bytes,
+                          current_stream(to_device)),
+        "copying between devices");
+  synchronize_stream(to_device, current_stream(to_device));  // the source may be freed after we return
+}
+
+}  // namespace tandem::cuda

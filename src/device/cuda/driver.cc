@@ -1,0 +1,89 @@
+#include "device/cuda/driver.h"
+
+#include <dlfcn.h>
+
+#include <mutex>
+
+#include "check.h"
+#include "device/cuda/launches.h"
+
+namespace tandem::cuda {
+namespace {
+
+constexpr int kOldestDriver = 12000;  // CUDA 12.0: the first that loads what today's NVRTC makes for Hopper
+
+struct Opened {
+  Driver functions;
+  std::string problem;  // empty: ready
+  int devices = 0;
+};
+
+std::string status_text(const Driver& d, Status status) {
+  const char *name = nullptr, *text = nullptr;
+  if (d.error_name) d.error_name(status, &name);
+  if (d.error_string) d.error_string(status, &text);
+  return std::string(name ? name : "error") + " (" + std::to_string(status) + "): " + (text ? text : "no description");
+}
+
+void open(Opened& opened) {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) library = dlopen("/usr/local/nvidia/lib64/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // in containers
+  if (!library) {
+    opened.problem = std::string("no NVIDIA driver: libcuda.so.1 cannot be opened (") + dlerror() + ")";
+    return;
+  }
+  Driver& d = opened.functions;
+  std::string missing;
+#define TD_LOAD(name, symbol, parameters)                              \
+  d.name = reinterpret_cast<decltype(d.name)>(dlsym(library, symbol)); \
+  if (!d.name) missing += missing.empty() ? symbol : ", " symbol;
+  TD_CUDA_FUNCTIONS(TD_LOAD)
+#undef TD_LOAD
+  int version = 0;
+  if (d.driver_version) d.driver_version(&version);
+  const std::string shown = std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  if (!missing.empty() || version < kOldestDriver) {
+    opened.problem = "the NVIDIA driver supports CUDA " + shown + "; 12.0 or newer is needed";
+    if (!missing.empty()) opened.problem += " (it lacks " + missing + ")";
+    return;
+  }
+  if (Status status = d.init(0)) {
+    opened.problem = "the NVIDIA driver (CUDA " + shown + ") refuses to start: " + status_text(d, status);
+    return;
+  }
+  if (Status status = d.device_count(&opened.devices))
+    opened.problem = "the NVIDIA driver does not say which devices it has: " + status_text(d, status);
+  else if (opened.devices == 0)
+    opened.problem = "the NVIDIA driver (CUDA " + shown + ") sees no device";
+}
+
+const Opened& opened() {
+  static const Opened* instance = [] {
+    auto* made = new Opened;
+    open(*made);
+    return made;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+const Driver& driver() {
+  const Opened& o = opened();
+  if (!o.problem.empty()) [[unlikely]]
+    fail(ErrorKind::Device, "CUDA is not available: ", o.problem);
+  return o.functions;
+}
+
+std::string why_unavailable() {
+  return opened().problem;
+}
+
+void fail_status(Status status, const char* what) {
+  std::string text = std::string(what) + ": " + status_text(opened().functions, status);
+  // 700 and its neighbours: a kernel went wrong earlier, and the context is lost.
+  if (status >= 700 && status < 720) text += recent_launches(8);
+  fail(ErrorKind::Device, text);
+}
+
+}  // namespace tandem::cuda

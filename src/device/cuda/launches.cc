@@ -1,0 +1,78 @@
+#include "device/cuda/launches.h"
+
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <mutex>
+
+#include "check.h"
+#include "device/cuda/device.h"
+
+namespace tandem::cuda {
+namespace {
+
+constexpr int kKept = 256;
+struct Launch {
+  char label[56];
+};
+Launch ring[kKept];
+std::atomic<uint64_t> launched{0};
+
+struct Checked {
+  uint64_t number;
+  std::string op, line;
+};
+std::mutex mutex;  // guards `checked` and the making of reports
+std::deque<Checked> checked;
+Report* made[kMaxDevices];
+
+}  // namespace
+
+uint64_t note_launch(const char* label) {
+  uint64_t number = launched.fetch_add(1, std::memory_order_relaxed);
+  std::strncpy(ring[number % kKept].label, label, sizeof ring[0].label - 1);
+  return number;
+}
+
+std::string recent_launches(int count) {
+  uint64_t last = launched.load();
+  std::string text = "\n  a kernel failed some time before; the last launches were, latest first:";
+  for (int k = 0; k < count && last > static_cast<uint64_t>(k); ++k)
+    text += std::string(k ? ", " : " ") + ring[(last - 1 - k) % kKept].label;
+  return text;
+}
+
+Report* reports(int device) {
+  std::lock_guard guard(mutex);
+  if (!made[device]) {
+    activate(device);
+    void* memory = nullptr;
+    constexpr unsigned kPortable = 1, kMapped = 2;
+    check(driver().host_allocate(&memory, sizeof(Report), kPortable | kMapped), "allocating pinned memory");
+    std::memset(memory, 0, sizeof(Report));
+    made[device] = static_cast<Report*>(memory);
+  }
+  return made[device];
+}
+
+void note_checked_launch(uint64_t number, const std::string& op, const std::string& line) {
+  std::lock_guard guard(mutex);
+  checked.push_back({number, op, line});
+  if (checked.size() > 4096) checked.pop_front();
+}
+
+void raise_device_errors(int device) {
+  Report* report = made[device];
+  if (!report || !static_cast<volatile Report*>(report)->written) return;
+  std::atomic_thread_fence(std::memory_order_acquire);
+  Report found = *report;
+  std::memset(report, 0, sizeof *report);
+  std::lock_guard guard(mutex);
+  std::string op, line;
+  for (const Checked& c : checked)
+    if (c.number == found.number) op = c.op, line = c.line;
+  fail(ErrorKind::Index, op.empty() ? "" : op + ": ", "index ", found.value, " is out of range for an axis of size ",
+       found.bound, line.empty() ? "" : "; launched at " + line);
+}
+
+}  // namespace tandem::cuda

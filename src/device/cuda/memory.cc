@@ -1,0 +1,318 @@
+#include "device/cuda/memory.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "device/cuda/device.h"
+#include "memory/format.h"
+
+namespace tandem::cuda {
+
+// A piece of a segment; a segment is what one call to the driver gave, cut into blocks that know their neighbours.
+struct Block {
+  int device = 0;
+  uint64_t pool = 0;  // the stream, or the number of a graph's pool
+  char* address = nullptr;
+  size_t bytes = 0;
+  bool used = false;
+  bool small = false;
+  Block* previous = nullptr;  // in the segment
+  Block* next = nullptr;
+  std::vector<Stream> others;  // streams besides its own that use it
+  int pending = 0;             // events that must pass before it is free
+};
+
+namespace {
+
+constexpr size_t kRound = 512;
+constexpr size_t kSmall = size_t{1} << 20;  // up to here: pieces of small segments
+constexpr size_t kSmallSegment = size_t{2} << 20;
+constexpr size_t kLargeSegment = size_t{20} << 20;  // at least, so that blocks of a few megabytes share one
+constexpr size_t kHuge = size_t{10} << 20;          // from here on: segments of their own size
+
+struct Smaller {
+  bool operator()(const Block* a, const Block* b) const {
+    return a->bytes != b->bytes ? a->bytes < b->bytes : a->address < b->address;
+  }
+};
+using FreeList = std::set<Block*, Smaller>;
+struct PoolKey {
+  uint64_t pool;
+  bool small;
+  bool operator<(const PoolKey& o) const { return pool != o.pool ? pool < o.pool : small < o.small; }
+};
+
+struct DeviceMemory {
+  std::mutex mutex;  // guards everything here
+  std::map<PoolKey, FreeList> free;
+  std::vector<std::pair<Event, Block*>> waiting;  // blocks in use by other streams when they were freed
+  MemoryStats stats;
+  double fraction = 1.0;
+};
+DeviceMemory& memory_of(int device) {
+  static auto* all = new DeviceMemory[kMaxDevices];  // never destroyed: tensors may outlive static destruction
+  return all[device];
+}
+
+thread_local uint64_t active_pool = 0;
+uint64_t pools_made = 0;
+std::mutex pools_mutex;
+
+constexpr uint64_t kGraphPool = uint64_t{1} << 63;  // told apart from addresses of streams
+
+size_t rounded(size_t bytes) {
+  return bytes < kRound ? kRound : (bytes + kRound - 1) / kRound * kRound;
+}
+
+size_t segment_bytes(size_t bytes) {
+  if (bytes <= kSmall) return kSmallSegment;
+  if (bytes < kHuge) return kLargeSegment;
+  return (bytes + kSmallSegment - 1) / kSmallSegment * kSmallSegment;
+}
+
+void insert_free(DeviceMemory& m, Block* block) {
+  auto& list = m.free[{block->pool, block->small}];
+  // Neighbours that are free become one block.
+  for (Block* other : {block->previous, block->next}) {
+    if (!other || other->used || other->pending) continue;
+    list.erase(other);
+    Block* low = other == block->previous ? other : block;
+    Block* high = low == other ? block : other;
+    low->bytes += high->bytes;
+    low->next = high->next;
+    if (high->next) high->next->previous = low;
+    delete high;
+    block = low;
+  }
+  list.insert(block);
+}
+
+void collect_waiting(DeviceMemory& m, bool wait) {
+  const Driver& d = driver();
+  for (size_t i = 0; i < m.waiting.size();) {
+    auto [event, block] = m.waiting[i];
+    Status status = wait ? d.event_synchronize(event) : d.event_query(event);
+    if (status == kNotReady) {
+      ++i;
+      continue;
+    }
+    d.event_destroy(event);
+    if (--block->pending == 0) insert_free(m, block);
+    m.waiting[i] = m.waiting.back();
+    m.waiting.pop_back();
+  }
+}
+
+Block* take(DeviceMemory& m, uint64_t pool, size_t bytes) {
+  auto found_list = m.free.find({pool, bytes <= kSmall});
+  if (found_list == m.free.end()) return nullptr;
+  FreeList& list = found_list->second;
+  Block wanted;
+  wanted.bytes = bytes;
+  auto it = list.lower_bound(&wanted);
+  if (it == list.end()) return nullptr;
+  Block* block = *it;
+  list.erase(it);
+  size_t rest = block->bytes - bytes;
+  if (rest >= (block->small ? kRound : kSmall)) {
+    auto* tail = new Block;
+    tail->device = block->device;
+    tail->pool = block->pool;
+    tail->small = block->small;
+    tail->address = block->address + bytes;
+    tail->bytes = rest;
+    tail->previous = block;
+    tail->next = block->next;
+    if (tail->next) tail->next->previous = tail;
+    block->next = tail;
+    block->bytes = bytes;
+    list.insert(tail);
+  }
+  return block;
+}
+
+bool grow(DeviceMemory& m, int device, uint64_t pool, size_t bytes) {
+  size_t size = segment_bytes(bytes);
+  size_t limit = static_cast<size_t>(static_cast<double>(properties(device).memory) * m.fraction);
+  if (m.fraction < 1.0 && static_cast<size_t>(m.stats.reserved_bytes) + size > limit) return false;
+  Address address = 0;
+  Status status = driver().allocate(&address, size);
+  if (status == kOutOfMemory) return false;
+  check(status, "allocating device memory");
+  auto* block = new Block;
+  block->device = device;
+  block->pool = pool;
+  block->address = reinterpret_cast<char*>(address);
+  block->bytes = size;
+  block->small = bytes <= kSmall;
+  m.free[{pool, block->small}].insert(block);
+  m.stats.reserved_bytes += static_cast<int64_t>(size);
+  ++m.stats.system_allocations;
+  return true;
+}
+
+// Gives whole free segments back, except those that graphs own.
+void trim(DeviceMemory& m) {
+  collect_waiting(m, true);
+  for (auto& [key, list] : m.free) {
+    if (key.pool & kGraphPool) continue;
+    for (auto it = list.begin(); it != list.end();) {
+      Block* block = *it;
+      if (block->previous || block->next) {
+        ++it;
+        continue;
+      }
+      it = list.erase(it);
+      driver().free(reinterpret_cast<Address>(block->address));
+      m.stats.reserved_bytes -= static_cast<int64_t>(block->bytes);
+      ++m.stats.system_frees;
+      delete block;
+    }
+  }
+}
+
+[[noreturn]] void throw_out_of_memory(DeviceMemory& m, int device, size_t bytes) {
+  size_t available = 0, total = 0;
+  driver().memory_info(&available, &total);
+  std::string text = "out of memory on cuda:" + std::to_string(device) + ": " + format_bytes(bytes) +
+                     " were asked for; of " + format_bytes(total) + ", " +
+                     format_bytes(static_cast<size_t>(m.stats.live_bytes)) + " are in live tensors, " +
+                     format_bytes(static_cast<size_t>(m.stats.reserved_bytes)) + " reserved by this process and " +
+                     format_bytes(available) + " free";
+  if (m.fraction < 1.0) text += "; this process may reserve " + std::to_string(m.fraction) + " of all";
+  text += describe_live(5, device + 1);
+  text += "\n  fix: drop references to large tensors (del x), use smaller batches, or td.checkpoint parts of the model";
+  throw Error(ErrorKind::Memory, text);
+}
+
+}  // namespace
+
+Block* allocate(int device, size_t bytes) {
+  activate(device);
+  DeviceMemory& m = memory_of(device);
+  bytes = rounded(bytes);
+  uint64_t pool = active_pool ? active_pool : reinterpret_cast<uint64_t>(current_stream(device));
+  Block* block = nullptr;
+  bool failed = false;
+  {
+    std::lock_guard guard(m.mutex);
+    if (!m.waiting.empty()) [[unlikely]]
+      collect_waiting(m, false);
+    block = take(m, pool, bytes);
+    if (!block) {
+      if (!grow(m, device, pool, bytes)) {
+        trim(m);
+        failed = !grow(m, device, pool, bytes);
+      }
+      if (!failed) block = take(m, pool, bytes);
+    }
+    if (block) {
+      block->used = true;
+      ++m.stats.allocations;
+      ++m.stats.live_blocks;
+      m.stats.live_bytes += static_cast<int64_t>(block->bytes);
+      m.stats.peak_bytes = std::max(m.stats.peak_bytes, m.stats.live_bytes);
+    }
+  }
+  if (!block) throw_out_of_memory(m, device, bytes);  // not under the lock: the report asks tensors about themselves
+  return block;
+}
+
+void deallocate(Block* block) noexcept {
+  DeviceMemory& m = memory_of(block->device);
+  std::lock_guard guard(m.mutex);
+  block->used = false;
+  --m.stats.live_blocks;
+  m.stats.live_bytes -= static_cast<int64_t>(block->bytes);
+  if (block->others.empty()) [[likely]] {
+    insert_free(m, block);
+    return;
+  }
+  // The other streams may still be using it.
+  const Driver& d = driver();
+  for (Stream stream : block->others) {
+    Event event = nullptr;
+    constexpr unsigned kNoTiming = 2;
+    if (d.event_create(&event, kNoTiming) != 0 || d.event_record(event, stream) != 0) continue;
+    ++block->pending;
+    m.waiting.emplace_back(event, block);
+  }
+  block->others.clear();
+  if (block->pending == 0) insert_free(m, block);
+}
+
+char* address_of(const Block* block) {
+  return block->address;
+}
+size_t size_of(const Block* block) {
+  return block->bytes;
+}
+
+void record_stream(Block* block, Stream stream) {
+  DeviceMemory& m = memory_of(block->device);
+  std::lock_guard guard(m.mutex);
+  if (reinterpret_cast<uint64_t>(stream) == block->pool) return;
+  if (std::find(block->others.begin(), block->others.end(), stream) == block->others.end())
+    block->others.push_back(stream);
+}
+
+MemoryStats memory_stats(int device) {
+  DeviceMemory& m = memory_of(device);
+  std::lock_guard guard(m.mutex);
+  return m.stats;
+}
+
+void reset_peak_memory(int device) {
+  DeviceMemory& m = memory_of(device);
+  std::lock_guard guard(m.mutex);
+  m.stats.peak_bytes = m.stats.live_bytes;
+}
+
+void empty_cache(int device) {
+  activate(device);
+  DeviceMemory& m = memory_of(device);
+  std::lock_guard guard(m.mutex);
+  trim(m);
+}
+
+void set_memory_fraction(int device, double fraction) {
+  if (!(fraction > 0 && fraction <= 1))
+    fail(ErrorKind::Value, "the fraction of device memory must be above 0 and at most 1, got ", fraction);
+  DeviceMemory& m = memory_of(device);
+  std::lock_guard guard(m.mutex);
+  m.fraction = fraction;
+}
+
+uint64_t new_pool() {
+  std::lock_guard guard(pools_mutex);
+  return kGraphPool | ++pools_made;
+}
+
+void set_pool(uint64_t pool) {
+  active_pool = pool;
+}
+
+// What the graph owned goes over to the default stream's pools. Blocks still in use move when they are freed.
+void release_pool(int device, uint64_t pool) {
+  DeviceMemory& m = memory_of(device);
+  std::lock_guard guard(m.mutex);
+  for (bool small : {false, true}) {
+    auto found = m.free.find({pool, small});
+    if (found == m.free.end()) continue;
+    FreeList blocks = std::move(found->second);
+    m.free.erase(found);
+    for (Block* block : blocks) {
+      // Every block of the segment changes hands, so that neighbours can still be joined.
+      for (Block* b = block; b; b = b->previous) b->pool = 0;
+      for (Block* b = block->next; b; b = b->next) b->pool = 0;
+    }
+    for (Block* block : blocks) m.free[{0, small}].insert(block);
+  }
+}
+
+}  // namespace tandem::cuda

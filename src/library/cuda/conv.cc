@@ -1,0 +1,350 @@
+// cuda.conv_forward, cuda.conv_backward_data, cuda.conv_backward_weight by cuDNN; operands as in library/conv.cc.
+//
+// Channels-last where an operand is, else as they lie; weights are brought into the format of the images, which costs
+// little beside the convolution. One spatial axis is done as two.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "check.h"
+#include "device/cuda/copy.h"
+#include "device/cuda/device.h"
+#include "library/cuda/open.h"
+#include "library/registry.h"
+
+namespace tandem::library {
+namespace {
+
+using Handle = struct CudnnTag*;
+using Tensor = struct CudnnTensorTag*;
+using Filter = struct CudnnFilterTag*;
+using Convolution = struct CudnnConvolutionTag*;
+struct Performance {  // cudnnConvolutionFwdAlgoPerf_t and its two kin
+  int algorithm;
+  int status;
+  float time;
+  size_t memory;
+  int determinism;
+  int math;
+  int reserved[3];
+};
+
+struct Api {
+  int (*create)(Handle*);
+  int (*set_stream)(Handle, cuda::Stream);
+  int (*tensor_create)(Tensor*);
+  int (*tensor_set)(Tensor, int type, int ndim, const int* shape, const int* strides);
+  int (*filter_create)(Filter*);
+  int (*filter_set)(Filter, int type, int format, int ndim, const int* shape);
+  int (*convolution_create)(Convolution*);
+  int (*convolution_set)(Convolution, int ndim, const int* pad, const int* stride, const int* dilation, int mode,
+                         int type);
+  int (*set_groups)(Convolution, int groups);
+  int (*set_math)(Convolution, int math);
+  int (*forward_bytes)(Handle, Tensor, Filter, Convolution, Tensor, int, size_t*);
+  int (*data_bytes)(Handle, Filter, Tensor, Convolution, Tensor, int, size_t*);
+  int (*filter_bytes)(Handle, Tensor, Tensor, Convolution, Filter, int, size_t*);
+  int (*find_forward)(Handle, Tensor, const void*, Filter, const void*, Convolution, Tensor, void*, int, int*,
+                      Performance*, void*, size_t);
+  int (*find_data)(Handle, Filter, const void*, Tensor, const void*, Convolution, Tensor, void*, int, int*,
+                   Performance*, void*, size_t);
+  int (*find_filter)(Handle, Tensor, const void*, Tensor, const void*, Convolution, Filter, void*, int, int*,
+                     Performance*, void*, size_t);
+  int (*forward)(Handle, const void*, Tensor, const void*, Filter, const void*, Convolution, int, void*, size_t,
+                 const void*, Tensor, void*);
+  int (*backward_data)(Handle, const void*, Filter, const void*, Tensor, const void*, Convolution, int, void*, size_t,
+                       const void*, Tensor, void*);
+  int (*backward_filter)(Handle, const void*, Tensor, const void*, Tensor, const void*, Convolution, int, void*, size_t,
+                         const void*, Filter, void*);
+  int (*add)(Handle, const void*, Tensor, const void*, const void*, Tensor, void*);
+  const char* (*error)(int);
+};
+
+const Api& api() {
+  static const Api* made = [] {
+    void* library = cuda::open_library("cudnn");
+    auto* a = new Api;
+    const auto load = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(cuda::symbol(library, "cudnn", name));
+    };
+    load(a->create, "cudnnCreate");
+    load(a->set_stream, "cudnnSetStream");
+    load(a->tensor_create, "cudnnCreateTensorDescriptor");
+    load(a->tensor_set, "cudnnSetTensorNdDescriptor");
+    load(a->filter_create, "cudnnCreateFilterDescriptor");
+    load(a->filter_set, "cudnnSetFilterNdDescriptor");
+    load(a->convolution_create, "cudnnCreateConvolutionDescriptor");
+    load(a->convolution_set, "cudnnSetConvolutionNdDescriptor");
+    load(a->set_groups, "cudnnSetConvolutionGroupCount");
+    load(a->set_math, "cudnnSetConvolutionMathType");
+    load(a->forward_bytes, "cudnnGetConvolutionForwardWorkspaceSize");
+    load(a->data_bytes, "cudnnGetConvolutionBackwardDataWorkspaceSize");
+    load(a->filter_bytes, "cudnnGetConvolutionBackwardFilterWorkspaceSize");
+    load(a->find_forward, "cudnnFindConvolutionForwardAlgorithmEx");
+    load(a->find_data, "cudnnFindConvolutionBackwardDataAlgorithmEx");
+    load(a->find_filter, "cudnnFindConvolutionBackwardFilterAlgorithmEx");
+    load(a->forward, "cudnnConvolutionForward");
+    load(a->backward_data, "cudnnConvolutionBackwardData");
+    load(a->backward_filter, "cudnnConvolutionBackwardFilter");
+    load(a->add, "cudnnAddTensor");
+    load(a->error, "cudnnGetErrorString");
+    return a;
+  }();
+  return *made;
+}
+
+void check(int status, const char* what) {
+  if (status) fail(ErrorKind::Device, "cuDNN: ", what, " failed: ", api().error(status), " (", status, ")");
+}
+
+Handle handle(int device, cuda::Stream stream) {
+  static Handle made[cuda::kMaxDevices];
+  if (!made[device]) check(api().create(&made[device]), "cudnnCreate");
+  check(api().set_stream(made[device], stream), "cudnnSetStream");
+  return made[device];
+}
+
+int data_type(DType dtype) {
+  switch (dtype) {
+    case DType::Float32:
+      return 0;
+    case DType::Float64:
+      return 1;
+    case DType::Float16:
+      return 2;
+    case DType::BFloat16:
+      return 9;
+    default:
+      fail(ErrorKind::Unsupported, "convolution of ", name(dtype), " does not run on CUDA devices");
+  }
+}
+
+enum class Kind { Forward, Data, Weight };
+
+bool is_channels_last(const View& v) {
+  if (v.shape[1] == 1) return false;
+  int64_t step = v.shape[1];
+  if (v.strides[1] != 1) return false;
+  for (int i = v.ndim - 1; i >= 2; --i) {
+    if (v.shape[i] != 1 && v.strides[i] != step) return false;
+    step *= v.shape[i];
+  }
+  return v.shape[0] == 1 || v.strides[0] == step;
+}
+
+void set_strides(View& v, bool last) {
+  int64_t step = 1;
+  if (last) v.strides[1] = 1, step = v.shape[1];
+  for (int i = v.ndim - 1; i >= 2; --i) {
+    v.strides[i] = step;
+    step *= v.shape[i];
+  }
+  if (!last) v.strides[1] = step, step *= v.shape[1];
+  v.strides[0] = step;
+}
+
+bool lies(const View& v, bool last) {
+  View wanted = v;
+  set_strides(wanted, last);
+  for (int i = 0; i < v.ndim; ++i)
+    if (v.shape[i] != 1 && v.strides[i] != wanted.strides[i]) return false;
+  return true;
+}
+
+// An operand in the wanted format: itself or a copy; of results, the place that is copied from afterwards.
+struct Formatted {
+  View view;
+  std::unique_ptr<cuda::Workspace> memory;
+};
+void format(int device, const View& v, bool last, bool filled, Formatted& out) {
+  out.view = v;
+  set_strides(out.view, last);
+  if (lies(v, last)) return;
+  out.memory = std::make_unique<cuda::Workspace>(device, v.numel() * item_size(v.dtype));
+  out.view.data = out.memory->data();
+  if (filled) cuda::copy_elements(device, v, out.view);
+}
+
+// (N, C, L) as (N, C, 1, L)
+View with_height(View v) {
+  if (v.ndim != 3) return v;
+  v.shape[3] = v.shape[2], v.strides[3] = v.strides[2];
+  v.shape[2] = 1, v.strides[2] = v.strides[3] * v.shape[3];
+  v.ndim = 4;
+  return v;
+}
+
+struct Entry {
+  Tensor x = nullptr, y = nullptr;
+  Filter w = nullptr;
+  Convolution convolution = nullptr;
+  Performance best{};
+};
+using Key = std::vector<int64_t>;
+
+Tensor describe(const View& v) {
+  Tensor t = nullptr;
+  check(api().tensor_create(&t), "a tensor");
+  int shape[5], strides[5];
+  for (int i = 0; i < v.ndim; ++i) shape[i] = static_cast<int>(v.shape[i]), strides[i] = static_cast<int>(v.strides[i]);
+  check(api().tensor_set(t, data_type(v.dtype), v.ndim, shape, strides), "describing a tensor");
+  return t;
+}
+
+struct Geometry {
+  int spatial;
+  int stride[3], pad[3], dilation[3];
+  int groups;
+};
+
+Geometry geometry_of(const Call& call) {
+  Geometry g;
+  const int64_t* at = call.ints;
+  const int n = static_cast<int>(*at++);
+  const int skip = n == 1 ? 1 : 0;
+  g.spatial = n + skip;
+  if (skip) g.stride[0] = 1, g.pad[0] = 0, g.dilation[0] = 1;
+  for (int i = 0; i < n; ++i) {
+    g.stride[i + skip] = static_cast<int>(at[i]);
+    g.pad[i + skip] = static_cast<int>(at[n + i]);
+    TD_CHECK(at[n + i] == at[2 * n + i], "paddings of both ends are equal here");
+    g.dilation[i + skip] = static_cast<int>(at[3 * n + i]);
+  }
+  g.groups = static_cast<int>(at[4 * n]);
+  return g;
+}
+
+constexpr size_t kMostWorkspace = size_t{1} << 30;
+constexpr int kTensorOps = 1, kFma = 3;  // cudnnMathType_t
+
+// Algorithm 1 of each kind is the implicit product, deterministic, for which cuDNN picks a kernel by the device and the
+// sizes. Only where it is not supported, all are tried.
+bool implicit_product(Handle h, Kind kind, Entry& e) {
+  const Api& dnn = api();
+  size_t bytes = 0;
+  const int status = kind == Kind::Forward ? dnn.forward_bytes(h, e.x, e.w, e.convolution, e.y, 1, &bytes)
+                     : kind == Kind::Data  ? dnn.data_bytes(h, e.w, e.y, e.convolution, e.x, 1, &bytes)
+                                           : dnn.filter_bytes(h, e.x, e.y, e.convolution, e.w, 1, &bytes);
+  if (status != 0 || bytes > kMostWorkspace) return false;
+  e.best.algorithm = 1;
+  e.best.memory = bytes;
+  e.best.math = kTensorOps;
+  return true;
+}
+
+void choose(int device, Handle h, Kind kind, Entry& e, const View& x, const View& w, const View& y) {
+  if (implicit_product(h, kind, e)) return;
+  const Api& dnn = api();
+  size_t available = 0, total = 0;
+  cuda::driver().memory_info(&available, &total);
+  const size_t most = std::min(kMostWorkspace, available / 4);
+  const cuda::Workspace workspace(device, most);
+  Performance found[10];
+  int count = 0, status;
+  if (kind == Kind::Forward)
+    status = dnn.find_forward(h, e.x, x.data, e.w, w.data, e.convolution, e.y, y.data, 10, &count, found,
+                              workspace.data(), most);
+  else if (kind == Kind::Data)
+    status = dnn.find_data(h, e.w, w.data, e.y, y.data, e.convolution, e.x, x.data, 10, &count, found, workspace.data(),
+                           most);
+  else
+    status = dnn.find_filter(h, e.x, x.data, e.y, y.data, e.convolution, e.w, w.data, 10, &count, found,
+                             workspace.data(), most);
+  check(status, "looking for a convolution algorithm");
+  for (int i = 0; i < count; ++i) {  // the fastest that gives the same result every time
+    if (found[i].status != 0 || found[i].determinism == 0) continue;
+    e.best = found[i];
+    return;
+  }
+  fail(ErrorKind::Device, "cuDNN has no deterministic algorithm for this convolution");
+}
+
+void run(const Call& call, Kind kind) {
+  const int device = call.device;
+  const auto stream = static_cast<cuda::Stream>(call.stream);
+  const View in0 = with_height(call.inputs[0]), in1 = with_height(call.inputs[1]), out = with_height(call.outputs[0]);
+  const View& x = kind == Kind::Data ? out : in0;
+  const View& w = kind == Kind::Weight ? out : in1;
+  const View& y = kind == Kind::Forward ? out : kind == Kind::Data ? in0 : in1;
+  if (out.numel() == 0) return;
+  const Geometry g = geometry_of(call);
+  const bool last = is_channels_last(x) || is_channels_last(y);
+  Formatted fx, fw, fy;
+  format(device, x, last, kind != Kind::Data, fx);
+  format(device, w, last, kind != Kind::Weight, fw);
+  format(device, y, last, kind != Kind::Forward, fy);
+  const Formatted& result = kind == Kind::Forward ? fy : kind == Kind::Data ? fx : fw;
+  if (x.numel() == 0 || w.numel() == 0 || y.numel() == 0) {
+    cuda::check(cuda::driver().set_bytes(reinterpret_cast<cuda::Address>(result.view.data), 0,
+                                         result.view.numel() * item_size(out.dtype), stream),
+                "zeros");
+  } else {
+    const Api& dnn = api();
+    Handle h = handle(device, stream);
+    Key key{device, static_cast<int>(kind), static_cast<int>(x.dtype), last, cuda::allow_tf32, g.groups};
+    for (int i = 0; i < x.ndim; ++i) key.insert(key.end(), {x.shape[i], w.shape[i], y.shape[i]});
+    for (int i = 0; i < g.spatial; ++i) key.insert(key.end(), {g.stride[i], g.pad[i], g.dilation[i]});
+    static std::mutex mutex;  // guards entries
+    static auto* entries = new std::map<Key, Entry>();
+    Entry* entry;
+    {
+      std::lock_guard guard(mutex);
+      auto [found, fresh] = entries->try_emplace(std::move(key));
+      entry = &found->second;
+      if (fresh) {
+        try {
+          entry->x = describe(fx.view);
+          entry->y = describe(fy.view);
+          int shape[5];
+          for (int i = 0; i < w.ndim; ++i) shape[i] = static_cast<int>(w.shape[i]);
+          check(dnn.filter_create(&entry->w), "a filter");
+          check(dnn.filter_set(entry->w, data_type(w.dtype), last ? 1 : 0, w.ndim, shape), "describing a filter");
+          check(dnn.convolution_create(&entry->convolution), "a convolution");
+          const int type = x.dtype == DType::Float64 ? 1 : 0;
+          check(dnn.convolution_set(entry->convolution, g.spatial, g.pad, g.stride, g.dilation, 1, type),
+                "describing a convolution");
+          check(dnn.set_groups(entry->convolution, g.groups), "groups");
+          const bool strict = x.dtype == DType::Float32 && !cuda::allow_tf32;
+          check(dnn.set_math(entry->convolution, strict ? kFma : kTensorOps), "math");
+          choose(device, h, kind, *entry, fx.view, fw.view, fy.view);
+          // The algorithm goes with the math it was found with.
+          check(dnn.set_math(entry->convolution, strict ? kFma : entry->best.math), "math");
+        } catch (...) {
+          entries->erase(found);
+          throw;
+        }
+      }
+    }
+    const cuda::Workspace workspace(device, entry->best.memory);
+    const float one = 1, zero = 0;
+    const double one64 = 1, zero64 = 0;
+    const bool f64 = x.dtype == DType::Float64;
+    const void* alpha = f64 ? static_cast<const void*>(&one64) : &one;
+    const void* beta = f64 ? static_cast<const void*>(&zero64) : &zero;
+    const int algorithm = entry->best.algorithm;
+    if (kind == Kind::Forward)
+      check(dnn.forward(h, alpha, entry->x, fx.view.data, entry->w, fw.view.data, entry->convolution, algorithm,
+                        workspace.data(), entry->best.memory, beta, entry->y, fy.view.data),
+            "a convolution");
+    else if (kind == Kind::Data)
+      check(dnn.backward_data(h, alpha, entry->w, fw.view.data, entry->y, fy.view.data, entry->convolution, algorithm,
+                              workspace.data(), entry->best.memory, beta, entry->x, fx.view.data),
+            "the gradient of a convolution");
+    else
+      check(dnn.backward_filter(h, alpha, entry->x, fx.view.data, entry->y, fy.view.data, entry->convolution, algorithm,
+                                workspace.data(), entry->best.memory, beta, entry->w, fw.view.data),
+            "the gradient of a convolution");
+  }
+  if (result.memory) cuda::copy_elements(device, result.view, out);
+}
+
+const Register forward("cuda.conv_forward", [](const Call& call) { run(call, Kind::Forward); });
+const Register backward_data("cuda.conv_backward_data", [](const Call& call) { run(call, Kind::Data); });
+const Register backward_weight("cuda.conv_backward_weight", [](const Call& call) { run(call, Kind::Weight); });
+
+}  // namespace
+}  // namespace tandem::library

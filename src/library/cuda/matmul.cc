@@ -1,0 +1,339 @@
+// cuda.matmul (a, b[, bias]) -> c by cuBLASLt: a (*batch, m, k), b (*batch, k, n), bias (n).
+//
+// cuBLASLt thinks in columns: a row-major c = a b is a column-major (n x m) product of b and a, both taken as they lie.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "check.h"
+#include "device/cuda/copy.h"
+#include "device/cuda/device.h"
+#include "library/cuda/open.h"
+#include "library/registry.h"
+
+namespace tandem::library {
+namespace {
+
+using Handle = struct HandleTag*;
+using Description = struct DescriptionTag*;
+using MatrixLayout = struct MatrixLayoutTag*;
+using Preference = struct PreferenceTag*;
+struct Algorithm {
+  uint64_t data[8];
+};
+struct Heuristic {  // cublasLtMatmulHeuristicResult_t
+  Algorithm algorithm;
+  size_t workspace;
+  int status;
+  float waves;
+  int reserved[4];
+};
+
+struct Api {
+  int (*create)(Handle*);
+  int (*description_create)(Description*, int compute, int scale);
+  int (*description_set)(Description, int attribute, const void* value, size_t size);
+  int (*layout_create)(MatrixLayout*, int type, uint64_t rows, uint64_t columns, int64_t step);
+  int (*layout_set)(MatrixLayout, int attribute, const void* value, size_t size);
+  int (*preference_create)(Preference*);
+  int (*preference_set)(Preference, int attribute, const void* value, size_t size);
+  int (*preference_destroy)(Preference);
+  int (*heuristic)(Handle, Description, MatrixLayout a, MatrixLayout b, MatrixLayout c, MatrixLayout d, Preference,
+                   int wanted, Heuristic* results, int* found);
+  int (*matmul)(Handle, Description, const void* alpha, const void* a, MatrixLayout, const void* b, MatrixLayout,
+                const void* beta, const void* c, MatrixLayout, void* d, MatrixLayout, const Algorithm*, void* workspace,
+                size_t bytes, cuda::Stream);
+};
+
+const Api& api() {
+  static const Api* made = [] {
+    void* library = cuda::open_library("cublasLt");
+    auto* a = new Api;
+    const auto load = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(cuda::symbol(library, "cublasLt", name));
+    };
+    load(a->create, "cublasLtCreate");
+    load(a->description_create, "cublasLtMatmulDescCreate");
+    load(a->description_set, "cublasLtMatmulDescSetAttribute");
+    load(a->layout_create, "cublasLtMatrixLayoutCreate");
+    load(a->layout_set, "cublasLtMatrixLayoutSetAttribute");
+    load(a->preference_create, "cublasLtMatmulPreferenceCreate");
+    load(a->preference_set, "cublasLtMatmulPreferenceSetAttribute");
+    load(a->preference_destroy, "cublasLtMatmulPreferenceDestroy");
+    load(a->heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    load(a->matmul, "cublasLtMatmul");
+    return a;
+  }();
+  return *made;
+}
+
+void check(int status, const char* what) {
+  if (status) fail(ErrorKind::Device, "cuBLASLt: ", what, " failed with status ", status);
+}
+
+Handle handle(int device) {
+  static Handle made[cuda::kMaxDevices];
+  if (!made[device]) check(api().create(&made[device]), "cublasLtCreate");
+  return made[device];
+}
+
+int data_type(DType dtype) {
+  switch (dtype) {
+    case DType::Float32:
+      return 0;
+    case DType::Float64:
+      return 1;
+    case DType::Float16:
+      return 2;
+    case DType::BFloat16:
+      return 14;
+    default:
+      fail(ErrorKind::Unsupported, "matmul of ", name(dtype), " does not run on CUDA devices");
+  }
+}
+
+// One matrix of the product as cuBLASLt takes it: column-major, perhaps to be transposed.
+struct Matrix {
+  bool transposed;
+  int64_t step;  // between columns
+};
+
+// What distinguishes products: everything that the choice of an algorithm depends on.
+struct Key {
+  int64_t values[16];
+  bool operator<(const Key& o) const { return std::memcmp(values, o.values, sizeof values) < 0; }
+};
+
+struct Entry {
+  Description description = nullptr;
+  MatrixLayout first = nullptr, second = nullptr, result = nullptr;
+  Heuristic best{};
+};
+
+constexpr size_t kWorkspace = size_t{32} << 20;
+
+Entry make_entry(int device, DType dtype, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, int64_t c_step,
+                 int64_t batch, const int64_t (&offsets)[3], bool bias, uint64_t alignment) {
+  const Api& lt = api();
+  Entry e;
+  const int type = data_type(dtype);
+  const bool f64 = dtype == DType::Float64;
+  const int compute = f64 ? 70 : dtype == DType::Float32 && cuda::allow_tf32 ? 77 : 68;
+  check(lt.description_create(&e.description, compute, f64 ? 1 : 0), "describing a product");
+  const int32_t first = b.transposed, second = a.transposed;
+  check(lt.description_set(e.description, 3, &first, sizeof first), "TRANSA");
+  check(lt.description_set(e.description, 4, &second, sizeof second), "TRANSB");
+  if (bias) {
+    const int32_t epilogue = 4;
+    check(lt.description_set(e.description, 7, &epilogue, sizeof epilogue), "EPILOGUE");
+  }
+  const auto layout = [&](MatrixLayout& made, int64_t rows, int64_t columns, int64_t step, int64_t offset) {
+    check(lt.layout_create(&made, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), step), "a layout");
+    if (batch > 1) {
+      const int32_t count = static_cast<int32_t>(batch);
+      check(lt.layout_set(made, 5, &count, sizeof count), "BATCH_COUNT");
+      check(lt.layout_set(made, 6, &offset, sizeof offset), "STRIDED_BATCH_OFFSET");
+    }
+  };
+  layout(e.first, b.transposed ? k : n, b.transposed ? n : k, b.step, offsets[1]);
+  layout(e.second, a.transposed ? m : k, a.transposed ? k : m, a.step, offsets[0]);
+  layout(e.result, n, m, c_step, offsets[2]);
+  Preference preference = nullptr;
+  check(lt.preference_create(&preference), "a preference");
+  const size_t workspace = kWorkspace;
+  lt.preference_set(preference, 1, &workspace, sizeof workspace);
+  const uint32_t bytes = static_cast<uint32_t>(alignment);
+  for (int attribute = 5; attribute <= 8; ++attribute) lt.preference_set(preference, attribute, &bytes, sizeof bytes);
+  int found = 0;
+  const int status = lt.heuristic(handle(device), e.description, e.first, e.second, e.result, e.result, preference, 1,
+                                  &e.best, &found);
+  lt.preference_destroy(preference);
+  if (status || found == 0)
+    fail(ErrorKind::Device, "cuBLASLt has no algorithm for a ", name(dtype), " product of (", m, ", ", k, ") and (", k,
+         ", ", n, "), status ", status);
+  return e;
+}
+
+// A view whose last two axes cuBLASLt can read: rows or columns without gaps inside. Others are copied.
+struct Readable {
+  View view;
+  Matrix matrix{};
+  std::unique_ptr<cuda::Workspace> memory;
+};
+
+bool readable(const View& v, Matrix& matrix) {
+  const int nd = v.ndim;
+  const int64_t rows = v.shape[nd - 2], columns = v.shape[nd - 1];
+  int64_t row = v.strides[nd - 2], column = v.strides[nd - 1];
+  if (columns == 1) column = 1;
+  if (rows == 1) row = column == 1 ? std::max<int64_t>(columns, 1) : 1;
+  if (column == 1 && row >= columns) {
+    matrix = {false, row};
+    return true;
+  }
+  if (columns == 1 && rows > 1 && row == 1) {
+    matrix = {true, rows};
+    return true;
+  }
+  if (row == 1 && column >= rows) {
+    matrix = {true, column};
+    return true;
+  }
+  return false;
+}
+
+void make_readable(int device, const View& v, Readable& out) {
+  out.view = v;
+  if (readable(v, out.matrix)) return;
+  int64_t step = 1;
+  for (int i = v.ndim - 1; i >= 0; --i) {
+    out.view.strides[i] = step;
+    step *= v.shape[i];
+  }
+  out.memory = std::make_unique<cuda::Workspace>(device, static_cast<size_t>(step) * item_size(v.dtype));
+  out.view.data = out.memory->data();
+  cuda::copy_elements(device, v, out.view);
+  TD_CHECK(readable(out.view, out.matrix));
+}
+
+// Leading axes, merged where all three move through them as through one.
+struct Batch {
+  int ndim = 0;
+  int64_t shape[kMaxDims], strides[3][kMaxDims];
+};
+Batch merge_batch(const View* const (&views)[3], int count) {
+  Batch b;
+  for (int i = 0; i < count; ++i) {
+    if (views[2]->shape[i] == 1) continue;
+    const int last = b.ndim - 1;
+    bool merges = b.ndim > 0;
+    for (int v = 0; v < 3 && merges; ++v) merges = b.strides[v][last] == views[v]->strides[i] * views[v]->shape[i];
+    const int at = merges ? last : b.ndim++;
+    b.shape[at] = merges ? b.shape[at] * views[2]->shape[i] : views[2]->shape[i];
+    for (int v = 0; v < 3; ++v) b.strides[v][at] = views[v]->strides[i];
+  }
+  return b;
+}
+
+// c = a b + bias, or c += a b.
+void product(const Call& call, View a, View b, View c, const View* bias, bool add) {
+  const int device = call.device;
+  if (c.numel() == 0) return;
+  const int nd = c.ndim;
+  const int64_t m = c.shape[nd - 2], n = c.shape[nd - 1], k = a.shape[nd - 1];
+  const auto stream = static_cast<cuda::Stream>(call.stream);
+  const size_t size = item_size(c.dtype);
+  if (k == 0) {
+    if (bias) {
+      View spread = c;
+      spread.data = bias->data;
+      std::fill(spread.strides, spread.strides + nd, 0);
+      spread.strides[nd - 1] = bias->strides[0];
+      return cuda::copy_elements(device, spread, c);
+    }
+    TD_CHECK(c.is_contiguous(), "a product of nothing into memory with gaps");
+    cuda::check(cuda::driver().set_bytes(reinterpret_cast<cuda::Address>(c.data), 0, c.numel() * size, stream),
+                "zeros");
+    return;
+  }
+  Readable ra, rb;
+  make_readable(device, a, ra);
+  make_readable(device, b, rb);
+  Matrix mc;
+  TD_CHECK(readable(c, mc) && !mc.transposed, "the result of a product must lie in rows");
+  std::unique_ptr<cuda::Workspace> dense_bias;
+  const char* bias_data = bias ? bias->data : nullptr;
+  if (bias && bias->strides[0] != 1 && n > 1) {
+    dense_bias = std::make_unique<cuda::Workspace>(device, n * size);
+    View to = *bias;
+    to.data = dense_bias->data();
+    to.strides[0] = 1;
+    cuda::copy_elements(device, *bias, to);
+    bias_data = to.data;
+  }
+  const Batch batch = merge_batch({&ra.view, &rb.view, &c}, nd - 2);
+  const int64_t inner = batch.ndim ? batch.shape[batch.ndim - 1] : 1;
+  int64_t offsets[3] = {0, 0, 0};
+  for (int v = 0; v < 3 && batch.ndim; ++v) offsets[v] = batch.strides[v][batch.ndim - 1];
+  int64_t outer = 1;
+  for (int i = 0; i < batch.ndim - 1; ++i) outer *= batch.shape[i];
+
+  uint64_t low_bits = reinterpret_cast<uint64_t>(ra.view.data) | reinterpret_cast<uint64_t>(rb.view.data) |
+                      reinterpret_cast<uint64_t>(c.data) | 256;
+  for (int i = 0; i < batch.ndim; ++i)
+    for (int v = 0; v < 3; ++v) low_bits |= static_cast<uint64_t>(batch.strides[v][i]) * size;
+  const uint64_t alignment = low_bits & (~low_bits + 1);
+  const Key key{{device, static_cast<int>(c.dtype), m, n, k, ra.matrix.transposed, ra.matrix.step, rb.matrix.transposed,
+                 rb.matrix.step, mc.step, inner, offsets[0], offsets[1], offsets[2],
+                 (bias ? 1 : 0) | (cuda::allow_tf32 ? 2 : 0), static_cast<int64_t>(alignment)}};
+  static std::mutex mutex;  // guards entries
+  static auto* entries = new std::map<Key, Entry>();
+  Entry* entry;
+  {
+    std::lock_guard guard(mutex);
+    auto found = entries->find(key);
+    if (found == entries->end())
+      found = entries
+                  ->emplace(key, make_entry(device, c.dtype, m, n, k, ra.matrix, rb.matrix, mc.step, inner, offsets,
+                                            bias != nullptr, alignment))
+                  .first;
+    entry = &found->second;
+  }
+  const Api& lt = api();
+  if (bias) check(lt.description_set(entry->description, 8, &bias_data, sizeof bias_data), "BIAS_POINTER");
+  const cuda::Workspace workspace(device, entry->best.workspace);
+  const float one = 1, zero = add;
+  const double one64 = 1, zero64 = add;
+  const bool f64 = c.dtype == DType::Float64;
+  for (int64_t i = 0; i < outer; ++i) {
+    int64_t rest = i, at[3] = {0, 0, 0};
+    for (int d = batch.ndim - 2; d >= 0; --d) {
+      for (int v = 0; v < 3; ++v) at[v] += rest % batch.shape[d] * batch.strides[v][d];
+      rest /= batch.shape[d];
+    }
+    char* to = c.data + at[2] * static_cast<int64_t>(size);
+    check(lt.matmul(handle(device), entry->description, f64 ? static_cast<const void*>(&one64) : &one,
+                    rb.view.data + at[1] * static_cast<int64_t>(size), entry->first,
+                    ra.view.data + at[0] * static_cast<int64_t>(size), entry->second,
+                    f64 ? static_cast<const void*>(&zero64) : &zero, to, entry->result, to, entry->result,
+                    &entry->best.algorithm, workspace.data(), entry->best.workspace, stream),
+          "a product");
+  }
+}
+
+// [from, to) of an axis
+View part(View v, int axis, int64_t from, int64_t to) {
+  v.data += from * v.strides[axis] * static_cast<int64_t>(item_size(v.dtype));
+  v.shape[axis] = to - from;
+  return v;
+}
+
+// Tensor cores want sizes that are multiples of 16 bytes; a long odd one is done as the largest such part and the rest.
+void run_matmul(const Call& call) {
+  const View &a = call.inputs[0], &b = call.inputs[1], &c = call.outputs[0];
+  const View* bias = call.num_inputs == 3 ? &call.inputs[2] : nullptr;
+  constexpr int64_t kLong = 1024;
+  const int rows = c.ndim - 2, columns = c.ndim - 1;
+  const int64_t n = c.shape[columns], k = a.shape[columns];
+  if (item_size(c.dtype) == 2) {
+    if (n > kLong && n % 8 != 0 && c.strides[rows] % 8 == 0 && !bias) {
+      const int64_t even = n / 8 * 8;
+      product(call, a, part(b, columns, 0, even), part(c, columns, 0, even), nullptr, false);
+      return product(call, a, part(b, columns, even, n), part(c, columns, even, n), nullptr, false);
+    }
+    if (k > kLong && k % 8 != 0 && a.strides[rows] % 8 == 0) {
+      const int64_t even = k / 8 * 8;
+      product(call, part(a, columns, 0, even), part(b, rows, 0, even), c, bias, false);
+      return product(call, part(a, columns, even, k), part(b, rows, even, k), c, nullptr, true);
+    }
+  }
+  product(call, a, b, c, bias, false);
+}
+
+const Register registered("cuda.matmul", &run_matmul);
+
+}  // namespace
+}  // namespace tandem::library

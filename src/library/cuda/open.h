@@ -1,0 +1,29 @@
+// NVIDIA's libraries, opened at run time from wheels or the system (tandem/cuda/libraries.py knows where they may be).
+#pragma once
+#include <cstddef>
+
+#include "device/cuda/driver.h"
+
+namespace tandem::cuda {
+
+// Handle of the library `name`, such as "cublasLt". Throws Error(Device) saying what is missing. Needs the GIL.
+void* open_library(const char* name);
+void* symbol(void* library, const char* library_name, const char* name);
+
+// Device memory for the duration of a call: given back at once, to be used by what is queued behind it.
+class Workspace {
+ public:
+  Workspace(int device, size_t bytes);
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  char* data() const { return data_; }
+
+ private:
+  struct Block* block_ = nullptr;
+  char* data_ = nullptr;
+};
+
+extern bool
+    allow_tf32;  // whether float32 products may be computed with TensorFloat-32, which keeps 10 bits of fraction
+
+}  // namespace tandem::cuda

@@ -1,0 +1,268 @@
+// Plans on CUDA devices: the same instructions, queued on the current stream.
+#include <Python.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "check.h"
+#include "device/cuda/device.h"
+#include "device/cuda/launches.h"
+#include "program/device_profile.h"
+#include "program/plan.h"
+#include "tensor/source.h"
+
+namespace tandem {
+namespace {
+
+// Where a launch that may complain comes from, for the message that shows much later.
+std::string user_line() {
+  if (!PyGILState_Check()) return "";
+  Source source = user_source();
+  std::string line = format_source(source);
+  Py_XDECREF(source.code);
+  return line;
+}
+
+// Times every instruction by itself while switched on, for td.cuda.profile.
+struct Times {
+  int64_t count = 0;
+  double milliseconds = 0;
+};
+bool profiling = false;
+std::map<std::string, Times>& times() {
+  static auto* all = new std::map<std::string, Times>();
+  return *all;
+}
+
+class Timed {
+ public:
+  Timed(const Instruction& in, const std::string& plan, cuda::Stream stream) : stream_(stream) {
+    if (!profiling || in.kind == Instruction::Kind::Free) return;
+    label_ = in.label + " in " + (in.origin ? in.origin->op : plan);
+    const cuda::Driver& d = cuda::driver();
+    d.event_create(&start_, 0);
+    d.event_create(&end_, 0);
+    d.event_record(start_, stream);
+  }
+  ~Timed() {
+    if (!start_) return;
+    const cuda::Driver& d = cuda::driver();
+    float ms = 0;
+    d.event_record(end_, stream_);
+    d.event_synchronize(end_);
+    d.event_elapsed(&ms, start_, end_);
+    d.event_destroy(start_);
+    d.event_destroy(end_);
+    Times& t = times()[label_];
+    ++t.count;
+    t.milliseconds += ms;
+  }
+  Timed(const Timed&) = delete;
+
+ private:
+  cuda::Stream stream_;
+  cuda::Event start_ = nullptr, end_ = nullptr;
+  std::string label_;
+};
+
+}  // namespace
+
+void set_device_profiling(bool on) {
+  profiling = on;
+  if (on) times().clear();
+}
+
+std::vector<std::tuple<std::string, int64_t, double>> device_times() {
+  std::vector<std::tuple<std::string, int64_t, double>> list;
+  for (auto& [label, t] : times()) list.emplace_back(label, t.count, t.milliseconds);
+  return list;
+}
+
+bool device_profiling() {
+  return profiling;
+}
+
+// A kernel takes one struct: an 8-byte word per operand (an address, or the value itself of what lies on the host),
+// then the integers, then, if it checks indices, the address of the device's report and the launch's number.
+// Words of a launch: of several in one, where the blocks of each begin; then, of each, its operands and integers.
+static size_t words_before(const Instruction& in) {
+  return in.parts.empty() ? 0 : in.parts.size() + 1;
+}
+static size_t count_words(const Instruction& in) {
+  return words_before(in) + in.values.size() + in.ints.size();
+}
+
+int64_t PlanRun::blocks(const Instruction& in) const {
+  if (in.parts.empty()) return ints_[in.extent];
+  int64_t total = 0;
+  for (int32_t s : in.parts) total += std::max<int64_t>(ints_[s], 0);
+  return total;
+}
+
+void PlanRun::fill_words(const Instruction& in, uint64_t* words) {
+  size_t n = 0;
+  if (!in.parts.empty()) {
+    uint64_t start = 0;
+    for (int32_t s : in.parts) {
+      words[n++] = start;
+      start += static_cast<uint64_t>(std::max<int64_t>(ints_[s], 0));
+    }
+    words[n++] = start;
+  }
+  const size_t parts = std::max<size_t>(in.parts.size(), 1);
+  const size_t values = in.values.size() / parts, ints = in.ints.size() / parts;
+  for (size_t part = 0; part < parts; ++part) {
+    for (size_t i = part * values; i < (part + 1) * values; ++i, ++n) {
+      const int32_t v = in.values[i];
+      const PlanValue& value = plan_.values[v];
+      if (value.on_host) {
+        if (item_size(value.dtype) > sizeof(uint64_t))
+          fail(ErrorKind::Unsupported, "complex numbers of 128 bits cannot be passed to CUDA devices by value",
+               "\n  fix: make a tensor of it: td.tensor(z, device=x.device)");
+        words[n] = 0;
+        std::memcpy(&words[n], address(v), item_size(value.dtype));
+      } else {
+        words[n] = reinterpret_cast<uint64_t>(data_[v]);
+      }
+    }
+    for (size_t i = part * ints; i < (part + 1) * ints; ++i) words[n++] = static_cast<uint64_t>(ints_[in.ints[i]]);
+  }
+}
+
+bool PlanRun::update_words(HostNode& node) {
+  bool changed = false;
+  const Instruction& in = *node.instruction;
+  const size_t parts = std::max<size_t>(in.parts.size(), 1);
+  const size_t values = in.values.size() / parts, ints = in.ints.size() / parts;
+  for (size_t i = 0; i < in.values.size(); ++i) {
+    const PlanValue& value = plan_.values[in.values[i]];
+    if (!value.on_host) continue;
+    uint64_t word = 0;
+    std::memcpy(&word, address(in.values[i]), item_size(value.dtype));
+    uint64_t& old = node.words[words_before(in) + i + i / values * ints];
+    changed |= word != old;
+    old = word;
+  }
+  return changed;
+}
+
+// After recording: memory that the graph uses is not this run's.
+void PlanRun::forget_addresses() {
+  for (size_t i = 0; i < plan_.values.size(); ++i) {
+    if (storage_[i]) std::exchange(storage_[i], nullptr)->release();
+    data_[i] = nullptr;
+  }
+}
+
+// The address that a value had while recording, also if it was given back since; null for what is no part of the graph.
+char* PlanRun::recorded_address(int32_t index) {
+  const PlanValue& value = plan_.values[index];
+  if (value.kind == ValueKind::View) {
+    char* base = recorded_address(value.source);
+    return base ? base + ints_[value.offset] * static_cast<int64_t>(item_size(value.dtype)) : nullptr;
+  }
+  return value.on_host ? nullptr : data_[index];
+}
+
+void PlanRun::run_on_device(std::vector<HostNode>* host_nodes) {
+  const int device = plan_.device - 1;
+  cuda::activate(device);
+  const cuda::Stream stream = cuda::current_stream(device);
+  const cuda::Driver& driver = cuda::driver();
+  for (const Instruction& in : plan_.instructions) {
+    const Timed timed(in, plan_.name, stream);
+    switch (in.kind) {
+      case Instruction::Kind::Kernel: {
+        const int64_t extent = blocks(in);
+        for (int32_t v : in.values) address(v);
+        if (extent <= 0) break;
+        TD_CHECK(extent < (int64_t{1} << 31), "a grid of ", extent, " blocks");
+        constexpr size_t kInline = 256;
+        uint64_t inline_words[kInline];
+        std::unique_ptr<uint64_t[]> many;
+        uint64_t* words = inline_words;
+        if (count_words(in) + 2 > kInline) {
+          many.reset(new uint64_t[count_words(in) + 2]);
+          words = many.get();
+        }
+        fill_words(in, words);
+        size_t n = count_words(in);
+        const uint64_t number = cuda::note_launch(in.label.c_str());
+        if (in.reports) {
+          words[n++] = reinterpret_cast<uint64_t>(cuda::reports(device));
+          words[n++] = number;
+          if (in.origin)
+            cuda::note_checked_launch(
+                number, in.origin->op,
+                in.origin->file.substr(in.origin->file.rfind('/') + 1) + ":" + std::to_string(in.origin->line));
+          else
+            cuda::note_checked_launch(number, plan_.name, user_line());
+        }
+        void* arguments[] = {words};
+        const cuda::Status status =
+            driver.launch(static_cast<cuda::Function>(in.function), static_cast<unsigned>(extent), 1, 1, in.threads[0],
+                          in.threads[1], 1, 0, stream, arguments, nullptr);
+        if (status) [[unlikely]]
+          cuda::fail_status(status, ("launching " + in.label).c_str());
+        if (host_nodes) [[unlikely]] {
+          const auto from_host = [&](int32_t v) { return plan_.values[v].on_host; };
+          if (!std::any_of(in.values.begin(), in.values.end(), from_host)) break;
+          int state = 0;
+          unsigned long long id = 0;
+          const cuda::GraphNode* last = nullptr;
+          size_t count = 0;
+          cuda::check(driver.capture_info(stream, &state, &id, nullptr, &last, &count), "recording a graph");
+          TD_CHECK(count == 1, "a launch in a graph");
+          host_nodes->push_back({last[0], &in, std::vector<uint64_t>(words, words + n)});
+        }
+        break;
+      }
+      case Instruction::Kind::Library: {
+        constexpr int kMax = 12;
+        View inline_views[kMax];
+        std::unique_ptr<View[]> many;
+        View* views = inline_views;
+        if (in.values.size() > kMax) {
+          many.reset(new View[in.values.size()]);
+          views = many.get();
+        }
+        for (size_t i = 0; i < in.values.size(); ++i) {
+          TD_CHECK(!plan_.values[in.values[i]].on_host, in.label, ": an operand lies on the host");
+          views[i] = view(in.values[i]);
+        }
+        int64_t ints[64];
+        TD_CHECK(in.ints.size() <= 64);
+        for (size_t i = 0; i < in.ints.size(); ++i) ints[i] = ints_[in.ints[i]];
+        cuda::note_launch(in.label.c_str());
+        library::Call call{views,
+                           in.num_inputs,
+                           views + in.num_inputs,
+                           static_cast<int>(in.values.size()) - in.num_inputs,
+                           ints,
+                           static_cast<int>(in.ints.size()),
+                           in.floats.data(),
+                           static_cast<int>(in.floats.size()),
+                           nullptr,
+                           device,
+                           stream};
+        in.routine(call);
+        break;
+      }
+      case Instruction::Kind::Region:
+        fail(ErrorKind::Unsupported, in.label, ": control flow in programs does not run on CUDA devices yet");
+      case Instruction::Kind::Free:
+        for (int32_t index : in.values)
+          if (storage_[index]) {
+            std::exchange(storage_[index], nullptr)->release();
+            data_[index] = nullptr;
+          }
+        break;
+    }
+  }
+}
+
+}  // namespace tandem

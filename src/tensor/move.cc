@@ -1,0 +1,123 @@
+#include "tensor/move.h"
+
+#include <cstring>
+#include <deque>
+#include <mutex>
+
+#include "autograd/mode.h"
+#include "check.h"
+#include "device/cuda/device.h"
+#include "dispatch/op_function.h"
+#include "dispatch/signature.h"
+#include "tensor/copy.h"
+
+namespace tandem {
+namespace {
+
+// Host memory that queued copies still use.
+struct InFlight {
+  cuda::Event event;
+  Ref<Storage> storage;
+};
+std::mutex flight_mutex;  // guards in_flight
+std::deque<InFlight>& in_flight() {
+  static auto* list = new std::deque<InFlight>();
+  return *list;
+}
+
+void keep_until_done(int device, Storage* storage) {
+  const cuda::Driver& d = cuda::driver();
+  cuda::Event event = nullptr;
+  constexpr unsigned kNoTiming = 2;
+  cuda::check(d.event_create(&event, kNoTiming), "cuEventCreate");
+  cuda::check(d.event_record(event, cuda::current_stream(device)), "cuEventRecord");
+  std::deque<InFlight> done;  // released outside the lock
+  std::lock_guard guard(flight_mutex);
+  auto& list = in_flight();
+  list.push_back({event, Ref<Storage>::share(storage)});
+  while (!list.empty() && d.event_query(list.front().event) == 0) {
+    d.event_destroy(list.front().event);
+    done.push_back(std::move(list.front()));
+    list.pop_front();
+  }
+}
+
+TensorRef dense(Tensor* tensor) {
+  uint8_t order[kMaxDims];
+  if (classify(tensor->view, order) != LayoutClass::Strided) return TensorRef::share(tensor);
+  if (tensor->storage->on_host()) return TensorRef::adopt(copy_contiguous(tensor));
+  GradMode mode = grad_mode;
+  grad_mode.enabled = false;
+  PyObject* args[] = {reinterpret_cast<PyObject*>(tensor)};
+  PyObject* copy = PyObject_Vectorcall(callbacks.clone, args, 1, nullptr);
+  grad_mode = mode;
+  if (!copy) throw PythonError{};
+  return TensorRef::adopt(reinterpret_cast<Tensor*>(copy));
+}
+
+Storage* pinned(size_t bytes) {
+  void* memory = nullptr;
+  constexpr unsigned kPortable = 1;
+  if (cuda::active_device < 0) cuda::activate(0);
+  cuda::check(cuda::driver().host_allocate(&memory, bytes ? bytes : 1, kPortable), "allocating pinned memory");
+  Storage* storage = Storage::borrow(memory, bytes, true, [](void* m) { cuda::driver().host_free(m); }, memory);
+  storage->set_pinned();
+  return storage;
+}
+
+}  // namespace
+
+Tensor* move_tensor(Tensor* tensor, int device, bool non_blocking) {
+  TensorRef source = dense(tensor);
+  const View& v = source->view;
+  const size_t bytes = checked_bytes(v.dtype, v.ndim, v.shape);
+  const int from = source->storage->device();
+  Ref<Storage> target =
+      Ref<Storage>::adopt(device == 0 && from != 0 && non_blocking ? pinned(bytes) : Storage::allocate(bytes, device));
+  char* to = target->data();
+  if (from == 0 && device == 0) {
+    std::memcpy(to, v.data, bytes);
+  } else if (from == 0) {
+    const bool is_pinned = source->storage->pinned();
+    cuda::copy_to_device(device - 1, to, v.data, bytes, is_pinned && !non_blocking);
+    if (is_pinned && non_blocking) keep_until_done(device - 1, source->storage);
+  } else if (device == 0) {
+    cuda::copy_to_host(from - 1, to, v.data, bytes, !non_blocking);
+  } else if (device == from) {
+    cuda::copy_on_device(device - 1, to, v.data, bytes);
+  } else {
+    cuda::copy_between(device - 1, to, from - 1, v.data, bytes);
+  }
+  return new_tensor(target.leak(), to, v.dtype, v.ndim, v.shape, v.strides);
+}
+
+TensorRef on_host(Tensor* tensor) {
+  if (tensor->storage->on_host()) return TensorRef::share(tensor);
+  return TensorRef::adopt(move_tensor(tensor, 0, false));
+}
+
+void require_host(const Tensor* tensor, const char* what) {
+  if (tensor->storage->on_host()) return;
+  fail(ErrorKind::Device, what, " needs host memory; this tensor is on cuda:", tensor->storage->device() - 1,
+       "\n  fix: use x.cpu() first");
+}
+
+ElementCopy::ElementCopy(const Tensor* tensor) : dtype(tensor->view.dtype) {
+  const size_t size = item_size(dtype);
+  if (tensor->storage->on_host())
+    std::memcpy(data, tensor->view.data, size);
+  else
+    cuda::copy_to_host(tensor->storage->device() - 1, data, tensor->view.data, size, true);
+}
+
+Tensor* pin_tensor(Tensor* tensor) {
+  require_host(tensor, "pin_memory()");
+  TensorRef source = dense(tensor);
+  const View& v = source->view;
+  const size_t bytes = checked_bytes(v.dtype, v.ndim, v.shape);
+  Storage* storage = pinned(bytes);
+  std::memcpy(storage->data(), v.data, bytes);
+  return new_tensor(storage, storage->data(), v.dtype, v.ndim, v.shape, v.strides);
+}
+
+}  // namespace tandem

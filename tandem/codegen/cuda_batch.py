@@ -1,0 +1,129 @@
+"""Launches of one kernel on different memory become one launch: a step of an optimiser updates hundreds of parameters.
+
+Note [Batched launches]
+Steps are walked in order. Those that may wait are put into open groups by their kernel; a group goes out, as one launch, before
+the first step that depends on it or that it depends on. What may wait: kernels that only write into the program's inputs
+(parameters and their state), and small ones, whose cost is their launch.
+"""
+
+from __future__ import annotations
+
+from tandem.codegen.buffer import Buffer
+from tandem.codegen.cuda import CudaKernel, TextKernel, render
+from tandem.codegen.schedule import KernelStep
+from tandem.graph.symbolic import hint
+
+MOST_WORDS = 3600 // 8  # of arguments in one launch: what every device takes
+SMALL = 16  # blocks
+
+
+class BatchedStep(KernelStep):
+    """Several steps of one kernel; `extents` has the blocks of each."""
+
+    __slots__ = ("extents",)
+
+    def __init__(self, kernel, steps: list[KernelStep]):
+        buffers = [b for s in steps for b in s.buffers]
+        ints = tuple(d for s in steps for d in s.ints)
+        first = steps[0]
+        super().__init__(kernel, buffers, ints, first.extent, 1, 1.0, first.nodes, [b for s in steps for b in s.writes])
+        self.extents = [s.extent for s in steps]
+
+
+def _small_first(steps: list) -> list:
+    """Small steps that make memory of their own go right behind what they depend on, where others like them are."""
+    place: dict[int, float] = {}  # of the last step that wrote a buffer
+    keyed = []
+    for index, step in enumerate(steps):
+        reads, writes = _touched(step)
+        key = float(index)
+        if _key(step) is not None and all(_root(b).kind == "alloc" for b in step.writes):
+            latest = max([place.get(b, -1.0) for b in reads], default=-1.0)
+            key = latest + 1e-6
+        keyed.append((key, index, step))
+        for b in writes:
+            place[b] = max(key, place.get(b, -1.0))
+    return [step for _, _, step in sorted(keyed, key=lambda item: item[:2])]
+
+
+def batch(steps: list) -> list:
+    steps = _small_first(steps)
+    out: list = []
+    open_groups: dict[str, _Group] = {}
+    for step in steps:
+        reads, writes = _touched(step)
+        key = _key(step)
+        for k, group in list(open_groups.items()):
+            if group.conflicts(reads, writes) or (k == key and group.full(step)):
+                out += open_groups.pop(k).steps()
+        if key is None:
+            out.append(step)
+            continue
+        open_groups.setdefault(key, _Group()).add(step, reads, writes)
+    for group in open_groups.values():
+        out += group.steps()
+    return out
+
+
+class _Group:
+    def __init__(self):
+        self.members: list[KernelStep] = []
+        self.reads: set[int] = set()
+        self.writes: set[int] = set()
+
+    def conflicts(self, reads: set[int], writes: set[int]) -> bool:
+        return not (self.writes.isdisjoint(reads) and self.writes.isdisjoint(writes) and self.reads.isdisjoint(writes))
+
+    def full(self, step: KernelStep) -> bool:
+        return (len(self.members) + 1) * (len(step.buffers) + len(step.ints) + 1) + 1 > MOST_WORDS
+
+    def add(self, step: KernelStep, reads: set[int], writes: set[int]):
+        self.members.append(step)
+        self.reads |= reads
+        self.writes |= writes
+
+    def steps(self) -> list:
+        if len(self.members) == 1:
+            return self.members
+        return [BatchedStep(_batched(self.members[0].kernel, len(self.members)), self.members)]
+
+
+def _root(buffer: Buffer) -> Buffer:
+    return buffer.base if buffer.kind == "view" else buffer
+
+
+def _touched(step) -> tuple[set[int], set[int]]:
+    if isinstance(step, KernelStep):
+        return {id(_root(b)) for b in step.buffers}, {id(_root(b)) for b in step.writes}
+    return {id(_root(b)) for b in step.inputs}, {id(_root(b)) for b in step.outputs}
+
+
+def _key(step) -> str | None:
+    """What steps of one launch have in common, or None for those that run where they are."""
+    if not isinstance(step, KernelStep) or not isinstance(step.kernel, CudaKernel):
+        return None
+    if any(_root(b).kind != "input" for b in step.writes) and hint(step.extent) > SMALL:
+        return None
+    return f"{step.kernel.key} {step.kernel.threads} {sorted(step.kernel.by_value)} {step.kernel.kept} {len(step.ints)}"
+
+
+def _batched(kernel: CudaKernel, count: int) -> TextKernel:
+    """The kernel with a search for the launch that a block belongs to in front."""
+    text = render(kernel)
+    head, _, body = text.partition('extern "C"')
+    body = body.replace("const __grid_constant__ Arguments a", "const __grid_constant__ Launches all", 1)
+    opening = body.index("{") + 1
+    find = f"""
+int part = 0;
+for (int step = {_power(count)}; step > 0; step >>= 1)
+  if (part + step < {count} && all.starts[part + step] <= blockIdx.x) part += step;
+const Arguments& a = all.items[part];
+const unsigned block = blockIdx.x - (unsigned)all.starts[part], blocks = (unsigned)(all.starts[part + 1] - all.starts[part]);
+"""
+    inside = body[opening:].replace("blockIdx.x", "block").replace("gridDim.x", "blocks")
+    launches = f"struct Launches {{ u64 starts[{count + 1}]; Arguments items[{count}]; }};\n"
+    return TextKernel(kernel.name, head + launches + 'extern "C"' + body[:opening] + find + inside, kernel.threads)
+
+
+def _power(count: int) -> int:
+    return 1 << max(count - 1, 1).bit_length() - 1

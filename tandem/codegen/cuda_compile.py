@@ -1,0 +1,82 @@
+"""From kernels to functions on a device: NVRTC, several at a time, and the cache on disk."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+
+from tandem import _runtime
+from tandem.codegen import cache
+from tandem.codegen.cuda import entry, source
+from tandem.switches import DEBUG, cache_dir
+
+FORMAT = b"tandem cubin 1\n"
+
+_functions: dict[tuple[int, str], int] = {}  # (device, key) -> function
+_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+
+
+def load_kernels(kernels, device: int):
+    """What the runtime asks for: of a list of kernels, [(function, threads x, threads y, whether it reports)]; of an int, the
+    kernel that copies elements of that size; of a name, where that library may be."""
+    if isinstance(kernels, str):
+        from tandem.cuda.libraries import candidates
+
+        return list(candidates(kernels))
+    if isinstance(kernels, int):
+        from tandem.codegen.cuda_routines import copy_kernel
+
+        return functions([copy_kernel(kernels)], device)[0]
+    return [
+        (function, *kernel.threads, kernel.reports) for kernel, function in zip(kernels, functions(kernels, device))
+    ]
+
+
+def functions(kernels: list, device: int) -> list[int]:
+    _, major, minor, *_ = _runtime.cuda_properties(device)
+    capability = 10 * major + minor
+    keys = [source_key(k, capability) for k in kernels]
+    missing = {key: k for key, k in zip(keys, kernels) if (device, key) not in _functions}
+    if missing:
+        images = dict(zip(missing, _images(missing, capability)))
+        with _lock:
+            for key, image in images.items():
+                if (device, key) not in _functions:
+                    name = entry(missing[key].name)
+                    _functions[device, key] = _runtime.cuda_load_module(image, [name], device)[0]
+    return [_functions[device, key] for key in keys]
+
+
+def source_key(kernel, capability: int) -> str:
+    found = getattr(kernel, "source_key", None)
+    if found is None:
+        text = kernel.source = source(kernel)
+        found = kernel.source_key = blake2b(text.encode(), digest_size=20).hexdigest()
+    return f"{found}-{capability}"
+
+
+def _images(missing: dict, capability: int) -> list[bytes]:
+    if len(missing) == 1:
+        return [_image(key, kernel, capability) for key, kernel in missing.items()]
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(max_workers=min(len(os.sched_getaffinity(0)), 16))
+    return list(_pool.map(lambda item: _image(*item, capability), missing.items()))
+
+
+def _image(key: str, kernel, capability: int) -> bytes:
+    directory = cache_dir()
+    path = directory and os.path.join(directory, "cuda", key + ".cubin")
+    image = path and cache.read(path, FORMAT)
+    if not image:
+        from tandem.cuda.nvrtc import compile_source
+
+        if DEBUG >= 4:
+            print(f"tandem: kernel {kernel.name}\n{kernel.source}")
+        image = compile_source(kernel.source, capability, kernel.name)
+        if path:
+            cache.write(path, FORMAT, image)
+    return image

@@ -1,0 +1,96 @@
+"""Operators without a routine on CUDA devices, written in operators that have one."""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem import dtypes
+from tandem.codegen.cuda_attention import fits
+from tandem.ops.attention import Attention, AttentionBackward
+from tandem.ops.conv import ConvBackwardData, ConvBackwardWeight, ConvForward
+from tandem.ops.prepare import cast, constant, full_expand
+
+
+def _wide(dtype):
+    return dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+
+
+def attention(op, q, k, v, *mask):
+    """Scores, softmax, product, with the scores in memory."""
+    scores = cast(op._scores(q, k, mask), _wide(q.dtype))
+    total = F.LogSumExp((scores.ndim - 1,))(scores)
+    p = _probabilities(scores, total)
+    out = F.matmul(cast(p, v.dtype), v)
+    return out, F.Reshape(q.shape[:3])(total)
+
+
+def attention_backward(op, g, q, k, v, out, sums, *mask):
+    wide = _wide(q.dtype)
+    scores = cast(op._scores(q, k, mask), wide)
+    total = F.Reshape((*sums.shape, 1))(cast(sums, wide))
+    p = _probabilities(scores, total)
+    gp = cast(F.matmul(g, F.matrix_transpose(v)), wide)
+    inner = F.sum(cast(g, wide) * cast(out, wide), -1, keepdims=True)
+    gs = cast(p * (gp - inner) * op.scale, q.dtype)
+    gv = F.matmul(F.matrix_transpose(cast(p, g.dtype)), g)
+    return F.matmul(gs, k), F.matmul(F.matrix_transpose(gs), q), gv
+
+
+def _probabilities(scores, total):
+    """softmax of the scores; zeros where a row sees no key."""
+    seen = F.not_equal(total, constant(float("-inf"), total.dtype))
+    shift = F.where(seen, total, constant(0, total.dtype))
+    return F.Exp()(scores - full_expand(shift, scores.shape))
+
+
+def _with_bias(op, x, w, bias):
+    """Added afterwards, where it is one kernel with what follows."""
+    y = ConvForward(*op.geometry)(x, w)
+    spread = F.Reshape((1, bias.shape[0], *(1,) * (y.ndim - 2)))(bias)
+    return y + full_expand(spread, y.shape)
+
+
+# cuDNN pads both ends alike: for others the padding is done before.
+
+
+def _padded(op, x):
+    starts = (0, 0, *op.pad_low)
+    sizes = [n + low + high for n, low, high in zip(x.shape[2:], op.pad_low, op.pad_high)]
+    return F.Embed(starts, (1,) * x.ndim, (*x.shape[:2], *sizes))(x)
+
+
+def _without_padding(op) -> tuple:
+    none = (0,) * len(op.stride)
+    return op.stride, none, none, op.dilation, op.groups
+
+
+def _padded_forward(op, x, w, *bias):
+    return ConvForward(*_without_padding(op))(_padded(op, x), w, *bias)
+
+
+def _padded_data(op, g, w):
+    sizes = tuple(n + low + high for n, low, high in zip(op.size, op.pad_low, op.pad_high))
+    full = ConvBackwardData(*_without_padding(op), sizes)(g, w)
+    return F.Slice((0, 0, *op.pad_low), (1,) * full.ndim, (*full.shape[:2], *op.size))(full)
+
+
+def _padded_weight(op, x, g):
+    return ConvBackwardWeight(*_without_padding(op), op.kernel)(_padded(op, x), g)
+
+
+_FORMULAS = {Attention: attention, AttentionBackward: attention_backward}
+_PADDED = {ConvForward: _padded_forward, ConvBackwardData: _padded_data, ConvBackwardWeight: _padded_weight}
+
+
+def composed(node):
+    op = node.op
+    if type(op) in _PADDED:
+        if any(low is not high and low != high for low, high in zip(op.pad_low, op.pad_high)):
+            return _PADDED[type(op)]
+        return _with_bias if len(node.inputs) == 3 else None
+    formula = _FORMULAS.get(type(op))
+    if formula is not None:
+        backward = type(op) is AttentionBackward
+        types = [v.type for v in node.inputs]
+        if fits(op, types[1:] if backward else types, backward):
+            return None
+    return formula

@@ -1,0 +1,346 @@
+"""Kernels for CUDA devices: the same groups of computes as on the CPU, spread over blocks and threads instead of lanes.
+
+See tandem/codegen/cuda.py for what the modes of loops mean. How work is cut up depends on sizes only, so results do not change
+from run to run.
+"""
+
+from __future__ import annotations
+
+from tandem.codegen.buffer import Buffer, allocate, is_one
+from tandem.codegen.columns import columns_rows
+from tandem.codegen.computes import Compute, Group
+from tandem.codegen.cuda import CudaKernel
+from tandem.codegen.elementwise import _members, _store_partials, _transposed_loads
+from tandem.codegen.expr import Expr, substitute
+from tandem.codegen.fuse import Fusion
+from tandem.codegen.index import Linear
+from tandem.codegen.loops import Accumulate, Accumulator, Declare, Finish, Loop, Store, Transpose, expression_cost
+from tandem.codegen.nest import CELL, CHUNK, ITEM, Nest, _name, is_positional
+from tandem.codegen.rows import row_passes
+from tandem.codegen.schedule import KernelStep
+from tandem.graph.symbolic import Dim, ceildiv, hint, maximum, minimum, product
+
+THREADS = 256
+PARTS = 1024  # most blocks that leave partial results of a full reduction
+WARP_ROW = 1024  # rows up to this length are served by a warp each
+TILE = 32
+TEAM = 8  # rows of threads where threadIdx.y is a dimension of its own
+BLOCKS = 592  # blocks that keep the largest devices busy; rows are cut in chunks until there are so many
+CHUNK_ROWS = 64  # fewest rows of a chunk
+
+
+class CudaNest(Nest):
+    def __init__(self, fusion: Fusion, group: Group, splits: list[tuple] = ()):
+        super().__init__(fusion, group, splits)
+        self.stored: list = []
+        self.e.clamp = True  # a bad index is reported late: until then it must not reach beyond memory
+
+    threads = (THREADS, 1)
+    team = False
+    items_count: Dim | None = None
+    kept = 0
+
+    def step(self, body: list, order: list[int], extent: Dim, work: Dim, roots: list[Expr]) -> KernelStep:
+        e = self.e
+        linear = [e.settle(f, order) for f in e.linears]
+        nodes = sorted(e.nodes, key=lambda n: n.id) or [m.node for m in self.group.members]
+        by_value = frozenset(i for i, x in enumerate(e.buffers) if x.on_host)
+        items = None if self.items_count is None else e.dim(self.items_count)
+        kernel = CudaKernel(
+            _name(nodes),
+            [x.dtype for x in e.buffers],
+            e.locals,
+            linear,
+            body,
+            self.threads,
+            self.team,
+            by_value,
+            items,
+            self.kept,
+        )
+        kernel.num_ints = len(e.ints)
+        return KernelStep(kernel, e.buffers, tuple(e.ints), extent, work, 1.0, nodes, self.writes)
+
+    def piece(self, vector: int, size: Dim, roots: list[Expr], most: int = 8, rows: bool = True) -> int:
+        """Neighbouring elements that one thread takes: as many as 16 bytes hold, fewer where the code is long or sizes are odd."""
+        sizes = [b.dtype.itemsize for b, form in self.accesses() if is_one(form.terms.get(vector, 0))]
+        if not sizes:
+            return 1
+        piece = min(16 // max(sizes) if max(sizes) < 16 else 1, most)
+        cost = expression_cost(roots)
+        if cost > 150:
+            piece = min(piece, 4)
+        if cost > 600:
+            piece = min(piece, 2)
+        if cost > 2000:
+            piece = 1
+        while rows and piece > 1 and not self.keeps_alignment(vector, piece):
+            piece //= 2
+        return max(piece, 1)
+
+    def keeps_alignment(self, vector: int, piece: int) -> bool:
+        """Whether rows start at multiples of a piece, at the sizes at hand."""
+        for _, form in self.accesses():
+            if is_one(form.terms.get(vector, 0)):
+                others = [c for a, c in form.terms.items() if type(a) is not int or a != vector]
+                if any(hint(c) % piece for c in [form.const, *others]):
+                    return False
+        return True
+
+    def accesses(self) -> list[tuple[Buffer, Linear]]:
+        """(buffer, form) of every plain load and every store."""
+        return [(self.e.buffers[load.attr], form) for load, form in self.e.loads if load.attr >= 0] + self.stored
+
+    def store(self, target: Buffer, index, value: Expr) -> Store:
+        self.stored.append((target, self.e.forms.dot(index, target.strides)))
+        return super().store(target, index, value)
+
+
+# -- one iteration space
+
+
+def elementwise(fusion: Fusion, group: Group) -> KernelStep:
+    splits: list = []
+    while True:
+        nest = CudaNest(fusion, group, splits)
+        before, body, after, partials, roots = _members(nest, group)
+        split = nest.find_split() if nest.e.forms.quotients else None
+        if split is None:
+            return _loops(nest, before, body, after, partials, roots)
+        splits.append(split)
+
+
+def copy(fusion: Fusion, source: Buffer, target: Buffer, node) -> KernelStep:
+    """target = source, element by element."""
+    axes = [a for a, n in enumerate(target.shape) if not is_one(n)]
+    group = Group("elementwise", 0, tuple([target.shape[a] for a in axes]))
+    place = {a: i for i, a in enumerate(axes)}
+    known = target.order if target.order is not None else source.order
+    group.order = tuple([place[a] for a in known if a in place]) if known is not None else tuple(range(len(axes)))
+    nest = CudaNest(fusion, group)
+    forms = nest.e.forms
+    index = tuple([forms.axis(place[a]) if a in place else forms.zero for a in range(len(target.shape))])
+    value = nest.e.load(source, index, None)
+    nest.e.nodes[node] = None
+    return _loops(nest, [], [nest.store(target, index, value)], [], [], [value])
+
+
+def _loops(nest: CudaNest, before: list, body: list, after: list, partials: list, roots: list) -> KernelStep:
+    e = nest.e
+    order = nest.merge(nest.order)
+    across = None if partials else _transposed_loads(nest, order)
+    if across is not None and hint(nest.sizes[across[0]]) >= 8 and hint(nest.sizes[order[-1]]) >= 8:
+        return _tiles(nest, order, *across, body, roots)
+    if not order:  # a single element: a loop of one
+        axis = 0
+        nest.sizes[axis] = 1
+        order = [axis]
+    vector = order[-1]
+    size = nest.sizes[vector]
+    piece = nest.piece(vector, size, roots, rows=len(order) > 1)
+    digits = [(v, nest.sizes[v]) for v in order[:-1]]
+    pieces = product([n for _, n in digits]) * ceildiv(size, piece)
+    extent = ceildiv(pieces, THREADS)
+    if partials:
+        extent = minimum(maximum(ceildiv(extent, 4), 1), PARTS)
+        _store_partials(nest, partials, extent, after)
+    loop = Loop(vector, e.dim(0), e.dim(size), body, "flat", piece, tuple([(v, e.dim(n)) for v, n in digits]))
+    return nest.step([*before, loop, *after], [ITEM, *[v for v, _ in digits], vector], extent, 1, roots)
+
+
+def _tiles(nest: CudaNest, order, axis: int, loads, body, roots) -> KernelStep:
+    """Square tiles over the innermost loop and `axis`: loads that run along `axis` are turned in shared memory first."""
+    e, b, forms = nest.e, nest.e.b, nest.e.forms
+    nest.threads, nest.team = (TILE, TEAM), True
+    vector, width, pitch = order[-1], TILE, TILE + 1
+    others = [v for v in order[:-1] if v != axis]
+    starts = {axis: e.var(CELL) * width, vector: e.var(CHUNK) * width}
+    stops = {v: b.min(start + width, e.dim(nest.sizes[v])) for v, start in starts.items()}
+    replace, turns = {}, []
+    here = e.linear(forms.make(0, {axis: pitch, vector: 1, CELL: -width * pitch, CHUNK: -width}))
+    for load, form in loads[:8]:  # shared memory is limited
+        terms = {a: c for a, c in form.terms.items() if a not in (axis, vector)}
+        terms[CELL] = width
+        terms[CHUNK] = form.terms[vector] * width
+        first = e.linear(forms.make(form.const, terms))
+        local = e.local(load.dtype, width * pitch)
+        rows, columns = stops[axis] - starts[axis], stops[vector] - starts[vector]
+        turns.append(Transpose(local, load.attr, first, e.dim(form.terms[vector]), rows, columns, width))
+        replace[load.id] = b.make("load", (here,), load.dtype, local)
+    for s, value in zip(body, substitute(b, [s.value for s in body], replace)):
+        s.value = value
+    digits = [(v, nest.sizes[v]) for v in others]
+    digits += [(CELL, ceildiv(nest.sizes[axis], width)), (CHUNK, ceildiv(nest.sizes[vector], width))]
+    extent = product([n for _, n in digits])
+    inner = Loop(vector, starts[vector], stops[vector], body, "lanes", 1)
+    inside = Loop(axis, starts[axis], stops[axis], [inner], "team")
+    items = nest.items(digits, [*turns, inside])
+    return nest.step([items], [ITEM, *[v for v, _ in digits], axis, vector], extent, 1, roots)
+
+
+# -- rows
+
+
+def rows(fusion: Fusion, group: Group) -> KernelStep:
+    if group.parts_of is not None:
+        first = group.members[0].partial_of
+        group.domain = (first.parts.shape[0], *group.domain[1:])
+    nest = CudaNest(fusion, group)
+    plan, roots = row_passes(nest, group)
+    everything = [r for level in roots for r in level]
+    reduced = [a for a in group.order if a in group.reduced and a != group.unit]
+    reduced += [group.unit] if group.unit in group.reduced else []
+    if any(is_positional(m) for m in group.members):
+        reduced.sort()
+    kept = nest.merge([a for a in group.order if a not in group.reduced])
+    reduced = nest.merge(reduced)
+    digits = [(a, nest.sizes[a]) for a in kept]
+    extent = product([n for _, n in digits])
+    work = product([nest.sizes[a] for a in reduced])
+    vector = reduced[-1]
+    piece = nest.piece(vector, nest.sizes[vector], everything, most=8 if hint(nest.sizes[vector]) >= 512 else 4)
+    if hint(work) <= WARP_ROW and hint(extent) > 1:
+        nest.threads = (32, TEAM)
+        nest.items_count = extent
+        blocks = ceildiv(extent, TEAM)
+    else:
+        nest.threads = (1024 if hint(work) > 32768 else THREADS, 1)
+        blocks = extent
+    nest.kept = _pieces_to_keep(nest, plan, reduced, piece)
+    body = []
+    for outer, before, inner, after in plan:
+        body += outer
+        if inner:
+            body += [*before, *_across_threads(nest, reduced, inner, piece), *after]
+    step = nest.items(digits, body)
+    return nest.step([step], [ITEM, *kept, *reduced], blocks, work, everything)
+
+
+def _pieces_to_keep(nest: CudaNest, plan: list, reduced: list[int], piece: int) -> int:
+    """How many pieces of a row a thread holds, if registers have room for them and there is more than one pass."""
+    if len(reduced) != 1 or sum(1 for _, _, inner, _ in plan if inner) < 2:
+        return 0
+    vector = reduced[0]
+    size = nest.sizes[vector]
+    once = nest.threads[0] * piece
+    pieces = -(-hint(size) // once)
+    rows = {load.attr: load.dtype.itemsize for load, form in nest.e.loads if is_one(form.terms.get(vector, 0))}
+    words = pieces * piece * sum(rows.values()) / 4
+    if pieces < 1 or words > (32 if nest.threads[0] > THREADS else 64):
+        return 0
+    return pieces if size <= pieces * once else 0  # a symbolic size leaves a guard
+
+
+def _across_threads(nest: CudaNest, order: list[int], body: list, piece: int) -> list:
+    zero = nest.e.dim(0)
+    inner = Loop(order[-1], zero, nest.e.dim(nest.sizes[order[-1]]), body, "vector", piece)
+    for v in reversed(order[:-1]):
+        inner = Loop(v, zero, nest.e.dim(nest.sizes[v]), [inner])
+    return [inner]
+
+
+# -- columns
+
+
+def columns(fusion: Fusion, group: Group) -> KernelStep:
+    if group.parts_of is not None:
+        first = group.members[0].partial_of
+        group.domain = (first.parts.shape[0], *group.domain[1:])
+        group.order = (0, *[group.members[0].axis_of[a] for a in first.parts_order])
+        group.unit = group.order[-1]
+    return _Columns(fusion, group).step()
+
+
+class _Columns:
+    """Threads along x own columns, threads along y take turns with rows; the rows are cut in chunks if blocks are too few."""
+
+    def __init__(self, fusion: Fusion, group: Group):
+        self.group = group
+        self.nest = nest = CudaNest(fusion, group)
+        nest.team = True
+        self.e, self.b, self.forms = nest.e, nest.e.b, nest.e.forms
+        self.reductions, self.reduced, self.kept, self.vector, self.row = columns_rows(group)
+
+    def step(self) -> KernelStep:
+        nest, e, b = self.nest, self.e, self.b
+        before, main, after = [], [], []
+        roots: list[Expr] = []
+        accumulators: list[tuple[Compute, Accumulator, Expr]] = []
+        for member in self.reductions:
+            x, position = nest.operand(member)
+            acc = nest.accumulator(member, x.dtype)
+            before.append(Declare(acc))
+            main.append(Accumulate(acc, x, position))
+            after.append(Finish(acc))
+            roots.append(x)
+            accumulators.append((member, acc, position))
+        for member in self.group.members:
+            if member.role == "full" and (member.stored or member.targets):
+                value = nest.value(member)
+                main.extend(nest.stores(member, value))
+                roots.append(value)
+        finish = self._finish(accumulators, roots)
+        kept, reduced = nest.merge(self.kept), nest.merge(self.reduced)
+        size, n_rows = nest.sizes[self.vector], nest.sizes[reduced[0]]
+        piece = nest.piece(self.vector, size, roots)
+        while piece > 1 and piece * len(accumulators) > 16:
+            piece //= 2
+        lanes = 32
+        while lanes > 4 and (lanes // 2) * piece >= hint(size):  # few columns: more rows at a time instead
+            lanes //= 2
+        threads = THREADS if self.group.split else 1024  # what combines chunks has few blocks
+        nest.threads = (lanes, threads // lanes)
+        for _, acc, _ in accumulators:
+            acc.lanes = piece
+        width = lanes * piece
+        digits = [(a, nest.sizes[a]) for a in kept[:-1]] + [(CELL, ceildiv(size, width))]
+        first_row, last_row = e.dim(0), e.dim(n_rows)
+        if self.group.split:
+            blocks = max(hint(product([n for _, n in digits])), 1)
+            most = max(BLOCKS // blocks, 1)
+            length = maximum(CHUNK_ROWS, ceildiv(n_rows, most))
+            chunks = ceildiv(n_rows, length)
+            digits = [(CHUNK, chunks), *digits]
+            first_row = e.var(CHUNK) * e.dim(length)
+            last_row = b.min(first_row + e.dim(length), e.dim(n_rows))
+            for member, _, _ in accumulators:
+                member.parts.shape = (chunks, *member.parts.shape[1:])
+        start = e.var(CELL) * width
+        stop = b.min(start + width, e.dim(size))
+        ends = {v: (e.dim(0), e.dim(nest.sizes[v])) for v in reduced}
+        ends[reduced[0]] = first_row, last_row
+        stream = [Loop(self.vector, start, stop, main, "lanes", piece)]
+        for v in reversed(reduced):
+            stream = [Loop(v, *ends[v], stream, "team" if v == self.row_of(reduced) else "serial")]
+        body = [*before, *stream, *after, Loop(self.vector, start, stop, finish, "lanes", piece)]
+        order = [ITEM, *[v for v, _ in digits], *reduced, self.vector]
+        extent = product([n for _, n in digits])
+        return nest.step([nest.items(digits, body)], order, extent, 1, roots)
+
+    def row_of(self, reduced: list[int]) -> int:
+        """The loop that threads share: the longest."""
+        return max(reduced, key=lambda v: hint(self.nest.sizes[v]))
+
+    def _finish(self, accumulators, roots: list[Expr]) -> list:
+        nest, forms, b = self.nest, self.forms, self.b
+        stores: list = []
+        for member, acc, position in accumulators:
+            from tandem import dtypes
+
+            result = b.make("scalar", (), dtypes.int64 if position is not None else acc.dtype, acc.id)
+            if not self.group.split:
+                nest.e.given[member.value] = result
+                if member.stored:
+                    stores.extend(nest.stores(member, result))
+                continue
+            own_axis = {g: a for a, g in member.axis_of.items()}
+            member.parts_order = tuple([own_axis[a] for a in self.kept])
+            sizes = [self.group.domain[a] for a in self.kept]
+            member.parts = allocate(acc.dtype, (1, *sizes))  # the number of chunks is known once loops are merged
+            stores.append(nest.store(member.parts, [forms.atom(a) for a in (CHUNK, *self.kept)], result))
+        for member in self.group.members:
+            if member.role == "kept" and (member.stored or member.targets):
+                value = nest.value(member)
+                stores.extend(nest.stores(member, value))
+                roots.append(value)
+        return stores

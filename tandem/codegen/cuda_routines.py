@@ -1,0 +1,185 @@
+"""Routines of the kernel library for CUDA devices, as kernels: ROUTINES[name](fusion, step) -> steps, or None to decline."""
+
+from __future__ import annotations
+
+from tandem import dtypes
+from tandem.codegen import buffer as memory
+from tandem.codegen.buffer import Buffer
+from tandem.codegen.cuda import TextKernel
+from tandem.codegen.cuda_attention import attention, attention_backward
+from tandem.codegen.cuda_depthwise import conv_backward_data, conv_backward_weight, conv_forward
+from tandem.codegen.cuda_nests import copy
+from tandem.codegen.cuda_pool import POOLING
+from tandem.codegen.cuda_sort import scatter, sort, topk
+from tandem.codegen.cuda_text import Text, count_of, names_of, read, wide_type, write
+from tandem.graph.symbolic import product
+
+REPORT = """\
+struct Report { u64 claimed, number; i64 value, bound; u64 written; };
+DEVICE void complain(u64 report, u64 number, i64 value, i64 bound) {
+  Report* r = (Report*)report;
+  if (atomicCAS_system(&r->claimed, 0ull, 1ull) != 0ull) return;
+  r->number = number; r->value = value; r->bound = bound;
+  __threadfence_system();
+  *(volatile u64*)&r->written = 1;
+}"""
+
+
+def check_index(fusion, step) -> list:
+    index = step.inputs[0]
+    bound, negative, _ = step.ints
+    t = Text("check_index", step.node, reports=True)
+    names = names_of("d", len(index.shape))
+    body = t.digits("i", index.shape, names)
+    n = t.dim(bound)
+    low = f"-(i64){n}" if negative else "0"
+    body += f"\nconst i64 v = (i64){t.at(index, names)};"
+    body += f"\nif (v < {low} || v >= {n}) complain(a.report, a.number, v, {n});"
+    return [t.flat(count_of(index), body, REPORT)]
+
+
+def copy_step(fusion, step) -> list:
+    return [copy(fusion, step.inputs[0], step.outputs[0], step.node)]
+
+
+def concat(fusion, step) -> list:
+    out, axis, start, steps = step.outputs[0], step.node.op.axis, 0, []
+    for x in step.inputs:
+        starts = [start if a == axis else 0 for a in range(len(out.shape))]
+        part = memory.slice_(out, starts, [1] * len(out.shape), x.shape)
+        steps.append(copy(fusion, x, part, step.node))
+        steps[-1].writes = [out]
+        start = start + x.shape[axis]
+    return steps
+
+
+def _lines(t: Text, x: Buffer, axis: int) -> tuple[str, list[str], object]:
+    """(statements that find line i, names of the indices with the axis' one set to k, number of lines)"""
+    outer = [n for a, n in enumerate(x.shape) if a != axis]
+    names = names_of("d", len(outer))
+    everything = [*names[:axis], "k", *names[axis:]]
+    return t.digits("i", outer, names) if outer else "", everything, product(outer)
+
+
+def cumulative(fusion, step) -> list:
+    """One thread per line where lines lie side by side in memory; along memory, one warp per line."""
+    x, out = step.inputs[0], step.outputs[0]
+    if not x.shape:
+        return copy_step(fusion, step)
+    axis, kind, reverse = step.ints
+    t = Text("cumulative", step.node)
+    setup, names, lines = _lines(t, x, axis)
+    wide = wide_type(x.dtype)
+    if x.dtype in (dtypes.float32, dtypes.float16, dtypes.bfloat16):
+        wide = "float" if kind >= 2 else "double"
+    combine = ("s = s + v", "s = s * v", "s = larger(s, v)", "s = smaller(s, v)")[kind]
+    if x.dtype is dtypes.bool_:
+        combine = ("s = s | v", "s = s & v", "s = s | v", "s = s & v")[kind]
+    n = t.dim(x.shape[axis])
+    k = f"{n} - 1 - j" if reverse else "j"
+    body = f"""{setup}
+{wide} s = 0;
+for (i64 j = 0; j < {n}; ++j) {{
+  const i64 k = {k};
+  const {wide} v = ({wide}){read(x.dtype, t.at(x, names))};
+  if (j == 0) s = v; else {combine};
+  {t.at(out, names, True)} = {write(out.dtype, f"({wide_type(out.dtype)})s")};
+}}"""
+    return [t.flat(lines, body)]
+
+
+def linear_scan(fusion, step) -> list:
+    x, y, out = *step.inputs, step.outputs[0]
+    if not y.shape:
+        return [copy(fusion, y, out, step.node)]
+    axis, reverse = step.ints
+    t = Text("linear_scan", step.node)
+    setup, names, lines = _lines(t, x, axis)
+    n = t.dim(x.shape[axis])
+    k = f"{n} - 1 - j" if reverse else "j"
+    body = f"""{setup}
+double s = 0;
+for (i64 j = 0; j < {n}; ++j) {{
+  const i64 k = {k};
+  const double b = {read(y.dtype, t.at(y, names))};
+  s = j == 0 ? b : (double){read(x.dtype, t.at(x, names))} * s + b;
+  {t.at(out, names, True)} = {write(out.dtype, "(" + wide_type(out.dtype) + ")s")};
+}}"""
+    return [t.flat(lines, body)]
+
+
+def nonzero(fusion, step) -> list:
+    """One block: every thread counts its share, then writes where those before it end."""
+    x, out = step.inputs[0], step.outputs[0]
+    t = Text("nonzero", step.node, (1024, 1))
+    names = names_of("d", len(x.shape))
+    total = t.dim(count_of(x))
+    zero = f"{read(x.dtype, t.at(x, names))} != 0"
+    digits = t.digits("i", x.shape, names) if names else ""
+    stores = " ".join(f"{t.at(out, ['place', str(k)], True)} = {name};" for k, name in enumerate(names))
+    body = f"""__shared__ i64 counts[1024];
+const i64 share = ((i64){total} + 1023) / 1024, first = threadIdx.x * share;
+const i64 last = first + share < {total} ? first + share : {total};
+i64 count = 0;
+for (i64 i = first; i < last; ++i) {{ {digits} if ({zero}) ++count; }}
+counts[threadIdx.x] = count;
+__syncthreads();
+i64 place = 0;
+for (int k = 0; k < (int)threadIdx.x; ++k) place += counts[k];
+for (i64 i = first; i < last; ++i) {{ {digits} if ({zero}) {{ {stores} ++place; }} }}"""
+    return [t.step(body, 1)]
+
+
+def matmul(fusion, step) -> list | None:
+    """Products of types that the library does not have: one thread per element."""
+    a, b, *bias = step.inputs
+    out = step.outputs[0]
+    if out.dtype.kind == "float":
+        return None
+    t = Text("matmul", step.node)
+    names = names_of("d", len(out.shape))
+    wide = "u64" if out.dtype.kind in ("int", "uint") else wide_type(out.dtype)
+    row, column = [*names[:-1], "k"], [*names[:-2], "k", names[-1]]
+    start = t.at(bias[0], [names[-1]]) if bias else "0"
+    combine = "s = s | (x & y)" if out.dtype is dtypes.bool_ else "s += x * y"
+    body = f"""{t.digits("i", out.shape, names)}
+{wide} s = ({wide}){start};
+for (i64 k = 0; k < {t.dim(a.shape[-1])}; ++k) {{
+  const {wide} x = ({wide}){t.at(a, row)}, y = ({wide}){t.at(b, column)};
+  {combine};
+}}
+{t.at(out, names, True)} = {write(out.dtype, "s")};"""
+    return [t.flat(count_of(out), body)]
+
+
+def copy_kernel(size: int) -> TextKernel:
+    """Elements of `size` bytes from one strided place to another; called by the runtime (src/device/cuda/copy.cc)."""
+    t = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "ulonglong2"}[size]
+    text = f"""struct Arguments {{ const {t}* from; {t}* to; i64 count, ndim; i64 shape[16], from_strides[16], to_strides[16]; }};
+extern "C" __global__ void td_copy(const __grid_constant__ Arguments a) {{
+  for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < a.count; i += (i64)gridDim.x * 256) {{
+    i64 rest = i, from = 0, to = 0;
+    for (int d = (int)a.ndim - 1; d >= 0; --d) {{
+      const i64 next = udiv(rest, a.shape[d]), k = rest - next * a.shape[d];
+      from += k * a.from_strides[d]; to += k * a.to_strides[d]; rest = next;
+    }}
+    a.to[to] = a.from[from];
+  }}
+}}
+"""
+    return TextKernel("copy", text)
+
+
+def _attention(make):
+    def routine(fusion, step) -> list:
+        return make(fusion, step, lambda source, target: copy(fusion, source, target, step.node))
+
+    return routine
+
+
+ROUTINES = {
+    "conv_forward": conv_forward, "conv_backward_data": conv_backward_data, "conv_backward_weight": conv_backward_weight,
+    "attention": _attention(attention), "attention_backward": _attention(attention_backward),
+    "check_index": check_index, "copy": copy_step, "concat": concat, "cumulative": cumulative, "linear_scan": linear_scan,
+    "nonzero": nonzero, "matmul": matmul, "scatter": scatter, "sort": sort, "topk": topk, **POOLING,
+}  # fmt: skip

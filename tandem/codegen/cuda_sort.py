@@ -1,0 +1,214 @@
+"""Order on CUDA devices: a stable merge sort of lines, and scatter, which brings updates of one place together by sorting.
+
+Note [Merge sort]
+Keys become unsigned numbers in the wanted order. A block sorts a tile of TILE elements in shared memory; then runs are merged
+pairwise: every element finds its place by looking up its rank in the other run. Positions break ties, so equal keys keep their
+order and results do not depend on anything but the data.
+"""
+
+from __future__ import annotations
+
+from tandem import dtypes
+from tandem.codegen.buffer import Buffer, allocate
+from tandem.codegen.cuda_nests import copy
+from tandem.codegen.cuda_ops import C_TYPE
+from tandem.codegen.cuda_text import Text, count_of, names_of, read, wide_type, write
+from tandem.graph.symbolic import Dim, ceildiv, product
+
+TILE = 1024
+
+_KEY = """\
+DEVICE u64 key_of(float x) { u32 b = x != x ? 0xffffffffu : __float_as_uint(x == 0 ? 0.0f : x);
+  return x != x ? 0xffffffffull : (b >> 31 ? ~b : b | 0x80000000u); }
+DEVICE u64 key_of(double x) { u64 b = (u64)__double_as_longlong(x == 0 ? 0.0 : x);
+  return x != x ? ~0ull : (b >> 63 ? ~b : b | 0x8000000000000000ull); }
+DEVICE u64 key_of(i64 x) { return (u64)x ^ 0x8000000000000000ull; }
+DEVICE u64 key_of(u64 x) { return x; }
+template <class T> DEVICE u64 key_of(T x) { return T(-1) < T(0) ? key_of((i64)x) : (u64)x; }
+DEVICE u64 key_of(bool x) { return x; }
+"""
+
+
+def _tiles(node, lines: Dim, n: Dim, key: str, setup: str, t: Text, keys: Buffer, places: Buffer, helpers: str):
+    """Sorts tiles of every line; `key` is C for the key of element `e` of line `line`, after `setup`."""
+    tiles = ceildiv(n, TILE)
+    length, count = t.dim(n), t.dim(tiles)
+    to_keys, to_places = t.pointer(keys, True), t.pointer(places, True)
+    body = f"""__shared__ u64 k[{TILE}]; __shared__ i32 q[{TILE}];
+const i64 line = udiv((i64)blockIdx.x, (i64){count}), tile = blockIdx.x - line * {count}, base = tile * {TILE};
+{setup}
+for (int j = threadIdx.x; j < {TILE}; j += 256) {{
+  const i64 e = base + j;
+  k[j] = e < {length} ? {key} : ~0ull;
+  q[j] = e < {length} ? j : 0x40000000 + j;
+}}
+for (int size = 2; size <= {TILE}; size *= 2) for (int step = size / 2; step > 0; step /= 2) {{
+  __syncthreads();
+  for (int j = threadIdx.x; j < {TILE}; j += 256) {{
+    const int o = j ^ step;
+    if (o > j) {{
+      const bool up = (j & size) == 0;
+      const bool after = k[j] > k[o] || (k[j] == k[o] && q[j] > q[o]);
+      if (after == up) {{ const u64 x = k[j]; k[j] = k[o]; k[o] = x; const i32 y = q[j]; q[j] = q[o]; q[o] = y; }}
+    }}
+  }}
+}}
+__syncthreads();
+for (int j = threadIdx.x; j < {TILE}; j += 256) if (base + j < {length}) {{
+  {to_keys}[line * {length} + base + j] = k[j];
+  {to_places}[line * {length} + base + j] = base + q[j];
+}}"""
+    return t.step(body, lines * tiles, helpers)
+
+
+def _merge(node, lines: Dim, n: Dim, width: int, source: tuple, target: tuple):
+    t = Text("sort_merge", node)
+    keys, places = (t.pointer(b) for b in source)
+    to_keys, to_places = (t.pointer(b, True) for b in target)
+    length = t.dim(n)
+    body = f"""const i64 line = udiv(i, (i64){length}), e = i - line * {length}, start = line * {length};
+const i64 pair = e / {2 * width} * {2 * width}, middle = pair + {width};
+const i64 end = pair + {2 * width} < {length} ? pair + {2 * width} : {length};
+const bool left = e < middle;
+const u64 key = {keys}[i];
+i64 place = e;
+if (middle < end) {{
+  i64 low = left ? middle : pair, high = left ? end : middle;
+  const i64 first = low;
+  while (low < high) {{
+    const i64 m = (low + high) / 2;
+    const u64 other = {keys}[start + m];
+    if (left ? other < key : other <= key) low = m + 1; else high = m;
+  }}
+  place = left ? e + (low - first) : pair + (e - middle) + (low - first);
+}}
+{to_keys}[start + place] = key;
+{to_places}[start + place] = {places}[i];"""
+    return t.flat(lines * n, body)
+
+
+def sorted_places(
+    node, lines: Dim, n: Dim, t: Text, key: str, setup: str, helpers: str = ""
+) -> tuple[list, Buffer, Buffer]:
+    """(steps, keys, positions): each of `lines` lines of n elements in order."""
+    make = lambda dtype: allocate(dtype, (lines, n))
+    now = make(dtypes.uint64), make(dtypes.int64)
+    steps = [_tiles(node, lines, n, key, setup, t, *now, _KEY + helpers)]
+    width = TILE
+    while n > width:  # a symbolic size leaves a guard
+        after = make(dtypes.uint64), make(dtypes.int64)
+        steps.append(_merge(node, lines, n, width, now, after))
+        now = after
+        width *= 2
+    return steps, *now
+
+
+def _ordered(fusion, step, axis: int, descending: bool, count: Dim) -> list:
+    x = step.inputs[0]
+    values, places = step.outputs
+    node = step.node
+    if not x.shape:
+        t = Text("sort", node)
+        return [copy(fusion, x, values, node), t.flat(1, f"{t.at(places, [], True)} = 0;")]
+    n = x.shape[axis]
+    outer = [d for a, d in enumerate(x.shape) if a != axis]
+    lines = product(outer)
+    t = Text("sort_tiles", node)
+    names = names_of("d", len(outer))
+    index = [*names[:axis], "e", *names[axis:]]
+    wide = wide_type(x.dtype)
+    key = f"key_of(({wide}){read(x.dtype, t.at(x, index))})"
+    if descending:  # NaN is greater than everything
+        key = f"~{key}"
+    setup = t.digits("line", outer, names) if outer else ""
+    steps, _, order = sorted_places(node, lines, n, t, key, setup)
+    g = Text("sort_take", node)
+    rows = names_of("d", len(outer))
+    at = [*rows[:axis], "j", *rows[axis:]]
+    body = f"""const i64 line = udiv(i, (i64){g.dim(count)}), j = i - line * {g.dim(count)};
+{g.digits("line", outer, rows) if outer else ""}
+const i64 from = {g.pointer(order)}[line * {g.dim(n)} + j];
+{g.at(places, at, True)} = from;
+{g.at(values, at, True)} = {g.at(x, [*rows[:axis], "from", *rows[axis:]])};"""
+    return [*steps, g.flat(lines * count, body)]
+
+
+def sort(fusion, step) -> list:
+    axis, descending, _ = step.ints
+    return _ordered(fusion, step, axis, bool(descending), step.inputs[0].shape[axis] if step.inputs[0].shape else 1)
+
+
+def topk(fusion, step) -> list:
+    axis, k, largest, _ = step.ints
+    return _ordered(fusion, step, axis, bool(largest), k)
+
+
+# -- scatter
+
+_APPLY = {
+    1: "s = s + v;", 2: "s = larger(s, v);", 3: "s = smaller(s, v);", 4: "s = s * v;",
+}  # fmt: skip
+
+
+def scatter(fusion, step) -> list:
+    """Updates sorted by the row they go to; the first of each row applies them all, in their order."""
+    base, updates, *indices = step.inputs
+    out = step.outputs[0]
+    k, mode = step.ints
+    node = step.node
+    steps = [] if _same_memory(base, out) else [copy(fusion, base, out, node)]
+    index_shape = indices[0].shape
+    n = product(index_shape)
+    rest = out.shape[k:]
+    t = Text("scatter_sort", node)
+    names = names_of("d", len(index_shape))
+    row = "0"
+    inside = "true"
+    for axis, index in enumerate(indices):
+        value = f"(i64){t.at(index, names)}"
+        size = t.dim(out.shape[axis])
+        row = f"({row}) * {size} + wrapped({value}, {size})"
+        inside += f" && ok({value}, {size})"
+    key = f"row_of_e({', '.join(['e'])})" if False else "ROW"
+    digits = t.digits("e", index_shape, names) if names else ""
+    # A statement expression would do, but a lambda is plainer: the key of update e, last of all where it is out of range.
+    setup = f"auto row = [&](i64 e) -> u64 {{ {digits} return ({inside}) ? (u64)({row}) : ~0ull; }};"
+    key = "row(e)"
+    helpers = """
+DEVICE i64 wrapped(i64 v, i64 n) { return v < 0 ? v + n : v; }
+DEVICE bool ok(i64 v, i64 n) { return v >= -n && v < n; }
+"""
+    more, keys, order = sorted_places(node, 1, n, t, key, setup, helpers)
+    g = Text("scatter", node)
+    width = product(rest)
+    wide = wide_type(out.dtype)
+    if wide not in ("float", "double", "bool") and mode in (1, 4):
+        wide = "u64" if out.dtype.itemsize == 8 else "u32"
+    heads, tails, inner = names_of("h", k), names_of("r", len(rest)), names_of("u", len(index_shape))
+    pk, po = g.pointer(keys), g.pointer(order)
+    target = g.at(out, [*heads, *tails], True)
+    value = f"({wide}){read(out.dtype, g.at(updates, [*inner, *tails]))}"
+    apply = f"s = {value};" if mode == 0 else f"const {wide} v = {value}; {_APPLY[mode]}"
+    if out.dtype is dtypes.bool_ and mode:
+        apply = f"const bool v = {value}; s = s {'|' if mode in (1, 2) else '&'} v;"
+    body = f"""const i64 p = udiv(i, (i64){g.dim(width)}), c = i - p * {g.dim(width)};
+const u64 key = {pk}[p];
+if (key == ~0ull || (p > 0 && {pk}[p - 1] == key)) return;
+{g.digits("(i64)key", out.shape[:k], heads)}
+{g.digits("c", rest, tails) if rest else ""}
+{wide} s = ({wide}){read(out.dtype, target)};
+for (i64 m = p; m < {g.dim(n)} && {pk}[m] == key; ++m) {{
+  const i64 e = {po}[m];
+  {g.digits("e", index_shape, inner) if inner else ""}
+  {apply}
+}}
+{target} = {write(out.dtype, "s")};"""
+    return [*steps, *more, g.flat(n * width, body)]
+
+
+def _same_memory(a: Buffer, b: Buffer) -> bool:
+    root = lambda x: x.base if x.kind == "view" else x
+    return root(a) is root(b)
+
+
+__all__ = ["C_TYPE", "count_of", "scatter", "sort", "topk"]

@@ -1,0 +1,91 @@
+"""A CUDA device as what steps are made for."""
+
+from __future__ import annotations
+
+from tandem.codegen import buffer as memory
+from tandem.codegen import cuda_nests, cuda_routines
+from tandem.codegen.schedule import LibraryStep
+from tandem.errors import UnsupportedError
+from tandem.graph.ir import Value
+from tandem.graph.symbolic import ceildiv, hint
+from tandem.ops.conv import ConvBackwardWeight
+from tandem.ops.matmul import Matmul
+from tandem.ops.movement import Permute
+from tandem.ops.windows import channels_last_strides, is_channels_last
+
+LONG_ROW = 1024
+
+
+def _multiplies(node) -> bool:
+    return isinstance(node.op, (Matmul, Permute))
+
+
+class CudaTarget:
+    """`on_host`: inputs that are Python numbers or single elements in host memory, whose values come with the launch."""
+
+    def __init__(self, device: int, on_host: set[Value]):
+        self.device = device  # of cuda:device
+        self.on_host = on_host
+
+    def after(self, made: dict) -> CudaTarget:
+        """The same for a graph whose values were replaced."""
+        return CudaTarget(self.device, {made.get(v, v) for v in self.on_host})
+
+    def composed(self):
+        """Operators that have no routine here, written in others."""
+        from tandem.codegen.cuda_compose import composed
+
+        return composed
+
+    def allocate(self, value: Value, shape: tuple, order: tuple, users) -> memory.Buffer:
+        """Memory for a value inside the program. Long rows of matrices that products read or write start at multiples of 16 bytes,
+        without which tensor cores run at a fraction of their speed."""
+        n = shape[-1] if shape else 1
+        row_major = order == tuple(range(len(shape)))
+        if len(shape) < 2 or not row_major or value.dtype.itemsize != 2 or hint(n) < LONG_ROW or hint(n) % 8 == 0:
+            return memory.allocate(value.dtype, shape, order)
+        if not isinstance(value.op, Matmul) and not any(_multiplies(user) for user in users):
+            return memory.allocate(value.dtype, shape, order)
+        padded = memory.allocate(value.dtype, (*shape[:-1], ceildiv(n, 8) * 8))
+        return memory.slice_(padded, (0,) * len(shape), (1,) * len(shape), shape)
+
+    def output_strides(self, node, buffers) -> tuple | None:
+        """How the result of a library call lies, where the operator leaves that open: gradients of weights like the images."""
+        if isinstance(node.op, ConvBackwardWeight) and is_channels_last(buffers[0]):
+            return channels_last_strides(node.outputs[0].type.shape)
+        return None
+
+    def nests(self) -> dict:
+        return {
+            "elementwise": cuda_nests.elementwise, "rows": cuda_nests.rows, "columns": cuda_nests.columns,
+            "copy": cuda_nests.copy,
+        }  # fmt: skip
+
+    def finish(self, steps: list) -> list:
+        """The steps of a whole schedule, put together where that saves launches."""
+        from tandem.codegen.cuda_batch import batch
+
+        return batch(steps) if len(steps) > 3 else steps
+
+    def library_steps(self, fusion, step: LibraryStep) -> list:
+        """What a library call becomes: our own kernels, or a call of an NVIDIA library."""
+        steps: list = []
+        inputs = []
+        for x in step.inputs:
+            if x.on_host:  # libraries read device memory
+                there = memory.allocate(x.dtype, x.shape)
+                steps.append(cuda_nests.copy(fusion, x, there, step.node))
+                x = there
+            inputs.append(x)
+        step.inputs = inputs
+        routine = cuda_routines.ROUTINES.get(step.routine)
+        if routine is not None:
+            made = routine(fusion, step)
+            if made is not None:
+                return steps + made
+        if step.routine not in ("matmul", "conv_forward", "conv_backward_data", "conv_backward_weight"):
+            raise UnsupportedError(
+                step.node.op.name, "this operator does not run on CUDA devices yet", fix="move its tensors: x.cpu()"
+            )
+        step.routine = "cuda." + step.routine
+        return [*steps, step]

@@ -1,0 +1,297 @@
+"""td.cuda: NVIDIA devices, their streams, events and memory.
+
+Work on a device is queued: Python runs ahead, and waits only where a value is read, or in synchronize. Nothing of CUDA is opened,
+and no device is touched, until the first tensor is put there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from tandem import _runtime
+from tandem.devices import Device, code_of
+
+__all__ = [
+    "Event",
+    "Stream",
+    "allow_tf32",
+    "current_device",
+    "current_stream",
+    "default_stream",
+    "device",
+    "device_count",
+    "empty_cache",
+    "get_device_capability",
+    "get_device_name",
+    "info",
+    "is_available",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "profile",
+    "reset_peak_memory_stats",
+    "set_allow_tf32",
+    "set_device",
+    "set_memory_fraction",
+    "stream",
+    "synchronize",
+]
+
+_current = 0  # what "cuda" without a number means to the functions here
+
+
+def _index(device) -> int:
+    return _current if device is None else code_of(device) - 1
+
+
+def is_available() -> bool:
+    """Whether tensors can be put on "cuda"."""
+    return _runtime.cuda_unavailable() == ""
+
+
+def device_count() -> int:
+    return _runtime.cuda_device_count()
+
+
+def current_device() -> int:
+    return _current
+
+
+def set_device(device) -> None:
+    """Which device the functions of td.cuda mean when none is given."""
+    global _current
+    _current = code_of(device) - 1
+
+
+def device(index) -> Device:
+    """cuda:index as a context in which new tensors are made there."""
+    return Device("cuda", index if isinstance(index, int) else code_of(index) - 1)
+
+
+def get_device_name(device=None) -> str:
+    return _runtime.cuda_properties(_index(device))[0]
+
+
+def get_device_capability(device=None) -> tuple[int, int]:
+    """Compute capability, such as (9, 0)."""
+    return _runtime.cuda_properties(_index(device))[1:3]
+
+
+def synchronize(device=None) -> None:
+    """Waits until everything queued on a device is done; errors that kernels found are raised here."""
+    _runtime.cuda_synchronize(_index(device))
+
+
+# -- streams and events
+
+
+class Stream:
+    """A queue of work on a device. Work on different streams may overlap; wait_stream and events put it in order.
+
+    Tensors belong to the stream that was current when they were made. Use them on another one only after it waits for that, and
+    tell so with x.record_stream(stream) if the tensor may be dropped before.
+    """
+
+    def __init__(self, device=None, priority: int = 0, *, _handle: int | None = None):
+        self.device_index = _index(device)
+        self._owned = None if _handle is not None else _runtime.CudaStream(self.device_index, priority)
+        self.handle = _handle if _handle is not None else self._owned.handle
+
+    def synchronize(self) -> None:
+        """Waits until everything queued here is done."""
+        _runtime.cuda_synchronize_stream(self.device_index, self.handle)
+
+    def query(self) -> bool:
+        """Whether everything queued here is done."""
+        return _runtime.cuda_stream_done(self.handle)
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def wait_event(self, event: Event) -> None:
+        """What is queued here from now on runs after the event."""
+        event.wait(self)
+
+    def wait_stream(self, other: Stream) -> None:
+        """What is queued here from now on runs after everything queued on the other stream so far."""
+        self.wait_event(other.record_event())
+
+    def __eq__(self, other):
+        return isinstance(other, Stream) and (self.handle, self.device_index) == (other.handle, other.device_index)
+
+    def __hash__(self):
+        return hash((self.handle, self.device_index))
+
+    def __repr__(self):
+        return f"<td.cuda.Stream {self.handle:#x} on cuda:{self.device_index}>"
+
+
+class Event:
+    """A point in a stream: to wait for, or to measure the time between two."""
+
+    def __init__(self, enable_timing: bool = False, device=None):
+        self._event = _runtime.CudaEvent(_index(device), enable_timing)
+
+    def record(self, stream: Stream | None = None) -> None:
+        self._event.record((stream or current_stream()).handle)
+
+    def wait(self, stream: Stream | None = None) -> None:
+        self._event.wait((stream or current_stream()).handle)
+
+    def query(self) -> bool:
+        return self._event.done()
+
+    def synchronize(self) -> None:
+        self._event.synchronize()
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds from this event to `end`; both were made with enable_timing=True."""
+        return self._event.elapsed(end._event)
+
+
+def current_stream(device=None) -> Stream:
+    """The stream that this thread's work goes to."""
+    index = _index(device)
+    return Stream(index, _handle=_runtime.cuda_current_stream(index))
+
+
+def default_stream(device=None) -> Stream:
+    return Stream(_index(device), _handle=0)
+
+
+@contextlib.contextmanager
+def stream(stream: Stream | None):
+    """This thread's work goes to another stream.
+
+    >>> with td.cuda.stream(side):
+    ...     y = x * 2
+    """
+    if stream is None:
+        yield
+        return
+    before = _runtime.cuda_current_stream(stream.device_index)
+    _runtime.cuda_set_stream(stream.device_index, stream.handle)
+    try:
+        yield stream
+    finally:
+        _runtime.cuda_set_stream(stream.device_index, before)
+
+
+# -- memory
+
+
+def memory_stats(device=None) -> dict[str, int]:
+    """Counts of the device's caching allocator; the names are those of td.memory.stats."""
+    return _runtime.cuda_memory_stats(_index(device))
+
+
+def memory_allocated(device=None) -> int:
+    return memory_stats(device)["live_bytes"]
+
+
+def memory_reserved(device=None) -> int:
+    return memory_stats(device)["reserved_bytes"]
+
+
+def max_memory_allocated(device=None) -> int:
+    return memory_stats(device)["peak_bytes"]
+
+
+def max_memory_reserved(device=None) -> int:
+    return memory_stats(device)["reserved_bytes"]
+
+
+def reset_peak_memory_stats(device=None) -> None:
+    _runtime.cuda_reset_peak_memory(_index(device))
+
+
+def mem_get_info(device=None) -> tuple[int, int]:
+    """(free, total) bytes of the device."""
+    return _runtime.cuda_memory_info(_index(device))
+
+
+def empty_cache(device=None) -> None:
+    """Gives memory that no tensor uses back to the device."""
+    _runtime.cuda_empty_cache(_index(device))
+
+
+def set_memory_fraction(fraction: float, device=None) -> None:
+    """How much of the device's memory this process may reserve."""
+    _runtime.cuda_set_memory_fraction(_index(device), fraction)
+
+
+# -- where time goes
+
+
+class profile:
+    """Times every kernel and library call on devices inside the scope; print it for a table of the most expensive ones.
+
+    Each step is waited for, so the whole takes longer than it would; programs run step by step rather than as graphs.
+
+    >>> with td.cuda.profile() as p:
+    ...     step()
+    >>> print(p)
+    """
+
+    def __init__(self):
+        self.rows: list[tuple[str, int, float]] = []  # (step, how often, milliseconds in all), the most expensive first
+
+    def __enter__(self):
+        _runtime.cuda_set_profiling(True)
+        return self
+
+    def __exit__(self, *exc):
+        _runtime.cuda_set_profiling(False)
+        self.rows = sorted(_runtime.cuda_times(), key=lambda row: -row[2])
+
+    def __str__(self):
+        total = sum(row[2] for row in self.rows)
+        lines = [f"{total:10.3f} ms in {sum(row[1] for row in self.rows)} steps"]
+        lines += [
+            f"{ms:10.3f} ms {100 * ms / max(total, 1e-9):5.1f}% {count:6} x {name}"
+            for name, count, ms in self.rows[:40]
+        ]
+        return "\n".join(lines)
+
+
+# -- precision
+
+
+def set_allow_tf32(allow: bool) -> None:
+    """Whether float32 products and convolutions may use TensorFloat-32: some eight times faster, with 10 bits of fraction
+    instead of 23. Off unless asked for."""
+    _runtime.cuda_set_allow_tf32(allow)
+
+
+def allow_tf32() -> bool:
+    return _runtime.cuda_allow_tf32()
+
+
+def info() -> str:
+    """What there is: driver, devices, libraries; or what is missing."""
+    from tandem.cuda.libraries import find
+    from tandem.errors import DeviceError
+
+    problem = _runtime.cuda_unavailable()
+    lines = [f"CUDA: {problem}"] if problem else []
+    if not problem:
+        version = _runtime.cuda_driver_version()
+        lines.append(f"CUDA driver: supports {version // 1000}.{version % 1000 // 10}")
+        for i in range(device_count()):
+            name, major, minor, processors, memory = _runtime.cuda_properties(i)
+            lines.append(
+                f"cuda:{i}: {name}, compute capability {major}.{minor}, {processors} multiprocessors, {memory / 2**30:.1f} GiB"
+            )
+    try:
+        from tandem.cuda.nvrtc import version as nvrtc_version
+
+        lines.append("NVRTC: " + ".".join(map(str, nvrtc_version())))
+    except DeviceError as error:
+        lines.append(f"NVRTC: {error.message if hasattr(error, 'message') else error}")
+    lines += [f"{name}: {find(name) or 'not found'}" for name in ("cublasLt", "cudnn")]
+    return "\n".join(lines)

@@ -1,0 +1,83 @@
+"""CUDA sources without a device: every kernel that a sample of operators needs compiles with NVRTC (skipped without its wheel)."""
+
+import pytest
+
+import tandem as td
+from tandem.codegen.cuda import source
+from tandem.errors import DeviceError
+from tandem.ops.define import ParameterSpec, make_function
+from tandem.tracing import compile as tracing
+
+
+def lowered(body, *shapes, dtype=td.float32, grad=False):
+    """The kernels for a device of an operator with this body, on contiguous tensors of these shapes."""
+    parameters = [ParameterSpec(f"x{i}", "tensor", True, None, False) for i in range(len(shapes))]
+    fn = make_function("fn", body, parameters)
+    spec = [("tensor", dtype.code, s, (), 0, None, grad, 1) for s in shapes]
+    traced = tracing.trace_call(fn, spec)
+    target = tracing.target_for(1, traced.numbers)
+    tracing.resolve_sizes(traced.graph)
+    schedule = tracing.lower(traced.graph, traced.layouts, target=target)
+    return [s.kernel for s in schedule.steps if hasattr(s, "kernel")]
+
+
+def compile_all(kernels):
+    from tandem.cuda import nvrtc
+
+    try:
+        nvrtc.version()
+    except DeviceError:
+        pytest.skip("NVRTC is not installed (pip install nvidia-cuda-nvrtc)")
+    for kernel in kernels:
+        assert nvrtc.compile_source(source(kernel), 90, kernel.name)
+
+
+def test_elementwise_kernels_move_sixteen_bytes_at_a_time():
+    (kernel,) = lowered(lambda x, y: x + y, (64, 64), (64, 64))
+    assert "load_all<4>" in source(kernel)
+    assert "store_all<4>" in source(kernel)
+    (kernel,) = lowered(lambda x, y: x + y, (64, 64), (64, 64), dtype=td.bfloat16)
+    assert "load_all<8>" in source(kernel)
+    compile_all([kernel])
+
+
+def test_rows_stay_in_registers_between_passes():
+    (kernel,) = lowered(lambda x: td.softmax(x, -1), (64, 256))
+    text = source(kernel)
+    assert kernel.threads == (32, 8)
+    assert text.count("load_all") == 1 + 1  # the helper and one use: later passes read registers
+    compile_all([kernel])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+def test_kernels_compile_for_all_float_types(dtype):
+    dtype = td.dtypes.as_dtype(dtype)
+    kernels = []
+    for fn in (td.exp, td.tanh, td.erf, td.lgamma):
+        kernels += lowered(lambda x, fn=fn: fn(x), (5, 7), dtype=dtype)
+    compile_all(kernels)
+
+
+def test_routines_compile():
+    kernels = lowered(lambda x: td.sort(x), (3, 5000))
+    kernels += lowered(lambda x: td.cumsum(x, 0), (3, 50))
+    kernels += lowered(lambda x: td.max_pool2d(x, 2), (2, 3, 8, 8))
+    compile_all(kernels)
+
+
+def test_attention_streams_tiles():
+    def attend(q, k, v):
+        return td.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    kernels = lowered(attend, *[(2, 3, 100, 64)] * 3, dtype=td.bfloat16)
+    assert [k.name for k in kernels] == ["attention"]
+    compile_all(kernels)
+
+
+def test_a_device_that_is_not_there_is_an_error():
+    if td.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(td.DeviceError, match="not available"):
+        td.zeros(3, device="cuda")
+    with pytest.raises(td.DeviceError, match="not known"):
+        td.zeros(3, device="tpu")
