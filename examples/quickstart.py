@@ -1,6 +1,8 @@
 """A small CNN learns handwritten digits, eagerly and compiled. Read and change tandem/training/quickstart.py."""
 
+import sys
+
 from tandem.cli import main
 
 if __name__ == "__main__":
-    main(["quickstart"])
+    sys.exit(main(["quickstart", *sys.argv[1:]]))

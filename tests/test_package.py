@@ -55,9 +55,10 @@ def test_the_example_in_the_readme_prints_what_it_says():
 
 
 @built
-def test_the_quick_start_learns():
-    last = re.findall(r"accuracy (\S+)", run("examples/quickstart.py"))[-1]
+def test_the_quick_start_learns(tmp_path):
+    last = re.findall(r"accuracy (\S+)", run("examples/quickstart.py", "--epochs", "3", "--out", str(tmp_path)))[-1]
     assert float(last) > 0.9
+    assert (tmp_path / "page.html").exists()
 
 
 @built
