@@ -64,7 +64,7 @@ def test_blocks_of_a_page_run(page, tmp_path, monkeypatch):
 
 def test_links_between_pages_lead_somewhere():
     broken = []
-    for path in DOCS.glob("*.md"):
+    for path in (*DOCS.glob("*.md"), ROOT / "README.md"):
         for target in re.findall(r"\]\(([^)#:\s]+\.md)(?:#[^)]*)?\)", path.read_text()):
             if not (path.parent / target).exists():
                 broken.append(f"{path.name}: {target}")
