@@ -57,6 +57,7 @@ def pin_memory(self):
 
 
 def is_pinned(self) -> bool:
+    """Whether the memory is pinned: host memory that devices copy to and from by themselves."""
     return _runtime.is_pinned(self)
 
 
@@ -312,7 +313,7 @@ def attach():
     Tensor.__array_namespace__ = array_namespace
     Tensor.to_device = to_device
     Tensor.grad_fn = property(_runtime.grad_fn)
-    Tensor.is_cuda = property(lambda x: _runtime.device_index(x) > 0)
+    Tensor.is_cuda = property(lambda x: _runtime.device_index(x) > 0, doc="Whether the memory is a CUDA device's.")
     _runtime.set_callback("rebase", views.rebase)
     _runtime.set_callback("refresh_view", views.refresh_view)
     _runtime.set_callback("check_finite", _check_finite)

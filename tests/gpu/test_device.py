@@ -88,6 +88,7 @@ def test_streams_wait_for_one_another():
     side.wait_stream(td.cuda.current_stream())
     with td.cuda.stream(side):
         y = x * 3
+    x.record_stream(side)
     td.cuda.current_stream().wait_stream(side)
     assert float(y.sum()) == 3 * (1 << 20)
     start, end = td.cuda.Event(enable_timing=True), td.cuda.Event(enable_timing=True)
