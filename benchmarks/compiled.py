@@ -1,6 +1,6 @@
 """Whole training steps, compiled by us, against PyTorch with fused optimisers, eager and (with --torch-compile) compiled.
 
-compiled.py [--case NAME] [--torch-python PATH] [--torch-compile] [--rounds N]
+compiled.py [--case NAME] [--torch-python PATH] [--torch-compile] [--eager] [--rounds N]
 
 Each framework runs a case in a process of its own; rounds take turns; the least time counts.
 """
@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def worker(framework: str, case: str, seconds: float):
-    if framework == "tandem":
+    if framework.startswith("tandem"):
         import tandem as lib
         from tandem import optim
         from tandem.nn import functional
@@ -31,7 +31,7 @@ def worker(framework: str, case: str, seconds: float):
         lib.set_num_threads(2)
     from models import Models
 
-    step = getattr(Models(lib, lib.nn, functional, optim, fused=framework != "tandem"), case)()
+    step = getattr(Models(lib, lib.nn, functional, optim, fused=not framework.startswith("tandem")), case)()
     run = lib.compile(step) if framework in ("tandem", "torch.compile") else step
     start = time.perf_counter()
     loss = float(run().detach().reshape(-1)[0])
@@ -65,6 +65,7 @@ def main():
     parser.add_argument("--case", action="append")
     parser.add_argument("--torch-python", default=sys.executable)
     parser.add_argument("--torch-compile", action="store_true")
+    parser.add_argument("--eager", action="store_true", help="our side eagerly too")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--worker")
@@ -77,12 +78,13 @@ def main():
         f"{'case':10} {'ours ms':>9} {'peer ms':>9} {'ratio':>6} {'bar':>5}      first s (ours, peer)   peak MB (ours, peer)"
     )
     for case in options.case or CASES:
-        results: dict[str, list[dict]] = {name: [] for name in ("tandem", *peers)}
+        us = "tandem eager" if options.eager else "tandem"
+        results: dict[str, list[dict]] = {name: [] for name in (us, *peers)}
         for _ in range(options.rounds):
             for name in results:
-                python = sys.executable if name == "tandem" else options.torch_python
+                python = sys.executable if name == us else options.torch_python
                 results[name].append(ask(python, name, case, options.seconds))
-        ours = results["tandem"]
+        ours = results[us]
         for peer in peers:
             failed = next((r["error"] for r in ours + results[peer] if "error" in r), None)
             if failed:
