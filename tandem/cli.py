@@ -81,16 +81,7 @@ def _doctor(options) -> int:
         "" if serves != "loops" else " (the bundled oneDNN was not found: convolutions are two to three times slower)"
     )
     print(f"matrix products and convolutions: {serves}{slow}")
-    cuda = getattr(td, "cuda", None)
-    if cuda is not None:
-        try:
-            print(
-                f"CUDA: {cuda.device_count()} devices"
-                if cuda.is_available()
-                else f"CUDA: {getattr(cuda, 'why_not', lambda: 'none')()}"
-            )
-        except Exception as error:
-            print(f"CUDA: {error}")
+    print(td.cuda.info())
     folder = cache_dir()
     if folder is None:
         print("cache: switched off")

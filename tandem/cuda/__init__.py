@@ -292,6 +292,6 @@ def info() -> str:
 
         lines.append("NVRTC: " + ".".join(map(str, nvrtc_version())))
     except DeviceError as error:
-        lines.append(f"NVRTC: {error.message if hasattr(error, 'message') else error}")
+        lines.append("NVRTC: " + str(error).splitlines()[0])
     lines += [f"{name}: {find(name) or 'not found'}" for name in ("cublasLt", "cudnn")]
     return "\n".join(lines)
