@@ -182,5 +182,8 @@ def test_settings_and_small_facts():
     assert td.from_dlpack(td.zeros(2)).shape == (2,) and "PyCapsule" in repr(type(td.to_dlpack(td.zeros(2))))
     x = td.ones(1)
     assert (
-        x.is_cpu and not x.is_cuda and not x.is_sparse and not x.retains_grad and x.pin_memory() is x and not x.is_neg()
+        x.is_cpu and not x.is_cuda and not x.is_sparse and not x.retains_grad and not x.is_pinned() and not x.is_neg()
     )
+    if not td.cuda.is_available():
+        with pytest.raises(td.DeviceError, match="CUDA is not available"):
+            x.pin_memory()
