@@ -111,7 +111,8 @@ def main():
         peaceful, crashed = os.path.join(folder, "peaceful"), os.path.join(folder, "crashed")
         print("in peace:")
         run(peaceful, options)
-        kill_at = random.randrange(options.save_every, options.steps - 2 * options.save_every)
+        # After the second save has begun, the first one is whole: saves are written in the background, one after the other.
+        kill_at = random.randrange(2 * options.save_every, options.steps - 2 * options.save_every)
         print(f"killed at step {kill_at} or soon after:")
         run(crashed, options, kill_at)
         print("and again:")
