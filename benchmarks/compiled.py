@@ -1,8 +1,9 @@
-"""Whole training steps, compiled by us, against PyTorch with fused optimisers, eager and (with --torch-compile) compiled.
+"""Whole training steps, compiled by us, against PyTorch with fused optimisers and, where asked for, the compilers of others.
 
-compiled.py [--case NAME] [--torch-python PATH] [--torch-compile] [--eager] [--rounds N]
+compiled.py [--case NAME] [--torch-python PATH] [--torch-compile] [--jax-python PATH] [--tf-python PATH] [--eager] [--rounds N]
 
-Each framework runs a case in a process of its own; rounds take turns; the least time counts.
+Each framework runs a case in a process of its own; rounds take turns; the least time counts. The last line of a case compares
+with the best peer.
 """
 
 import argparse
@@ -18,7 +19,19 @@ from models import BARS, CASES
 HERE = pathlib.Path(__file__).parent
 
 
-def worker(framework: str, case: str, seconds: float):
+def step_of(framework: str, case: str):
+    """The step to time, a function of no arguments, and what reads the loss from its result."""
+    if framework == "jax":
+        import functional_jax as peer
+        from functional_models import Networks
+
+        return peer.training_step(Networks(peer.Net()), case), float
+    if framework.startswith("tf"):
+        import functional_tensorflow as peer
+        from functional_models import Networks
+
+        peer.tf.config.threading.set_intra_op_parallelism_threads(2)
+        return peer.training_step(Networks(peer.Net()), case, xla=framework.endswith("xla")), float
     if framework.startswith("tandem"):
         import tandem as lib
         from tandem import optim
@@ -33,8 +46,13 @@ def worker(framework: str, case: str, seconds: float):
 
     step = getattr(Models(lib, lib.nn, functional, optim, fused=not framework.startswith("tandem")), case)()
     run = lib.compile(step) if framework in ("tandem", "torch.compile") else step
+    return run, lambda loss: float(loss.detach().reshape(-1)[0])
+
+
+def worker(framework: str, case: str, seconds: float):
+    run, number = step_of(framework, case)
     start = time.perf_counter()
-    loss = float(run().detach().reshape(-1)[0])
+    loss = number(run())
     first = time.perf_counter() - start
     best, end = float("inf"), time.perf_counter() + seconds
     count = 0
@@ -50,7 +68,7 @@ def worker(framework: str, case: str, seconds: float):
 
 
 def ask(python: str, framework: str, case: str, seconds: float) -> dict:
-    environment = {**os.environ, "TANDEM_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    environment = {**os.environ, "TANDEM_NUM_THREADS": "2", "OMP_NUM_THREADS": "2", "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(
         [python, str(HERE / "compiled.py"), "--worker", framework, "--case", case, "--seconds", str(seconds)],
         capture_output=True, text=True, env=environment,
@@ -65,6 +83,10 @@ def main():
     parser.add_argument("--case", action="append")
     parser.add_argument("--torch-python", default=sys.executable)
     parser.add_argument("--torch-compile", action="store_true")
+    parser.add_argument("--jax-python", help="an interpreter with jax: its jit is a peer")
+    parser.add_argument(
+        "--tf-python", help="an interpreter with TensorFlow: tf.function, plain and with XLA, are peers"
+    )
     parser.add_argument("--eager", action="store_true", help="our side eagerly too")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=3.0)
@@ -73,31 +95,44 @@ def main():
     if options.worker:
         worker(options.worker, options.case[0], options.seconds)
         return
-    peers = ["torch"] + (["torch.compile"] if options.torch_compile else [])
-    print(
-        f"{'case':10} {'ours ms':>9} {'peer ms':>9} {'ratio':>6} {'bar':>5}      first s (ours, peer)   peak MB (ours, peer)"
-    )
+    us = "tandem eager" if options.eager else "tandem"
+    pythons = {us: sys.executable, "torch": options.torch_python}
+    if options.torch_compile:
+        pythons["torch.compile"] = options.torch_python
+    if options.jax_python:
+        pythons["jax"] = options.jax_python
+    if options.tf_python:
+        pythons |= {"tf": options.tf_python, "tf xla": options.tf_python}
+    print(f"{'case':16} {'framework':14} {'step ms':>9} {'first s':>8} {'peak MB':>8} {'ours/it':>8}")
     for case in options.case or CASES:
-        us = "tandem eager" if options.eager else "tandem"
-        results: dict[str, list[dict]] = {name: [] for name in (us, *peers)}
-        for _ in range(options.rounds):
-            for name in results:
-                python = sys.executable if name == us else options.torch_python
+        compare(case, us, pythons, options)
+
+
+def compare(case: str, us: str, pythons: dict[str, str], options):
+    results: dict[str, list[dict]] = {name: [] for name in pythons}
+    for _ in range(options.rounds):
+        for name, python in pythons.items():
+            if not any("error" in r for r in results[name]):
                 results[name].append(ask(python, name, case, options.seconds))
-        ours = results[us]
-        for peer in peers:
-            failed = next((r["error"] for r in ours + results[peer] if "error" in r), None)
-            if failed:
-                print(f"{case:10} {peer}: {failed}")
-                continue
-            a, b = min(r["best"] for r in ours), min(r["best"] for r in results[peer])
-            verdict = "ok" if a / b <= BARS[case] else "MISS"
-            print(
-                f"{case:10} {a * 1e3:9.2f} {b * 1e3:9.2f} {a / b:6.2f} {BARS[case]:5.2f} {verdict:4} "
-                f"{ours[0]['first']:6.2f} {results[peer][0]['first']:6.2f}   "
-                f"{ours[0]['peak']:7.0f} {results[peer][0]['peak']:7.0f}   {peer}, loss {ours[0]['loss']:.3f}",
-                flush=True,
-            )
+    best = {n: min(r["best"] for r in rs) for n, rs in results.items() if not any("error" in r for r in rs)}
+    for name, runs in results.items():
+        if name not in best:
+            print(f"{case:16} {name:14} {runs[-1]['error']}", flush=True)
+            continue
+        ratio = f"{best[us] / best[name]:8.2f}" if us in best and name != us else ""
+        print(
+            f"{case:16} {name:14} {best[name] * 1e3:9.2f} {runs[0]['first']:8.2f} {max(r['peak'] for r in runs):8.0f} {ratio}",
+            flush=True,
+        )
+    peers = {n: t for n, t in best.items() if n != us}
+    if us in best and peers:
+        rival = min(peers, key=peers.get)
+        ratio = best[us] / peers[rival]
+        bar = BARS[case]
+        print(
+            f"{case:16} {ratio:.2f} of the best peer ({rival}), bar {bar:.2f}: {'ok' if ratio <= bar else 'MISS'}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
