@@ -114,8 +114,47 @@ def slice_(source: Buffer, starts, steps, sizes) -> Buffer:
     return view(source, sizes, strides, offset)
 
 
-def reshape(source: Buffer, shape) -> Buffer | None:
-    """The view of `source` under another shape, or None where its strides do not allow one."""
+def diagonal(source: Buffer) -> Buffer:
+    """The diagonal of the square matrices that the last two axes span."""
+    *lead, down, right = source.strides
+    return view(source, source.shape[:-1], [*lead, down + right])
+
+
+def reshape(source: Buffer, shape, exact: bool = False) -> Buffer | None:
+    """The view of `source` under another shape, or None where its strides do not allow one.
+
+    Views are found by what is known of sizes and strides. `exact`: where that is not enough, the values at hand decide, and the
+    plan depends on them: someone may write through the result, so that a copy would not do where a view is possible.
+    """
+    strides = _strides_known(source, shape)
+    if strides is None and exact:
+        strides = _strides_at_hand(source, shape)
+    if strides is None:
+        return None
+    in_order = source.order is not None and source.order == tuple(range(len(source.shape)))
+    return view(source, shape, strides, 0, tuple(range(len(shape))) if in_order else None)
+
+
+def _strides_at_hand(source: Buffer, shape) -> list | None:
+    """By the sizes and strides of this call; every comparison leaves a guard."""
+    strides: list = [0] * len(shape)
+    axes = [(n, s) for n, s in zip(source.shape, source.strides) if n != 1]
+    at = len(shape) - 1
+    while axes:
+        n, step = axes.pop()
+        while axes and axes[-1][1] == n * step:  # these lie in memory like one axis
+            n = n * axes.pop()[0]
+        taken: Dim = 1
+        while at >= 0 and (is_one(shape[at]) or taken < n):
+            strides[at] = step * taken
+            taken = taken * shape[at]
+            at -= 1
+        if taken != n:
+            return None
+    return strides
+
+
+def _strides_known(source: Buffer, shape) -> list | None:
     strides: list = [0] * len(shape)
     for inner, outer in factor_groups(source.shape, shape):
         step: Dim | None = None  # stride that the group's next larger axis must have
@@ -130,8 +169,7 @@ def reshape(source: Buffer, shape) -> Buffer | None:
         for axis in reversed(outer):
             strides[axis] = step
             step = step * shape[axis]
-    in_order = source.order is not None and source.order == tuple(range(len(source.shape)))
-    return view(source, shape, strides, 0, tuple(range(len(shape))) if in_order else None)
+    return strides
 
 
 def factor_groups(inner, outer) -> list[tuple[list[int], list[int]]]:
@@ -183,11 +221,11 @@ def as_real(source: Buffer) -> Buffer:
     return made
 
 
-def as_complex(source: Buffer) -> Buffer | None:
-    """Memory of pairs along the last axis as complex numbers, or None where strides do not allow it."""
-    if not is_one(source.strides[-1]):
+def as_complex(source: Buffer, exact: bool = False) -> Buffer | None:
+    """Memory of pairs along the last axis as complex numbers, or None where strides do not allow it. `exact`: as for reshape."""
+    if not is_one(source.strides[-1]) and not (exact and source.strides[-1] == 1):
         return None
-    halves = [_half(d) for d in (*source.strides[:-1], source.offset)]
+    halves = [_half(d, exact) for d in (*source.strides[:-1], source.offset)]
     if any(h is None for h in halves):
         return None
     made = _retyped(source, COMPLEX_OF[source.dtype], halves[:-1], halves[-1], source.shape[:-1])
@@ -196,9 +234,10 @@ def as_complex(source: Buffer) -> Buffer | None:
     return made
 
 
-def _half(d: Dim) -> Dim | None:
+def _half(d: Dim, exact: bool) -> Dim | None:
     if isinstance(d, Sym):
-        return divide_exactly(d, 2)
+        half = divide_exactly(d, 2)
+        return d // 2 if half is None and exact and d % 2 == 0 else half
     return None if d % 2 else d // 2
 
 

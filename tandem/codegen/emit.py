@@ -16,7 +16,7 @@ from tandem.ops.complexes import AsComplex, AsReal, Part
 from tandem.ops.create import Constant, Iota, RandomBits, Size
 from tandem.ops.define import Elementwise, Movement
 from tandem.ops.index import Gather
-from tandem.ops.movement import Embed, Expand, Permute, Reshape, Slice
+from tandem.ops.movement import Diagonal, Embed, Expand, Permute, Reshape, Slice
 from tandem.ops.reduce import Reduce
 
 
@@ -141,7 +141,7 @@ class Emitter:
             return self._gather(node, index, guard)
         if isinstance(op, Embed):
             return self._embed(op, node, index, guard)
-        if isinstance(op, (Reshape, Permute, Expand, Slice)):
+        if isinstance(op, (Reshape, Permute, Expand, Slice, Diagonal)):
             want = (node.inputs[0], self._moved(op, node, index), guard)
             return memo.get(want, [want])
         if isinstance(op, (Part, AsReal, AsComplex)):
@@ -188,6 +188,8 @@ class Emitter:
             for i, axis in enumerate(op.axes):
                 moved[axis] = index[i]
             return tuple(moved)
+        if isinstance(op, Diagonal):
+            return (*index, index[-1])
         shape = self.shape_of(source)
         if isinstance(op, Expand):
             return tuple(forms.zero if is_one(n) else i for n, i in zip(shape, index))

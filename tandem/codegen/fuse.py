@@ -26,7 +26,7 @@ from tandem.ops.complexes import AsComplex, AsReal, Part
 from tandem.ops.create import Constant, Iota, RandomBits, Size
 from tandem.ops.define import Elementwise, Input, LibraryOp, Movement
 from tandem.ops.index import CheckIndex, Gather
-from tandem.ops.movement import Embed, Expand, Permute, Reshape, Slice
+from tandem.ops.movement import Diagonal, Embed, Expand, Permute, Reshape, Slice
 from tandem.ops.reduce import Reduce
 
 CHEAP = 8  # what costs less is recomputed rather than kept, if it reads at most one tensor
@@ -38,9 +38,10 @@ INLINE_NODES = 200  # longest chain of operators computed without a compute in b
 class Fusion:
     """Groups of a graph, in order. `buffer_of` has the memory of every value that may need some."""
 
-    def __init__(self, graph: Graph, layouts, saved, target=None):
+    def __init__(self, graph: Graph, layouts, saved, target=None, exact_views: bool = False):
         self.graph = graph
         self.target = target  # None: the CPU
+        self.exact_views = exact_views
         self.resolve = _Resolver(graph.symbols)
         self.groups: list[Group] = []
         self.buffer_of: dict[Value, Buffer] = {}
@@ -72,6 +73,7 @@ class Fusion:
         graph = self.graph
         self.forced: set[Value] = {*graph.outputs, *saved}
         self.mutated: set[Value] = {v for _, v in graph.mutations}
+        self.looks = _looks_at_inputs(graph) if self.exact_views else ()
         live = {v.node for v in self.forced | self.mutated}
         self.users: dict[Value, list] = {}
         nodes = []
@@ -228,18 +230,20 @@ class Fusion:
             return None
         if isinstance(op, Permute):
             return memory.permute(source, op.axes)
+        if isinstance(op, Diagonal):
+            return memory.diagonal(source)
         if isinstance(op, Part):
             return memory.part(source, op.index)
         if isinstance(op, AsReal):
             return memory.as_real(source)
         if isinstance(op, AsComplex):
-            return memory.as_complex(source)
+            return memory.as_complex(source, node.outputs[0] in self.looks)
         shape = self.shape_of(node.outputs[0])
         if isinstance(op, Expand):
             return memory.expand(source, shape)
         if isinstance(op, Slice):
             return memory.slice_(source, map(self.resolve, op.starts), map(self.resolve, op.steps), shape)
-        return memory.reshape(source, shape)
+        return memory.reshape(source, shape, node.outputs[0] in self.looks)
 
     # -- what a compute reads
 
@@ -294,6 +298,8 @@ class Fusion:
             return tuple(moved)
         if isinstance(op, (Expand, Reduce, Part)):
             return axis_map
+        if isinstance(op, Diagonal):
+            return (*axis_map[:-1], _running(axis_map[-1]), _running(axis_map[-1]))
         if isinstance(op, AsReal):
             return axis_map[:-1]
         if isinstance(op, AsComplex):
@@ -550,6 +556,19 @@ class _Resolver:
         if found is None:
             found = self._known[d] = self._symbols.resolve(d)
         return found
+
+
+def _looks_at_inputs(graph: Graph) -> set[Value]:
+    """Outputs that only rearrange an input, and what lies between."""
+    found: set[Value] = set()
+    for value in graph.outputs:
+        chain = []
+        while value is not None and isinstance(value.op, Movement) and not isinstance(value.op, Embed):
+            chain.append(value)
+            value = value.node.inputs[0]
+        if value is not None and isinstance(value.op, Input):
+            found.update(chain)
+    return found
 
 
 def _running(a: int) -> int:

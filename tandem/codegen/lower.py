@@ -22,16 +22,24 @@ from tandem.ops.region import Region
 _NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns, "copy": copy}
 
 
-def lower(graph: Graph, layouts: list[Layout | None], saved: list[Value] = (), inside=None, target=None) -> Schedule:
+def lower(
+    graph: Graph,
+    layouts: list[Layout | None],
+    saved: list[Value] = (),
+    inside=None,
+    target=None,
+    exact_views: bool = False,
+) -> Schedule:
     """Steps that compute graph's outputs, saved values and mutations, for all sizes that satisfy the graph's guards.
 
     inside: what is done to the graphs inside regions first, if that did not happen yet.
     target: None for the CPU, or the CudaTarget (tandem/codegen/cuda_target.py) that the steps are for.
+    exact_views: whether an output that only rearranges an input must be a view wherever strides allow it, as it may be written to.
     """
     graph, made = expand(graph, target.composed() if target is not None else None)
     if target is not None:
         target = target.after(made)
-    fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved], target)
+    fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved], target, exact_views)
     nests = _NESTS if target is None else target.nests()
     steps, copies = _place_mutations(fusion, nests["copy"])
     for group in fusion.groups:

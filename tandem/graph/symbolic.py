@@ -104,7 +104,7 @@ class Symbols:
             return
         atom, coefficient = best
         rest = self._make({m: (-c if coefficient == 1 else c) for m, c in expression.terms.items() if m != (atom,)})
-        if _mentions(rest, atom):
+        if mentions(rest, {atom}):
             return
         self._replaced[atom] = rest
 
@@ -151,12 +151,13 @@ class Symbols:
         return known_nonnegative(atom[1]) and known_nonnegative(atom[2])
 
 
-def _mentions(d: Dim, atom) -> bool:
+def mentions(d: Dim, atoms) -> bool:
+    """Whether one of the atoms occurs in d."""
     if not isinstance(d, Sym):
         return False
     for monomial in d.terms:
         for a in monomial:
-            if a == atom or (a[0] != "sym" and (_mentions(a[1], atom) or _mentions(a[2], atom))):
+            if a in atoms or (a[0] != "sym" and (mentions(a[1], atoms) or mentions(a[2], atoms))):
                 return True
     return False
 

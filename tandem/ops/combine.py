@@ -173,15 +173,8 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset=0, axis1=0, axis2=1):
     tensor([[1., 0.],
             [0., 1.]])
     """
-    a, b = (normalize_axis("diagonal_scatter", i, x.ndim) for i in (axis1, axis2))
     result = F.clone(x)
-    rest = [i for i in range(x.ndim) if i not in (a, b)]
-    size = max(min(x.shape[a], x.shape[b] - offset) if offset >= 0 else min(x.shape[a] + offset, x.shape[b]), 0)
-    first = result.storage_offset() + (offset * result.strides[b] if offset >= 0 else -offset * result.strides[a])
-    strides = [result.strides[i] for i in rest] + [result.strides[a] + result.strides[b]]
-    # Not F.diagonal, which is a view only where a flattened matrix is one.
-    view = F.as_strided(result, (*(x.shape[i] for i in rest), size), tuple(strides), first if size else 0)
-    _replace("diagonal_scatter", view, source)
+    _replace("diagonal_scatter", F.diagonal(result, offset, axis1, axis2), source)
     return result
 
 

@@ -95,6 +95,22 @@ class Embed(Movement):
         return Slice(self.starts, self.steps, x.shape)(g)
 
 
+@register
+class Diagonal(Movement):
+    """out[..., i] = x[..., i, i]; the last two axes have one size."""
+
+    name = "diagonal"
+
+    def infer(self, x: Type) -> Type:
+        return x.with_shape(x.shape[:-1])
+
+    def grad(self, g, x):
+        lead, n = g.shape[:-1], g.shape[-1]
+        ahead = len(lead)
+        flat = Embed((0,) * (ahead + 1), (1,) * ahead + (n + 1,), (*lead, n * n))(g)
+        return Reshape((*lead, n, n))(flat)
+
+
 # -- functions
 
 

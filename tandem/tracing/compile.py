@@ -104,7 +104,7 @@ def _compile_plan(function, spec: list[tuple], device: int):
         schedule = lower(graph, traced.layouts, [v for v in saved if all(v is not r for r in results)], inside, target)
         graph.outputs = results
     else:
-        schedule = lower(graph, traced.layouts, saved, inside, target)
+        schedule = lower(graph, traced.layouts, saved, inside, target, exact_views=True)
     return PlanWriter(function, spec, traced, schedule, split, _backward_function).write()
 
 
