@@ -109,7 +109,8 @@ nb::dict stats_dict(int device) {
 }
 
 // Functions of a compiled module, in the context of a device. The module stays for the life of the process.
-std::vector<uintptr_t> load_module(nb::bytes image, const std::vector<std::string>& names, int device) {
+// `shared`: bytes of shared memory that launches of these kernels ask for.
+std::vector<uintptr_t> load_module(nb::bytes image, const std::vector<std::string>& names, int device, int shared) {
   cuda::activate(device);
   cuda::Module module = nullptr;
   cuda::check(cuda::driver().module_load(&module, image.c_str()), "loading kernels");
@@ -117,6 +118,8 @@ std::vector<uintptr_t> load_module(nb::bytes image, const std::vector<std::strin
   for (const std::string& name : names) {
     cuda::Function function = nullptr;
     cuda::check(cuda::driver().module_function(&function, module, name.c_str()), name.c_str());
+    constexpr int kMostDynamicShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    if (shared) cuda::check(cuda::driver().function_attribute(function, kMostDynamicShared, shared), name.c_str());
     functions.push_back(reinterpret_cast<uintptr_t>(function));
   }
   return functions;
@@ -152,7 +155,7 @@ void register_cuda(nb::module_& m) {
   m.def("cuda_reset_peak_memory", &cuda::reset_peak_memory);
   m.def("cuda_empty_cache", &cuda::empty_cache);
   m.def("cuda_set_memory_fraction", &cuda::set_memory_fraction);
-  m.def("cuda_load_module", &load_module, nb::arg("image"), nb::arg("names"), nb::arg("device"));
+  m.def("cuda_load_module", &load_module, nb::arg("image"), nb::arg("names"), nb::arg("device"), nb::arg("shared") = 0);
   m.def("cuda_record_stream", [](nb::handle tensor, uintptr_t stream) {
     Storage* storage = as_tensor(tensor)->storage;
     if (storage->device() && storage->block())

@@ -159,15 +159,16 @@ void prepare_device_kernels(Plan& plan, PyObject* kernels) {
   if (!loaded) throw PythonError{};
   nb::object owner = nb::steal(loaded);
   try {
-    auto list = nb::cast<std::vector<std::tuple<uintptr_t, int, int, bool>>>(owner);
+    auto list = nb::cast<std::vector<std::tuple<uintptr_t, int, int, bool, uint32_t>>>(owner);
     size_t k = 0;
     for (Instruction& in : plan.instructions) {
       if (in.kind != Instruction::Kind::Kernel) continue;
-      auto [function, x, y, reports] = list.at(k++);
+      auto [function, x, y, reports, shared] = list.at(k++);
       in.function = reinterpret_cast<void*>(function);
       in.threads[0] = static_cast<uint16_t>(x);
       in.threads[1] = static_cast<uint16_t>(y);
       in.reports = reports;
+      in.shared = shared;
     }
   } catch (nb::python_error& error) {
     error.restore();

@@ -65,6 +65,7 @@ struct Instruction {
   std::vector<int32_t> parts;
   void* function = nullptr;
   uint16_t threads[2] = {0, 0};
+  uint32_t shared = 0;   // bytes of shared memory that a launch asks for
   bool reports = false;  // complains about bad indices through the device's report (device/cuda/launches.h)
 };
 

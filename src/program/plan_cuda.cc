@@ -205,7 +205,7 @@ void PlanRun::run_on_device(std::vector<HostNode>* host_nodes) {
         void* arguments[] = {words};
         const cuda::Status status =
             driver.launch(static_cast<cuda::Function>(in.function), static_cast<unsigned>(extent), 1, 1, in.threads[0],
-                          in.threads[1], 1, 0, stream, arguments, nullptr);
+                          in.threads[1], 1, in.shared, stream, arguments, nullptr);
         if (status) [[unlikely]]
           cuda::fail_status(status, ("launching " + in.label).c_str());
         if (host_nodes) [[unlikely]] {

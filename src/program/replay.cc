@@ -169,6 +169,7 @@ void Replay::launch(PlanRun& run) {
     p.block[0] = in.threads[0];
     p.block[1] = in.threads[1];
     p.block[2] = 1;
+    p.shared_bytes = in.shared;
     p.arguments = arguments;
     cuda::check(d.graph_set_kernel(executable_, node.node, &p), "putting numbers into a graph");
   }

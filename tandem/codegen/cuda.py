@@ -47,13 +47,26 @@ class CudaKernel(Kernel):
 
 
 class TextKernel:
-    """A kernel written by hand: `text` follows PRELUDE and defines Arguments and `kernel`."""
+    """A kernel written by hand: `text` follows PRELUDE and defines Arguments and `kernel`.
 
-    def __init__(self, name: str, text: str, threads: tuple[int, int] = (256, 1), reports: bool = False):
+    shared: bytes of shared memory that launches ask for; exact: uses instructions of one compute capability only.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        threads: tuple[int, int] = (256, 1),
+        reports: bool = False,
+        shared: int = 0,
+        exact=False,
+    ):
         self.name = name
         self.text = text
         self.threads = threads
         self.reports = reports
+        self.shared = shared
+        self.exact = exact
 
 
 class _Scope:
@@ -89,8 +102,9 @@ def entry(name: str) -> str:
     return "td_" + "".join(c if c.isalnum() else "_" for c in name)[:80]
 
 
-def signature(name: str, threads: tuple[int, int]) -> str:
-    bounds = f"__launch_bounds__({threads[0] * threads[1]})"
+def signature(name: str, threads: tuple[int, int], blocks: int = 0) -> str:
+    """`blocks`: how many of them shall have room on a multiprocessor."""
+    bounds = f"__launch_bounds__({threads[0] * threads[1]}{f', {blocks}' if blocks else ''})"
     return f'extern "C" __global__ void {bounds} {entry(name)}(const __grid_constant__ Arguments a)'
 
 

@@ -10,13 +10,22 @@ has one owner and a fixed order.
 
 from __future__ import annotations
 
+import math
+
 from tandem import dtypes
+from tandem.codegen import cuda_attention_wgmma as wgmma
 from tandem.codegen.buffer import Buffer, allocate
 from tandem.codegen.cuda_ops import C_TYPE
-from tandem.codegen.cuda_text import Text
+from tandem.codegen.cuda_text import Text, read
 from tandem.graph.symbolic import Dim, ceildiv, product
+from tandem.switches import WGMMA
 
 ROWS = 64  # of a tile
+# (kernel, size of heads) -> groups of warps in a block, blocks on a multiprocessor, places in the ring
+GROUPS = {
+    ("forward", 64): (2, 2, 4), ("queries", 64): (2, 1, 4), ("keys", 64): (2, 1, 4),
+    ("forward", 128): (2, 1, 4), ("queries", 128): (2, 1, 4), ("keys", 128): (2, 1, 4),
+}  # fmt: skip
 _SUFFIX = {dtypes.bfloat16: "bf16", dtypes.float16: "f16"}
 
 _HELPERS = """\
@@ -250,16 +259,25 @@ put(out2, o2_step, row0, keys, dv, 1, 1);
 """
 
 
-def fits(op, types, backward: bool) -> bool:
-    """Whether these kernels serve an attention of these operand types: 16-bit, no mask, heads of a size that registers hold."""
+SIZES = range(8, 129, 8)  # of heads; earlier devices take multiples of 16
+
+
+def uses_wgmma(capability: int) -> bool:
+    return capability == 90 and bool(WGMMA)
+
+
+def fits(op, types, backward: bool, capability: int) -> bool:
+    """Whether these kernels serve an attention of these operand types: 16-bit, heads of a size that registers hold; masks only
+    where tensor cores work for groups of warps."""
     q, k, v = types[:3]
     d = q.shape[-1]
-    if op.masked or q.dtype not in _SUFFIX or k.dtype is not q.dtype or v.dtype is not q.dtype:
+    if q.dtype not in _SUFFIX or k.dtype is not q.dtype or v.dtype is not q.dtype or not math.isfinite(op.scale):
         return False
-    most = 64 if backward else 128
     if type(d) is not int:
-        d = next((n for n in (16, 32, 48, 64, 80, 96, 112, 128) if d == n), 0)  # a symbolic size leaves a guard
-    return 0 < d <= most and d % 16 == 0 and v.shape[-1] == d
+        d = next((n for n in SIZES if d == n), 0)  # a symbolic size leaves a guard
+    if uses_wgmma(capability):
+        return d in SIZES and v.shape[-1] == d
+    return not op.masked and 0 < d <= (64 if backward else 128) and d % 16 == 0 and v.shape[-1] == d
 
 
 class _Tensors:
@@ -300,9 +318,90 @@ const i64 queries = {t.dim(q.shape[2])}, keys = {t.dim(k.shape[2])};
     return t.step(setup + "\n".join(tensors.lines) + "\n" + body, product((batch, heads, blocks)), defines + helpers)
 
 
+def _group_kernel(name, kind, node, q: Buffer, k: Buffer, mask: Buffer | None, d: int, rows: Dim, operands):
+    """See Note [Attention by groups of warps]."""
+    op = node.op
+    padded = 64 if d <= 64 else 128
+    groups, resident, stages = GROUPS[kind, padded]
+    own, numbers = int(kind != "forward") + 1, int(kind == "keys")
+    t = Text(name, node, (128 * groups, 1))
+    t.resident, t.exact = resident, True
+    tile = 128 * padded
+    t.shared = 1024 + (own * groups + 2 * stages) * tile + numbers * stages * 512 + (2 * stages + 1) * 8
+    batch, heads = q.shape[:2]
+    tensors = _Tensors(t, heads)
+    operands(tensors)
+    blocks, pairs = ceildiv(rows, 64 * groups), batch * heads
+    n, h = t.dim(blocks), t.dim(heads)
+    # The longest rows go first, so that the short ones fill the gaps; 64 heads at a time, whose tiles stay in the cache.
+    setup = f"""const i64 blocks = {n}, part = udiv((i64)blockIdx.x, 64 * blocks) * 64, left = {t.dim(pairs)} - part;
+const i64 width = left < 64 ? left : 64, rest = blockIdx.x - part * blocks, turn = udiv(rest, width);
+const i64 pair = part + rest - turn * width, block = {"turn" if kind == "keys" else "blocks - 1 - turn"};
+const i64 batch = udiv(pair, (i64){h}), head = pair - batch * {h};
+const i64 queries = {t.dim(q.shape[2])}, keys = {t.dim(k.shape[2])};
+"""
+    kind_of_mask, element = 0, "u8"
+    masking = "const MASK* mask = nullptr; const i64 mask_query_step = 0, mask_key_step = 0;\n"
+    if mask is not None:
+        kind_of_mask, element = 1 if mask.dtype is dtypes.bool_ else 2, C_TYPE[mask.dtype]
+        b, o, i, j = (t.dim(x) for x in mask.strides)
+        masking = f"const MASK* mask = {t.pointer(mask)} + batch * {b} + head * {o};\n"
+        masking += f"const i64 mask_query_step = {i}, mask_key_step = {j};\n"
+    before = int(mask is not None or op.scale <= 0)
+    defines = {
+        "D": d, "DP": padded, "GROUPS": groups, "STAGES": stages, "OWN": own, "NUMBERS": numbers, "CAUSAL": int(op.causal),
+        "SCALE": f"{float(op.scale)!r}f", "BEFORE": before, "MASKED": kind_of_mask, "MASK": element,
+    }  # fmt: skip
+    text = "".join(f"#define {key} {value}\n" for key, value in defines.items())
+    text += f"typedef {C_TYPE[q.dtype]} T;\n"
+    text += f"DEVICE bool allows(MASK m) {{ return {'m != 0' if kind_of_mask == 1 else 'true'}; }}\n"
+    text += f"DEVICE float number(MASK m) {{ return (float){read(mask.dtype, 'm') if kind_of_mask == 2 else '0'}; }}\n"
+    text += wgmma.PRIMITIVES.replace("SUFFIX", _SUFFIX[q.dtype]) + wgmma.HELPERS
+    body = setup + "\n".join(tensors.lines) + "\n" + masking + wgmma.BODIES[kind]
+    return t.step(body, product((batch, heads, blocks)), text)
+
+
+def _rows(node, g: Buffer, out: Buffer, sums: Buffer, inner: Buffer, powers: Buffer, d: int):
+    """inner = sum of g * out along each row; powers = log of the row's sum, to base 2: infinite where a row sees nothing, so that
+    exp2(x - powers) is 0 there. 16 lanes per row, 16 bytes per lane."""
+    t = Text("attention_rows", node)
+    rows = product(inner.shape)
+    pg, po, pi, ps, pp = t.pointer(g), t.pointer(out), t.pointer(inner, True), t.pointer(sums), t.pointer(powers, True)
+    names = ["b", "h", "r"]
+    lanes = 8 if d <= 64 else 16
+    c_type = C_TYPE[g.dtype]
+    body = f"""const i64 row = (i64)blockIdx.x * {256 // lanes} + threadIdx.x / {lanes};
+const bool on = row < {t.dim(rows)};
+const int k = threadIdx.x % {lanes} * 8;
+float s = 0;
+i64 place = 0;
+if (on) {{
+  {t.digits("row", inner.shape, names)}
+  place = {t.offset(sums, names)};
+  const {c_type} *x = {pg} + ({t.offset(g, names)}) + k, *y = {po} + ({t.offset(out, names)}) + k;
+  if (k < {d}) {{
+    if (((u64)x | (u64)y) & 15) {{
+      for (int e = 0; e < 8; ++e) s += widen(x[e]) * widen(y[e]);
+    }} else {{
+      union Piece {{ uint4 all; {c_type} each[8]; }};
+      Piece u, w;
+      u.all = *(const uint4*)x; w.all = *(const uint4*)y;
+      for (int e = 0; e < 8; ++e) s += widen(u.each[e]) * widen(w.each[e]);
+    }}
+  }}
+}}
+for (int mask = {lanes // 2}; mask; mask >>= 1) s += __shfl_xor_sync(~0u, s, mask);
+if (on && k == 0) {{
+  const float total = {ps}[place];
+  {pi}[row] = s;
+  {pp}[row] = total == __int_as_float(0xff800000) ? -total : total * 1.4426950408889634f;
+}}"""
+    return t.step(body, ceildiv(rows, 256 // lanes))
+
+
 def _size(buffer: Buffer) -> int:
     d = buffer.shape[-1]
-    return d if type(d) is int else next(n for n in (16, 32, 48, 64, 80, 96, 112, 128) if d == n)
+    return d if type(d) is int else next(n for n in SIZES if d == n)
 
 
 def _aligned(*buffers: Buffer) -> bool:
@@ -319,6 +418,8 @@ def attention(fusion, step, contiguous) -> list:
     steps, (q, k, v) = _readable(step.inputs[:3], contiguous)
     out, sums = step.outputs
     op, d = step.node.op, _size(q)
+    mask = step.inputs[3] if op.masked else None
+    grouped = uses_wgmma(fusion.target.capability)
 
     def operands(x):
         x.matrix("q", q)
@@ -327,6 +428,8 @@ def attention(fusion, step, contiguous) -> list:
         x.matrix("out", out, True, "o_step")
         x.rows("sums", sums, True)
 
+    if grouped:
+        return [*steps, _group_kernel("attention", "forward", step.node, q, k, mask, d, q.shape[2], operands)]
     return [*steps, _kernel("attention", step.node, op, q, k, d, q.shape[2], _FORWARD, operands)]
 
 
@@ -335,8 +438,15 @@ def attention_backward(fusion, step, contiguous) -> list:
     sums = step.inputs[5]
     gq, gk, gv = step.outputs
     op, d, node = step.node.op, _size(q), step.node
+    mask = step.inputs[6] if op.masked else None
+    grouped = uses_wgmma(fusion.target.capability)
     inner = allocate(dtypes.float32, q.shape[:3])
-    steps.append(_inner(node, g, out, inner, d))
+    if grouped:
+        powers = allocate(dtypes.float32, q.shape[:3])
+        steps.append(_rows(node, g, out, sums, inner, powers, d))
+        sums = powers
+    else:
+        steps.append(_inner(node, g, out, inner, d))
 
     def common(x):
         x.matrix("q", q)
@@ -355,6 +465,10 @@ def attention_backward(fusion, step, contiguous) -> list:
         x.matrix("out", gk, True, "o_step")
         x.matrix("out2", gv, True, "o2_step")
 
+    if grouped:
+        steps.append(_group_kernel("attention_backward_q", "queries", node, q, k, mask, d, q.shape[2], queries))
+        steps.append(_group_kernel("attention_backward_kv", "keys", node, q, k, mask, d, k.shape[2], keys))
+        return steps
     steps.append(_kernel("attention_backward_q", node, op, q, k, d, q.shape[2], _QUERIES, queries))
     steps.append(_kernel("attention_backward_kv", node, op, q, k, d, k.shape[2], _KEYS, keys))
     return steps

@@ -20,7 +20,8 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def load_kernels(kernels, device: int):
-    """What the runtime asks for: of a list of kernels, [(function, threads x, threads y, whether it reports)]; of an int, the
+    """What the runtime asks for: of a list of kernels, [(function, threads x, threads y, whether it reports,
+    bytes of shared memory)]; of an int, the
     kernel that copies elements of that size; of a name, where that library may be."""
     if isinstance(kernels, str):
         from tandem.cuda.libraries import candidates
@@ -31,7 +32,8 @@ def load_kernels(kernels, device: int):
 
         return functions([copy_kernel(kernels)], device)[0]
     return [
-        (function, *kernel.threads, kernel.reports) for kernel, function in zip(kernels, functions(kernels, device))
+        (function, *kernel.threads, kernel.reports, getattr(kernel, "shared", 0))
+        for kernel, function in zip(kernels, functions(kernels, device))
     ]
 
 
@@ -46,7 +48,9 @@ def functions(kernels: list, device: int) -> list[int]:
             for key, image in images.items():
                 if (device, key) not in _functions:
                     name = entry(missing[key].name)
-                    _functions[device, key] = _runtime.cuda_load_module(image, [name], device)[0]
+                    _functions[device, key] = _runtime.cuda_load_module(
+                        image, [name], device, getattr(missing[key], "shared", 0)
+                    )[0]
     return [_functions[device, key] for key in keys]
 
 
@@ -76,7 +80,7 @@ def _image(key: str, kernel, capability: int) -> bytes:
 
         if DEBUG >= 4:
             print(f"tandem: kernel {kernel.name}\n{kernel.source}")
-        image = compile_source(kernel.source, capability, kernel.name)
+        image = compile_source(kernel.source, capability, kernel.name, getattr(kernel, "exact", False))
         if path:
             cache.write(path, FORMAT, image)
     return image

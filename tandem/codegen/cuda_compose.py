@@ -81,7 +81,8 @@ _FORMULAS = {Attention: attention, AttentionBackward: attention_backward}
 _PADDED = {ConvForward: _padded_forward, ConvBackwardData: _padded_data, ConvBackwardWeight: _padded_weight}
 
 
-def composed(node):
+def composed(node, capability: int):
+    """The formula for a node on a device of this compute capability, or None where it has a routine."""
     op = node.op
     if type(op) in _PADDED:
         if any(low is not high and low != high for low, high in zip(op.pad_low, op.pad_high)):
@@ -91,6 +92,6 @@ def composed(node):
     if formula is not None:
         backward = type(op) is AttentionBackward
         types = [v.type for v in node.inputs]
-        if fits(op, types[1:] if backward else types, backward):
+        if fits(op, types[1:] if backward else types, backward, capability):
             return None
     return formula

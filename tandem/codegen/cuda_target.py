@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+
+from tandem import _runtime
 from tandem.codegen import buffer as memory
 from tandem.codegen import cuda_nests, cuda_routines
 from tandem.codegen.schedule import LibraryStep
@@ -27,6 +30,14 @@ class CudaTarget:
         self.device = device  # of cuda:device
         self.on_host = on_host
 
+    @functools.cached_property
+    def capability(self) -> int:
+        """Such as 90. Where there is no device, as when sources are checked without one, 90."""
+        if _runtime.cuda_unavailable():
+            return 90
+        _, major, minor, *_ = _runtime.cuda_properties(self.device)
+        return 10 * major + minor
+
     def after(self, made: dict) -> CudaTarget:
         """The same for a graph whose values were replaced."""
         return CudaTarget(self.device, {made.get(v, v) for v in self.on_host})
@@ -35,7 +46,7 @@ class CudaTarget:
         """Operators that have no routine here, written in others."""
         from tandem.codegen.cuda_compose import composed
 
-        return composed
+        return functools.partial(composed, capability=self.capability)
 
     def allocate(self, value: Value, shape: tuple, order: tuple, users) -> memory.Buffer:
         """Memory for a value inside the program. Long rows of matrices that products read or write start at multiples of 16 bytes,

@@ -21,6 +21,9 @@ class Text:
         self.writes: list[Buffer] = []
         self.ints: dict = {}
         self.names = 0
+        self.shared = 0  # bytes of shared memory that launches ask for
+        self.exact = False  # uses instructions of one compute capability only
+        self.resident = 0  # blocks that shall have room on a multiprocessor
 
     def pointer(self, buffer: Buffer, writes: bool = False) -> str:
         if writes and not any(b is buffer for b in self.writes):
@@ -72,8 +75,8 @@ class Text:
             f"{C_TYPE[b.dtype]}* p{i} = ({C_TYPE[b.dtype]}*)a.p[{i}];" for i, b in enumerate(self.buffers)
         )
         head = arguments(len(self.buffers), len(self.ints), self.reports)
-        text = f"{head}\n{helpers}\n{signature(self.name, self.threads)} {{\n{pointers}\n{body}\n}}\n"
-        kernel = TextKernel(self.name, text, self.threads, self.reports)
+        text = f"{head}\n{helpers}\n{signature(self.name, self.threads, self.resident)} {{\n{pointers}\n{body}\n}}\n"
+        kernel = TextKernel(self.name, text, self.threads, self.reports, self.shared, self.exact)
         return KernelStep(kernel, self.buffers, tuple(self.ints), blocks, 1, 1.0, [self.node], self.writes)
 
 

@@ -37,8 +37,10 @@ def _check(status: int, what: str):
         raise DeviceError(None, f"{what}: {_library().nvrtcGetErrorString(status).decode()}")
 
 
-def compile_source(source: str, capability: int, name: str = "kernel") -> bytes:
-    """Machine code (cubin) of a source for a compute capability, such as 90. Other threads may run meanwhile."""
+def compile_source(source: str, capability: int, name: str = "kernel", exact: bool = False) -> bytes:
+    """Machine code (cubin) of a source for a compute capability, such as 90. Other threads may run meanwhile.
+
+    exact: with the instructions that only devices of this very capability have."""
     supported = architectures()
     if capability not in supported:
         raise DeviceError(
@@ -54,7 +56,12 @@ def compile_source(source: str, capability: int, name: str = "kernel") -> bytes:
         "nvrtcCreateProgram",
     )
     try:
-        options = [f"--gpu-architecture=sm_{capability}", "--std=c++17", "--fmad=false", "--disable-warnings"]
+        options = [
+            f"--gpu-architecture=sm_{capability}{'a' if exact else ''}",
+            "--std=c++17",
+            "--fmad=false",
+            "--disable-warnings",
+        ]
         array = (ctypes.c_char_p * len(options))(*[o.encode() for o in options])
         status = library.nvrtcCompileProgram(program, len(options), array)
         if status:
