@@ -8,6 +8,7 @@ from tandem.codegen.buffer import Buffer
 from tandem.codegen.cuda import TextKernel
 from tandem.codegen.cuda_attention import attention, attention_backward
 from tandem.codegen.cuda_depthwise import conv_backward_data, conv_backward_weight, conv_forward
+from tandem.codegen.cuda_lstm import lstm_sequence, lstm_sequence_backward
 from tandem.codegen.cuda_nests import copy
 from tandem.codegen.cuda_pool import POOLING
 from tandem.codegen.cuda_sort import scatter, sort, topk
@@ -180,6 +181,7 @@ def _attention(make):
 ROUTINES = {
     "conv_forward": conv_forward, "conv_backward_data": conv_backward_data, "conv_backward_weight": conv_backward_weight,
     "attention": _attention(attention), "attention_backward": _attention(attention_backward),
+    "lstm_sequence": lstm_sequence, "lstm_sequence_backward": lstm_sequence_backward,
     "check_index": check_index, "copy": copy_step, "concat": concat, "cumulative": cumulative, "linear_scan": linear_scan,
     "nonzero": nonzero, "matmul": matmul, "scatter": scatter, "sort": sort, "topk": topk, **POOLING,
 }  # fmt: skip

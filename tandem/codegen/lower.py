@@ -22,6 +22,12 @@ from tandem.ops.region import Region
 _NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns, "copy": copy}
 
 
+def _on_host(node):
+    """What stands on the CPU for an operator whose routine only devices have."""
+    formula = getattr(node.op, "on_host", None)
+    return None if formula is None else lambda op, *inputs: formula(*inputs)
+
+
 def lower(
     graph: Graph,
     layouts: list[Layout | None],
@@ -36,7 +42,7 @@ def lower(
     target: None for the CPU, or the CudaTarget (tandem/codegen/cuda_target.py) that the steps are for.
     exact_views: whether an output that only rearranges an input must be a view wherever strides allow it, as it may be written to.
     """
-    graph, made = expand(graph, target.composed() if target is not None else None)
+    graph, made = expand(graph, target.composed() if target is not None else _on_host)
     if target is not None:
         target = target.after(made)
     fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved], target, exact_views)

@@ -15,7 +15,9 @@ def empty_parameter(*shape, device=None, dtype=None) -> Parameter:
     """A parameter whose values are still to be set."""
     from tandem.devices import code_of
 
-    return Parameter(_runtime.empty(shape, dtypes.float32 if dtype is None else dtypes.as_dtype(dtype), code_of(device)))
+    return Parameter(
+        _runtime.empty(shape, dtypes.float32 if dtype is None else dtypes.as_dtype(dtype), code_of(device))
+    )
 
 
 class Identity(Module):

@@ -337,7 +337,9 @@ class Module:
         def convert(t):
             fits = memory_format is not None and t.ndim == len(memory_format.order or ())
             return t.to(
-                dtype=dtype if t.dtype.is_inexact else None, device=device, memory_format=memory_format if fits else None
+                dtype=dtype if t.dtype.is_inexact else None,
+                device=device,
+                memory_format=memory_format if fits else None,
             )
 
         return self._apply(convert)

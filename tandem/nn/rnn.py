@@ -9,9 +9,10 @@ from tandem.nn import functional as F
 from tandem.nn import init
 from tandem.nn.linear import empty_parameter
 from tandem.nn.module import Module
-from tandem.nn.steps import Cut, gru_step, lstm_step, rnn_step, run_steps, scan_steps
+from tandem.nn.steps import Cut, gru_step, lstm_step, on_device, rnn_step, run_steps, scan_steps
 from tandem.nn.utils.rnn import PackedSequence
 from tandem.ops import concat, full, index_select, stack
+from tandem.ops.lstm_sequence import lstm_sequence
 
 
 class RNNBase(Module):
@@ -93,10 +94,15 @@ class RNNBase(Module):
             directions = []
             for suffix in self._suffixes(layer):
                 bias = getattr(self, "bias_ih" + suffix) if self.bias else None
+                whole = min(sizes) == max(sizes) and self._as_one_operator(x)
+                if whole and self.bias:
+                    bias = bias + getattr(self, "bias_hh" + suffix)
                 gates = F.linear(x, getattr(self, "weight_ih" + suffix), bias)
                 first = tuple(s[len(last)] for s in state)
                 step, reverse = self._step(suffix), suffix.endswith("_reverse")
-                if min(sizes) == max(sizes):
+                if whole:
+                    output, final = self._sequence(suffix, gates, len(sizes), first, reverse)
+                elif min(sizes) == max(sizes):
                     output, final = scan_steps(step, gates, len(sizes), first, reverse)
                 else:
                     outputs, final = run_steps(step, list(Cut.apply(gates, tuple(sizes))), first, reverse)
@@ -105,6 +111,10 @@ class RNNBase(Module):
                 last.append(final)
             x = directions[0] if len(directions) == 1 else concat(directions, -1)
         return x, tuple(stack([states[k] for states in last], 0) for k in range(self.states))
+
+    def _as_one_operator(self, x) -> bool:
+        """Whether all steps run as one operator, see Note [LSTM as one operator] in ops/lstm_sequence.py."""
+        return False
 
     def _first_state(self, hx, batch: int, like) -> tuple:
         widths = (self.proj_size or self.hidden_size, self.hidden_size)[: self.states]
@@ -222,6 +232,16 @@ class LSTM(RNNBase):
         w, b = getattr(self, "weight_hh" + suffix), getattr(self, "bias_hh" + suffix) if self.bias else None
         projection = getattr(self, "weight_hr" + suffix) if self.proj_size else None
         return lambda gates, h, c: lstm_step(gates, h, c, w, b, projection)
+
+    def _as_one_operator(self, x) -> bool:
+        return not self.proj_size and on_device(x)
+
+    def _sequence(self, suffix: str, gates, steps: int, first: tuple, reverse: bool) -> tuple:
+        rows = gates.shape[0] // steps
+        parts = gates.reshape(steps, rows, 4 * self.hidden_size)
+        hidden, cells = lstm_sequence(parts, *first, getattr(self, "weight_hh" + suffix), reverse)
+        final = 0 if reverse else -1
+        return hidden.reshape(steps * rows, self.hidden_size), (hidden[final], cells[final].to(first[1].dtype))
 
 
 class GRU(RNNBase):

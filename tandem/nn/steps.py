@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
+from tandem import _runtime
 from tandem.autograd.function import Function
 from tandem.control.loops import native_scan
 from tandem.ops.define import op
@@ -58,6 +59,11 @@ class Cut(Function):
             for n, g in zip(ctx.sizes, grads, strict=True)
         ]
         return F.concat(full, 0), None
+
+
+def on_device(x) -> bool:
+    """Whether x is a tensor on a CUDA device; what stands for a tensor in a graph under construction is not."""
+    return isinstance(x, _runtime.Tensor) and _runtime.device_index(x) > 0
 
 
 def scan_steps(step, gates, steps: int, state: tuple, reverse: bool) -> tuple:

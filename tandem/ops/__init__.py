@@ -38,6 +38,7 @@ from tandem.ops import (
     linalg,
     linear,
     loss,
+    lstm_sequence,
     matmul,
     memory_format,
     movement,

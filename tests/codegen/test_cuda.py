@@ -29,7 +29,7 @@ def compile_all(kernels):
     except DeviceError:
         pytest.skip("NVRTC is not installed (pip install nvidia-cuda-nvrtc)")
     for kernel in kernels:
-        assert nvrtc.compile_source(source(kernel), 90, kernel.name)
+        assert nvrtc.compile_source(source(kernel), 90, kernel.name, getattr(kernel, "exact", False))
 
 
 def test_elementwise_kernels_move_sixteen_bytes_at_a_time():
@@ -81,3 +81,32 @@ def test_a_device_that_is_not_there_is_an_error():
         td.zeros(3, device="cuda")
     with pytest.raises(td.DeviceError, match="not known"):
         td.zeros(3, device="tpu")
+
+
+@pytest.mark.parametrize(("d", "masked"), [(64, False), (128, True)])
+def test_attention_by_groups_of_warps_compiles(d, masked):
+    from tandem.ops.attention import Attention, AttentionBackward
+
+    def both(g, q, k, v, *mask):
+        out, sums = Attention(not masked, masked, 0.125)(q, k, v, *mask)
+        return (out, *AttentionBackward(not masked, masked, 0.125)(g, q, k, v, out, sums, *mask))
+
+    with td.switches(WGMMA=1):
+        shapes = [(2, 3, 100, d)] * 4 + [(2, 3, 100, 100)] * masked
+        kernels = lowered(both, *shapes, dtype=td.bfloat16)
+    names = ["attention", "attention_rows", "attention_backward_q", "attention_backward_kv"]
+    assert [k.name for k in kernels] == names
+    compile_all(kernels)
+
+
+def test_an_lstm_is_a_product_and_a_kernel_for_each_step():
+    from tandem.ops.lstm_sequence import LSTMSequence, LSTMSequenceBackward
+
+    def both(gates, h, c, w, g):
+        hidden, cells, kept = LSTMSequence(False)(gates, h, c, w)
+        return (hidden, *LSTMSequenceBackward(False)(g, kept, cells, c, w))
+
+    kernels = lowered(both, (6, 4, 40), (4, 10), (4, 10), (40, 10), (6, 4, 10), dtype=td.bfloat16)
+    assert [k.name for k in kernels].count("lstm_step") == 6
+    assert [k.name for k in kernels].count("lstm_step_backward") == 6
+    compile_all({source(k): k for k in kernels}.values())
