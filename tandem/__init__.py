@@ -117,6 +117,10 @@ def __getattr__(name):
         import importlib
 
         return importlib.import_module(f"tandem.{name}")
+    if name in ("benchmark", "profile"):
+        from tandem import profiler
+
+        return getattr(profiler, name)
     if name in ("save", "load"):
         from tandem import checkpoint
 

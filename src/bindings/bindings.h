@@ -24,5 +24,6 @@ void register_rows(nanobind::module_& m);
 void register_shared_memory(nanobind::module_& m);
 void register_object_loader(nanobind::module_& m);
 void register_cuda(nanobind::module_& m);
+void register_profile(nanobind::module_& m);
 
 }  // namespace tandem

@@ -31,7 +31,8 @@ struct BodyScope {  // a function given to td.scan and the like, being taken dow
   Capture* outer = nullptr;
   bool entered = false;
 
-  nb::list enter(const std::vector<std::tuple<int, std::vector<int64_t>, bool>>& inputs) {
+  nb::list enter(const std::vector<std::tuple<int, std::vector<int64_t>, bool>>& inputs, int device) {
+    capture.region_device = device;
     outer = std::exchange(active_capture, &capture);
     entered = true;
     nb::list made;
@@ -98,7 +99,7 @@ void register_capture(nb::module_& m) {
   nb::class_<PlanList>(m, "PlanList");
   nb::class_<BodyScope>(m, "BodyScope")
       .def(nb::init<std::string>())
-      .def("enter", &BodyScope::enter)
+      .def("enter", &BodyScope::enter, nb::arg("inputs"), nb::arg("device") = 0)
       .def("exit", &BodyScope::exit)
       .def("locate",
            [](BodyScope& s, nb::handle h) {

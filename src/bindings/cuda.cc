@@ -15,7 +15,7 @@
 #include "dispatch/op_function.h"
 #include "library/cuda/open.h"
 #include "program/capture.h"
-#include "program/device_profile.h"
+#include "program/profile.h"
 #include "tensor/move.h"
 
 namespace nb = nanobind;
@@ -139,7 +139,13 @@ void register_cuda(nb::module_& m) {
     cuda::driver().driver_version(&version);
     return version;
   });
-  m.def("cuda_synchronize", &cuda::synchronize_device, nb::arg("device"));
+  m.def(
+      "cuda_synchronize",
+      [](int device) {
+        const profile::Scope waiting(profile::Kind::Wait, "synchronize");
+        cuda::synchronize_device(device);
+      },
+      nb::arg("device"));
   m.def("cuda_synchronize_stream",
         [](int device, uintptr_t stream) { cuda::synchronize_stream(device, stream_of(stream)); });
   m.def("cuda_stream_done", [](uintptr_t stream) { return cuda::driver().stream_query(stream_of(stream)) == 0; });
@@ -158,8 +164,7 @@ void register_cuda(nb::module_& m) {
   m.def("cuda_load_module", &load_module, nb::arg("image"), nb::arg("names"), nb::arg("device"), nb::arg("shared") = 0);
   m.def("cuda_record_stream", [](nb::handle tensor, uintptr_t stream) {
     Storage* storage = as_tensor(tensor)->storage;
-    if (storage->device() && storage->block())
-      cuda::record_stream(static_cast<cuda::Block*>(storage->block()), stream_of(stream));
+    if (storage->block()) cuda::record_stream(static_cast<cuda::Block*>(storage->block()), stream_of(stream));
   });
   m.def(
       "move",
@@ -190,8 +195,6 @@ void register_cuda(nb::module_& m) {
   m.def("autocast_mode", [] { return static_cast<int>(call_mode.autocast); });
   m.def("set_autocast_mode",
         [](int mode) { return static_cast<int>(std::exchange(call_mode.autocast, static_cast<uint8_t>(mode))); });
-  m.def("cuda_set_profiling", &set_device_profiling);
-  m.def("cuda_times", &device_times);
   m.def("cuda_set_allow_tf32", [](bool allow) { cuda::allow_tf32 = allow; });
   m.def("cuda_allow_tf32", [] { return cuda::allow_tf32; });
   nb::class_<OwnedStream>(m, "CudaStream")

@@ -7,6 +7,8 @@
 #include "bindings/foreign.h"
 #include "bindings/tensor_convert.h"
 #include "check.h"
+#include "device/cuda/device.h"
+#include "device/cuda/memory.h"
 #include "program/capture.h"
 #include "tensor/copy.h"
 #include "tensor/move.h"
@@ -56,7 +58,6 @@ PyObject* make_capsule(const Tensor* tensor, const char* capsule_name, PyCapsule
                        uint64_t flags) {
   auto owned = std::make_unique<Export<Managed>>();
   materialize(tensor);
-  require_host(tensor, "DLPack exchange");
   const View& view = tensor->view;
   owned->storage = Ref<Storage>::share(tensor->storage);
   std::copy_n(view.shape, view.ndim, owned->shape);
@@ -68,7 +69,8 @@ PyObject* make_capsule(const Tensor* tensor, const char* capsule_name, PyCapsule
     owned->managed.minor = 0;
     owned->managed.flags = flags;
   }
-  owned->managed.tensor = {view.data, {kDLCPU, 0}, view.ndim, dlpack_type(view.dtype), owned->shape, owned->strides, 0};
+  owned->managed.tensor = {view.data,    dlpack_device(tensor), view.ndim, dlpack_type(view.dtype),
+                           owned->shape, owned->strides,        0};
   PyObject* capsule = PyCapsule_New(&owned->managed, capsule_name, destructor);
   if (!capsule) nb::raise_python_error();
   owned.release();
@@ -92,10 +94,54 @@ void release_managed(void* context) {
   if (managed->deleter) managed->deleter(managed);
 }
 
-void check_device(int type) {
-  if (type != kDLCPU && type != kDLCUDAHost)
-    fail(ErrorKind::Value, "from_dlpack: the memory is on a device of type ", type,
-         ", not in main memory\n  fix: copy it to the CPU in the library that it comes from");
+// Our number of a device: 0 for host memory, k for cuda:(k - 1).
+int check_device(int type, int id) {
+  if (type == kDLCPU || type == kDLCUDAHost) return 0;
+  if (type == kDLCUDA) {
+    cuda::properties(id);  // throws if there is no such device
+    return id + 1;
+  }
+  fail(ErrorKind::Value, "from_dlpack: the memory is on a device of type ", type,
+       ", neither in main memory nor on a CUDA device\n  fix: copy it to the CPU in the library that it comes from");
+}
+
+// Streams as the standard numbers them: 1 is the legacy default stream, which the driver calls so too; larger numbers
+// are handles.
+int64_t stream_number(int device) {
+  auto handle = reinterpret_cast<int64_t>(cuda::current_stream(device));
+  return handle ? handle : 1;
+}
+
+// What the consumer queues on its stream from now on finds what was queued here; its memory is not handed out again
+// before that stream is done with it.
+void order_streams(const Tensor* tensor, PyObject* wanted) {
+  const int device = tensor->storage->device() - 1;
+  int64_t number = 1;
+  if (wanted != Py_None) {
+    number = PyLong_AsLongLong(wanted);
+    if (number == -1 && PyErr_Occurred()) nb::raise_python_error();
+  }
+  if (number == 0 || number < -1)
+    fail_buffer("__dlpack__: stream must be -1 (no ordering), 1 or 2 (the default streams), or a stream's handle");
+  if (number == -1) return;
+  auto consumer = number == 1 ? nullptr : reinterpret_cast<cuda::Stream>(number);
+  if (consumer == cuda::current_stream(device)) return;
+  cuda::activate(device);
+  const cuda::Driver& d = cuda::driver();
+  cuda::Event event = nullptr;
+  constexpr unsigned kNoTiming = 2;
+  cuda::check(d.event_create(&event, kNoTiming), "making an event");
+  cuda::Status status = d.event_record(event, cuda::current_stream(device));
+  if (status == 0) status = d.stream_wait_event(consumer, event, 0);
+  d.event_destroy(event);
+  cuda::check(status, "ordering streams");
+  if (void* block = tensor->storage->block()) cuda::record_stream(static_cast<cuda::Block*>(block), consumer);
+}
+
+TensorRef copied(const Tensor* tensor) {
+  materialize(tensor);
+  if (tensor->storage->on_host()) return TensorRef::adopt(copy_contiguous(tensor));
+  return TensorRef::adopt(move_tensor(const_cast<Tensor*>(tensor), tensor->storage->device(), false));
 }
 
 template <typename Managed>
@@ -108,13 +154,14 @@ Tensor* consume(PyObject* capsule, const char* name, const char* used_name) {
     writable = !(managed->flags & kDLReadOnly);
   }
   const DLTensor& t = managed->tensor;
-  check_device(t.device.type);
+  const int device = check_device(t.device.type, t.device.id);
   if (t.ndim < 0 || t.ndim > kMaxDims)
     fail(ErrorKind::Shape, "from_dlpack: ", t.ndim, " axes; at most ", kMaxDims, " are supported");
   Foreign foreign;
   foreign.data = static_cast<char*>(t.data) + t.byte_offset;
   foreign.dtype = dtype_of(t.dtype);
   foreign.writable = writable;
+  foreign.device = device;
   auto item = static_cast<int64_t>(item_size(foreign.dtype));
   Py_ssize_t shape[kMaxDims], strides[kMaxDims];
   for (int i = 0; i < t.ndim; ++i) {
@@ -137,40 +184,69 @@ Tensor* consume_capsule(PyObject* capsule) {
 
 // Producers older than the standard of 2023 know none of the keywords.
 nb::object ask_for_capsule(nb::handle object, nb::handle copy) {
+  nb::object stream = nb::none();  // of host memory
   if (PyObject_HasAttrString(object.ptr(), "__dlpack_device__")) {
-    nb::object device = object.attr("__dlpack_device__")();
-    check_device(nb::cast<int>(nb::object(device[0])));
+    nb::object place = object.attr("__dlpack_device__")();
+    const int device = check_device(nb::cast<int>(nb::object(place[0])), nb::cast<int>(nb::object(place[1])));
+    if (device) {
+      cuda::activate(device - 1);
+      stream = nb::int_(stream_number(device - 1));
+    }
   }
   nb::object method = object.attr("__dlpack__");
+  nb::dict arguments;
+  if (!stream.is_none()) arguments["stream"] = stream;
   try {
-    if (copy.is_none()) return method(nb::arg("max_version") = nb::make_tuple(1, 0));
-    return method(nb::arg("max_version") = nb::make_tuple(1, 0), nb::arg("copy") = copy);
+    nb::dict all;
+    all.update(arguments);
+    all["max_version"] = nb::make_tuple(1, 0);
+    if (!copy.is_none()) all["copy"] = copy;
+    return method(**all);
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
   }
-  return method();
+  return method(**arguments);
 }
 
 }  // namespace
 
+DLDevice dlpack_device(const Tensor* tensor) {
+  const int device = tensor->storage->device();
+  return device ? DLDevice{kDLCUDA, device - 1} : DLDevice{kDLCPU, 0};
+}
+
 PyObject* export_dlpack(const Tensor* tensor, PyObject* stream, PyObject* max_version, PyObject* dl_device,
                         PyObject* copy) {
-  if (stream != Py_None) fail_buffer("__dlpack__: a tensor in main memory has no stream; pass stream=None");
+  materialize(tensor);
+  const DLDevice here = dlpack_device(tensor);
+  if (here.type == kDLCPU && stream != Py_None)
+    fail_buffer("__dlpack__: a tensor in main memory has no stream; pass stream=None");
+  TensorRef source = TensorRef::share(const_cast<Tensor*>(tensor));
+  bool is_copy = false;
   if (dl_device != Py_None) {
     nb::object wanted = nb::borrow(dl_device);
-    if (!wanted.equal(nb::make_tuple(int{kDLCPU}, 0)))
-      fail_buffer("__dlpack__: the tensor is on the CPU, device (1, 0)");
+    if (!wanted.equal(nb::make_tuple(here.type, here.id))) {
+      if (here.type == kDLCPU) fail_buffer("__dlpack__: the tensor is on the CPU, device (1, 0)");
+      if (!wanted.equal(nb::make_tuple(int{kDLCPU}, 0)) || copy == Py_False)
+        fail_buffer(
+            "__dlpack__: the tensor is on a CUDA device; a copy on the CPU, (1, 0), is all that can be had else");
+      source = TensorRef::adopt(move_tensor(const_cast<Tensor*>(tensor), 0, false));
+      is_copy = true;
+    }
   }
   bool versioned = false;
   if (max_version != Py_None) {
     nb::object major = nb::borrow(max_version)[0];
     versioned = nb::cast<int>(major) >= 1;
   }
-  TensorRef source = copy == Py_True ? (materialize(tensor), TensorRef::adopt(copy_contiguous(tensor)))
-                                     : TensorRef::share(const_cast<Tensor*>(tensor));
+  if (copy == Py_True && !is_copy) {
+    source = copied(tensor);
+    is_copy = true;
+  }
+  if (!source->storage->on_host()) order_streams(source.get(), stream);
   bool writable = source->storage->writable();
   if (versioned) {
-    uint64_t flags = (writable ? 0 : kDLReadOnly) | (copy == Py_True ? kDLIsCopied : 0);
+    uint64_t flags = (writable ? 0 : kDLReadOnly) | (is_copy ? kDLIsCopied : 0);
     return make_capsule<DLManagedTensorVersioned>(
         source.get(), kVersionedName,
         [](PyObject* capsule) { destroy_capsule<DLManagedTensorVersioned>(capsule, kVersionedName); }, flags);
@@ -182,7 +258,7 @@ PyObject* export_dlpack(const Tensor* tensor, PyObject* stream, PyObject* max_ve
 
 Tensor* import_dlpack(PyObject* object, PyObject* copy) {
   TensorRef tensor;
-  bool copied = false;
+  bool was_copied = false;
   if (PyCapsule_CheckExact(object)) {
     tensor = TensorRef::adopt(consume_capsule(object));
   } else {
@@ -191,11 +267,11 @@ Tensor* import_dlpack(PyObject* object, PyObject* copy) {
     nb::object capsule = ask_for_capsule(object, copy);
     if (PyCapsule_IsValid(capsule.ptr(), kVersionedName)) {
       auto* managed = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), kVersionedName));
-      copied = managed->flags & kDLIsCopied;
+      was_copied = managed->flags & kDLIsCopied;
     }
     tensor = TensorRef::adopt(consume_capsule(capsule.ptr()));
   }
-  if (copy == Py_True && !copied) return copy_contiguous(tensor.get());
+  if (copy == Py_True && !was_copied) return copied(tensor.get()).leak();
   return tensor.leak();
 }
 

@@ -8,7 +8,7 @@
 
 namespace tandem {
 
-enum DLDeviceType : int32_t { kDLCPU = 1, kDLCUDAHost = 3 };
+enum DLDeviceType : int32_t { kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3 };
 enum DLTypeCode : uint8_t { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLComplex = 5, kDLBool = 6 };
 
 struct DLDevice {
@@ -47,6 +47,8 @@ struct DLManagedTensorVersioned {
   uint64_t flags;
   DLTensor tensor;
 };
+
+DLDevice dlpack_device(const Tensor* tensor);
 
 // Tensor.__dlpack__: a new capsule. Arguments as in the Array API standard.
 PyObject* export_dlpack(const Tensor* tensor, PyObject* stream, PyObject* max_version, PyObject* dl_device,

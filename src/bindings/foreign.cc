@@ -45,7 +45,7 @@ Tensor* Foreign::tensor(void (*release)(void*), void* context) const {
   }
   auto item = static_cast<int64_t>(item_size(dtype));
   char* start = empty ? data : data + low * item;
-  return tensor_on(Storage::borrow(start, empty ? 0 : (high - low + 1) * item, writable, release, context));
+  return tensor_on(Storage::borrow(start, empty ? 0 : (high - low + 1) * item, writable, release, context, device));
 }
 
 Tensor* Foreign::tensor_on(Storage* storage) const {

@@ -8,6 +8,7 @@ struct Foreign {
   char* data = nullptr;  // address of element [0, 0, ...]
   DType dtype = DType::Float32;
   bool writable = true;
+  int device = 0;  // 0: host memory, k: cuda:(k - 1)
   int ndim = 0;
   int64_t shape[kMaxDims];
   int64_t strides[kMaxDims];  // in elements

@@ -23,4 +23,5 @@ NB_MODULE(_runtime, m) {
   tandem::register_rows(m);
   tandem::register_shared_memory(m);
   tandem::register_cuda(m);
+  tandem::register_profile(m);
 }

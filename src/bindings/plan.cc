@@ -19,7 +19,7 @@ namespace tandem {
 
 namespace {
 
-void prepare_device_kernels(Plan& plan, PyObject* kernels);
+void prepare_device_kernels(Plan& plan);
 
 struct PlanBuilder {
   Ref<Plan> plan = Ref<Plan>::adopt(new Plan());
@@ -100,6 +100,8 @@ struct PlanBuilder {
     in.values = std::move(inputs);
     in.values.insert(in.values.end(), outputs.begin(), outputs.end());
     in.region = std::move(region);
+    constexpr const char* kNames[] = {"cond", "scan", "while_loop", "block", "while_loop"};
+    in.label = kNames[kind];
     in.origin = here;
     plan->instructions.push_back(std::move(in));
   }
@@ -153,16 +155,39 @@ struct PlanBuilder {
   }
 };
 
+// Instructions with kernels of a plan and of the regions in it, and these kernels.
+void collect_kernels(Plan& plan, std::vector<Instruction*>& instructions, nb::list& kernels) {
+  Py_ssize_t k = 0;
+  for (Instruction& in : plan.instructions) {
+    if (in.kind == Instruction::Kind::Region)
+      for (const Ref<Plan>& part : in.region->plans) collect_kernels(*part, instructions, kernels);
+    if (in.kind != Instruction::Kind::Kernel) continue;
+    instructions.push_back(&in);
+    kernels.append(nb::borrow(PyList_GET_ITEM(plan.kernels, k++)));
+  }
+}
+
+void forget_kernels(Plan& plan) {
+  Py_CLEAR(plan.kernels);
+  for (Instruction& in : plan.instructions)
+    if (in.kind == Instruction::Kind::Region)
+      for (const Ref<Plan>& part : in.region->plans) forget_kernels(*part);
+}
+
 // All kernels of a plan for a device in one call, so that they can be compiled side by side.
-void prepare_device_kernels(Plan& plan, PyObject* kernels) {
+void prepare_device_kernels(Plan& plan) {
+  std::vector<Instruction*> instructions;
+  nb::list kernel_list;
+  collect_kernels(plan, instructions, kernel_list);
+  PyObject* kernels = kernel_list.ptr();
   PyObject* loaded = PyObject_CallFunction(callbacks.load_kernels, "Oi", kernels, plan.device - 1);
   if (!loaded) throw PythonError{};
   nb::object owner = nb::steal(loaded);
   try {
     auto list = nb::cast<std::vector<std::tuple<uintptr_t, int, int, bool, uint32_t>>>(owner);
     size_t k = 0;
-    for (Instruction& in : plan.instructions) {
-      if (in.kind != Instruction::Kind::Kernel) continue;
+    for (Instruction* instruction : instructions) {
+      Instruction& in = *instruction;
       auto [function, x, y, reports, shared] = list.at(k++);
       in.function = reinterpret_cast<void*>(function);
       in.threads[0] = static_cast<uint16_t>(x);
@@ -174,7 +199,7 @@ void prepare_device_kernels(Plan& plan, PyObject* kernels) {
     error.restore();
     throw PythonError{};
   }
-  Py_CLEAR(plan.kernels);
+  forget_kernels(plan);
 }
 
 }  // namespace
@@ -192,7 +217,7 @@ void prepare_plan(Plan& plan) {
   if (!plan.kernels) return;
   nb::object kernels = nb::borrow(plan.kernels);  // compiling runs Python, which may get here again
   size_t k = 0;
-  if (plan.device) return prepare_device_kernels(plan, kernels.ptr());
+  if (plan.device) return prepare_device_kernels(plan);
   try {
     for (Instruction& in : plan.instructions) {
       if (in.kind == Instruction::Kind::Region)

@@ -120,8 +120,9 @@ PyObject* to_dlpack(PyObject* self, PyObject* args, PyObject* kwargs) {
   });
 }
 
-PyObject* dlpack_device(PyObject*, PyObject*) {
-  return Py_BuildValue("(ii)", kDLCPU, 0);
+PyObject* device_of_dlpack(PyObject* self, PyObject*) {
+  DLDevice device = dlpack_device(as_tensor(self));
+  return Py_BuildValue("(ii)", device.type, device.id);
 }
 
 PyCFunction with_keywords(PyObject* (*function)(PyObject*, PyObject*, PyObject*)) {
@@ -149,8 +150,8 @@ PyMethodDef tensor_methods[] = {
     {"__dlpack__", with_keywords(to_dlpack), METH_VARARGS | METH_KEYWORDS,
      "__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
      "A DLPack capsule on the tensor's memory."},
-    {"__dlpack_device__", dlpack_device, METH_NOARGS,
-     "__dlpack_device__($self, /)\n--\n\nDLPack's type and number of the device: (1, 0) is the CPU."},
+    {"__dlpack_device__", device_of_dlpack, METH_NOARGS,
+     "__dlpack_device__($self, /)\n--\n\nDLPack's type and number of the device: (1, 0) is the CPU, (2, k) is cuda:k."},
     {nullptr, nullptr, 0, nullptr},
 };
 

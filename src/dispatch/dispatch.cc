@@ -8,6 +8,7 @@
 #include "dispatch/describe.h"
 #include "dispatch/op_function.h"
 #include "program/capture.h"
+#include "program/profile.h"
 #include "tensor/generator.h"
 
 namespace tandem {
@@ -39,6 +40,7 @@ Ref<Plan> compile(OpFunction* op, Argument* arguments, int count) {
     }
     PyList_SET_ITEM(spec, i, item);
   }
+  const profile::Scope compiling(profile::Kind::Compile, profile::recording() ? PyUnicode_AsUTF8(op->name) : "");
   PyObject* args[] = {reinterpret_cast<PyObject*>(op), spec};
   PyObject* result = PyObject_Vectorcall(callbacks.compile, args, 2, nullptr);
   Py_DECREF(spec);

@@ -8,6 +8,7 @@
 #include "device/cuda/copy.h"
 #include "dispatch/describe.h"
 #include "library/registry.h"
+#include "program/profile.h"
 #include "tensor/generator.h"
 #include "tensor/promised.h"
 
@@ -158,7 +159,7 @@ Tensor* Capture::promise(DType dtype, int ndim, const int64_t* shape, const int6
       step *= std::max<int64_t>(shape[i], 1);
     }
   }
-  const int device = site.kind == Site::Kind::Result ? calls_[site.index].plan->device : 0;  // bodies are for the CPU
+  const int device = site.kind == Site::Kind::Result ? calls_[site.index].plan->device : region_device;
   Storage* storage = Storage::promise(checked_bytes(dtype, ndim, shape), device);
   promise_of_[storage] = promises_.size();
   promises_.push_back({Ref<Storage>::share(storage), v, site});
@@ -418,6 +419,7 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic) {
     PyList_Append(writes, item);
     Py_DECREF(item);
   }
+  const profile::Scope compiling(profile::Kind::Compile, "program");
   PyObject* result =
       PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOO", calls, leaves, numbers, ints, outputs, writes,
                             symbolic ? Py_True : Py_False, programs_->report ? programs_->report : Py_None);

@@ -71,9 +71,9 @@ class Capture {
   bool touches(const Storage* storage) const {
     return storage->pending() || written_.count(const_cast<Storage*>(storage));
   }
-  // A program runs on one device: calls on another one end the segment.
+  // A program runs on one device: calls on another one end the segment. All of a body runs where its region does.
   void settle_device(int device) {
-    if (!calls_.empty() && calls_.front().plan->device != device) [[unlikely]]
+    if (region.empty() && !calls_.empty() && calls_.front().plan->device != device) [[unlikely]]
       flush();
   }
   // Runs everything noted so far.
@@ -83,6 +83,7 @@ class Capture {
 
   // A body. See Note [Capture of bodies].
   const std::string region;  // what it is the body of; empty otherwise
+  int region_device = 0;     // where that runs
   TensorRef input(DType dtype, int ndim, const int64_t* shape, bool requires_grad);
   void locate(Tensor* t, int32_t site[3]);  // (1 leaf or 2 result, index, output) of a tensor that the body gives
   PyObject* leaf_tensors() const;           // new references, as all of these

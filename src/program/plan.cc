@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "device/parallel.h"
+#include "program/profile.h"
 #include "program/region.h"
 
 namespace tandem {
@@ -173,9 +174,27 @@ void PlanRun::forget_storage(int32_t index) {
   if (Storage* s = std::exchange(storage_[index], nullptr)) s->release();
 }
 
-void PlanRun::restart() {
+void PlanRun::run_again() {
   for (size_t i = 0; i < plan_.values.size(); ++i)
     if (plan_.values[i].kind != ValueKind::Fresh) data_[i] = nullptr;
+  if (plan_.device)
+    run_on_device(nullptr);
+  else
+    run_instructions();
+}
+
+profile::Kind Instruction::profiled() const {
+  switch (kind) {
+    case Kind::Kernel:
+      return profile::Kind::Kernel;
+    case Kind::Library:
+      return profile::Kind::Library;
+    case Kind::Region:
+      return profile::Kind::Region;
+    case Kind::Free:
+      break;
+  }
+  return profile::Kind::None;
 }
 
 double PlanRun::estimated_cost() const {
@@ -217,6 +236,7 @@ void PlanRun::run_instructions() {
 void PlanRun::run_instructions(const Instruction*& current) {
   for (const Instruction& in : plan_.instructions) {
     current = &in;
+    const profile::Scope timed(in.profiled(), in.label, in.origin.get());
     switch (in.kind) {
       case Instruction::Kind::Kernel: {
         void* pointers[64];
@@ -290,8 +310,14 @@ void PlanRun::run_instructions(const Instruction*& current) {
   }
 }
 
+void PlanRun::execute_without_gil() {
+  const profile::Scope operation(profile::Kind::Operator, plan_.name);
+  run_instructions();
+}
+
 void PlanRun::execute() {
   if (plan_.instructions.empty()) return;
+  const profile::Scope operation(profile::Kind::Operator, plan_.name);
   if (plan_.device) [[unlikely]] {
     if (!plan_.is_program) return run_on_device(nullptr);
     if (!plan_.replay) plan_.replay = std::make_shared<Replay>(plan_.device - 1);

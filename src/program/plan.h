@@ -45,6 +45,9 @@ struct PlanValue {
 using KernelFunction = void (*)(void** pointers, const int64_t* ints, int64_t begin, int64_t end);
 
 struct Region;  // program/region.h
+namespace profile {
+enum class Kind : uint8_t;  // program/profile.h
+}
 
 struct Instruction {
   enum class Kind : uint8_t { Kernel, Library, Free, Region } kind;
@@ -67,6 +70,8 @@ struct Instruction {
   uint16_t threads[2] = {0, 0};
   uint32_t shared = 0;   // bytes of shared memory that a launch asks for
   bool reports = false;  // complains about bad indices through the device's report (device/cuda/launches.h)
+
+  profile::Kind profiled() const;  // what a profile calls it
 };
 
 // How a call gives an integer slot its value.
@@ -146,21 +151,23 @@ class PlanRun {
   bool guards_hold();                            // computes the integers
   bool overflowed() const { return overflow_; }  // one of them does not fit 64 bits, and so guards do not hold
   void execute();                                // throws Error; may release the GIL
-  void execute_without_gil() { run_instructions(); }
+  void execute_without_gil();
   View view(int32_t value) const;
   Storage* share_storage(int32_t value);  // a new reference to a Fresh value's memory
   void forget_storage(int32_t value);     // gives up this run's own reference
   int64_t slot(int32_t s) const { return ints_[s]; }
   char* data(int32_t value) { return address(value); }
+  int device() const { return plan_.device; }
+  bool on_host(int32_t value) const { return plan_.values[value].on_host; }
 
-  // For plans inside regions, which run many times: the instructions as such (without the GIL), and before each run,
-  // that the addresses of inputs have changed. Memory that the plan took stays.
-  void run_instructions();
-  void restart();
+  // For plans inside regions, which run many times: once more, now that the addresses of inputs have changed. Memory
+  // that the plan took stays. The GIL is not held on the CPU.
+  void run_again();
 
  private:
   char* address(int32_t value);
   void run_ints();
+  void run_instructions();
   void run_instructions(const Instruction*& current);
   // plan_cuda.cc
   void run_on_device(std::vector<HostNode>* host_nodes);  // `host_nodes`: recording; takes the launches with numbers

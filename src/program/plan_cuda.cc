@@ -3,16 +3,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "check.h"
 #include "device/cuda/device.h"
 #include "device/cuda/launches.h"
-#include "program/device_profile.h"
 #include "program/plan.h"
+#include "program/profile.h"
+#include "program/region.h"
 #include "tensor/source.h"
 
 namespace tandem {
@@ -27,64 +26,7 @@ std::string user_line() {
   return line;
 }
 
-// Times every instruction by itself while switched on, for td.cuda.profile.
-struct Times {
-  int64_t count = 0;
-  double milliseconds = 0;
-};
-bool profiling = false;
-std::map<std::string, Times>& times() {
-  static auto* all = new std::map<std::string, Times>();
-  return *all;
-}
-
-class Timed {
- public:
-  Timed(const Instruction& in, const std::string& plan, cuda::Stream stream) : stream_(stream) {
-    if (!profiling || in.kind == Instruction::Kind::Free) return;
-    label_ = in.label + " in " + (in.origin ? in.origin->op : plan);
-    const cuda::Driver& d = cuda::driver();
-    d.event_create(&start_, 0);
-    d.event_create(&end_, 0);
-    d.event_record(start_, stream);
-  }
-  ~Timed() {
-    if (!start_) return;
-    const cuda::Driver& d = cuda::driver();
-    float ms = 0;
-    d.event_record(end_, stream_);
-    d.event_synchronize(end_);
-    d.event_elapsed(&ms, start_, end_);
-    d.event_destroy(start_);
-    d.event_destroy(end_);
-    Times& t = times()[label_];
-    ++t.count;
-    t.milliseconds += ms;
-  }
-  Timed(const Timed&) = delete;
-
- private:
-  cuda::Stream stream_;
-  cuda::Event start_ = nullptr, end_ = nullptr;
-  std::string label_;
-};
-
 }  // namespace
-
-void set_device_profiling(bool on) {
-  profiling = on;
-  if (on) times().clear();
-}
-
-std::vector<std::tuple<std::string, int64_t, double>> device_times() {
-  std::vector<std::tuple<std::string, int64_t, double>> list;
-  for (auto& [label, t] : times()) list.emplace_back(label, t.count, t.milliseconds);
-  return list;
-}
-
-bool device_profiling() {
-  return profiling;
-}
 
 // A kernel takes one struct: an 8-byte word per operand (an address, or the value itself of what lies on the host),
 // then the integers, then, if it checks indices, the address of the device's report and the launch's number.
@@ -174,7 +116,8 @@ void PlanRun::run_on_device(std::vector<HostNode>* host_nodes) {
   const cuda::Stream stream = cuda::current_stream(device);
   const cuda::Driver& driver = cuda::driver();
   for (const Instruction& in : plan_.instructions) {
-    const Timed timed(in, plan_.name, stream);
+    const int timed_on = in.kind == Instruction::Kind::Region ? 0 : plan_.device;  // a region's steps are timed
+    const profile::Scope timed(in.profiled(), in.label, in.origin.get(), timed_on, stream);
     switch (in.kind) {
       case Instruction::Kind::Kernel: {
         const int64_t extent = blocks(in);
@@ -253,7 +196,8 @@ void PlanRun::run_on_device(std::vector<HostNode>* host_nodes) {
         break;
       }
       case Instruction::Kind::Region:
-        fail(ErrorKind::Unsupported, in.label, ": control flow in programs does not run on CUDA devices yet");
+        run_region(*in.region, *this, in);
+        break;
       case Instruction::Kind::Free:
         for (int32_t index : in.values)
           if (storage_[index]) {

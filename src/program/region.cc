@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "check.h"
+#include "device/cuda/device.h"
 #include "dispatch/op_function.h"
 
 namespace tandem {
@@ -26,10 +27,7 @@ class Part {
     if (!run_.guards_hold()) fail(ErrorKind::Memory, "out of memory: sizes inside a region do not fit 64 bits");
   }
   void set(size_t input, char* address) { inputs_[input].cell = address; }
-  void run() {
-    run_.restart();
-    run_.run_instructions();
-  }
+  void run() { run_.run_again(); }
 
  private:
   std::vector<InputView> inputs_;
@@ -39,13 +37,15 @@ class Part {
 // Second copies of carried values: an iteration reads one and writes the other.
 class Twins {
  public:
+  explicit Twins(int device) : device_(device) {}
   char* of(size_t i, size_t bytes) {
     if (storages_.size() <= i) storages_.resize(i + 1);
-    if (!storages_[i]) storages_[i] = Ref<Storage>::adopt(Storage::allocate(bytes));
+    if (!storages_[i]) storages_[i] = Ref<Storage>::adopt(Storage::allocate(bytes, device_));
     return storages_[i]->data();
   }
 
  private:
+  int device_;
   std::vector<Ref<Storage>> storages_;
 };
 
@@ -70,30 +70,97 @@ class Interrupt {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
+// What runs on a device is queued on the current stream; only what decides how it goes on is read back.
+
 struct Operands {
-  Operands(PlanRun& outer, const Instruction& in) {
+  Operands(PlanRun& outer, const Instruction& in) : device(outer.device()) {
     for (size_t i = 0; i < in.values.size(); ++i) {
       bool input = i < static_cast<size_t>(in.num_inputs);
       (input ? inputs : outputs).push_back(outer.view(in.values[i]));
     }
   }
   std::vector<View> inputs, outputs;
+  const int device;
 };
 
-int64_t read_index(const View& v) {
+void copy_bytes(int device, char* to, const char* from, size_t bytes) {
+  if (device)
+    cuda::copy_on_device(device - 1, to, from, bytes);
+  else
+    std::memcpy(to, from, bytes);
+}
+
+// A few bytes that kernels on a device write and the host reads: pinned memory, so that the copy is one command.
+class ReadBack {
+ public:
+  explicit ReadBack(int device) : device_(device) {
+    if (!device) return;
+    there_ = Ref<Storage>::adopt(Storage::allocate(kBytes, device));
+    void* memory = nullptr;
+    constexpr unsigned kPortable = 1;
+    cuda::activate(device - 1);
+    cuda::check(cuda::driver().host_allocate(&memory, kBytes, kPortable), "allocating pinned memory");
+    here_ = static_cast<char*>(memory);
+  }
+  ~ReadBack() {
+    if (here_) cuda::driver().host_free(here_);
+  }
+  ReadBack(const ReadBack&) = delete;
+  char* target(int at) { return (device_ ? there_->data() : own_) + 8 * at; }
+  const char* read() {  // waits
+    if (!device_) return own_;
+    cuda::copy_to_host(device_ - 1, here_, there_->data(), kBytes, true);
+    return here_;
+  }
+  template <typename T>
+  T read(int at) {
+    T value;
+    std::memcpy(&value, (device_ ? here_ : own_) + 8 * at, sizeof value);
+    return value;
+  }
+
+ private:
+  static constexpr size_t kBytes = 16;
+  int device_;
+  char own_[kBytes] = {};
+  Ref<Storage> there_;
+  char* here_ = nullptr;
+};
+
+int64_t read_index(const Operands& o, bool on_host) {
+  const View& v = o.inputs[0];
+  char bytes[8];
+  if (o.device && !on_host)
+    cuda::copy_to_host(o.device - 1, bytes, v.data, item_size(v.dtype), true);
+  else
+    std::memcpy(bytes, v.data, item_size(v.dtype));
   switch (v.dtype) {
     case DType::Bool:
-      return *reinterpret_cast<const uint8_t*>(v.data) != 0;
-    case DType::Int32:
-      return *reinterpret_cast<const int32_t*>(v.data);
-    default:
+      return bytes[0] != 0;
+    case DType::Int32: {
+      int32_t index;
+      std::memcpy(&index, bytes, sizeof index);
+      return index;
+    }
+    default: {
       TD_CHECK(v.dtype == DType::Int64, "a region's index must be bool, int32 or int64");
-      return *reinterpret_cast<const int64_t*>(v.data);
+      int64_t index;
+      std::memcpy(&index, bytes, sizeof index);
+      return index;
+    }
   }
 }
 
-void run_cond(const Region& region, PlanRun& outer, Operands& o) {
-  int64_t index = read_index(o.inputs[0]);
+void write_count(const Operands& o, size_t output, int64_t count) {
+  if (o.device)
+    cuda::copy_to_device(o.device - 1, o.outputs[output].data, reinterpret_cast<const char*>(&count), sizeof count,
+                         false);
+  else
+    *reinterpret_cast<int64_t*>(o.outputs[output].data) = count;
+}
+
+void run_cond(const Region& region, PlanRun& outer, Operands& o, bool on_host) {
+  int64_t index = read_index(o, on_host);
   if (index < 0 || index >= static_cast<int64_t>(region.plans.size()))
     fail(ErrorKind::Index, "branch ", index, " was chosen, but there are ", region.plans.size(), " branches");
   size_t args = o.inputs.size() - 1;
@@ -103,9 +170,9 @@ void run_cond(const Region& region, PlanRun& outer, Operands& o) {
   branch.run();
 }
 
-void run_block(const Region& region, PlanRun& outer, Operands& o) {
+void run_block(const Region& region, PlanRun& outer, Operands& o, bool on_host) {
   size_t args = o.inputs.size() - 1;
-  Part body(region, 0, outer, args + o.outputs.size(), read_index(o.inputs[0]));
+  Part body(region, 0, outer, args + o.outputs.size(), read_index(o, on_host));
   for (size_t i = 0; i < args; ++i) body.set(i, o.inputs[i + 1].data);
   for (size_t i = 0; i < o.outputs.size(); ++i) body.set(args + i, o.outputs[i].data);
   body.run();
@@ -116,14 +183,15 @@ void run_scan(const Region& region, PlanRun& outer, Operands& o) {
   const size_t inputs = o.inputs.size(), rows = o.outputs.size() - carried;
   const int64_t length = outer.slot(region.extent);
   if (length <= 0) {
-    for (size_t i = 0; i < carried; ++i) std::memcpy(o.outputs[i].data, o.inputs[i].data, bytes_of(o.inputs[i]));
+    for (size_t i = 0; i < carried; ++i)
+      copy_bytes(o.device, o.outputs[i].data, o.inputs[i].data, bytes_of(o.inputs[i]));
     return;
   }
   Part body(region, 0, outer, inputs + 1 + carried + rows);
   int64_t position = 0;
   for (size_t i = carried + scanned; i < inputs; ++i) body.set(i, o.inputs[i].data);
   body.set(inputs, reinterpret_cast<char*>(&position));
-  Twins twins;
+  Twins twins(o.device);
   Interrupt interrupt;
   auto row = [&](const View& v) { return v.data + position * v.strides[0] * static_cast<int64_t>(item_size(v.dtype)); };
   for (size_t i = 0; i < carried; ++i) body.set(i, o.inputs[i].data);
@@ -148,19 +216,19 @@ void run_while(const Region& region, PlanRun& outer, Operands& o) {
   const int64_t most = region.extent < 0 ? INT64_MAX : outer.slot(region.extent);
   Part cond(region, 0, outer, inputs + 2), body(region, 1, outer, inputs + 1 + carried);
   int64_t iteration = 0;
-  uint8_t goes_on = 0;
+  ReadBack goes_on(o.device);
   for (size_t i = 0; i < inputs; ++i) {
     cond.set(i, o.inputs[i].data);
     body.set(i, o.inputs[i].data);
   }
   cond.set(inputs, reinterpret_cast<char*>(&iteration));
-  cond.set(inputs + 1, reinterpret_cast<char*>(&goes_on));
+  cond.set(inputs + 1, goes_on.target(0));
   body.set(inputs, reinterpret_cast<char*>(&iteration));
-  Twins twins;
+  Twins twins(o.device);
   Interrupt interrupt;
   for (; iteration < most; ++iteration) {
     cond.run();
-    if (!goes_on) break;
+    if (!*goes_on.read()) break;
     auto target = [&](size_t i) { return iteration % 2 == 0 ? o.outputs[i].data : twins.of(i, bytes_of(o.inputs[i])); };
     for (size_t i = 0; i < carried; ++i) body.set(inputs + 1 + i, target(i));
     body.run();
@@ -172,9 +240,9 @@ void run_while(const Region& region, PlanRun& outer, Operands& o) {
   }
   for (size_t i = 0; i < carried && iteration % 2 == 0; ++i) {
     const char* from = iteration == 0 ? o.inputs[i].data : twins.of(i, bytes_of(o.inputs[i]));
-    std::memcpy(o.outputs[i].data, from, bytes_of(o.inputs[i]));
+    copy_bytes(o.device, o.outputs[i].data, from, bytes_of(o.inputs[i]));
   }
-  *reinterpret_cast<int64_t*>(o.outputs[carried].data) = iteration;
+  write_count(o, carried, iteration);
 }
 
 void run_repeat(const Region& region, PlanRun& outer, Operands& o) {
@@ -182,20 +250,24 @@ void run_repeat(const Region& region, PlanRun& outer, Operands& o) {
   const int64_t most = region.extent < 0 ? INT64_MAX : outer.slot(region.extent);
   Part part(region, 0, outer, inputs + 1 + carried + 2);
   int64_t iteration = 0;
-  uint8_t goes_on = 0;
+  ReadBack state(o.device);  // iterations so far, whether the condition holds
   for (size_t i = 0; i < inputs; ++i) part.set(i, o.inputs[i].data);
   part.set(inputs, reinterpret_cast<char*>(&iteration));
   // Everything is read before anything is written, so later rounds may read what they write.
   for (size_t i = 0; i < carried; ++i) part.set(inputs + 1 + i, o.outputs[i].data);
-  part.set(inputs + 1 + carried, reinterpret_cast<char*>(&iteration));
-  part.set(inputs + 2 + carried, reinterpret_cast<char*>(&goes_on));
+  part.set(inputs + 1 + carried, state.target(0));
+  part.set(inputs + 2 + carried, state.target(1));
   Interrupt interrupt(1);
+  bool goes_on;
   do {
     part.run();
+    state.read();
+    iteration = state.read<int64_t>(0);
+    goes_on = state.read<uint8_t>(1) != 0;
     for (size_t i = 0; i < carried; ++i) part.set(i, o.outputs[i].data);
     interrupt.check();
   } while (goes_on && iteration < most);
-  *reinterpret_cast<int64_t*>(o.outputs[carried].data) = iteration;
+  write_count(o, carried, iteration);
 }
 
 }  // namespace
@@ -204,13 +276,13 @@ void run_region(const Region& region, PlanRun& outer, const Instruction& instruc
   Operands operands(outer, instruction);
   switch (region.kind) {
     case Region::Kind::Cond:
-      return run_cond(region, outer, operands);
+      return run_cond(region, outer, operands, outer.on_host(instruction.values[0]));
     case Region::Kind::Scan:
       return run_scan(region, outer, operands);
     case Region::Kind::While:
       return run_while(region, outer, operands);
     case Region::Kind::Block:
-      return run_block(region, outer, operands);
+      return run_block(region, outer, operands, outer.on_host(instruction.values[0]));
     case Region::Kind::Repeat:
       return run_repeat(region, outer, operands);
   }

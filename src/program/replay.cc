@@ -8,8 +8,9 @@
 #include "device/cuda/launches.h"
 #include "device/cuda/memory.h"
 #include "dispatch/signature.h"
-#include "program/device_profile.h"
 #include "program/plan.h"
+#include "program/profile.h"
+#include "program/region.h"
 
 namespace tandem {
 namespace {
@@ -17,11 +18,28 @@ namespace {
 constexpr int kPlainRuns = 2;       // before recording: libraries choose their algorithms, and moving inputs show
 constexpr int kMostRecordings = 6;  // of one program; one whose inputs never settle runs plainly
 
+constexpr int64_t kMostLaunches = 5000;  // of the iterations of loops in one graph
+
+// A loop is recorded iteration by iteration, if its length is known and it has no loops inside. Branches and While
+// loops depend on values, which the host reads.
+bool recordable(const Instruction& in) {
+  if (in.kind != Instruction::Kind::Region) return true;
+  const auto plain = [](const Instruction& inner) { return inner.kind != Instruction::Kind::Region; };
+  const std::vector<Instruction>& body = in.region->plans[0]->instructions;
+  return in.region->kind == Region::Kind::Scan && std::all_of(body.begin(), body.end(), plain);
+}
+
 bool recordable(const Plan& plan) {
-  return std::all_of(plan.instructions.begin(), plan.instructions.end(), [](const Instruction& in) {
-    return in.kind == Instruction::Kind::Kernel || in.kind == Instruction::Kind::Library ||
-           in.kind == Instruction::Kind::Free;
-  });
+  return std::all_of(plan.instructions.begin(), plan.instructions.end(),
+                     [](const Instruction& in) { return recordable(in); });
+}
+
+int64_t launches_of_loops(const Plan& plan, const PlanRun& run) {
+  int64_t total = 0;
+  for (const Instruction& in : plan.instructions)
+    if (in.kind == Instruction::Kind::Region)
+      total += run.slot(in.region->extent) * static_cast<int64_t>(in.region->plans[0]->instructions.size());
+  return total;
 }
 
 size_t span_bytes(const View& v) {  // of a dense view
@@ -47,7 +65,8 @@ void Replay::forget() {
 
 void Replay::run(const Plan& plan, PlanRun& run) {
   if (!hopeless_ && runs_ == 0) hopeless_ = !recordable(plan);
-  if (hopeless_ || device_profiling()) return run.run_on_device(nullptr);
+  if (hopeless_ || profile::recording() || launches_of_loops(plan, run) > kMostLaunches)
+    return run.run_on_device(nullptr);
   const size_t count = plan.num_inputs;
   if (executable_ && fits(plan, run)) return launch(run);
   // Which inputs moved since the last run?

@@ -9,6 +9,7 @@
 #include "device/cuda/device.h"
 #include "dispatch/op_function.h"
 #include "dispatch/signature.h"
+#include "program/profile.h"
 #include "tensor/copy.h"
 
 namespace tandem {
@@ -65,6 +66,11 @@ Storage* pinned(size_t bytes) {
   return storage;
 }
 
+std::string describe_copy(int from, int to) {
+  const auto name = [](int device) { return device ? "cuda:" + std::to_string(device - 1) : std::string("cpu"); };
+  return "copy " + name(from) + " to " + name(to);
+}
+
 }  // namespace
 
 Tensor* move_tensor(Tensor* tensor, int device, bool non_blocking) {
@@ -75,6 +81,10 @@ Tensor* move_tensor(Tensor* tensor, int device, bool non_blocking) {
   Ref<Storage> target =
       Ref<Storage>::adopt(device == 0 && from != 0 && non_blocking ? pinned(bytes) : Storage::allocate(bytes, device));
   char* to = target->data();
+  const int timed_on = device ? device : from;
+  const profile::Scope timed(profile::Kind::Copy, profile::recording() ? describe_copy(from, device) : "", nullptr,
+                             timed_on, timed_on ? cuda::current_stream(timed_on - 1) : nullptr,
+                             static_cast<int64_t>(bytes));
   if (from == 0 && device == 0) {
     std::memcpy(to, v.data, bytes);
   } else if (from == 0) {
@@ -106,8 +116,10 @@ ElementCopy::ElementCopy(const Tensor* tensor) : dtype(tensor->view.dtype) {
   const size_t size = item_size(dtype);
   if (tensor->storage->on_host())
     std::memcpy(data, tensor->view.data, size);
-  else
+  else {
+    const profile::Scope waiting(profile::Kind::Wait, "item");
     cuda::copy_to_host(tensor->storage->device() - 1, data, tensor->view.data, size, true);
+  }
 }
 
 Tensor* pin_tensor(Tensor* tensor) {

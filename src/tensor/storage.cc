@@ -97,12 +97,13 @@ Storage* Storage::allocate(size_t bytes, int device) {
   return storage;
 }
 
-Storage* Storage::borrow(void* data, size_t bytes, bool writable, void (*release)(void*), void* context) {
+Storage* Storage::borrow(void* data, size_t bytes, bool writable, void (*release)(void*), void* context, int device) {
   Storage* storage = new Storage;
   storage->data_ = static_cast<char*>(data);
   storage->bytes_ = bytes;
   storage->writable_ = writable;
   storage->release_ = release;
+  storage->device_ = static_cast<uint8_t>(device);
   storage->context_ = context;
   return storage;
 }

@@ -20,7 +20,8 @@ class Storage {
   // From the caching allocator of a device (0: the CPU, k: cuda:(k - 1)); reference count 1.
   static Storage* allocate(size_t bytes, int device = 0);
   // Memory of somebody else: `release(context)` is called when the last reference goes (with the GIL held).
-  static Storage* borrow(void* data, size_t bytes, bool writable, void (*release)(void*), void* context);
+  static Storage* borrow(void* data, size_t bytes, bool writable, void (*release)(void*), void* context,
+                         int device = 0);
 
   // Memory that is promised but not there yet; fulfil takes over the block of a storage that nobody else holds.
   static Storage* promise(size_t bytes, int device = 0);
@@ -33,7 +34,7 @@ class Storage {
   bool on_host() const { return device_ == 0; }
   bool pinned() const { return pinned_; }  // host memory that devices copy to and from by themselves
   void set_pinned() { pinned_ = true; }
-  void* block() const { return context_; }  // of the device's allocator; null for the CPU
+  void* block() const { return device_ && !release_ ? context_ : nullptr; }  // of the device's allocator, or null
   bool writable() const { return writable_; }
   uint32_t version() const { return version_; }
   void bump_version() { ++version_; }

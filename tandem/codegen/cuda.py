@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from tandem.codegen.cuda_ops import C_TYPE, PRELUDE, constant, functor, identity, operation
 from tandem.codegen.expr import Expr
-from tandem.codegen.loops import Accumulate, Declare, Finish, Kernel, Loop, Store, Transpose
+from tandem.codegen.loops import Accumulate, Declare, Finish, Kernel, Loop, Repeat, Store, Transpose
 from tandem.dtypes import DType
 
 BLOCK_INDEX = 1000  # the loop variable that counts items (nest.ITEM)
@@ -280,6 +280,8 @@ class _Renderer:
                 self.finish(s.acc)
             elif type(s) is Transpose:
                 self.transpose(s)
+            elif type(s) is Repeat:
+                self.repeat(s)
 
     def leader(self) -> str:
         """Whether this thread is the one that writes results of its item."""
@@ -642,6 +644,28 @@ class _Renderer:
             self.acc_name[acc.id] = (name + "p", len(self.scopes) - 1, per_element)
         else:
             self.acc_name[acc.id] = (name, len(self.scopes) - 1, per_element)
+
+    # -- loops over single elements
+
+    def repeat(self, s: Repeat):
+        starts = [self.value(e) for e in (*s.starts, s.start)]
+        limit = self.value(s.limit)
+        names = [self.fresh("r") for _ in starts]
+        for i, (name, e, start) in enumerate(zip(names, (*s.starts, s.start), starts)):
+            self.line(f"{C_TYPE[e.dtype]} {name} = {start};")
+            self.acc_name[i] = (name, len(self.scopes), False)
+        last = self.fresh("r")
+        self.line(f"bool {last};")
+        self.open(_Scope())
+        self.line(f"{last} = {self.value(s.condition)};")
+        self.line(f"if (!{last} || {names[-1]} >= {limit}) break;")
+        updates = [self.value(e) for e in s.updates]  # all before any variable changes
+        after = [self.fresh("r") for _ in updates]
+        self.line(" ".join(f"const {C_TYPE[e.dtype]} {n} = {u};" for n, e, u in zip(after, s.updates, updates)))
+        self.line(" ".join(f"{name} = {n};" for name, n in zip(names, after)) + f" ++{names[-1]};")
+        self.nested("for (;;)", self.close())
+        for i, name in enumerate([*names, last]):
+            self.acc_name[i] = (name, len(self.scopes) - 1, False)
 
     # -- tiles
 

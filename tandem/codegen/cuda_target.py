@@ -42,6 +42,20 @@ class CudaTarget:
         """The same for a graph whose values were replaced."""
         return CudaTarget(self.device, {made.get(v, v) for v in self.on_host})
 
+    def inside(self, on_host: set[Value]) -> CudaTarget:
+        """The same for the graph of a region."""
+        return CudaTarget(self.device, on_host)
+
+    def repeat_part(self, op, layouts, resolve):
+        """A loop over single elements as a kernel of one thread."""
+        from tandem.codegen.cuda import CudaKernel
+        from tandem.codegen.repeat import repeat_part
+
+        def kernel(name, pointers, locals, linear, body):
+            return CudaKernel(name, pointers, locals, linear, body, (1, 1), False, frozenset(), None, 0)
+
+        return repeat_part(op, layouts, resolve, kernel, on_host=True)
+
     def composed(self):
         """Operators that have no routine here, written in others."""
         from tandem.codegen.cuda_compose import composed

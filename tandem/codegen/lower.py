@@ -11,7 +11,6 @@ from tandem.codegen.fuse import Fusion
 from tandem.codegen.regions import region_steps
 from tandem.codegen.rows import rows
 from tandem.codegen.schedule import LibraryStep, Schedule
-from tandem.errors import UnsupportedError
 from tandem.graph.ir import Graph, Value
 from tandem.ops.again import Again
 from tandem.ops.define import LibraryOp
@@ -54,9 +53,7 @@ def lower(
         elif isinstance(group.node.op, Again):
             continue  # it only has a place in the order
         elif isinstance(group.node.op, Region):
-            if target is not None:
-                raise UnsupportedError(group.node.op.name, "control flow in programs does not run on CUDA devices yet")
-            steps += region_steps(fusion, group.node, lower, inside)
+            steps += region_steps(fusion, group.node, lower, nests["copy"], inside, target)
         elif target is None:
             steps.append(_library_step(fusion, group))
         else:

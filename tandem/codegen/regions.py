@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.buffer import Buffer, Layout, allocate, dense_strides, is_one, same
-from tandem.codegen.elementwise import copy
 from tandem.codegen.repeat import fits_one_kernel, repeat_part
 from tandem.codegen.schedule import Part, RegionStep
 from tandem.graph.ir import Builder, Graph, Type
@@ -16,16 +15,20 @@ from tandem.ops.define import add_input
 from tandem.ops.region import Block, Cond, Scan, While
 
 
-def region_steps(fusion, node, lower, inside=None) -> list:
-    """The step of a region, after copies of what it must find in row-major order. inside: as in lower."""
+def region_steps(fusion, node, lower, copy, inside=None, target=None) -> list:
+    """The step of a region, after copies of what it must find in row-major order. inside, target: as in lower.
+
+    On a device, numbers of the host are copied there first, so that a recorded graph need not know of them; only what decides how
+    to go on is read from the host if it is there. The position in a loop comes with each launch.
+    """
     op = node.op
     steps: list = []
     inputs = [fusion.buffer_of[v] for v in node.inputs]
     outputs = [fusion.buffer_of[v] for v in node.outputs]
     first = 1 if isinstance(op, (Cond, Block)) else 0  # the index or size
     carried = op.carried if isinstance(op, (Scan, While)) else 0
-    for i in range(carried):
-        if not _row_major(inputs[i]):
+    for i in range(len(inputs)):
+        if (i < carried and not _row_major(inputs[i])) or (inputs[i].on_host and i >= first):
             dense = allocate(inputs[i].dtype, inputs[i].shape)
             steps.append(copy(fusion, inputs[i], dense, node))
             inputs[i] = dense
@@ -38,12 +41,16 @@ def region_steps(fusion, node, lower, inside=None) -> list:
     if inside is not None:
         op = op.with_graphs(*map(inside, op.graphs()))
     if isinstance(op, While) and fits_one_kernel(op, fusion.resolve):
-        steps.append(RegionStep(op, inputs, outputs, [repeat_part(op, layouts, fusion.resolve)], node))
+        make = repeat_part if target is None else target.repeat_part
+        steps.append(RegionStep(op, inputs, outputs, [make(op, layouts, fusion.resolve)], node))
         return steps
     parts = []
     for graph in op.graphs():
         placed = with_targets(graph)
-        parts.append(Part(placed, lower(placed, layouts + [None] * len(graph.outputs))))
+        here = None
+        if target is not None:
+            here = target.inside({placed.inputs[len(graph.inputs) - 1]} if isinstance(op, (Scan, While)) else set())
+        parts.append(Part(placed, lower(placed, layouts + [None] * len(graph.outputs), target=here)))
     steps.append(RegionStep(op, inputs, outputs, parts, node))
     return steps
 

@@ -29,8 +29,11 @@ def fits_one_kernel(op: While, resolve) -> bool:
     return all(isinstance(node.op, _SCALARS) for graph in op.graphs() for node in graph.nodes)
 
 
-def repeat_part(op: While, layouts, resolve) -> Part:
-    """Inputs: carried values, constants, iterations so far; then where these go: carried values, iterations, the condition."""
+def repeat_part(op: While, layouts, resolve, make_kernel=Kernel, on_host=False) -> Part:
+    """Inputs: carried values, constants, iterations so far; then where these go: carried values, iterations, the condition.
+
+    on_host: iterations so far come with the launch of a kernel on a device, which make_kernel makes.
+    """
     graph = Graph(op.body.symbols, "while")
     builder = Builder(graph)
     types = [v.type for v in op.body.inputs]
@@ -42,6 +45,7 @@ def repeat_part(op: While, layouts, resolve) -> Part:
         input_buffer(v.dtype, shape_of(v), i, layouts[i] if i < len(layouts) else None, resolve)
         for i, v in enumerate(graph.inputs)
     ]
+    memory[len(types) - 1].on_host = on_host
     buffer_of = {v: memory[i] for g in op.graphs() for i, v in enumerate(g.inputs)}
     e = Emitter(resolve, shape_of, buffer_of, set(), {})
     b = e.b
@@ -68,7 +72,9 @@ def repeat_part(op: While, layouts, resolve) -> Part:
     ]
     body = [Repeat(starts, updates, condition, start, limit), *stores]
     linear = [e.settle(f, []) for f in e.linears]
-    kernel = Kernel("while", [x.dtype for x in e.buffers], e.locals, linear, body)
+    kernel = make_kernel("while", [x.dtype for x in e.buffers], e.locals, linear, body)
+    if on_host:
+        kernel.by_value = frozenset(i for i, x in enumerate(e.buffers) if x.on_host)
     nodes = [n for g in op.graphs() for n in g.nodes if not isinstance(n.op, Input)]
     step = KernelStep(
         kernel, e.buffers, tuple(e.ints), 1, 1, 0.0, nodes, [memory[first + i] for i in range(len(results))]

@@ -118,13 +118,20 @@ class Result:
         self.structure = structure
 
 
-def take_down(name: str, fn, inputs: list[tuple], finish=None) -> Result:
+def device_of(operands: list) -> int:
+    """Where a region with these operands runs, as the runtime numbers devices: single elements on the CPU go along."""
+    if not operands:
+        return _runtime.default_device()
+    return max(_runtime.device_index(t) for t in operands)
+
+
+def take_down(name: str, fn, inputs: list[tuple], finish=None, device: int = 0) -> Result:
     """Runs fn once on promises of these (dtype, shape, requires_grad). finish(value) may change what fn gives."""
     generator = _runtime.default_generator()
     before = generator.get_state()
     scope = _runtime.BodyScope(name)
     try:
-        values = scope.enter([(dtype.code, shape, grad and dtype.is_inexact) for dtype, shape, grad in inputs])
+        values = scope.enter([(dtype.code, shape, grad and dtype.is_inexact) for dtype, shape, grad in inputs], device)
         result = fn(*values)
         if finish is not None:
             result = finish(result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.control import check
-from tandem.control.body import as_tensor, call_region, spec, take_down
+from tandem.control.body import as_tensor, call_region, device_of, spec, take_down
 from tandem.control.mode import deferred, is_captured
 from tandem.control.tree import flatten, unflatten
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
@@ -111,7 +111,9 @@ def _region(name: str, index, functions, args):
                 *unflatten(structure, [leaf if s else next(given) for leaf, s in zip(leaves, static, strict=True)])
             )
 
-        results.append(take_down(name, body, [spec(t, t.requires_grad) for t in tensors]))
+        results.append(
+            take_down(name, body, [spec(t, t.requires_grad) for t in tensors], device=device_of([index, *tensors]))
+        )
     check.branches(name, [(what, r.leaves, r.structure) for (what, _), r in zip(functions, results, strict=True)])
     if not results[0].leaves:
         return unflatten(results[0].structure, [])

@@ -8,7 +8,7 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.constructors import tensor
 from tandem.control import check
-from tandem.control.body import INDEX, as_tensor, call_region, spec, take_down
+from tandem.control.body import INDEX, as_tensor, call_region, device_of, spec, take_down
 from tandem.control.branches import _one, _truth
 from tandem.control.mode import deferred, is_captured
 from tandem.control.tree import flatten, unflatten
@@ -68,8 +68,6 @@ def _scan(name: str, f, init, xs, length, reverse: bool, native: bool):
     rows, row_structure = flatten(xs)
     rows = [as_tensor(name, leaf) for leaf in rows]
     steps = _length(name, rows, row_structure.paths(), None if length is None else int(length))
-    if any(_runtime.device_index(x) for x in [*carry, *rows]):
-        native = False  # devices have no native loops yet
     if native or steps == 0:
         return _native_scan(name, f, carry, structure, rows, row_structure, steps, reverse)
     made: list[list] = []
@@ -103,7 +101,7 @@ def _native_scan(name: str, f, carry, structure, rows, row_structure, steps: int
         return [*after, *leaves]
 
     inputs = [*(spec(t, grad) for t in carry), *(spec(t, grad, t.shape[1:]) for t in rows), INDEX]
-    result = take_down(name, body, inputs, finish)
+    result = take_down(name, body, inputs, finish, device_of([*carry, *rows]))
     if not result.leaves:
         return unflatten(structure, []), unflatten(ys_structure, [])
     made = call_region("scan", [result.taken], [*carry, *rows], state, carried=len(carry), scanned=len(rows),
@@ -165,7 +163,7 @@ def _native_fori(body, init, lower: int, steps: int):
         return body(i, unflatten(structure, values[:-1]))
 
     finish = lambda result: check.carried("fori_loop", "carry", result, structure, carry, _number)
-    result = take_down("fori_loop", once, [*(spec(t, grad) for t in carry), INDEX], finish)
+    result = take_down("fori_loop", once, [*(spec(t, grad) for t in carry), INDEX], finish, device_of(carry))
     if not carry:
         return unflatten(structure, [])
     made = call_region("scan", [result.taken], carry, state, carried=len(carry), extent=steps)
@@ -250,7 +248,8 @@ def _native_while(test, body, variables, structure, most):
         return _one(name, test(unflatten(structure, values[:-1]))).astype(dtypes.bool_)
 
     finish = lambda result: check.carried(name, "variable", result, structure, variables, _number)
-    cond = take_down(name, condition, inputs)
-    result = take_down(name, lambda *values: body(unflatten(structure, values[:-1])), inputs, finish)
+    device = device_of(variables)
+    cond = take_down(name, condition, inputs, device=device)
+    result = take_down(name, lambda *values: body(unflatten(structure, values[:-1])), inputs, finish, device)
     made = call_region(name, [cond.taken, result.taken], variables, state, carried=len(variables), extent=most)
     return unflatten(structure, made)

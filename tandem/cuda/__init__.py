@@ -231,7 +231,7 @@ def set_memory_fraction(fraction: float, device=None) -> None:
 class profile:
     """Times every kernel and library call on devices inside the scope; print it for a table of the most expensive ones.
 
-    Each step is waited for, so the whole takes longer than it would; programs run step by step rather than as graphs.
+    td.profile tells more: operators, lines, a timeline. Programs run step by step rather than as graphs.
 
     >>> with td.cuda.profile() as p:
     ...     step()
@@ -242,12 +242,16 @@ class profile:
         self.rows: list[tuple[str, int, float]] = []  # (step, how often, milliseconds in all), the most expensive first
 
     def __enter__(self):
-        _runtime.cuda_set_profiling(True)
+        from tandem.profiler import profile
+
+        self._whole = profile()
+        self._whole.__enter__()
         return self
 
     def __exit__(self, *exc):
-        _runtime.cuda_set_profiling(False)
-        self.rows = sorted(_runtime.cuda_times(), key=lambda row: -row[2])
+        self._whole.__exit__(*exc)
+        rows = self._whole.rows("kernel")
+        self.rows = [(row.name, row.steps, row.nanoseconds / 1e6) for row in rows if row.device != "cpu"]
 
     def __str__(self):
         total = sum(row[2] for row in self.rows)

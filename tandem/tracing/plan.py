@@ -90,9 +90,11 @@ class ScheduleWriter:
         self.builder = builder
         self.slot = Slots(self.builder, graph.symbols)
         self.values: dict[Buffer, int] = {}
+        self.device = 0
 
     def write_steps(self, kept_values, device: int = 0):
         builder = self.builder
+        self.device = device
         builder.set_name(self.name)
         if device:
             builder.set_device(device)
@@ -169,7 +171,7 @@ class ScheduleWriter:
         op = step.op
         for part in step.parts:
             writer = PartWriter(part, self, symbol_indices(op.size) if op.name == "block" else set())
-            self.builder.part(*writer.write())
+            self.builder.part(*writer.write(self.device))
         extent = {"scan": lambda: op.length, "while": lambda: op.maximum}.get(op.name, lambda: None)()
         self.builder.region(
             _REGIONS["repeat" if op.name == "while" and len(step.parts) == 1 else op.name],
@@ -348,8 +350,11 @@ class PartWriter(ScheduleWriter):
         self.slot = PartSlots(builder, graph.symbols, outer.slot, len(graph.inputs), own)
         self.write_origin = builder.origin if isinstance(builder, Recorder) else self.write_origin
 
-    def write(self) -> tuple:
+    def write(self, device: int) -> tuple:
         self.builder.set_name(self.name)
+        if device:
+            self.builder.set_device(device)
+        self.device = device
         for step in self.schedule.steps:
             self._step(step)
         return self.builder, self.slot.handed_in

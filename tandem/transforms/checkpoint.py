@@ -25,7 +25,7 @@ def checkpoint(fn, *args, use_reentrant=None, preserve_rng_state: bool = True, *
         a, k = unflatten(structure, [next(given) if isinstance(x, _runtime.Tensor) else x for x in leaves])
         return fn(*a, **k)
 
-    result, state = take("checkpoint", one, [(t.dtype, list(t.shape), t.requires_grad) for t in operands])
+    result, state = take("checkpoint", one, [(t.dtype, list(t.shape), t.requires_grad) for t in operands], operands)
 
     def build(body, tensors, consts, generator):
         draws = Draws(generator.seed, generator.take(body.draws)) if body.random else None

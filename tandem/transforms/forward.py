@@ -95,7 +95,7 @@ def jvp(fn, primals, tangents, *, has_aux: bool = False):
     # As if somebody differentiated by them: gradients taken inside fn must be recorded, since they move too.
     before = _runtime.set_grad_enabled(True)
     try:
-        result, state = take("jvp", one, [(x.dtype, list(x.shape), True) for x in leaves])
+        result, state = take("jvp", one, [(x.dtype, list(x.shape), True) for x in leaves], leaves)
     finally:
         _runtime.set_grad_enabled(before)
 

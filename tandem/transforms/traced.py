@@ -7,17 +7,18 @@ operator function again. So closures, modules and parameters are looked at afres
 from __future__ import annotations
 
 from tandem import _runtime
-from tandem.control.body import _PARAMETERS, Body, Bound, Result, _digest, take_down
+from tandem.control.body import _PARAMETERS, Body, Bound, Result, _digest, device_of, take_down
 from tandem.ops.define import make_function
 
 _functions: dict = {}
 _MOST_FUNCTIONS = 512
 
 
-def take(name: str, fn, specs: list[tuple]) -> tuple[Result, tuple]:
-    """fn as it was taken down on tensors of these (dtype, shape, requires_grad), and the generator's state before."""
+def take(name: str, fn, specs: list[tuple], operands: list) -> tuple[Result, tuple]:
+    """fn as it was taken down on tensors of these (dtype, shape, requires_grad), where the operands are, and the generator's
+    state before."""
     state = _runtime.default_generator().get_state()
-    return take_down(name, fn, specs), state
+    return take_down(name, fn, specs, device=device_of(operands)), state
 
 
 def call(

@@ -116,7 +116,7 @@ def _batched(
     specs = [
         (t.dtype, list(t.shape[1:] if b else t.shape), t.requires_grad) for t, b in zip(operands, batched, strict=True)
     ]
-    result, state = take("vmap", one, specs)
+    result, state = take("vmap", one, specs, operands)
 
     def build(body, tensors, consts, generator):
         count = next(t.shape[0] for t, b in zip(tensors, batched, strict=True) if b)

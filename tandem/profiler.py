@@ -1,0 +1,323 @@
+"""td.profile: what ran, when, for how long, and for which line of the user's program; td.benchmark: how long a call takes.
+
+Note [What is recorded]
+The runtime notes every call of an operator (or program), and inside it every kernel, library call and copy (src/program/profile.h).
+On the CPU a step takes as long as its caller waits for it. On CUDA devices steps are timed by events on their stream, without
+waiting: the timeline shows both when the host queued a step and when the device ran it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from dataclasses import dataclass
+
+from tandem import _runtime
+from tandem.errors import UnsupportedError
+
+_KINDS = ("operator", "kernel", "library", "region", "copy", "compile", "wait")
+_STEPS = ("kernel", "library", "copy")  # what does the work; others are around them
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that ran. Times are nanoseconds of time.perf_counter_ns."""
+
+    kind: str  # "operator", "kernel", "library", "region", "copy", "compile", "wait" or "range"
+    device: str  # "cpu" or "cuda:0"
+    name: str
+    op: str  # the operator that the user called
+    line: str  # where: "train.py:12"
+    thread: int
+    stream: int
+    start: int
+    duration: int
+    launched: int
+    bytes: int
+
+
+class profile:
+    """Records what runs inside the scope: operators, kernels, library calls, copies, with the lines that called them.
+
+    Print it, or table(), for the most expensive operators; save() writes a timeline for ui.perfetto.dev or chrome://tracing.
+    Programs on CUDA devices run step by step meanwhile, not as replayed graphs, so that each step can be timed.
+
+    >>> with td.profile() as p:
+    ...     y = td.ones(64, 64) @ td.ones(64, 64)
+    >>> [row.name for row in p.rows() if row.name == "matmul"]
+    ['matmul']
+    """
+
+    def __init__(self):
+        self.steps: list[Step] = []
+        self.dropped = 0  # steps beyond the two million that are kept
+        self.start = self.end = 0
+        self._ranges: list[Step] = []
+
+    def __enter__(self) -> profile:
+        if not _runtime.profile_start():
+            raise UnsupportedError("profile", "another profile is being recorded", fix="end it first")
+        self._ranges.clear()
+        _active.append(self)
+        self.start = time.perf_counter_ns()
+        return self
+
+    def __exit__(self, *exc):
+        self.end = time.perf_counter_ns()
+        _active.remove(self)
+        entries, self.dropped = _runtime.profile_stop()
+        self.steps = [
+            Step(_KINDS[kind], "cpu" if device == 0 else f"cuda:{device - 1}", *rest) for kind, device, *rest in entries
+        ]
+        self.steps += self._ranges
+
+    # -- tables
+
+    def rows(self, by: str = "op", device: str | None = None) -> list[Row]:
+        """Steps that do work, added up by "op", "line", "kernel" (with its operator) or "device"; the most expensive first."""
+        keys = {
+            "op": lambda s: s.op, "line": lambda s: s.line or "?", "device": lambda s: s.device,
+            "kernel": lambda s: s.name if s.name == s.op else f"{s.name} in {s.op}",
+        }  # fmt: skip
+        if by not in keys:
+            raise UnsupportedError("profile", f"by={by!r} is not known", fix="use 'op', 'line', 'kernel' or 'device'")
+        key = keys[by]
+        made: dict[tuple, Row] = {}
+        lines: dict[tuple, dict[str, int]] = {}
+        for step in self.steps:
+            if step.kind not in _STEPS or (device is not None and step.device != device):
+                continue
+            place = (key(step), step.device)
+            row = made.get(place)
+            if row is None:
+                row = made[place] = Row(place[0], step.device)
+            row.steps += 1
+            row.nanoseconds += step.duration
+            row.slowest = max(row.slowest, step.duration)
+            at = lines.setdefault(place, {})
+            at[step.line] = at.get(step.line, 0) + step.duration
+        for place, row in made.items():
+            row.line = max(lines[place], key=lines[place].get)
+        return sorted(made.values(), key=lambda row: -row.nanoseconds)
+
+    def table(self, by: str = "op", top: int = 20, device: str | None = None) -> str:
+        """The most expensive operators (or lines, or kernels), as text."""
+        rows = self.rows(by, device)
+        total = sum(row.nanoseconds for row in rows)
+        head = f"{'time':>11} {'share':>7} {'steps':>7} {'mean':>11}  {'device':7} {by:32} line"
+        lines = [self._summary(rows), head]
+        for row in rows[:top]:
+            share = 100 * row.nanoseconds / max(total, 1)
+            lines.append(
+                f"{_time(row.nanoseconds):>11} {share:6.1f}% {row.steps:7} {_time(row.nanoseconds / row.steps):>11}  "
+                f"{row.device:7} {_short(row.name, 32):32} {row.line if by != 'line' else ''}".rstrip()
+            )
+        if len(rows) > top:
+            rest = sum(row.nanoseconds for row in rows[top:])
+            lines.append(f"{_time(rest):>11} {100 * rest / max(total, 1):6.1f}%  in {len(rows) - top} more")
+        return "\n".join(lines)
+
+    def _summary(self, rows) -> str:
+        busy: dict[str, int] = {}
+        for row in rows:
+            busy[row.device] = busy.get(row.device, 0) + row.nanoseconds
+        parts = [f"{_time(self.end - self.start)} in all"]
+        parts += [f"{_time(t)} in steps on {device}" for device, t in sorted(busy.items())]
+        compiling = sum(s.duration for s in self.steps if s.kind == "compile")
+        if compiling:
+            parts.append(f"{_time(compiling)} compiling")
+        waiting = sum(s.duration for s in self.steps if s.kind == "wait")
+        if waiting:
+            parts.append(f"{_time(waiting)} waiting for devices")
+        if self.dropped:
+            parts.append(f"{self.dropped} steps were too many to keep")
+        return ", ".join(parts)
+
+    def __str__(self) -> str:
+        return self.table()
+
+    # -- timeline
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes a timeline in Chrome's trace format, which ui.perfetto.dev shows."""
+        with open(path, "w") as file:
+            json.dump(self.trace(), file)
+
+    def trace(self) -> dict:
+        events: list[dict] = []
+        tracks: dict[tuple, tuple[int, int]] = {}
+        devices: dict[str, int] = {}
+
+        def track(step: Step) -> tuple[int, int]:
+            where = (step.device, step.stream if step.device != "cpu" else step.thread)
+            if where not in tracks:
+                process = devices.setdefault(step.device, len(devices))
+                tracks[where] = (process, len(tracks))
+                name = f"thread {len(tracks)}" if step.device == "cpu" else f"stream {step.stream:#x}"
+                for what, label in (("process_name", step.device), ("thread_name", name)):
+                    events.append(
+                        {"ph": "M", "name": what, "pid": process, "tid": tracks[where][1], "args": {"name": label}}
+                    )
+            return tracks[where]
+
+        for number, step in enumerate(self.steps):
+            process, thread = track(step)
+            start = (step.start - self.start) / 1000
+            arguments = {"op": step.op, "line": step.line}
+            if step.bytes:
+                arguments["bytes"] = step.bytes
+            name = f"compile {step.name}" if step.kind == "compile" else step.name
+            events.append({
+                "ph": "X", "name": name, "cat": step.kind, "pid": process, "tid": thread, "ts": start,
+                "dur": step.duration / 1000, "args": arguments,
+            })  # fmt: skip
+            if step.device != "cpu":  # an arrow from where the host queued it
+                host = (devices.setdefault("cpu", len(devices)), tracks.get(("cpu", step.thread), (0, 0))[1])
+                arrow = {"name": "launch", "cat": "launch", "id": number}
+                queued = (step.launched - self.start) / 1000
+                events.append({"ph": "s", "pid": host[0], "tid": host[1], "ts": queued, **arrow})
+                events.append({"ph": "f", "bp": "e", "pid": process, "tid": thread, "ts": start, **arrow})
+        return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+    @staticmethod
+    def range(name: str) -> _Range:
+        """A part of the program with a name, as a context: shown in the timeline of the profile around it, if there is one."""
+        return _Range(name)
+
+
+_active: list[profile] = []
+
+
+class _Range:
+    def __init__(self, name: str):
+        self.name = name
+
+    def __enter__(self):
+        self.begun = time.perf_counter_ns()
+        return self
+
+    def __exit__(self, *exc):
+        if _active:
+            took = time.perf_counter_ns() - self.begun
+            thread = threading.get_ident()
+            step = Step("range", "cpu", self.name, self.name, "", thread, 0, self.begun, took, self.begun, 0)
+            _active[-1]._ranges.append(step)
+
+
+@dataclass(slots=True)
+class Row:
+    """Steps that have a name in common: an operator, a line, a kernel."""
+
+    name: str
+    device: str
+    steps: int = 0
+    nanoseconds: int = 0
+    slowest: int = 0  # nanoseconds of the longest step
+    line: str = ""  # where most of the time goes
+
+
+def _time(nanoseconds: float) -> str:
+    for unit, size in (("s", 1e9), ("ms", 1e6)):
+        if nanoseconds >= size:
+            return f"{nanoseconds / size:.3f} {unit}"
+    return f"{nanoseconds / 1e3:.2f} us"
+
+
+def _short(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+# -- benchmarks
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long one call takes, in seconds."""
+
+    times: tuple[float, ...]  # of the rounds, each the mean of its calls
+    calls: int  # in a round
+
+    @property
+    def min(self) -> float:
+        return min(self.times)
+
+    @property
+    def median(self) -> float:
+        ordered, n = sorted(self.times), len(self.times)
+        return (ordered[n // 2] + ordered[(n - 1) // 2]) / 2
+
+    @property
+    def mean(self) -> float:
+        return sum(self.times) / len(self.times)
+
+    @property
+    def max(self) -> float:
+        return max(self.times)
+
+    def __str__(self):
+        low, middle, high = (_time(t * 1e9) for t in (self.min, self.median, self.max))
+        return f"{middle} (median of {len(self.times)} rounds of {self.calls} calls; {low} to {high})"
+
+
+def benchmark(fn, *args, device=None, rounds: int = 7, seconds: float = 0.5, warmup: int = 3, **kwargs) -> Timing:
+    """How long fn(*args, **kwargs) takes: after `warmup` calls, `rounds` rounds of as many calls as fit into `seconds` in all.
+
+    device: where the work runs; where the tensors among the arguments are, unless given. On CUDA devices a round is timed between
+    two events on the current stream, so it is the device's time, unless the host takes longer to queue the calls.
+
+    >>> td.benchmark(td.exp, td.ones(1000)).median < 1
+    True
+    """
+    from tandem.devices import as_device
+
+    if rounds < 1 or warmup < 0:
+        raise UnsupportedError("benchmark", f"rounds={rounds} and warmup={warmup}; there must be at least one round")
+    place = as_device(device) if device is not None else _device_of([*args, *kwargs.values()])
+    run = _rounds_on_device if place.type == "cuda" else _rounds_here
+    for _ in range(warmup):
+        fn(*args, **kwargs)
+    once = run(fn, args, kwargs, 1, 1, place)[0]
+    calls = max(1, int(seconds / rounds / max(once, 1e-7)))
+    return Timing(tuple(run(fn, args, kwargs, calls, rounds, place)), calls)
+
+
+def _device_of(values):
+    from tandem.devices import CPU
+    from tandem.tensor_methods import Tensor
+
+    for value in values:
+        if isinstance(value, Tensor) and value.device.type != "cpu":
+            return value.device
+        if isinstance(value, (list, tuple)) and value:
+            found = _device_of(value)
+            if found is not CPU:
+                return found
+    return CPU
+
+
+def _rounds_here(fn, args, kwargs, calls: int, rounds: int, place) -> list[float]:
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(calls):
+            fn(*args, **kwargs)
+        times.append((time.perf_counter() - start) / calls)
+    return times
+
+
+def _rounds_on_device(fn, args, kwargs, calls: int, rounds: int, place) -> list[float]:
+    from tandem import cuda
+
+    times = []
+    for _ in range(rounds):
+        start, end = (cuda.Event(enable_timing=True, device=place) for _ in range(2))
+        cuda.synchronize(place)
+        start.record(cuda.current_stream(place))
+        for _ in range(calls):
+            fn(*args, **kwargs)
+        end.record(cuda.current_stream(place))
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1000 / calls)
+    return times
