@@ -9,6 +9,8 @@ tensor([2., 4.])
 from tandem import _runtime, dtypes
 from tandem.devices import DEVICES as _DEVICES
 from tandem.devices import Device
+from tandem.devices import Device as device
+from tandem.devices import get_default_device, set_default_device
 from tandem.errors import (
     AutogradError,
     AxisError,
@@ -66,14 +68,16 @@ from tandem.ops.memory_format import channels_last, channels_last_3d, contiguous
 from tandem.ops.methods import attach as _attach_operators  # noqa: E402
 from tandem.ops.random import Generator, default_generator  # noqa: E402
 from tandem.passes.bisect import bisect  # noqa: E402
+from tandem.sizes import Size  # noqa: E402
 from tandem.tensor_methods import Tensor  # noqa: E402
 from tandem.tensor_methods import attach as _attach_methods  # noqa: E402
 from tandem.transforms import checkpoint as remat  # noqa: E402
 from tandem.transforms import hessian, jacfwd, jacrev, jvp, linearize, vmap  # noqa: E402
 
 globals().update(_FUNCTIONS)
-bool = dtypes.bool_
-e, pi, inf, nan, newaxis = 2.718281828459045, 3.141592653589793, float("inf"), float("nan"), None
+globals().update(dtypes.TORCH_NAMES)
+bool, dtype = dtypes.bool_, dtypes.DType
+e, pi, inf, nan, newaxis = 2.718281828459045, 3.141592653589793, 1e400, 1e400 - 1e400, None
 _attach_operators()
 _attach_methods()
 _connect()
@@ -82,8 +86,11 @@ install_hook()
 __version__ = "0.1.0"
 
 _LAZY = (
+    "amp",
+    "backends",
     "checkpoint",
     "data",
+    "distributions",
     "fft",
     "func",
     "linalg",
@@ -94,12 +101,14 @@ _LAZY = (
     "training",
     "random",
     "special",
+    "testing",
+    "utils",
     "v1",
 )  # packages that are imported when first used
 _SESSION = (
     "Coordinator", "FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "QueueRunner", "RandomShuffleQueue",
     "Graph", "Print", "Saver", "Session", "Variable", "assign", "assign_add", "assign_sub", "control_dependencies", "default_graph",
-    "device", "function", "global_variables_initializer", "gradients", "graph_ops", "group", "name_scope", "placeholder", "py_func",
+    "function", "global_variables_initializer", "gradients", "graph_ops", "group", "name_scope", "placeholder", "py_func",
     "trainable_variables",
 )  # fmt: skip
 
@@ -125,6 +134,10 @@ def __getattr__(name):
         from tandem import checkpoint
 
         return getattr(checkpoint, name)
+    if name in ("get_float32_matmul_precision", "set_float32_matmul_precision"):
+        from tandem import backends
+
+        return getattr(backends, name)
     if name in _FUNCTIONAL:
         from tandem.nn import functional
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from tandem import _runtime
 from tandem.errors import DeviceError
 
 
+# What a device scope enters besides: functions of a device that give a context. Deferred graphs put theirs here.
+scopes: list = []
+
+
 class Device:
-    """A place for tensors, written "cpu", "cuda" or "cuda:1". Equal to its name. As a context, where new tensors are made.
+    """A place for tensors, written "cpu", "cuda" or "cuda:1"; raises if it is not there. Equal to its name.
+    As a context, where new tensors are made and where nodes of a deferred graph are to run. `td.device` is this class.
 
     >>> with td.device("cpu"):
     ...     td.ones(2).device
@@ -16,13 +23,26 @@ class Device:
 
     __slots__ = ("_before", "index", "type")
 
-    def __init__(self, type: str, index: int | None = None):
-        if index is None and ":" in type:
-            type, _, number = type.partition(":")
-            index = int(number)
+    def __init__(self, type: str | int | Device, index: int | None = None):
+        if isinstance(type, Device):
+            type, index = type.type, type.index
+        elif isinstance(type, str):
+            type = f"{type}:{index}" if index is not None else type
+            # TensorFlow writes "/device:CPU:0".
+            type, _, number = type.removeprefix("/job:localhost").removeprefix("/device:").lstrip("/").lower().partition(":")
+            index = int(number) if number.isdigit() else number or None
+        elif not isinstance(type, bool) and isinstance(type, int):
+            type, index = "cuda", type
         self.type = type
         self.index = index
-        self._before: list[int] = []
+        self._before: list = []
+        code_of(self)
+
+    @classmethod
+    def _unchecked(cls, type: str, index: int | None) -> Device:
+        made = object.__new__(cls)
+        made.type, made.index, made._before = type, index, []
+        return made
 
     def __str__(self):
         return self.type if self.index is None else f"{self.type}:{self.index}"
@@ -39,19 +59,25 @@ class Device:
         return hash(_canonical(str(self)))
 
     def __enter__(self):
-        self._before.append(_runtime.set_default_device(code_of(self)))
+        before = _runtime.set_default_device(code_of(self))
+        with contextlib.ExitStack() as stack:
+            for scope in scopes:
+                stack.enter_context(scope(self))
+            self._before.append((before, stack.pop_all()))
         return self
 
     def __exit__(self, *exc):
-        _runtime.set_default_device(self._before.pop())
+        before, stack = self._before.pop()
+        _runtime.set_default_device(before)
+        stack.close()
 
 
 def _canonical(name: str) -> str:
     return {"cpu:0": "cpu", "cuda": "cuda:0"}.get(name, name)
 
 
-CPU = Device("cpu")
-DEVICES = [CPU] + [Device("cuda", i) for i in range(15)]  # what Tensor.device gives, by the runtime's number
+CPU = Device._unchecked("cpu", None)
+DEVICES = [CPU] + [Device._unchecked("cuda", i) for i in range(15)]  # what Tensor.device gives, by the runtime's number
 
 
 def as_device(device) -> Device:
@@ -63,17 +89,15 @@ def code_of(device) -> int:
     """The runtime's number for a device: 0 for the CPU, k for cuda:(k - 1). Raises if the device is not there."""
     if device is None:
         return _runtime.default_device()
-    if isinstance(device, Device):
-        kind, index = device.type, device.index
-    elif isinstance(device, int) and not isinstance(device, bool):
-        kind, index = "cuda", device
-    elif isinstance(device, str):
-        kind, _, number = device.partition(":")
-        if number and not number.isdigit():
-            raise DeviceError(None, f"device {device!r} has no number; write 'cpu', 'cuda' or 'cuda:1'")
-        index = int(number) if number else None
-    else:
-        raise DeviceError(None, f"{device!r} is no device; write 'cpu', 'cuda' or 'cuda:1'")
+    if device == "cpu":  # the usual one, without looking closer
+        return 0
+    if not isinstance(device, Device):
+        if isinstance(device, bool) or not isinstance(device, (str, int)):
+            raise DeviceError(None, f"{device!r} is no device; write 'cpu', 'cuda' or 'cuda:1'")
+        device = Device(device)
+    kind, index = device.type, device.index
+    if isinstance(index, str):
+        raise DeviceError(None, f"device {str(device)!r} has no number; write 'cpu', 'cuda' or 'cuda:1'")
     if kind == "cpu":
         if index:
             raise DeviceError(None, f"device 'cpu:{index}' is not available; there is one 'cpu'")
@@ -88,3 +112,20 @@ def code_of(device) -> int:
     if index >= count:
         raise DeviceError(None, f"device 'cuda:{index}' is not available; this machine has {count} CUDA device(s)")
     return index + 1
+
+
+def set_default_device(device) -> None:
+    """Where tensors are made when no device is given; None means the CPU. `with td.device(...)` does it for a while.
+
+    >>> td.set_default_device("cpu")
+    """
+    _runtime.set_default_device(0 if device is None else code_of(device))
+
+
+def get_default_device() -> Device:
+    """Where tensors are made when no device is given.
+
+    >>> td.get_default_device()
+    device('cpu')
+    """
+    return DEVICES[_runtime.default_device()]

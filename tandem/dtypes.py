@@ -84,6 +84,11 @@ ALL = (
     bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64,
     complex64, complex128,
 )  # fmt: skip
+# PyTorch's names, which are td.long and so on. A name in a string, such as "int", means NumPy's type where the two differ.
+TORCH_NAMES = {
+    "half": float16, "float": float32, "double": float64, "short": int16, "int": int32, "long": int64, "cfloat": complex64,
+    "cdouble": complex128,
+}  # fmt: skip
 _BY_NAME = {t.name: t for t in ALL} | {"bool_": bool_, "half": float16, "float": float32, "double": float64}
 
 

@@ -66,11 +66,25 @@ PyObject* get_data(PyObject* self, void*) {
                             [&] { return reinterpret_cast<PyObject*>(new_of_type(TensorType, as_tensor(self))); });
 }
 
-int set_data(PyObject*, PyObject*, void*) {
-  return guarded(-1, []() -> int {
-    fail(ErrorKind::Autograd,
-         "x.data cannot be replaced: records of the tape would not notice\n"
-         "  fix: write into it, under no_grad: x.copy_(values)");
+// Memory is never exchanged under a tensor, since records of the tape and views would not notice: values are copied into it.
+int set_data(PyObject* self, PyObject* value, void*) {
+  return guarded(-1, [&]() -> int {
+    Tensor* t = as_tensor(self);
+    if (value == nullptr || !is_tensor(value)) fail(ErrorKind::Type, "x.data takes a tensor");
+    Tensor* v = as_tensor(value);
+    const View &have = t->view, &given = v->view;
+    bool fits = have.dtype == given.dtype && std::equal(have.shape, have.shape + have.ndim, given.shape, given.shape + given.ndim);
+    bool same = fits && have.data == given.data &&
+                std::equal(have.strides, have.strides + have.ndim, given.strides, given.strides + given.ndim);
+    if (same && t->storage == v->storage) return 0;  // x.data += y has written it already
+    if (!fits)
+      fail(ErrorKind::Autograd,
+           "x.data takes values of x's shape and dtype, which are copied into it: records of the tape and views would "
+           "not notice other memory\n  fix: make a new tensor, or a new nn.Parameter, of the other shape or dtype");
+    nb::object data = nb::steal(get_data(self, nullptr));
+    nb::object source = nb::steal(get_data(value, nullptr));
+    data.attr("copy_")(source);
+    return 0;
   });
 }
 

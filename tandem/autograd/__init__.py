@@ -15,3 +15,11 @@ __all__ = [
     "Function", "backward", "detect_anomaly", "enable_grad", "grad", "inference_mode", "is_grad_enabled", "no_grad",
     "set_grad_enabled",
 ]  # fmt: skip
+
+
+def __getattr__(name):
+    if name in ("gradcheck", "gradgradcheck"):  # PyTorch has them here
+        from tandem import testing
+
+        return getattr(testing, name)
+    raise AttributeError(f"module 'tandem.autograd' has no attribute {name!r}")

@@ -6,7 +6,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
-from tandem.ops.define import op
+from tandem.ops.define import full_precision, op
 from tandem.ops.prepare import broadcast_shapes, cast, constant, promote, show, show_shape, to_float
 
 
@@ -22,7 +22,7 @@ def reduce_loss(name: str, loss: Value, reduction: str) -> Value:
 
 def _pair(name: str, input: Value, target: Value) -> tuple[Value, Value]:
     """Both in one floating dtype, broadcast against each other."""
-    input, target = promote(to_float(input), to_float(target))
+    input, target = promote(full_precision(to_float(input)), full_precision(to_float(target)))
     shape = broadcast_shapes(name, input.shape, target.shape)
     return F.expand(input, shape), F.expand(target, shape)
 
@@ -86,7 +86,7 @@ class _Targets:
     def reduce(self, name: str, loss: Value, reduction: str) -> Value:
         """loss with the class axis at size 1; the mean is over the weights."""
         if reduction == "mean":
-            return F.sum(loss) / F.sum(self.factor)
+            return F.sum(loss) / F.sum(cast(self.factor, loss.dtype))
         return reduce_loss(name, F.squeeze(loss, self.axis), reduction)
 
 
@@ -115,10 +115,14 @@ def cross_entropy(
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueRangeError(name, f"label_smoothing is {label_smoothing}; it must be between 0 and 1")
     if target.dtype.is_inexact and target.ndim == x.ndim:
+        x = full_precision(x)
         return _soft_cross_entropy(x, target, weight, axis, reduction, label_smoothing)
     targets = _Targets(name, x, target, weight, ignore_index)
+    # One element of a row is picked before it is widened, so that the widened row need not be in memory.
+    picked = full_precision(F.Pick(axis)(x, targets.index))
+    x = full_precision(x)
     total = F.LogSumExp((axis,))(x)
-    loss = (total - F.Pick(axis)(x, targets.index)) * targets.factor
+    loss = (total - picked) * cast(targets.factor, x.dtype)
     if label_smoothing:
         if weight is None:
             every = total * constant(classes, x.dtype) - F.sum(x, axis, keepdims=True)
@@ -165,7 +169,8 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, *, ign
     """
     x = to_float(input)
     targets = _Targets("nll_loss", x, target, weight, ignore_index)
-    loss = F.where(targets.kept, -F.Pick(targets.axis)(x, targets.index) * targets.factor, constant(0, x.dtype))
+    picked = full_precision(F.Pick(targets.axis)(x, targets.index))
+    loss = F.where(targets.kept, -picked * cast(targets.factor, picked.dtype), constant(0, picked.dtype))
     return targets.reduce("nll_loss", loss, reduction)
 
 

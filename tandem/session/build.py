@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import _runtime, dtypes
+from tandem import _runtime, devices, dtypes
 from tandem.devices import Device
 from tandem.errors import DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Type, Value, call_recorder
@@ -15,7 +15,6 @@ from tandem.session.graph import (
     as_node,
     default_graph,
     infer,
-    named_device,
     outside_graphs,
     show_shape,
 )
@@ -343,35 +342,12 @@ def control_dependencies(operations):
     return (graph_of(*operations) if operations else default_graph()).control_dependencies(operations)
 
 
-class _DeviceScope(Device):
-    """A device; as a context, where nodes built inside are to run and new tensors are made."""
-
-    __slots__ = ("_scopes",)
-
-    def __init__(self, device: Device):
-        super().__init__(device.type, device.index)
-        self._scopes: list = []
-
-    def __enter__(self):
-        scope = default_graph().device(self)
-        scope.__enter__()
-        self._scopes.append(scope)
-        return super().__enter__()
-
-    def __exit__(self, *exc):
-        super().__exit__(*exc)
-        return self._scopes.pop().__exit__(*exc)
-
-
 def device(device):
-    """A device by its name, such as "cuda:1"; raises if it is not there. As a context, where nodes built inside are to run and new
-    tensors are made.
+    """td.device, or with None a scope that lifts the device of the scopes around it."""
+    return default_graph().device(None) if device is None else Device(device)
 
-    >>> with td.device("cpu"):
-    ...     td.ones(2).device
-    device('cpu')
-    """
-    return default_graph().device(None) if device is None else _DeviceScope(named_device(device))
+
+devices.scopes.append(lambda device: default_graph().device(device))
 
 
 def set_random_seed(seed: int):

@@ -226,18 +226,11 @@ class Graph(ir.Graph):
 
     @contextlib.contextmanager
     def device(self, device):
-        self._devices.append(None if device is None else named_device(device))
+        self._devices.append(None if device is None else as_device(device))
         try:
             yield
         finally:
             self._devices.pop()
-
-
-def named_device(device):
-    """Accepts "cpu", "cpu:0", "/cpu:0", "/device:CPU:0"."""
-    if isinstance(device, str):
-        device = device.removeprefix("/job:localhost").removeprefix("/device:").lstrip("/").lower()
-    return as_device(device)
 
 
 def as_node(x) -> StepNode:

@@ -53,28 +53,41 @@ class JSONLog:
         self._file.close()
 
 
-class TensorBoardLog:
+class EventFile:
     """An event file in `folder`, as TensorBoard reads it: records of length, checksum and a protocol buffer."""
+
+    _count = 0
 
     def __init__(self, folder):
         os.makedirs(folder, exist_ok=True)
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}"
+        EventFile._count += 1  # two writers of one process and second
+        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{EventFile._count}"
         self._file = open(os.path.join(folder, name), "ab")
-        self._record(_double(1, time.time()) + _bytes(3, b"brain.Event:2"))
+        self._record(double_field(1, time.time()) + bytes_field(3, b"brain.Event:2"))
 
-    def write(self, step: int, values: dict):
-        for tag, value in values.items():
-            if isinstance(value, (int, float)):
-                summary = _bytes(1, _bytes(1, tag.encode()) + _float(2, float(value)))
-                self._record(_double(1, time.time()) + _varint_field(2, step) + _bytes(5, summary))
-        self._file.flush()
+    def event(self, content: bytes, step: int, walltime: float | None = None):
+        """One event: `content` is its summary as a field of the message."""
+        self._record(double_field(1, walltime or time.time()) + varint_field(2, step) + content)
 
     def _record(self, data: bytes):
         length = struct.pack("<Q", len(data))
         self._file.write(length + _masked_crc(length) + data + _masked_crc(data))
 
+    def flush(self):
+        self._file.flush()
+
     def close(self):
         self._file.close()
+
+
+class TensorBoardLog(EventFile):
+    """The numbers of a run in an event file; td.utils.tensorboard.SummaryWriter writes more than numbers."""
+
+    def write(self, step: int, values: dict):
+        for tag, value in values.items():
+            if isinstance(value, (int, float)):
+                self.event(bytes_field(5, bytes_field(1, bytes_field(1, tag.encode()) + float_field(2, float(value)))), step)
+        self.flush()
 
 
 # -- protocol buffers and checksums, as little of them as events need
@@ -90,19 +103,19 @@ def _varint(n: int) -> bytes:
     return bytes(out)
 
 
-def _varint_field(number: int, value: int) -> bytes:
+def varint_field(number: int, value: int) -> bytes:
     return _varint(number << 3) + _varint(value)
 
 
-def _double(number: int, value: float) -> bytes:
+def double_field(number: int, value: float) -> bytes:
     return _varint(number << 3 | 1) + struct.pack("<d", value)
 
 
-def _float(number: int, value: float) -> bytes:
+def float_field(number: int, value: float) -> bytes:
     return _varint(number << 3 | 5) + struct.pack("<f", value)
 
 
-def _bytes(number: int, value: bytes) -> bytes:
+def bytes_field(number: int, value: bytes) -> bytes:
     return _varint(number << 3 | 2) + _varint(len(value)) + value
 
 

@@ -1,0 +1,70 @@
+"""Settings of libraries under PyTorch's paths, for programs that set them. Only TensorFloat-32 is a choice here:
+
+td.backends.cuda.matmul.allow_tf32 = True   # the same as td.cuda.set_allow_tf32(True)
+td.backends.cudnn.benchmark = True          # accepted: algorithms are always chosen by trying, once per size
+"""
+
+from __future__ import annotations
+
+
+class _TF32:
+    """TensorFloat-32 is allowed for products and convolutions together."""
+
+    @property
+    def allow_tf32(self) -> bool:
+        from tandem import cuda
+
+        return cuda.allow_tf32()
+
+    @allow_tf32.setter
+    def allow_tf32(self, allow: bool):
+        from tandem import cuda
+
+        cuda.set_allow_tf32(bool(allow))
+
+
+class _Cudnn(_TF32):
+    def __init__(self):
+        # What PyTorch lets one choose and is settled here: algorithms are tried once per size, among deterministic ones only.
+        self.enabled, self.benchmark, self.deterministic = True, True, True
+
+    @staticmethod
+    def is_available() -> bool:
+        from tandem import cuda
+
+        return cuda.is_available()
+
+
+class _Cuda:
+    def __init__(self):
+        self.matmul = _TF32()
+
+
+class _Absent:
+    """A backend that is not here."""
+
+    @staticmethod
+    def is_available() -> bool:
+        return False
+
+    @staticmethod
+    def is_built() -> bool:
+        return False
+
+
+cuda, cudnn, mps, mkl = _Cuda(), _Cudnn(), _Absent(), _Absent()
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """ "highest": float32 products in float32; "high" or "medium": TensorFloat-32 is allowed on devices that have it."""
+    from tandem.errors import ValueRangeError
+
+    if precision not in ("highest", "high", "medium"):
+        raise ValueRangeError(
+            "set_float32_matmul_precision", f"precision is {precision!r}; it must be 'highest', 'high' or 'medium'"
+        )
+    cuda.matmul.allow_tf32 = precision != "highest"
+
+
+def get_float32_matmul_precision() -> str:
+    return "high" if cuda.matmul.allow_tf32 else "highest"

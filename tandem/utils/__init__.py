@@ -1,0 +1,12 @@
+"""PyTorch's paths for parts that live elsewhere here: utils.data is td.data, utils.checkpoint is td.remat, utils.tensorboard
+writes TensorBoard's event files."""
+
+import importlib
+
+_MODULES = ("checkpoint", "data", "tensorboard")
+
+
+def __getattr__(name):
+    if name in _MODULES:
+        return importlib.import_module(f"tandem.utils.{name}")
+    raise AttributeError(f"module 'tandem.utils' has no attribute {name!r}")
