@@ -8,9 +8,8 @@ tensor([2., 4.])
 
 from tandem import _runtime, dtypes
 from tandem.devices import DEVICES as _DEVICES
-from tandem.devices import Device
+from tandem.devices import Device, get_default_device, set_default_device
 from tandem.devices import Device as device
-from tandem.devices import get_default_device, set_default_device
 from tandem.errors import (
     AutogradError,
     AxisError,

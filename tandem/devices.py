@@ -7,7 +7,6 @@ import contextlib
 from tandem import _runtime
 from tandem.errors import DeviceError
 
-
 # What a device scope enters besides: functions of a device that give a context. Deferred graphs put theirs here.
 scopes: list = []
 
@@ -29,10 +28,14 @@ class Device:
         elif isinstance(type, str):
             type = f"{type}:{index}" if index is not None else type
             # TensorFlow writes "/device:CPU:0".
-            type, _, number = type.removeprefix("/job:localhost").removeprefix("/device:").lstrip("/").lower().partition(":")
+            type, _, number = (
+                type.removeprefix("/job:localhost").removeprefix("/device:").lstrip("/").lower().partition(":")
+            )
             index = int(number) if number.isdigit() else number or None
-        elif not isinstance(type, bool) and isinstance(type, int):
+        elif isinstance(type, int) and not isinstance(type, bool):
             type, index = "cuda", type
+        else:
+            raise DeviceError(None, f"{type!r} is no device; write 'cpu', 'cuda' or 'cuda:1'")
         self.type = type
         self.index = index
         self._before: list = []
@@ -92,8 +95,6 @@ def code_of(device) -> int:
     if device == "cpu":  # the usual one, without looking closer
         return 0
     if not isinstance(device, Device):
-        if isinstance(device, bool) or not isinstance(device, (str, int)):
-            raise DeviceError(None, f"{device!r} is no device; write 'cpu', 'cuda' or 'cuda:1'")
         device = Device(device)
     kind, index = device.type, device.index
     if isinstance(index, str):

@@ -1,4 +1,4 @@
-"""Checks for tests: assert_close, gradcheck, gradgradcheck. pytest offers them as fixtures of these names."""
+"""Checks for tests: assert_close, gradcheck, gradgradcheck; pytest_plugin has them as fixtures."""
 
 from tandem.testing.closeness import assert_close
 from tandem.testing.gradients import GradcheckError, gradcheck, gradgradcheck

@@ -11,7 +11,9 @@ class GradcheckError(TandemError, AssertionError):
     """A derivative differs from finite differences."""
 
 
-def gradcheck(func, inputs, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True) -> bool:
+def gradcheck(
+    func, inputs, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True
+) -> bool:
     """Whether the gradients of `func` agree with central differences, for every input that requires gradients, which should
     be float64 (or complex128). All outputs of floating type count.
 
@@ -46,7 +48,8 @@ def gradgradcheck(func, inputs, grad_outputs=None, *, eps: float = 1e-6, atol: f
     if grad_outputs is None:
         generator = td.Generator().manual_seed(0)
         grad_outputs = [
-            td.randn(*out.shape, dtype=out.dtype, generator=generator).requires_grad_() for out in _outputs(func, inputs)
+            td.randn(*out.shape, dtype=out.dtype, generator=generator).requires_grad_()
+            for out in _outputs(func, inputs)
         ]
     elif isinstance(grad_outputs, Tensor):
         grad_outputs = [grad_outputs]

@@ -1,4 +1,4 @@
-"""Fixtures for pytest: assert_close and gradcheck, without an import of tandem until a test asks for them."""
+"""Fixtures for pytest: put `pytest_plugins = ["tandem.testing.pytest_plugin"]` into conftest.py."""
 
 import pytest
 

@@ -86,7 +86,9 @@ class TensorBoardLog(EventFile):
     def write(self, step: int, values: dict):
         for tag, value in values.items():
             if isinstance(value, (int, float)):
-                self.event(bytes_field(5, bytes_field(1, bytes_field(1, tag.encode()) + float_field(2, float(value)))), step)
+                self.event(
+                    bytes_field(5, bytes_field(1, bytes_field(1, tag.encode()) + float_field(2, float(value)))), step
+                )
         self.flush()
 
 

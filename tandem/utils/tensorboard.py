@@ -26,18 +26,26 @@ class SummaryWriter:
     def add_scalar(self, tag: str, scalar_value, global_step: int | None = None, walltime: float | None = None):
         self._add(tag, float_field(2, float(scalar_value)), global_step, walltime)
 
-    def add_scalars(self, main_tag: str, tag_scalar_dict: dict, global_step: int | None = None, walltime: float | None = None):
+    def add_scalars(
+        self, main_tag: str, tag_scalar_dict: dict, global_step: int | None = None, walltime: float | None = None
+    ):
         """Several curves: each is written as main_tag/name."""
         for name, value in tag_scalar_dict.items():
             self.add_scalar(f"{main_tag}/{name}", value, global_step, walltime)
 
     def add_text(self, tag: str, text_string: str, global_step: int | None = None, walltime: float | None = None):
         # A tensor of one string (DT_STRING = 7), which the text plugin shows.
-        tensor = varint_field(1, 7) + bytes_field(2, bytes_field(2, varint_field(1, 1))) + bytes_field(8, text_string.encode())
+        tensor = (
+            varint_field(1, 7)
+            + bytes_field(2, bytes_field(2, varint_field(1, 1)))
+            + bytes_field(8, text_string.encode())
+        )
         plugin = bytes_field(9, bytes_field(1, bytes_field(1, b"text")))
         self._add(f"{tag}/text_summary", bytes_field(8, tensor) + plugin, global_step, walltime)
 
-    def add_histogram(self, tag: str, values, global_step: int | None = None, bins: int = 64, walltime: float | None = None):
+    def add_histogram(
+        self, tag: str, values, global_step: int | None = None, bins: int = 64, walltime: float | None = None
+    ):
         values = td.asarray(values).detach().cpu().to(td.float64).reshape(-1)
         values = values[values.isfinite()]
         if values.size == 0:
@@ -50,14 +58,28 @@ class SummaryWriter:
         message = b"".join(
             double_field(number, value)
             for number, value in enumerate(
-                (values.min().item(), values.max().item(), values.size, values.sum().item(), (values * values).sum().item()), 1
+                (
+                    values.min().item(),
+                    values.max().item(),
+                    values.size,
+                    values.sum().item(),
+                    (values * values).sum().item(),
+                ),
+                1,
             )
         )
         message += bytes_field(6, struct.pack(f"<{bins}d", *limits))
         message += bytes_field(7, struct.pack(f"<{bins}d", *counts.tolist()))
         self._add(tag, bytes_field(5, message), global_step, walltime)
 
-    def add_image(self, tag: str, img_tensor, global_step: int | None = None, walltime: float | None = None, dataformats: str = "CHW"):
+    def add_image(
+        self,
+        tag: str,
+        img_tensor,
+        global_step: int | None = None,
+        walltime: float | None = None,
+        dataformats: str = "CHW",
+    ):
         """One picture: floats in [0, 1], or integers in [0, 255]."""
         image = td.asarray(img_tensor).detach().cpu()
         if dataformats == "HW":
