@@ -440,6 +440,19 @@ def stack_rows(tensors: Sequence[Tensor], out: object | None = None) -> Tensor:
     Tensors of one shape and type, copied on top of each other to a new tensor or to `out`.
     """
 
+class SampleSeeds:
+    """Sets the process's random generators for samples."""
+
+    def __init__(self, python: object | None, offset: int, numpy: object | None, address: int) -> None: ...
+
+    def begin(self, epoch: int, index: int) -> bool: ...
+
+    def save(self) -> object: ...
+
+    def restore(self, state: bytes) -> None: ...
+
+def twister_words(key: int) -> tuple: ...
+
 class SharedMemory:
     """Memory without a name that several processes can map."""
 

@@ -69,12 +69,12 @@ def default_collate(batch: list):
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return type(first)(*(default_collate(list(part)) for part in zip(*batch, strict=True)))
     if isinstance(first, (tuple, list)):
-        if any(len(sample) != len(first) for sample in batch):
-            sizes = sorted({len(sample) for sample in batch})
+        sizes = sorted(set(map(len, batch)))
+        if len(sizes) != 1:
             raise ShapeError(
                 "collate", f"samples have {sizes} elements; each needs the same number", fix="pass a collate_fn"
             )
-        return [default_collate(list(part)) for part in zip(*batch, strict=True)]
+        return [default_collate(part) for part in map(list, zip(*batch, strict=True))]
     raise DTypeError(
         "collate", f"samples contain a {type(first).__name__}, which cannot be stacked", fix="pass a collate_fn"
     )
@@ -148,6 +148,11 @@ class Stacker:
         i = self.index
         _runtime.stack_rows([sample], rows[i : i + 1])
         return _Row(rows)
+
+    @property
+    def used(self) -> bool:
+        """Whether the samples so far had anything to copy."""
+        return bool(self._rows)
 
     def add(self, sample):
         kept = self.take(sample)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem.data.collate import Stacker, default_collate
-from tandem.data.seeding import begin_sample, end_sample, mix
+from tandem.data.seeding import begin_sample, end_sample, find_generators
 
 
 @dataclass(frozen=True)
@@ -59,29 +59,35 @@ class MapFetcher:
     def fetch(self, indices):
         dataset, key = self.dataset, self.epoch_key
         draws = getattr(dataset, "draws", True)
+        if draws and self.globally:
+            find_generators()  # once a batch: they may have been exchanged
         try:
             if not self.batched:
                 if draws:
-                    begin_sample(mix(key, _number(indices)), self.globally)
+                    begin_sample(key, _number(indices), self.globally)
                 return self.collate(dataset[indices])
             if hasattr(dataset, "__getitems__"):
                 if draws and indices:
-                    begin_sample(mix(key, _number(indices[0])), self.globally)
+                    begin_sample(key, _number(indices[0]), self.globally)
                 samples = dataset.__getitems__(indices)
                 return (
                     samples
                     if getattr(dataset, "makes_batches", False) and self.collate is None
                     else self._collate(samples)
                 )
-            samples = []
-            take = samples.append
-            if self.collate is None:
-                stacker = Stacker(len(indices))
-                take = lambda sample: samples.append(stacker.add(sample))
+            samples, globally = [], self.globally
+            stacker = Stacker(len(indices)) if self.collate is None else None
             for i in indices:
                 if draws:
-                    begin_sample(mix(key, _number(i)), self.globally)
-                take(dataset[i])
+                    begin_sample(key, i if type(i) is int else _number(i), globally)
+                sample = dataset[i]
+                if stacker is not None:
+                    sample = stacker.add(sample)
+                    if (
+                        not stacker.used
+                    ):  # the first sample has no large tensors, so it has nothing to do for the others
+                        stacker = None
+                samples.append(sample)
             return self._collate(samples)
         finally:
             end_sample()
@@ -109,7 +115,7 @@ class StreamFetcher:
     def begin(self, epoch_key: int):
         self.epoch_key, self.position = epoch_key, 0
         # What __iter__ draws, such as an order of files, must be the same for all workers.
-        begin_sample(mix(epoch_key, -1), self.globally)
+        begin_sample(epoch_key, -1, self.globally)
         self.iterator = iter(self.dataset)
         self.skip = getattr(self.iterator, "skip", self.iterator.__next__)
         return self
@@ -121,14 +127,14 @@ class StreamFetcher:
             try:
                 while self.position < start:
                     # A generator runs on into the code before the next sample; that must not depend on who asks for it.
-                    begin_sample(mix(self.epoch_key, self.position), self.globally)
+                    begin_sample(self.epoch_key, self.position, self.globally)
                     self.skip()
                     self.position += 1
             except StopIteration:
                 raise Ended from None
             samples = []
             for _ in range(count):
-                begin_sample(mix(self.epoch_key, self.position), self.globally)
+                begin_sample(self.epoch_key, self.position, self.globally)
                 try:
                     samples.append(next(self.iterator))
                 except StopIteration:

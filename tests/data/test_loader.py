@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tandem.data import DataLoader
+from tandem.data import DataLoader, seeding
 from tests.data import samples
 
 
@@ -45,6 +45,45 @@ def test_batches_are_the_same_for_any_number_of_workers():
     assert expected[0] != expected[1]
     assert expected == epochs(num_workers=1)
     assert expected == epochs(num_workers=3, prefetch_factor=1)
+
+
+def test_normal_numbers_kept_in_hand_stay_with_their_sample():
+    whole = batches(DataLoader(samples.Gaussian(), batch_size=9, seed=3))[0]
+    np.random.seed(0)
+    np.random.randn()  # the program's own, which has a second one in hand now
+    random.gauss(0, 1)
+    single = batches(DataLoader(samples.Gaussian(), batch_size=1, seed=3))
+    assert [part[1] for part in whole] == [[x for batch in single for x in batch[k][1]] for k in range(3)]
+    assert len(set(whole[0][1])) == len(set(whole[1][1])) == 9
+    assert batches(DataLoader(samples.Gaussian(), batch_size=1, seed=3, num_workers=2)) == single
+
+
+def test_generators_that_are_built_otherwise_are_set_by_their_own_functions(monkeypatch):
+    expected = batches(DataLoader(samples.Gaussian(), batch_size=9, seed=3))[0]
+    monkeypatch.setattr(seeding, "_python_offset", lambda generator: 0)
+    monkeypatch.setattr(seeding, "_numpy_address", lambda numpy, bits: 0)
+    monkeypatch.setattr(seeding, "_seeds", None)
+    random.seed(5)
+    state = random.getstate()
+    found = batches(DataLoader(samples.Gaussian(), batch_size=9, seed=3))[0]
+    assert found[0] == expected[0]
+    assert found == batches(DataLoader(samples.Gaussian(), batch_size=9, seed=3))[0]
+    assert random.getstate() == state
+
+
+def test_loaders_inside_of_samples():
+    class Outer(td.data.Dataset):
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, i):
+            first = random.random()
+            inner = batches(DataLoader(samples.Gaussian(), batch_size=9, seed=i))[0]
+            return first, td.data.sample_random().random(), random.random(), inner[0][1][0]
+
+    one = batches(DataLoader(Outer(), batch_size=3, seed=1))
+    assert one == batches(DataLoader(Outer(), batch_size=3, seed=1))
+    assert len({x for part in one[0] for x in part[1]}) == 12
 
 
 def test_threads_give_the_same_batches():
