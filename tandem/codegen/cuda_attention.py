@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 
 from tandem import dtypes
+from tandem.codegen import buffer as memory
 from tandem.codegen import cuda_attention_wgmma as wgmma
 from tandem.codegen.buffer import Buffer, allocate
 from tandem.codegen.cuda_ops import C_TYPE
@@ -472,6 +473,15 @@ def attention_backward(fusion, step, contiguous) -> list:
     steps.append(_kernel("attention_backward_q", node, op, q, k, d, q.shape[2], _QUERIES, queries))
     steps.append(_kernel("attention_backward_kv", node, op, q, k, d, k.shape[2], _KEYS, keys))
     return steps
+
+
+def attention_backward_packed(fusion, step, contiguous) -> list:
+    """All three gradients into one matrix (B, T, 3, H, D)."""
+    (out,) = step.outputs
+    b, t, _, h, d = out.shape
+    by_b, by_t, by_part, by_h, by_d = out.strides
+    step.outputs = [memory.view(out, (b, h, t, d), (by_b, by_h, by_t, by_d), by_part * part) for part in range(3)]
+    return attention_backward(fusion, step, contiguous)
 
 
 def _inner(node, g: Buffer, out: Buffer, inner: Buffer, d: int):

@@ -6,7 +6,7 @@ from tandem import dtypes
 from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import Buffer
 from tandem.codegen.cuda import TextKernel
-from tandem.codegen.cuda_attention import attention, attention_backward
+from tandem.codegen.cuda_attention import attention, attention_backward, attention_backward_packed
 from tandem.codegen.cuda_depthwise import conv_backward_data, conv_backward_weight, conv_forward
 from tandem.codegen.cuda_lstm import lstm_sequence, lstm_sequence_backward
 from tandem.codegen.cuda_nests import copy
@@ -181,6 +181,7 @@ def _attention(make):
 ROUTINES = {
     "conv_forward": conv_forward, "conv_backward_data": conv_backward_data, "conv_backward_weight": conv_backward_weight,
     "attention": _attention(attention), "attention_backward": _attention(attention_backward),
+    "attention_backward_packed": _attention(attention_backward_packed),
     "lstm_sequence": lstm_sequence, "lstm_sequence_backward": lstm_sequence_backward,
     "check_index": check_index, "copy": copy_step, "concat": concat, "cumulative": cumulative, "linear_scan": linear_scan,
     "nonzero": nonzero, "matmul": matmul, "scatter": scatter, "sort": sort, "topk": topk, **POOLING,

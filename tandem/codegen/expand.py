@@ -58,3 +58,20 @@ def _expand_once(graph: Graph, composed) -> tuple[Graph, dict[Value, Value]]:
     result.outputs = [made[v] for v in graph.outputs]
     result.mutations = [(position, made[v]) for position, v in graph.mutations]
     return result, made
+
+
+def without_unused(graph: Graph, saved: list[Value]) -> Graph:
+    """The graph without nodes that nothing needs: formulas may take over from others."""
+    needed = set()
+    stack = [v.node for v in [*graph.roots(), *saved]] + [n for n in graph.nodes if n.op.effect or n.op.name == "input"]
+    while stack:
+        node = stack.pop()
+        if node not in needed:
+            needed.add(node)
+            stack.extend(v.node for v in node.inputs)
+    if len(needed) == len(graph.nodes):
+        return graph
+    result = Graph(graph.symbols, graph.name)
+    result.inputs, result.outputs, result.mutations = graph.inputs, graph.outputs, graph.mutations
+    result.nodes = [n for n in graph.nodes if n in needed]
+    return result

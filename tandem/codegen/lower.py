@@ -6,7 +6,7 @@ from tandem.codegen.buffer import Buffer, Layout, allocate, same_shape
 from tandem.codegen.columns import columns
 from tandem.codegen.computes import Group
 from tandem.codegen.elementwise import copy, elementwise
-from tandem.codegen.expand import expand
+from tandem.codegen.expand import expand, without_unused
 from tandem.codegen.fuse import Fusion
 from tandem.codegen.regions import region_steps
 from tandem.codegen.rows import rows
@@ -43,6 +43,8 @@ def lower(
     """
     graph, made = expand(graph, target.composed() if target is not None else _on_host)
     if target is not None:
+        if made:
+            graph = without_unused(graph, [made.get(v, v) for v in saved])
         target = target.after(made)
     fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved], target, exact_views)
     nests = _NESTS if target is None else target.nests()

@@ -14,7 +14,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
-from tandem.graph.symbolic import product
+from tandem.graph.symbolic import hint, product
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.prepare import broadcast_shapes, cast, constant, full_expand, promote, require_float, show, show_shape
 
@@ -25,10 +25,16 @@ def _sum_dtype(dtype: dtypes.DType) -> dtypes.DType:
 
 def _like(buffer, type: Type):
     """Strides with the order of axes that an input has, such as (B, T, H, D) seen as (B, H, T, D)."""
-    if buffer.order is None or sorted(buffer.order) != list(range(len(type.shape))):
+    order = buffer.order
+    if order is None:  # a view with gaps, such as the queries in one matrix with keys and values
+        steps = [hint(s) for s in buffer.strides]
+        if min(steps, default=0) <= 0:
+            return None
+        order = sorted(range(len(steps)), key=lambda axis: -steps[axis])
+    if sorted(order) != list(range(len(type.shape))):
         return None
     strides, step = [0] * len(type.shape), 1
-    for axis in reversed(buffer.order):
+    for axis in reversed(order):
         strides[axis] = step
         step = step * type.shape[axis]
     return tuple(strides)
@@ -127,6 +133,19 @@ class AttentionBackward(_Attention):
         # out and sums are functions of the others, and the formula goes through those, so they take no gradient themselves.
         g_incoming, gq, gk, gv, *g_mask = vjp(formula, [incoming, q, k, v, *mask], list(g))
         return g_incoming, gq, gk, gv, None, None, *g_mask
+
+
+@register
+class AttentionBackwardPacked(_Attention):
+    """AttentionBackward of queries, keys and values of one shape -> their gradients in one matrix, (B, T, 3, H, D), as the layer
+    that made all three in one product wants them. Lowering for devices makes these; they have no gradient."""
+
+    name = "attention_backward_packed"
+    routine = "attention_backward_packed"
+
+    def infer(self, g: Type, q: Type, *others: Type):
+        b, h, t, d = q.shape
+        return q.with_shape((b, t, 3, h, d))
 
 
 def _row_major(shape) -> tuple:

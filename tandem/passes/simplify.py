@@ -106,9 +106,17 @@ def _cast_twice(x, y, out):
     return None
 
 
+def _cast_around(x, y, z, out):
+    return z.op(x) if x.dtype is out.dtype and y.dtype.name in _LOSSLESS.get(x.dtype.name, ()) else None
+
+
 conversions = Rules(
     (op_("cast", x), lambda x, out: x if x.dtype is out.dtype else None),  # cast[t](x of type t) -> x
     (op_("cast", op_("cast", x, bind="y")), _cast_twice),  # cast(wider(x)) -> cast(x)
+    *(  # cast[t](move(wider(x of type t))) -> move(x)
+        (op_("cast", op_(move, op_("cast", x, bind="y"), bind="z")), _cast_around)
+        for move in ("reshape", "permute", "slice")
+    ),
 )
 
 

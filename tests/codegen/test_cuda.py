@@ -110,3 +110,22 @@ def test_an_lstm_is_a_product_and_a_kernel_for_each_step():
     assert [k.name for k in kernels].count("lstm_step") == 6
     assert [k.name for k in kernels].count("lstm_step_backward") == 6
     compile_all({source(k): k for k in kernels}.values())
+
+
+def test_gradients_of_queries_keys_and_values_from_one_product_go_where_they_are_wanted():
+    from tandem.ops.attention import Attention, AttentionBackward
+
+    def layer(g, x):
+        import tandem.ops as F
+
+        parts = F.Permute((2, 0, 3, 1, 4))(F.Reshape((2, 100, 3, 3, 64))(x))
+        q, k, v = (
+            F.Reshape((2, 3, 100, 64))(F.Slice((i, 0, 0, 0, 0), (1,) * 5, (1, 2, 3, 100, 64))(parts)) for i in range(3)
+        )
+        out, sums = Attention(True, False, 0.125)(q, k, v)
+        made = AttentionBackward(True, False, 0.125)(g, q, k, v, out, sums)
+        joined = F.concat([F.Reshape((1, 2, 3, 100, 64))(d) for d in made], 0)
+        return out, F.Reshape((200, 576))(F.Permute((1, 3, 0, 2, 4))(joined))
+
+    kernels = lowered(layer, (2, 3, 100, 64), (200, 576), dtype=td.bfloat16)
+    assert [k.name for k in kernels if not k.name.startswith("attention")] == []

@@ -94,6 +94,17 @@ def test_fast_math_takes_more():
     )
 
 
+def test_a_wider_type_for_a_movement_only_goes():
+    check_pass(
+        simplify,
+        before=lambda x: F.Exp()(F.Cast(td.float32)(F.Reshape((12,))(F.Cast(td.float64)(x)))),
+        expected=lambda x: F.Exp()(F.Reshape((12,))(x)),
+        inputs=M,
+    )
+    there = lambda x: F.Cast(td.float32)(F.Reshape((12,))(F.Cast(td.bfloat16)(x)))  # bits were lost in between
+    check_pass(simplify, before=there, expected=there, inputs=M)
+
+
 def test_a_scalar_that_met_something_larger_stays():
     before = lambda x, y: F.Mul()(x, F.Expand((3, 4))(F.Reshape((1, 1))(number(1.0))))
     check_pass(simplify, before, before, ["f32[]", "f32[3,4]"])
