@@ -176,6 +176,18 @@ def factor_groups(inner, outer) -> list[tuple[list[int], list[int]]]:
     """Splits the axes of two shapes of equal size into the finest groups with equal products; axes of size 1 are left out."""
     left = [i for i, n in enumerate(inner) if not is_one(n)]
     right = [i for i, n in enumerate(outer) if not is_one(n)]
+    groups, rest = _matching(left, right, inner, outer)
+    if rest is None:
+        return groups
+    # Sizes that are not known to be equal stand in the way of the rest; what comes after them can still be told apart.
+    tail, middle = _matching(rest[0][::-1], rest[1][::-1], inner, outer)
+    if middle is not None:
+        groups.append((middle[0][::-1], middle[1][::-1]))
+    return groups + [(a[::-1], b[::-1]) for a, b in reversed(tail)]
+
+
+def _matching(left: list[int], right: list[int], inner, outer):
+    """(groups of equal products from the front, what is left over or None)"""
     groups = []
     a = b = 0
     while a < len(left) or b < len(right):
@@ -196,9 +208,9 @@ def factor_groups(inner, outer) -> list[tuple[list[int], list[int]]]:
             if group[0] and group[1] and same(p, q):
                 break
             if a == len(left) and b == len(right):
-                break
+                return groups, group
         groups.append(group)
-    return groups
+    return groups, None
 
 
 def has_sym(d: Dim) -> bool:

@@ -12,6 +12,7 @@ from tandem.codegen.nest import CELL, CHUNK, ITEM, Nest, is_positional
 from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import ceildiv, maximum, minimum, product
 
+NARROW = 16  # columns below which a loop across them is too short
 COLUMNS = 1024  # elements of the local arrays in which columns accumulate
 CHUNKS = 64  # most chunks that rows are split in, and
 AT_ONCE = 4  # rows added to the local arrays in one go, if adding them is cheap
@@ -24,7 +25,13 @@ def columns(fusion: Fusion, group: Group) -> KernelStep:
         group.domain = (first.parts.shape[0], *group.domain[1:])
         group.order = (0, *[group.members[0].axis_of[a] for a in first.parts_order])
         group.unit = group.order[-1]
-    return _Columns(fusion, group).step()
+    splits: list = []
+    while True:
+        kernel = _Columns(fusion, group, splits)
+        split = kernel.find_split()
+        if split is None:
+            return kernel.step()
+        splits.append(split)
 
 
 def columns_rows(group: Group) -> tuple:
@@ -52,25 +59,46 @@ class _Rows:
 
 
 class _Columns:
-    def __init__(self, fusion: Fusion, group: Group):
+    def __init__(self, fusion: Fusion, group: Group, splits: list[tuple]):
         self.group = group
-        self.nest = Nest(fusion, group)
+        self.nest = Nest(fusion, group, splits)
         self.e, self.b, self.forms = self.nest.e, self.nest.e.b, self.nest.e.forms
         self.reductions, self.reduced, self.kept, self.vector, self.row = columns_rows(group)
-        self.width = COLUMNS
-        while self.width * len(self.reductions) > 4 * COLUMNS:
+        self.kept_axes = self.kept  # of the group; loops are these with some of them split in two
+        if splits:
+            loops = {axis: [axis] for axis in (*self.reduced, *self.kept)}
+            for axis, high, low in self.nest.split_loops:
+                whole = next(v for v in loops.values() if axis in v)
+                at = whole.index(axis)
+                whole[at : at + 1] = [high, low]
+            self.reduced = [v for a in self.reduced for v in loops[a]]
+            self.kept = [v for a in self.kept for v in loops[a]]
+            self.vector, self.row = self.kept[-1], self.reduced[-1]
+        self.width, size = COLUMNS, self.nest.sizes[self.vector]
+        while self.width * len(self.reductions) > 4 * COLUMNS or (
+            type(size) is int and self.width > NARROW and 2 * size <= self.width
+        ):
             self.width //= 2
-        self._take_rows()
+        self._take_rows(AT_ONCE if not splits else 1)
         self._make_locals()
 
-    def _take_rows(self):
+    def find_split(self) -> tuple | None:
+        """An axis that is better run through in two loops, as in elementwise kernels."""
+        if not self.forms.quotients or any(is_positional(m) for m in self.reductions):
+            return None
+        split = self.nest.find_split()
+        if split is None or (split[0] == self.vector and type(split[2]) is int and split[2] < NARROW):
+            return None
+        return split
+
+    def _take_rows(self, at_once: int):
         """One row, to know its cost; then as many rows at once as that makes worth while."""
         full = [m for m in self.group.members if m.role == "full" and (m.stored or m.targets)]
         take = lambda shift: _Rows(self.nest, self.row, shift, self.reductions, full)
         one = take(0)
         self.roots = [x for x, _ in one.operands] + one.values
         few = expression_cost(self.roots) < 10 and not any(is_positional(m) for m in self.reductions)
-        self.rows = [one] + [take(shift) for shift in range(1, AT_ONCE if few else 1)]
+        self.rows = [one] + [take(shift) for shift in range(1, at_once if few else 1)]
 
     def _make_locals(self):
         """Local arrays of the block's columns: (slot of values, slot of positions or None) per reduction."""
@@ -123,10 +151,11 @@ class _Columns:
                     stores.extend(nest.stores(member, result))
                 continue
             own_axis = {g: a for a, g in member.axis_of.items()}
-            member.parts_order = tuple([own_axis[a] for a in self.kept])
-            sizes = [self.group.domain[a] for a in self.kept]
+            member.parts_order = tuple([own_axis[a] for a in self.kept_axes])
+            sizes = [self.group.domain[a] for a in self.kept_axes]
             member.parts = allocate(dtype, (1, *sizes))  # the number of chunks is known once loops are merged
-            stores.append(nest.store(member.parts, [forms.atom(a) for a in (CHUNK, *self.kept)], result))
+            index = [forms.atom(CHUNK), *[forms.axis(a) for a in self.kept_axes]]
+            stores.append(nest.store(member.parts, index, result))
         for member in self.group.members:
             if member.role == "kept" and (member.stored or member.targets):
                 value = nest.value(member)
@@ -138,7 +167,13 @@ class _Columns:
         nest, e, b, width = self.nest, self.e, self.b, self.width
         main, finish = self._add(self.rows), self._finish()
         kept, reduced = nest.merge(self.kept), nest.merge(self.reduced)
-        size, n_rows = nest.sizes[self.vector], nest.sizes[reduced[0]]
+        # The loop that chunks are cut from: a long one.
+        cut = (
+            max(reduced, key=lambda v: nest.sizes[v])
+            if all(type(nest.sizes[v]) is int for v in reduced)
+            else reduced[0]
+        )
+        size, n_rows = nest.sizes[self.vector], nest.sizes[cut]
         digits = [(a, nest.sizes[a]) for a in kept[:-1]] + [(CELL, ceildiv(size, width))]
         length, first_row, last_row = n_rows, e.dim(0), e.dim(n_rows)
         if self.group.split:
@@ -153,7 +188,7 @@ class _Columns:
         stop = b.min(start + width, e.dim(size))
         across = lambda body, end: Loop(self.vector, start, end, body, "vector", 1, compact=True)
         ends = {v: (e.dim(0), e.dim(nest.sizes[v])) for v in reduced}
-        ends[reduced[0]] = first_row, last_row
+        ends[cut] = first_row, last_row
         low, high = ends[self.row]
         stream = []
         if len(self.rows) > 1:
@@ -167,7 +202,8 @@ class _Columns:
         body = [across(self._clear(), start + width), *stream, across(finish, stop)]
         order = [ITEM, *[v for v, _ in digits], *reduced, self.vector]
         extent = product([n for _, n in digits])
-        return nest.step([nest.items(digits, body)], order, extent, minimum(size, width) * length, self.roots)
+        work = minimum(size, width) * length * product([nest.sizes[v] for v in reduced if v != cut])
+        return nest.step([nest.items(digits, body)], order, extent, work, self.roots)
 
 
 def combine(b, kind: str, x: Expr, y: Expr) -> Expr:

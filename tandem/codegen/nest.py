@@ -30,6 +30,7 @@ class Nest:
         inside = {m.value for m in group.members if m.role in ("full", "kept")}
         self.e = Emitter(fusion.resolve, fusion.shape_of, fusion.buffer_of, inside, self.sizes)
         self.order = list(group.order)
+        self.split_loops: list[tuple[int, int, int]] = []  # (loop, outer loop, inner loop)
         for axis, outer, inner in splits:
             self._split(axis, outer, inner)
         self.accs = 0
@@ -43,6 +44,7 @@ class Nest:
         forms, high = self.e.forms, FIRST_SPLIT + len(self.sizes)
         low = high + 1
         self.sizes[high], self.sizes[low] = outer, inner
+        self.split_loops.append((axis, high, low))
         at = self.order.index(axis)
         self.order[at : at + 1] = [high, low]
         form = forms.make(0, {high: inner, low: 1})
@@ -52,8 +54,9 @@ class Nest:
 
     def find_split(self) -> tuple | None:
         """(axis, outer, inner) of a loop whose counter some index divides by `inner`; in two loops it need not be divided."""
-        for _, form, divisor, _ in self.e.forms.quotients.values():
-            if len(form.terms) == 1 and is_zero(form.const):
+        used = {a for f in self.e.linears for a in f.terms if type(a) is not int}
+        for atom, (_, form, divisor, _) in self.e.forms.quotients.items():
+            if atom in used and len(form.terms) == 1 and is_zero(form.const):
                 ((axis, coefficient),) = form.terms.items()
                 if type(axis) is int and is_one(coefficient) and axis in self.order:
                     outer = exact(self.sizes[axis], divisor)

@@ -516,3 +516,29 @@ def test_arg_reductions_over_several_axes_count_in_row_major_order(order, axes):
         return flat.argmax(-1).reshape([1 if i in axes else n for i, n in enumerate(a.shape)])
 
     check(lambda a: reduce("argmax", a, axes), reference, x)
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 5, 70, 24), (2, 1, 3, 5, 40)])
+def test_column_sums_across_merged_axes_divide_nothing(shape):
+    def function(a):
+        n, b, h, t, d = a.shape
+        rows = Reshape((b * t, n * h * d))(Permute((1, 3, 0, 2, 4))(a))
+        return neg(rows), reduce("sum", rows, (0,))
+
+    def reference(a):
+        rows = a.transpose(1, 3, 0, 2, 4).reshape(shape[1] * shape[3], -1)
+        return -rows, rows.sum(0, keepdims=True)
+
+    schedule, _ = check(function, reference, f32(*shape), tolerance=1e-4)
+    for step in schedule.steps:
+        assert "imod" not in str(step.kernel)
+
+
+def test_groups_of_a_reshape_are_found_from_the_end_too():
+    from tandem.codegen.buffer import factor_groups
+    from tandem.graph.symbolic import Symbols
+
+    symbols = Symbols()
+    a, b, c = (symbols.new(n, ("size", 0, i), not_one=True) for i, n in enumerate((4, 256, 1024)))
+    assert factor_groups((a, b, 3, 64), (c, 192)) == [([0, 1], [0]), ([2, 3], [1])]
+    assert factor_groups((5, a, b, 64), (5, c, 8, 8)) == [([0], [0]), ([1, 2], [1]), ([3], [2, 3])]
