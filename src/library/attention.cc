@@ -63,35 +63,39 @@ struct Forward {
     const Forward& f;
     const AttentionSizes& s = f.s;
     int64_t most = f.blocks.queries;
-    Scratch<T> query{static_cast<size_t>(most * s.depth)}, scores{static_cast<size_t>(most * f.blocks.keys)};
-    Scratch<T> packed{static_cast<size_t>(most * f.blocks.keys)},
-        sums{static_cast<size_t>(most * std::max<int64_t>(f.padded_values, 1))};
+    Scratch<T> query{static_cast<size_t>(most * s.depth)}, scores{f.blocks.scores};
+    Scratch<T> sums{static_cast<size_t>(most * std::max<int64_t>(f.padded_values, 1))};
     Scratch<T> top{static_cast<size_t>(most)}, total{static_cast<size_t>(most)};
 
     explicit Worker(const Forward& f) : f(f) {}
 
     void run(int64_t head, int64_t i, const T* keys, const T* values) {
-      const int64_t m = std::min(most, s.queries - i), pitch = f.blocks.keys, width = f.padded_values;
+      const int64_t m = std::min(most, s.queries - i), pitch = f.blocks.pitch, width = f.padded_values;
       const Matrix<const T> q_head = input_head<T>(f.q, head);
       f.gemm.pack(m, s.depth, f.blocks.mr, {q_head.data + i * q_head.row, q_head.row, q_head.column}, query.data());
       std::fill_n(top.data(), m, -std::numeric_limits<T>::infinity());
       std::fill_n(total.data(), m, T(0));
       std::fill_n(sums.data(), m * width, T(0));
-      for (int64_t j = 0; j < s.keys && !block_is_hidden(s, i, m, j); j += f.blocks.keys) {
-        const int64_t n = std::min(f.blocks.keys, s.keys - j);
+      const T scale = factor<T>(s);
+      for (int64_t j = 0; j < s.keys; j += f.blocks.keys) {
+        const int64_t whole = std::min(f.blocks.keys, s.keys - j), n = visible(s, i, m, j, whole);
+        if (n == 0) break;
         f.gemm.product(m, n, s.depth, query.data(), keys + j * s.depth, {scores.data(), pitch, 1}, false, nullptr);
         mask_scores(s, head, i, m, j, n, scores.data(), pitch);
         for (int64_t r = 0; r < m; ++r) {
           T* row = scores.data() + r * pitch;
-          const T highest = std::max(top[r], f.rows.max(row, n));
+          const int64_t seen = visible(s, i + r, j, n);
+          std::fill(row + seen, row + n, T(0));
+          if (seen == 0) continue;
+          const T highest = std::max(top[r], f.rows.max(row, seen) * scale);
           const T shift = std::isinf(highest) ? T(0) : highest;  // so that -inf stays -inf
           const T fade = std::exp(top[r] - shift);
-          total[r] = total[r] * fade + f.rows.exp_sum(row, n, shift);
+          total[r] = total[r] * fade + f.rows.exp_sum(row, seen, scale, shift);
           if (fade != T(1)) f.rows.scale(sums.data() + r * width, width, fade);
           top[r] = highest;
         }
-        f.gemm.pack(m, n, f.blocks.mr, {scores.data(), pitch, 1}, packed.data());
-        f.gemm.product(m, s.value_depth, n, packed.data(), values + j * width, {sums.data(), width, 1}, true, nullptr);
+        f.gemm.product_of(m, s.value_depth, n, {scores.data(), pitch, 1}, values + j * width, whole * f.blocks.nr,
+                          {sums.data(), width, 1}, true);
       }
       write(head, i, m);
     }

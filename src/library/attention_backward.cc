@@ -72,6 +72,10 @@ struct Backward {
   void store(const T* from, int64_t pitch, const View& view, int64_t number, int64_t first, int64_t count,
              int64_t columns) const {
     const Matrix<T> to = head_of<T>(view, number);
+    if (to.column == 1) {
+      for (int64_t r = 0; r < count; ++r) std::copy_n(from + r * pitch, columns, to.data + (first + r) * to.row);
+      return;
+    }
     for (int64_t r = 0; r < count; ++r)
       for (int64_t d = 0; d < columns; ++d) to.data[(first + r) * to.row + d * to.column] = from[r * pitch + d];
   }
@@ -122,19 +126,16 @@ struct Backward {
   struct Worker {
     const Backward& b;
     const AttentionSizes& s = b.s;
-    int64_t pitch = b.blocks.keys;
-    size_t block =
-        static_cast<size_t>(round_up_to(b.blocks.queries, b.blocks.mr) * round_up_to(b.blocks.keys, b.blocks.mr));
-    Scratch<T> probabilities{block}, gradients{block}, packed{block};
+    int64_t pitch = b.blocks.pitch;
+    Scratch<T> probabilities{b.blocks.scores}, gradients{b.blocks.scores};
     Scratch<T> key_sums{static_cast<size_t>(b.blocks.keys * b.depth)},
         value_sums{static_cast<size_t>(b.blocks.keys * b.value_depth)};
     Scratch<T> query_sums{static_cast<size_t>(b.blocks.queries * b.depth)};
 
     explicit Worker(const Backward& b) : b(b) {}
 
-    // Probabilities and gradients of the scores for one block. False where causality hides all of it.
-    bool scores(const Head& head, int64_t i, int64_t m, int64_t j, int64_t n) {
-      if (block_is_hidden(s, i, m, j)) return false;
+    // Probabilities and gradients of the scores for the first n keys of one block.
+    void scores(const Head& head, int64_t i, int64_t m, int64_t j, int64_t n) {
       const T* lse =
           b.lse.template as<T>() + head.number / s.heads * b.lse.strides[0] + head.number % s.heads * b.lse.strides[1];
       T *p = probabilities.data(), *d = gradients.data();
@@ -143,16 +144,16 @@ struct Backward {
       b.gemm.product(m, n, s.value_depth, head.g_left.data() + i * s.value_depth,
                      head.v_right.data() + j * s.value_depth, {d, pitch, 1}, false, nullptr);
       mask_scores(s, head.number, i, m, j, n, p, pitch);
+      const T before = factor<T>(s), scale = static_cast<T>(s.scale);
       for (int64_t r = 0; r < m; ++r) {
         const T sum = lse[(i + r) * b.lse.strides[2]];
-        if (sum == -std::numeric_limits<T>::infinity()) {  // the row saw no key, and its output was a constant zero
-          std::fill_n(p + r * pitch, n, T(0));
-          std::fill_n(d + r * pitch, n, T(0));
-        } else {
-          b.rows.backward(p + r * pitch, d + r * pitch, n, sum, head.delta[i + r], static_cast<T>(s.scale));
-        }
+        T *p_row = p + r * pitch, *d_row = d + r * pitch;
+        // A row that saw no key had a constant zero as its output.
+        const int64_t seen = sum == -std::numeric_limits<T>::infinity() ? 0 : visible(s, i + r, j, n);
+        b.rows.backward(p_row, d_row, seen, before, sum, head.delta[i + r], scale);
+        std::fill(p_row + seen, p_row + n, T(0));
+        std::fill(d_row + seen, d_row + n, T(0));
       }
-      return true;
     }
 
     // Gradients of one block of keys and values; with `sums`, also adds this block's part to the gradient of all
@@ -162,15 +163,15 @@ struct Backward {
       std::fill_n(key_sums.data(), n * b.depth, T(0));
       std::fill_n(value_sums.data(), n * b.value_depth, T(0));
       for (int64_t i = 0; i < s.queries; i += b.blocks.queries) {
-        const int64_t m = std::min(b.blocks.queries, s.queries - i);
-        if (!scores(head, i, m, j, n)) continue;
-        b.gemm.pack(n, m, b.blocks.mr, {probabilities.data(), 1, pitch}, packed.data());
-        b.gemm.product(n, s.value_depth, m, packed.data(), head.g_right.data() + i * b.value_depth,
-                       {value_sums.data(), b.value_depth, 1}, true, nullptr);
-        b.gemm.pack(n, m, b.blocks.mr, {gradients.data(), 1, pitch}, packed.data());
-        b.gemm.product(n, s.depth, m, packed.data(), head.q_right.data() + i * b.depth, {key_sums.data(), b.depth, 1},
-                       true, nullptr);
-        if (sums) add_queries(head, m, j, n, sums + i * b.depth);
+        const int64_t m = std::min(b.blocks.queries, s.queries - i), seen = visible(s, i, m, j, n);
+        if (seen == 0) continue;
+        scores(head, i, m, j, seen);
+        b.gemm.product_of(seen, s.value_depth, m, {probabilities.data(), 1, pitch},
+                          head.g_right.data() + i * b.value_depth, m * b.blocks.nr,
+                          {value_sums.data(), b.value_depth, 1}, true);
+        b.gemm.product_of(seen, s.depth, m, {gradients.data(), 1, pitch}, head.q_right.data() + i * b.depth,
+                          m * b.blocks.nr, {key_sums.data(), b.depth, 1}, true);
+        if (sums) add_queries(head, m, j, n, seen, sums + i * b.depth);
       }
       b.store(key_sums.data(), b.depth, b.dk, head.number, j, n, s.depth);
       b.store(value_sums.data(), b.value_depth, b.dv, head.number, j, n, s.value_depth);
@@ -180,15 +181,17 @@ struct Backward {
       const int64_t i = block * b.blocks.queries, m = std::min(b.blocks.queries, s.queries - i);
       std::fill_n(query_sums.data(), m * b.depth, T(0));
       for (int64_t j = 0; j < s.keys; j += b.blocks.keys) {
-        const int64_t n = std::min(b.blocks.keys, s.keys - j);
-        if (scores(head, i, m, j, n)) add_queries(head, m, j, n, query_sums.data());
+        const int64_t n = std::min(b.blocks.keys, s.keys - j), seen = visible(s, i, m, j, n);
+        if (seen == 0) break;
+        scores(head, i, m, j, seen);
+        add_queries(head, m, j, n, seen, query_sums.data());
       }
       b.store(query_sums.data(), b.depth, b.dq, head.number, i, m, s.depth);
     }
 
-    void add_queries(const Head& head, int64_t m, int64_t j, int64_t n, T* sums) {
-      b.gemm.pack(m, n, b.blocks.mr, {gradients.data(), pitch, 1}, packed.data());
-      b.gemm.product(m, s.depth, n, packed.data(), head.k_wide.data() + j * b.depth, {sums, b.depth, 1}, true, nullptr);
+    void add_queries(const Head& head, int64_t m, int64_t j, int64_t n, int64_t seen, T* sums) {
+      b.gemm.product_of(m, s.depth, seen, {gradients.data(), pitch, 1}, head.k_wide.data() + j * b.depth,
+                        n * b.blocks.nr, {sums, b.depth, 1}, true);
     }
   };
 };

@@ -49,17 +49,34 @@ template <typename T>
 struct AttentionBlocks {
   int mr = gemm_kernels<T>().mr, nr = gemm_kernels<T>().nr;
   int64_t queries = 8 * mr, keys = 256;  // a multiple of nr for every instruction set
+  // Of rows of scores: room for whole tiles, and not a multiple of the cache's size, since columns are read, too.
+  int64_t pitch = keys + 16;
+  size_t scores = static_cast<size_t>(round_up_to(queries, mr) * pitch);
 };
 
-// Masked, scaled scores of queries [i, i + m) against keys [j, j + n), from packed operands, into `scores` (rows of
-// `pitch`). Returns false if causality leaves nothing of the block.
+// Raw scores of queries [i, i + m) against keys [j, j + n), in rows of `pitch`, are scaled here if they cannot be
+// scaled on the way (see `factor`), and masked; causality is the caller's.
 template <typename T>
 void mask_scores(const AttentionSizes& s, int64_t head, int64_t i, int64_t m, int64_t j, int64_t n, T* scores,
                  int64_t pitch);
 
-// Where the mask or causality hides every key of a block.
-inline bool block_is_hidden(const AttentionSizes& s, int64_t i, int64_t m, int64_t j) {
-  return s.causal && j > i + m - 1;
+// Whether mask_scores has anything to do. A scale that is positive keeps the order of scores, so that the maximum can
+// be taken before.
+inline bool scales_first(const AttentionSizes& s) {
+  return s.mask || !(s.scale > 0);
+}
+// What raw scores are multiplied by after mask_scores.
+template <typename T>
+T factor(const AttentionSizes& s) {
+  return scales_first(s) ? T(1) : static_cast<T>(s.scale);
+}
+
+// How many of n keys from j on are seen by at least one of the queries [i, i + m), and by query i alone.
+inline int64_t visible(const AttentionSizes& s, int64_t i, int64_t m, int64_t j, int64_t n) {
+  return s.causal ? std::clamp<int64_t>(i + m - j, 0, n) : n;
+}
+inline int64_t visible(const AttentionSizes& s, int64_t i, int64_t j, int64_t n) {
+  return visible(s, i, 1, j, n);
 }
 
 }  // namespace tandem::library

@@ -19,6 +19,7 @@ void add_mask(const View& mask, int64_t offset, int64_t stride, int64_t n, T* ro
 template <typename T>
 void mask_scores(const AttentionSizes& s, int64_t head, int64_t i, int64_t m, int64_t j, int64_t n, T* scores,
                  int64_t pitch) {
+  if (!scales_first(s)) return;
   const int64_t b = head / s.heads, h = head % s.heads;
   for (int64_t r = 0; r < m; ++r) {
     T* row = scores + r * pitch;
@@ -47,8 +48,6 @@ void mask_scores(const AttentionSizes& s, int64_t head, int64_t i, int64_t m, in
           unsupported("the mask of attention", mask.dtype);
       }
     }
-    if (s.causal)
-      for (int64_t k = std::max<int64_t>(i + r + 1 - j, 0); k < n; ++k) row[k] = -std::numeric_limits<T>::infinity();
   }
 }
 

@@ -198,8 +198,39 @@ void product(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> 
 }
 
 template <typename T>
+void product_of(int64_t m, int64_t n, int64_t k, Matrix<const T> a, const T* b, int64_t panel, Matrix<T> c,
+                bool accumulate) {
+  constexpr int M = kTileRows, W = kWidth<T>, N = kTileColumns<T>;
+  alignas(64) T edge[M * N];
+  for (int64_t j = 0; j < n; j += N, b += panel)
+    for (int64_t i = 0; i < m; i += M) {
+      const T* left = a.data + i * a.row;
+      T* to = c.data + i * c.row + j;
+      const bool whole = i + M <= m && j + N <= n;
+      // One of a's strides is 1, and known to be is quicker.
+      const auto run = [&](int64_t row, int64_t column) __attribute__((always_inline)) {
+        if (whole)
+          tile<T, W, 2, M>(k, left, row, column, b, N, to, c.row, accumulate, nullptr);
+        else
+          tile<T, W, 2, M>(k, left, row, column, b, N, edge, N, false, nullptr);
+      };
+      if (a.row == 1)
+        run(1, a.column);
+      else
+        run(a.row, 1);
+      if (whole) continue;
+      const int64_t rows = m - i < M ? m - i : M, columns = n - j < N ? n - j : N;
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t s = 0; s < columns; ++s) {
+          T& element = to[r * c.row + s];
+          element = edge[r * N + s] + (accumulate ? element : T(0));
+        }
+    }
+}
+
+template <typename T>
 constexpr GemmKernels<T> gemm_kernels() {
-  return {kTileRows, kTileColumns<T>, &small<T>, &dot<T>, &thin<T>, &pack<T>, &product<T>};
+  return {kTileRows, kTileColumns<T>, &small<T>, &dot<T>, &thin<T>, &pack<T>, &product<T>, &product_of<T>};
 }
 
 }  // namespace tandem::library::TANDEM_ISA

@@ -27,6 +27,11 @@ struct GemmKernels {
   void (*pack)(int64_t rows, int64_t k, int width, Matrix<const T> from, T* to);
   // c (m, n) = or += packed_a packed_b. `bias` (along n) is added where not accumulating.
   void (*product)(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> c, bool accumulate, const T* bias);
+  // c (m, n) = or += a packed_b with a as it lies in memory, for matrices that stay in the cache. Panels of b lie
+  // `panel` elements apart, so that they may be longer than k. Reads a in whole tiles: up to mr - 1 rows more than m.
+  // Needs c.column == 1.
+  void (*product_of)(int64_t m, int64_t n, int64_t k, Matrix<const T> a, const T* b, int64_t panel, Matrix<T> c,
+                     bool accumulate);
 };
 
 // Rows of n results side by side (channels, or neighbouring positions), each of which takes in one more element of its
@@ -49,12 +54,12 @@ struct PoolKernels {
 template <typename T>
 struct RowKernels {
   T (*max)(const T* x, int64_t n);
-  T (*exp_sum)(T* x, int64_t n, T shift);  // x = exp(x - shift); returns the sum
+  T (*exp_sum)(T* x, int64_t n, T factor, T shift);  // x = exp(x * factor - shift); returns the sum
   T (*dot)(const T* x, const T* y, int64_t n);
   void (*scale)(T* x, int64_t n, T factor);
   // From scores and gradients of probabilities to probabilities and gradients of scores before scaling:
-  // p = exp(p - log_sum), g = p * (g - delta) * scale.
-  void (*backward)(T* p, T* g, int64_t n, T log_sum, T delta, T scale);
+  // p = exp(p * factor - log_sum), g = p * (g - delta) * scale.
+  void (*backward)(T* p, T* g, int64_t n, T factor, T log_sum, T delta, T scale);
 };
 
 // Fourier transforms of `width` lines at once (kernels/fft.h). A block holds elements of all lines side by side.

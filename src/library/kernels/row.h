@@ -78,12 +78,12 @@ T row_max(const T* x, int64_t n) {
 }
 
 template <typename T>
-T row_exp_sum(T* x, int64_t n, T shift) {
+T row_exp_sum(T* x, int64_t n, T factor, T shift) {
   typename VectorOf<T, kWidth<T>>::type lanes{};
   T sum = 0;
   for_vectors<T>(n, [&](auto width, int64_t i) __attribute__((always_inline)) {
     constexpr int W = decltype(width)::value;
-    const auto e = exp<T, W>(load<T, W>(x + i) - shift);
+    const auto e = exp<T, W>(load<T, W>(x + i) * factor - shift);
     store<T, W>(x + i, e);
     if constexpr (W == 1)
       sum += e;
@@ -115,10 +115,10 @@ void row_scale(T* x, int64_t n, T factor) {
 }
 
 template <typename T>
-void row_backward(T* p, T* g, int64_t n, T log_sum, T delta, T scale) {
+void row_backward(T* p, T* g, int64_t n, T factor, T log_sum, T delta, T scale) {
   for_vectors<T>(n, [&](auto width, int64_t i) __attribute__((always_inline)) {
     constexpr int W = decltype(width)::value;
-    const auto e = exp<T, W>(load<T, W>(p + i) - log_sum);
+    const auto e = exp<T, W>(load<T, W>(p + i) * factor - log_sum);
     store<T, W>(p + i, e);
     store<T, W>(g + i, e * (load<T, W>(g + i) - delta) * scale);
   });
