@@ -78,3 +78,19 @@ def test_the_page_about_switches_is_current():
     code = "import runpy; print(runpy.run_path('tools/switch_table.py')['render'](), end='')"
     made = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert made == (ROOT / "docs" / "switches.md").read_text(), "run `make docs`"
+
+
+def test_levels_of_debug_show_what_they_say(capsys):
+    import tandem as td
+
+    shown = []
+    functions = [td.sin, td.cos, td.exp2, td.sinh, td.cosh]  # kernels are compiled once
+    for level, function in enumerate(functions):
+        with switches(DEBUG=level, CACHE=0):
+            td.compile(lambda x, function=function: (function(x) * 2.5 + 0.5).sqrt().sum())(td.ones(3))
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == ""
+    assert "steps" not in shown[1]
+    assert "tandem: program: " in shown[2] and " = input()" not in shown[2]
+    assert " = input()" in shown[3] and "define void @kernel" not in shown[3]
+    assert "compiled in" in shown[4] and "define void @kernel" in shown[4]

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import sys
 import threading
+import time
 
 from tandem.codegen.loops import RENDERED
 from tandem.switches import DEBUG
@@ -122,8 +123,14 @@ def _optimized_module(kernel):
 
 def compile_object(kernel) -> bytes:
     """Position-independent object code; the function's symbol is `kernel`."""
+    started = time.perf_counter()
     module, machine = _optimized_module(kernel)
-    return machine.emit_object(module)
+    code = machine.emit_object(module)
+    if DEBUG >= 2:
+        print(
+            f"tandem: kernel {kernel.name}: {len(code)} bytes, compiled in {(time.perf_counter() - started) * 1e3:.1f} ms"
+        )
+    return code
 
 
 def assembly(kernel) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from tandem import _runtime
 from tandem.codegen import Buffer, KernelStep, RegionStep
 from tandem.graph.ir import Origin
@@ -109,8 +111,13 @@ class ScheduleWriter:
             done = last_use.get(i)
             if done:
                 builder.free([self.value(b) for b in done])
-        if DEBUG.value >= 2:
-            print(f"tandem: {self.name}: {len(self.schedule.steps)} steps\n{self.graph}")
+        if DEBUG >= 1:
+            say_devices()
+        if DEBUG >= 2:
+            steps = "".join(f"\n  {step}" for step in self.schedule.steps)
+            print(f"tandem: {self.name}: {len(self.schedule.steps)} steps{steps}")
+        if DEBUG >= 3:
+            print(self.graph)
 
     def value(self, buffer: Buffer) -> int:
         index = self.values.get(buffer)
@@ -196,6 +203,12 @@ class ScheduleWriter:
             if i + 1 < len(self.schedule.steps):  # after the last step everything goes anyway
                 grouped.setdefault(i, []).append(buffer)
         return grouped
+
+
+@functools.cache
+def say_devices():
+    """What runs here, once a process (TANDEM_DEBUG=1)."""
+    print(f"tandem: cpu with {_runtime.num_threads()} threads, {_runtime.cuda_device_count()} cuda devices")
 
 
 class CapturedPlan:
