@@ -95,6 +95,9 @@ NUM_THREADS = Switch("NUM_THREADS", 0, "threads of a kernel; by default as many 
 ISA = Switch(
     "ISA", "", "'baseline' or 'avx2': library routines use no better instructions than these; read at first use"
 )
+TUNE = Switch(
+    "TUNE", 0, "matrix products on devices by the fastest algorithm, found by trying each once; read at first use"
+)
 WGMMA = Switch("WGMMA", 0, "attention on devices of compute capability 9.0 by its own matrix instructions")
 
 
