@@ -241,9 +241,18 @@ TURN
   }
   x0 = fmaxf(x0, __shfl_xor_sync(~0u, x0, 1)); x1 = fmaxf(x1, __shfl_xor_sync(~0u, x1, 1));
   x0 = fmaxf(x0, __shfl_xor_sync(~0u, x0, 2)); x1 = fmaxf(x1, __shfl_xor_sync(~0u, x1, 2));
-  const float z0 = x0 == NONE ? 0.0f : x0 * POWER, z1 = x1 == NONE ? 0.0f : x1 * POWER;
-  const float c0 = exp2_fast(m0 * POWER - z0), c1 = exp2_fast(m1 * POWER - z1);
-  m0 = x0; m1 = x1; l0 *= c0; l1 *= c1;
+#pragma unroll
+  for (int x = 0; x < PANELS; ++x) settle(o[x]);
+  // What was summed is brought to a larger maximum only where powers would exceed 2^8: the ratios are what counts.
+  if (__any_sync(~0u, (x0 - m0) * POWER > 8.0f || (x1 - m1) * POWER > 8.0f)) {
+    const float c0 = x0 == NONE ? 1.0f : exp2_fast((m0 - x0) * POWER), c1 = x1 == NONE ? 1.0f : exp2_fast((m1 - x1) * POWER);
+    m0 = x0; m1 = x1; l0 *= c0; l1 *= c1;
+#pragma unroll
+    for (int x = 0; x < PANELS; ++x)
+#pragma unroll
+      for (int e = 0; e < 32; e += 4) { o[x][e] *= c0; o[x][e + 1] *= c0; o[x][e + 2] *= c1; o[x][e + 3] *= c1; }
+  }
+  const float z0 = m0 == NONE ? 0.0f : m0 * POWER, z1 = m1 == NONE ? 0.0f : m1 * POWER;
 #pragma unroll
   for (int e = 0; e < 32; e += 4) {
     s[e] = exp2_fast(fmaf(s[e], POWER, -z0)); s[e + 1] = exp2_fast(fmaf(s[e + 1], POWER, -z0));
@@ -252,12 +261,6 @@ TURN
   }
   u32 p[4][4];
   pack_all(p, s);
-#pragma unroll
-  for (int x = 0; x < PANELS; ++x) {
-    settle(o[x]);
-#pragma unroll
-    for (int e = 0; e < 32; e += 4) { o[x][e] *= c0; o[x][e + 1] *= c0; o[x][e + 2] *= c1; o[x][e + 3] *= c1; }
-  }
   const u32 here = ring + n % STAGES * 2 * BYTES, there = ring + (n + 1) % STAGES * 2 * BYTES;
   if (!LAST) { wait_for(full + (n + 1) % STAGES * 8, (n + 1) / STAGES & 1); fence_writes(); }
   group_begin();
