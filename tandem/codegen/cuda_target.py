@@ -16,7 +16,7 @@ from tandem.ops.matmul import Matmul
 from tandem.ops.movement import Permute
 from tandem.ops.windows import channels_last_strides, is_channels_last
 
-LONG_ROW = 1024
+LONG_ROW = 256
 
 
 def _multiplies(node) -> bool:
