@@ -132,7 +132,8 @@ def _sizes(sizes) -> str:
     return f"[{', '.join('*' if n is None else str(n) for n in sizes)}]"
 
 
-def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None):
+def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None, fullgraph: bool = False, dynamic=None,
+            backend=None, mode=None, options=None):  # fmt: skip
     """fn with its operators run as whole programs: fused across operators, without intermediate results in memory.
 
     A module gives a module that shares its parameters and names. Functions that train work, too: backward(), in-place updates and
@@ -143,10 +144,13 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None)
     otherwise, above that bytes. Intermediate results are then computed again instead of kept, the cheapest first, as far as that
     helps; fn.memory() tells what was reached.
 
+    Of PyTorch's options, fullgraph means whole; dynamic, backend, mode and options choose nothing here and are ignored.
+
     >>> step = td.compile(lambda x: (x * 2 + 1).sum())
     >>> step(td.ones(3))
     tensor(9.)
     """
+    whole = whole or fullgraph
     if fn is None:
         return lambda f: compile(f, whole=whole, memory_budget=memory_budget)
     if memory_budget is not None and not memory_budget > 0:

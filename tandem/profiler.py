@@ -50,7 +50,10 @@ class profile:
     ['matmul']
     """
 
-    def __init__(self):
+    def __init__(
+        self, activities=None, record_shapes: bool = False, profile_memory: bool = False, with_stack: bool = False
+    ):
+        # PyTorch's options choose nothing: both devices, and the lines that called, are always recorded.
         self.steps: list[Step] = []
         self.dropped = 0  # steps beyond the two million that are kept
         self.start = self.end = 0
@@ -138,12 +141,18 @@ class profile:
     def __str__(self) -> str:
         return self.table()
 
+    def key_averages(self, *unused, **also_unused) -> _Averages:
+        """PyTorch's way to the table."""
+        return _Averages(self)
+
     # -- timeline
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes a timeline in Chrome's trace format, which ui.perfetto.dev shows."""
         with open(path, "w") as file:
             json.dump(self.trace(), file)
+
+    export_chrome_trace = save
 
     def trace(self) -> dict:
         events: list[dict] = []
@@ -187,6 +196,21 @@ class profile:
         return _Range(name)
 
 
+class _Averages:
+    def __init__(self, recorded: profile):
+        self._recorded = recorded
+
+    def table(self, sort_by: str | None = None, row_limit: int = 100, **unused) -> str:
+        return self._recorded.table(top=row_limit)
+
+
+class ProfilerActivity:
+    """PyTorch's names of what to record."""
+
+    CPU, CUDA = "cpu", "cuda"
+
+
+record_function = profile.range
 _active: list[profile] = []
 
 

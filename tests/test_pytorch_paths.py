@@ -99,6 +99,67 @@ def test_backends_accept_what_programs_set():
         td.set_float32_matmul_precision("low")
 
 
+def test_positions_of_extremes_pytorchs_way():
+    x = td.tensor([[3.0, 1.0], [2.0, 5.0]], requires_grad=True)
+    for pair in (td.max(x, 1), td.max(x, dim=1), td.max(x, dim=-1, keepdim=False), x.max(1)):
+        values, indices = pair
+        assert (values.tolist(), indices.tolist()) == ([3, 5], [0, 1])
+    assert td.min(x, 0, True).indices.shape == (1, 2)
+    assert td.max(x, axis=1).tolist() == [3, 5]
+    assert td.max(x).item() == 5
+    assert td.max(x, x * 2).tolist() == [[6, 2], [4, 10]]
+    assert td.sort(x, dim=1, descending=True).indices.tolist() == [[0, 1], [1, 0]]
+    assert td.sort(x, axis=1).tolist() == [[1, 3], [2, 5]]
+    assert x.detach().flip(0, 1).tolist() == [[5, 2], [1, 3]]
+
+
+def test_jacobians_at_a_point():
+    f = td.autograd.functional
+    a, b = td.tensor([1.0, 2.0]), td.tensor([3.0, 4.0])
+    assert f.jacobian(lambda x: x * x, a).tolist() == [[2, 0], [0, 4]]
+    by_a, by_b = f.jacobian(lambda x, y: x * y, (a, b), strategy="forward-mode")
+    assert (by_a.tolist(), by_b.tolist()) == ([[3, 0], [0, 4]], [[1, 0], [0, 2]])
+    first, second = f.jacobian(lambda x: (x, x.sum()), a)
+    assert (first.tolist(), second.tolist()) == ([[1, 0], [0, 1]], [1, 1])
+    assert f.hessian(lambda x: (x**3).sum(), a).tolist() == [[6, 0], [0, 12]]
+    (_, mixed), _ = f.hessian(lambda x, y: (x * x * y).sum(), (a, b))
+    assert mixed.tolist() == [[2, 0], [0, 4]]
+
+
+def test_options_that_choose_nothing(tmp_path):
+    f = td.compile(lambda x: x + 1, mode="max-autotune", fullgraph=True, dynamic=True, backend="inductor")
+    assert f(td.ones(2)).tolist() == [2, 2]
+    td.save({"a": td.ones(2)}, tmp_path / "a.safetensors")
+    assert td.load(tmp_path / "a.safetensors", "cpu", weights_only=True)["a"].tolist() == [1, 1]
+    td.cuda.manual_seed_all(0)
+    td.cuda.empty_cache()
+    from tandem.profiler import ProfilerActivity, profile, record_function
+
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded, record_function("mine"):
+        td.ones(8, 8) @ td.ones(8, 8)
+    assert "matmul" in recorded.key_averages().table(sort_by="cpu_time_total", row_limit=10)
+    with td.autograd.set_detect_anomaly(True):
+        pass
+    x = td.zeros(1, requires_grad=True)
+    assert (x / x).isnan().item()
+
+
+def _in_a_process(i, shared, bad):
+    if i == bad:
+        raise ValueError("not this one")
+    shared[i] = i + 1
+
+
+def test_spawn():
+    import tandem.multiprocessing as mp
+
+    shared = td.multiprocessing.share_memory_(td.zeros(2))
+    mp.spawn(_in_a_process, (shared, None), nprocs=2)
+    assert shared.tolist() == [1, 2]
+    with pytest.raises(mp.ProcessRaisedException, match=r"process 1 failed(.|\n)*not this one"):
+        mp.spawn(_in_a_process, (shared, 1), nprocs=2)
+
+
 def test_assert_close():
     close = td.testing.assert_close
     close({"a": [td.tensor([1.0, 2.0])]}, {"a": [td.tensor([1.0, 2.0000001])]})
@@ -170,6 +231,16 @@ def test_the_pytest_plugin(tmp_path):
         "import tandem as td\n\ndef test(assert_close, gradcheck):\n    assert_close(td.ones(2), td.ones(2))\n"
         "    assert gradcheck(td.sin, td.ones(2, dtype=td.float64, requires_grad=True))\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tandem.testing.pytest_plugin", "-p", "no:cacheprovider", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tandem.testing.pytest_plugin",
+        "-p",
+        "no:cacheprovider",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert "1 passed" in done.stdout, done.stdout + done.stderr

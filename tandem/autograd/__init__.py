@@ -8,12 +8,13 @@ from tandem.autograd.modes import (
     inference_mode,
     is_grad_enabled,
     no_grad,
+    set_detect_anomaly,
     set_grad_enabled,
 )
 
 __all__ = [
     "Function", "backward", "detect_anomaly", "enable_grad", "grad", "inference_mode", "is_grad_enabled", "no_grad",
-    "set_grad_enabled",
+    "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
 

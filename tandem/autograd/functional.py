@@ -147,3 +147,57 @@ def vjp(fn, *primals):
         )
 
     return value, pull
+
+
+# -- PyTorch's forms, which take the inputs at once and give results instead of functions
+
+
+def jacobian(
+    func,
+    inputs,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    strategy: str = "reverse-mode",
+):
+    """The Jacobian of func at inputs: (*output shape, *input shape); for several inputs or outputs, tuples of them.
+
+    >>> td.autograd.functional.jacobian(lambda x: x * x, td.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
+    """
+    from tandem.transforms import jacfwd, jacrev
+
+    several = isinstance(inputs, (tuple, list))
+    arguments = tuple(inputs) if several else (inputs,)
+    transform = jacfwd if strategy == "forward-mode" else jacrev
+    result = transform(func, tuple(range(len(arguments))))(*arguments)
+    result = result if several else _first(result)
+    return result if create_graph else _detached(result)
+
+
+def hessian(func, inputs, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
+            outer_jacobian_strategy: str = "reverse-mode"):  # fmt: skip
+    """The second derivatives of a function that gives one number, by each pair of inputs.
+
+    >>> td.autograd.functional.hessian(lambda x: (x**3).sum(), td.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
+    """
+    several = isinstance(inputs, (tuple, list))
+
+    def gradient(*values):
+        return jacobian(func, values if several else values[0], create_graph=True)
+
+    return jacobian(gradient, inputs, create_graph, strategy=outer_jacobian_strategy)
+
+
+def _first(result):
+    """Of a function's results, each a tuple with one entry for its only input, that entry."""
+    if isinstance(result, tuple) and result and isinstance(result[0], tuple):
+        return tuple(r[0] for r in result)
+    return result[0] if isinstance(result, tuple) else result
+
+
+def _detached(result):
+    return tuple(_detached(r) for r in result) if isinstance(result, tuple) else result.detach()

@@ -106,6 +106,19 @@ class detect_anomaly(_Scope):
         _runtime.set_anomaly_detection(before)
 
 
+class set_detect_anomaly(detect_anomaly):
+    """detect_anomaly, on or off from the call on; as a scope, for its length."""
+
+    def __init__(self, mode: bool, check_nan: bool = True):
+        super().__init__()
+        self._mode = bool(mode)
+        self._before_call = _runtime.set_anomaly_detection(self._mode)
+
+    def _switch(self):
+        _runtime.set_anomaly_detection(self._mode)
+        return self._before_call
+
+
 def is_grad_enabled() -> bool:
     """Whether operators are being recorded in this thread."""
     return _runtime.grad_enabled()

@@ -15,11 +15,12 @@ from tandem.checkpoint.writer import as_bytes, index_path
 from tandem.errors import CheckpointError
 
 
-def load(path, *, mmap: bool = False, verify: bool = True, map_location=None, device=None):
+def load(path, map_location=None, *, mmap: bool = False, verify: bool = True, device=None, weights_only: bool = True):
     """What `save` wrote. A safetensors file of another program gives its tensors by name.
 
     mmap: map the file instead of reading it: elements come from the disk when they are first used, and changes stay in memory
     verify: compare the checksums (not with mmap, which would read everything)
+    weights_only: as PyTorch has it; files hold no code, so it is always so
 
     >>> import tempfile, os
     >>> name = os.path.join(tempfile.mkdtemp(), "state.safetensors")

@@ -25,6 +25,9 @@ __all__ = [
     "get_device_name",
     "info",
     "is_available",
+    "is_bf16_supported",
+    "manual_seed",
+    "manual_seed_all",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
@@ -216,8 +219,9 @@ def mem_get_info(device=None) -> tuple[int, int]:
 
 
 def empty_cache(device=None) -> None:
-    """Gives memory that no tensor uses back to the device."""
-    _runtime.cuda_empty_cache(_index(device))
+    """Gives memory that no tensor uses back to the device; without one there is nothing to give back."""
+    if device is not None or is_available():
+        _runtime.cuda_empty_cache(_index(device))
 
 
 def set_memory_fraction(fraction: float, device=None) -> None:
@@ -261,6 +265,34 @@ class profile:
             for name, count, ms in self.rows[:40]
         ]
         return "\n".join(lines)
+
+
+# -- what PyTorch programs say here
+
+
+def manual_seed(seed: int) -> None:
+    """td.manual_seed: random numbers do not depend on the device."""
+    from tandem.random import manual_seed
+
+    manual_seed(seed)
+
+
+def manual_seed_all(seed: int) -> None:
+    """td.manual_seed: random numbers do not depend on the device."""
+    manual_seed(seed)
+
+
+def is_bf16_supported() -> bool:
+    """Whether products of bfloat16 run on tensor cores."""
+    return is_available() and get_device_capability()[0] >= 8
+
+
+def __getattr__(name):
+    if name == "amp":
+        from tandem import amp
+
+        return amp
+    raise AttributeError(f"module 'tandem.cuda' has no attribute {name!r}")
 
 
 # -- precision

@@ -13,5 +13,6 @@ from multiprocessing import __all__ as _names
 
 from tandem.multiprocessing.reductions import register
 from tandem.multiprocessing.shared import is_shared, share_memory_
+from tandem.multiprocessing.spawning import ProcessRaisedException, spawn
 
-__all__ = [*_names, "is_shared", "register", "share_memory_"]
+__all__ = [*_names, "ProcessRaisedException", "is_shared", "register", "share_memory_", "spawn"]

@@ -324,7 +324,7 @@ def take_slice(x: Value, ranges: dict[int, tuple[Dim, Dim, Dim]]) -> Value:
     return Slice(tuple(starts), tuple(steps), tuple(sizes))(x)
 
 
-@op
+@op(variadic="axis")
 def flip(x: Tensor, axis=None):
     """Elements in reverse order along the given axes (all by default). A view.
 

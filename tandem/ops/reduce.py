@@ -280,7 +280,7 @@ def nanmean(x: Tensor, axis=None, keepdims=False, *, dtype=None):
     return total / F.sum(F.logical_not(F.isnan(x)), axis, keepdims=keepdims)
 
 
-# -- max and min: the standard's functions, PyTorch's methods
+# -- max and min: the standard's functions, and PyTorch's
 
 
 def _axis_arguments(name: str, axis, keepdims, dim, keepdim):
@@ -293,37 +293,49 @@ def _is_operand(axis) -> bool:
     return hasattr(axis, "dtype") and hasattr(axis, "shape")
 
 
-@public(name="max")
-def max_(x: Tensor, axis=None, keepdims=False, *, dim=None, keepdim=False):
-    """Largest element over axes (all by default), as the Array API has it: always one tensor. td.max(x, y) is td.maximum(x, y).
-    The method x.max(axis) is PyTorch's and gives (values, indices).
-
-    >>> td.max(td.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=1)
-    tensor([5., 7.])
-    """
-    if _is_operand(axis):
-        return F.maximum(x, axis)
-    return amax(x, *_axis_arguments("max", axis, keepdims, dim, keepdim))
-
-
-@public(name="min")
-def min_(x: Tensor, axis=None, keepdims=False, *, dim=None, keepdim=False):
-    """Smallest element over axes (all by default), as the Array API has it: always one tensor. td.min(x, y) is td.minimum(x, y).
-    The method x.min(axis) is PyTorch's and gives (values, indices).
-
-    >>> td.min(td.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=1)
-    tensor([1., 2.])
-    """
-    if _is_operand(axis):
-        return F.minimum(x, axis)
-    return amin(x, *_axis_arguments("min", axis, keepdims, dim, keepdim))
-
-
 class Extremum(NamedTuple):
     """What x.max(axis) gives."""
 
     values: object
     indices: object
+
+
+@public(name="max")
+def max_(x: Tensor, dim=None, keepdim=False, *, axis=None, keepdims=False):
+    """Largest element over axes (all by default). With `axis`, as the Array API has it, one tensor; with `dim`, or an axis by
+    position, as PyTorch has it, (values, indices). td.max(x, y) is td.maximum(x, y).
+
+    >>> td.max(td.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=1)
+    tensor([5., 7.])
+    >>> values, indices = td.max(td.tensor([[1.0, 5.0], [7.0, 2.0]]), 1)
+    >>> indices
+    tensor([1, 0])
+    """
+    if dim is None:
+        return amax(x, axis, bool(keepdims or keepdim))
+    if _is_operand(dim):
+        return F.maximum(x, dim)
+    axis, keepdims = _axis_arguments("max", axis, keepdims, dim, keepdim)
+    return Extremum(*_max_with_indices(x, axis, keepdims))
+
+
+@public(name="min")
+def min_(x: Tensor, dim=None, keepdim=False, *, axis=None, keepdims=False):
+    """Smallest element over axes (all by default). With `axis`, as the Array API has it, one tensor; with `dim`, or an axis by
+    position, as PyTorch has it, (values, indices). td.min(x, y) is td.minimum(x, y).
+
+    >>> td.min(td.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=1)
+    tensor([1., 2.])
+    >>> values, indices = td.min(td.tensor([[1.0, 5.0], [7.0, 2.0]]), 1)
+    >>> indices
+    tensor([0, 1])
+    """
+    if dim is None:
+        return amin(x, axis, bool(keepdims or keepdim))
+    if _is_operand(dim):
+        return F.minimum(x, dim)
+    axis, keepdims = _axis_arguments("min", axis, keepdims, dim, keepdim)
+    return Extremum(*_min_with_indices(x, axis, keepdims))
 
 
 def at_positions(x: Value, axis: int, index: Value) -> Value:

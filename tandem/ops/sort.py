@@ -97,14 +97,18 @@ def _sort_values(x: Tensor, axis, descending):
 
 
 @public
-def sort(x: Tensor, axis=-1, descending=False, stable=True, *, dim=None):
-    """Elements of x in ascending order along an axis; equal ones keep their order, NaN comes last. As the Array API has it: one
-    tensor. The method x.sort(axis) is PyTorch's and gives (values, indices).
+def sort(x: Tensor, dim=None, descending=False, stable=True, *, axis=-1):
+    """Elements of x in ascending order along an axis; equal ones keep their order, NaN comes last. As the Array API has it, one
+    tensor; with `dim`, or an axis by position, as PyTorch has it, (values, indices), as x.sort() does always.
 
     >>> td.sort(td.tensor([3, 1, 2]))
     tensor([1, 2, 3])
+    >>> td.sort(td.tensor([3, 1, 2]), dim=0).indices
+    tensor([1, 2, 0])
     """
-    axis, descending = axis if dim is None else dim, bool(descending)
+    descending = bool(descending)
+    if dim is not None:
+        return Ordered(*_sort(x, dim, descending))
     if isinstance(x, Value) or x.requires_grad:
         return _sort(x, axis, descending)[0]  # the gradient needs positions anyway
     return _sort_values(x, axis, descending)

@@ -29,7 +29,7 @@ def test_over_axes(name, axis):
 
 def test_dim_and_keepdim_are_accepted():
     x = td.tensor([[1.0, 2.0], [3.0, 5.0]])
-    for name in ("sum", "mean", "amax", "var", "logsumexp", "prod", "argmax", "any", "max", "min"):
+    for name in ("sum", "mean", "amax", "var", "logsumexp", "prod", "argmax", "any"):
         function = getattr(td, name)
         assert td.array_equal(function(x, dim=1, keepdim=True), function(x, axis=1, keepdims=True)), name
 

@@ -17,9 +17,9 @@ def distinct(shape, seed=0):
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_sort(axis):
     x = distinct((4, 5))
-    check_op(lambda t: td.sort(t, axis), lambda a: np.sort(a, axis), inputs=[(x,)], names=["sort"])
+    check_op(lambda t: td.sort(t, axis=axis), lambda a: np.sort(a, axis), inputs=[(x,)], names=["sort"])
     check_op(
-        lambda t: td.sort(t, axis, descending=True),
+        lambda t: td.sort(t, axis=axis, descending=True),
         lambda a: -np.sort(-a, axis),
         inputs=[(x,)],
         second=False,
@@ -94,4 +94,4 @@ def test_searchsorted(side):
 
 def test_0d():
     x = td.tensor(3.0)
-    assert td.sort(x, 0).item() == 3 and td.argsort(x, 0).item() == 0 and x.topk(1, 0).indices.item() == 0
+    assert td.sort(x, 0).values.item() == 3 and td.argsort(x, 0).item() == 0 and x.topk(1, 0).indices.item() == 0
