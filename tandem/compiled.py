@@ -26,6 +26,8 @@ class Report(list):
     def __init__(self, memory_budget: float | None):
         super().__init__()
         self.memory_budget = memory_budget
+        self.fresh = False  # whether programs are made anew even where they lie on disk
+        self.failures: list[str] = []  # why no program could be made of a sequence; its calls run one by one
 
 
 class Compiled:
@@ -80,6 +82,7 @@ class Compiled:
                 f"{show_bytes(r['memory']['outputs'])} are results; inputs {show_bytes(r['memory']['inputs'])}",
                 f"    time: {times}" + ("" if "load" in r["seconds"] else f" ({passes} ms)"),
             ]
+        lines += [f"  no program, calls run one by one: {cause}" for cause in self._report.failures]
         return "\n".join(lines)
 
     def graph(self, number: int = -1):

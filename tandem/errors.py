@@ -17,6 +17,8 @@
         DeadlineError     (TimeoutError)     waited longer than allowed
         CheckpointError   (RuntimeError)     a file that is damaged, or holds other things than are asked for
         WorkerError       (RuntimeError)     a process of a data loader that died or failed
+    RuntimeWarning
+      CompileWarning                         a program that could not be compiled and runs in another way
     RuntimeError
       InternalError                          a bug of Tandem, with what to report
 
@@ -39,6 +41,7 @@ __all__ = [
     "AxisError",
     "CancelledError",
     "CheckpointError",
+    "CompileWarning",
     "DTypeError",
     "DeadlineError",
     "DeviceError",
@@ -197,6 +200,10 @@ class CancelledError(TandemError, RuntimeError):
 
 class DeadlineError(TandemError, TimeoutError):
     """Something that waited longer than it was allowed to."""
+
+
+class CompileWarning(RuntimeWarning):
+    """A program could not be compiled, by a mistake of ours, and runs in another way with the same results."""
 
 
 class InternalError(_Located, RuntimeError):

@@ -91,6 +91,9 @@ TRACEBACK = Switch("TRACEBACK", "", "'full' keeps Tandem's own frames in traceba
 CACHE = Switch("CACHE", 1, "keep generated kernels on disk")
 CACHE_DIR = Switch("CACHE_DIR", "", "where; by default `tandem` under `$XDG_CACHE_HOME` or `~/.cache`")
 CACHE_MB = Switch("CACHE_MB", 512, "largest size of what is kept; the least recently used goes first")
+COMPILE_WORKERS = Switch(
+    "COMPILE_WORKERS", 3, "processes that help to compile a large program, at most; 0 compiles all of it in this one"
+)
 NUM_THREADS = Switch("NUM_THREADS", 0, "threads of a kernel; by default as many as affinity and cgroup quota allow")
 ISA = Switch(
     "ISA", "", "'baseline' or 'avx2': library routines use no better instructions than these; read at first use"

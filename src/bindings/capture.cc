@@ -21,6 +21,10 @@ struct CaptureScope {  // one call of a compiled function
   bool entered = false;
 };
 
+struct Pause {  // what is done inside happens now, on real memory
+  Capture* outer = nullptr;
+};
+
 struct PlanList {  // keeps the plans of a body, whose addresses are in its key
   std::vector<Ref<Plan>> plans;
 };
@@ -59,6 +63,11 @@ void register_capture(nb::module_& m) {
              new (self) ProgramCache();
              self->report = report.release().ptr();
            })
+      .def("set_watch",
+           [](ProgramCache& c, nb::object watch) {
+             PyObject* old = std::exchange(c.watch, watch.is_none() ? nullptr : watch.release().ptr());
+             Py_XDECREF(old);
+           })
       .def_prop_ro("num_traces", [](ProgramCache& c) { return c.entries.size(); })
       .def_prop_ro("num_programs",
                    [](ProgramCache& c) {
@@ -96,6 +105,10 @@ void register_capture(nb::module_& m) {
              }
            })
       .def_prop_ro("segments", [](CaptureScope& s) { return s.capture.segments; });
+  nb::class_<Pause>(m, "PauseCapture")
+      .def(nb::init<>())
+      .def("__enter__", [](Pause& p) { p.outer = std::exchange(active_capture, nullptr); })
+      .def("__exit__", [](Pause& p, nb::args) { active_capture = std::exchange(p.outer, nullptr); });
   nb::class_<PlanList>(m, "PlanList");
   nb::class_<BodyScope>(m, "BodyScope")
       .def(nb::init<std::string>())
@@ -121,6 +134,10 @@ void register_capture(nb::module_& m) {
       .def("plans", [](BodyScope& s) { return PlanList{s.capture.plans()}; });
   m.def("in_body", [] { return active_capture != nullptr && !active_capture->region.empty(); });
   m.def("capturing", [] { return active_capture != nullptr; });
+  m.def("pending", [](nb::handle h) {
+    if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");
+    return reinterpret_cast<Tensor*>(h.ptr())->storage->pending();
+  });
   m.def("materialize", [](nb::handle h) {
     if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");
     try {

@@ -11,6 +11,7 @@
 #include "bindings/bindings.h"
 #include "check.h"
 #include "dispatch/op_function.h"
+#include "program/capture.h"
 #include "program/region.h"
 
 namespace nb = nanobind;
@@ -70,6 +71,8 @@ struct PlanBuilder {
                std::vector<int32_t> ints, std::vector<double> floats, std::string label) {
     Instruction in{Instruction::Kind::Library};
     in.routine = library::find(routine);
+    in.prepares = library::prepares(routine);
+    plan->num_prepared += in.prepares;
     in.num_inputs = static_cast<int32_t>(inputs.size());
     in.values = std::move(inputs);
     in.values.insert(in.values.end(), outputs.begin(), outputs.end());
@@ -137,6 +140,37 @@ struct PlanBuilder {
     }
     for (size_t i = 0; i < ints.size(); ++i) inputs[tensors.size() + numbers + i].integer = ints[i];
     return PlanRun(*plan, inputs.data()).guards_hold();
+  }
+  // Runs the plan as it stands, for tools that look inside programs: `numbers` as the bytes that kernels read. All
+  // outputs must be fresh memory, or views of such.
+  nb::list run(nb::list tensors, std::vector<nb::bytes> numbers, std::vector<int64_t> ints) {
+    std::vector<InputView> inputs(tensors.size() + numbers.size() + ints.size());
+    size_t at = 0;
+    for (nb::handle h : tensors) {
+      if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");
+      const auto* t = reinterpret_cast<const Tensor*>(h.ptr());
+      materialize(t);
+      inputs[at++].view = &t->view;
+    }
+    for (nb::bytes& number : numbers) inputs[at++].cell = const_cast<char*>(number.c_str());
+    for (int64_t v : ints) inputs[at++].integer = v;
+    nb::list results;
+    try {
+      PlanRun run(*plan, inputs.data());
+      if (!run.guards_hold()) fail(ErrorKind::Internal, "the plan does not accept these inputs");
+      prepare_plan(*plan);
+      run.execute();
+      for (const Plan::Output& output : plan->outputs) {
+        int32_t root = output.value;
+        while (plan->values[root].kind == ValueKind::View) root = plan->values[root].source;
+        const View v = run.view(output.value);
+        Tensor* t = new_tensor(run.share_storage(root), v.data, v.dtype, v.ndim, v.shape, v.strides);
+        results.append(nb::steal(reinterpret_cast<PyObject*>(t)));
+      }
+    } catch (const PythonError&) {
+      nb::raise_python_error();
+    }
+    return results;
   }
   // Several launches of the kernel that was added last become one: `extents` of each, all of whose operands it has.
   void parts(std::vector<int32_t> extents) { plan->instructions.back().parts = std::move(extents); }
@@ -251,6 +285,7 @@ void register_plan(nb::module_& m) {
       .def("output", &PlanBuilder::output)
       .def("backward", &PlanBuilder::backward)
       .def("accepts", &PlanBuilder::accepts)
+      .def("run", &PlanBuilder::run)
       .def("keep", &PlanBuilder::keep)
       .def("on_host", &PlanBuilder::on_host)
       .def("parts", &PlanBuilder::parts)

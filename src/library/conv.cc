@@ -8,6 +8,7 @@
 #include "library/conv_impl.h"
 #include "library/convert.h"
 #include "library/layout.h"
+#include "library/registry.h"
 #include "library/scalar.h"
 #include "library/scratch.h"
 #include "library/strided.h"
@@ -67,8 +68,9 @@ void compute(Conv conv) {
   const bool empty_sum = conv.kind == ConvKind::Forward        ? conv.w.numel() == 0
                          : conv.kind == ConvKind::BackwardData ? conv.y.numel() == 0 || conv.w.numel() == 0
                                                                : conv.x.numel() == 0 || conv.y.numel() == 0;
-  if (empty_sum || (conv.kind == ConvKind::Forward && g.in_channels == 0)) return fill_empty(conv, result);
-  if (conv_onednn(conv)) return;
+  if (empty_sum || (conv.kind == ConvKind::Forward && g.in_channels == 0))
+    return preparing() ? void() : fill_empty(conv, result);
+  if (conv_onednn(conv) || preparing()) return;
   if (result.dtype == DType::Float32 || result.dtype == DType::Float64) return conv_own(conv);
   if (result.dtype != DType::Float16 && result.dtype != DType::BFloat16) unsupported("convolution", result.dtype);
 
@@ -106,9 +108,9 @@ void run_backward_weight(const Call& call) {
   compute({ConvKind::BackwardWeight, geometry_of(call, x, w, y), x, w, y});
 }
 
-const Register forward("conv_forward", &run_forward);
-const Register backward_data("conv_backward_data", &run_backward_data);
-const Register backward_weight("conv_backward_weight", &run_backward_weight);
+const Register forward("conv_forward", &run_forward, true);
+const Register backward_data("conv_backward_data", &run_backward_data, true);
+const Register backward_weight("conv_backward_weight", &run_backward_weight, true);
 
 }  // namespace
 }  // namespace tandem::library

@@ -3,6 +3,7 @@
 #include "library/conv_impl.h"
 #include "library/layout.h"
 #include "library/onednn.h"
+#include "library/registry.h"
 #include "library/scratch.h"
 #include "library/strided.h"
 
@@ -155,7 +156,9 @@ std::unique_ptr<Program> make(const Conv& conv, bool last) {
 }
 
 bool run(const Conv& conv, bool last, const char* bias) {
-  auto& program = static_cast<ConvProgram&>(cached(key_of(conv, last), [&] { return make(conv, last); }));
+  auto* found = static_cast<ConvProgram*>(cached(key_of(conv, last), [&] { return make(conv, last); }));
+  if (!found) return true;
+  ConvProgram& program = *found;
   if (!program.supported) return false;
   const ConvKind kind = conv.kind;
   Scratch<char> memory[3];
@@ -204,13 +207,13 @@ bool conv_onednn(const Conv& conv) {
         set_contiguous(view);
       return;
     }
-    own.resize(view.numel() * item_size(dtype));
+    if (!preparing()) own.resize(view.numel() * item_size(dtype));
     view.data = own.data();
     if (last && &view != &plain.w)
       set_channels_last(view);
     else
       set_contiguous(view);
-    if (!is_result) copy_elements(original, view);
+    if (!is_result && !preparing()) copy_elements(original, view);
   };
   settle(plain.x, memory[0], conv.kind == ConvKind::BackwardData, fits(conv.x));
   settle(plain.y, memory[1], conv.kind == ConvKind::Forward, fits(conv.y));
@@ -219,7 +222,7 @@ bool conv_onednn(const Conv& conv) {
   const char* bias = nullptr;
   if (conv.bias) {
     View line = *conv.bias;
-    if (!line.is_contiguous()) {
+    if (!line.is_contiguous() && !preparing()) {
       memory[3].resize(line.numel() * item_size(dtype));
       line.data = memory[3].data();
       set_contiguous(line);
@@ -228,6 +231,7 @@ bool conv_onednn(const Conv& conv) {
     bias = line.data;
   }
   if (!run(plain, last, bias)) return false;
+  if (preparing()) return true;
   if (conv.kind == ConvKind::Forward && plain.y.data != conv.y.data) copy_elements(plain.y, conv.y);
   if (conv.kind == ConvKind::BackwardData && plain.x.data != conv.x.data) copy_elements(plain.x, conv.x);
   if (conv.kind == ConvKind::BackwardWeight && plain.w.data != conv.w.data) copy_elements(plain.w, conv.w);

@@ -7,6 +7,7 @@
 #include "device/parallel.h"
 #include "library/convert.h"
 #include "library/matmul_impl.h"
+#include "library/registry.h"
 #include "library/scalar.h"
 #include "library/scratch.h"
 
@@ -56,12 +57,15 @@ void compute(const Batched& p);
 
 void compute_spread(const Batched& p) {
   const int64_t step = (p.m + 16) % 1024 ? p.m + 16 : p.m + 32;
-  Scratch<float> copy(static_cast<size_t>(step * p.k));
-  const float* from = reinterpret_cast<const float*>(p.a.data);
-  parallel_for(p.k, 0.1 * static_cast<double>(p.m), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      std::memcpy(copy.data() + i * step, from + i * p.a.column, static_cast<size_t>(p.m) * sizeof(float));
-  });
+  Scratch<float> copy;
+  if (!preparing()) {
+    copy.resize(static_cast<size_t>(step * p.k));
+    const float* from = reinterpret_cast<const float*>(p.a.data);
+    parallel_for(p.k, 0.1 * static_cast<double>(p.m), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        std::memcpy(copy.data() + i * step, from + i * p.a.column, static_cast<size_t>(p.m) * sizeof(float));
+    });
+  }
   Batched spread = p;
   spread.a.data = reinterpret_cast<char*>(copy.data());
   spread.a.column = step;
@@ -72,8 +76,9 @@ void compute(const Batched& p) {
   if (columns_collide(p)) return compute_spread(p);
   if (p.dtype == DType::Float32 || p.dtype == DType::Float64) {
     const bool tiny = is_small(p.m, p.n, p.k);
-    if (!tiny && p.k > 0 && !rows_collide(p) && (matmul_onednn(p) || matmul_openblas(p))) return;
+    if (!tiny && p.k > 0 && !rows_collide(p) && (matmul_onednn(p) || (!preparing() && matmul_openblas(p)))) return;
   }
+  if (preparing()) return;
   switch (p.dtype) {
     case DType::Float32:
       return matmul_own<float>(p);
@@ -166,7 +171,7 @@ void run_matmul(const Call& call) {
   matmul(call.inputs[0], call.inputs[1], call.outputs[0], call.num_inputs == 3 ? &call.inputs[2] : nullptr);
 }
 
-const Register registered("matmul", &run_matmul);
+const Register registered("matmul", &run_matmul, true);
 
 }  // namespace
 
@@ -178,6 +183,7 @@ void matmul(const View& a, const View& b, const View& c, const View* bias) {
       const Batched p = normal_form(a, b, c, nullptr);
       if (p.k > 0 && !is_small(p.m, p.n, p.k) && matmul_onednn(p)) return;
     }
+    if (preparing()) return;
     Widened wide_a, wide_b, wide_bias;
     widen(a, wide, wide_a);
     widen(b, wide, wide_b);
@@ -193,6 +199,7 @@ void matmul(const View& a, const View& b, const View& c, const View* bias) {
   if (!bias) return compute(normal_form(a, b, c, nullptr));
   TD_CHECK(bias->ndim == 1 && bias->shape[0] == c.shape[c.ndim - 1] && bias->dtype == c.dtype, "bias of matmul");
   if (bias->is_contiguous()) return compute(normal_form(a, b, c, bias->data));
+  if (preparing()) return;
   Widened dense;
   View line = *bias;
   dense.memory.resize(line.numel() * item_size(line.dtype));

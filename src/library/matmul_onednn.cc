@@ -6,6 +6,7 @@
 #include "library/blas.h"
 #include "library/matmul_impl.h"
 #include "library/onednn.h"
+#include "library/registry.h"
 #include "library/scratch.h"
 
 namespace tandem::library {
@@ -41,9 +42,9 @@ bool with_plain_operands(const Batched& p, F&& body) {
     from.shape[nd - 2] = to.shape[nd - 2] = rows, from.shape[nd - 1] = to.shape[nd - 1] = columns;
     from.strides[nd - 2] = x.row, from.strides[nd - 1] = x.column;
     to.strides[nd - 2] = columns, to.strides[nd - 1] = 1;
-    copies[k].resize(stride * size);
+    if (!preparing()) copies[k].resize(stride * size);
     to.data = copies[k].data();
-    if (load) copy_elements(from, to);
+    if (load && !preparing()) copy_elements(from, to);
     x = {to.data, columns, 1};
     return std::pair(from, to);
   };
@@ -52,7 +53,7 @@ bool with_plain_operands(const Batched& p, F&& body) {
   if (is_plain(p.c, p.m, p.n) && p.c.column == 1) return body(q);
   const auto [target, result] = dense_copy(q.c, 0, p.m, p.n, false);
   if (!body(q)) return false;
-  copy_elements(result, target);
+  if (!preparing()) copy_elements(result, target);
   return true;
 }
 
@@ -141,11 +142,12 @@ bool matmul_onednn(const Batched& p) {
   for (int d = 0; d < p.batch.ndim; ++d)  // it wants an axis of the result in at least one operand
     if (p.batch.strides[1][d] == 0 && p.batch.strides[2][d] == 0) return false;
   return with_plain_operands(p, [](const Batched& q) {
-    auto& program = static_cast<MatmulProgram&>(cached(key_of(q), [&] { return make(q); }));
+    auto* program = static_cast<MatmulProgram*>(cached(key_of(q), [&] { return make(q); }));
+    if (!program) return true;
     if (q.bias)
-      program.run->run({q.a.data, q.b.data, q.c.data, const_cast<char*>(q.bias)});
+      program->run->run({q.a.data, q.b.data, q.c.data, const_cast<char*>(q.bias)});
     else
-      program.run->run({q.a.data, q.b.data, q.c.data});
+      program->run->run({q.a.data, q.b.data, q.c.data});
     return true;
   });
 }

@@ -3,13 +3,18 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+#include <mutex>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <unordered_map>
 
 #include "check.h"
 #include "device/parallel.h"
 #include "library/blas.h"
 #include "library/openmp/shim.h"
+#include "library/registry.h"
 #include "library/scratch.h"
 
 namespace tandem::library::onednn {
@@ -44,6 +49,34 @@ struct KeyHash {
     return hash;
   }
 };
+
+using Programs = std::unordered_map<Key, std::unique_ptr<Program>, KeyHash>;
+constexpr size_t kMostPrograms = 1024;
+
+// By thread, because memory objects are changed for each run; oneDNN itself shares the compiled code between threads.
+Programs& own_programs() {
+  thread_local Programs programs;
+  return programs;
+}
+
+// What several threads make for one of them.
+struct Collector {
+  const Programs& known;  // of the thread that they are made for, which does not touch them meanwhile
+  std::mutex mutex;       // guards made
+  Programs made;
+
+  void add(const Key& key, const std::function<std::unique_ptr<Program>()>& make) {
+    if (known.count(key)) return;
+    {
+      std::lock_guard lock(mutex);
+      if (!made.try_emplace(key).second) return;  // another thread is at it
+    }
+    auto program = make();
+    std::lock_guard lock(mutex);
+    made[key] = std::move(program);
+  }
+};
+thread_local Collector* collector = nullptr;
 
 }  // namespace
 
@@ -161,18 +194,70 @@ void Executable::run(std::initializer_list<void*> data) {
       "execution");
 }
 
-Program& cached(const Key& key, const std::function<std::unique_ptr<Program>()>& make) {
-  // By thread, because memory objects are changed for each run; oneDNN itself shares the compiled code between threads.
-  thread_local std::unordered_map<Key, std::unique_ptr<Program>, KeyHash> programs;
-  if (const auto found = programs.find(key); found != programs.end()) return *found->second;
+Program* cached(const Key& key, const std::function<std::unique_ptr<Program>()>& make) {
+  if (collector) [[unlikely]] {
+    collector->add(key, make);
+    return nullptr;
+  }
+  Programs& programs = own_programs();
+  if (const auto found = programs.find(key); found != programs.end()) return found->second.get();
   auto made = make();
-  if (programs.size() >= 1024) programs.clear();
-  return *(programs[key] = std::move(made));
+  if (programs.size() >= kMostPrograms) programs.clear();
+  return (programs[key] = std::move(made)).get();
 }
+
+}  // namespace tandem::library::onednn
+
+namespace tandem::library {
+
+bool preparing() {
+  return onednn::collector != nullptr;
+}
+
+void prepare(const std::vector<Call>& calls, const std::vector<Function>& routines) {
+  using namespace onednn;
+  if (!api()) return;
+  Programs& own = own_programs();
+  Collector all{own, {}, {}};
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    collector = &all;
+    for (size_t i; (i = next.fetch_add(1)) < calls.size();) {
+      try {
+        routines[i](calls[i]);
+      } catch (...) {  // the run that follows meets it again, and tells
+      }
+    }
+    collector = nullptr;
+  };
+  std::vector<std::thread> helpers;
+  try {
+    for (int i = 1; i < num_threads(); ++i) helpers.emplace_back(work);
+  } catch (const std::system_error&) {  // no more threads: fewer do
+  }
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  if (own.size() + all.made.size() > kMostPrograms) own.clear();
+  for (auto& [key, program] : all.made)
+    if (program) own[key] = std::move(program);
+}
+
+}  // namespace tandem::library
+
+namespace tandem::library::onednn {
 
 int team_size() {
   return in_parallel() ? 1 : num_threads();
 }
 
 }  // namespace tandem::library::onednn
+#else
+#include "library/registry.h"
+
+namespace tandem::library {
+bool preparing() {
+  return false;
+}
+void prepare(const std::vector<Call>&, const std::vector<Function>&) {}
+}  // namespace tandem::library
 #endif

@@ -93,7 +93,8 @@ class Program {  // a few primitives that are used together
  public:
   virtual ~Program() = default;
 };
-Program& cached(const Key& key, const std::function<std::unique_ptr<Program>()>& make);
+// Null while preparing (registry.h): there is nothing to run.
+Program* cached(const Key& key, const std::function<std::unique_ptr<Program>()>& make);
 
 int team_size();  // how many threads a primitive made here and now will use; part of every key
 

@@ -28,10 +28,19 @@ using Function = void (*)(const Call&);
 
 // Registers at static-initialisation time: `static Register matmul("matmul", &run_matmul);`
 struct Register {
-  Register(const char* name, Function function);
+  Register(const char* name, Function function, bool prepares = false);
 };
 
 Function find(const std::string& name);  // throws if there is no such routine
+bool prepares(const std::string& name);  // whether prepare() is of use to it
+
+// Note [Preparing]
+// What oneDNN runs it first makes: it chooses an implementation for the sizes and writes machine code, which takes
+// milliseconds a call. A program that meets new sizes has all its calls made ready at once, by all threads: the
+// routines run with preparing() true, when they must make what they need but read and write no tensor.
+// Call::inputs and outputs have sizes and strides then, but no memory.
+void prepare(const std::vector<Call>& calls, const std::vector<Function>& routines);  // onednn.cc
+bool preparing();
 std::vector<std::string> names();
 
 }  // namespace tandem::library

@@ -32,7 +32,7 @@ bool is_dense(const View& v) {
 }
 }  // namespace
 
-ProgramCache::Entry& ProgramCache::find_or_insert(const std::vector<uint8_t>& key) {
+std::shared_ptr<ProgramCache::Entry> ProgramCache::find_or_insert(const std::vector<uint8_t>& key) {
   uint64_t h = 1469598103934665603ull;
   size_t i = 0;
   for (; i + 8 <= key.size(); i += 8) {
@@ -44,12 +44,12 @@ ProgramCache::Entry& ProgramCache::find_or_insert(const std::vector<uint8_t>& ke
   for (; i < key.size(); ++i) h = (h ^ key[i]) * 1099511628211ull;
   auto [first, last] = index_.equal_range(h);
   for (auto it = first; it != last; ++it)
-    if (entries[it->second]->key == key) return *entries[it->second];
+    if (entries[it->second]->key == key) return entries[it->second];
   if (entries.size() >= kMaxSequences) clear();
-  entries.push_back(std::make_unique<Entry>());
+  entries.push_back(std::make_shared<Entry>());
   entries.back()->key = key;
   index_.emplace(h, entries.size() - 1);
-  return *entries.back();
+  return entries.back();
 }
 
 void ProgramCache::clear() {
@@ -424,10 +424,28 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic) {
       PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOO", calls, leaves, numbers, ints, outputs, writes,
                             symbolic ? Py_True : Py_False, programs_->report ? programs_->report : Py_None);
   if (!result) throw PythonError{};
+  if (result == Py_None) {
+    Py_DECREF(result);
+    return Ref<Plan>();
+  }
   Ref<Plan> plan = plan_from_python(result);
   Py_DECREF(result);
   if (!plan) throw PythonError{};
   return plan;
+}
+
+void Capture::call_watch() {
+  PyObject* tensors = PyList_New(0);
+  for (const Leaf& leaf : leaves_) {
+    leaf.storage->retain();
+    const View& v = leaf.view;
+    auto* t = reinterpret_cast<PyObject*>(new_tensor(leaf.storage.get(), v.data, v.dtype, v.ndim, v.shape, v.strides));
+    PyList_Append(tensors, t);
+    Py_DECREF(t);
+  }
+  PyObject* done = PyObject_CallFunction(programs_->watch, "NNN", tensors, describe_numbers(), describe_ints());
+  if (!done) throw PythonError{};
+  Py_DECREF(done);
 }
 
 std::vector<std::pair<int32_t, Capture::Site>> Capture::ordered_writes() const {
@@ -448,6 +466,10 @@ void Capture::flush() {
       grad_mode = mode;
     }
   } suspend;
+  struct Reset {  // also when something fails: what was noted must not run a second time
+    Capture& capture;
+    ~Reset() { capture.reset(); }
+  } reset{*this};
 
   std::vector<size_t> escaping;
   std::vector<Site> wanted;
@@ -474,7 +496,8 @@ void Capture::flush() {
   for (Argument& a : numbers_) inputs[at++].cell = reinterpret_cast<char*>(&a.integer);
   for (int64_t v : ints_) inputs[at++].integer = v;
 
-  ProgramCache::Entry& entry = programs_->find_or_insert(key);
+  const std::shared_ptr<ProgramCache::Entry> found = programs_->find_or_insert(key);
+  ProgramCache::Entry& entry = *found;
   if (entry.plans.empty())
     for (const Call& call : calls_) entry.plans.push_back(call.plan);
   ++entry.runs;
@@ -513,8 +536,7 @@ void Capture::flush() {
     }
   };
   bool done = false;
-  for (size_t k = 0; !done && k < entry.programs.size();
-       ++k) {  // `done` first: the entry may be gone once a program ran
+  for (size_t k = 0; !done && k < entry.programs.size(); ++k) {
     Ref<Plan> program = entry.programs[k];
     PlanRun run(*program, inputs.data());
     if (!run.guards_hold()) continue;
@@ -522,17 +544,27 @@ void Capture::flush() {
     finish(program, run);
     done = true;
   }
-  if (!done) {
+  if (!done && !entry.broken) {
     // The first program is made for the very sizes it met; when others come, one that computes with sizes serves them
     // all.
     Ref<Plan> program = compile(wanted, !entry.programs.empty());
-    if (entry.programs.size() >= kMaxSizeVariants) entry.programs.pop_back();
-    entry.programs.insert(entry.programs.begin(), program);
-    PlanRun run(*program, inputs.data());
-    TD_CHECK(run.guards_hold(), "a new program does not accept the call it was made for");
-    finish(program, run);
+    if (program) {
+      if (entry.programs.size() >= kMaxSizeVariants) entry.programs.pop_back();
+      entry.programs.insert(entry.programs.begin(), program);
+      PlanRun run(*program, inputs.data());
+      TD_CHECK(run.guards_hold(), "a new program does not accept the call it was made for");
+      if (programs_->watch) call_watch();
+      finish(program, run);
+      done = true;
+    } else {
+      entry.broken = true;
+    }
   }
+  if (!done) run_one_by_one(escaping);
   resolve_promises();
+}
+
+void Capture::reset() {
   forget_calls();
   leaves_.clear();
   numbers_.clear();

@@ -42,14 +42,19 @@ class ProgramCache {
     std::vector<Ref<Plan>> plans;     // of the calls: keeps the addresses in the key their own
     std::vector<Ref<Plan>> programs;  // variants for different sizes, most recently used first
     int64_t runs = 0;
+    bool broken = false;  // no program could be made: calls run one by one
   };
   ProgramCache() = default;
   ProgramCache(const ProgramCache&) = delete;
-  Entry& find_or_insert(const std::vector<uint8_t>& key);
+  std::shared_ptr<Entry> find_or_insert(const std::vector<uint8_t>& key);
   void clear();
-  std::vector<std::unique_ptr<Entry>> entries;
-  PyObject* report = nullptr;  // Python list that programs describe themselves in (owned)
-  ~ProgramCache() { Py_XDECREF(report); }
+  std::vector<std::shared_ptr<Entry>> entries;  // shared: a thread may clear what another one runs
+  PyObject* report = nullptr;                   // Python list that programs describe themselves in (owned)
+  PyObject* watch = nullptr;                    // called before a program runs, with its inputs; see td.bisect (owned)
+  ~ProgramCache() {
+    Py_XDECREF(report);
+    Py_XDECREF(watch);
+  }
 
  private:
   std::unordered_multimap<uint64_t, size_t> index_;
@@ -144,7 +149,10 @@ class Capture {
   void remember(const Tensor* t, Site site) { remember(t->storage, t->view, site); }
   void remember(Storage* storage, const View& view, Site site);
   static uint64_t hash(const Storage* storage, uint32_t version, const View& view);
-  Ref<Plan> compile(const std::vector<Site>& wanted, bool symbolic);
+  Ref<Plan> compile(const std::vector<Site>& wanted, bool symbolic);  // null if no program can be made
+  void run_one_by_one(const std::vector<size_t>& escaping);           // one_by_one.cc
+  void call_watch();
+  void reset();
   std::vector<std::pair<int32_t, Site>> ordered_writes() const;
   Tensor* promise(DType dtype, int ndim, const int64_t* shape, const int64_t* strides, Site site);
 

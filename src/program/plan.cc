@@ -1,5 +1,6 @@
 #include "program/plan.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "check.h"
@@ -151,9 +152,15 @@ char* PlanRun::address(int32_t index) {
 }
 
 View PlanRun::view(int32_t index) const {
+  View v = geometry(index);
+  v.data = const_cast<PlanRun*>(this)->address(index);
+  return v;
+}
+
+View PlanRun::geometry(int32_t index) const {
   const PlanValue& value = plan_.values[index];
   View v;
-  v.data = const_cast<PlanRun*>(this)->address(index);
+  v.data = nullptr;
   v.dtype = value.dtype;
   v.ndim = static_cast<int>(value.shape.size());
   for (int i = 0; i < v.ndim; ++i) {
@@ -315,6 +322,42 @@ void PlanRun::execute_without_gil() {
   run_instructions();
 }
 
+// See Note [Preparing] in library/registry.h.
+bool PlanRun::meets_new_sizes() {
+  constexpr int32_t kWorthPreparing = 6;
+  constexpr size_t kMostSizes = 64;
+  if (plan_.num_prepared < kWorthPreparing) return false;
+  uint64_t hash = static_cast<uint64_t>(num_threads());
+  for (const Binding& bind : plan_.bindings) {
+    hash = (hash ^ static_cast<uint64_t>(ints_[bind.slot])) * 0x9E3779B97F4A7C15ull;
+    hash ^= hash >> 29;
+  }
+  std::vector<uint64_t>& seen = plan_.ready_for;
+  if (std::find(seen.begin(), seen.end(), hash) != seen.end()) return false;
+  if (seen.size() >= kMostSizes) seen.erase(seen.begin());
+  seen.push_back(hash);
+  return true;
+}
+
+void PlanRun::prepare_routines() {
+  std::vector<std::vector<View>> views;
+  std::vector<std::vector<int64_t>> ints;
+  std::vector<library::Call> calls;
+  std::vector<library::Function> routines;
+  for (const Instruction& in : plan_.instructions) {
+    if (!in.prepares) continue;
+    std::vector<View>& v = views.emplace_back();
+    for (int32_t index : in.values) v.push_back(geometry(index));
+    std::vector<int64_t>& k = ints.emplace_back();
+    for (int32_t slot : in.ints) k.push_back(ints_[slot]);
+    const int num_values = static_cast<int>(v.size()), num_ints = static_cast<int>(k.size());
+    calls.push_back({v.data(), in.num_inputs, v.data() + in.num_inputs, num_values - in.num_inputs, k.data(), num_ints,
+                     in.floats.data(), static_cast<int>(in.floats.size())});
+    routines.push_back(in.routine);
+  }
+  library::prepare(calls, routines);
+}
+
 void PlanRun::execute() {
   if (plan_.instructions.empty()) return;
   const profile::Scope operation(profile::Kind::Operator, plan_.name);
@@ -325,12 +368,14 @@ void PlanRun::execute() {
   }
   // Below this, handing the GIL over costs more than it gives.
   constexpr double kReleaseNanoseconds = 30000;
-  if (estimated_cost() < kReleaseNanoseconds) {
+  const bool prepare = meets_new_sizes();
+  if (!prepare && estimated_cost() < kReleaseNanoseconds) {
     run_instructions();
     return;
   }
   PyThreadState* state = PyEval_SaveThread();
   try {
+    if (prepare) prepare_routines();
     run_instructions();
   } catch (...) {
     PyEval_RestoreThread(state);

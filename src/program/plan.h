@@ -69,6 +69,7 @@ struct Instruction {
   void* function = nullptr;
   uint16_t threads[2] = {0, 0};
   uint32_t shared = 0;   // bytes of shared memory that a launch asks for
+  bool prepares = false;  // Library: can be made ready for new sizes; see Note [Preparing] in library/registry.h
   bool reports = false;  // complains about bad indices through the device's report (device/cuda/launches.h)
 
   profile::Kind profiled() const;  // what a profile calls it
@@ -127,6 +128,9 @@ struct Plan {
   std::vector<bool> host_inputs;  // inputs that lie on the host
   mutable std::shared_ptr<Replay> replay;
 
+  int32_t num_prepared = 0;                 // instructions that can be made ready for new sizes
+  mutable std::vector<uint64_t> ready_for;  // hashes of sizes for which that was done (GIL)
+
   Plan() = default;
   ~Plan();
   void retain() noexcept { ++references_; }  // GIL
@@ -178,6 +182,9 @@ class PlanRun {
   char* recorded_address(int32_t value);
   friend class Replay;
   double estimated_cost() const;
+  bool meets_new_sizes();
+  void prepare_routines();
+  View geometry(int32_t value) const;  // a view without memory
 
   const Plan& plan_;
   bool overflow_ = false;

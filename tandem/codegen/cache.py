@@ -41,6 +41,12 @@ def load(key: str, compile: Callable[[], bytes], entry: str) -> int:
     return address
 
 
+def is_stored(key: str) -> bool:
+    """Whether load() will find it without compiling, as far as a look can tell."""
+    path = _path(key)
+    return path is not None and os.path.exists(path)
+
+
 def _load_from_disk(key: str, entry: str) -> int | None:
     path = _path(key)
     object_code = path and read(path, FORMAT)

@@ -9,11 +9,11 @@ import threading
 import time
 
 from tandem.codegen.loops import RENDERED
+from tandem.codegen.workers import ready
 from tandem.switches import DEBUG
 
 _addresses: dict[str, int] = {}
 _lock = threading.Lock()
-_machine = None  # (TargetMachine, PassBuilder), made when the first kernel is compiled
 _engines: list = []
 
 
@@ -69,7 +69,9 @@ def _load(key: str, compile, entry: str) -> int:
 def _load_with_llvm(data: bytes, entry: str) -> int:
     import llvmlite.binding as llvm
 
-    _target_machine()
+    from tandem.codegen.assemble import target_machine
+
+    target_machine(_keep_lsr())
     engine = llvm.create_mcjit_compiler(
         llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine()
     )
@@ -79,61 +81,51 @@ def _load_with_llvm(data: bytes, entry: str) -> int:
     return engine.get_function_address(entry)
 
 
-def _target_machine():
-    global _machine
-    if _machine is None:
-        import llvmlite.binding as llvm
-
-        if "numba" not in sys.modules:
-            # A third of the compile time, for loops whose addresses we already wrote the way the machine wants them. The switch
-            # is one for the whole process, so it is left alone where someone else is known to compile with this LLVM.
-            llvm.set_option("tandem", "-disable-lsr")
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(),
-            features=llvm.get_host_cpu_features().flatten(),
-            opt=2,
-            reloc="pic",
-            codemodel="small",
-        )
-        _machine = machine, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
-    return _machine
+def _keep_lsr() -> bool:
+    """The switch is one for the whole process, so it is left alone where someone else is known to compile with this LLVM."""
+    return "numba" in sys.modules
 
 
-def _optimized_module(kernel):
-    import llvmlite.binding as llvm
-
+def text_of(kernel) -> str:
+    """The kernel as LLVM IR for this host."""
     from tandem.codegen.llvm import render
 
-    machine, pass_builder = _target_machine()
     text = render(kernel, vector_bytes(), cpu_flags())
     if DEBUG >= 4:
         print(f"tandem: kernel {kernel.name}\n{kernel}\n{text}")
-    module = llvm.parse_assembly(text)
-    # The renderer already shares subexpressions, hoists and vectorises; what is left is to put accumulators into registers
-    # and to clean up. A longer pipeline costs more time than it gains.
-    manager = llvm.create_new_function_pass_manager()
-    manager.add_sroa_pass()
-    manager.add_instruction_combine_pass()
-    manager.add_simplify_cfg_pass()
-    manager.run(module.get_function("kernel"), pass_builder)
-    return module, machine
+    return text
+
+
+def object_of(text: str) -> bytes:
+    from tandem.codegen.assemble import object_code
+
+    return object_code(text, _keep_lsr())
+
+
+def is_known(kernel) -> bool:
+    """Whether the kernel is compiled already: loaded, or on disk."""
+    if kernel.key in _addresses:
+        return True
+    from tandem.codegen import cache
+
+    return cache.is_stored(f"{kernel.key}-{RENDERED}")
 
 
 def compile_object(kernel) -> bytes:
     """Position-independent object code; the function's symbol is `kernel`."""
     started = time.perf_counter()
-    module, machine = _optimized_module(kernel)
-    code = machine.emit_object(module)
+    made = ready.pop(kernel.key, None)
+    beside = made is not None
+    code = made if beside else object_of(text_of(kernel))
     if DEBUG >= 2:
-        print(
-            f"tandem: kernel {kernel.name}: {len(code)} bytes, compiled in {(time.perf_counter() - started) * 1e3:.1f} ms"
-        )
+        how = "beside" if beside else f"in {(time.perf_counter() - started) * 1e3:.1f} ms"
+        print(f"tandem: kernel {kernel.name}: {len(code)} bytes, compiled {how}")
     return code
 
 
 def assembly(kernel) -> str:
     """What the kernel compiles to, for people."""
-    module, machine = _optimized_module(kernel)
+    from tandem.codegen.assemble import optimized_module
+
+    module, machine = optimized_module(text_of(kernel), _keep_lsr())
     return machine.emit_assembly(module)

@@ -11,6 +11,7 @@ from tandem.codegen.fuse import Fusion
 from tandem.codegen.regions import region_steps
 from tandem.codegen.rows import rows
 from tandem.codegen.schedule import LibraryStep, Schedule
+from tandem.codegen.workers import note
 from tandem.graph.ir import Graph, Value
 from tandem.ops.again import Again
 from tandem.ops.define import LibraryOp
@@ -52,6 +53,8 @@ def lower(
     for group in fusion.groups:
         if group.kind != "library":
             steps.append(nests[group.kind](fusion, group))
+            if target is None:
+                note(steps[-1].kernel)
         elif isinstance(group.node.op, Again):
             continue  # it only has a place in the order
         elif isinstance(group.node.op, Region):

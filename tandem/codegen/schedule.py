@@ -86,3 +86,13 @@ class Schedule:
 
     def __repr__(self):
         return "\n".join(repr(s) for s in self.steps)
+
+
+def kernels_of(schedule: Schedule):
+    """All kernels that a schedule calls, also inside regions."""
+    for step in schedule.steps:
+        if isinstance(step, KernelStep):
+            yield step.kernel
+        elif isinstance(step, RegionStep):
+            for part in step.parts:
+                yield from kernels_of(part.schedule)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import tandem.ops as F
 from tandem.ops import full
 from tandem.optim.numbers import decayed, exact, like, wide
@@ -28,14 +30,18 @@ def corrections(step, beta1, beta2):
     return 1 - F.power(exact(beta1), count), 1 - F.power(exact(beta2), count)
 
 
-def _adam(param, step, exp_avg, exp_avg_sq, largest, grad, lr, beta1, beta2, eps, weight_decay, maximize, decoupled):
+def _adam(param, step, exp_avg, exp_avg_sq, largest, grad, lr, beta1, beta2, eps, weight_decay, maximize, decoupled,
+          size=None, root=None):  # fmt: skip
+    """size, root: the learning rate and the root of the second mean, corrected; computed here from the step where they are None."""
     p, m, v, g = wide(param, exp_avg, exp_avg_sq, grad)
     step = step + 1
     p, g = shrunk(p, g, lr, weight_decay, maximize, decoupled)
     m, v = moments(m, v, g, beta1, beta2)
     largest = None if largest is None else F.maximum(wide(largest), v)
-    of_m, of_v = corrections(step, beta1, beta2)
-    size, root = like(p, exact(lr) / of_m, F.sqrt(of_v))
+    if size is None:
+        of_m, of_v = corrections(step, beta1, beta2)
+        size, root = exact(lr) / of_m, F.sqrt(of_v)
+    size, root = like(p, size, root)
     denominator = F.sqrt(v if largest is None else largest) / root + like(p, eps)
     return p - size * m / denominator, step, m, v, largest
 
@@ -60,6 +66,41 @@ def amsgrad(
     )
 
 
+@rule("step", "exp_avg", "exp_avg_sq")
+def adam_counted(
+    param: Tensor, step: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, grad: Tensor, lr: Tensor, beta1: Tensor, beta2: Tensor,
+    eps: Tensor, weight_decay: Tensor, size: Tensor, root: Tensor, maximize, decoupled,
+):  # fmt: skip
+    return _adam(
+        param,
+        step,
+        exp_avg,
+        exp_avg_sq,
+        None,
+        grad,
+        lr,
+        beta1,
+        beta2,
+        eps,
+        weight_decay,
+        maximize,
+        decoupled,
+        size,
+        root,
+    )[:4]
+
+
+@rule("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+def amsgrad_counted(
+    param: Tensor, step: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, max_exp_avg_sq: Tensor, grad: Tensor, lr: Tensor,
+    beta1: Tensor, beta2: Tensor, eps: Tensor, weight_decay: Tensor, size: Tensor, root: Tensor, maximize, decoupled,
+):  # fmt: skip
+    return _adam(
+        param, step, exp_avg, exp_avg_sq, max_exp_avg_sq, grad, lr, beta1, beta2, eps, weight_decay, maximize, decoupled,
+        size, root,
+    )  # fmt: skip
+
+
 class Adam(Optimizer):
     """Steps by the running mean of the gradient over the root of that of its square (Kingma and Ba, 2015)."""
 
@@ -75,6 +116,13 @@ class Adam(Optimizer):
     def rule(self, group):
         kind = amsgrad if group["amsgrad"] else adam
         settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"])
+        return kind, (*settings, group["maximize"], group.get("decoupled_weight_decay", False))
+
+    def counted_rule(self, group, count):
+        kind = amsgrad_counted if group["amsgrad"] else adam_counted
+        lr, (beta1, beta2) = group["lr"], group["betas"]
+        corrected = lr / (1 - beta1**count), math.sqrt(1 - beta2**count)
+        settings = (lr, beta1, beta2, group["eps"], group["weight_decay"], *corrected)
         return kind, (*settings, group["maximize"], group.get("decoupled_weight_decay", False))
 
 

@@ -7,7 +7,7 @@ from tandem.errors import DTypeError
 from tandem.ops import full
 from tandem.optim.adam import corrections, moments
 from tandem.optim.numbers import exact, like, norm, wide
-from tandem.optim.optimizer import Optimizer, as_float, check, check_betas, rule
+from tandem.optim.optimizer import Optimizer, as_float, check, check_betas, rule, state_of
 
 
 def trust(of_param, of_update, scale=1.0):
@@ -178,12 +178,12 @@ class Adafactor(Optimizer):
                     "variance": p.shape,
                     "step": (),
                 }
-                state.update(
-                    {
+                with state_of(p):
+                    made = {
                         k: full(shapes[k], 0.0, dtype=p.dtype if shapes[k] else None, device=getattr(p, "device", None))
                         for k in kind.state
                     }
-                )
+                state.update(made)
             eps1, eps2 = group["eps"]
             eps1 = _EPSILON[p.dtype.name] if eps1 is None else eps1
             settings = (

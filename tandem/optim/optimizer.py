@@ -20,6 +20,7 @@ the kernel computes with: a new value needs no new kernel, neither here nor in t
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 from collections import defaultdict
@@ -68,6 +69,16 @@ def parts(t):
     return view_as_real(t) if isinstance(t, Tensor) and t.dtype.is_complex else t
 
 
+def state_of(p):
+    """The scope in which the state of a parameter is made: at once, even in a compiled function.
+
+    Zeros that a program makes are results of it, zeros that are there are inputs: the first step would be another program than
+    those that follow. A parameter that is itself only promised, or taken down in the body of a loop, has no other way.
+    """
+    now = isinstance(p, Tensor) and _runtime.capturing() and not _runtime.in_body() and not _runtime.pending(p)
+    return _runtime.PauseCapture() if now else contextlib.nullcontext()
+
+
 class Optimizer:
     """Base of all optimisers.
 
@@ -93,6 +104,7 @@ class Optimizer:
         self.defaults = defaults
         self.state: defaultdict = defaultdict(dict)
         self.param_groups: list[dict] = []
+        self._counts: dict = {}  # parameter -> (its "step", the version that was looked at, its value)
         self._before: dict = {}
         self._after: dict = {}
         groups = list(params)
@@ -105,6 +117,11 @@ class Optimizer:
 
     def rule(self, group: dict) -> tuple:
         """The update rule of a group, and the arguments that follow the gradient."""
+        raise NotImplementedError
+
+    def counted_rule(self, group: dict, count: float) -> tuple:
+        """The same for step number `count`, where that is known while the step is made and settings are plain numbers: what depends
+        on nothing else is computed once, here, instead of in the kernel of every parameter."""
         raise NotImplementedError
 
     def new_state(self, p, group: dict, names: tuple[str, ...]) -> dict:
@@ -121,14 +138,40 @@ class Optimizer:
         apply, settings = self.rule(group)
         settings = tuple(as_float(s) for s in settings)
         state, names = self.state, apply.state
+        counts = type(self).counted_rule is not Optimizer.counted_rule and all(
+            isinstance(s, (int, float)) for s in settings
+        )
+        counted: dict[float, tuple] = {}
         for p in group["params"]:
             g = p.grad
             if g is None:
                 continue
             own = state[p]
             if len(own) < len(names):
-                own.update({k: v for k, v in self.new_state(p, group, names).items() if own.get(k) is None})
-            apply(parts(p), *[parts(own[name]) for name in names], parts(g), *settings)
+                with state_of(p):
+                    made = self.new_state(p, group, names)
+                own.update({k: v for k, v in made.items() if own.get(k) is None})
+            step = own["step"] if counts else None
+            count = self._next_count(p, step)
+            if count is None:
+                apply(parts(p), *[parts(own[name]) for name in names], parts(g), *settings)
+                continue
+            if count not in counted:
+                kind, numbers = self.counted_rule(group, count)
+                counted[count] = kind, tuple(as_float(n) for n in numbers)
+            kind, numbers = counted[count]
+            kind(parts(p), *[parts(own[name]) for name in names], parts(g), *numbers)
+            self._counts[p] = step, step._version, count
+
+    def _next_count(self, p, step) -> float | None:
+        """The number of the step to make, if it can be had without ending a compiled program: it was read before, and nobody but us
+        has written it since. None in graphs and in bodies of loops, where one update stands for many."""
+        if not isinstance(step, Tensor) or _runtime.in_body():
+            return None
+        known = self._counts.get(p)
+        if known is not None and known[0] is step and known[1] == step._version:
+            return known[2] + 1
+        return None if _runtime.pending(step) else step.item() + 1
 
     # -- what users call
 

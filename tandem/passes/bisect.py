@@ -1,9 +1,10 @@
-"""td.bisect: which pass makes a compiled function differ from the same function run eagerly.
+"""td.bisect: which pass or kernel makes a compiled function differ from the same function run eagerly.
 
     print(td.bisect(step, x, y, state=model.parameters()))
     the results part at output 0, by at most 0.25; without simplify they agree
 
-The function runs eagerly once, then compiled: with every pass, with none, and with each one left out.
+The function runs eagerly once, then compiled: with every pass, with each one left out, and once with every step of its programs
+compared with the operators that it stands for (tandem/tracing/judge.py).
 """
 
 from __future__ import annotations
@@ -22,24 +23,30 @@ class Bisection(NamedTuple):
     passes      passes without which they agree; any one of them is at fault, or two of them together if there are several
     difference  the largest difference of an element with all passes in place
     output      the output where that is
+    steps       kernels and routines that give other results than their operators do one by one (tandem.tracing.judge.Fault)
     """
 
     agree: bool
     passes: tuple[str, ...]
     difference: float
     output: int
+    steps: tuple = ()
 
     def __str__(self):
         if self.agree:
             return f"compiled and eager results agree (largest difference {self.difference:.3g})"
         found = f"the results part at output {self.output}, by at most {self.difference:.3g}; "
-        if not self.passes:
-            return found + "no single pass is at fault: look at capture or code generation (TANDEM_DEBUG=2)"
-        return found + f"without {' or '.join(self.passes)} they agree"
+        if self.passes:
+            found += f"without {' or '.join(self.passes)} they agree"
+        elif not self.steps:
+            found += "no single pass is at fault, nor any kernel: look at capture (TANDEM_DEBUG=2)"
+        else:
+            found += "no single pass is at fault"
+        return found + "".join(f"\n  {fault}" for fault in self.steps)
 
 
 def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e-5, **kwargs) -> Bisection:
-    """Finds the pass at which compiled and eager results of fn(*args, **kwargs) part.
+    """Finds the pass or the kernel at which compiled and eager results of fn(*args, **kwargs) part.
 
     `state` are tensors that fn writes (parameters, buffers): they are put back before every run and at the end, and compared after
     each. The generator of random numbers is put back too. Results are compared as td.allclose does; NaN equals NaN.
@@ -58,13 +65,17 @@ def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e
     generator = td.default_generator
     random_state = generator.get_state()
 
-    def run(compiled: bool, skip: str = ""):
+    def run(compiled: bool, skip: str = "", watch=None):
         with td.no_grad():
             for t, b in zip(state, before, strict=True):
                 t.copy_(b)
         generator.set_state(random_state)
         with switches(EAGER=0 if compiled else 1, SKIP=skip):
-            result = (Compiled(function) if compiled else function)(*args, **kwargs)
+            called = Compiled(function) if compiled else function
+            if watch is not None:
+                called._report.fresh = True  # a program from disk has no steps to look at
+                called._programs.set_watch(functools.partial(watch, called._report))
+            result = called(*args, **kwargs)
         with td.no_grad():
             return [t.detach().clone() for t in [*_tensors(result), *state]]
 
@@ -77,7 +88,18 @@ def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e
             return Bisection(True, (), difference, output)
         names = list(dict.fromkeys(p.__name__ for p in PIPELINE))
         guilty = [n for n in names if not parts(run(compiled=True, skip=f"{inherited},{n}" if inherited else n))[0]]
-        return Bisection(False, tuple(guilty), difference, output)
+        faults: list = []
+
+        def watch(report, tensors, numbers, ints):
+            from tandem.tracing.judge import judge
+
+            def differ(a, b):
+                return _parts([a], [b], rtol=rtol, atol=atol)[:2]
+
+            faults.extend(judge(report[-1]["graph"], tensors, numbers, ints, differ))
+
+        run(compiled=True, skip=inherited, watch=watch)
+        return Bisection(False, tuple(guilty), difference, output, tuple(faults))
     finally:
         with td.no_grad():
             for t, b in zip(state, before, strict=True):

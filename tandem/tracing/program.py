@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import gc
 import time
+import traceback
+import warnings
 
 from tandem import dtypes
 from tandem.codegen import Layout, lower
 from tandem.codegen.peak import memory_of
-from tandem.errors import source_at
+from tandem.codegen.schedule import kernels_of
+from tandem.codegen.workers import compiling_ahead
+from tandem.errors import CompileWarning, UnsupportedError, source_at
 from tandem.graph.ir import Builder, Graph, Origin, Type, Value, source_scope
 from tandem.graph.symbolic import hint, mentions, substitute
 from tandem.ops.define import add_input
 from tandem.passes.pipeline import run_pipeline
+from tandem.switches import DEBUG
 from tandem.tracing import stored
 from tandem.tracing.compile import NUMBER_DTYPES, _Tracing, resolve_sizes, target_for
 from tandem.tracing.inputs import input_type
@@ -27,14 +32,35 @@ _NONE, _LEAF, _RESULT, _NUMBER, _INT = range(5)
 
 
 def compile_capture(*capture):
+    """The program of what was captured; None where none can be made, when the calls run one by one."""
     # Graphs are many small objects that all stay: looking for garbage among them takes a third of the time and finds none.
     collecting = gc.isenabled()
     gc.disable()
     try:
         return _compile(*capture)
+    except (UnsupportedError, MemoryError):  # what the caller can do something about
+        raise
+    except Exception as error:
+        _tell_failure(error, len(capture[0]), report=capture[-1])
+        return None
     finally:
         if collecting:
             gc.enable()
+
+
+def _tell_failure(error: Exception, calls: int, report):
+    """Every rule was checked when the operators were called, so what fails here is our mistake; the user's step must not pay."""
+    cause = f"{type(error).__name__}: {error}".strip()
+    if report is not None:
+        report.failures.append(cause)
+    if DEBUG >= 1:
+        traceback.print_exception(error)
+    warnings.warn(
+        f"a program of {calls} operator calls could not be compiled ({cause}); they run one by one instead, with the same results. "
+        "This is a mistake in Tandem, please report it; TANDEM_DEBUG=1 shows where it happened",
+        CompileWarning,
+        stacklevel=2,
+    )
 
 
 def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, report):
@@ -45,6 +71,8 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, repo
     known_ints = [(v < 0, v == 1) if is_free else v for v, is_free in zip(ints, free_ints, strict=True)]
     budget = report.memory_budget if report is not None else None
     key = stored.program_key(calls, known, numbers, known_ints, outputs, writes, budget)
+    if report is not None and report.fresh:
+        key = None
     found = stored.load(key, calls)
     if found is not None and found[0].accepts(leaves, len(numbers), ints):
         builder, facts = found
@@ -56,15 +84,28 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, repo
     else:
         seconds = {}
         facts = {"calls": len(calls), "symbolic": symbolic, "passes": {}, "sizes": [sizes for _, _, sizes, *_ in known]}
-        graph, schedule = _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budget, facts, seconds)
-        written = time.perf_counter()
-        recorder = ProgramWriter(graph, schedule).write(_device(calls))
+        with compiling_ahead(budget is None and _device(calls) == 0 and _is_large(calls)):
+            graph, schedule = _graph(
+                calls, leaves, numbers, ints, outputs, writes, free, free_ints, budget, facts, seconds
+            )
+            written = time.perf_counter()
+            recorder = ProgramWriter(graph, schedule).write(_device(calls))
+            compiled = time.perf_counter()
         builder = recorder.builder
-        seconds["write"] = time.perf_counter() - written
+        if _device(calls) == 0:
+            for kernel in kernels_of(schedule):
+                kernel.address()
+        seconds["write"] = compiled - written
+        seconds["compile"] = time.perf_counter() - compiled
         stored.save(key, recorder, facts)
     if report is not None:
         report.append({**facts, "graph": graph, "seconds": seconds})
     return builder
+
+
+def _is_large(calls) -> bool:
+    """Whether there will be kernels enough to compile them beside (Note [Compile workers])."""
+    return len(calls) >= 60 and len({id(plan) for plan, *_ in calls}) >= 20
 
 
 def _device(calls) -> int:

@@ -108,6 +108,75 @@ def test_the_pass_at_fault_is_found(monkeypatch):
     assert w.tolist() == [1, 1, 1]
 
 
+def test_the_kernel_at_fault_is_found(monkeypatch):
+    """A kernel that subtracts where it should add, and only where it is fused."""
+    from tandem.codegen import compile as codegen
+
+    real = codegen.text_of
+
+    def wrong(kernel):
+        text = real(kernel)
+        return text.replace(" fadd ", " fsub ") if kernel.name.startswith("fused_") and "sinh" in kernel.name else text
+
+    monkeypatch.setattr(codegen, "text_of", wrong)
+    w = td.ones(3)
+
+    def step(x):
+        y = td.cumsum(x.cos(), 0)
+        z = y.sinh() + 0.6251
+        total = td.cumsum(z, 0)
+        w.mul_(total.sum(0))
+        return total, y * 2
+
+    with td.switches(CACHE=0):
+        found = td.bisect(td.compile(step), td.linspace(0.0, 1.0, 6).reshape(2, 3), state=[w])
+    assert not found.agree and found.passes == ()
+    (fault,) = found.steps
+    assert fault.name.startswith("kernel fused_") and "sinh" in fault.name
+    assert fault.difference > 1 and w.tolist() == [1, 1, 1]
+    line = step.__code__.co_firstlineno + 2
+    assert f"sinh   # test_tools.py:{line}" in str(found)
+
+
+def test_a_right_program_has_no_kernel_at_fault():
+    """Every step of a training step, with writes, random numbers and library calls, gives what its operators give."""
+    from tandem.passes.bisect import _parts
+    from tandem.tracing.judge import judge
+
+    td.manual_seed(2)
+    model = td.nn.Sequential(
+        td.nn.Conv2d(2, 4, 3),
+        td.nn.BatchNorm2d(4),
+        td.nn.ReLU(),
+        td.nn.Flatten(),
+        td.nn.Linear(64, 5),
+        td.nn.Dropout(0.2),
+    )
+    optimizer = td.optim.AdamW(model.parameters(), lr=0.01)
+    faults, judged = [], []
+
+    @td.compile
+    def step(x, y):
+        loss = td.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    def watch(tensors, numbers, ints):
+        graph = step._report[-1]["graph"]
+        before = [t.clone() for t in tensors]
+        faults.extend(judge(graph, tensors, numbers, ints, lambda a, b: _parts([a], [b], rtol=1e-3, atol=1e-5)[:2]))
+        judged.append(len(graph.schedule.steps))
+        for a, b in zip(tensors, before, strict=True):
+            assert (a.numpy() == b.numpy()).all()
+
+    step._report.fresh = True
+    step._programs.set_watch(watch)
+    step(td.randn(3, 2, 6, 6), td.arange(3))
+    assert judged[0] > 10 and faults == []
+
+
 def test_a_right_function_has_no_pass_at_fault():
     td.manual_seed(1)
     assert td.bisect(lambda x: td.dropout(x, 0.5) * 2, td.ones(50)).agree
