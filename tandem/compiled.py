@@ -14,7 +14,7 @@ import sys
 import threading
 
 from tandem import _runtime
-from tandem.errors import UnsupportedError, ValueRangeError
+from tandem.errors import DTypeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.view import show_bytes
 from tandem.switches import EAGER
@@ -160,6 +160,8 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
         raise ValueRangeError(
             "compile", f"memory_budget is {memory_budget}", fix="give a part of the usual peak, such as 0.5, or bytes"
         )
+    if not callable(fn):
+        raise DTypeError("compile", f"a {type(fn).__name__} cannot be called", fix="give a function or a module")
     nn = sys.modules.get("tandem.nn.module")
     if nn is not None and isinstance(fn, nn.Module):
         return compile_module(copy.copy(fn), whole, memory_budget)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.devices import DEVICES
-from tandem.errors import DeviceError, ValueRangeError
+from tandem.errors import DeviceError, DTypeError, ValueRangeError
 from tandem.ops.create import on_device
 
 
@@ -48,9 +48,15 @@ def tensor(data, *, dtype=None, device=None, requires_grad: bool = False):
         made = asarray(data)
         made = made.astype(dtype or made.dtype)
     else:
-        made = _runtime.from_data(data, dtype)
+        made = _from_data("tensor", data, dtype)
         device = device or _default_device()
     return _finish(on_device(made, device), requires_grad)
+
+
+def _from_data(name: str, data, dtype):
+    if data is None:
+        raise DTypeError(name, "data is None; numbers, nested lists, arrays or tensors are needed")
+    return _runtime.from_data(data, dtype)
 
 
 def _default_device():
@@ -94,7 +100,7 @@ def asarray(obj, *, dtype=None, device=None, copy: bool | None = None):
             raise ValueRangeError(
                 "asarray", f"a {type(obj).__name__} cannot be shared without a copy", fix="leave out copy=False"
             )
-        return _runtime.from_data(obj, dtype)
+        return _from_data("asarray", obj, dtype)
     if dtype is not None and made.dtype is not dtype:
         if copy is False:
             raise ValueRangeError(

@@ -165,3 +165,12 @@ def test_a_program_from_standard_input_has_lines_too():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     run = subprocess.run([sys.executable, "-"], input=PROGRAM, env=environment, capture_output=True, text=True)
     assert "at <stdin>:6 in loss" in run.stderr
+
+
+def test_none_and_what_cannot_be_called_are_refused_by_name():
+    import tandem as td
+
+    with pytest.raises(td.DTypeError, match="tensor: data is None"):
+        td.tensor(None)
+    with pytest.raises(td.DTypeError, match="compile: a int cannot be called"):
+        td.compile(3)
