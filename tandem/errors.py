@@ -111,6 +111,9 @@ def user_source() -> Source | None:
 class _Located:
     """What both families share: fields, and the text made from them."""
 
+    module: str | None = None  # path of the module it arose in, such as Net.layers.2
+    layer: str | None = None  # that module as text
+
     def __init__(self, op, message: str, fix: str | None = None, source: Source | None = None):
         self.op: str | None = getattr(op, "name", op)
         self.rule = message
@@ -120,19 +123,32 @@ class _Located:
 
     def _text(self) -> str:
         text = self.rule if self.op is None else f"{self.op}: {self.rule}"
+        if self.module is not None:
+            text = f"{self.module}: {text}"
+        if self.layer is not None:
+            text += f"\n  in {self.layer}"
         if self.fix is not None:
             text += f"\n  fix: {self.fix}"
         if self.source is not None:
             text += f"\n  at {self.source}"
         return text
 
+    def place(self, module: str | None, layer: str | None):
+        """Has the text say in which module it happened."""
+        self.module, self.layer = module, layer
+        self.args = (self._text(),)
+
     def __reduce__(self):
         # By name, not by constructor arguments: an error crosses to another process as it was, with its line.
-        return _rebuild, (type(self).__qualname__, self.op, self.rule, self.fix, self.source)
+        fields = type(self).__qualname__, self.op, self.rule, self.fix, self.source, self.module, self.layer
+        return _rebuild, fields
 
 
-def _rebuild(name, *fields):
-    return globals()[name](*fields)
+def _rebuild(name, op, rule, fix, source, module, layer):
+    error = globals()[name](op, rule, fix, source)
+    if layer is not None:
+        error.place(module, layer)
+    return error
 
 
 class TandemError(_Located, Exception):

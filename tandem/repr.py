@@ -43,7 +43,7 @@ def _number_format(values: list[float]):
     """One format for all elements of a float tensor: 4 digits, or scientific where that hides too much."""
     finite = [abs(v) for v in values if math.isfinite(v) and v != 0]
     if not finite:
-        return lambda v: _special(v) or "0."
+        return lambda v: _special(v) or f"{v:.0f}."
     low, high = min(finite), max(finite)
     digits = Options.precision
     exponents = Options.sci_mode
@@ -55,15 +55,21 @@ def _number_format(values: list[float]):
 
 
 def _complex_format(values: list[complex]):
-    """Both parts in one format: 1.5000-2.0000j."""
+    """Both parts in one format, each aligned: 1.5000-2.0000j."""
     text = _number_format([part for v in values for part in (v.real, v.imag)])
 
-    def format_complex(v: complex) -> str:
+    def parts(v: complex) -> tuple[str, str]:
         im = text(v.imag)
-        sign = "" if im.startswith("-") else "+"
-        return f"{text(v.real)}{sign}{im}j"
+        return text(v.real), f"{im}j" if im.startswith("-") else f"+{im}j"
 
-    return format_complex
+    widths = [max(map(len, column)) for column in zip(*map(parts, values), strict=True)]
+    return lambda v: "".join(part.rjust(width) for part, width in zip(parts(v), widths, strict=True))
+
+
+def _aligned(text, values: list):
+    """The same format with all elements as wide as the widest, so that columns stand below each other."""
+    width = max((len(text(v)) for v in values), default=0)
+    return lambda v: text(v).rjust(width)
 
 
 def _special(v: float) -> str | None:
@@ -125,6 +131,8 @@ def format_tensor(t) -> str:
     _flatten(nested, values)
     values = [v for v in values if v is not None]
     text = _complex_format(values) if t.dtype.is_complex else _number_format(values) if t.dtype.is_floating else str
+    if t.ndim:
+        text = _aligned(text, values)
     prefix = f"{type(t).__name__.lower()}("
     body = _layout(nested, t.ndim, text, len(prefix))
     if data.size == 0 and t.ndim != 1:

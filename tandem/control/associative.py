@@ -13,7 +13,7 @@ def associative_scan(fn, xs, reverse: bool = False):
     xs: a tensor, or a container of tensors with first axes of one length. fn is called on such containers, and works row by row.
 
     >>> td.associative_scan(lambda a, b: a * b, td.tensor([1.0, 2.0, 3.0, 4.0]))
-    tensor([1., 2., 6., 24.])
+    tensor([ 1.,  2.,  6., 24.])
     """
     leaves, structure = flatten(xs)
     lengths = {x.shape[0] if x.ndim else None for x in leaves}

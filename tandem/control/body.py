@@ -8,6 +8,8 @@ nothing that it looks at can go stale.
 
 from __future__ import annotations
 
+import threading
+
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.control.regions import make_cond, make_scan, make_while
@@ -125,11 +127,24 @@ def device_of(operands: list) -> int:
     return max(_runtime.device_index(t) for t in operands)
 
 
+class _Place(threading.local):
+    depth = 0
+
+
+_place = _Place()
+
+
+def inside_body() -> bool:
+    """Whether a body is being taken down here, where tensors have no values that could be read."""
+    return _place.depth > 0
+
+
 def take_down(name: str, fn, inputs: list[tuple], finish=None, device: int = 0) -> Result:
     """Runs fn once on promises of these (dtype, shape, requires_grad). finish(value) may change what fn gives."""
     generator = _runtime.default_generator()
     before = generator.get_state()
     scope = _runtime.BodyScope(name)
+    _place.depth += 1
     try:
         values = scope.enter([(dtype.code, shape, grad and dtype.is_inexact) for dtype, shape, grad in inputs], device)
         result = fn(*values)
@@ -138,6 +153,7 @@ def take_down(name: str, fn, inputs: list[tuple], finish=None, device: int = 0) 
         leaves, structure = flatten(result)
         leaves = [as_tensor(name, leaf) for leaf in leaves]
     finally:
+        _place.depth -= 1
         scope.exit()
     draws = generator.get_state()[1] - before[1]
     return Result(Taken(scope, len(inputs), leaves, draws), leaves, structure)

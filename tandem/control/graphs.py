@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.constructors import tensor
 from tandem.control.regions import make_cond, make_scan, make_while
 from tandem.control.tree import Structure, flatten, unflatten
 from tandem.errors import DTypeError, ShapeError, TandemError, UnsupportedError, ValueRangeError
@@ -17,7 +18,7 @@ from tandem.ops.prepare import as_value
 from tandem.session.graph import Graph, Recorder, SymbolicTensor, infer
 from tandem.session.nodes import Call, Fed, Host, Random, Step, Store, map_leaves
 from tandem.session.program import _Seeded, located
-from tandem.session.unknown import show_shape
+from tandem.session.unknown import show_shape, unknown_index
 
 
 class BodyGraph(Graph):
@@ -317,7 +318,7 @@ def record_scan(recorder: Recorder, name: str, f, init, xs, length, reverse: boo
 def record_while(recorder: Recorder, test, body, init, most, vary: bool):
     name = "while_loop"
     if vary:
-        raise UnsupportedError(name, "shapes that change are only possible eagerly")
+        return _record_varying(recorder, test, body, init, most)
     variables, structure = _operands(recorder, init)
     if not variables:
         raise ValueRangeError(name, "there are no variables, so the loop could not end")
@@ -333,3 +334,72 @@ def record_while(recorder: Recorder, test, body, init, most, vary: bool):
     results = _add(recorder, name, [cond, once], variables,
                    lambda trace, bound, ops, consts, generator: make_while(*bound, ops, consts, most, generator))  # fmt: skip
     return unflatten(structure, results)
+
+
+def _record_varying(recorder: Recorder, test, body, init, most):
+    """A loop whose variables may change their sizes, wired from primitives: only the tagged executor asks for sizes as it goes."""
+    from tandem.session.wired import wire_while
+
+    name = "while_loop"
+    graph = recorder.graph
+    if isinstance(graph, BodyGraph):
+        raise UnsupportedError(name, "shapes that change are not possible inside another loop or a branch")
+    variables, structure = _operands(recorder, init)
+    if not variables:
+        raise ValueRangeError(name, "there are no variables, so the loop could not end")
+    types = _open_types(graph, name, variables, structure, body)
+    counted = [] if most is None else [recorder._operand(tensor(0))]
+
+    def going(*values):
+        result = test(unflatten(structure, values[: len(variables)]))
+        if not isinstance(result, SymbolicTensor):
+            raise DTypeError(
+                name,
+                f"the condition gives the Python value {result!r} when the graph is built, which would hold for ever",
+                fix="compare tensors; v.numel() of a size that changes is not known yet, td.ones_like(v).sum() is a tensor",
+            )
+        result = F.reshape(result, ()).astype(dtypes.bool_)
+        return result if most is None else F.logical_and(result, values[-1] < most)
+
+    def once(*values):
+        leaves, _ = flatten(body(unflatten(structure, values[: len(variables)])))
+        return [*leaves, *(v + 1 for v in values[len(variables) :])]
+
+    shapes = [show_shape(t.shape) for t in types] + [()] * len(counted)
+    results = wire_while(going, once, [*variables, *counted], 10, name, shapes)
+    return unflatten(structure, results[: len(variables)])
+
+
+def _open_types(graph: Graph, name: str, variables, structure: Structure, body) -> list[Type]:
+    """The variables' types, with sizes unknown that the body changes."""
+    types = [v.type for v in variables]
+    while True:
+        once = _record(graph, name, types, lambda *values: body(unflatten(structure, values)))
+        if once.structure != structure:
+            raise ShapeError(
+                name,
+                f"variables were {structure!r} before the body and are {once.structure!r} after it; they must be alike",
+            )
+        opened = []
+        for path, before, after in zip(structure.paths(), types, once.results, strict=True):
+            if before.dtype is not after.dtype or len(before.shape) != after.ndim:
+                raise DTypeError(
+                    name,
+                    f"variable{path} is {before.dtype} {show_shape(before.shape)} before an iteration and {_show(after)} after it; "
+                    "its dtype and number of axes must stay the same",
+                )
+            shape = tuple(
+                m if _same_size(m, n) else graph.symbols.new_unknown(f"variable{path}", axis)
+                for axis, (m, n) in enumerate(zip(before.shape, after.type.shape, strict=True))
+            )
+            opened.append(Type(before.dtype, shape))
+        # A size that is unknown may come out as another unknown one; a known one that changes must be looked at again.
+        if all(show_shape(a.shape) == show_shape(b.shape) for a, b in zip(types, opened, strict=True)):
+            return opened
+        types = opened
+
+
+def _same_size(m, n) -> bool:
+    if isinstance(m, int) or isinstance(n, int):
+        return isinstance(m, int) and isinstance(n, int) and m == n
+    return unknown_index(m) is not None and unknown_index(m) == unknown_index(n)

@@ -8,7 +8,7 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.constructors import tensor
 from tandem.control import check
-from tandem.control.body import INDEX, as_tensor, call_region, device_of, spec, take_down
+from tandem.control.body import INDEX, as_tensor, call_region, device_of, inside_body, spec, take_down
 from tandem.control.branches import _one, _truth
 from tandem.control.mode import deferred, is_captured
 from tandem.control.tree import flatten, unflatten
@@ -193,9 +193,12 @@ def while_loop(cond_fn, body_fn, init, maximum: int | None = None, vary: bool = 
     """Repeats variables = body_fn(*variables) while cond_fn(*variables) is true. Gives the variables at the end.
 
     init: the variables, a list or tuple whose items are passed one by one (or together, if the functions have one parameter), or
-    a single tensor or dict. maximum: stop after so many iterations. Variables keep their shapes and dtypes; with vary=True, eagerly
-    only, shapes may change. The number of iterations may depend on values, also where gradients are asked for: they run the loop
-    again and keep each iteration's values, so memory grows with their number.
+    a single tensor or dict. maximum: stop after so many iterations. Variables keep their shapes and dtypes; with vary=True sizes
+    may change: then the loop runs in Python in a compiled function too, which is compiled in pieces around it, and by the
+    primitives of dataflow in a graph (where there are no gradients of it).
+
+    The number of iterations may depend on values, also where gradients are asked for: they run the loop again and keep each
+    iteration's values, so memory grows with their number.
 
     >>> td.while_loop(lambda i, x: x < 100, lambda i, x: (i + 1, x * 3), (td.tensor(0), td.tensor(1.0)))
     (tensor(5), tensor(243.))
@@ -216,11 +219,13 @@ def while_loop(cond_fn, body_fn, init, maximum: int | None = None, vary: bool = 
         return record_while(recorder, test, body, init, maximum, vary)
     variables, structure = flatten(init)
     variables = [as_tensor(name, leaf) for leaf in variables]
-    if is_captured():
-        if vary:
-            raise UnsupportedError(
-                name, "shapes that change are only possible eagerly", fix="call the loop outside td.compile"
-            )
+    if vary and inside_body():
+        raise UnsupportedError(
+            name,
+            "shapes that change are not possible inside another loop, a branch or a transform: these run without Python",
+            fix="give the variables their final shapes at the start, or call the loop outside",
+        )
+    if is_captured() and not vary:
         return _native_while(test, body, variables, structure, maximum)
     count = 0
     while (maximum is None or count < maximum) and _truth(name, test(unflatten(structure, variables))):

@@ -171,7 +171,7 @@ class PReLU(Module):
     """x where positive, weight * x elsewhere; one weight, or one for each channel.
 
     >>> td.nn.PReLU()(td.tensor([-2.0, 2.0]))
-    tensor([-0.5000, 2.0000], grad_fn=<prelu backward>)
+    tensor([-0.5000,  2.0000], grad_fn=<prelu backward>)
     """
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, device=None, dtype=None):

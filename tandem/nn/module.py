@@ -6,6 +6,7 @@ from collections import OrderedDict
 
 from tandem import _runtime, dtypes
 from tandem.autograd.modes import no_grad
+from tandem.errors import InternalError, TandemError
 from tandem.nn import state
 from tandem.nn.hooks import HookHandle, Hooks
 from tandem.nn.parameter import Buffer, Parameter
@@ -498,7 +499,8 @@ def _forget(module: Module, name: str, keep: str):
     own["_non_persistent_buffers_set"].discard(name)
 
 
-# Errors say in which module they arose. The innermost module starts the note; each one around it makes the path longer.
+# Errors say in which module they arose: ours in their text, others by a note. The innermost module starts the path; each one around
+# it makes it longer.
 
 
 def _note_path(module: Module, error: Exception):
@@ -510,10 +512,14 @@ def _note_path(module: Module, error: Exception):
     text = repr(inner)
     if "\n" in text:
         text = inner._get_name()
-    made = f"  in {module._get_name()}.{path}: {text}" if path else f"  in {text}"
-    notes = getattr(error, "__notes__", ())
-    if note in notes:
-        notes[notes.index(note)] = made
+    whole = f"{module._get_name()}.{path}" if path else None
+    made = f"  in {whole}: {text}" if whole else f"  in {text}"
+    if isinstance(error, (TandemError, InternalError)):
+        error.place(whole, text)
     else:
-        error.add_note(made)
+        notes = getattr(error, "__notes__", ())
+        if note in notes:
+            notes[notes.index(note)] = made
+        else:
+            error.add_note(made)
     error._tandem_module = (inner, module, path, made)

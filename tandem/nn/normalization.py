@@ -153,7 +153,7 @@ class LayerNorm(Module):
     input: (*, *normalized_shape) -> same shape
 
     >>> td.nn.LayerNorm(2)(td.tensor([[1.0, 3.0]]))
-    tensor([[-1.0000, 1.0000]], grad_fn=<layer_norm backward>)
+    tensor([[-1.0000,  1.0000]], grad_fn=<layer_norm backward>)
     """
 
     def __init__(

@@ -42,8 +42,8 @@ def affine_grid(theta, size, align_corners=None):
     to 1: over the centres of the corner elements with align_corners, over their outer edges without.
 
     >>> td.nn.functional.affine_grid(td.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 2))
-    tensor([[[[-0.5000, 0.0000],
-              [0.5000, 0.0000]]]])
+    tensor([[[[-0.5000,  0.0000],
+              [ 0.5000,  0.0000]]]])
     """
     theta, size = as_tensor("affine_grid", "theta", theta), tuple(size)
     spatial = len(size) - 2

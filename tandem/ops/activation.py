@@ -39,7 +39,7 @@ def hardtanh(x: Tensor, min_val=-1.0, max_val=1.0):
     """x limited to [min_val, max_val]; the gradient is 0 at and beyond the limits.
 
     >>> td.hardtanh(td.tensor([-2.0, 0.5, 2.0]))
-    tensor([-1.0000, 0.5000, 1.0000])
+    tensor([-1.0000,  0.5000,  1.0000])
     """
     if min_val > max_val:
         raise ValueRangeError("hardtanh", f"min_val {min_val} is larger than max_val {max_val}")
@@ -52,7 +52,7 @@ def leaky_relu(x: Tensor, negative_slope=0.01):
     """x where positive, negative_slope * x elsewhere.
 
     >>> td.leaky_relu(td.tensor([-1.0, 2.0]), 0.1)
-    tensor([-0.1000, 2.0000])
+    tensor([-0.1000,  2.0000])
     """
     x = to_float(x)
     return F.where(x > 0, x, x * negative_slope)
@@ -97,7 +97,7 @@ def hardswish(x: Tensor):
     """x * min(max(x + 3, 0), 6) / 6.
 
     >>> td.hardswish(td.tensor([-1.0, 0.0, 3.0]))
-    tensor([-0.3333, 0.0000, 3.0000])
+    tensor([-0.3333,  0.0000,  3.0000])
     """
     x = to_float(x)
     return x * F.hardsigmoid(x)
@@ -108,7 +108,7 @@ def threshold(x: Tensor, threshold, value):
     """x where larger than threshold, value elsewhere.
 
     >>> td.threshold(td.tensor([0.5, 2.0]), 1.0, -1.0)
-    tensor([-1., 2.])
+    tensor([-1.,  2.])
     """
     return _select(x > threshold, x, value, x)
 
@@ -118,7 +118,7 @@ def hardshrink(x: Tensor, lambd=0.5):
     """x where |x| > lambd, 0 elsewhere.
 
     >>> td.hardshrink(td.tensor([-1.0, 0.2, 1.0]))
-    tensor([-1., 0., 1.])
+    tensor([-1.,  0.,  1.])
     """
     return _select(F.abs(x) <= lambd, 0, x, x)
 
@@ -128,7 +128,7 @@ def softshrink(x: Tensor, lambd=0.5):
     """x moved towards 0 by lambd, and 0 where |x| <= lambd.
 
     >>> td.softshrink(td.tensor([-1.0, 0.2, 1.0]))
-    tensor([-0.5000, 0.0000, 0.5000])
+    tensor([-0.5000,  0.0000,  0.5000])
     """
     if lambd < 0:
         raise ValueRangeError("softshrink", f"lambd is {lambd} and must not be negative")
@@ -144,7 +144,7 @@ def elu(x: Tensor, alpha=1.0):
     """x where positive, alpha * (exp(x) - 1) elsewhere.
 
     >>> td.elu(td.tensor([-1.0, 2.0]))
-    tensor([-0.6321, 2.0000])
+    tensor([-0.6321,  2.0000])
     """
     return _exponential_unit(x, alpha, 1.0, 1.0)
 
@@ -154,7 +154,7 @@ def celu(x: Tensor, alpha=1.0):
     """x where positive, alpha * (exp(x / alpha) - 1) elsewhere.
 
     >>> td.celu(td.tensor([-1.0, 2.0]), 2.0)
-    tensor([-0.7869, 2.0000])
+    tensor([-0.7869,  2.0000])
     """
     if alpha == 0:
         raise ValueRangeError("celu", "alpha is 0")
@@ -166,7 +166,7 @@ def selu(x: Tensor):
     """1.0507 * elu(x, 1.6733): activations stay standardised.
 
     >>> td.selu(td.tensor([-1.0, 2.0]))
-    tensor([-1.1113, 2.1014])
+    tensor([-1.1113,  2.1014])
     """
     return _exponential_unit(x, SELU_ALPHA * SELU_SCALE, SELU_SCALE, 1.0)
 
@@ -219,7 +219,7 @@ def gelu(x: Tensor, approximate="none"):
     """x * P(X < x) for a normal X; approximate="tanh" computes it by a tanh.
 
     >>> td.gelu(td.tensor([-1.0, 0.0, 1.0]))
-    tensor([-0.1587, 0.0000, 0.8413])
+    tensor([-0.1587,  0.0000,  0.8413])
     """
     x = to_float(x)
     if approximate == "tanh":
@@ -235,7 +235,7 @@ def silu(x: Tensor):
     """x * sigmoid(x).
 
     >>> td.silu(td.tensor([-1.0, 0.0, 1.0]))
-    tensor([-0.2689, 0.0000, 0.7311])
+    tensor([-0.2689,  0.0000,  0.7311])
     """
     x = to_float(x)
     return x * F.sigmoid(x)
@@ -246,7 +246,7 @@ def mish(x: Tensor):
     """x * tanh(softplus(x)).
 
     >>> td.mish(td.tensor([-1.0, 0.0, 1.0]))
-    tensor([-0.3034, 0.0000, 0.8651])
+    tensor([-0.3034,  0.0000,  0.8651])
     """
     x = to_float(x)
     return x * F.tanh(Softplus()(x))
@@ -257,7 +257,7 @@ def softsign(x: Tensor):
     """x / (1 + |x|).
 
     >>> td.softsign(td.tensor([-1.0, 3.0]))
-    tensor([-0.5000, 0.7500])
+    tensor([-0.5000,  0.7500])
     """
     x = to_float(x)
     return x / (F.abs(x) + 1)

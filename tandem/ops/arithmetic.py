@@ -174,7 +174,7 @@ def negative(x: Tensor):
     """-x.
 
     >>> td.negative(td.tensor([1.0, -2.0]))
-    tensor([-1., 2.])
+    tensor([-1.,  2.])
     """
     x = as_value(x)
     if x.dtype.kind == "bool":
@@ -203,7 +203,7 @@ def astype(x: Tensor, dtype, *, copy=True, device=None):
     x.real or abs(x).
 
     >>> td.astype(td.tensor([1.7, -1.7]), td.int32)
-    tensor([1, -1], dtype=int32)
+    tensor([ 1, -1], dtype=int32)
     """
     if device is not None:
         as_device(device)
@@ -265,7 +265,7 @@ def logaddexp(x: Tensor, y: Tensor):
     """log(exp(x) + exp(y)) that does not overflow on the way.
 
     >>> td.logaddexp(td.tensor([0.0, 1000.0]), td.tensor([0.0, 1000.0]))
-    tensor([0.6931, 1000.6932])
+    tensor([   0.6931, 1000.6932])
     """
     return float_binary("logaddexp", LogAddExp(), x, y)
 
@@ -285,7 +285,7 @@ def lerp(x: Tensor, end: Tensor, weight: Tensor):
     """Linear interpolation x + weight * (end - x); exactly x at weight 0 and end at weight 1.
 
     >>> td.lerp(td.tensor([0.0, 10.0]), td.tensor([10.0, 20.0]), 0.5)
-    tensor([5., 15.])
+    tensor([ 5., 15.])
     """
     x, end, weight = (to_float(v) for v in promote(x, end, weight))
     x, end, weight = broadcast("lerp", x, end, weight)

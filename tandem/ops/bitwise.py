@@ -112,7 +112,7 @@ def bitwise_left_shift(x: Tensor, y: Tensor):
     """x << y. Shifting by all bits or more leaves 0.
 
     >>> td.bitwise_left_shift(td.tensor([1, 3]), 2)
-    tensor([4, 12])
+    tensor([ 4, 12])
     """
     return _bits("bitwise_left_shift", ShiftLeft(), x, y, booleans=False)
 
@@ -122,7 +122,7 @@ def bitwise_right_shift(x: Tensor, y: Tensor):
     """x >> y, keeping the sign.
 
     >>> td.bitwise_right_shift(td.tensor([8, -8]), 2)
-    tensor([2, -2])
+    tensor([ 2, -2])
     """
     return _bits("bitwise_right_shift", ShiftRight(), x, y, booleans=False)
 

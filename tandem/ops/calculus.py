@@ -131,8 +131,8 @@ def cov(x: Tensor, *, correction=1, fweights: Tensor | None = None, aweights: Te
     x: (variables, samples) -> (variables, variables); a vector is one variable
 
     >>> td.cov(td.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))
-    tensor([[1., -1.],
-            [-1., 1.]])
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
     """
     if x.ndim > 2:
         raise ShapeError("cov", f"x has {x.ndim} axes; at most 2 are possible")
@@ -169,8 +169,8 @@ def corrcoef(x: Tensor):
     """Pearson's correlations of variables, whose samples are the columns of x: covariances over deviations.
 
     >>> td.corrcoef(td.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))
-    tensor([[1., -1.],
-            [-1., 1.]])
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
     """
     c = F.cov(x)
     if c.ndim == 0:

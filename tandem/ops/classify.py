@@ -65,7 +65,7 @@ def isnan(x: Tensor):
     """Where x is NaN.
 
     >>> td.isnan(td.tensor([1.0, float("nan")]))
-    tensor([False, True])
+    tensor([False,  True])
     """
     return IsNan()(as_value(x))
 
@@ -75,7 +75,7 @@ def isinf(x: Tensor):
     """Where x is infinite.
 
     >>> td.isinf(td.tensor([1.0, float("-inf")]))
-    tensor([False, True])
+    tensor([False,  True])
     """
     return IsInf()(as_value(x))
 
@@ -85,7 +85,7 @@ def isfinite(x: Tensor):
     """Where x is neither infinite nor NaN.
 
     >>> td.isfinite(td.tensor([1.0, float("inf")]))
-    tensor([True, False])
+    tensor([ True, False])
     """
     return IsFinite()(as_value(x))
 
@@ -95,7 +95,7 @@ def isposinf(x: Tensor):
     """Where x is plus infinity.
 
     >>> td.isposinf(td.tensor([float("-inf"), float("inf")]))
-    tensor([False, True])
+    tensor([False,  True])
     """
     return F.equal(to_float(x), math.inf)
 
@@ -105,7 +105,7 @@ def isneginf(x: Tensor):
     """Where x is minus infinity.
 
     >>> td.isneginf(td.tensor([float("-inf"), float("inf")]))
-    tensor([True, False])
+    tensor([ True, False])
     """
     return F.equal(to_float(x), -math.inf)
 
@@ -115,7 +115,7 @@ def signbit(x: Tensor):
     """Where the sign bit is set: negative numbers and -0.0.
 
     >>> td.signbit(td.tensor([-0.0, 0.0, -3.0]))
-    tensor([True, False, True])
+    tensor([ True, False,  True])
     """
     return SignBit()(as_value(x))
 
@@ -170,7 +170,7 @@ def isclose(x: Tensor, y: Tensor, rtol: Tensor = 1e-5, atol: Tensor = 1e-8, equa
     """Where |x - y| <= atol + rtol * |y|; infinities are close to themselves.
 
     >>> td.isclose(td.tensor([1.0, 2.0]), td.tensor([1.0, 2.1]))
-    tensor([True, False])
+    tensor([ True, False])
     """
     x, y = broadcast("isclose", *promote(x, y))
     same = F.equal(x, y)

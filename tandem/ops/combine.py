@@ -211,8 +211,8 @@ def nonzero_static(x: Tensor, *, size: Int, fill_value: Tensor = -1):
     x: (*s) -> (size, ndim) int64
 
     >>> td.nonzero_static(td.tensor([0, 5, 7]), size=3)
-    tensor([[1],
-            [2],
+    tensor([[ 1],
+            [ 2],
             [-1]])
     """
     flags = F.astype(F.not_equal(F.Reshape((x.type.numel,))(x), 0), dtypes.int64)

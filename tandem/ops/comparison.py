@@ -53,7 +53,7 @@ def equal(x: Tensor, y: Tensor):
     """x == y, element by element.
 
     >>> td.equal(td.tensor([1, 2]), 2)
-    tensor([False, True])
+    tensor([False,  True])
     """
     return binary("equal", Equal(), x, y)
 
@@ -63,7 +63,7 @@ def not_equal(x: Tensor, y: Tensor):
     """x != y, element by element.
 
     >>> td.not_equal(td.tensor([1, 2]), 2)
-    tensor([True, False])
+    tensor([ True, False])
     """
     return binary("not_equal", NotEqual(), x, y)
 
@@ -73,7 +73,7 @@ def less(x: Tensor, y: Tensor):
     """x < y, element by element.
 
     >>> td.less(td.tensor([1, 2]), 2)
-    tensor([True, False])
+    tensor([ True, False])
     """
     return binary("less", Less(), x, y)
 
@@ -83,7 +83,7 @@ def less_equal(x: Tensor, y: Tensor):
     """x <= y, element by element.
 
     >>> td.less_equal(td.tensor([1, 3]), 2)
-    tensor([True, False])
+    tensor([ True, False])
     """
     return binary("less_equal", LessEqual(), x, y)
 
@@ -93,7 +93,7 @@ def greater(x: Tensor, y: Tensor):
     """x > y, element by element.
 
     >>> td.greater(td.tensor([1, 3]), 2)
-    tensor([False, True])
+    tensor([False,  True])
     """
     return binary("greater", Less(), y, x)
 
@@ -103,7 +103,7 @@ def greater_equal(x: Tensor, y: Tensor):
     """x >= y, element by element.
 
     >>> td.greater_equal(td.tensor([1, 3]), 3)
-    tensor([False, True])
+    tensor([False,  True])
     """
     return binary("greater_equal", LessEqual(), y, x)
 
@@ -265,7 +265,7 @@ def clamp_max(x: Tensor, max: Tensor):
     """x, but at most max.
 
     >>> td.clamp_max(td.tensor([-1.0, 2.0]), 0)
-    tensor([-1., 0.])
+    tensor([-1.,  0.])
     """
     return F.clip(x, None, max)
 
@@ -286,7 +286,7 @@ def logical_not(x: Tensor):
     """not x, element by element; numbers count as x != 0.
 
     >>> td.logical_not(td.tensor([True, False]))
-    tensor([False, True])
+    tensor([False,  True])
     """
     return LogicalNot()(to_bool(x))
 
@@ -296,7 +296,7 @@ def logical_and(x: Tensor, y: Tensor):
     """x and y, element by element.
 
     >>> td.logical_and(td.tensor([True, True]), td.tensor([True, False]))
-    tensor([True, False])
+    tensor([ True, False])
     """
     return F.Mul()(*broadcast("logical_and", to_bool(x), to_bool(y)))
 
@@ -306,7 +306,7 @@ def logical_or(x: Tensor, y: Tensor):
     """x or y, element by element.
 
     >>> td.logical_or(td.tensor([True, False]), td.tensor([False, False]))
-    tensor([True, False])
+    tensor([ True, False])
     """
     return F.Add()(*broadcast("logical_or", to_bool(x), to_bool(y)))
 
@@ -316,7 +316,7 @@ def logical_xor(x: Tensor, y: Tensor):
     """Either x or y, element by element.
 
     >>> td.logical_xor(td.tensor([True, True]), td.tensor([True, False]))
-    tensor([False, True])
+    tensor([False,  True])
     """
     return NotEqual()(*broadcast("logical_xor", to_bool(x), to_bool(y)))
 
@@ -329,7 +329,7 @@ def isin(x: Tensor, values: Tensor, *, invert=False):
     """Where an element of x is among values.
 
     >>> td.isin(td.tensor([1, 2, 3]), td.tensor([3, 1]))
-    tensor([True, False, True])
+    tensor([ True, False,  True])
     """
     x, values = promote(x, values)
     values = F.Reshape((values.type.numel,))(values)

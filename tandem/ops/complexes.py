@@ -158,7 +158,7 @@ def imag(x: Tensor):
     """The imaginary part; a view. Of real numbers it is 0.
 
     >>> td.imag(td.tensor([1 + 2j, 3 - 4j]))
-    tensor([2., -4.])
+    tensor([ 2., -4.])
     """
     x = as_value(x)
     return Part(1)(x) if x.dtype.is_complex else F.zeros_like(x)
@@ -179,7 +179,7 @@ def angle(x: Tensor):
     """The angle in radians, from -pi to pi. Of real numbers it is 0 or, if they are negative, pi.
 
     >>> td.angle(td.tensor([1 + 1j, -1j]))
-    tensor([0.7854, -1.5708])
+    tensor([ 0.7854, -1.5708])
     """
     return Angle()(to_float(x))
 
@@ -227,8 +227,8 @@ def view_as_real(x: Tensor):
     x: (*s) complex -> (*s, 2)
 
     >>> td.view_as_real(td.tensor([1 + 2j, 3 - 4j]))
-    tensor([[1., 2.],
-            [3., -4.]])
+    tensor([[ 1.,  2.],
+            [ 3., -4.]])
     """
     if not x.dtype.is_complex:
         raise DTypeError("view_as_real", f"x is {x.dtype}; it must be complex")
@@ -255,7 +255,7 @@ def isreal(x: Tensor):
     """Where the imaginary part is 0.
 
     >>> td.isreal(td.tensor([1 + 0j, 1j]))
-    tensor([True, False])
+    tensor([ True, False])
     """
     x = as_value(x)
     return F.equal(imag_of(x), 0) if x.dtype.is_complex else F.full(x.shape, True, dtype=dtypes.bool_)
@@ -266,7 +266,7 @@ def iscomplex(x: Tensor):
     """Where the imaginary part is not 0.
 
     >>> td.iscomplex(td.tensor([1 + 0j, 1j]))
-    tensor([False, True])
+    tensor([False,  True])
     """
     return F.logical_not(F.isreal(x))
 

@@ -357,7 +357,7 @@ def logspace(
     """num numbers from base ** start to base ** stop, evenly spaced on a logarithmic scale.
 
     >>> td.logspace(0, 2, 3)
-    tensor([1., 10., 100.])
+    tensor([  1.,  10., 100.])
     """
     exponents = linspace(start, stop, num, end=end, steps=steps, dtype=dtypes.float64)
     made = F.power(float(base), exponents)

@@ -247,7 +247,7 @@ def logcumsumexp(x: Tensor, axis):
     """log of the running sum of exp along an axis, without overflow.
 
     >>> td.logcumsumexp(td.tensor([0.0, 0.0, 1000.0]), 0)
-    tensor([0.0000, 0.6931, 1000.0000])
+    tensor([   0.0000,    0.6931, 1000.0000])
     """
     x = to_float(x)
     return Cumulative(normalize_axis("logcumsumexp", axis, x.ndim), "logsum")(x)

@@ -60,7 +60,7 @@ def floor_divide(x: Tensor, y: Tensor):
     """Quotient rounded down. Integers divided by 0 give 0.
 
     >>> td.floor_divide(td.tensor([7, -7]), 2)
-    tensor([3, -4])
+    tensor([ 3, -4])
     """
     return _apply("floor_divide", FloorDivide(), x, y)
 
@@ -80,7 +80,7 @@ def fmod(x: Tensor, y: Tensor):
     """What division rounded toward zero leaves, with the sign of x, as in C.
 
     >>> td.fmod(td.tensor([7, -7]), 3)
-    tensor([1, -1])
+    tensor([ 1, -1])
     """
     return _apply("fmod", Fmod(), x, y)
 
@@ -90,7 +90,7 @@ def trunc_divide(x: Tensor, y: Tensor):
     """Quotient rounded toward zero. Integers divided by 0 give 0.
 
     >>> td.trunc_divide(td.tensor([7, -7]), 2)
-    tensor([3, -3])
+    tensor([ 3, -3])
     """
     a, b = promote(x, y)
     if a.dtype.is_floating:

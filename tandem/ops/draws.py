@@ -85,7 +85,7 @@ def binomial(count: Tensor, prob: Tensor, *, generator: Generator | None = None)
     count, prob: broadcastable -> (*broadcast)
 
     >>> td.binomial(td.tensor([10.0, 10.0]), td.tensor([0.0, 1.0]))
-    tensor([0., 10.])
+    tensor([ 0., 10.])
     """
     return _draw("binomial", "binomial", generator, None, count, prob)
 

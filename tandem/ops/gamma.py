@@ -53,7 +53,7 @@ def digamma(x: Tensor):
     """The derivative of lgamma.
 
     >>> td.digamma(td.tensor([1.0, 2.0]))
-    tensor([-0.5772, 0.4228])
+    tensor([-0.5772,  0.4228])
     """
     return Digamma()(to_float(x))
 

@@ -218,7 +218,7 @@ def log_ndtr(x: Tensor):
     """The logarithm of ndtr, exact far out too.
 
     >>> td.special.log_ndtr(td.tensor([0.0, -10.0]))
-    tensor([-0.6931, -53.2313])
+    tensor([ -0.6931, -53.2313])
     """
     return LogNdtr()(to_float(x))
 

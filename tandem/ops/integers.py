@@ -46,7 +46,7 @@ def lcm(x: Tensor, y: Tensor):
     """The least common multiple of integers; 0 where one of them is 0.
 
     >>> td.lcm(td.tensor([4, 7]), td.tensor([6, 0]))
-    tensor([12, 0])
+    tensor([12,  0])
     """
     x, y, divisor = _divisor("lcm", x, y)
     return F.abs(F.floor_divide(x, F.maximum(divisor, 1)) * y)
@@ -120,7 +120,7 @@ def ldexp(x: Tensor, y: Tensor):
     """x * 2 ** y, exact unless it overflows or underflows; for y that are not whole numbers, the product.
 
     >>> td.ldexp(td.tensor([1.0, 3.0]), td.tensor([4, -1]))
-    tensor([16.0000, 1.5000])
+    tensor([16.0000,  1.5000])
     """
     x, y = as_value(x), as_value(y)
     if y.dtype.is_floating:

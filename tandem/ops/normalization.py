@@ -125,7 +125,7 @@ def layer_norm(x: Tensor, normalized_shape: Ints, weight: Tensor | None = None, 
     x: (*s, *normalized_shape); weight, bias: normalized_shape -> shape and dtype of x
 
     >>> td.layer_norm(td.tensor([[1.0, 2.0, 3.0]]), 3)
-    tensor([[-1.2247, 0.0000, 1.2247]])
+    tensor([[-1.2247,  0.0000,  1.2247]])
     """
     x = to_float(x)
     axes = _trailing_axes("layer_norm", x, normalized_shape)
@@ -253,7 +253,7 @@ def batch_norm(
 
     >>> td.batch_norm(td.tensor([[1.0], [3.0]]), training=True, eps=0.0)
     tensor([[-1.],
-            [1.]])
+            [ 1.]])
     """
     if not training:
         if running_mean is None or running_var is None:
@@ -273,7 +273,7 @@ def group_norm(x: Tensor, num_groups, weight: Tensor | None = None, bias: Tensor
     x: (N, C, *s) with C divisible by num_groups; weight, bias: (C) -> shape and dtype of x
 
     >>> td.group_norm(td.tensor([[1.0, 3.0, 2.0, 4.0]]), 2, eps=0.0)
-    tensor([[-1., 1., -1., 1.]])
+    tensor([[-1.,  1., -1.,  1.]])
     """
     _check_channels("group_norm", x)
     x = to_float(x)
@@ -325,7 +325,7 @@ def instance_norm(
     x: (N, C, *s); the others: (C) -> shape and dtype of x
 
     >>> td.instance_norm(td.tensor([[[1.0, 3.0]]]), eps=0.0)
-    tensor([[[-1., 1.]]])
+    tensor([[[-1.,  1.]]])
     """
     if not use_input_stats:
         return F.batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)

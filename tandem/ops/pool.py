@@ -228,7 +228,7 @@ def max_pool2d(x: Tensor, kernel_size, stride=None, padding=0, dilation=1, ceil_
     x: (N, C, H, W) or (C, H, W) -> (N, C, out_h, out_w), and with return_indices the positions in the flattened (H, W)
 
     >>> td.max_pool2d(td.reshape(td.arange(16.0), (1, 1, 4, 4)), 2)
-    tensor([[[[5., 7.],
+    tensor([[[[ 5.,  7.],
               [13., 15.]]]])
     """
     return _pool_max("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)

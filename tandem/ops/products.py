@@ -68,7 +68,7 @@ def kron(x: Tensor, y: Tensor):
     x: (a1, .., an), y: (b1, .., bn) -> (a1 * b1, .., an * bn); missing axes come first
 
     >>> td.kron(td.tensor([1, 10]), td.tensor([1, 2]))
-    tensor([1, 2, 10, 20])
+    tensor([ 1,  2, 10, 20])
     """
     x, y = promote(x, y)
     ndim = max(x.ndim, y.ndim)

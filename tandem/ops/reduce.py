@@ -140,7 +140,7 @@ def prod(x: Tensor, axis=None, keepdims=False, *, dtype=None):
     """Product over axes (all by default). Integers multiply in 64 bits.
 
     >>> td.prod(td.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1)
-    tensor([2., 12.])
+    tensor([ 2., 12.])
     """
     target = dtypes.as_dtype(dtype) if dtype is not None else sum_dtype(x.dtype)
     axes = normalize_axes("prod", axis, x.ndim)
@@ -234,7 +234,7 @@ def any_(x: Tensor, axis=None, keepdims=False):
     """Whether any element over axes (all by default) is not zero.
 
     >>> td.any(td.tensor([[True, False], [False, False]]), axis=1)
-    tensor([True, False])
+    tensor([ True, False])
     """
     return reduce(cast(x, dtypes.bool_), "any", normalize_axes("any", axis, x.ndim), keepdims)
 
@@ -244,7 +244,7 @@ def all_(x: Tensor, axis=None, keepdims=False):
     """Whether all elements over axes (all by default) are not zero.
 
     >>> td.all(td.tensor([[True, False], [True, True]]), axis=1)
-    tensor([False, True])
+    tensor([False,  True])
     """
     return reduce(cast(x, dtypes.bool_), "all", normalize_axes("all", axis, x.ndim), keepdims)
 

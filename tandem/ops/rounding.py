@@ -26,7 +26,7 @@ def floor(x: Tensor):
     """Largest whole number not above x.
 
     >>> td.floor(td.tensor([1.7, -1.2]))
-    tensor([1., -2.])
+    tensor([ 1., -2.])
     """
     return Floor()(as_value(x))
 
@@ -44,7 +44,7 @@ def ceil(x: Tensor):
     """Smallest whole number not below x.
 
     >>> td.ceil(td.tensor([1.2, -1.7]))
-    tensor([2., -1.])
+    tensor([ 2., -1.])
     """
     return Ceil()(as_value(x))
 
@@ -62,7 +62,7 @@ def trunc(x: Tensor):
     """x without its fraction: rounded toward zero.
 
     >>> td.trunc(td.tensor([1.7, -1.7]))
-    tensor([1., -1.])
+    tensor([ 1., -1.])
     """
     return Trunc()(as_value(x))
 
@@ -109,7 +109,7 @@ def frac(x: Tensor):
     """The fraction of x, with its sign: x - trunc(x).
 
     >>> td.frac(td.tensor([1.5, -1.25]))
-    tensor([0.5000, -0.2500])
+    tensor([ 0.5000, -0.2500])
     """
     x = as_value(x)
     return F.subtract(x, Trunc()(x))

@@ -228,7 +228,7 @@ def cbrt(x: Tensor):
     """Cube root.
 
     >>> td.cbrt(td.tensor([8.0, -27.0]))
-    tensor([2., -3.])
+    tensor([ 2., -3.])
     """
     return Cbrt()(to_float(x))
 
@@ -351,7 +351,7 @@ def sign(x: Tensor):
     """-1, 0 or 1 by the sign of x. Of complex numbers x / |x|, the direction.
 
     >>> td.sign(td.tensor([-2.0, 0.0, 3.0]))
-    tensor([-1., 0., 1.])
+    tensor([-1.,  0.,  1.])
     """
     return Sign()(as_value(x))
 
@@ -361,7 +361,7 @@ def positive(x: Tensor):
     """+x: a copy of x.
 
     >>> td.positive(td.tensor([1, -2]))
-    tensor([1, -2])
+    tensor([ 1, -2])
     """
     return F.Copy()(as_value(x))
 

@@ -227,6 +227,8 @@ class Optimizer:
                 continue
             if not isinstance(p, Tensor):
                 raise TypeError(f"optimisers take tensors, not {type(p).__name__}")
+            if getattr(p, "is_uninitialized", False):
+                raise ValueError("a lazy layer has no parameters yet: call the model once before you make the optimiser")
             if not p.is_leaf:
                 raise ValueError(
                     f"a tensor of shape {p.shape} was computed by a recorded operator; only leaves can be optimised"

@@ -97,7 +97,8 @@ def _result(graph: Graph, result, chosen) -> SymbolicTensor:
     return identity(as_tensor(graph, result))
 
 
-def wire_while(test, body, variables, parallel: int, name: str):
+def wire_while(test, body, variables, parallel: int, name: str, shapes=None):
+    """shapes: of the variables, None where a size may change; without them, sizes that are unknown at the start may."""
     several = isinstance(variables, (list, tuple))
     start = list(variables) if several else [variables]
     graph = graph_of(*start)
@@ -108,7 +109,8 @@ def wire_while(test, body, variables, parallel: int, name: str):
         with scope.around():
             entered = [scope.take_in(enter(v, False)) for v in start]
         with scope.within():
-            merged = [ops.merge([v], shape=_open_sizes(v)).output for v in entered]
+            shapes = [_open_sizes(v) for v in entered] if shapes is None else shapes
+            merged = [ops.merge([v], shape=shape).output for v, shape in zip(entered, shapes, strict=True)]
         with scope.within(merged[0].node):
             going = ops.loop_cond(as_tensor(graph, test(*merged)))
         with scope.within():

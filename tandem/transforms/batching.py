@@ -12,7 +12,7 @@ from tandem.errors import UnsupportedError
 from tandem.graph.ir import Graph, Node, Type, Value, current_builder
 from tandem.graph.symbolic import Dim
 from tandem.ops.define import Composite, Elementwise
-from tandem.ops.region import Cond, Scan, While, region_graph
+from tandem.ops.region import Block, Cond, Scan, While, region_graph
 
 RULES: dict = {}
 
@@ -437,7 +437,8 @@ def _while(b, node, values, flags):
 
 @rule("block")
 def _block(b, node, values, flags):
-    raise UnsupportedError(
-        "vmap", "the gradient of a loop with a number of iterations that depends on values cannot be batched",
-        fix="use td.scan or td.fori_loop with a fixed number of steps inside vmap",
-    )  # fmt: skip
+    if flags[0]:
+        return None  # examples differ in how many iterations their gradients go back over: one after the other
+    op: Block = node.op
+    graph = _graph(b, op.body, flags[1:], [True] * len(op.body.outputs))
+    return as_list(Block(graph, op.size)(*values))

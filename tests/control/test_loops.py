@@ -375,9 +375,49 @@ def test_lengths_must_agree():
         assert "xs[1] has length 3, but 2 steps are to be made" in text
 
 
-def test_shapes_may_vary_eagerly():
-    grow = lambda x: td.while_loop(lambda v: v.shape[0] < 8, lambda v: td.concat([v, v]), x, vary=True)
-    assert grow(td.ones(1)).shape == (8,)
+def grow(x, n=8):
+    """Doubles x until its sum is large: how long it gets depends on values."""
+    return td.while_loop(
+        lambda v, k: v.sum() < n, lambda v, k: (td.concat([v, v * 2]), k + 1), (x, td.tensor(0)), vary=True
+    )
+
+
+@pytest.mark.parametrize("start", [[1.0], [0.5, 0.25], [9.0]])
+def test_shapes_may_vary(start):
+    x = td.tensor(start, requires_grad=True)
+    made, count = grow(x)
+    (gradient,) = td.autograd.grad((made * made).sum(), [x])
+    assert made.shape[0] == len(start) * 2 ** count.item()
+    f = td.compile(lambda x: (lambda y, k: (y * 1, k, td.autograd.grad((y * y).sum(), [x])[0]))(*grow(x * 1.0)))
+    for _ in range(2):
+        again, times, back = f(td.tensor(start, requires_grad=True))
+        assert again.tolist() == made.tolist() and times.item() == count.item() and back.tolist() == gradient.tolist()
+    graph = td.Graph()
+    with graph:
+        fed = td.placeholder(td.float32, (len(start),))
+        result, steps = grow(fed)
+        one = grow(fed, 1e9)[1]
+        most = td.while_loop(lambda v: v.sum() < 1e9, lambda v: td.concat([v, v]), fed, maximum=3, vary=True)
+        assert result.get_shape() == (None,) or list(result.get_shape()) == [None]
+    with td.Session(graph) as session:
+        found, times = session.run((result, steps), {fed: start})
+        assert found.tolist() == made.tolist() and times.item() == count.item()
+        assert session.run(one, {fed: start}).item() > count.item()
+        assert session.run(most, {fed: start}).shape == (8 * len(start),)
+
+
+def test_shapes_cannot_vary_inside_of_regions():
+    nested = td.compile(lambda x: td.scan(lambda c, _: (c + grow(x)[0].sum(), None), td.tensor(0.0), length=2)[0])
+    with pytest.raises(td.UnsupportedError, match="inside another loop"):
+        nested(td.ones(1))
+    with td.Graph():
+        x = td.placeholder(td.float32, (1,))
+        with pytest.raises(td.DTypeError, match="the Python value False"):
+            td.while_loop(lambda v: v.shape[0] < 8, lambda v: td.concat([v, v]), x, vary=True)
+        with pytest.raises(td.DTypeError, match="number of axes"):
+            td.while_loop(lambda v: v.sum() < 8, lambda v: v[None], x, vary=True)
+        with pytest.raises(td.UnsupportedError, match="inside another loop"):
+            td.scan(lambda c, _: (c + grow(x)[0].sum(), None), td.tensor(0.0), length=2)
 
 
 def test_an_index_out_of_range_inside_a_loop_names_the_line():

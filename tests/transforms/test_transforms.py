@@ -236,3 +236,19 @@ def test_checkpoint_to_second_order():
     (h,) = td.autograd.grad(g.sum(), [x])
     v = x.detach().numpy()
     close(h, np.exp(np.sin(v)) * (np.cos(v) ** 2 - np.sin(v)))
+
+
+@pytest.mark.parametrize("run", [lambda f: f, td.compile], ids=["eager", "compiled"])
+def test_gradients_of_while_loops_are_batched(run):
+    """Examples that take different numbers of iterations, none among them; first and second derivative."""
+
+    def power(a, w):  # doubles until it is large: a * w**k, k by value
+        return td.while_loop(lambda v: v < 10, lambda v: v * w, a)
+
+    xs, w = td.tensor([1.0, 3.0, 20.0, 0.2]), td.tensor(2.0)
+    for f in (td.grad(power, argnums=1), td.grad(td.grad(power, argnums=1), argnums=1), td.grad(power, argnums=0)):
+        expected = [f(x, w).item() for x in xs]
+        found = run(lambda xs, w, f=f: td.vmap(f, in_axes=(0, None))(xs, w))(xs, w)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+    total = run(lambda xs, w: td.grad(lambda w: td.vmap(lambda x: power(x, w))(xs).sum())(w))(xs, w)
+    np.testing.assert_allclose(total.item(), sum(td.grad(power, argnums=1)(x, w).item() for x in xs), rtol=1e-5)

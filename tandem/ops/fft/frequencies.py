@@ -32,7 +32,7 @@ def fftfreq(n, d=1.0, *, dtype=None, device=None, requires_grad=False):
     """Frequencies of the elements of fft of n samples that are d apart: 0, 1, ..., -2, -1 over n * d.
 
     >>> td.fft.fftfreq(4)
-    tensor([0.0000, 0.2500, -0.5000, -0.2500])
+    tensor([ 0.0000,  0.2500, -0.5000, -0.2500])
     """
     return _make("fftfreq", n, d, False, dtype, device, requires_grad)
 
@@ -61,7 +61,7 @@ def fftshift(x, axes=None, *, dim=None):
     """x with the zero frequency in the middle of axes, all by default.
 
     >>> td.fft.fftshift(td.tensor([0, 1, -2, -1]))
-    tensor([-2, -1, 0, 1])
+    tensor([-2, -1,  0,  1])
     """
     axes = axes if dim is None else dim
     return _shift(x, tuple(axes) if isinstance(axes, list) else axes, False)
@@ -71,7 +71,7 @@ def ifftshift(x, axes=None, *, dim=None):
     """The inverse of fftshift.
 
     >>> td.fft.ifftshift(td.tensor([-2, -1, 0, 1]))
-    tensor([0, 1, -2, -1])
+    tensor([ 0,  1, -2, -1])
     """
     axes = axes if dim is None else dim
     return _shift(x, tuple(axes) if isinstance(axes, list) else axes, True)

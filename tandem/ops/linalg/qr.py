@@ -202,7 +202,7 @@ def householder_product(x: Tensor, tau: Tensor):
     x: (*b, m, n), tau: (*b, k), m >= n >= k -> (*b, m, n)
 
     >>> td.linalg.householder_product(td.tensor([[0.0], [1.0]]), td.tensor([1.0]))
-    tensor([[0.],
+    tensor([[ 0.],
             [-1.]])
     """
     x = matrices("householder_product", x)
@@ -224,7 +224,7 @@ def ormqr(x: Tensor, tau: Tensor, other: Tensor, left=True, transpose=False):
     x: (*b, m, k), tau: (*b, k), other: (*b, m, n), or (*b, n, m) if not left
 
     >>> td.ormqr(td.tensor([[0.0], [1.0]]), td.tensor([1.0]), td.tensor([[1.0], [0.0]]))
-    tensor([[0.],
+    tensor([[ 0.],
             [-1.]])
     """
     x, other = promote(matrices("ormqr", x), matrices("ormqr", other, "other"))
