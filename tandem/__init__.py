@@ -101,6 +101,7 @@ _LAZY = (
     "random",
     "special",
     "testing",
+    "tree",
     "utils",
     "v1",
 )  # packages that are imported when first used

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from tandem import _runtime
 from tandem.control.regions import Draws
 from tandem.control.tree import flatten, unflatten
@@ -14,9 +16,15 @@ def checkpoint(fn, *args, use_reentrant=None, preserve_rng_state: bool = True, *
     Takes less memory and about a third more time. Random numbers are the same the second time. fn's code runs once, on tensors
     without values: it cannot look at them (`if x > 0`). use_reentrant and preserve_rng_state are accepted for PyTorch's sake.
 
+    Without arguments it gives a function that does so, as jax.checkpoint does, and serves as a decorator.
+
     >>> x = td.tensor([1.0, 2.0], requires_grad=True)
     >>> td.checkpoint(lambda x: x.exp().sin(), x).sum().backward()
+    >>> wave = td.remat(lambda x: x.exp().sin())
+    >>> wave(x).sum().backward()
     """
+    if not args and not kwargs:
+        return functools.wraps(fn)(functools.partial(checkpoint, fn))
     leaves, structure = flatten((list(args), kwargs))
     operands = [leaf for leaf in leaves if isinstance(leaf, _runtime.Tensor)]
 
