@@ -32,4 +32,5 @@ def test_native(path, sanitizer, tmp_path):
     flags = ["-std=c++20", "-O1", "-g", f"-fsanitize={sanitizer}", f"-I{ROOT / 'src'}", "-pthread"]
     subprocess.run([compiler, *flags, *sources, "-o", program], check=True)
     environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-    subprocess.run([program], check=True, timeout=120, env=environment)
+    environment["TSAN_OPTIONS"] = "die_after_fork=0"  # the thread pool's test forks
+    subprocess.run([program], check=True, timeout=240, env=environment)

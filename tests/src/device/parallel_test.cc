@@ -1,4 +1,5 @@
 // The thread pool: every item once, errors come back, teams run together, forks and concurrent callers are safe.
+// links: src/device/parallel.cc src/device/cpu_limits.cc
 #include "device/parallel.h"
 
 #include <sys/wait.h>
