@@ -13,7 +13,21 @@ import os
 from tandem import dtypes
 from tandem.constructors import asarray
 from tandem.data.dataset import TensorDataset
+from tandem.data.text_sets import (
+    chorales,
+    king_james,
+    knowledge_graph,
+    movielens,
+    movies,
+    sentiment_words,
+    spoken_prompts,
+)
 from tandem.errors import UnsupportedError, ValueRangeError
+
+__all__ = [
+    "breast_cancer", "chorales", "diabetes", "digits", "fashion_mnist", "iris", "karate_club", "king_james", "knowledge_graph",
+    "mnist", "movielens", "movies", "pronunciations", "python_docs", "read_idx", "sentiment_words", "spoken_prompts", "wine",
+]  # fmt: skip
 
 TEST_EVERY = 5
 
@@ -162,24 +176,6 @@ def python_docs() -> str:
     from pydoc_data.topics import topics
 
     return "\n\n".join(text for _, text in sorted(topics.items()))
-
-
-def king_james() -> str:
-    """The King James Bible, 4.4 MB (public domain). From Debian's package bible-kjv-text."""
-    for path in (
-        "/usr/share/bible-kjv/bible.txt",
-        "/usr/share/bible-kjv-text/bible.txt",
-        "/usr/share/doc/bible-kjv-text/bible.txt.gz",
-    ):
-        for candidate in (path, path + ".gz"):
-            if os.path.exists(candidate):
-                with (gzip.open if candidate.endswith(".gz") else open)(
-                    candidate, "rt", encoding="utf-8", errors="replace"
-                ) as file:
-                    return file.read()
-    raise UnsupportedError(
-        "sets", "the text of the King James Bible is not installed", fix="apt install bible-kjv-text"
-    )
 
 
 def pronunciations() -> list[tuple[str, list[str]]]:
