@@ -101,7 +101,11 @@ ISA = Switch(
 TUNE = Switch(
     "TUNE", 0, "matrix products on devices by the fastest algorithm, found by trying each once; read at first use"
 )
-WGMMA = Switch("WGMMA", 0, "attention on devices of compute capability 9.0 by its own matrix instructions")
+WGMMA = Switch(
+    "WGMMA",
+    0,
+    "attention on devices of compute capability 9.0 by its own matrix instructions; 2: waiting for every copy",
+)
 
 
 def cache_dir() -> str | None:

@@ -53,6 +53,7 @@ DEVICE void arrive(u32 at) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" 
 DEVICE void arrive_after_copies(u32 at) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" :: "r"(at) : "memory");
 }
+DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 DEVICE void wait_for(u32 at, u32 parity) {
   u32 done = 0;
   while (!done)
@@ -122,6 +123,7 @@ DEVICE void fetch(u32 to, const T* from, i64 stride, i64 row0, i64 rows, bool od
   }
 }
 DEVICE void fetched(u32 counter, bool odd) {
+  if (STEPWISE) { wait_for_copies(); fence_writes(); arrive(counter); return; }
   if (odd) arrive(counter); else arrive_after_copies(counter);
 }
 // s = a b^T, both tiles
