@@ -90,3 +90,16 @@ class BERT(nn.Module):
         for layer in self.encoder["layer"]:
             x = layer(x, mask)
         return x, td.tanh(self.pooler["dense"](x[:, 0]))
+
+    def load_published(self, state: dict, strict: bool = True):
+        """Takes over weights as published: names may begin with "bert.", those of other tasks' heads and tables of positions are
+        left out, and normalisation may be called gamma and beta.
+        """
+        inside = any(name.startswith("bert.") for name in state)
+        taken = {}
+        for name, value in state.items():
+            if (inside and not name.startswith("bert.")) or name.endswith("position_ids"):
+                continue
+            name = name.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
+            taken[name.replace("LayerNorm.beta", "LayerNorm.bias")] = value
+        return self.load_state_dict(taken, strict=strict)
