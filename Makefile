@@ -127,6 +127,10 @@ gpu-test:
 	tools/gpu_build.sh
 	tools/gpu_test.sh
 
+## make cuda-check   compile every kernel that the operator tests need on CUDA devices; needs NVRTC's wheel, no device
+cuda-check: install
+	$(PY) tools/cuda_check.py -n auto
+
 ## make gpu-bench    Tandem and PyTorch side by side on a CUDA device, with the python3 at hand
 gpu-bench:
 	tools/gpu_build.sh

@@ -17,6 +17,7 @@
 #include "program/capture.h"
 #include "program/profile.h"
 #include "tensor/move.h"
+#include "tensor/pinned.h"
 
 namespace nb = nanobind;
 
@@ -105,6 +106,7 @@ nb::dict stats_dict(int device) {
   d["allocations"] = stats.allocations;
   d["system_allocations"] = stats.system_allocations;
   d["system_frees"] = stats.system_frees;
+  d["peak_reserved_bytes"] = cuda::peak_reserved(device);
   return d;
 }
 
@@ -159,8 +161,13 @@ void register_cuda(nb::module_& m) {
     return nb::make_tuple(available, total);
   });
   m.def("cuda_reset_peak_memory", &cuda::reset_peak_memory);
-  m.def("cuda_empty_cache", &cuda::empty_cache);
+  m.def("cuda_empty_cache", [](int device) {
+    cuda::empty_cache(device);
+    empty_pinned_cache();
+  });
   m.def("cuda_set_memory_fraction", &cuda::set_memory_fraction);
+  m.def("cuda_set_expandable_segments", &cuda::set_expandable_segments);
+  m.def("cuda_expandable_segments", &cuda::expandable_segments);
   m.def("cuda_load_module", &load_module, nb::arg("image"), nb::arg("names"), nb::arg("device"), nb::arg("shared") = 0);
   m.def("cuda_record_stream", [](nb::handle tensor, uintptr_t stream) {
     Storage* storage = as_tensor(tensor)->storage;

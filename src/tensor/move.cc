@@ -11,6 +11,7 @@
 #include "dispatch/signature.h"
 #include "program/profile.h"
 #include "tensor/copy.h"
+#include "tensor/pinned.h"
 
 namespace tandem {
 namespace {
@@ -56,16 +57,6 @@ TensorRef dense(Tensor* tensor) {
   return TensorRef::adopt(reinterpret_cast<Tensor*>(copy));
 }
 
-Storage* pinned(size_t bytes) {
-  void* memory = nullptr;
-  constexpr unsigned kPortable = 1;
-  if (cuda::active_device < 0) cuda::activate(0);
-  cuda::check(cuda::driver().host_allocate(&memory, bytes ? bytes : 1, kPortable), "allocating pinned memory");
-  Storage* storage = Storage::borrow(memory, bytes, true, [](void* m) { cuda::driver().host_free(m); }, memory);
-  storage->set_pinned();
-  return storage;
-}
-
 std::string describe_copy(int from, int to) {
   const auto name = [](int device) { return device ? "cuda:" + std::to_string(device - 1) : std::string("cpu"); };
   return "copy " + name(from) + " to " + name(to);
@@ -78,8 +69,8 @@ Tensor* move_tensor(Tensor* tensor, int device, bool non_blocking) {
   const View& v = source->view;
   const size_t bytes = checked_bytes(v.dtype, v.ndim, v.shape);
   const int from = source->storage->device();
-  Ref<Storage> target =
-      Ref<Storage>::adopt(device == 0 && from != 0 && non_blocking ? pinned(bytes) : Storage::allocate(bytes, device));
+  Ref<Storage> target = Ref<Storage>::adopt(
+      device == 0 && from != 0 && non_blocking ? allocate_pinned(bytes) : Storage::allocate(bytes, device));
   char* to = target->data();
   const int timed_on = device ? device : from;
   const profile::Scope timed(profile::Kind::Copy, profile::recording() ? describe_copy(from, device) : "", nullptr,
@@ -93,6 +84,7 @@ Tensor* move_tensor(Tensor* tensor, int device, bool non_blocking) {
     if (is_pinned && non_blocking) keep_until_done(device - 1, source->storage);
   } else if (device == 0) {
     cuda::copy_to_host(from - 1, to, v.data, bytes, !non_blocking);
+    if (non_blocking) keep_until_done(from - 1, target.get());
   } else if (device == from) {
     cuda::copy_on_device(device - 1, to, v.data, bytes);
   } else {
@@ -127,7 +119,7 @@ Tensor* pin_tensor(Tensor* tensor) {
   TensorRef source = dense(tensor);
   const View& v = source->view;
   const size_t bytes = checked_bytes(v.dtype, v.ndim, v.shape);
-  Storage* storage = pinned(bytes);
+  Storage* storage = allocate_pinned(bytes);
   std::memcpy(storage->data(), v.data, bytes);
   return new_tensor(storage, storage->data(), v.dtype, v.ndim, v.shape, v.strides);
 }

@@ -62,6 +62,27 @@ def source_key(kernel, capability: int) -> str:
     return f"{found}-{capability}"
 
 
+def describe_kernel(kernel) -> tuple:
+    """What a program that is kept on disk knows of a kernel: enough to launch it, and where its code is."""
+    source_key(kernel, 0)
+    return kernel.source_key, kernel.name, tuple(kernel.threads), kernel.reports, getattr(kernel, "shared", 0)
+
+
+class StoredCudaKernel:
+    """A kernel of which only the machine code is left. Raises LookupError if there is none for the device."""
+
+    def __init__(self, device: int, key: str, name: str, threads: tuple[int, int], reports: bool, shared: int):
+        self.source_key, self.name, self.threads, self.reports, self.shared = key, name, threads, reports, shared
+        _, major, minor, *_ = _runtime.cuda_properties(device)
+        if not os.path.exists(_path(f"{key}-{10 * major + minor}") or ""):
+            raise LookupError(key)
+
+
+def _path(key: str) -> str | None:
+    directory = cache_dir()
+    return os.path.join(directory, "cuda", key + ".cubin") if directory else None
+
+
 def _images(missing: dict, capability: int) -> list[bytes]:
     if len(missing) == 1:
         return [_image(key, kernel, capability) for key, kernel in missing.items()]
@@ -72,8 +93,7 @@ def _images(missing: dict, capability: int) -> list[bytes]:
 
 
 def _image(key: str, kernel, capability: int) -> bytes:
-    directory = cache_dir()
-    path = directory and os.path.join(directory, "cuda", key + ".cubin")
+    path = _path(key)
     image = path and cache.read(path, FORMAT)
     if not image:
         from tandem.cuda.nvrtc import compile_source

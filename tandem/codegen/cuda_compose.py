@@ -115,6 +115,10 @@ def composed(node, capability: int):
         if any(low is not high and low != high for low, high in zip(op.pad_low, op.pad_high)):
             return _PADDED[type(op)]
         return _with_bias if len(node.inputs) == 3 else None
+    if op.name in ("fft", "rfft", "irfft"):
+        from tandem.codegen.cuda_fft import FORMULAS
+
+        return FORMULAS[type(op)]
     formula = _FORMULAS.get(type(op))
     if formula is not None:
         backward = type(op) is AttentionBackward

@@ -7,12 +7,15 @@ from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import Buffer
 from tandem.codegen.cuda import TextKernel
 from tandem.codegen.cuda_attention import attention, attention_backward, attention_backward_packed
+from tandem.codegen.cuda_counting import COUNTING
 from tandem.codegen.cuda_depthwise import conv_backward_data, conv_backward_weight, conv_forward
 from tandem.codegen.cuda_lstm import lstm_sequence, lstm_sequence_backward
 from tandem.codegen.cuda_nests import copy
+from tandem.codegen.cuda_ops import C_TYPE
 from tandem.codegen.cuda_pool import POOLING
 from tandem.codegen.cuda_sort import scatter, sort, topk
 from tandem.codegen.cuda_text import Text, count_of, names_of, read, wide_type, write
+from tandem.codegen.schedule import LibraryStep
 from tandem.graph.symbolic import product
 
 REPORT = """\
@@ -171,6 +174,20 @@ extern "C" __global__ void td_copy(const __grid_constant__ Arguments a) {{
     return TextKernel("copy", text)
 
 
+def cholesky(fusion, step) -> list:
+    """By cuSOLVER, which leaves what it read in the other triangle."""
+    factor, info = step.outputs
+    whole = memory.allocate(factor.dtype, factor.shape)
+    made = LibraryStep("cuda.cholesky", step.inputs, [whole, info], step.ints, step.floats, step.node)
+    t = Text("tril", step.node)
+    names = names_of("d", len(factor.shape))
+    kept = f"{names[-1]} {'>=' if step.ints[0] else '<='} {names[-2]}"
+    c = C_TYPE[factor.dtype]
+    body = f"""{t.digits("i", factor.shape, names)}
+{t.at(factor, names, True)} = {kept} ? {t.at(whole, names)} : zero_of<{c}>();"""
+    return [made, t.flat(count_of(factor), body)]
+
+
 def _attention(make):
     def routine(fusion, step) -> list:
         return make(fusion, step, lambda source, target: copy(fusion, source, target, step.node))
@@ -183,6 +200,7 @@ ROUTINES = {
     "attention": _attention(attention), "attention_backward": _attention(attention_backward),
     "attention_backward_packed": _attention(attention_backward_packed),
     "lstm_sequence": lstm_sequence, "lstm_sequence_backward": lstm_sequence_backward,
-    "check_index": check_index, "copy": copy_step, "concat": concat, "cumulative": cumulative, "linear_scan": linear_scan,
-    "nonzero": nonzero, "matmul": matmul, "scatter": scatter, "sort": sort, "topk": topk, **POOLING,
+    "check_index": check_index, "cholesky": cholesky,
+    "copy": copy_step, "concat": concat, "cumulative": cumulative, "linear_scan": linear_scan,
+    "nonzero": nonzero, "matmul": matmul, "scatter": scatter, "sort": sort, "topk": topk, **POOLING, **COUNTING,
 }  # fmt: skip

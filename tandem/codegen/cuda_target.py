@@ -8,7 +8,6 @@ from tandem import _runtime
 from tandem.codegen import buffer as memory
 from tandem.codegen import cuda_nests, cuda_routines
 from tandem.codegen.schedule import LibraryStep
-from tandem.errors import UnsupportedError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import ceildiv, hint
 from tandem.ops.conv import ConvBackwardWeight
@@ -17,6 +16,9 @@ from tandem.ops.movement import Permute
 from tandem.ops.windows import channels_last_strides, is_channels_last
 
 LONG_ROW = 256
+LIBRARIES = {
+    "matmul", "conv_forward", "conv_backward_data", "conv_backward_weight", "fft_lines", "lu_factor", "lu_solve", "eigh",
+}  # fmt: skip
 
 
 def _multiplies(node) -> bool:
@@ -108,9 +110,8 @@ class CudaTarget:
             made = routine(fusion, step)
             if made is not None:
                 return steps + made
-        if step.routine not in ("matmul", "conv_forward", "conv_backward_data", "conv_backward_weight"):
-            raise UnsupportedError(
-                step.node.op.name, "this operator does not run on CUDA devices yet", fix="move its tensors: x.cpu()"
-            )
+        if step.routine not in LIBRARIES:
+            step.routine = "host." + step.routine  # on copies of its operands, by the routine of the CPU
+            return [*steps, step]
         step.routine = "cuda." + step.routine
         return [*steps, step]

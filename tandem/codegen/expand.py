@@ -29,8 +29,8 @@ def _expands(node, composed):
     """What builds the node's results from other operators, if it does not stay."""
     if isinstance(node.op, Composite):
         return node.op.expand
-    if node.inputs and node.inputs[0].dtype.is_complex:
-        return getattr(node.op, "split_complex", None)
+    if node.inputs and node.inputs[0].dtype.is_complex and hasattr(node.op, "split_complex"):
+        return node.op.split_complex
     formula = composed(node)
     return None if formula is None else functools.partial(formula, node.op)
 

@@ -21,6 +21,7 @@ __all__ = [
     "device",
     "device_count",
     "empty_cache",
+    "expandable_segments",
     "get_device_capability",
     "get_device_name",
     "info",
@@ -38,6 +39,7 @@ __all__ = [
     "reset_peak_memory_stats",
     "set_allow_tf32",
     "set_device",
+    "set_expandable_segments",
     "set_memory_fraction",
     "stream",
     "synchronize",
@@ -206,7 +208,7 @@ def max_memory_allocated(device=None) -> int:
 
 
 def max_memory_reserved(device=None) -> int:
-    return memory_stats(device)["reserved_bytes"]
+    return memory_stats(device)["peak_reserved_bytes"]
 
 
 def reset_peak_memory_stats(device=None) -> None:
@@ -227,6 +229,16 @@ def empty_cache(device=None) -> None:
 def set_memory_fraction(fraction: float, device=None) -> None:
     """How much of the device's memory this process may reserve."""
     _runtime.cuda_set_memory_fraction(_index(device), fraction)
+
+
+def set_expandable_segments(on: bool, device=None) -> None:
+    """Whether large blocks come from ranges of addresses that grow in place, so that freed memory of any sizes can be joined. An
+    error on devices without virtual memory management. Memory that was reserved before stays as it is."""
+    _runtime.cuda_set_expandable_segments(_index(device), on)
+
+
+def expandable_segments(device=None) -> bool:
+    return _runtime.cuda_expandable_segments(_index(device))
 
 
 # -- where time goes

@@ -21,13 +21,13 @@ def candidates(name: str) -> tuple[str, ...]:
     folders += [p for p in sys.path if p.endswith("site-packages") and p not in folders]
     found: list[str] = []
     extra = os.environ.get("TANDEM_CUDA_PATH")
-    places = [extra] if extra else []
+    places = extra.split(os.pathsep) if extra else []
     places += [f"{folder}/nvidia/*/lib" for folder in folders] + list(_SYSTEM)
     for place in places:
         matches = glob.glob(f"{place}/lib{name}.so.[0-9]*")
         exact = [m for m in matches if m.rsplit(".so.", 1)[1].isdigit()]
         found += sorted(exact or matches, reverse=True)
-    return (*dict.fromkeys(found), *(f"lib{name}.so.{v}" for v in (14, 13, 12, 9)), f"lib{name}.so")
+    return (*dict.fromkeys(found), *(f"lib{name}.so.{v}" for v in (14, 13, 12, 11, 9)), f"lib{name}.so")
 
 
 def open_library(name: str, wheel: str) -> ctypes.CDLL:

@@ -22,6 +22,7 @@ from tandem.data.dataset import (
 )
 from tandem.data.fetch import WorkerInfo, get_worker_info
 from tandem.data.loader import DataLoader
+from tandem.data.prefetch import prefetch
 from tandem.data.sampler import (
     BatchSampler,
     DistributedSampler,

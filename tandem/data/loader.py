@@ -6,11 +6,14 @@ import collections
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 
+from tandem import cuda
 from tandem.data.collate import default_collate, default_convert
 from tandem.data.dataset import IterableDataset
 from tandem.data.fetch import Ended, MapFetcher, StreamFetcher
+from tandem.data.prefetch import Pinned, Sender
 from tandem.data.sampler import BatchSampler, RandomSampler, SequentialSampler, begin, draw_seed
 from tandem.data.seeding import mix, undisturbed
+from tandem.devices import as_device
 from tandem.errors import UnsupportedError, ValueRangeError
 
 _VERSION = 1
@@ -31,7 +34,8 @@ class DataLoader:
     generator, seed: where the order and the samples' random numbers start; seed=None takes one from the generator
     prefetch_factor: batches that each worker makes ahead, 2 unless given
     persistent_workers: keep the processes from one epoch to the next
-    pin_memory, pin_memory_device: accepted; there is nothing to do on the CPU
+    device: where batches are to be: "cuda" copies them there ahead, while earlier ones are being used (Note [Prefetch])
+    pin_memory, pin_memory_device: pinned memory for batches, where there is a CUDA device; device= does that by itself
 
     Order and random numbers are a function of seed, epoch and index, so the batches are the same for any number of workers, and
     state_dict() resumes exactly, in the middle of an epoch too. See Note [Seeds of samples].
@@ -66,6 +70,7 @@ class DataLoader:
         in_order: bool = True,
         worker_type: str = "process",
         seed: int | None = None,
+        device=None,
     ):
         stream = isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__")
         _check(
@@ -86,6 +91,7 @@ class DataLoader:
         self.multiprocessing_context, self.persistent_workers = multiprocessing_context, persistent_workers
         self.generator, self.prefetch_factor = generator, 2 if prefetch_factor is None else prefetch_factor
         self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
+        self.device = None if device is None else as_device(device)
         self.stream = stream
         self.sampler, self.batch_sampler = sampler, batch_sampler
         if batch_sampler is not None:
@@ -171,7 +177,11 @@ class DataLoader:
 
             iterator = ProcessIterator(self)
         self._current = iterator
-        return iterator
+        if self.device is not None and self.device.type != "cpu":
+            self._current = Sender(iterator, self.device, 2, self)
+        elif self.pin_memory and cuda.is_available():
+            self._current = Pinned(iterator, self)
+        return self._current
 
     def _fetcher(self, globally: bool = True):
         batched = self.batch_sampler is not None or self.batch_size is not None
@@ -193,6 +203,8 @@ class DataLoader:
         return mix(self.seed, self._epoch, 0)
 
     def _delivered(self, iterator, share: int | None = None):
+        if getattr(self._current, "batches", None) is iterator:  # on its way to the device
+            self._current.made_by = share
         if iterator is self._current:
             self._position += 1
             if share is not None:

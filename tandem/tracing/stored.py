@@ -17,7 +17,7 @@ from tandem import _runtime
 from tandem.codegen import cache
 from tandem.codegen.loops import RENDERED, Kernel
 from tandem.graph.ir import Origin
-from tandem.switches import DEBUG, PRINT, SKIP, cache_dir
+from tandem.switches import DEBUG, PRINT, SKIP, WGMMA, cache_dir
 
 FORMAT = b"tandem program 1\n"  # change the number when what is in a file changes its meaning
 
@@ -68,8 +68,10 @@ def program_key(calls, leaves, numbers, ints, outputs, writes, budget) -> str | 
             return None
         described.append((digest, operands, temporaries))
     # Numbers that a program computes with differ from call to call; their kinds do not.
+    device = calls[0][0].device
+    target = (_runtime.cuda_properties(device - 1)[1:3], WGMMA.value) if device else None
     whole = (
-        fingerprint(), SKIP.value, described, leaves, [kind for kind, *_ in numbers],
+        fingerprint(), SKIP.value, target, described, leaves, [kind for kind, *_ in numbers],
         ints, outputs, writes, budget,
     )  # fmt: skip
     return hashlib.blake2b(repr(whole).encode(), digest_size=20).hexdigest()
@@ -113,6 +115,10 @@ class Recorder:
 def _pack(a):
     if type(a) is Kernel:
         return ("kernel", a.key, a.name)
+    if type(a).__module__.startswith("tandem.codegen.cuda"):
+        from tandem.codegen.cuda_compile import describe_kernel
+
+        return ("cuda", *describe_kernel(a))
     if type(a) is Recorder and a.calls is not None:
         return ("plan", a.calls)
     if a is None or type(a) in (int, float, str, bool) or (type(a) is list and all(type(x) in (int, float) for x in a)):
@@ -149,6 +155,10 @@ def _replay(packed, calls):
 def _unpack(a: tuple, calls):
     if a[0] == "plan":
         return _replay(a[1], calls)
+    if a[0] == "cuda":
+        from tandem.codegen.cuda_compile import StoredCudaKernel
+
+        return StoredCudaKernel(calls[0][0].device - 1, *a[1:])
     kernel = StoredKernel(a[1], a[2])
     kernel.address()
     return kernel

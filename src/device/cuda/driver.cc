@@ -2,10 +2,13 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <mutex>
+#include <type_traits>
 
 #include "check.h"
 #include "device/cuda/launches.h"
+#include "device/cuda/virtual_memory.h"
 
 namespace tandem::cuda {
 namespace {
@@ -13,6 +16,7 @@ namespace {
 constexpr int kOldestDriver = 12000;  // CUDA 12.0: the first that loads what today's NVRTC makes for Hopper
 
 struct Opened {
+  void* library = nullptr;
   Driver functions;
   std::string problem;  // empty: ready
   int devices = 0;
@@ -26,12 +30,14 @@ std::string status_text(const Driver& d, Status status) {
 }
 
 void open(Opened& opened) {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  const char* other = std::getenv("TANDEM_CUDA_DRIVER");  // tests: a stand-in (tests/cuda_stand_in)
+  void* library = dlopen(other && *other ? other : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) library = dlopen("/usr/local/nvidia/lib64/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // in containers
   if (!library) {
     opened.problem = std::string("no NVIDIA driver: libcuda.so.1 cannot be opened (") + dlerror() + ")";
     return;
   }
+  opened.library = library;
   Driver& d = opened.functions;
   std::string missing;
 #define TD_LOAD(name, symbol, parameters)                              \
@@ -73,6 +79,27 @@ const Driver& driver() {
   if (!o.problem.empty()) [[unlikely]]
     fail(ErrorKind::Device, "CUDA is not available: ", o.problem);
   return o.functions;
+}
+
+const VirtualMemory* virtual_memory() {
+  driver();
+  static const VirtualMemory* made = []() -> const VirtualMemory* {
+    static VirtualMemory v;
+    bool complete = true;
+    const auto load = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(opened().library, name));
+      complete &= function != nullptr;
+    };
+    load(v.reserve, "cuMemAddressReserve");
+    load(v.release, "cuMemAddressFree");
+    load(v.create, "cuMemCreate");
+    load(v.destroy, "cuMemRelease");
+    load(v.map, "cuMemMap");
+    load(v.unmap, "cuMemUnmap");
+    load(v.set_access, "cuMemSetAccess");
+    return complete ? &v : nullptr;
+  }();
+  return made;
 }
 
 std::string why_unavailable() {

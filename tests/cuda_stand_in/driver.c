@@ -1,0 +1,139 @@
+// A stand-in for the driver (libcuda.so.1), for tests on machines without a device: memory is host memory, copies happen at once, and
+// launches do nothing but are counted. What the runtime does around kernels can be tested so, and kernels be compiled.
+#define _GNU_SOURCE
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+typedef unsigned long long Address;
+enum { kOutOfMemory = 2, kInvalid = 1, kTotal = 1 << 30 };
+
+static size_t allocated;  // bytes of device memory
+static long long launches, graph_launches, recorded, modules;
+static int capturing;
+static char log_text[1 << 16];  // names of the functions that were launched
+
+// What tests ask for.
+void stand_in_counts(long long* out) {
+  out[0] = launches, out[1] = graph_launches, out[2] = recorded, out[3] = modules, out[4] = (long long)allocated;
+}
+const char* stand_in_log(void) { return log_text; }
+void stand_in_clear(void) { log_text[0] = 0, launches = graph_launches = recorded = 0; }
+
+int cuInit(unsigned f) { return 0; }
+int cuDriverGetVersion(int* v) { return *v = 12080, 0; }
+int cuGetErrorName(int s, const char** t) { return *t = "STAND_IN", 0; }
+int cuGetErrorString(int s, const char** t) { return *t = "an error of the stand-in", 0; }
+int cuDeviceGetCount(int* n) { return *n = 1, 0; }
+int cuDeviceGet(int* d, int i) { return *d = i, 0; }
+int cuDeviceGetName(char* name, int size, int d) { return snprintf(name, size, "stand-in"), 0; }
+int cuDeviceGetAttribute(int* v, int attribute, int d) {
+  *v = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 132 : attribute == 102 ? 1 : 0;
+  return 0;
+}
+int cuDeviceTotalMem_v2(size_t* bytes, int d) { return *bytes = kTotal, 0; }
+int cuDevicePrimaryCtxRetain(void** c, int d) { return *c = (void*)1, 0; }
+int cuCtxSetCurrent(void* c) { return 0; }
+int cuCtxSynchronize(void) { return 0; }
+
+// -- memory; sizes are kept in front of it
+
+int cuMemAlloc_v2(Address* a, size_t bytes) {
+  if (allocated + bytes > kTotal) return kOutOfMemory;
+  char* p = aligned_alloc(4096, bytes + 4096 + (4096 - bytes % 4096) % 4096);
+  if (!p) return kOutOfMemory;
+  *(size_t*)p = bytes;
+  memset(p + 4096, 0, bytes);
+  allocated += bytes;
+  return *a = (Address)(p + 4096), 0;
+}
+int cuMemFree_v2(Address a) {
+  char* p = (char*)a - 4096;
+  allocated -= *(size_t*)p;
+  free(p);
+  return 0;
+}
+int cuMemAddressReserve(Address* a, size_t bytes, size_t alignment, Address wanted, unsigned long long flags) {
+  void* p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? kOutOfMemory : (*a = (Address)p, 0);
+}
+int cuMemAddressFree(Address a, size_t bytes) { return munmap((void*)a, bytes) ? kInvalid : 0; }
+int cuMemCreate(unsigned long long* handle, size_t bytes, const void* properties, unsigned long long flags) {
+  if (bytes % (2 << 20)) return kInvalid;
+  if (allocated + bytes > kTotal) return kOutOfMemory;
+  allocated += bytes;
+  size_t* size = malloc(sizeof *size);
+  *size = bytes;
+  return *handle = (unsigned long long)size, 0;
+}
+int cuMemRelease(unsigned long long handle) {
+  allocated -= *(size_t*)handle;
+  free((void*)handle);
+  return 0;
+}
+int cuMemMap(Address a, size_t bytes, size_t offset, unsigned long long handle, unsigned long long flags) {
+  return bytes == *(size_t*)handle ? 0 : kInvalid;
+}
+int cuMemUnmap(Address a, size_t bytes) {
+  madvise((void*)a, bytes, MADV_DONTNEED);
+  return mprotect((void*)a, bytes, PROT_NONE) ? kInvalid : 0;
+}
+int cuMemSetAccess(Address a, size_t bytes, const void* access, size_t count) {
+  return mprotect((void*)a, bytes, PROT_READ | PROT_WRITE) ? kInvalid : 0;
+}
+int cuMemGetInfo_v2(size_t* available, size_t* total) { return *available = kTotal - allocated, *total = kTotal, 0; }
+int cuMemHostAlloc(void** p, size_t bytes, unsigned flags) { return (*p = calloc(1, bytes)) ? 0 : kOutOfMemory; }
+int cuMemFreeHost(void* p) { return free(p), 0; }
+int cuMemHostGetDevicePointer_v2(Address* a, void* p, unsigned flags) { return *a = (Address)p, 0; }
+int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, void* s) { return memcpy((void*)to, from, n), 0; }
+int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, void* s) { return memcpy(to, (void*)from, n), 0; }
+int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, void* s) { return memmove((void*)to, (void*)from, n), 0; }
+int cuMemcpyAsync(Address to, Address from, size_t n, void* s) { return memmove((void*)to, (void*)from, n), 0; }
+int cuMemsetD8Async(Address to, unsigned char v, size_t n, void* s) { return memset((void*)to, v, n), 0; }
+
+// -- streams and events
+
+int cuStreamCreateWithPriority(void** s, unsigned flags, int priority) { return *s = calloc(1, 8), 0; }
+int cuStreamDestroy_v2(void* s) { return free(s), 0; }
+int cuStreamSynchronize(void* s) { return capturing ? 900 : 0; }
+int cuStreamQuery(void* s) { return 0; }
+int cuStreamWaitEvent(void* s, void* e, unsigned flags) { return 0; }
+int cuEventCreate(void** e, unsigned flags) { return *e = calloc(1, sizeof(double)), 0; }
+int cuEventDestroy_v2(void* e) { return free(e), 0; }
+int cuEventRecord(void* e, void* s) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  *(double*)e = t.tv_sec * 1e3 + t.tv_nsec / 1e6;
+  return 0;
+}
+int cuEventQuery(void* e) { return 0; }
+int cuEventSynchronize(void* e) { return 0; }
+int cuEventElapsedTime(float* ms, void* a, void* b) { return *ms = (float)(*(double*)b - *(double*)a), 0; }
+
+// -- kernels
+
+int cuModuleLoadData(void** m, const void* image) { return ++modules, *m = (void*)image, 0; }
+int cuModuleGetFunction(void** f, void* m, const char* name) { return *f = strdup(name), 0; }
+int cuFuncSetAttribute(void* f, int attribute, int value) { return 0; }
+int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                   void* s, void** arguments, void** extra) {
+  if (gx == 0 || bx * by * bz > 1024) return kInvalid;
+  ++*(capturing ? &recorded : &launches);
+  size_t used = strlen(log_text);
+  if (used + strlen(f) + 2 < sizeof log_text) sprintf(log_text + used, "%s\n", (char*)f);
+  return 0;
+}
+int cuStreamBeginCapture_v2(void* s, int mode) { return capturing = 1, 0; }
+int cuStreamEndCapture(void* s, void** g) { return capturing = 0, *g = (void*)1, 0; }
+int cuStreamGetCaptureInfo_v2(void* s, int* state, unsigned long long* id, void** g, const void*** nodes, size_t* count) {
+  static const void* node = (void*)1;
+  return *state = capturing, *nodes = &node, *count = 1, 0;
+}
+int cuGraphInstantiateWithFlags(void** x, void* g, unsigned long long flags) { return *x = (void*)1, 0; }
+int cuGraphLaunch(void* x, void* s) { return ++graph_launches, 0; }
+int cuGraphExecKernelNodeSetParams_v2(void* x, void* node, const void* p) { return 0; }
+int cuGraphDestroy(void* g) { return 0; }
+int cuGraphExecDestroy(void* x) { return 0; }

@@ -1,0 +1,281 @@
+"""What the runtime does around kernels on a CUDA device, on a stand-in that computes nothing (tests/cuda_stand_in): memory, copies,
+streams, loops, profiles. Each test is a process of its own."""
+
+import shutil
+
+import pytest
+
+from tests import cuda_stand_in
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+HEAD = """
+import ctypes, os
+import numpy as np
+import tandem as td
+library = ctypes.CDLL(os.environ["TANDEM_CUDA_DRIVER"])
+library.stand_in_log.restype = ctypes.c_char_p
+def counts():
+    found = (ctypes.c_longlong * 5)()
+    library.stand_in_counts(found)
+    return dict(zip(("launches", "graphs", "recorded", "modules", "allocated"), found))
+def launched():
+    return library.stand_in_log().decode().split()
+from tandem.cuda import nvrtc
+nvrtc.architectures = lambda: (90,)
+nvrtc.version = lambda: (13, 0)
+nvrtc.compile_source = lambda source, *rest: b"nothing"
+"""
+
+
+def run(script: str, tmp_path, **more) -> str:
+    return cuda_stand_in.run(HEAD + script, TANDEM_CACHE_DIR=str(tmp_path), **more)
+
+
+def test_tensors_move_and_memory_is_counted(tmp_path):
+    run(
+        """
+x = td.arange(12.0).reshape(3, 4)
+y = x.cuda()
+assert y.device == "cuda:0" and y.cpu().tolist() == x.tolist()
+assert y.T.cpu().tolist() == x.T.tolist()
+before = td.cuda.memory_allocated()
+z = td.empty(1 << 20, device="cuda")
+assert td.cuda.memory_allocated() - before == 4 << 20
+del z
+assert td.cuda.memory_allocated() == before
+try:
+    td.empty(1 << 40, device="cuda")
+except td.OutOfMemoryError as error:
+    assert "cuda:0" in str(error)
+else:
+    raise AssertionError
+""",
+        tmp_path,
+    )
+
+
+def test_expandable_segments_join_what_was_freed(tmp_path):
+    run(
+        """
+import random
+MB = 1 << 20
+def tensor(megabytes):
+    return td.empty(megabytes * MB, dtype=td.uint8, device="cuda")
+td.cuda.set_expandable_segments(True)
+assert td.cuda.expandable_segments()
+parts = [tensor(60) for _ in range(14)]  # 840 MB of 1024
+assert 840 * MB <= td.cuda.memory_reserved() <= 880 * MB
+del parts
+large = tensor(800)  # what was freed in pieces is one now
+assert td.cuda.memory_reserved() <= 880 * MB
+assert td.cuda.max_memory_reserved() == td.cuda.memory_reserved()
+del large
+td.cuda.empty_cache()
+assert td.cuda.memory_reserved() == 0 and counts()["allocated"] == 0, counts()
+# every address that is handed out is mapped, is nobody else's, and keeps what is written
+random.seed(0)
+live = {}
+for step in range(400):
+    if live and (random.random() < 0.5 or sum(x.size for x, _ in live.values()) > 700 * MB):
+        key = random.choice(list(live))
+        x, mark = live.pop(key)
+        assert x[:8].cpu().tolist() == mark and x[-8:].cpu().tolist() == mark
+        del x
+    else:
+        x = tensor(random.choice([2, 3, 7, 30, 90]))
+        mark = td.tensor([random.randrange(256) for _ in range(8)], dtype=td.uint8)
+        ctypes.memmove(x.data_ptr(), mark.data_ptr(), 8)
+        ctypes.memmove(x.data_ptr() + x.size - 8, mark.data_ptr(), 8)
+        live[step] = (x, mark.tolist())
+    if step % 50 == 49:
+        td.cuda.empty_cache()
+    stats = td.cuda.memory_stats()
+    assert stats["live_bytes"] <= stats["reserved_bytes"] == counts()["allocated"], (stats, counts())
+live.clear()
+x = None
+td.cuda.empty_cache()
+assert td.cuda.memory_reserved() == 0
+# the limit holds, and running out leaves the process usable
+td.cuda.set_memory_fraction(0.25)
+try:
+    held = [tensor(100) for _ in range(5)]
+except td.OutOfMemoryError:
+    pass
+else:
+    raise AssertionError
+assert tensor(100).size == 100 * MB
+""",
+        tmp_path,
+    )
+
+
+def test_batches_arrive_in_order_and_memory_is_used_again(tmp_path):
+    run(
+        """
+data = td.data.TensorDataset(td.arange(20.0).reshape(10, 2), td.arange(10))
+loader = td.data.DataLoader(data, batch_size=3, device="cuda")
+for _ in range(2):
+    seen = []
+    for i, (x, y) in enumerate(loader):
+        assert x.device == "cuda:0" and y.device == "cuda:0"
+        seen += y.cpu().tolist()
+        if i == 1:
+            assert loader.state_dict()["batches"] == 2  # what the loop got, not what was sent ahead
+    assert seen == list(range(10))
+assert loader.epoch == 2
+mixed = [{"x": td.ones(2), "name": "a", "n": 3}, {"x": td.zeros(2), "name": "b", "n": None}]
+made = list(td.data.prefetch(mixed, "cuda", ahead=1))
+assert [m["name"] for m in made] == ["a", "b"] and made[0]["x"].cpu().tolist() == [1.0, 1.0]
+assert [m["n"] for m in made] == [3, None]
+pinned = next(iter(td.data.DataLoader(data, batch_size=4, pin_memory=True)))
+assert pinned[0].is_pinned() and pinned[0].device == "cpu"
+x = td.ones(1000).pin_memory()
+address = x.data_ptr()
+del x
+assert td.ones(900).pin_memory().data_ptr() == address  # pinned blocks are kept
+td.cuda.empty_cache()
+""",
+        tmp_path,
+    )
+
+
+def test_dlpack_shares_device_memory(tmp_path):
+    run(
+        """
+x = td.arange(6.0).reshape(2, 3).cuda()
+assert x.__dlpack_device__() == (2, 0)
+y = td.from_dlpack(x)
+assert y.device == "cuda:0" and y.data_ptr() == x.data_ptr() and y.cpu().tolist() == x.cpu().tolist()
+z = td.from_dlpack(x.T.__dlpack__(stream=2))
+assert z.shape == (3, 2) and z.cpu().tolist() == x.cpu().T.tolist()
+assert td.from_dlpack(x, copy=True).data_ptr() != x.data_ptr()
+assert td.from_dlpack(x.__dlpack__(dl_device=(1, 0))).device == "cpu"
+class Other:  # another library's tensor, which must be told our stream
+    def __dlpack_device__(self):
+        return (2, 0)
+    def __dlpack__(self, **arguments):
+        self.asked = arguments
+        return x.__dlpack__(**arguments)
+other = Other()
+side = td.cuda.Stream()
+with td.cuda.stream(side):
+    td.from_dlpack(other)
+assert other.asked["stream"] == side.handle
+td.from_dlpack(other)
+assert other.asked["stream"] == 1
+live = td.cuda.memory_allocated()
+del x
+assert td.cuda.memory_allocated() == live  # y and z hold it
+y.record_stream(side)  # of memory that came from elsewhere: nothing to do
+del y, z
+assert td.cuda.memory_allocated() < live
+""",
+        tmp_path,
+    )
+
+
+def test_loops_queue_their_bodies_and_scans_are_recorded(tmp_path):
+    run(
+        """
+x = td.ones(5, 4, device="cuda")
+fn = td.compile(lambda x, k: td.scan(lambda c, r: (c + r * k, c.exp()), td.zeros(4, device="cuda"), x))
+fn(x, 0.5)
+library.stand_in_clear()
+carry, rows = fn(x, 0.25)
+once = counts()["launches"]
+names = launched()
+assert carry.shape == (4,) and rows.shape == (5, 4) and rows.device == "cuda:0"
+assert sum("exp" in n for n in names) == 5, names
+for _ in range(3):
+    fn(x, 0.125)
+assert counts()["graphs"] >= 1 and counts()["recorded"] == once, counts()
+loop = td.compile(lambda x: td.while_loop(lambda v: v.sum() < 10, lambda v: v * 2, x))
+assert loop(x).shape == (5, 4)  # the predicate that nobody computed is false: no iteration
+single = td.compile(lambda x: td.while_loop(lambda i, v: i < 10, lambda i, v: (i + 1, v * 2), (td.tensor(0), x)))
+library.stand_in_clear()
+single(x[0, 0])
+assert any("while" in n for n in launched()), launched()
+branch = td.compile(lambda x: td.cond(x.sum() > 0, lambda v: v.exp(), lambda v: v.cos(), x))
+library.stand_in_clear()
+branch(x)
+assert any("cos" in n for n in launched()) and not any("exp" in n for n in launched())
+w = td.ones(4, 4, device="cuda", requires_grad=True)
+td.compile(lambda: td.scan(lambda c, r: (td.tanh(c @ w + r), c), td.zeros(4, device="cuda"), x)[1].sum())().backward()
+assert w.grad.shape == (4, 4) and w.grad.device == "cuda:0"
+""",
+        tmp_path,
+    )
+
+
+def test_a_profile_has_steps_of_the_device_and_programs_run_step_by_step(tmp_path):
+    run(
+        """
+x = td.ones(64, 64, device="cuda")
+fn = td.compile(lambda x: (td.softmax(x @ x, -1) * 2).sum())
+for _ in range(5):
+    fn(x)
+replayed = counts()["graphs"]
+assert replayed > 0
+with td.profile() as p:
+    fn(x)
+    x.cpu()
+assert counts()["graphs"] == replayed
+rows = {row.name: row for row in p.rows() if row.device == "cuda:0"}
+assert rows["matmul"].steps == 1 and "softmax" in rows, rows
+assert any(s.kind == "copy" and s.bytes == 64 * 64 * 4 for s in p.steps)
+assert all(p.start - 10**6 <= s.start <= p.end + 10**6 for s in p.steps)
+events = p.trace()["traceEvents"]
+assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {"cpu", "cuda:0"}
+assert sum(e["ph"] == "s" for e in events) == sum(s.device != "cpu" for s in p.steps)
+fn(x)
+assert counts()["graphs"] == replayed + 1
+with td.cuda.profile() as q:
+    x.exp()
+assert q.rows[0][1] == 1 and "exp" in str(q)
+assert td.benchmark(td.exp, x, seconds=0.01).min > 0
+""",
+        tmp_path,
+    )
+
+
+def test_programs_are_found_on_disk_by_a_second_process(tmp_path):
+    script = """
+compiled = []
+def compile_source(source, *rest):
+    compiled.append(source)
+    return b"nothing"
+nvrtc.compile_source = compile_source
+w = td.ones(8, 8, device="cuda")
+fn = td.compile(lambda x: td.scan(lambda c, r: (c + r, (c * r).sum()), td.zeros(8, device="cuda"), (x.exp() + 1) @ w)[1].sum())
+fn(td.ones(3, 8, device="cuda"))
+report = fn.programs()[0] if hasattr(fn, "programs") else None
+print(len(compiled), sorted(fn.report[-1]["seconds"]) if hasattr(fn, "report") else "", fn.explain())
+"""
+    first = run(script, tmp_path)
+    second = run(script, tmp_path)
+    assert not first.startswith("0 ")
+    assert second.startswith("0 "), second
+    assert "load" in second, second
+
+
+def test_what_has_no_kernel_goes_through_the_host(tmp_path):
+    run(
+        """
+def there(x):
+    return td.tensor(x, device="cuda")
+a = np.random.default_rng(0).normal(size=(2, 4, 4)).astype(np.float32)
+spd = a @ a.swapaxes(-1, -2) + 4 * np.eye(4, dtype=np.float32)
+np.testing.assert_allclose(td.linalg.eigvalsh(there(spd)).cpu().numpy(), np.linalg.eigvalsh(spd), rtol=1e-5)
+lu, pivots = td.linalg.lu_factor(there(a.swapaxes(-1, -2)))
+expected = td.linalg.lu_factor(td.tensor(a.swapaxes(-1, -2)))
+np.testing.assert_allclose(lu.cpu().numpy(), expected[0].numpy(), rtol=1e-5)
+assert pivots.cpu().tolist() == expected[1].tolist()
+np.testing.assert_allclose(td.fft.fft(there(a + 0j)).cpu().numpy() * 0, 0)  # made of kernels and lines
+u, s, v = td.linalg.svd(there(a))
+assert s.device == "cuda:0"
+np.testing.assert_allclose(s.cpu().numpy(), np.linalg.svd(a)[1], rtol=1e-4)
+np.testing.assert_allclose(td.special.bessel_j0(there(a[0])).cpu().numpy(), td.special.bessel_j0(td.tensor(a[0])).numpy())
+""",
+        tmp_path,
+    )
