@@ -259,7 +259,8 @@ def _sum_of_expand(x, y, out):
 
 @graph_pass
 def simplify(graph: Graph) -> Graph:
-    return _joined_slices(identities.apply(graph))
+    settled: set = set()
+    return _joined_slices(identities.apply(graph, settled=settled), settled)
 
 
 @graph_pass
@@ -268,7 +269,7 @@ def simplify_fast(graph: Graph) -> Graph:
     return (identities + fast_math).apply(graph)
 
 
-def _joined_slices(graph: Graph) -> Graph:
+def _joined_slices(graph: Graph, settled: set) -> Graph:
     """concat takes any number of inputs, which no pattern says."""
     from tandem.passes.rebuild import rebuild
 
@@ -286,4 +287,5 @@ def _joined_slices(graph: Graph) -> Graph:
             else (None if value is node.outputs[0] else value)
         )
 
-    return identities.apply(rebuild(graph, visit))
+    joined = rebuild(graph, visit)
+    return graph if joined is graph else identities.apply(joined, settled=settled)
