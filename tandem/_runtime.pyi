@@ -72,6 +72,13 @@ def from_data(data: object, dtype: object | None = None) -> Tensor:
     A new tensor from a number, nested lists, or arrays among them; float32, int64 or bool unless a dtype is given.
     """
 
+def default_dtype_code() -> int: ...
+
+def set_default_dtype_code(code: int) -> None:
+    """
+    The code of the dtype that floats have unless told otherwise; the caller has checked that it is a float's.
+    """
+
 def to_bytes(tensor: Tensor) -> bytes:
     """The elements in row-major order."""
 
@@ -465,6 +472,29 @@ class SampleSeeds:
     def restore(self, state: bytes) -> None: ...
 
 def twister_words(key: int) -> tuple: ...
+
+def nonzero(x: Tensor, as_tuple: bool) -> object:
+    """
+    Positions of elements that are not zero: (count, ndim), or one tensor for each axis. None: take another way.
+    """
+
+def masked_select(x: Tensor, mask: Tensor) -> object:
+    """
+    x[mask], where the mask has the leading axes of x. None: take another way.
+    """
+
+def bincount(x: Tensor, minlength: int) -> object:
+    """
+    How often 0, 1, ... occur in int64 numbers that are not negative. None: take another way.
+    """
+
+def unique_consecutive(x: Tensor, inverse: bool, counts: bool) -> object:
+    """
+    (values, numbers or None, counts or None) of the runs of equal elements of a row-major vector. None: take another way.
+    """
+
+def triangle_indices(rows: int, columns: int, offset: int, lower: bool) -> Tensor:
+    """(2, count): positions of the lower or upper triangle of a matrix."""
 
 class SharedMemory:
     """Memory without a name that several processes can map."""

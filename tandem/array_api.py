@@ -28,8 +28,8 @@ class NamespaceInfo:
         """The dtypes of tensors that are made without naming one, by kind."""
         _check(device)
         return {
-            "real floating": dtypes.float32,
-            "complex floating": dtypes.complex64,
+            "real floating": dtypes.default_float(),
+            "complex floating": dtypes.default_complex(),
             "integral": dtypes.int64,
             "indexing": dtypes.int64,
         }

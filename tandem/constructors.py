@@ -6,7 +6,7 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.devices import DEVICES
 from tandem.errors import DeviceError, DTypeError, ValueRangeError
-from tandem.ops.create import on_device
+from tandem.ops.create import _full, on_device
 
 
 def _finish(t, requires_grad: bool):
@@ -151,7 +151,7 @@ def empty(shape=None, *more, size=None, dtype=None, device=None, requires_grad: 
     from tandem.devices import code_of
 
     wanted = _shape(shape, more, size)
-    return _finish(_runtime.empty(wanted, _dtype(dtype) or dtypes.float32, code_of(device)), requires_grad)
+    return _finish(_runtime.empty(wanted, _dtype(dtype) or dtypes.default_float(), code_of(device)), requires_grad)
 
 
 def zeros(shape=None, *more, size=None, dtype=None, device=None, requires_grad: bool = False):
@@ -160,13 +160,10 @@ def zeros(shape=None, *more, size=None, dtype=None, device=None, requires_grad: 
     >>> td.zeros(2)
     tensor([0., 0.])
     """
-    return F.full(
-        _shape(shape, more, size),
-        0,
-        dtype=dtype or dtypes.float32,
-        device=device,
-        requires_grad=requires_grad,
-    )
+    shape, dtype = _shape(shape, more, size), dtype or dtypes.default_float()
+    if device is None and not requires_grad:
+        return _full(shape, 0, dtype=dtype)
+    return F.full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def ones(shape=None, *more, size=None, dtype=None, device=None, requires_grad: bool = False):
@@ -175,10 +172,7 @@ def ones(shape=None, *more, size=None, dtype=None, device=None, requires_grad: b
     >>> td.ones(2)
     tensor([1., 1.])
     """
-    return F.full(
-        _shape(shape, more, size),
-        1,
-        dtype=dtype or dtypes.float32,
-        device=device,
-        requires_grad=requires_grad,
-    )
+    shape, dtype = _shape(shape, more, size), dtype or dtypes.default_float()
+    if device is None and not requires_grad:
+        return _full(shape, 1, dtype=dtype)
+    return F.full(shape, 1, dtype=dtype, device=device, requires_grad=requires_grad)

@@ -169,11 +169,28 @@ def promote(a: DType, b: DType) -> DType:
     return _TABLE[a, b]
 
 
+_default = float32
+
+
+def default_float() -> DType:
+    """The type of floats that nothing else is said about; td.set_default_dtype changes it."""
+    return _default
+
+
+def default_complex() -> DType:
+    return complex128 if _default is float64 else complex64
+
+
+def set_default_float(dtype: DType):
+    global _default
+    _default = dtype
+
+
 def promote_weak(strong: DType, number_kind: str) -> DType:
     """The type of a tensor of type `strong` meeting a Python number of kind "bool", "int", "float" or "complex"."""
     order, number_order = _KIND_ORDER[strong.kind], _KIND_ORDER[number_kind]
     if number_order <= order:
         return strong
     if number_kind == "complex":
-        return complex128 if strong is float64 else complex64
-    return float32 if number_kind == "float" else int64
+        return complex128 if strong is float64 else default_complex() if not strong.is_inexact else complex64
+    return _default if number_kind == "float" else int64

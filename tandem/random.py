@@ -44,7 +44,7 @@ def _size(size, *parameters):
 
 
 def _blank(size, dtype, *parameters):
-    dtype = dtypes.as_dtype(dtype) if dtype is not None else dtypes.float32
+    dtype = dtypes.as_dtype(dtype) if dtype is not None else dtypes.default_float()
     return F.empty_like(F.full(_size(size, *parameters), 0.0, dtype=dtype))
 
 
@@ -81,7 +81,7 @@ def poisson(rate, size=None, *, dtype=None, generator=None):
     >>> td.random.poisson(0.0, (2,))
     tensor([0., 0.])
     """
-    wide = dtypes.as_dtype(dtype) if dtype is not None else dtypes.float32
+    wide = dtypes.as_dtype(dtype) if dtype is not None else dtypes.default_float()
     rates = F.full(size, rate, dtype=wide) if size is not None and not hasattr(rate, "shape") else _spread(rate, size)
     return _typed(F.poisson(rates, generator=generator), dtype)
 

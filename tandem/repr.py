@@ -138,7 +138,7 @@ def format_tensor(t) -> str:
     if data.size == 0 and t.ndim != 1:
         body = f"[], shape={t.shape}"
     suffix = ""
-    if t.dtype not in (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64):
+    if t.dtype not in (dtypes.default_float(), dtypes.int64, dtypes.bool_, dtypes.default_complex()):
         suffix += f", dtype={t.dtype}"
     if t.device != "cpu":
         suffix += f", device='{t.device}'"

@@ -92,6 +92,56 @@ SERIES = {
 }
 
 
+# Bessel's Y for float32: near zero what is left of it without the logarithm, in x^2; far out the two parts that turn with x.
+Y_NEAR = 8  # where it changes from one to the other
+
+
+def y_rest(order):
+    def value(square):
+        x = mp.sqrt(square) if square else mp.mpf(10) ** -20
+        rest = mp.bessely(order, x) - 2 / mp.pi * mp.log(x) * mp.besselj(order, x)
+        return rest if order == 0 else (rest + 2 / (mp.pi * x)) / x
+
+    return value
+
+
+def j_near(order):
+    def value(square):
+        x = mp.sqrt(square) if square else mp.mpf(10) ** -20
+        return mp.besselj(order, x) / x**order
+
+    return value
+
+
+def turning(order, odd):
+    """P (or Q / u) of sqrt(pi x / 2) Y = P sin(x - phase) + Q cos(x - phase), in u^2 for u = 8 / x."""
+
+    def value(square):
+        u = mp.sqrt(square) if square > mp.mpf(10) ** -30 else mp.mpf(10) ** -15
+        x = Y_NEAR / u
+        phase = x - (2 * order + 1) * mp.pi / 4
+        j, y, size = mp.besselj(order, x), mp.bessely(order, x), mp.sqrt(mp.pi * x / 2)
+        if odd:
+            return size * (y * mp.cos(phase) - j * mp.sin(phase)) / u
+        return size * (j * mp.cos(phase) + y * mp.sin(phase))
+
+    return value
+
+
+Y_SERIES = {}
+for n in (0, 1):
+    Y_SERIES[f"Y{n}_NEAR"] = (
+        f"Y{n} without the logarithm (order 1: and 1/x, over x), x^2 on [0, 64]",
+        y_rest(n),
+        0,
+        64,
+        34,
+    )
+    Y_SERIES[f"J{n}_NEAR"] = (f"J{n}(x) / x^{n}, x^2 on [0, 64]", j_near(n), 0, 64, 34)
+    Y_SERIES[f"Y{n}_P"] = (f"P of Y{n}, (8/x)^2 on [0, 1]", turning(n, False), 0, 1, 30)
+    Y_SERIES[f"Y{n}_Q"] = (f"Q x / 8 of Y{n}, (8/x)^2 on [0, 1]", turning(n, True), 0, 1, 30)
+
+
 def show(numbers) -> str:
     lines, line = [], "    "
     for n in numbers:
@@ -132,6 +182,9 @@ def main():
         for suffix, bits in (("F32", 30), ("F64", 55)):
             made = powers(chebyshev(function, low, high, bits=bits))
             parts.append(f"\n# {text}, to {bits} bits\n{name}_{suffix} = (\n{show(made)},\n)  # fmt: skip")
+    for name, (text, function, low, high, bits) in Y_SERIES.items():
+        made = powers(chebyshev(function, low, high, 40, bits=bits))
+        parts.append(f"\n# {text}, to {bits} bits\n{name} = (\n{show(made)},\n)  # fmt: skip")
     made = powers(chebyshev(tail, 1 / mp.mpf("27.3"), 1 / mp.mpf("5.5"), 24, bits=30))
     parts.append(
         f"\n# where erfc is q less s, in 1/s on [1/27.3, 1/5.5], to 30 bits\nERFC_INVERSE_TAIL = (\n{show(made)},\n)  # fmt: skip\n"

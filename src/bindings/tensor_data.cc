@@ -9,6 +9,7 @@
 #include "check.h"
 #include "program/capture.h"
 #include "tensor/copy.h"
+#include "tensor/default_dtype.h"
 #include "tensor/move.h"
 #include "tensor/scalar.h"
 
@@ -57,11 +58,11 @@ class Reader {
       keeps = keeps && (!(kinds & kFloat) || array_dtype_ >= DType::Float16);
       keeps = keeps && (!(kinds & kInt) || array_dtype_ != DType::Bool);
       if (keeps) return array_dtype_;
-      if (kinds & kComplex) return array_dtype_ == DType::Float64 ? DType::Complex128 : DType::Complex64;
-      return kinds & kFloat ? DType::Float32 : DType::Int64;
+      if (kinds & kComplex) return array_dtype_ == DType::Float64 ? DType::Complex128 : default_complex();
+      return kinds & kFloat ? default_float : DType::Int64;
     }
-    if (kinds & kComplex) return DType::Complex64;
-    if (kinds & kFloat || kinds == 0) return DType::Float32;
+    if (kinds & kComplex) return default_complex();
+    if (kinds & kFloat || kinds == 0) return default_float;
     return kinds & kInt ? DType::Int64 : DType::Bool;
   }
 
@@ -306,6 +307,10 @@ void register_tensor_data(nb::module_& m) {
   m.def("from_data", &from_data, nb::arg("data"), nb::arg("dtype") = nb::none(),
         "A new tensor from a number, nested lists, or arrays among them; float32, int64 or bool unless a dtype is "
         "given.");
+  m.def("default_dtype_code", [] { return static_cast<int>(default_float); });
+  m.def(
+      "set_default_dtype_code", [](int code) { default_float = static_cast<DType>(code); }, nb::arg("code"),
+      "The code of the dtype that floats have unless told otherwise; the caller has checked that it is a float's.");
   m.def("to_bytes", &to_bytes, nb::arg("tensor"), "The elements in row-major order.");
   m.def("from_bytes", &from_bytes, nb::arg("data"), nb::arg("dtype"), nb::arg("shape"),
         "A new tensor from such bytes.");

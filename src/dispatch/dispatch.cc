@@ -9,6 +9,7 @@
 #include "dispatch/op_function.h"
 #include "program/capture.h"
 #include "program/profile.h"
+#include "tensor/default_dtype.h"
 #include "tensor/generator.h"
 
 namespace tandem {
@@ -93,6 +94,10 @@ void encode(Argument* arguments, int count, Signature& signature) {
   if (call_mode.device | call_mode.autocast) [[unlikely]] {
     signature.byte('@');
     signature.value(call_mode);
+  }
+  if (default_float != DType::Float32) [[unlikely]] {
+    signature.byte('f');
+    signature.byte(static_cast<char>(default_float));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "check.h"
 #include "device/parallel.h"
+#include "library/kernels/kernels.h"
 #include "library/registry.h"
 #include "library/scalar.h"
 #include "library/strided.h"
@@ -70,6 +71,15 @@ void copy_transposed(Loop<2> loop, int other, T* to, const T* from) {
       int64_t index[kMaxDims], offset[2];
       outer.locate(unit / tiles, outer.ndim, index, offset);
       const int64_t first_row = unit % tiles * kTile, last_row = std::min(rows, first_row + kTile);
+      if constexpr (sizeof(T) == 4) {
+        if (to_column == 1 && from_row == 1) {
+          for (int64_t first = 0; first < columns; first += kTile)
+            kernels().transpose_u32(from + offset[1] + first_row + first * from_column, from_column,
+                                    to + offset[0] + first_row * to_row + first, to_row, last_row - first_row,
+                                    std::min(kTile, columns - first));
+          continue;
+        }
+      }
       for (int64_t first = 0; first < columns; first += kStrip) {
         const int64_t width = std::min(kStrip, columns - first);
         T* target = to + offset[0] + first * to_column;

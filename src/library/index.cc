@@ -109,6 +109,32 @@ void for_any(DType dtype, F&& body) {
   for_real("nonzero", dtype, body);
 }
 
+template <typename T>
+int64_t count_set(const T* row, int64_t stride, int64_t n) {
+  int64_t count = 0;
+  if (stride == 1)  // in vectors
+    for (int64_t i = 0; i < n; ++i) count += is_set(row + i);
+  else
+    for (int64_t i = 0; i < n; ++i) count += is_set(row + i * stride);
+  return count;
+}
+
+// Bytes: sums of so few that they fit a byte are added up in bytes.
+template <>
+int64_t count_set<uint8_t>(const uint8_t* row, int64_t stride, int64_t n) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i += 255) {
+    const int64_t end = std::min(n, i + 255);
+    uint8_t few = 0;
+    if (stride == 1)
+      for (int64_t k = i; k < end; ++k) few += row[k] != 0;
+    else
+      for (int64_t k = i; k < end; ++k) few += row[k * stride] != 0;
+    count += few;
+  }
+  return count;
+}
+
 std::vector<int64_t> counts_by_piece(const View& x, const Loop<1>& loop) {
   const int64_t total = x.numel();
   std::vector<int64_t> counts((total + kPiece - 1) / kPiece, 0);
@@ -118,9 +144,7 @@ std::vector<int64_t> counts_by_piece(const View& x, const Loop<1>& loop) {
       for (int64_t piece = begin; piece < end; ++piece) {
         int64_t count = 0;
         for_rows<T>(x, loop, piece * kPiece, std::min((piece + 1) * kPiece, total),
-                    [&](const T* row, int64_t stride, int64_t n, int64_t) {
-                      for (int64_t i = 0; i < n; ++i) count += is_set(row + i * stride);
-                    });
+                    [&](const T* row, int64_t stride, int64_t n, int64_t) { count += count_set(row, stride, n); });
         counts[piece] = count;
       }
     });
@@ -146,18 +170,24 @@ int64_t* write_positions(const T* row, int64_t stride, int64_t n, int64_t number
   for (int64_t at = 0; at < n;) {
     const int64_t start = (number + at) % width, length = std::min(width - start, n - at);
     int64_t count = 0;
+    const T* from = row + at * stride;
     for (int64_t i = 0; i < length; ++i) {
       found[count] = static_cast<int32_t>(i);
-      count += is_set(row + (at + i) * stride);
+      count += is_set(from + i * stride);
     }
     int64_t outer[kMaxDims], rest = (number + at) / width;
     for (int d = last - 1; d >= 0; --d) {
       outer[d] = rest % x.shape[d];
       rest /= x.shape[d];
     }
-    for (int64_t k = 0; k < count; ++k, to += out.strides[0]) {
-      for (int d = 0; d < last; ++d) to[d * out.strides[1]] = outer[d];
-      if (last >= 0) to[last * out.strides[1]] = start + found[k];
+    if (last == 0 && out.strides[0] == 1) {
+      for (int64_t k = 0; k < count; ++k) to[k] = start + found[k];
+      to += count;
+    } else {
+      for (int64_t k = 0; k < count; ++k, to += out.strides[0]) {
+        for (int d = 0; d < last; ++d) to[d * out.strides[1]] = outer[d];
+        if (last >= 0) to[last * out.strides[1]] = start + found[k];
+      }
     }
     at += length;
   }

@@ -1,5 +1,6 @@
 // pool_avg (x) -> y, pool_avg_backward (g) -> dx, and the adaptive ones.
 #include <algorithm>
+#include <vector>
 
 #include "device/parallel.h"
 #include "library/convert.h"
@@ -114,6 +115,63 @@ struct AveragePool {
     });
   }
 
+  // Windows of different sizes along rows: the rows of a window are added up first, so that every element is read once
+  // for each row of windows it is in, in vectors.
+  bool by_rows() const { return !p.regular && p.in.spatial[2] == 1 && p.axes[2].out >= 8; }
+
+  void forward_uneven() const {
+    const PoolAxis& axis = p.axes[2];
+    const int64_t rows = p.axes[0].out * p.axes[1].out;
+    parallel_for(p.batch * p.channels * rows, p.taps() * axis.out * 0.2 + 20, [&](int64_t begin, int64_t end) {
+      std::vector<T> sums(axis.in);
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t plane = task / rows, n = plane / p.channels, channel = plane % p.channels;
+        const int64_t a = task % rows / p.axes[1].out, b = task % p.axes[1].out;
+        const T* from = large + n * p.in.n + channel * p.in.c;
+        T* to = small + n * p.out.n + channel * p.out.c + a * p.out.spatial[0] + b * p.out.spatial[1];
+        std::fill(sums.begin(), sums.end(), T(0));
+        for_rows(a, b, [&](int64_t offset) { kernel.add(from + offset, 1, sums.data(), axis.in); });
+        for (int64_t c = 0; c < axis.out; ++c) {
+          const Window& window = axis.windows[c];
+          T total = 0;
+          for (int64_t k = window.first; k < window.first + window.count; ++k) total += sums[k];
+          to[c * p.out.spatial[2]] = total * factor(a, b, c);
+        }
+      }
+    });
+  }
+
+  void backward_uneven() const {
+    const PoolAxis& axis = p.axes[2];
+    parallel_for(p.batch * p.channels, (p.taps() * p.outputs() + p.inputs()) * 0.2, [&](int64_t begin, int64_t end) {
+      std::vector<T> spread(axis.in);
+      for (int64_t plane = begin; plane < end; ++plane) {
+        const int64_t n = plane / p.channels, channel = plane % p.channels;
+        T* to = large + n * p.in.n + channel * p.in.c;
+        const T* from = small + n * p.out.n + channel * p.out.c;
+        for_inputs([&](int64_t offset) { to[offset] = T(0); });
+        for (int64_t a = 0; a < p.axes[0].out; ++a)
+          for (int64_t b = 0; b < p.axes[1].out; ++b) {
+            const T* row = from + a * p.out.spatial[0] + b * p.out.spatial[1];
+            std::fill(spread.begin(), spread.end(), T(0));
+            for (int64_t c = 0; c < axis.out; ++c) {
+              const Window& window = axis.windows[c];
+              const T scaled = row[c * p.out.spatial[2]] * factor(a, b, c);
+              for (int64_t k = window.first; k < window.first + window.count; ++k) spread[k] += scaled;
+            }
+            for_rows(a, b, [&](int64_t offset) { kernel.add(spread.data(), 1, to + offset, axis.in); });
+          }
+      }
+    });
+  }
+
+  template <typename Body>
+  void for_rows(int64_t a, int64_t b, Body&& body) const {  // body(offset of a row of the windows)
+    const Window &wa = p.axes[0].windows[a], &wb = p.axes[1].windows[b];
+    for (int64_t z = wa.first; z < wa.first + wa.count; ++z)
+      for (int64_t y = wb.first; y < wb.first + wb.count; ++y) body(z * p.in.spatial[0] + y * p.in.spatial[1]);
+  }
+
   T window_sum(const T* from, int64_t a, int64_t b, int64_t c) const {
     const Window &wa = p.axes[0].windows[a], &wb = p.axes[1].windows[b], &wc = p.axes[2].windows[c];
     T total = 0;
@@ -210,10 +268,10 @@ void run_average(const Call& call, bool backward, bool adaptive) {
     using T = typename decltype(type)::type;
     if (backward) {
       const AveragePool<T> job{pool, to.as<T>(), from.as<T>()};
-      by_channels ? job.backward_channels_last() : job.backward_rows();
+      by_channels ? job.backward_channels_last() : job.by_rows() ? job.backward_uneven() : job.backward_rows();
     } else {
       const AveragePool<T> job{pool, from.as<T>(), to.as<T>()};
-      by_channels ? job.forward_channels_last() : job.forward_rows();
+      by_channels ? job.forward_channels_last() : job.by_rows() ? job.forward_uneven() : job.forward_rows();
     }
   };
   if (from.dtype == DType::Float32)

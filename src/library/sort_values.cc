@@ -2,13 +2,13 @@
 //
 // Elements become unsigned numbers of the same order, are sorted as such and turned back: nothing else is moved. NaN is
 // greater than everything, and -0.0 comes before 0.0.
-#include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
+#include <memory>
 #include <type_traits>
-#include <vector>
 
+#include "library/kernels/kernels.h"
+#include "library/radix.h"
 #include "library/registry.h"
 #include "library/rows.h"
 #include "library/scalar.h"
@@ -48,34 +48,19 @@ T value_of(KeyOf<T> key) {
   }
 }
 
-// By bytes, lowest first; bytes that are the same everywhere are skipped. Returns where the result is.
-template <typename K>
-K* radix_sort(K* keys, K* other, int64_t n) {
-  constexpr int kBits = 8, kDigits = sizeof(K), kValues = 1 << kBits;
-  std::array<std::array<uint32_t, kValues>, kDigits> counts{};
-  for (int64_t i = 0; i < n; ++i)
-    for (int digit = 0; digit < kDigits; ++digit) ++counts[digit][keys[i] >> (kBits * digit) & (kValues - 1)];
-  for (int digit = 0; digit < kDigits; ++digit) {
-    auto& count = counts[digit];
-    if (count[keys[0] >> (kBits * digit) & (kValues - 1)] == static_cast<uint32_t>(n)) continue;
-    uint32_t sum = 0;
-    for (uint32_t& c : count) {
-      const uint32_t before = sum;
-      sum += c;
-      c = before;
-    }
-    for (int64_t i = 0; i < n; ++i) other[count[keys[i] >> (kBits * digit) & (kValues - 1)]++] = keys[i];
-    std::swap(keys, other);
-  }
-  return keys;
-}
-
-template <typename K>
-K* sort_keys(K* keys, K* other, int64_t n) {
-  constexpr int64_t kRadixFrom = 200, kMost = int64_t{1} << 31;
-  if (n >= kRadixFrom && n <= kMost) return radix_sort(keys, other, n);
-  std::sort(keys, keys + n);
-  return keys;
+// Short rows that lie side by side have kernels of their own.
+template <typename T>
+const OrderKernels<T>* order_kernels() {
+  if constexpr (std::is_same_v<T, float>)
+    return &kernels().order_f32;
+  else if constexpr (std::is_same_v<T, double>)
+    return &kernels().order_f64;
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return &kernels().order_i32;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return &kernels().order_i64;
+  else
+    return nullptr;
 }
 
 template <typename T>
@@ -83,13 +68,23 @@ void sort_lines(const View& x, const View& values, int axis, bool descending) {
   using K = KeyOf<T>;
   const int64_t n = x.shape[axis], from_stride = x.strides[axis], to_stride = values.strides[axis];
   const double cost = n * (5.0 + 2.0 * std::log2(static_cast<double>(n)));
+  constexpr int64_t kShortest = 48;
+  const bool side_by_side = from_stride == 1 && to_stride == 1 && n >= kShortest && n <= kLongestRow;
+  const OrderKernels<T>* quick = side_by_side && !descending ? order_kernels<T>() : nullptr;
   const K flip = descending ? static_cast<K>(~K{0}) : K{0};
   for_lines<2>({&x, &values}, axis, cost, [&] {
-    return [&, keys = std::vector<K>(n), other = std::vector<K>(n)](const int64_t (&offset)[2]) mutable {
+    return [&, memory = std::make_unique<Scratch<K>[]>(2),
+            work = std::make_unique<Scratch<char>>()](const int64_t (&offset)[2]) mutable {
       const T* from = x.as<T>() + offset[0];
-      for (int64_t i = 0; i < n; ++i) keys[i] = key_of(from[i * from_stride]) ^ flip;
-      const K* sorted = sort_keys(keys.data(), other.data(), n);
       T* to = values.as<T>() + offset[1];
+      if (quick) {
+        if (!work->data()) work->resize(order_work<T>(n));
+        if (quick->sort(from, n, to, work->data())) return;
+      }
+      if (!memory[0].data()) memory[0].resize(n), memory[1].resize(n);
+      K* keys = memory[0].data();
+      for (int64_t i = 0; i < n; ++i) keys[i] = key_of(from[i * from_stride]) ^ flip;
+      const K* sorted = sort_entries(keys, memory[1].data(), n);
       for (int64_t i = 0; i < n; ++i) to[i * to_stride] = value_of<T>(sorted[i] ^ flip);
     };
   });

@@ -2,9 +2,9 @@
 //
 // Functions of one operand: 0 J_n, 1 Y_n, 2 I_n, 3 exp(-|x|) I_n, 4 K_n, 5 exp(x) K_n (n is the order), 6 Ai (order 1:
 // its derivative), 7 spherical j_n. Of two: 20 P(x, z) and 21 Q(x,
-// z), the incomplete gamma functions, 22 the derivative of P by x (how often: the order), 23 Hurwitz's zeta(x, z).
-// Orthogonal polynomials of x of degree z, from 40 on, differentiated `order` times: Chebyshev's T, U, V, W, the same
-// shifted, Hermite's H, He, Laguerre's, Legendre's. Everything is computed in float64.
+// z), the incomplete gamma functions, 22 the derivative of P by x (how often: the order), 23 Hurwitz's zeta(x, z),
+// differentiated `order` times by x. Orthogonal polynomials of x of degree z, from 40 on, differentiated `order` times:
+// Chebyshev's T, U, V, W, the same shifted, Hermite's H, He, Laguerre's, Legendre's. Everything is computed in float64.
 #include <cmath>
 
 #include "device/parallel.h"
@@ -137,7 +137,8 @@ void run_two(const View& x, const View& z, const View& y, int64_t function, int 
     case kGammaincByA:
       return two<T>(x, z, y, 400, [n](double a, double v) { return gammainc_by_a(a, v, n); });
     case kZeta:
-      return two<T>(x, z, y, 250, [](double s, double q) { return zeta(s, q); });
+      TD_CHECK(n >= 0 && n <= kMaxZetaOrder, "derivative of order ", n, " of zeta");
+      return two<T>(x, z, y, 250, [n](double s, double q) { return zeta_by_s(s, q, n); });
   }
   TD_CHECK(false, "function ", function, " of two operands of special");
 }

@@ -18,5 +18,7 @@ double gammaincc(double a, double x);
 double gammainc_by_a(double a, double x, int order);  // order 1 or 2
 
 double zeta(double s, double q);  // Hurwitz's: the sum of 1 / (q + k)^s, k = 0, 1, ...
+inline constexpr int kMaxZetaOrder = 8;
+double zeta_by_s(double s, double q, int order);  // its derivative of this order by s, for q > 0
 
 }  // namespace tandem::library::special

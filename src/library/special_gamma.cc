@@ -169,4 +169,47 @@ double zeta(double s, double q) {
   return total;
 }
 
+// (-1)^m times the sum of f(q + k) for f(x) = log(x)^m x^-s, again by Euler and Maclaurin's formula. Derivatives of f
+// are x^-p times a polynomial of log(x): one more derivative takes P to P' - p P and p to p + 1.
+double zeta_by_s(double s, double q, int order) {
+  if (order == 0) return zeta(s, q);
+  if (std::isnan(s) || std::isnan(q) || s < 1.0 || q <= 0.0) return kNaN;
+  const double sign = order % 2 ? -1.0 : 1.0;
+  if (s == 1.0) return sign * kInf;
+  if (std::isinf(q)) return 0.0;
+  const auto term = [&](double x) { return std::pow(std::log(x), order) * std::pow(x, -s); };
+  double total = 0.0, at = q;
+  // Logarithms make the derivatives fall off later than those of the powers alone.
+  for (int k = 0; at < std::max(14.0, s + order) && k < kMaxTerms; ++k, at += 1.0) {
+    const double more = term(at);
+    total += more;
+    if (at > 3.0 && std::abs(more) < kEps * std::abs(total)) return sign * total;
+  }
+  const double log_at = std::log(at), power = std::pow(at, -s);
+  double integral = 0.0, part = power * at;
+  for (int i = 0; i <= order; ++i) {  // by parts: each takes one logarithm away
+    part /= s - 1.0;
+    integral += part * std::pow(log_at, order - i);
+    part *= order - i;
+  }
+  total += integral + 0.5 * term(at);
+  double polynomial[kMaxZetaOrder + 1] = {}, p = s, scale = power, factorial = 2.0;
+  polynomial[order] = 1.0;
+  for (int k = 1; k <= 12; ++k) {
+    for (int turn = 0; turn < (k == 1 ? 1 : 2); ++turn) {  // the derivatives of order 1, 3, 5, ...
+      for (int i = 0; i <= order; ++i)
+        polynomial[i] = (i < order ? (i + 1) * polynomial[i + 1] : 0.0) - p * polynomial[i];
+      p += 1.0;
+      scale /= at;
+    }
+    double value = 0.0;
+    for (int i = order; i >= 0; --i) value = value * log_at + polynomial[i];
+    const double more = kBernoulli[k - 1] / factorial * value * scale;
+    total -= more;
+    if (std::abs(more) < kEps * std::abs(total)) break;
+    factorial *= (2.0 * k + 1.0) * (2.0 * k + 2.0);
+  }
+  return sign * total;
+}
+
 }  // namespace tandem::library::special

@@ -111,6 +111,8 @@ def composed(node, capability: int):
         made = _attention_of_three(node)
         fitting = made is not None and fits(made.op, [v.type for v in made.inputs[1:]], True, capability)
         return _packed if fitting else None
+    if hasattr(op, "composed"):
+        return type(op).composed
     if type(op) in _PADDED:
         if any(low is not high and low != high for low, high in zip(op.pad_low, op.pad_high)):
             return _PADDED[type(op)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tandem.codegen.buffer import Buffer, Layout, allocate, same_shape
 from tandem.codegen.columns import columns
 from tandem.codegen.computes import Group
+from tandem.codegen.cpu_compose import composed
 from tandem.codegen.elementwise import copy, elementwise
 from tandem.codegen.expand import expand, without_unused
 from tandem.codegen.fuse import Fusion
@@ -22,12 +23,6 @@ from tandem.ops.region import Region
 _NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns, "copy": copy}
 
 
-def _on_host(node):
-    """What stands on the CPU for an operator whose routine only devices have."""
-    formula = getattr(node.op, "on_host", None)
-    return None if formula is None else lambda op, *inputs: formula(*inputs)
-
-
 def lower(
     graph: Graph,
     layouts: list[Layout | None],
@@ -42,7 +37,7 @@ def lower(
     target: None for the CPU, or the CudaTarget (tandem/codegen/cuda_target.py) that the steps are for.
     exact_views: whether an output that only rearranges an input must be a view wherever strides allow it, as it may be written to.
     """
-    graph, made = expand(graph, target.composed() if target is not None else _on_host)
+    graph, made = expand(graph, target.composed() if target is not None else composed(layouts))
     if target is not None:
         if made:
             graph = without_unused(graph, [made.get(v, v) for v in saved])

@@ -178,7 +178,7 @@ class PReLU(Module):
         super().__init__()
         self.num_parameters, self.init = num_parameters, init
         self.weight = Parameter(
-            _runtime.empty((num_parameters,), dtypes.float32 if dtype is None else dtypes.as_dtype(dtype))
+            _runtime.empty((num_parameters,), dtypes.default_float() if dtype is None else dtypes.as_dtype(dtype))
         )
         self.reset_parameters()
 

@@ -16,7 +16,7 @@ def empty_parameter(*shape, device=None, dtype=None) -> Parameter:
     from tandem.devices import code_of
 
     return Parameter(
-        _runtime.empty(shape, dtypes.float32 if dtype is None else dtypes.as_dtype(dtype), code_of(device))
+        _runtime.empty(shape, dtypes.default_float() if dtype is None else dtypes.as_dtype(dtype), code_of(device))
     )
 
 

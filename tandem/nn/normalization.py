@@ -10,7 +10,7 @@ from tandem.nn.module import Module
 
 
 def _statistic(value: float, size: int, dtype):
-    return _runtime.empty((size,), dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)).fill_(value)
+    return _runtime.empty((size,), dtypes.default_float() if dtype is None else dtypes.as_dtype(dtype)).fill_(value)
 
 
 class _ByStatistics(Module):

@@ -45,4 +45,4 @@ class Buffer(Tensor):
 def _default_dtype():
     from tandem import dtypes
 
-    return dtypes.float32
+    return dtypes.default_float()

@@ -85,7 +85,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
         )
     if mode == "bicubic" and spatial == 3:
         raise ShapeError("grid_sample", f"bicubic reads images of two axes; input is {show_shape(input.shape)}")
-    # Two operators: where to read is the same for all channels and is worked out once.
+    # Two operators: where to read is the same for all channels and is worked out once, axis by axis.
     taps = _places(grid, tuple(input.shape[2:]), mode, padding_mode, bool(align_corners))
     taps = list(taps) if isinstance(taps, (tuple, list)) else [taps]
     half = len(taps) if mode == "nearest" else len(taps) // 2
@@ -94,52 +94,57 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
 
 @op(hidden=True, name="grid_sample")
 def _places(grid: Tensor, sizes: Ints, mode, padding_mode, corners):
-    """Flat positions within an image of the elements to read, -1 for those outside; then their weights, unless all are 1."""
+    """Positions along each axis of the elements to read, -1 for those outside, one axis after the other; then their weights in
+    the same order, unless all are 1."""
     spatial = len(sizes)
-    places = []
-    for k in range(spatial):  # the last coordinate belongs to the first axis
-        unit = F.squeeze(F.slice_axis(grid, -1, spatial - 1 - k, 1), -1)
-        n = constant(sizes[k], grid.dtype)
-        places.append((unit + 1) * ((n - 1) * 0.5) if corners else ((unit + 1) * n - 1) * 0.5)
-    if mode != "bicubic":
-        places = [_folded(p, n, padding_mode, corners) for p, n in zip(places, sizes, strict=True)]
     positions, weights = [], []
-    for taps in _products([_taps(p, mode) for p in places]):
-        weight, flat, inside = None, None, None
-        for (at, w), n in zip(taps, sizes, strict=True):
+    for k, size in enumerate(sizes):  # the last coordinate belongs to the first axis
+        unit = F.squeeze(F.slice_axis(grid, -1, spatial - 1 - k, 1), -1)
+        n = constant(size, grid.dtype)
+        place = (unit + 1) * ((n - 1) * 0.5) if corners else ((unit + 1) * n - 1) * 0.5
+        if mode != "bicubic":
+            place = _folded(place, size, padding_mode, corners)
+        for at, weight in _taps(place, mode):
             if mode == "bicubic":
-                at = _folded(at, n, padding_mode, corners)
-            last = constant(n, at.dtype) - 1
-            if padding_mode == "zeros":
-                there = F.logical_and(F.greater_equal(at, 0), F.less_equal(at, last))
-                inside = there if inside is None else F.logical_and(inside, there)
+                at = _folded(at, size, padding_mode, corners)
+            last = constant(size, at.dtype) - 1
             # Places that are NaN still need an index, which counts for nothing.
             safe = cast(F.stop_gradient(F.clip(F.where(F.isnan(at), 0, at), 0, last)), dtypes.int64)
-            flat = safe if flat is None else flat * constant(n, dtypes.int64) + safe
-            if w is not None:
-                weight = w if weight is None else weight * w
-        positions.append(flat if inside is None else F.where(inside, flat, -1))
-        if weight is not None:
-            weights.append(weight)
+            if padding_mode == "zeros":
+                there = F.logical_and(F.greater_equal(at, 0), F.less_equal(at, last))
+                safe = F.where(there, safe, -1)
+            positions.append(safe)
+            if weight is not None:
+                weights.append(weight)
     return (*positions, *weights)
 
 
 @op(hidden=True, name="grid_sample")
 def _blend(x: Tensor, positions: Tensors, weights: Tensors):
-    """Weighted sums of elements of x (N, C, *sizes) at positions (N, *out)."""
+    """Weighted sums of elements of x (N, C, *sizes) at all combinations of positions (N, *out) along the axes."""
+    sizes = x.shape[2:]
     total_size = 1
-    for n in x.shape[2:]:
+    for n in sizes:
         total_size = total_size * n
     planes = F.reshape(x, (*x.shape[:2], total_size))
     shape = (*x.shape[:2], *positions[0].shape[1:])
     batch, channel = (F.Iota(shape, a, dtypes.int64)() for a in (0, 1))
+    each = len(positions) // len(sizes)
+    axes = [list(range(a * each, (a + 1) * each)) for a in range(len(sizes))]
     total = None
-    for k, position in enumerate(positions):
-        at = F.expand(F.unsqueeze(position, 1), shape)
-        read = F.Gather()(planes, batch, channel, F.maximum(at, 0))
-        read = F.where(F.less(at, 0), 0, read)
-        if weights:
-            read = read * F.unsqueeze(F.astype(weights[k], x.dtype), 1)
+    for combination in _products(axes):
+        flat = outside = weight = None
+        for k, n in zip(combination, sizes, strict=True):
+            flat = positions[k] if flat is None else flat * constant(n, dtypes.int64) + positions[k]
+            missing = F.less(positions[k], 0)
+            outside = missing if outside is None else F.logical_or(outside, missing)
+            if weights:
+                weight = weights[k] if weight is None else weight * weights[k]
+        at = F.expand(F.unsqueeze(F.where(outside, 0, flat), 1), shape)
+        read = F.Gather()(planes, batch, channel, at)
+        read = F.where(F.unsqueeze(outside, 1), 0, read)
+        if weight is not None:
+            read = read * F.unsqueeze(F.astype(weight, x.dtype), 1)
         total = read if total is None else total + read
     return total
 

@@ -6,6 +6,7 @@ Derivatives of Bessel's functions are Bessel's functions of the neighbouring ord
 from __future__ import annotations
 
 import tandem.ops as F
+from tandem import dtypes
 from tandem.graph.ir import Type
 from tandem.ops.define import Elementwise, LibraryOp, inplace, op, register
 from tandem.ops.prepare import to_float
@@ -64,6 +65,20 @@ class ModifiedBessel(Elementwise):
         return Bessel("i_scaled" if self.scaled else "i", self.n).slope(g, x, out)
 
 
+@register
+class SecondBessel(Elementwise):
+    """Y of order 0 or 1, for floats of up to 32 bits."""
+
+    name = "second_bessel"
+    n: int
+
+    def body(self, b, x):
+        return getattr(b, f"bessel_y{self.n}")(x)
+
+    def grad(self, g, x, *, out):
+        return Bessel("y", self.n).slope(g, x, out)
+
+
 def _bessel(function: str, n: int):
     """The primitive that is quickest for a function of this order."""
     if function in ("i", "i_scaled") and n < 2:
@@ -93,6 +108,10 @@ def bessel_j1(x: Tensor):
     return Bessel("j", 1)(to_float(x))
 
 
+def _second_kind(n: int, x):
+    return Bessel("y", n)(x) if x.dtype is dtypes.float64 else SecondBessel(n)(x)
+
+
 @op(internal=True)
 def bessel_y0(x: Tensor):
     """Bessel's function of the second kind of order 0; NaN for negative x.
@@ -100,7 +119,7 @@ def bessel_y0(x: Tensor):
     >>> td.special.bessel_y0(td.tensor([1.0, 2.0]))
     tensor([0.0883, 0.5104])
     """
-    return Bessel("y", 0)(to_float(x))
+    return _second_kind(0, to_float(x))
 
 
 @op(internal=True)
@@ -110,7 +129,7 @@ def bessel_y1(x: Tensor):
     >>> td.special.bessel_y1(td.tensor([1.0, 2.0]))
     tensor([-0.7812, -0.1070])
     """
-    return Bessel("y", 1)(to_float(x))
+    return _second_kind(1, to_float(x))
 
 
 @op

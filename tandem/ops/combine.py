@@ -8,7 +8,8 @@ import math
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
-from tandem.ops.define import as_tensor, method, op, public
+from tandem.graph.ir import Type
+from tandem.ops.define import LibraryOp, as_tensor, method, op, public, register
 from tandem.ops.prepare import normalize_axis, show_shape
 from tandem.ops.scatter import _replace
 
@@ -262,26 +263,65 @@ def segment_reduce(
     return _segments(data, lengths, reduce, None if initial is None else float(initial))
 
 
+_NEUTRAL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "amax": -math.inf, "amin": math.inf}
+
+
+@register
+class SegmentReduce(LibraryOp):
+    """kind (sum, prod, amax, amin) over neighbouring stretches of the first axis, of int64 lengths, each from `initial` on."""
+
+    name = "segment_reduce"
+    routine = "segment_reduce"
+    kind: str
+    initial: float
+
+    def infer(self, data: Type, lengths: Type) -> Type:
+        return data.with_shape((lengths.shape[0], *data.shape[1:]))
+
+    def attributes(self, data, lengths):
+        return (("sum", "prod", "amax", "amin").index(self.kind),), (self.initial,)
+
+    def grad(self, g, data, lengths):
+        from tandem.autodiff.vjp import vjp
+
+        return vjp(lambda v: self.composed(v, lengths), [data], [g])[0], None
+
+    def composed(self, data, lengths):
+        return _by_owner(data, lengths, self.kind, self.initial)
+
+
 @op(name="segment_reduce", hidden=True)
 def _segments(data: Tensor, lengths: Tensor, reduce, initial):
     kind = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin", "prod": "prod"}[reduce]
+    count, lengths = lengths.shape[0], F.astype(lengths, dtypes.int64)
+    start = float(_NEUTRAL[kind] if initial is None or kind == "mean" else initial)
+    if not data.dtype.is_floating:
+        made = _by_owner(data, lengths, "sum" if kind == "mean" else kind, start)
+    else:
+        made = SegmentReduce("sum" if kind == "mean" else kind, start)(data, lengths)
+    if kind != "mean":
+        return made
+    size = F.Reshape((count, *(1,) * (data.ndim - 1)))(F.astype(lengths, data.dtype))
+    return F.where(F.equal(size, 0), math.nan if initial is None else initial, made / F.maximum(size, 1))
+
+
+def _by_owner(data, lengths, kind: str, start: float):
+    """The same by telling each element which segment it belongs to."""
     count, n = lengths.shape[0], data.shape[0]
-    ends = F.cumsum(F.astype(lengths, dtypes.int64), 0)
+    ends = F.cumsum(lengths, 0)
     # An element's segment: how many end at or before it.
     marks = F.Scatter("add")(
         F.full((n + 1,), 0, dtype=dtypes.int64), F.full((count,), 1, dtype=dtypes.int64), F.clip(ends, 0, n)
     )
     owner = F.cumsum(F.slice_axis(marks, 0, 0, n), 0)
-    neutral = {"sum": 0, "mean": 0, "prod": 1, "amax": -math.inf, "amin": math.inf}[kind]
-    base = F.full((count, *data.shape[1:]), neutral if initial is None or kind == "mean" else initial, dtype=data.dtype)
-    if kind in ("sum", "mean"):
-        made = F.index_add(base, 0, owner, data)
-    else:
-        made = F.index_reduce(base, 0, owner, data, kind)
-    if kind != "mean":
-        return made
-    size = F.Reshape((count, *(1,) * (data.ndim - 1)))(F.astype(lengths, data.dtype))
-    return F.where(F.equal(size, 0), math.nan if initial is None else initial, made / F.maximum(size, 1))
+    if not data.dtype.is_floating and math.isinf(start):
+        from tandem.dtype_functions import iinfo
+
+        start = iinfo(data.dtype).min if start < 0 else iinfo(data.dtype).max
+    base = F.full((count, *data.shape[1:]), start, dtype=data.dtype)
+    if kind == "sum":
+        return F.index_add(base, 0, owner, data)
+    return F.index_reduce(base, 0, owner, data, kind)
 
 
 @method

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.graph.ir import Value
-from tandem.ops.define import Elementwise, alias, inplace, method, op, public, register
+from tandem.graph.ir import Type, Value
+from tandem.ops.define import Elementwise, LibraryOp, alias, inplace, method, op, public, register
 from tandem.ops.prepare import as_dtype_value, binary, broadcast, cast, constant, promote, result_dtype
 
 
@@ -321,7 +321,23 @@ def logical_xor(x: Tensor, y: Tensor):
     return NotEqual()(*broadcast("logical_xor", to_bool(x), to_bool(y)))
 
 
-_FEW = 8  # up to so many values, comparing with each is quicker than sorting them and searching
+@register
+class IsIn(LibraryOp):
+    """Where an element of x equals one of a vector of values: looked up in a table of them."""
+
+    name = "isin"
+    routine = "isin"
+
+    def infer(self, x: Type, values: Type) -> Type:
+        return x.with_dtype(dtypes.bool_)
+
+    def composed(self, x, values):
+        line = F.sort(values)
+        place = F.minimum(F.searchsorted(line, x), values.shape[0] - 1)
+        return F.equal(F.take(line, place), x)
+
+
+_FEW = 8  # up to so many values, comparing with each is quicker than looking them up
 
 
 @op
@@ -337,9 +353,7 @@ def isin(x: Tensor, values: Tensor, *, invert=False):
         values = F.Reshape((1,) * x.ndim + values.shape)(values)
         found = F.any(F.equal(F.Reshape((*x.shape, 1))(x), values), -1)
     else:
-        line = F.sort(F.stop_gradient(values))
-        place = F.minimum(F.searchsorted(line, F.stop_gradient(x)), values.shape[0] - 1)
-        found = F.equal(F.take(line, place), x)
+        found = IsIn()(F.stop_gradient(x), F.stop_gradient(values))
     return F.logical_not(found) if invert else found
 
 

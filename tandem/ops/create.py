@@ -138,6 +138,11 @@ def full(shape, fill_value, *, dtype=None, device=None, requires_grad: bool = Fa
     >>> td.full((2,), 7.0)
     tensor([7., 7.])
     """
+    if device is None:  # where nearly all calls go
+        made = _full(shape, fill_value, dtype=dtype)
+        if requires_grad:
+            made.requires_grad = True
+        return made
     with placed(device):
         made = _full(shape, fill_value, dtype=dtype)
     return finish(made, device, requires_grad)
@@ -287,7 +292,7 @@ def arange(start, stop=None, step=1, *, dtype=None, device=None, requires_grad: 
         raise ValueRangeError("arange", "step is 0")
     whole = all(isinstance(v, (int, Sym)) for v in (start, stop, step))
     if dtype is None:
-        dtype = dtypes.int64 if whole else dtypes.float32
+        dtype = dtypes.int64 if whole else dtypes.default_float()
     size = -((start - stop) // step) if whole else math.ceil((stop - start) / step)
     size = size if size > 0 else 0
     dtype = dtypes.as_dtype(dtype)
@@ -311,7 +316,7 @@ def _linspace(start: Tensor, stop: Tensor, num: Int, dtype, endpoint):
         ends = [as_dtype_value(v, dtypes.complex128) for v in (start, stop)]
         line = F.complex(*(_spaced(*(part(v) for v in ends), num, endpoint) for part in (F.real, F.imag)))
         return cast(line, dtype or dtypes.complex64)
-    return cast(_spaced(start, stop, num, endpoint), dtype or dtypes.float32)
+    return cast(_spaced(start, stop, num, endpoint), dtype or dtypes.default_float())
 
 
 def _spaced(start, stop, num, endpoint: bool) -> Value:
@@ -361,4 +366,4 @@ def logspace(
     """
     exponents = linspace(start, stop, num, end=end, steps=steps, dtype=dtypes.float64)
     made = F.power(float(base), exponents)
-    return finish(F.astype(made, dtypes.as_dtype(dtype or dtypes.float32)), device, requires_grad)
+    return finish(F.astype(made, dtypes.as_dtype(dtype or dtypes.default_float())), device, requires_grad)

@@ -7,7 +7,8 @@ import math
 import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
-from tandem.ops.define import inplace, op, public
+from tandem.graph.ir import Type
+from tandem.ops.define import LibraryOp, inplace, op, public, register
 from tandem.ops.prepare import cast, normalize_axis, promote, show_shape, to_float
 from tandem.ops.statistics import _root
 
@@ -72,9 +73,38 @@ def _pairs(n: Int, count: Int):
     return cast(row, dtypes.int64), cast(k - before(row) + row + 1, dtypes.int64)
 
 
+@register
+class Pdist(LibraryOp):
+    """Distances of all pairs of rows of x (n, d) by the p-norm."""
+
+    name = "pdist"
+    routine = "pdist"
+    p: float
+
+    def infer(self, x: Type) -> Type:
+        n = x.shape[0]
+        return x.with_shape((n * (n - 1) // 2,))
+
+    def attributes(self, x):
+        return (), (self.p,)
+
+    def grad(self, g, x):
+        from tandem.autodiff.vjp import vjp
+
+        return vjp(self.composed, [x], [g])[0]
+
+    def composed(self, x):
+        n = x.shape[0]
+        first, second = _pairs(n, n * (n - 1) // 2)
+        return norm_of(F.Gather()(x, first) - F.Gather()(x, second), self.p, -1)
+
+
 @op(name="pdist", hidden=True)
-def _pdist(x: Tensor, first: Tensor, second: Tensor, p):
-    return norm_of(F.Gather()(x, first) - F.Gather()(x, second), p, -1)
+def _pdist(x: Tensor, p):
+    x = to_float(x)
+    if x.dtype in (dtypes.float32, dtypes.float64):
+        return Pdist(p)(x)
+    return cast(Pdist(p)(cast(x, dtypes.float32)), x.dtype)
 
 
 @public
@@ -90,8 +120,7 @@ def pdist(x: Tensor, p=2.0):
         raise ShapeError("pdist", f"x is {show_shape(x.shape)}; it must be (n, d)")
     if p < 0:
         raise ValueRangeError("pdist", f"p is {p}; it must not be negative")
-    n = x.shape[0]
-    return _pdist(x, *_pairs(n, n * (n - 1) // 2), float(p))
+    return _pdist(x, float(p))
 
 
 @op

@@ -194,6 +194,10 @@ def getitem(x, key):
     plain = _plain_indices(x, key)
     if plain is not None:
         return F.gather_at(x, *plain)
+    if isinstance(key, _runtime.Tensor) and isinstance(x, _runtime.Tensor):
+        made = _runtime.masked_select(x, key)  # of a mask, in one call
+        if made is not None:
+            return made
     pattern, numbers, tensors = split_key(key)
     if not tensors:
         return F.index_basic(x, "".join(pattern), tuple(numbers))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import dtypes
+from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Value
-from tandem.graph.symbolic import minimum
+from tandem.graph.symbolic import Sym, minimum
 from tandem.ops.create import arange, finish
 from tandem.ops.define import as_tensor, inplace, op, public
 from tandem.ops.movement import take_slice
@@ -30,7 +30,7 @@ def eye(n_rows, n_cols=None, *, k=0, dtype=None, device=None, requires_grad: boo
     tensor([[1., 0.],
             [0., 1.]])
     """
-    made = _eye(n_rows, n_rows if n_cols is None else n_cols, k, dtypes.as_dtype(dtype or dtypes.float32))
+    made = _eye(n_rows, n_rows if n_cols is None else n_cols, k, dtypes.as_dtype(dtype or dtypes.default_float()))
     return finish(made, device, requires_grad)
 
 
@@ -168,6 +168,8 @@ def meshgrid(*tensors, indexing: str = "xy"):
 
 
 def _triangle_indices(rows, columns, offset, lower: bool):
+    if not _runtime.default_device() and not any(isinstance(n, Sym) for n in (rows, columns, offset)):
+        return _runtime.triangle_indices(rows, columns, offset, lower)
     rows_of, columns_of = F.meshgrid(arange(rows), arange(columns), indexing="ij")
     keep = F.less_equal(columns_of - rows_of, offset) if lower else F.greater_equal(columns_of - rows_of, offset)
     return F.stack([F.masked_select(rows_of, keep), F.masked_select(columns_of, keep)])

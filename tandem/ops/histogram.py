@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import tandem.ops as F
-from tandem import dtypes
+from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
-from tandem.graph.ir import Type
+from tandem.graph.ir import Type, Value
 from tandem.ops.define import LibraryOp, as_tensor, op, public, register
 from tandem.ops.prepare import cast, constant, show, show_shape
 
@@ -69,6 +69,10 @@ def bincount(x: Tensor, weights=None, minlength=0):
     if minlength < 0:
         raise ValueRangeError("bincount", f"minlength is {minlength}; it must not be negative")
     x = F.astype(x, dtypes.int64, copy=False)
+    if weights is None and not isinstance(x, Value):
+        made = _runtime.bincount(x, minlength)
+        if made is not None:
+            return made
     size = 0
     if x.shape[0]:
         low, high = F.aminmax(x)

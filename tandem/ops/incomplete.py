@@ -104,17 +104,30 @@ def igammac(x: Tensor, y: Tensor):
 
 @register
 class Zeta(LibraryOp):
+    """Hurwitz's zeta function of (s, q), differentiated `order` times by s."""
+
     name = "zeta"
     routine = "special"
+    order: int
 
     def infer(self, s: Type, q: Type) -> Type:
         return q
 
     def attributes(self, s, q):
-        return (23, 0), ()
+        return (23, self.order), ()
 
     def grad(self, g, s, q):
-        return g, -g * s * Zeta()(s + 1, q)  # the first goes to NoDerivative, which refuses it
+        n = self.order
+        by_q = -s * Zeta(n)(s + 1, q)
+        if n:
+            by_q = by_q - n * Zeta(n - 1)(s + 1, q)
+        if n == _MOST_OF_ZETA:
+            return g, g * by_q  # the first goes to NoDerivative, which refuses it
+        last = n + 1 == _MOST_OF_ZETA
+        return g * Zeta(n + 1)(NoDerivative("zeta", "x")(s) if last else s, q), g * by_q
+
+
+_MOST_OF_ZETA = 8  # derivatives by the first argument
 
 
 @op(internal=True)
@@ -125,7 +138,7 @@ def zeta(x: Tensor, y: Tensor):
     tensor(1.6449)
     """
     s, q = operands("zeta", x, y)
-    return Zeta()(NoDerivative("zeta", "x")(s), q)
+    return Zeta(0)(s, q)
 
 
 @op

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import dtypes
+from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, UnsupportedError
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import LibraryOp, method, op, public, register
@@ -55,6 +55,9 @@ def _positions(x, as_tuple: bool):
             "how many positions there are depends on values, and sizes in a graph must not",
             fix="choose with td.where(mask, x, 0) and reduce, or call td.py_func",
         )
+    made = _runtime.nonzero(x, as_tuple)
+    if made is not None:
+        return made
     rows = _nonzero(x, int(F.count_nonzero(x)))
     return tuple(rows[:, i] for i in range(x.ndim)) if as_tuple else rows
 
@@ -70,6 +73,13 @@ def argwhere(x: Tensor):
     return _positions(x, False)
 
 
+def _masked(x, mask):
+    """x at a mask of its shape, in one call where that is possible; None elsewhere."""
+    if isinstance(x, Value) or isinstance(mask, Value) or mask.shape != x.shape:
+        return None
+    return _runtime.masked_select(x, mask)
+
+
 @public(method=True)
 def masked_select(x: Tensor, mask: Tensor):
     """The elements of x where mask holds, as a 1-d tensor; both broadcast.
@@ -77,6 +87,9 @@ def masked_select(x: Tensor, mask: Tensor):
     >>> td.masked_select(td.tensor([1, 2, 3]), td.tensor([True, False, True]))
     tensor([1, 3])
     """
+    made = _masked(x, mask)
+    if made is not None:
+        return made
     x, mask = F.broadcast_tensors(x, mask)
     if x.ndim == 0:
         x, mask = x.reshape((1,)), mask.reshape((1,))

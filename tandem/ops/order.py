@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import dtypes
+from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.define import op, public
 from tandem.ops.prepare import cast, normalize_axis, show_shape, to_float
 from tandem.ops.reduce import at_positions
-from tandem.ops.sort import Ordered, Sort
+from tandem.ops.sort import Ordered, Sort, SortValues
 
 
 @op
@@ -103,7 +103,7 @@ def _quantile(name: str, x: Value, q, axis, keepdims, interpolation: str, ignore
     size = flat.shape[-1]
     if size == 0:
         raise ShapeError(name, f"there is no quantile of zero elements: x is {show_shape(x.shape)}")
-    ordered = Sort(flat.ndim - 1, False)(flat)[0]
+    ordered = SortValues(flat.ndim - 1, False)(flat)
     lead = tuple(range(flat.ndim - 1))
     first = F.Permute((flat.ndim - 1, *lead))(ordered)
     count = q.type.numel
@@ -221,6 +221,15 @@ def _rows(name: str, x, axis):
     return F.reshape(moved, (moved.shape[0], moved.size // max(moved.shape[0], 1)))
 
 
+def _unique_elements(x, return_inverse, return_counts):
+    if not return_inverse:
+        return tuple(F.unique_counts(x)) if return_counts else F.unique_values(x)
+    if not return_counts:
+        return tuple(F.unique_inverse(x))
+    values, _, inverse, counts = F.unique_all(x)
+    return values, inverse, counts
+
+
 @public(method=True)
 def unique(x: Tensor, sorted=True, return_inverse=False, return_counts=False, axis=None):
     """The different elements of x in ascending order, or the different slices along an axis; every NaN is one of its own. With
@@ -229,12 +238,13 @@ def unique(x: Tensor, sorted=True, return_inverse=False, return_counts=False, ax
     >>> td.unique(td.tensor([3, 1, 3]), return_counts=True)
     (tensor([1, 3]), tensor([1, 2]))
     """
+    if axis is None:
+        return _unique_elements(x, return_inverse, return_counts)
     rows = _rows("unique", x, axis)
     order = F.argsort(rows[:, -1]) if rows.shape[1] else F.arange(rows.shape[0])
     for column in reversed(range(rows.shape[1] - 1)):
         order = F.row_order(rows, order, column)
-    axis = None if axis is None else normalize_axis("unique", axis, x.ndim)
-    return _unique(x, rows, order, axis, return_inverse, return_counts)
+    return _unique(x, rows, order, normalize_axis("unique", axis, x.ndim), return_inverse, return_counts)
 
 
 @public(method=True)
@@ -245,4 +255,14 @@ def unique_consecutive(x: Tensor, return_inverse=False, return_counts=False, axi
     tensor([1, 2, 1])
     """
     axis = None if axis is None else normalize_axis("unique_consecutive", axis, x.ndim)
+    if axis is None and not isinstance(x, Value):
+        runs = _runtime.unique_consecutive(F.reshape(x.detach(), (-1,)), bool(return_inverse), bool(return_counts))
+        if runs is not None:
+            values, numbers, counts = runs
+            results = [values]
+            if return_inverse:
+                results.append(F.reshape(numbers, x.shape))
+            if return_counts:
+                results.append(counts)
+            return results[0] if len(results) == 1 else tuple(results)
     return _unique(x, _rows("unique_consecutive", x, axis), None, axis, return_inverse, return_counts)

@@ -59,9 +59,9 @@ def result_dtype(*operands) -> dtypes.DType:
             kinds.append(kind)
     if strong is None:
         strongest = max(kinds, key=("bool", "int", "float", "complex").index)
-        return {"bool": dtypes.bool_, "int": dtypes.int64, "float": dtypes.float32, "complex": dtypes.complex64}[
-            strongest
-        ]
+        if strongest in ("bool", "int"):
+            return dtypes.bool_ if strongest == "bool" else dtypes.int64
+        return dtypes.default_float() if strongest == "float" else dtypes.default_complex()
     for kind in kinds:
         strong = dtypes.promote_weak(strong, kind)
     return strong
@@ -84,10 +84,10 @@ def as_value(x) -> Value:
 def to_float(x) -> Value:
     """x as a floating value: integers and booleans become the default float."""
     if not isinstance(x, Value):
-        return constant(x, dtypes.complex64 if isinstance(x, complex) else dtypes.float32)
+        return constant(x, dtypes.default_complex() if isinstance(x, complex) else dtypes.default_float())
     if x.type.weak:
-        return cast(x, dtypes.complex64 if x.dtype.is_complex else dtypes.float32)
-    return x if x.dtype.is_inexact else cast(x, dtypes.float32)
+        return cast(x, dtypes.default_complex() if x.dtype.is_complex else dtypes.default_float())
+    return x if x.dtype.is_inexact else cast(x, dtypes.default_float())
 
 
 def require_float(op: str, x: Value, argument: str = "x") -> Value:

@@ -86,7 +86,7 @@ def _sizes(name: str, shape) -> tuple:
 
 
 def _floating(name: str, dtype, or_complex: bool = False) -> dtypes.DType:
-    dtype = dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)
+    dtype = dtypes.default_float() if dtype is None else dtypes.as_dtype(dtype)
     if not dtype.is_floating and not (or_complex and dtype.is_complex):
         raise DTypeError(name, f"dtype is {dtype}; random {name} numbers are floats", fix="use td.randint for integers")
     return dtype

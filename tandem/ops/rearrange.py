@@ -5,10 +5,10 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, IndexRangeError, ShapeError, ValueRangeError
-from tandem.graph.ir import Value
+from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Dim, product
 from tandem.ops.create import on_device
-from tandem.ops.define import alias, as_tensor, method, op, public
+from tandem.ops.define import LibraryOp, alias, as_tensor, method, op, public, register
 from tandem.ops.join import Concat, at_least
 from tandem.ops.movement import Embed, Expand, Permute, Reshape, permute, resolve_shape, take_slice, transpose
 from tandem.ops.prepare import as_dtype_value, constant, full_expand, normalize_axis, show, show_shape
@@ -179,6 +179,36 @@ def atleast_3d(*tensors):
 # -- moving along and repeating
 
 
+@register
+class Roll(LibraryOp):
+    """Elements moved by shifts[i] places along axes[i], each axis once; what leaves at the end comes back at the start."""
+
+    name = "roll"
+    takes_complex = True
+    holomorphic = False
+    routine = "roll"
+    axes: tuple
+    shifts: tuple
+
+    def infer(self, x: Type) -> Type:
+        return x
+
+    def attributes(self, x):
+        return (len(self.axes), *self.axes, *self.shifts), ()
+
+    def grad(self, g, x):
+        return Roll(self.axes, tuple(-s for s in self.shifts))(g)
+
+    def composed(self, x):
+        for axis, shift in zip(self.axes, self.shifts, strict=True):
+            n = x.shape[axis]
+            shift = shift % n if n != 0 else 0
+            if shift != 0:
+                parts = (n - shift, 1, shift), (0, 1, n - shift)
+                x = Concat(axis)(*(take_slice(x, {axis: part}) for part in parts))
+        return F.Copy()(x)
+
+
 @op
 def roll(x: Tensor, shift: Ints, axis=None):
     """Elements moved by `shift` places along axes; what leaves at the end comes back at the start. Without axis, x counts flat.
@@ -191,27 +221,18 @@ def roll(x: Tensor, shift: Ints, axis=None):
             if len(shift) != 1:
                 raise ValueRangeError("roll", f"{len(shift)} shifts need as many axes")
             shift = shift[0]
-        return Reshape(x.shape)(_roll_one(Reshape((x.type.numel,))(x), 0, shift))
+        return Reshape(x.shape)(Roll((0,), (shift,))(Reshape((x.type.numel,))(x)))
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
     shifts = tuple(shift) if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
     if len(shifts) != len(axes):
         raise ValueRangeError("roll", f"{len(shifts)} shifts were given for {len(axes)} axes")
     if x.ndim == 0:
         raise ShapeError("roll", "a 0-d tensor has no axis to roll along")
-    result = x
+    total: dict[int, Dim] = {}
     for a, s in zip(axes, shifts, strict=True):
-        result = _roll_one(result, normalize_axis("roll", a, x.ndim), s)
-    return F.Copy()(result) if result is x else result
-
-
-def _roll_one(x: Value, axis: int, shift: Dim) -> Value:
-    n = x.shape[axis]
-    if n == 0:
-        return x
-    shift = shift % n
-    if shift == 0:
-        return x
-    return Concat(axis)(take_slice(x, {axis: (n - shift, 1, shift)}), take_slice(x, {axis: (0, 1, n - shift)}))
+        a = normalize_axis("roll", a, x.ndim)
+        total[a] = total.get(a, 0) + s
+    return Roll(tuple(total), tuple(total.values()))(x) if total else F.Copy()(x)
 
 
 def _repeated(x: Value, times: tuple) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import tandem.ops as F
-from tandem import dtypes
+from tandem import _runtime, dtypes
 from tandem.graph.ir import Value
 from tandem.ops.define import op, public
 from tandem.ops.prepare import cast, constant
@@ -102,6 +102,19 @@ def _counted(x):
     return low, F.count_integers(x, low, high - low + 1)
 
 
+def _runs(x, counts: bool):
+    """What _runtime.unique_consecutive finds among the elements in order, or None if it cannot look there."""
+    if isinstance(x, Value) or x.dtype.is_complex:
+        return None
+    return _runtime.unique_consecutive(F.flat_in_order(x.detach()), False, counts)
+
+
+@op(internal=True)
+def flat_in_order(x: Tensor):
+    """The elements of x in order."""
+    return SortValues(0, False)(F.Reshape((x.type.numel,))(x))
+
+
 @op(internal=True)
 def shifted(x: Tensor, low: Int, dtype):
     """x + low as dtype."""
@@ -126,6 +139,9 @@ def unique_counts(x: Tensor):
     if counted is not None:
         present = F.nonzero(counted[1])[0]
         return UniqueCounts(F.shifted(present, counted[0], x.dtype), F.take(counted[1], present))
+    runs = _runs(x, True)
+    if runs is not None:
+        return UniqueCounts(runs[0], runs[2])
     values, first = F.values_in_order(x)
     starts = F.nonzero(first)[0]
     return UniqueCounts(F.take(values, starts), F.group_sizes(starts, x.numel()))
@@ -167,5 +183,8 @@ def unique_values(x: Tensor):
     counted = _counted(x)
     if counted is not None:
         return F.shifted(F.nonzero(counted[1])[0], counted[0], x.dtype)
+    runs = _runs(x, False)
+    if runs is not None:
+        return runs[0]
     values, first = F.values_in_order(x)
     return values[first]

@@ -34,7 +34,7 @@ def _window(n: Int, periodic, kind, parameters, dtype):
 
 
 def _make(n, periodic, kind, parameters, dtype, device, requires_grad):
-    made = _window(n, bool(periodic), kind, tuple(float(p) for p in parameters), dtype or dtypes.float32)
+    made = _window(n, bool(periodic), kind, tuple(float(p) for p in parameters), dtype or dtypes.default_float())
     return finish(made, device, requires_grad)
 
 

@@ -79,6 +79,32 @@ class TopK(_Ordering):
         return (self.axis, self.k, int(self.largest), 1), ()
 
 
+@register
+class Select(LibraryOp):
+    """Where along axis, which stays with size 1, the k-th smallest element is, from 0: of equal ones the one that Sort would put
+    there. nan_wins: the first NaN where there is one."""
+
+    name = "select"
+    routine = "select"
+    axis: int
+    k: object  # Dim
+    nan_wins: bool
+
+    def infer(self, x: Type) -> Type:
+        return Type(dtypes.int64, (*x.shape[: self.axis], 1, *x.shape[self.axis + 1 :]))
+
+    def attributes(self, x):
+        return (self.axis, self.k, int(self.nan_wins)), ()
+
+    def composed(self, x):
+        order = Sort(self.axis, False)(x)[1]
+        index = F.slice_axis(order, self.axis, self.k, 1)
+        if not self.nan_wins or not x.dtype.is_floating:
+            return index
+        odd = F.isnan(x)
+        return F.where(F.any(odd, self.axis, True), F.argmax(F.astype(odd, dtypes.uint8), self.axis, True), index)
+
+
 class Ordered(NamedTuple):
     """Elements in order and where they were."""
 
@@ -159,10 +185,10 @@ def _kthvalue(x: Tensor, k: Int, axis, keepdims):
         raise ValueRangeError(
             "kthvalue", f"k is {show(k)}, but axis {axis} of x {show_shape(x.shape)} has {show(size)} elements"
         )
-    values, indices = TopK(axis, k, False)(x)
     if not x.ndim:
-        return values, indices
-    values, indices = F.slice_axis(values, axis, k - 1, 1), F.slice_axis(indices, axis, k - 1, 1)
+        return F.Copy()(x), F.full((), 0, dtype=dtypes.int64)
+    indices = Select(axis, k - 1, False)(F.stop_gradient(x))
+    values = at_positions(x, axis, indices)
     return (values, indices) if keepdims else (F.squeeze(values, axis), F.squeeze(indices, axis))
 
 
@@ -184,13 +210,14 @@ def _median(x: Tensor, axis, keepdims):
     size = x.shape[axis]
     if size == 0:
         raise ShapeError("median", f"there is no median of zero elements: x is {show_shape(x.shape)}, axis {axis}")
-    order = Sort(axis, False)(F.stop_gradient(x))[1]
-    index = F.slice_axis(order, axis, (size - 1) // 2, 1)
-    if x.dtype.is_floating:  # NaN wins; it is sorted last
-        last = F.slice_axis(order, axis, size - 1, 1)
-        index = F.where(F.isnan(at_positions(F.stop_gradient(x), axis, last)), last, index)
+    index = Select(axis, (size - 1) // 2, True)(F.stop_gradient(x))
     values = at_positions(x, axis, index)
     return (values, index) if keepdims else (F.squeeze(values, axis), F.squeeze(index, axis))
+
+
+@op(name="median", hidden=True)
+def _median_of_all(x: Tensor):
+    return _median(F.Reshape((x.type.numel,))(x), 0, False)[0]
 
 
 @public(method=True)
@@ -202,7 +229,7 @@ def median(x: Tensor, axis=None, keepdims=False, *, dim=None, keepdim=False):
     """
     axis = axis if dim is None else dim
     if axis is None:
-        return _median(F.reshape(x, (-1,)), 0, False)[0]
+        return _median_of_all(x)
     return Ordered(*_median(x, axis, bool(keepdims or keepdim)))
 
 

@@ -65,7 +65,7 @@ def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
     >>> td.scalar_tensor(2)
     tensor(2.)
     """
-    return F.full((), s, dtype=dtype or dtypes.float32, device=device, requires_grad=requires_grad)
+    return F.full((), s, dtype=dtype or dtypes.default_float(), device=device, requires_grad=requires_grad)
 
 
 @public(name="range")
@@ -79,7 +79,7 @@ def range_(start=0, end=None, step=1, *, dtype=None, device=None, requires_grad=
         start, end = 0, start
     count = int((end - start) / step) + 1
     made = F.arange(count, dtype=dtypes.float64) * step + start
-    return F.astype(made, dtype or dtypes.float32)
+    return F.astype(made, dtype or dtypes.default_float())
 
 
 @public
@@ -103,7 +103,7 @@ def empty_strided(size, stride, *, dtype=None, device=None, requires_grad=False)
     (1, 2)
     """
     reach = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if 0 not in tuple(size) else 0
-    block = _runtime.empty((reach,), dtypes.as_dtype(dtype or dtypes.float32))
+    block = _runtime.empty((reach,), dtypes.as_dtype(dtype or dtypes.default_float()))
     return F.as_strided(block, tuple(size), tuple(stride)).detach().requires_grad_(requires_grad)
 
 
@@ -115,7 +115,7 @@ def empty_permuted(size, physical_layout, *, dtype=None, device=None, requires_g
     (1, 2)
     """
     order = tuple(physical_layout)
-    block = _runtime.empty(tuple(size[a] for a in order), dtypes.as_dtype(dtype or dtypes.float32))
+    block = _runtime.empty(tuple(size[a] for a in order), dtypes.as_dtype(dtype or dtypes.default_float()))
     return F.permute(block, tuple(order.index(a) for a in range(len(order)))).detach().requires_grad_(requires_grad)
 
 
@@ -196,12 +196,29 @@ def promote_types(type1, type2):
 
 @public
 def get_default_dtype():
-    """The dtype of floats that nothing else is said about: float32.
+    """The dtype of floats that nothing else is said about: float32 unless td.set_default_dtype changed it.
 
     >>> td.get_default_dtype()
     tandem.float32
     """
-    return dtypes.float32
+    return dtypes.default_float()
+
+
+@public
+def set_default_dtype(d):
+    """Makes another floating dtype that of Python floats, of new tensors and of what integers become where floats are needed. One
+    setting for the whole process.
+
+    >>> td.set_default_dtype(td.float64)
+    >>> td.tensor([1.5]).dtype
+    tandem.float64
+    >>> td.set_default_dtype(td.float32)
+    """
+    d = dtypes.as_dtype(d)
+    if not d.is_floating:
+        raise DTypeError("set_default_dtype", f"{d} is not a floating dtype", fix="use td.float32 or td.float64")
+    _runtime.set_default_dtype_code(d.code)
+    dtypes.set_default_float(d)
 
 
 @public
@@ -503,3 +520,40 @@ def attach(tensor):
     tensor.retains_grad = property(_runtime.retain_grad_flag, doc="Whether .grad is kept though this is no leaf.")
     for name in ("is_meta", "is_sparse", "is_quantized", "is_nested", "is_mps", "is_xla", "is_xpu", "is_mkldnn"):
         setattr(tensor, name, False)
+
+
+@method
+def resize_(x, *sizes, memory_format=None):
+    """Gives the tensor another shape in place: elements stay in the order in which they lie in memory. If there are to be more, the
+    tensor gets new memory, and the new elements are undefined.
+
+    >>> x = td.arange(6)
+    >>> x.resize_(2, 2)
+    tensor([[0, 1],
+            [2, 3]])
+    """
+    sizes = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else tuple(sizes)
+    if any(not hasattr(n, "__index__") or n < 0 for n in sizes):
+        raise ShapeError("resize_", f"sizes are {sizes}; they must be integers and not negative")
+    if x.requires_grad:
+        raise AutogradError(
+            "resize_", "the tensor requires grad, and a change of its memory is not recorded", fix="use x.detach()"
+        )
+    strides, count = [], 1
+    for n in reversed(sizes):
+        strides.insert(0, count)
+        count *= max(n, 1)
+    try:
+        made = _runtime.alias(x, sizes, tuple(strides), x.storage_offset())
+    except IndexError:  # its memory is too small
+        made = _runtime.empty(sizes, x.dtype, _runtime.device_index(x))
+        flat, old = F.reshape(made, (-1,)), F.reshape(x, (-1,))
+        F.copy_(flat[: old.size], old)
+    _runtime.set_data(x, made)
+    return x
+
+
+@method
+def resize_as_(x, other, memory_format=None):
+    """x.resize_(other.shape)."""
+    return resize_(x, other.shape)

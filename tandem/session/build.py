@@ -60,7 +60,7 @@ def placeholder(dtype=None, shape=(), name: str = "placeholder") -> SymbolicTens
             "shape is None: how many axes there are must be known",
             fix="give each axis, None where its size is open: (None, 10)",
         )
-    dtype = dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)
+    dtype = dtypes.default_float() if dtype is None else dtypes.as_dtype(dtype)
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     name = graph.unique_name(name)
     sizes = tuple(
@@ -95,7 +95,7 @@ class Variable(SymbolicTensor):
         if dtype is not None:
             dtype = dtypes.as_dtype(dtype)
         elif isinstance(initial, float):
-            dtype = dtypes.float32
+            dtype = dtypes.default_float()
         initial = as_tensor(graph, initial, dtype)
         if dtype is not None and initial.dtype is not dtype:
             initial = initial.astype(dtype)

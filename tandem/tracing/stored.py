@@ -13,7 +13,7 @@ import marshal
 import os
 import sys
 
-from tandem import _runtime
+from tandem import _runtime, dtypes
 from tandem.codegen import cache
 from tandem.codegen.loops import RENDERED, Kernel
 from tandem.graph.ir import Origin
@@ -37,7 +37,7 @@ def digest_of(function, spec) -> str | None:
     if base is None:
         return None
     text = repr([item[:1] if item[0] in _NUMBERS else item for item in spec])
-    text += f" mode {_runtime.default_device()} {_runtime.autocast_mode()}"
+    text += f" mode {_runtime.default_device()} {_runtime.autocast_mode()} {dtypes.default_float()}"
     if " at 0x" in text:  # an object without a text of its own
         return None
     return hashlib.blake2b(f"{base} {text}".encode(), digest_size=16).hexdigest()

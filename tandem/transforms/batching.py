@@ -151,6 +151,11 @@ def _permute(b, node, values, flags):
     return with_fields(node.op, axes=(0, *(a + 1 for a in node.op.axes)))(values[0])
 
 
+@rule("roll")
+def _roll(b, node, values, flags):
+    return with_fields(node.op, axes=tuple(a + 1 for a in node.op.axes))(values[0])
+
+
 @rule("arrange")
 def _arrange(b, node, values, flags):
     return with_fields(node.op, order=(0, *(a + 1 for a in node.op.order)))(values[0])
@@ -174,8 +179,8 @@ def _embed(b, node, values, flags):
 @rule(
     "again", "as_complex", "as_real", "part", "bessel", "cholesky", "cofactor", "contiguous", "det", "diagonal", "eig", "eigh",
     "eigvals", "eigvalsh", "gammainc", "gammaincc", "gcd", "geqrf", "householder_product", "inverse", "lu_factor", "lu_solve",
-    "matrix_exp", "ndtri",
-    "orthogonal_polynomial", "permutation", "qr", "slogdet", "solve_triangular", "svd", "svdvals", "zeta", "check_index",
+    "matrix_exp", "ndtri", "orthogonal_polynomial", "permutation", "qr", "slogdet", "solve_triangular", "svd", "svdvals", "zeta",
+    "check_index",
 )  # fmt: skip
 def _leading(b, node, values, flags):
     if len({len(v.shape) for v in node.inputs}) > 1 and node.op.name in ("gammainc", "gammaincc", "zeta", "gcd"):
@@ -187,7 +192,7 @@ def _leading(b, node, values, flags):
 
 
 @rule("concat", "cumulative", "linear_scan", "sort", "sort_values", "topk", "softmax", "log_softmax", "rfft", "irfft",
-      "pick", "place")  # fmt: skip
+      "pick", "place", "select")  # fmt: skip
 def _axis(b, node, values, flags):
     axis = node.op.axis
     return with_fields(node.op, axis=axis + 1 if axis >= 0 else axis)(*b.fulls(values, flags))

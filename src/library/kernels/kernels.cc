@@ -2,10 +2,14 @@
 #include "library/kernels/kernels.h"
 
 #include "library/kernels/convert.h"
+#include "library/kernels/distance.h"
 #include "library/kernels/fft.h"
 #include "library/kernels/gemm.h"
+#include "library/kernels/order.h"
 #include "library/kernels/pool.h"
 #include "library/kernels/row.h"
+#include "library/kernels/search.h"
+#include "library/kernels/transpose.h"
 
 #define NAME_OF(isa) NAME_OF_TEXT(isa)
 #define NAME_OF_TEXT(isa) #isa
@@ -36,6 +40,17 @@ const Kernels table = {
     row_kernels<double>(),
     fft_kernels<float>(),
     fft_kernels<double>(),
+    search_kernels<float>(),
+    search_kernels<double>(),
+    search_kernels<int32_t>(),
+    search_kernels<int64_t>(),
+    order_kernels<float>(),
+    order_kernels<double>(),
+    order_kernels<int32_t>(),
+    order_kernels<int64_t>(),
+    distance_kernels<float>(),
+    distance_kernels<double>(),
+    &transpose_u32,
     &from_half,
     &to_half,
     &from_bfloat16,

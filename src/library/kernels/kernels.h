@@ -87,6 +87,34 @@ struct FftKernels {
   void (*turn)(const T* from, int64_t step, int64_t n, T* block);
 };
 
+// The first position of the largest (smallest) of n > 0 elements; NaN counts as the extremum.
+template <typename T>
+struct SearchKernels {
+  int64_t (*argmax)(const T* x, int64_t n);
+  int64_t (*argmin)(const T* x, int64_t n);
+};
+
+// Rows of at most kLongestRow elements in order. False where elements lie too unevenly, or there are NaNs: the row must
+// be sorted by other means then. `work` has order_work<T>(n) bytes.
+inline constexpr int64_t kLongestRow = 1 << 14;
+template <typename T>
+struct OrderKernels {
+  bool (*sort)(const T* x, int64_t n, T* to, char* work);
+};
+template <typename T>
+constexpr int64_t order_work(int64_t n) {
+  return n * static_cast<int64_t>(2 * sizeof(T) + 2 + 8) + 256;  // keys twice, places, up to 4 n counts
+}
+
+// Distances of the point x of d coordinates to n others: coordinate k of point i is points[k * apart + i]. Sums of
+// sizes or of squares of differences, or the largest size.
+enum class DistanceKind { Sum, Squares, Largest };
+template <typename T>
+struct DistanceKernels {
+  using Function = void (*)(const T* points, int64_t apart, const T* x, int64_t d, int64_t n, T* out);
+  Function sum, squares, largest;
+};
+
 struct Kernels {
   const char* name;
   GemmKernels<float> f32;
@@ -99,6 +127,21 @@ struct Kernels {
   RowKernels<double> row_f64;
   FftKernels<float> fft_f32;
   FftKernels<double> fft_f64;
+
+  SearchKernels<float> search_f32;
+  SearchKernels<double> search_f64;
+  SearchKernels<int32_t> search_i32;
+  SearchKernels<int64_t> search_i64;
+  OrderKernels<float> order_f32;
+  OrderKernels<double> order_f64;
+  OrderKernels<int32_t> order_i32;
+  OrderKernels<int64_t> order_i64;
+  DistanceKernels<float> distance_f32;
+  DistanceKernels<double> distance_f64;
+
+  // to[r * to_row + c] = from[c * from_row + r], for r < rows and c < columns.
+  void (*transpose_u32)(const uint32_t* from, int64_t from_row, uint32_t* to, int64_t to_row, int64_t rows,
+                        int64_t columns);
 
   void (*from_half)(const uint16_t* from, float* to, int64_t n);
   void (*to_half)(const float* from, uint16_t* to, int64_t n);

@@ -6,7 +6,7 @@ type. All are right at infinities, NaN, signed zeros and denormal numbers; tests
 units in the last place each may be off. Sums and products must not be reassociated when the result is compiled.
 """
 
-from tandem.codegen.mathlib.bessel import bessel_i0, bessel_i0e, bessel_i1, bessel_i1e
+from tandem.codegen.mathlib.bessel import bessel_i0, bessel_i0e, bessel_i1, bessel_i1e, bessel_y0, bessel_y1
 from tandem.codegen.mathlib.exponential import exp, exp2, expm1, sigmoid
 from tandem.codegen.mathlib.gamma import digamma, lgamma
 from tandem.codegen.mathlib.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
@@ -30,6 +30,8 @@ __all__ = [
     "bessel_i0e",
     "bessel_i1",
     "bessel_i1e",
+    "bessel_y0",
+    "bessel_y1",
     "cbrt",
     "cos",
     "cosh",

@@ -10,6 +10,7 @@ import math
 
 from tandem.codegen.mathlib.logarithm import _natural
 from tandem.codegen.mathlib.numbers import F32, INF, LN2, NAN, decompose, format_of, power_of_two, two_product, two_sum
+from tandem.codegen.mathlib.trigonometric import sin_cos
 
 # Beyond `bound` e^x may overflow although e^x cos(y) does not: e^(x - shift) comes first, e^shift last.
 _SHIFT = {"float32": (80.0, 40.0), "float64": (700.0, 300.0)}
@@ -37,7 +38,8 @@ def _shifted(b, x):
 def exp(b, z):
     x, y = _parts(b, z)
     size, more, _ = _size(b, x)
-    return _along(b, x, y, size * b.cos(y) * more, size * b.sin(y) * more)
+    sine, cosine = sin_cos(b, y)
+    return _along(b, x, y, size * cosine * more, size * sine * more)
 
 
 def _size(b, x):
@@ -66,7 +68,7 @@ def exp2(b, z):
 def expm1(b, z):
     """With s = sin(y / 2), c = cos(y / 2): (e^x - 1) (1 - 2s^2) - 2s^2 + 2i e^x s c"""
     x, y = _parts(b, z)
-    s, c = b.sin(y * 0.5), b.cos(y * 0.5)
+    s, c = sin_cos(b, y * 0.5)
     double = s * s * 2.0
     size, more, big = _size(b, x)
     minus = b.expm1(x)
@@ -190,7 +192,8 @@ def pow(b, z, w):
 def sinh(b, z):
     x, y = _parts(b, z)
     less, more = _shifted(b, x)
-    re, im = b.sinh(less) * b.cos(y) * more, b.cosh(less) * b.sin(y) * more
+    sine, cosine = sin_cos(b, y)
+    re, im = b.sinh(less) * cosine * more, b.cosh(less) * sine * more
     lost = ~_finite(b, y)
     re = b.where(lost & ((x == 0.0) | (b.abs(x) == INF)), x, re)
     return b.complex(b.where((y == 0.0) & b.isnan(x), x, re), b.where(y == 0.0, y, im))
@@ -199,7 +202,8 @@ def sinh(b, z):
 def cosh(b, z):
     x, y = _parts(b, z)
     less, more = _shifted(b, x)
-    re, im = b.cosh(less) * b.cos(y) * more, b.sinh(less) * b.sin(y) * more
+    sine, cosine = sin_cos(b, y)
+    re, im = b.cosh(less) * cosine * more, b.sinh(less) * sine * more
     lost = ~_finite(b, y)
     re = b.where(lost & (b.abs(x) == INF), INF, re)
     # where one factor is 0 the other does not matter; the sign is that of both
@@ -216,7 +220,7 @@ def tanh(b, z):
     size = b.abs(x)
     far = size > bound
     near = b.copysign(b.where(far, one, size), x)
-    sinh_x, sine, cosine = b.sinh(near), b.sin(y), b.cos(y)
+    sinh_x, (sine, cosine) = b.sinh(near), sin_cos(b, y)
     below = sinh_x * sinh_x + cosine * cosine
     turn = sine * cosine
     re = b.where(far, b.copysign(one, x), sinh_x * b.cosh(near) / below)

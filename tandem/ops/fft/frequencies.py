@@ -22,7 +22,7 @@ def _frequencies(n: Int, d: Tensor, half, dtype):
 
 
 def _make(name, n, d, half, dtype, device, requires_grad):
-    dtype = dtypes.as_dtype(dtype or dtypes.float32)
+    dtype = dtypes.as_dtype(dtype or dtypes.default_float())
     if not dtype.is_inexact:
         raise DTypeError(name, f"dtype is {dtype}; it must be floating")
     return finish(_frequencies(n, float(d), half, dtype), device, requires_grad)

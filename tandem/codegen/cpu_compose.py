@@ -1,0 +1,81 @@
+"""What is written in other operators on the CPU: reductions of tensors in memory that a routine of the library does better than a
+generated loop, and operators that only devices have.
+
+Reductions only of what comes into the graph row-major: in the middle of a graph one is fused with what it reduces.
+"""
+
+from __future__ import annotations
+
+from tandem import dtypes
+from tandem.graph.ir import Type
+from tandem.ops.arithmetic import Cast
+from tandem.ops.define import Input, LibraryOp, register
+from tandem.ops.reduce import Reduce
+
+_SEARCHED = (dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64)
+
+
+@register
+class ArgExtremum(LibraryOp):
+    """argmax or argmin over the last axes: blocks are compared in vectors, and only the best is searched for the position."""
+
+    name = "arg_extremum"
+    routine = "arg_extremum"
+    axes: int
+    smallest: bool
+
+    def infer(self, x: Type) -> Type:
+        keep = x.ndim - self.axes
+        return Type(dtypes.int64, (*x.shape[:keep], *(1,) * self.axes))
+
+    def attributes(self, x):
+        return (self.axes, int(self.smallest)), ()
+
+
+@register
+class AnySet(LibraryOp):
+    """any or all over all axes, which stops when the answer is known."""
+
+    name = "any_set"
+    routine = "any_set"
+    all: bool
+
+    def infer(self, x: Type) -> Type:
+        return Type(dtypes.bool_, (1,) * x.ndim)
+
+    def attributes(self, x):
+        return (int(self.all),), ()
+
+
+def composed(layouts: list):
+    """What to write a node in, given how the graph's inputs lie: for `expand`."""
+
+    def is_row_major(value) -> bool:
+        return isinstance(value.op, Input) and layouts[value.op.position] is None
+
+    def choose(node):
+        if type(node.op) is not Reduce:
+            formula = getattr(node.op, "on_host", None)  # of an operator whose routine only devices have
+            return None if formula is None else lambda op, *inputs: formula(*inputs)
+        op, x = node.op, node.inputs[0]
+        if op.kind in ("argmax", "argmin"):
+            trailing = tuple(sorted(op.axes)) == tuple(range(x.ndim - len(op.axes), x.ndim))
+            return _search if trailing and op.axes and x.dtype in _SEARCHED and is_row_major(x) else None
+        if op.kind in ("any", "all") and len(op.axes) == x.ndim:
+            source = _uncast(x)
+            return _look if is_row_major(source) and not source.dtype.is_complex else None
+        return None
+
+    return choose
+
+
+def _uncast(x):
+    return x.node.inputs[0] if isinstance(x.op, Cast) else x
+
+
+def _search(op, x):
+    return ArgExtremum(len(op.axes), op.kind == "argmin")(x)
+
+
+def _look(op, x):
+    return AnySet(op.kind == "all")(_uncast(x))
