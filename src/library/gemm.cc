@@ -1,6 +1,7 @@
 #include "library/gemm.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "device/parallel.h"
 #include "library/scratch.h"
@@ -78,50 +79,62 @@ int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-// Goto's scheme: a slice of b (kDepth x columns) is packed once for all threads; each task packs a block of a that
-// stays in its L2 cache and multiplies the two tile by tile.
+// Goto's scheme: b is packed for all threads, in slices of kDepth rows whose panels fit the L1 cache. A task takes some
+// rows of a and columns of b through all slices, so that its part of c stays in its L2 cache, and packs the rows of a
+// for each.
 template <typename T>
 void blocked_product(const Product<T>& p) {
   const GemmKernels<T>& kernel = gemm_kernels<T>();
-  constexpr int64_t kDepth = 256;
-  const int64_t rows = round_up(std::min<int64_t>(p.m, sizeof(T) == 8 ? 96 : 144), kernel.mr);
-  const int64_t columns = round_up(std::min<int64_t>(p.n, (4 << 20) / (kDepth * sizeof(T))), kernel.nr);
-  const int64_t depth = std::min(p.k, kDepth);
-  const double mac = 0.06 * sizeof(T) / 4;  // nanoseconds
+  constexpr int64_t kDepth = 1536 / sizeof(T);
+  constexpr int64_t kPackedBytes = 8 << 20;  // of b, shared in the L3 cache
+  const int64_t slices = (p.k + kDepth - 1) / kDepth, depth = round_up((p.k + slices - 1) / slices, 8);
+  const int64_t columns = std::min(round_up(p.n, kernel.nr),
+                                   std::max<int64_t>(kPackedBytes / (p.k * sizeof(T)), 256) / kernel.nr * kernel.nr);
+  const int threads = in_parallel() ? 1 : num_threads();
 
-  const Scratch<T> packed_b(columns * depth);
+  const Scratch<T> packed_b(columns * p.k);
   for (int64_t j = 0; j < p.n; j += columns) {
-    const int64_t n = std::min(columns, p.n - j);
-    for (int64_t q = 0; q < p.k; q += depth) {
-      const int64_t k = std::min(depth, p.k - q);
-      const Matrix<const T> b{p.b.data + q * p.b.row + j * p.b.column, p.b.column,
-                              p.b.row};  // rows of the panel run along n
-      parallel_for((n + kernel.nr - 1) / kernel.nr, kernel.nr * k * 1.0, [&](int64_t begin, int64_t end) {
-        const int64_t first = begin * kernel.nr, last = std::min(end * kernel.nr, n);
-        kernel.pack(last - first, k, kernel.nr, {b.data + first * b.row, b.row, b.column}, packed_b.data() + first * k);
-      });
+    const int64_t n = std::min(columns, p.n - j), panels = (n + kernel.nr - 1) / kernel.nr, padded = panels * kernel.nr;
+    const auto slice = [&](int64_t q, int64_t first) {  // of panels from column `first` on
+      return packed_b.data() + q * padded + first * std::min(depth, p.k - q);
+    };
+    const auto pack_columns = [&](int64_t first, int64_t last, int64_t q) {
+      kernel.pack(last - first, std::min(depth, p.k - q), kernel.nr,
+                  {p.b.data + q * p.b.row + (j + first) * p.b.column, p.b.column, p.b.row}, slice(q, first));
+    };
+    parallel_for(panels, kernel.nr * p.k * 0.3, [&](int64_t begin, int64_t end) {
+      // b is read the way it lies in memory.
+      const int64_t all = (end - begin) * kernel.nr, step = p.b.row == 1 ? kernel.nr : all;
+      for (int64_t first = begin * kernel.nr, stop = std::min(first + all, n); first < stop; first += step)
+        for (int64_t q = 0; q < p.k; q += depth) pack_columns(first, std::min(first + step, stop), q);
+    });
 
-      // Few blocks of rows: also split the columns, so that every thread has some.
-      const int64_t row_blocks = (p.m + rows - 1) / rows;
-      const int64_t splits = std::clamp<int64_t>(4 * num_threads() / row_blocks, 1, (n + kernel.nr - 1) / kernel.nr);
-      const int64_t part = round_up((n + splits - 1) / splits, kernel.nr);
-      const int64_t parts = (n + part - 1) / part;
-      parallel_for(row_blocks * parts, rows * part * k * mac, [&](int64_t begin, int64_t end) {
-        const Scratch<T> packed_a(rows * k);
-        int64_t packed_block = -1;
-        for (int64_t task = begin; task < end; ++task) {
-          const int64_t block = task / parts, i = block * rows, m = std::min(rows, p.m - i);
-          const int64_t first = task % parts * part, width = std::min(part, n - first);
-          if (block != packed_block)
-            kernel.pack(m, k, kernel.mr, {p.a.data + i * p.a.row + q * p.a.column, p.a.row, p.a.column},
-                        packed_a.data());
-          packed_block = block;
-          const Matrix<T> c{p.c.data + i * p.c.row + (j + first) * p.c.column, p.c.row, p.c.column};
-          kernel.product(m, width, k, packed_a.data(), packed_b.data() + first * k, c, q > 0 || p.accumulate,
-                         p.bias ? p.bias + j + first : nullptr);
-        }
-      });
-    }
+    // About 16 tasks a thread if there is that much, of not too few rows: each of them packs its rows.
+    const int64_t wanted = threads == 1 ? 1 : 16 * threads;
+    const int64_t least = std::clamp<int64_t>(p.m / wanted, 48, sizeof(T) == 8 ? 48 : 96);
+    const int64_t row_blocks = (p.m + least - 1) / least,
+                  rows = round_up((p.m + row_blocks - 1) / row_blocks, kernel.mr);
+    const int64_t splits = std::clamp<int64_t>(wanted / row_blocks, 1, std::max<int64_t>(n / 256, 1));
+    const int64_t part = round_up((n + splits - 1) / splits, kernel.nr), parts = (n + part - 1) / part;
+    const auto run = [&](int64_t task, T* packed_a) {
+      const int64_t i = task / parts * rows, m = std::min(rows, p.m - i);
+      const int64_t first = task % parts * part, width = std::min(part, n - first);
+      if (m <= 0) return;
+      const Matrix<T> c{p.c.data + i * p.c.row + (j + first) * p.c.column, p.c.row, p.c.column};
+      for (int64_t q = 0; q < p.k; q += depth) {
+        const int64_t k = std::min(depth, p.k - q);
+        kernel.pack(m, k, kernel.mr, {p.a.data + i * p.a.row + q * p.a.column, p.a.row, p.a.column}, packed_a);
+        kernel.product(m, width, k, packed_a, slice(q, first), c, q > 0 || p.accumulate,
+                       p.bias ? p.bias + j + first : nullptr);
+      }
+    };
+    // Single tasks on demand, because they are few and long.
+    std::atomic<int64_t> next{0};
+    const int64_t tasks = row_blocks * parts;
+    parallel_for(threads, 0.02 * sizeof(T) / 4 * p.m * n * p.k / threads, [&](int64_t, int64_t) {
+      const Scratch<T> packed_a(round_up(rows, kernel.mr) * depth);
+      for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) run(task, packed_a.data());
+    });
   }
 }
 
@@ -145,7 +158,15 @@ void gemm(const Product<T>& p) {
                     nullptr,
                     p.accumulate});
   }
-  blocked_product(p);
+  // Working memory grows with k, so a long sum is made of several.
+  constexpr int64_t kLongest = 8192;
+  Product<T> part = p;
+  for (int64_t q = 0; q < p.k; q += kLongest) {
+    part.k = std::min(kLongest, p.k - q);
+    blocked_product(part);
+    part.a.data += part.k * p.a.column, part.b.data += part.k * p.b.row;
+    part.accumulate = true, part.bias = nullptr;
+  }
 }
 
 template void gemm(const Product<float>&);

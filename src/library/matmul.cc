@@ -39,11 +39,12 @@ void matmul_own(const Batched& p) {
   parallel_for(count, p.m * p.n * p.k * 0.05 * sizeof(T) / 4 + 30, some);
 }
 
-// oneDNN packs b by columns; where its rows lie a multiple of 4 KB apart they fall into the same cache sets, and with
-// few rows of a that is not made up for: 256x2048 @ 2048x2048 took 27 ms against 14 with rows of 2000 elements. Our own
-// product packs by rows.
-bool rows_collide(const Batched& p) {
-  return p.dtype == DType::Float32 && p.b.column == 1 && p.b.row % 1024 == 0 && p.m >= 16 && p.m < 384 && p.k >= 512;
+// With few rows of a, packing b counts. oneDNN packs it by columns, and where its rows lie a multiple of 4 KB apart
+// they fall into the same cache sets: 256x2048 @ 2048x2048 took 27 ms against 14 with rows of 2000 elements. Our own
+// product reads b the way it lies, and of a transposed b whole lines.
+bool packs_slowly(const Batched& p) {
+  if (p.dtype != DType::Float32 || p.m < 16 || p.m >= 384 || p.k < 512) return false;
+  return (p.b.column == 1 && p.b.row % 1024 == 0) || (p.b.row == 1 && p.m >= 128 && p.n >= 512);
 }
 
 // The same for a transposed a: its columns are copied to where they do not collide. (1024x700 @ 700x256, a weight's
@@ -76,7 +77,7 @@ void compute(const Batched& p) {
   if (columns_collide(p)) return compute_spread(p);
   if (p.dtype == DType::Float32 || p.dtype == DType::Float64) {
     const bool tiny = is_small(p.m, p.n, p.k);
-    if (!tiny && p.k > 0 && !rows_collide(p) && (matmul_onednn(p) || (!preparing() && matmul_openblas(p)))) return;
+    if (!tiny && p.k > 0 && !packs_slowly(p) && (matmul_onednn(p) || (!preparing() && matmul_openblas(p)))) return;
   }
   if (preparing()) return;
   switch (p.dtype) {

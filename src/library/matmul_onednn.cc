@@ -126,7 +126,10 @@ std::unique_ptr<Program> make(const Batched& p) {
 // cache's size apart evict one another: measured 1.3 to 1.5 times the time of our own code.
 static bool suits_own_code(const Batched& p) {
   static const bool avx2 = !std::strcmp(kernels().name, "avx2");
-  if (!avx2 || p.dtype != DType::Float32 || p.m < 128 || p.k > 512) return false;
+  if (!avx2 || p.dtype != DType::Float32 || p.m < 128) return false;
+  // Gradients of weights with few columns: 10000x256x700 ran at 86 against 74 GFLOP/s, 384x384x1024 at 75 against 66.
+  if (p.a.row == 1 && p.b.column == 1 && p.n >= 64 && p.n * std::min<int64_t>(p.m, 512) <= 384 * 384) return true;
+  if (p.k > 512) return false;
   const bool left_across = p.a.column != 1 && p.a.column % 128 == 0 && p.n <= 512;
   const bool right_along = p.b.column == 1 && p.b.row % 512 == 0 && p.m <= 512;
   return left_across || right_along;
