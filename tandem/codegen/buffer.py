@@ -186,7 +186,14 @@ def factor_groups(inner, outer) -> list[tuple[list[int], list[int]]]:
     return groups + [(a[::-1], b[::-1]) for a, b in reversed(tail)]
 
 
-def _matching(left: list[int], right: list[int], inner, outer):
+def learn_groups(inner, outer):
+    """Makes the plan depend on those groups having equal products that have them in this call, so that factor_groups finds them."""
+    left = [i for i, n in enumerate(inner) if not is_one(n)]
+    right = [i for i, n in enumerate(outer) if not is_one(n)]
+    _matching(left[::-1], right[::-1], inner, outer, lambda p, q: hint(p) == hint(q) and bool(p == q))
+
+
+def _matching(left: list[int], right: list[int], inner, outer, equal=same):
     """(groups of equal products from the front, what is left over or None)"""
     groups = []
     a = b = 0
@@ -205,7 +212,7 @@ def _matching(left: list[int], right: list[int], inner, outer):
                 q = q * outer[right[b]]
                 group[1].append(right[b])
                 b += 1
-            if group[0] and group[1] and same(p, q):
+            if group[0] and group[1] and equal(p, q):
                 break
             if a == len(left) and b == len(right):
                 return groups, group

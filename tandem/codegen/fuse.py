@@ -243,7 +243,13 @@ class Fusion:
             return memory.expand(source, shape)
         if isinstance(op, Slice):
             return memory.slice_(source, map(self.resolve, op.starts), map(self.resolve, op.steps), shape)
-        return memory.reshape(source, shape, node.outputs[0] in self.looks)
+        found = memory.reshape(source, shape, node.outputs[0] in self.looks)
+        if found is None and self.exact_views and any(memory.has_sym(n) for n in shape):
+            # A copy; knowing which axes belong together, it need not divide.
+            memory.learn_groups(source.shape, shape)
+            self._shapes.clear()
+            self.resolve.forget()
+        return found
 
     # -- what a compute reads
 
@@ -556,6 +562,10 @@ class _Resolver:
         if found is None:
             found = self._known[d] = self._symbols.resolve(d)
         return found
+
+    def forget(self):
+        """More has been learned."""
+        self._known.clear()
 
 
 def _looks_at_inputs(graph: Graph) -> set[Value]:

@@ -426,3 +426,16 @@ def test_pad_in_numpys_manner(mode):
         td.pad(td.tensor(x), ((1, 1), (1, 1), (1, 1)))
     with pytest.raises(td.errors.ValueRangeError, match="either pad or pad_width"):
         td.pad(td.tensor(x))
+
+
+def test_reshapes_of_permuted_memory_follow_their_own_groups():
+    """A copy learns which axes belong together from its first call; others of the same signature may group differently."""
+    rng = np.random.default_rng(3)
+    for sizes, shape in [
+        ((3, 4, 6, 5, 7), (4, 5, 126)), ((2, 3, 5, 4, 6), (3, 4, 60)), ((3, 4, 6, 5, 7), (20, 3, 42)),
+        ((2, 3, 5, 4, 6), (6, 12, 10)),
+        ((2, 3, 4, 5, 0), (3, 5, 0)), ((4, 4, 4, 4, 4), (16, 4, 16)), ((4, 4, 4, 4, 4), (2, 4, 128)),
+    ]:  # fmt: skip
+        x = rng.standard_normal(sizes).astype(np.float32)
+        permuted = td.tensor(x).permute(1, 3, 0, 2, 4)
+        np.testing.assert_array_equal(x.transpose(1, 3, 0, 2, 4).reshape(shape), permuted.reshape(shape).numpy())
