@@ -351,7 +351,8 @@ const i64 queries = {t.dim(q.shape[2])}, keys = {t.dim(k.shape[2])};
     before = int(mask is not None or op.scale <= 0)
     defines = {
         "D": d, "DP": padded, "GROUPS": groups, "STAGES": stages, "OWN": own, "NUMBERS": numbers, "CAUSAL": int(op.causal),
-        "SCALE": f"{float(op.scale)!r}f", "BEFORE": before, "MASKED": kind_of_mask, "STEPWISE": int(WGMMA.value == 2), "MASK": element,
+        "SCALE": f"{float(op.scale)!r}f", "BEFORE": before, "MASKED": kind_of_mask, "MASK": element,
+        "STEPWISE": int(WGMMA.value == 2),
     }  # fmt: skip
     text = "".join(f"#define {key} {value}\n" for key, value in defines.items())
     text += f"typedef {C_TYPE[q.dtype]} T;\n"
