@@ -103,7 +103,7 @@ TUNE = Switch(
 )
 WGMMA = Switch(
     "WGMMA",
-    0,
+    1,
     "attention on devices of compute capability 9.0 by its own matrix instructions; 2: waiting for every copy",
 )
 
