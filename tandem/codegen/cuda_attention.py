@@ -323,7 +323,7 @@ def _group_kernel(name, kind, node, q: Buffer, k: Buffer, mask: Buffer | None, d
     """See Note [Attention by groups of warps]."""
     op = node.op
     padded = 64 if d <= 64 else 128
-    groups, resident, stages = GROUPS[kind, padded]
+    groups, resident, stages, *ahead = GROUPS[kind, padded]
     own, numbers = int(kind != "forward") + 1, int(kind == "keys")
     t = Text(name, node, (128 * groups, 1))
     t.resident, t.exact = resident, True
@@ -359,7 +359,7 @@ const i64 queries = {t.dim(q.shape[2])}, keys = {t.dim(k.shape[2])};
     text += f"DEVICE bool allows(MASK m) {{ return {'m != 0' if kind_of_mask == 1 else 'true'}; }}\n"
     text += f"DEVICE float number(MASK m) {{ return (float){read(mask.dtype, 'm') if kind_of_mask == 2 else '0'}; }}\n"
     text += wgmma.PRIMITIVES.replace("SUFFIX", _SUFFIX[q.dtype]) + wgmma.HELPERS
-    body = setup + "\n".join(tensors.lines) + "\n" + masking + wgmma.BODIES[kind]
+    body = setup + "\n".join(tensors.lines) + "\n" + masking + wgmma.BODIES[f"{kind} ahead" if any(ahead) else kind]
     return t.step(body, product((batch, heads, blocks)), text)
 
 

@@ -64,6 +64,7 @@ DEVICE void wait_for(u32 at, u32 parity) {
 DEVICE void fence_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEVICE void group_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void group_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+DEVICE void group_wait_but_one() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
 DEVICE void group_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
 // Values that a product just finished are not looked at before it has.
 DEVICE void settle(float (&c)[32]) { asm volatile("" : SUMS :: "memory"); }
@@ -206,7 +207,7 @@ if (count > 0) wait_for(full, 0);
 fence_writes();
 """
 
-FORWARD = """\
+_FORWARD_START = """\
 for (int g = 0; g < GROUPS; ++g) fetch(own + g * BYTES, q, q_step, row0 + g * 64, queries, (u64)q & 15);
 fetched(ready, (u64)q & 15);
 i64 tiles = (keys + 63) / 64;
@@ -224,9 +225,10 @@ float o[PANELS][32], s[32];
 for (int x = 0; x < PANELS; ++x) for (int e = 0; e < 32; ++e) o[x][e] = 0;
 float m0 = NONE, m1 = NONE, l0 = 0, l1 = 0;
 for (int x = 0; x < PANELS; ++x) settle(o[x]);
-FIRST group_begin(); scores(s, mine, ring); group_end();
-TURN
-  settle(s);
+"""
+
+# Scores of a tile as they came: masked where they must be, and the largest of each row so far.
+_LARGEST = """\
   const i64 key0 = n * 64ll, r = group_row0 + (warp & 3) * 16 + (lane >> 2);
   if (BEFORE || key0 + 64 > keys || (CAUSAL && key0 + 63 > group_row0)) {
 #pragma unroll
@@ -243,6 +245,10 @@ TURN
   }
   x0 = fmaxf(x0, __shfl_xor_sync(~0u, x0, 1)); x1 = fmaxf(x1, __shfl_xor_sync(~0u, x1, 1));
   x0 = fmaxf(x0, __shfl_xor_sync(~0u, x0, 2)); x1 = fmaxf(x1, __shfl_xor_sync(~0u, x1, 2));
+"""
+
+# Probabilities, to be multiplied.
+_PROBABILITIES = """\
 #pragma unroll
   for (int x = 0; x < PANELS; ++x) settle(o[x]);
   // What was summed is brought to a larger maximum only where powers would exceed 2^8: the ratios are what counts.
@@ -263,14 +269,9 @@ TURN
   }
   u32 p[4][4];
   pack_all(p, s);
-  const u32 here = ring + n % STAGES * 2 * BYTES, there = ring + (n + 1) % STAGES * 2 * BYTES;
-  if (!LAST) { wait_for(full + (n + 1) % STAGES * 8, (n + 1) / STAGES & 1); fence_writes(); }
-  group_begin();
-  weigh(o, p, here + BYTES);
-  if (!LAST) scores(s, mine, there);
-  group_end();
-  if (LAST) group_wait();
-END
+"""
+
+_FORWARD_END = """\
 for (int x = 0; x < PANELS; ++x) settle(o[x]);
 l0 += __shfl_xor_sync(~0u, l0, 1); l0 += __shfl_xor_sync(~0u, l0, 2);
 l1 += __shfl_xor_sync(~0u, l1, 1); l1 += __shfl_xor_sync(~0u, l1, 2);
@@ -282,6 +283,78 @@ if ((lane & 3) == 0) {
   if (r + 8 < queries) sums[r + 8] = l1 == 0 ? NONE : m1 * u + log2f(l1) * 0.6931471805599453f;
 }
 """
+
+FORWARD = (
+    _FORWARD_START
+    + """\
+FIRST group_begin(); scores(s, mine, ring); group_end();
+TURN
+  settle(s);
+"""
+    + _LARGEST
+    + _PROBABILITIES
+    + """\
+  const u32 here = ring + n % STAGES * 2 * BYTES, there = ring + (n + 1) % STAGES * 2 * BYTES;
+  if (!LAST) { wait_for(full + (n + 1) % STAGES * 8, (n + 1) / STAGES & 1); fence_writes(); }
+  group_begin();
+  weigh(o, p, here + BYTES);
+  if (!LAST) scores(s, mine, there);
+  group_end();
+  if (LAST) group_wait();
+END
+"""
+    + _FORWARD_END
+)
+
+# The same with two sets of scores: those of the next tile are begun before the exponentials of this one, which they hide behind.
+_AHEAD = """\
+{
+  const int n = AT;
+  const u32 here = ring + n % STAGES * 2 * BYTES, there = ring + (n + 1) % STAGES * 2 * BYTES;
+  if (!LAST) {
+    wait_for(full + (n + 1) % STAGES * 8, (n + 1) / STAGES & 1);
+    fence_writes();
+    group_begin();
+    scores(NEXT, mine, there);
+    group_end();
+  }
+LARGEST
+  if (LAST) group_wait(); else group_wait_but_one();
+  if (n > 0 && lane == 0) arrive(empty + (n - 1) % STAGES * 8);
+  if (n + STAGES - 2 < count) {
+    const int next = n + STAGES - 2;
+    if (next >= STAGES) wait_for(empty + next % STAGES * 8, (next / STAGES - 1) & 1);
+    load(next);
+  }
+PROBABILITIES
+  group_begin();
+  weigh(o, p, here + BYTES);
+  group_end();
+  if (LAST) group_wait(); else { group_wait_but_one(); settle(NEXT); }
+}
+"""
+
+
+def _ahead(at: str, last: bool, here: str, there: str) -> str:
+    text = _AHEAD.replace("LARGEST\n", _LARGEST).replace("PROBABILITIES\n", _PROBABILITIES)
+    text = text.replace("AT;", at + ";").replace("LAST", str(int(last))).replace("NEXT", there)
+    return text if here == "s" else text.replace("s[e", f"{here}[e").replace("pack_all(p, s)", f"pack_all(p, {here})")
+
+
+FORWARD_AHEAD = f"""\
+{_FORWARD_START}float t[32];
+if (count > 0) {{
+  group_begin(); scores(s, mine, ring); group_end(); group_wait(); settle(s);
+  int i = 0;
+  for (; i + 2 < count; i += 2) {{
+{_ahead("i", False, "s", "t")}{_ahead("i + 1", False, "t", "s")}
+  }}
+  if (i + 1 == count) {_ahead("i", True, "s", "t")}
+  else {{
+{_ahead("i", False, "s", "t")}{_ahead("i + 1", True, "t", "s")}
+  }}
+}}
+{_FORWARD_END}"""
 
 # dQ: rows are queries; keys and values stream by. `sums` and `inner` are as `rows` made them.
 QUERIES = """\
@@ -418,4 +491,9 @@ def _body(text: str) -> str:
     return f"{SETUP}{before}if (count > 0) {{\n{first}\n{loop}{last}}}\n{after}"
 
 
-BODIES = {"forward": _body(FORWARD), "queries": _body(QUERIES), "keys": _body(KEYS)}
+BODIES = {
+    "forward": _body(FORWARD),
+    "forward ahead": SETUP + FORWARD_AHEAD.replace("START\n", START),
+    "queries": _body(QUERIES),
+    "keys": _body(KEYS),
+}
