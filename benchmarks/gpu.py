@@ -2,7 +2,8 @@
 
     python benchmarks/gpu.py [--cases resnet50,gpt2] [--modes eager,compiled] [--torch-modes eager,reduce-overhead] [--seconds 3]
 
-Times are medians of steps measured with a synchronisation every few steps; memory is the allocator's peak.
+Times are medians of steps measured with a synchronisation every few steps; memory is the allocator's peak. With --together all
+processes compile at the same time, which is quicker but makes the first steps slower than they are alone.
 """
 
 from __future__ import annotations
@@ -13,34 +14,38 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 
 
-def worker(library: str, case: str, mode: str, seconds: float) -> dict:
+def library_of(library: str, mode: str) -> tuple:
+    """(models, how a step is compiled, waiting for the device, peak memory) of tandem or torch."""
+    from gpu_models import GpuModels
+
     if library == "torch":
         import torch as lib
         from torch import nn, optim
         from torch.nn import functional
 
-        autocast = lambda: lib.autocast("cuda", lib.bfloat16)
-        sync, peak = lib.cuda.synchronize, lib.cuda.max_memory_allocated
-        if mode == "eager":
-            compiled = lambda f: f
-        else:
-            compiled = lambda f: lib.compile(f, mode=None if mode == "default" else mode)
+        compiled = lambda f: f if mode == "eager" else lib.compile(f, mode=None if mode == "default" else mode)
     else:
         import tandem as lib
         from tandem import nn, optim
         from tandem.nn import functional
 
-        autocast = lambda: lib.autocast("cuda", lib.bfloat16)
-        sync, peak = lib.cuda.synchronize, lib.cuda.max_memory_allocated
-        compiled = (lambda f: f) if mode == "eager" else lib.compile
-    if case == "micro":
-        return micro(lib, sync)
-    from gpu_models import GpuModels
-
+        compiled = lambda f: f if mode == "eager" else lib.compile(f)
+    autocast = lambda: lib.autocast("cuda", lib.bfloat16)
     models = GpuModels(lib, nn, functional, optim, library == "torch", autocast, lib.channels_last)
+    return models, compiled, lib.cuda.synchronize, lib.cuda.max_memory_allocated
+
+
+def worker(library: str, case: str, mode: str, seconds: float, waits: bool) -> dict:
+    models, compiled, sync, peak = library_of(library, mode)
+    if case == "micro":
+        if waits:
+            turn()
+        return micro(models.lib, sync)
     step = compiled(getattr(models, case)())
     sync()
     start = time.perf_counter()
@@ -50,6 +55,11 @@ def worker(library: str, case: str, mode: str, seconds: float) -> dict:
     for _ in range(5):
         loss = step()
     sync()
+    if waits:
+        turn()
+        for _ in range(3):
+            loss = step()
+        sync()
     times, begun = [], time.perf_counter()
     while time.perf_counter() - begun < seconds or len(times) < 3:
         start = time.perf_counter()
@@ -57,7 +67,19 @@ def worker(library: str, case: str, mode: str, seconds: float) -> dict:
             loss = step()
         sync()
         times.append((time.perf_counter() - start) / 5)
-    return {"ms": statistics.median(times) * 1e3, "cold": cold, "peak": peak(), "first": first, "last": float(loss)}
+    result = {"ms": statistics.median(times) * 1e3, "cold": cold, "peak": peak(), "first": first, "last": float(loss)}
+    folder = os.environ.get("GPU_KERNELS")  # where to leave a list of kernels
+    if folder and mode != "eager":
+        from gpu_kernels import record, write
+
+        write(record(step, sync), f"{library} {case} {mode}", os.path.join(folder, f"{library}-{case}-{mode}"))
+    return result
+
+
+def turn():
+    """Says that all is compiled, and waits for the time to be measured alone."""
+    print("ready", flush=True)
+    sys.stdin.readline()
 
 
 def micro(lib, sync) -> dict:
@@ -84,18 +106,39 @@ def micro(lib, sync) -> dict:
     return result
 
 
-def ask(library: str, case: str, mode: str, seconds: float, timeout: float) -> dict:
-    command = [sys.executable, __file__, "--worker", library, case, mode, str(seconds)]
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    environment = {**os.environ, "PYTHONPATH": root}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        return {"error": "timeout"}
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith("{"):
-            return json.loads(line)
-    return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1][:200], "log": done.stderr[-3000:]}
+class Asked:
+    """A process that compiles at once, while others do, and measures when it is its turn."""
+
+    def __init__(self, library: str, case: str, mode: str, seconds: float, waits: bool):
+        command = [sys.executable, __file__, "--worker", library, case, mode, str(seconds), str(int(waits))]
+        root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+                                        text=True, env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+
+    def wait(self, deadline: float):
+        """Until it is ready, or has failed; it is stopped at the deadline."""
+        timer = threading.Timer(max(deadline - time.monotonic(), 0.1), self.process.kill)
+        timer.start()
+        for line in self.process.stdout:
+            if line.startswith("ready"):
+                break
+        timer.cancel()
+
+    def result(self, timeout: float) -> dict:
+        try:
+            out, _ = self.process.communicate("go\n", timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            return {"error": "timeout"}
+        for line in reversed(out.splitlines()):
+            if line.startswith("{"):
+                return json.loads(line)
+        self.errors.seek(0)
+        log = self.errors.read()
+        return {"error": (log.strip().splitlines() or ["no output"])[-1][:200], "log": log[-3000:]}
 
 
 def main():
@@ -108,16 +151,23 @@ def main():
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--timeout", type=float, default=150)
     parser.add_argument("--json", default="")
+    parser.add_argument("--together", action="store_true", help="compile all at once, then measure one by one")
     args = parser.parse_args()
     results: dict = {}
+    wanted = []
     for case in args.cases.split(","):
         ours = ["eager"] if case == "micro" else args.modes.split(",")
         theirs = ["eager"] if case == "micro" else [m for m in args.torch_modes.split(",") if m]
-        for library, modes in (("tandem", ours), ("torch", theirs)):
-            for mode in modes:
-                found = results[case, library, mode] = ask(library, case, mode, args.seconds, args.timeout)
-                if "error" in found:
-                    print(f"{case} {library} {mode}: {found['error']}\n{found.get('log', '')}", flush=True)
+        wanted += [(case, library, mode) for library, modes in (("tandem", ours), ("torch", theirs)) for mode in modes]
+    ask = lambda case, library, mode: Asked(library, case, mode, args.seconds, args.together)
+    started = {key: ask(*key) for key in wanted} if args.together else {}
+    deadline = time.monotonic() + args.timeout
+    for asked in started.values():
+        asked.wait(deadline)
+    for key in wanted:
+        found = results[key] = (started.get(key) or ask(*key)).result(args.timeout)
+        if "error" in found:
+            print(f"{' '.join(key)}: {found['error']}\n{found.get('log', '')}", flush=True)
     print(f"{'case':18}{'mode':10}{'tandem':>10}{'torch':>26}{'ratio':>8}{'bar':>6}{'cold s':>14}{'peak GiB':>14}")
     for case in args.cases.split(","):
         get = lambda library, mode, key, case=case: results.get((case, library, mode), {}).get(key)
@@ -148,6 +198,6 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
-        print(json.dumps(worker(sys.argv[2], sys.argv[3], sys.argv[4], float(sys.argv[5]))))
+        print(json.dumps(worker(sys.argv[2], sys.argv[3], sys.argv[4], float(sys.argv[5]), sys.argv[6] == "1")))
     else:
         main()

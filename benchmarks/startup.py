@@ -2,8 +2,8 @@
 
 startup.py [--case mlp|gpt_mini|resnet50]
 
-Prints seconds beyond what the step itself takes once everything is there: the first two steps (the second one should take no more
-than those that follow), and the first step with another batch size.
+Prints seconds beyond what the step itself takes once everything is there: the first two steps (the second one finds the
+optimiser's state and is a program of its own), and the first step with another batch size.
 """
 
 import argparse

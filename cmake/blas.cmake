@@ -87,7 +87,6 @@ else()
 endif()
 
 if(NOT SKBUILD)  # an extension copied out of a developer's build folder still finds its libraries
-  # For the one file that uses it: a path in every command would keep compiler caches from serving other checkouts.
-  set_source_files_properties(src/library/blas.cc PROPERTIES COMPILE_DEFINITIONS TANDEM_BUILD_LIB_DIR="${TANDEM_LIB_DIR}")
+  target_compile_definitions(_runtime PRIVATE TANDEM_BUILD_LIB_DIR="${TANDEM_LIB_DIR}")
 endif()
 target_link_libraries(_runtime PRIVATE ${CMAKE_DL_LIBS})

@@ -20,6 +20,7 @@ from tandem.codegen.expr import Expr
 from tandem.codegen.loops import Accumulate, Declare, Finish, Kernel, Loop, Repeat, Store, Transpose
 from tandem.dtypes import DType
 
+TEAM_BYTES = 1 << 14  # of shared memory in which a team adds up
 BLOCK_INDEX = 1000  # the loop variable that counts items (nest.ITEM)
 
 
@@ -131,6 +132,7 @@ class _Renderer:
         self.rows: dict[tuple, str] = {}  # (slot, offset) -> array that keeps it
         self.stored = {s.slot for s in _statements(kernel.body) if type(s) is Store}
         self.i0 = self.first = self.limit = ""  # names of its piece's first element, its start and its end
+        self.sure = False  # whether the code being written is one of two versions, see `versions`
 
     def render(self) -> str:
         self.scopes.append(_Scope())
@@ -346,19 +348,50 @@ class _Renderer:
 
     def loop_serial(self, s: Loop):
         start, end, var = self.value(s.start), self.value(s.end), self.fresh("s")
+        condition = self.whole_lanes(s)
+        self.sure = self.sure or condition is not None
         self.open(_Scope(s, condition=self.scopes[-1].condition), (s.var, var))
         self.body(s.body)
-        self.nested(f"for (i64 {var} = {start}; {var} < {end}; {var} += {s.step})", self.close())
+        head = f"for (i64 {var} = {start}; {var} < {end}; {var} += {s.step})"
+        if condition is not None:
+            self.versions(condition, head, self.close())
+        else:
+            self.nested(head, self.close())
 
     def loop_team(self, s: Loop):
         start, end, var = self.value(s.start), self.value(s.end), self.fresh("t")
+        condition = self.whole_lanes(s)
+        self.sure = self.sure or condition is not None
         self.open(_Scope(s), (s.var, var))
         self.body(s.body)
         inside = self.close()
-        if not self.kernel.locals:
-            self.line("#pragma unroll 4")  # several loads on their way at a time
         rows = self.kernel.threads[1]
-        self.nested(f"for (i64 {var} = {start} + threadIdx.y; {var} < {end}; {var} += {rows})", inside)
+        head = f"for (i64 {var} = {start} + threadIdx.y; {var} < {end}; {var} += {rows})"
+        if not self.kernel.locals:
+            head = "#pragma unroll 4\n" + head  # several loads on their way at a time
+        if condition is not None:
+            self.versions(condition, head, inside)
+        else:
+            self.nested(head, inside)
+
+    def whole_lanes(self, s: Loop) -> str | None:
+        """Whether the pieces that this thread takes inside of s are whole in every turn of s; None where that is asked already, or
+        of no use."""
+        loops, inner = [s], s.body
+        while len(inner) == 1 and type(inner[0]) is Loop and inner[0].mode in ("serial", "team"):
+            loops.append(inner[0])
+            inner = inner[0].body
+        if (
+            self.sure
+            or len(inner) != 1
+            or type(inner[0]) is not Loop
+            or inner[0].mode != "lanes"
+            or inner[0].unroll == 1
+        ):
+            return None
+        lanes = inner[0]
+        first, limit = self.value(lanes.start), self.value(lanes.end)
+        return f"{self.wide_check(lanes, loops)} && {first} + ((i64)threadIdx.x + 1) * {lanes.unroll} <= {limit}"
 
     def loop_items(self, s: Loop):
         if self.warp:
@@ -396,6 +429,7 @@ class _Renderer:
         outer = " * ".join([self.value(n) for _, n in s.digits] + ["pieces"])
         self.line(f"const i64 total = {outer};")
         wide = self.wide_check(s)
+        self.sure = piece > 1
         self.open(_Scope(s))
         if s.digits:
             self.line(f"const i64 row = udiv(c, pieces), i0 = (c - row * pieces) * {piece};")
@@ -407,7 +441,19 @@ class _Renderer:
             self.line(f"const i64 i0 = c * {piece};")
         self.elements(s, wide)
         stride = f"(i64)gridDim.x * {threads}"
-        self.nested(f"for (i64 c = (i64)blockIdx.x * {threads} + threadIdx.x; c < total; c += {stride})", self.close())
+        head = f"for (i64 c = (i64)blockIdx.x * {threads} + threadIdx.x; c < total; c += {stride})"
+        self.versions(f"{wide} && limit % {piece} == 0", head, self.close())
+
+    def versions(self, condition: str, head: str, inside: _Scope, tail: str = ""):
+        """A loop, twice if its pieces may not be whole: where `condition` holds they all are, and are read without asking, several
+        at a time."""
+        loop = [head + " {", *inside.lines, "}", tail]
+        if not self.sure:
+            self.scopes[-1].lines += loop
+            return
+        self.sure = False
+        self.line(f"if ({condition}) {{ constexpr bool sure = true;")
+        self.scopes[-1].lines += [*loop, "} else { constexpr bool sure = false;", *loop, "}"]
 
     def loop_vector(self, s: Loop):
         piece, start, end = s.unroll, self.value(s.start), self.value(s.end)
@@ -415,6 +461,7 @@ class _Renderer:
         i0, first, limit, aligned = (self.fresh(x) for x in ("i", "first", "limit", "aligned"))
         self.i0, self.first, self.limit = i0, first, limit
         self.line(f"const i64 {first} = {start}, {limit} = {end};")
+        self.sure = piece > 1
         self.open(_Scope(s))
         self.elements(s, aligned)
         inner = self.close()
@@ -422,13 +469,11 @@ class _Renderer:
         self.line(f"const bool {aligned} = {self.alignment(s)};")
         if self.kernel.kept:
             start = f"const i64 {i0} = {first} + ((i64)e * {threads} + threadIdx.x) * {piece};"
-            self.line("#pragma unroll")
-            self.nested(f"for (int e = 0; e < {self.kernel.kept}; ++e) {{ {start} if ({i0} < {limit})", inner)
-            self.line("}")
+            head = f"#pragma unroll\nfor (int e = 0; e < {self.kernel.kept}; ++e) {{ {start} if ({i0} < {limit})"
+            self.versions(f"{aligned} && ({limit} - {first}) % {piece} == 0", head, inner, "}")
             return
-        self.nested(
-            f"for (i64 {i0} = {first} + (i64)threadIdx.x * {piece}; {i0} < {limit}; {i0} += {threads * piece})", inner
-        )
+        head = f"for (i64 {i0} = {first} + (i64)threadIdx.x * {piece}; {i0} < {limit}; {i0} += {threads * piece})"
+        self.versions(f"{aligned} && ({limit} - {first}) % {piece} == 0", head, inner)
 
     def loop_lanes(self, s: Loop):
         piece, start, end = s.unroll, self.value(s.start), self.value(s.end)
@@ -500,13 +545,15 @@ class _Renderer:
             scope.values[load.id] = f"{array}[k]"
             self.depths[load.id] = len(self.scopes) - 1
         if piece > 1 or whole:
-            outer.lines.append(f"const bool whole = {wide} && {self.i0} + {piece} <= {self.limit};")
+            sure = "sure || " if self.sure else ""
+            outer.lines.append(f"const bool whole = {sure}({wide} && {self.i0} + {piece} <= {self.limit});")
             if whole:
                 fill = f"for (int k = 0; k < {piece}; ++k) {{ {' '.join(part)} }}"
                 outer.lines.append(f"if (whole) {{ {' '.join(whole)} }} else {fill}")
         self.body(s.body)
         done = self.close()
-        head = f"for (int k = 0; k < {piece}; ++k) {{ const i64 i = {self.i0} + k; const bool on = i < {self.limit};"
+        on = f"{'sure || ' if self.sure else ''}i < {self.limit}"
+        head = f"for (int k = 0; k < {piece}; ++k) {{ const i64 i = {self.i0} + k; const bool on = {on};"
         outer.lines += ["#pragma unroll", head, *done.lines, "}", *done.lines_after]
 
     def first_address(self, slot: int, offset: Expr) -> str:
@@ -543,11 +590,11 @@ class _Renderer:
         self.scopes[-1].lines += hoisted.lines
         return "(" + " | ".join(parts) + ") == 0"
 
-    def wide_check(self, s: Loop) -> str:
-        """The same for flat loops: base addresses, and strides of the outer loops, must be multiples."""
+    def wide_check(self, s: Loop, outer: list[Loop] = ()) -> str:
+        """The same for all turns of the loops outside of s: base addresses, and strides of those loops, must be multiples."""
         if s.unroll == 1:
             return "true"
-        self.open(_Scope(s), *[(v, "0") for v, _ in s.digits])
+        self.open(_Scope(s), *[(v, "0") for v, _ in s.digits], *[(x.var, "0") for x in outer])
         self.open(_Scope(s, element=True), (s.var, "i"))
         near = self.neighbours(s)
         parts = []
@@ -621,13 +668,13 @@ class _Renderer:
         t = C_TYPE[acc.dtype] if size != 16 or acc.dtype.itemsize == 16 else f"Placed<{C_TYPE[acc.dtype]}>"
         x, y = self.kernel.threads
         if self.kernel.team:
-            self.scratch = max(self.scratch, (x * y * max(size, 8) + 7) // 8)
-            if per_element:
-                self.line(
-                    f"for (int k = 0; k < {acc.lanes}; ++k) {name}[k] = over_team<{f}>({name}[k], ({t}*)scratch);"
-                )
-            else:
-                self.line(f"{name} = over_team<{f}>({name}, ({t}*)scratch);")
+            at_once = 1
+            while per_element and at_once < acc.lanes and 2 * at_once * x * y * size <= TEAM_BYTES:
+                at_once *= 2
+            self.scratch = max(self.scratch, (x * y * at_once * size + 7) // 8)
+            for k in range(0, acc.lanes if per_element else 1, at_once):
+                address = f"{name} + {k}" if per_element else f"&{name}"
+                self.line(f"over_team<{f}, {at_once}>({address}, ({t}*)scratch);")
         elif self.warp:
             self.line(f"{name} = over_warp<{f}>({name});")
         elif x == 1:

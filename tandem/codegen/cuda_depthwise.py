@@ -1,19 +1,20 @@
 """Depthwise convolutions on CUDA devices, one filter per channel: bound by memory, and served badly by general routines.
 
-Threads along x own a few neighbouring channels, whose filters they keep in registers; threads along y run through positions.
+Threads along x own a few neighbouring channels; threads along y take runs of neighbouring positions (cuda_depthwise_runs.py), or,
+where windows have holes, single ones, with the filters in registers (here).
 """
 
 from __future__ import annotations
 
 from tandem import dtypes
-from tandem.codegen.buffer import Buffer, allocate
+from tandem.codegen.buffer import Buffer
+from tandem.codegen.cuda_depthwise_runs import HELPERS, fits, gathers, sums
 from tandem.codegen.cuda_ops import C_TYPE
 from tandem.codegen.cuda_text import Text, read, write
 from tandem.graph.symbolic import ceildiv, hint, product
 
 POSITIONS = 8  # that a thread runs through, one after the other
 REGISTERS = 72  # for filters
-PARTS = 512  # most blocks along positions that sum gradients of filters
 
 
 def _fixed(d) -> int:
@@ -64,16 +65,6 @@ class _Geometry:
 
     def wide(self, dtype) -> str:
         return "double" if dtype is dtypes.float64 else "float"
-
-
-# Views may start at odd elements.
-_HELPERS = """\
-template <int n, class T> DEVICE void load_any(T* to, const T* from) {
-  if ((u64)from & (n * sizeof(T) - 1)) for (int k = 0; k < n; ++k) to[k] = from[k]; else load_all<n>(to, from);
-}
-template <int n, class T> DEVICE void store_any(T* to, const T* from) {
-  if ((u64)to & (n * sizeof(T) - 1)) for (int k = 0; k < n; ++k) to[k] = from[k]; else store_all<n>(to, from);
-}"""
 
 
 def _setup(t: Text, g: _Geometry, blocks) -> str:
@@ -138,71 +129,28 @@ for (int step = 0; step < {POSITIONS}; ++step) {{
   for (int k = 0; k < {g.piece}; ++k) out[k] = {write(x.dtype, "sum[k]")};
   store_any<{g.piece}>({target_at}, out);
 }}"""
-    return [t.step(body, blocks * g.tiles, _HELPERS)]
-
-
-def _sums(step, x: Buffer, w: Buffer, y: Buffer, g: _Geometry) -> list:
-    """Gradients of filters: blocks add up runs of positions, a second kernel adds up the blocks, in order."""
-    dtype = dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
-    wide, kind = g.wide(x.dtype), C_TYPE[x.dtype]
-    count = product((y.shape[0], *y.shape[2:]))
-    blocks = max(1, min(PARTS // g.tiles, -(-hint(count) // (g.rows * POSITIONS))))
-    parts = allocate(dtype, (blocks, g.taps, g.channels))
-    t = Text(step.routine, step.node, (g.lanes, g.rows))
-    sizes = [t.dim(d) for d in x.shape[2:]]
-    pp = t.pointer(parts, True)
-    body = f"""{_setup(t, g, blocks)}
-__shared__ {wide} shared[256];
-{wide} sum[{g.kernel[0]}][{g.kernel[1]}][{g.piece}] = {{}};
-if (on) for (i64 i = chunk * {g.rows} + threadIdx.y; i < {t.dim(count)}; i += {blocks * g.rows}) {{
-  {t.digits("i", (y.shape[0], *y.shape[2:]), ["n", "u", "z"])}
-  alignas(16) {kind} gradient[{g.piece}];
-  load_any<{g.piece}>(gradient, {_pieces(t, g, y, ["n", "u", "z"])});
-  #pragma unroll
-  for (int r = 0; r < {g.kernel[0]}; ++r) {{
-    const i64 h = u * {g.stride[0]} - {g.pad[0]} + r * {g.dilation[0]};
-    #pragma unroll
-    for (int s = 0; s < {g.kernel[1]}; ++s) {{
-      const i64 v = z * {g.stride[1]} - {g.pad[1]} + s * {g.dilation[1]};
-      if (h < 0 || h >= {sizes[0]} || v < 0 || v >= {sizes[1]}) continue;
-      alignas(16) {kind} e[{g.piece}];
-      load_any<{g.piece}>(e, {_pieces(t, g, x, ["n", "h", "v"])});
-      for (int k = 0; k < {g.piece}; ++k) sum[r][s][k] += {read(x.dtype, "e[k]")} * {read(x.dtype, "gradient[k]")};
-    }}
-  }}
-}}
-#pragma unroll
-for (int r = 0; r < {g.kernel[0]}; ++r)
-#pragma unroll
-for (int s = 0; s < {g.kernel[1]}; ++s)
-#pragma unroll
-for (int k = 0; k < {g.piece}; ++k) {{
-  const {wide} total = over_team<Sum>(sum[r][s][k], shared);
-  if (on && threadIdx.y == 0) {pp}[(chunk * {g.taps} + r * {g.kernel[1]} + s) * {g.channels} + c0 + k] = total;
-}}"""
-    first = t.step(body, blocks * g.tiles, _HELPERS)
-    u = Text(step.routine, step.node)
-    target = u.at(w, ["c", "0", "r", "s"], True)
-    body = f"""const i64 tap = i / {g.channels}, c = i % {g.channels}, r = tap / {g.kernel[1]}, s = tap % {g.kernel[1]};
-{wide} total = 0;
-for (int b = 0; b < {blocks}; ++b) total += {u.pointer(parts)}[(b * {g.taps} + tap) * {g.channels} + c];
-{target} = {write(w.dtype, "total")};"""
-    return [first, u.flat(g.taps * g.channels, body)]
+    return [t.step(body, blocks * g.tiles, HELPERS)]
 
 
 def conv_forward(fusion, step) -> list | None:
     x, w = step.inputs[:2]
     g = _Geometry.of(step, x, w, step.outputs[0])
-    return None if g is None else _gathers(step, x, w, step.outputs[0], g, True)
+    if g is None:
+        return None
+    make = gathers if fits(g, True) else _gathers
+    return make(step, x, w, step.outputs[0], g, True)
 
 
 def conv_backward_data(fusion, step) -> list | None:
     y, w = step.inputs
     g = _Geometry.of(step, step.outputs[0], w, y)
-    return None if g is None else _gathers(step, step.outputs[0], w, y, g, False)
+    if g is None:
+        return None
+    make = gathers if fits(g, False) else _gathers
+    return make(step, step.outputs[0], w, y, g, False)
 
 
 def conv_backward_weight(fusion, step) -> list | None:
     x, y = step.inputs
     g = _Geometry.of(step, x, step.outputs[0], y)
-    return None if g is None else _sums(step, x, step.outputs[0], y, g)
+    return None if g is None else sums(step, x, step.outputs[0], y, g)

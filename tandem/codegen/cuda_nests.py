@@ -11,7 +11,7 @@ from tandem.codegen.columns import columns_rows
 from tandem.codegen.computes import Compute, Group
 from tandem.codegen.cuda import CudaKernel
 from tandem.codegen.elementwise import _members, _store_partials, _transposed_loads
-from tandem.codegen.expr import Expr, substitute
+from tandem.codegen.expr import Expr, substitute, topological
 from tandem.codegen.fuse import Fusion
 from tandem.codegen.index import Linear
 from tandem.codegen.loops import Accumulate, Accumulator, Declare, Finish, Loop, Store, Transpose, expression_cost
@@ -27,6 +27,8 @@ TILE = 32
 TEAM = 8  # rows of threads where threadIdx.y is a dimension of its own
 BLOCKS = 592  # blocks that keep the largest devices busy; rows are cut in chunks until there are so many
 CHUNK_ROWS = 64  # fewest rows of a chunk
+SETUP = 64  # what every thread computes for itself; if it is more, few blocks that stay share the elements
+SETUP_BLOCKS = 1056
 
 
 class CudaNest(Nest):
@@ -62,12 +64,13 @@ class CudaNest(Nest):
         return KernelStep(kernel, e.buffers, tuple(e.ints), extent, work, 1.0, nodes, self.writes)
 
     def piece(self, vector: int, size: Dim, roots: list[Expr], most: int = 8, rows: bool = True) -> int:
-        """Neighbouring elements that one thread takes: as many as 16 bytes hold, fewer where the code is long or sizes are odd."""
+        """Neighbouring elements that one thread takes: as many of the smallest kind as 16 bytes hold, fewer where the code is long,
+        sizes are odd, or others would take more than two words."""
         sizes = [b.dtype.itemsize for b, form in self.accesses() if is_one(form.terms.get(vector, 0))]
         if not sizes:
             return 1
-        piece = min(16 // max(sizes) if max(sizes) < 16 else 1, most)
-        cost = expression_cost(roots)
+        piece = min(max(16 // min(sizes), 1), max(32 // max(sizes), 1), most)
+        cost = self.costs(roots)[1]
         if cost > 150:
             piece = min(piece, 4)
         if cost > 600:
@@ -77,6 +80,18 @@ class CudaNest(Nest):
         while rows and piece > 1 and not self.keeps_alignment(vector, piece):
             piece //= 2
         return max(piece, 1)
+
+    def costs(self, roots: list[Expr]) -> tuple[float, float]:
+        """Of what is computed once per thread, and of what is computed for every element."""
+        varies: dict[int, bool] = {}
+        for x in topological(roots):
+            if x.op == "linear":
+                varies[x.id] = bool(self.e.linears[x.attr].terms)
+            else:
+                varies[x.id] = x.op == "var" or any(varies[y.id] for y in x.args)
+        once = [x for x in topological(roots) if not varies[x.id]]
+        fixed = expression_cost(once)
+        return fixed, expression_cost(roots) - fixed
 
     def keeps_alignment(self, vector: int, piece: int) -> bool:
         """Whether rows start at multiples of a piece, at the sizes at hand."""
@@ -141,6 +156,8 @@ def _loops(nest: CudaNest, before: list, body: list, after: list, partials: list
     digits = [(v, nest.sizes[v]) for v in order[:-1]]
     pieces = product([n for _, n in digits]) * ceildiv(size, piece)
     extent = ceildiv(pieces, THREADS)
+    if nest.costs(roots)[0] > SETUP:
+        extent = minimum(extent, SETUP_BLOCKS)
     if partials:
         extent = minimum(maximum(ceildiv(extent, 4), 1), PARTS)
         _store_partials(nest, partials, extent, after)
@@ -283,12 +300,13 @@ class _Columns:
         kept, reduced = nest.merge(self.kept), nest.merge(self.reduced)
         size, n_rows = nest.sizes[self.vector], nest.sizes[reduced[0]]
         piece = nest.piece(self.vector, size, roots)
-        while piece > 1 and piece * len(accumulators) > 16:
+        while piece > 1 and piece * len(accumulators) > 32:
             piece //= 2
-        lanes = 32
+        lanes, threads = 32, THREADS
+        if self.group.parts_of is not None:  # what combines chunks has few columns: many threads for each
+            piece, lanes, threads = 1, 8, 512
         while lanes > 4 and (lanes // 2) * piece >= hint(size):  # few columns: more rows at a time instead
             lanes //= 2
-        threads = THREADS if self.group.split else 1024  # what combines chunks has few blocks
         nest.threads = (lanes, threads // lanes)
         for _, acc, _ in accumulators:
             acc.lanes = piece
@@ -298,7 +316,8 @@ class _Columns:
         if self.group.split:
             blocks = max(hint(product([n for _, n in digits])), 1)
             most = max(BLOCKS // blocks, 1)
-            length = maximum(CHUNK_ROWS, ceildiv(n_rows, most))
+            inner = max(hint(product([nest.sizes[v] for v in reduced[1:]])), 1)  # rows for each of those that are cut
+            length = maximum(max(CHUNK_ROWS // inner, 1), ceildiv(n_rows, most))
             chunks = ceildiv(n_rows, length)
             digits = [(CHUNK, chunks), *digits]
             first_row = e.var(CHUNK) * e.dim(length)

@@ -103,15 +103,22 @@ template <class F, class T> DEVICE T over_block(T x, T* shared) {
   for (int k = 1; k < (int)blockDim.x >> 5; ++k) result = F::of(result, shared[k]);
   return result;
 }
-// Over threadIdx.y, for every threadIdx.x by itself; `shared` has room for one T per thread.
-template <class F, class T> DEVICE T over_team(T x, T* shared) {
+// Over threadIdx.y, for every threadIdx.x by itself, n numbers at a time; `shared` has room for n of them per thread. The rows
+// of threads are a power of two; they are added pairwise, in the same order every time.
+template <class F, int n, class T> DEVICE void over_team(T* x, T* shared) {
+  const int threads = blockDim.x * blockDim.y, me = threadIdx.y * blockDim.x + threadIdx.x;
   __syncthreads();
-  shared[threadIdx.y * blockDim.x + threadIdx.x] = x;
+  for (int k = 0; k < n; ++k) shared[k * threads + me] = x[k];
+  for (int half = blockDim.y / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if ((int)threadIdx.y < half)
+      for (int k = 0; k < n; ++k)
+        shared[k * threads + me] = x[k] = F::of(x[k], shared[k * threads + me + half * blockDim.x]);
+  }
   __syncthreads();
-  T result = shared[threadIdx.x];
-  for (int k = 1; k < (int)blockDim.y; ++k) result = F::of(result, shared[k * blockDim.x + threadIdx.x]);
-  return result;
+  for (int k = 0; k < n; ++k) x[k] = shared[k * threads + threadIdx.x];
 }
+template <class F, class T> DEVICE T over_team(T x, T* shared) { over_team<F, 1>(&x, shared); return x; }
 template <int bytes> struct Words;
 template <> struct Words<1> { typedef u8 type; };
 template <> struct Words<2> { typedef u16 type; };

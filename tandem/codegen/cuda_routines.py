@@ -13,6 +13,7 @@ from tandem.codegen.cuda_lstm import lstm_sequence, lstm_sequence_backward
 from tandem.codegen.cuda_nests import copy
 from tandem.codegen.cuda_ops import C_TYPE
 from tandem.codegen.cuda_pool import POOLING
+from tandem.codegen.cuda_pool_taps import pool_max_taps, pool_max_taps_backward
 from tandem.codegen.cuda_sort import scatter, sort, topk
 from tandem.codegen.cuda_text import Text, count_of, names_of, read, wide_type, write
 from tandem.codegen.schedule import LibraryStep
@@ -203,4 +204,5 @@ ROUTINES = {
     "check_index": check_index, "cholesky": cholesky,
     "copy": copy_step, "concat": concat, "cumulative": cumulative, "linear_scan": linear_scan,
     "nonzero": nonzero, "matmul": matmul, "scatter": scatter, "sort": sort, "topk": topk, **POOLING, **COUNTING,
+    "pool_max_taps": pool_max_taps, "pool_max_taps_backward": pool_max_taps_backward,
 }  # fmt: skip

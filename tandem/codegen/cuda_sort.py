@@ -12,10 +12,13 @@ from tandem import dtypes
 from tandem.codegen.buffer import Buffer, allocate
 from tandem.codegen.cuda_nests import copy
 from tandem.codegen.cuda_ops import C_TYPE
-from tandem.codegen.cuda_text import Text, count_of, names_of, read, wide_type, write
-from tandem.graph.symbolic import Dim, ceildiv, product
+from tandem.codegen.cuda_text import ANY, Text, count_of, names_of, read, wide_type, write
+from tandem.errors import UnsupportedError
+from tandem.graph.symbolic import Dim, ceildiv, hint, product
 
 TILE = 1024
+PACKED_TILE = 2048  # of numbers that are sorted alone
+PACKED_THREADS = 1024
 
 _KEY = """\
 DEVICE u64 key_of(float x) { u32 b = x != x ? 0xffffffffu : __float_as_uint(x == 0 ? 0.0f : x);
@@ -146,8 +149,91 @@ def topk(fusion, step) -> list:
 # -- scatter
 
 _APPLY = {
-    1: "s = s + v;", 2: "s = larger(s, v);", 3: "s = smaller(s, v);", 4: "s = s * v;",
+    1: "s[q] = s[q] + v;", 2: "s[q] = larger(s[q], v);", 3: "s[q] = smaller(s[q], v);", 4: "s[q] = s[q] * v;",
 }  # fmt: skip
+
+
+def _sorted_rows(fusion, node, out: Buffer, indices: list[Buffer]) -> tuple[list, Buffer]:
+    """(steps, sorted): the updates by the row they go to, those of one row in their order, as row << 32 | number of the update.
+
+    Rows out of range are the last. Tensors indexed by the same numbers share the work.
+    """
+    k = len(indices)
+    known = fusion.__dict__.setdefault("sorted_rows", {})
+    signature = (tuple(map(id, indices)), tuple(out.shape[:k]))
+    found = known.get(signature)
+    if found is not None and all(x is y for x, y in zip(found[0], indices)):
+        return [], found[1]
+    shape = indices[0].shape
+    n = product(shape)
+    if max(hint(n), hint(product(out.shape[:k]))) >= 2**32 - 1:
+        raise UnsupportedError(node.op.name, "more than 2**32 rows or updates cannot be scattered on CUDA devices")
+    t = Text("scatter_sort", node, (PACKED_THREADS, 1))
+    names = names_of("d", len(shape))
+    row, inside = "0", "true"
+    for axis, index in enumerate(indices):
+        value, size = f"(i64){t.at(index, names)}", t.dim(out.shape[axis])
+        row = f"({row}) * {size} + wrapped({value}, {size})"
+        inside += f" && ok({value}, {size})"
+    digits = t.digits("e", shape, names) if names else ""
+    now = allocate(dtypes.uint64, (n,))
+    length, to = t.dim(n), t.pointer(now, True)
+    body = f"""__shared__ u64 k[{PACKED_TILE}];
+const i64 base = (i64)blockIdx.x * {PACKED_TILE};
+const auto packed = [&](i64 e) -> u64 {{
+  if (e >= {length}) return ~0ull;
+  {digits}
+  return (({inside}) ? (u64)({row}) << 32 : 0xffffffffull << 32) | (u64)e;
+}};
+for (int j = threadIdx.x; j < {PACKED_TILE}; j += {PACKED_THREADS}) k[j] = packed(base + j);
+for (int size = 2; size <= {PACKED_TILE}; size *= 2) for (int step = size / 2; step > 0; step /= 2) {{
+  __syncthreads();
+  for (int pair = threadIdx.x; pair < {PACKED_TILE // 2}; pair += {PACKED_THREADS}) {{
+    const int j = (pair & ~(step - 1)) * 2 + (pair & (step - 1)), o = j + step;
+    const u64 x = k[j], y = k[o];
+    if ((x > y) == ((j & size) == 0)) {{ k[j] = y; k[o] = x; }}
+  }}
+}}
+__syncthreads();
+for (int j = threadIdx.x; j < {PACKED_TILE}; j += {PACKED_THREADS}) if (base + j < {length}) {to}[base + j] = k[j];"""
+    steps = [t.step(body, ceildiv(n, PACKED_TILE), _WRAP)]
+    width = PACKED_TILE
+    while n > width:  # a symbolic size leaves a guard
+        after = allocate(dtypes.uint64, (n,))
+        steps.append(_merge_packed(node, n, width, now, after))
+        now = after
+        width *= 2
+    known[signature] = (indices, now)
+    return steps, now
+
+
+def _merge_packed(node, n: Dim, width: int, source: Buffer, target: Buffer):
+    """Pairs of sorted runs become one: no two numbers are equal, so an element's place is its rank in both."""
+    t = Text("sort_merge", node)
+    keys, to = t.pointer(source), t.pointer(target, True)
+    length = t.dim(n)
+    body = f"""const i64 pair = i / {2 * width} * {2 * width}, middle = pair + {width};
+const i64 end = pair + {2 * width} < {length} ? pair + {2 * width} : {length};
+const u64 key = {keys}[i];
+i64 place = i;
+if (middle < end) {{
+  const bool left = i < middle;
+  i64 low = left ? middle : pair, high = left ? end : middle;
+  const i64 first = low;
+  while (low < high) {{
+    const i64 m = (low + high) >> 1;
+    if ({keys}[m] < key) low = m + 1; else high = m;
+  }}
+  place = left ? i + (low - first) : pair + (i - middle) + (low - first);
+}}
+{to}[place] = key;"""
+    return t.flat(n, body)
+
+
+_WRAP = """
+DEVICE i64 wrapped(i64 v, i64 n) { return v < 0 ? v + n : v; }
+DEVICE bool ok(i64 v, i64 n) { return v >= -n && v < n; }
+"""
 
 
 def scatter(fusion, step) -> list:
@@ -160,50 +246,60 @@ def scatter(fusion, step) -> list:
     index_shape = indices[0].shape
     n = product(index_shape)
     rest = out.shape[k:]
-    t = Text("scatter_sort", node)
-    names = names_of("d", len(index_shape))
-    row = "0"
-    inside = "true"
-    for axis, index in enumerate(indices):
-        value = f"(i64){t.at(index, names)}"
-        size = t.dim(out.shape[axis])
-        row = f"({row}) * {size} + wrapped({value}, {size})"
-        inside += f" && ok({value}, {size})"
-    key = f"row_of_e({', '.join(['e'])})" if False else "ROW"
-    digits = t.digits("e", index_shape, names) if names else ""
-    # A statement expression would do, but a lambda is plainer: the key of update e, last of all where it is out of range.
-    setup = f"auto row = [&](i64 e) -> u64 {{ {digits} return ({inside}) ? (u64)({row}) : ~0ull; }};"
-    key = "row(e)"
-    helpers = """
-DEVICE i64 wrapped(i64 v, i64 n) { return v < 0 ? v + n : v; }
-DEVICE bool ok(i64 v, i64 n) { return v >= -n && v < n; }
-"""
-    more, keys, order = sorted_places(node, 1, n, t, key, setup, helpers)
+    more, order = _sorted_rows(fusion, node, out, indices)
     g = Text("scatter", node)
-    width = product(rest)
+    piece = _row_piece(out, updates, len(rest))
+    width = product((*rest[:-1], rest[-1] // piece)) if piece > 1 else product(rest)
     wide = wide_type(out.dtype)
     if wide not in ("float", "double", "bool") and mode in (1, 4):
         wide = "u64" if out.dtype.itemsize == 8 else "u32"
     heads, tails, inner = names_of("h", k), names_of("r", len(rest)), names_of("u", len(index_shape))
-    pk, po = g.pointer(keys), g.pointer(order)
-    target = g.at(out, [*heads, *tails], True)
-    value = f"({wide}){read(out.dtype, g.at(updates, [*inner, *tails]))}"
-    apply = f"s = {value};" if mode == 0 else f"const {wide} v = {value}; {_APPLY[mode]}"
+    keys = g.pointer(order)
+    target = f"({g.pointer(out, True)} + {g.offset(out, [*heads, *tails])})"
+    source = f"({g.pointer(updates)} + {g.offset(updates, [*inner, *tails])})"
+    kind = C_TYPE[out.dtype]
+    value = f"({wide}){read(out.dtype, 'e[q]')}"
+    apply = f"s[q] = {value};" if mode == 0 else f"const {wide} v = {value}; {_APPLY[mode]}"
     if out.dtype is dtypes.bool_ and mode:
-        apply = f"const bool v = {value}; s = s {'|' if mode in (1, 2) else '&'} v;"
+        apply = f"const bool v = {value}; s[q] = s[q] {'|' if mode in (1, 2) else '&'} v;"
+    tail_shape = [*rest[:-1], rest[-1] // piece] if piece > 1 else rest
+    split = g.digits("c", tail_shape, tails) if rest else ""
+    if piece > 1:
+        last = tails[-1]
+        split = split.replace(f"{last} =", f"{last}p =") + f" const i64 {last} = {last}p * {piece};"
     body = f"""const i64 p = udiv(i, (i64){g.dim(width)}), c = i - p * {g.dim(width)};
-const u64 key = {pk}[p];
-if (key == ~0ull || (p > 0 && {pk}[p - 1] == key)) return;
-{g.digits("(i64)key", out.shape[:k], heads)}
-{g.digits("c", rest, tails) if rest else ""}
-{wide} s = ({wide}){read(out.dtype, target)};
-for (i64 m = p; m < {g.dim(n)} && {pk}[m] == key; ++m) {{
-  const i64 e = {po}[m];
-  {g.digits("e", index_shape, inner) if inner else ""}
-  {apply}
+const u64 key = {keys}[p];
+const u32 row = (u32)(key >> 32);
+if (row == 0xffffffffu || (p > 0 && (u32)({keys}[p - 1] >> 32) == row)) return;
+{g.digits("(i64)row", out.shape[:k], heads)}
+{split}
+alignas(16) {kind} e[{piece}]; {wide} s[{piece}];
+load_any<{piece}>(e, {target});
+for (int q = 0; q < {piece}; ++q) s[q] = {value};
+u64 now = key;
+for (i64 m = p;;) {{
+  const i64 number = (i64)(u32)now;
+  {g.digits("number", index_shape, inner) if inner else ""}
+  load_any<{piece}>(e, {source});
+  for (int q = 0; q < {piece}; ++q) {{ {apply} }}
+  if (++m >= {g.dim(n)}) break;
+  now = {keys}[m];
+  if ((u32)(now >> 32) != row) break;
 }}
-{target} = {write(out.dtype, "s")};"""
-    return [*steps, *more, g.flat(n * width, body)]
+for (int q = 0; q < {piece}; ++q) e[q] = {write(out.dtype, "s[q]")};
+store_any<{piece}>({target}, e);"""
+    return [*steps, *more, g.flat(n * width, body, ANY)]
+
+
+def _row_piece(out: Buffer, updates: Buffer, axes: int) -> int:
+    """Neighbouring elements of a row that one thread applies."""
+    if not axes or type(out.shape[-1]) is not int or out.strides[-1] != 1 or updates.strides[-1] != 1:
+        return 1
+    piece = max(16 // out.dtype.itemsize, 1)
+    outer = [*out.strides[:-1], *updates.strides[:-1]]
+    while piece > 1 and (out.shape[-1] % piece or any(hint(s) % piece for s in outer)):
+        piece //= 2
+    return piece
 
 
 def _same_memory(a: Buffer, b: Buffer) -> bool:

@@ -7,12 +7,13 @@ import functools
 from tandem import _runtime
 from tandem.codegen import buffer as memory
 from tandem.codegen import cuda_nests, cuda_routines
+from tandem.codegen.buffer import same
 from tandem.codegen.schedule import LibraryStep
-from tandem.graph.ir import Value
+from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import ceildiv, hint
 from tandem.ops.conv import ConvBackwardWeight
 from tandem.ops.matmul import Matmul
-from tandem.ops.movement import Permute
+from tandem.ops.movement import Permute, Reshape
 from tandem.ops.windows import channels_last_strides, is_channels_last
 
 LONG_ROW = 256
@@ -21,7 +22,10 @@ LIBRARIES = {
 }  # fmt: skip
 
 
-def _multiplies(node) -> bool:
+def _multiplies(node, users: dict) -> bool:
+    """Whether node is a product, or shows rows to one."""
+    if isinstance(node.op, Reshape) and same(node.inputs[0].type.shape[-1], node.outputs[0].type.shape[-1]):
+        return any(_multiplies(user, users) for user in users.get(node.outputs[0], ()))
     return isinstance(node.op, (Matmul, Permute))
 
 
@@ -64,14 +68,21 @@ class CudaTarget:
 
         return functools.partial(composed, capability=self.capability)
 
-    def allocate(self, value: Value, shape: tuple, order: tuple, users) -> memory.Buffer:
+    def rewritten(self, graph: Graph, saved: list[Value]):
+        """What is computed in another way for the sake of memory traffic, written in other operators."""
+        from tandem.codegen.cuda_pool_taps import taps
+        from tandem.codegen.cuda_rewrite import casts, masks
+
+        return {**casts(graph), **masks(graph), **taps(graph, saved)}.get
+
+    def allocate(self, value: Value, shape: tuple, order: tuple, users: dict) -> memory.Buffer:
         """Memory for a value inside the program. Long rows of matrices that products read or write start at multiples of 16 bytes,
         without which tensor cores run at a fraction of their speed."""
         n = shape[-1] if shape else 1
         row_major = order == tuple(range(len(shape)))
         if len(shape) < 2 or not row_major or value.dtype.itemsize != 2 or hint(n) < LONG_ROW or hint(n) % 8 == 0:
             return memory.allocate(value.dtype, shape, order)
-        if not isinstance(value.op, Matmul) and not any(_multiplies(user) for user in users):
+        if not isinstance(value.op, Matmul) and not any(_multiplies(user, users) for user in users.get(value, ())):
             return memory.allocate(value.dtype, shape, order)
         padded = memory.allocate(value.dtype, (*shape[:-1], ceildiv(n, 8) * 8))
         return memory.slice_(padded, (0,) * len(shape), (1,) * len(shape), shape)

@@ -8,6 +8,16 @@ from tandem.codegen.cuda_ops import C_TYPE
 from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import Dim, ceildiv, product
 
+# Neighbours that may start at odd elements, as views do.
+ANY = """\
+template <int n, class T> DEVICE void load_any(T* to, const T* from) {
+  if ((u64)from & (n * sizeof(T) - 1)) for (int k = 0; k < n; ++k) to[k] = from[k]; else load_all<n>(to, from);
+}
+template <int n, class T> DEVICE void store_any(T* to, const T* from) {
+  if ((u64)to & (n * sizeof(T) - 1)) for (int k = 0; k < n; ++k) to[k] = from[k]; else store_all<n>(to, from);
+}
+"""
+
 
 class Text:
     """A kernel under construction. Sizes that are known are written as numbers; others become arguments."""

@@ -22,6 +22,7 @@ from tandem.codegen.computes import Compute, Group, operator_cost
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import hint
 from tandem.ops.again import Again
+from tandem.ops.arithmetic import Cast
 from tandem.ops.complexes import AsComplex, AsReal, Part
 from tandem.ops.create import Constant, Iota, RandomBits, Size
 from tandem.ops.define import Elementwise, Input, LibraryOp, Movement
@@ -30,6 +31,7 @@ from tandem.ops.movement import Diagonal, Embed, Expand, Permute, Reshape, Slice
 from tandem.ops.reduce import Reduce
 
 CHEAP = 8  # what costs less is recomputed rather than kept, if it reads at most one tensor
+DEVICE_CHEAP = 24  # the same where arithmetic is cheaper than memory
 GROUP_COST = 1500  # cost units, and
 GROUP_READS = 40  # tensors read, that one kernel may reach: longer kernels spill registers and compile slowly
 INLINE_NODES = 200  # longest chain of operators computed without a compute in between
@@ -115,8 +117,11 @@ class Fusion:
             else:
                 if isinstance(op, Gather):
                     self._keep_if_costly(node.inputs[0])
-                users = self.users.get(value, ())
-                keep = (len(users) > 1 and not self._is_cheap(value)) or length > INLINE_NODES
+                keep = length > INLINE_NODES
+                if not keep and len(self.users.get(value, ())) > 1:
+                    keep = not self._is_cheap(value)
+                    if keep and self.target is not None and self._narrower(value):
+                        keep = False
             if keep:
                 self.kept.add(value)
                 lengths[value] = 0
@@ -126,10 +131,43 @@ class Fusion:
         while isinstance(value.op, Movement) and not isinstance(value.op, Embed) and value not in self.kept:
             value = value.node.inputs[0]
         if isinstance(value.op, (Elementwise, Gather, RandomBits)) and value not in self.kept:
-            if not all(is_one(d) for d in self.shape_of(value)) and not self._is_cheap(value, reads=2):
+            if all(is_one(d) for d in self.shape_of(value)):
+                return
+            if not self._is_cheap(value, reads=2) or (self.target is not None and self._follows_reduction(value)):
                 self.kept.add(value)
 
+    def _follows_reduction(self, value: Value) -> bool:
+        """Whether value is made of results of reductions and nothing larger: their kernel computes it along the way."""
+        size, stack, seen = _hinted_size(self.shape_of(value)), list(value.node.inputs), set()
+        found = False
+        while stack and len(seen) < INLINE_NODES:
+            v = stack.pop()
+            if v in seen:
+                continue
+            seen.add(v)
+            if isinstance(v.op, Reduce) or (v in self.kept and _hinted_size(self.shape_of(v)) <= size):
+                found = True
+            elif _hinted_size(self.shape_of(v)) > size or not isinstance(
+                v.op, (Elementwise, Movement, Constant, Input)
+            ):
+                return False
+            else:
+                stack.extend(v.node.inputs)
+        return found
+
+    def _narrower(self, value: Value) -> bool:
+        """Keeps the 16-bit numbers that value is a wider form of, if it is one: half the memory."""
+        op = value.op
+        if not isinstance(op, Cast) or value.node.inputs[0].dtype.itemsize >= op.dtype.itemsize:
+            return False
+        source = value.node.inputs[0]
+        if isinstance(source.op, (Elementwise, Gather)):
+            self.kept.add(source)
+        return isinstance(source.op, (Elementwise, Gather, Input, LibraryOp)) or source in self.kept
+
     def _is_cheap(self, value: Value, reads: int = 1) -> bool:
+        if self.target is not None:
+            return self._is_cheap_on_device(value)
         cost, stack, seen = 0.0, [value], set()
         size = max(_hinted_size(self.shape_of(value)), 8)
         while stack:
@@ -155,6 +193,44 @@ class Fusion:
                 return False
             stack.extend(v.node.inputs)
         return True
+
+    def _is_cheap_on_device(self, value: Value) -> bool:
+        """Whether computing value again costs less memory traffic than keeping it does, and arithmetic that hides behind it.
+
+        Kept, it is written once and read by each of its users but the first; otherwise each of them reads what it is made from.
+        """
+        cost, stack, seen = 0.0, [value], set()
+        size = max(_hinted_size(self.shape_of(value)), 8)
+        itemsize = value.dtype.itemsize
+        if isinstance(value.op, Cast):  # the narrower form would be kept
+            itemsize = min(itemsize, value.node.inputs[0].dtype.itemsize)
+        others = max(len(self.users.get(value, ())) - 1, 1)
+        budget = size * itemsize * (1 + 1 / others)
+        traffic, large = 0, 0
+        while stack:
+            v = stack.pop()
+            if v in seen:
+                continue
+            seen.add(v)
+            op = v.op
+            elements = _hinted_size(self.shape_of(v))
+            if v is not value and (v in self.kept or isinstance(op, (Input, LibraryOp))):
+                if 4 * elements >= size:  # what is broadcast stays in cache
+                    traffic += elements * v.dtype.itemsize
+                    large += 1
+                continue
+            if isinstance(op, Elementwise):
+                if 4 * elements >= size:
+                    cost += operator_cost(v.node)
+            elif isinstance(op, RandomBits):
+                return False
+            elif isinstance(op, (Gather, Embed)):
+                cost += 4
+            if cost > DEVICE_CHEAP:
+                return False
+            stack.extend(v.node.inputs)
+        # of two 16-bit tensors, gradients of activations read one anyway
+        return traffic <= budget or (itemsize == 2 and large <= 2 and traffic <= 2 * size * itemsize)
 
     # -- nodes in order
 
@@ -444,7 +520,7 @@ class Fusion:
         shape = self.shape_of(value)
         if self.target is not None and value not in self.saved and value not in self.mutated:
             if all(value is not v for v in self.graph.outputs):
-                return self.target.allocate(value, shape, order, self.users.get(value, ()))
+                return self.target.allocate(value, shape, order, self.users)
         return memory.allocate(value.dtype, shape, order)
 
     def _positions(self, compute: Compute) -> tuple:

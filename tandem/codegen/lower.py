@@ -41,6 +41,10 @@ def lower(
     if target is not None:
         if made:
             graph = without_unused(graph, [made.get(v, v) for v in saved])
+        graph, again = expand(graph, target.rewritten(graph, [made.get(v, v) for v in saved]))
+        if again:
+            made = {old: again[new] for old, new in made.items() if new in again} if made else again
+            graph = without_unused(graph, [made.get(v, v) for v in saved])
         target = target.after(made)
     fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved], target, exact_views)
     nests = _NESTS if target is None else target.nests()

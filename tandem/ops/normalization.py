@@ -45,27 +45,127 @@ class Moments(Composite):
         return (Type(_wide(x.dtype), tuple(1 if i in self.axes else d for i, d in enumerate(x.shape))),) * 3
 
     def expand(self, x):
-        wide = cast(x, _wide(x.dtype))
-        mean = _mean(wide, self.axes)
-        if x.dtype.itemsize == 2:  # float32 has bits to spare for 16-bit numbers: one pass over memory is enough
-            variance = F.maximum(_mean(wide * wide, self.axes) - mean * mean, constant(0, mean.dtype))
-        else:
-            centred = wide - full_expand(mean, x.shape)
-            variance = _mean(centred * centred, self.axes)
-        return mean, variance, _scale(variance, self.eps)
+        return _moments(x, self.axes, self.eps)
 
     def grad(self, g, x, *, out):
-        g_mean, g_variance, g_scale = g
         mean, _, scale = out
-        if g_scale is not None:
-            by_variance = g_scale * scale * scale * scale * -0.5
-            g_variance = by_variance if g_variance is None else g_variance + by_variance
-        parts = []
-        if g_mean is not None:
-            parts.append(_share(g_mean, x, self.axes))
-        if g_variance is not None:
-            parts.append(_share(g_variance * 2, x, self.axes) * (cast(x, mean.dtype) - full_expand(mean, x.shape)))
+        parts = _moments_grads(g, x, mean, scale, self.axes)
         return cast(parts[0] if len(parts) == 1 else parts[0] + parts[1], x.dtype)
+
+
+def _moments(x: Value, axes, eps: float) -> tuple[Value, Value, Value]:
+    wide = cast(x, _wide(x.dtype))
+    mean = _mean(wide, axes)
+    if x.dtype.itemsize == 2:  # float32 has bits to spare for 16-bit numbers: one pass over memory is enough
+        variance = F.maximum(_mean(wide * wide, axes) - mean * mean, constant(0, mean.dtype))
+    else:
+        centred = wide - full_expand(mean, x.shape)
+        variance = _mean(centred * centred, axes)
+    return mean, variance, _scale(variance, eps)
+
+
+def _moments_grads(g, x: Value, mean: Value, scale: Value, axes) -> list[Value]:
+    """The terms of x's gradient that come through its mean, variance and 1 / sqrt(variance + eps)."""
+    g_mean, g_variance, g_scale = g
+    if g_scale is not None:
+        by_variance = g_scale * scale * scale * scale * -0.5
+        g_variance = by_variance if g_variance is None else g_variance + by_variance
+    parts = []
+    if g_mean is not None:
+        parts.append(_share(g_mean, x, axes))
+    if g_variance is not None:
+        parts.append(_share(g_variance * 2, x, axes) * (cast(x, mean.dtype) - full_expand(mean, x.shape)))
+    return parts
+
+
+@register
+class Normalize(Composite):
+    """(x - mean) / sqrt(variance + eps) * weight + bias; also mean, variance and 1 / sqrt(variance + eps), over axes, which stay
+    with size 1 in them.
+
+    weight and bias (if `weighted`, if `biased`) have x's rank, and size 1 along `shared`: those axes are either `axes` (batch
+    normalisation) or all others (layer normalisation). Backward reads x and its gradient for the sums, and once more for the
+    result.
+    """
+
+    name = "normalize"
+    axes: tuple
+    shared: tuple
+    eps: float
+    weighted: bool
+    biased: bool
+    sparse_grads = True
+
+    def infer(self, x: Type, *_):
+        stats = Type(_wide(x.dtype), tuple(1 if i in self.axes else d for i, d in enumerate(x.shape)))
+        return Type(x.dtype, x.shape), stats, stats, stats
+
+    def _parameter(self, x: Value, v: Value) -> Value:
+        return cast(v, _wide(x.dtype))
+
+    def expand(self, x, *parameters):
+        mean, variance, scale = _moments(x, self.axes, self.eps)
+        wide, spread = cast(x, mean.dtype), lambda v: full_expand(v, x.shape)
+        weight = self._parameter(x, parameters[0]) if self.weighted else None
+        bias = self._parameter(x, parameters[-1]) if self.biased else None
+        if self.shared != self.axes:
+            y = (wide - spread(mean)) * spread(scale)
+            y = y if weight is None else y * spread(weight)
+            y = y if bias is None else y + spread(bias)
+        else:
+            factor = scale if weight is None else scale * weight
+            if x.dtype.itemsize == 2:  # as above: float32 has bits to spare, and one product per element is enough
+                shift = -(mean * factor) if bias is None else bias - mean * factor
+                y = wide * spread(factor) + spread(shift)
+            else:
+                y = (wide - spread(mean)) * spread(factor)
+                y = y if bias is None else y + spread(bias)
+        return cast(y, x.dtype), mean, variance, scale
+
+    def grad(self, g, x, *parameters, out):
+        g_y, *g_stats = g
+        _, mean, _, scale = out
+        parts, grads = _moments_grads(g_stats, x, mean, scale, self.axes), [None] * len(parameters)
+        if g_y is not None:
+            by_x, *by_parameters = (self._grad_batch if self.shared == self.axes else self._grad_rows)(
+                cast(g_y, mean.dtype), x, parameters, mean, scale
+            )
+            parts.append(by_x)
+            if self.weighted:
+                grads[0] = cast(by_parameters[0], parameters[0].dtype)
+            if self.biased:
+                grads[-1] = cast(by_parameters[1], parameters[-1].dtype)
+        g_x = parts[0]
+        for part in parts[1:]:
+            g_x = g_x + part
+        return cast(g_x, x.dtype), *grads
+
+    def _count(self, x: Value, dtype) -> Value:
+        return constant(product(x.shape[a] for a in self.axes), dtype)
+
+    def _grad_batch(self, g, x, parameters, mean, scale):
+        """By x, weight and bias, from two sums: everything else is done once per channel, or is one product for each of x and g."""
+        wide, spread = cast(x, mean.dtype), lambda v: full_expand(v, x.shape)
+        total = F.Reduce("sum", self.axes)(g)
+        moment = F.Reduce("sum", self.axes)(g * (wide - spread(mean)))
+        count = self._count(x, mean.dtype)
+        shift, slope = total / count, moment * scale * scale / count
+        factor = scale * self._parameter(x, parameters[0]) if self.weighted else scale
+        if x.dtype.itemsize == 2:
+            by_x = g * spread(factor) - wide * spread(factor * slope) + spread(factor * (mean * slope - shift))
+        else:
+            by_x = (g - spread(shift) - (wide - spread(mean)) * spread(slope)) * spread(factor)
+        return by_x, moment * scale, total
+
+    def _grad_rows(self, g, x, parameters, mean, scale):
+        spread = lambda v: full_expand(v, x.shape)
+        standard = (cast(x, mean.dtype) - spread(mean)) * spread(scale)
+        h = g * spread(self._parameter(x, parameters[0])) if self.weighted else g
+        count = self._count(x, mean.dtype)
+        shift, slope = (F.Reduce("sum", self.axes)(v) / count for v in (h, h * standard))
+        by_x = (h - spread(shift) - standard * spread(slope)) * spread(scale)
+        by_weight = F.Reduce("sum", self.shared)(g * standard) if self.weighted else None
+        return by_x, by_weight, F.Reduce("sum", self.shared)(g) if self.biased else None
 
 
 @register
@@ -94,6 +194,12 @@ def standardize(x: Value, axes, eps: float) -> tuple[Value, Value, Value]:
     return cast(y, x.dtype), mean, variance
 
 
+def _normalize(x: Value, axes, shared, weight: Value | None, bias: Value | None, eps: float) -> tuple:
+    """y, mean, variance of Normalize; weight and bias have x's rank."""
+    parameters = [v for v in (weight, bias) if v is not None]
+    return Normalize(axes, shared, float(eps), weight is not None, bias is not None)(x, *parameters)[:3]
+
+
 # -- over the last axes
 
 
@@ -111,11 +217,15 @@ def _affine(name: str, y: Value, weight: Value | None, bias: Value | None, shape
     """y * weight + bias, both of the given shape up to axes of size 1."""
     dtype = y.dtype
     for what, v in (("weight", weight), ("bias", bias)):
-        if v is not None and (v.ndim != len(shape) or any(a != b for a, b in zip(v.shape, shape, strict=True))):
-            raise ShapeError(name, f"{what} is {show_shape(v.shape)} and must be {show_shape(shape)}")
+        _check_affine(name, what, v, shape)
     if weight is not None:
         y = cast(y * weight, dtype)
     return y if bias is None else cast(y + bias, dtype)
+
+
+def _check_affine(name: str, what: str, v: Value | None, shape):
+    if v is not None and (v.ndim != len(shape) or any(a != b for a, b in zip(v.shape, shape, strict=True))):
+        raise ShapeError(name, f"{what} is {show_shape(v.shape)} and must be {show_shape(shape)}")
 
 
 @op(method=False)
@@ -129,7 +239,12 @@ def layer_norm(x: Tensor, normalized_shape: Ints, weight: Tensor | None = None, 
     """
     x = to_float(x)
     axes = _trailing_axes("layer_norm", x, normalized_shape)
-    return _affine("layer_norm", standardize(x, axes, eps)[0], weight, bias, tuple(x.shape[a] for a in axes))
+    shape = tuple(x.shape[a] for a in axes)
+    for what, v in (("weight", weight), ("bias", bias)):
+        _check_affine("layer_norm", what, v, shape)
+    leading = tuple(range(x.ndim - len(axes)))
+    spread = lambda v: v if v is None or not leading else F.Reshape((1,) * len(leading) + shape)(v)
+    return _normalize(x, axes, leading, spread(weight), spread(bias), eps)[0]
 
 
 @op(method=False)
@@ -197,11 +312,14 @@ def _standardize_batch(x: Tensor, weight: Tensor | None, bias: Tensor | None, ep
             f"one value per channel has no variance: x is {show_shape(x.shape)}",
             fix="train on larger batches",
         )
-    y, mean, variance = standardize(x, axes, eps)
+    for what, v in (("weight", weight), ("bias", bias)):
+        _check_per_channel("batch_norm", what, v, x.shape[1])
+    spread = lambda v: None if v is None else _per_channel(v, x.ndim)
+    y, mean, variance = _normalize(x, axes, axes, spread(weight), spread(bias), eps)
     unbiased = variance * (constant(count, variance.dtype) / constant(count - 1, variance.dtype))
     shape = (x.shape[1],)
     return (
-        _channel_affine("batch_norm", y, weight, bias),
+        y,
         F.stop_gradient(F.Reshape(shape)(mean)),
         F.stop_gradient(F.Reshape(shape)(unbiased)),
     )

@@ -79,12 +79,6 @@ def state_of(p):
     return _runtime.PauseCapture() if now else contextlib.nullcontext()
 
 
-def _count_of(step) -> float | None:
-    """The number of the step to make, from what the state says. None where that cannot be read: in a deferred graph, or where it is
-    itself a result of the compiled function that runs now."""
-    return step.item() + 1 if isinstance(step, Tensor) and not _runtime.pending(step) else None
-
-
 class Optimizer:
     """Base of all optimisers.
 
@@ -110,7 +104,7 @@ class Optimizer:
         self.defaults = defaults
         self.state: defaultdict = defaultdict(dict)
         self.param_groups: list[dict] = []
-        self._counts: dict = {}  # parameter -> (its "step", the version that we left, its value): read once, not every time
+        self._counts: dict = {}  # parameter -> (its "step", the version that was looked at, its value)
         self._before: dict = {}
         self._after: dict = {}
         groups = list(params)
@@ -144,7 +138,9 @@ class Optimizer:
         apply, settings = self.rule(group)
         settings = tuple(as_float(s) for s in settings)
         state, names = self.state, apply.state
-        counts = self._counts if self._is_counted(settings) else None
+        counts = type(self).counted_rule is not Optimizer.counted_rule and all(
+            isinstance(s, (int, float)) for s in settings
+        )
         counted: dict[float, tuple] = {}
         for p in group["params"]:
             g = p.grad
@@ -155,29 +151,27 @@ class Optimizer:
                 with state_of(p):
                     made = self.new_state(p, group, names)
                 own.update({k: v for k, v in made.items() if own.get(k) is None})
-            if counts is None:
-                apply(parts(p), *[parts(own[name]) for name in names], parts(g), *settings)
-                continue
-            step, known = own["step"], counts.get(p)
-            if known is not None and known[0] is step and known[1] == step._version:
-                count = known[2] + 1
-            else:
-                count = _count_of(step)
+            step = own["step"] if counts else None
+            count = self._next_count(p, step)
             if count is None:
                 apply(parts(p), *[parts(own[name]) for name in names], parts(g), *settings)
                 continue
-            made = counted.get(count)
-            if made is None:
+            if count not in counted:
                 kind, numbers = self.counted_rule(group, count)
-                made = counted[count] = kind, tuple(as_float(n) for n in numbers)
-            made[0](parts(p), *[parts(own[name]) for name in names], parts(g), *made[1])
-            counts[p] = step, step._version, count
+                counted[count] = kind, tuple(as_float(n) for n in numbers)
+            kind, numbers = counted[count]
+            kind(parts(p), *[parts(own[name]) for name in names], parts(g), *numbers)
+            self._counts[p] = step, step._version, count
 
-    def _is_counted(self, settings: tuple) -> bool:
-        """Whether counted_rule is to be used. Not in bodies of loops, where one update stands for many."""
-        if type(self).counted_rule is Optimizer.counted_rule or _runtime.in_body():
-            return False
-        return all(isinstance(s, (int, float)) for s in settings)
+    def _next_count(self, p, step) -> float | None:
+        """The number of the step to make, if it can be had without ending a compiled program: it was read before, and nobody but us
+        has written it since. None in graphs and in bodies of loops, where one update stands for many."""
+        if not isinstance(step, Tensor) or _runtime.in_body():
+            return None
+        known = self._counts.get(p)
+        if known is not None and known[0] is step and known[1] == step._version:
+            return known[2] + 1
+        return None if _runtime.pending(step) else step.item() + 1
 
     # -- what users call
 

@@ -109,21 +109,14 @@ class op_(Pattern):
                 return False
         if self.bind is not None and bound.setdefault(self.bind, value) is not value:
             return False
-        before = dict(bound) if self.name in COMMUTATIVE else None
-        if _all_match(self.inputs, node.inputs, bound):
+        before = dict(bound)
+        if all(p.match(v, bound) for p, v in zip(self.inputs, node.inputs, strict=True)):
             return True
-        if before is None:
-            return False
-        bound.clear()
-        bound.update(before)
-        return _all_match(self.inputs, node.inputs[::-1], bound)
-
-
-def _all_match(patterns, values, bound) -> bool:
-    for pattern, value in zip(patterns, values, strict=True):  # noqa: SIM110 passes spend their time here
-        if not pattern.match(value, bound):
-            return False
-    return True
+        if self.name in COMMUTATIVE:
+            bound.clear()
+            bound.update(before)
+            return all(p.match(v, bound) for p, v in zip(self.inputs, reversed(node.inputs), strict=True))
+        return False
 
 
 def constant_of(value: Value):
@@ -148,13 +141,10 @@ class Rules:
     def __add__(self, other: Rules) -> Rules:
         return Rules(*self.rules, *other.rules)
 
-    def apply(self, graph: Graph, fired: list | None = None, settled: set[Node] | None = None) -> Graph:
-        """graph rewritten until no rule matches; `fired` collects (source of the rule, name of the operator it matched).
-
-        settled: where none did. Nodes never change, so none will: a set that is given serves the next time, too.
-        """
+    def apply(self, graph: Graph, fired: list | None = None) -> Graph:
+        """graph rewritten until no rule matches; `fired` collects (source of the rule, name of the operator it matched)."""
         trail: list[str] = []
-        settled = set() if settled is None else settled
+        settled: set[Node] = set()  # nodes never change, so where no rule matched none will
         for _ in range(SWEEPS):
             trail.clear()
             rewritten = rebuild(graph, lambda node, inputs: self._visit(node, inputs, trail, settled))

@@ -259,8 +259,7 @@ def _sum_of_expand(x, y, out):
 
 @graph_pass
 def simplify(graph: Graph) -> Graph:
-    settled: set = set()
-    return _joined_slices(identities.apply(graph, settled=settled), settled)
+    return _joined_slices(identities.apply(graph))
 
 
 @graph_pass
@@ -269,7 +268,7 @@ def simplify_fast(graph: Graph) -> Graph:
     return (identities + fast_math).apply(graph)
 
 
-def _joined_slices(graph: Graph, settled: set) -> Graph:
+def _joined_slices(graph: Graph) -> Graph:
     """concat takes any number of inputs, which no pattern says."""
     from tandem.passes.rebuild import rebuild
 
@@ -287,5 +286,4 @@ def _joined_slices(graph: Graph, settled: set) -> Graph:
             else (None if value is node.outputs[0] else value)
         )
 
-    joined = rebuild(graph, visit)
-    return graph if joined is graph else identities.apply(joined, settled=settled)
+    return identities.apply(rebuild(graph, visit))
