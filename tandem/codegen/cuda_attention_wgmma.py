@@ -478,6 +478,119 @@ put(out, o_step, group_row0, keys, dk, SCALE, SCALE);
 put(out2, o2_step, group_row0, keys, dv, 1, 1);
 """
 
+# Backward with two sets of scores: those of the next tile are begun before the exponentials of this one, which hide behind them and
+# behind the products of the tile before. AT, LAST, SCORES and NEXT as in _AHEAD.
+_AHEAD_BACKWARD = """\
+{
+  const int n = AT;
+  const u32 here = ring + n % STAGES * 2 * BYTES, there = ring + (n + 1) % STAGES * 2 * BYTES;
+  if (!LAST) {
+    wait_for(full + (n + 1) % STAGES * 8, (n + 1) / STAGES & 1);
+    fence_writes();
+    group_begin();
+    scores(NEXT, mine, there);
+    group_end();
+  }
+POWERS
+  if (LAST) group_wait(); else group_wait_but_one();
+  settle(t);
+  if (n > 0 && lane == 0) arrive(empty + (n - 1) % STAGES * 8);
+  if (n + STAGES - 2 < count) {
+    const int next = n + STAGES - 2;
+    if (next >= STAGES) wait_for(empty + next % STAGES * 8, (next / STAGES - 1) & 1);
+    load(next);
+  }
+PRODUCTS
+  if (!LAST) scores(t, OTHER, there + BYTES);
+  group_end();
+  if (LAST) group_wait(); else { group_wait_but_one(); settle(NEXT); }
+}
+"""
+
+_QUERY_POWERS = """\
+  const i64 key0 = n * 64ll;
+  if (BEFORE || key0 + 64 > keys || (CAUSAL && key0 + 63 > group_row0)) {
+#pragma unroll
+    for (int e = 0; e < 32; ++e) {
+      const i64 key = key0 + (e >> 2) * 8 + (lane & 3) * 2 + (e & 1), query = r + (e >> 1 & 1) * 8;
+      s[e] = before(s[e], mask, query, key, mask_query_step, mask_key_step, queries, keys);
+      if (key >= keys || (CAUSAL && key > query)) s[e] = NONE;
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < 32; e += 4) {
+    s[e] = exp2_fast(fmaf(s[e], POWER, -a0)); s[e + 1] = exp2_fast(fmaf(s[e + 1], POWER, -a0));
+    s[e + 2] = exp2_fast(fmaf(s[e + 2], POWER, -a1)); s[e + 3] = exp2_fast(fmaf(s[e + 3], POWER, -a1));
+  }
+"""
+_QUERY_PRODUCTS = """\
+#pragma unroll
+  for (int e = 0; e < 32; e += 4) {
+    s[e] *= t[e] - d0; s[e + 1] *= t[e + 1] - d0; s[e + 2] *= t[e + 2] - d1; s[e + 3] *= t[e + 3] - d1;
+  }
+  u32 p[4][4];
+  pack_all(p, s);
+  group_begin();
+  weigh(dq, p, here);
+"""
+_KEY_POWERS = """\
+  const i64 query0 = (first + n) * 64;
+  if (BEFORE || (CAUSAL && query0 < group_row0 + 63)) {
+#pragma unroll
+    for (int e = 0; e < 32; ++e) {
+      const i64 query = query0 + (e >> 2) * 8 + (lane & 3) * 2 + (e & 1), key = r + (e >> 1 & 1) * 8;
+      s[e] = before(s[e], mask, query, key, mask_query_step, mask_key_step, queries, keys);
+      if (CAUSAL && key > query) s[e] = NONE;
+    }
+  }
+  const u32 row_at = numbers + n % STAGES * 512 + (lane & 3) * 8;
+#pragma unroll
+  for (int e = 0; e < 32; e += 4) {
+    const float2 a = load8(row_at + e * 8);
+    s[e] = exp2_fast(fmaf(s[e], POWER, -a.x)); s[e + 1] = exp2_fast(fmaf(s[e + 1], POWER, -a.y));
+    s[e + 2] = exp2_fast(fmaf(s[e + 2], POWER, -a.x)); s[e + 3] = exp2_fast(fmaf(s[e + 3], POWER, -a.y));
+  }
+"""
+_KEY_PRODUCTS = """\
+  u32 p[4][4], w[4][4];
+  pack_all(p, s);
+#pragma unroll
+  for (int e = 0; e < 32; e += 4) {
+    const float2 d = load8(row_at + e * 8 + 256);
+    s[e] *= t[e] - d.x; s[e + 1] *= t[e + 1] - d.y; s[e + 2] *= t[e + 2] - d.x; s[e + 3] *= t[e + 3] - d.y;
+  }
+  pack_all(w, s);
+  group_begin();
+  weigh(dv, p, here + BYTES);
+  weigh(dk, w, here);
+"""
+
+
+def _ahead_backward(text: str, other: str, powers: str, products: str) -> str:
+    """The loop of QUERIES or KEYS in this form."""
+    start, _, rest = text.partition("FIRST ")
+    end = rest.partition("END\n")[2]
+
+    def turn(at: str, last: bool, here: str, there: str) -> str:
+        made = _AHEAD_BACKWARD.replace("POWERS\n", powers).replace("PRODUCTS\n", products).replace("OTHER", other)
+        made = made.replace("AT;", at + ";").replace("LAST", str(int(last))).replace("NEXT", there)
+        return made if here == "s" else made.replace("s[e", f"{here}[e").replace(", s);", f", {here});")
+
+    return f"""\
+{start.replace("s[32], t[32];", "s[32], t[32], u[32];")}if (count > 0) {{
+  group_begin(); scores(s, mine, ring); group_end(); group_begin(); scores(t, {other}, ring + BYTES); group_end();
+  group_wait_but_one(); settle(s);
+  int i = 0;
+  for (; i + 2 < count; i += 2) {{
+{turn("i", False, "s", "u")}{turn("i + 1", False, "u", "s")}
+  }}
+  if (i + 1 == count) {turn("i", True, "s", "u")}
+  else {{
+{turn("i", False, "s", "u")}{turn("i + 1", True, "u", "s")}
+  }}
+}}
+{end}"""
+
 
 def _body(text: str) -> str:
     """With the turn for the last tile, which begins no other scores, written out behind the loop: products whose registers have two
@@ -495,5 +608,8 @@ BODIES = {
     "forward": _body(FORWARD),
     "forward ahead": SETUP + FORWARD_AHEAD.replace("START\n", START),
     "queries": _body(QUERIES),
+    "queries ahead": SETUP
+    + _ahead_backward(QUERIES, "mine_g", _QUERY_POWERS, _QUERY_PRODUCTS).replace("START\n", START),
     "keys": _body(KEYS),
+    "keys ahead": SETUP + _ahead_backward(KEYS, "mine_v", _KEY_POWERS, _KEY_PRODUCTS).replace("START\n", START),
 }
