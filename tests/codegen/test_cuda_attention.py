@@ -10,6 +10,7 @@ import pytest
 
 import tandem as td
 from tandem.codegen import cuda_attention_wgmma as wgmma
+from tandem.codegen.cuda_attention import GROUPS
 from tandem.graph.symbolic import hint
 from tandem.ops.attention import Attention, AttentionBackward
 from tandem.ops.define import ParameterSpec, make_function
@@ -110,13 +111,16 @@ def reference(q, k, v, g, causal, scale, mask):
 
 
 @pytest.mark.parametrize(
-    ("b", "h", "t", "s", "d", "causal", "scale", "mask"),
+    ("b", "h", "t", "s", "d", "causal", "scale", "mask", "ahead"),
     [
-        (2, 1, 150, 150, 64, True, 0.125, None),
-        (1, 2, 70, 130, 80, False, -0.2, "bool"),
+        (2, 1, 150, 150, 64, True, 0.125, None, 0),
+        (1, 2, 70, 130, 80, False, -0.2, "bool", 0),
+        (2, 1, 330, 400, 64, True, 0.125, None, 1),
     ],
 )
-def test_attention_by_groups_of_warps(b, h, t, s, d, causal, scale, mask, tmp_path):
+def test_attention_by_groups_of_warps(b, h, t, s, d, causal, scale, mask, ahead, tmp_path, monkeypatch):
+    for key in GROUPS:
+        monkeypatch.setitem(GROUPS, key, (2, 1, 4, ahead))
     random = np.random.default_rng(0)
     shapes = [(b, h, t, d), (b, h, t, d), (b, h, s, d), (b, h, s, d)]
     bits = [to_bits(random.standard_normal(x)) for x in shapes]
