@@ -47,6 +47,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad: bool = False):
     elif hasattr(data, "__dlpack__") or hasattr(data, "__array__"):
         made = asarray(data)
         made = made.astype(dtype or made.dtype)
+        device = device or _default_device()
     else:
         made = _from_data("tensor", data, dtype)
         device = device or _default_device()

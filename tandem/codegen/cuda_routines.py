@@ -72,12 +72,14 @@ def cumulative(fusion, step) -> list:
     if not x.shape:
         return copy_step(fusion, step)
     axis, kind, reverse = step.ints
+    if x.dtype.is_complex:
+        return _cumulative_complex(step)
     t = Text("cumulative", step.node)
     setup, names, lines = _lines(t, x, axis)
     wide = wide_type(x.dtype)
     if x.dtype in (dtypes.float32, dtypes.float16, dtypes.bfloat16):
-        wide = "float" if kind >= 2 else "double"
-    combine = ("s = s + v", "s = s * v", "s = larger(s, v)", "s = smaller(s, v)")[kind]
+        wide = "float" if kind in (2, 3) else "double"
+    combine = ("s = s + v", "s = s * v", "s = larger(s, v)", "s = smaller(s, v)", _LOG_ADD)[kind]
     if x.dtype is dtypes.bool_:
         combine = ("s = s | v", "s = s & v", "s = s | v", "s = s & v")[kind]
     n = t.dim(x.shape[axis])
@@ -89,6 +91,34 @@ for (i64 j = 0; j < {n}; ++j) {{
   const {wide} v = ({wide}){read(x.dtype, t.at(x, names))};
   if (j == 0) s = v; else {combine};
   {t.at(out, names, True)} = {write(out.dtype, f"({wide_type(out.dtype)})s")};
+}}"""
+    return [t.flat(lines, body)]
+
+
+# log(exp(s) + exp(v)), which must not overflow
+_LOG_ADD = (
+    "{ const double high = s > v ? s : v, low = s > v ? v : s; "
+    "s = s != s || v != v ? s + v : isinf(high) || isinf(low) ? high : high + log1p(exp(low - high)); }"
+)
+
+
+def _cumulative_complex(step) -> list:
+    x, out = step.inputs[0], step.outputs[0]
+    axis, kind, reverse = step.ints
+    t = Text("cumulative", step.node)
+    setup, names, lines = _lines(t, x, axis)
+    n = t.dim(x.shape[axis])
+    k = f"{n} - 1 - j" if reverse else "j"
+    part = "float" if x.dtype is dtypes.complex64 else "double"
+    combine = ("re = re + v.re; im = im + v.im;",
+               "const double was = re; re = was * v.re - im * v.im; im = was * v.im + im * v.re;")[kind]  # fmt: skip
+    body = f"""{setup}
+double re = 0, im = 0;
+for (i64 j = 0; j < {n}; ++j) {{
+  const i64 k = {k};
+  const {C_TYPE[x.dtype]} v = {t.at(x, names)};
+  if (j == 0) {{ re = v.re; im = v.im; }} else {{ {combine} }}
+  {t.at(out, names, True)} = {C_TYPE[out.dtype]}{{({part})re, ({part})im}};
 }}"""
     return [t.flat(lines, body)]
 

@@ -341,5 +341,5 @@ def info() -> str:
         lines.append("NVRTC: " + ".".join(map(str, nvrtc_version())))
     except DeviceError as error:
         lines.append("NVRTC: " + str(error).splitlines()[0])
-    lines += [f"{name}: {find(name) or 'not found'}" for name in ("cublasLt", "cudnn")]
+    lines += [f"{name}: {find(name) or 'not found'}" for name in ("cublasLt", "cudnn", "cusolver", "cufft")]
     return "\n".join(lines)

@@ -58,6 +58,14 @@ def test_kernels_compile_for_all_float_types(dtype):
     compile_all(kernels)
 
 
+def test_running_sums_of_complex_numbers_and_logarithms_compile():
+    kernels = lowered(lambda x: td.cumsum(x, 0), (3, 50), dtype=td.complex64)
+    kernels += lowered(lambda x: td.cumprod(x, 1), (3, 50), dtype=td.complex128)
+    kernels += lowered(lambda x: td.logcumsumexp(x, 1), (3, 50))
+    assert [k.name for k in kernels] == ["cumulative"] * 3
+    compile_all(kernels)
+
+
 def test_routines_compile():
     kernels = lowered(lambda x: td.sort(x), (3, 5000))
     kernels += lowered(lambda x: td.cumsum(x, 0), (3, 50))

@@ -84,8 +84,11 @@ def test_special_functions_and_what_else_goes_through_the_host():
     assert td.gcd(td.tensor([12, 18], device="cuda"), td.tensor([8, 27], device="cuda")).tolist() == [4, 9]
 
 
-def test_complex_products():
+def test_complex_products_and_running_sums():
     same(lambda a, b: a @ b, COMPLEX, COMPLEX)
+    same(lambda a: td.cumsum(a, 1), COMPLEX)
+    same(lambda a: td.cumprod(a, 1), COMPLEX)
+    same(lambda a: td.logcumsumexp(a, 1), GENERAL)
 
 
 def test_expandable_segments():

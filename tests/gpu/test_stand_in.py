@@ -39,6 +39,8 @@ x = td.arange(12.0).reshape(3, 4)
 y = x.cuda()
 assert y.device == "cuda:0" and y.cpu().tolist() == x.tolist()
 assert y.T.cpu().tolist() == x.T.tolist()
+with td.device("cuda"):
+    assert td.tensor(np.arange(3)).device == td.tensor([1]).device == "cuda:0"
 before = td.cuda.memory_allocated()
 z = td.empty(1 << 20, device="cuda")
 assert td.cuda.memory_allocated() - before == 4 << 20
