@@ -37,6 +37,7 @@ constexpr size_t kSmallMax = size_t{32} << 10;
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kMaxBytes = size_t{1} << 47;          // what an address space can hold
 constexpr size_t kCacheAllowance = size_t{256} << 20;  // see trim_locked
+constexpr size_t kPlentyCached = size_t{64} << 20;
 
 class SpinLock {
  public:
@@ -234,7 +235,11 @@ void* Allocator::allocate_large(size_t bytes, size_t* capacity) {
   size_t step = bytes < kHugePage ? size_t{4} << 10 : size_t{64} << 10;
   size_t rounded = (bytes + step - 1) / step * step;
   auto found = cached.lower_bound({rounded, 0});
-  if (found != cached.end() && found->first.first <= rounded + rounded / 4) {
+  // A block that is a little too large will do. One that is much too large will do where it saves asking the system,
+  // whose fresh pages cost more than filling them: so a smaller batch runs in the memory of the larger one before it.
+  // Not where little is cached, which a large request may need next.
+  const size_t slack = cached_bytes >= kPlentyCached ? rounded : rounded / 4;
+  if (found != cached.end() && found->first.first <= rounded + slack) {
     void* block = found->second;
     *capacity = found->first.first;
     cached_bytes -= *capacity;

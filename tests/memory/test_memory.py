@@ -153,3 +153,18 @@ def test_threads_allocate_and_free_at_the_same_time():
     assert errors == []
     gc.collect()
     assert memory.stats()["live_bytes"] == before["live_bytes"]
+
+
+def test_smaller_tensors_take_the_memory_of_larger_ones_rather_than_new_memory():
+    """What a smaller batch does: three quarters of every size, after all of the larger ones have gone."""
+    memory.empty_cache()
+    large = [_runtime.empty((4, MIB), dtypes.float32) for _ in range(20)]
+    del large
+    before = memory.stats()
+    smaller = [_runtime.empty((3, MIB - k), dtypes.float32) for k in range(12)]  # while there is plenty
+    after = memory.stats()
+    assert before["system_allocations"] == after["system_allocations"]
+    assert before["reserved_bytes"] == after["reserved_bytes"]
+    del smaller
+    large = [_runtime.empty((4, MIB), dtypes.float32) for _ in range(20)]  # and the larger ones find theirs again
+    assert before["system_allocations"] == memory.stats()["system_allocations"]
