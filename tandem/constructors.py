@@ -34,6 +34,10 @@ def _shape(shape, more, size) -> tuple:
     return (shape, *more)
 
 
+def _copied(x, dtype):
+    return F.clone(x) if dtype is None or x.dtype is dtype else x.to(dtype)
+
+
 def tensor(data, *, dtype=None, device=None, requires_grad: bool = False):
     """A new tensor with a copy of the data: numbers, nested lists, arrays or tensors. Floats default to float32, ints to int64.
 
@@ -43,10 +47,9 @@ def tensor(data, *, dtype=None, device=None, requires_grad: bool = False):
     """
     dtype = _dtype(dtype)
     if isinstance(data, _runtime.Tensor):
-        made = data.detach().astype(dtype or data.dtype)
+        made = _copied(data.detach(), dtype)
     elif hasattr(data, "__dlpack__") or hasattr(data, "__array__"):
-        made = asarray(data)
-        made = made.astype(dtype or made.dtype)
+        made = _copied(asarray(data), dtype)
         device = device or _default_device()
     else:
         made = _from_data("tensor", data, dtype)
@@ -107,7 +110,7 @@ def asarray(obj, *, dtype=None, device=None, copy: bool | None = None):
             raise ValueRangeError(
                 "asarray", f"{made.dtype} cannot become {dtype} without a copy", fix="leave out copy=False"
             )
-        return made.astype(dtype)
+        return made.to(dtype)  # of complex numbers the real part, as NumPy and PyTorch have it
     return F.clone(made) if copy else made
 
 

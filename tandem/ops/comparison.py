@@ -6,7 +6,18 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import Elementwise, LibraryOp, alias, inplace, method, op, public, register
-from tandem.ops.prepare import as_dtype_value, binary, broadcast, cast, constant, promote, result_dtype
+from tandem.ops.prepare import (
+    as_dtype_value,
+    binary,
+    broadcast,
+    cast,
+    constant,
+    integer_range,
+    nearest,
+    promote,
+    result_dtype,
+    weak_kind,
+)
 
 
 class _Comparison(Elementwise):
@@ -48,6 +59,35 @@ class LessEqual(_Comparison):
         return x <= y
 
 
+def _compare(name: str, comparison: _Comparison, x, y) -> Value:
+    """comparison(x, y); a Python integer counts with its own value, also where the type of the other operand has no room for it."""
+    for number, tensor, first in ((x, y, True), (y, x, False)):
+        if weak_kind(number) == "int" and weak_kind(tensor) is None:
+            if tensor.dtype.is_integer and tensor.dtype is not dtypes.int64:
+                return _compare_integer(name, comparison, number, tensor, first)
+    return binary(name, comparison, x, y)
+
+
+def _compare_integer(name: str, comparison: _Comparison, number, tensor: Value, first: bool) -> Value:
+    """The number takes part as the nearest that the tensor's type holds, which is wrong only where an element is that one."""
+    low, high = (constant(limit, dtypes.int64) for limit in _int64_range(tensor.dtype))
+    wide, near = as_dtype_value(number, dtypes.int64), nearest(number, tensor.dtype)
+    below, above = Less()(wide, low), Less()(high, wide)
+    result = comparison(*broadcast(name, *((near, tensor) if first else (tensor, near))))
+    if isinstance(comparison, Equal):
+        return F.logical_and(result, F.logical_not(F.logical_or(below, above)))
+    if isinstance(comparison, NotEqual):
+        return F.logical_or(result, F.logical_or(below, above))
+    if isinstance(comparison, Less):
+        return F.logical_or(result, below if first else above)
+    return F.logical_and(result, F.logical_not(above if first else below))
+
+
+def _int64_range(dtype: dtypes.DType) -> tuple[int, int]:
+    low, high = integer_range(dtype)
+    return low, min(high, 2**63 - 1)
+
+
 @op
 def equal(x: Tensor, y: Tensor):
     """x == y, element by element.
@@ -55,7 +95,7 @@ def equal(x: Tensor, y: Tensor):
     >>> td.equal(td.tensor([1, 2]), 2)
     tensor([False,  True])
     """
-    return binary("equal", Equal(), x, y)
+    return _compare("equal", Equal(), x, y)
 
 
 @op
@@ -65,7 +105,7 @@ def not_equal(x: Tensor, y: Tensor):
     >>> td.not_equal(td.tensor([1, 2]), 2)
     tensor([ True, False])
     """
-    return binary("not_equal", NotEqual(), x, y)
+    return _compare("not_equal", NotEqual(), x, y)
 
 
 @op
@@ -75,7 +115,7 @@ def less(x: Tensor, y: Tensor):
     >>> td.less(td.tensor([1, 2]), 2)
     tensor([ True, False])
     """
-    return binary("less", Less(), x, y)
+    return _compare("less", Less(), x, y)
 
 
 @op
@@ -85,7 +125,7 @@ def less_equal(x: Tensor, y: Tensor):
     >>> td.less_equal(td.tensor([1, 3]), 2)
     tensor([ True, False])
     """
-    return binary("less_equal", LessEqual(), x, y)
+    return _compare("less_equal", LessEqual(), x, y)
 
 
 @op
@@ -95,7 +135,7 @@ def greater(x: Tensor, y: Tensor):
     >>> td.greater(td.tensor([1, 3]), 2)
     tensor([False,  True])
     """
-    return binary("greater", Less(), y, x)
+    return _compare("greater", Less(), y, x)
 
 
 @op
@@ -105,7 +145,7 @@ def greater_equal(x: Tensor, y: Tensor):
     >>> td.greater_equal(td.tensor([1, 3]), 3)
     tensor([False,  True])
     """
-    return binary("greater_equal", LessEqual(), y, x)
+    return _compare("greater_equal", LessEqual(), y, x)
 
 
 # -- selection
@@ -204,6 +244,11 @@ def _extremum_grad(g, x, y):
     return g * share, g * (1 - share)
 
 
+def _extremum(name: str, primitive: Elementwise, x, y) -> Value:
+    dtype = result_dtype(x, y)
+    return primitive(*broadcast(name, nearest(x, dtype), nearest(y, dtype)))
+
+
 @op
 def maximum(x: Tensor, y: Tensor):
     """The larger of x and y, element by element; NaN if either is.
@@ -211,7 +256,7 @@ def maximum(x: Tensor, y: Tensor):
     >>> td.maximum(td.tensor([1.0, 5.0]), 3.0)
     tensor([3., 5.])
     """
-    return binary("maximum", Maximum(), x, y)
+    return _extremum("maximum", Maximum(), x, y)
 
 
 @op
@@ -221,7 +266,7 @@ def minimum(x: Tensor, y: Tensor):
     >>> td.minimum(td.tensor([1.0, 5.0]), 3.0)
     tensor([1., 3.])
     """
-    return binary("minimum", Minimum(), x, y)
+    return _extremum("minimum", Minimum(), x, y)
 
 
 @op
@@ -235,10 +280,10 @@ def clip(x: Tensor, min: Tensor | None = None, max: Tensor | None = None):
     dtype = result_dtype(*(v for v in (x, min, max) if v is not None))
     out = as_dtype_value(x, dtype)
     if min is not None:
-        low, value = broadcast("clip", as_dtype_value(min, dtype), out)
+        low, value = broadcast("clip", nearest(min, dtype), out)
         out = _bounded(Less()(value, low), value, low)
     if max is not None:
-        high, value = broadcast("clip", as_dtype_value(max, dtype), out)
+        high, value = broadcast("clip", nearest(max, dtype), out)
         out = _bounded(Less()(high, value), value, high)
     return F.Copy()(out) if out is x else out
 

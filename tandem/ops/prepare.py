@@ -76,6 +76,23 @@ def promote(*operands) -> tuple[Value, ...]:
     return tuple(as_dtype_value(x, dtype) for x in operands)
 
 
+def integer_range(dtype: dtypes.DType) -> tuple[int, int]:
+    bits = 8 * dtype.itemsize
+    return (0, 2**bits - 1) if dtype.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def nearest(x, dtype: dtypes.DType) -> Value:
+    """as_dtype_value, but a Python integer beyond an integer dtype becomes its least or largest number instead of wrapping."""
+    if not dtype.is_integer or dtype is dtypes.int64 or weak_kind(x) not in ("int", "bool"):
+        return as_dtype_value(x, dtype)
+    low, high = integer_range(dtype)
+    if isinstance(x, int):
+        return constant(min(max(x, low), high), dtype)
+    wide = as_dtype_value(x, dtypes.int64)
+    wide = F.Maximum()(wide, constant(low, dtypes.int64))
+    return cast(wide if high >= 2**63 else F.Minimum()(wide, constant(high, dtypes.int64)), dtype)
+
+
 def as_value(x) -> Value:
     """x as a value of a dtype of its own: Python numbers take their kind's default."""
     return as_dtype_value(x, result_dtype(x))

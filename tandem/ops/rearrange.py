@@ -316,7 +316,10 @@ def repeat_interleave(x: Tensor, repeats, axis=None):
         return F.repeat_each(x, repeats, axis)
     import numpy
 
-    times = numpy.asarray(repeats.tolist() if hasattr(repeats, "tolist") else repeats)
+    integers = isinstance(repeats, _runtime.Tensor) and repeats.dtype.is_integer  # also where there are none to show it
+    times = numpy.asarray(
+        repeats.tolist() if hasattr(repeats, "tolist") else repeats, dtype="int64" if integers else None
+    )
     if times.ndim > 1 or times.dtype.kind not in "iu":
         raise DTypeError(
             "repeat_interleave",

@@ -250,9 +250,13 @@ floor_divide positive 0 -> inf
 floor_divide positive -0 -> -inf
 floor_divide negative 0 -> -inf
 floor_divide negative -0 -> inf
+floor_divide inf positive -> inf
+floor_divide inf negative -> -inf
+floor_divide -inf positive -> -inf
+floor_divide -inf negative -> inf
 floor_divide positive inf -> 0
-floor_divide positive -inf -> -0 or -1
-floor_divide negative inf -> -0 or -1
+floor_divide positive -inf -> -0
+floor_divide negative inf -> -0
 floor_divide negative -inf -> 0
 hypot inf any -> inf
 hypot any -inf -> inf

@@ -63,6 +63,11 @@ def digamma(x):
     return np.where(x < 0, mirrored - pole, np.where(x == 0, -1 / x, mirrored))
 
 
+def floor_divide(x, y):
+    """As the Array API standard has it: NumPy's, but the quotient where an operand is infinite."""
+    return np.where(np.isinf(x) | np.isinf(y), x / y, np.floor_divide(x, y))
+
+
 CASES = [
     Case("exp", np.exp, (1.0, 1.0)),
     Case("exp2", np.exp2, (1.0, 1.0)),
@@ -97,10 +102,10 @@ CASES = [
     Case("rsqrt", lambda x: 1 / np.sqrt(x), (1.5, 1.5)),
     Case("hypot", np.hypot, (0.6, 0.6), arguments=2),
 ]
-EXACT = [  # as NumPy's, bit for bit
+EXACT = [  # bit for bit
     Case("fmod", np.fmod, (0, 0), arguments=2),
     Case("mod_float", np.remainder, (0, 0), arguments=2),
-    Case("floordiv_float", np.floor_divide, (0, 0), arguments=2),
+    Case("floordiv_float", floor_divide, (0, 0), arguments=2),
     Case("nextafter", np.nextafter, (0, 0), arguments=2),
     Case("sign", np.sign, (0, 0)),
 ]

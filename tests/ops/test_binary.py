@@ -17,10 +17,14 @@ def grid(values):
     return x.ravel(), y.ravel()
 
 
+def floor_divide(x, y):
+    return np.where(np.isinf(x) | np.isinf(y), x / y, np.floor_divide(x, y))  # the Array API's rule for infinities
+
+
 @pytest.mark.parametrize(
     ("name", "reference"),
     [
-        ("floor_divide", np.floor_divide), ("remainder", np.remainder), ("fmod", np.fmod), ("atan2", np.arctan2),
+        ("floor_divide", floor_divide), ("remainder", np.remainder), ("fmod", np.fmod), ("atan2", np.arctan2),
         ("power", np.power),
         ("hypot", np.hypot), ("logaddexp", np.logaddexp), ("copysign", np.copysign), ("fmax", np.fmax), ("fmin", np.fmin),
         ("maximum", np.maximum), ("minimum", np.minimum), ("true_divide", np.true_divide), ("isclose", np.isclose),

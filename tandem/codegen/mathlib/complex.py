@@ -71,7 +71,7 @@ def expm1(b, z):
     s, c = sin_cos(b, y * 0.5)
     double = s * s * 2.0
     size, more, big = _size(b, x)
-    minus = b.expm1(x)
+    minus = b.where(x == 0.0, 0.0, b.expm1(x))  # no -0: as exp(z) - 1, and as the standard has it
     cosine = 1.0 - double
     re = b.where(big, size * cosine * more, minus * cosine - double)
     result = _along(b, x, y, re, size * (s * c * 2.0) * more, low=-1.0)
@@ -227,7 +227,7 @@ def tanh(b, z):
     im = b.where(far, turn * 0.0, turn / below)
     lost = ~_finite(b, y)
     re = b.where(lost, b.where(size == INF, re, b.where(x == 0.0, x, NAN)), re)
-    im = b.where(lost & (size == INF), b.copysign(zero, y), b.where(y == 0.0, y, im))
+    im = b.where(size == INF, b.copysign(zero, y), b.where(y == 0.0, y, im))
     return b.complex(b.where(b.isnan(x), x, re), im)
 
 

@@ -92,11 +92,13 @@ def mod_float(b, x, y):
 
 
 def floordiv_float(b, x, y):
-    """floor(x / y), from the exact remainder, as Python's //; x / y where y is zero."""
+    """floor(x / y), from the exact remainder, as Python's //; x / y where y is zero or one of them is infinite, as the Array API
+    standard has it."""
     r = fmod(b, x, y)
     quotient = (x - r) / y
     quotient = b.where((r != 0.0) & (is_negative(b, r) != is_negative(b, y)), quotient - 1.0, quotient)
     whole = b.floor(quotient)
     whole = b.where(quotient - whole > 0.5, whole + 1.0, whole)  # it is integral but for its rounding
     whole = b.where(whole == 0.0, b.copysign(whole, x / y), whole)
-    return b.where(y == 0.0, x / y, whole)
+    unbounded = (y == 0.0) | (b.abs(x) == INF) | (b.abs(y) == INF)
+    return b.where(unbounded, x / y, whole)

@@ -124,13 +124,18 @@ def cholesky(x: Tensor, *, upper=False):
             [1., 2.]])
     """
     factor = Cholesky(True)(square("cholesky", x))[0]
-    return adjoint(factor) if upper else factor
+    return _upper(factor) if upper else factor
+
+
+def _upper(factor: Value) -> Value:
+    """L^H, with zeros below the diagonal that are not -0i."""
+    return F.triu(adjoint(factor)) if factor.dtype.is_complex else adjoint(factor)
 
 
 @op(name="cholesky_ex", hidden=True)
 def _cholesky_ex(x: Tensor, upper, check):
     factor, info = Cholesky(check)(square("cholesky_ex", x))
-    return (adjoint(factor) if upper else factor), info
+    return (_upper(factor) if upper else factor), info
 
 
 def cholesky_ex(x, *, upper=False, check_errors=False):

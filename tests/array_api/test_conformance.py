@@ -1,0 +1,63 @@
+"""What a conformance suite that draws its own arrays found: corners of the standard that no table lists."""
+
+import math
+import operator
+
+import pytest
+
+import tandem as td
+
+INTEGERS = [td.int8, td.int16, td.int32, td.int64, td.uint8, td.uint16, td.uint32]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_repeat_of_nothing_by_nothing(dtype):
+    none = td.zeros((0,), dtype=dtype)
+    assert td.repeat(td.zeros((0,)), none).shape == (0,)
+    assert td.repeat(td.zeros((3, 0)), none, axis=1).shape == (3, 0)
+
+
+@pytest.mark.parametrize("dtype", [td.complex64, td.complex128], ids=str)
+def test_signs_of_complex_zeros(dtype):
+    def zeros_of(name, *numbers):
+        return [str(z) for z in getattr(td, name)(td.asarray(list(numbers), dtype=dtype)).tolist()]
+
+    inf = math.inf
+    assert zeros_of("expm1", complex(-0.0, 0.0), complex(0.0, 0.0), complex(-0.0, -0.0)) == ["0j", "0j", "-0j"]
+    for y in (0.5, 2.0, 3.0, 1e10, inf):  # whatever sin(y) cos(y) says
+        assert zeros_of("tanh", complex(inf, y), complex(inf, -y)) == ["(1+0j)", "(1-0j)"]
+        assert zeros_of("tanh", complex(-inf, y), complex(-inf, -y)) == ["(-1+0j)", "(-1-0j)"]
+    assert zeros_of("sqrt", complex(inf, 2.0), complex(-inf, 2.0)) == ["(inf+0j)", "infj"]
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, td.uint64], ids=str)
+def test_comparisons_take_python_integers_as_they_are(dtype):
+    info = td.iinfo(dtype)
+    values = [info.min, info.min + 1, 44, info.max - 1, info.max]  # 44 is 300 in eight bits
+    x = td.asarray(values, dtype=dtype)
+    numbers = (-1, 0, 44, 256, 300, info.min - 1, info.max, info.max + 1, 2**63 - 1, -(2**63))
+    for number in (n for n in numbers if -(2**63) <= n < 2**63):
+        for compare in (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne):
+            assert compare(x, number).tolist() == [compare(v, number) for v in values], (compare, number)
+            assert compare(number, x).tolist() == [compare(number, v) for v in values], (compare, number)
+        nearest = min(max(number, info.min), info.max)
+        assert td.maximum(x, number).tolist() == td.clip(x, min=number).tolist() == [max(v, nearest) for v in values]
+        assert td.minimum(x, number).tolist() == td.clip(x, max=number).tolist() == [min(v, nearest) for v in values]
+
+
+@pytest.mark.parametrize("dtype", [td.float32, td.int8, td.uint64], ids=str)
+def test_complex_numbers_given_as_real_ones_lose_their_imaginary_part(dtype):
+    z = td.asarray([1 + 2j, 3 - 1j])
+    for x in (td.asarray(z, dtype=dtype), td.tensor(z, dtype=dtype), z.to(dtype)):
+        assert x.dtype is dtype and x.tolist() == [1, 3]
+    assert td.linalg.trace(td.ones((2, 2), dtype=td.complex64), dtype=dtype).item() == 2
+    with pytest.raises(TypeError, match="imaginary"):
+        td.astype(z, dtype)
+
+
+@pytest.mark.parametrize("dtype", [td.complex64, td.complex128], ids=str)
+def test_triangular_factors_have_plain_zeros(dtype):
+    x = td.asarray([[4, 2j], [-2j, 5]], dtype=dtype)
+    upper = td.linalg.cholesky(x, upper=True)
+    assert [str(z) for z in td.reshape(upper, (-1,)).tolist()][2] == "0j"
+    assert td.allclose(td.matrix_transpose(td.conj(upper)) @ upper, x)
