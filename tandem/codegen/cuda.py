@@ -32,19 +32,22 @@ class CudaKernel(Kernel):
     by_value   slots of single elements on the host, whose values come with the launch
     items      number of items, where one block serves several
     kept       pieces of a row that each thread keeps in registers from the first pass to the last; 0: rows are read in every pass
+    constant   slots of memory that nothing writes while the kernel runs
     """
 
     reports = False
     num_ints = 0  # that a launch passes, used or not
 
     def __init__(self, name: str, pointers: list[DType], locals: list, linear: list[Expr], body: list,
-                 threads: tuple[int, int], team: bool, by_value: frozenset[int], items: Expr | None, kept: int):  # fmt: skip
+                 threads: tuple[int, int], team: bool, by_value: frozenset[int], items: Expr | None, kept: int,
+                 constant: frozenset[int] = frozenset()):  # fmt: skip
         super().__init__(name, pointers, locals, linear, body)
         self.threads = threads
         self.team = team
         self.by_value = by_value
         self.items = items
         self.kept = kept
+        self.constant = constant
 
 
 class TextKernel:
@@ -152,6 +155,8 @@ class _Renderer:
             t = C_TYPE[dtype]
             if slot in self.kernel.by_value:
                 lines.append(f"const {t} c{slot} = *(const {t}*)&a.p[{slot}];")
+            elif slot in self.kernel.constant:
+                lines.append(f"const {t}* __restrict__ p{slot} = (const {t}*)a.p[{slot}];")
             else:
                 lines.append(f"{t}* p{slot} = ({t}*)a.p[{slot}];")
         return lines

@@ -104,7 +104,9 @@ def _key(step) -> str | None:
         return None
     if any(_root(b).kind != "input" for b in step.writes) and hint(step.extent) > SMALL:
         return None
-    return f"{step.kernel.key} {step.kernel.threads} {sorted(step.kernel.by_value)} {step.kernel.kept} {len(step.ints)}"
+    kernel = step.kernel
+    slots = f"{sorted(kernel.by_value)} {sorted(kernel.constant)}"
+    return f"{kernel.key} {kernel.threads} {slots} {kernel.kept} {len(step.ints)}"
 
 
 def _batched(kernel: CudaKernel, count: int) -> TextKernel:

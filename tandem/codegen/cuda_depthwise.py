@@ -9,6 +9,7 @@ from __future__ import annotations
 from tandem import dtypes
 from tandem.codegen.buffer import Buffer
 from tandem.codegen.cuda_depthwise_runs import HELPERS, fits, gathers, sums
+from tandem.codegen.cuda_nests import shares
 from tandem.codegen.cuda_ops import C_TYPE
 from tandem.codegen.cuda_text import Text, read, write
 from tandem.graph.symbolic import ceildiv, hint, product
@@ -55,10 +56,7 @@ class _Geometry:
         ):  # symbolic strides leave guards
             g.piece //= 2
         vectors = -(-g.channels // g.piece)
-        g.lanes = 32
-        while g.lanes > 4 and g.lanes // 2 >= vectors:
-            g.lanes //= 2
-        g.rows = 256 // g.lanes
+        g.lanes, g.rows = shares(vectors)
         g.tiles = -(-vectors // g.lanes)
         g.taps = taps
         return g

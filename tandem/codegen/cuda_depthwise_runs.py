@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.buffer import Buffer, allocate
+from tandem.codegen.cuda_nests import shares
 from tandem.codegen.cuda_ops import C_TYPE
 from tandem.codegen.cuda_text import ANY, Text, read, write
 from tandem.graph.symbolic import ceildiv, hint, product
@@ -131,10 +132,8 @@ def sums(step, x: Buffer, w: Buffer, y: Buffer, g) -> list:
     while piece > 1 and piece * g.taps > 40:
         piece //= 2
     vectors = -(-g.channels // piece)
-    lanes = 32
-    while lanes > 4 and lanes // 2 >= vectors:
-        lanes //= 2
-    rows, tiles = 256 // lanes, -(-vectors // lanes)
+    lanes, rows = shares(vectors)
+    tiles = -(-vectors // lanes)
     runs = (y.shape[0], y.shape[2], ceildiv(y.shape[3], RUN))
     total = product(runs)
     blocks = max(1, min(BLOCKS // tiles, -(-hint(total) // (rows * 2))))
@@ -159,7 +158,7 @@ def sums(step, x: Buffer, w: Buffer, y: Buffer, g) -> list:
     body = f"""const i64 tile = blockIdx.x / {blocks}, chunk = blockIdx.x - tile * {blocks};
 const int c0 = ((int)tile * {lanes} + threadIdx.x) * {piece};
 const bool on = c0 < {g.channels};
-__shared__ {wide} shared[256 * {piece}];
+__shared__ {wide} shared[{lanes * rows * piece}];
 {wide} sum[{taps[0]}][{taps[1]}][{piece}] = {{}};
 if (on) for (i64 i = chunk * {rows} + threadIdx.y; i < {t.dim(total)}; i += {blocks * rows}) {{
   {t.digits("i", runs, ["n", "u", "run"])}

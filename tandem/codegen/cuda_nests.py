@@ -31,6 +31,10 @@ SETUP = 64  # what every thread computes for itself; if it is more, few blocks t
 SETUP_BLOCKS = 1056
 
 
+def _root(buffer: Buffer) -> Buffer:
+    return buffer.base if buffer.kind == "view" else buffer
+
+
 class CudaNest(Nest):
     def __init__(self, fusion: Fusion, group: Group, splits: list[tuple] = ()):
         super().__init__(fusion, group, splits)
@@ -47,6 +51,13 @@ class CudaNest(Nest):
         linear = [e.settle(f, order) for f in e.linears]
         nodes = sorted(e.nodes, key=lambda n: n.id) or [m.node for m in self.group.members]
         by_value = frozenset(i for i, x in enumerate(e.buffers) if x.on_host)
+        written = {id(_root(x)) for x in self.writes}
+        inputs_stay = all(_root(x).kind == "alloc" for x in self.writes)  # inputs may share memory
+        constant = frozenset(
+            i
+            for i, x in enumerate(e.buffers)
+            if id(_root(x)) not in written and (inputs_stay or _root(x).kind == "alloc") and i not in by_value
+        )
         items = None if self.items_count is None else e.dim(self.items_count)
         kernel = CudaKernel(
             _name(nodes),
@@ -59,6 +70,7 @@ class CudaNest(Nest):
             by_value,
             items,
             self.kept,
+            constant,
         )
         kernel.num_ints = len(e.ints)
         return KernelStep(kernel, e.buffers, tuple(e.ints), extent, work, 1.0, nodes, self.writes)
@@ -259,6 +271,15 @@ def _across_threads(nest: CudaNest, order: list[int], body: list, piece: int) ->
 # -- columns
 
 
+def shares(vectors: int) -> tuple[int, int]:
+    """(lanes, rows) of a block whose lanes share so many vectors of columns evenly; the rows are a power of two."""
+    lanes = -(-vectors // -(-vectors // 32))
+    rows = 1
+    while 2 * rows * lanes <= 3 * THREADS // 2:
+        rows *= 2
+    return lanes, rows
+
+
 def columns(fusion: Fusion, group: Group) -> KernelStep:
     if group.parts_of is not None:
         first = group.members[0].partial_of
@@ -302,12 +323,16 @@ class _Columns:
         piece = nest.piece(self.vector, size, roots)
         while piece > 1 and piece * len(accumulators) > 32:
             piece //= 2
-        lanes, threads = 32, THREADS
-        if self.group.parts_of is not None:  # what combines chunks has few columns: many threads for each
-            piece, lanes, threads = 1, 8, 512
-        while lanes > 4 and (lanes // 2) * piece >= hint(size):  # few columns: more rows at a time instead
-            lanes //= 2
-        nest.threads = (lanes, threads // lanes)
+        if (
+            self.group.parts_of is not None
+        ):  # what combines chunks has few columns: as many threads for each as there are chunks
+            piece, rows = 1, 1
+            while rows < min(hint(n_rows), 64):
+                rows *= 2
+            lanes = max(8, min(32, THREADS // rows))
+        else:
+            lanes, rows = shares(-(-max(hint(size), 1) // piece))
+        nest.threads = (lanes, rows)
         for _, acc, _ in accumulators:
             acc.lanes = piece
         width = lanes * piece
