@@ -3,8 +3,10 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
@@ -33,22 +35,35 @@ nb::object steal(Tensor* t) {
   return nb::steal(reinterpret_cast<PyObject*>(t));
 }
 
+// Streams are never destroyed: memory that was used on one is freed later, and an event is recorded on the stream then.
+// Those that nobody holds are handed out again.
 class OwnedStream {
  public:
-  OwnedStream(int device, int priority) : device_(device) {
+  OwnedStream(int device, int priority) : device_(device), priority_(priority) {
+    std::vector<cuda::Stream>& left = spare()[{device, priority}];
+    if (!left.empty()) {
+      stream_ = left.back();
+      left.pop_back();
+      return;
+    }
     cuda::activate(device);
     constexpr unsigned kNonBlocking = 1;
     cuda::check(cuda::driver().stream_create(&stream_, kNonBlocking, priority), "making a stream");
   }
   ~OwnedStream() {
-    if (stream_) cuda::driver().stream_destroy(stream_);
+    if (stream_) spare()[{device_, priority_}].push_back(stream_);
   }
   OwnedStream(const OwnedStream&) = delete;
   int device() const { return device_; }
   uintptr_t handle() const { return reinterpret_cast<uintptr_t>(stream_); }
 
  private:
-  int device_;
+  // By device and priority; guarded by the GIL.
+  static std::map<std::pair<int, int>, std::vector<cuda::Stream>>& spare() {
+    static auto* all = new std::map<std::pair<int, int>, std::vector<cuda::Stream>>();
+    return *all;
+  }
+  int device_, priority_;
   cuda::Stream stream_ = nullptr;
 };
 
