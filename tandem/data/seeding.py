@@ -7,8 +7,8 @@ before each sample; in the main process their state is put back afterwards, so t
 share those generators, so there they are left alone: use sample_random() or sample_generator(), which belong to the sample.
 
 Python's and NumPy's generators are Mersenne twisters, whose own seeding takes longer than a small sample. Their state is 624 words
-at a place that we look for once and check (_python_offset, _numpy_address); the runtime writes the words there, as SplitMix64's
-numbers (src/bindings/sample_seeds.cc), and what it costs to make random numbers of them is paid by the samples that draw any.
+at a place that we look for once and check (_python_offset, _numpy_address); the runtime writes the words there, as numbers of a
+hash (src/bindings/sample_seeds.cc), and what it costs to make random numbers of them is paid by the samples that draw any.
 Where the words are not where we expect them, the generators' own functions are called.
 """
 
