@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
+from tandem.codegen.buffer import Buffer, allocate, dense_strides, is_one, same
+from tandem.codegen.cuda_nests import copy
+from tandem.codegen.schedule import LibraryStep
 from tandem.graph.symbolic import product
 from tandem.ops.define import LibraryOp, register
 from tandem.ops.fft.transforms import BY_N, NONE, Fft, Irfft, Rfft
@@ -27,13 +30,31 @@ class FftLines(LibraryOp):
         return (int(self.forward),), ()
 
 
+def _row_major(x: Buffer) -> bool:
+    return all(is_one(n) or same(s, t) for n, s, t in zip(x.shape, x.strides, dense_strides(x.shape)))
+
+
+def fft_lines(fusion, step) -> list:
+    """The call of cuFFT, between copies where lines do not lie one after the other."""
+    x, y = step.inputs[0], step.outputs[0]
+    steps = []
+    if not _row_major(x):
+        x = allocate(x.dtype, x.shape)
+        steps.append(copy(fusion, step.inputs[0], x, step.node))
+    made = y if _row_major(y) else allocate(y.dtype, y.shape)
+    steps.append(LibraryStep("cuda.fft_lines", [x], [made], step.ints, step.floats, step.node))
+    if made is not y:
+        steps.append(copy(fusion, made, y, step.node))
+    return steps
+
+
 def _along(x, axis: int, forward: bool):
-    """The transform along an axis; lines are put side by side first."""
+    """The transform along an axis, which is the last one for cuFFT."""
     if axis == x.ndim - 1:
-        return FftLines(forward)(F.Copy()(x))
+        return FftLines(forward)(x)
     order = [a for a in range(x.ndim) if a != axis] + [axis]
     back = [order.index(a) for a in range(x.ndim)]
-    return F.Permute(tuple(back))(FftLines(forward)(F.Copy()(F.Permute(tuple(order))(x))))
+    return F.Permute(tuple(back))(FftLines(forward)(F.Permute(tuple(order))(x)))
 
 
 def _scaled(y, norm: int, n):

@@ -18,6 +18,7 @@ from tandem.codegen.cuda_sort import scatter, sort, topk
 from tandem.codegen.cuda_text import Text, count_of, names_of, read, wide_type, write
 from tandem.codegen.schedule import LibraryStep
 from tandem.graph.symbolic import product
+from tandem.switches import CUSOLVER
 
 REPORT = """\
 struct Report { u64 claimed, number; i64 value, bound; u64 written; };
@@ -205,8 +206,10 @@ extern "C" __global__ void td_copy(const __grid_constant__ Arguments a) {{
     return TextKernel("copy", text)
 
 
-def cholesky(fusion, step) -> list:
+def cholesky(fusion, step) -> list | None:
     """By cuSOLVER, which leaves what it read in the other triangle."""
+    if not CUSOLVER:
+        return None
     factor, info = step.outputs
     whole = memory.allocate(factor.dtype, factor.shape)
     made = LibraryStep("cuda.cholesky", step.inputs, [whole, info], step.ints, step.floats, step.node)

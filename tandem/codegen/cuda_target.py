@@ -15,11 +15,11 @@ from tandem.ops.conv import ConvBackwardWeight
 from tandem.ops.matmul import Matmul
 from tandem.ops.movement import Permute, Reshape
 from tandem.ops.windows import channels_last_strides, is_channels_last
+from tandem.switches import CUSOLVER
 
 LONG_ROW = 256
-LIBRARIES = {
-    "matmul", "conv_forward", "conv_backward_data", "conv_backward_weight", "fft_lines", "lu_factor", "lu_solve", "eigh",
-}  # fmt: skip
+LIBRARIES = {"matmul", "conv_forward", "conv_backward_data", "conv_backward_weight"}
+SOLVER = {"lu_factor", "lu_solve", "eigh"}  # by cuSOLVER, where the switch says so
 
 
 def _multiplies(node, users: dict) -> bool:
@@ -116,12 +116,16 @@ class CudaTarget:
                 x = there
             inputs.append(x)
         step.inputs = inputs
+        if step.routine == "fft_lines":
+            from tandem.codegen.cuda_fft import fft_lines
+
+            return steps + fft_lines(fusion, step)
         routine = cuda_routines.ROUTINES.get(step.routine)
         if routine is not None:
             made = routine(fusion, step)
             if made is not None:
                 return steps + made
-        if step.routine not in LIBRARIES:
+        if step.routine not in LIBRARIES and not (CUSOLVER and step.routine in SOLVER):
             step.routine = "host." + step.routine  # on copies of its operands, by the routine of the CPU
             return [*steps, step]
         step.routine = "cuda." + step.routine

@@ -17,7 +17,7 @@ from tandem import _runtime, dtypes
 from tandem.codegen import cache
 from tandem.codegen.loops import RENDERED, Kernel
 from tandem.graph.ir import Origin
-from tandem.switches import DEBUG, PRINT, SKIP, WGMMA, cache_dir
+from tandem.switches import CUSOLVER, DEBUG, PRINT, SKIP, WGMMA, cache_dir
 
 FORMAT = b"tandem program 1\n"  # change the number when what is in a file changes its meaning
 
@@ -69,7 +69,7 @@ def program_key(calls, leaves, numbers, ints, outputs, writes, budget) -> str | 
         described.append((digest, operands, temporaries))
     # Numbers that a program computes with differ from call to call; their kinds do not.
     device = calls[0][0].device
-    target = (_runtime.cuda_properties(device - 1)[1:3], WGMMA.value) if device else None
+    target = (_runtime.cuda_properties(device - 1)[1:3], WGMMA.value, CUSOLVER.value) if device else None
     whole = (
         fingerprint(), SKIP.value, target, described, leaves, [kind for kind, *_ in numbers],
         ints, outputs, writes, budget,

@@ -36,7 +36,15 @@ def same(fn, *arrays, rtol=1e-8, atol=1e-9):
             np.testing.assert_allclose(a, e, rtol=rtol, atol=atol)
 
 
-def test_cholesky():
+@pytest.fixture
+def lapack():
+    try:
+        td.linalg.inv(td.eye(2))
+    except td.UnsupportedError:
+        pytest.skip("this copy of Tandem has no LAPACK to compare with")
+
+
+def test_cholesky(lapack):
     same(td.linalg.cholesky, SYMMETRIC)
     same(td.linalg.cholesky, HERMITIAN)
     same(td.linalg.cholesky, SYMMETRIC[0].astype(np.float32), rtol=1e-4, atol=1e-5)
@@ -44,7 +52,7 @@ def test_cholesky():
         td.linalg.cholesky(td.tensor(-SYMMETRIC, device="cuda"))
 
 
-def test_solve_inverse_and_determinant():
+def test_solve_inverse_and_determinant(lapack):
     same(td.linalg.solve, GENERAL, RIGHT)
     same(td.linalg.solve, COMPLEX, RIGHT + 0j)
     same(td.linalg.inv, GENERAL)
@@ -54,7 +62,7 @@ def test_solve_inverse_and_determinant():
         td.linalg.solve(td.zeros(3, 3, device="cuda"), td.ones(3, 1, device="cuda"))
 
 
-def test_eigenvalues_and_singular_values():
+def test_eigenvalues_and_singular_values(lapack):
     same(td.linalg.eigvalsh, SYMMETRIC)
     same(td.linalg.eigvalsh, HERMITIAN)
     same(td.linalg.svdvals, TALL)

@@ -89,6 +89,10 @@ namespace {
   const Register through_host_##routine("host." #routine, \
                                         [](const Call& call) { cuda::call_on_host(find(#routine), call); })
 TD_THROUGH_HOST(special);
+TD_THROUGH_HOST(cholesky);
+TD_THROUGH_HOST(lu_factor);
+TD_THROUGH_HOST(lu_solve);
+TD_THROUGH_HOST(eigh);
 TD_THROUGH_HOST(random_draws);
 TD_THROUGH_HOST(sort_values);
 TD_THROUGH_HOST(inverse);
