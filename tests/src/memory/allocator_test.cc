@@ -69,11 +69,37 @@ static void freed_blocks_come_back() {
   }
   Block large = take(8 << 20, 1);
   drop(large);
-  Block similar = take(7 << 20, 1),
-        tiny = take(1 << 20, 1);  // one wastes 14% of the cached block, the other would waste most
-  EXPECT(similar.data == large.data && tiny.data != large.data);
-  drop(similar);
+  Block most = take(7 << 20, 1), rest = take(1 << 20, 2), small = take(100 << 10, 3);
+  EXPECT(most.data == large.data && rest.data == large.data + (7 << 20));  // the block is split
+  drop(most);
+  drop(rest);
+  Block whole = take(8 << 20, 1);
+  EXPECT(whole.data == large.data);  // and joined again
+  drop(whole);
+  Block tiny = take(200 << 10, 1);
+  EXPECT(tiny.data != large.data);  // less than a megabyte does not split
   drop(tiny);
+  drop(small);
+}
+
+static void large_blocks_split_and_join_as_they_come() {
+  empty_cache();
+  std::mt19937 random(7);
+  std::vector<Block> blocks;
+  for (int i = 0; i < 400; ++i) {
+    if (blocks.size() > 20 || (blocks.size() && random() % 2)) {
+      std::swap(blocks[random() % blocks.size()], blocks.back());
+      drop(blocks.back());
+      blocks.pop_back();
+    } else {
+      blocks.push_back(take((size_t{1} << 20) + random() % (5 << 20), static_cast<unsigned char>(random())));
+    }
+  }
+  int64_t peak = memory_stats().peak_bytes;
+  EXPECT(memory_stats().reserved_bytes < peak + peak / 2);  // kept apart by size it would be far more
+  for (Block& block : blocks) drop(block);
+  empty_cache();
+  EXPECT(memory_stats().reserved_bytes == 0);
 }
 
 static void the_cache_can_be_emptied() {
@@ -145,6 +171,7 @@ static void many_threads() {
 int main() {
   every_size();
   freed_blocks_come_back();
+  large_blocks_split_and_join_as_they_come();
   the_cache_can_be_emptied();
   limits_hold();
   the_cache_does_not_grow_without_bound();
