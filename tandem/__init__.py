@@ -19,6 +19,7 @@ from tandem.errors import (
     DeviceError,
     DTypeError,
     IndexRangeError,
+    IntegerRangeError,
     InternalError,
     LinAlgError,
     OutOfMemoryError,

@@ -9,7 +9,7 @@ from tandem.errors import UnsupportedError, ValueRangeError
 
 VERSION = "2025.12"
 _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", VERSION)  # later ones only add to earlier ones
-MAX_DIMENSIONS = 16  # kMaxDims of src/tensor/view.h
+MAX_DIMENSIONS = 32  # kMaxDims of src/tensor/view.h
 _DTYPES = {t.name: t for t in dtypes.ALL if t.name not in ("float16", "bfloat16")}  # those the standard knows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.errors import DTypeError
+from tandem.errors import DTypeError, IntegerRangeError
 from tandem.graph.ir import Value
 
 
@@ -20,11 +20,18 @@ def _compile_capture(*description):
     return compile_capture(*description)
 
 
-def _convert(op: str, parameter: str, value):
+def _convert(op: str, parameter: str, value, meets: str | None = None):
     """An argument that is neither tensor nor plain number, for a tensor parameter.
 
     NotImplemented makes the call a node of the deferred graph that the argument belongs to.
+    meets: a Python int met a tensor of this dtype, which has no room for it.
     """
+    if meets is not None:
+        raise IntegerRangeError(
+            op,
+            f"{parameter} is {value}, which does not fit {meets}",
+            fix="convert the tensor to td.uint64 or a float type",
+        )
     if isinstance(value, Value):
         return NotImplemented
     module = type(value).__module__
@@ -44,7 +51,7 @@ def _convert(op: str, parameter: str, value):
             return value
         if 0 < value < 2**64:  # only tensors of uint64 can mean it
             return _runtime.from_data(value, dtypes.uint64)
-        raise DTypeError(op, f"{parameter} is a Python int beyond 64 bits")
+        raise IntegerRangeError(op, f"{parameter} is a Python int beyond 64 bits")
     if hasattr(value, "__dlpack__"):
         return _runtime.from_dlpack(value)
     raise DTypeError(

@@ -46,6 +46,7 @@ __all__ = [
     "DeadlineError",
     "DeviceError",
     "IndexRangeError",
+    "IntegerRangeError",
     "InternalError",
     "LinAlgError",
     "OutOfMemoryError",
@@ -173,6 +174,10 @@ class AxisError(ShapeError, IndexRangeError):
 
 class ValueRangeError(TandemError, ValueError):
     """An argument outside what it may be."""
+
+
+class IntegerRangeError(ValueRangeError, OverflowError):
+    """A Python integer that the dtype it meets cannot hold."""
 
 
 class DeviceError(TandemError, RuntimeError):

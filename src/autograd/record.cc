@@ -107,7 +107,7 @@ TensorRef PlanNode::unpack(const SavedTensor& s, bool create_graph) {
   s.storage->retain();
   char* data =
       s.promised && !s.storage->pending() ? s.storage->data() + reinterpret_cast<intptr_t>(s.view.data) : s.view.data;
-  Tensor* t = new_tensor(s.storage.get(), data, s.view.dtype, s.view.ndim, s.view.shape, s.view.strides);
+  Tensor* t = new_tensor(s.storage.get(), data, s.view.dtype, s.view.ndim, s.view.shape(), s.view.strides());
   if (create_graph && s.requires_grad) {
     if (s.is_output)
       set_history(t, this, s.output_index);

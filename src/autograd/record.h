@@ -8,11 +8,36 @@
 
 namespace tandem {
 
+// A view in the room that its axes need: records are many and live long.
+class SavedView {
+ public:
+  SavedView& operator=(const View& v) {
+    data = v.data;
+    dtype = v.dtype;
+    ndim = v.ndim;
+    sizes_.resize(2 * ndim);
+    for (int i = 0; i < ndim; ++i) {
+      sizes_[i] = v.shape[i];
+      sizes_[ndim + i] = v.strides[i];
+    }
+    return *this;
+  }
+  const int64_t* shape() const { return &sizes_[0]; }
+  const int64_t* strides() const { return &sizes_[ndim]; }
+
+  char* data = nullptr;
+  DType dtype = DType::Float32;
+  int ndim = 0;
+
+ private:
+  SmallVector<int64_t, 10> sizes_;  // the shape, then the strides
+};
+
 // Enough to rebuild a tensor for backward, without keeping the Tensor object (an output saved by its own record would
 // be a cycle), and to notice if it was changed meanwhile.
 struct SavedTensor {
   Ref<Storage> storage;
-  View view;
+  SavedView view;
   uint32_t version = 0;
   Edge edge;  // where gradients of this tensor go, for higher orders
   bool requires_grad = false;

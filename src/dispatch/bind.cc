@@ -77,10 +77,12 @@ bool is_loose_int(PyObject* o) {
   return PyLong_Check(o) || PyIndex_Check(o);
 }
 
-void add_converted(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out);
+void add_converted(OpFunction* op, const BoundCall& call, const Parameter& parameter, PyObject* o, Arguments& out);
 
-void add_number_or_tensor(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out,
-                          bool converted = false) {
+void add_big_integer(OpFunction* op, const BoundCall& call, const Parameter& parameter, PyObject* o, Arguments& out);
+
+void add_number_or_tensor(OpFunction* op, const BoundCall& call, const Parameter& parameter, PyObject* o,
+                          Arguments& out, bool converted = false) {
   if (is_tensor(o)) {
     Argument& a = out.add();
     a.kind = Argument::Kind::Tensor;
@@ -97,7 +99,7 @@ void add_number_or_tensor(OpFunction* op, const Parameter& parameter, PyObject* 
   } else if (PyLong_CheckExact(o)) {
     int overflow = 0;
     int64_t v = PyLong_AsLongLongAndOverflow(o, &overflow);
-    if (overflow) return add_converted(op, parameter, o, out);
+    if (overflow) return add_big_integer(op, call, parameter, o, out);
     Argument& a = out.add();
     a.kind = Argument::Kind::Integer;
     a.integer = v;
@@ -107,14 +109,14 @@ void add_number_or_tensor(OpFunction* op, const Parameter& parameter, PyObject* 
     a.real = PyComplex_RealAsDouble(o);
     a.imaginary = PyComplex_ImagAsDouble(o);
   } else if (!converted) {
-    add_converted(op, parameter, o, out);
+    add_converted(op, call, parameter, o, out);
   } else {
     type_error(op, utf8(parameter.name) + " must be a tensor or a number");
   }
 }
 
 // What is neither a tensor nor a number that fits 64 bits, as Python makes one of it.
-void add_converted(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out) {
+void add_converted(OpFunction* op, const BoundCall& call, const Parameter& parameter, PyObject* o, Arguments& out) {
   PyObject* args[] = {op->name, parameter.name, o};
   PyObject* made = PyObject_Vectorcall(callbacks.convert, args, 3, nullptr);
   if (!made) throw PythonError{};
@@ -123,7 +125,45 @@ void add_converted(OpFunction* op, const Parameter& parameter, PyObject* o, Argu
     throw SymbolicArgument{};
   }
   out.own(made);
-  add_number_or_tensor(op, parameter, made, out, true);
+  add_number_or_tensor(op, call, parameter, made, out, true);
+}
+
+// A Python int beyond int64 is what the tensors it meets can hold: a float among floats, itself among uint64.
+void add_big_integer(OpFunction* op, const BoundCall& call, const Parameter& parameter, PyObject* o, Arguments& out) {
+  bool meets_float = false, meets_uint64 = false;
+  const Tensor* cannot = nullptr;  // a tensor of integers that has no room for it
+  auto meet = [&](PyObject* other) {
+    if (!is_tensor(other)) return;
+    const Tensor* t = reinterpret_cast<Tensor*>(other);
+    if (is_floating(t->view.dtype) || is_complex(t->view.dtype))
+      meets_float = true;
+    else if (t->view.dtype == DType::UInt64)
+      meets_uint64 = true;
+    else if (t->view.dtype != DType::Bool)
+      cannot = t;
+  };
+  auto& parameters = *op->parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    PyObject* value = call.values[i];
+    if (parameters[i].kind == ParameterKind::Tensor || parameters[i].kind == ParameterKind::OptionalTensor) {
+      meet(value);
+    } else if (parameters[i].kind == ParameterKind::Tensors && (PyTuple_Check(value) || PyList_Check(value))) {
+      for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(value); ++k) meet(PySequence_Fast_GET_ITEM(value, k));
+    }
+  }
+  if (cannot && !meets_float && !meets_uint64) {  // a tensor of positions may be there too
+    PyObject* args[] = {op->name, parameter.name, o, PyUnicode_FromString(name(cannot->view.dtype))};
+    if (!args[3]) throw PythonError{};
+    Py_XDECREF(PyObject_Vectorcall(callbacks.convert, args, 4, nullptr));  // raises
+    Py_DECREF(args[3]);
+    throw PythonError{};
+  }
+  if (!meets_float) return add_converted(op, call, parameter, o, out);
+  const double value = PyLong_AsDouble(o);
+  if (value == -1 && PyErr_Occurred()) throw PythonError{};
+  Argument& a = out.add();
+  a.kind = Argument::Kind::Float;
+  a.real = value;
 }
 
 void add_int(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out) {
@@ -237,13 +277,13 @@ void flatten(OpFunction* op, const BoundCall& call, Arguments& out) {
     PyObject* o = call.values[i];
     switch (parameter.kind) {
       case ParameterKind::Tensor:
-        add_number_or_tensor(op, parameter, o, out);
+        add_number_or_tensor(op, call, parameter, o, out);
         break;
       case ParameterKind::OptionalTensor:
         if (o == Py_None)
           out.add().kind = Argument::Kind::None;
         else
-          add_number_or_tensor(op, parameter, o, out);
+          add_number_or_tensor(op, call, parameter, o, out);
         break;
       case ParameterKind::Tensors: {
         if (!PyTuple_Check(o) && !PyList_Check(o))
@@ -255,7 +295,7 @@ void flatten(OpFunction* op, const BoundCall& call, Arguments& out) {
           if (item == Py_None)
             out.add().kind = Argument::Kind::None;
           else
-            add_number_or_tensor(op, parameter, item, out);
+            add_number_or_tensor(op, call, parameter, item, out);
         }
         break;
       }

@@ -46,8 +46,8 @@ LayoutClass classify(const View& v, uint8_t order[kMaxDims]) {
 
 void Signature::view(const View& v, bool requires_grad, int device) {
   uint8_t order[kMaxDims];
-  uint16_t ones = 0;
-  for (int i = 0; i < v.ndim; ++i) ones |= static_cast<uint16_t>((v.shape[i] == 1) << i);
+  uint32_t ones = 0;  // a bit for each of kMaxDims axes
+  for (int i = 0; i < v.ndim; ++i) ones |= static_cast<uint32_t>(v.shape[i] == 1) << i;
   LayoutClass layout = classify(v, order);
   byte('T');
   byte(static_cast<uint8_t>(static_cast<int>(v.dtype) | device << 4));

@@ -25,7 +25,7 @@ bool with_plain_operands(const Batched& p, F&& body) {
   const size_t size = item_size(p.dtype);
   const auto dense_copy = [&](Operand& x, int k, int64_t rows, int64_t columns, bool load) {
     // Broadcast batch axes stay broadcast; the others become dense.
-    View from;
+    View from{};
     from.data = x.data, from.dtype = p.dtype, from.ndim = q.batch.ndim + 2;
     int64_t stride = rows * columns;
     Loop<3>& batch = q.batch;

@@ -15,14 +15,14 @@ struct AutogradExtra;  // autograd/node.h: grad, hooks, view base; most tensors 
 
 struct Tensor {
   PyObject_HEAD Storage* storage;  // owned
-  View view;
-  bool requires_grad;     // leaf asked for it, or result of a recorded operator
-  bool inference;         // made in inference mode: never takes part in autograd
-  uint16_t output_index;  // which output of `history` this is
-  Node* history;          // owned; the record that made this tensor, or null for leaves
-  AutogradExtra* extra;   // owned, lazily made
-  PyObject* attributes;   // __dict__
+  bool requires_grad;              // leaf asked for it, or result of a recorded operator
+  bool inference;                  // made in inference mode: never takes part in autograd
+  uint16_t output_index;           // which output of `history` this is
+  Node* history;                   // owned; the record that made this tensor, or null for leaves
+  AutogradExtra* extra;            // owned, lazily made
+  PyObject* attributes;            // __dict__
   PyObject* weak_references;
+  View view;  // last: mostly room for axes that few tensors have
 
   bool is_leaf() const { return history == nullptr; }
 };

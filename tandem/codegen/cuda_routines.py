@@ -191,7 +191,10 @@ for (i64 k = 0; k < {t.dim(a.shape[-1])}; ++k) {{
 def copy_kernel(size: int) -> TextKernel:
     """Elements of `size` bytes from one strided place to another; called by the runtime (src/device/cuda/copy.cc)."""
     t = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "ulonglong2"}[size]
-    text = f"""struct Arguments {{ const {t}* from; {t}* to; i64 count, ndim; i64 shape[16], from_strides[16], to_strides[16]; }};
+    axes = 32  # kMaxDims of src/tensor/view.h
+    text = f"""struct Arguments {{
+  const {t}* from; {t}* to; i64 count, ndim; i64 shape[{axes}], from_strides[{axes}], to_strides[{axes}];
+}};
 extern "C" __global__ void td_copy(const __grid_constant__ Arguments a) {{
   for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < a.count; i += (i64)gridDim.x * 256) {{
     i64 rest = i, from = 0, to = 0;

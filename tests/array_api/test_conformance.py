@@ -10,6 +10,46 @@ import tandem as td
 INTEGERS = [td.int8, td.int16, td.int32, td.int64, td.uint8, td.uint16, td.uint32]
 
 
+def test_as_many_axes_as_numpy_long_had():
+    axes = td.__array_namespace_info__().capabilities()["max dimensions"]
+    assert axes >= 32
+    x = td.reshape(td.arange(4.0), (1,) * 10 + (2,) + (1,) * (axes - 12) + (2,))
+    assert x.ndim == axes and x[(0,) * 10 + (1,) + (0,) * (axes - 11)].item() == 2
+    turned = td.permute_dims(x, tuple(range(axes - 1, -1, -1)))  # a layout of its own: kernels see all the axes
+    assert td.reshape(turned * 2 + 1, (-1,)).tolist() == [1, 5, 3, 7]
+    assert td.sum(x, axis=axes - 1).shape == x.shape[:-1] and td.flip(x)[(0,) * axes].item() == 3
+    assert td.asarray(x.tolist()).shape == x.shape
+    with pytest.raises(ValueError, match="at most"):
+        td.reshape(td.ones(1), (1,) * (axes + 1))
+
+
+def test_layouts_that_differ_in_a_late_axis_have_plans_of_their_own():
+    # The size-1 axes are part of a plan's key; axes past the sixteenth must count too.
+    for shape in ((1,) * 17 + (2, 3), (1,) * 16 + (2, 1, 3), (2, *(1,) * 17, 3)):
+        x = td.reshape(td.arange(6.0), shape)
+        assert td.reshape(x + td.ones((3,)), (-1,)).tolist() == [1, 2, 3, 4, 5, 6]
+        assert td.sum(x, axis=-1).shape == shape[:-1]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_integers_beyond_int64_do_not_turn_integers_into_floats(dtype):
+    x = td.asarray([1, 2], dtype=dtype)
+    for number in (2**63, 2**64, -(2**63) - 1):
+        for call in (lambda n: x + n, lambda n: n - x, lambda n: td.multiply(x, n), lambda n: td.where(x > 1, x, n)):
+            with pytest.raises(OverflowError, match=dtype.name):
+                call(number)
+
+
+def test_integers_beyond_int64_meet_what_can_hold_them():
+    assert (td.asarray([1], dtype=td.uint64) + 2**63).tolist() == [2**63 + 1]
+    with pytest.raises(OverflowError):
+        td.asarray([1], dtype=td.uint64) + 2**64
+    for dtype in (td.float32, td.float64, td.complex64, td.complex128):
+        x = td.asarray([1, 2], dtype=dtype)
+        assert (x * 2**70).dtype is dtype and (x * 2**70).tolist() == [2.0**70, 2.0**71]
+        assert td.equal(x * 2**64, 2**64).tolist() == [True, False]
+
+
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_repeat_of_nothing_by_nothing(dtype):
     none = td.zeros((0,), dtype=dtype)

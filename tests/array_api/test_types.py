@@ -125,7 +125,7 @@ def test_results_of_sums_are_wide():
 
 def test_the_namespace_describes_itself():
     info = td.__array_namespace_info__()
-    assert info.capabilities() == {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 16}
+    assert info.capabilities() == {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 32}
     device = info.default_device()
     assert device in info.devices() and isinstance(info.devices(), tuple)
     assert info.dtypes(device=device) == BY_NAME

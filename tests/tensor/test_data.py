@@ -231,7 +231,7 @@ def test_shapes_come_in_many_forms():
     ):
         with pytest.raises(error):
             _runtime.empty(shape, dtypes.int8)
-    with pytest.raises(ValueError, match="17 axes"):
-        _runtime.empty((1,) * 17, dtypes.int8)
+    with pytest.raises(ValueError, match="33 axes"):
+        _runtime.empty((1,) * 33, dtypes.int8)
     with pytest.raises(TypeError, match="not a dtype"):
         _runtime.empty((1,), "float33")
