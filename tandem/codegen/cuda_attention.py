@@ -22,8 +22,8 @@ from tandem.graph.symbolic import Dim, ceildiv, product
 from tandem.switches import WGMMA
 
 ROWS = 64  # of a tile
-# (kernel, size of heads) -> groups of warps in a block, blocks on a multiprocessor, places in the ring; a fourth 1 stands for scores
-# that are begun a tile ahead, which `benchmarks/gpu_attention.py --tune` compares and nobody has measured yet.
+# (kernel, size of heads) -> groups of warps in a block, blocks on a multiprocessor, places in the ring; a fourth 1 stands for
+# scores that are begun a tile ahead, which `benchmarks/gpu_attention.py --tune` compares and nobody has measured yet.
 GROUPS = {
     ("forward", 64): (2, 2, 4), ("queries", 64): (2, 1, 4), ("keys", 64): (2, 1, 4),
     ("forward", 128): (2, 1, 4), ("queries", 128): (2, 1, 4), ("keys", 128): (2, 1, 4),

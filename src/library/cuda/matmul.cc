@@ -387,6 +387,12 @@ void run_matmul(const Call& call) {
       product(call, a, part(b, columns, 0, even), part(c, columns, 0, even), nullptr, false);
       return product(call, a, part(b, columns, even, n), part(c, columns, even, n), nullptr, false);
     }
+    const int64_t m = c.shape[rows];
+    if (m > kLong && m % 8 != 0 && a.strides[rows] == 1 && a.strides[columns] % 8 == 0) {  // a transposed
+      const int64_t even = m / 8 * 8;
+      product(call, part(a, rows, 0, even), b, part(c, rows, 0, even), bias, false);
+      return product(call, part(a, rows, even, m), b, part(c, rows, even, m), bias, false);
+    }
     if (k > kLong && k % 8 != 0 && a.strides[rows] % 8 == 0) {
       const int64_t even = k / 8 * 8;
       product(call, part(a, columns, 0, even), part(b, rows, 0, even), c, bias, false);
