@@ -139,3 +139,25 @@ def test_gradients_of_queries_keys_and_values_from_one_product_go_where_they_are
 
     kernels = lowered(layer, (2, 3, 100, 64), (200, 576), dtype=td.bfloat16)
     assert [k.name for k in kernels if not k.name.startswith("attention")] == []
+
+
+def test_every_library_operator_runs_on_devices():
+    """By a kernel, a library of NVIDIA's, a composition of other operators, or through the host."""
+    from tandem import _runtime
+    from tandem.codegen import cuda_compose, cuda_fft, cuda_routines
+    from tandem.codegen.cuda_target import LIBRARIES
+    from tandem.ops.define import LibraryOp
+    from tandem.ops.region import Region
+
+    def all_below(kind):
+        return {kind, *(c for below in kind.__subclasses__() for c in all_below(below))}
+
+    composed = {*cuda_compose._FORMULAS, *cuda_fft.FORMULAS, cuda_fft.FftLines}
+    known = {*cuda_routines.ROUTINES, *LIBRARIES}
+    through_host = {n.removeprefix("host.") for n in _runtime.library_names() if n.startswith("host.")}
+    for op in all_below(LibraryOp):
+        routine = getattr(op, "routine", None)
+        ours = op.__module__.startswith("tandem.ops.")
+        if not isinstance(routine, str) or not routine or not ours or issubclass(op, Region) or op in composed:
+            continue
+        assert hasattr(op, "composed") or routine in known | through_host, op
