@@ -73,6 +73,25 @@ def test_routines_compile():
     compile_all(kernels)
 
 
+def test_gradients_of_maxima_are_told_by_a_byte():
+    import tandem.ops as F
+    from tandem.ops.pool import MaxBackward, PoolMax
+    from tandem.ops.prepare import constant
+
+    windows = (2, 2), (2, 2), (0, 0), (1, 1)
+
+    def back(x, g):
+        r = F.Relu()(x)
+        largest, places = PoolMax(*windows, (4, 4))(r)
+        along = MaxBackward((8, 8), windows)(g + largest, places)
+        return F.Where()(F.Less()(constant(0, r.dtype), r), along, constant(0, g.dtype))
+
+    names = [k.name for k in lowered(back, (2, 16, 8, 8), (2, 16, 4, 4))]
+    assert names[-1] == "pool_max_taps_backward"  # the mask went into what is pooled
+    assert "pool_max_taps" in names
+    assert len(names) == 4
+
+
 def test_attention_streams_tiles():
     def attend(q, k, v):
         return td.scaled_dot_product_attention(q, k, v, is_causal=True)
