@@ -104,7 +104,7 @@ class Optimizer:
         self.defaults = defaults
         self.state: defaultdict = defaultdict(dict)
         self.param_groups: list[dict] = []
-        self._counts: dict = {}  # parameter -> (its "step", the version that was looked at, its value)
+        self._counts: dict = {}  # parameter -> [its "step", the version that was looked at, its value], if it can be known
         self._before: dict = {}
         self._after: dict = {}
         groups = list(params)
@@ -137,12 +137,16 @@ class Optimizer:
         """One step of all parameters of a group that have a gradient."""
         apply, settings = self.rule(group)
         settings = tuple(as_float(s) for s in settings)
-        state, names = self.state, apply.state
-        counts = type(self).counted_rule is not Optimizer.counted_rule and all(
-            isinstance(s, (int, float)) for s in settings
+        state, names, known_counts = self.state, apply.state, self._counts
+        # In the body of a loop one update stands for many.
+        counts = (
+            type(self).counted_rule is not Optimizer.counted_rule
+            and all(isinstance(s, (int, float)) for s in settings)
+            and not _runtime.in_body()
         )
         counted: dict[float, tuple] = {}
-        for p in group["params"]:
+        known = None
+        for p in group["params"]:  # run for every parameter at every step: no calls that are not needed
             g = p.grad
             if g is None:
                 continue
@@ -151,27 +155,26 @@ class Optimizer:
                 with state_of(p):
                     made = self.new_state(p, group, names)
                 own.update({k: v for k, v in made.items() if own.get(k) is None})
-            step = own["step"] if counts else None
-            count = self._next_count(p, step)
-            if count is None:
-                apply(parts(p), *[parts(own[name]) for name in names], parts(g), *settings)
-                continue
-            if count not in counted:
-                kind, numbers = self.counted_rule(group, count)
-                counted[count] = kind, tuple(as_float(n) for n in numbers)
-            kind, numbers = counted[count]
-            kind(parts(p), *[parts(own[name]) for name in names], parts(g), *numbers)
-            self._counts[p] = step, step._version, count
-
-    def _next_count(self, p, step) -> float | None:
-        """The number of the step to make, if it can be had without ending a compiled program: it was read before, and nobody but us
-        has written it since. None in graphs and in bodies of loops, where one update stands for many."""
-        if not isinstance(step, Tensor) or _runtime.in_body():
-            return None
-        known = self._counts.get(p)
-        if known is not None and known[0] is step and known[1] == step._version:
-            return known[2] + 1
-        return None if _runtime.pending(step) else step.item() + 1
+            rule = (apply, settings)
+            if counts:
+                step = own["step"]
+                known = known_counts.get(p)
+                if known is None or known[0] is not step or known[1] != step._version:
+                    # Read before, and written by nobody but us since; otherwise it is read now, if that ends no program.
+                    readable = isinstance(step, Tensor) and not _runtime.pending(step)
+                    known = known_counts[p] = [step, None, step.item()] if readable else None
+                if known is not None:
+                    count = known[2] + 1
+                    rule = counted.get(count)
+                    if rule is None:
+                        kind, numbers = self.counted_rule(group, count)
+                        rule = counted[count] = kind, tuple(as_float(n) for n in numbers)
+            if p.dtype.kind == "complex":
+                rule[0](parts(p), *[parts(own[name]) for name in names], parts(g), *rule[1])
+            else:
+                rule[0](p, *[own[name] for name in names], g, *rule[1])
+            if known is not None:
+                known[1:] = step._version, count
 
     # -- what users call
 
@@ -228,7 +231,9 @@ class Optimizer:
             if not isinstance(p, Tensor):
                 raise TypeError(f"optimisers take tensors, not {type(p).__name__}")
             if getattr(p, "is_uninitialized", False):
-                raise ValueError("a lazy layer has no parameters yet: call the model once before you make the optimiser")
+                raise ValueError(
+                    "a lazy layer has no parameters yet: call the model once before you make the optimiser"
+                )
             if not p.is_leaf:
                 raise ValueError(
                     f"a tensor of shape {p.shape} was computed by a recorded operator; only leaves can be optimised"
