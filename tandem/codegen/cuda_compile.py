@@ -9,7 +9,8 @@ from hashlib import blake2b
 
 from tandem import _runtime
 from tandem.codegen import cache
-from tandem.codegen.cuda import entry, source
+from tandem.codegen.cuda import source
+from tandem.codegen.cuda_kernel import entry
 from tandem.switches import DEBUG, cache_dir
 
 FORMAT = b"tandem cubin 1\n"

@@ -9,8 +9,9 @@ from __future__ import annotations
 from tandem.codegen.buffer import Buffer, allocate, is_one
 from tandem.codegen.columns import columns_rows
 from tandem.codegen.computes import Compute, Group
-from tandem.codegen.cuda import CudaKernel
-from tandem.codegen.elementwise import _members, _store_partials, _transposed_loads
+from tandem.codegen.cuda_kernel import CudaKernel
+from tandem.codegen.elementwise import _store_partials, _transposed_loads, one_space
+from tandem.codegen.elementwise import copy as copy_by
 from tandem.codegen.expr import Expr, substitute, topological
 from tandem.codegen.fuse import Fusion
 from tandem.codegen.index import Linear
@@ -127,29 +128,11 @@ class CudaNest(Nest):
 
 
 def elementwise(fusion: Fusion, group: Group) -> KernelStep:
-    splits: list = []
-    while True:
-        nest = CudaNest(fusion, group, splits)
-        before, body, after, partials, roots = _members(nest, group)
-        split = nest.find_split() if nest.e.forms.quotients else None
-        if split is None:
-            return _loops(nest, before, body, after, partials, roots)
-        splits.append(split)
+    return one_space(fusion, group, CudaNest, _loops)
 
 
 def copy(fusion: Fusion, source: Buffer, target: Buffer, node) -> KernelStep:
-    """target = source, element by element."""
-    axes = [a for a, n in enumerate(target.shape) if not is_one(n)]
-    group = Group("elementwise", 0, tuple([target.shape[a] for a in axes]))
-    place = {a: i for i, a in enumerate(axes)}
-    known = target.order if target.order is not None else source.order
-    group.order = tuple([place[a] for a in known if a in place]) if known is not None else tuple(range(len(axes)))
-    nest = CudaNest(fusion, group)
-    forms = nest.e.forms
-    index = tuple([forms.axis(place[a]) if a in place else forms.zero for a in range(len(target.shape))])
-    value = nest.e.load(source, index, None)
-    nest.e.nodes[node] = None
-    return _loops(nest, [], [nest.store(target, index, value)], [], [], [value])
+    return copy_by(fusion, source, target, node, CudaNest, _loops)
 
 
 def _loops(nest: CudaNest, before: list, body: list, after: list, partials: list, roots: list) -> KernelStep:

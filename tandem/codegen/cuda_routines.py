@@ -5,10 +5,10 @@ from __future__ import annotations
 from tandem import dtypes
 from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import Buffer
-from tandem.codegen.cuda import TextKernel
 from tandem.codegen.cuda_attention import attention, attention_backward, attention_backward_packed
 from tandem.codegen.cuda_counting import COUNTING
 from tandem.codegen.cuda_depthwise import conv_backward_data, conv_backward_weight, conv_forward
+from tandem.codegen.cuda_kernel import TextKernel
 from tandem.codegen.cuda_lstm import lstm_sequence, lstm_sequence_backward
 from tandem.codegen.cuda_nests import copy
 from tandem.codegen.cuda_ops import C_TYPE

@@ -54,7 +54,7 @@ class CudaTarget:
 
     def repeat_part(self, op, layouts, resolve):
         """A loop over single elements as a kernel of one thread."""
-        from tandem.codegen.cuda import CudaKernel
+        from tandem.codegen.cuda_kernel import CudaKernel
         from tandem.codegen.repeat import repeat_part
 
         def kernel(name, pointers, locals, linear, body):

@@ -18,29 +18,35 @@ TILE = 128  # side of the tiles in which transposed operands are turned: long en
 
 
 def elementwise(fusion: Fusion, group: Group) -> KernelStep:
+    return one_space(fusion, group, Nest, _loops)
+
+
+def one_space(fusion: Fusion, group: Group, nest_type, loops) -> KernelStep:
+    """A group whose members share one iteration space, by the kind of nest and the way of writing loops of a target. Axes are
+    split, and everything is written anew, until no index divides by a size."""
     splits: list = []
     while True:
-        nest = Nest(fusion, group, splits)
+        nest = nest_type(fusion, group, splits)
         before, body, after, partials, roots = _members(nest, group)
         split = nest.find_split() if nest.e.forms.quotients else None
         if split is None:
-            return _loops(nest, before, body, after, partials, roots)
+            return loops(nest, before, body, after, partials, roots)
         splits.append(split)
 
 
-def copy(fusion: Fusion, source: Buffer, target: Buffer, node) -> KernelStep:
+def copy(fusion: Fusion, source: Buffer, target: Buffer, node, nest_type=Nest, loops=None) -> KernelStep:
     """target = source, element by element."""
     axes = [a for a, n in enumerate(target.shape) if not is_one(n)]
     group = Group("elementwise", 0, tuple([target.shape[a] for a in axes]))
     place = {a: i for i, a in enumerate(axes)}
     known = target.order if target.order is not None else source.order
     group.order = tuple([place[a] for a in known if a in place]) if known is not None else tuple(range(len(axes)))
-    nest = Nest(fusion, group)
+    nest = nest_type(fusion, group)
     forms = nest.e.forms
     index = tuple([forms.axis(place[a]) if a in place else forms.zero for a in range(len(target.shape))])
     value = nest.e.load(source, index, None)
     nest.e.nodes[node] = None
-    return _loops(nest, [], [nest.store(target, index, value)], [], [], [value])
+    return (loops or _loops)(nest, [], [nest.store(target, index, value)], [], [], [value])
 
 
 def _members(nest: Nest, group: Group):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tandem.codegen.depths import Depths
 from tandem.codegen.expr import Expr
 from tandem.codegen.llvm_ops import MEMORY, TYPE, Ops, alignment, constant
 from tandem.codegen.loops import Kernel, Store
@@ -26,16 +27,14 @@ class Scope:
         self.left = ""  # and how many elements are left
 
 
-class Values(Ops):
+class Values(Depths, Ops):
     def __init__(self, kernel: Kernel, vector_bytes: int, features: frozenset[str]):
-        super().__init__(features)
+        Depths.__init__(self, kernel.linear)
+        Ops.__init__(self, features)
         self.kernel = kernel
-        self.linear = kernel.linear
         self.vector_bytes = vector_bytes
         self.narrow_masks = "avx512bw" in features
         self.scopes: list[Scope] = []
-        self.depths: dict[int, int] = {}
-        self.var_depth: dict = {}
         self.acc_value: dict[int, str] = {}
         self.acc_depth: dict[int, int] = {}
         self.strides: dict = {}
@@ -44,42 +43,8 @@ class Values(Ops):
         self.labels = 0
         self.lanes = 0
 
-    # -- where values live
-
-    def depth(self, root: Expr) -> int:
-        depths = self.depths
-        found = depths.get(root.id)
-        if found is not None:
-            return found
-        stack = [root]
-        while stack:
-            e = stack[-1]
-            if e.id in depths:
-                stack.pop()
-                continue
-            args = e.args if e.op != "linear" else (self.linear[e.attr],)
-            missing = [a for a in args if a.id not in depths]
-            if missing:
-                stack.extend(missing)
-                continue
-            stack.pop()
-            if e.op == "var":
-                d = self.var_depth[e.attr]
-            elif e.op == "scalar":
-                d = self.acc_depth[e.attr]
-            else:
-                d = max([depths[a.id] for a in args], default=0)
-            depths[e.id] = d
-        return depths[root.id]
-
-    def forget_depths(self, depth: int):
-        """A loop at `depth` closes: its variables may be used again elsewhere."""
-        self.depths = {k: d for k, d in self.depths.items() if d < depth}
-
-    def chase(self, e: Expr) -> Expr:
-        while e.op == "linear":
-            e = self.linear[e.attr]
-        return e
+    def accumulator_depth(self, number: int) -> int:
+        return self.acc_depth[number]
 
     # -- values
 

@@ -1,0 +1,72 @@
+"""Kernels for CUDA devices: made of loops and expressions, or written by hand; and what their sources have in common."""
+
+from __future__ import annotations
+
+from tandem.codegen.expr import Expr
+from tandem.codegen.loops import Kernel
+from tandem.dtypes import DType
+
+
+class CudaKernel(Kernel):
+    """A kernel with what a launch needs to know.
+
+    threads    (x, y) of a block
+    team       threadIdx.y runs through what is reduced (or through a tile), not through items
+    by_value   slots of single elements on the host, whose values come with the launch
+    items      number of items, where one block serves several
+    kept       pieces of a row that each thread keeps in registers from the first pass to the last; 0: rows are read in every pass
+    constant   slots of memory that nothing writes while the kernel runs
+    """
+
+    reports = False
+    num_ints = 0  # that a launch passes, used or not
+
+    def __init__(self, name: str, pointers: list[DType], locals: list, linear: list[Expr], body: list,
+                 threads: tuple[int, int], team: bool, by_value: frozenset[int], items: Expr | None, kept: int,
+                 constant: frozenset[int] = frozenset()):  # fmt: skip
+        super().__init__(name, pointers, locals, linear, body)
+        self.threads = threads
+        self.team = team
+        self.by_value = by_value
+        self.items = items
+        self.kept = kept
+        self.constant = constant
+
+
+class TextKernel:
+    """A kernel written by hand: `text` follows PRELUDE and defines Arguments and `kernel`.
+
+    shared: bytes of shared memory that launches ask for; exact: uses instructions of one compute capability only.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        threads: tuple[int, int] = (256, 1),
+        reports: bool = False,
+        shared: int = 0,
+        exact=False,
+    ):
+        self.name = name
+        self.text = text
+        self.threads = threads
+        self.reports = reports
+        self.shared = shared
+        self.exact = exact
+
+
+def entry(name: str) -> str:
+    """The name of a kernel's function, as profilers show it."""
+    return "td_" + "".join(c if c.isalnum() else "_" for c in name)[:80]
+
+
+def signature(name: str, threads: tuple[int, int], blocks: int = 0) -> str:
+    """`blocks`: how many of them shall have room on a multiprocessor."""
+    bounds = f"__launch_bounds__({threads[0] * threads[1]}{f', {blocks}' if blocks else ''})"
+    return f'extern "C" __global__ void {bounds} {entry(name)}(const __grid_constant__ Arguments a)'
+
+
+def arguments(pointers: int, ints: int, reports: bool = False) -> str:
+    fields = [f"u64 p[{max(pointers, 1)}];" if pointers else "", f"i64 n[{ints}];" if ints else ""]
+    return f"struct Arguments {{ {' '.join(f for f in fields if f)} {'u64 report, number; ' if reports else ''}}};"

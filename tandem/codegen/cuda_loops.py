@@ -1,0 +1,317 @@
+"""Loops of a CUDA kernel: how they spread over blocks and threads, and how neighbouring elements are moved as wide words."""
+
+from __future__ import annotations
+
+from tandem.codegen.cuda_ops import C_TYPE
+from tandem.codegen.cuda_values import Scope, Values
+from tandem.codegen.expr import Expr
+from tandem.codegen.loops import Loop, Store
+
+
+class Loops(Values):
+    def open(self, scope: Scope, *variables):
+        for v, name in variables:
+            self.var_depth[v] = len(self.scopes)
+            self.var_name[v] = name
+        self.scopes.append(scope)
+
+    def close(self) -> Scope:
+        depth = len(self.scopes) - 1
+        self.forget_depths(depth)
+        return self.scopes.pop()
+
+    def fresh(self, prefix: str) -> str:
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    def nested(self, head: str, scope: Scope):
+        self.line(head + " {")
+        self.scopes[-1].lines += [*scope.lines, "}"]
+
+    def loop_serial(self, s: Loop):
+        start, end, var = self.value(s.start), self.value(s.end), self.fresh("s")
+        condition = self.whole_lanes(s)
+        self.sure = self.sure or condition is not None
+        self.open(Scope(s, condition=self.scopes[-1].condition), (s.var, var))
+        self.body(s.body)
+        head = f"for (i64 {var} = {start}; {var} < {end}; {var} += {s.step})"
+        if condition is not None:
+            self.versions(condition, head, self.close())
+        else:
+            self.nested(head, self.close())
+
+    def loop_team(self, s: Loop):
+        start, end, var = self.value(s.start), self.value(s.end), self.fresh("t")
+        condition = self.whole_lanes(s)
+        self.sure = self.sure or condition is not None
+        self.open(Scope(s), (s.var, var))
+        self.body(s.body)
+        inside = self.close()
+        rows = self.kernel.threads[1]
+        head = f"for (i64 {var} = {start} + threadIdx.y; {var} < {end}; {var} += {rows})"
+        if not self.kernel.locals:
+            head = "#pragma unroll 4\n" + head  # several loads on their way at a time
+        if condition is not None:
+            self.versions(condition, head, inside)
+        else:
+            self.nested(head, inside)
+
+    def whole_lanes(self, s: Loop) -> str | None:
+        """Whether the pieces that this thread takes inside of s are whole in every turn of s; None where that is asked already, or
+        of no use."""
+        loops, inner = [s], s.body
+        while len(inner) == 1 and type(inner[0]) is Loop and inner[0].mode in ("serial", "team"):
+            loops.append(inner[0])
+            inner = inner[0].body
+        if (
+            self.sure
+            or len(inner) != 1
+            or type(inner[0]) is not Loop
+            or inner[0].mode != "lanes"
+            or inner[0].unroll == 1
+        ):
+            return None
+        lanes = inner[0]
+        first, limit = self.value(lanes.start), self.value(lanes.end)
+        return f"{self.wide_check(lanes, loops)} && {first} + ((i64)threadIdx.x + 1) * {lanes.unroll} <= {limit}"
+
+    def loop_items(self, s: Loop):
+        if self.warp:
+            per_block = self.kernel.threads[1]
+            count = self.kernel.items
+            self.line(f"const i64 item = (i64)blockIdx.x * {per_block} + threadIdx.y;")
+            self.line(f"if (item >= {self.value(count)}) return;")
+        else:
+            self.line("const i64 item = blockIdx.x;")
+        digits = self.digits("item", s.digits)
+        self.open(Scope(s), (s.var, "item"), *digits)
+        self.body(s.body)
+        inside = self.close()
+        self.scopes[-1].lines += inside.lines
+
+    def digits(self, counter: str, digits) -> list[tuple]:
+        """Splits a counter into its digits, the last one fastest; (variable, name) of each."""
+        found, rest = [], counter
+        for number, (v, size) in reversed(list(enumerate(digits))):
+            name = self.fresh("d")
+            if number == 0:
+                self.line(f"const i64 {name} = {rest};")
+            else:
+                n, after = self.value(size), self.fresh("r")
+                self.line(f"const i64 {after} = udiv({rest}, {n}), {name} = {rest} - {after} * {n};")
+                rest = after
+            found.append((v, name))
+        return found
+
+    def loop_flat(self, s: Loop):
+        piece, end = s.unroll, self.value(s.end)
+        threads = self.kernel.threads[0]
+        self.i0, self.limit = "i0", "limit"
+        self.line(f"const i64 limit = {end}, pieces = (limit + {piece - 1}) / {piece};")
+        outer = " * ".join([self.value(n) for _, n in s.digits] + ["pieces"])
+        self.line(f"const i64 total = {outer};")
+        wide = self.wide_check(s)
+        self.sure = piece > 1
+        self.open(Scope(s))
+        if s.digits:
+            self.line(f"const i64 row = udiv(c, pieces), i0 = (c - row * pieces) * {piece};")
+            digits = self.digits("row", s.digits)
+            for v, name in digits:
+                self.var_depth[v] = len(self.scopes) - 1
+                self.var_name[v] = name
+        else:
+            self.line(f"const i64 i0 = c * {piece};")
+        self.elements(s, wide)
+        stride = f"(i64)gridDim.x * {threads}"
+        head = f"for (i64 c = (i64)blockIdx.x * {threads} + threadIdx.x; c < total; c += {stride})"
+        self.versions(f"{wide} && limit % {piece} == 0", head, self.close())
+
+    def versions(self, condition: str, head: str, inside: Scope, tail: str = ""):
+        """A loop, twice if its pieces may not be whole: where `condition` holds they all are, and are read without asking, several
+        at a time."""
+        loop = [head + " {", *inside.lines, "}", tail]
+        if not self.sure:
+            self.scopes[-1].lines += loop
+            return
+        self.sure = False
+        self.line(f"if ({condition}) {{ constexpr bool sure = true;")
+        self.scopes[-1].lines += [*loop, "} else { constexpr bool sure = false;", *loop, "}"]
+
+    def loop_vector(self, s: Loop):
+        piece, start, end = s.unroll, self.value(s.start), self.value(s.end)
+        threads = self.kernel.threads[0]
+        i0, first, limit, aligned = (self.fresh(x) for x in ("i", "first", "limit", "aligned"))
+        self.i0, self.first, self.limit = i0, first, limit
+        self.line(f"const i64 {first} = {start}, {limit} = {end};")
+        self.sure = piece > 1
+        self.open(Scope(s))
+        self.elements(s, aligned)
+        inner = self.close()
+        # whether rows start at addresses that allow wide words shows only now that the loads are known
+        self.line(f"const bool {aligned} = {self.alignment(s)};")
+        if self.kernel.kept:
+            start = f"const i64 {i0} = {first} + ((i64)e * {threads} + threadIdx.x) * {piece};"
+            head = f"#pragma unroll\nfor (int e = 0; e < {self.kernel.kept}; ++e) {{ {start} if ({i0} < {limit})"
+            self.versions(f"{aligned} && ({limit} - {first}) % {piece} == 0", head, inner, "}")
+            return
+        head = f"for (i64 {i0} = {first} + (i64)threadIdx.x * {piece}; {i0} < {limit}; {i0} += {threads * piece})"
+        self.versions(f"{aligned} && ({limit} - {first}) % {piece} == 0", head, inner)
+
+    def loop_lanes(self, s: Loop):
+        piece, start, end = s.unroll, self.value(s.start), self.value(s.end)
+        i0, first, limit, aligned = (self.fresh(x) for x in ("i", "first", "limit", "aligned"))
+        self.i0, self.first, self.limit = i0, first, limit
+        self.line(f"const i64 {first} = {start}, {limit} = {end}, {i0} = {first} + (i64)threadIdx.x * {piece};")
+        self.open(Scope(s))
+        self.elements(s, aligned)
+        inner = self.close()
+        self.line(f"const bool {aligned} = {self.alignment(s)};")
+        self.scopes[-1].lines += ["{", *inner.lines, "}"]
+
+    def neighbours(self, s: Loop) -> list[tuple[int, Expr]]:
+        """(slot, offset) of all loads and stores of s's body that lie side by side along it. Call inside the element scope."""
+        found, seen = [], set()
+        depth = len(self.scopes) - 1
+        stack: list[Expr] = []
+        for inner in s.body:
+            stack.append(inner.value)
+            if type(inner) is Store:
+                stack.append(inner.offset)
+                if inner.slot >= 0 and self.stride(inner.offset, depth) == 1:
+                    found.append((inner.slot, inner.offset, None))
+            elif inner.position is not None:
+                stack.append(inner.position)
+        while stack:
+            e = self.chase(stack.pop())
+            if e.id in seen or self.depth(e) < depth:
+                continue
+            seen.add(e.id)
+            if e.op == "load" and e.attr >= 0 and e.attr not in self.kernel.by_value:
+                if self.stride(e.args[0], depth) == 1:
+                    found.append((e.attr, e.args[0], e))
+                    continue
+            stack.extend(e.args)
+        return found
+
+    def elements(self, s: Loop, wide: str):
+        """The elements i0 .. i0 + unroll - 1 of a piece: read together, computed one by one, written together."""
+        piece = s.unroll
+        outer = self.scopes[-1]
+        scope = Scope(s, element=True, condition="on")
+        self.open(scope, (s.var, "i"))
+        near = self.neighbours(s) if piece > 1 or self.kernel.kept else []
+        self.near = near
+        loads: dict[tuple, str] = {}
+        whole, part = [], []
+        for slot, offset, load in near:
+            if load is None:
+                continue
+            t = C_TYPE[load.dtype]
+            keeps = s.mode == "vector" and self.kernel.kept and slot not in self.stored
+            array = self.rows.get((slot, self.chase(offset).id)) if keeps else None
+            if array is not None:
+                scope.values[load.id] = f"{array}[e][k]"
+                self.depths[load.id] = len(self.scopes) - 1
+                continue
+            array = self.fresh("x")
+            address = self.first_address(slot, offset)
+            if keeps:
+                self.scopes[-3].lines.append(f"alignas(16) {t} {array}[{self.kernel.kept}][{piece}];")
+                self.rows[slot, self.chase(offset).id] = array
+                array += "[e]"
+            else:
+                outer.lines.append(f"alignas(16) {t} {array}[{piece}];")
+            whole.append(f"load_all<{piece}>({array}, {address});")
+            part.append(f"{array}[k] = {self.i0} + k < {self.limit} ? {address}[k] : zero_of<{t}>();")
+            loads[slot, offset.id] = array
+            scope.values[load.id] = f"{array}[k]"
+            self.depths[load.id] = len(self.scopes) - 1
+        if piece > 1 or whole:
+            sure = "sure || " if self.sure else ""
+            outer.lines.append(f"const bool whole = {sure}({wide} && {self.i0} + {piece} <= {self.limit});")
+            if whole:
+                fill = f"for (int k = 0; k < {piece}; ++k) {{ {' '.join(part)} }}"
+                outer.lines.append(f"if (whole) {{ {' '.join(whole)} }} else {fill}")
+        self.body(s.body)
+        done = self.close()
+        on = f"{'sure || ' if self.sure else ''}i < {self.limit}"
+        head = f"for (int k = 0; k < {piece}; ++k) {{ const i64 i = {self.i0} + k; const bool on = {on};"
+        outer.lines += ["#pragma unroll", head, *done.lines, "}", *done.lines_after]
+
+    def first_address(self, slot: int, offset: Expr) -> str:
+        """Address of the piece's first element, computed in the scope of the piece."""
+        return f"({self.pointer(slot)} + {self.at_first(offset, self.i0)})"
+
+    def at_first(self, e: Expr, counter: str) -> str:
+        """e, which is linear in the element's variable, with `counter` in its place."""
+        e = self.chase(e)
+        depth = len(self.scopes) - 1  # of the element scope
+        if self.depth(e) < depth:
+            return self.value(e)
+        if e.op == "var":
+            return counter
+        x, y = self.at_first(e.args[0], counter), self.at_first(e.args[1], counter)
+        return f"({x} {'+' if e.op == 'add' else '-' if e.op == 'sub' else '*'} {y})"
+
+    def alignment(self, s: Loop) -> str:
+        """Whether the first element of every row of neighbours lies at a multiple of the word's size."""
+        if s.unroll == 1 or not self.near:
+            return "true"
+        self.open(Scope(s))
+        inner = Scope(s, element=True)
+        self.open(inner, (s.var, "i"))
+        parts = []
+        for slot, offset, _ in self.near:
+            size = min(self.kernel.slot_dtype(slot).itemsize * s.unroll, 16)
+            address = f"({self.pointer(slot)} + {self.at_first(offset, self.first)})"
+            text = f"((u64){address} & {size - 1})"
+            if text not in parts:
+                parts.append(text)
+        self.close()
+        hoisted = self.close()
+        self.scopes[-1].lines += hoisted.lines
+        return "(" + " | ".join(parts) + ") == 0"
+
+    def wide_check(self, s: Loop, outer: list[Loop] = ()) -> str:
+        """The same for all turns of the loops outside of s: base addresses, and strides of those loops, must be multiples."""
+        if s.unroll == 1:
+            return "true"
+        self.open(Scope(s), *[(v, "0") for v, _ in s.digits], *[(x.var, "0") for x in outer])
+        self.open(Scope(s, element=True), (s.var, "i"))
+        near = self.neighbours(s)
+        parts = []
+        for slot, offset, _ in near:
+            size = min(self.kernel.slot_dtype(slot).itemsize * s.unroll, 16)
+            item = self.kernel.slot_dtype(slot).itemsize
+            parts.append(f"((u64){self.pointer(slot)} & {size - 1})")
+            for term in self.outer_terms(offset, s.var):
+                parts.append(f"((u64)({term}) * {item} & {size - 1})")
+        self.close()
+        hoisted = self.close()
+        self.depths = {k: d for k, d in self.depths.items() if d < len(self.scopes)}
+        del hoisted
+        if not parts:
+            return "true"
+        name = self.fresh("w")
+        self.line(f"const bool {name} = ({' | '.join(dict.fromkeys(parts))}) == 0;")
+        return name
+
+    def outer_terms(self, e: Expr, var) -> list[str]:
+        """Coefficients and constants of an offset, besides the element's own: what all have in common must keep alignment."""
+        e = self.chase(e)
+        if e.op in ("add", "sub"):
+            return self.outer_terms(e.args[0], var) + self.outer_terms(e.args[1], var)
+        if e.op == "var":
+            return [] if e.attr == var else ["1"]
+        if e.op == "const":
+            return [str(e.attr)] if e.attr else []
+        if e.op == "mul":
+            x, y = map(self.chase, e.args)
+            for p, q in ((x, y), (y, x)):
+                if p.op == "const" and q.op == "var":
+                    return [] if q.attr == var and p.attr == 1 else [str(p.attr)]
+                if p.op == "int" and q.op == "var":
+                    return [self.value(p)]
+        if e.op == "int":
+            return [self.value(e)]
+        return ["1"]
