@@ -36,6 +36,15 @@ class Models:
     def classifier(self, model, optimizer, x, y):
         return self.training(model, optimizer, lambda m: self.F.cross_entropy(m(x), y))
 
+    def placed(self, model):
+        """The model where it is to run."""
+        return model
+
+    def images(self, model, batch):
+        model = self.placed(model)
+        optimizer = self.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **self.fused)
+        return self.classifier(model, optimizer, self.floats(batch, 3, 224, 224), self.classes(1000, batch))
+
     # -- the cases
 
     def mlp_small(self):
@@ -60,8 +69,10 @@ class Models:
         return self.classifier(model, optimizer, self.floats(64, 1, 28, 28), self.classes(10, 64))
 
     def gpt_mini(self):
+        return self.gpt(layers=6, width=384, heads=6, length=256, batch=4, vocabulary=5000)
+
+    def gpt(self, layers, width, heads, length, batch, vocabulary, tied=False, approximate="none"):
         nn, F = self.nn, self.F
-        layers, width, heads, length, batch, vocabulary = 6, 384, 6, 256, 4, 5000
 
         class Block(nn.Module):
             def __init__(self):
@@ -77,7 +88,7 @@ class Models:
                 )
                 a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
                 x = x + self.out(a.transpose(1, 2).reshape(b, t, width))
-                return x + self.down(F.gelu(self.up(self.norm2(x))))
+                return x + self.down(F.gelu(self.up(self.norm2(x)), approximate=approximate))
 
         class GPT(nn.Module):
             def __init__(self):
@@ -85,16 +96,18 @@ class Models:
                 self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
                 self.blocks = nn.Sequential(*[Block() for _ in range(layers)])
                 self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+                if tied:
+                    self.head.weight = self.tokens.weight
 
             def forward(self, index):
                 return self.head(self.norm(self.blocks(self.tokens(index) + self.positions.weight)))
 
-        model = GPT()
+        model = self.placed(GPT())
         optimizer = self.optim.AdamW(model.parameters(), lr=3e-4, **self.fused)
         x, y = self.classes(vocabulary, batch, length), self.classes(vocabulary, batch, length)
         return self.training(model, optimizer, lambda m: F.cross_entropy(m(x).reshape(-1, vocabulary), y.reshape(-1)))
 
-    def ncf(self):
+    def ncf(self, batch=4096):
         nn, F, lib = self.nn, self.F, self.lib
 
         class NCF(nn.Module):
@@ -111,10 +124,10 @@ class Models:
                 deep = self.mlp(lib.cat([self.user_mlp(user), self.item_mlp(item)], -1))
                 return self.head(lib.cat([self.user_mf(user) * self.item_mf(item), deep], -1)).squeeze(-1)
 
-        model = NCF()
+        model = self.placed(NCF())
         optimizer = self.optim.Adam(model.parameters(), lr=1e-3, **self.fused)
-        user, item = self.classes(100_000, 4096), self.classes(20_000, 4096)
-        target = self.floats(4096).sigmoid()
+        user, item = self.classes(100_000, batch), self.classes(20_000, batch)
+        target = self.floats(batch).sigmoid()
         return self.training(model, optimizer, lambda m: F.binary_cross_entropy_with_logits(m(user, item), target))
 
     def lstm_lm(self):
@@ -163,8 +176,7 @@ class Models:
             nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1), *blocks,
             nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000),
         )  # fmt: skip
-        optimizer = self.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **self.fused)
-        return self.classifier(model, optimizer, self.floats(8, 3, 224, 224), self.classes(1000, 8))
+        return self.images(model, 8)
 
     def mobilenet_v2(self):
         nn = self.nn
@@ -203,8 +215,7 @@ class Models:
             nn.Dropout(0.2),
             nn.Linear(1280, 1000),
         )
-        optimizer = self.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **self.fused)
-        return self.classifier(model, optimizer, self.floats(8, 3, 224, 224), self.classes(1000, 8))
+        return self.images(model, 8)
 
     def alexnet(self):
         nn = self.nn
@@ -214,8 +225,7 @@ class Models:
             nn.ReLU(), nn.MaxPool2d(3, 2), nn.Flatten(), nn.Dropout(0.5), nn.Linear(9216, 4096), nn.ReLU(), nn.Dropout(0.5),
             nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1000),
         )  # fmt: skip
-        optimizer = self.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **self.fused)
-        return self.classifier(model, optimizer, self.floats(8, 3, 224, 224), self.classes(1000, 8))
+        return self.images(model, 8)
 
     def vgg19(self):
         nn = self.nn
@@ -229,8 +239,7 @@ class Models:
             *layers, nn.Flatten(), nn.Linear(25088, 4096), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 4096), nn.ReLU(),
             nn.Dropout(0.5), nn.Linear(4096, 1000),
         )  # fmt: skip
-        optimizer = self.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **self.fused)
-        return self.classifier(model, optimizer, self.floats(4, 3, 224, 224), self.classes(1000, 4))
+        return self.images(model, 4)
 
     # -- not training steps
 
