@@ -4,14 +4,16 @@ from tandem.optim import cyclic as _cyclic
 from tandem.optim import lr_scheduler, swa_utils
 from tandem.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam, SparseAdam
 from tandem.optim.adaptive import Adadelta, Adagrad, RMSprop
+from tandem.optim.classic import ASGD, Rprop
 from tandem.optim.layerwise import LAMB, LARS, Adafactor, Lion
 from tandem.optim.lbfgs import LBFGS
+from tandem.optim.muon import Muon
 from tandem.optim.optimizer import Optimizer, rule
 from tandem.optim.sgd import SGD
 
 lr_scheduler.CyclicLR, lr_scheduler.OneCycleLR = _cyclic.CyclicLR, _cyclic.OneCycleLR
 
 __all__ = [
-    "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "NAdam",
-    "Optimizer", "RAdam", "RMSprop", "SparseAdam", "lr_scheduler", "rule", "swa_utils",
+    "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "Muon", "NAdam",
+    "Optimizer", "RAdam", "RMSprop", "Rprop", "SparseAdam", "lr_scheduler", "rule", "swa_utils",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -28,6 +29,8 @@ ALL = {
     "LARS": {"lr": 20.0},
     "Adafactor": {"lr": 0.5},
     "SparseAdam": {"lr": 0.1},
+    "Rprop": {"lr": 0.1},
+    "ASGD": {"lr": 0.1},
 }
 
 
@@ -89,7 +92,7 @@ def test_new_settings_need_no_new_plans(name):
     train(optimizer, ps, 2)
     rules = [
         f
-        for m in (optim.sgd, optim.adam, optim.adaptive, optim.layerwise)
+        for m in (optim.sgd, optim.adam, optim.adaptive, optim.classic, optim.layerwise)
         for f in vars(m).values()
         if hasattr(f, "num_plans")
     ]
@@ -347,3 +350,62 @@ def test_lbfgs_solves_quadratics_in_few_steps():
     o.step(closure)
     np.testing.assert_allclose(x.detach().numpy(), np.linalg.solve(matrix.numpy(), goal.numpy()), rtol=1e-4, atol=1e-6)
     assert o.state[x]["n_iter"] <= 60
+
+
+def test_muon_makes_matrices_orthogonal():
+    td.manual_seed(0)
+    for shape in ((4, 6), (6, 4)):
+        p = nn.Parameter(td.zeros(*shape))
+        optimizer = optim.Muon([p], lr=1.0, weight_decay=0.0)
+        p.grad = td.randn(*shape)
+        optimizer.step()
+        scale = math.sqrt(max(1, shape[0] / shape[1]))
+        values = td.linalg.svdvals(p.detach() / scale).tolist()
+        assert max(values) < 1.3
+        assert min(values) > 0.5  # of the gradient: 0.3 to 3
+    with pytest.raises(ValueError, match="Muon is for matrices"):
+        optim.Muon([nn.Parameter(td.zeros(3))])
+    with pytest.raises(ValueError, match="adjust_lr_fn"):
+        optim.Muon([p], adjust_lr_fn="other")
+
+
+def test_muon_trains_in_a_compiled_step():
+    def run(wrap):
+        p = nn.Parameter(td.arange(12.0).reshape(3, 4) / 6)
+        optimizer = optim.Muon([p], lr=0.1)
+
+        def step():
+            optimizer.zero_grad()
+            loss = ((p - 1) ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = wrap(step)
+        return [step().item() for _ in range(8)]
+
+    eager, compiled = run(lambda f: f), run(td.compile)
+    assert eager[-1] < 0.5 * eager[0]
+    np.testing.assert_allclose(compiled, eager, rtol=0.05)
+
+
+def test_rprop_and_asgd_say_what_is_wrong():
+    p = nn.Parameter(td.zeros(2))
+    with pytest.raises(ValueError, match="etas"):
+        optim.Rprop([p], etas=(1.0, 1.2))
+    with pytest.raises(ValueError, match="differentiable"):
+        optim.ASGD([p], differentiable=True)
+    with pytest.raises(TypeError, match="betas"):
+        optim.Rprop([p], betas=(0.9, 0.9))
+
+
+def test_asgd_averages_from_t0_on():
+    p = nn.Parameter(td.zeros(1))
+    optimizer = optim.ASGD([p], lr=1.0, lambd=0.0, t0=2)
+    seen = []
+    for g in (1.0, 1.0, 1.0, 3.0, -5.0):
+        p.grad = td.tensor([g])
+        optimizer.step()
+        seen.append(p.item())
+    assert seen == [-1, -2, -3, -6, -1]
+    assert optimizer.state[p]["ax"].item() == pytest.approx((-6 - 1) / 2)

@@ -58,6 +58,10 @@ OPTIMIZERS = [
     ("RAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
     ("Adamax", {"lr": 0.1, "weight_decay": 0.1}),
     ("Adafactor", {"lr": 0.1, "weight_decay": 0.1}),
+    ("Rprop", {}),
+    ("Rprop", {"lr": 0.3, "etas": (0.4, 1.5), "step_sizes": (0.1, 0.6), "maximize": True, "foreach": False}),
+    ("ASGD", {"lr": 0.1, "weight_decay": 0.1, "t0": 4, "lambd": 0.01}),
+    ("ASGD", {"maximize": True, "alpha": 0.5}),
 ]
 
 
@@ -71,10 +75,25 @@ def test_trajectories(name, kwargs):
         assert list(theirs.state[q]) == list(ours.state[p])
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "NAdam", "RAdam", "Adamax", "Adadelta", "Adagrad"])
+@pytest.mark.parametrize(
+    "name", ["SGD", "Adam", "AdamW", "RMSprop", "NAdam", "RAdam", "Adamax", "Adadelta", "Adagrad", "Rprop", "ASGD"]
+)
 def test_trajectories_in_float32(name):
     a, b = parameters(dtype=np.float32)
     follow(getattr(td.optim, name)(a, lr=0.05), getattr(torch.optim, name)(b, lr=0.05), a, b, rtol=2e-5)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"adjust_lr_fn": "match_rms_adamw", "momentum": 0.8, "nesterov": False}])
+def test_muon(kwargs):
+    """In bfloat16 inside, so that the two agree to its rounding."""
+    for shape in ((6, 4), (3, 7)):
+        rng = np.random.default_rng(0)
+        start = rng.normal(size=shape).astype(np.float32)
+        a, b = td.nn.Parameter(td.tensor(start)), torch.nn.Parameter(torch.tensor(start))
+        ours, theirs = td.optim.Muon([a], lr=0.1, **kwargs), torch.optim.Muon([b], lr=0.1, **kwargs)
+        follow(ours, theirs, [a], [b], rtol=0.02)
+        buffers = ours.state[a]["momentum_buffer"].numpy(), theirs.state[b]["momentum_buffer"].numpy()
+        np.testing.assert_allclose(*buffers, rtol=1e-5, atol=1e-6)
 
 
 def test_groups_have_settings_of_their_own():
