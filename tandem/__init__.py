@@ -31,8 +31,10 @@ from tandem.errors import (
     WorkerError,
     install_hook,
 )  # fmt: skip
+from tandem.preload import preload_compiler as _preload_compiler
 from tandem.switches import switches
 
+_preload_compiler()
 _runtime.set_dtypes(list(dtypes.ALL))
 _runtime.set_devices(_DEVICES)
 

@@ -433,6 +433,14 @@ def link_object(object: bytes, entry: str, address: int, undefined: int = 0) -> 
     What load_object would put at `address`, for any machine, and where the function begins in it. Undefined symbols are all taken to be at `undefined`.
     """
 
+def own_symbols() -> dict:
+    """
+    Addresses, by name, of our own routines that kernels call: for loaders other than load_object.
+    """
+
+def preload(path: str) -> None:
+    """Begins to load a shared library, beside whatever comes next."""
+
 def cpu_id() -> str:
     """Names the CPU as far as generated code cares."""
 

@@ -5,7 +5,9 @@
 
 #include "bindings/bindings.h"
 #include "device/cpu_id.h"
+#include "program/far_angles.h"
 #include "program/object_linker.h"
+#include "program/preload.h"
 
 namespace nb = nanobind;
 
@@ -35,6 +37,15 @@ void register_object_loader(nb::module_& m) {
       "What load_object would put at `address`, for any machine, and where the function begins in it. Undefined "
       "symbols "
       "are all taken to be at `undefined`.");
+  m.def(
+      "own_symbols",
+      [] {
+        nb::dict symbols;
+        symbols[far_angles_name] = reinterpret_cast<uintptr_t>(&far_angles);
+        return symbols;
+      },
+      "Addresses, by name, of our own routines that kernels call: for loaders other than load_object.");
+  m.def("preload", &preload, nb::arg("path"), "Begins to load a shared library, beside whatever comes next.");
   m.def("cpu_id", &cpu_id, "Names the CPU as far as generated code cares.");
 }
 

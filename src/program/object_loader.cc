@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "check.h"
+#include "program/far_angles.h"
 #include "program/object_linker.h"
 
 namespace tandem {
@@ -24,8 +25,10 @@ constexpr int host_machine = int(Machine::AArch64);
 constexpr int host_machine = 0;
 #endif
 
-// Old processors take fma and rounding from the math library, which is not in every process's global scope.
+// What kernels call: our own routine; and old processors take fma and rounding from the math library, which is not in
+// every process's global scope.
 uint64_t find_in_process(const char* name) {
+  if (!std::strcmp(name, far_angles_name)) return reinterpret_cast<uint64_t>(&far_angles);
   static void* const math = dlopen("libm.so.6", RTLD_LAZY);
   void* address = dlsym(RTLD_DEFAULT, name);
   if (!address && math) address = dlsym(math, name);

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import threading
 import time
+from _blake2 import blake2b  # without hashlib, which loads OpenSSL
 from collections.abc import Callable
-from hashlib import blake2b
 
 from tandem import _runtime
 from tandem.switches import CACHE_MB, cache_dir
@@ -105,7 +104,8 @@ def write(path: str, format: bytes, content: bytes) -> None:
     directory = os.path.dirname(path)
     with contextlib.suppress(OSError):
         os.makedirs(directory, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=directory, suffix=".tmp")
+        temporary = f"{path}.{os.getpid()}-{threading.get_ident()}.tmp"
+        handle = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(format + _checksum(content) + content)
@@ -153,6 +153,8 @@ def _address(object_code: bytes, entry: str) -> int:
     from llvmlite import binding as llvm
 
     llvm.initialize_native_target()
+    for name, address in _runtime.own_symbols().items():
+        llvm.add_symbol(name, address)
     machine = llvm.Target.from_default_triple().create_target_machine()
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(object_code))

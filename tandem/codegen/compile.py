@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import sys
 import threading
 import time
 
+from tandem.codegen import cache
 from tandem.codegen.loops import RENDERED
 from tandem.codegen.workers import ready
 from tandem.switches import DEBUG
 
 _addresses: dict[str, int] = {}
 _lock = threading.Lock()
-_engines: list = []
 
 
 @functools.cache
@@ -34,14 +35,26 @@ def vector_bytes() -> int:
     return 64 if "avx512bw" in flags else 32 if "avx2" in flags else 16
 
 
+@contextlib.contextmanager
+def without_collections():
+    """Compiling makes thousands of small objects, which would have Python look through all of the program's for cycles."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def address(kernel) -> int:
     found = _addresses.get(kernel.key)
     if found is None:
-        with _lock:
+        with _lock, without_collections():
             found = _addresses.get(kernel.key)
             if found is None:
                 key = f"{kernel.key}-{RENDERED}"  # the cache adds the CPU
-                found = _addresses[kernel.key] = _load(key, lambda: compile_object(kernel), "kernel")
+                found = _addresses[kernel.key] = cache.load(key, lambda: compile_object(kernel), "kernel")
     return found
 
 
@@ -54,31 +67,8 @@ def stored_address(key: str) -> int:
     found = _addresses.get(key)
     if found is None:
         with _lock:
-            found = _addresses[key] = _load(f"{key}-{RENDERED}", gone, "kernel")
+            found = _addresses[key] = cache.load(f"{key}-{RENDERED}", gone, "kernel")
     return found
-
-
-def _load(key: str, compile, entry: str) -> int:
-    try:
-        from tandem.codegen import cache
-    except ImportError:
-        return _load_with_llvm(compile(), entry)
-    return cache.load(key, compile, entry)
-
-
-def _load_with_llvm(data: bytes, entry: str) -> int:
-    import llvmlite.binding as llvm
-
-    from tandem.codegen.assemble import target_machine
-
-    target_machine(_keep_lsr())
-    engine = llvm.create_mcjit_compiler(
-        llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine()
-    )
-    engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-    engine.finalize_object()
-    _engines.append(engine)
-    return engine.get_function_address(entry)
 
 
 def _keep_lsr() -> bool:
@@ -106,8 +96,6 @@ def is_known(kernel) -> bool:
     """Whether the kernel is compiled already: loaded, or on disk."""
     if kernel.key in _addresses:
         return True
-    from tandem.codegen import cache
-
     return cache.is_stored(f"{kernel.key}-{RENDERED}")
 
 
@@ -125,7 +113,6 @@ def compile_object(kernel) -> bytes:
 
 def assembly(kernel) -> str:
     """What the kernel compiles to, for people."""
-    from tandem.codegen.assemble import optimized_module
+    from tandem.codegen import assemble
 
-    module, machine = optimized_module(text_of(kernel), _keep_lsr())
-    return machine.emit_assembly(module)
+    return assemble.assembly(text_of(kernel), _keep_lsr())

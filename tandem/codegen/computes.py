@@ -12,16 +12,17 @@ class Compute:
     """A value that some kernel produces."""
 
     __slots__ = ("axes", "axis_of", "domain", "group", "node", "order", "partial_of", "parts", "parts_order", "reads",
-                 "reduced", "role", "stored", "targets", "unit", "value", "weight")  # fmt: skip
+                 "reduced", "role", "stored", "targets", "uncounted", "unit", "value", "_weight")  # fmt: skip
 
-    def __init__(self, value: Value, axes: tuple[int, ...], domain: tuple, reads: list, weight: float):
+    def __init__(self, value: Value, axes: tuple[int, ...], domain: tuple, reads: list, weight: float, nodes: list):
         self.value = value
         self.node = value.node
         self.axes = axes  # axes of the iteration space that are not of size 1
         self.domain = domain  # their sizes
         self.reads = reads  # [(value in memory, axis map or None)], see _Walk
         self.reduced: frozenset = frozenset()
-        self.weight = weight
+        self._weight = weight
+        self.uncounted = nodes  # operators whose cost is not in _weight yet: many are never asked, and bodies are long
         self.order: tuple = ()  # `axes`, from the slowest to the fastest in memory
         self.unit = None  # axis along which most of what is read lies in memory
         self.group: Group | None = None
@@ -33,13 +34,20 @@ class Compute:
         self.parts_order: tuple = ()  # and the kept axes they lie along
         self.partial_of: Compute | None = None  # role "combine": the partial results it combines
 
+    @property
+    def weight(self) -> float:
+        """Cost of an element."""
+        while self.uncounted:
+            self._weight += operator_cost(self.uncounted.pop())
+        return self._weight
+
     def __repr__(self):
         return f"<{self.role} {self.value.op.name} {list(self.domain)} reduced {sorted(self.reduced)}>"
 
 
 class Group:
-    __slots__ = ("cost", "domain", "key", "kind", "members", "node", "order", "parts_of", "position", "reads", "reduced",
-                 "split", "unit")  # fmt: skip
+    __slots__ = ("_cost", "domain", "key", "kind", "members", "node", "order", "parts_of", "position", "reads", "reduced",
+                 "split", "uncounted", "unit")  # fmt: skip
 
     def __init__(self, kind: str, position: int, domain=(), key=None, reduced=frozenset(), node=None):
         self.kind = kind
@@ -51,10 +59,17 @@ class Group:
         self.members: list[Compute] = []
         self.order: tuple = ()
         self.reads: set[Value] = set()
-        self.cost = 0.0
+        self._cost = 0.0
+        self.uncounted: list[Compute] = []  # whose cost is not in _cost yet
         self.split = False
         self.unit: int | None = None
         self.parts_of: Group | None = None
+
+    @property
+    def cost(self) -> float:
+        while self.uncounted:
+            self._cost += self.uncounted.pop().weight
+        return self._cost
 
     @property
     def kept(self) -> list[int]:

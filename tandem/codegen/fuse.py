@@ -329,14 +329,14 @@ class Fusion:
 
     # -- what a compute reads
 
-    def _walk(self, start) -> tuple[list, float, list]:
-        """Everything in memory that `start` [(value, axis map)] is made from, and the cost of an element.
+    def _walk(self, start) -> tuple[list, float, list, list]:
+        """Everything in memory that `start` [(value, axis map)] is made from, and what an element costs beside the operators.
 
         An axis map says, per axis of a value, which axis of the iteration space indexes it: -1 for none (size 1), -2 for a
         computed position, -3 - a for a computed position that runs along axis a. Reads with computed positions have None for a
-        map; the last result has them with theirs.
+        map; the third result has them with theirs, the last one is the elementwise operators.
         """
-        reads, seen, cost, along = [], set(), 0.0, []
+        reads, seen, cost, along, operators = [], set(), 0.0, [], []
         stack = list(start)
         while stack:
             value, axis_map = stack.pop()
@@ -352,7 +352,7 @@ class Fusion:
                     along.append((value, axis_map))
                 continue
             if isinstance(op, Elementwise):
-                cost += operator_cost(node)
+                operators.append(node)
                 stack.extend((v, axis_map if v.type.shape else ()) for v in node.inputs)
             elif isinstance(op, Gather):
                 cost += 8
@@ -367,7 +367,7 @@ class Fusion:
                 else:
                     cost += 2 if isinstance(op, Embed) else 0
                     stack.append((node.inputs[0], self._ones(node.inputs[0], self._moved(op, node, axis_map))))
-        return reads, cost, along
+        return reads, cost, along, operators
 
     def _ones(self, value: Value, axis_map: tuple) -> tuple:
         return tuple([-1 if is_one(n) else a for n, a in zip(self.shape_of(value), axis_map)])
@@ -407,8 +407,8 @@ class Fusion:
     def _compute(self, value: Value, space: Value, start) -> Compute:
         shape = self.shape_of(space)
         axes = tuple([i for i, n in enumerate(shape) if not is_one(n)])
-        reads, cost, along = self._walk(start)
-        compute = Compute(value, axes, tuple([shape[a] for a in axes]), reads, cost)
+        reads, cost, along, operators = self._walk(start)
+        compute = Compute(value, axes, tuple([shape[a] for a in axes]), reads, cost, operators)
         self._choose_order(compute, along)
         return compute
 
@@ -466,7 +466,7 @@ class Fusion:
         order = tuple([a for a in compute.order if a not in compute.reduced])
         ones = tuple([a for a in range(rank) if a not in order])
         target = memory.allocate(value.dtype, self.shape_of(value), ones + order)
-        compute.weight += 1
+        compute._weight += 1
         rows = not kept or compute.unit in compute.reduced
         split = not is_arg and (not kept or not rows)
         compute.role = "partial" if split else "reduce"
@@ -500,7 +500,7 @@ class Fusion:
         """The second stage of a split reduction: over the chunks, in order."""
         first = partial.group
         shape = self.shape_of(value)
-        compute = Compute(value, kept, tuple([shape[a] for a in kept]), [], 1.0)
+        compute = Compute(value, kept, tuple([shape[a] for a in kept]), [], 1.0, [])
         compute.role, compute.partial_of = "combine", partial
         compute.order = tuple([a for a in partial.order if a not in partial.reduced])
         self._finish(compute, target)
@@ -615,7 +615,7 @@ class Fusion:
             compute.axis_of = {a: i for i, a in enumerate(compute.axes)}
         compute.group = group
         group.members.append(compute)
-        group.cost += compute.weight
+        group.uncounted.append(compute)
         for value, _ in compute.reads:
             group.reads.add(value)
             if self.provider[value] is not group:

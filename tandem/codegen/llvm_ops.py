@@ -60,7 +60,7 @@ class Ops:
     def __init__(self, features: frozenset[str]):
         self.features = features
         self.declarations: set[str] = set()
-        self.functions: list[str] = []  # definitions that the kernel calls
+        self.allocas: list[str] = []
         self.names = 0
         self.has_dummy = False
         self.digit_names: dict = {}
@@ -168,35 +168,47 @@ class Ops:
             scope, f"shufflevector {t} {value}, {t} poison, <2 x i32> <{_picks((2 * lane, 2 * lane + 1))}>"
         )
 
-    def in_parts(self, scope, memory: str, mask: str) -> tuple[int, str, str]:
-        """(lanes, memory, mask) of vector accesses: those of complex numbers are of their parts."""
-        lanes = scope.lanes
+    def in_parts(self, lanes: int, memory: str, mask: str) -> tuple[int, str]:
+        """(lanes, memory) of vector accesses. Those of complex numbers are of their parts; under a mask, of whole numbers as
+        far as there is such a type, because masks of parts are many instructions."""
         if not memory.startswith(_PAIRED):
-            return lanes, memory, mask
-        if mask:
-            t = f"<{lanes} x i1>"
-            picks = _picks([k // 2 for k in range(2 * lanes)])
-            mask = self.line(scope, f"shufflevector {t} {mask}, {t} poison, <{2 * lanes} x i32> <{picks}>")
-        return 2 * lanes, memory[len(_PAIRED) : -1], mask
+            return lanes, memory
+        if mask and memory == "<2 x float>":
+            return lanes, "i64"
+        return 2 * lanes, memory[len(_PAIRED) : -1]
+
+    def mask_in_parts(self, scope, lanes: int, mask: str) -> str:
+        if lanes == scope.lanes:
+            return mask
+        t = f"<{scope.lanes} x i1>"
+        picks = _picks([k // 2 for k in range(lanes)])
+        return self.line(scope, f"shufflevector {t} {mask}, {t} poison, <{lanes} x i32> <{picks}>")
 
     def vector_load(self, scope, pointer: str, memory: str, size: int, mask: str) -> str:
-        lanes, memory, mask = self.in_parts(scope, memory, mask)
-        type_ = f"<{lanes} x {memory}>"
+        lanes, part = self.in_parts(scope.lanes, memory, mask)
+        type_ = f"<{lanes} x {part}>"
         if not mask:
             return self.line(scope, f"load {type_}, ptr {pointer}, align {size}")
-        name = f"llvm.masked.load.v{lanes}{_SUFFIX.get(memory, memory)}.p0"
+        mask = self.mask_in_parts(scope, lanes, mask)
+        name = f"llvm.masked.load.v{lanes}{_SUFFIX.get(part, part)}.p0"
         self.declarations.add(f"declare {type_} @{name}(ptr, i32, <{lanes} x i1>, {type_})")
-        return self.line(
+        loaded = self.line(
             scope, f"call {type_} @{name}(ptr {pointer}, i32 {size}, <{lanes} x i1> {mask}, {type_} zeroinitializer)"
         )
+        wanted = vector(memory, scope.lanes)
+        return loaded if wanted == type_ else self.line(scope, f"bitcast {type_} {loaded} to {wanted}")
 
     def vector_store(self, scope, value: str, pointer: str, memory: str, size: int, mask: str):
-        lanes, memory, mask = self.in_parts(scope, memory, mask)
-        type_ = f"<{lanes} x {memory}>"
+        lanes, part = self.in_parts(scope.lanes, memory, mask)
+        type_ = f"<{lanes} x {part}>"
         if not mask:
             scope.lines.append(f"  store {type_} {value}, ptr {pointer}, align {size}")
             return
-        name = f"llvm.masked.store.v{lanes}{_SUFFIX.get(memory, memory)}.p0"
+        mask = self.mask_in_parts(scope, lanes, mask)
+        given = vector(memory, scope.lanes)
+        if given != type_:
+            value = self.line(scope, f"bitcast {given} {value} to {type_}")
+        name = f"llvm.masked.store.v{lanes}{_SUFFIX.get(part, part)}.p0"
         self.declarations.add(f"declare void @{name}({type_}, ptr, i32, <{lanes} x i1>)")
         scope.lines.append(f"  call void @{name}({type_} {value}, ptr {pointer}, i32 {size}, <{lanes} x i1> {mask})")
 
@@ -289,23 +301,27 @@ class Ops:
 
     def near_angle(self, scope, t: str, x: str) -> str:
         """x; where an element of it is far from zero, the same angle near zero. The way there is slow, and hardly ever taken."""
-        if not self.functions:
-            self.functions += llvm_angle.definition()
         lanes = scope.lanes
         size = self.call(scope, "llvm.fabs.f64" if lanes == 1 else f"llvm.fabs.v{lanes}f64", t, x)
         far = self.line(scope, f"fcmp oge {t} {size}, {self.number(scope, llvm_angle.FAR, dtypes.float64)}")
 
         def reduce_each():
-            if lanes == 1:
-                return self.line(scope, f"call double @far_angle(double {x})")
-            result = x
-            for k in range(lanes):
-                one = self.line(scope, f"extractelement {t} {x}, i32 {k}")
-                one = self.line(scope, f"call double @far_angle(double {one})")
-                result = self.line(scope, f"insertelement {t} {result}, double {one}, i32 {k}")
-            return result
+            place = self.angles(lanes)
+            self.declarations.add(f"declare void @{llvm_angle.ROUTINE}(ptr, i64) cold")
+            scope.lines += [
+                f"  store {t} {x}, ptr {place}, align 8", f"  call void @{llvm_angle.ROUTINE}(ptr {place}, i64 {lanes})",
+            ]  # fmt: skip
+            return self.line(scope, f"load {t}, ptr {place}, align 8")
 
         return self.branch_rarely(scope, far, t, x, reduce_each)
+
+    def angles(self, lanes: int) -> str:
+        """Memory of the kernel's own for as many angles."""
+        name = f"%angles{lanes}"
+        text = f"  {name} = alloca [{lanes} x double], align 8"
+        if text not in self.allocas:
+            self.allocas.append(text)
+        return name
 
     def branch_rarely(self, scope, condition: str, t: str, usual: str, slow) -> str:
         """usual, or what slow() computes in a branch that is taken where the condition holds in any lane."""

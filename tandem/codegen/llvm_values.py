@@ -37,8 +37,8 @@ class Values(Depths, Ops):
         self.scopes: list[Scope] = []
         self.acc_value: dict[int, str] = {}
         self.acc_depth: dict[int, int] = {}
+        self.acc_parts: dict[int, dict] = {}  # stack slots of accumulators
         self.strides: dict = {}
-        self.allocas: list[str] = []
         self.scalar_accs: set[int] = set()
         self.labels = 0
         self.lanes = 0

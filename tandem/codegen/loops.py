@@ -16,13 +16,14 @@ Slots 0..len(pointers)-1 are the kernel's pointers; negative slots -1, -2, ... a
 
 from __future__ import annotations
 
-import hashlib
+from _blake2 import blake2b  # without hashlib, which loads OpenSSL
+
 
 from tandem import dtypes
 from tandem.codegen.expr import COST, Expr, compute_dtype
 from tandem.dtypes import DType
 
-RENDERED = "5"  # part of every cache key: change it when a renderer makes other code from the same kernel
+RENDERED = "6"  # part of every cache key: change it when a renderer makes other code from the same kernel
 
 
 class Loop:
@@ -144,7 +145,7 @@ class Kernel:
         self.locals = locals
         self.linear = linear
         self.body = body
-        self.key = hashlib.blake2b("\n".join(_describe(self)).encode(), digest_size=16).hexdigest()
+        self.key = blake2b("\n".join(_describe(self)).encode(), digest_size=16).hexdigest()
 
     def slot_dtype(self, slot: int) -> DType:
         return self.pointers[slot] if slot >= 0 else self.locals[-slot - 1][0]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 import threading
 from collections import deque
@@ -130,6 +129,7 @@ def _worth_beginning() -> int:
 
 
 def _start():
+    import subprocess  # when needed: it takes longer to import than all of our own modules here
     from importlib.util import find_spec
 
     spec = find_spec("llvmlite")

@@ -30,7 +30,10 @@ def eye(n_rows, n_cols=None, *, k=0, dtype=None, device=None, requires_grad: boo
     tensor([[1., 0.],
             [0., 1.]])
     """
-    made = _eye(n_rows, n_rows if n_cols is None else n_cols, k, dtypes.as_dtype(dtype or dtypes.default_float()))
+    n_cols = n_rows if n_cols is None else n_cols
+    if isinstance(k, int) and isinstance(n_rows, int) and isinstance(n_cols, int):
+        k = max(-n_rows, min(k, n_cols))  # diagonals outside the matrix are alike, however far
+    made = _eye(n_rows, n_cols, k, dtypes.as_dtype(dtype or dtypes.default_float()))
     return finish(made, device, requires_grad)
 
 
@@ -38,8 +41,9 @@ def _triangle(name: str, x: Value, k, lower: bool) -> Value:
     if x.ndim < 2:
         raise ShapeError(name, f"x has {x.ndim} axes; at least 2 are needed")
     row, column = (F.Iota(x.shape, a, dtypes.int64)() for a in (x.ndim - 2, x.ndim - 1))
-    edge = F.add(row, constant(k, dtypes.int64))
-    keep = F.LessEqual()(column, edge) if lower else F.LessEqual()(edge, column)
+    # not row + k, which may overflow
+    place, edge = F.subtract(column, row), constant(k, dtypes.int64)
+    keep = F.LessEqual()(place, edge) if lower else F.LessEqual()(edge, place)
     return F.Where()(keep, x, constant(0, x.dtype))
 
 

@@ -10,6 +10,7 @@ from tandem import _runtime, dtypes
 from tandem.autodiff.partition import partition
 from tandem.autodiff.reverse import backpropagate
 from tandem.codegen import Layout, lower
+from tandem.codegen.compile import without_collections
 from tandem.errors import DeviceError, DTypeError, InternalError, ShapeError
 from tandem.graph.ir import Builder, Graph, Type, Value
 from tandem.graph.symbolic import Sym, substitute
@@ -68,7 +69,8 @@ def compile_plan(function, spec: list[tuple]):
     device = _device_of(function, spec)
     define.autocast_dtype = _autocast_dtype(device)
     try:
-        return _compile_plan(function, spec, device)
+        with without_collections():
+            return _compile_plan(function, spec, device)
     finally:
         define.autocast_dtype = None
 

@@ -8,10 +8,10 @@ an instruction refers to the number of the call that it comes from, so that erro
 from __future__ import annotations
 
 import functools
-import hashlib
 import marshal
 import os
 import sys
+from _blake2 import blake2b  # without hashlib, which loads OpenSSL
 
 from tandem import _runtime, dtypes
 from tandem.codegen import cache
@@ -40,7 +40,7 @@ def digest_of(function, spec) -> str | None:
     text += f" mode {_runtime.default_device()} {_runtime.autocast_mode()} {dtypes.default_float()}"
     if " at 0x" in text:  # an object without a text of its own
         return None
-    return hashlib.blake2b(f"{base} {text}".encode(), digest_size=16).hexdigest()
+    return blake2b(f"{base} {text}".encode(), digest_size=16).hexdigest()
 
 
 @functools.cache
@@ -54,7 +54,7 @@ def fingerprint() -> str:
             if name.endswith((".py", ".so")):
                 status = os.stat(os.path.join(folder, name))
                 parts.append(f"{name} {status.st_size} {status.st_mtime_ns}")
-    return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+    return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def program_key(calls, leaves, numbers, ints, outputs, writes, budget) -> str | None:
@@ -74,7 +74,7 @@ def program_key(calls, leaves, numbers, ints, outputs, writes, budget) -> str | 
         fingerprint(), SKIP.value, target, described, leaves, [kind for kind, *_ in numbers],
         ints, outputs, writes, budget,
     )  # fmt: skip
-    return hashlib.blake2b(repr(whole).encode(), digest_size=20).hexdigest()
+    return blake2b(repr(whole).encode(), digest_size=20).hexdigest()
 
 
 # -- writing and reading

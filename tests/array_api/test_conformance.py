@@ -101,3 +101,11 @@ def test_triangular_factors_have_plain_zeros(dtype):
     upper = td.linalg.cholesky(x, upper=True)
     assert [str(z) for z in td.reshape(upper, (-1,)).tolist()][2] == "0j"
     assert td.allclose(td.matrix_transpose(td.conj(upper)) @ upper, x)
+
+
+def test_diagonals_far_outside_are_alike():
+    for k in (10**30, -(10**30), 2**63 - 1, -(2**63)):
+        assert not td.eye(3, 4, k=k).any()
+    x = td.ones(2, 3)
+    for k, lower in ((2**63 - 1, 1), (-(2**63), 0)):
+        assert bool((td.tril(x, k) == lower).all()) and bool((td.triu(x, k) == 1 - lower).all())

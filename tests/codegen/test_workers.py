@@ -96,9 +96,7 @@ def test_a_worker_that_fails_leaves_its_kernels_to_us(large, monkeypatch):
 
 def test_no_worker_can_be_started(large, monkeypatch):
     processors(monkeypatch, 2)
-    monkeypatch.setattr(
-        workers.subprocess, "Popen", lambda *a, **k: (_ for _ in ()).throw(OSError("no more processes"))
-    )
+    monkeypatch.setattr("subprocess.Popen", lambda *a, **k: (_ for _ in ()).throw(OSError("no more processes")))
     check(chains(3, 6), td.linspace(0.1, 1.0, 30))
 
 
