@@ -12,7 +12,6 @@ from tandem.codegen.llvm_ops import MEMORY, TYPE
 from tandem.codegen.llvm_values import Scope
 from tandem.codegen.loops import Accumulate, Kernel
 
-
 # Instructions from which on a kernel without reductions is compiled the quick way: instruction selection without its own
 # optimisations, a third of the time. The code is long and straight, and runs 3 to 9 % slower.
 LONG_KERNEL = 240

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from _blake2 import blake2b  # without hashlib, which loads OpenSSL
 
-
 from tandem import dtypes
 from tandem.codegen.expr import COST, Expr, compute_dtype
 from tandem.dtypes import DType
