@@ -98,6 +98,11 @@ NUM_THREADS = Switch("NUM_THREADS", 0, "threads of a kernel; by default as many 
 ISA = Switch(
     "ISA", "", "'baseline' or 'avx2': library routines use no better instructions than these; read at first use"
 )
+WINOGRAD = Switch(
+    "WINOGRAD",
+    1,
+    "convolutions of 3 x 3 over many channels by Winograd's method; 0: summed directly; read at first use",
+)
 TUNE = Switch(
     "TUNE", 0, "matrix products on devices by the fastest algorithm, found by trying each once; read at first use"
 )

@@ -25,7 +25,8 @@ struct Conv {
   const View* bias = nullptr;  // forward only
 };
 
-bool conv_onednn(const Conv& conv);  // false where the case is not for it
+bool conv_winograd(const Conv& conv);  // false where the case is not for it; likewise
+bool conv_onednn(const Conv& conv);
 void conv_own(const Conv& conv);     // float32 and float64
 
 }  // namespace tandem::library

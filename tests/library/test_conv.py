@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+import tandem as td
 from tests.library.layouts import BFLOAT16, assert_near, garbage, layouts, random, run
 
 
@@ -93,6 +94,67 @@ def test_convolution_and_its_gradients(dtype, case):
     bias = random(rng, (w_shape[0],), dtype)
     line = bias.astype("float64").reshape(-1, *[1] * len(stride))
     assert_near(expected + line, run("conv_forward", [x, w, bias], [(expected.shape, dtype)], ints), scale=scale)
+
+
+# Large enough for Winograd's method (src/library/conv_winograd.cc): whole blocks and parts of blocks, all paddings.
+WINOGRAD = [
+    # x, output channels, low, high
+    ((1, 64, 24, 24), 64, (1, 1), (1, 1)),
+    ((2, 32, 27, 30), 64, (0, 2), (1, 0)),
+    ((3, 64, 21, 18), 32, (2, 1), (2, 0)),
+    ((1, 288, 14, 13), 64, (0, 0), (0, 0)),
+    ((40, 32, 10, 17), 32, (1, 1), (4, 3)),
+]
+
+
+@pytest.mark.parametrize("case", range(len(WINOGRAD)))
+def test_windows_of_three_by_three_over_many_channels(case):
+    x_shape, channels, low, high = WINOGRAD[case]
+    rng = np.random.default_rng(case)
+    x, w = random(rng, x_shape, "float32"), random(rng, (channels, x_shape[1], 3, 3), "float32")
+    geometry = (1, 1), low, high, (1, 1), 1
+    ints = [2, 1, 1, *low, *high, 1, 1, 1]
+    wide = [a.astype("float64") for a in (x, w)]
+    expected = forward(*wide, *geometry)
+    g = random(rng, expected.shape, "float32")
+    dx, dw = gradients(*wide, g.astype("float64"), *geometry)
+    bias = random(rng, (channels,), "float32")
+
+    def near(wanted, got):
+        assert np.abs(wanted - got).max() < 4e-5 * wanted.std()
+
+    blank = lambda shape: garbage(shape, "float32")
+    wider = lambda shape: garbage((shape[0], shape[1] + 3, *shape[2:]), "float32")[:, 1:-2]  # parts of larger tensors
+    for place in (lambda a: a, channels_last, lambda a: np.concatenate([a, a[:, :3]], 1)[:, : a.shape[1]]):
+        for empty in (blank, lambda shape: channels_last(blank(shape)), wider):
+            near(
+                expected + bias[:, None, None], run("conv_forward", [place(x), w, bias], [empty(expected.shape)], ints)
+            )
+            near(dx, run("conv_backward_data", [place(g), w], [empty(x_shape)], ints))
+        near(dw, run("conv_backward_weight", [place(x), place(g)], [garbage(w.shape, "float32")], ints))
+    turned = channels_last(w)
+    near(expected, run("conv_forward", [x, turned], [blank(expected.shape)], ints))
+    near(dx, run("conv_backward_data", [g, turned], [blank(x_shape)], ints))
+    near(dw, run("conv_backward_weight", [x, g], [channels_last(garbage(w.shape, "float32"))], ints))
+
+
+def test_convolutions_do_not_depend_on_the_number_of_threads():
+    rng = np.random.default_rng(0)
+    x, w, g = (random(rng, s, "float32") for s in [(3, 64, 30, 30), (64, 64, 3, 3), (3, 64, 30, 30)])
+    ints = [2, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    results = []
+    before = td.get_num_threads()
+    try:
+        for threads in (1, 2, 5):
+            td.set_num_threads(threads)
+            results.append([
+                run("conv_forward", [x, w], [garbage(g.shape, "float32")], ints).tobytes(),
+                run("conv_backward_data", [g, w], [garbage(x.shape, "float32")], ints).tobytes(),
+                run("conv_backward_weight", [x, g], [garbage(w.shape, "float32")], ints).tobytes(),
+            ])  # fmt: skip
+    finally:
+        td.set_num_threads(before)
+    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

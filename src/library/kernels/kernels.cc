@@ -10,6 +10,7 @@
 #include "library/kernels/row.h"
 #include "library/kernels/search.h"
 #include "library/kernels/transpose.h"
+#include "library/kernels/winograd.h"
 
 #define NAME_OF(isa) NAME_OF_TEXT(isa)
 #define NAME_OF_TEXT(isa) #isa
@@ -50,6 +51,7 @@ const Kernels table = {
     order_kernels<int64_t>(),
     distance_kernels<float>(),
     distance_kernels<double>(),
+    winograd_kernels(),
     &transpose_u32,
     &from_half,
     &to_half,

@@ -115,6 +115,20 @@ struct DistanceKernels {
   Function sum, squares, largest;
 };
 
+// Transforms of Winograd's convolutions (kernels/winograd.h). Blocks lie side by side in rows (row, position, channel)
+// of `width` positions; to[e * apart + block * channels + c] is point e of 36 of channel c. Channels are whole vectors.
+struct WinogradKernels {
+  int panel;  // output channels that weights are taken in: taps are [k][9][panel]
+  using ToPoints = void (*)(const float* rows, int64_t width, int64_t channels, int64_t blocks, float* to,
+                            int64_t apart);
+  ToPoints input, gradient;  // of 6 x 6 positions, of 4 x 4; blocks are 4 positions apart
+  void (*output)(const float* from, int64_t apart, int64_t channels, int64_t blocks, const float* bias, float* rows,
+                 int64_t width);
+  using WeightsToPoints = void (*)(const float* taps, int64_t k, float* to, int64_t apart);
+  WeightsToPoints weights, turned;  // `turned` by half a turn, as the gradient of the input wants them
+  void (*weights_gradient)(const float* from, int64_t apart, int64_t row, int64_t k, float* taps);
+};
+
 struct Kernels {
   const char* name;
   GemmKernels<float> f32;
@@ -138,6 +152,7 @@ struct Kernels {
   OrderKernels<int64_t> order_i64;
   DistanceKernels<float> distance_f32;
   DistanceKernels<double> distance_f64;
+  WinogradKernels winograd;
 
   // to[r * to_row + c] = from[c * from_row + r], for r < rows and c < columns.
   void (*transpose_u32)(const uint32_t* from, int64_t from_row, uint32_t* to, int64_t to_row, int64_t rows,
