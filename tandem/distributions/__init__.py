@@ -7,23 +7,20 @@
 Each is plain code over operators: it runs eagerly and inside td.compile, and gradients go through `rsample` and `log_prob`.
 """
 
-from tandem.distributions.base import Distribution, Independent
+from tandem.distributions import constraint_registry, constraints, transforms
+from tandem.distributions.base import Distribution, ExponentialFamily, Independent
+from tandem.distributions.bounded import Beta, ContinuousBernoulli
+from tandem.distributions.circular import VonMises
+from tandem.distributions.constraint_registry import biject_to, transform_to
 from tandem.distributions.continuous import (
-    Beta,
     Cauchy,
-    Chi2,
-    Exponential,
-    Gamma,
     Gumbel,
     HalfCauchy,
     HalfNormal,
     Laplace,
-    LogNormal,
     Normal,
-    Pareto,
     StudentT,
     Uniform,
-    Weibull,
 )
 from tandem.distributions.discrete import (
     Bernoulli,
@@ -34,15 +31,66 @@ from tandem.distributions.discrete import (
     NegativeBinomial,
     OneHotCategorical,
     Poisson,
-    RelaxedOneHotCategorical,
 )
 from tandem.distributions.divergence import kl_divergence, register_kl
+from tandem.distributions.matrices import LKJCholesky, Wishart
 from tandem.distributions.mixture import MixtureSameFamily
-from tandem.distributions.multivariate import Dirichlet, MultivariateNormal
+from tandem.distributions.multivariate import Dirichlet, LowRankMultivariateNormal, MultivariateNormal
+from tandem.distributions.positive import (
+    Chi2,
+    Exponential,
+    FisherSnedecor,
+    Gamma,
+    GeneralizedPareto,
+    Pareto,
+    Weibull,
+)
+from tandem.distributions.relaxed import (
+    LogitRelaxedBernoulli,
+    OneHotCategoricalStraightThrough,
+    RelaxedBernoulli,
+    RelaxedOneHotCategorical,
+)
+from tandem.distributions.transformed import (
+    InverseGamma,
+    Kumaraswamy,
+    LogisticNormal,
+    LogNormal,
+    TransformedDistribution,
+)
+from tandem.distributions.transforms import (
+    AbsTransform,
+    AffineTransform,
+    CatTransform,
+    ComposeTransform,
+    CorrCholeskyTransform,
+    CumulativeDistributionTransform,
+    ExpTransform,
+    IndependentTransform,
+    LowerCholeskyTransform,
+    PositiveDefiniteTransform,
+    PowerTransform,
+    ReshapeTransform,
+    SigmoidTransform,
+    SoftmaxTransform,
+    SoftplusTransform,
+    StackTransform,
+    StickBreakingTransform,
+    TanhTransform,
+    Transform,
+    identity_transform,
+)
 
 __all__ = [
-    "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "Dirichlet", "Distribution", "Exponential", "Gamma",
-    "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "Laplace", "LogNormal", "MixtureSameFamily", "Multinomial",
-    "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical", "Pareto", "Poisson", "RelaxedOneHotCategorical",
-    "StudentT", "Uniform", "Weibull", "kl_divergence", "register_kl",
+    "AbsTransform", "AffineTransform", "Bernoulli", "Beta", "Binomial", "CatTransform", "Categorical", "Cauchy", "Chi2",
+    "ComposeTransform", "ContinuousBernoulli", "CorrCholeskyTransform", "CumulativeDistributionTransform", "Dirichlet",
+    "Distribution", "ExpTransform", "Exponential", "ExponentialFamily", "FisherSnedecor", "Gamma", "GeneralizedPareto", "Geometric",
+    "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "IndependentTransform", "InverseGamma", "Kumaraswamy", "LKJCholesky",
+    "Laplace", "LogNormal", "LogisticNormal", "LogitRelaxedBernoulli", "LowRankMultivariateNormal", "LowerCholeskyTransform",
+    "MixtureSameFamily", "Multinomial", "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical",
+    "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "PositiveDefiniteTransform", "PowerTransform", "RelaxedBernoulli",
+    "RelaxedOneHotCategorical", "ReshapeTransform", "SigmoidTransform", "SoftmaxTransform", "SoftplusTransform", "StackTransform",
+    "StickBreakingTransform", "StudentT", "TanhTransform", "Transform", "TransformedDistribution", "Uniform", "VonMises",
+    "Weibull", "Wishart", "biject_to", "constraint_registry", "constraints", "identity_transform", "kl_divergence", "register_kl",
+    "transform_to", "transforms",
 ]  # fmt: skip

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import tandem as td
-from tandem.distributions.base import POSITIVE, Distribution, parameters
-from tandem.errors import ShapeError, ValueRangeError
-
-IN_UNIT = ("in [0, 1]", lambda p: td.logical_and(p >= 0, p <= 1))
+from tandem.distributions import constraints
+from tandem.distributions.base import Distribution, ExponentialFamily, parameters
+from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
 
 
 def _exactly_one(name: str, probs, logits):
@@ -19,7 +18,7 @@ def _exactly_one(name: str, probs, logits):
 class _Binary(Distribution):
     """Something given by the probability of success or its log-odds, whichever was given; the other is computed when asked for."""
 
-    checks = {"probs": IN_UNIT}
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
 
     def __init__(self, probs=None, logits=None, validate_args=None):
         _exactly_one(type(self).__name__, probs, logits)
@@ -29,6 +28,15 @@ class _Binary(Distribution):
             (self._logits,), self._probs = parameters(logits), None
         self._given = self._probs if self._logits is None else self._logits
         super().__init__(self._given.shape, (), validate_args)
+
+    def _counted(self, total_count, probs, logits, validate_args):
+        """__init__ of distributions that have a number of trials as well."""
+        _exactly_one(type(self).__name__, probs, logits)
+        given, count = parameters(probs if probs is not None else logits, total_count)
+        self.total_count = count.to(given.dtype)
+        _Binary.__init__(self, *((given, None) if probs is not None else (None, given)), validate_args=validate_args)
+
+    param_shape = property(lambda self: self._given.shape)
 
     @property
     def probs(self):
@@ -42,14 +50,23 @@ class _Binary(Distribution):
         return td.logit(td.clip(self._probs, eps, 1 - eps))
 
 
-class Bernoulli(_Binary):
+class Bernoulli(_Binary, ExponentialFamily):
     """1 with probability `probs`, else 0.
 
     >>> td.distributions.Bernoulli(0.5).entropy()
     tensor(0.6931)
     """
 
+    support = constraints.boolean
+    has_enumerate_support = True
     mean = property(lambda self: self.probs)
+    mode = property(lambda self: td.where(self.probs == 0.5, math.nan, (self.probs > 0.5).to(self.probs.dtype)))
+    _natural_params = property(lambda self: (self.logits,))
+    _mean_carrier_measure = 0
+
+    def _log_normalizer(self, x):
+        return td.nn.functional.softplus(x)
+
     variance = property(lambda self: self.probs * (1 - self.probs))
 
     def sample(self, sample_shape=()):
@@ -57,7 +74,7 @@ class Bernoulli(_Binary):
             return td.bernoulli(self.probs.expand(self.shape_of(sample_shape)))
 
     def log_prob(self, value):
-        logits, value = td.broadcast_tensors(self.logits, td.asarray(value, dtype=self._given.dtype))
+        logits, value = td.broadcast_tensors(self.logits, self._value(value).to(self._given.dtype))
         return -td.nn.functional.binary_cross_entropy_with_logits(logits, value, reduction="none")
 
     def entropy(self):
@@ -71,6 +88,8 @@ class Bernoulli(_Binary):
 class Geometric(_Binary):
     """Failures before the first success."""
 
+    support = constraints.nonnegative_integer
+    mode = property(lambda self: td.zeros_like(self._given))
     mean = property(lambda self: 1 / self.probs - 1)
     variance = property(lambda self: (1 / self.probs - 1) / self.probs)
 
@@ -80,6 +99,7 @@ class Geometric(_Binary):
             return td.floor(td.log1p(-u) / td.log1p(-self.probs))
 
     def log_prob(self, value):
+        value = self._value(value)
         return td.special.xlog1py(value, -self.probs) + td.log(self.probs)
 
     def entropy(self):
@@ -89,13 +109,18 @@ class Geometric(_Binary):
 class Binomial(_Binary):
     """Successes among `total_count` trials."""
 
+    arg_constraints = _Binary.arg_constraints | {"total_count": constraints.nonnegative_integer}
+    has_enumerate_support = True
+
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self):
+        return constraints.integer_interval(0, self.total_count)
+
     def __init__(self, total_count=1, probs=None, logits=None, validate_args=None):
-        super().__init__(probs, logits, validate_args)
-        count, _ = parameters(total_count, self._given)
-        self.total_count = count
-        self.batch_shape = tuple(count.shape)
+        self._counted(total_count, probs, logits, validate_args)
 
     mean = property(lambda self: self.total_count * self.probs)
+    mode = property(lambda self: td.minimum(td.floor((self.total_count + 1) * self.probs), self.total_count))
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def sample(self, sample_shape=()):
@@ -104,20 +129,41 @@ class Binomial(_Binary):
             return td.binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
     def log_prob(self, value):
-        n, k = self.total_count, td.asarray(value, dtype=self._given.dtype)
+        n, k = self.total_count, self._value(value).to(self._given.dtype)
         ways = td.lgamma(n + 1) - td.lgamma(k + 1) - td.lgamma(n - k + 1)
         return ways + td.special.xlogy(k, self.probs) + td.special.xlog1py(n - k, -self.probs)
+
+    def _all_counts(self):
+        """0 to total_count, which must be one number, along a new first axis."""
+        most = int(self.total_count.max().item())
+        if int(self.total_count.min().item()) != most:
+            raise UnsupportedError("Binomial", "values of different total counts are not enumerated together")
+        values = td.arange(most + 1, dtype=self._given.dtype, device=self._given.device)
+        return values.reshape(-1, *(1,) * len(self.batch_shape))
+
+    def entropy(self):
+        return -(td.exp(each := self.log_prob(self._all_counts())) * each).sum(0)
+
+    def enumerate_support(self, expand: bool = True):
+        values = self._all_counts()
+        return values.expand(-1, *self.batch_shape) if expand else values
 
 
 class NegativeBinomial(_Binary):
     """Successes before `total_count` failures."""
 
+    arg_constraints = {
+        "total_count": constraints.greater_than_eq(0),
+        "probs": constraints.half_open_interval(0.0, 1.0),
+        "logits": constraints.real,
+    }
+    support = constraints.nonnegative_integer
+
     def __init__(self, total_count, probs=None, logits=None, validate_args=None):
-        super().__init__(probs, logits, validate_args)
-        self.total_count, _ = parameters(total_count, self._given)
-        self.batch_shape = tuple(self.total_count.shape)
+        self._counted(total_count, probs, logits, validate_args)
 
     mean = property(lambda self: self.total_count * td.exp(self.logits))
+    mode = property(lambda self: td.clip(td.floor((self.total_count - 1) * td.exp(self.logits)), 0.0))
     variance = property(lambda self: self.mean / td.sigmoid(-self.logits))
 
     def sample(self, sample_shape=()):
@@ -127,13 +173,20 @@ class NegativeBinomial(_Binary):
             return td.poisson(rate)
 
     def log_prob(self, value):
-        n, k = self.total_count, td.asarray(value, dtype=self._given.dtype)
+        n, k = self.total_count, self._value(value).to(self._given.dtype)
         log_probs = n * td.nn.functional.logsigmoid(-self.logits) + k * td.nn.functional.logsigmoid(self.logits)
         return log_probs + td.lgamma(n + k) - td.lgamma(k + 1) - td.lgamma(n)
 
 
-class Poisson(Distribution):
-    checks = {"rate": ("at least 0", lambda r: r >= 0)}
+class Poisson(ExponentialFamily):
+    arg_constraints = {"rate": constraints.nonnegative}
+    support = constraints.nonnegative_integer
+    mode = property(lambda self: td.floor(self.rate))
+    entropy = Distribution.entropy  # the expectation of log(x!) has no closed form
+    _natural_params = property(lambda self: (td.log(self.rate),))
+
+    def _log_normalizer(self, x):
+        return td.exp(x)
 
     def __init__(self, rate, validate_args=None):
         (self.rate,) = parameters(rate)
@@ -147,7 +200,7 @@ class Poisson(Distribution):
             return td.poisson(self.rate.expand(self.shape_of(sample_shape)))
 
     def log_prob(self, value):
-        value = td.asarray(value, dtype=self.rate.dtype)
+        value = self._value(value).to(self.rate.dtype)
         return td.special.xlogy(value, self.rate) - self.rate - td.lgamma(value + 1)
 
 
@@ -158,7 +211,12 @@ class Categorical(Distribution):
     tensor(-0.2877)
     """
 
-    checks = {"probs": IN_UNIT}
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    has_enumerate_support = True
+
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self):
+        return constraints.integer_interval(0, self._num_events - 1)
 
     def __init__(self, probs=None, logits=None, validate_args=None):
         _exactly_one("Categorical", probs, logits)
@@ -170,8 +228,8 @@ class Categorical(Distribution):
             )
         self._probs = given / given.sum(-1, keepdims=True) if probs is not None else None
         self._logits = given - td.logsumexp(given, -1, keepdims=True) if probs is None else None
+        self._num_events, self.param_shape = given.shape[-1], tuple(given.shape)
         super().__init__(given.shape[:-1], (), validate_args)
-        self._num_events = given.shape[-1]
 
     @property
     def probs(self):
@@ -185,8 +243,8 @@ class Categorical(Distribution):
         eps = td.finfo(self._probs.dtype).eps
         return td.log(td.clip(self._probs, eps, 1 - eps))
 
-    mean = property(lambda self: td.full(self.batch_shape, math.nan))
-    variance = property(lambda self: td.full(self.batch_shape, math.nan))
+    mean = property(lambda self: td.full_like(self.probs[..., 0], math.nan))
+    variance = property(lambda self: td.full_like(self.probs[..., 0], math.nan))
     mode = property(lambda self: self.probs.argmax(-1))
 
     def sample(self, sample_shape=()):
@@ -197,7 +255,9 @@ class Categorical(Distribution):
             return drawn.mT.reshape(self.shape_of(sample_shape))
 
     def log_prob(self, value):
-        value = td.asarray(value).to(td.int64)
+        return self._log_prob_of(self._value(value).to(td.int64))
+
+    def _log_prob_of(self, value):
         shape = td.broadcast_shapes(value.shape, self.batch_shape)
         logits = self.logits.expand(*shape, self._num_events)
         return td.take_along_axis(logits, value.expand(shape)[..., None], -1)[..., 0]
@@ -214,6 +274,9 @@ class Categorical(Distribution):
 class OneHotCategorical(Categorical):
     """Categorical with classes written as one-hot vectors."""
 
+    support = constraints.one_hot
+    mode = property(lambda self: td.nn.functional.one_hot(self.probs.argmax(-1), self._num_events).to(self.probs.dtype))
+
     def __init__(self, probs=None, logits=None, validate_args=None):
         super().__init__(probs, logits, validate_args)
         self.event_shape = (self._num_events,)
@@ -226,47 +289,31 @@ class OneHotCategorical(Categorical):
         return td.nn.functional.one_hot(index, self._num_events).to(self.probs.dtype)
 
     def log_prob(self, value):
-        return super().log_prob(td.asarray(value).argmax(-1))
+        return self._log_prob_of(self._value(value).argmax(-1))
 
     def enumerate_support(self, expand: bool = True):
-        raise self._missing("enumerate_support")
-
-
-class RelaxedOneHotCategorical(Distribution):
-    """One-hot vectors made continuous (Gumbel-softmax), with gradients; sharper the lower the temperature."""
-
-    has_rsample = True
-    checks = {"temperature": POSITIVE}
-
-    def __init__(self, temperature, probs=None, logits=None, validate_args=None):
-        base = Categorical(probs, logits)
-        self.probs, self.logits = base.probs, base.logits
-        (self.temperature,) = parameters(temperature)
-        super().__init__(base.batch_shape, (base._num_events,), validate_args)
-
-    def rsample(self, sample_shape=()):
-        u = td.rand(self.shape_of(sample_shape), dtype=self.logits.dtype, device=self.logits.device)
-        tiny = td.finfo(u.dtype).eps
-        noise = -td.log(-td.log(td.clip(u, tiny, 1 - tiny)))
-        return td.softmax((self.logits + noise) / self.temperature, -1)
-
-    def log_prob(self, value):
-        classes = self.event_shape[0]
-        score = self.logits - self.temperature * td.log(value)
-        score = (score - td.logsumexp(score, -1, keepdims=True)).sum(-1)
-        return score + math.lgamma(classes) + (classes - 1) * td.log(self.temperature) - td.log(value).sum(-1)
+        values = td.eye(self._num_events, dtype=self.probs.dtype, device=self.probs.device)
+        values = values.reshape(self._num_events, *(1,) * len(self.batch_shape), self._num_events)
+        return values.expand(-1, *self.batch_shape, -1) if expand else values
 
 
 class Multinomial(Distribution):
     """How often each class came up in `total_count` draws."""
 
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self):
+        return constraints.multinomial(self.total_count)
+
     def __init__(self, total_count: int = 1, probs=None, logits=None, validate_args=None):
         self.total_count = int(total_count)
         self._one = Categorical(probs, logits, validate_args)
-        super().__init__(self._one.batch_shape, (self._one._num_events,))
+        super().__init__(self._one.batch_shape, (self._one._num_events,), validate_args)
 
     probs = property(lambda self: self._one.probs)
     logits = property(lambda self: self._one.logits)
+    param_shape = property(lambda self: self._one.param_shape)
     mean = property(lambda self: self.total_count * self.probs)
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 
@@ -275,6 +322,13 @@ class Multinomial(Distribution):
         return td.nn.functional.one_hot(index, self.event_shape[0]).sum(0).to(self.probs.dtype)
 
     def log_prob(self, value):
-        value = td.asarray(value, dtype=self.probs.dtype)
+        value = self._value(value).to(self.probs.dtype)
         ways = td.lgamma(value.sum(-1) + 1) - td.lgamma(value + 1).sum(-1)
         return ways + td.special.xlogy(value, self.probs).sum(-1)
+
+    def entropy(self):
+        n = td.tensor(float(self.total_count), dtype=self.probs.dtype, device=self.probs.device)
+        each = Binomial(self.total_count, probs=self.probs)
+        counts = each._all_counts()[1:]
+        repeated = (td.exp(each.log_prob(counts)) * td.lgamma(counts + 1)).sum((0, -1))
+        return self.total_count * self._one.entropy() - td.lgamma(n + 1) + repeated

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tandem as td
+from tandem.distributions import constraints
 from tandem.distributions.base import Distribution
 from tandem.distributions.discrete import Categorical
 from tandem.errors import ShapeError
@@ -24,7 +25,19 @@ class MixtureSameFamily(Distribution):
             raise ShapeError(
                 "MixtureSameFamily", f"{count} weights need components whose batch ends in {count}; it is {batch}"
             )
-        super().__init__(batch[:-1], component_distribution.event_shape)
+        super().__init__(batch[:-1], component_distribution.event_shape, validate_args)
+
+    @constraints.dependent_property
+    def support(self):
+        return constraints.MixtureSameFamilyConstraint(self.component_distribution.support)
+
+    def expand(self, batch_shape, _instance=None):
+        count = self.component_distribution.batch_shape[-1]
+        mixture = self.mixture_distribution
+        mixture = mixture.expand(batch_shape) if mixture.batch_shape else mixture
+        return MixtureSameFamily(
+            mixture, self.component_distribution.expand((*batch_shape, count)), self._validate_args
+        )
 
     def _weights(self):
         probs = self.mixture_distribution.probs
@@ -53,9 +66,10 @@ class MixtureSameFamily(Distribution):
             return td.take_along_axis(values, index, self._axis()).squeeze(self._axis())
 
     def log_prob(self, value):
-        each = self.component_distribution.log_prob(td.unsqueeze(td.asarray(value), self._axis()))
+        value = self._value(value)
+        each = self.component_distribution.log_prob(td.unsqueeze(value, self._axis()))
         return td.logsumexp(each + self.mixture_distribution.logits, -1)
 
     def cdf(self, value):
-        each = self.component_distribution.cdf(td.unsqueeze(td.asarray(value), self._axis()))
+        each = self.component_distribution.cdf(td.unsqueeze(self._value(value), self._axis()))
         return (each * self.mixture_distribution.probs).sum(-1)

@@ -9,6 +9,7 @@ from tandem.errors import AutogradError, ValueRangeError
 from tandem.graph.ir import Type
 from tandem.ops.define import Elementwise, LibraryOp, inplace, op, register
 from tandem.ops.prepare import broadcast, constant, full_expand, promote, to_float
+from tandem.ops.special import times_log
 
 
 @register
@@ -281,8 +282,7 @@ def xlog1py(x: Tensor, y: Tensor):
     tensor([0., 0.])
     """
     x, y = broadcast("xlog1py", *(to_float(v) for v in promote(x, y)))
-    nothing = F.logical_and(F.equal(x, 0), F.logical_not(F.isnan(y)))
-    return F.where(nothing, 0, x * F.log1p(F.where(nothing, 0, y)))
+    return times_log(x, y, F.log1p, -1, 0)
 
 
 for function in (igamma, igammac, mvlgamma):

@@ -116,9 +116,16 @@ def xlogy(x: Tensor, y: Tensor):
     """
     x, y = (to_float(v) for v in promote(x, y))
     x, y = broadcast("xlogy", x, y)
-    nothing = F.logical_and(F.equal(x, 0), F.logical_not(F.isnan(y)))
-    # With 1 in place of y there, neither the logarithm nor its derivative is infinite.
-    return F.where(nothing, 0, x * F.log(F.where(nothing, 1, y)))
+    return times_log(x, y, F.log, 0, 1)
+
+
+def times_log(x, y, log, end, one):
+    """x * log(y), 0 for an x of 0 where log(y), which starts at `end` and is 0 at `one`, has no finite value."""
+    without = F.logical_or(F.less_equal(y, end), F.equal(y, math.inf))
+    nothing = F.logical_and(F.equal(x, 0), without)
+    # With `one` in place of y there, neither the logarithm nor its derivative is infinite. Elsewhere x may be 0 and still have a
+    # derivative, log(y); subtracting from 0 makes the value +0 then.
+    return F.where(nothing, 0, 0 - x * -log(F.where(nothing, one, y)))
 
 
 alias("expit", sigmoid)
