@@ -96,24 +96,30 @@ def test_convolution_and_its_gradients(dtype, case):
     assert_near(expected + line, run("conv_forward", [x, w, bias], [(expected.shape, dtype)], ints), scale=scale)
 
 
-# Large enough for Winograd's method (src/library/conv_winograd.cc): whole blocks and parts of blocks, all paddings.
-WINOGRAD = [
-    # x, output channels, low, high
-    ((1, 64, 24, 24), 64, (1, 1), (1, 1)),
-    ((2, 32, 27, 30), 64, (0, 2), (1, 0)),
-    ((3, 64, 21, 18), 32, (2, 1), (2, 0)),
-    ((1, 288, 14, 13), 64, (0, 0), (0, 0)),
-    ((40, 32, 10, 17), 32, (1, 1), (4, 3)),
+# Large enough for routines of our own. x, output channels, kernel, stride, low, high
+LARGE = [
+    # Winograd's method (src/library/conv_winograd.cc): whole blocks and parts of blocks, all paddings
+    ((1, 64, 24, 24), 64, 3, (1, 1), (1, 1), (1, 1)),
+    ((2, 32, 27, 30), 64, 3, (1, 1), (0, 2), (1, 0)),
+    ((3, 64, 21, 18), 32, 3, (1, 1), (2, 1), (2, 0)),
+    ((1, 288, 14, 13), 64, 3, (1, 1), (0, 0), (0, 0)),
+    ((40, 32, 10, 17), 32, 3, (1, 1), (1, 1), (4, 3)),
+    # matrix products (conv_pointwise.cc): images where they are, skipped positions, few positions, many channels
+    ((3, 24, 20, 19), 40, 1, (1, 1), (0, 0), (0, 0)),
+    ((2, 32, 41, 37), 50, 1, (2, 3), (0, 0), (0, 0)),
+    ((8, 64, 5, 5), 96, 1, (1, 1), (0, 0), (0, 0)),
+    ((2, 300, 12, 11), 20, 1, (1, 1), (0, 0), (0, 0)),
+    ((1, 130, 70, 60), 18, 1, (1, 1), (0, 0), (0, 0)),
 ]
 
 
-@pytest.mark.parametrize("case", range(len(WINOGRAD)))
-def test_windows_of_three_by_three_over_many_channels(case):
-    x_shape, channels, low, high = WINOGRAD[case]
+@pytest.mark.parametrize("case", range(len(LARGE)))
+def test_convolutions_over_many_channels(case):
+    x_shape, channels, size, stride, low, high = LARGE[case]
     rng = np.random.default_rng(case)
-    x, w = random(rng, x_shape, "float32"), random(rng, (channels, x_shape[1], 3, 3), "float32")
-    geometry = (1, 1), low, high, (1, 1), 1
-    ints = [2, 1, 1, *low, *high, 1, 1, 1]
+    x, w = random(rng, x_shape, "float32"), random(rng, (channels, x_shape[1], size, size), "float32")
+    geometry = stride, low, high, (1, 1), 1
+    ints = [2, *stride, *low, *high, 1, 1, 1]
     wide = [a.astype("float64") for a in (x, w)]
     expected = forward(*wide, *geometry)
     g = random(rng, expected.shape, "float32")
@@ -138,10 +144,11 @@ def test_windows_of_three_by_three_over_many_channels(case):
     near(dw, run("conv_backward_weight", [x, g], [channels_last(garbage(w.shape, "float32"))], ints))
 
 
-def test_convolutions_do_not_depend_on_the_number_of_threads():
+@pytest.mark.parametrize("size", [1, 3])
+def test_convolutions_do_not_depend_on_the_number_of_threads(size):
     rng = np.random.default_rng(0)
-    x, w, g = (random(rng, s, "float32") for s in [(3, 64, 30, 30), (64, 64, 3, 3), (3, 64, 30, 30)])
-    ints = [2, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    x, w, g = (random(rng, s, "float32") for s in [(3, 64, 30, 30), (64, 64, size, size), (3, 64, 30, 30)])
+    ints = [2, 1, 1, *[size // 2] * 4, 1, 1, 1]
     results = []
     before = td.get_num_threads()
     try:
