@@ -13,6 +13,7 @@ enum class ErrorKind { Internal, Shape, Type, Index, Value, Memory, Autograd, De
 struct Origin {
   std::string op, file, function;
   int line;
+  int call = -1;  // which of the program's calls it is; -1 where that is not known
 };
 
 class Error : public std::runtime_error {

@@ -8,26 +8,15 @@ first time and found again later. See Note [Capture] in src/program/capture.h.
 from __future__ import annotations
 
 import builtins
-import copy
 import functools
 import sys
 import threading
 
 from tandem import _runtime
+from tandem.compiled_report import Report
 from tandem.errors import DTypeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
-from tandem.graph.view import show_bytes
 from tandem.switches import EAGER
-
-
-class Report(list):
-    """What was compiled: a dict for each program (tandem/tracing/program.py), and how it was asked for."""
-
-    def __init__(self, memory_budget: float | None):
-        super().__init__()
-        self.memory_budget = memory_budget
-        self.fresh = False  # whether programs are made anew even where they lie on disk
-        self.failures: list[str] = []  # why no program could be made of a sequence; its calls run one by one
 
 
 class Compiled:
@@ -65,32 +54,16 @@ class Compiled:
         return self if instance is None else functools.partial(self, instance)
 
     def explain(self) -> str:
-        """Which programs were compiled, for what, and how long each took, as text."""
-        lines = [
-            f"{getattr(self._fn, '__name__', 'function')}: {self._programs.num_traces} sequences of operators, "
-            f"{self._programs.num_programs} programs"
-        ]
-        for number, r in enumerate(self._report):
-            kind = "any sizes" if r["symbolic"] else "these sizes: " + " ".join(_sizes(s) for s in r["sizes"][:8])
-            kind += " ..." if not r["symbolic"] and len(r["sizes"]) > 8 else ""
-            times = ", ".join(f"{phase} {seconds * 1e3:.1f} ms" for phase, seconds in r["seconds"].items())
-            passes = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in r["passes"].items())
-            lines += [
-                f"  program {number}: {r['calls']} calls -> {r['joined']} nodes, {r['nodes']} after passes -> {r['steps']} steps",
-                f"    for {kind}",
-                f"    memory: {show_bytes(r['memory']['peak'])} at its peak (step {r['memory']['at']}), of which "
-                f"{show_bytes(r['memory']['outputs'])} are results; inputs {show_bytes(r['memory']['inputs'])}",
-                f"    time: {times}" + ("" if "load" in r["seconds"] else f" ({passes} ms)"),
-            ]
-        lines += [f"  no program, calls run one by one: {cause}" for cause in self._report.failures]
-        return "\n".join(lines)
+        """Which programs were compiled, why each exists and where it ends, how often it ran and what it cost to make, as text."""
+        name = getattr(self._fn, "__name__", None) or type(self._fn).__name__
+        return self._report.explain(name, self._programs.num_traces, dict(self._programs.program_runs()))
 
     def graph(self, number: int = -1):
         """The graph of a compiled program (the latest by default)."""
-        entry = self._report[number]
+        entry = self._report.entry(number)
         if callable(entry["graph"]):  # the program came from disk: the graph is made when asked for
             entry["graph"] = entry["graph"]()
-        return entry["graph"]
+        return entry["graph"].seal()
 
     def memory(self, number: int = -1) -> dict:
         """What a compiled program (the latest by default) takes, in bytes, known before it runs.
@@ -98,7 +71,7 @@ class Compiled:
         {"inputs", "outputs", "peak", "at"}: peak counts what the program allocates at one time, results included, inputs not; at is
         the step where that is.
         """
-        return dict(self._report[number]["memory"])
+        return dict(self._report.entry(number)["memory"])
 
 
 _printing = threading.local()  # lines: what td.print was given in the compiled function that runs now
@@ -131,10 +104,6 @@ def print(*objects, sep: str = " ", end: str = "\n", file=None):
     lines.append(([o.detach().clone() if isinstance(o, _runtime.Tensor) else o for o in objects], settings))
 
 
-def _sizes(sizes) -> str:
-    return f"[{', '.join('*' if n is None else str(n) for n in sizes)}]"
-
-
 def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None, fullgraph: bool = False, dynamic=None,
             backend=None, mode=None, options=None):  # fmt: skip
     """fn with its operators run as whole programs: fused across operators, without intermediate results in memory.
@@ -164,7 +133,10 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
         raise DTypeError("compile", f"a {type(fn).__name__} cannot be called", fix="give a function or a module")
     nn = sys.modules.get("tandem.nn.module")
     if nn is not None and isinstance(fn, nn.Module):
-        return compile_module(copy.copy(fn), whole, memory_budget)
+        # Another object of the same attributes, the very same dict: whatever is changed on one is changed on the other.
+        twin = object.__new__(type(fn))
+        object.__setattr__(twin, "__dict__", fn.__dict__)
+        return compile_module(twin, whole, memory_budget)
     return Compiled(fn, whole, memory_budget)
 
 
@@ -174,12 +146,16 @@ def compile_module(module, whole: bool, memory_budget: float | None):
     Its class becomes a subclass of its class, made for it alone, that has __call__ and what a compiled function has.
     """
     kind = type(module)
+    if "_compiled_call" in kind.__dict__:  # compiled already: once more, as asked for now
+        kind = kind.__base__
+    compiled = Compiled(kind.__call__, whole, memory_budget)
 
     def call(self, *args, **kwargs):
-        return self.__dict__["_compiled"](self, *args, **kwargs)
+        return compiled(self, *args, **kwargs)
 
     members = {
         "__call__": call,
+        "_compiled_call": compiled,
         "__doc__": kind.__doc__,
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
@@ -189,16 +165,15 @@ def compile_module(module, whole: bool, memory_budget: float | None):
             members[name] = functools.partialmethod(_ask, name)
     members["__reduce__"] = lambda self: (_restore_module, (kind, self.__dict__.copy(), whole, memory_budget))
     object.__setattr__(module, "__class__", type(kind.__name__, (kind,), members))
-    module.__dict__["_compiled"] = Compiled(kind.__call__, whole, memory_budget)
     return module
 
 
 def _ask(module, name: str, *args):
     """What the compiled function of a module has to say: explain(), graph(), memory()."""
-    return getattr(module.__dict__["_compiled"], name)(*args)
+    return getattr(type(module)._compiled_call, name)(*args)
 
 
 def _restore_module(kind, state: dict, whole: bool, memory_budget: float | None):
     module = kind.__new__(kind)
-    module.__dict__.update({k: v for k, v in state.items() if k != "_compiled"})
+    module.__dict__.update(state)
     return compile_module(module, whole, memory_budget)

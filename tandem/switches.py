@@ -56,7 +56,7 @@ class Switch:
 
 
 class switches:
-    """Set switches in a scope.
+    """Set switches in a scope; names in capitals or not.
 
     >>> with td.switches(DEBUG=2, SKIP="fuse"):
     ...     step(x)
@@ -64,9 +64,10 @@ class switches:
 
     def __init__(self, **settings: int | str):
         for name in settings:
-            if name not in SWITCHES:
+            if name.upper() not in SWITCHES:
                 raise ValueError(f"there is no switch {name!r}\n  fix: one of {', '.join(SWITCHES)}")
-        self._settings = {SWITCHES[name]: SWITCHES[name].parse(value) for name, value in settings.items()}
+        found = ((SWITCHES[name.upper()], value) for name, value in settings.items())
+        self._settings = {switch: switch.parse(value) for switch, value in found}
         self._before: list[dict[Switch, int | str]] = []  # a stack, so that one object can be entered twice
 
     def __enter__(self):

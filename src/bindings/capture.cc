@@ -82,6 +82,13 @@ void register_capture(nb::module_& m) {
                out.append(nb::make_tuple(entry->runs, entry->plans.size(), entry->programs.size()));
              return out;
            })
+      .def("program_runs",  // [(number in the report, runs)]
+           [](ProgramCache& c) {
+             nb::list out;
+             for (auto& entry : c.entries)
+               for (auto& program : entry->programs) out.append(nb::make_tuple(program.number, program.runs));
+             return out;
+           })
       .def("clear", [](ProgramCache& c) { c.clear(); });
   nb::class_<CaptureScope>(m, "CaptureScope")
       .def(nb::init<ProgramCache*, bool>(), nb::keep_alive<1, 2>())
@@ -99,7 +106,7 @@ void register_capture(nb::module_& m) {
                ~Restore() { active_capture = s.outer; }
              } restore{s};
              try {
-               s.capture.flush();
+               s.capture.flush(Capture::End::Return);
              } catch (const PythonError&) {
                nb::raise_python_error();
              }

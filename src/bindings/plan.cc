@@ -26,8 +26,8 @@ struct PlanBuilder {
   Ref<Plan> plan = Ref<Plan>::adopt(new Plan());
   std::shared_ptr<const Origin> here;  // of the instructions that follow
 
-  void origin(std::string op, std::string file, std::string function, int line) {
-    here = std::make_shared<const Origin>(Origin{std::move(op), std::move(file), std::move(function), line});
+  void origin(std::string op, std::string file, std::string function, int line, int call) {
+    here = std::make_shared<const Origin>(Origin{std::move(op), std::move(file), std::move(function), line, call});
   }
   void no_origin() { here.reset(); }
 
@@ -73,6 +73,8 @@ struct PlanBuilder {
     in.routine = library::find(routine);
     in.prepares = library::prepares(routine);
     plan->num_prepared += in.prepares;
+    in.checks = routine == "check_index";
+    plan->num_checks += in.checks;
     in.num_inputs = static_cast<int32_t>(inputs.size());
     in.values = std::move(inputs);
     in.values.insert(in.values.end(), outputs.begin(), outputs.end());
@@ -82,6 +84,7 @@ struct PlanBuilder {
     in.origin = here;
     plan->instructions.push_back(std::move(in));
   }
+  void begin_writes() { plan->first_write = static_cast<int32_t>(plan->instructions.size()); }
   std::shared_ptr<Region> next_region = std::make_shared<Region>();
 
   // The plan of a graph of the region that comes next, and which slots here are its integers.
@@ -275,7 +278,9 @@ void register_plan(nb::module_& m) {
       .def("int_op", &PlanBuilder::int_op)
       .def("guard", &PlanBuilder::guard)
       .def("value", &PlanBuilder::value)
-      .def("origin", &PlanBuilder::origin)
+      .def("origin", &PlanBuilder::origin, nb::arg("op"), nb::arg("file"), nb::arg("function"), nb::arg("line"),
+           nb::arg("call") = -1)
+      .def("begin_writes", &PlanBuilder::begin_writes)
       .def("no_origin", &PlanBuilder::no_origin)
       .def("kernel", &PlanBuilder::kernel)
       .def("library", &PlanBuilder::library)

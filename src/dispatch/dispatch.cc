@@ -386,7 +386,7 @@ Capture* suspend_capture_if_needed(OpFunction* op, Argument* arguments, int coun
     return true;
   };
   if (fits && writable()) return nullptr;
-  capture->flush();
+  capture->flush(Capture::End::Memory);
   for (int i = 0; i < count; ++i)
     if (arguments[i].kind == Argument::Kind::Tensor && arguments[i].tensor->storage->pending()) refuse_promise();
   if (writable()) return nullptr;
@@ -435,6 +435,8 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
   CacheEntry* entry = op->cache->find(hash, signature);
 
   auto finish = [&](const Ref<Plan>& plan, PlanRun& run) {
+    if (active_capture && plan->num_checks) [[unlikely]]
+      active_capture->check_early(run, arguments, count);
     Ref<PlanNode> node;
     if (!plan->grad_inputs.empty()) node = begin_record(plan, arguments);
     uint64_t offset = generator && plan->rng_advance >= 0 ? static_cast<uint64_t>(run.slot(plan->rng_advance)) : 0;

@@ -53,8 +53,20 @@ std::shared_ptr<ProgramCache::Entry> ProgramCache::find_or_insert(const std::vec
 }
 
 void ProgramCache::clear() {
+  if (report && !entries.empty()) {
+    PyObject* done = PyObject_CallMethod(report, "start_over", nullptr);
+    if (!done) PyErr_Clear();
+    Py_XDECREF(done);
+  }
   entries.clear();
   index_.clear();
+}
+
+void ProgramCache::tell_dropped(int64_t number) {
+  if (!report) return;
+  PyObject* done = PyObject_CallMethod(report, "drop", "L", static_cast<long long>(number));
+  if (!done) PyErr_Clear();
+  Py_XDECREF(done);
 }
 
 Capture::~Capture() {
@@ -127,7 +139,19 @@ Capture::Operand Capture::resolve(Tensor* t, Signature& key) {
 
 bool Capture::can_read(const Tensor* t) const {
   if (!region.empty()) return true;
-  return find(t) || (!t->storage->pending() && !written_.count(t->storage));
+  return find(t) || (!t->storage->pending() && !written_.count(t->storage) && !overlaps_written(t->storage));
+}
+
+// Two storages may stand for the same memory where it is borrowed: two tensors made of one NumPy array.
+bool Capture::overlaps_written(const Storage* storage) const {
+  if (storage->borrowed()) {
+    for (auto& [other, write] : written_)
+      if (other->overlaps(*storage)) return true;
+  } else {
+    for (const Storage* other : borrowed_written_)
+      if (other->overlaps(*storage)) return true;
+  }
+  return false;
 }
 
 bool Capture::can_write(const Tensor* t) const {
@@ -139,9 +163,22 @@ bool Capture::can_write(const Tensor* t) const {
            same_view(promises_[found->second].view, t->view);
   }
   if (!region.empty()) return false;
-  for (const Leaf& leaf : leaves_)  // somebody reads this memory in another way: the program could not tell
-    if (leaf.storage.get() == t->storage && !same_view(leaf.view, t->view)) return false;
+  for (const Leaf& leaf : leaves_) {  // somebody reads this memory in another way: the program could not tell
+    const Storage* other = leaf.storage.get();
+    if (other == t->storage ? !same_view(leaf.view, t->view)
+                            : (other->borrowed() || t->storage->borrowed()) && other->overlaps(*t->storage))
+      return false;
+  }
   return true;
+}
+
+void Capture::check_early(PlanRun& run, const Argument* arguments, int count) const {
+  if (!region.empty() || run.device()) return;
+  for (int i = 0; i < count; ++i) {
+    if (arguments[i].kind != Argument::Kind::Tensor) continue;
+    const Storage* storage = arguments[i].tensor->storage;
+    if (!storage->pending() && !written_.count(const_cast<Storage*>(storage))) run.check_input(i);
+  }
 }
 
 // -- noting calls
@@ -223,6 +260,7 @@ TensorRef Capture::output(int32_t call, int32_t index, PlanRun& run, Argument* a
       const Operand& target = calls_[call].operands[index];
       auto found = written_.find(t->storage);
       int32_t leaf = found != written_.end() ? found->second.first : target.index;
+      if (found == written_.end() && t->storage->borrowed()) borrowed_written_.push_back(t->storage);
       written_[t->storage] = {leaf, site};
     }
     remember(t, site);
@@ -402,7 +440,17 @@ void Capture::refuse(const char* what) const {
        "\n  fix: return what it computes; choose by td.cond or td.where, repeat by td.while_loop or td.scan");
 }
 
-Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic) {
+Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic, End end) {
+  constexpr const char* kEnds[] = {"the function returns", "a value is read",
+                                   "memory that was written is used through another view, or written through a view",
+                                   "the next operator runs on another device"};
+  std::string ended = kEnds[static_cast<int>(end)];
+  if (end != End::Return) {
+    const Source here = user_source();
+    const std::string place = format_source(here);
+    if (!place.empty()) ended += " at " + place;
+    Py_XDECREF(here.code);
+  }
   PyObject* calls = describe_calls();
   PyObject* leaves = describe_leaves();
   PyObject* numbers = describe_numbers();
@@ -420,9 +468,9 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic) {
     Py_DECREF(item);
   }
   const profile::Scope compiling(profile::Kind::Compile, "program");
-  PyObject* result =
-      PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOO", calls, leaves, numbers, ints, outputs, writes,
-                            symbolic ? Py_True : Py_False, programs_->report ? programs_->report : Py_None);
+  PyObject* result = PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOsO", calls, leaves, numbers, ints,
+                                           outputs, writes, symbolic ? Py_True : Py_False, ended.c_str(),
+                                           programs_->report ? programs_->report : Py_None);
   if (!result) throw PythonError{};
   if (result == Py_None) {
     Py_DECREF(result);
@@ -455,7 +503,7 @@ std::vector<std::pair<int32_t, Capture::Site>> Capture::ordered_writes() const {
   return list;
 }
 
-void Capture::flush() {
+void Capture::flush(End end) {
   if (!region.empty()) refuse("writes in place into a tensor that it has not made");
   if (calls_.empty()) return;
   struct Suspend {  // what runs below is not to be captured
@@ -502,9 +550,20 @@ void Capture::flush() {
     for (const Call& call : calls_) entry.plans.push_back(call.plan);
   ++entry.runs;
   ++segments;
-  auto finish = [&](const Ref<Plan>& program, PlanRun& run) {
+  auto finish = [&](ProgramCache::Entry::Program& variant, PlanRun& run) {
+    const Ref<Plan> program = variant.plan;
+    ++variant.runs;
     prepare_plan(*program);
-    run.execute();
+    try {
+      run.execute();
+    } catch (Error& error) {
+      const bool of_values =
+          error.kind == ErrorKind::Index || error.kind == ErrorKind::LinAlg || error.kind == ErrorKind::Value;
+      if (of_values && !program->device && !run.wrote_inputs()) return false;  // see Note [Early checks]
+      // The same calls may come from other lines than when the program was made.
+      if (error.origin && error.origin->call >= 0) error.origin = today(error.origin->call);
+      throw;
+    }
     std::vector<int32_t>
         handed_out;  // fresh memory that a promise has taken over; others with the same value get copies
     for (size_t k = 0; k < escaping.size(); ++k) {
@@ -534,28 +593,31 @@ void Capture::flush() {
         library::find("copy")(copy);
       promise.storage->fulfil(*fresh);
     }
+    return true;
   };
-  bool done = false;
-  for (size_t k = 0; !done && k < entry.programs.size(); ++k) {
-    Ref<Plan> program = entry.programs[k];
+  bool done = false, failed = false;
+  for (size_t k = 0; !done && !failed && k < entry.programs.size(); ++k) {
+    Ref<Plan> program = entry.programs[k].plan;
     PlanRun run(*program, inputs.data());
     if (!run.guards_hold()) continue;
     if (k > 0) std::swap(entry.programs[k], entry.programs[k - 1]);
-    finish(program, run);
-    done = true;
+    done = finish(entry.programs[k > 0 ? k - 1 : 0], run);
+    failed = !done;
   }
-  if (!done && !entry.broken) {
+  if (!done && !failed && !entry.broken) {
     // The first program is made for the very sizes it met; when others come, one that computes with sizes serves them
     // all.
-    Ref<Plan> program = compile(wanted, !entry.programs.empty());
+    Ref<Plan> program = compile(wanted, !entry.programs.empty(), end);
     if (program) {
-      if (entry.programs.size() >= kMaxSizeVariants) entry.programs.pop_back();
-      entry.programs.insert(entry.programs.begin(), program);
+      if (entry.programs.size() >= kMaxSizeVariants) {
+        programs_->tell_dropped(entry.programs.back().number);
+        entry.programs.pop_back();
+      }
+      entry.programs.insert(entry.programs.begin(), {program, programs_->num_reported() - 1});
       PlanRun run(*program, inputs.data());
       TD_CHECK(run.guards_hold(), "a new program does not accept the call it was made for");
       if (programs_->watch) call_watch();
-      finish(program, run);
-      done = true;
+      done = finish(entry.programs.front(), run);
     } else {
       entry.broken = true;
     }
@@ -572,6 +634,7 @@ void Capture::reset() {
   promises_.clear();
   promise_of_.clear();
   written_.clear();
+  borrowed_written_.clear();
   known_.clear();
   by_hash_.clear();
   key_.clear();

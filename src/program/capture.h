@@ -16,6 +16,13 @@
 // on promises for what an iteration gets. Nothing runs; Python (tandem/control/body.py) asks what was noted. Tensors
 // from outside are leaves, whether they have memory or are promises of the capture around this one. Values cannot be
 // read.
+//
+// Note [Early checks]
+// A step that only checks its operand (an index against a bound) is done at once where the operand lies in memory
+// already, as batches of data do: the error then comes from the very line, where the user's code can catch it. The
+// program checks again, which costs little.
+// Other errors are found when the program runs. If it has not yet written anything that existed before, the calls run
+// once more, one by one, and fail where eager code fails, with all that came before done; see run_one_by_one.
 #pragma once
 #include <Python.h>
 
@@ -39,8 +46,13 @@ class ProgramCache {
  public:
   struct Entry {
     std::vector<uint8_t> key;
-    std::vector<Ref<Plan>> plans;     // of the calls: keeps the addresses in the key their own
-    std::vector<Ref<Plan>> programs;  // variants for different sizes, most recently used first
+    struct Program {
+      Ref<Plan> plan;
+      int64_t number = -1;  // in the report
+      int64_t runs = 0;
+    };
+    std::vector<Ref<Plan>> plans;   // of the calls: keeps the addresses in the key their own
+    std::vector<Program> programs;  // variants for different sizes, most recently used first
     int64_t runs = 0;
     bool broken = false;  // no program could be made: calls run one by one
   };
@@ -48,6 +60,8 @@ class ProgramCache {
   ProgramCache(const ProgramCache&) = delete;
   std::shared_ptr<Entry> find_or_insert(const std::vector<uint8_t>& key);
   void clear();
+  int64_t num_reported() const { return report ? PyList_GET_SIZE(report) : 0; }
+  void tell_dropped(int64_t number);            // the report's graph of a program that is no longer kept goes, too
   std::vector<std::shared_ptr<Entry>> entries;  // shared: a thread may clear what another one runs
   PyObject* report = nullptr;                   // Python list that programs describe themselves in (owned)
   PyObject* watch = nullptr;                    // called before a program runs, with its inputs; see td.bisect (owned)
@@ -70,6 +84,7 @@ class Capture {
   // Whether t can be an operand, or be written in place, in this segment. If not: flush first.
   bool can_read(const Tensor* t) const;
   bool can_write(const Tensor* t) const;
+  void check_early(PlanRun& run, const Argument* arguments, int count) const;  // Note [Early checks]
   // Notes a call of a plan whose integers `run` has computed; then its outputs, as promises, one by one.
   int32_t begin(const Ref<Plan>& plan, Argument* arguments, int count);
   TensorRef output(int32_t call, int32_t index, PlanRun& run, Argument* arguments, bool mutates);
@@ -79,10 +94,12 @@ class Capture {
   // A program runs on one device: calls on another one end the segment. All of a body runs where its region does.
   void settle_device(int device) {
     if (region.empty() && !calls_.empty() && calls_.front().plan->device != device) [[unlikely]]
-      flush();
+      flush(End::Device);
   }
+  // Why a segment ends; texts for fn.explain() are in compile().
+  enum class End : uint8_t { Return, Read, Memory, Device };
   // Runs everything noted so far.
-  void flush();
+  void flush(End end);
   int64_t segments = 0;
   bool whole = false;  // reading a value is an error instead of the end of a segment
 
@@ -144,13 +161,16 @@ class Capture {
   };
 
   void forget_calls();
+  std::shared_ptr<const Origin> today(int32_t call) const;  // where a call comes from this time
   Operand resolve(Tensor* t, Signature& key);
   const Site* find(const Tensor* t) const;
   void remember(const Tensor* t, Site site) { remember(t->storage, t->view, site); }
   void remember(Storage* storage, const View& view, Site site);
   static uint64_t hash(const Storage* storage, uint32_t version, const View& view);
-  Ref<Plan> compile(const std::vector<Site>& wanted, bool symbolic);  // null if no program can be made
-  void run_one_by_one(const std::vector<size_t>& escaping);           // one_by_one.cc
+  Ref<Plan> compile(const std::vector<Site>& wanted, bool symbolic, End end);  // null if no program can be made
+  // one_by_one.cc. On failure, what the calls before the failing one gave is there for those who hold on to it.
+  void run_one_by_one(const std::vector<size_t>& escaping);
+  bool overlaps_written(const Storage* storage) const;
   void call_watch();
   void reset();
   std::vector<std::pair<int32_t, Site>> ordered_writes() const;
@@ -165,7 +185,8 @@ class Capture {
   std::vector<Promise> promises_;
   std::unordered_map<Storage*, size_t> promise_of_;
   std::unordered_map<Storage*, std::pair<int32_t, Site>>
-      written_;  // storages with memory that calls write: (leaf, value)
+      written_;                             // storages with memory that calls write: (leaf, value)
+  std::vector<Storage*> borrowed_written_;  // those of written_ whose memory is somebody else's
   std::vector<Known> known_;
   std::unordered_multimap<uint64_t, size_t> by_hash_;
   std::vector<uint8_t> key_;
@@ -186,7 +207,7 @@ inline void materialize(const Tensor* t) {
           "a value is read in the middle of a function compiled with whole=True: the program would have to end here",
           "\n  fix: choose inside the program by td.cond(condition, lambda: a, lambda: b) or td.where(condition, a, b) "
           "instead of `if`, or leave out whole=True");
-    active_capture->flush();
+    active_capture->flush(Capture::End::Read);
   }
   if (t->storage->pending()) [[unlikely]]
     refuse_promise();

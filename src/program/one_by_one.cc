@@ -5,6 +5,7 @@
 #include "device/cuda/copy.h"
 #include "library/registry.h"
 #include "program/capture.h"
+#include "tensor/promised.h"
 
 namespace tandem {
 
@@ -32,17 +33,19 @@ Made copied(const View& from, const View& geometry, int device) {
   return {to, std::move(storage)};
 }
 
-std::shared_ptr<const Origin> origin_of(const std::string& op, const Source& source) {
+}  // namespace
+
+std::shared_ptr<const Origin> Capture::today(int32_t call) const {
+  if (static_cast<size_t>(call) >= calls_.size()) return nullptr;
+  const Source& source = calls_[call].source;
   if (!source.code) return nullptr;
   auto* code = reinterpret_cast<PyCodeObject*>(source.code);
   const char* file = PyUnicode_AsUTF8(code->co_filename);
   const char* function = PyUnicode_AsUTF8(code->co_name);
   PyErr_Clear();
-  return std::make_shared<const Origin>(
-      Origin{op, file ? file : "", function ? function : "", PyCode_Addr2Line(code, source.instruction)});
+  return std::make_shared<const Origin>(Origin{calls_[call].plan->name, file ? file : "", function ? function : "",
+                                               PyCode_Addr2Line(code, source.instruction), call});
 }
-
-}  // namespace
 
 void Capture::run_one_by_one(const std::vector<size_t>& escaping) {
   const auto count = static_cast<int32_t>(calls_.size());
@@ -90,7 +93,24 @@ void Capture::run_one_by_one(const std::vector<size_t>& escaping) {
     try {
       run.execute();
     } catch (Error& error) {
-      if (!error.origin) error.origin = origin_of(plan.name, call.source);
+      if (!error.origin) error.origin = today(c);
+      for (size_t i : escaping) {
+        // What a promise holds now: later calls would have written into it.
+        Site site = promises_[i].value;
+        while (site.kind == Site::Kind::Result && site.index >= c) {
+          const int32_t written = calls_[site.index].plan->outputs.size() > static_cast<size_t>(site.output)
+                                      ? calls_[site.index].plan->outputs[site.output].same_as_input
+                                      : -1;
+          if (written < 0) break;
+          const Operand& before = calls_[site.index].operands[written];
+          if (before.kind != Operand::Kind::Result) break;
+          site = {Site::Kind::Result, before.index, before.output};
+        }
+        if (site.kind != Site::Kind::Result || site.index >= c) continue;
+        const Made& have = made[site.index][site.output];
+        promises_[i].storage->fulfil(*copied(have.view, promises_[i].view, plan.device).storage);
+      }
+      resolve_promises();
       throw;
     }
     const auto in_place = [&](int32_t position, const View& view) {

@@ -236,7 +236,27 @@ void PlanRun::run_instructions() {
     run_instructions(current);
   } catch (Error& error) {
     if (current && !error.origin) error.origin = current->origin;
+    failed_ = current;
     throw;
+  }
+}
+
+bool PlanRun::wrote_inputs() const {
+  if (plan_.first_write < 0) return false;
+  return !failed_ || failed_ - plan_.instructions.data() >= plan_.first_write;
+}
+
+void PlanRun::check_input(int32_t position) {
+  for (const Instruction& in : plan_.instructions) {
+    if (!in.checks) continue;
+    int32_t root = in.values[0];
+    while (plan_.values[root].kind == ValueKind::View) root = plan_.values[root].source;
+    if (plan_.values[root].kind != ValueKind::Input || plan_.values[root].source != position) continue;
+    const View input = view(in.values[0]);
+    int64_t ints[8];
+    TD_CHECK(in.ints.size() <= 8);
+    for (size_t i = 0; i < in.ints.size(); ++i) ints[i] = ints_[in.ints[i]];
+    in.routine({&input, 1, nullptr, 0, ints, static_cast<int>(in.ints.size()), nullptr, 0});
   }
 }
 

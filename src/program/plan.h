@@ -68,9 +68,10 @@ struct Instruction {
   std::vector<int32_t> parts;
   void* function = nullptr;
   uint16_t threads[2] = {0, 0};
-  uint32_t shared = 0;   // bytes of shared memory that a launch asks for
+  uint32_t shared = 0;    // bytes of shared memory that a launch asks for
+  bool checks = false;    // Library: only checks its input, which may be done early (Note [Early checks])
   bool prepares = false;  // Library: can be made ready for new sizes; see Note [Preparing] in library/registry.h
-  bool reports = false;  // complains about bad indices through the device's report (device/cuda/launches.h)
+  bool reports = false;   // complains about bad indices through the device's report (device/cuda/launches.h)
 
   profile::Kind profiled() const;  // what a profile calls it
 };
@@ -119,7 +120,9 @@ struct Plan {
   PyObject* kernels =
       nullptr;  // kernels of the Kernel instructions, compiled when the plan first runs (owned list), or null
   std::string name;
-  int device = 0;  // where it runs and its results lie: 0 the CPU, k cuda:(k - 1)
+  int device = 0;            // where it runs and its results lie: 0 the CPU, k cuda:(k - 1)
+  int32_t num_checks = 0;    // instructions that only check
+  int32_t first_write = -1;  // programs: the first instruction that writes an input; -1 if none does
 
   // Programs on a device, which may be replayed (see Note [Replay]).
   bool is_program = false;
@@ -156,6 +159,8 @@ class PlanRun {
   bool overflowed() const { return overflow_; }  // one of them does not fit 64 bits, and so guards do not hold
   void execute();                                // throws Error; may release the GIL
   void execute_without_gil();
+  void check_input(int32_t position);  // the steps that do nothing but check this input; throws Error
+  bool wrote_inputs() const;           // after a failure: whether inputs may have been written before it
   View view(int32_t value) const;
   Storage* share_storage(int32_t value);  // a new reference to a Fresh value's memory
   void forget_storage(int32_t value);     // gives up this run's own reference
@@ -188,6 +193,7 @@ class PlanRun {
 
   const Plan& plan_;
   bool overflow_ = false;
+  const Instruction* failed_ = nullptr;
   const InputView* inputs_;
   static constexpr int kInlineSlots = 64, kInlineValues = 24;
   int64_t inline_ints_[kInlineSlots];

@@ -36,6 +36,10 @@ class Storage {
   void set_pinned() { pinned_ = true; }
   void* block() const { return device_ && !release_ ? context_ : nullptr; }  // of the device's allocator, or null
   bool writable() const { return writable_; }
+  bool borrowed() const { return release_ != nullptr; }  // another Storage may stand for the same memory
+  bool overlaps(const Storage& other) const {
+    return data_ < other.data_ + other.bytes_ && other.data_ < data_ + bytes_;
+  }
   uint32_t version() const { return version_; }
   void bump_version() { ++version_; }
 

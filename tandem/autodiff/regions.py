@@ -18,7 +18,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.autodiff.partition import _boundary, _choose, _reached_from
 from tandem.autodiff.reverse import _depends_on, backpropagate
-from tandem.graph.ir import Builder, Graph, Node, Type, Value
+from tandem.graph.ir import Builder, Graph, Node, Type, Value, revise
 from tandem.graph.symbolic import local_symbol
 from tandem.ops.define import add_input
 from tandem.ops.region import Block, Cond, Scan, copy_nodes, region_graph
@@ -73,9 +73,10 @@ class _Joint:
 def _hand_out(node: Node, op, count: int):
     """Gives a region an operator that has more outputs; the values of those it had stay what they are."""
     types = op.infer(*[v.type for v in node.inputs])
-    node.op = op
+    revise(node, "op", op)
     first = len(node.outputs)
-    node.outputs += tuple(Value(node, first + i, t) for i, t in enumerate(types[first : first + count]))
+    more = tuple(Value(node, first + i, t) for i, t in enumerate(types[first : first + count]))
+    revise(node, "outputs", node.outputs + more)
 
 
 def _wanted(wanted: list[bool], inputs, start: int = 0) -> list[int]:

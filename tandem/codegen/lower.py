@@ -9,6 +9,7 @@ from tandem.codegen.cpu_compose import composed
 from tandem.codegen.elementwise import copy, elementwise
 from tandem.codegen.expand import expand, without_unused
 from tandem.codegen.fuse import Fusion
+from tandem.codegen.order import failures_first
 from tandem.codegen.regions import region_steps
 from tandem.codegen.rows import rows
 from tandem.codegen.schedule import LibraryStep, Schedule
@@ -69,6 +70,8 @@ def lower(
     }  # fmt: skip
     if target is not None:
         steps = target.finish(steps)
+    elif graph.mutations:
+        steps = failures_first(steps)
     if made:
         buffer_of = {old: buffer_of[new] for old, new in made.items() if new in buffer_of}
     return Schedule(steps, buffer_of)

@@ -47,15 +47,30 @@ class Type:
         return f"{self.dtype.short}[{','.join(str(d) for d in self.shape)}]"
 
 
-class Value:
+class _Immutable:
+    """What nobody outside changes. Constructors set slots by their descriptors; `revise` is for the few who may."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value):
+        raise AttributeError(
+            f"{name!r} of a {type(self).__name__} cannot be changed: graphs are immutable\n"
+            "  fix: make another graph, as passes do (tandem/passes/rebuild.py)"
+        )
+
+
+revise = object.__setattr__  # for what happens while a graph is being built; see Node
+
+
+class Value(_Immutable):
     """One output of a node: a symbolic tensor."""
 
     __slots__ = ("node", "index", "type", "__weakref__")
 
     def __init__(self, node: Node, index: int, type: Type):
-        self.node = node
-        self.index = index
-        self.type = type
+        _set_node(self, node)
+        _set_index(self, index)
+        _set_type(self, type)
 
     @property
     def shape(self):
@@ -83,21 +98,28 @@ class Value:
         )
 
 
-class Node:
+_set_node, _set_index, _set_type = Value.node.__set__, Value.index.__set__, Value.type.__set__
+
+
+class Node(_Immutable):
     """An operator applied to values. Immutable once built, but for two things that happen while its graph is: sizes that turn out
     to be equal, and outputs that gradients ask a region for (autodiff/regions.py)."""
 
     __slots__ = ("op", "inputs", "outputs", "source", "id")
 
     def __init__(self, op, inputs: tuple[Value, ...], types: tuple[Type, ...], source, id: int):
-        self.op = op
-        self.inputs = inputs
-        self.outputs = tuple(Value(self, i, t) for i, t in enumerate(types))
-        self.source = source
-        self.id = id
+        _set_op(self, op)
+        _set_inputs(self, inputs)
+        _set_outputs(self, tuple([Value(self, i, t) for i, t in enumerate(types)]))
+        _set_source(self, source)
+        _set_id(self, id)
 
     def __repr__(self):
         return f"<node {self.id}: {self.op!r}>"
+
+
+_set_op, _set_inputs, _set_outputs = Node.op.__set__, Node.inputs.__set__, Node.outputs.__set__
+_set_source, _set_id = Node.source.__set__, Node.id.__set__
 
 
 class Graph:
@@ -107,7 +129,11 @@ class Graph:
     outputs   Values returned
     mutations [(input position, Value)]: the Value's elements are stored into that input's memory
     symbols   the Symbols that its sizes are written in
+
+    Once sealed, as fn.graph() hands it out, nothing of it can be changed.
     """
+
+    _sealed = False
 
     def __init__(self, symbols: Symbols | None = None, name: str = ""):
         self.name = name
@@ -123,6 +149,33 @@ class Graph:
         from tandem.graph.printer import print_graph
 
         return print_graph(self)
+
+    def __setattr__(self, name: str, value):
+        if self._sealed:
+            raise AttributeError(
+                f"{name!r} of this graph cannot be changed: it describes a program that was compiled\n"
+                "  fix: make another graph, as passes do (tandem/passes/rebuild.py)"
+            )
+        object.__setattr__(self, name, value)
+
+    def seal(self) -> Graph:
+        if not self._sealed:
+            self.inputs, self.nodes, self.outputs = tuple(self.inputs), tuple(self.nodes), tuple(self.outputs)
+            self.mutations = tuple(self.mutations)
+            self._sealed = True
+        return self
+
+    def run(self, *inputs):
+        """Computes the outputs from tensors and numbers for the inputs, and writes what the graph writes.
+
+        >>> double = td.compile(lambda x: x * 2.0)
+        >>> y = double(td.ones(2))
+        >>> double.graph().run(td.ones(3), 2.0)
+        [tensor([2., 2., 2.])]
+        """
+        from tandem.tracing.run_graph import run_graph
+
+        return run_graph(self, inputs)
 
     def to_json(self) -> str:
         """The graph as text that `Graph.from_json` reads (tandem/graph/serialize.py)."""

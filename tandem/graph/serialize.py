@@ -53,8 +53,16 @@ def _pack_graph(graph: Graph) -> dict:
 
 
 def from_json(text: str) -> Graph:
-    document = json.loads(text)
-    if document.get("format") != FORMAT:
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"this is no graph that was saved: {error}") from None
+    missing = {"format", "symbols", "guards", "nodes", "outputs", "mutations"} - set(
+        document if isinstance(document, dict) else ()
+    )
+    if missing:
+        raise ValueError(f"this is no graph that was saved: it has no {', '.join(sorted(missing))}")
+    if document["format"] != FORMAT:
         raise ValueError(f"this graph has format {document.get('format')!r}; only {FORMAT} is known")
     symbols = Symbols()
     atoms = [

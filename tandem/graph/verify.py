@@ -21,6 +21,8 @@ def verify(graph: Graph, after: str = "", known: set[Node] = frozenset()):
             if hasattr(node.op, "graphs"):  # a region: nothing inside may look outside
                 for part in node.op.graphs():
                     verify(part, after)
+        if not defined.isdisjoint(node.outputs):
+            raise _wrong(node, f"{where}is in the graph twice")
         defined.update(node.outputs)
     for position, v in enumerate(graph.inputs):
         if v not in defined or v.op.name != "input" or v.op.position != position:

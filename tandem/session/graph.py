@@ -24,6 +24,7 @@ class SymbolicTensor(Value):
     """A tensor that a run of its graph computes. Has all operators and methods of Tensor."""
 
     __slots__ = ()
+    __setattr__ = object.__setattr__  # a deferred graph grows: variables, loops that are closed later
 
     @property
     def shape(self):
@@ -90,6 +91,7 @@ class StepNode(Node):
     """A node of a deferred graph; fetching it runs it."""
 
     __slots__ = ("graph", "name", "control", "device", "wired")
+    __setattr__ = object.__setattr__
 
     def __init__(self, graph: Graph, op: Op, inputs, types, name: str, control: tuple, device):
         super().__init__(op, tuple(inputs), (), user_source(), len(graph.nodes))

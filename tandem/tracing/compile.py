@@ -12,7 +12,7 @@ from tandem.autodiff.reverse import backpropagate
 from tandem.codegen import Layout, lower
 from tandem.codegen.compile import without_collections
 from tandem.errors import DeviceError, DTypeError, InternalError, ShapeError
-from tandem.graph.ir import Builder, Graph, Type, Value
+from tandem.graph.ir import Builder, Graph, Type, Value, revise
 from tandem.graph.symbolic import Sym, substitute
 from tandem.ops import define
 from tandem.ops.define import ParameterSpec, add_input, make_function
@@ -391,10 +391,10 @@ def resolve_sizes(graph: Graph):
 
     for node in graph.nodes:
         if isinstance(node.op, Region):
-            node.op = node.op._with_sizes(change)
+            revise(node, "op", node.op._with_sizes(change))
             for part in node.op.graphs():
                 resolve_sizes(part)
         elif node.op._fields and node.op.name not in ("input", "incoming"):
-            node.op = node.op.substitute(change)
+            revise(node, "op", node.op.substitute(change))
         for value in node.outputs:
-            value.type = Type(value.dtype, change(value.shape), value.type.weak)
+            revise(value, "type", Type(value.dtype, change(value.shape), value.type.weak))

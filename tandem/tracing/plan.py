@@ -312,9 +312,18 @@ class ProgramWriter(ScheduleWriter):
 
     def __init__(self, graph, schedule):
         super().__init__("program", graph, list(range(len(graph.inputs))), schedule, Recorder())
+        self.writes = False  # whether a step was written down that writes an input
 
     def write_origin(self, origin: Origin):
         self.builder.origin(origin)
+
+    def _step(self, step):
+        if not self.writes:
+            written = step.writes if isinstance(step, KernelStep) else step.outputs
+            if any(_root(b).kind == "input" for b in written):
+                self.writes = True
+                self.builder.begin_writes()
+        super()._step(step)
 
     def schedule_input(self, value) -> bool:
         """Whether an input lies on the host."""

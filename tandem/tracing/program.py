@@ -63,7 +63,7 @@ def _tell_failure(error: Exception, calls: int, report):
     )
 
 
-def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, report):
+def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, ended: str, report):
     started = time.perf_counter()
     free = _free_axes(leaves, writes, symbolic)
     free_ints = _free_ints(ints, leaves, free, symbolic)
@@ -99,7 +99,9 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, repo
         seconds["compile"] = time.perf_counter() - compiled
         stored.save(key, recorder, facts)
     if report is not None:
-        report.append({**facts, "graph": graph, "seconds": seconds})
+        sites = [(plan.name, code, line) for plan, _, _, code, line, _ in calls]
+        shapes = [shape for _, _, shape, *_ in leaves]
+        report.append({**facts, "graph": graph, "seconds": seconds, "ended": ended, "sites": sites, "shapes": shapes})
     return builder
 
 

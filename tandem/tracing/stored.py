@@ -172,7 +172,7 @@ def origin_of(number: int, plan, code, line: int) -> Origin:
 
 def write_origin(builder, origin: Origin):
     source = origin.source
-    builder.origin(origin.op, source.file, source.function, source.line)
+    builder.origin(origin.op, source.file, source.function, source.line, -1 if origin.call is None else origin.call)
 
 
 def save(key: str | None, recorder: Recorder, facts: dict) -> None:

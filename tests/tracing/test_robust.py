@@ -38,22 +38,21 @@ def test_an_exception_in_the_middle_of_backward():
 
 
 def test_an_error_of_the_program_itself_is_raised_once_and_caught_inside():
-    """A bad index is found when a segment runs; the function catches it and goes on with a new segment."""
+    """A bad index is found when a segment runs; the function catches it and goes on with what came before the index."""
     seen = []
 
     @td.compile
     def look_up(x, i):
         y = x * 2
         try:
-            value = y[i].sum().item()
+            value = y[i + 0].sum().item()
         except IndexError as error:
             seen.append(str(error))
             value = -1.0
         return y * 0 + 1 if value < 0 else x + value
 
     x = td.ones(4)
-    with pytest.raises(ValueError, match="without a value"):  # y was promised by the segment that failed
-        look_up(x, td.tensor([0, 9]))
+    assert [1.0] * 4 == look_up(x, td.tensor([0, 9])).tolist()
     assert len(seen) == 1 and "index 9 is out of range" in seen[0]
     assert [5.0] * 4 == look_up(x, td.tensor([0, 1])).tolist()
 
@@ -64,13 +63,13 @@ def test_a_segment_that_fails_does_not_run_again_when_the_function_ends():
     @td.compile
     def f(x, i):
         count.add_(1)
-        x[i].sum().item()
+        x[i + 0].sum().item()
 
     with pytest.raises(IndexError):
         f(td.ones(3), td.tensor([7]))
-    after = count.item()
+    assert count.item() == 1
     f(td.ones(3), td.tensor([1]))
-    assert after <= 1 and count.item() == after + 1
+    assert count.item() == 2
 
 
 def test_what_an_exception_carries_out_has_values():

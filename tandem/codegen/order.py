@@ -1,0 +1,73 @@
+"""Steps that may fail go before the first step that writes memory from outside, where nothing forbids it.
+
+So a program that fails has, as a rule, changed nothing yet, and its calls can be run again one by one, to fail where eager code
+fails (Note [Early checks] in src/program/capture.h).
+"""
+
+from __future__ import annotations
+
+from tandem.codegen.schedule import KernelStep, RegionStep
+
+_MAY_FAIL = frozenset({
+    "bincount", "check_index", "cholesky", "cofactor", "eig", "eigh", "inverse", "ldl_factor", "ldl_solve", "lstsq", "lu_factor",
+    "lu_solve", "permutation", "pinv", "scatter", "solve_triangular", "svd",
+})  # fmt: skip
+
+
+def failures_first(steps: list) -> list:
+    begin = next((i for i, step in enumerate(steps) if _writes_input(step)), len(steps))
+    failing = [i for i in range(begin + 1, len(steps)) if _may_fail(steps[i])]
+    if not failing:
+        return steps
+    touched = {i: _touched(steps[i]) for i in range(begin, failing[-1] + 1)}
+    moved: set[int] = set()
+    for i in failing:
+        needed = _before(i, begin, touched, moved)
+        if not any(_writes_input(steps[k]) for k in needed):
+            moved |= needed
+    order = [*range(begin), *sorted(moved), *(i for i in range(begin, len(steps)) if i not in moved)]
+    return [steps[i] for i in order]
+
+
+def _before(step: int, begin: int, touched: dict, moved: set[int]) -> set[int]:
+    """The step and those before it that must stay before it: one writes what the other reads or writes."""
+    needed = {step}
+    for i in range(step, begin - 1, -1):
+        if i not in needed:
+            continue
+        reads, writes = touched[i]
+        for k in range(begin, i):
+            if k not in needed and k not in moved:
+                k_reads, k_writes = touched[k]
+                if k_writes & reads or k_writes & writes or k_reads & writes:
+                    needed.add(k)
+    return needed
+
+
+def _may_fail(step) -> bool:
+    if isinstance(step, RegionStep):
+        return any(_may_fail(inner) for part in step.parts for inner in part.schedule.steps)
+    return not isinstance(step, KernelStep) and step.routine in _MAY_FAIL
+
+
+def _writes_input(step) -> bool:
+    return any(b.kind == "input" for b in _roots(_written(step)))
+
+
+def _written(step) -> list:
+    return step.writes if isinstance(step, KernelStep) else step.outputs
+
+
+def _roots(buffers) -> list:
+    found = []
+    for buffer in buffers:
+        while buffer.kind == "view":
+            buffer = buffer.base
+        found.append(buffer)
+    return found
+
+
+def _touched(step) -> tuple[set[int], set[int]]:
+    """(reads, writes): identities of buffers; what a kernel writes it may read as well."""
+    read = step.buffers if isinstance(step, KernelStep) else step.inputs
+    return {id(b) for b in _roots(read)}, {id(b) for b in _roots(_written(step))}

@@ -1,0 +1,105 @@
+"""What a compiled function tells of its programs: fn.explain(), and what fn.graph() and fn.memory() look up."""
+
+from __future__ import annotations
+
+from tandem.errors import ValueRangeError, source_at
+from tandem.graph.view import show_bytes
+
+
+class Report(list):
+    """A dict for each program (tandem/tracing/program.py), and how programs were asked for."""
+
+    def __init__(self, memory_budget: float | None):
+        super().__init__()
+        self.memory_budget = memory_budget
+        self.fresh = False  # whether programs are made anew even where they lie on disk
+        self.failures: list[str] = []  # why no program could be made of a sequence; its calls run one by one
+        self.restarts = 0
+
+    def start_over(self):
+        """There were too many sequences: the runtime has dropped them all."""
+        self.restarts += 1
+        self.clear()
+
+    def drop(self, number: int):
+        """There were too many variants of one sequence: the runtime no longer keeps this one."""
+        self[number]["graph"] = None
+
+    def entry(self, number: int) -> dict:
+        try:
+            found = self[number]
+        except IndexError:
+            found = None
+        if found is None or found["graph"] is None:
+            raise ValueRangeError(
+                "compile",
+                f"there is no program {number}: {len(self)} were compiled"
+                + (", this one was dropped again" if found else ""),
+                fix="call the function first; fn.explain() lists its programs",
+            )  # fmt: skip
+        return found
+
+    def explain(self, name: str, sequences: int, runs: dict[int, int]) -> str:
+        """runs: of each program, by number; those that are not in it were dropped."""
+        lines = [f"{name}: {sequences} sequences of operators, {len(runs)} programs"]
+        if self.restarts:
+            lines[0] += f"; started over {self.restarts} times, with too many sequences to keep"
+        for number, r in enumerate(self):
+            kind = "any sizes" if r["symbolic"] else "these sizes: " + " ".join(_sizes(s) for s in r["sizes"][:8])
+            kind += " ..." if not r["symbolic"] and len(r["sizes"]) > 8 else ""
+            times = ", ".join(f"{phase} {seconds * 1e3:.1f} ms" for phase, seconds in r["seconds"].items())
+            passes = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in r["passes"].items())
+            memory = r["memory"]
+            lines += [
+                f"  program {number}: {r['calls']} calls -> {r['joined']} nodes, {r['nodes']} after passes -> {r['steps']} steps; "
+                + (f"ran {runs[number]} times" if number in runs else "dropped: too many variants"),
+                f"    why: {self._why(number)}",
+                f"    for {kind}",
+                f"    ends where {r['ended']}",
+                f"    memory: {show_bytes(memory['peak'])} at its peak (step {memory['at']}), of which "
+                f"{show_bytes(memory['outputs'])} are results; inputs {show_bytes(memory['inputs'])}",
+                f"    time: {times}" + ("" if "load" in r["seconds"] else f" ({passes} ms)"),
+            ]
+        lines += [f"  no program, calls run one by one: {cause}" for cause in self.failures]
+        return "\n".join(lines)
+
+    def _why(self, number: int) -> str:
+        """Why none of the programs before this one served."""
+        sites = self[number]["sites"]
+        begins = f"begins with {_place(sites[0])}"
+        if number == 0:
+            return f"the first one; {begins}"
+        common = [_common(sites, self[other]["sites"]) for other in range(number)]
+        nearest = max(range(number), key=lambda other: (common[other], other))
+        length, other = common[nearest], self[nearest]["sites"]
+        if length == 0:
+            return f"no other {begins}"
+        if length == len(sites) == len(other):
+            for mine, theirs in zip(self[number]["shapes"], self[nearest]["shapes"], strict=False):
+                if tuple(mine) != tuple(theirs):
+                    return (
+                        f"the operators of program {nearest}, but with sizes {_sizes(mine)} instead of {_sizes(theirs)}"
+                    )
+            return f"the operators of program {nearest}, but on other dtypes or layouts, or with other results kept"
+        mine = _place(sites[length]) if length < len(sites) else "nothing more"
+        theirs = _place(other[length]) if length < len(other) else "nothing more"
+        return f"as program {nearest} for {length} operators, then {mine} instead of {theirs}"
+
+
+def _common(a: list, b: list) -> int:
+    """How many operators two sequences begin with in common."""
+    length = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        length += 1
+    return length
+
+
+def _place(site: tuple) -> str:
+    name, code, line = site
+    return name if code is None else f"{name} ({source_at(code, line).short})"
+
+
+def _sizes(sizes) -> str:
+    return f"[{', '.join('*' if n is None else str(n) for n in sizes)}]"

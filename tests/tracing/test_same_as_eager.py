@@ -1,0 +1,177 @@
+"""What is easily different when operators are only noted down: where errors come from, what they leave, who shares memory."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import tandem as td
+from tandem import nn
+
+
+def text_of(fn, *args):
+    with pytest.raises(td.TandemError) as caught:
+        fn(*args)
+    return str(caught.value)
+
+
+def test_attributes_of_the_module_itself_are_seen_by_its_compiled_twin():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.scale = nn.Linear(3, 3), 2.0
+            self.register_buffer("shift", td.zeros(3))
+
+        def forward(self, x):
+            return (self.linear(x) + self.shift) * self.scale if self.training else x
+
+    module = Scaled()
+    compiled, x = td.compile(module), td.rand(2, 3)
+
+    def agree():
+        np.testing.assert_allclose(compiled(x).tolist(), module(x).tolist(), rtol=1e-4)
+
+    agree()
+    module.scale = 5.0
+    agree()
+    module.linear = nn.Linear(3, 3)
+    agree()
+    module.shift = td.ones(3)
+    agree()
+    module.eval()
+    assert not compiled.training
+    agree()
+    compiled.train()
+    assert module.training
+    compiled.extra = nn.Linear(1, 1)
+    assert "extra.weight" in module.state_dict()
+    for other in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(td.compile(nn.Linear(3, 3))))):
+        other.weight = nn.Parameter(td.zeros(3))
+        assert other.explain()
+    assert "weight" not in dict(module.named_parameters())
+
+
+def test_index_errors_come_from_the_very_line_and_can_be_caught_there():
+    table = nn.Sequential(nn.Sequential(nn.Embedding(5, 3)))
+
+    def lookup(i, first):
+        if first:
+            return table(i) * 2
+        return table(i) * 2
+
+    compiled = td.compile(lookup)
+    bad = td.tensor([9])
+    for first in (True, False):
+        assert text_of(compiled, bad, first) == text_of(lookup, bad, first)
+    assert "Sequential.0.0" in text_of(compiled, bad, True)
+
+    @td.compile
+    def careful(x):
+        try:
+            return x[td.tensor([7])]
+        except IndexError:
+            return x - 1
+
+    assert careful(td.ones(3)).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, td.compile], ids=["eager", "compiled"])
+def test_an_error_of_values_leaves_what_came_before_it(wrap):
+    count, seen = td.zeros(2), []
+
+    @wrap
+    def step(x, table):
+        count.add_(1)
+        seen.append(count * 2)
+        kept = seen[-1] + 1
+        kept.mul_(3)
+        y = table[(x * 10).to(td.int64)]  # indices are computed: checked when the program runs
+        kept.mul_(100)
+        count.add_(10)
+        return y, kept
+
+    step(td.tensor([0.1]), td.ones(5))
+    with pytest.raises(IndexError, match=r"index 20 is out of range.*\n.*test_same_as_eager.py"):
+        step(td.tensor([2.0]), td.ones(5))
+    assert seen[0].tolist() == [2, 2] and seen[1].tolist() == [24, 24]
+    assert count.tolist() == [12, 12]
+
+
+def test_the_line_of_an_error_is_the_one_that_runs():
+    def choose(x, table, first):
+        i = (x * 10).to(td.int64)
+        table.add_(0)
+        if first:
+            return table[i]
+        return table[i]
+
+    compiled = td.compile(choose)
+    x = td.tensor([2.0])
+    for first in (True, False):
+        assert text_of(compiled, x, td.ones(5), first) == text_of(choose, x, td.ones(5), first)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, td.compile], ids=["eager", "compiled"])
+def test_tensors_of_one_numpy_array_share_it(wrap):
+    array = np.zeros(4, np.float32)
+    x, y = td.from_numpy(array), td.from_numpy(array[1:])
+    z = td.from_dlpack(x)
+
+    @wrap
+    def f(x, y, z):
+        x.add_(1)
+        r = y * 2
+        z.add_(1)
+        s = x + 0
+        y.mul_(2)
+        return r, s, x + z
+
+    r, s, t = f(x, y, z)
+    assert r.tolist() == [2, 2, 2] and s.tolist() == [2, 2, 2, 2] and t.tolist() == [4, 8, 8, 8]
+    assert array.tolist() == [2, 4, 4, 4]
+
+
+def test_explain_says_why_each_program_exists_and_where_it_ends():
+    @td.compile
+    def f(x):
+        y = x.sum()
+        if y > 3:
+            return x * 2
+        return x + 1
+
+    f(td.ones(4, 3))
+    f(-td.ones(4, 3))
+    f(-td.ones(4, 5))
+    text = f.explain()
+    assert "ends where a value is read at test_same_as_eager.py:" in text
+    assert "ends where the function returns" in text
+    assert "with sizes [4, 5] instead of [4, 3]" in text
+    assert "no other begins with add (test_same_as_eager.py:" in text
+    assert "program 0: 2 calls" in text and "; ran 2 times" in text
+    with pytest.raises(td.ValueRangeError, match="there is no program 77"):
+        f.graph(77)
+
+
+def test_reports_are_as_bounded_as_programs():
+    @td.compile
+    def f(x, n):
+        for i in range(n):
+            x = x * 2 if i % 2 else x + x
+        return x
+
+    with td.switches(skip="all"):
+        for n in range(1, 5):
+            f(td.ones(2), n)
+    assert len(f._report) == 4
+    f._programs.clear()
+    assert len(f._report) == 0 and "started over 1 times" in f.explain()
+
+
+def test_switches_may_be_written_small():
+    f = td.compile(lambda x: x + 1)
+    with td.switches(eager=True):
+        f(td.ones(2))
+    assert f._programs.num_programs == 0
+    with pytest.raises(ValueError, match="no switch 'eagre'"):
+        td.switches(eagre=True)
