@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tandem.graph.ir import Graph
 from tandem.graph.verify import verify
+from tandem.passes.channels_last import channels_last, is_for
 from tandem.passes.common_subexpressions import common_subexpressions
 from tandem.passes.eliminate_dead import eliminate_dead
 from tandem.passes.expand_composites import expand_composites
@@ -24,19 +25,25 @@ PIPELINE = [
     fold_conv_affine,
     reassociate_matmul,     # after simplify, so that merged transposes do not hide chains
     merge_matmuls,          # after reassociation, which may have moved products apart or together
+    channels_last,          # of whole programs on the CPU; before equal arrangements are made one
     common_subexpressions,  # last: simplifying makes things equal that were written differently
     eliminate_dead,         # what simplifying has left behind
     simplify_regions,       # all of this inside of loops and branches
 ]  # fmt: skip
 
 
-def run_pipeline(graph: Graph, times: dict[str, float] | None = None) -> Graph:
-    """graph after all passes; the input is not changed. `times` takes {pass: seconds}."""
+def run_pipeline(graph: Graph, times: dict[str, float] | None = None, layouts=None) -> Graph:
+    """graph after all passes; the input is not changed. `times` takes {pass: seconds}.
+
+    layouts: of the inputs, for a program of the CPU whose inner layouts are ours to choose.
+    """
+    arrange = layouts is not None and is_for(layouts)
     if CHECK:
         verify(graph, known=set(graph.nodes))  # types were inferred when it was built
     with pass_times() as taken:
         for run in PIPELINE:
-            graph = run(graph)
+            if run is not channels_last or arrange:
+                graph = run(graph)
     if times is not None:
         times.update(taken)
     return graph

@@ -95,7 +95,7 @@ def _compile_plan(function, spec: list[tuple], device: int):
     if split is None and getattr(function, "whole_program", False):  # a single operator is too small for passes to pay
         from tandem.passes.pipeline import run_pipeline
 
-        traced.graph = run_pipeline(traced.graph)
+        traced.graph = run_pipeline(traced.graph, layouts=traced.layouts if not device else None)
     finish = getattr(function, "finish", None)
     if finish is not None:
         finish(traced.graph)

@@ -123,7 +123,7 @@ def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budge
     resolve_sizes(graph)
     facts["joined"] = len(graph.nodes)
     traced = time.perf_counter()
-    graph = run_pipeline(graph, facts.setdefault("passes", {}))
+    graph = run_pipeline(graph, facts.setdefault("passes", {}), layouts if _device(calls) == 0 else None)
     simplified = time.perf_counter()
     on_host = {v for i, v in enumerate(graph.inputs) if i >= len(leaves) or not leaves[i][7]}
     target = target_for(_device(calls), on_host)
