@@ -1,11 +1,12 @@
 // check_index (index), ints [bound, allow_negative, axis]: throws Error(Index) for the first value that is out of
-// range. nonzero_count (x): int_results[0] = how many elements are not zero. nonzero (x) -> (count, ndim) int64: their
-// positions, in order.
+// range. check_weights (codes): throws Error(Value) for the first int64 that is not 0. nonzero_count (x):
+// int_results[0] = how many elements are not zero. nonzero (x) -> (count, ndim) int64: their positions, in order.
 #include <algorithm>
 #include <atomic>
 #include <vector>
 
 #include "device/parallel.h"
+#include "library/fault_codes.h"
 #include "library/kernels/kernels.h"
 #include "library/registry.h"
 #include "library/scalar.h"
@@ -80,6 +81,16 @@ void run_check_index(const Call& call) {
         }
       });
     }
+  });
+}
+
+void run_check_weights(const Call& call) {
+  TD_CHECK(call.num_inputs == 1 && call.inputs[0].dtype == DType::Int64);
+  const View& x = call.inputs[0];
+  const Loop<1> loop = make_loop<1>({&x}, 0, x.ndim, false);
+  for_rows<int64_t>(x, loop, 0, x.numel(), [&](const int64_t* row, int64_t stride, int64_t n, int64_t) {
+    for (int64_t i = 0; i < n; ++i)
+      if (row[i * stride]) fail(ErrorKind::Value, weight_fault(row[i * stride]));
   });
 }
 
@@ -224,6 +235,7 @@ void run_nonzero(const Call& call) {
 }
 
 const Register check_index("check_index", &run_check_index);
+const Register check_weights("check_weights", &run_check_weights);
 const Register nonzero_count("nonzero_count", &run_nonzero_count);
 const Register nonzero("nonzero", &run_nonzero);
 

@@ -20,6 +20,7 @@ from tandem.codegen.schedule import LibraryStep
 from tandem.graph.symbolic import product
 from tandem.switches import CUSOLVER
 
+WEIGHTS_BOUND = -1  # see src/library/fault_codes.h
 REPORT = """\
 struct Report { u64 claimed, number; i64 value, bound; u64 written; };
 DEVICE void complain(u64 report, u64 number, i64 value, i64 bound) {
@@ -42,6 +43,15 @@ def check_index(fusion, step) -> list:
     body += f"\nconst i64 v = (i64){t.at(index, names)};"
     body += f"\nif (v < {low} || v >= {n}) complain(a.report, a.number, v, {n});"
     return [t.flat(count_of(index), body, REPORT)]
+
+
+def check_weights(fusion, step) -> list:
+    codes = step.inputs[0]
+    t = Text("check_weights", step.node, reports=True)
+    names = names_of("d", len(codes.shape))
+    body = t.digits("i", codes.shape, names)
+    body += f"\nconst i64 v = {t.at(codes, names)};\nif (v) complain(a.report, a.number, v, {WEIGHTS_BOUND});"
+    return [t.flat(count_of(codes), body, REPORT)]
 
 
 def copy_step(fusion, step) -> list:
@@ -237,7 +247,7 @@ ROUTINES = {
     "attention": _attention(attention), "attention_backward": _attention(attention_backward),
     "attention_backward_packed": _attention(attention_backward_packed),
     "lstm_sequence": lstm_sequence, "lstm_sequence_backward": lstm_sequence_backward,
-    "check_index": check_index, "cholesky": cholesky,
+    "check_index": check_index, "check_weights": check_weights, "cholesky": cholesky,
     "copy": copy_step, "concat": concat, "cumulative": cumulative, "linear_scan": linear_scan,
     "nonzero": nonzero, "matmul": matmul, "scatter": scatter, "sort": sort, "topk": topk, **POOLING, **COUNTING,
     "pool_max_taps": pool_max_taps, "pool_max_taps_backward": pool_max_taps_backward,

@@ -11,6 +11,7 @@ from tandem.nn.resample import cubic_weights
 from tandem.ops.define import as_tensor, op
 from tandem.ops.prepare import cast, constant, show_shape
 from tandem.ops.random import uniform_bits
+from tandem.ops.taps import TapSum
 
 
 @op(hidden=True, name="affine_grid")
@@ -85,68 +86,68 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
         )
     if mode == "bicubic" and spatial == 3:
         raise ShapeError("grid_sample", f"bicubic reads images of two axes; input is {show_shape(input.shape)}")
-    # Two operators: where to read is the same for all channels and is worked out once, axis by axis.
-    taps = _places(grid, tuple(input.shape[2:]), mode, padding_mode, bool(align_corners))
-    taps = list(taps) if isinstance(taps, (tuple, list)) else [taps]
-    half = len(taps) if mode == "nearest" else len(taps) // 2
-    return _blend(input, taps[:half], taps[half:])
+    # Two operators: where to read is the same for all channels and is worked out once.
+    places = _places(grid, tuple(input.shape[2:]), mode, padding_mode, bool(align_corners))
+    places = list(places) if isinstance(places, (tuple, list)) else [places]
+    each = {"nearest": 1, "bilinear": 2, "bicubic": 4}[mode]
+    return _blend(input, places[: each**spatial], places[each**spatial :], each)
 
 
 @op(hidden=True, name="grid_sample")
 def _places(grid: Tensor, sizes: Ints, mode, padding_mode, corners):
-    """Positions along each axis of the elements to read, -1 for those outside, one axis after the other; then their weights in
-    the same order, unless all are 1."""
+    """Offsets of the elements to read, -1 for those outside, of all combinations of taps along the axes; then their weights in the
+    same order, unless all are 1."""
     spatial = len(sizes)
-    positions, weights = [], []
+    axes, total = [], 1
     for k, size in enumerate(sizes):  # the last coordinate belongs to the first axis
         unit = F.squeeze(F.slice_axis(grid, -1, spatial - 1 - k, 1), -1)
         n = constant(size, grid.dtype)
         place = (unit + 1) * ((n - 1) * 0.5) if corners else ((unit + 1) * n - 1) * 0.5
         if mode != "bicubic":
             place = _folded(place, size, padding_mode, corners)
+        taps = []
         for at, weight in _taps(place, mode):
             if mode == "bicubic":
                 at = _folded(at, size, padding_mode, corners)
             last = constant(size, at.dtype) - 1
             # Places that are NaN still need an index, which counts for nothing.
-            safe = cast(F.stop_gradient(F.clip(F.where(F.isnan(at), 0, at), 0, last)), dtypes.int64)
-            if padding_mode == "zeros":
-                there = F.logical_and(F.greater_equal(at, 0), F.less_equal(at, last))
-                safe = F.where(there, safe, -1)
-            positions.append(safe)
-            if weight is not None:
-                weights.append(weight)
-    return (*positions, *weights)
+            safe = F.stop_gradient(F.clip(F.where(F.isnan(at), 0, at), 0, last))
+            there = F.logical_and(F.greater_equal(at, 0), F.less_equal(at, last)) if padding_mode == "zeros" else None
+            taps.append((safe, there, weight))
+        axes.append(taps)
+        total = total * size
+    index = dtypes.int32 if total < 2**31 else dtypes.int64
+    offsets, weights = [], []
+    for combination in _products(axes):
+        flat = inside = weight = None
+        for (at, there, part), n in zip(combination, sizes, strict=True):
+            at = cast(at, index)
+            flat = at if flat is None else flat * constant(n, index) + at
+            if there is not None:
+                inside = there if inside is None else F.logical_and(inside, there)
+            if part is not None:
+                weight = part if weight is None else weight * part
+        flat = flat if inside is None else F.where(inside, flat, constant(-1, index))
+        offsets.append(flat)
+        if weight is not None:
+            weights.append(weight)
+    return (*offsets, *weights)
 
 
 @op(hidden=True, name="grid_sample")
-def _blend(x: Tensor, positions: Tensors, weights: Tensors):
-    """Weighted sums of elements of x (N, C, *sizes) at all combinations of positions (N, *out) along the axes."""
-    sizes = x.shape[2:]
-    total_size = 1
-    for n in sizes:
-        total_size = total_size * n
-    planes = F.reshape(x, (*x.shape[:2], total_size))
-    shape = (*x.shape[:2], *positions[0].shape[1:])
-    batch, channel = (F.Iota(shape, a, dtypes.int64)() for a in (0, 1))
-    each = len(positions) // len(sizes)
-    axes = [list(range(a * each, (a + 1) * each)) for a in range(len(sizes))]
-    total = None
-    for combination in _products(axes):
-        flat = outside = weight = None
-        for k, n in zip(combination, sizes, strict=True):
-            flat = positions[k] if flat is None else flat * constant(n, dtypes.int64) + positions[k]
-            missing = F.less(positions[k], 0)
-            outside = missing if outside is None else F.logical_or(outside, missing)
-            if weights:
-                weight = weights[k] if weight is None else weight * weights[k]
-        at = F.expand(F.unsqueeze(F.where(outside, 0, flat), 1), shape)
-        read = F.Gather()(planes, batch, channel, at)
-        read = F.where(F.unsqueeze(outside, 1), 0, read)
-        if weight is not None:
-            read = read * F.unsqueeze(F.astype(weight, x.dtype), 1)
-        total = read if total is None else total + read
-    return total
+def _blend(x: Tensor, offsets: Tensors, weights: Tensors, run):
+    """Weighted sums of elements of x (N, C, *sizes) at offsets (N, *out) into its planes."""
+    total, points = 1, 1
+    for n in x.shape[2:]:
+        total = total * n
+    out = offsets[0].shape
+    for n in out[1:]:
+        points = points * n
+    dtype = x.dtype if x.dtype in (dtypes.float32, dtypes.float64) else dtypes.float32
+    planes = F.reshape(cast(x, dtype), (*x.shape[:2], total))
+    lists = [*offsets, *(cast(w, dtype) for w in weights)]
+    made = TapSum(len(offsets), run)(planes, *(F.reshape(v, (out[0], points)) for v in lists))
+    return F.reshape(cast(made, x.dtype), (*x.shape[:2], *out[1:]))
 
 
 def _taps(place, mode: str):

@@ -285,6 +285,12 @@ def arange(start, stop=None, step=1, *, dtype=None, device=None, requires_grad: 
     >>> td.arange(1.0, 2.0, 0.25)
     tensor([1.0000, 1.2500, 1.5000, 1.7500])
     """
+    if dtype is device is None and type(start) is type(step) is int and step == 1 and not requires_grad:
+        # Integers one after the other: most calls, which need none of what follows.
+        if stop is None:
+            return ramp(0, 1, start if start > 0 else 0, dtype=dtypes.int64)
+        if type(stop) is int:
+            return ramp(start, 1, stop - start if stop > start else 0, dtype=dtypes.int64)
     start, stop, step = _number(start), _number(stop), _number(step)
     if stop is None:
         start, stop = 0, start

@@ -39,6 +39,21 @@ class CheckIndex(LibraryOp):
 
 
 @register
+class CheckWeights(CheckIndex):
+    """Passes int64 codes of faults on if they are all 0; raises what is wrong with the weights of a draw otherwise: 1 a number that
+    is negative or not finite, 2 all are 0."""
+
+    name = "check_weights"
+    routine = "check_weights"
+    bound: object = 1
+    axis: int = 0
+    negative: bool = False
+
+    def attributes(self, index):
+        return (), ()
+
+
+@register
 class Gather(Op):
     """x at positions: the index tensors, all of one shape I and already in range, address the leading axes of x.
 

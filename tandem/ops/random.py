@@ -378,19 +378,31 @@ def multinomial(x: Tensor, num_samples: Int, replacement=False, *, generator: Ge
     wide = dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
     x = cast(x, wide)
     lead, size = x.shape[:-1], x.shape[-1]
+    if size == 0 and num_samples != 0:
+        raise ShapeError("multinomial", f"x is {show_shape(x.shape)}; there is nothing to draw from")
+    faults = _weight_faults(x)
     if replacement:
         sums = F.cumsum(x, -1)
         total = F.slice_axis(sums, -1, size - 1, 1)
         unit = uniform_bits(generator, (*lead, num_samples), wide) * total
         found = F.searchsorted(sums, unit, right=True)
-        return F.minimum(found, constant(size - 1, dtypes.int64))
+        return F.minimum(found, constant(size - 1, dtypes.int64)) + faults
     if num_samples > size:
         raise ValueRangeError(
             "multinomial", f"{show(num_samples)} samples without replacement from {show(size)} elements"
         )
     # The smallest of exponential waiting times with rates x come in the order of draws without replacement.
     wait = F.log1p(-uniform_bits(generator, x.shape, wide)) * -1
-    return F.TopK(x.ndim - 1, num_samples, True)(x / (wait + 1e-37))[1]
+    return F.TopK(x.ndim - 1, num_samples, True)(x / (wait + 1e-37))[1] + faults
+
+
+def _weight_faults(x):
+    """0 for every row of weights, once it is known that they are some; what is made with it cannot be had otherwise."""
+    wrong = F.logical_not(F.logical_and(x >= 0, F.less(x, constant(math.inf, x.dtype))))
+    some = F.any(wrong, -1, keepdims=True)
+    none = F.logical_not(F.any(x > 0, -1, keepdims=True))
+    code = F.where(some, constant(1, dtypes.int64), cast(none, dtypes.int64) * 2)
+    return F.CheckWeights()(code)
 
 
 # -- state

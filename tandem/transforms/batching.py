@@ -180,12 +180,19 @@ def _embed(b, node, values, flags):
     "again", "as_complex", "as_real", "part", "bessel", "cholesky", "cofactor", "contiguous", "det", "diagonal", "eig", "eigh",
     "eigvals", "eigvalsh", "gammainc", "gammaincc", "gcd", "geqrf", "householder_product", "inverse", "lu_factor", "lu_solve",
     "matrix_exp", "ndtri", "orthogonal_polynomial", "permutation", "qr", "slogdet", "solve_triangular", "svd", "svdvals", "zeta",
-    "check_index",
+    "check_index", "check_weights",
 )  # fmt: skip
 def _leading(b, node, values, flags):
     if len({len(v.shape) for v in node.inputs}) > 1 and node.op.name in ("gammainc", "gammaincc", "zeta", "gcd"):
         return None
     return node.op(*b.fulls(values, flags))
+
+
+@rule("tap_sum", "tap_scatter", "tap_dot")
+def _taps(b, node, values, flags):
+    """Planes of all examples one after the other."""
+    made = as_list(node.op(*(b.merged(v, flag) for v, flag in zip(values, flags, strict=True))))
+    return [b.split_as(v, old) for v, old in zip(made, node.outputs, strict=True)]
 
 
 # -- operators with an axis

@@ -65,6 +65,13 @@ def test_a_bad_index_is_reported_with_operator_value_and_bound():
     assert table[td.tensor([1], device="cuda")].tolist() == [[1.0, 1.0]]
 
 
+def test_weights_that_are_none_are_reported():
+    for weights, message in (([0.0, 0.0], "all 0"), ([1.0, -1.0], "negative")):
+        with pytest.raises(td.ValueRangeError, match=f"multinomial.*{message}"):
+            td.multinomial(td.tensor(weights, device="cuda"), 1).cpu()
+    assert td.multinomial(td.tensor([0.0, 1.0], device="cuda"), 1).tolist() == [1]
+
+
 def test_memory_is_given_back_and_counted():
     td.cuda.synchronize()
     before = td.cuda.memory_allocated()

@@ -142,6 +142,36 @@ def test_multinomial():
         td.multinomial(p, 4)
 
 
+@pytest.mark.parametrize("replacement", [True, False])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        ([0.0, 0.0], "all 0"),
+        ([1.0, -0.5], "negative number"),
+        ([1.0, float("nan")], "NaN"),
+        ([float("inf"), 1.0], "infinity"),
+        ([[1.0, 2.0], [0.0, 0.0]], "all 0"),
+    ],
+)
+def test_multinomial_refuses_weights_that_are_none(weights, message, compiled, replacement):
+    def draw(x):
+        return td.multinomial(x, 1, replacement=replacement)
+
+    draw = td.compile(draw) if compiled else draw
+    with pytest.raises(td.ValueRangeError, match=f"multinomial: .*{message}"):
+        draw(td.tensor(weights)).tolist()
+    good = td.ones(*td.tensor(weights).shape)
+    assert draw(good).shape == (*good.shape[:-1], 1)
+
+
+def test_multinomial_of_nothing():
+    assert td.multinomial(td.ones(0, 3), 2, replacement=True).shape == (0, 2)
+    assert td.multinomial(td.tensor([2, 0, 0]), 3, replacement=True).tolist() == [0, 0, 0]
+    with pytest.raises(td.ShapeError, match="nothing to draw from"):
+        td.multinomial(td.ones(2, 0), 1, replacement=True)
+
+
 def test_in_place():
     x = td.zeros(N)
     assert x.uniform_(2.0, 4.0) is x and x.min().item() >= 2 and x.max().item() < 4

@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "device/cuda/device.h"
+#include "library/fault_codes.h"
 
 namespace tandem::cuda {
 namespace {
@@ -71,8 +72,11 @@ void raise_device_errors(int device) {
   std::string op, line;
   for (const Checked& c : checked)
     if (c.number == found.number) op = c.op, line = c.line;
+  const std::string where = line.empty() ? "" : "; launched at " + line;
+  if (found.bound == library::kWeightsBound)
+    fail(ErrorKind::Value, op.empty() ? "" : op + ": ", library::weight_fault(found.value), where);
   fail(ErrorKind::Index, op.empty() ? "" : op + ": ", "index ", found.value, " is out of range for an axis of size ",
-       found.bound, line.empty() ? "" : "; launched at " + line);
+       found.bound, where);
 }
 
 }  // namespace tandem::cuda

@@ -9,6 +9,7 @@
 #include "library/kernels/pool.h"
 #include "library/kernels/row.h"
 #include "library/kernels/search.h"
+#include "library/kernels/taps.h"
 #include "library/kernels/transpose.h"
 #include "library/kernels/winograd.h"
 
@@ -52,6 +53,8 @@ const Kernels table = {
     distance_kernels<float>(),
     distance_kernels<double>(),
     winograd_kernels(),
+    tap_kernels<float>(),
+    tap_kernels<double>(),
     &transpose_u32,
     &from_half,
     &to_half,

@@ -129,6 +129,25 @@ struct WinogradKernels {
   void (*weights_gradient)(const float* from, int64_t apart, int64_t row, int64_t k, float* taps);
 };
 
+// Places to read and their weights, of some points in order: tap t of point i is offsets[i * taps + t], nothing where
+// that is negative. regular[i]: none is, and the taps of each run lie side by side in memory.
+template <typename T>
+struct TapBlock {
+  const int64_t* offsets;
+  const T* weights;
+  const uint8_t* regular;
+  int64_t points;
+  int taps, run;
+};
+
+template <typename T>
+struct TapKernels {
+  void (*sum)(const T* plane, const TapBlock<T>& block, T* out);    // out[i] = sum over t of weight times element
+  void (*scatter)(T* plane, const TapBlock<T>& block, const T* g);  // element += weight times g[i]
+  void (*dot)(const T* plane, const TapBlock<T>& block, const T* g,
+              T* sums);  // sums[i * taps + t] += element times g[i]
+};
+
 struct Kernels {
   const char* name;
   GemmKernels<float> f32;
@@ -153,6 +172,8 @@ struct Kernels {
   DistanceKernels<float> distance_f32;
   DistanceKernels<double> distance_f64;
   WinogradKernels winograd;
+  TapKernels<float> tap_f32;
+  TapKernels<double> tap_f64;
 
   // to[r * to_row + c] = from[c * from_row + r], for r < rows and c < columns.
   void (*transpose_u32)(const uint32_t* from, int64_t from_row, uint32_t* to, int64_t to_row, int64_t rows,

@@ -1,0 +1,118 @@
+"""Weighted sums of elements at computed places of planes: what reading images between their elements comes to.
+
+Planes are (n, c, size), places `taps` tensors (n, points) of offsets into a plane, the same for all its channels; a negative one
+stands for nothing. The three operators are each other's gradients.
+"""
+
+from __future__ import annotations
+
+import tandem.ops as F
+from tandem import dtypes
+from tandem.graph.ir import Type
+from tandem.ops.define import LibraryOp, register
+from tandem.ops.prepare import constant
+
+
+def _read(x, offset):
+    """Elements of x (n, c, size) at offsets (n, points): (n, c, points), 0 where there is none."""
+    shape = (x.shape[0], x.shape[1], offset.shape[1])
+    batch, channel = (F.Iota(shape, a, dtypes.int64)() for a in (0, 1))
+    at = F.expand(F.unsqueeze(F.astype(F.maximum(offset, 0), dtypes.int64), 1), shape)
+    return F.where(F.unsqueeze(F.less(offset, 0), 1), constant(0, x.dtype), F.Gather()(x, batch, channel, at))
+
+
+class _Taps(LibraryOp):
+    holomorphic = False
+    taps: int
+    run: int  # so many in a row are usually neighbours in memory
+
+    def _split(self, rest):
+        return rest[: self.taps], rest[self.taps :]
+
+
+@register
+class TapSum(_Taps):
+    """Sums of weights times elements: x, offsets, weights (none of them: all 1) -> (n, c, points)."""
+
+    name = "tap_sum"
+    routine = "tap_sum"
+
+    def infer(self, x: Type, *rest: Type) -> Type:
+        return x.with_shape((*x.shape[:2], rest[0].shape[1]))
+
+    def attributes(self, x, *rest):
+        return (self.taps, self.run), ()
+
+    def grad(self, g, x, *rest):
+        offsets, weights = self._split(rest)
+        by_x = TapScatter(self.taps, self.run, x.shape[2])(g, *rest)
+        by_weight = _several(TapDot(self.taps, self.run)(g, x, *offsets)) if weights else ()
+        return by_x, *(None for _ in offsets), *by_weight
+
+    def composed(self, x, *rest):
+        offsets, weights = self._split(rest)
+        total = None
+        for k, offset in enumerate(offsets):
+            read = _read(x, offset)
+            read = read * F.unsqueeze(weights[k], 1) if weights else read
+            total = read if total is None else total + read
+        return total
+
+
+@register
+class TapScatter(_Taps):
+    """TapSum's gradient by x: g (n, c, points), offsets, weights -> (n, c, size)."""
+
+    name = "tap_scatter"
+    routine = "tap_scatter"
+    size: object  # Dim
+
+    def infer(self, g: Type, *rest: Type) -> Type:
+        return g.with_shape((*g.shape[:2], self.size))
+
+    def attributes(self, g, *rest):
+        return (self.taps, self.run, self.size), ()
+
+    def grad(self, h, g, *rest):
+        offsets, weights = self._split(rest)
+        by_weight = _several(TapDot(self.taps, self.run)(g, h, *offsets)) if weights else ()
+        return TapSum(self.taps, self.run)(h, *rest), *(None for _ in offsets), *by_weight
+
+    def composed(self, g, *rest):
+        offsets, weights = self._split(rest)
+        made = F.full((*g.shape[:2], self.size), 0, dtype=g.dtype)
+        batch, channel = (F.Iota(g.shape, a, dtypes.int64)() for a in (0, 1))
+        for k, offset in enumerate(offsets):
+            given = g * F.unsqueeze(weights[k], 1) if weights else g
+            given = F.where(F.unsqueeze(F.less(offset, 0), 1), constant(0, g.dtype), given)
+            at = F.expand(F.unsqueeze(F.astype(F.maximum(offset, 0), dtypes.int64), 1), g.shape)
+            made = F.Scatter("add")(made, given, batch, channel, at)
+        return made
+
+
+@register
+class TapDot(_Taps):
+    """TapSum's gradients by the weights: g (n, c, points), x, offsets -> (n, points) for each of them."""
+
+    name = "tap_dot"
+    routine = "tap_dot"
+
+    def infer(self, g: Type, x: Type, *offsets: Type):
+        made = tuple(g.with_shape(offset.shape) for offset in offsets)
+        return made if len(made) > 1 else made[0]
+
+    def attributes(self, g, x, *offsets):
+        return (self.taps, self.run), ()
+
+    def grad(self, h, g, x, *offsets):
+        h = [F.full(o.shape, 0, dtype=g.dtype) if v is None else v for v, o in zip(_several(h), offsets, strict=True)]
+        by_x = TapScatter(self.taps, self.run, x.shape[2])(g, *offsets, *h)
+        return TapSum(self.taps, self.run)(x, *offsets, *h), by_x, *(None for _ in offsets)
+
+    def composed(self, g, x, *offsets):
+        made = [F.sum(g * _read(x, offset), 1) for offset in offsets]
+        return tuple(made) if len(made) > 1 else made[0]
+
+
+def _several(values) -> list:
+    return list(values) if isinstance(values, (tuple, list)) else [values]
