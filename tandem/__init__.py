@@ -43,7 +43,7 @@ from tandem.array_api import VERSION as __array_api_version__  # noqa: E402
 from tandem.array_api import __array_namespace_info__  # noqa: E402
 from tandem.autocast import GradScaler, autocast, is_autocast_enabled  # noqa: E402
 from tandem.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402
-from tandem.autograd.functional import grad, value_and_grad, vjp  # noqa: E402
+from tandem.autograd.gradients import grad, value_and_grad, vjp  # noqa: E402
 from tandem.compiled import compile, print  # noqa: E402
 from tandem.connect import connect as _connect  # noqa: E402
 from tandem.constructors import *  # noqa: E402, F403

@@ -1,12 +1,25 @@
 """Transforms of functions under the names of torch.func: grad, vjp, jvp, vmap, jacrev, jacfwd, hessian, functional_call."""
 
-from tandem.autograd.functional import grad, value_and_grad, vjp
+from tandem.autograd.gradients import grad, value_and_grad, vjp
 from tandem.nn.functional_call import functional_call, stack_module_state
 from tandem.transforms import checkpoint, hessian, jacfwd, jacrev, jvp, linearize, vmap
 
 grad_and_value = value_and_grad
 
+
+def replace_all_batch_norm_modules_(root):
+    """Makes every batch normalisation in a module use the batch's own statistics and keep none, in place: then the module is a
+    function, which vmap may run over an ensemble. Gives the module."""
+    from tandem.nn.normalization import _BatchNorm
+
+    for module in root.modules():
+        if isinstance(module, _BatchNorm):
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root
+
+
 __all__ = [
     "checkpoint", "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
-    "stack_module_state", "value_and_grad", "vjp", "vmap",
+    "replace_all_batch_norm_modules_", "stack_module_state", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip

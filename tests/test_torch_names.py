@@ -4,6 +4,7 @@ tests/torch_names.txt is written by tools/list_torch_names.py.
 """
 
 import fnmatch
+import importlib
 import inspect
 import pathlib
 import re
@@ -14,19 +15,22 @@ import tandem as td
 from tandem.ops.define import _SYNONYMS
 
 ROOT = pathlib.Path(__file__).parent.parent
-SPACES = {"torch": td, "Tensor": td.Tensor, "nn.functional": td.nn.functional, "special": td.special, "nn": td.nn}
+SPACES = {"torch": td, "Tensor": td.Tensor}
 LINES = [line for line in (ROOT / "tests" / "torch_names.txt").read_text().splitlines() if not line.startswith("#")]
 NAMES = {line.partition("(")[0]: re.findall(r"\w+", line.partition("(")[2]) for line in LINES}
 
 
-def find(full: str):
+def space_of(full: str) -> tuple:
     space, _, name = full.rpartition(".")
-    return getattr(SPACES[space], name, None)
+    return SPACES[space] if space in SPACES else importlib.import_module("tandem." + space), name
+
+
+def find(full: str):
+    return getattr(*space_of(full), None)
 
 
 def has(full: str) -> bool:
-    space, _, name = full.rpartition(".")
-    return hasattr(SPACES[space], name)
+    return hasattr(*space_of(full))
 
 
 def listed(section: str) -> list[str]:
@@ -62,6 +66,8 @@ MISNAMED = {
 }  # fmt: skip
 NOT_TAKEN = {
     "torch.embedding": "as nn.functional.embedding, which has them",
+    "autograd.backward": "grad_variables, the old name of grad_tensors",
+    "func.jacrev": "_preallocate_and_copy",
     "torch.bmm": "out_dtype", "torch.mm": "out_dtype", "Tensor.bmm": "out_dtype", "Tensor.mm": "out_dtype",
     "Tensor.dim_order": "ambiguity_check",
     "Tensor.register_hook": "the hook's name",
@@ -69,6 +75,7 @@ NOT_TAKEN = {
     "torch.stft": "align_to_window", "Tensor.stft": "align_to_window",
     "torch.isin": "PyTorch's overrides name them otherwise than its functions",
     "torch.compile": "options of another compiler",
+    "nn.functional.linear_cross_entropy": "options: into how many parts PyTorch divides it",
     "torch.manual_seed": "", "torch.set_rng_state": "", "torch.enable_grad": "", "torch.no_grad": "",
     "torch.asarray": "", "torch.from_dlpack": "", "torch.save": "", "torch.load": "",
 }  # fmt: skip

@@ -1,5 +1,6 @@
 """Eager autodiff: modes, backward, functional gradients, custom functions, hooks."""
 
+from tandem.autograd import functional, grad_mode
 from tandem.autograd.backward import backward, grad
 from tandem.autograd.function import Function
 from tandem.autograd.modes import (
@@ -11,10 +12,11 @@ from tandem.autograd.modes import (
     set_detect_anomaly,
     set_grad_enabled,
 )
+from tandem.autograd.variable import Variable
 
 __all__ = [
-    "Function", "backward", "detect_anomaly", "enable_grad", "grad", "inference_mode", "is_grad_enabled", "no_grad",
-    "set_detect_anomaly", "set_grad_enabled",
+    "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "functional", "grad", "grad_mode", "inference_mode",
+    "is_grad_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
 

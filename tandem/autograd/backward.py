@@ -82,13 +82,23 @@ def _tensor_backward(self, gradient=None, retain_graph=None, create_graph=False,
 _tensor_backward.__doc__ = backward.__doc__
 
 
-def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, allow_unused=False):
+def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None,
+         is_grads_batched=False, materialize_grads=False):  # fmt: skip
     """Gradients of outputs with respect to tensors that took part in computing them; nothing accumulates.
+
+    allow_unused: None for inputs that took no part, instead of an error; materialize_grads: zeros for them. is_grads_batched:
+    grad_outputs have one more axis, the first, and so have the gradients.
 
     >>> x = td.tensor(3.0, requires_grad=True)
     >>> td.autograd.grad(x * x, x)
     (tensor(6.),)
     """
+    if not only_inputs:
+        raise AutogradError("grad", "only_inputs=False has no meaning any more", fix="use backward() for all leaves")
+    if is_grads_batched:
+        return _batched(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
+    if materialize_grads and allow_unused is False:
+        raise AutogradError("grad", "materialize_grads gives zeros for unused inputs, which allow_unused=False forbids")
     outputs, grads = _start(outputs, grad_outputs, "grad")
     single = isinstance(inputs, _runtime.Tensor)
     inputs = [inputs] if single else list(inputs)
@@ -100,12 +110,30 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
                 fix="set requires_grad=True on it before computing",
             )
     retain = create_graph if retain_graph is None else retain_graph
-    result = _runtime.backward(outputs, grads, inputs, retain, create_graph)
+    result = list(_runtime.backward(outputs, grads, inputs, retain, create_graph))
     for i, g in enumerate(result):
-        if g is None and not allow_unused:
+        if g is None and materialize_grads:
+            result[i] = F.zeros_like(inputs[i])
+        elif g is None and not allow_unused:
             raise AutogradError(
                 "grad",
                 f"input {i} was not used to compute the outputs",
                 fix="pass allow_unused=True to get None for it",
             )
     return tuple(result)
+
+
+def _batched(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads) -> tuple:
+    """One gradient after the other for each slice of grad_outputs, stacked."""
+    several = not isinstance(outputs, _runtime.Tensor)
+    starts = list(grad_outputs) if several else [grad_outputs]
+    count = next(g.shape[0] for g in starts if g is not None)
+    rows = []
+    for i in range(count):
+        start = [None if g is None else g[i] for g in starts]
+        retain = True if i < count - 1 else retain_graph
+        rows.append(
+            grad(outputs, inputs, start if several else start[0], retain, create_graph, True, allow_unused,
+                 materialize_grads=materialize_grads)
+        )  # fmt: skip
+    return tuple(None if column[0] is None else F.stack(list(column), 0) for column in zip(*rows, strict=True))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+
+import tandem.ops as F
 from tandem import _runtime
 from tandem.autograd.modes import enable_grad, no_grad
 from tandem.errors import AutogradError
@@ -13,6 +16,7 @@ class Context:
     def __init__(self):
         self._saved = ()
         self._non_differentiable = set()
+        self._materialize = True
         self.needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors):
@@ -30,6 +34,10 @@ class Context:
 
     def mark_non_differentiable(self, *tensors):
         self._non_differentiable = {id(t) for t in tensors}
+
+    def set_materialize_grads(self, value: bool):
+        """Whether backward gets zeros (as it does unless told otherwise) or None for results that have no gradient."""
+        self._materialize = bool(value)
 
 
 class Function:
@@ -53,6 +61,11 @@ class Function:
         raise NotImplementedError("define forward(ctx, *args) as a static method")
 
     @staticmethod
+    def setup_context(ctx, inputs, output):
+        """If defined, forward takes no ctx, and what backward needs is left there by this function."""
+        raise NotImplementedError
+
+    @staticmethod
     def backward(ctx, *grads):
         raise NotImplementedError("define backward(ctx, *grads) as a static method")
 
@@ -62,7 +75,11 @@ class Function:
         is_tensor = [isinstance(a, _runtime.Tensor) for a in args]
         ctx.needs_input_grad = tuple(t and a.requires_grad for a, t in zip(args, is_tensor, strict=True))
         with no_grad():
-            result = cls.forward(ctx, *args, **kwargs)
+            if cls.setup_context is Function.setup_context:
+                result = cls.forward(ctx, *args, **kwargs)
+            else:
+                result = cls.forward(*args, **kwargs)
+                cls.setup_context(ctx, args, result)
         if not _runtime.grad_enabled() or not any(ctx.needs_input_grad):
             return result
         single = isinstance(result, _runtime.Tensor)
@@ -77,10 +94,17 @@ class Function:
         inputs = [a if needs else None for a, needs in zip(args, ctx.needs_input_grad, strict=True)]
         positions = [i for i, o in enumerate(outputs) if any(o is r for r in recorded)]
 
+        like = [
+            (o.shape, {"dtype": o.dtype, "device": o.device}) if isinstance(o, _runtime.Tensor) else None
+            for o in outputs
+        ]  # not the outputs themselves: a record that held them would never be freed
+
         def run(create_graph, *grads):
             full = [None] * len(outputs)
             for i, g in zip(positions, grads, strict=True):
                 full[i] = g
+            if ctx._materialize:
+                full = [F.full(like[i][0], 0, **like[i][1]) if g is None and like[i] else g for i, g in enumerate(full)]
             with enable_grad() if create_graph else no_grad():
                 result = cls.backward(ctx, *full)
             result = result if isinstance(result, tuple) else (result,)
@@ -101,3 +125,35 @@ class Function:
 
         _runtime.record_python(run, cls.__name__, inputs, recorded)
         return outputs[0] if single else tuple(outputs)
+
+
+FunctionCtx = Context
+
+
+def once_differentiable(backward):
+    """Decorates backward of a Function whose gradient cannot be differentiated again: trying to is an error, not a wrong answer."""
+
+    @functools.wraps(backward)
+    def wrapped(ctx, *grads):
+        again = _runtime.grad_enabled() and any(g is not None and g.requires_grad for g in grads)
+        with no_grad():
+            made = backward(ctx, *grads)
+        if not again:
+            return made
+        found = made if isinstance(made, tuple) else (made,)
+        refused = tuple(
+            _Refused.apply(g, *[t for t in grads if t is not None]) if g is not None else None for g in found
+        )
+        return refused if isinstance(made, tuple) else refused[0]
+
+    return wrapped
+
+
+class _Refused(Function):
+    @staticmethod
+    def forward(ctx, g, *grads):
+        return g.clone()
+
+    @staticmethod
+    def backward(ctx, *grads):
+        raise AutogradError(None, "a backward marked once_differentiable is differentiated a second time")

@@ -1,155 +1,14 @@
-"""Gradients of functions: transforms that take a function and give one."""
+"""PyTorch's forms of transforms, which take a function and its inputs at once and give derivatives instead of functions."""
 
 from __future__ import annotations
 
-import threading
-
 import tandem.ops as F
 from tandem import _runtime
-from tandem.autograd.backward import grad as gradients
-from tandem.control.tree import flatten, unflatten
-from tandem.errors import AutogradError
+from tandem.autograd.backward import grad
+from tandem.autograd.modes import enable_grad
+from tandem.errors import AutogradError, ShapeError
 
-
-def _call_recorded(fn, args, argnums):
-    """fn on fresh leaves in place of the chosen arguments (tensors or containers of them): value, leaves, and per argument its
-    Structure."""
-    args = list(args)
-    leaves, structures = [], []
-    for i in argnums:
-        given, structure = flatten(args[i])
-        own = []
-        for x, path in zip(given, structure.paths(), strict=True):
-            if not isinstance(x, _runtime.Tensor):
-                raise AutogradError(
-                    "grad", f"argument {i}{path} is a {type(x).__name__}; only tensors can be differentiated by"
-                )
-            if not x.dtype.is_inexact:
-                raise AutogradError(
-                    "grad", f"argument {i}{path} is {x.dtype}; only floating tensors can be differentiated by"
-                )
-            # A view of the argument: recorded, so that gradients of gradients reach the caller's tensor too.
-            own.append(x.view_as_self() if x.requires_grad else x.detach().requires_grad_())
-        args[i] = unflatten(structure, own)
-        leaves += own
-        structures.append(structure)
-    return fn(*args), leaves, structures
-
-
-def _regroup(structures, values) -> tuple:
-    """One container for each argument, from the values of all their leaves."""
-    values = iter(values)
-    return tuple(unflatten(s, [next(values) for _ in s.paths()]) for s in structures)
-
-
-def value_and_grad(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False):
-    """A function that gives fn's value and its gradient with respect to the arguments `argnums`: tensors, or containers of them.
-
-    >>> td.value_and_grad(lambda x: x * x)(td.tensor(3.0))
-    (tensor(9.), tensor(6.))
-    """
-    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-
-    def wrapped(*args, **kwargs):
-        for i in positions:
-            if not -len(args) <= i < len(args):
-                raise AutogradError("grad", f"argnums names argument {i}, but {len(args)} were given")
-        nested = _is_nested(flatten([args[i] for i in positions])[0])
-        before = _runtime.set_grad_enabled(True)
-        _nesting.depth += 1
-        try:
-            result, leaves, structures = _call_recorded(lambda *a: fn(*a, **kwargs), args, positions)
-            value, aux = result if has_aux else (result, None)
-            if not isinstance(value, _runtime.Tensor) or value.size != 1:
-                raise AutogradError(
-                    "grad", "the function must give a tensor with one element", fix="reduce it, e.g. with .sum()"
-                )
-            grads = [None] * len(leaves)
-            if value.requires_grad:
-                grads = gradients(value, leaves, create_graph=nested, allow_unused=True)
-        finally:
-            _nesting.depth -= 1
-            _runtime.set_grad_enabled(before)
-        grads = _regroup(
-            structures, [F.zeros_like(leaf) if g is None else g for g, leaf in zip(grads, leaves, strict=True)]
-        )
-        if not nested:
-            value = value.detach()
-        result = grads[0] if isinstance(argnums, int) else grads
-        return ((value, aux), result) if has_aux else (value, result)
-
-    return wrapped
-
-
-def _is_nested(args) -> bool:
-    """Inside another gradient function, or on arguments that somebody differentiates by."""
-    return _nesting.depth > 0 or (
-        _runtime.grad_enabled() and any(isinstance(a, _runtime.Tensor) and a.requires_grad for a in args)
-    )
-
-
-class _Nesting(threading.local):
-    depth = 0
-
-
-_nesting = _Nesting()
-
-
-def grad(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False):
-    """The gradient function of fn. Nests: grad(grad(f)) is the second derivative.
-
-    >>> td.grad(lambda x: x ** 3)(td.tensor(2.0))
-    tensor(12.)
-    """
-    both = value_and_grad(fn, argnums, has_aux)
-
-    def wrapped(*args, **kwargs):
-        value, g = both(*args, **kwargs)
-        return (g, value[1]) if has_aux else g
-
-    return wrapped
-
-
-def vjp(fn, *primals):
-    """fn's value at primals, and the function that pulls a gradient of the value back to the primals.
-
-    >>> y, pull = td.vjp(lambda x: x * x, td.tensor([1.0, 2.0]))
-    >>> pull(td.ones(2))
-    (tensor([2., 4.]),)
-    """
-    # As in value_and_grad: where somebody may differentiate what comes out, pulling back is recorded.
-    nested = _is_nested(flatten(list(primals))[0])
-    before = _runtime.set_grad_enabled(True)
-    try:
-        value, leaves, structures = _call_recorded(fn, primals, range(len(primals)))
-    finally:
-        _runtime.set_grad_enabled(before)
-    outputs, structure = flatten(value)
-
-    def pull(*cotangents):
-        if (
-            len(cotangents) == 1
-            and structure.kind is not None
-            and (len(outputs) != 1 or not isinstance(cotangents[0], _runtime.Tensor))
-        ):
-            cotangents = cotangents[0]
-        g, _ = flatten(list(cotangents) if isinstance(cotangents, tuple) else cotangents)
-        if len(g) != len(outputs):
-            raise AutogradError("vjp", f"the function gave {len(outputs)} tensors, but {len(g)} gradients came")
-        pairs = [(o, c) for o, c in zip(outputs, g, strict=True) if o.requires_grad]
-        if not pairs:
-            return _regroup(structures, [F.zeros_like(leaf) for leaf in leaves])
-        outs, cots = zip(*pairs, strict=True)
-        create = _runtime.grad_enabled() and (nested or any(c.requires_grad for c in cots))
-        result = gradients(list(outs), leaves, list(cots), retain_graph=True, create_graph=create, allow_unused=True)
-        return _regroup(
-            structures, [F.zeros_like(leaf) if r is None else r for r, leaf in zip(result, leaves, strict=True)]
-        )
-
-    return value, pull
-
-
-# -- PyTorch's forms, which take the inputs at once and give results instead of functions
+__all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 
 def jacobian(
@@ -201,3 +60,115 @@ def _first(result):
 
 def _detached(result):
     return tuple(_detached(r) for r in result) if isinstance(result, tuple) else result.detach()
+
+
+# -- products with derivatives
+
+
+def _tuple(values) -> tuple:
+    return tuple(values) if isinstance(values, (tuple, list)) else (values,)
+
+
+def _leaves(inputs, create_graph: bool) -> tuple:
+    """Inputs to differentiate by: recorded views of those that are part of a graph that is to go on, leaves of their own else."""
+    return tuple(
+        x.view_as_self() if create_graph and x.requires_grad else x.detach().requires_grad_() for x in _tuple(inputs)
+    )
+
+
+def _call(name: str, func, inputs, create_graph: bool, scalar: bool = False):
+    leaves = _leaves(inputs, create_graph)
+    outputs = func(*leaves)
+    for y in _tuple(outputs):
+        if not isinstance(y, _runtime.Tensor):
+            raise AutogradError(name, f"the function gave a {type(y).__name__}; it must give tensors")
+        if scalar and y.size != 1:
+            raise AutogradError(name, f"the function gave a tensor of {y.shape}; it must give one number")
+    return leaves, outputs
+
+
+def _directions(name: str, v, like, what: str) -> tuple:
+    """v, checked against what it is multiplied with; ones if it is not given and that has one element."""
+    like = _tuple(like)
+    if v is None:
+        if len(like) != 1 or like[0].size != 1:
+            raise AutogradError(name, f"v may be left out only if the {what} is a single number")
+        return (F.ones_like(like[0]),)
+    v = _tuple(v)
+    if len(v) != len(like):
+        raise AutogradError(name, f"there are {len(like)} {what}s but {len(v)} tensors in v")
+    for a, b in zip(v, like, strict=True):
+        if a.shape != b.shape:
+            raise ShapeError(name, f"v has {a.shape} for an {what} of {b.shape}")
+    return v
+
+
+def _pull(name: str, outputs, inputs, v, create_graph: bool, strict: bool) -> tuple:
+    """Gradients of outputs times v, zeros for what takes no part."""
+    pairs = [(y, g) for y, g in zip(outputs, v, strict=True) if y.requires_grad]
+    found = (None,) * len(inputs)
+    if pairs:
+        ys, gs = zip(*pairs, strict=True)
+        found = grad(list(ys), inputs, list(gs), create_graph=create_graph, retain_graph=True, allow_unused=True)
+    if strict and (len(pairs) < len(outputs) or any(g is None for g in found)):
+        raise AutogradError(name, "an output does not depend on an input, and strict=True forbids that")
+    return tuple(F.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True))
+
+
+def _given(value, like, create_graph: bool):
+    """A result in the form of what it belongs to: one tensor or a tuple; without history unless asked for."""
+    result = value if isinstance(like, (tuple, list)) else value[0]
+    return result if create_graph else _detached(result)
+
+
+@enable_grad()
+def vjp(func, inputs, v=None, create_graph: bool = False, strict: bool = False):
+    """func's value at inputs, and v times its Jacobian: (outputs, one tensor for each input).
+
+    >>> td.autograd.functional.vjp(lambda x: x * x, td.tensor([1.0, 2.0]), td.ones(2))
+    (tensor([1., 4.]), tensor([2., 4.]))
+    """
+    leaves, outputs = _call("vjp", func, inputs, create_graph)
+    v = _directions("vjp", v, outputs, "output")
+    found = _pull("vjp", _tuple(outputs), leaves, v, create_graph, strict)
+    return _given(_tuple(outputs), outputs, create_graph), _given(found, inputs, create_graph)
+
+
+@enable_grad()
+def jvp(func, inputs, v=None, create_graph: bool = False, strict: bool = False):
+    """func's value at inputs, and its Jacobian times v: (outputs, one tensor for each output).
+
+    >>> td.autograd.functional.jvp(lambda x: x * x, td.tensor([1.0, 2.0]), td.tensor([1.0, 0.0]))
+    (tensor([1., 4.]), tensor([2., 0.]))
+    """
+    leaves, outputs = _call("jvp", func, inputs, create_graph)
+    v = _directions("jvp", v, leaves, "input")
+    # Pulling u back is linear in u, and its transpose pushes v forward.
+    u = tuple(F.zeros_like(y).requires_grad_() for y in _tuple(outputs))
+    pulled = _pull("jvp", _tuple(outputs), leaves, u, True, strict)
+    found = _pull("jvp", pulled, u, v, create_graph, False)
+    return _given(_tuple(outputs), outputs, create_graph), _given(found, outputs, create_graph)
+
+
+def _second(name: str, func, inputs, v, create_graph: bool, strict: bool):
+    leaves, output = _call(name, func, inputs, create_graph, scalar=True)
+    v = _directions(name, v, leaves, "input")
+    first = _pull(name, (output,), leaves, (F.ones_like(output),), True, strict)
+    found = _pull(name, first, leaves, v, create_graph, strict)
+    return _given((output,), output, create_graph), _given(found, inputs, create_graph)
+
+
+@enable_grad()
+def vhp(func, inputs, v=None, create_graph: bool = False, strict: bool = False):
+    """The value of a function that gives one number, and v times its matrix of second derivatives.
+
+    >>> td.autograd.functional.vhp(lambda x: (x**3).sum(), td.tensor([1.0, 2.0]), td.ones(2))
+    (tensor(9.), tensor([ 6., 12.]))
+    """
+    return _second("vhp", func, inputs, v, create_graph, strict)
+
+
+@enable_grad()
+def hvp(func, inputs, v=None, create_graph: bool = False, strict: bool = False):
+    """The value of a function that gives one number, and its matrix of second derivatives, which is symmetric, times v."""
+    return _second("hvp", func, inputs, v, create_graph, strict)

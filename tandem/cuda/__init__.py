@@ -7,6 +7,7 @@ and no device is touched, until the first tensor is put there.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 
 from tandem import _runtime
 from tandem.devices import Device, code_of
@@ -20,11 +21,18 @@ __all__ = [
     "default_stream",
     "device",
     "device_count",
+    "device_of",
     "empty_cache",
     "expandable_segments",
+    "get_arch_list",
     "get_device_capability",
     "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
     "info",
+    "init",
+    "initial_seed",
     "is_available",
     "is_bf16_supported",
     "manual_seed",
@@ -35,12 +43,19 @@ __all__ = [
     "memory_allocated",
     "memory_reserved",
     "memory_stats",
+    "memory_summary",
     "profile",
     "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
     "set_allow_tf32",
     "set_device",
     "set_expandable_segments",
     "set_memory_fraction",
+    "set_per_process_memory_fraction",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
     "stream",
     "synchronize",
 ]
@@ -83,6 +98,36 @@ def get_device_name(device=None) -> str:
 def get_device_capability(device=None) -> tuple[int, int]:
     """Compute capability, such as (9, 0)."""
     return _runtime.cuda_properties(_index(device))[1:3]
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceProperties:
+    """What a device is."""
+
+    name: str
+    major: int  # of the compute capability
+    minor: int
+    multi_processor_count: int
+    total_memory: int  # bytes
+
+
+def get_device_properties(device=None) -> DeviceProperties:
+    """Name, compute capability, number of multiprocessors and memory of a device."""
+    return DeviceProperties(*_runtime.cuda_properties(_index(device)))
+
+
+def get_arch_list() -> list[str]:
+    """The architectures that kernels are compiled for: those of the devices that are there, since they are compiled when needed."""
+    return (
+        sorted({"sm_{}{}".format(*get_device_capability(i)) for i in range(device_count())}) if is_available() else []
+    )
+
+
+def device_of(obj):
+    """The device of a tensor as a context in which new tensors are made there; of one on the CPU, one that changes nothing."""
+    on_device = getattr(obj, "device", None)
+    on_device = on_device if on_device is not None and on_device.type == "cuda" else None
+    return contextlib.nullcontext() if on_device is None else device(on_device)
 
 
 def synchronize(device=None) -> None:
@@ -220,6 +265,16 @@ def mem_get_info(device=None) -> tuple[int, int]:
     return _runtime.cuda_memory_info(_index(device))
 
 
+def memory_summary(device=None, abbreviated: bool = False) -> str:
+    """Counts of the device's caching allocator as a table."""
+    stats = memory_stats(device)
+    free, total = mem_get_info(device)
+    lines = [f"cuda:{_index(device)}: {free / 2**20:.0f} MiB of {total / 2**20:.0f} MiB are free"]
+    for name, value in stats.items():
+        lines.append(f"{name:>24} {value / 2**20:12.1f} MiB" if name.endswith("bytes") else f"{name:>24} {value:12}")
+    return "\n".join(lines)
+
+
 def empty_cache(device=None) -> None:
     """Gives memory that no tensor uses back to the device; without one there is nothing to give back."""
     if device is not None or is_available():
@@ -292,6 +347,62 @@ def manual_seed(seed: int) -> None:
 def manual_seed_all(seed: int) -> None:
     """td.manual_seed: random numbers do not depend on the device."""
     manual_seed(seed)
+
+
+def get_rng_state(device=None):
+    """td.get_rng_state: random numbers do not depend on the device, but it must be there."""
+    from tandem.random import get_rng_state
+
+    _runtime.cuda_properties(_index(device))
+    return get_rng_state()
+
+
+def set_rng_state(new_state, device=None) -> None:
+    """td.set_rng_state, for a device that must be there."""
+    from tandem.random import set_rng_state
+
+    _runtime.cuda_properties(_index(device))
+    set_rng_state(new_state)
+
+
+def get_rng_state_all() -> list:
+    """One state for every device: of none, an empty list."""
+    return [get_rng_state(i) for i in range(device_count())] if is_available() else []
+
+
+def set_rng_state_all(new_states) -> None:
+    for i, state in enumerate(new_states):
+        set_rng_state(state, i)
+
+
+set_per_process_memory_fraction = set_memory_fraction
+
+
+def seed() -> None:
+    """td.seed: random numbers do not depend on the device."""
+    from tandem.random import seed
+
+    seed()
+
+
+seed_all = seed
+
+
+def initial_seed() -> int:
+    """td.initial_seed: random numbers do not depend on the device."""
+    from tandem.random import initial_seed
+
+    return initial_seed()
+
+
+def init() -> None:
+    """Opens the driver, which happens by itself when it is needed; an error that says why if there is no device."""
+    _runtime.cuda_properties(0)
+
+
+def set_stream(stream: Stream) -> None:
+    """This thread's work goes to another stream from now on; td.cuda.stream does so for a scope."""
+    _runtime.cuda_set_stream(stream.device_index, stream.handle)
 
 
 def is_bf16_supported() -> bool:

@@ -52,6 +52,7 @@ from tandem.nn.lazy import (
     LazyInstanceNorm2d,
     LazyInstanceNorm3d,
     LazyLinear,
+    UninitializedBuffer,
     UninitializedParameter,
 )
 from tandem.nn.linear import Bilinear, Identity, Linear
@@ -92,7 +93,9 @@ from tandem.nn.normalization import (
     LayerNorm,
     LocalResponseNorm,
     RMSNorm,
+    SyncBatchNorm,
 )  # fmt: skip
+from tandem.nn.parallel import DataParallel
 from tandem.nn.parameter import Buffer, Parameter
 from tandem.nn.pooling import (
     AdaptiveAvgPool1d,
@@ -114,7 +117,7 @@ from tandem.nn.pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )  # fmt: skip
-from tandem.nn.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell
+from tandem.nn.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase
 from tandem.nn.shape import (
     ChannelShuffle,
     CircularPad1d,

@@ -1,13 +1,12 @@
-"""Attention with several heads."""
+"""Attention with several heads, and PyTorch's choice of how attention is computed."""
 
 from __future__ import annotations
 
-import math
+import contextlib
+import enum
 
-import tandem.ops as ops
-from tandem import dtypes
-from tandem.nn import functional as F
 from tandem.nn import init
+from tandem.nn.attention_functions import attend, batch_first
 from tandem.nn.linear import NonDynamicallyQuantizableLinear, empty_parameter
 from tandem.nn.module import Module
 
@@ -60,89 +59,47 @@ class MultiheadAttention(Module):
     def forward(self, query, key, value, key_padding_mask=None, need_weights: bool = True, attn_mask=None,
                 average_attn_weights: bool = True, is_causal: bool = False):  # fmt: skip
         single = query.ndim == 2
-        same_kv, self_attention = value is key, key is query
-        if single:
-            query = query.unsqueeze(0)
-            key = query if self_attention else key.unsqueeze(0)
-            value = key if same_kv else value.unsqueeze(0)
-            key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-        elif not self.batch_first:
-            query = query.transpose(0, 1)
-            key = query if self_attention else key.transpose(0, 1)
-            value = key if same_kv else value.transpose(0, 1)
-        q, k, v = self._project(query, key, value)  # (N, T or S, E)
-        extra = 0
-        if self.bias_k is not None:
-            k, v = (
-                ops.concat([x, b.expand(x.shape[0], 1, self.embed_dim)], 1)
-                for x, b in ((k, self.bias_k), (v, self.bias_v))
-            )
-            extra += 1
-        q, k, v = (
-            x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for x in (q, k, v)
-        )  # (N, heads, T or S, D)
-        if self.add_zero_attn:
-            k, v = (F.pad(x, (0, 0, 0, 1)) for x in (k, v))
-            extra += 1
-        # The causal limit is a hint for a mask that is given anyway; alone it is not allowed, as in PyTorch.
-        if is_causal and attn_mask is None:
-            raise ValueError("is_causal=True needs the causal attn_mask too")
-        mask = self._mask(attn_mask, key_padding_mask, extra, q.shape[0], q.dtype)
-        drop = self.dropout if self.training else 0.0
-        if need_weights:
-            out, weights = self._attend(q, k, v, mask, drop)
-            weights = weights.mean(1) if average_attn_weights else weights
-            weights = weights.squeeze(0) if single else weights
-        else:
-            out, weights = F.scaled_dot_product_attention(q, k, v, mask, drop), None
-        out = self.out_proj(out.transpose(1, 2).flatten(2))
-        return (out.squeeze(0) if single else out if self.batch_first else out.transpose(0, 1)), weights
-
-    def _project(self, query, key, value):
-        e, bias = self.embed_dim, self.in_proj_bias
-        if self._qkv_same_embed_dim:
-            if key is query and value is key:
-                return ops.chunk(F.linear(query, self.in_proj_weight, bias), 3, -1)
-            w = self.in_proj_weight
-            if value is key:
-                q = F.linear(query, w[:e], None if bias is None else bias[:e])
-                return q, *ops.chunk(F.linear(key, w[e:], None if bias is None else bias[e:]), 2, -1)
-            weights = (w[:e], w[e : 2 * e], w[2 * e :])
-        else:
+        query, key, value = batch_first(query, key, value, single, self.batch_first)
+        if single and key_padding_mask is not None:
+            key_padding_mask = key_padding_mask.unsqueeze(0)
+        weights = self.in_proj_weight
+        if not self._qkv_same_embed_dim:
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        biases = (None,) * 3 if bias is None else (bias[:e], bias[e : 2 * e], bias[2 * e :])
-        return tuple(F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
-
-    def _mask(self, attn_mask, key_padding_mask, extra: int, batch: int, dtype):
-        """One mask for the scores: True for what may be seen, or numbers to add; None if there is none."""
-        masks = []
-        if attn_mask is not None:
-            if attn_mask.ndim == 3:
-                attn_mask = attn_mask.reshape(batch, self.num_heads, *attn_mask.shape[1:])
-            masks.append(attn_mask)
-        if key_padding_mask is not None:
-            masks.append(key_padding_mask[:, None, None, :])
-        if extra:  # what was added to the keys can always be seen
-            masks = [
-                F.pad(m, (0, extra)) if m.dtype is not dtypes.bool_ else F.pad(m, (0, extra), value=False)
-                for m in masks
-            ]
-        if not masks:
-            return None
-        if all(m.dtype is dtypes.bool_ for m in masks):
-            hidden = masks[0] if len(masks) == 1 else ops.logical_or(*masks)
-            return ops.logical_not(hidden)
-        numbers = [ops.where(m, -math.inf, 0.0).to(dtype) if m.dtype is dtypes.bool_ else m.to(dtype) for m in masks]
-        return numbers[0] if len(numbers) == 1 else numbers[0] + numbers[1]
-
-    def _attend(self, q, k, v, mask, drop: float):
-        scores = (q * (1.0 / math.sqrt(self.head_dim))) @ k.mT
-        if mask is not None:
-            scores = ops.where(mask, scores, -math.inf) if mask.dtype is dtypes.bool_ else scores + mask
-        weights = F.softmax(scores, -1)
-        if drop:
-            weights = F.dropout(weights, drop, True)
-        return weights @ v, weights
+        out, seen = attend(
+            query, key, value, self.num_heads, weights, self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn,
+            self.dropout if self.training else 0.0, self.out_proj.weight, self.out_proj.bias, key_padding_mask, need_weights,
+            attn_mask, average_attn_weights, is_causal,
+        )  # fmt: skip
+        if single:
+            return out.squeeze(0), None if seen is None else seen.squeeze(0)
+        return (out if self.batch_first else out.transpose(0, 1)), seen
 
     def extra_repr(self) -> str:
         return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}"
+
+
+class SDPBackend(enum.IntEnum):
+    """PyTorch's names for ways of computing attention."""
+
+    ERROR = -1
+    MATH = 0
+    FLASH_ATTENTION = 1
+    EFFICIENT_ATTENTION = 2
+    CUDNN_ATTENTION = 3
+    OVERRIDEABLE = 4
+
+
+@contextlib.contextmanager
+def sdpa_kernel(backends, set_priority: bool = False):
+    """Accepts PyTorch's choice of ways of computing attention; there is one here for every device and type, and it is taken.
+
+    >>> with td.nn.attention.sdpa_kernel(td.nn.attention.SDPBackend.MATH):
+    ...     pass
+    """
+    given = [backends] if isinstance(backends, SDPBackend) else list(backends)
+    for b in given:
+        if not isinstance(b, SDPBackend):
+            raise TypeError(f"sdpa_kernel takes SDPBackend or a list of them, not {b!r}")
+    if not given:
+        raise ValueError("sdpa_kernel was given no backend")
+    yield

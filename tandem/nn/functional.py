@@ -1,11 +1,13 @@
 """The functions of neural networks under PyTorch's names: `import tandem.nn.functional as F`."""
 
+from tandem.nn.attention_functions import multi_head_attention_forward
 from tandem.nn.bags import embedding, embedding_bag
 from tandem.nn.loss_functions import (
     cosine_embedding_loss,
     ctc_loss,
     gaussian_nll_loss,
     hinge_embedding_loss,
+    linear_cross_entropy,
     margin_ranking_loss,
     multi_margin_loss,
     multilabel_margin_loss,
@@ -123,6 +125,15 @@ from tandem.ops import (
     threshold,
     threshold_,
 )  # fmt: skip
+
+
+def conv_tbc(input, weight, bias=None, pad: int = 0):  # noqa: F811
+    """Convolution along time of (T, N, C) by (K, C, O), with as much padding on both ends: (T', N, O).
+
+    >>> td.nn.functional.conv_tbc(td.ones(5, 2, 3), td.ones(3, 3, 4)).shape
+    (3, 2, 4)
+    """
+    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad).permute(2, 0, 1)
 
 
 def _with_indices(pool):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from tandem.ops import stack
 
 
-def functional_call(module, parameters_and_buffers, args=(), kwargs=None, *, strict: bool = False):
+def functional_call(
+    module, parameter_and_buffer_dicts, args=(), kwargs=None, *, tie_weights: bool = True, strict: bool = False
+):
     """module(*args, **kwargs) with other tensors in place of its parameters and buffers, which are given by name.
 
-    parameters_and_buffers: a dict, or a tuple of dicts; what it does not name stays as it is, unless strict. The module itself is
-    the same afterwards.
+    parameter_and_buffer_dicts: a dict, or a tuple of dicts; what it does not name stays as it is, unless strict. The module itself
+    is the same afterwards. tie_weights: what is given for one of several names of one tensor counts for all of them.
 
     >>> layer = td.nn.Linear(2, 1, bias=False)
     >>> td.func.functional_call(layer, {"weight": td.ones(1, 2)}, (td.tensor([3.0, 4.0]),))
@@ -17,7 +19,9 @@ def functional_call(module, parameters_and_buffers, args=(), kwargs=None, *, str
     """
     given = {}
     for part in (
-        parameters_and_buffers if isinstance(parameters_and_buffers, (tuple, list)) else [parameters_and_buffers]
+        parameter_and_buffer_dicts
+        if isinstance(parameter_and_buffer_dicts, (tuple, list))
+        else [parameter_and_buffer_dicts]
     ):
         given.update(part)
     known = {
@@ -27,6 +31,9 @@ def functional_call(module, parameters_and_buffers, args=(), kwargs=None, *, str
     unknown = [name for name in given if name not in known]
     if unknown:
         raise KeyError(f"functional_call: {type(module).__name__} has no parameter or buffer {unknown[0]!r}")
+    if tie_weights:
+        shared = {id(known[name]): value for name, value in given.items() if known[name] is not None}
+        given.update({name: shared[id(t)] for name, t in known.items() if id(t) in shared and name not in given})
     missing = [name for name in known if name not in given]
     if strict and missing:
         raise KeyError(f"functional_call: nothing was given for {', '.join(missing)}")

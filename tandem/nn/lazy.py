@@ -9,7 +9,7 @@ from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.nn import conv, linear, normalization
 from tandem.nn.module import Module
-from tandem.nn.parameter import Parameter
+from tandem.nn.parameter import Buffer, Parameter
 
 
 class UninitializedParameter(Parameter):
@@ -29,6 +29,21 @@ class UninitializedParameter(Parameter):
 
     def __repr__(self):
         return "<UninitializedParameter>"
+
+
+class UninitializedBuffer(Buffer):
+    """Stands for a buffer whose shape is not known yet; it holds device and dtype."""
+
+    is_uninitialized = True
+
+    def __new__(cls, requires_grad: bool = False, device=None, dtype=None, persistent: bool = True):
+        from tandem.devices import code_of
+
+        kind = dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)
+        return super().__new__(cls, _runtime.empty((0,), kind, code_of(device)), persistent=persistent)
+
+    def __repr__(self):
+        return "<UninitializedBuffer>"
 
 
 class _Lazy:

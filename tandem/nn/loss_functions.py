@@ -222,3 +222,22 @@ def ctc_loss(
     if reduction == "sum":
         return loss.sum()
     return loss.squeeze(0) if single else loss
+
+
+def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weight=None, reduction: str = "mean",
+                         ignore_index: int | None = None, label_smoothing: float = 0.0):  # fmt: skip
+    """cross_entropy of linear(input, linear_weight, linear_bias). input: (N, E) or (E,), linear_weight: (C, E).
+
+    >>> td.nn.functional.linear_cross_entropy(td.zeros(2, 3), td.zeros(4, 3), td.tensor([0, 1]))
+    tensor(1.3863)
+    """
+    if linear_weight.ndim != 2:
+        raise ShapeError(
+            "linear_cross_entropy",
+            f"linear_weight is {show_shape(linear_weight.shape)}; it must be (classes, features)",
+        )
+    logits = F.linear(input, linear_weight, linear_bias)
+    ignored = -100 if ignore_index is None else ignore_index
+    return F.cross_entropy(
+        logits, target, weight, ignore_index=ignored, reduction=reduction, label_smoothing=label_smoothing
+    )

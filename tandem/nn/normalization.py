@@ -109,6 +109,39 @@ class BatchNorm3d(_BatchNorm):
     ndims = (5,)
 
 
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalisation of (N, C, *) whose statistics are those of all processes; there is one here, so it is BatchNorm of any
+    number of axes. Programs that convert their models run unchanged."""
+
+    ndims = tuple(range(2, 9))
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+                 track_running_stats: bool = True, process_group=None, device=None, dtype=None):  # fmt: skip
+        if process_group is not None:
+            raise ValueError("SyncBatchNorm: there are no groups of processes here; leave process_group out")
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group=None) -> Module:
+        """The module with every batch normalisation in it replaced by a SyncBatchNorm with the same parameters and state."""
+        made = module
+        if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
+            made = cls(
+                module.num_features,
+                module.eps,
+                module.momentum,
+                module.affine,
+                module.track_running_stats,
+                process_group,
+            )
+            made._parameters.update(module._parameters)
+            made._buffers.update(module._buffers)
+            made.training = module.training
+        for name, child in module.named_children():
+            made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return made
+
+
 class _InstanceNorm(_ByStatistics):
     axes = 0
 

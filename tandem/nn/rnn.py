@@ -265,6 +265,8 @@ class GRU(RNNBase):
 
 
 class RNNCellBase(Module):
+    """What RNNCell, LSTMCell and GRUCell share: weights of the input and of the state, one block of rows for each gate."""
+
     gates = 1
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device=None, dtype=None):

@@ -12,15 +12,17 @@ class GradcheckError(TandemError, AssertionError):
 
 
 def gradcheck(
-    func, inputs, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True
+    func, inputs, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True, **ways
 ) -> bool:
     """Whether the gradients of `func` agree with central differences, for every input that requires gradients, which should
-    be float64 (or complex128). All outputs of floating type count.
+    be float64 (or complex128). All outputs of floating type count. PyTorch's other options (fast_mode, nondet_tol, check_...) are
+    accepted; the check is the whole one in any case.
 
     >>> td.testing.gradcheck(td.sin, td.tensor([0.1, 0.7], dtype=td.float64, requires_grad=True))
     True
     """
     inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    _accept(ways)
     moving = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
     if not moving:
         raise ValueError("gradcheck: none of the inputs requires gradients")
@@ -37,13 +39,14 @@ def gradcheck(
 
 
 def gradgradcheck(func, inputs, grad_outputs=None, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3,
-                  raise_exception: bool = True) -> bool:  # fmt: skip
+                  raise_exception: bool = True, **ways) -> bool:  # fmt: skip
     """gradcheck of the gradient: second derivatives.
 
     >>> td.testing.gradgradcheck(td.sin, td.tensor([0.1, 0.7], dtype=td.float64, requires_grad=True))
     True
     """
     inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    _accept(ways)
     moving = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
     if grad_outputs is None:
         generator = td.Generator().manual_seed(0)
@@ -62,6 +65,14 @@ def gradgradcheck(func, inputs, grad_outputs=None, *, eps: float = 1e-6, atol: f
         return tuple(g for g in grads if g is not None and g.requires_grad)
 
     return gradcheck(gradient, (*inputs, *grad_outputs), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception)
+
+
+def _accept(ways: dict):
+    for name in ways:
+        if not (
+            name.startswith("check_") or name in ("fast_mode", "gen_non_contig_grad_outputs", "masked", "nondet_tol")
+        ):
+            raise TypeError(f"gradcheck has no option {name!r}")
 
 
 def _outputs(func, inputs) -> list:

@@ -1,4 +1,4 @@
-"""Transforms of functions: they take a function and give one. grad and its relatives live in tandem.autograd.functional."""
+"""Transforms of functions: they take a function and give one. grad and its relatives live in tandem.autograd.gradients."""
 
 from tandem.transforms.checkpoint import checkpoint
 from tandem.transforms.forward import jvp, linearize

@@ -65,11 +65,11 @@ def push_forward(
     return [made[v] for v in graph.outputs], [moves.get(v) for v in graph.outputs]
 
 
-def jvp(fn, primals, tangents, *, has_aux: bool = False):
+def jvp(fn, primals, tangents, *, strict: bool = False, has_aux: bool = False):
     """fn's value at `primals`, and how it moves when they move by `tangents`: the Jacobian times the tangents, in one pass.
 
     primals and tangents: tuples (or containers inside them) of tensors with the same shapes. With has_aux, fn gives (value, other),
-    and other is a third result.
+    and other is a third result. strict is PyTorch's; a result that does not depend on the primals has a tangent of zeros.
 
     >>> td.jvp(lambda x: x * x, (td.tensor([1.0, 3.0]),), (td.tensor([1.0, 0.5]),))
     (tensor([1., 9.]), tensor([2., 3.]))

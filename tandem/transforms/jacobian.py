@@ -6,7 +6,7 @@ import functools
 
 import tandem.ops as F
 from tandem import _runtime
-from tandem.autograd.functional import vjp
+from tandem.autograd.gradients import vjp
 from tandem.control.tree import flatten, unflatten
 from tandem.errors import AutogradError
 from tandem.transforms.forward import jvp

@@ -112,7 +112,7 @@ def test_parametrized_modules_copy_and_pickle():
 def test_weight_norm():
     m = nn.Linear(2, 3)
     w = m.weight.detach().numpy().copy()
-    nn.utils.weight_norm(m)
+    nn.utils.parametrizations.weight_norm(m)
     np.testing.assert_allclose(m.weight.detach().numpy(), w, rtol=1e-6)
     with td.no_grad():
         m.parametrizations.weight.original0.fill_(2.0)
@@ -123,7 +123,7 @@ def test_weight_norm():
 
 def test_spectral_norm():
     td.manual_seed(0)
-    m = nn.utils.spectral_norm(nn.Linear(4, 6))
+    m = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 6))
     x = td.ones(1, 4)
     for _ in range(20):
         m(x)
@@ -151,7 +151,7 @@ def test_mistakes():
     with pytest.raises(ValueError, match="unsafe"):
         parametrize.register_parametrization(m, "weight", Shape())
     assert type(m) is nn.Linear and "weight" in m._parameters
-    nn.utils.weight_norm(m)
+    nn.utils.parametrizations.weight_norm(m)
     with pytest.raises(ValueError, match="2 tensors"):
         parametrize.remove_parametrizations(m, "weight", leave_parametrized=False)
     parametrize.register_parametrization(m, "bias", Shape(), unsafe=True)

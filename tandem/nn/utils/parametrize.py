@@ -6,7 +6,7 @@ layer.parametrizations.weight.original; where a parametrization's right_inverse 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tandem import _runtime
 from tandem.autograd.modes import no_grad
@@ -34,7 +34,7 @@ class ParametrizationList(ModuleList):
     def __init__(self, modules, original):
         super().__init__(modules)
         made = original
-        with no_grad():
+        with no_grad(), suppress(NotImplementedError):  # one that cannot be undone starts from the tensor as it is
             for module in reversed(list(self)):
                 if hasattr(module, "right_inverse"):
                     made = module.right_inverse(made)
@@ -47,6 +47,18 @@ class ParametrizationList(ModuleList):
                 self.register_parameter(name, original if same else Parameter(t.detach(), original.requires_grad))
             else:
                 self.register_buffer(name, t)
+
+    def shared(self) -> ParametrizationList:
+        """Another list of the same parametrizations and the same tensors."""
+        made = ParametrizationList.__new__(ParametrizationList)
+        ModuleList.__init__(made, list(self))
+        made.is_tensor, made.ntensors = self.is_tensor, self.ntensors
+        for name in self._names():
+            if name in self._parameters:
+                made.register_parameter(name, self._parameters[name])
+            else:
+                made.register_buffer(name, self._buffers[name])
+        return made
 
     def _names(self) -> list[str]:
         return ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
@@ -175,3 +187,24 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     else:
         module.register_buffer(tensor_name, value)
     return module
+
+
+def type_before_parametrizations(module: Module) -> type:
+    """The class that a module had before its first parametrization."""
+    return getattr(type(module), "_parametrized_base", type(module)) if is_parametrized(module) else type(module)
+
+
+def transfer_parametrizations_and_params(
+    from_module: Module, to_module: Module, tensor_name: str | None = None
+) -> Module:
+    """Gives to_module the parametrizations of from_module (of one tensor, if named) and shares what they are computed from."""
+    if not is_parametrized(from_module):
+        return to_module
+    for name in list(from_module.parametrizations) if tensor_name is None else [tensor_name]:
+        if name in to_module._parameters or name in to_module._buffers:
+            delattr(to_module, name)
+        if "parametrizations" not in to_module._modules:
+            to_module.add_module("parametrizations", ModuleDict())
+        to_module.parametrizations[name] = from_module.parametrizations[name].shared()
+        _set_class(to_module)
+    return to_module

@@ -114,3 +114,12 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list:
     """The tensors that pack_sequence was given."""
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)
+
+
+def invert_permutation(permutation):
+    """The permutation that undoes another.
+
+    >>> td.nn.utils.rnn.invert_permutation(td.tensor([2, 0, 1]))
+    tensor([1, 2, 0])
+    """
+    return None if permutation is None else argsort(permutation)

@@ -1,0 +1,34 @@
+"""DataParallel, for programs that wrap their models in it."""
+
+from __future__ import annotations
+
+from tandem.devices import code_of
+from tandem.errors import UnsupportedError
+from tandem.nn.module import Module
+
+
+class DataParallel(Module):
+    """The module on one device: calls go to it, and its parameters have the names that PyTorch's wrapper gives them (module.*).
+
+    Batches are not spread over several devices: naming more than one is an error.
+    """
+
+    def __init__(self, module: Module, device_ids=None, output_device=None, dim: int = 0):
+        super().__init__()
+        if device_ids is not None and len(device_ids) > 1:
+            raise UnsupportedError(
+                "DataParallel",
+                f"device_ids are {list(device_ids)}; batches are not spread over devices",
+                fix="name one device",
+            )
+        self.dim, self.module = dim, module
+        self.device_ids = [] if device_ids is None else list(device_ids)
+        self.output_device = output_device
+        if self.device_ids:
+            number = self.device_ids[0]
+            device = f"cuda:{number}" if isinstance(number, int) else number
+            code_of(device)
+            self.module.to(device)
+
+    def forward(self, *args, **kwargs):
+        return self.module(*args, **kwargs)
