@@ -22,8 +22,8 @@ from tandem.ops.define import FUNCTIONS  # noqa: E402
 PACKAGES = {
     "Compile, print, bisect": ["tandem.compiled:compile", "tandem.compiled:print", "tandem.passes.bisect:bisect"],
     "Constructors": ["tandem.constructors", "tandem.dtype_functions"],
-    "Gradients": ["tandem.autograd", "tandem.autograd.functional:grad", "tandem.autograd.functional:value_and_grad",
-                  "tandem.autograd.functional:vjp"],
+    "Gradients": ["tandem.autograd", "tandem.autograd.gradients:grad", "tandem.autograd.gradients:value_and_grad",
+                  "tandem.autograd.gradients:vjp", "tandem.autograd.functional"],
     "Transforms": ["tandem.transforms"],
     "tree": ["tandem.tree"],
     "Control flow": ["tandem.control"],
