@@ -295,6 +295,7 @@ void register_plan(nb::module_& m) {
       .def("on_host", &PlanBuilder::on_host)
       .def("parts", &PlanBuilder::parts)
       .def("set_program", &PlanBuilder::set_program)
+      .def("lay_out", [](PlanBuilder& b) { b.plan->lays_out = true; })
       .def("set_device", [](PlanBuilder& b, int device) { b.plan->device = device; })
       .def("set_name", [](PlanBuilder& b, std::string name) { b.plan->name = std::move(name); })
       .def("set_returns_tuple", [](PlanBuilder& b, bool v) { b.plan->returns_tuple = v; })

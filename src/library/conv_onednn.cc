@@ -1,4 +1,6 @@
 // Convolutions by oneDNN: float32, and 16-bit floats where the CPU has them.
+#include <algorithm>
+
 #include "check.h"
 #include "library/conv_impl.h"
 #include "library/layout.h"
@@ -160,6 +162,16 @@ bool run(const Conv& conv, bool last, const char* bias) {
   if (!found) return true;
   ConvProgram& program = *found;
   if (!program.supported) return false;
+  if (measuring()) {
+    size_t most = program.conv->scratch();
+    for (const Tensor* tensor : {&program.x, &program.w, &program.y}) {
+      if (!tensor->reorder) continue;
+      need_scratch(tensor->bytes);
+      most = std::max(most, tensor->reorder->scratch());
+    }
+    need_scratch(most);
+    return true;
+  }
   const ConvKind kind = conv.kind;
   Scratch<char> memory[3];
   const auto enter = [&](Tensor& tensor, Scratch<char>& own, char* data, bool is_result) {
@@ -207,7 +219,8 @@ bool conv_onednn(const Conv& conv) {
         set_contiguous(view);
       return;
     }
-    if (!preparing()) own.resize(view.numel() * item_size(dtype));
+    const size_t bytes = view.numel() * item_size(dtype);
+    preparing() ? need_scratch(bytes) : own.resize(bytes);
     view.data = own.data();
     if (last && &view != &plain.w)
       set_channels_last(view);

@@ -42,7 +42,7 @@ bool with_plain_operands(const Batched& p, F&& body) {
     from.shape[nd - 2] = to.shape[nd - 2] = rows, from.shape[nd - 1] = to.shape[nd - 1] = columns;
     from.strides[nd - 2] = x.row, from.strides[nd - 1] = x.column;
     to.strides[nd - 2] = columns, to.strides[nd - 1] = 1;
-    if (!preparing()) copies[k].resize(stride * size);
+    preparing() ? need_scratch(stride * size) : copies[k].resize(stride * size);
     to.data = copies[k].data();
     if (load && !preparing()) copy_elements(from, to);
     x = {to.data, columns, 1};
@@ -146,7 +146,8 @@ bool matmul_onednn(const Batched& p) {
     if (p.batch.strides[1][d] == 0 && p.batch.strides[2][d] == 0) return false;
   return with_plain_operands(p, [](const Batched& q) {
     auto* program = static_cast<MatmulProgram*>(cached(key_of(q), [&] { return make(q); }));
-    if (!program) return true;
+    if (measuring()) need_scratch(program->run->scratch());
+    if (!program || measuring()) return true;
     if (q.bias)
       program->run->run({q.a.data, q.b.data, q.c.data, const_cast<char*>(q.bias)});
     else

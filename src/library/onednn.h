@@ -79,6 +79,7 @@ class Executable {
   const_dnnl_memory_desc_t query(dnnl_query_t what, int index = 0) const;
   void bind(int argument, const_dnnl_memory_desc_t desc);  // the arguments of run(), in order
   void run(std::initializer_list<void*> data);
+  size_t scratch() const { return scratch_bytes_; }  // that run() takes
 
  private:
   Handle<dnnl_primitive_desc_t> desc_;
@@ -93,7 +94,7 @@ class Program {  // a few primitives that are used together
  public:
   virtual ~Program() = default;
 };
-// Null while preparing (registry.h): there is nothing to run.
+// Null while preparing (registry.h), unless Scratch is only measured: there is nothing to run.
 Program* cached(const Key& key, const std::function<std::unique_ptr<Program>()>& make);
 
 int team_size();  // how many threads a primitive made here and now will use; part of every key

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "check.h"
+#include "library/scratch.h"
 
 namespace tandem::library {
 namespace {
@@ -32,6 +33,27 @@ Function find(const std::string& name) {
 bool prepares(const std::string& name) {
   const auto found = routines().find(name);
   return found != routines().end() && found->second.prepares;
+}
+
+static thread_local size_t* scratch_need = nullptr;
+
+bool measuring() {
+  return scratch_need != nullptr;
+}
+
+void need_scratch(size_t bytes) {
+  if (scratch_need) *scratch_need += scratch_bytes(bytes);
+}
+
+size_t scratch_of(const Call& call, Function routine) {
+  size_t bytes = 0;
+  scratch_need = &bytes;
+  try {
+    routine(call);
+  } catch (...) {  // the run that follows meets it again, and tells
+  }
+  scratch_need = nullptr;
+  return bytes;
 }
 
 std::vector<std::string> names() {

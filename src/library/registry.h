@@ -41,6 +41,12 @@ bool prepares(const std::string& name);  // whether prepare() is of use to it
 // Call::inputs and outputs have sizes and strides then, but no memory.
 void prepare(const std::vector<Call>& calls, const std::vector<Function>& routines);  // onednn.cc
 bool preparing();
+
+// How many bytes of Scratch a call will take in this thread, as far as its routine tells: it runs with preparing() and
+// measuring() true, and calls need_scratch.
+size_t scratch_of(const Call& call, Function routine);
+bool measuring();
+void need_scratch(size_t bytes);
 std::vector<std::string> names();
 
 }  // namespace tandem::library

@@ -22,6 +22,16 @@ struct MemoryStats {
 void* allocate(size_t bytes, size_t* capacity);
 void deallocate(void* block, size_t capacity) noexcept;
 
+// Working memory of a whole program: one block, contents undefined. While idle it is kept apart from the other free
+// blocks; see Note [Arenas].
+struct Arena {
+  char* data = nullptr;
+  size_t bytes = 0;     // what was asked for, rounded up
+  size_t capacity = 0;  // what the block has
+};
+Arena allocate_arena(size_t bytes);  // throws as allocate does
+void deallocate_arena(const Arena& arena) noexcept;
+
 MemoryStats memory_stats();
 void reset_peak_memory();
 void empty_cache();

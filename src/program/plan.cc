@@ -42,6 +42,7 @@ PlanRun::PlanRun(const Plan& plan, const InputView* inputs) : plan_(plan), input
 PlanRun::~PlanRun() {
   for (size_t i = 0; i < plan_.values.size(); ++i)
     if (storage_[i]) storage_[i]->release();
+  if (arena_.data) deallocate_arena(arena_);
 }
 
 static inline int64_t floor_divide(int64_t a, int64_t b) {
@@ -133,22 +134,24 @@ char* PlanRun::address(int32_t index) {
     case ValueKind::View:
       p = address(value.source) + ints_[value.offset] * static_cast<int64_t>(item_size(value.dtype));
       break;
-    case ValueKind::Fresh: {
-      // Sizes come from the caller: a product that leaves int64 must fail as out of memory, not wrap to a small block.
-      size_t bytes = item_size(value.dtype);
-      bool empty = false;
-      for (int32_t s : value.shape) empty |= ints_[s] == 0;
-      if (empty) bytes = 0;
-      for (int32_t s : value.shape)
-        if (ints_[s] < 0 || __builtin_mul_overflow(bytes, static_cast<size_t>(ints_[s]), &bytes) ||
-            bytes > (size_t{1} << 48))
-          fail(ErrorKind::Memory, "out of memory: a result with more than 2^48 bytes was asked for");
-      storage_[index] = Storage::allocate(bytes, plan_.device);
+    case ValueKind::Fresh:
+      storage_[index] = Storage::allocate(static_cast<size_t>(bytes_of(index)), plan_.device);
       p = storage_[index]->data();
       break;
-    }
   }
   return p;
+}
+
+int64_t PlanRun::bytes_of(int32_t index) const {
+  const PlanValue& value = plan_.values[index];
+  auto bytes = static_cast<int64_t>(item_size(value.dtype));
+  for (int32_t s : value.shape)
+    if (ints_[s] == 0) return 0;
+  // Sizes come from the caller: a product that leaves int64 must fail as out of memory, not wrap to a small block.
+  for (int32_t s : value.shape)
+    if (ints_[s] < 0 || __builtin_mul_overflow(bytes, ints_[s], &bytes) || bytes > (int64_t{1} << 48))
+      fail(ErrorKind::Memory, "out of memory: a result with more than 2^48 bytes was asked for");
+  return bytes;
 }
 
 View PlanRun::view(int32_t index) const {
@@ -320,7 +323,7 @@ void PlanRun::run_instructions(const Instruction*& current) {
                            static_cast<int>(in.ints.size()),
                            in.floats.data(),
                            static_cast<int>(in.floats.size())};
-        in.routine(call);
+        run_routine(in, call);
         break;
       }
       case Instruction::Kind::Region:
@@ -388,20 +391,29 @@ void PlanRun::execute() {
   }
   // Below this, handing the GIL over costs more than it gives.
   constexpr double kReleaseNanoseconds = 30000;
+  constexpr size_t kMostLayouts = 32;
   const bool prepare = meets_new_sizes();
-  if (!prepare && estimated_cost() < kReleaseNanoseconds) {
+  std::shared_ptr<const MemoryLayout> layout = plan_.lays_out ? find_layout() : nullptr;
+  const bool lay_out = plan_.lays_out && !layout;
+  if (!prepare && !lay_out && estimated_cost() < kReleaseNanoseconds) {
+    if (layout) take_arena(std::move(layout));
     run_instructions();
     return;
   }
   PyThreadState* state = PyEval_SaveThread();
   try {
     if (prepare) prepare_routines();
+    if (lay_out) layout = make_layout();
+    if (layout) take_arena(layout);
     run_instructions();
   } catch (...) {
     PyEval_RestoreThread(state);
     throw;
   }
   PyEval_RestoreThread(state);
+  if (!lay_out) return;
+  if (plan_.layouts.size() >= kMostLayouts) plan_.layouts.erase(plan_.layouts.begin());
+  plan_.layouts.push_back(std::move(layout));
 }
 
 }  // namespace tandem

@@ -13,6 +13,7 @@
 
 #include "check.h"
 #include "library/registry.h"
+#include "memory/allocator.h"
 #include "program/replay.h"
 #include "tensor/storage.h"
 #include "tensor/view.h"
@@ -44,7 +45,8 @@ struct PlanValue {
 
 using KernelFunction = void (*)(void** pointers, const int64_t* ints, int64_t begin, int64_t end);
 
-struct Region;  // program/region.h
+struct Region;        // program/region.h
+struct MemoryLayout;  // program/layout.h
 namespace profile {
 enum class Kind : uint8_t;  // program/profile.h
 }
@@ -134,6 +136,9 @@ struct Plan {
   int32_t num_prepared = 0;                 // instructions that can be made ready for new sizes
   mutable std::vector<uint64_t> ready_for;  // hashes of sizes for which that was done (GIL)
 
+  bool lays_out = false;  // a program on the CPU: its values lie in one block; see Note [Memory layout]
+  mutable std::vector<std::shared_ptr<const MemoryLayout>> layouts;  // for different sizes, latest last (GIL)
+
   Plan() = default;
   ~Plan();
   void retain() noexcept { ++references_; }  // GIL
@@ -190,6 +195,13 @@ class PlanRun {
   bool meets_new_sizes();
   void prepare_routines();
   View geometry(int32_t value) const;  // a view without memory
+  int64_t bytes_of(int32_t value) const;
+  // layout.cc
+  std::shared_ptr<const MemoryLayout> find_layout() const;
+  std::shared_ptr<const MemoryLayout> make_layout() const;
+  size_t scratch_of(const Instruction& instruction) const;
+  void take_arena(std::shared_ptr<const MemoryLayout> layout);
+  void run_routine(const Instruction& instruction, const library::Call& call);
 
   const Plan& plan_;
   bool overflow_ = false;
@@ -202,6 +214,8 @@ class PlanRun {
   std::unique_ptr<int64_t[]> heap_ints_;
   std::unique_ptr<char*[]> heap_data_;
   std::unique_ptr<Storage*[]> heap_storage_;
+  std::shared_ptr<const MemoryLayout> layout_;  // null where values are allocated one by one
+  Arena arena_;
   int64_t* ints_;
   char** data_;
   Storage** storage_;

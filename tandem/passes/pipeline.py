@@ -13,6 +13,7 @@ from tandem.passes.fold_conv_affine import fold_conv_affine
 from tandem.passes.graph_pass import pass_times
 from tandem.passes.merge_matmuls import merge_matmuls
 from tandem.passes.reassociate_matmul import reassociate_matmul
+from tandem.passes.relu_masks import relu_masks
 from tandem.passes.simplify import simplify
 from tandem.passes.simplify_regions import simplify_regions
 from tandem.switches import CHECK
@@ -22,6 +23,7 @@ PIPELINE = [
     expand_composites,      # rules are written for primitives
     fold_constants,         # sizes and numbers, which decide whether rules match
     simplify,
+    relu_masks,             # after simplify, which makes comparisons of what they are
     fold_conv_affine,
     reassociate_matmul,     # after simplify, so that merged transposes do not hide chains
     merge_matmuls,          # after reassociation, which may have moved products apart or together

@@ -339,6 +339,8 @@ class ProgramWriter(ScheduleWriter):
                 [position for position, _ in self.graph.mutations],
                 [i for i, on_host in enumerate(inputs) if on_host],
             )
+        else:
+            self.builder.lay_out()
         for v in self.graph.outputs:
             self.builder.output(self.value(self.schedule.buffer_of[v]), -1, -1, False)
         return self.builder
