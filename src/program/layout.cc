@@ -71,6 +71,8 @@ std::shared_ptr<const MemoryLayout> PlanRun::make_layout() const {
     apart[i] = plan_.values[i].kind != ValueKind::Fresh;
   }
   for (const Plan::Output& output : plan_.outputs) apart[roots[output.value]] = true;
+  for (const SavedItem& item : plan_.saved)
+    if (item.from == SavedItem::From::Temporary) apart[roots[item.index]] = true;
   std::vector<Piece> pieces;
   std::vector<int32_t> owners;  // value, or ~instruction
   for (int32_t i = 0; i < count; ++i) {

@@ -243,6 +243,8 @@ class PlanWriter(ScheduleWriter):
         if self.split is not None:
             kept += [v for v in self.split.saved if v in self.schedule.buffer_of]
         self.write_steps(kept, self.traced.device)
+        if getattr(self.function, "whole_program", False) and not self.traced.device:
+            builder.lay_out()
         self._outputs()
         if self.split is not None:
             self._backward()
