@@ -52,6 +52,11 @@ def empty(shape: object, dtype: object, device: int = 0) -> Tensor:
     A contiguous tensor whose contents are undefined, on the CPU (0) or cuda:(device - 1).
     """
 
+def zeros(shape: object, dtype: object) -> Tensor:
+    """
+    A contiguous tensor of zeros on the CPU. Memory that comes from the system is not written.
+    """
+
 def alias(tensor: Tensor, shape: object, strides: object, offset: int) -> Tensor:
     """
     The storage of a tensor seen through another geometry, in elements from its start; no history.

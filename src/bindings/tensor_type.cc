@@ -5,11 +5,14 @@
 
 #include <structmember.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
 
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "bindings/tensor_convert.h"
+#include "memory/fresh.h"
 #include "program/capture.h"
 #include "tensor/tensor_object.h"
 
@@ -103,6 +106,22 @@ void register_tensor(nb::module_& m) {
       },
       nb::arg("shape"), nb::arg("dtype"), nb::arg("device") = 0,
       "A contiguous tensor whose contents are undefined, on the CPU (0) or cuda:(device - 1).");
+  m.def(
+      "zeros",
+      [](nb::object shape, nb::object dtype) {
+        Sizes sizes = sizes_from_object(shape.ptr(), "shape");
+        const DType kind = dtype_from_object(dtype.ptr());
+        int64_t strides[kMaxDims], step = 1;
+        for (int i = sizes.count - 1; i >= 0; --i) {
+          strides[i] = step;
+          step *= std::max<int64_t>(sizes.values[i], 1);
+        }
+        Storage* storage = Storage::allocate(checked_bytes(kind, sizes.count, sizes.values));
+        if (!latest_block_is_zero()) std::memset(storage->data(), 0, storage->bytes());
+        return TensorRef::adopt(new_tensor(storage, storage->data(), kind, sizes.count, sizes.values, strides));
+      },
+      nb::arg("shape"), nb::arg("dtype"),
+      "A contiguous tensor of zeros on the CPU. Memory that comes from the system is not written.");
   m.def(
       "alias",
       [](TensorRef tensor, nb::object shape_object, nb::object strides_object, int64_t offset) {

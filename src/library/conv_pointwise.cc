@@ -183,6 +183,12 @@ void gradient(const Planes& y, const Planes& x, float* w) {
   }
 }
 
+// Whether positions are skipped, or too few in an image to make products of.
+bool needs_gathering(const Conv& conv) {
+  const Geometry& g = conv.geometry;
+  return g.positions() < kFew || g.positions() != g.in[0] * g.in[1] * g.in[2];
+}
+
 }  // namespace
 
 bool conv_pointwise(const Conv& conv) {
@@ -192,7 +198,16 @@ bool conv_pointwise(const Conv& conv) {
     if (g.kernel[d] != 1 || g.pad_low[d] != 0 || g.pad_high[d] != 0) return false;
   if (!fits(conv.x) || !fits(conv.y) || g.in_channels < 16 || g.out_channels < 16) return false;
   if (static_cast<double>(g.batch * g.positions()) * g.in_channels * g.out_channels < 1e6) return false;
-  if (preparing()) return true;
+  if (preparing()) {
+    if (needs_gathering(conv)) {
+      need_scratch(g.batch * g.in_channels * g.positions() * sizeof(float));
+      need_scratch(g.batch * g.out_channels * g.positions() * sizeof(float));
+    }
+    const auto& kernel = kernels().f32;
+    const int64_t across = conv.kind == ConvKind::BackwardWeight ? kDepth : g.out_channels;
+    need_scratch(round_up(g.in_channels + kernel.nr, kernel.mr) * round_up(across, kernel.mr) * sizeof(float));
+    return true;
+  }
 
   Scratch<float> own_w, own_bias, own_x, own_y;
   View w = conv.w;
@@ -217,7 +232,7 @@ bool conv_pointwise(const Conv& conv) {
   Geometry dense = g;
   for (int d = 0; d < 3; ++d) dense.stride[d] = 1;
   const Chosen chosen_x(whole_x, g), chosen_y(whole_y, dense);
-  const bool skips = whole_x.positions != whole_y.positions, together = skips || g.positions() < kFew;
+  const bool together = needs_gathering(conv);
   const Planes x = together ? chosen_x.gather(own_x, conv.kind != ConvKind::BackwardData) : whole_x;
   const Planes y = together ? chosen_y.gather(own_y, conv.kind != ConvKind::Forward) : whole_y;
   switch (conv.kind) {

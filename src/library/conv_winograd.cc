@@ -112,12 +112,18 @@ struct Strips {
         across((images.width + kBlock - 1) / kBlock),
         count(images.batch * down) {}
 
-  // Calls body(first strip, number of strips) for as many at a time as fit the cache with `channels` in all.
-  template <typename Body>
-  void rounds(int64_t channels, Body&& body) const {
+  // As many as fit the cache at a time, with `channels` in all.
+  int64_t at_once(int64_t channels) const {
     const int64_t bytes = kPoints * across * channels * static_cast<int64_t>(sizeof(float));
     const int64_t step = std::clamp<int64_t>(kCache / bytes, 1, count);
-    const int64_t number = (count + step - 1) / step, even = (count + number - 1) / number;
+    const int64_t number = (count + step - 1) / step;
+    return (count + number - 1) / number;
+  }
+
+  // Calls body(first strip, number of strips) for so many at a time.
+  template <typename Body>
+  void rounds(int64_t channels, Body&& body) const {
+    const int64_t even = at_once(channels);
     for (int64_t first = 0; first < count; first += even) body(first, std::min(even, count - first));
   }
 };
@@ -130,6 +136,10 @@ struct AtPoints {
   AtPoints(int64_t rows, int64_t channels) : apart(rows * channels + 16), memory(kPoints * apart + 32 * channels) {}
   float* point(int64_t e) const { return memory.data() + e * apart; }
 };
+
+size_t bytes_at_points(int64_t rows, int64_t channels) {
+  return (kPoints * (rows * channels + 16) + 32 * channels) * sizeof(float);
+}
 
 // Nanoseconds of a transform of one block in one channel.
 constexpr double kTransform = 6;
@@ -265,7 +275,14 @@ bool conv_winograd(const Conv& conv) {
   const int64_t panel = kernels().winograd.panel;
   if (g.in_channels % panel != 0 || g.out_channels % panel != 0 || panel != kernels().f32.nr || !pays(g)) return false;
   if (!Images::fit(conv.x) || !Images::fit(conv.y)) return false;
-  if (preparing()) return true;
+  if (preparing()) {
+    const Strips strips{Images(conv.y)};
+    const int64_t blocks = strips.at_once(g.in_channels + g.out_channels) * strips.across;
+    need_scratch(bytes_at_points(g.in_channels, g.out_channels));  // weights, or their gradient
+    need_scratch(bytes_at_points(blocks, g.in_channels));
+    need_scratch(bytes_at_points(blocks, g.out_channels));
+    return true;
+  }
 
   Scratch<float> own, own_bias;
   View w = conv.w;

@@ -21,6 +21,7 @@
 
 #include "check.h"
 #include "memory/format.h"
+#include "memory/fresh.h"
 #include "memory/system.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -41,6 +42,9 @@ constexpr size_t kSplitMin = size_t{1} << 20;          // Note [Splitting]
 constexpr size_t kMaxBytes = size_t{1} << 47;          // what an address space can hold
 constexpr size_t kCacheAllowance = size_t{256} << 20;  // see trim_locked
 constexpr size_t kPlentyCached = size_t{64} << 20;
+constexpr size_t kChunk = size_t{8} << 20, kChunkFrom = size_t{32} << 20;  // Note [Chunks]
+
+thread_local bool fresh_block = false;  // whether the latest block of this thread came from the system
 
 class SpinLock {
  public:
@@ -103,6 +107,8 @@ struct Allocator {
       cached;  // large free blocks by (size, age): the youngest of a size first
   std::map<char*, std::map<std::pair<size_t, uint64_t>, void*>::iterator> joinable;  // those of kSplitMin and more
   size_t cached_bytes = 0;
+  char* chunk = nullptr;  // Note [Chunks]: what is left of the latest
+  size_t chunk_bytes = 0;
   std::vector<Range> idle_arenas;
   size_t missed_bytes = 0;        // asked of the system since an arena was last used
   uint64_t clock = ~uint64_t{0};  // counts down, for that order
@@ -116,6 +122,7 @@ struct Allocator {
   Slab* add_slab(SizeClass wanted);
   bool reserve_locked(size_t bytes);
   void add_to_cache(void* block, size_t bytes);
+  void* take_from_chunk(size_t bytes);
   bool dissolve_arenas();
   void* grow_arena(Range idle, size_t bytes);
   void* take_from_cache(std::map<std::pair<size_t, uint64_t>, void*>::iterator at);
@@ -240,8 +247,40 @@ void Allocator::deallocate_small(void* block, size_t capacity) noexcept {
   count_free(capacity);
 }
 
+// Note [Chunks]
+// Blocks below the size of a huge page would be made of small pages, and those of a model's parameters, gradients and
+// optimiser state are many: faulting them in took longer than filling them. So once there is as much memory in use,
+// they are cut from chunks of huge pages. Freed, they are blocks like others.
+void* Allocator::take_from_chunk(size_t bytes) {
+  if (bytes >= kHugePage || stats.live_bytes < static_cast<int64_t>(kChunkFrom)) return nullptr;
+  if (chunk_bytes < bytes) {
+    if (!reserve_locked(kChunk)) return nullptr;
+    void* fresh = system_map(kChunk, kHugePage);
+    if (!fresh) {
+      stats.reserved_bytes -= static_cast<int64_t>(kChunk);
+      --stats.system_allocations;
+      return nullptr;
+    }
+    madvise(fresh, kChunk, MADV_HUGEPAGE);
+    if (chunk_bytes) {
+      ASAN_POISON_MEMORY_REGION(chunk, chunk_bytes);
+      try {
+        add_to_cache(chunk, chunk_bytes);
+      } catch (const std::bad_alloc&) {  // no memory for the entry
+        stats.reserved_bytes -= static_cast<int64_t>(chunk_bytes);
+        system_unmap(chunk, chunk_bytes);
+      }
+    }
+    chunk = static_cast<char*>(fresh);
+    chunk_bytes = kChunk;
+  }
+  chunk_bytes -= bytes;
+  return std::exchange(chunk, chunk + bytes);
+}
+
 // Called with the lock held; lets it go around the system's work.
 void* Allocator::allocate_large(size_t bytes, size_t* capacity) {
+  fresh_block = false;
   size_t step = bytes < kHugePage ? size_t{4} << 10 : size_t{64} << 10;
   size_t rounded = (bytes + step - 1) / step * step;
   auto found = cached.lower_bound({rounded, 0});
@@ -269,6 +308,12 @@ void* Allocator::allocate_large(size_t bytes, size_t* capacity) {
   }
   if (!idle_arenas.empty() && (missed_bytes += rounded) > idle_arenas.back().second / 4 && dissolve_arenas())
     return allocate_large(bytes, capacity);
+  if (void* block = take_from_chunk(rounded)) {
+    fresh_block = true;
+    *capacity = rounded;
+    count_allocation(rounded);
+    return block;
+  }
   std::vector<Range> trimmed;
   trim_locked(&trimmed);
   if (!reserve_locked(rounded)) {
@@ -287,6 +332,7 @@ void* Allocator::allocate_large(size_t bytes, size_t* capacity) {
     --stats.system_allocations;
     return nullptr;
   }
+  fresh_block = true;
   *capacity = rounded;
   count_allocation(rounded);
   return block;
@@ -396,6 +442,7 @@ void Allocator::trim_locked(std::vector<Range>* out) {
 
 void Allocator::take_all_locked(std::vector<Range>* out) {
   for (auto& [key, block] : cached) out->emplace_back(block, key.first);
+  if (chunk_bytes) out->emplace_back(chunk, std::exchange(chunk_bytes, 0));
   out->insert(out->end(), idle_arenas.begin(), idle_arenas.end());
   idle_arenas.clear();
   cached.clear();
@@ -444,6 +491,7 @@ void* allocate(size_t bytes, size_t* capacity) {
     std::lock_guard guard(a.mutex);
     void* block;
     if (bytes <= kSmallMax) {
+      fresh_block = false;
       SizeClass wanted = size_class(bytes);
       *capacity = wanted.bytes;
       block = a.allocate_small(wanted);
@@ -528,6 +576,10 @@ void deallocate_arena(const Arena& arena) noexcept {
   a.count_free(arena.bytes);
   a.count_allocation(arena.capacity);
   a.deallocate_large(arena.data, arena.capacity);
+}
+
+bool latest_block_is_zero() {
+  return fresh_block;
 }
 
 MemoryStats memory_stats() {

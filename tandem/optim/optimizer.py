@@ -79,6 +79,13 @@ def state_of(p):
     return _runtime.PauseCapture() if now else contextlib.nullcontext()
 
 
+def zeros_for(p):
+    """Zeros of a parameter's shape and type, for its state. On the CPU they are not written: the first step does."""
+    if isinstance(p, Tensor) and p.device.type == "cpu":
+        return _runtime.zeros(p.shape, p.dtype)
+    return full_like(p, 0)
+
+
 class Optimizer:
     """Base of all optimisers.
 
@@ -129,7 +136,7 @@ class Optimizer:
         return {
             name: full((), 0.0, dtype=dtypes.float32, device=getattr(p, "device", None))
             if name == "step"
-            else full_like(p, 0)
+            else zeros_for(p)
             for name in names
         }
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tandem.ops import full_like
 from tandem.optim.numbers import decayed, exact, like, wide
-from tandem.optim.optimizer import Optimizer, as_float, check, parts, rule, state_of
+from tandem.optim.optimizer import Optimizer, as_float, check, parts, rule, state_of, zeros_for
 
 
 @rule()
@@ -50,7 +49,7 @@ class SGD(Optimizer):
             state, dampening = self.state[p], as_float(group["dampening"])
             if state.get("momentum_buffer") is None:  # the first gradient fills the buffer whole
                 with state_of(p):
-                    state["momentum_buffer"], dampening = full_like(p, 0), 0.0
+                    state["momentum_buffer"], dampening = zeros_for(p), 0.0
             sgd_momentum(
                 parts(p), parts(state["momentum_buffer"]), parts(p.grad), lr, decay, momentum, dampening,
                 group["nesterov"], maximize,

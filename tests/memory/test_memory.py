@@ -168,3 +168,28 @@ def test_smaller_tensors_take_the_memory_of_larger_ones_rather_than_new_memory()
     del smaller
     again = [_runtime.empty((4, MIB), dtypes.float32) for _ in range(20)]  # the larger ones find theirs again
     assert len(again) == 20 and before["system_allocations"] == memory.stats()["system_allocations"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5000, 300_000, 3 * MIB])
+def test_zeros_are_zero_in_memory_that_was_used_before_as_in_fresh_memory(count):
+    for _ in range(3):
+        x = _runtime.zeros((2, count), dtypes.float32)
+        assert x.shape == (2, count) and not x.numpy().any()
+        x.fill_(1)
+        del x
+
+
+def test_blocks_smaller_than_a_huge_page_share_what_is_asked_of_the_system():
+    memory.empty_cache()
+    large = _runtime.empty((40 * MIB,), dtypes.uint8)
+    before = memory.stats()
+    blocks = [_runtime.zeros((100_000 + 10_000 * k,), dtypes.uint8) for k in range(100)]
+    after = memory.stats()
+    assert after["system_allocations"] <= before["system_allocations"] + 10
+    assert after["live_blocks"] == before["live_blocks"] + 100
+    for k, block in enumerate(blocks):
+        block.fill_(k)
+    assert [int(b.numpy().min()) for b in blocks] == [int(b.numpy().max()) for b in blocks] == list(range(100))
+    del blocks, block, large
+    memory.empty_cache()
+    assert memory.stats()["reserved_bytes"] <= before["reserved_bytes"]
