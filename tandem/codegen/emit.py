@@ -43,6 +43,7 @@ class Emitter:
         self.loads: list[tuple[Expr, Linear]] = []  # loads without a guard
         self.nodes: dict = {}  # nodes that this kernel covers, in order
         self.clamp = False  # positions that are loaded are brought into range
+        self.rounds = True  # random bits are written out round by round, rather than left to the renderer
 
     # -- leaves
 
@@ -162,7 +163,10 @@ class Emitter:
                 return missing
             seed, offset = (b.cast(memo[w], dtypes.int64) for w in wants)
             flat = self.linear(self._flat(index, self.shape_of(value)))
-            return b.philox(seed, offset + flat, op.lane)
+            if self.rounds:
+                return b.philox(seed, offset + flat, op.lane)
+            seed, counter = b.cast(seed, dtypes.uint64), b.cast(offset + flat, dtypes.uint64)
+            return b.make("philox", (seed, counter), dtypes.uint32, op.lane)
         raise NotImplementedError(f"no kernel can compute {op!r}")
 
     def _checked(self, op, result, value: Value) -> Expr:

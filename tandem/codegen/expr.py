@@ -17,10 +17,13 @@ from tandem.codegen import pairs
 from tandem.dtypes import DType
 
 _NARROW_FLOATS = (dtypes.float16, dtypes.bfloat16)
+# Philox4x32-10 (Salmon et al., 2011)
+PHILOX_ROUNDS, PHILOX_FACTORS, PHILOX_STEPS = 10, (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 # Rough cost of one element in a vectorised loop, in units of one cheap instruction; what is not listed costs 1.
 COST = {
     "div": 6, "sqrt": 8, "floordiv": 30, "mod": 30, "idiv": 30, "imod": 30, "const": 0, "var": 0, "int": 0, "scalar": 0,
+    "philox": 150,
 }  # fmt: skip
 
 
@@ -403,11 +406,11 @@ class ScalarBuilder:
         c0, c1 = counter, counter >> 32
         c2 = c3 = self.const(0, u64)
         low = 0xFFFFFFFF
-        for step in range(10):
-            p0, p1 = (c0 & low) * 0xD2511F53, (c2 & low) * 0xCD9E8D57
+        for step in range(PHILOX_ROUNDS):
+            p0, p1 = (c0 & low) * PHILOX_FACTORS[0], (c2 & low) * PHILOX_FACTORS[1]
             c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1, (p0 >> 32) ^ c3 ^ k1, p0
-            if step < 9:
-                k0, k1 = k0 + 0x9E3779B9, k1 + 0xBB67AE85
+            if step < PHILOX_ROUNDS - 1:
+                k0, k1 = k0 + PHILOX_STEPS[0], k1 + PHILOX_STEPS[1]
         return self.cast((c0, c1, c2, c3)[lane], dtypes.uint32)
 
     # -- everything else is written in mathlib

@@ -14,12 +14,13 @@ LONG_BODY = 24  # expressions from which on a vector loop's body is not rendered
 class Survey:
     """What a vector loop's body needs to know before it is rendered."""
 
-    __slots__ = ("count", "lanes", "loads", "masked", "regular")
+    __slots__ = ("count", "draws", "lanes", "loads", "masked", "regular")
 
     def __init__(self):
         self.lanes = 1  # elements per vector
         self.masked = True  # whether memory can be read and written under a mask
         self.count = 0  # expressions
+        self.draws = False  # whether random bits are among them, which are long
         self.loads: list[Expr] = []  # loads that vary, without a condition
         self.regular = True  # all of them and all stores are of neighbouring elements
 
@@ -236,12 +237,13 @@ class Loops(Values):
             elif type(inner) is Accumulate:
                 stack.append(inner.value)
                 sizes.add(inner.acc.dtype.itemsize)
-        seen = set()
+        seen, draws = set(), False
         while stack:
             e = stack.pop()
             if e.id in seen or self.scopes[self.depth(e)].lanes:  # not of this loop
                 continue
             seen.add(e.id)
+            draws |= e.op == "philox"
             if e.op in ("load", "load_if"):
                 sizes.add(alignment(e.dtype))
                 if e.attr >= 0:
@@ -259,7 +261,7 @@ class Loops(Values):
         size = 4 if 4 in sizes else max(sizes - {1, 2}, default=max(sizes, default=4))
         found.lanes = self.vector_bytes // size
         found.masked = self.narrow_masks or min(memory_sizes, default=4) >= 4
-        found.count = len(seen)
+        found.count, found.draws = len(seen), draws
         self.close()
         return found
 
@@ -272,7 +274,8 @@ class Loops(Values):
         start, end = self.value(s.start), self.value(s.end)
         survey = self.survey(s)
         lanes, masked = survey.lanes, survey.masked
-        if masked and survey.regular and s.unroll == 1 and (s.compact or survey.count >= LONG_BODY):
+        self.long_body = survey.count >= 2 * LONG_BODY
+        if masked and survey.regular and s.unroll == 1 and (s.compact or survey.draws or survey.count >= LONG_BODY):
             self.single_loop(s, start, end, survey)
             return
         step = lanes * s.unroll

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tandem import dtypes
 from tandem.codegen.depths import Depths
-from tandem.codegen.expr import Expr
-from tandem.codegen.llvm_ops import MEMORY, TYPE, Ops, alignment, constant
+from tandem.codegen.expr import PHILOX_FACTORS, PHILOX_ROUNDS, PHILOX_STEPS, Expr
+from tandem.codegen.llvm_ops import MEMORY, TYPE, Ops, alignment, constant, vector
 from tandem.codegen.loops import Kernel, Store
 
 
@@ -41,6 +42,7 @@ class Values(Depths, Ops):
         self.strides: dict = {}
         self.scalar_accs: set[int] = set()
         self.labels = 0
+        self.long_body = False  # of the vector loop that is being rendered
         self.lanes = 0
 
     def accumulator_depth(self, number: int) -> int:
@@ -92,8 +94,58 @@ class Values(Depths, Ops):
             return self.rarely(e, scope)
         if op == "load_if":
             return self.load_if(e, scope)
+        if op == "philox":
+            return self.philox(e, scope)
         names = [self.operand(a, scope) for a in e.args]
         return self.operation(e, names, scope)
+
+    def philox(self, e: Expr, scope: Scope) -> str:
+        """Random bits. In a long body in a loop over the rounds: written out, they are most of what it takes to compile, and hardly
+        quicker there. Words are held as in ScalarBuilder.philox; the four of a block are made together."""
+        seed, counter = map(self.chase, e.args)
+        if not self.long_body:
+            return self.operand(e.b.philox(seed, counter, e.attr), scope)
+        key = ("philox", seed.id, counter.id)
+        words = scope.values.get(key)
+        t, narrow = (vector(i, scope.lanes) for i in ("i64", "i32"))
+        if words is None:
+            words = scope.values[key] = self._philox_rounds(seed, counter, t, scope)
+        return self.line(scope, f"trunc {t} {words[e.attr]} to {narrow}")
+
+    def _philox_rounds(self, seed: Expr, counter: Expr, t: str, scope: Scope) -> list[str]:
+        def line(text: str) -> str:
+            return self.line(scope, text)
+
+        def number(value: int) -> str:
+            return self.number(scope, value, dtypes.uint64)
+
+        key, count = self.operand(seed, scope), self.operand(counter, scope)
+        half, low = number(32), number(0xFFFFFFFF)
+        zero = "0" if scope.lanes == 1 else "zeroinitializer"
+        starts = [count, line(f"lshr {t} {count}, {half}"), zero, zero, key, line(f"lshr {t} {key}, {half}")]
+        before, head, after = self.label(), self.label(), self.label()
+        scope.lines += [f"  br label %{before}", f"{before}:", f"  br label %{head}", f"{head}:"]
+        c0, c1, c2, c3, k0, k1 = held = [f"%{head}w{i}" for i in range(6)]
+        at = len(scope.lines)  # where the phis go, once it is known what they take in
+        p0 = line(f"mul {t} {line(f'and {t} {c0}, {low}')}, {number(PHILOX_FACTORS[0])}")
+        p1 = line(f"mul {t} {line(f'and {t} {c2}, {low}')}, {number(PHILOX_FACTORS[1])}")
+        n0 = line(f"xor {t} {line(f'xor {t} {c1}, {k0}')}, {line(f'lshr {t} {p1}, {half}')}")
+        n2 = line(f"xor {t} {line(f'xor {t} {c3}, {k1}')}, {line(f'lshr {t} {p0}, {half}')}")
+        keys = [line(f"add {t} {v}, {number(by)}") for v, by in zip((k0, k1), PHILOX_STEPS, strict=True)]
+        ends = [n0, p1, n2, p0, *keys]
+        phis = [
+            f"  {name} = phi {t} [ {start}, %{before} ], [ {end}, %{head} ]"
+            for name, start, end in zip(held, starts, ends, strict=True)
+        ]
+        scope.lines[at:at] = [*phis, f"  %{head}i = phi i32 [ 0, %{before} ], [ %{head}n, %{head} ]"]
+        scope.lines += [
+            f"  %{head}n = add nsw i32 %{head}i, 1",
+            f"  %{head}c = icmp slt i32 %{head}n, {PHILOX_ROUNDS}",
+            f"  br i1 %{head}c, label %{head}, label %{after}",
+            f"{after}:",
+        ]
+        scope.label = after
+        return ends[:4]
 
     def rarely(self, e: Expr, scope: Scope) -> str:
         """The second operand, or where the first holds in some lane, the third one there."""
