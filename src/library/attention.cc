@@ -80,7 +80,7 @@ struct Forward {
       for (int64_t j = 0; j < s.keys; j += f.blocks.keys) {
         const int64_t whole = std::min(f.blocks.keys, s.keys - j), n = visible(s, i, m, j, whole);
         if (n == 0) break;
-        f.gemm.product(m, n, s.depth, query.data(), keys + j * s.depth, {scores.data(), pitch, 1}, false, nullptr);
+        f.gemm.product(m, n, s.depth, query.data(), keys + j * s.depth, {scores.data(), pitch, 1}, false, nullptr, {});
         mask_scores(s, head, i, m, j, n, scores.data(), pitch);
         for (int64_t r = 0; r < m; ++r) {
           T* row = scores.data() + r * pitch;

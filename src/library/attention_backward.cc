@@ -140,9 +140,9 @@ struct Backward {
           b.lse.template as<T>() + head.number / s.heads * b.lse.strides[0] + head.number % s.heads * b.lse.strides[1];
       T *p = probabilities.data(), *d = gradients.data();
       b.gemm.product(m, n, s.depth, head.q_left.data() + i * s.depth, head.k_right.data() + j * s.depth, {p, pitch, 1},
-                     false, nullptr);
+                     false, nullptr, {});
       b.gemm.product(m, n, s.value_depth, head.g_left.data() + i * s.value_depth,
-                     head.v_right.data() + j * s.value_depth, {d, pitch, 1}, false, nullptr);
+                     head.v_right.data() + j * s.value_depth, {d, pitch, 1}, false, nullptr, {});
       mask_scores(s, head.number, i, m, j, n, p, pitch);
       const T before = factor<T>(s), scale = static_cast<T>(s.scale);
       for (int64_t r = 0; r < m; ++r) {

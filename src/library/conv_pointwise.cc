@@ -134,7 +134,7 @@ void multiply(Matrix<const float> left, const Planes& x, const Planes& y, const 
                     panels.data());
         for (int64_t r = 0; r < m; r += height)
           kernel.product(std::min(height, m - r), count, depth, packed.data() + rows * p + r * depth, panels.data(),
-                         {result + r * y.channel, y.channel, 1}, bias || p > 0, nullptr);
+                         {result + r * y.channel, y.channel, 1}, bias || p > 0, nullptr, {});
       }
     }
   });
@@ -177,7 +177,7 @@ void gradient(const Planes& y, const Planes& x, float* w) {
           kernel.product(std::min(height, m - r), std::min(width, n - c), length(b),
                          left.data() + b * rows * depth + r * length(b),
                          right.data() + b * columns * depth + c * length(b), {w + r * n + c, n, 1}, start + b > 0,
-                         nullptr);
+                         nullptr, {});
       }
     });
   }

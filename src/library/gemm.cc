@@ -1,10 +1,9 @@
 #include "library/gemm.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "device/parallel.h"
-#include "library/scratch.h"
+#include "library/gemm_blocked.h"
 
 namespace tandem::library {
 
@@ -73,69 +72,6 @@ bool thin_product(const Product<T>& p) {
     (along_rows ? kernel.thin : kernel.dot)(p.m, n, p.k, p.a, b, c, p.bias ? p.bias + j : nullptr);
   });
   return true;
-}
-
-int64_t round_up(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
-
-// Goto's scheme: b is packed for all threads, in slices of kDepth rows whose panels fit the L1 cache. A task takes some
-// rows of a and columns of b through all slices, so that its part of c stays in its L2 cache, and packs the rows of a
-// for each.
-template <typename T>
-void blocked_product(const Product<T>& p) {
-  const GemmKernels<T>& kernel = gemm_kernels<T>();
-  constexpr int64_t kDepth = 1536 / sizeof(T);
-  constexpr int64_t kPackedBytes = 8 << 20;  // of b, shared in the L3 cache
-  const int64_t slices = (p.k + kDepth - 1) / kDepth, depth = round_up((p.k + slices - 1) / slices, 8);
-  const int64_t columns = std::min(round_up(p.n, kernel.nr),
-                                   std::max<int64_t>(kPackedBytes / (p.k * sizeof(T)), 256) / kernel.nr * kernel.nr);
-  const int threads = in_parallel() ? 1 : num_threads();
-
-  const Scratch<T> packed_b(columns * p.k);
-  for (int64_t j = 0; j < p.n; j += columns) {
-    const int64_t n = std::min(columns, p.n - j), panels = (n + kernel.nr - 1) / kernel.nr, padded = panels * kernel.nr;
-    const auto slice = [&](int64_t q, int64_t first) {  // of panels from column `first` on
-      return packed_b.data() + q * padded + first * std::min(depth, p.k - q);
-    };
-    const auto pack_columns = [&](int64_t first, int64_t last, int64_t q) {
-      kernel.pack(last - first, std::min(depth, p.k - q), kernel.nr,
-                  {p.b.data + q * p.b.row + (j + first) * p.b.column, p.b.column, p.b.row}, slice(q, first));
-    };
-    parallel_for(panels, kernel.nr * p.k * 0.3, [&](int64_t begin, int64_t end) {
-      // b is read the way it lies in memory.
-      const int64_t all = (end - begin) * kernel.nr, step = p.b.row == 1 ? kernel.nr : all;
-      for (int64_t first = begin * kernel.nr, stop = std::min(first + all, n); first < stop; first += step)
-        for (int64_t q = 0; q < p.k; q += depth) pack_columns(first, std::min(first + step, stop), q);
-    });
-
-    // About 16 tasks a thread if there is that much, of not too few rows: each of them packs its rows.
-    const int64_t wanted = threads == 1 ? 1 : 16 * threads;
-    const int64_t least = std::clamp<int64_t>(p.m / wanted, 48, sizeof(T) == 8 ? 48 : 96);
-    const int64_t row_blocks = (p.m + least - 1) / least,
-                  rows = round_up((p.m + row_blocks - 1) / row_blocks, kernel.mr);
-    const int64_t splits = std::clamp<int64_t>(wanted / row_blocks, 1, std::max<int64_t>(n / 256, 1));
-    const int64_t part = round_up((n + splits - 1) / splits, kernel.nr), parts = (n + part - 1) / part;
-    const auto run = [&](int64_t task, T* packed_a) {
-      const int64_t i = task / parts * rows, m = std::min(rows, p.m - i);
-      const int64_t first = task % parts * part, width = std::min(part, n - first);
-      if (m <= 0) return;
-      const Matrix<T> c{p.c.data + i * p.c.row + (j + first) * p.c.column, p.c.row, p.c.column};
-      for (int64_t q = 0; q < p.k; q += depth) {
-        const int64_t k = std::min(depth, p.k - q);
-        kernel.pack(m, k, kernel.mr, {p.a.data + i * p.a.row + q * p.a.column, p.a.row, p.a.column}, packed_a);
-        kernel.product(m, width, k, packed_a, slice(q, first), c, q > 0 || p.accumulate,
-                       p.bias ? p.bias + j + first : nullptr);
-      }
-    };
-    // Single tasks on demand, because they are few and long.
-    std::atomic<int64_t> next{0};
-    const int64_t tasks = row_blocks * parts;
-    parallel_for(threads, 0.02 * sizeof(T) / 4 * p.m * n * p.k / threads, [&](int64_t, int64_t) {
-      const Scratch<T> packed_a(round_up(rows, kernel.mr) * depth);
-      for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) run(task, packed_a.data());
-    });
-  }
 }
 
 }  // namespace

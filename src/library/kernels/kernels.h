@@ -14,6 +14,13 @@ struct Matrix {  // element (i, j) is data[i * row + j * column]
   int64_t row, column;
 };
 
+// Memory that is wanted soon: `rows` rows, `stride` bytes apart, of `count` cache lines, `step` bytes apart. A product
+// asks for them along with its tiles, so that whoever reads them next does not wait.
+struct Ahead {
+  const char* data = nullptr;
+  int64_t count = 0, step = 0, rows = 0, stride = 0;
+};
+
 template <typename T>
 struct GemmKernels {
   int mr, nr;  // tile of the packed product
@@ -25,8 +32,10 @@ struct GemmKernels {
   void (*thin)(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const T* bias);
   // Panels of `width` rows of a matrix, k-major, padded with zeros: to[panel][p][i] = from(panel * width + i, p).
   void (*pack)(int64_t rows, int64_t k, int width, Matrix<const T> from, T* to);
-  // c (m, n) = or += packed_a packed_b. `bias` (along n) is added where not accumulating.
-  void (*product)(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> c, bool accumulate, const T* bias);
+  // c (m, n) = or += packed_a packed_b. `bias` (along n) is added where not accumulating. Every panel of b is
+  // asked for along with the one before, and `ahead` along with the last.
+  void (*product)(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> c, bool accumulate, const T* bias,
+                  const Ahead& ahead);
   // c (m, n) = or += a packed_b with a as it lies in memory, for matrices that stay in the cache. Panels of b lie
   // `panel` elements apart, so that they may be longer than k. Reads a in whole tiles: up to mr - 1 rows more than m.
   // Needs c.column == 1.

@@ -1,0 +1,147 @@
+// Products without packing: small ones, dot products, and a few rows against a large matrix.
+#pragma once
+#include "library/kernels/kernels.h"
+#include "library/kernels/vector.h"
+
+namespace tandem::library::TANDEM_ISA {
+
+// c (M rows, NV vectors of W) = or += a b, with b and c contiguous along n. The accumulators stay in registers.
+template <typename T, int W, int NV, int M>
+inline __attribute__((always_inline)) void tile(int64_t k, const T* a, int64_t a_row, int64_t a_column, const T* b,
+                                                int64_t b_row, T* c, int64_t c_row, bool accumulate, const T* bias) {
+  using Vector = typename VectorOf<T, W>::type;
+  Vector sum[M][NV];
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) {
+      if (accumulate)
+        sum[i][v] = load<T, W>(c + i * c_row + v * W);
+      else if (bias)
+        sum[i][v] = load<T, W>(bias + v * W);
+      else
+        sum[i][v] = Vector{};
+    }
+  for (int64_t p = 0; p < k; ++p) {
+    Vector right[NV];
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) right[v] = load<T, W>(b + v * W);
+#pragma GCC unroll 16
+    for (int i = 0; i < M; ++i) {
+      const T left = a[i * a_row];
+#pragma GCC unroll 4
+      for (int v = 0; v < NV; ++v) sum[i][v] += left * right[v];
+    }
+    a += a_column, b += b_row;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) store<T, W>(c + i * c_row + v * W, sum[i][v]);
+}
+
+template <typename T, int W, int NV, int M>
+void rows_of_tiles(int64_t& i, int64_t m, int64_t k, const Matrix<const T>& a, const T* b, int64_t b_row, T* c,
+                   int64_t c_row, const T* bias) {
+  for (; i + M <= m; i += M)
+    tile<T, W, NV, M>(k, a.data + i * a.row, a.row, a.column, b, b_row, c + i * c_row, c_row, false, bias);
+}
+
+template <typename T, int W, int NV>
+void column_of_tiles(int64_t m, int64_t k, const Matrix<const T>& a, const T* b, int64_t b_row, T* c, int64_t c_row,
+                     const T* bias) {
+  int64_t i = 0;
+  if constexpr (NV == 1) rows_of_tiles<T, W, NV, 8>(i, m, k, a, b, b_row, c, c_row, bias);
+  rows_of_tiles<T, W, NV, 4>(i, m, k, a, b, b_row, c, c_row, bias);
+  rows_of_tiles<T, W, NV, 2>(i, m, k, a, b, b_row, c, c_row, bias);
+  rows_of_tiles<T, W, NV, 1>(i, m, k, a, b, b_row, c, c_row, bias);
+}
+
+// Columns in vectors of W; where W does not divide n the last vector overlaps the one before and computes some columns
+// twice.
+template <typename T, int W>
+void small_in_vectors_of(int64_t m, int64_t n, int64_t k, const Matrix<const T>& a, const Matrix<const T>& b,
+                         const Matrix<T>& c, const T* bias) {
+  int64_t j = 0;
+  const auto at = [&](int64_t j) { return bias ? bias + j : nullptr; };
+  if constexpr (W == kWidth<T>)
+    for (; j + 2 * W <= n; j += 2 * W) column_of_tiles<T, W, 2>(m, k, a, b.data + j, b.row, c.data + j, c.row, at(j));
+  for (; j + W <= n; j += W) column_of_tiles<T, W, 1>(m, k, a, b.data + j, b.row, c.data + j, c.row, at(j));
+  if (j < n) column_of_tiles<T, W, 1>(m, k, a, b.data + n - W, b.row, c.data + n - W, c.row, at(n - W));
+}
+
+template <typename T, int W = kWidth<T>>
+void small_of_width(int64_t m, int64_t n, int64_t k, const Matrix<const T>& a, const Matrix<const T>& b,
+                    const Matrix<T>& c, const T* bias) {
+  if constexpr (W > 1) {
+    if (n < W) return small_of_width<T, W / 2>(m, n, k, a, b, c, bias);
+  }
+  small_in_vectors_of<T, W>(m, n, k, a, b, c, bias);
+}
+
+template <typename T>
+void small(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const T* bias) {
+  small_of_width<T>(m, n, k, a, b, c, bias);
+}
+
+template <typename T, int N>
+void dots(int64_t k, const T* a, const T* b, int64_t b_column, T* c, int64_t c_column, const T* bias) {
+  constexpr int W = kWidth<T>;
+  using Vector = typename VectorOf<T, W>::type;
+  Vector sum[N][2] = {};
+  int64_t p = 0;
+  for (; p + 2 * W <= k; p += 2 * W) {
+    const Vector left0 = load(a + p), left1 = load(a + p + W);
+#pragma GCC unroll 4
+    for (int j = 0; j < N; ++j) {
+      sum[j][0] += left0 * load(b + j * b_column + p);
+      sum[j][1] += left1 * load(b + j * b_column + p + W);
+    }
+  }
+  for (int j = 0; j < N; ++j) {
+    const Vector both = sum[j][0] + sum[j][1];
+    T total = bias ? bias[j] : T(0);
+    for (int w = 0; w < W; ++w) total += both[w];
+    for (int64_t q = p; q < k; ++q) total += a[q] * b[j * b_column + q];
+    c[j * c_column] = total;
+  }
+}
+
+template <typename T>
+void dot(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const T* bias) {
+  int64_t j = 0;
+  for (; j + 4 <= n; j += 4)
+    for (int64_t i = 0; i < m; ++i)
+      dots<T, 4>(k, a.data + i * a.row, b.data + j * b.column, b.column, c.data + i * c.row + j * c.column, c.column,
+                 bias ? bias + j : nullptr);
+  for (; j < n; ++j)
+    for (int64_t i = 0; i < m; ++i)
+      dots<T, 1>(k, a.data + i * a.row, b.data + j * b.column, b.column, c.data + i * c.row + j * c.column, c.column,
+                 bias ? bias + j : nullptr);
+}
+
+template <typename T>
+void thin(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const T* bias) {
+  constexpr int64_t kColumns = 4096 / sizeof(T);  // four rows of b and a row of c stay in the L1 cache
+  for (int64_t j = 0; j < n; j += kColumns) {
+    const int64_t width = n - j < kColumns ? n - j : kColumns;
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t q = 0; q < width; ++q) c.data[i * c.row + j + q] = bias ? bias[j + q] : T(0);
+    int64_t p = 0;
+    for (; p + 4 <= k; p += 4)
+      for (int64_t i = 0; i < m; ++i) {
+        const T *left = a.data + i * a.row + p * a.column, *right = b.data + p * b.row + j;
+        const T a0 = left[0], a1 = left[a.column], a2 = left[2 * a.column], a3 = left[3 * a.column];
+        const T *b1 = right + b.row, *b2 = b1 + b.row, *b3 = b2 + b.row;
+        T* to = c.data + i * c.row + j;
+        for (int64_t q = 0; q < width; ++q) to[q] += a0 * right[q] + a1 * b1[q] + a2 * b2[q] + a3 * b3[q];
+      }
+    for (; p < k; ++p)
+      for (int64_t i = 0; i < m; ++i) {
+        const T left = a.data[i * a.row + p * a.column];
+        for (int64_t q = 0; q < width; ++q) c.data[i * c.row + j + q] += left * b.data[p * b.row + j + q];
+      }
+  }
+}
+
+}  // namespace tandem::library::TANDEM_ISA
