@@ -91,10 +91,13 @@ _LAZY = (
     "amp",
     "backends",
     "checkpoint",
+    "compiler",
     "data",
+    "distributed",
     "distributions",
     "fft",
     "func",
+    "jit",
     "linalg",
     "models",
     "multiprocessing",
@@ -107,6 +110,7 @@ _LAZY = (
     "tree",
     "utils",
     "v1",
+    "version",
 )  # packages that are imported when first used
 _SESSION = (
     "Coordinator", "FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "QueueRunner", "RandomShuffleQueue",

@@ -6,6 +6,9 @@ td.backends.cudnn.benchmark = True          # accepted: algorithms are always ch
 
 from __future__ import annotations
 
+import contextlib
+import functools
+
 
 class _TF32:
     """TensorFloat-32 is allowed for products and convolutions together."""
@@ -34,10 +37,47 @@ class _Cudnn(_TF32):
 
         return cuda.is_available()
 
+    @contextlib.contextmanager
+    def flags(self, enabled=None, benchmark=None, benchmark_limit=None, deterministic=None, allow_tf32=None, **others):
+        """Settings for a scope."""
+        given = {"enabled": enabled, "benchmark": benchmark, "deterministic": deterministic, "allow_tf32": allow_tf32}
+        given = {k: v for k, v in given.items() if v is not None}
+        before = {k: getattr(self, k) for k in given}
+        for k, v in given.items():
+            setattr(self, k, v)
+        try:
+            yield
+        finally:
+            for k, v in before.items():
+                setattr(self, k, v)
+
 
 class _Cuda:
+    """enable_flash_sdp and kin are PyTorch's switches between ways of computing attention; there is one here, and what is set is
+    only remembered."""
+
     def __init__(self):
         self.matmul = _TF32()
+        self._ways = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn"), True)
+        for way in self._ways:
+            setattr(self, f"enable_{way}_sdp", functools.partial(self._ways.__setitem__, way))
+            setattr(self, f"{way}_sdp_enabled", functools.partial(self._ways.__getitem__, way))
+
+    @staticmethod
+    def is_built() -> bool:
+        from tandem import cuda
+
+        return cuda.is_available()
+
+
+class _Present:
+    """A library that routines here are computed with."""
+
+    enabled = True
+
+    @staticmethod
+    def is_available() -> bool:
+        return True
 
 
 class _Absent:
@@ -52,7 +92,7 @@ class _Absent:
         return False
 
 
-cuda, cudnn, mps, mkl = _Cuda(), _Cudnn(), _Absent(), _Absent()
+cuda, cudnn, mps, mkl, mkldnn, openmp = _Cuda(), _Cudnn(), _Absent(), _Absent(), _Present(), _Absent()
 
 
 def set_float32_matmul_precision(precision: str) -> None:

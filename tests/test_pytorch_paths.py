@@ -244,3 +244,66 @@ def test_the_pytest_plugin(tmp_path):
     ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_paths_of_files():
+    """What programs import from PyTorch's files rather than its packages."""
+    from tandem.autograd.profiler import record_function
+    from tandem.distributions.kl import kl_divergence
+    from tandem.distributions.normal import Normal
+    from tandem.distributions.utils import broadcast_all, probs_to_logits, vec_to_tril_matrix
+    from tandem.nn.modules.batchnorm import _BatchNorm
+    from tandem.nn.modules.conv import _ConvNd
+    from tandem.nn.modules.utils import _pair, consume_prefix_in_state_dict_if_present
+    from tandem.optim.adamw import AdamW
+    from tandem.optim.lr_scheduler import _LRScheduler
+    from tandem.utils.data.dataloader import default_collate
+    from tandem.utils.data.distributed import DistributedSampler
+    from tandem.utils.data.sampler import Sampler
+    from tandem.utils.hooks import RemovableHandle
+
+    assert (Normal, kl_divergence) == (td.distributions.Normal, td.distributions.kl_divergence)
+    assert isinstance(td.nn.BatchNorm2d(2), _BatchNorm) and isinstance(td.nn.ConvTranspose1d(1, 1, 1), _ConvNd)
+    assert isinstance(td.nn.Linear(1, 1), td.nn.modules.Module) and td.nn.modules.loss._Loss
+    assert (_pair(3), _pair([1, 2])) == ((3, 3), (1, 2))
+    assert AdamW is td.optim.AdamW and issubclass(td.optim.lr_scheduler.StepLR, _LRScheduler)
+    assert Sampler is td.data.Sampler and DistributedSampler is td.data.DistributedSampler
+    assert default_collate([1, 2]).tolist() == [1, 2]
+    assert isinstance(td.nn.Linear(1, 1).register_forward_hook(print), RemovableHandle)
+    with record_function("x"):
+        state = {"module.a": 1, "b": 2}
+    consume_prefix_in_state_dict_if_present(state, "module.")
+    assert state == {"a": 1, "b": 2}
+    one, other = broadcast_all(1, td.zeros(2, dtype=td.float64))
+    assert one.shape == other.shape and one.dtype is td.float64
+    assert probs_to_logits(td.tensor([0.5]), is_binary=True).item() == 0
+    assert vec_to_tril_matrix(td.arange(1.0, 4.0)).tolist() == [[1, 0], [2, 3]]
+    assert vec_to_tril_matrix(td.arange(1.0, 4.0), -1).tolist() == [[0, 0, 0], [1, 0, 0], [2, 3, 0]]
+
+
+def test_what_programs_ask_before_they_start():
+    assert not (td.distributed.is_available() and td.distributed.is_initialized())
+    assert not td.jit.is_scripting() and not td.compiler.is_compiling()
+    seen = []
+    td.compile(lambda x: seen.append(td.compiler.is_compiling()) or x + 1)(td.ones(1))
+    assert seen == [True]
+
+    @td.jit.ignore(drop=True)
+    @td.jit.script
+    def double(x: td.Tensor) -> td.Tensor:
+        return 2 * x
+
+    assert double(td.ones(1)).item() == 2
+    assert td.version.cuda is None or td.cuda.is_available()
+    td.backends.cuda.enable_flash_sdp(False)
+    assert not td.backends.cuda.flash_sdp_enabled()
+    td.backends.cuda.enable_flash_sdp(True)
+    with td.backends.cudnn.flags(enabled=True, benchmark=False):
+        assert not td.backends.cudnn.benchmark
+    assert td.backends.cudnn.benchmark and td.backends.mkldnn.is_available()
+    td.multiprocessing.set_sharing_strategy("file_system")
+    with pytest.raises(ValueError, match="file_system"):
+        td.multiprocessing.set_sharing_strategy("other")
+    assert issubclass(td.cuda.OutOfMemoryError, MemoryError)
+    capsule = td.utils.dlpack.to_dlpack(td.ones(2))
+    assert "dltensor" in repr(capsule)

@@ -11,9 +11,11 @@ import dataclasses
 
 from tandem import _runtime
 from tandem.devices import Device, code_of
+from tandem.errors import OutOfMemoryError
 
 __all__ = [
     "Event",
+    "OutOfMemoryError",
     "Stream",
     "allow_tf32",
     "current_device",

@@ -155,3 +155,11 @@ from tandem.nn.transformer import (
 )
 
 from tandem.nn import utils  # isort: skip
+
+
+def __getattr__(name):
+    if name == "modules":  # PyTorch's paths, for programs that import by them
+        import importlib
+
+        return importlib.import_module("tandem.nn.modules")
+    raise AttributeError(f"module 'tandem.nn' has no attribute {name!r}")

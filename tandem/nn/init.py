@@ -37,6 +37,10 @@ def _fans(tensor) -> tuple[int, int]:
 _calculate_fan_in_and_fan_out = _fans  # the name that models written for PyTorch import
 
 
+def _calculate_correct_fan(tensor, mode: str) -> int:
+    return _fans(tensor)[["fan_in", "fan_out"].index(mode.lower())]
+
+
 def _fan(tensor, mode: str) -> int:
     if mode not in ("fan_in", "fan_out"):
         raise ValueError(f"mode is {mode!r}; it must be 'fan_in' or 'fan_out'")

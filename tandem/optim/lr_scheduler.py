@@ -420,3 +420,6 @@ class SequentialLR(_Several):
         else:
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()
+
+
+_LRScheduler = LRScheduler  # its name before PyTorch 2.0, which programs derive theirs from

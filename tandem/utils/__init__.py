@@ -3,7 +3,7 @@ writes TensorBoard's event files."""
 
 import importlib
 
-_MODULES = ("checkpoint", "data", "tensorboard")
+_MODULES = ("checkpoint", "data", "dlpack", "hooks", "tensorboard")
 
 
 def __getattr__(name):

@@ -1,0 +1,58 @@
+"""The decorators of TorchScript that model code carries: functions and modules stay Python here, and td.compile compiles them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "Final",
+    "annotate",
+    "export",
+    "ignore",
+    "is_scripting",
+    "is_tracing",
+    "script",
+    "script_if_tracing",
+    "unused",
+]
+
+
+def script(obj, optimize=None, example_inputs=None, **kwargs):
+    """The function, class or module itself: there is no second language it would be translated to.
+
+    >>> @td.jit.script
+    ... def double(x: td.Tensor) -> td.Tensor:
+    ...     return 2 * x
+    >>> double(td.ones(2))
+    tensor([2., 2.])
+    """
+    return obj
+
+
+def script_if_tracing(fn):
+    return fn
+
+
+def export(fn):
+    return fn
+
+
+def unused(fn):
+    return fn
+
+
+def ignore(fn=None, *, drop: bool = False, **kwargs):
+    """A decorator, with or without arguments, that changes nothing."""
+    return fn if callable(fn) else (lambda decorated: decorated)
+
+
+def annotate(the_type, the_value):
+    return the_value
+
+
+def is_scripting() -> bool:
+    return False
+
+
+def is_tracing() -> bool:
+    return False
