@@ -110,7 +110,7 @@ def threshold(x: Tensor, threshold, value):
     >>> td.threshold(td.tensor([0.5, 2.0]), 1.0, -1.0)
     tensor([-1.,  2.])
     """
-    return _select(x > threshold, x, value, x)
+    return _select(x <= threshold, value, x, x)  # NaN stays
 
 
 @op

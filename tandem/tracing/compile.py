@@ -299,6 +299,11 @@ def _differentiate(function, traced: Traced):
             for i, v in enumerate(graph.outputs)
         ]
         results = backpropagate(forward_nodes, graph.outputs, grads, traced.wanted)
+        flat = all(r is None for r in results) and getattr(function, "is_backward", False)
+        if flat:
+            # The gradient of relu and its kin: it depends on x, but piece by piece it does not change. Differentiating it
+            # is no mistake of the user's, and gives zeros.
+            results = [F.full(v.shape, 0, dtype=v.dtype) for v in traced.wanted]
     if all(r is None for r in results):
         del graph.nodes[len(forward_nodes) :]
         return None
@@ -320,7 +325,9 @@ def _differentiate(function, traced: Traced):
                     copy = builder.add(F.Copy(), (v,)).outputs[0]
                     split.copies[copy] = v
                     split.saved[i] = copy
-    split.differentiable = _reached(forward_nodes, traced.wanted, graph.outputs)
+    split.differentiable = (
+        [v.dtype.is_inexact for v in graph.outputs] if flat else _reached(forward_nodes, traced.wanted, graph.outputs)
+    )
     split.grad_positions = [i for i, g in enumerate(grads) if g is not None]
     return split
 
@@ -371,7 +378,9 @@ def _backward_function(name: str, graph: Graph, split, output_types: list[Type])
         results = replay(graph, inputs, sizes)
         return tuple(results)
 
-    return make_function(name, backward, _BACKWARD_PARAMETERS)
+    function = make_function(name, backward, _BACKWARD_PARAMETERS)
+    function.is_backward = True
+    return function
 
 
 def _sized(shape, sizes):

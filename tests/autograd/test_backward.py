@@ -239,3 +239,17 @@ def test_next_functions():
     (inner, _), *_ = y.grad_fn.next_functions
     assert inner.name() == "multiply"
     assert "test_backward.py" in y.grad_fn.source
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", ["relu", "relu6", "hardtanh", "hardshrink", "softshrink", "leaky_relu"])
+def test_gradients_that_are_constant_piece_by_piece_have_zeros_for_derivatives(name, compiled):
+    function = getattr(td.nn.functional, name)
+
+    def second(x):
+        (first,) = td.autograd.grad(function(x).sum(), x, create_graph=True)
+        assert first.requires_grad
+        return td.autograd.grad((first * first).sum(), x)[0]
+
+    second = td.compile(second) if compiled else second
+    assert second(td.tensor([2.0, -3.0, 0.2], requires_grad=True)).tolist() == [0.0, 0.0, 0.0]

@@ -77,3 +77,7 @@ def test_in_place():
     x = td.tensor([-1.0, 2.0])
     assert td.leaky_relu_(x, 0.5) is x
     assert_close(x, [-0.5, 2.0])
+
+
+def test_threshold_lets_nan_through():
+    assert np.isnan(td.nn.functional.threshold(td.tensor([float("nan")]), 0.3, -1.0).item())
