@@ -39,16 +39,24 @@ void matmul_own(const Batched& p) {
   parallel_for(count, p.m * p.n * p.k * 0.05 * sizeof(T) / 4 + 30, some);
 }
 
-// With few rows of a, packing b counts. oneDNN packs it by columns, and where its rows lie a multiple of 4 KB apart
-// they fall into the same cache sets: 256x2048 @ 2048x2048 took 27 ms against 14 with rows of 2000 elements. Our own
-// product reads b the way it lies, and of a transposed b whole lines.
-bool packs_slowly(const Batched& p) {
-  if (p.dtype != DType::Float32 || p.m < 16 || p.m >= 384 || p.k < 512) return false;
-  return (p.b.column == 1 && p.b.row % 1024 == 0) || (p.b.row == 1 && p.m >= 128 && p.n >= 512);
+// On AVX2, where oneDNN has no kernels of its own kind: it packs by columns that fall into the same cache sets where
+// rows lie a multiple of 4 KB apart, does not pack at all in the middle sizes, and shares tall results badly between
+// threads (6272x256 @ 256x64 ran at half the speed of one thread on each of two). It is as quick where b is wide and
+// flat, and quicker where a tile would be mostly padding.
+bool suits_own_code(const Batched& p) {
+  static const bool avx2 = !std::strcmp(kernels().name, "avx2");
+  if (!avx2 || p.dtype != DType::Float32) return false;
+  const bool transposed = p.a.row == 1 && p.a.column > 1;
+  if (p.batch.count(0, p.batch.ndim) > 1) {
+    if (p.m < 128 || p.k > 512) return false;
+    return (transposed && p.a.column % 128 == 0 && p.n <= 512) || (p.b.column == 1 && p.b.row % 512 == 0 && p.m <= 512);
+  }
+  if (p.n < 64 || p.m < (transposed ? 8 : 16)) return false;
+  return transposed || p.m < 512 || p.k > 512 || p.n < 1024;
 }
 
-// The same for a transposed a: its columns are copied to where they do not collide. (1024x700 @ 700x256, a weight's
-// gradient, took 9.0 ms against 4.9.)
+// oneDNN reads a transposed a by columns, which are copied to where they do not collide in the cache. (1024x700 @
+// 700x256, a weight's gradient, took 9.0 ms against 4.9.)
 bool columns_collide(const Batched& p) {
   return p.dtype == DType::Float32 && p.a.row == 1 && p.a.column > 1 && p.a.column % 1024 == 0 && p.k >= 128 &&
          p.n >= 64 && p.batch.count(0, p.batch.ndim) == 1;
@@ -74,10 +82,10 @@ void compute_spread(const Batched& p) {
 }
 
 void compute(const Batched& p) {
-  if (columns_collide(p)) return compute_spread(p);
-  if (p.dtype == DType::Float32 || p.dtype == DType::Float64) {
-    const bool tiny = is_small(p.m, p.n, p.k);
-    if (!tiny && p.k > 0 && !packs_slowly(p) && (matmul_onednn(p) || (!preparing() && matmul_openblas(p)))) return;
+  const bool own = is_small(p.m, p.n, p.k) || p.k == 0 || suits_own_code(p);
+  if (!own && (p.dtype == DType::Float32 || p.dtype == DType::Float64)) {
+    if (columns_collide(p)) return compute_spread(p);
+    if (matmul_onednn(p) || (!preparing() && matmul_openblas(p))) return;
   }
   if (preparing()) return;
   switch (p.dtype) {

@@ -1,6 +1,4 @@
 // Products by oneDNN (float32, and 16-bit floats where the CPU has them) or by OpenBLAS.
-#include <cstring>
-
 #include "check.h"
 #include "device/parallel.h"
 #include "library/blas.h"
@@ -122,26 +120,12 @@ std::unique_ptr<Program> make(const Batched& p) {
 
 }  // namespace
 
-// On AVX2, oneDNN multiplies matrices of middling size without packing them, and then rows that lie a multiple of the
-// cache's size apart evict one another: measured 1.3 to 1.5 times the time of our own code.
-static bool suits_own_code(const Batched& p) {
-  static const bool avx2 = !std::strcmp(kernels().name, "avx2");
-  if (!avx2 || p.dtype != DType::Float32 || p.m < 128) return false;
-  // Gradients of weights with few columns: 10000x256x700 ran at 86 against 74 GFLOP/s, 384x384x1024 at 75 against 66.
-  if (p.a.row == 1 && p.b.column == 1 && p.n >= 64 && p.n * std::min<int64_t>(p.m, 512) <= 384 * 384) return true;
-  if (p.k > 512) return false;
-  const bool left_across = p.a.column != 1 && p.a.column % 128 == 0 && p.n <= 512;
-  const bool right_along = p.b.column == 1 && p.b.row % 512 == 0 && p.m <= 512;
-  return left_across || right_along;
-}
-
 bool matmul_onednn(const Batched& p) {
   if (p.dtype == DType::Float64 || p.batch.ndim > kBatchAxes || !api()) return false;
   if (p.dtype == DType::BFloat16  ? !has_bfloat16()
       : p.dtype == DType::Float16 ? !has_float16()
                                   : p.dtype != DType::Float32)
     return false;
-  if (suits_own_code(p)) return false;
   for (int d = 0; d < p.batch.ndim; ++d)  // it wants an axis of the result in at least one operand
     if (p.batch.strides[1][d] == 0 && p.batch.strides[2][d] == 0) return false;
   return with_plain_operands(p, [](const Batched& q) {
