@@ -145,6 +145,11 @@ void register_capture(nb::module_& m) {
     if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");
     return reinterpret_cast<Tensor*>(h.ptr())->storage->pending();
   });
+  // Whether reading its elements would end the segment that is being noted down.
+  m.def("unsettled", [](nb::handle h) {
+    if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");
+    return active_capture != nullptr && active_capture->touches(reinterpret_cast<Tensor*>(h.ptr())->storage);
+  });
   m.def("materialize", [](nb::handle h) {
     if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");
     try {

@@ -405,6 +405,9 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
     resume.capture = suspend_capture_if_needed(op, arguments, count);
   std::vector<TensorRef> clones;
   for (int k = 0; k < op->writes; ++k) prepare_write(arguments, count, k, op->writes, clones);
+  // A clone that was only noted down reads the memory that this call writes, in another way: it has to be made first.
+  if (active_capture && !clones.empty()) [[unlikely]]
+    resume.capture = suspend_capture_if_needed(op, arguments, count);
 
   constexpr int kInline = 16;
   InputView inline_inputs[kInline];

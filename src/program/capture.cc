@@ -248,6 +248,14 @@ int32_t Capture::begin(const Ref<Plan>& plan, Argument* arguments, int count) {
   return static_cast<int32_t>(calls_.size()) - 1;
 }
 
+// The operand itself may be known as the result of an operator that only looks at the leaf (x.reshape(-1) of a line).
+int32_t Capture::leaf_of(const Tensor* t) const {
+  for (size_t i = 0; i < leaves_.size(); ++i)
+    if (leaves_[i].storage.get() == t->storage && same_view(leaves_[i].view, t->view)) return static_cast<int32_t>(i);
+  TD_CHECK(false, "a tensor that is written is no operand of the capture");
+  return -1;
+}
+
 TensorRef Capture::output(int32_t call, int32_t index, PlanRun& run, Argument* arguments, bool mutates) {
   const Plan& plan = *calls_[call].plan;
   const Plan::Output& output = plan.outputs[index];
@@ -257,9 +265,8 @@ TensorRef Capture::output(int32_t call, int32_t index, PlanRun& run, Argument* a
     if (t->storage->pending()) {
       promises_[promise_of_.at(t->storage)].value = site;
     } else {
-      const Operand& target = calls_[call].operands[index];
       auto found = written_.find(t->storage);
-      int32_t leaf = found != written_.end() ? found->second.first : target.index;
+      int32_t leaf = found != written_.end() ? found->second.first : leaf_of(t);
       if (found == written_.end() && t->storage->borrowed()) borrowed_written_.push_back(t->storage);
       written_[t->storage] = {leaf, site};
     }

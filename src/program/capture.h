@@ -164,6 +164,7 @@ class Capture {
   std::shared_ptr<const Origin> today(int32_t call) const;  // where a call comes from this time
   Operand resolve(Tensor* t, Signature& key);
   const Site* find(const Tensor* t) const;
+  int32_t leaf_of(const Tensor* t) const;
   void remember(const Tensor* t, Site site) { remember(t->storage, t->view, site); }
   void remember(Storage* storage, const View& view, Site site);
   static uint64_t hash(const Storage* storage, uint32_t version, const View& view);

@@ -108,8 +108,9 @@ def _plain_int(k):
     if isinstance(k, (int, Sym)):
         return k
     if isinstance(k, _runtime.Tensor):
-        # in a compiled function the value is not read: that would end the program, or the body of a loop
-        return int(k) if k.ndim == 0 and k.dtype.is_integer and not _runtime.capturing() else None
+        # A number where its value is there; what a program still has to compute is looked up by it.
+        known = not _runtime.capturing() or not (_runtime.in_body() or _runtime.unsettled(k))
+        return int(k) if k.ndim == 0 and k.dtype.is_integer and known else None
     if isinstance(k, (Value, list, tuple)):
         return None
     if hasattr(k, "dtype"):

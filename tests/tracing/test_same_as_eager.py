@@ -175,3 +175,33 @@ def test_switches_may_be_written_small():
     assert f._programs.num_programs == 0
     with pytest.raises(ValueError, match="no switch 'eagre'"):
         td.switches(eagre=True)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, td.compile], ids=["eager", "compiled"])
+def test_a_view_is_written_with_what_it_shows_the_other_way_round(wrap):
+    whole = td.arange(6.0)
+
+    @wrap
+    def turn():
+        first = whole[0] * 1.0
+        part = whole[1:].detach()
+        part.copy_(part.flip(0))
+        return first, part * 1.0
+
+    assert turn()[1].tolist() == [5, 4, 3, 2, 1] and whole.tolist() == [0, 5, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, td.compile], ids=["eager", "compiled"])
+def test_an_index_whose_value_is_there_gives_a_view(wrap):
+    table = td.arange(6.0).reshape(3, 2)
+
+    @wrap
+    def f(i):
+        row = table[i]
+        table.mul_(2)
+        return row + 0, row
+
+    assert f(td.tensor(2))[0].tolist() == [8, 10]
+    row = f(td.tensor(1))[1]
+    table.zero_()
+    assert row.tolist() == [0, 0]
