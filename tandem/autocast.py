@@ -139,9 +139,9 @@ class GradScaler:
             "growth_interval": self._growth_interval, "_growth_tracker": self._good_steps,
         } if self._enabled else {}  # fmt: skip
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state_dict: dict) -> None:
         if not self._enabled:
             return
-        self._scale, self._good_steps = state["scale"], state["_growth_tracker"]
-        self._growth_factor, self._backoff_factor = state["growth_factor"], state["backoff_factor"]
-        self._growth_interval = state["growth_interval"]
+        self._scale, self._good_steps = state_dict["scale"], state_dict["_growth_tracker"]
+        self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
+        self._growth_interval = state_dict["growth_interval"]

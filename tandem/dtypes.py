@@ -38,6 +38,8 @@ class DType:
     def is_floating(self) -> bool:
         return self.kind == "float"
 
+    is_floating_point = is_floating  # PyTorch's name
+
     @property
     def is_complex(self) -> bool:
         return self.kind == "complex"

@@ -307,3 +307,26 @@ def test_what_programs_ask_before_they_start():
     assert issubclass(td.cuda.OutOfMemoryError, MemoryError)
     capsule = td.utils.dlpack.to_dlpack(td.ones(2))
     assert "dltensor" in repr(capsule)
+
+
+def test_parameters_that_pytorch_has():
+    assert td.float32.is_floating_point and td.float32.is_signed
+    assert not td.complex64.is_floating_point and not td.uint8.is_signed
+    for layer in (td.nn.BatchNorm2d(4, bias=False), td.nn.GroupNorm(2, 4, bias=False)):
+        assert layer.bias is None and layer.weight is not None
+        assert layer(td.randn(2, 4, 3, 3)).shape == (2, 4, 3, 3)
+    assert td.nn.InstanceNorm1d(4, affine=True, bias=False).bias is None
+    value, pull, other = td.vjp(lambda x: (x * x, "other"), td.tensor(3.0), has_aux=True)
+    assert (value.item(), pull(td.tensor(1.0))[0].item(), other) == (9, 6, "other")
+    x = td.ones(2, 3)
+    td.testing.assert_close(x.T.contiguous().T, x)
+    with pytest.raises(AssertionError, match="strides"):
+        td.testing.assert_close(x.T.contiguous().T, x, check_stride=True)
+    with pytest.raises(AssertionError, match="Parameter"):
+        td.testing.assert_close(td.nn.Parameter(x), x, allow_subclasses=False)
+    shared = td.nn.ReLU()
+    model = td.nn.Sequential(shared, shared)
+    assert len(list(model.modules())) == 2 and len(list(model.modules(remove_duplicate=False))) == 3
+    model.set_submodule("1", td.nn.Tanh(), strict=True)
+    with pytest.raises(AttributeError):
+        model.set_submodule("7", td.nn.Tanh(), strict=True)

@@ -110,8 +110,10 @@ def grad(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False):
     return wrapped
 
 
-def vjp(fn, *primals):
+def vjp(fn, *primals, has_aux: bool = False):
     """fn's value at primals, and the function that pulls a gradient of the value back to the primals.
+
+    has_aux: fn gives (value, other), and other is a third result.
 
     >>> y, pull = td.vjp(lambda x: x * x, td.tensor([1.0, 2.0]))
     >>> pull(td.ones(2))
@@ -124,6 +126,7 @@ def vjp(fn, *primals):
         value, leaves, structures = _call_recorded(fn, primals, range(len(primals)))
     finally:
         _runtime.set_grad_enabled(before)
+    value, aux = value if has_aux else (value, None)
     outputs, structure = flatten(value)
 
     def pull(*cotangents):
@@ -146,4 +149,4 @@ def vjp(fn, *primals):
             structures, [F.zeros_like(leaf) if r is None else r for r, leaf in zip(result, leaves, strict=True)]
         )
 
-    return value, pull
+    return (value, pull, aux) if has_aux else (value, pull)

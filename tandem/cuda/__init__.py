@@ -169,9 +169,9 @@ class Stream:
         """What is queued here from now on runs after the event."""
         event.wait(self)
 
-    def wait_stream(self, other: Stream) -> None:
+    def wait_stream(self, stream: Stream) -> None:
         """What is queued here from now on runs after everything queued on the other stream so far."""
-        self.wait_event(other.record_event())
+        self.wait_event(stream.record_event())
 
     def __eq__(self, other):
         return isinstance(other, Stream) and (self.handle, self.device_index) == (other.handle, other.device_index)
@@ -201,9 +201,9 @@ class Event:
     def synchronize(self) -> None:
         self._event.synchronize()
 
-    def elapsed_time(self, end: Event) -> float:
-        """Milliseconds from this event to `end`; both were made with enable_timing=True."""
-        return self._event.elapsed(end._event)
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this event to another; both were made with enable_timing=True."""
+        return self._event.elapsed(end_event._event)
 
 
 def current_stream(device=None) -> Stream:
@@ -407,9 +407,9 @@ def set_stream(stream: Stream) -> None:
     _runtime.cuda_set_stream(stream.device_index, stream.handle)
 
 
-def is_bf16_supported() -> bool:
-    """Whether products of bfloat16 run on tensor cores."""
-    return is_available() and get_device_capability()[0] >= 8
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether there is a device for bfloat16; without emulation, whether its products run on tensor cores."""
+    return is_available() and (including_emulation or get_device_capability()[0] >= 8)
 
 
 def __getattr__(name):

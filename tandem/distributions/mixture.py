@@ -65,11 +65,11 @@ class MixtureSameFamily(Distribution):
             index = index.expand(*chosen.shape, 1, *self.event_shape)
             return td.take_along_axis(values, index, self._axis()).squeeze(self._axis())
 
-    def log_prob(self, value):
-        value = self._value(value)
+    def log_prob(self, x):
+        value = self._value(x)
         each = self.component_distribution.log_prob(td.unsqueeze(value, self._axis()))
         return td.logsumexp(each + self.mixture_distribution.logits, -1)
 
-    def cdf(self, value):
-        each = self.component_distribution.cdf(td.unsqueeze(self._value(value), self._axis()))
+    def cdf(self, x):
+        each = self.component_distribution.cdf(td.unsqueeze(self._value(x), self._axis()))
         return (each * self.mixture_distribution.probs).sum(-1)

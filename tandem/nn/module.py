@@ -192,9 +192,11 @@ class Module:
             module = child
         return module
 
-    def set_submodule(self, target: str, module: Module):
-        """Puts a module in place of the one at a path."""
+    def set_submodule(self, target: str, module: Module, strict: bool = False):
+        """Puts a module in place of the one at a path; with strict there must be one."""
         path, _, name = target.rpartition(".")
+        if strict:
+            self.get_submodule(target)
         setattr(self.get_submodule(path), name, module)
 
     def get_parameter(self, target: str) -> Parameter:
@@ -227,9 +229,9 @@ class Module:
                 seen.add(module)
                 yield name, module
 
-    def modules(self):
-        """This module and all below it, each once."""
-        return (module for _, module in self.named_modules())
+    def modules(self, remove_duplicate: bool = True):
+        """This module and all below it, each once unless told otherwise."""
+        return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
     def named_modules(self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True):
         memo = set() if memo is None else memo

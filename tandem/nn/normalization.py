@@ -16,12 +16,12 @@ def _statistic(value: float, size: int, dtype):
 class _ByStatistics(Module):
     """What batch and instance normalisation share: weights and running statistics for each channel."""
 
-    def __init__(self, num_features, eps, momentum, affine, track_running_stats, device, dtype):
+    def __init__(self, num_features, eps, momentum, affine, track_running_stats, device, dtype, bias: bool = True):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        for name in ("weight", "bias"):
-            self.register_parameter(name, empty_parameter(num_features, device=device, dtype=dtype) if affine else None)
+        for name, wanted in (("weight", affine), ("bias", affine and bias)):
+            self.register_parameter(name, empty_parameter(num_features, device=device, dtype=dtype) if wanted else None)
         self.register_buffer("running_mean", _statistic(0.0, num_features, dtype) if track_running_stats else None)
         self.register_buffer("running_var", _statistic(1.0, num_features, dtype) if track_running_stats else None)
         self.register_buffer(
@@ -39,6 +39,7 @@ class _ByStatistics(Module):
         self.reset_running_stats()
         if self.affine:
             init.ones_(self.weight)
+        if self.bias is not None:
             init.zeros_(self.bias)
 
     def extra_repr(self) -> str:
@@ -59,8 +60,8 @@ class _BatchNorm(_ByStatistics):
     ndims: tuple[int, ...] = ()
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-                 track_running_stats: bool = True, device=None, dtype=None):  # fmt: skip
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+                 track_running_stats: bool = True, device=None, dtype=None, *, bias: bool = True):  # fmt: skip
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input):
         if input.ndim not in self.ndims:
@@ -116,10 +117,11 @@ class SyncBatchNorm(_BatchNorm):
     ndims = tuple(range(2, 9))
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-                 track_running_stats: bool = True, process_group=None, device=None, dtype=None):  # fmt: skip
+                 track_running_stats: bool = True, process_group=None, device=None, dtype=None, *,
+                 bias: bool = True):  # fmt: skip
         if process_group is not None:
             raise ValueError("SyncBatchNorm: there are no groups of processes here; leave process_group out")
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group=None) -> Module:
@@ -146,8 +148,8 @@ class _InstanceNorm(_ByStatistics):
     axes = 0
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-                 track_running_stats: bool = False, device=None, dtype=None):  # fmt: skip
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+                 track_running_stats: bool = False, device=None, dtype=None, *, bias: bool = True):  # fmt: skip
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input):
         if input.ndim not in (self.axes + 1, self.axes + 2):
@@ -254,19 +256,21 @@ class GroupNorm(Module):
     """
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device=None, dtype=None
-    ):
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device=None, dtype=None, *,
+        bias: bool = True,
+    ):  # fmt: skip
         super().__init__()
         if num_channels % num_groups:
             raise ValueError(f"{num_channels} channels do not divide into {num_groups} groups")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
-        for name in ("weight", "bias"):
-            self.register_parameter(name, empty_parameter(num_channels, device=device, dtype=dtype) if affine else None)
+        for name, wanted in (("weight", affine), ("bias", affine and bias)):
+            self.register_parameter(name, empty_parameter(num_channels, device=device, dtype=dtype) if wanted else None)
         self.reset_parameters()
 
     def reset_parameters(self):
         if self.affine:
             init.ones_(self.weight)
+        if self.bias is not None:
             init.zeros_(self.bias)
 
     def forward(self, input):

@@ -62,8 +62,8 @@ class Muon(Optimizer):
             "ns_coefficients": ns_coefficients, "eps": eps, "ns_steps": ns_steps, "adjust_lr_fn": adjust_lr_fn,
         })  # fmt: skip
 
-    def add_param_group(self, group):
-        super().add_param_group(group)
+    def add_param_group(self, param_group):
+        super().add_param_group(param_group)
         for p in self.param_groups[-1]["params"]:
             if p.ndim != 2:
                 self.param_groups.pop()

@@ -224,9 +224,9 @@ class Optimizer:
         self.step()
         return None
 
-    def add_param_group(self, group: dict):
+    def add_param_group(self, param_group: dict):
         """Adds parameters with settings of their own: {"params": [...], "lr": 0.01}."""
-        group = dict(group)
+        group = dict(param_group)
         params = group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
         if params and isinstance(params[0], tuple):

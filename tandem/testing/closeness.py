@@ -13,15 +13,17 @@ TOLERANCE = {
 
 
 def assert_close(actual, expected, *, rtol: float | None = None, atol: float | None = None, equal_nan: bool = False,
-                 check_device: bool = True, check_dtype: bool = True, msg=None):  # fmt: skip
+                 check_device: bool = True, check_dtype: bool = True, msg=None, allow_subclasses: bool = True,
+                 check_layout: bool = True, check_stride: bool = False):  # fmt: skip
     """Raises AssertionError, which says where and by how much, unless |actual - expected| <= atol + rtol * |expected|.
-    Tensors, numbers, arrays, and tuples, lists and dictionaries of them.
+    Tensors, numbers, arrays, and tuples, lists and dictionaries of them. check_layout is PyTorch's; all tensors are dense here.
 
     >>> td.testing.assert_close(td.tensor([1.0, 2.0]), td.tensor([1.0, 2.0000001]))
     """
     if (rtol is None) != (atol is None):
         raise ValueError("assert_close: give both rtol and atol, or neither")
-    options = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan, "device": check_device, "dtype": check_dtype}
+    options = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan, "device": check_device, "dtype": check_dtype,
+               "stride": check_stride, "subclasses": allow_subclasses}  # fmt: skip
     problem = _compare(actual, expected, "", options)
     if problem:
         raise AssertionError(msg(problem) if callable(msg) else msg or problem)
@@ -50,6 +52,10 @@ def _compare_tensors(actual, expected, where: str, options) -> str | None:
     a, e = (x.detach() if isinstance(x, Tensor) else td.asarray(x) for x in (actual, expected))
     if a.shape != e.shape:
         return f"shapes {a.shape} and {e.shape}{where}"
+    if options["stride"] and not loose and a.stride() != e.stride():
+        return f"strides {a.stride()} and {e.stride()}{where}"
+    if not options["subclasses"] and type(actual) is not type(expected):
+        return f"{type(actual).__name__} and {type(expected).__name__}{where}"
     if options["device"] and not loose and a.device != e.device:
         return f"devices {a.device} and {e.device}{where}"
     if options["dtype"] and not loose and a.dtype is not e.dtype:
