@@ -1,0 +1,1 @@
+"""Whole programs as users of PyTorch write them, which test_programs.py runs with both libraries."""
