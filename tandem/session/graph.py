@@ -11,13 +11,13 @@ import threading
 
 from tandem import _runtime
 from tandem.devices import as_device
-from tandem.errors import DTypeError, UnsupportedError, ValueRangeError, user_source
+from tandem.errors import DTypeError, TandemError, UnsupportedError, ValueRangeError, user_source
 from tandem.graph import ir
 from tandem.graph.ir import Builder, Node, Type, Value
 from tandem.graph.symbolic import Sym, hint, symbol_indices
 from tandem.ops.define import Op, add_input
 from tandem.session.nodes import Call, Detach, Fed, Identity, Number, Operand, Primitive, Random, as_results, map_leaves
-from tandem.session.unknown import UnknownSizes, show_shape
+from tandem.session.unknown import UnknownSizes, name_unknown, show_shape
 
 
 class SymbolicTensor(Value):
@@ -45,6 +45,17 @@ class SymbolicTensor(Value):
     @property
     def op(self):
         return self.node
+
+    def __len__(self) -> int:
+        if not self.type.shape:
+            raise TypeError("len() of a tensor without axes")
+        if not isinstance(self.type.shape[0], int):
+            raise UnsupportedError(
+                "len",
+                f"the size of axis 0 of {self.name!r} is unknown and cannot become a Python number",
+                fix="use x.shape[0]",
+            )
+        return self.type.shape[0]
 
     def get_shape(self) -> tuple:
         """The shape, with None for sizes that are not known."""
@@ -287,7 +298,11 @@ class Recorder(Builder):
                 )  # fmt: skip
         op = Call(function, recorded, recorded_keywords)
         op.written = tuple(written)
-        types = infer(self.graph, lambda trace, values: op.run(trace, None, values), operands)
+        try:
+            types = infer(self.graph, lambda trace, values: op.run(trace, None, values), operands)
+        except TandemError as error:
+            name_unknown(error)
+            raise
         present = [t for t in types if t is not None]
         op.present = tuple(t is not None for t in types)
         if written:

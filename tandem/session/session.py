@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 
 from tandem import _runtime
 from tandem.constructors import asarray
@@ -107,6 +108,10 @@ class Session:
         """
         wanted: list = []
         structure = self._flatten(fetches, wanted)
+        if feed_dict is not None and not isinstance(feed_dict, Mapping):
+            raise DTypeError(
+                "run", f"feed_dict is a {type(feed_dict).__name__}, not a dict", fix="pass {placeholder: array}"
+            )
         feeds = {self._feedable(k): v for k, v in feed_dict.items()} if feed_dict else {}
         with outside_graphs():
             program = self._program(wanted, list(feeds))

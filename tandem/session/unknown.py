@@ -7,7 +7,9 @@ run asks the rules again with the sizes it has (program.py).
 
 from __future__ import annotations
 
-from tandem.errors import UnsupportedError
+import re
+
+from tandem.errors import TandemError, UnsupportedError
 from tandem.graph.symbolic import Sym, Symbols, symbol_indices
 
 HINT = 720720  # divisible by every number to 16
@@ -62,6 +64,16 @@ class UnknownSizes(Symbols):
 def show_shape(shape) -> tuple:
     """A shape as users write it: None where the size is unknown."""
     return tuple(d if isinstance(d, int) else None for d in shape)
+
+
+def name_unknown(error: TandemError):
+    """Has the text of an error say None where it names a size that only stands in for an unknown one."""
+
+    def name(text):
+        return text and re.sub(r"\d+", lambda m: "None" if int(m[0]) and int(m[0]) % HINT == 0 else m[0], text)
+
+    error.rule, error.fix = name(error.rule), name(error.fix)
+    error.args = (error._text(),)
 
 
 def unknown_index(d) -> int | None:
