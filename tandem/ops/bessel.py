@@ -5,6 +5,8 @@ Derivatives of Bessel's functions are Bessel's functions of the neighbouring ord
 
 from __future__ import annotations
 
+import math
+
 import tandem.ops as F
 from tandem import dtypes
 from tandem.graph.ir import Type
@@ -252,7 +254,11 @@ def sinc(x: Tensor):
     >>> td.sinc(td.tensor([0.0, 0.5]))
     tensor([1.0000, 0.6366])
     """
-    return SphericalJ0()(to_float(x) * 3.141592653589793)
+    x = to_float(x) * math.pi
+    if x.dtype.is_complex:
+        zero = F.equal(x, 0)
+        return F.where(zero, 1, F.sin(x) / F.where(zero, 1, x))
+    return SphericalJ0()(x)
 
 
 inplace(i0)

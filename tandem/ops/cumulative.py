@@ -250,7 +250,12 @@ def logcumsumexp(x: Tensor, axis):
     tensor([   0.0000,    0.6931, 1000.0000])
     """
     x = to_float(x)
-    return Cumulative(normalize_axis("logcumsumexp", axis, x.ndim), "logsum")(x)
+    axis = normalize_axis("logcumsumexp", axis, x.ndim)
+    if x.dtype.is_complex:
+        top = F.amax(F.stop_gradient(F.real(x)), axis, True) if x.ndim else F.stop_gradient(F.real(x))
+        top = F.where(F.isfinite(top), top, 0)
+        return F.log(F.cumsum(F.exp(x - top), axis)) + top
+    return Cumulative(axis, "logsum")(x)
 
 
 for function in (cumsum, cumprod):

@@ -8,7 +8,7 @@ import tandem.ops as F
 from tandem.errors import AutogradError, ValueRangeError
 from tandem.graph.ir import Type
 from tandem.ops.define import Elementwise, LibraryOp, inplace, op, register
-from tandem.ops.prepare import broadcast, constant, full_expand, promote, to_float
+from tandem.ops.prepare import broadcast, constant, full_expand, promote_float, to_float
 from tandem.ops.special import times_log
 
 
@@ -33,7 +33,7 @@ class NoDerivative(Elementwise):
 
 def operands(name: str, x, y):
     """Two floating operands of one type and shape, as routines of the library want them."""
-    x, y = broadcast(name, *(to_float(v) for v in promote(x, y)))
+    x, y = broadcast(name, *promote_float(x, y))
     shape = x.shape or y.shape
     return full_expand(x, shape), full_expand(y, shape)
 
@@ -165,7 +165,7 @@ def betaln(x: Tensor, y: Tensor):
     >>> td.special.betaln(td.tensor(2.0), td.tensor(3.0))
     tensor(-2.4849)
     """
-    x, y = (to_float(v) for v in promote(x, y))
+    x, y = promote_float(x, y)
     x, y = broadcast("betaln", x, y)
     shape = x.shape if x.ndim else y.shape
     x, y = full_expand(x, shape), full_expand(y, shape)
@@ -286,7 +286,7 @@ def xlog1py(x: Tensor, y: Tensor):
     >>> td.special.xlog1py(td.tensor([0.0, 2.0]), td.tensor([-1.0, 0.0]))
     tensor([0., 0.])
     """
-    x, y = broadcast("xlog1py", *(to_float(v) for v in promote(x, y)))
+    x, y = broadcast("xlog1py", *promote_float(x, y))
     return times_log(x, y, F.log1p, -1, 0)
 
 

@@ -76,6 +76,13 @@ def promote(*operands) -> tuple[Value, ...]:
     return tuple(as_dtype_value(x, dtype) for x in operands)
 
 
+def promote_float(*operands) -> tuple[Value, ...]:
+    """promote for functions of floats: integers become the default float, Python numbers at once, whatever they meet."""
+    dtype = result_dtype(*operands)
+    dtype = dtype if dtype.is_inexact else dtypes.default_float()
+    return tuple(as_dtype_value(x, dtype) for x in operands)
+
+
 def integer_range(dtype: dtypes.DType) -> tuple[int, int]:
     bits = 8 * dtype.itemsize
     return (0, 2**bits - 1) if dtype.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
@@ -185,8 +192,7 @@ def binary(op: str, primitive, x, y) -> Value:
 
 def float_binary(op: str, primitive, x, y) -> Value:
     """binary for functions of floats: integers become the default float first."""
-    x, y = promote(x, y)
-    return primitive(*broadcast(op, to_float(x), to_float(y)))
+    return primitive(*broadcast(op, *promote_float(x, y)))
 
 
 def normalize_axis(op: str, axis: int, ndim: int) -> int:

@@ -6,7 +6,7 @@ import math
 
 import tandem.ops as F
 from tandem.ops.define import Elementwise, alias, inplace, op, register
-from tandem.ops.prepare import broadcast, promote, to_float
+from tandem.ops.prepare import broadcast, promote_float, to_float
 
 
 @register
@@ -114,7 +114,7 @@ def xlogy(x: Tensor, y: Tensor):
     >>> td.xlogy(td.tensor([0.0, 2.0]), td.tensor([0.0, 1.0]))
     tensor([0., 0.])
     """
-    x, y = (to_float(v) for v in promote(x, y))
+    x, y = promote_float(x, y)
     x, y = broadcast("xlogy", x, y)
     return times_log(x, y, F.log, 0, 1)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import tandem.ops as F
+from tandem import dtypes
 from tandem.dtypes import part_dtype
 from tandem.ops.complexes import imag_of, real_of
 from tandem.ops.define import Elementwise, alias, inplace, op, register
-from tandem.ops.prepare import as_value, constant, to_float
+from tandem.ops.prepare import as_value, cast, constant, to_float
 
 LN2 = math.log(2)
 LN10 = math.log(10)
@@ -285,6 +286,7 @@ def square(x: Tensor):
     tensor([9, 4])
     """
     x = as_value(x)
+    x = cast(x, dtypes.int64) if x.dtype is dtypes.bool_ else x  # as a power
     return F.Mul()(x, x)
 
 
