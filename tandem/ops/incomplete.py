@@ -142,6 +142,9 @@ def zeta(x: Tensor, y: Tensor):
     return Zeta(0)(s, q)
 
 
+_MOST_DIMENSIONS = 1000  # each is a term of the formula that is compiled
+
+
 @op
 def mvlgamma(x: Tensor, p):
     """The logarithm of the gamma function of p dimensions: that of symmetric positive matrices.
@@ -149,8 +152,8 @@ def mvlgamma(x: Tensor, p):
     >>> td.mvlgamma(td.tensor([2.0]), 2)
     tensor([0.4516])
     """
-    if not isinstance(p, int) or p < 1:
-        raise ValueRangeError("mvlgamma", f"p is {p!r}; it must be a whole number of at least 1")
+    if not isinstance(p, int) or not 1 <= p <= _MOST_DIMENSIONS:
+        raise ValueRangeError("mvlgamma", f"p is {p!r}; it must be a whole number from 1 to {_MOST_DIMENSIONS}")
     x = to_float(x)
     total = constant(p * (p - 1) / 4 * math.log(math.pi), x.dtype)
     for j in range(p):

@@ -47,3 +47,15 @@ def test_one_axis_named_twice():
 def test_endless_code():
     with pytest.raises(td.ValueRangeError, match="from 0 to 32"):
         td.polygamma(10**30, td.ones(2))
+    with pytest.raises(td.ValueRangeError, match="from 1 to 1000"):
+        td.mvlgamma(td.ones(1), 2**62)
+
+
+def test_decompositions_of_what_is_no_matrix():
+    for call in (td.svd_lowrank, td.pca_lowrank):
+        with pytest.raises(td.DTypeError, match="A is of type NoneType"):
+            call(None)
+        with pytest.raises(td.ShapeError, match="matrices have two axes"):
+            call(td.ones(4), q=3)
+        with pytest.raises(td.DTypeError, match="q is of type float"):
+            call(td.ones(4, 4), q=2.5)

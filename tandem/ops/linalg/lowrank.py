@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem.errors import ShapeError, ValueRangeError
+from tandem import _runtime
+from tandem.errors import DTypeError, ShapeError, ValueRangeError
+from tandem.graph.ir import Value
 from tandem.ops.define import op
 from tandem.ops.linalg.prepare import adjoint, same_batch, spelled, square
 from tandem.ops.linalg.qr import qr
@@ -27,7 +29,7 @@ def svd_lowrank(A, q=6, niter=2, M=None):
     >>> td.svd_lowrank(td.ones(5, 4), q=2).S.shape
     (2,)
     """
-    m, n = A.shape[-2:]
+    m, n = _sizes("svd_lowrank", A, q, niter)
     if not 0 <= q <= min(m, n):
         raise ValueRangeError("svd_lowrank", f"q is {q}; it must be from 0 to {min(m, n)}, the smaller size of A")
     a = A if M is None else A - M
@@ -53,9 +55,21 @@ def pca_lowrank(A, q=None, center=True, niter=2):
     >>> td.pca_lowrank(td.ones(5, 4), q=2).V.shape
     (4, 2)
     """
-    m, n = A.shape[-2:]
+    m, n = _sizes("pca_lowrank", A, 0 if q is None else q, niter)
     q = min(6, m, n) if q is None else q
     return svd_lowrank(A - F.mean(A, -2, keepdims=True) if center else A, q, niter)
+
+
+def _sizes(name: str, a, q, niter) -> tuple:
+    """Rows and columns, once it is clear that there are such."""
+    if not isinstance(a, (_runtime.Tensor, Value)):
+        raise DTypeError(name, f"A is of type {type(a).__name__}", fix="give a tensor of matrices")
+    if a.ndim < 2:
+        raise ShapeError(name, f"A is {show(a.shape)}; matrices have two axes")
+    for what, number in (("q", q), ("niter", niter)):
+        if not isinstance(number, int):
+            raise DTypeError(name, f"{what} is of type {type(number).__name__}; it must be a whole number")
+    return a.shape[-2:]
 
 
 @op(name="lobpcg", hidden=True)
