@@ -14,6 +14,8 @@ from tandem.passes.rewrite import COMMUTATIVE
 
 @graph_pass
 def common_subexpressions(graph: Graph) -> Graph:
+    if not _has_any(graph):
+        return graph
     swapped: dict[tuple, Value] = {}
 
     def visit(node, inputs):
@@ -27,3 +29,17 @@ def common_subexpressions(graph: Graph) -> Graph:
         return None
 
     return rebuild(graph, visit)
+
+
+def _has_any(graph: Graph) -> bool:
+    """Whether something is computed twice as it stands; looking takes a part of the time of making the graph anew."""
+    seen = set()
+    for node in graph.nodes:
+        op = node.op
+        if op.effect:
+            continue
+        key = (op, *node.inputs)
+        if key in seen or (op.name in COMMUTATIVE and (op, *reversed(node.inputs)) in seen):
+            return True
+        seen.add(key)
+    return False

@@ -17,8 +17,9 @@ import math
 import operator
 import sys
 
+from tandem import _runtime
 from tandem.errors import InternalError
-from tandem.graph.ir import Graph, Node, Value
+from tandem.graph.ir import Builder, Graph, Node, Value
 from tandem.graph.verify import same_type
 from tandem.passes.rebuild import rebuild
 
@@ -146,6 +147,8 @@ class Rules:
         trail: list[str] = []
         settled: set[Node] = set()  # nodes never change, so where no rule matched none will
         for _ in range(SWEEPS):
+            if not self._matches_anywhere(graph, settled):
+                return graph
             trail.clear()
             rewritten = rebuild(graph, lambda node, inputs: self._visit(node, inputs, trail, settled))
             if fired is not None:
@@ -177,6 +180,21 @@ class Rules:
         settled.add(value.node)
         trail += chased
         return None if value is first and value is node.outputs[0] else value
+
+    def _matches_anywhere(self, graph: Graph, settled: set[Node]) -> bool:
+        """Whether a rule matches where none was tried yet; looking takes a part of the time of a sweep."""
+        _runtime.enter_trace()
+        try:
+            with Builder(Graph(graph.symbols, graph.name)):  # for what replacements make, which nobody needs
+                for node in graph.nodes:
+                    if node.op.name not in self._by_op or len(node.outputs) != 1 or node in settled:
+                        continue
+                    if self._once(node.outputs[0], []) is not None:
+                        return True
+                    settled.add(node)
+        finally:
+            _runtime.exit_trace()
+        return False
 
     def _once(self, value: Value, chased: list[str]) -> Value | None:
         for pattern, replacement, names in self._by_op.get(value.op.name, ()):
