@@ -101,8 +101,8 @@ class _Candidates:
             size = buffer_bytes(buffer)
             # What the second computation reads must then live on until it runs.
             prolonged = 0
-            for read in {_root(b) for b in _used(step)} - {buffer}:
-                if read.kind == "alloc" and max(uses[read]) < later[0]:
+            for read in _read_again(values[0], schedule.buffer_of):
+                if read.kind == "alloc" and read is not buffer and max(uses.get(read, (0,))) < later[0]:
                     prolonged += buffer_bytes(read)
             if prolonged < size:
                 self.found.append((_cost(step) / (size - prolonged), size - prolonged, values[0]))
@@ -117,6 +117,24 @@ class _Candidates:
             chosen.add(value)
             excess -= size
         return chosen
+
+
+def _read_again(value: Value, buffer_of: dict[Value, Buffer]) -> set[Buffer]:
+    """Memory that a second computation of a value reads: it begins at what is in memory, not where its kernel began."""
+    found: set[Buffer] = set()
+    seen: set[Value] = set()
+    stack = list(value.node.inputs)
+    while stack:
+        v = stack.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        buffer = buffer_of.get(v)
+        if buffer is not None and buffer.kind != "view":
+            found.add(buffer)
+        elif not isinstance(v.op, Input):
+            stack.extend(v.node.inputs)
+    return found
 
 
 def _nodes(step) -> list[Node]:

@@ -59,3 +59,25 @@ def test_again_is_the_value_itself():
     y = again(x) * 3
     y.sum().backward()
     assert y.tolist() == [3.0, 6.0] and x.grad.tolist() == [3.0, 3.0]
+
+
+def test_a_result_is_computed_again_from_what_is_in_memory_not_from_where_its_kernel_began():
+    """Normalised rows come from the kernel that also applies tanh to a product; tanh is kept for backward, the product is not."""
+    td.manual_seed(0)
+    layers = [layer for _ in range(6) for layer in (td.nn.Linear(32, 32), td.nn.Tanh(), td.nn.LayerNorm(32))]
+    model = td.nn.Sequential(*layers)
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        for p in model.parameters():
+            p.grad = None if p.ndim == 1 else p.grad
+        return loss
+
+    x = td.rand(64, 32)
+    peaks = []
+    for budget in (1.0, 0.5):
+        run = td.compile(step, memory_budget=budget)
+        run(x)
+        peaks.append(run.memory()["peak"])
+    assert peaks[1] < 0.75 * peaks[0]
