@@ -13,11 +13,11 @@ struct Ask {
 constexpr int64_t kAskEvery = 8;
 
 // A tile of packed operands, in a function of its own for the sake of registers. c is asked for early and added at the
-// end: it comes from further away than a and b.
-template <typename T>
+// end: it comes from further away than a and b. M is less than the rows of a panel where it ends early.
+template <typename T, int M = kTileRows>
 __attribute__((noinline)) void packed_tile(int64_t k, const T* a, const T* b, T* c, int64_t c_row, bool accumulate,
                                            const T* bias, const Ask& ask) {
-  constexpr int M = kTileRows, W = kWidth<T>, N = kTileColumns<T>;
+  constexpr int W = kWidth<T>, N = kTileColumns<T>;
   using Vector = typename VectorOf<T, W>::type;
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i) {
@@ -35,7 +35,7 @@ __attribute__((noinline)) void packed_tile(int64_t k, const T* a, const T* b, T*
       sum[i][0] += left * right0;
       sum[i][1] += left * right1;
     }
-    a += M, b += N;
+    a += kTileRows, b += N;
   };
   const char *line = ask.first, *const last = ask.last;
   const T* const stop = b + k / kAskEvery * kAskEvery * N;
@@ -64,7 +64,7 @@ __attribute__((noinline)) void packed_tile(int64_t k, const T* a, const T* b, T*
 template <typename T>
 void product(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> c, bool accumulate, const T* bias,
              const Ahead& ahead) {
-  constexpr int M = kTileRows, N = kTileColumns<T>;
+  constexpr int M = kTileRows, N = kTileColumns<T>, kFewRows = M * 2 / 3;
   alignas(64) T edge[M * N];
   for (int64_t j = 0; j < n; j += N) {
     const T* right = b + j * k;
@@ -86,8 +86,8 @@ void product(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> 
         packed_tile<T>(k, left, right, to, c.row, accumulate, bias ? bias + j : nullptr, ask);
         continue;
       }
-      packed_tile<T>(k, left, right, edge, N, false, nullptr, ask);
       const int64_t rows = m - i < M ? m - i : M, columns = n - j < N ? n - j : N;
+      (rows <= kFewRows ? packed_tile<T, kFewRows> : packed_tile<T>)(k, left, right, edge, N, false, nullptr, ask);
       const bool dense = c.column == 1;
       for (int64_t r = 0; r < rows; ++r) {
         const T* from = edge + r * N;
