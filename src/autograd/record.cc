@@ -2,6 +2,7 @@
 
 #include "autograd/mode.h"
 #include "check.h"
+#include "dispatch/signature.h"
 
 namespace tandem {
 
@@ -174,6 +175,15 @@ static TensorRef call_binary(PyObject* function, PyObject* a, PyObject* b) {
   return TensorRef::adopt(reinterpret_cast<Tensor*>(result));
 }
 
+// Without gaps, in the order of the other's axes: a gradient that lies so is as good for an update as a contiguous one.
+static bool lies_like(const View& v, const View& other) {
+  uint8_t order[kMaxDims];
+  if (v.ndim != other.ndim || classify(v, order) == LayoutClass::Strided) return false;
+  for (int i = 0; i < v.ndim; ++i)
+    if (v.shape[i] != 1 && v.strides[i] != other.strides[i]) return false;
+  return true;
+}
+
 TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
   if (!grads[0]) return {};
   TensorRef g = std::move(grads[0]);
@@ -182,7 +192,7 @@ TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
   if (!extra.grad) {
     // Nobody else holds it: take it as it is. Otherwise copy, or two leaves would share one gradient.
     bool sole = Py_REFCNT(g.object()) == 1 && g->storage->references() == 1 && !(g->extra && g->extra->base) &&
-                g->view.is_contiguous();
+                (g->view.is_contiguous() || lies_like(g->view, leaf_->view));
     if (!sole && !create_graph) {
       PyObject* args[] = {g.object()};
       PyObject* copy = PyObject_Vectorcall(callbacks.clone, args, 1, nullptr);

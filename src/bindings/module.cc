@@ -23,6 +23,7 @@ NB_MODULE(_runtime, m) {
   tandem::register_rows(m);
   tandem::register_sample_seeds(m);
   tandem::register_counted(m);
+  tandem::register_flat(m);
   tandem::register_shared_memory(m);
   tandem::register_cuda(m);
   tandem::register_profile(m);

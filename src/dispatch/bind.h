@@ -30,7 +30,7 @@ class Arguments {
   int count_ = 0;
 };
 
-inline constexpr int kMaxParameters = 32;
+inline constexpr int kMaxParameters = 256;
 
 struct BoundCall {
   PyObject* values[kMaxParameters];  // borrowed

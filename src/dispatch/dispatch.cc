@@ -201,6 +201,23 @@ void prepare_write(Argument* arguments, int count, int k, int writes, std::vecto
   }
 }
 
+// Whether no two tensors share memory; looked at once where so many are written that looking at all pairs would be
+// felt.
+constexpr int kManyWrites = 8;
+bool all_apart(const Argument* arguments, int count) {
+  std::vector<Range> ranges;
+  ranges.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    if (arguments[i].kind != Argument::Kind::Tensor) continue;
+    if (arguments[i].tensor->storage->pending()) return false;
+    ranges.push_back(memory_range(arguments[i].tensor->view));
+  }
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.low < b.low; });
+  for (size_t i = 1; i < ranges.size(); ++i)
+    if (ranges[i].low < ranges[i - 1].high) return false;
+  return true;
+}
+
 void note_writes(Argument* arguments, int writes) {
   if (writes == 0) return;
   Source now = user_source();
@@ -404,7 +421,8 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
   if (active_capture) [[unlikely]]
     resume.capture = suspend_capture_if_needed(op, arguments, count);
   std::vector<TensorRef> clones;
-  for (int k = 0; k < op->writes; ++k) prepare_write(arguments, count, k, op->writes, clones);
+  const bool apart = op->writes > kManyWrites && all_apart(arguments, count);
+  for (int k = 0; k < op->writes; ++k) prepare_write(arguments, apart ? 0 : count, k, op->writes, clones);
   // A clone that was only noted down reads the memory that this call writes, in another way: it has to be made first.
   if (active_capture && !clones.empty()) [[unlikely]]
     resume.capture = suspend_capture_if_needed(op, arguments, count);

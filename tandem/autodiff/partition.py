@@ -3,7 +3,8 @@
 Note [Saving]
 Backward needs some values of the forward pass. Inputs and outputs of the operator are there anyway, so they cost nothing to
 save. Elementwise and movement results are computed again from what is saved. Only results of reductions and library calls that
-are neither input nor output are kept as extra memory. Python numbers and sizes travel as numbers. Values that only gradient
+are neither input nor output are kept as extra memory, and casts that library calls of both passes read (mixed precision): they lie
+in memory anyway. Python numbers and sizes travel as numbers. Values that only gradient
 rules ask for, such as how many elements attain a maximum, are left to backward altogether.
 
 A second backward function serves gradients of gradients: it computes extra results again too, from inputs and outputs only, so
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from tandem.graph.ir import Builder, Graph, Node, Value
 from tandem.graph.symbolic import symbol_indices
-from tandem.ops.define import Elementwise, Movement
+from tandem.ops.define import Elementwise, LibraryOp, Movement
 from tandem.ops.region import Region
 
 
@@ -41,7 +42,7 @@ def partition(
     available = set(forward.inputs) | set(forward.outputs)
     needed = _boundary(results, after_gradient)
 
-    saved_first = _choose(needed, available, computed)
+    saved_first = _choose(needed, available, computed, _casts_of_both(forward, after_gradient, computed))
     saved_twice = _choose(needed, available, frozenset())
     everything = list(dict.fromkeys(saved_first + saved_twice))
     number_list = [v for v in everything if v in numbers]
@@ -77,8 +78,20 @@ def _boundary(results, after_gradient: set[Node]) -> list[Value]:
     return list(found)
 
 
-def _choose(needed: list[Value], available: set[Value], may_keep) -> list[Value]:
-    """What to save so that all needed values can be had: of the nodes in `may_keep`, costly results as such."""
+def _casts_of_both(forward: Graph, after_gradient: set[Node], computed: set[Node]) -> set[Value]:
+    """Casts to smaller types that library calls read in the forward pass and again in backward."""
+
+    def read_by_calls(nodes) -> set[Value]:
+        return {
+            v for node in nodes if isinstance(node.op, LibraryOp) or node.op.name == "linear" for v in node.inputs
+            if v.node.op.name == "cast" and v.dtype.itemsize < v.node.inputs[0].dtype.itemsize
+        }  # fmt: skip
+
+    return read_by_calls(computed) & read_by_calls(n for n in forward.nodes if n in after_gradient)
+
+
+def _choose(needed: list[Value], available: set[Value], may_keep, casts=frozenset()) -> list[Value]:
+    """What to save so that all needed values can be had: of the nodes in `may_keep`, costly results as such, and `casts`."""
     saved: dict[Value, None] = {}
     seen: set[Value] = set()
     stack = list(reversed(needed))
@@ -90,7 +103,7 @@ def _choose(needed: list[Value], available: set[Value], may_keep) -> list[Value]
         op = value.node.op
         if op.name == "input" and value not in available:
             continue  # an incoming gradient
-        if value in available:
+        if value in available or value in casts:
             saved[value] = None
         elif not value.node.inputs:
             continue  # constants, sizes, ramps

@@ -41,10 +41,15 @@ class _Renderer(Loops):
         self.shared += [f"__shared__ u64 scratch[{self.scratch}];"] if self.scratch else []
         lines = [
             arguments(len(self.kernel.pointers), max(self.ints, self.kernel.num_ints)),
-            signature(self.kernel.name, self.kernel.threads) + " {",
+            signature(self.kernel.name, self.kernel.threads, self.resident()) + " {",
             *self.shared, *self.pointers(), *top.lines, "}", "",
         ]  # fmt: skip
         return "\n".join(lines)
+
+    def resident(self) -> int:
+        """Blocks that shall have room on a multiprocessor: of those that reduce columns, which wait for memory, a thousand threads."""
+        threads = self.kernel.threads[0] * self.kernel.threads[1]
+        return 1024 // threads if self.kernel.team and not self.kernel.locals and threads <= 512 else 0
 
     def pointers(self) -> list[str]:
         lines = []

@@ -135,7 +135,11 @@ class Loops(Values):
             return
         self.sure = False
         self.line(f"if ({condition}) {{ constexpr bool sure = true;")
-        self.scopes[-1].lines += [*loop, "} else { constexpr bool sure = false;", *loop, "}"]
+        careful = [
+            loop[0].replace("#pragma unroll 4", "#pragma unroll 1"),
+            *loop[1:],
+        ]  # registers are for the other one
+        self.scopes[-1].lines += [*loop, "} else { constexpr bool sure = false;", *careful, "}"]
 
     def loop_vector(self, s: Loop):
         piece, start, end = s.unroll, self.value(s.start), self.value(s.end)

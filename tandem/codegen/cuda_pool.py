@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tandem.codegen.cuda_text import Text, count_of, names_of, read, wide_type, write
+from tandem.codegen.cuda_ops import C_TYPE
+from tandem.codegen.cuda_pool_taps import address, pieces, positions
+from tandem.codegen.cuda_text import ANY, Text, count_of, names_of, read, wide_type, write
 
 
 def _attributes(step) -> tuple:
@@ -37,7 +39,9 @@ def pool_adaptive_max(fusion, step) -> list:
 
 
 def _maxima(step, s: int, window) -> list:
+    """Threads take a few neighbouring channels, where these lie side by side."""
     x, (out, places) = step.inputs[0], step.outputs
+    piece = pieces([x, out]) if places.strides[1] == 1 else 1
     t = Text(step.routine, step.node)
     o = names_of("o", 2 + s)
     at = [*o[:2], *names_of("x", s)]
@@ -54,13 +58,25 @@ def _maxima(step, s: int, window) -> list:
     flat = "x0"
     for k in range(1, s):
         flat = f"({flat}) * {t.dim(x.shape[2 + k])} + x{k}"
-    inside = f"const {wide} v = {read(x.dtype, t.at(x, at))}; if (place < 0 || v > best || v != v) {{ best = v; place = {flat}; }}"
-    body = f"""{_order_digits(t, out, o)}
-{wide} best = 0; i64 place = -1;
+    setup, count = positions(t, out, piece, o)
+    kind = C_TYPE[x.dtype]
+    inside = f"""alignas(16) {kind} e[{piece}];
+load_any<{piece}>(e, {address(t, x, at)});
+const i64 flat = {flat};
+for (int k = 0; k < {piece}; ++k) {{
+  const {wide} v = {read(x.dtype, "e[k]")};
+  if (place[k] < 0 || v > best[k] || v != v) {{ best[k] = v; place[k] = flat; }}
+}}
+"""
+    body = f"""{setup}
+{wide} best[{piece}]; alignas(16) i64 place[{piece}];
+for (int k = 0; k < {piece}; ++k) {{ best[k] = 0; place[k] = -1; }}
 {_loops(s, head, inside)}
-{t.at(out, o, True)} = {write(out.dtype, "best")};
-{t.at(places, o, True)} = place < 0 ? 0 : place;"""
-    return [t.flat(count_of(out), body)]
+alignas(16) {kind} y[{piece}];
+for (int k = 0; k < {piece}; ++k) {{ y[k] = {write(out.dtype, "best[k]")}; place[k] = place[k] < 0 ? 0 : place[k]; }}
+store_any<{piece}>({address(t, out, o, True)}, y);
+store_any<{piece}>({address(t, places, o, True)}, place);"""
+    return [t.flat(count, body, ANY)]
 
 
 def _order_digits(t: Text, buffer, names: list[str]) -> str:
@@ -74,6 +90,7 @@ def pool_max_backward(fusion, step) -> list:
     out = step.outputs[0]
     s = len(out.shape) - 2
     windows = getattr(step.node.op, "windows", ())
+    piece = pieces([g, out]) if places.strides[1] == 1 else 1
     t = Text(step.routine, step.node)
     x = names_of("x", 2 + s)
     at = [*x[:2], *names_of("o", s)]
@@ -94,13 +111,22 @@ def pool_max_backward(fusion, step) -> list:
             f"for (i64 o{k} = first{k}; o{k} <= last{k}; ++o{k}) {{\n"
         )
 
-    inside = f"if ({t.at(places, at)} == place) s += {read(g.dtype, t.at(g, at))};"
-    body = f"""{_order_digits(t, out, x)}
+    setup, count = positions(t, out, piece, x)
+    kind = C_TYPE[g.dtype]
+    inside = f"""alignas(16) {kind} e[{piece}]; alignas(16) i64 q[{piece}];
+load_any<{piece}>(e, {address(t, g, at)});
+load_any<{piece}>(q, {address(t, places, at)});
+for (int k = 0; k < {piece}; ++k) if (q[k] == place) sum[k] += {read(g.dtype, "e[k]")};
+"""
+    body = f"""{setup}
 const i64 place = {flat};
-{wide} s = 0;
+{wide} sum[{piece}];
+for (int k = 0; k < {piece}; ++k) sum[k] = 0;
 {_loops(s, head, inside)}
-{t.at(out, x, True)} = {write(out.dtype, "s")};"""
-    return [t.flat(count_of(out), body)]
+alignas(16) {kind} y[{piece}];
+for (int k = 0; k < {piece}; ++k) y[k] = {write(out.dtype, "sum[k]")};
+store_any<{piece}>({address(t, out, x, True)}, y);"""
+    return [t.flat(count, body, ANY)]
 
 
 def pool_avg(fusion, step) -> list:

@@ -146,20 +146,19 @@ def _sum(op: Reduce, x: Value):
 # -- kernels
 
 
-def _pieces(buffers) -> int:
+def pieces(buffers) -> int:
     """How many neighbouring channels a thread takes."""
-    first = buffers[0]
-    channels = first.shape[1]
-    if type(channels) is not int or not all(b.strides[1] == 1 for b in buffers):
+    channels = buffers[0].shape[1]
+    if not all(b.strides[1] == 1 for b in buffers):
         return 1
     piece = 16 // max(b.dtype.itemsize for b in buffers)
-    outer = [s for b in buffers for a, s in enumerate(b.strides) if a != 1]
-    while piece > 1 and (channels % piece or any(hint(s) % piece for s in outer)):
+    outer = [channels, *[s for b in buffers for a, s in enumerate(b.strides) if a != 1]]
+    while piece > 1 and any(hint(d) % piece for d in outer):
         piece //= 2
-    return piece if all(type(s) is int or s % piece == 0 for s in outer) else 1  # symbolic strides leave guards
+    return piece if all(d % piece == 0 for d in outer) else 1  # symbolic ones leave guards
 
 
-def _positions(t: Text, buffer, piece: int, names: list[str]) -> tuple[str, object]:
+def positions(t: Text, buffer, piece: int, names: list[str]) -> tuple[str, object]:
     """(statements that find the indices of piece i, in the order of memory; how many pieces there are)"""
     order = buffer.order if buffer.order is not None else tuple(range(len(buffer.shape)))
     shape = [d // piece if a == 1 and piece > 1 else d for a, d in enumerate(buffer.shape)]
@@ -169,7 +168,7 @@ def _positions(t: Text, buffer, piece: int, names: list[str]) -> tuple[str, obje
     return text, product(shape)
 
 
-def _address(t: Text, buffer, names: list[str], writes: bool = False) -> str:
+def address(t: Text, buffer, names: list[str], writes: bool = False) -> str:
     return f"({t.pointer(buffer, writes)} + {t.offset(buffer, names)})"
 
 
@@ -177,10 +176,10 @@ def pool_max_taps(fusion, step) -> list:
     x, (out, chosen) = step.inputs[0], step.outputs
     kernel, stride, padding, dilation = step.node.op.windows
     s = len(kernel)
-    piece = _pieces([x, out])
+    piece = pieces([x, out])
     t = Text(step.routine, step.node)
     o = names_of("o", 2 + s)
-    setup, count = _positions(t, out, piece, o)
+    setup, count = positions(t, out, piece, o)
     kind, wide = C_TYPE[x.dtype], wide_type(x.dtype)
     loops, tap = "", "0"
     for k in range(s):
@@ -195,7 +194,7 @@ if (x{k} < 0 || x{k} >= {t.dim(x.shape[2 + k])}) continue;
 for (int k = 0; k < {piece}; ++k) {{ best[k] = 0; tap[k] = 0; }}
 {loops}
 alignas(16) {kind} e[{piece}];
-load_any<{piece}>(e, {_address(t, x, [*o[:2], *names_of("x", s)])});
+load_any<{piece}>(e, {address(t, x, [*o[:2], *names_of("x", s)])});
 for (int k = 0; k < {piece}; ++k) {{
   const {wide} v = {read(x.dtype, "e[k]")};
   if (none || v > best[k] || v != v) {{ best[k] = v; tap[k] = (u8)({tap}); }}
@@ -204,8 +203,8 @@ none = false;
 {"}" * s}
 alignas(16) {kind} y[{piece}];
 for (int k = 0; k < {piece}; ++k) y[k] = {write(x.dtype, "best[k]")};
-store_any<{piece}>({_address(t, out, o, True)}, y);
-store_any<{piece}>({_address(t, chosen, o, True)}, tap);"""
+store_any<{piece}>({address(t, out, o, True)}, y);
+store_any<{piece}>({address(t, chosen, o, True)}, tap);"""
     return [t.flat(count, body, ANY)]
 
 
@@ -214,10 +213,10 @@ def pool_max_taps_backward(fusion, step) -> list:
     out = step.outputs[0]
     kernel, stride, padding, dilation = step.node.op.windows
     s = len(kernel)
-    piece = _pieces([g, chosen, out])
+    piece = pieces([g, chosen, out])
     t = Text(step.routine, step.node)
     x = names_of("x", 2 + s)
-    setup, count = _positions(t, out, piece, x)
+    setup, count = positions(t, out, piece, x)
     kind, wide = C_TYPE[g.dtype], wide_type(g.dtype)
     loops, tap = "", "0"
     for k in range(s):
@@ -237,11 +236,11 @@ for (int k = 0; k < {piece}; ++k) sum[k] = 0;
 {loops}
 const u8 tap = (u8)({tap});
 alignas(16) {kind} e[{piece}]; alignas(16) u8 q[{piece}];
-load_any<{piece}>(e, {_address(t, g, at)});
-load_any<{piece}>(q, {_address(t, chosen, at)});
+load_any<{piece}>(e, {address(t, g, at)});
+load_any<{piece}>(q, {address(t, chosen, at)});
 for (int k = 0; k < {piece}; ++k) if (q[k] == tap) sum[k] += {read(g.dtype, "e[k]")};
 {"}" * s}
 alignas(16) {kind} y[{piece}];
 for (int k = 0; k < {piece}; ++k) y[k] = {write(g.dtype, "sum[k]")};
-store_any<{piece}>({_address(t, out, x, True)}, y);"""
+store_any<{piece}>({address(t, out, x, True)}, y);"""
     return [t.flat(count, body, ANY)]

@@ -434,6 +434,11 @@ class Fusion:
                 units[axis_map[buffer.unit]] = units.get(axis_map[buffer.unit], 0) + len(compute.axes)
         agreed = bool(orders) and all(o == orders[0] for o in orders)
         compute.order = orders[0] if agreed else compute.axes
+        if orders and not agreed and self.target is not None:
+            # On devices images are channels-last because somebody asked for it: gradients that are not become so again.
+            last = (compute.axes[0], *compute.axes[2:], *compute.axes[1:2])
+            if len(last) >= 4 and last in orders:
+                compute.order = last
         if units:
             compute.unit = max(units, key=lambda a: (units[a], a))
         elif compute.axes:

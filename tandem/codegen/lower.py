@@ -181,14 +181,19 @@ def _unpermuted(value: Value) -> tuple[list[int], Value]:
 
 def _can_store_directly(fusion: Fusion, value: Value, target: Buffer, readers) -> bool:
     compute = fusion.computes.get(value)
-    if compute is None or compute.role != "full" or compute.group.kind != "elementwise":
+    if compute is None:
         return False
+    # On devices also what follows reductions of columns: a thread reads and writes its own column.
+    of_columns = fusion.target is not None and compute.role == "kept" and compute.group.kind == "columns"
+    if not of_columns and (compute.role != "full" or compute.group.kind != "elementwise"):
+        return False
+    roles = ("kept",) if of_columns else ("full", "partial")
     if not same_shape(fusion.shape_of(value), target.shape):
         return False
     for group, member, axis_map in readers:
         if group.position < compute.group.position:
             continue
-        if group is not compute.group or member is None or axis_map is None or member.role not in ("full", "partial"):
+        if group is not compute.group or member is None or axis_map is None or member.role not in roles:
             return False
         for axis, space_axis in enumerate(axis_map):
             if space_axis >= 0 and member.axis_of[space_axis] != compute.axis_of.get(axis):

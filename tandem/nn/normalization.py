@@ -7,6 +7,7 @@ from tandem.nn import functional as F
 from tandem.nn import init
 from tandem.nn.linear import empty_parameter
 from tandem.nn.module import Module
+from tandem.ops.normalization import batch_norm_counted
 
 
 def _statistic(value: float, size: int, dtype):
@@ -71,6 +72,11 @@ class _BatchNorm(_ByStatistics):
         if not self.training and self.running_mean is not None:
             return F.batch_norm(
                 input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+            )
+        batches, momentum = self.num_batches_tracked, self.momentum
+        if self.training and batches is not None and momentum is not None:
+            return batch_norm_counted(
+                input, self.running_mean, self.running_var, batches, self.weight, self.bias, momentum, self.eps
             )
         return F.batch_norm(input, *self._tracked(), self.weight, self.bias, True, self._count(), self.eps)
 

@@ -285,6 +285,7 @@ def op(fn=None, *, name: str | None = None, variadic: str | None = None, hidden:
     name wraps it. An internal one is reached as F.name by other operators only. Tensor has the others as methods too where their
     first parameter is a tensor, unless `method` is False.
     `mutates` names parameters, the first ones, whose memory takes the results in place; the first of them is what a call returns.
+    Where the body gives more results than that, a call returns them all; this is for eager calls only.
     """
     if fn is None:
         return lambda f: op(

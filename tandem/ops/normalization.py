@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import dtypes
+from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import product
@@ -342,14 +342,40 @@ def _scale_batch(x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor | Non
     return _channel_affine("batch_norm", y, weight, bias)
 
 
-def _update(running_mean, running_var, mean, variance, momentum: float):
-    from tandem.autograd.modes import no_grad
+@op(hidden=True, mutates=("running_mean", "running_var"))
+def _follow(running_mean: Tensor, running_var: Tensor, mean: Tensor, variance: Tensor, momentum: Tensor):
+    """Running statistics a step nearer to a batch's."""
+    return F.lerp(running_mean, mean, momentum), F.lerp(running_var, variance, momentum)
 
-    with no_grad():
-        if running_mean is not None:
-            F.lerp_(running_mean, mean, momentum)
-        if running_var is not None:
-            F.lerp_(running_var, variance, momentum)
+
+@op(name="batch_norm", hidden=True, mutates=("running_mean", "running_var", "batches"))
+def _train_batch(
+    running_mean: Tensor, running_var: Tensor, batches: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None,
+    momentum: Tensor, eps,
+):  # fmt: skip
+    """All of a training step's batch normalisation: what follows the statistics is computed where they are."""
+    y, mean, variance = _standardize_batch(x, weight, bias, eps)
+    mean, variance = F.lerp(running_mean, mean, momentum), F.lerp(running_var, variance, momentum)
+    return mean, variance, batches + 1, y
+
+
+def _update(running_mean, running_var, mean, variance, momentum: float):
+    if running_mean is not None and running_var is not None:
+        _follow(running_mean, running_var, mean, variance, momentum)
+    elif running_mean is not None:
+        F.lerp_(running_mean, mean, momentum)
+    elif running_var is not None:
+        F.lerp_(running_var, variance, momentum)
+
+
+def batch_norm_counted(x, running_mean, running_var, batches, weight, bias, momentum: float, eps: float):
+    """batch_norm while training, which also counts the batch."""
+    if isinstance(x, _runtime.Tensor) and _runtime.device_index(x) > 0 and not _runtime.capturing():
+        return _train_batch(running_mean, running_var, batches, x, weight, bias, momentum, eps)[3]
+    batches.add_(1)
+    y, mean, variance = _standardize_batch(x, weight, bias, eps)
+    _update(running_mean, running_var, mean, variance, momentum)
+    return y
 
 
 @public

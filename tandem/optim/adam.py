@@ -46,7 +46,7 @@ def _adam(param, step, exp_avg, exp_avg_sq, largest, grad, lr, beta1, beta2, eps
     return p - size * m / denominator, step, m, v, largest
 
 
-@rule("step", "exp_avg", "exp_avg_sq")
+@rule("step", "exp_avg", "exp_avg_sq", elementwise=True)
 def adam(
     param: Tensor, step: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, grad: Tensor, lr: Tensor, beta1: Tensor, beta2: Tensor,
     eps: Tensor, weight_decay: Tensor, maximize, decoupled,
@@ -56,7 +56,7 @@ def adam(
     )[:4]
 
 
-@rule("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+@rule("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", elementwise=True)
 def amsgrad(
     param: Tensor, step: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, max_exp_avg_sq: Tensor, grad: Tensor, lr: Tensor,
     beta1: Tensor, beta2: Tensor, eps: Tensor, weight_decay: Tensor, maximize, decoupled,
@@ -66,7 +66,7 @@ def amsgrad(
     )
 
 
-@rule("step", "exp_avg", "exp_avg_sq")
+@rule("step", "exp_avg", "exp_avg_sq", elementwise=True)
 def adam_counted(
     param: Tensor, step: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, grad: Tensor, lr: Tensor, beta1: Tensor, beta2: Tensor,
     eps: Tensor, weight_decay: Tensor, size: Tensor, root: Tensor, maximize, decoupled,
@@ -90,7 +90,7 @@ def adam_counted(
     )[:4]
 
 
-@rule("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+@rule("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", elementwise=True)
 def amsgrad_counted(
     param: Tensor, step: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, max_exp_avg_sq: Tensor, grad: Tensor, lr: Tensor,
     beta1: Tensor, beta2: Tensor, eps: Tensor, weight_decay: Tensor, size: Tensor, root: Tensor, maximize, decoupled,
@@ -141,7 +141,7 @@ class AdamW(Adam):
             group["decoupled_weight_decay"] = True
 
 
-@rule("step", "exp_avg", "exp_inf")
+@rule("step", "exp_avg", "exp_inf", elementwise=True)
 def adamax(
     param: Tensor, step: Tensor, exp_avg: Tensor, exp_inf: Tensor, grad: Tensor, lr: Tensor, beta1: Tensor, beta2: Tensor,
     eps: Tensor, weight_decay: Tensor, maximize,
@@ -170,7 +170,7 @@ class Adamax(Optimizer):
         return adamax, (group["lr"], *group["betas"], group["eps"], group["weight_decay"], group["maximize"])
 
 
-@rule("step", "mu_product", "exp_avg", "exp_avg_sq")
+@rule("step", "mu_product", "exp_avg", "exp_avg_sq", elementwise=True)
 def nadam(
     param: Tensor, step: Tensor, mu_product: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, grad: Tensor, lr: Tensor, beta1: Tensor,
     beta2: Tensor, eps: Tensor, weight_decay: Tensor, momentum_decay: Tensor, maximize, decoupled,
@@ -209,7 +209,7 @@ class NAdam(Optimizer):
         return nadam, (*settings, group["maximize"], group["decoupled_weight_decay"])
 
 
-@rule("step", "exp_avg", "exp_avg_sq")
+@rule("step", "exp_avg", "exp_avg_sq", elementwise=True)
 def radam(
     param: Tensor, step: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, grad: Tensor, lr: Tensor, beta1: Tensor, beta2: Tensor,
     eps: Tensor, weight_decay: Tensor, maximize, decoupled,

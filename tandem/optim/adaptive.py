@@ -8,7 +8,7 @@ from tandem.optim.numbers import decayed, exact, like, wide
 from tandem.optim.optimizer import Optimizer, check, rule
 
 
-@rule("step", "sum")
+@rule("step", "sum", elementwise=True)
 def adagrad(
     param: Tensor,
     step: Tensor,
@@ -50,7 +50,7 @@ class Adagrad(Optimizer):
         return adagrad, (group["lr"], group["lr_decay"], group["weight_decay"], group["eps"], group["maximize"])
 
 
-@rule("step", "square_avg", "acc_delta")
+@rule("step", "square_avg", "acc_delta", elementwise=True)
 def adadelta(
     param: Tensor, step: Tensor, square_avg: Tensor, acc_delta: Tensor, grad: Tensor, lr: Tensor, rho: Tensor, eps: Tensor,
     weight_decay: Tensor, maximize,
@@ -92,7 +92,7 @@ def _rmsprop(param, step, square_avg, buffer, grad_avg, grad, lr, alpha, eps, we
     return tuple(v for v in (p - lr * delta, step + 1, squares, buffer, grad_avg) if v is not None)
 
 
-@rule("step", "square_avg")
+@rule("step", "square_avg", elementwise=True)
 def rmsprop(
     param: Tensor, step: Tensor, square_avg: Tensor, grad: Tensor, lr: Tensor, alpha: Tensor, eps: Tensor, weight_decay: Tensor,
     momentum: Tensor, maximize,
@@ -100,7 +100,7 @@ def rmsprop(
     return _rmsprop(param, step, square_avg, None, None, grad, lr, alpha, eps, weight_decay, momentum, maximize)
 
 
-@rule("step", "square_avg", "momentum_buffer")
+@rule("step", "square_avg", "momentum_buffer", elementwise=True)
 def rmsprop_momentum(
     param: Tensor, step: Tensor, square_avg: Tensor, momentum_buffer: Tensor, grad: Tensor, lr: Tensor, alpha: Tensor, eps: Tensor,
     weight_decay: Tensor, momentum: Tensor, maximize,
@@ -110,7 +110,7 @@ def rmsprop_momentum(
     )
 
 
-@rule("step", "square_avg", "grad_avg")
+@rule("step", "square_avg", "grad_avg", elementwise=True)
 def rmsprop_centered(
     param: Tensor, step: Tensor, square_avg: Tensor, grad_avg: Tensor, grad: Tensor, lr: Tensor, alpha: Tensor, eps: Tensor,
     weight_decay: Tensor, momentum: Tensor, maximize,
@@ -118,7 +118,7 @@ def rmsprop_centered(
     return _rmsprop(param, step, square_avg, None, grad_avg, grad, lr, alpha, eps, weight_decay, momentum, maximize)
 
 
-@rule("step", "square_avg", "momentum_buffer", "grad_avg")
+@rule("step", "square_avg", "momentum_buffer", "grad_avg", elementwise=True)
 def rmsprop_both(
     param: Tensor, step: Tensor, square_avg: Tensor, momentum_buffer: Tensor, grad_avg: Tensor, grad: Tensor, lr: Tensor,
     alpha: Tensor, eps: Tensor, weight_decay: Tensor, momentum: Tensor, maximize,

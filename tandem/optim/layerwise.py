@@ -76,7 +76,7 @@ class LAMB(Optimizer):
         return lamb, (group["lr"], *group["betas"], group["eps"], group["weight_decay"], group["maximize"])
 
 
-@rule("exp_avg")
+@rule("exp_avg", elementwise=True)
 def lion(
     param: Tensor,
     exp_avg: Tensor,

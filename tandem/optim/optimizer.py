@@ -31,17 +31,22 @@ from tandem.graph.ir import Value
 from tandem.nn.hooks import HookHandle
 from tandem.ops import full, full_like, view_as_complex, view_as_real
 from tandem.ops.define import op
+from tandem.optim.together import Together
 
 Tensor = _runtime.Tensor
 _ACCEPTED = {"foreach", "fused", "capturable", "differentiable"}  # PyTorch's ways of running; there is one here
 
 
-def rule(*state: str):
-    """Makes a function an update rule: an operator that writes its parameter and the named state in place."""
+def rule(*state: str, elementwise: bool = False):
+    """Makes a function an update rule: an operator that writes its parameter and the named state in place.
+
+    elementwise: every element is updated by itself, so that many parameters can be updated at once (Note [Updates together]).
+    """
 
     def decorate(fn):
         made = op(_on_parts(fn, 1 + len(state)), hidden=True, mutates=("param", *state))
         made.state = state
+        made.elementwise = elementwise
         return made
 
     return decorate
@@ -80,10 +85,20 @@ def state_of(p):
 
 
 def zeros_for(p):
-    """Zeros of a parameter's shape and type, for its state. On the CPU they are not written: the first step does."""
-    if isinstance(p, Tensor) and p.device.type == "cpu":
-        return _runtime.zeros(p.shape, p.dtype)
+    """Zeros of a parameter's shape and type that lie as it does, for its state. On the CPU they are not written: the first step does."""
+    if isinstance(p, Tensor) and not _runtime.pending(p):
+        if not p.is_contiguous():
+            return p.detach().clone().zero_()
+        if p.device.type == "cpu":
+            return _runtime.zeros(p.shape, p.dtype)
     return full_like(p, 0)
+
+
+def together_for(group: dict) -> Together | None:
+    """Who takes the updates of a group on to make them as few launches: on devices, outside capture."""
+    params = group["params"]
+    on_device = params and isinstance(params[0], Tensor) and params[0].is_cuda
+    return Together() if on_device and not _runtime.capturing() else None
 
 
 class Optimizer:
@@ -153,6 +168,7 @@ class Optimizer:
         )
         counted: dict[float, tuple] = {}
         known = None
+        together, behind = together_for(group), []
         for p in group["params"]:  # run for every parameter at every step: no calls that are not needed
             g = p.grad
             if g is None:
@@ -176,11 +192,19 @@ class Optimizer:
                     if rule is None:
                         kind, numbers = self.counted_rule(group, count)
                         rule = counted[count] = kind, tuple(as_float(n) for n in numbers)
+            if together is not None and together.add(*rule, (p, *[own[name] for name in names], g)):
+                if known is not None:
+                    behind.append((known, step, count))
+                continue
             if p.dtype.kind == "complex":
                 rule[0](parts(p), *[parts(own[name]) for name in names], parts(g), *rule[1])
             else:
                 rule[0](p, *[own[name] for name in names], g, *rule[1])
             if known is not None:
+                known[1:] = step._version, count
+        if together is not None:
+            together.flush()
+            for known, step, count in behind:
                 known[1:] = step._version, count
 
     # -- what users call

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from tandem.optim.numbers import decayed, exact, like, wide
-from tandem.optim.optimizer import Optimizer, as_float, check, parts, rule, state_of, zeros_for
+from tandem.optim.optimizer import Optimizer, as_float, check, parts, rule, state_of, together_for, zeros_for
 
 
-@rule()
+@rule(elementwise=True)
 def sgd(param: Tensor, grad: Tensor, lr: Tensor, weight_decay: Tensor, maximize):
     p, g = wide(param, grad)
     return p - like(p, lr) * decayed(p, g, weight_decay, maximize)
 
 
-@rule("momentum_buffer")
+@rule("momentum_buffer", elementwise=True)
 def sgd_momentum(
     param: Tensor, momentum_buffer: Tensor, grad: Tensor, lr: Tensor, weight_decay: Tensor, momentum: Tensor, dampening: Tensor,
     nesterov, maximize,
@@ -40,17 +40,21 @@ class SGD(Optimizer):
     def update(self, group):
         lr, momentum, decay = (as_float(group[name]) for name in ("lr", "momentum", "weight_decay"))
         maximize = group["maximize"]
+        together = together_for(group)
         for p in group["params"]:
-            if p.grad is None:
+            g = p.grad
+            if g is None:
                 continue
             if momentum == 0:
-                sgd(parts(p), parts(p.grad), lr, decay, maximize)
-                continue
-            state, dampening = self.state[p], as_float(group["dampening"])
-            if state.get("momentum_buffer") is None:  # the first gradient fills the buffer whole
-                with state_of(p):
-                    state["momentum_buffer"], dampening = zeros_for(p), 0.0
-            sgd_momentum(
-                parts(p), parts(state["momentum_buffer"]), parts(p.grad), lr, decay, momentum, dampening,
-                group["nesterov"], maximize,
-            )  # fmt: skip
+                settings, tensors, apply = (lr, decay, maximize), (p, g), sgd
+            else:
+                state, dampening = self.state[p], as_float(group["dampening"])
+                if state.get("momentum_buffer") is None:  # the first gradient fills the buffer whole
+                    with state_of(p):
+                        state["momentum_buffer"], dampening = zeros_for(p), 0.0
+                settings = lr, decay, momentum, dampening, group["nesterov"], maximize
+                tensors, apply = (p, state["momentum_buffer"], g), sgd_momentum
+            if together is None or not together.add(apply, settings, tensors):
+                apply(*map(parts, tensors), *settings)
+        if together is not None:
+            together.flush()

@@ -101,8 +101,8 @@ def _compile_plan(function, spec: list[tuple], device: int):
         finish(traced.graph)
     graph = traced.graph
     inside = _simplify if any(isinstance(node.op, Region) for node in graph.nodes) else None
-    if function.writes:  # results lie in the memory of what is written, and nowhere else
-        results, graph.outputs = graph.outputs, []
+    if function.writes:  # results lie in the memory of what is written, and nowhere else; those behind them are made
+        results, graph.outputs = graph.outputs, graph.outputs[function.writes :]
         schedule = lower(graph, traced.layouts, [v for v in saved if all(v is not r for r in results)], inside, target)
         graph.outputs = results
     else:
@@ -127,6 +127,7 @@ def trace_call(function, spec: list[tuple]) -> Traced:
         result = function.__wrapped__.__wrapped__(*positional, **keywords)
         if function.writes:
             graph.outputs = _store_all(function, graph, result)
+            traced.is_tuple = len(graph.outputs) > function.writes
             return traced
     traced.is_tuple = isinstance(result, (tuple, list))
     outputs = list(result) if traced.is_tuple else [result]
@@ -254,7 +255,7 @@ def _store_all(function, graph: Graph, result) -> list[Value]:
         raise InternalError(
             function.__name__, f"the body gave {len(results)} results for {function.writes} arguments that it writes"
         )
-    return [_store(function, graph, k, results[k]) for k in range(function.writes)]
+    return [_store(function, graph, k, results[k]) for k in range(function.writes)] + results[function.writes :]
 
 
 def _store(function, graph: Graph, position: int, result: Value) -> Value:
@@ -335,7 +336,7 @@ def _differentiate(function, traced: Traced):
 def _reached(nodes, wanted, outputs) -> list[bool]:
     found = set(wanted)
     for node in nodes:
-        if any(v in found for v in node.inputs):
+        if node.op.name != "stop_gradient" and any(v in found for v in node.inputs):
             found.update(v for v in node.outputs if v.dtype.is_inexact)
     return [v in found for v in outputs]
 

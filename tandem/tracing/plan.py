@@ -239,7 +239,7 @@ class PlanWriter(ScheduleWriter):
 
     def write(self):
         builder = self.builder
-        kept = [] if self.function.writes else list(self.graph.outputs)
+        kept = list(self.graph.outputs[self.function.writes :])
         if self.split is not None:
             kept += [v for v in self.split.saved if v in self.schedule.buffer_of]
         self.write_steps(kept, self.traced.device)
@@ -261,8 +261,7 @@ class PlanWriter(ScheduleWriter):
         if self.function.writes:
             for k, written in enumerate(self.graph.inputs[: self.function.writes]):
                 builder.output(self.value(self.schedule.buffer_of[written]), k, -1, self._differentiable(k))
-            return
-        for i, v in enumerate(self.graph.outputs):
+        for i, v in list(enumerate(self.graph.outputs))[self.function.writes :]:
             buffer = self.schedule.buffer_of[v]
             root = _root(buffer)
             same = view_of = -1

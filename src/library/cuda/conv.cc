@@ -13,6 +13,7 @@
 #include "check.h"
 #include "device/cuda/copy.h"
 #include "device/cuda/device.h"
+#include "library/cuda/conv_plan.h"
 #include "library/cuda/open.h"
 #include "library/registry.h"
 
@@ -103,8 +104,12 @@ void check(int status, const char* what) {
 
 Handle handle(int device, cuda::Stream stream) {
   static Handle made[cuda::kMaxDevices];
+  static cuda::Stream set[cuda::kMaxDevices];  // null, the default stream, to begin with
   if (!made[device]) check(api().create(&made[device]), "cudnnCreate");
-  check(api().set_stream(made[device], stream), "cudnnSetStream");
+  if (set[device] != stream) {
+    check(api().set_stream(made[device], stream), "cudnnSetStream");
+    set[device] = stream;
+  }
   return made[device];
 }
 
@@ -123,7 +128,7 @@ int data_type(DType dtype) {
   }
 }
 
-enum class Kind { Forward, Data, Weight };
+using Kind = ConvolutionKind;
 
 bool is_channels_last(const View& v) {
   if (v.shape[1] == 1) return false;
@@ -179,12 +184,18 @@ View with_height(View v) {
 }
 
 struct Entry {
+  std::unique_ptr<ConvolutionPlan> plan;  // see Note [Convolution plans]; without one, what follows
+  bool chosen = false;
   Tensor x = nullptr, y = nullptr;
   Filter w = nullptr;
   Convolution convolution = nullptr;
   Performance best{};
 };
-using Key = std::vector<int64_t>;
+// What distinguishes convolutions.
+struct Key {
+  int64_t values[32] = {};
+  bool operator<(const Key& o) const { return std::memcmp(values, o.values, sizeof values) < 0; }
+};
 
 Tensor describe(const View& v) {
   Tensor t = nullptr;
@@ -194,12 +205,6 @@ Tensor describe(const View& v) {
   check(api().tensor_set(t, data_type(v.dtype), v.ndim, shape, strides), "describing a tensor");
   return t;
 }
-
-struct Geometry {
-  int spatial;
-  int stride[3], pad[3], dilation[3];
-  int groups;
-};
 
 Geometry geometry_of(const Call& call) {
   Geometry g;
@@ -263,82 +268,101 @@ void choose(int device, Handle h, Kind kind, Entry& e, const View& x, const View
   fail(ErrorKind::Device, "cuDNN has no deterministic algorithm for this convolution");
 }
 
+void choose_algorithm(int device, Handle h, Kind kind, Entry& e, const View& x, const View& w, const View& y,
+                      const Geometry& g, bool last, bool strict) {
+  const Api& dnn = api();
+  e.x = describe(x);
+  e.y = describe(y);
+  int shape[5];
+  for (int i = 0; i < w.ndim; ++i) shape[i] = static_cast<int>(w.shape[i]);
+  check(dnn.filter_create(&e.w), "a filter");
+  check(dnn.filter_set(e.w, data_type(w.dtype), last ? 1 : 0, w.ndim, shape), "describing a filter");
+  check(dnn.convolution_create(&e.convolution), "a convolution");
+  const int type = x.dtype == DType::Float64 ? 1 : 0;
+  check(dnn.convolution_set(e.convolution, g.spatial, g.pad, g.stride, g.dilation, 1, type),
+        "describing a convolution");
+  check(dnn.set_groups(e.convolution, g.groups), "groups");
+  check(dnn.set_math(e.convolution, strict ? kFma : kTensorOps), "math");
+  choose(device, h, kind, e, x, w, y);
+  // The algorithm goes with the math it was found with.
+  check(dnn.set_math(e.convolution, strict ? kFma : e.best.math), "math");
+  e.chosen = true;
+}
+
+void run_algorithm(int device, Handle h, Kind kind, const Entry& e, const View& x, const View& w, const View& y) {
+  const Api& dnn = api();
+  const cuda::Workspace workspace(device, e.best.memory);
+  const float one = 1, zero = 0;
+  const double one64 = 1, zero64 = 0;
+  const bool f64 = x.dtype == DType::Float64;
+  const void* alpha = f64 ? static_cast<const void*>(&one64) : &one;
+  const void* beta = f64 ? static_cast<const void*>(&zero64) : &zero;
+  const int algorithm = e.best.algorithm;
+  if (kind == Kind::Forward)
+    check(dnn.forward(h, alpha, e.x, x.data, e.w, w.data, e.convolution, algorithm, workspace.data(), e.best.memory,
+                      beta, e.y, y.data),
+          "a convolution");
+  else if (kind == Kind::Data)
+    check(dnn.backward_data(h, alpha, e.w, w.data, e.y, y.data, e.convolution, algorithm, workspace.data(),
+                            e.best.memory, beta, e.x, x.data),
+          "the gradient of a convolution");
+  else
+    check(dnn.backward_filter(h, alpha, e.x, x.data, e.y, y.data, e.convolution, algorithm, workspace.data(),
+                              e.best.memory, beta, e.w, w.data),
+          "the gradient of a convolution");
+}
+
+// x, w and y lie as cuDNN is told: channels last or not.
+void convolve(const Call& call, Kind kind, const View& x, const View& w, const View& y, bool last) {
+  const int device = call.device;
+  const Geometry g = geometry_of(call);
+  const bool strict = x.dtype == DType::Float32 && !cuda::allow_tf32;
+  Key key;
+  int64_t* at = key.values;
+  for (int64_t v : {int64_t{device}, static_cast<int64_t>(kind), static_cast<int64_t>(x.dtype), int64_t{last},
+                    int64_t{cuda::allow_tf32}, int64_t{g.groups}, int64_t{x.ndim}})
+    *at++ = v;
+  for (int i = 0; i < x.ndim; ++i) *at++ = x.shape[i], *at++ = w.shape[i], *at++ = y.shape[i];
+  for (int i = 0; i < g.spatial; ++i) *at++ = g.stride[i] | int64_t{g.pad[i]} << 20 | int64_t{g.dilation[i]} << 40;
+  static std::mutex mutex;  // guards entries and the handles of cuDNN
+  static auto* entries = new std::map<Key, Entry>();
+  std::lock_guard guard(mutex);
+  Handle h = handle(device, static_cast<cuda::Stream>(call.stream));
+  auto [found, fresh] = entries->try_emplace(key);
+  Entry& e = found->second;
+  if (fresh) e.plan = make_convolution_plan(h, kind, x, w, y, g, strict, kMostWorkspace);
+  const auto low_bits =
+      (reinterpret_cast<uint64_t>(x.data) | reinterpret_cast<uint64_t>(w.data) | reinterpret_cast<uint64_t>(y.data)) %
+      kPlanAlignment;
+  if (e.plan && low_bits == 0) {
+    const cuda::Workspace workspace(device, e.plan->workspace);
+    check(e.plan->run(h, x.data, w.data, y.data, workspace.data()), "a convolution");
+    return;
+  }
+  if (!e.chosen) choose_algorithm(device, h, kind, e, x, w, y, g, last, strict);
+  run_algorithm(device, h, kind, e, x, w, y);
+}
+
 void run(const Call& call, Kind kind) {
   const int device = call.device;
-  const auto stream = static_cast<cuda::Stream>(call.stream);
   const View in0 = with_height(call.inputs[0]), in1 = with_height(call.inputs[1]), out = with_height(call.outputs[0]);
   const View& x = kind == Kind::Data ? out : in0;
   const View& w = kind == Kind::Weight ? out : in1;
   const View& y = kind == Kind::Forward ? out : kind == Kind::Data ? in0 : in1;
   if (out.numel() == 0) return;
-  const Geometry g = geometry_of(call);
   const bool last = is_channels_last(x) || is_channels_last(y);
   Formatted fx, fw, fy;
   format(device, x, last, kind != Kind::Data, fx);
   format(device, w, last, kind != Kind::Weight, fw);
   format(device, y, last, kind != Kind::Forward, fy);
   const Formatted& result = kind == Kind::Forward ? fy : kind == Kind::Data ? fx : fw;
-  if (x.numel() == 0 || w.numel() == 0 || y.numel() == 0) {
-    cuda::check(cuda::driver().set_bytes(reinterpret_cast<cuda::Address>(result.view.data), 0,
-                                         result.view.numel() * item_size(out.dtype), stream),
-                "zeros");
-  } else {
-    const Api& dnn = api();
-    Handle h = handle(device, stream);
-    Key key{device, static_cast<int>(kind), static_cast<int>(x.dtype), last, cuda::allow_tf32, g.groups};
-    for (int i = 0; i < x.ndim; ++i) key.insert(key.end(), {x.shape[i], w.shape[i], y.shape[i]});
-    for (int i = 0; i < g.spatial; ++i) key.insert(key.end(), {g.stride[i], g.pad[i], g.dilation[i]});
-    static std::mutex mutex;  // guards entries
-    static auto* entries = new std::map<Key, Entry>();
-    Entry* entry;
-    {
-      std::lock_guard guard(mutex);
-      auto [found, fresh] = entries->try_emplace(std::move(key));
-      entry = &found->second;
-      if (fresh) {
-        try {
-          entry->x = describe(fx.view);
-          entry->y = describe(fy.view);
-          int shape[5];
-          for (int i = 0; i < w.ndim; ++i) shape[i] = static_cast<int>(w.shape[i]);
-          check(dnn.filter_create(&entry->w), "a filter");
-          check(dnn.filter_set(entry->w, data_type(w.dtype), last ? 1 : 0, w.ndim, shape), "describing a filter");
-          check(dnn.convolution_create(&entry->convolution), "a convolution");
-          const int type = x.dtype == DType::Float64 ? 1 : 0;
-          check(dnn.convolution_set(entry->convolution, g.spatial, g.pad, g.stride, g.dilation, 1, type),
-                "describing a convolution");
-          check(dnn.set_groups(entry->convolution, g.groups), "groups");
-          const bool strict = x.dtype == DType::Float32 && !cuda::allow_tf32;
-          check(dnn.set_math(entry->convolution, strict ? kFma : kTensorOps), "math");
-          choose(device, h, kind, *entry, fx.view, fw.view, fy.view);
-          // The algorithm goes with the math it was found with.
-          check(dnn.set_math(entry->convolution, strict ? kFma : entry->best.math), "math");
-        } catch (...) {
-          entries->erase(found);
-          throw;
-        }
-      }
-    }
-    const cuda::Workspace workspace(device, entry->best.memory);
-    const float one = 1, zero = 0;
-    const double one64 = 1, zero64 = 0;
-    const bool f64 = x.dtype == DType::Float64;
-    const void* alpha = f64 ? static_cast<const void*>(&one64) : &one;
-    const void* beta = f64 ? static_cast<const void*>(&zero64) : &zero;
-    const int algorithm = entry->best.algorithm;
-    if (kind == Kind::Forward)
-      check(dnn.forward(h, alpha, entry->x, fx.view.data, entry->w, fw.view.data, entry->convolution, algorithm,
-                        workspace.data(), entry->best.memory, beta, entry->y, fy.view.data),
-            "a convolution");
-    else if (kind == Kind::Data)
-      check(dnn.backward_data(h, alpha, entry->w, fw.view.data, entry->y, fy.view.data, entry->convolution, algorithm,
-                              workspace.data(), entry->best.memory, beta, entry->x, fx.view.data),
-            "the gradient of a convolution");
-    else
-      check(dnn.backward_filter(h, alpha, entry->x, fx.view.data, entry->y, fy.view.data, entry->convolution, algorithm,
-                                workspace.data(), entry->best.memory, beta, entry->w, fw.view.data),
-            "the gradient of a convolution");
-  }
+  if (x.numel() == 0 || w.numel() == 0 || y.numel() == 0)
+    cuda::check(
+        cuda::driver().set_bytes(reinterpret_cast<cuda::Address>(result.view.data), 0,
+                                 result.view.numel() * item_size(out.dtype), static_cast<cuda::Stream>(call.stream)),
+        "zeros");
+  else
+    convolve(call, kind, fx.view, fw.view, fy.view, last);
   if (result.memory) cuda::copy_elements(device, result.view, out);
 }
 

@@ -1,0 +1,41 @@
+// Convolutions as execution plans of cuDNN's graph interface.
+//
+// Note [Convolution plans]
+// cuDNN's older functions look for a kernel at every call, which takes the host about 100 µs for bfloat16; a plan is
+// made once for a problem and then only launched. Engines are tried in the order of cuDNN's heuristics; the first one
+// that gives the same result every time, keeps to the precision asked for and needs no compiler is taken.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "tensor/view.h"
+
+namespace tandem::library {
+
+enum class ConvolutionKind { Forward, Data, Weight };
+
+struct Geometry {
+  int spatial;
+  int stride[3], pad[3], dilation[3];
+  int groups;
+};
+
+inline constexpr uint64_t kPlanAlignment = 16;  // of addresses, in bytes
+
+class ConvolutionPlan {
+ public:
+  virtual ~ConvolutionPlan() = default;
+  size_t workspace = 0;  // bytes
+
+  // Queues it on the handle's stream; returns cuDNN's status.
+  virtual int run(void* handle, void* x, void* w, void* y, void* memory) const = 0;
+};
+
+// Null if cuDNN has no plan for it, and for versions of cuDNN without the interface. x, w, y: sizes, strides and dtype.
+// `strict`: float32 is multiplied as such, not as TensorFloat-32.
+std::unique_ptr<ConvolutionPlan> make_convolution_plan(void* handle, ConvolutionKind kind, const View& x, const View& w,
+                                                       const View& y, const Geometry& geometry, bool strict,
+                                                       size_t most_workspace);
+
+}  // namespace tandem::library
