@@ -47,7 +47,7 @@ class _Renderer(Loops):
         return "\n".join(lines)
 
     def resident(self) -> int:
-        """Blocks that shall have room on a multiprocessor: of those that reduce columns, which wait for memory, a thousand threads."""
+        """Blocks that shall have room on a multiprocessor: where columns are reduced, which waits for memory, 1024 threads."""
         threads = self.kernel.threads[0] * self.kernel.threads[1]
         return 1024 // threads if self.kernel.team and not self.kernel.locals and threads <= 512 else 0
 

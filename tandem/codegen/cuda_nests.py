@@ -263,6 +263,14 @@ def shares(vectors: int) -> tuple[int, int]:
     return lanes, rows
 
 
+def _shares_of(size: Dim, piece: int) -> tuple[int, int]:
+    """The same for columns of a size; one that is not known leaves a guard, so that a plan serves sizes that want the same."""
+    if type(size) is int:
+        return shares(-(-max(size, 1) // piece))
+    lanes = next((n for n in (4, 8, 16) if size <= n * piece), 32)
+    return lanes, THREADS // lanes
+
+
 def columns(fusion: Fusion, group: Group) -> KernelStep:
     if group.parts_of is not None:
         first = group.members[0].partial_of
@@ -314,7 +322,7 @@ class _Columns:
                 rows *= 2
             lanes = max(8, min(32, THREADS // rows))
         else:
-            lanes, rows = shares(-(-max(hint(size), 1) // piece))
+            lanes, rows = _shares_of(size, piece)
         nest.threads = (lanes, rows)
         for _, acc, _ in accumulators:
             acc.lanes = piece
@@ -322,8 +330,7 @@ class _Columns:
         digits = [(a, nest.sizes[a]) for a in kept[:-1]] + [(CELL, ceildiv(size, width))]
         first_row, last_row = e.dim(0), e.dim(n_rows)
         if self.group.split:
-            blocks = max(hint(product([n for _, n in digits])), 1)
-            most = max(BLOCKS // blocks, 1)
+            most = maximum(BLOCKS // maximum(product([n for _, n in digits]), 1), 1)
             inner = max(hint(product([nest.sizes[v] for v in reduced[1:]])), 1)  # rows for each of those that are cut
             length = maximum(max(CHUNK_ROWS // inner, 1), ceildiv(n_rows, most))
             chunks = ceildiv(n_rows, length)

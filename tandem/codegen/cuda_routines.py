@@ -143,6 +143,18 @@ def linear_scan(fusion, step) -> list:
     setup, names, lines = _lines(t, x, axis)
     n = t.dim(x.shape[axis])
     k = f"{n} - 1 - j" if reverse else "j"
+    if x.dtype.is_complex:
+        made, part = C_TYPE[out.dtype], "float" if out.dtype is dtypes.complex64 else "double"
+        body = f"""{setup}
+double re = 0, im = 0;
+for (i64 j = 0; j < {n}; ++j) {{
+  const i64 k = {k};
+  const {C_TYPE[x.dtype]} f = {t.at(x, names)}; const {C_TYPE[y.dtype]} b = {t.at(y, names)};
+  const double was = re;
+  re = (j == 0 ? 0.0 : f.re * was - f.im * im) + b.re; im = (j == 0 ? 0.0 : f.re * im + f.im * was) + b.im;
+  {t.at(out, names, True)} = {made}{{({part})re, ({part})im}};
+}}"""
+        return [t.flat(lines, body)]
     body = f"""{setup}
 double s = 0;
 for (i64 j = 0; j < {n}; ++j) {{
@@ -206,6 +218,20 @@ def copy_kernel(size: int) -> TextKernel:
   const {t}* from; {t}* to; i64 count, ndim; i64 shape[{axes}], from_strides[{axes}], to_strides[{axes}];
 }};
 extern "C" __global__ void td_copy(const __grid_constant__ Arguments a) {{
+  if (a.ndim == 2 && a.from_strides[1] == 1 && a.to_strides[1] == 1) {{  // rows; a block for each
+    for (i64 r = blockIdx.x; r < a.shape[0]; r += gridDim.x) {{
+      const {t}* from = a.from + r * a.from_strides[0]; {t}* to = a.to + r * a.to_strides[0];
+      const bool wide = ((u64)to & 15) == 0;
+      for (i64 j = (i64)threadIdx.x * {16 // size}; j < a.shape[1]; j += 256 * {16 // size}) {{
+        alignas(16) {t} e[{16 // size}];
+        const bool whole = wide && j + {16 // size} <= a.shape[1];
+        for (int k = 0; k < {16 // size}; ++k) if (whole || j + k < a.shape[1]) e[k] = from[j + k];
+        if (whole) store_all<{16 // size}>(to + j, e);
+        else for (int k = 0; k < {16 // size}; ++k) if (j + k < a.shape[1]) to[j + k] = e[k];
+      }}
+    }}
+    return;
+  }}
   for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < a.count; i += (i64)gridDim.x * 256) {{
     i64 rest = i, from = 0, to = 0;
     for (int d = (int)a.ndim - 1; d >= 0; --d) {{
@@ -217,6 +243,37 @@ extern "C" __global__ void td_copy(const __grid_constant__ Arguments a) {{
 }}
 """
     return TextKernel("copy", text)
+
+
+def small_matmul_kernel(dtype: int) -> TextKernel:
+    """c = a b + bias of small matrices, a block for 16 x 16 results; called by the runtime (src/library/cuda/matmul.cc): a launch
+    of our own costs the host half of what a call of cuBLASLt does."""
+    kind = next(d for d in C_TYPE if d.code == dtype)
+    t, wide = C_TYPE[kind], wide_type(kind)
+    text = f"""struct Arguments {{
+  const {t} *a, *b, *bias; {t}* c; i64 m, n, k, a_row, a_column, b_row, b_column, c_row, bias_step, a_batch, b_batch, c_batch;
+}};
+extern "C" __global__ void __launch_bounds__(256) td_small_matmul(const __grid_constant__ Arguments a) {{
+  __shared__ {wide} as[16][17], bs[16][17];
+  const int tx = threadIdx.x, ty = threadIdx.y;
+  const i64 across = (a.n + 15) / 16, tiles = across * ((a.m + 15) / 16), batch = blockIdx.x / tiles, tile = blockIdx.x % tiles;
+  const i64 row = tile / across * 16 + ty, column = tile % across * 16 + tx;
+  const {t} *x = a.a + batch * a.a_batch, *y = a.b + batch * a.b_batch;
+  {wide} sum = 0;
+  for (i64 k = 0; k < a.k; k += 16) {{
+    as[ty][tx] = row < a.m && k + tx < a.k ? {read(kind, "x[row * a.a_row + (k + tx) * a.a_column]")} : ({wide})0;
+    bs[ty][tx] = column < a.n && k + ty < a.k ? {read(kind, "y[(k + ty) * a.b_row + column * a.b_column]")} : ({wide})0;
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < 16; ++e) sum += as[ty][e] * bs[e][tx];
+    __syncthreads();
+  }}
+  if (row >= a.m || column >= a.n) return;
+  if (a.bias) sum += {read(kind, "a.bias[column * a.bias_step]")};
+  a.c[batch * a.c_batch + row * a.c_row + column] = {write(kind, "sum")};
+}}
+"""
+    return TextKernel("small_matmul", text, (16, 16))
 
 
 def cholesky(fusion, step) -> list | None:

@@ -7,7 +7,7 @@ loads. Values that lie in memory become loads. The walk is iterative, because fu
 from __future__ import annotations
 
 from tandem import dtypes
-from tandem.codegen.buffer import Buffer, as_real, factor_groups, is_one, is_zero, same
+from tandem.codegen.buffer import Buffer, as_real, factor_groups, is_one, is_zero, part, same
 from tandem.codegen.expr import Expr, ScalarBuilder, compute_dtype
 from tandem.codegen.index import Linear, LinearForms
 from tandem.graph.ir import Value
@@ -40,6 +40,7 @@ class Emitter:
         self._linear_exprs: dict[int, Expr] = {}
         self._memo: dict = {}
         self._parts: dict[int, Buffer] = {}  # complex buffers seen as their parts
+        self._words: dict[int, list[Buffer]] = {}  # complex numbers on the host, real and imaginary
         self.loads: list[tuple[Expr, Linear]] = []  # loads without a guard
         self.nodes: dict = {}  # nodes that this kernel covers, in order
         self.clamp = False  # positions that are loaded are brought into range
@@ -91,6 +92,10 @@ class Emitter:
 
     def load(self, buffer: Buffer, index, guard: Expr | None) -> Expr:
         b = self.b
+        if buffer.on_host and buffer.dtype.itemsize > 8:  # what comes with a launch comes in words of 8 bytes
+            if id(buffer) not in self._words:
+                self._words[id(buffer)] = [part(buffer, k) for k in (0, 1)]
+            return b.complex(*[self.load(word, index, guard) for word in self._words[id(buffer)]])
         form = self.forms.dot(index, buffer.strides)
         offset = self.linear(form)
         if guard is None:

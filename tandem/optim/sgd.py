@@ -41,18 +41,21 @@ class SGD(Optimizer):
         lr, momentum, decay = (as_float(group[name]) for name in ("lr", "momentum", "weight_decay"))
         maximize = group["maximize"]
         together = together_for(group)
+        dampening, nesterov = as_float(group["dampening"]), group["nesterov"]
+        usual = (lr, decay, maximize) if momentum == 0 else (lr, decay, momentum, dampening, nesterov, maximize)
         for p in group["params"]:
             g = p.grad
             if g is None:
                 continue
+            settings = usual
             if momentum == 0:
-                settings, tensors, apply = (lr, decay, maximize), (p, g), sgd
+                tensors, apply = (p, g), sgd
             else:
-                state, dampening = self.state[p], as_float(group["dampening"])
+                state = self.state[p]
                 if state.get("momentum_buffer") is None:  # the first gradient fills the buffer whole
                     with state_of(p):
-                        state["momentum_buffer"], dampening = zeros_for(p), 0.0
-                settings = lr, decay, momentum, dampening, group["nesterov"], maximize
+                        state["momentum_buffer"] = zeros_for(p)
+                    settings = lr, decay, momentum, 0.0, nesterov, maximize
                 tensors, apply = (p, state["momentum_buffer"], g), sgd_momentum
             if together is None or not together.add(apply, settings, tensors):
                 apply(*map(parts, tensors), *settings)

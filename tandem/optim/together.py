@@ -2,9 +2,9 @@
 
 Note [Updates together]
 On a device a small update costs its launch. So the updates of a step that have one rule and the same settings are collected and
-go out as calls of an operator that takes many parameters, whose kernels are launched as one (codegen/cuda_batch.py). Tensors that lie
-alike are given as one flat axis: whatever the shapes, a plan serves every so many parameters. In a compiled function calls are
-noted one by one, and the program puts them together.
+go out as calls of an operator that takes many parameters, whose kernels are launched as one (codegen/cuda_batch.py). Tensors that
+lie alike are given as one flat axis: whatever the shapes, a plan serves every so many parameters. In a compiled function calls
+are noted one by one, and the program puts them together.
 """
 
 from __future__ import annotations
@@ -22,13 +22,22 @@ class Together:
 
     def __init__(self):
         self._waiting: dict[tuple, list[tuple]] = {}
+        self._last: tuple = (
+            None,
+            None,
+            None,
+            [],
+        )  # rule, settings, kind and list of the last one: mostly the next one's too
 
     def add(self, rule, settings: tuple, tensors: tuple) -> bool:
         """Takes rule(*tensors, *settings) on; False if it has to be called as it is."""
         flat = _runtime.flat_alike(tensors) if rule.elementwise else None
         if flat is None:
             return False
-        waiting = self._waiting.setdefault((rule, settings, flat[0]), [])
+        last_rule, last_settings, kind, waiting = self._last
+        if last_rule is not rule or last_settings is not settings or kind != flat[0]:
+            waiting = self._waiting.setdefault((rule, settings, flat[0]), [])
+            self._last = rule, settings, flat[0], waiting
         waiting.append(flat[1:])
         if len(waiting) == _COUNTS[0]:
             self._call(rule, settings, waiting)

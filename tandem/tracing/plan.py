@@ -128,13 +128,13 @@ class ScheduleWriter:
                 index = self.builder.value(
                     _INPUT, buffer.dtype.code, self.positions[buffer.position], 0, shape, strides
                 )
-                if buffer.on_host:
-                    self.builder.on_host(index)
             elif buffer.kind == "view":
                 base = self.value(buffer.base)
                 index = self.builder.value(_VIEW, buffer.dtype.code, base, self.slot(buffer.offset), shape, strides)
             else:
                 index = self.builder.value(_FRESH, buffer.dtype.code, 0, 0, shape, strides)
+            if buffer.on_host:
+                self.builder.on_host(index)
             self.values[buffer] = index
         return index
 

@@ -409,3 +409,27 @@ def test_asgd_averages_from_t0_on():
         seen.append(p.item())
     assert seen == [-1, -2, -3, -6, -1]
     assert optimizer.state[p]["ax"].item() == pytest.approx((-6 - 1) / 2)
+
+
+def test_updates_of_several_parameters_in_one_call_are_those_of_each():
+    from tandem.optim.sgd import sgd_momentum
+    from tandem.optim.together import _many
+
+    rng = np.random.default_rng(0)
+    make = lambda: [td.tensor(rng.normal(size=n).astype(np.float32)) for n in (3, 5, 4)]
+    params, buffers, grads = make(), make(), make()
+    expected = [(p.clone(), b.clone()) for p, b in zip(params, buffers, strict=True)]
+    settings = (0.1, 0.01, 0.9, 0.0, True, False)
+    for (p, b), g in zip(expected, grads, strict=True):
+        sgd_momentum(p, b, g, *settings)
+    _many(sgd_momentum, 3)(*params, *buffers, *grads, *settings)
+    for (p, b), q, c in zip(expected, params, buffers, strict=True):
+        assert p.tolist() == q.tolist() and b.tolist() == c.tolist()
+
+
+def test_state_and_gradients_lie_as_their_parameters_do():
+    p = td.nn.Parameter(td.randn(2, 4, 3, 3).to(memory_format=td.channels_last))
+    (p * p).sum().backward()
+    optimizer = td.optim.SGD([p], lr=0.1, momentum=0.9)
+    optimizer.step()
+    assert p.grad.stride() == p.stride() == optimizer.state[p]["momentum_buffer"].stride()

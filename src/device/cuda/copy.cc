@@ -23,19 +23,16 @@ struct Parameters {
 
 Function kernels[kMaxDevices][17];  // by device and size of the elements (GIL)
 
-Function kernel_for(int device, size_t size) {
-  Function& found = kernels[device][size];
-  if (!found) {
-    PyObject* loaded = PyObject_CallFunction(callbacks.load_kernels, "ii", static_cast<int>(size), device);
-    if (!loaded) throw PythonError{};
-    found = reinterpret_cast<Function>(PyLong_AsVoidPtr(loaded));
-    Py_DECREF(loaded);
-    if (!found) throw PythonError{};
-  }
+}  // namespace
+
+Function load_own_kernel(int device, int number) {
+  PyObject* loaded = PyObject_CallFunction(callbacks.load_kernels, "ii", number, device);
+  if (!loaded) throw PythonError{};
+  auto* found = reinterpret_cast<Function>(PyLong_AsVoidPtr(loaded));
+  Py_DECREF(loaded);
+  if (!found) throw PythonError{};
   return found;
 }
-
-}  // namespace
 
 void copy_elements(int device, const View& from, const View& to) {
   Parameters p{};
@@ -47,10 +44,13 @@ void copy_elements(int device, const View& from, const View& to) {
   std::copy_n(from.shape, from.ndim, p.shape);
   std::copy_n(from.strides, from.ndim, p.from_strides);
   std::copy_n(to.strides, to.ndim, p.to_strides);
-  Function function = kernel_for(device, size);
+  Function& function = kernels[device][size];
+  if (!function) function = load_own_kernel(device, static_cast<int>(size));
   void* arguments[] = {&p};
   note_launch("copy");
-  const int64_t blocks = std::min<int64_t>((p.count + 255) / 256, 1 << 30);
+  constexpr int64_t kRowBlocks = 4224;  // that take turns with rows
+  const bool rows = p.ndim == 2 && p.from_strides[1] == 1 && p.to_strides[1] == 1;
+  const int64_t blocks = rows ? std::min(p.shape[0], kRowBlocks) : std::min<int64_t>((p.count + 255) / 256, 1 << 30);
   check(driver().launch(function, static_cast<unsigned>(blocks), 1, 1, 256, 1, 1, 0, current_stream(device), arguments,
                         nullptr),
         "launching copy");

@@ -367,6 +367,84 @@ void product(const Call& call, View a, View b, View c, const View* bias, bool ad
   }
 }
 
+// -- small products
+
+constexpr int64_t kSmall = 64;          // rows, columns and terms
+constexpr int64_t kSmallBlocks = 1024;  // more of them than that are the library's
+
+struct SmallArguments {  // of small_matmul_kernel in tandem/codegen/cuda_routines.py
+  const char *a, *b, *bias;
+  char* c;
+  int64_t m, n, k, a_row, a_column, b_row, b_column, c_row, bias_step, a_batch, b_batch, c_batch;
+};
+
+// A launch of our own costs the host half of a call of cuBLASLt. False: not for these sizes.
+bool small_product(const Call& call, const View& a, const View& b, const View& c, const View* bias) {
+  const int nd = c.ndim, rows = nd - 2, columns = nd - 1;
+  const int64_t m = c.shape[rows], n = c.shape[columns], k = a.shape[columns];
+  if (!is_floating(c.dtype)) return false;
+  if (m > kSmall || n > kSmall || k > kSmall || m * n * k == 0 || (n > 1 && c.strides[columns] != 1)) return false;
+  const Batch batch = merge_batch({&a, &b, &c}, rows);
+  const int64_t blocks = (m + 15) / 16 * ((n + 15) / 16) * (batch.ndim ? batch.shape[0] : 1);
+  if (batch.ndim > 1 || blocks > kSmallBlocks || blocks == 0) return false;
+  SmallArguments p{a.data,
+                   b.data,
+                   bias ? bias->data : nullptr,
+                   c.data,
+                   m,
+                   n,
+                   k,
+                   a.strides[rows],
+                   a.strides[columns],
+                   b.strides[rows],
+                   b.strides[columns],
+                   c.strides[rows],
+                   bias ? bias->strides[0] : 0,
+                   batch.ndim ? batch.strides[0][0] : 0,
+                   batch.ndim ? batch.strides[1][0] : 0,
+                   batch.ndim ? batch.strides[2][0] : 0};
+  static cuda::Function kernels[cuda::kMaxDevices][kNumDTypes];  // (GIL)
+  cuda::Function& kernel = kernels[call.device][static_cast<int>(c.dtype)];
+  if (!kernel) kernel = cuda::load_own_kernel(call.device, static_cast<int>(c.dtype) - 1000);
+  void* arguments[] = {&p};
+  cuda::check(cuda::driver().launch(kernel, static_cast<unsigned>(blocks), 1, 1, 16, 16, 1, 0,
+                                    static_cast<cuda::Stream>(call.stream), arguments, nullptr),
+              "launching a product");
+  return true;
+}
+
+// -- products of odd sizes
+
+// Long rows that start at odd elements, as copies whose rows start at multiples of 16 bytes: reading them once more
+// costs little beside a product without tensor cores' loads.
+struct Aligned {
+  View view;
+  std::unique_ptr<cuda::Workspace> memory;
+};
+void align_rows(int device, const View& v, Aligned& out) {
+  constexpr int64_t kLongRow = 1024, kUnit = 8;
+  out.view = v;
+  const int rows = v.ndim - 2, columns = v.ndim - 1;
+  for (const auto& [outer, inner] : {std::pair{rows, columns}, std::pair{columns, rows}}) {
+    if (v.strides[inner] != 1 || v.strides[outer] % kUnit == 0 || v.shape[inner] < kLongRow) continue;
+    for (int i = 0; i < rows; ++i)
+      if (v.shape[i] != 1) return;
+    View flat, to;
+    flat.ndim = to.ndim = 2;
+    flat.dtype = to.dtype = v.dtype;
+    flat.data = v.data;
+    flat.shape[0] = to.shape[0] = v.shape[outer], flat.shape[1] = to.shape[1] = v.shape[inner];
+    flat.strides[0] = v.strides[outer], to.strides[0] = (v.shape[inner] + kUnit - 1) / kUnit * kUnit;
+    flat.strides[1] = to.strides[1] = 1;
+    out.memory = std::make_unique<cuda::Workspace>(
+        device, static_cast<size_t>(to.shape[0] * to.strides[0]) * item_size(v.dtype));
+    to.data = out.view.data = out.memory->data();
+    cuda::copy_elements(device, flat, to);
+    out.view.strides[outer] = to.strides[0];
+    return;
+  }
+}
+
 // [from, to) of an axis
 View part(View v, int axis, int64_t from, int64_t to) {
   v.data += from * v.strides[axis] * static_cast<int64_t>(item_size(v.dtype));
@@ -376,8 +454,19 @@ View part(View v, int axis, int64_t from, int64_t to) {
 
 // Tensor cores want sizes that are multiples of 16 bytes; a long odd one is done as the largest such part and the rest.
 void run_matmul(const Call& call) {
-  const View &a = call.inputs[0], &b = call.inputs[1], &c = call.outputs[0];
+  const View& c = call.outputs[0];
   const View* bias = call.num_inputs == 3 ? &call.inputs[2] : nullptr;
+  if (small_product(call, call.inputs[0], call.inputs[1], c, bias)) return;
+  Aligned first, second;
+  const View *in_a = &call.inputs[0], *in_b = &call.inputs[1];
+  constexpr double kWorthCopies = 1e10;
+  if (item_size(c.dtype) == 2 &&
+      static_cast<double>(c.numel()) * static_cast<double>(in_a->shape[c.ndim - 1]) > kWorthCopies) {
+    align_rows(call.device, *in_a, first);
+    align_rows(call.device, *in_b, second);
+    in_a = &first.view, in_b = &second.view;
+  }
+  const View &a = *in_a, &b = *in_b;
   constexpr int64_t kLong = 1024;
   const int rows = c.ndim - 2, columns = c.ndim - 1;
   const int64_t n = c.shape[columns], k = a.shape[columns];

@@ -1,0 +1,125 @@
+"""What eager training launches on a CUDA device, counted on the stand-in (tests/cuda_stand_in). Each test is a process of its own."""
+
+from tests.gpu.test_stand_in import pytestmark, run  # noqa: F401
+
+LAUNCHES = """
+def launches(f):
+    f()  # kernels are made
+    library.stand_in_clear()
+    f()
+    return launched()
+"""
+
+
+def test_many_parameters_are_updated_by_few_launches(tmp_path):
+    run(
+        LAUNCHES + """
+params = [td.nn.Parameter(td.empty(3, 5 + i, device="cuda")) for i in range(41)]
+params[7] = td.nn.Parameter(td.empty(2, 16, 3, 3, device="cuda").to(memory_format=td.channels_last))
+for make in (lambda: td.optim.SGD(params, 0.1, momentum=0.9), lambda: td.optim.SGD(params, 0.1)):
+    for p in params:
+        p.grad = td.empty(*p.shape, device="cuda")
+    params[7].grad = td.empty(2, 16, 3, 3, device="cuda").to(memory_format=td.channels_last)
+    optimizer = make()
+    optimizer.step()
+    assert len(launches(optimizer.step)) == 3  # of 32, 8 and 1
+assert optimizer.state[params[7]] == {}
+momentum = td.optim.SGD(params, 0.1, momentum=0.9)
+momentum.step()
+assert momentum.state[params[7]]["momentum_buffer"].stride() == params[7].stride()
+adam = td.optim.AdamW(params)
+adam.step()
+assert len(launches(adam.step)) == 6  # steps are counted beside
+assert all(p._version == params[0]._version for p in params if p is not params[7])
+params[3].grad = params[3].grad.T.contiguous().T  # lies otherwise: on its own
+assert len(launches(momentum.step)) == 3 and params[3].grad.stride() != params[3].stride()
+""",
+        tmp_path,
+    )
+
+
+def test_training_by_batches_takes_four_launches_forward_and_four_back(tmp_path):
+    run(
+        LAUNCHES + """
+norm = td.nn.BatchNorm2d(16).to("cuda")
+x = td.empty(4, 16, 8, 8, device="cuda", dtype=td.bfloat16).to(memory_format=td.channels_last).requires_grad_()
+assert len(launches(lambda: norm(x))) == 4  # sums, statistics with what follows them, result, count
+before = norm.running_mean._version
+y = norm(x)
+assert norm.running_mean._version == before + 1 and not norm.running_mean.requires_grad
+g = td.empty(*y.shape, device="cuda", dtype=td.bfloat16).to(memory_format=td.channels_last)
+assert len(launches(lambda: y.backward(g, retain_graph=True))) <= 4 + 3  # the second time gradients are added up
+assert x.grad.stride() == x.stride() and x.grad.dtype == td.bfloat16
+""",
+        tmp_path,
+    )
+
+
+def test_mixed_precision_casts_each_weight_once(tmp_path):
+    run(
+        LAUNCHES + """
+conv = td.nn.Conv2d(16, 32, 3, padding=1, bias=False).to("cuda").to(memory_format=td.channels_last)
+x = td.empty(4, 16, 8, 8, device="cuda", dtype=td.bfloat16).to(memory_format=td.channels_last)
+def step():
+    with td.autocast("cuda", td.bfloat16):
+        y = conv(x)
+    conv.weight.grad = None
+    y.backward(g)
+g = td.empty(4, 32, 8, 8, device="cuda", dtype=td.bfloat16).to(memory_format=td.channels_last)
+assert launches(step) == ["td_cast", "td_cast"]  # of the weight, and of its gradient
+assert conv.weight.grad.stride() == conv.weight.stride() and conv.weight.grad.dtype == td.float32
+""",
+        tmp_path,
+    )
+
+
+def test_gradients_of_images_stay_channels_last(tmp_path):
+    run(
+        LAUNCHES + """
+from tandem import nn
+model = nn.Sequential(nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.ReLU(),
+                      nn.MaxPool2d(2), nn.Conv2d(16, 8, 1, bias=False), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+model = model.to("cuda").to(memory_format=td.channels_last)
+x = td.empty(4, 8, 8, 8, device="cuda").to(memory_format=td.channels_last).requires_grad_()
+seen = {}
+def note(i):
+    return lambda m, inputs, y: y.register_hook(lambda g: seen.setdefault(i, g.stride() == y.stride()) and None) and None
+for i, m in enumerate(model[:7]):
+    m.register_forward_hook(note(i))
+def step():
+    model.zero_grad()
+    x.grad = None
+    model(x).sum().backward()
+assert launches(step).count("td_copy") == 1 and all(seen.values()) and len(seen) == 7  # the copy is of ones
+""",
+        tmp_path,
+    )
+
+
+def test_small_products_are_one_launch_of_our_own(tmp_path):
+    run(
+        LAUNCHES + """
+x, w, b = td.empty(8, 8, device="cuda"), td.empty(8, 8, device="cuda"), td.empty(8, device="cuda")
+assert launches(lambda: x @ w) == ["td_small_matmul"]
+assert launches(lambda: td.nn.functional.linear(x, w.T, b)) == ["td_small_matmul"]
+many = td.empty(5, 7, 3, device="cuda")
+assert launches(lambda: many @ many.mT) == ["td_small_matmul"]
+large = td.empty(128, 128, device="cuda")
+assert launches(lambda: large @ large) == []  # the library's
+odd = td.empty(3000, 2049, dtype=td.bfloat16, device="cuda")
+assert launches(lambda: odd @ odd.T) == ["td_copy", "td_copy"]  # rows that tensor cores can read
+""",
+        tmp_path,
+    )
+
+
+def test_complex_numbers_come_with_launches(tmp_path):
+    run(
+        LAUNCHES + """
+for dtype in (td.complex64, td.complex128):
+    x = td.empty(3, dtype=dtype, device="cuda")
+    assert len(launches(lambda: x * (2 + 3j))) == 1 and (x * 1j).dtype == dtype
+    assert len(launches(lambda: x + td.tensor(1j, dtype=td.complex128) * 2)) >= 1
+""",
+        tmp_path,
+    )
