@@ -23,7 +23,6 @@ void register_files(nanobind::module_& m);
 void register_rows(nanobind::module_& m);
 void register_sample_seeds(nanobind::module_& m);
 void register_counted(nanobind::module_& m);
-void register_flat(nanobind::module_& m);
 void register_shared_memory(nanobind::module_& m);
 void register_object_loader(nanobind::module_& m);
 void register_cuda(nanobind::module_& m);

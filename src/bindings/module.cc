@@ -1,5 +1,9 @@
 #include "bindings/bindings.h"
 
+namespace tandem {
+void register_flat(nanobind::module_& m);  // flat.cc
+}
+
 NB_MODULE(_runtime, m) {
   // Registered operators and types live until the process ends; nanobind would call each of them a leak.
   nanobind::set_leak_warnings(false);

@@ -85,7 +85,8 @@ def state_of(p):
 
 
 def zeros_for(p):
-    """Zeros of a parameter's shape and type that lie as it does, for its state. On the CPU they are not written: the first step does."""
+    """Zeros for a parameter's state that lie as it does, so that updates run through both in one order. On the CPU those of
+    contiguous ones are not written: the first step does."""
     if isinstance(p, Tensor) and not _runtime.pending(p):
         if not p.is_contiguous():
             return p.detach().clone().zero_()

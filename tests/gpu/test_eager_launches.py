@@ -1,4 +1,4 @@
-"""What eager training launches on a CUDA device, counted on the stand-in (tests/cuda_stand_in). Each test is a process of its own."""
+"""What eager training launches on a CUDA device, counted on the stand-in (tests/cuda_stand_in); each test is a process."""
 
 from tests.gpu.test_stand_in import pytestmark, run  # noqa: F401
 
@@ -13,7 +13,8 @@ def launches(f):
 
 def test_many_parameters_are_updated_by_few_launches(tmp_path):
     run(
-        LAUNCHES + """
+        LAUNCHES
+        + """
 params = [td.nn.Parameter(td.empty(3, 5 + i, device="cuda")) for i in range(41)]
 params[7] = td.nn.Parameter(td.empty(2, 16, 3, 3, device="cuda").to(memory_format=td.channels_last))
 for make in (lambda: td.optim.SGD(params, 0.1, momentum=0.9), lambda: td.optim.SGD(params, 0.1)):
@@ -40,7 +41,8 @@ assert len(launches(momentum.step)) == 3 and params[3].grad.stride() != params[3
 
 def test_training_by_batches_takes_four_launches_forward_and_four_back(tmp_path):
     run(
-        LAUNCHES + """
+        LAUNCHES
+        + """
 norm = td.nn.BatchNorm2d(16).to("cuda")
 x = td.empty(4, 16, 8, 8, device="cuda", dtype=td.bfloat16).to(memory_format=td.channels_last).requires_grad_()
 assert len(launches(lambda: norm(x))) == 4  # sums, statistics with what follows them, result, count
@@ -57,7 +59,8 @@ assert x.grad.stride() == x.stride() and x.grad.dtype == td.bfloat16
 
 def test_mixed_precision_casts_each_weight_once(tmp_path):
     run(
-        LAUNCHES + """
+        LAUNCHES
+        + """
 conv = td.nn.Conv2d(16, 32, 3, padding=1, bias=False).to("cuda").to(memory_format=td.channels_last)
 x = td.empty(4, 16, 8, 8, device="cuda", dtype=td.bfloat16).to(memory_format=td.channels_last)
 def step():
@@ -75,10 +78,13 @@ assert conv.weight.grad.stride() == conv.weight.stride() and conv.weight.grad.dt
 
 def test_gradients_of_images_stay_channels_last(tmp_path):
     run(
-        LAUNCHES + """
+        LAUNCHES
+        + """
 from tandem import nn
-model = nn.Sequential(nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.ReLU(),
-                      nn.MaxPool2d(2), nn.Conv2d(16, 8, 1, bias=False), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+model = nn.Sequential(
+    nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.ReLU(),
+    nn.MaxPool2d(2), nn.Conv2d(16, 8, 1, bias=False), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+)
 model = model.to("cuda").to(memory_format=td.channels_last)
 x = td.empty(4, 8, 8, 8, device="cuda").to(memory_format=td.channels_last).requires_grad_()
 seen = {}
@@ -98,7 +104,8 @@ assert launches(step).count("td_copy") == 1 and all(seen.values()) and len(seen)
 
 def test_small_products_are_one_launch_of_our_own(tmp_path):
     run(
-        LAUNCHES + """
+        LAUNCHES
+        + """
 x, w, b = td.empty(8, 8, device="cuda"), td.empty(8, 8, device="cuda"), td.empty(8, device="cuda")
 assert launches(lambda: x @ w) == ["td_small_matmul"]
 assert launches(lambda: td.nn.functional.linear(x, w.T, b)) == ["td_small_matmul"]
@@ -115,7 +122,8 @@ assert launches(lambda: odd @ odd.T) == ["td_copy", "td_copy"]  # rows that tens
 
 def test_complex_numbers_come_with_launches(tmp_path):
     run(
-        LAUNCHES + """
+        LAUNCHES
+        + """
 for dtype in (td.complex64, td.complex128):
     x = td.empty(3, dtype=dtype, device="cuda")
     assert len(launches(lambda: x * (2 + 3j))) == 1 and (x * 1j).dtype == dtype
