@@ -517,6 +517,11 @@ def unique_consecutive(x: Tensor, inverse: bool, counts: bool) -> object:
 def triangle_indices(rows: int, columns: int, offset: int, lower: bool) -> Tensor:
     """(2, count): positions of the lower or upper triangle of a matrix."""
 
+def flat_alike(tensors: tuple) -> object:
+    """
+    (kind, *views as vectors) of tensors on a device that lie alike; None where they do not.
+    """
+
 class SharedMemory:
     """Memory without a name that several processes can map."""
 
