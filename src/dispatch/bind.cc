@@ -221,6 +221,7 @@ Argument& add_count(Arguments& out, int64_t n) {
 void bind(OpFunction* op, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, BoundCall& call) {
   auto& parameters = *op->parameters;
   int n = static_cast<int>(parameters.size());
+  call.reserve(n);
   for (int i = 0; i < n; ++i) call.values[i] = nullptr;
   Py_ssize_t positional = nargs < op->num_positional ? nargs : op->num_positional;
   if (op->variadic >= 0 && nargs > op->variadic && (nargs > op->variadic + 1 || is_loose_int(args[op->variadic])) &&

@@ -33,13 +33,23 @@ class Arguments {
 inline constexpr int kMaxParameters = 256;
 
 struct BoundCall {
-  PyObject* values[kMaxParameters];  // borrowed
-  PyObject* const* loose = nullptr;  // loose positional ints of the variadic parameter
+  PyObject** values = inline_values;  // borrowed
+  PyObject* const* loose = nullptr;   // loose positional ints of the variadic parameter
   Py_ssize_t num_loose = 0;
   PyObject* gathered = nullptr;  // loose positional values of a static variadic parameter, as a tuple (owned)
   BoundCall() = default;
   BoundCall(const BoundCall&) = delete;
+  void reserve(int count) {
+    if (count <= kUsual) return;
+    many.reset(new PyObject*[count]);
+    values = many.get();
+  }
   ~BoundCall() { Py_XDECREF(gathered); }
+
+ private:
+  static constexpr int kUsual = 32;
+  PyObject* inline_values[kUsual];
+  std::unique_ptr<PyObject*[]> many;
 };
 
 // Thrown by flatten: an argument is a symbolic tensor of a graph, so the call becomes a node of it instead of running.
