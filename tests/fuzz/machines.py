@@ -241,7 +241,8 @@ def compare(seed: int, calls: int = 8):
 
 
 def _texts(item):
-    return [round(v, 6) if isinstance(v, float) else v for v in item] if isinstance(item, list) else item
+    """Comparable: floats rounded, NaN equal to NaN."""
+    return [f"{v:.6f}" if isinstance(v, float) else v for v in item] if isinstance(item, list) else item
 
 
 if __name__ == "__main__":
