@@ -107,6 +107,9 @@ WINOGRAD = Switch(
 TUNE = Switch(
     "TUNE", 0, "matrix products on devices by the fastest algorithm, found by trying each once; read at first use"
 )
+AHEAD = Switch(
+    "AHEAD", 1, "devices begin with a recorded program while its calls are still being noted; read at first use"
+)
 WGMMA = Switch(
     "WGMMA",
     1,

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <queue>
 
 #include "autograd/mode.h"
 #include "autograd/record.h"
 #include "check.h"
+#include "program/capture.h"
+#include "tensor/known_source.h"
 
 namespace tandem {
 
@@ -235,6 +238,8 @@ struct ModeScope {
 std::vector<TensorRef> run_backward(const std::vector<Tensor*>& roots, std::vector<TensorRef> grads,
                                     const std::vector<Tensor*>& inputs, bool retain_graph, bool create_graph) {
   ModeScope scope(create_graph);
+  std::optional<KnownSource> here;  // all that is noted from here on comes from this line
+  if (active_capture) here.emplace();
   Engine engine(retain_graph, create_graph);
   return engine.run(roots, std::move(grads), inputs);
 }

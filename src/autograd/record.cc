@@ -3,6 +3,7 @@
 #include "autograd/mode.h"
 #include "check.h"
 #include "dispatch/signature.h"
+#include "tensor/known_source.h"
 
 namespace tandem {
 
@@ -61,6 +62,7 @@ Edge gradient_edge(Tensor* t) {
 
 TensorRef run_hooks(PyObject* hooks, TensorRef grad) {
   if (!hooks || PyDict_GET_SIZE(hooks) == 0) return grad;
+  const NoKnownSource looked_for;
   PyObject* list = PyDict_Values(hooks);
   if (!list) throw PythonError{};
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
@@ -221,6 +223,7 @@ void PythonNode::release_saved() {
 }
 
 TensorList PythonNode::apply(TensorList grads, bool create_graph) {
+  const NoKnownSource looked_for;
   if (!function_)
     fail(ErrorKind::Autograd, "backward through ", name_,
          " a second time: what it saved was freed by the first backward", "\n  recorded at ", format_source(source),

@@ -15,8 +15,18 @@ namespace tandem {
 namespace {
 
 struct CaptureScope {  // one call of a compiled function
-  CaptureScope(ProgramCache* programs, bool whole) : capture(programs) { capture.whole = whole; }
-  Capture capture;
+  CaptureScope(ProgramCache* programs, bool whole)
+      : programs(programs), owned(programs->spare ? std::move(programs->spare) : std::make_unique<Capture>(programs)) {
+    owned->whole = whole;
+  }
+  ~CaptureScope() {
+    owned->start_over();
+    programs->spare = std::move(owned);
+  }
+  CaptureScope(const CaptureScope&) = delete;
+  ProgramCache* programs;
+  std::unique_ptr<Capture> owned;
+  Capture& capture = *owned;
   Capture* outer = nullptr;
   bool entered = false;
 };

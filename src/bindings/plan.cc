@@ -177,6 +177,8 @@ struct PlanBuilder {
   }
   // Several launches of the kernel that was added last become one: `extents` of each, all of whose operands it has.
   void parts(std::vector<int32_t> extents) { plan->instructions.back().parts = std::move(extents); }
+  // What the kernel that was added last writes.
+  void writes(std::vector<int32_t> values) { plan->instructions.back().writes = std::move(values); }
   void on_host(int32_t value) { plan->values[value].on_host = true; }
   // Of a program on a device: how many inputs it has, which of them it writes, and which lie on the host.
   void set_program(size_t inputs, std::vector<int32_t> written, std::vector<int32_t> host) {
@@ -294,6 +296,7 @@ void register_plan(nb::module_& m) {
       .def("keep", &PlanBuilder::keep)
       .def("on_host", &PlanBuilder::on_host)
       .def("parts", &PlanBuilder::parts)
+      .def("writes", &PlanBuilder::writes)
       .def("set_program", &PlanBuilder::set_program)
       .def("lay_out", [](PlanBuilder& b) { b.plan->lays_out = true; })
       .def("set_device", [](PlanBuilder& b, int device) { b.plan->device = device; })

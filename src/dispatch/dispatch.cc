@@ -1,6 +1,7 @@
 // The eager path: signature -> plan -> run -> record.
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 #include "autograd/mode.h"
 #include "autograd/record.h"
@@ -11,6 +12,7 @@
 #include "program/profile.h"
 #include "tensor/default_dtype.h"
 #include "tensor/generator.h"
+#include "tensor/known_source.h"
 
 namespace tandem {
 
@@ -458,6 +460,8 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
   auto finish = [&](const Ref<Plan>& plan, PlanRun& run) {
     if (active_capture && plan->num_checks) [[unlikely]]
       active_capture->check_early(run, arguments, count);
+    std::optional<KnownSource> here;  // a call that is noted asks for it up to three times
+    if (active_capture) here.emplace();
     Ref<PlanNode> node;
     if (!plan->grad_inputs.empty()) node = begin_record(plan, arguments);
     uint64_t offset = generator && plan->rng_advance >= 0 ? static_cast<uint64_t>(run.slot(plan->rng_advance)) : 0;
@@ -480,6 +484,7 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
       for (const Plan::Output& output : plan->outputs) outputs.push_back(make_output(*plan, output, run, arguments));
     }
     if (node) finish_record(*plan, node.get(), run, arguments, outputs, captured);
+    here.reset();
     for (int k = 0; k < op->writes; ++k) {
       Tensor* t = arguments[k].tensor;
       if (node && plan->outputs[k].differentiable) {

@@ -52,7 +52,15 @@ std::shared_ptr<ProgramCache::Entry> ProgramCache::find_or_insert(const std::vec
   return entries.back();
 }
 
+ProgramCache::ProgramCache() = default;
+
+ProgramCache::~ProgramCache() {
+  Py_XDECREF(report);
+  Py_XDECREF(watch);
+}
+
 void ProgramCache::clear() {
+  latest.clear();
   if (report && !entries.empty()) {
     PyObject* done = PyObject_CallMethod(report, "start_over", nullptr);
     if (!done) PyErr_Clear();
@@ -70,6 +78,7 @@ void ProgramCache::tell_dropped(int64_t number) {
 }
 
 Capture::~Capture() {
+  drop_guess();
   forget_calls();
 }
 
@@ -80,18 +89,6 @@ void Capture::forget_calls() {
 
 // -- naming tensors
 
-uint64_t Capture::hash(const Storage* storage, uint32_t version, const View& v) {
-  uint64_t h = reinterpret_cast<uintptr_t>(storage) ^ (uint64_t{version} << 48);
-  auto mix = [&](uint64_t x) {
-    h = (h ^ x) * 0x9E3779B97F4A7C15ull;
-    h ^= h >> 31;
-  };
-  mix(reinterpret_cast<uintptr_t>(v.data));
-  mix(static_cast<uint64_t>(v.dtype) << 8 | static_cast<uint64_t>(v.ndim));
-  for (int i = 0; i < v.ndim; ++i) mix(static_cast<uint64_t>(v.shape[i]) * 31 + static_cast<uint64_t>(v.strides[i]));
-  return h;
-}
-
 static bool same_view(const View& a, const View& b) {
   if (a.data != b.data || a.dtype != b.dtype || a.ndim != b.ndim) return false;
   for (int i = 0; i < a.ndim; ++i)
@@ -99,12 +96,21 @@ static bool same_view(const View& a, const View& b) {
   return true;
 }
 
+static bool same_view(const SavedView& a, const View& b) {
+  if (a.data != b.data || a.dtype != b.dtype || a.ndim != b.ndim) return false;
+  const int64_t *shape = a.shape(), *strides = a.strides();
+  for (int i = 0; i < a.ndim; ++i)
+    if (shape[i] != b.shape[i] || strides[i] != b.strides[i]) return false;
+  return true;
+}
+
 const Capture::Site* Capture::find(const Tensor* t) const {
-  uint32_t version = t->storage->version();
-  auto [first, last] = by_hash_.equal_range(hash(t->storage, version, t->view));
-  for (auto it = first; it != last; ++it) {
-    const Known& k = known_[it->second];
-    if (k.storage != t->storage || k.version != version || !same_view(k.view, t->view)) continue;
+  const StorageFacts* facts = storages_.find(t->storage);
+  if (!facts) return nullptr;
+  const uint32_t version = t->storage->version();
+  for (int32_t i = facts->known; i >= 0; i = known_[i].next) {
+    const Known& k = known_[i];
+    if (k.version != version || !same_view(k.view, t->view)) continue;
     // x and x.detach() from outside a body are the same memory, but not the same to gradients.
     if (!region.empty() && k.site.kind == Site::Kind::Leaf && leaves_[k.site.index].requires_grad != t->requires_grad)
       continue;
@@ -114,8 +120,13 @@ const Capture::Site* Capture::find(const Tensor* t) const {
 }
 
 void Capture::remember(Storage* storage, const View& view, Site site) {
-  by_hash_.emplace(hash(storage, storage->version(), view), known_.size());
-  known_.push_back({storage, storage->version(), view, site});
+  StorageFacts& facts = storages_[storage];
+  Known& k = known_.emplace_back();
+  k.next = facts.known;
+  k.version = storage->version();
+  k.view = view;
+  k.site = site;
+  facts.known = static_cast<int32_t>(known_.size()) - 1;
 }
 
 Capture::Operand Capture::resolve(Tensor* t, Signature& key) {
@@ -125,12 +136,16 @@ Capture::Operand Capture::resolve(Tensor* t, Signature& key) {
     found = *site;
   } else {
     // New to us: memory that no call here has touched. (Whoever could be otherwise was flushed before; see dispatch.)
-    TD_CHECK(!region.empty() || (!t->storage->pending() && !written_.count(t->storage)),
+    TD_CHECK(!region.empty() || (!t->storage->pending() && !is_written(t->storage)),
              "a tensor of unknown origin in a capture");
     found = {Site::Kind::Leaf, static_cast<int32_t>(leaves_.size()), 0};
-    leaves_.push_back({Ref<Storage>::share(t->storage), t->view, t->requires_grad,
-                       region.empty() ? TensorRef() : TensorRef::share(t)});
     remember(t, found);
+    StorageFacts& facts = storages_[t->storage];
+    leaves_.push_back({Ref<Storage>::share(t->storage), t->view, t->requires_grad,
+                       region.empty() ? TensorRef() : TensorRef::share(t), static_cast<int32_t>(calls_.size()),
+                       facts.leaf});
+    facts.leaf = found.index;
+    if (t->storage->borrowed()) borrowed_leaves_.push_back(found.index);
     key.byte('L');
     key.tensor(t, false);
   }
@@ -139,36 +154,34 @@ Capture::Operand Capture::resolve(Tensor* t, Signature& key) {
 
 bool Capture::can_read(const Tensor* t) const {
   if (!region.empty()) return true;
-  return find(t) || (!t->storage->pending() && !written_.count(t->storage) && !overlaps_written(t->storage));
+  if (touches(t->storage)) return find(t);
+  return !overlaps_written(t->storage) || find(t);
 }
 
 // Two storages may stand for the same memory where it is borrowed: two tensors made of one NumPy array.
 bool Capture::overlaps_written(const Storage* storage) const {
-  if (storage->borrowed()) {
-    for (auto& [other, write] : written_)
-      if (other->overlaps(*storage)) return true;
-  } else {
-    for (const Storage* other : borrowed_written_)
-      if (other->overlaps(*storage)) return true;
-  }
-  return false;
+  const auto overlaps = [&](const Write& write) { return leaves_[write.leaf].storage->overlaps(*storage); };
+  if (storage->borrowed()) return std::any_of(writes_.begin(), writes_.end(), overlaps);
+  return std::any_of(borrowed_writes_.begin(), borrowed_writes_.end(), [&](int32_t i) { return overlaps(writes_[i]); });
 }
 
 bool Capture::can_write(const Tensor* t) const {
   if (t->extra && t->extra->base) return false;  // a view: its base would have to be made anew
   if (!is_dense(t->view)) return false;
-  if (t->storage->pending()) {
-    auto found = promise_of_.find(t->storage);
-    return found != promise_of_.end() && found->second >= num_inputs_ &&
-           same_view(promises_[found->second].view, t->view);
-  }
+  const StorageFacts* facts = storages_.find(t->storage);
+  if (t->storage->pending())
+    return facts && facts->promise >= static_cast<int32_t>(num_inputs_) &&
+           same_view(promises_[facts->promise].view, t->view);
   if (!region.empty()) return false;
-  for (const Leaf& leaf : leaves_) {  // somebody reads this memory in another way: the program could not tell
-    const Storage* other = leaf.storage.get();
-    if (other == t->storage ? !same_view(leaf.view, t->view)
-                            : (other->borrowed() || t->storage->borrowed()) && other->overlaps(*t->storage))
-      return false;
-  }
+  // Somebody may read this memory in another way: the program could not tell.
+  for (int32_t i = facts ? facts->leaf : -1; i >= 0; i = leaves_[i].next)
+    if (!same_view(leaves_[i].view, t->view)) return false;
+  const auto overlaps = [&](const Leaf& leaf) {
+    return leaf.storage.get() != t->storage && leaf.storage->overlaps(*t->storage);
+  };
+  if (t->storage->borrowed()) return std::none_of(leaves_.begin(), leaves_.end(), overlaps);
+  for (int32_t i : borrowed_leaves_)
+    if (overlaps(leaves_[i])) return false;
   return true;
 }
 
@@ -177,7 +190,7 @@ void Capture::check_early(PlanRun& run, const Argument* arguments, int count) co
   for (int i = 0; i < count; ++i) {
     if (arguments[i].kind != Argument::Kind::Tensor) continue;
     const Storage* storage = arguments[i].tensor->storage;
-    if (!storage->pending() && !written_.count(const_cast<Storage*>(storage))) run.check_input(i);
+    if (!storage->pending() && !is_written(storage)) run.check_input(i);
   }
 }
 
@@ -198,7 +211,7 @@ Tensor* Capture::promise(DType dtype, int ndim, const int64_t* shape, const int6
   }
   const int device = site.kind == Site::Kind::Result ? calls_[site.index].plan->device : region_device;
   Storage* storage = Storage::promise(checked_bytes(dtype, ndim, shape), device);
-  promise_of_[storage] = promises_.size();
+  storages_[storage].promise = static_cast<int32_t>(promises_.size());
   promises_.push_back({Ref<Storage>::share(storage), v, site});
   Tensor* t = new_tensor(storage, nullptr, dtype, ndim, v.shape, v.strides);
   t->inference = grad_mode.inference;
@@ -207,9 +220,15 @@ Tensor* Capture::promise(DType dtype, int ndim, const int64_t* shape, const int6
 }
 
 int32_t Capture::begin(const Ref<Plan>& plan, Argument* arguments, int count) {
+  if (calls_.empty()) start_guess();
+  const size_t key_before = key_.size();
+  const auto number = static_cast<int32_t>(calls_.size()) + 1;
   Signature key;
   key.value(plan.get());
-  Call call{plan, {}, {}, user_source(), grad_mode.enabled};
+  Call& call = calls_.emplace_back();  // noted for good: whatever fails from here on is a mistake of ours
+  call.plan = plan;
+  call.source = user_source();
+  call.recorded = grad_mode.enabled;
   for (int i = 0; i < count; ++i) {
     Argument& a = arguments[i];
     Operand operand{Operand::Kind::None};
@@ -225,10 +244,12 @@ int32_t Capture::begin(const Ref<Plan>& plan, Argument* arguments, int count) {
       case Argument::Kind::Offset:
         operand = {Operand::Kind::Number, static_cast<int32_t>(numbers_.size()), 0};
         numbers_.push_back(a);
+        numbers_known_.push_back(number);
         break;
       case Argument::Kind::Int:
         operand = {Operand::Kind::Int, static_cast<int32_t>(ints_.size()), 0};
         ints_.push_back(a.integer);
+        ints_known_.push_back(number);
         break;
       default:
         break;  // statics and counts belong to the plan
@@ -244,14 +265,15 @@ int32_t Capture::begin(const Ref<Plan>& plan, Argument* arguments, int count) {
   }
   if (!region.empty()) key.byte(call.recorded);
   key_.insert(key_.end(), key.data(), key.data() + key.size());
-  calls_.push_back(std::move(call));
-  return static_cast<int32_t>(calls_.size()) - 1;
+  if (next_ahead_ != INT_MAX) follow_guess(key_before);
+  return number - 1;
 }
 
 // The operand itself may be known as the result of an operator that only looks at the leaf (x.reshape(-1) of a line).
 int32_t Capture::leaf_of(const Tensor* t) const {
-  for (size_t i = 0; i < leaves_.size(); ++i)
-    if (leaves_[i].storage.get() == t->storage && same_view(leaves_[i].view, t->view)) return static_cast<int32_t>(i);
+  const StorageFacts* facts = storages_.find(t->storage);
+  for (int32_t i = facts ? facts->leaf : -1; i >= 0; i = leaves_[i].next)
+    if (same_view(leaves_[i].view, t->view)) return i;
   TD_CHECK(false, "a tensor that is written is no operand of the capture");
   return -1;
 }
@@ -263,12 +285,15 @@ TensorRef Capture::output(int32_t call, int32_t index, PlanRun& run, Argument* a
   if (mutates) {
     Tensor* t = arguments[index].tensor;  // its version has been raised already
     if (t->storage->pending()) {
-      promises_[promise_of_.at(t->storage)].value = site;
+      promises_[storages_.find(t->storage)->promise].value = site;
     } else {
-      auto found = written_.find(t->storage);
-      int32_t leaf = found != written_.end() ? found->second.first : leaf_of(t);
-      if (found == written_.end() && t->storage->borrowed()) borrowed_written_.push_back(t->storage);
-      written_[t->storage] = {leaf, site};
+      StorageFacts& facts = storages_[t->storage];
+      if (facts.write < 0) {
+        facts.write = static_cast<int32_t>(writes_.size());
+        if (t->storage->borrowed()) borrowed_writes_.push_back(facts.write);
+        writes_.push_back({leaf_of(t), site});
+      }
+      writes_[facts.write].value = site;
     }
     remember(t, site);
     return TensorRef::share(t);
@@ -396,7 +421,7 @@ TensorRef Capture::input(DType dtype, int ndim, const int64_t* shape, bool requi
   Site site{Site::Kind::Leaf, static_cast<int32_t>(leaves_.size()), 0};
   TensorRef t = TensorRef::adopt(promise(dtype, ndim, shape, strides, site));
   t->requires_grad = requires_grad;
-  leaves_.push_back({Ref<Storage>::share(t->storage), t->view, requires_grad, t});
+  leaves_.push_back({Ref<Storage>::share(t->storage), t->view, requires_grad, t, 0, -1});
   ++num_inputs_;
   return t;
 }
@@ -503,10 +528,9 @@ void Capture::call_watch() {
   Py_DECREF(done);
 }
 
-std::vector<std::pair<int32_t, Capture::Site>> Capture::ordered_writes() const {
-  std::vector<std::pair<int32_t, Site>> list;
-  for (auto& [storage, write] : written_) list.push_back(write);
-  std::sort(list.begin(), list.end(), [](auto& a, auto& b) { return a.first < b.first; });
+std::vector<Capture::Write> Capture::ordered_writes() const {
+  std::vector<Write> list = writes_;
+  std::sort(list.begin(), list.end(), [](const Write& a, const Write& b) { return a.leaf < b.leaf; });
   return list;
 }
 
@@ -539,28 +563,33 @@ void Capture::flush(End end) {
     append(key, s.output);
   }
   append(key, int32_t{-1});
-  for (auto& [leaf, site] : ordered_writes()) {
+  const std::vector<Write> writes = ordered_writes();
+  for (auto& [leaf, site] : writes) {
     append(key, leaf);
     append(key, site.index);
     append(key, site.output);
   }
 
-  std::vector<InputView> inputs(leaves_.size() + numbers_.size() + ints_.size());
-  size_t at = 0;
-  for (Leaf& leaf : leaves_) inputs[at++].view = &leaf.view;
-  for (Argument& a : numbers_) inputs[at++].cell = reinterpret_cast<char*>(&a.integer);
-  for (int64_t v : ints_) inputs[at++].integer = v;
-
+  std::vector<InputView> inputs = inputs_so_far(leaves_.size(), numbers_.size());
   const std::shared_ptr<ProgramCache::Entry> found = programs_->find_or_insert(key);
   ProgramCache::Entry& entry = *found;
   if (entry.plans.empty())
     for (const Call& call : calls_) entry.plans.push_back(call.plan);
   ++entry.runs;
+  constexpr int64_t kMostGuesses = 64;
+  if (segments < kMostGuesses) {
+    std::vector<std::shared_ptr<ProgramCache::Entry>>& latest = programs_->latest;
+    if (latest.size() <= static_cast<size_t>(segments)) latest.resize(segments + 1);
+    latest[segments] = found;
+  }
   ++segments;
   auto finish = [&](ProgramCache::Entry::Program& variant, PlanRun& run) {
     const Ref<Plan> program = variant.plan;
     ++variant.runs;
     prepare_plan(*program);
+    if (program.get() != guessed_.get()) drop_guess();
+    const Noted noted = program->is_program ? when_noted() : Noted();
+    run.set_noted(&noted, this);
     try {
       run.execute();
     } catch (Error& error) {
@@ -571,6 +600,7 @@ void Capture::flush(End end) {
       if (error.origin && error.origin->call >= 0) error.origin = today(error.origin->call);
       throw;
     }
+    if (guess_) entry.missed = 0;
     std::vector<int32_t>
         handed_out;  // fresh memory that a promise has taken over; others with the same value get copies
     for (size_t k = 0; k < escaping.size(); ++k) {
@@ -633,17 +663,38 @@ void Capture::flush(End end) {
   resolve_promises();
 }
 
+std::vector<InputView> Capture::inputs_so_far(size_t leaves, size_t numbers) {
+  std::vector<InputView> inputs(leaves + numbers + ints_.size());
+  for (size_t i = 0; i < leaves_.size(); ++i) inputs[i].view = &leaves_[i].view;
+  for (size_t i = 0; i < numbers_.size(); ++i) inputs[leaves + i].cell = reinterpret_cast<char*>(&numbers_[i].integer);
+  for (size_t i = 0; i < ints_.size(); ++i) inputs[leaves + numbers + i].integer = ints_[i];
+  return inputs;
+}
+
+Noted Capture::when_noted() const {
+  Noted noted;
+  noted.leaves = leaves_.size();
+  noted.numbers = numbers_.size();
+  for (const Leaf& leaf : leaves_) noted.known.push_back(leaf.known);
+  noted.known.insert(noted.known.end(), numbers_known_.begin(), numbers_known_.end());
+  noted.known.insert(noted.known.end(), ints_known_.begin(), ints_known_.end());
+  return noted;
+}
+
 void Capture::reset() {
+  drop_guess();
   forget_calls();
   leaves_.clear();
   numbers_.clear();
   ints_.clear();
+  numbers_known_.clear();
+  ints_known_.clear();
   promises_.clear();
-  promise_of_.clear();
-  written_.clear();
-  borrowed_written_.clear();
+  writes_.clear();
+  borrowed_leaves_.clear();
+  borrowed_writes_.clear();
   known_.clear();
-  by_hash_.clear();
+  storages_.clear();
   key_.clear();
 }
 

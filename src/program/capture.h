@@ -23,23 +23,35 @@
 // program checks again, which costs little.
 // Other errors are found when the program runs. If it has not yet written anything that existed before, the calls run
 // once more, one by one, and fail where eager code fails, with all that came before done; see run_one_by_one.
+//
+// Note [Ahead]
+// Calls are noted in a fraction of the time that a device needs for them, but the device would idle meanwhile. So a
+// device begins while they are noted: as long as the calls are those of the last time (the key has the same bytes, the
+// operands known so far lie where they lay, with the same sizes), pieces of the recorded program (Note [Pieces] in
+// program/pieces.h) are launched as soon as what they read is known. They write memory of the graph only. When the
+// segment ends as it did the last time, only the rest is launched; when it turns out to be another one, what was begun
+// is forgotten, and the program runs as if nothing had been. After several guesses in vain no more are made.
 #pragma once
 #include <Python.h>
 
+#include <climits>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
-#include "autograd/node.h"
+#include "autograd/record.h"
 #include "check.h"
 #include "dispatch/op_function.h"
 #include "program/plan.h"
+#include "program/storage_table.h"
 #include "tensor/source.h"
 #include "tensor/tensor.h"
 
 namespace tandem {
+
+class Capture;
 
 // Programs of one compiled function, by what was captured.
 class ProgramCache {
@@ -54,9 +66,10 @@ class ProgramCache {
     std::vector<Ref<Plan>> plans;   // of the calls: keeps the addresses in the key their own
     std::vector<Program> programs;  // variants for different sizes, most recently used first
     int64_t runs = 0;
+    int missed = 0;       // how often work was begun for it in vain, in a row; see Note [Ahead]
     bool broken = false;  // no program could be made: calls run one by one
   };
-  ProgramCache() = default;
+  ProgramCache();
   ProgramCache(const ProgramCache&) = delete;
   std::shared_ptr<Entry> find_or_insert(const std::vector<uint8_t>& key);
   void clear();
@@ -65,10 +78,9 @@ class ProgramCache {
   std::vector<std::shared_ptr<Entry>> entries;  // shared: a thread may clear what another one runs
   PyObject* report = nullptr;                   // Python list that programs describe themselves in (owned)
   PyObject* watch = nullptr;                    // called before a program runs, with its inputs; see td.bisect (owned)
-  ~ProgramCache() {
-    Py_XDECREF(report);
-    Py_XDECREF(watch);
-  }
+  std::vector<std::shared_ptr<Entry>> latest;   // what the segments of the last call were
+  std::unique_ptr<Capture> spare;               // one that has its memory already
+  ~ProgramCache();
 
  private:
   std::unordered_multimap<uint64_t, size_t> index_;
@@ -88,9 +100,7 @@ class Capture {
   // Notes a call of a plan whose integers `run` has computed; then its outputs, as promises, one by one.
   int32_t begin(const Ref<Plan>& plan, Argument* arguments, int count);
   TensorRef output(int32_t call, int32_t index, PlanRun& run, Argument* arguments, bool mutates);
-  bool touches(const Storage* storage) const {
-    return storage->pending() || written_.count(const_cast<Storage*>(storage));
-  }
+  bool touches(const Storage* storage) const { return storage->pending() || is_written(storage); }
   // A program runs on one device: calls on another one end the segment. All of a body runs where its region does.
   void settle_device(int device) {
     if (region.empty() && !calls_.empty() && calls_.front().plan->device != device) [[unlikely]]
@@ -100,6 +110,12 @@ class Capture {
   enum class End : uint8_t { Return, Read, Memory, Device };
   // Runs everything noted so far.
   void flush(End end);
+  // Ready for another call of the function.
+  void start_over() {
+    reset();
+    segments = 0;
+    whole = false;
+  }
   int64_t segments = 0;
   bool whole = false;  // reading a value is an error instead of the end of a segment
 
@@ -137,27 +153,33 @@ class Capture {
   };
   struct Call {
     Ref<Plan> plan;
-    std::vector<Operand> operands;
-    std::vector<int32_t> temporaries;  // plan values, numbered after the outputs
-    Source source;                     // the user's line, for graphs that are printed; released by forget_calls
-    bool recorded;                     // whether gradients were recorded
+    SmallVector<Operand, 8> operands;
+    SmallVector<int32_t, 4> temporaries;  // plan values, numbered after the outputs
+    Source source;                        // the user's line, for graphs that are printed; released by forget_calls
+    bool recorded;                        // whether gradients were recorded
   };
   struct Leaf {
     Ref<Storage> storage;
     View view;
     bool requires_grad;
     TensorRef tensor;  // of a body
+    int32_t known;     // how many calls had been noted with the first that reads it
+    int32_t next;      // the leaf before on the same storage, or -1
   };
   struct Promise {  // memory that does not exist yet
     Ref<Storage> storage;
     View view;   // how the storage is laid out; data is an offset
     Site value;  // what it holds at the end
   };
-  struct Known {  // a tensor we can name
-    Storage* storage;
+  struct Known {   // a tensor we can name
+    int32_t next;  // the one before on the same storage, or -1
     uint32_t version;
-    View view;
+    SavedView view;
     Site site;
+  };
+  struct Write {  // of memory that was there before
+    int32_t leaf;
+    Site value;
   };
 
   void forget_calls();
@@ -167,14 +189,22 @@ class Capture {
   int32_t leaf_of(const Tensor* t) const;
   void remember(const Tensor* t, Site site) { remember(t->storage, t->view, site); }
   void remember(Storage* storage, const View& view, Site site);
-  static uint64_t hash(const Storage* storage, uint32_t version, const View& view);
+  bool is_written(const Storage* storage) const {
+    const StorageFacts* facts = storages_.find(storage);
+    return facts && facts->write >= 0;
+  }
   Ref<Plan> compile(const std::vector<Site>& wanted, bool symbolic, End end);  // null if no program can be made
   // one_by_one.cc. On failure, what the calls before the failing one gave is there for those who hold on to it.
   void run_one_by_one(const std::vector<size_t>& escaping);
   bool overlaps_written(const Storage* storage) const;
   void call_watch();
   void reset();
-  std::vector<std::pair<int32_t, Site>> ordered_writes() const;
+  std::vector<Write> ordered_writes() const;
+  std::vector<InputView> inputs_so_far(size_t leaves, size_t numbers);
+  Noted when_noted() const;
+  void start_guess();                    // ahead.cc, all of these
+  void follow_guess(size_t key_before);  // after a call was noted
+  void drop_guess();
   Tensor* promise(DType dtype, int ndim, const int64_t* shape, const int64_t* strides, Site site);
 
   ProgramCache* programs_ = nullptr;
@@ -183,14 +213,18 @@ class Capture {
   std::vector<Leaf> leaves_;
   std::vector<Argument> numbers_;
   std::vector<int64_t> ints_;
+  std::vector<int32_t> numbers_known_, ints_known_;  // as Leaf::known
   std::vector<Promise> promises_;
-  std::unordered_map<Storage*, size_t> promise_of_;
-  std::unordered_map<Storage*, std::pair<int32_t, Site>>
-      written_;                             // storages with memory that calls write: (leaf, value)
-  std::vector<Storage*> borrowed_written_;  // those of written_ whose memory is somebody else's
+  std::vector<Write> writes_;
+  std::vector<int32_t> borrowed_leaves_, borrowed_writes_;  // those whose memory is somebody else's
   std::vector<Known> known_;
-  std::unordered_multimap<uint64_t, size_t> by_hash_;
+  StorageTable storages_;
   std::vector<uint8_t> key_;
+
+  // See Note [Ahead].
+  std::shared_ptr<ProgramCache::Entry> guess_;  // what this segment seems to become
+  Ref<Plan> guessed_;                           // its program
+  int32_t next_ahead_ = INT_MAX;                // with how many calls noted there is something to begin
 };
 
 extern thread_local Capture* active_capture;

@@ -188,7 +188,7 @@ void PlanRun::run_again() {
   for (size_t i = 0; i < plan_.values.size(); ++i)
     if (plan_.values[i].kind != ValueKind::Fresh) data_[i] = nullptr;
   if (plan_.device)
-    run_on_device(nullptr);
+    run_on_device();
   else
     run_instructions();
 }
@@ -385,7 +385,7 @@ void PlanRun::execute() {
   if (plan_.instructions.empty()) return;
   const profile::Scope operation(profile::Kind::Operator, plan_.name);
   if (plan_.device) [[unlikely]] {
-    if (!plan_.is_program) return run_on_device(nullptr);
+    if (!plan_.is_program) return run_on_device();
     if (!plan_.replay) plan_.replay = std::make_shared<Replay>(plan_.device - 1);
     return plan_.replay->run(plan_, *this);
   }

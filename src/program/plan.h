@@ -70,10 +70,11 @@ struct Instruction {
   std::vector<int32_t> parts;
   void* function = nullptr;
   uint16_t threads[2] = {0, 0};
-  uint32_t shared = 0;    // bytes of shared memory that a launch asks for
-  bool checks = false;    // Library: only checks its input, which may be done early (Note [Early checks])
-  bool prepares = false;  // Library: can be made ready for new sizes; see Note [Preparing] in library/registry.h
-  bool reports = false;   // complains about bad indices through the device's report (device/cuda/launches.h)
+  uint32_t shared = 0;          // bytes of shared memory that a launch asks for
+  bool checks = false;          // Library: only checks its input, which may be done early (Note [Early checks])
+  bool prepares = false;        // Library: can be made ready for new sizes; see Note [Preparing] in library/registry.h
+  std::vector<int32_t> writes;  // Kernel, of programs: those of its values that it writes
+  bool reports = false;         // complains about bad indices through the device's report (device/cuda/launches.h)
 
   profile::Kind profiled() const;  // what a profile calls it
 };
@@ -174,6 +175,12 @@ class PlanRun {
   int device() const { return plan_.device; }
   bool on_host(int32_t value) const { return plan_.values[value].on_host; }
 
+  // Who noted the calls of this program, and when.
+  void set_noted(const Noted* noted, const void* owner) {
+    noted_ = noted;
+    owner_ = owner;
+  }
+
   // For plans inside regions, which run many times: once more, now that the addresses of inputs have changed. Memory
   // that the plan took stays. The GIL is not held on the CPU.
   void run_again();
@@ -184,11 +191,14 @@ class PlanRun {
   void run_instructions();
   void run_instructions(const Instruction*& current);
   // plan_cuda.cc
-  void run_on_device(std::vector<HostNode>* host_nodes);  // `host_nodes`: recording; takes the launches with numbers
-  bool update_words(HostNode& node);                      // whether its numbers changed
+  void run_on_device();
+  void run_on_device(const Instruction& instruction, std::vector<HostNode>* host_nodes);  // the latter: recording;
+                                                                                          // takes launches with numbers
+  bool update_words(HostNode& node);                                                      // whether its numbers changed
   void fill_words(const Instruction& instruction, uint64_t* words);
   int64_t blocks(const Instruction& instruction) const;
   void forget_addresses();
+  void give_back(int32_t value);
   char* recorded_address(int32_t value);
   friend class Replay;
   double estimated_cost() const;
@@ -207,6 +217,8 @@ class PlanRun {
   bool overflow_ = false;
   const Instruction* failed_ = nullptr;
   const InputView* inputs_;
+  const Noted* noted_ = nullptr;
+  const void* owner_ = nullptr;
   static constexpr int kInlineSlots = 64, kInlineValues = 24;
   int64_t inline_ints_[kInlineSlots];
   char* inline_data_[kInlineValues];

@@ -110,102 +110,106 @@ char* PlanRun::recorded_address(int32_t index) {
   return value.on_host ? nullptr : data_[index];
 }
 
-void PlanRun::run_on_device(std::vector<HostNode>* host_nodes) {
+void PlanRun::give_back(int32_t value) {
+  if (!storage_[value]) return;
+  std::exchange(storage_[value], nullptr)->release();
+  data_[value] = nullptr;
+}
+
+void PlanRun::run_on_device() {
+  for (const Instruction& in : plan_.instructions) run_on_device(in, nullptr);
+}
+
+void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_nodes) {
   const int device = plan_.device - 1;
   cuda::activate(device);
   const cuda::Stream stream = cuda::current_stream(device);
   const cuda::Driver& driver = cuda::driver();
-  for (const Instruction& in : plan_.instructions) {
-    const int timed_on = in.kind == Instruction::Kind::Region ? 0 : plan_.device;  // a region's steps are timed
-    const profile::Scope timed(in.profiled(), in.label, in.origin.get(), timed_on, stream);
-    switch (in.kind) {
-      case Instruction::Kind::Kernel: {
-        const int64_t extent = blocks(in);
-        for (int32_t v : in.values) address(v);
-        if (extent <= 0) break;
-        TD_CHECK(extent < (int64_t{1} << 31), "a grid of ", extent, " blocks");
-        constexpr size_t kInline = 256;
-        uint64_t inline_words[kInline];
-        std::unique_ptr<uint64_t[]> many;
-        uint64_t* words = inline_words;
-        if (count_words(in) + 2 > kInline) {
-          many.reset(new uint64_t[count_words(in) + 2]);
-          words = many.get();
-        }
-        fill_words(in, words);
-        size_t n = count_words(in);
-        const uint64_t number = cuda::note_launch(in.label.c_str());
-        if (in.reports) {
-          words[n++] = reinterpret_cast<uint64_t>(cuda::reports(device));
-          words[n++] = number;
-          if (in.origin)
-            cuda::note_checked_launch(
-                number, in.origin->op,
-                in.origin->file.substr(in.origin->file.rfind('/') + 1) + ":" + std::to_string(in.origin->line));
-          else
-            cuda::note_checked_launch(number, plan_.name, user_line());
-        }
-        void* arguments[] = {words};
-        const cuda::Status status =
-            driver.launch(static_cast<cuda::Function>(in.function), static_cast<unsigned>(extent), 1, 1, in.threads[0],
-                          in.threads[1], 1, in.shared, stream, arguments, nullptr);
-        if (status) [[unlikely]]
-          cuda::fail_status(status, ("launching " + in.label).c_str());
-        if (host_nodes) [[unlikely]] {
-          const auto from_host = [&](int32_t v) { return plan_.values[v].on_host; };
-          if (!std::any_of(in.values.begin(), in.values.end(), from_host)) break;
-          int state = 0;
-          unsigned long long id = 0;
-          const cuda::GraphNode* last = nullptr;
-          size_t count = 0;
-          cuda::check(driver.capture_info(stream, &state, &id, nullptr, &last, &count), "recording a graph");
-          TD_CHECK(count == 1, "a launch in a graph");
-          host_nodes->push_back({last[0], &in, std::vector<uint64_t>(words, words + n)});
-        }
-        break;
+  const int timed_on = in.kind == Instruction::Kind::Region ? 0 : plan_.device;  // a region's steps are timed
+  const profile::Scope timed(in.profiled(), in.label, in.origin.get(), timed_on, stream);
+  switch (in.kind) {
+    case Instruction::Kind::Kernel: {
+      const int64_t extent = blocks(in);
+      for (int32_t v : in.values) address(v);
+      if (extent <= 0) break;
+      TD_CHECK(extent < (int64_t{1} << 31), "a grid of ", extent, " blocks");
+      constexpr size_t kInline = 256;
+      uint64_t inline_words[kInline];
+      std::unique_ptr<uint64_t[]> many;
+      uint64_t* words = inline_words;
+      if (count_words(in) + 2 > kInline) {
+        many.reset(new uint64_t[count_words(in) + 2]);
+        words = many.get();
       }
-      case Instruction::Kind::Library: {
-        constexpr int kMax = 12;
-        View inline_views[kMax];
-        std::unique_ptr<View[]> many;
-        View* views = inline_views;
-        if (in.values.size() > kMax) {
-          many.reset(new View[in.values.size()]);
-          views = many.get();
-        }
-        for (size_t i = 0; i < in.values.size(); ++i) {
-          TD_CHECK(!plan_.values[in.values[i]].on_host, in.label, ": an operand lies on the host");
-          views[i] = view(in.values[i]);
-        }
-        int64_t ints[64];
-        TD_CHECK(in.ints.size() <= 64);
-        for (size_t i = 0; i < in.ints.size(); ++i) ints[i] = ints_[in.ints[i]];
-        cuda::note_launch(in.label.c_str());
-        library::Call call{views,
-                           in.num_inputs,
-                           views + in.num_inputs,
-                           static_cast<int>(in.values.size()) - in.num_inputs,
-                           ints,
-                           static_cast<int>(in.ints.size()),
-                           in.floats.data(),
-                           static_cast<int>(in.floats.size()),
-                           nullptr,
-                           device,
-                           stream};
-        in.routine(call);
-        break;
+      fill_words(in, words);
+      size_t n = count_words(in);
+      const uint64_t number = cuda::note_launch(in.label.c_str());
+      if (in.reports) {
+        words[n++] = reinterpret_cast<uint64_t>(cuda::reports(device));
+        words[n++] = number;
+        if (in.origin)
+          cuda::note_checked_launch(
+              number, in.origin->op,
+              in.origin->file.substr(in.origin->file.rfind('/') + 1) + ":" + std::to_string(in.origin->line));
+        else
+          cuda::note_checked_launch(number, plan_.name, user_line());
       }
-      case Instruction::Kind::Region:
-        run_region(*in.region, *this, in);
-        break;
-      case Instruction::Kind::Free:
-        for (int32_t index : in.values)
-          if (storage_[index]) {
-            std::exchange(storage_[index], nullptr)->release();
-            data_[index] = nullptr;
-          }
-        break;
+      void* arguments[] = {words};
+      const cuda::Status status =
+          driver.launch(static_cast<cuda::Function>(in.function), static_cast<unsigned>(extent), 1, 1, in.threads[0],
+                        in.threads[1], 1, in.shared, stream, arguments, nullptr);
+      if (status) [[unlikely]]
+        cuda::fail_status(status, ("launching " + in.label).c_str());
+      if (host_nodes) [[unlikely]] {
+        const auto from_host = [&](int32_t v) { return plan_.values[v].on_host; };
+        if (!std::any_of(in.values.begin(), in.values.end(), from_host)) break;
+        int state = 0;
+        unsigned long long id = 0;
+        const cuda::GraphNode* last = nullptr;
+        size_t count = 0;
+        cuda::check(driver.capture_info(stream, &state, &id, nullptr, &last, &count), "recording a graph");
+        TD_CHECK(count == 1, "a launch in a graph");
+        host_nodes->push_back({last[0], &in, std::vector<uint64_t>(words, words + n)});
+      }
+      break;
     }
+    case Instruction::Kind::Library: {
+      constexpr int kMax = 12;
+      View inline_views[kMax];
+      std::unique_ptr<View[]> many;
+      View* views = inline_views;
+      if (in.values.size() > kMax) {
+        many.reset(new View[in.values.size()]);
+        views = many.get();
+      }
+      for (size_t i = 0; i < in.values.size(); ++i) {
+        TD_CHECK(!plan_.values[in.values[i]].on_host, in.label, ": an operand lies on the host");
+        views[i] = view(in.values[i]);
+      }
+      int64_t ints[64];
+      TD_CHECK(in.ints.size() <= 64);
+      for (size_t i = 0; i < in.ints.size(); ++i) ints[i] = ints_[in.ints[i]];
+      cuda::note_launch(in.label.c_str());
+      library::Call call{views,
+                         in.num_inputs,
+                         views + in.num_inputs,
+                         static_cast<int>(in.values.size()) - in.num_inputs,
+                         ints,
+                         static_cast<int>(in.ints.size()),
+                         in.floats.data(),
+                         static_cast<int>(in.floats.size()),
+                         nullptr,
+                         device,
+                         stream};
+      in.routine(call);
+      break;
+    }
+    case Instruction::Kind::Region:
+      run_region(*in.region, *this, in);
+      break;
+    case Instruction::Kind::Free:
+      for (int32_t index : in.values) give_back(index);
+      break;
   }
 }
 

@@ -1,6 +1,7 @@
 #include "program/replay.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "check.h"
@@ -8,6 +9,7 @@
 #include "device/cuda/launches.h"
 #include "device/cuda/memory.h"
 #include "dispatch/signature.h"
+#include "program/pieces.h"
 #include "program/plan.h"
 #include "program/profile.h"
 #include "program/region.h"
@@ -50,25 +52,33 @@ size_t span_bytes(const View& v) {  // of a dense view
 
 Replay::~Replay() {
   forget();
+  if (event_) cuda::driver().event_destroy(event_);
 }
 
 void Replay::forget() {
-  if (executable_) cuda::driver().graph_exec_destroy(executable_);
-  if (graph_) cuda::driver().graph_destroy(graph_);
-  executable_ = nullptr;
-  graph_ = nullptr;
-  host_nodes_.clear();
+  const cuda::Driver& d = cuda::driver();
+  for (Recorded& piece : pieces_) {
+    if (piece.executable) d.graph_exec_destroy(piece.executable);
+    if (piece.graph) d.graph_destroy(piece.graph);
+  }
+  pieces_.clear();
+  owner_ = nullptr;
+  begun_ = 0;
   for (Input& input : inputs_) input.place = nullptr;
   if (pool_) cuda::release_pool(device_, pool_);
   pool_ = 0;
 }
 
 void Replay::run(const Plan& plan, PlanRun& run) {
+  if (owner_ && owner_ != run.owner_) give_up(owner_);
   if (!hopeless_ && runs_ == 0) hopeless_ = !recordable(plan);
-  if (hopeless_ || profile::recording() || launches_of_loops(plan, run) > kMostLaunches)
-    return run.run_on_device(nullptr);
+  if (hopeless_ || profile::recording() || launches_of_loops(plan, run) > kMostLaunches) {
+    give_up(owner_);
+    return run.run_on_device();
+  }
   const size_t count = plan.num_inputs;
-  if (executable_ && fits(plan, run)) return launch(run);
+  if (!pieces_.empty() && fits(plan, run)) return launch(run);
+  give_up(owner_);
   // Which inputs moved since the last run?
   bool settled = inputs_.size() == count && ints_ == std::vector<int64_t>(run.ints_, run.ints_ + plan.initial.size());
   if (inputs_.size() != count) inputs_.resize(count);
@@ -88,16 +98,16 @@ void Replay::run(const Plan& plan, PlanRun& run) {
     if (!input.copied) input.address = view->data;
   }
   ints_.assign(run.ints_, run.ints_ + plan.initial.size());
-  if (++runs_ <= kPlainRuns || !settled) return run.run_on_device(nullptr);
+  if (++runs_ <= kPlainRuns || !settled) return run.run_on_device();
   if (++recordings_ > kMostRecordings) {
     forget();
     hopeless_ = true;
-    return run.run_on_device(nullptr);
+    return run.run_on_device();
   }
   forget();
   if (record(plan, run)) return launch(run);
   hopeless_ = true;
-  run.run_on_device(nullptr);
+  run.run_on_device();
 }
 
 bool Replay::fits(const Plan& plan, PlanRun& run) {
@@ -107,6 +117,27 @@ bool Replay::fits(const Plan& plan, PlanRun& run) {
     if (view && !inputs_[i].copied && !plan.host_inputs[i] && inputs_[i].address != view->data) return false;
   }
   return true;
+}
+
+void Replay::record_piece(PlanRun& run, const Piece& piece, cuda::Stream stream) {
+  const cuda::Driver& d = cuda::driver();
+  Recorded& recorded = pieces_.emplace_back();
+  recorded.after = piece.after;
+  constexpr int kRelaxed = 2;
+  cuda::check(d.begin_capture(stream, kRelaxed), "recording a graph");
+  try {
+    for (size_t k = 0; k < piece.instructions.size(); ++k) {
+      run.run_on_device(*piece.instructions[k], &recorded.host_nodes);
+      for (int32_t v : piece.done[k]) run.give_back(v);
+    }
+  } catch (...) {
+    cuda::Graph broken = nullptr;
+    d.end_capture(stream, &broken);
+    if (broken) d.graph_destroy(broken);
+    throw;
+  }
+  cuda::check(d.end_capture(stream, &recorded.graph), "recording a graph");
+  cuda::check(d.instantiate(&recorded.executable, recorded.graph, 0), "making a graph");
 }
 
 bool Replay::record(const Plan& plan, PlanRun& run) {
@@ -121,7 +152,6 @@ bool Replay::record(const Plan& plan, PlanRun& run) {
   pool_ = cuda::new_pool();
   cuda::set_pool(pool_);
   cuda::current_streams[device_] = stream;
-  bool begun = false;
   const auto restore = [&] {
     cuda::current_streams[device_] = before;
     cuda::set_pool(0);
@@ -130,30 +160,27 @@ bool Replay::record(const Plan& plan, PlanRun& run) {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       Input& input = inputs_[i];
       const View* view = run.inputs_[i].view;
-      if (!view || !input.copied || plan.host_inputs[i]) continue;
+      if (!view) continue;
+      input.geometry.assign(view->shape, view->shape + view->ndim);
+      input.geometry.insert(input.geometry.end(), view->strides, view->strides + view->ndim);
+      if (!input.copied || plan.host_inputs[i]) continue;
       input.place = Ref<Storage>::adopt(Storage::allocate(span_bytes(*view), plan.device));
       input.address = input.place->data();
     }
-    constexpr int kRelaxed = 2;
-    cuda::check(d.begin_capture(stream, kRelaxed), "recording a graph");
-    begun = true;
     // The values of inputs are looked up once, when first used: give the graph's.
     for (size_t v = 0; v < plan.values.size(); ++v) {
       const PlanValue& value = plan.values[v];
       if (value.kind == ValueKind::Input && run.inputs_[value.source].view && !value.on_host)
         run.data_[v] = inputs_[value.source].address;
     }
-    run.run_on_device(&host_nodes_);
-    begun = false;
-    cuda::check(d.end_capture(stream, &graph_), "recording a graph");
-    cuda::check(d.instantiate(&executable_, graph_, 0), "making a graph");
+    noted_ = run.noted_ ? *run.noted_ : Noted();
+    const size_t before_ints = noted_.leaves + noted_.numbers;  // a program need not take integers as inputs
+    const bool dividable = run.noted_ && (inputs_.size() == before_ints || inputs_.size() == noted_.known.size());
+    noted_ints_.clear();
+    for (size_t i = before_ints; i < noted_.known.size(); ++i) noted_ints_.push_back(run.inputs_[i].integer);
+    for (const Piece& piece : divide(plan, dividable ? &noted_ : nullptr)) record_piece(run, piece, stream);
   } catch (...) {  // something that cannot be recorded; the plain run will say if it is more than that
     PyErr_Clear();
-    if (begun) {
-      cuda::Graph broken = nullptr;
-      d.end_capture(stream, &broken);
-      if (broken) d.graph_destroy(broken);
-    }
     restore();
     run.forget_addresses();
     forget();
@@ -167,17 +194,23 @@ bool Replay::record(const Plan& plan, PlanRun& run) {
   return true;
 }
 
-void Replay::launch(PlanRun& run) {
-  const Plan& plan = run.plan_;
-  const cuda::Driver& d = cuda::driver();
-  cuda::activate(device_);
-  const cuda::Stream stream = cuda::current_stream(device_);
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (!inputs_[i].place) continue;
-    const View* view = run.inputs_[i].view;
-    cuda::copy_on_device(device_, inputs_[i].address, view->data, span_bytes(*view));
+// The graph's memory is in use until the launch before is done: on another stream, that has to be waited for.
+void Replay::follow(cuda::Stream stream) {
+  if (launched_ && last_stream_ != stream) {
+    const cuda::Driver& d = cuda::driver();
+    constexpr unsigned kWithoutTiming = 2;
+    if (!event_) cuda::check(d.event_create(&event_, kWithoutTiming), "making an event");
+    cuda::check(d.event_record(event_, last_stream_), "noting an event");
+    cuda::check(d.stream_wait_event(stream, event_, 0), "waiting for an event");
   }
-  for (HostNode& node : host_nodes_) {
+  launched_ = true;
+  last_stream_ = stream;
+}
+
+void Replay::launch_piece(PlanRun& run, size_t number, cuda::Stream stream) {
+  const cuda::Driver& d = cuda::driver();
+  Recorded& piece = pieces_[number];
+  for (HostNode& node : piece.host_nodes) {
     if (!run.update_words(node)) continue;
     const Instruction& in = *node.instruction;
     void* arguments[] = {node.words.data()};
@@ -190,10 +223,25 @@ void Replay::launch(PlanRun& run) {
     p.block[2] = 1;
     p.shared_bytes = in.shared;
     p.arguments = arguments;
-    cuda::check(d.graph_set_kernel(executable_, node.node, &p), "putting numbers into a graph");
+    cuda::check(d.graph_set_kernel(piece.executable, node.node, &p), "putting numbers into a graph");
   }
   cuda::note_launch("graph");
-  cuda::check(d.graph_launch(executable_, stream), "launching a graph");
+  cuda::check(d.graph_launch(piece.executable, stream), "launching a graph");
+}
+
+void Replay::launch(PlanRun& run) {
+  const Plan& plan = run.plan_;
+  cuda::activate(device_);
+  const cuda::Stream stream = cuda::current_stream(device_);
+  follow(stream);
+  for (size_t i = owner_ ? copied_ : 0; i < inputs_.size(); ++i) {
+    if (!inputs_[i].place) continue;
+    const View* view = run.inputs_[i].view;
+    cuda::copy_on_device(device_, inputs_[i].address, view->data, span_bytes(*view));
+  }
+  for (size_t k = owner_ ? begun_ : 0; k < pieces_.size(); ++k) launch_piece(run, k, stream);
+  owner_ = nullptr;
+  begun_ = 0;
   // Results get memory of their own; what lies in the graph's is overwritten by the next launch.
   for (const Plan::Output& output : plan.outputs) {
     int32_t root = output.value;
@@ -206,6 +254,56 @@ void Replay::launch(PlanRun& run) {
     run.data_[root] = run.storage_[root]->data();
     cuda::copy_on_device(device_, run.data_[root], addresses_[root], bytes);
   }
+}
+
+// -- ahead
+
+int32_t Replay::first_ahead() const {
+  static const bool off = std::getenv("TANDEM_AHEAD") && std::strcmp(std::getenv("TANDEM_AHEAD"), "0") == 0;
+  return off || pieces_.size() < 2 || profile::recording() ? INT32_MAX : pieces_.front().after;
+}
+
+bool Replay::give_up(const void* owner) {
+  if (!owner_ || owner_ != owner) return false;
+  owner_ = nullptr;
+  return std::exchange(begun_, 0) > 0;
+}
+
+int32_t Replay::go_ahead(const Plan& plan, const void* owner, int32_t calls, const InputView* inputs) {
+  if (owner_ && owner_ != owner) give_up(owner_);  // somebody else was faster, in another thread
+  if (!owner_) {
+    if (pieces_.size() < 2) return -1;
+    owner_ = owner;
+    begun_ = checked_ = copied_ = 0;
+  }
+  for (; checked_ < noted_.leaves && noted_.known[checked_] <= calls; ++checked_) {
+    const View* view = inputs[checked_].view;
+    const Input& input = inputs_[checked_];
+    const auto dims = static_cast<size_t>(view->ndim);
+    if (input.geometry.size() != 2 * dims || !std::equal(view->shape, view->shape + dims, input.geometry.begin()) ||
+        !std::equal(view->strides, view->strides + dims, input.geometry.begin() + static_cast<int64_t>(dims)) ||
+        (!input.copied && !plan.host_inputs[checked_] && input.address != view->data)) {
+      give_up(owner);
+      return -1;
+    }
+  }
+  const size_t before_ints = noted_.leaves + noted_.numbers;
+  for (size_t k = 0; k < noted_ints_.size() && noted_.known[before_ints + k] <= calls; ++k)
+    if (inputs[before_ints + k].integer != noted_ints_[k]) {
+      give_up(owner);
+      return -1;
+    }
+  cuda::activate(device_);
+  const cuda::Stream stream = cuda::current_stream(device_);
+  follow(stream);
+  for (; copied_ < checked_; ++copied_)
+    if (inputs_[copied_].place)
+      cuda::copy_on_device(device_, inputs_[copied_].address, inputs[copied_].view->data,
+                           span_bytes(*inputs[copied_].view));
+  PlanRun run(plan, inputs);  // for the numbers alone
+  std::copy(ints_.begin(), ints_.end(), run.ints_);
+  for (; begun_ + 1 < pieces_.size() && pieces_[begun_].after <= calls; ++begun_) launch_piece(run, begun_, stream);
+  return begun_ + 1 < pieces_.size() ? pieces_[begun_].after : INT32_MAX;
 }
 
 }  // namespace tandem

@@ -8,6 +8,9 @@
 // the random offset), are arguments of single launches and are put into the graph anew where they changed. Results are
 // copied out, so that they belong to whoever holds them. Sizes are fixed: other sizes run plainly, or get a graph of
 // their own.
+//
+// A graph is recorded in pieces (Note [Pieces] in program/pieces.h), of which all but the last can be launched before
+// the run begins (Note [Ahead] in program/capture.h).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -20,7 +23,15 @@ namespace tandem {
 
 struct Plan;
 struct Instruction;
+struct InputView;
+struct Piece;
 class PlanRun;
+
+// With how many calls noted each of a program's inputs (leaves, then numbers, then integers) was known.
+struct Noted {
+  size_t leaves = 0, numbers = 0;
+  std::vector<int32_t> known;
+};
 
 // A launch that takes values from the host.
 struct HostNode {
@@ -38,15 +49,34 @@ class Replay {
   // Runs the program, by the graph where possible. Called with the GIL.
   void run(const Plan& plan, PlanRun& run);
 
+  // See Note [Ahead]: what `owner` notes seems to become this program again.
+  int32_t first_ahead() const;  // calls that must be noted for the first piece; INT32_MAX if there is nothing to begin
+  size_t leaves() const { return noted_.leaves; }
+  size_t numbers() const { return noted_.numbers; }
+  // Launches the pieces that `calls` noted calls allow, of which `inputs` knows what is known so far. Gives with how
+  // many calls there is more to do, or -1 if this is not the run that was recorded, after which all is forgotten.
+  int32_t go_ahead(const Plan& plan, const void* owner, int32_t calls, const InputView* inputs);
+  bool give_up(const void* owner);  // whether anything had been begun
+
  private:
   struct Input {
     char* address = nullptr;  // where it was in the last run, or is in the graph
     bool copied = false;
-    Ref<Storage> place;  // of copied ones
+    Ref<Storage> place;             // of copied ones
+    std::vector<int64_t> geometry;  // its shape, then its strides
+  };
+  struct Recorded {  // a piece
+    cuda::Graph graph = nullptr;
+    cuda::GraphExec executable = nullptr;
+    int32_t after;  // calls that must have been noted
+    std::vector<HostNode> host_nodes;
   };
   bool record(const Plan& plan, PlanRun& run);
+  void record_piece(PlanRun& run, const Piece& piece, cuda::Stream stream);
   bool fits(const Plan& plan, PlanRun& run);
   void launch(PlanRun& run);
+  void launch_piece(PlanRun& run, size_t number, cuda::Stream stream);
+  void follow(cuda::Stream stream);
   void forget();
 
   int device_;
@@ -55,10 +85,18 @@ class Replay {
   std::vector<Input> inputs_;
   std::vector<int64_t> ints_;
   std::vector<char*> addresses_;  // of the plan's values, in the graph
-  std::vector<HostNode> host_nodes_;
+  std::vector<Recorded> pieces_;
+  Noted noted_;
+  std::vector<int64_t> noted_ints_;
   uint64_t pool_ = 0;
-  cuda::Graph graph_ = nullptr;
-  cuda::GraphExec executable_ = nullptr;
+  bool launched_ = false;
+  cuda::Stream last_stream_ = nullptr;  // of the latest launch
+  cuda::Event event_ = nullptr;
+
+  const void* owner_ = nullptr;  // of what was begun
+  size_t begun_ = 0;             // pieces
+  size_t checked_ = 0;           // leaves
+  size_t copied_ = 0;            // leaves whose contents the graph has, if they are copied at all
 };
 
 }  // namespace tandem

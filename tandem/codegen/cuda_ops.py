@@ -216,6 +216,10 @@ def _float_operation(op: str, names: list[str], dtype: DType) -> str:
         return f"fma{suffix}({', '.join(names)})"
     if op == "near_angle":
         return f"near_angle({names[0]})"
+    if op == "exp2_near":
+        return f"exp2f({names[0]})"
+    if op == "div_near":
+        return f"__fdividef({names[0]}, {names[1]})"
     if op == "copysign":
         return f"copysign{suffix}({', '.join(names)})"
     return f"{_FUNCTIONS[op]}{suffix}({names[0]})"

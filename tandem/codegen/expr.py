@@ -22,6 +22,7 @@ PHILOX_ROUNDS, PHILOX_FACTORS, PHILOX_STEPS = 10, (0xD2511F53, 0xCD9E8D57), (0x9
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 # Rough cost of one element in a vectorised loop, in units of one cheap instruction; what is not listed costs 1.
 COST = {
+    "exp2_near": 4, "div_near": 4,
     "div": 6, "sqrt": 8, "floordiv": 30, "mod": 30, "idiv": 30, "imod": 30, "const": 0, "var": 0, "int": 0, "scalar": 0,
     "philox": 150,
 }  # fmt: skip
@@ -156,6 +157,8 @@ class Expr:
 
 class ScalarBuilder:
     """Makes Exprs. Operator bodies receive it as `b`; names it does not have itself come from mathlib."""
+
+    approximates = False  # whether the target has instructions for 2^x and quotients that are good to a few last bits
 
     def __init__(self):
         self._seen: dict[tuple, Expr] = {}
@@ -381,6 +384,14 @@ class ScalarBuilder:
     def near_angle(self, x: Expr) -> Expr:
         """x of float64; where |x| is 2^48 or more, the same angle within half a turn (see Note [Far angles] in llvm_angle.py)."""
         return self.make("near_angle", (x,), x.dtype)
+
+    def exp2_near(self, x: Expr) -> Expr:
+        """2^x of float32 within 2 units in the last place, where the target approximates."""
+        return self.make("exp2_near", (x,), x.dtype)
+
+    def div_near(self, x: Expr, y: Expr) -> Expr:
+        """x / y of float32 within 2 units in the last place for |y| < 2^126, where the target approximates; else exactly."""
+        return self.make("div_near", (x, y), x.dtype) if self.approximates and x.dtype is dtypes.float32 else x / y
 
     def copysign(self, x: Expr, y) -> Expr:
         x, y = self._operands(x, y, "copysign")

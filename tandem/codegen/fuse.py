@@ -94,6 +94,7 @@ class Fusion:
             ):
                 # the source is computed in its own order, and this is a view of it where strides allow
                 self.forced.add(node.inputs[0])
+        self.updates = self._only_for_updates(nodes) if self.target is not None else set()
         nodes.reverse()
         self.nodes = nodes
         self.kept: set[Value] = set()
@@ -125,6 +126,17 @@ class Fusion:
             if keep:
                 self.kept.add(value)
                 lengths[value] = 0
+
+    def _only_for_updates(self, nodes) -> set[Value]:
+        """Values that nothing but new contents of inputs is made of, and these; `nodes`: the last one first."""
+        found: set[Value] = set()
+        for node in nodes:
+            for v in node.outputs:
+                users = self.users.get(v, ())
+                if v not in self.forced and (users or v in self.mutated):
+                    if all(not isinstance(u.op, LibraryOp) and found.issuperset(u.outputs) for u in users):
+                        found.add(v)
+        return found
 
     def _keep_if_costly(self, value: Value):
         """value is about to be read many times per element."""
@@ -565,6 +577,8 @@ class Fusion:
         """Whether compute can be one more member of group; sets compute.axis_of."""
         if group.cost + compute.weight > GROUP_COST or len(group.reads) + len(compute.reads) > GROUP_READS:
             return False
+        if self.updates and not self._mixes(compute, group):
+            return False
         role = compute.role
         n = len(group.domain)
         if len(compute.domain) == n and same_shape(compute.domain, group.domain):
@@ -614,6 +628,13 @@ class Fusion:
         if role == "kept":
             compute.role = role
         return True
+
+    def _mixes(self, compute: Compute, group: Group) -> bool:
+        """Whether a kernel of a program may compute both: one that writes inputs waits for the program's end, what others need must
+        not (Note [Pieces] in src/program/pieces.h). Updates of many inputs are one launch anyway (cuda_batch.py)."""
+        if compute.value in self.updates:
+            return compute.value not in self.mutated or all(m.value in self.updates for m in group.members)
+        return all(m.value not in self.mutated for m in group.members)
 
     def _join(self, compute: Compute, group: Group):
         if not compute.axis_of:

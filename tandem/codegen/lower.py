@@ -10,6 +10,7 @@ from tandem.codegen.elementwise import copy, elementwise
 from tandem.codegen.expand import expand, without_unused
 from tandem.codegen.fuse import Fusion
 from tandem.codegen.order import failures_first
+from tandem.codegen.overwrite import overwrite_last_operands
 from tandem.codegen.regions import region_steps
 from tandem.codegen.rows import rows
 from tandem.codegen.schedule import LibraryStep, Schedule
@@ -50,6 +51,8 @@ def lower(
     fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved], target, exact_views)
     nests = _NESTS if target is None else target.nests()
     steps, copies = _place_mutations(fusion, nests["copy"])
+    if target is not None:
+        overwrite_last_operands(fusion)
     for group in fusion.groups:
         if group.kind != "library":
             steps.append(nests[group.kind](fusion, group))

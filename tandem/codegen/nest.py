@@ -30,6 +30,7 @@ class Nest:
         inside = {m.value for m in group.members if m.role in ("full", "kept")}
         self.e = Emitter(fusion.resolve, fusion.shape_of, fusion.buffer_of, inside, self.sizes)
         self.e.rounds = fusion.target is not None
+        self.e.b.approximates = fusion.target is not None
         self.order = list(group.order)
         self.split_loops: list[tuple[int, int, int]] = []  # (loop, outer loop, inner loop)
         for axis, outer, inner in splits:

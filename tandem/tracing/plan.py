@@ -84,6 +84,8 @@ class Slots:
 class ScheduleWriter:
     """The steps of a schedule; `positions` says which argument each graph input is."""
 
+    tells_writes = False  # whether the runtime is to know what each kernel writes
+
     def __init__(self, name: str, graph, positions: list[int], schedule, builder):
         self.name = name
         self.graph = graph
@@ -162,6 +164,8 @@ class ScheduleWriter:
             )
             if hasattr(step, "extents"):  # several launches in one
                 self.builder.parts([self.slot(d) for d in step.extents])
+            if self.tells_writes:
+                self.builder.writes([self.value(b) for b in step.writes])
         elif isinstance(step, RegionStep):
             self._region(step)
         else:
@@ -332,6 +336,7 @@ class ProgramWriter(ScheduleWriter):
         return buffer is None or buffer.on_host
 
     def write(self, device: int = 0) -> Recorder:
+        self.tells_writes = device > 0
         self.write_steps(self.graph.outputs, device)
         if device:
             inputs = [self.schedule_input(v) for v in self.graph.inputs]

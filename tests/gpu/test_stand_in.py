@@ -281,3 +281,97 @@ np.testing.assert_allclose(td.special.bessel_j0(there(a[0])).cpu().numpy(), td.s
 """,
         tmp_path,
     )
+
+
+NET = """
+from tandem import nn
+from tandem.nn import functional as F
+model = nn.Sequential(*[m for _ in range(8) for m in (nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())], nn.Flatten(),
+                      nn.Linear(64, 5)).to("cuda")
+optimizer = td.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+y = td.zeros(2, dtype=td.int64, device="cuda")
+seen = []
+def step(x, twice=False, look=False):
+    seen.append(counts()["graphs"])
+    loss = F.cross_entropy(model(x), y)
+    seen.append(counts()["graphs"])
+    if twice:
+        loss = loss * 2
+    if look:
+        loss.item()
+    loss.backward()
+    seen.append(counts()["graphs"])
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+compiled = td.compile(step)
+def run(**options):
+    seen.clear()
+    before = counts()
+    compiled(td.ones(2, 4, 4, 4, device="cuda"), **options)
+    after = counts()
+    return {k: after[k] - before[k] for k in after}, [n - before["graphs"] for n in seen]
+"""
+
+
+def test_devices_begin_while_calls_are_noted(tmp_path):
+    run(
+        NET
+        + """
+for _ in range(5):
+    run()
+made, (first, forward, backward) = run()
+assert made["launches"] == 1 and made["graphs"] >= 3  # one fills x
+assert first == 0 and forward >= made["graphs"] - 2 and backward == made["graphs"] - 1  # what writes parameters comes at the end
+""",
+        tmp_path,
+    )
+
+
+def test_what_was_begun_in_vain_is_forgotten(tmp_path):
+    run(
+        NET
+        + """
+for _ in range(6):
+    run()
+usual, _ = run()
+other, begun = run(twice=True)  # another program, run launch by launch
+assert begun[1] >= 1 and other["launches"] > 20
+looked, _ = run(look=True)
+assert looked["launches"] > 20
+again, _ = run()
+assert again["launches"] == 1 and again["graphs"] == usual["graphs"]
+back, begun = run()
+assert back == usual and begun[2] == usual["graphs"] - 1
+for _ in range(6):  # never the same twice: no more guesses are made
+    run(twice=True), run()
+run(twice=True)
+_, begun = run()
+assert begun == [0, 0, 0]
+""",
+        tmp_path,
+    )
+
+
+def test_nothing_is_begun_if_it_is_switched_off(tmp_path):
+    run(NET + "for _ in range(6): run()\nassert run()[1] == [0, 0, 0]", tmp_path, TANDEM_AHEAD="0")
+
+
+def test_gradients_of_scores_take_their_place(tmp_path):
+    run(
+        """
+x = td.ones(512, 64, device="cuda").requires_grad_()
+w = td.ones(64, 5000, device="cuda").requires_grad_()
+y = td.zeros(512, dtype=td.int64, device="cuda")
+def step():
+    loss = td.nn.functional.cross_entropy(x @ w, y)
+    loss.backward()
+    x.grad = w.grad = None
+    return loss
+compiled = td.compile(step)
+compiled()
+scores = 512 * 5000 * 4
+assert scores < compiled.memory()["peak"] < 1.5 * scores
+""",
+        tmp_path,
+    )

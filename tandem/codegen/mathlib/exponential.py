@@ -27,6 +27,12 @@ def exp(b, x):
 
 
 def _exp_bounded(b, x):
+    if b.approximates and format_of(x) is F32:
+        # 2^t by the instruction, and what rounding t to a float lost
+        high, low = split(LOG2_E, F32)
+        t = x * high
+        lost = b.fma(x, low, b.fma(x, high, -t))
+        return b.exp2_near(t) * b.fma(lost, float(LN2), 1.0)
     e, s1, s2 = exp_parts(b, x)
     return e * s1 * s2
 

@@ -17,7 +17,7 @@ def tanh(b, x):
     a = at_most(b, b.abs(x), _TANH_BOUND[f])
     q, s = expm1_parts(b, a + a, 0)
     u = b.fma(s, q, s - 1.0)
-    return b.copysign(u / (u + 2.0), x)
+    return b.copysign(b.div_near(u, u + 2.0), x)
 
 
 def sinh(b, x):

@@ -1,0 +1,92 @@
+"""Results that take the place of an operand: the gradient of a loss over a large vocabulary lies where its scores lay."""
+
+from __future__ import annotations
+
+from tandem.codegen.buffer import Buffer, same
+from tandem.codegen.computes import Compute, Group
+from tandem.graph.symbolic import hint
+
+WORTH = 1 << 20  # bytes
+
+
+def overwrite_last_operands(fusion):
+    """Lets elementwise kernels for a device write into the memory of an operand of the same shape that nothing reads later.
+
+    Every thread reads the elements that it writes, and reads them first, if all large operands lie as the result does.
+    What somebody else is to find there stays as it is.
+    """
+    last: dict[int, int] = {}  # id of memory -> the last group that uses it
+    for group in fusion.groups:
+        for value in _touched(group):
+            buffer = fusion.buffer_of.get(value)
+            if buffer is not None:
+                last[id(_root(buffer))] = group.position
+    stays = {id(_root(fusion.buffer_of[v])) for v in (*fusion.graph.outputs, *fusion.saved) if v in fusion.buffer_of}
+    stays |= {id(_root(fusion.buffer_of[v])) for _, v in fusion.graph.mutations if v in fusion.buffer_of}
+    taken: set[int] = set()
+    for group in fusion.groups:
+        if group.kind != "elementwise" or any(m.role != "full" for m in group.members):
+            continue
+        for member in group.members:
+            target = fusion.buffer_of[member.value]
+            whole = _root(target)
+            if whole.kind != "alloc" or not member.stored or member.targets or id(whole) in stays:
+                continue
+            source = _operand(fusion, group, member, target, last, stays | taken)
+            if source is not None:
+                taken.add(id(source))
+                last[id(source)] = last[id(whole)]
+                for buffer in fusion.buffer_of.values():
+                    if buffer.base is whole:
+                        buffer.base = source
+                whole.kind, whole.base = "view", source
+
+
+def _operand(fusion, group: Group, member: Compute, target: Buffer, last: dict, stays: set) -> Buffer | None:
+    """Memory that `target` may take the place of."""
+    straight = tuple([a if a in member.axes else -1 for a in range(len(target.shape))])
+    found = None
+    for other in group.members:
+        for value, axis_map in other.reads:
+            source = fusion.buffer_of[value]
+            if fusion.provider[value] is group:
+                continue
+            if axis_map is None:
+                return None
+            if axis_map == straight and _alike(source, target):
+                root = _root(source)
+                free = root.kind == "alloc" and id(root) not in stays and last[id(root)] == group.position
+                fits = source.dtype is target.dtype and source.offset is target.offset and _alike(root, _root(target))
+                if other is member and free and fits and _bytes(source) >= WORTH:
+                    found = root
+            elif sum(a >= 0 for a in axis_map) == len(member.axes):
+                return None
+    if found is None or any(len(m.axes) != len(member.axes) for m in group.members):
+        return None
+    reads = [m for other in group.members for v, m in other.reads if _root(fusion.buffer_of[v]) is found]
+    return found if all(m == straight for m in reads) else None
+
+
+def _touched(group: Group):
+    if group.kind == "library":
+        yield from group.node.inputs
+        yield from group.node.outputs
+    for member in group.members:
+        yield member.value
+        for value, _ in member.reads:
+            yield value
+
+
+def _alike(a: Buffer, b: Buffer) -> bool:
+    return len(a.shape) == len(b.shape) and all(map(same, (*a.shape, *a.strides), (*b.shape, *b.strides)))
+
+
+def _bytes(b: Buffer) -> int:
+    size = b.dtype.itemsize
+    for d in b.shape:
+        size *= hint(d)
+    return size
+
+
+def _root(buffer: Buffer) -> Buffer:
+    return buffer.base if buffer.kind == "view" else buffer
