@@ -40,10 +40,11 @@ INLINE_NODES = 200  # longest chain of operators computed without a compute in b
 class Fusion:
     """Groups of a graph, in order. `buffer_of` has the memory of every value that may need some."""
 
-    def __init__(self, graph: Graph, layouts, saved, target=None, exact_views: bool = False):
+    def __init__(self, graph: Graph, layouts, saved, target=None, exact_views: bool = False, in_pieces: bool = False):
         self.graph = graph
         self.target = target  # None: the CPU
         self.exact_views = exact_views
+        self.in_pieces = in_pieces
         self.resolve = _Resolver(graph.symbols)
         self.groups: list[Group] = []
         self.buffer_of: dict[Value, Buffer] = {}
@@ -94,7 +95,7 @@ class Fusion:
             ):
                 # the source is computed in its own order, and this is a view of it where strides allow
                 self.forced.add(node.inputs[0])
-        self.updates = self._only_for_updates(nodes) if self.target is not None else set()
+        self.updates = self._only_for_updates(nodes) if self.in_pieces else set()
         nodes.reverse()
         self.nodes = nodes
         self.kept: set[Value] = set()

@@ -32,12 +32,15 @@ def lower(
     inside=None,
     target=None,
     exact_views: bool = False,
+    in_pieces: bool = False,
 ) -> Schedule:
     """Steps that compute graph's outputs, saved values and mutations, for all sizes that satisfy the graph's guards.
 
     inside: what is done to the graphs inside regions first, if that did not happen yet.
     target: None for the CPU, or the CudaTarget (tandem/codegen/cuda_target.py) that the steps are for.
     exact_views: whether an output that only rearranges an input must be a view wherever strides allow it, as it may be written to.
+    in_pieces: whether a device may begin before all is known, so that what writes inputs comes last (Note [Pieces] in
+        src/program/pieces.h).
     """
     graph, made = expand(graph, target.composed() if target is not None else composed(layouts))
     if target is not None:
@@ -48,7 +51,7 @@ def lower(
             made = {old: again[new] for old, new in made.items() if new in again} if made else again
             graph = without_unused(graph, [made.get(v, v) for v in saved])
         target = target.after(made)
-    fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved], target, exact_views)
+    fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved], target, exact_views, in_pieces)
     nests = _NESTS if target is None else target.nests()
     steps, copies = _place_mutations(fusion, nests["copy"])
     if target is not None:

@@ -128,7 +128,7 @@ def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budge
     on_host = {v for i, v in enumerate(graph.inputs) if i >= len(leaves) or not leaves[i][7]}
     target = target_for(_device(calls), on_host)
     if budget is None or target is not None:
-        schedule = lower(graph, layouts, target=target)
+        schedule = lower(graph, layouts, target=target, in_pieces=target is not None)
     else:
         from tandem.codegen.recompute import recompute
 

@@ -59,7 +59,9 @@ def bcast(x, shape):
 
 def reduce(kind, x, axes, dtype=None):
     if kind in ("argmax", "argmin", "any", "all"):
-        x = named("same", lambda b, x: x)(x)  # of what comes from memory, routines of the library make these (cpu_compose.py)
+        x = named("same", lambda b, x: x)(
+            x
+        )  # of what comes from memory, routines of the library make these (cpu_compose.py)
     return Reduce(kind, axes, dtype)(x)
 
 
