@@ -64,7 +64,7 @@ void Replay::forget() {
   pieces_.clear();
   owner_ = nullptr;
   begun_ = 0;
-  for (Input& input : inputs_) input.place = nullptr;
+  for (Input& input : inputs_) input.place = nullptr, input.recorded = nullptr;
   if (pool_) cuda::release_pool(device_, pool_);
   pool_ = 0;
 }
@@ -111,10 +111,10 @@ void Replay::run(const Plan& plan, PlanRun& run) {
 }
 
 bool Replay::fits(const Plan& plan, PlanRun& run) {
-  if (!std::equal(ints_.begin(), ints_.end(), run.ints_)) return false;
+  if (!std::equal(recorded_ints_.begin(), recorded_ints_.end(), run.ints_)) return false;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const View* view = run.inputs_[i].view;
-    if (view && !inputs_[i].copied && !plan.host_inputs[i] && inputs_[i].address != view->data) return false;
+    if (view && !inputs_[i].place && !plan.host_inputs[i] && inputs_[i].recorded != view->data) return false;
   }
   return true;
 }
@@ -163,15 +163,17 @@ bool Replay::record(const Plan& plan, PlanRun& run) {
       if (!view) continue;
       input.geometry.assign(view->shape, view->shape + view->ndim);
       input.geometry.insert(input.geometry.end(), view->strides, view->strides + view->ndim);
+      input.recorded = view->data;
       if (!input.copied || plan.host_inputs[i]) continue;
       input.place = Ref<Storage>::adopt(Storage::allocate(span_bytes(*view), plan.device));
-      input.address = input.place->data();
+      input.recorded = input.place->data();
     }
+    recorded_ints_ = ints_;
     // The values of inputs are looked up once, when first used: give the graph's.
     for (size_t v = 0; v < plan.values.size(); ++v) {
       const PlanValue& value = plan.values[v];
       if (value.kind == ValueKind::Input && run.inputs_[value.source].view && !value.on_host)
-        run.data_[v] = inputs_[value.source].address;
+        run.data_[v] = inputs_[value.source].recorded;
     }
     noted_ = run.noted_ ? *run.noted_ : Noted();
     const size_t before_ints = noted_.leaves + noted_.numbers;  // a program need not take integers as inputs
@@ -237,7 +239,7 @@ void Replay::launch(PlanRun& run) {
   for (size_t i = owner_ ? copied_ : 0; i < inputs_.size(); ++i) {
     if (!inputs_[i].place) continue;
     const View* view = run.inputs_[i].view;
-    cuda::copy_on_device(device_, inputs_[i].address, view->data, span_bytes(*view));
+    cuda::copy_on_device(device_, inputs_[i].recorded, view->data, span_bytes(*view));
   }
   for (size_t k = owner_ ? begun_ : 0; k < pieces_.size(); ++k) launch_piece(run, k, stream);
   owner_ = nullptr;
@@ -282,7 +284,7 @@ int32_t Replay::go_ahead(const Plan& plan, const void* owner, int32_t calls, con
     const auto dims = static_cast<size_t>(view->ndim);
     if (input.geometry.size() != 2 * dims || !std::equal(view->shape, view->shape + dims, input.geometry.begin()) ||
         !std::equal(view->strides, view->strides + dims, input.geometry.begin() + static_cast<int64_t>(dims)) ||
-        (!input.copied && !plan.host_inputs[checked_] && input.address != view->data)) {
+        (!input.place && !plan.host_inputs[checked_] && input.recorded != view->data)) {
       give_up(owner);
       return -1;
     }
@@ -298,10 +300,10 @@ int32_t Replay::go_ahead(const Plan& plan, const void* owner, int32_t calls, con
   follow(stream);
   for (; copied_ < checked_; ++copied_)
     if (inputs_[copied_].place)
-      cuda::copy_on_device(device_, inputs_[copied_].address, inputs[copied_].view->data,
+      cuda::copy_on_device(device_, inputs_[copied_].recorded, inputs[copied_].view->data,
                            span_bytes(*inputs[copied_].view));
   PlanRun run(plan, inputs);  // for the numbers alone
-  std::copy(ints_.begin(), ints_.end(), run.ints_);
+  std::copy(recorded_ints_.begin(), recorded_ints_.end(), run.ints_);
   for (; begun_ + 1 < pieces_.size() && pieces_[begun_].after <= calls; ++begun_) launch_piece(run, begun_, stream);
   return begun_ + 1 < pieces_.size() ? pieces_[begun_].after : INT32_MAX;
 }

@@ -60,9 +60,10 @@ class Replay {
 
  private:
   struct Input {
-    char* address = nullptr;  // where it was in the last run, or is in the graph
-    bool copied = false;
-    Ref<Storage> place;             // of copied ones
+    char* address = nullptr;        // where it was in the last run
+    bool copied = false;            // it moves: the next graph has a copy of it
+    char* recorded = nullptr;       // where the graph has it
+    Ref<Storage> place;             // of what is copied for the graph
     std::vector<int64_t> geometry;  // its shape, then its strides
   };
   struct Recorded {  // a piece
@@ -83,8 +84,8 @@ class Replay {
   int runs_ = 0, recordings_ = 0;
   bool hopeless_ = false;
   std::vector<Input> inputs_;
-  std::vector<int64_t> ints_;
-  std::vector<char*> addresses_;  // of the plan's values, in the graph
+  std::vector<int64_t> ints_, recorded_ints_;  // of the last run, of the graph
+  std::vector<char*> addresses_;               // of the plan's values, in the graph
   std::vector<Recorded> pieces_;
   Noted noted_;
   std::vector<int64_t> noted_ints_;

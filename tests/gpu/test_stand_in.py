@@ -375,3 +375,31 @@ assert scores < compiled.memory()["peak"] < 1.5 * scores
 """,
         tmp_path,
     )
+
+
+def test_graphs_of_one_size_are_not_run_for_another(tmp_path):
+    run(
+        """
+w = td.zeros(4, device="cuda", requires_grad=True)
+@td.compile
+def step(x):
+    loss = (x * w).sum()
+    loss.backward()
+    with td.no_grad():
+        w.sub_(w.grad)
+        w.grad = None
+    return loss
+xs = []
+def recorded(n):
+    xs.append(td.ones(n, 4, device="cuda"))
+    before = counts()
+    step(xs[-1])
+    after = counts()
+    return [after[k] - before[k] > 0 for k in ("launches", "recorded", "graphs")]
+plain, new, again = [True, False, False], [False, True, True], [False, False, True]
+assert [recorded(8) for _ in range(4)] == [plain, plain, new, again]
+assert recorded(5) == plain and recorded(8) == again  # a short batch at the end of an epoch
+assert [recorded(5) for _ in range(3)] == [plain, new, again]
+""",
+        tmp_path,
+    )
