@@ -83,6 +83,7 @@ class Replay {
   int device_;
   int runs_ = 0, recordings_ = 0;
   bool hopeless_ = false;
+  bool replayed_ = false;  // the last run: one of another size after it, and before the next, gets no graph
   std::vector<Input> inputs_;
   std::vector<int64_t> ints_, recorded_ints_;  // of the last run, of the graph
   std::vector<char*> addresses_;               // of the plan's values, in the graph
