@@ -162,7 +162,7 @@ def tune() -> dict:
     import math
 
     import tandem as td
-    from tandem.codegen.cuda_attention import GROUPS
+    from tandem.codegen.cuda.attention import GROUPS
 
     scale = 0.125
     for (kind, size), choices in TUNED.items():

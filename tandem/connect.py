@@ -68,7 +68,7 @@ def _extras(function, args, kwargs):
 
 
 def _load_kernels(kernels, device: int):
-    from tandem.codegen.cuda_compile import load_kernels
+    from tandem.codegen.cuda.compile import load_kernels
 
     return load_kernels(kernels, device)
 

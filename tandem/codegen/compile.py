@@ -78,7 +78,7 @@ def _keep_lsr() -> bool:
 
 def text_of(kernel) -> str:
     """The kernel as LLVM IR for this host."""
-    from tandem.codegen.llvm import render
+    from tandem.codegen.llvm.render import render
 
     text = render(kernel, vector_bytes(), cpu_flags())
     if DEBUG >= 4:

@@ -37,7 +37,7 @@ def lower(
     """Steps that compute graph's outputs, saved values and mutations, for all sizes that satisfy the graph's guards.
 
     inside: what is done to the graphs inside regions first, if that did not happen yet.
-    target: None for the CPU, or the CudaTarget (tandem/codegen/cuda_target.py) that the steps are for.
+    target: None for the CPU, or the CudaTarget (tandem/codegen/cuda/target.py) that the steps are for.
     exact_views: whether an output that only rearranges an input must be a view wherever strides allow it, as it may be written to.
     in_pieces: whether a device may begin before all is known, so that what writes inputs comes last (Note [Pieces] in
         src/program/pieces.h).

@@ -2,7 +2,7 @@
 
 Note [Updates together]
 On a device a small update costs its launch. So the updates of a step that have one rule and the same settings are collected and
-go out as calls of an operator that takes many parameters, whose kernels are launched as one (codegen/cuda_batch.py). Tensors that
+go out as calls of an operator that takes many parameters, whose kernels are launched as one (codegen/cuda/batch.py). Tensors that
 lie alike are given as one flat axis: whatever the shapes, a plan serves every so many parameters. In a compiled function calls
 are noted one by one, and the program puts them together.
 """

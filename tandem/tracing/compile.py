@@ -42,7 +42,7 @@ def target_for(device: int, on_host: set[Value]):
     """What steps are made for: None for the CPU."""
     if device == 0:
         return None
-    from tandem.codegen.cuda_target import CudaTarget
+    from tandem.codegen.cuda.target import CudaTarget
 
     return CudaTarget(device - 1, on_host)
 

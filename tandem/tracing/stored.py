@@ -116,7 +116,7 @@ def _pack(a):
     if type(a) is Kernel:
         return ("kernel", a.key, a.name)
     if type(a).__module__.startswith("tandem.codegen.cuda"):
-        from tandem.codegen.cuda_compile import describe_kernel
+        from tandem.codegen.cuda.compile import describe_kernel
 
         return ("cuda", *describe_kernel(a))
     if type(a) is Recorder and a.calls is not None:
@@ -156,7 +156,7 @@ def _unpack(a: tuple, calls):
     if a[0] == "plan":
         return _replay(a[1], calls)
     if a[0] == "cuda":
-        from tandem.codegen.cuda_compile import StoredCudaKernel
+        from tandem.codegen.cuda.compile import StoredCudaKernel
 
         return StoredCudaKernel(calls[0][0].device - 1, *a[1:])
     kernel = StoredKernel(a[1], a[2])

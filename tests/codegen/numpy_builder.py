@@ -3,7 +3,7 @@
 import numpy as np
 
 from tandem import dtypes
-from tandem.codegen.llvm_angle import FAR, far_angle
+from tandem.codegen.llvm.angle import FAR, far_angle
 
 
 class Value:

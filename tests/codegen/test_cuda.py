@@ -3,7 +3,7 @@
 import pytest
 
 import tandem as td
-from tandem.codegen.cuda import source
+from tandem.codegen.cuda.render import source
 from tandem.errors import DeviceError
 from tandem.ops.define import ParameterSpec, make_function
 from tandem.tracing import compile as tracing
@@ -163,8 +163,10 @@ def test_gradients_of_queries_keys_and_values_from_one_product_go_where_they_are
 def test_every_library_operator_runs_on_devices():
     """By a kernel, a library of NVIDIA's, a composition of other operators, or through the host."""
     from tandem import _runtime
-    from tandem.codegen import cuda_compose, cuda_fft, cuda_routines
-    from tandem.codegen.cuda_target import LIBRARIES
+    from tandem.codegen.cuda import compose as cuda_compose
+    from tandem.codegen.cuda import fft as cuda_fft
+    from tandem.codegen.cuda import routines as cuda_routines
+    from tandem.codegen.cuda.target import LIBRARIES
     from tandem.ops.define import LibraryOp
     from tandem.ops.region import Region
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tandem.codegen import cuda_attention_wgmma as wgmma
-from tandem.codegen.cuda_attention import GROUPS
+from tandem.codegen.cuda import attention_wgmma as wgmma
+from tandem.codegen.cuda.attention import GROUPS
 from tandem.graph.symbolic import hint
 from tandem.ops.attention import Attention, AttentionBackward
 from tandem.ops.define import ParameterSpec, make_function

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tandem.codegen import cuda_fft
+from tandem.codegen.cuda import fft as cuda_fft
 from tandem.ops.define import ParameterSpec, make_function
 from tandem.ops.fft.transforms import BY_N, BY_ROOT, NONE, Fft, Irfft, Rfft
 

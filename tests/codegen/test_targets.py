@@ -8,8 +8,8 @@ import pytest
 
 from tandem import dtypes
 from tandem.codegen import lower
-from tandem.codegen.llvm import render
-from tandem.codegen.llvm_angle import ROUTINE
+from tandem.codegen.llvm.angle import ROUTINE
+from tandem.codegen.llvm.render import render
 from tandem.ops.movement import Embed, Permute
 from tests.codegen.ops import add, cast, exp, named, reduce, softmax
 from tests.codegen.run_schedule import build

@@ -12,7 +12,7 @@
 namespace tandem::cuda {
 namespace {
 
-// What the kernel of tandem/codegen/cuda_routines.py (copy_kernel) takes.
+// What the kernel of tandem/codegen/cuda/routines.py (copy_kernel) takes.
 struct Parameters {
   const void* from;
   void* to;

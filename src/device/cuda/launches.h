@@ -11,7 +11,7 @@ uint64_t note_launch(const char* label);
 std::string recent_launches(int count);  // for messages: "\n  last launches: ..."
 
 // A kernel that checks indices writes the first bad one into memory that the host can read:
-// the launch's number, the value and the bound. See tandem/codegen/cuda_routines.py.
+// the launch's number, the value and the bound. See tandem/codegen/cuda/routines.py.
 struct Report {
   uint64_t claimed;  // set by the first thread to complain
   uint64_t number;

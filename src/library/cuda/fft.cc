@@ -1,5 +1,5 @@
 // cuda.fft_lines (x (*b, n) complex, dense) -> y, ints [forward]: along the last axis, without a factor, by cuFFT.
-// Where cuFFT is not installed, the CPU's transform runs on copies. tandem/codegen/cuda_fft.py makes the others of it.
+// Where cuFFT is not installed, the CPU's transform runs on copies. tandem/codegen/cuda/fft.py makes the others of it.
 #include <map>
 #include <memory>
 #include <mutex>

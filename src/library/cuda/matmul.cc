@@ -372,7 +372,7 @@ void product(const Call& call, View a, View b, View c, const View* bias, bool ad
 constexpr int64_t kSmall = 64;          // rows, columns and terms
 constexpr int64_t kSmallBlocks = 1024;  // more of them than that are the library's
 
-struct SmallArguments {  // of small_matmul_kernel in tandem/codegen/cuda_routines.py
+struct SmallArguments {  // of small_matmul_kernel in tandem/codegen/cuda/routines.py
   const char *a, *b, *bias;
   char* c;
   int64_t m, n, k, a_row, a_column, b_row, b_column, c_row, bias_step, a_batch, b_batch, c_batch;

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tandem.codegen.cuda_ops import C_TYPE
-from tandem.codegen.cuda_text import Text, count_of, names_of, read, wide_type, write
+from tandem.codegen.cuda.ops import C_TYPE
+from tandem.codegen.cuda.text import Text, count_of, names_of, read, wide_type, write
 from tandem.graph.symbolic import product
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tandem.codegen.cuda_ops import C_TYPE
-from tandem.codegen.cuda_pool_taps import address, pieces, positions
-from tandem.codegen.cuda_text import ANY, Text, count_of, names_of, read, wide_type, write
+from tandem.codegen.cuda.ops import C_TYPE
+from tandem.codegen.cuda.pool_taps import address, pieces, positions
+from tandem.codegen.cuda.text import ANY, Text, count_of, names_of, read, wide_type, write
 
 
 def _attributes(step) -> tuple:

@@ -1,7 +1,6 @@
 """Kernels for CUDA devices: the same groups of computes as on the CPU, spread over blocks and threads instead of lanes.
 
-See tandem/codegen/cuda.py for what the modes of loops mean. How work is cut up depends on sizes only, so results do not change
-from run to run.
+See render.py for what the modes of loops mean. How work is cut up depends on sizes only, so results do not change from run to run.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from tandem.codegen.buffer import Buffer, allocate, is_one
 from tandem.codegen.columns import columns_rows
 from tandem.codegen.computes import Compute, Group
-from tandem.codegen.cuda_kernel import CudaKernel
+from tandem.codegen.cuda.kernel import CudaKernel
 from tandem.codegen.elementwise import _store_partials, _transposed_loads, one_space
 from tandem.codegen.elementwise import copy as copy_by
 from tandem.codegen.expr import Expr, substitute, topological

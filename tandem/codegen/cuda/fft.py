@@ -5,7 +5,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import dtypes
 from tandem.codegen.buffer import Buffer, allocate, dense_strides, is_one, same
-from tandem.codegen.cuda_nests import copy
+from tandem.codegen.cuda.nests import copy
 from tandem.codegen.schedule import LibraryStep
 from tandem.graph.symbolic import product
 from tandem.ops.define import LibraryOp, register

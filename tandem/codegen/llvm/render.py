@@ -7,9 +7,9 @@ for cheap masks. Accumulators live in stack slots that LLVM's first pass turns i
 
 from __future__ import annotations
 
-from tandem.codegen.llvm_loops import Loops
-from tandem.codegen.llvm_ops import MEMORY, TYPE
-from tandem.codegen.llvm_values import Scope
+from tandem.codegen.llvm.loops import Loops
+from tandem.codegen.llvm.ops import MEMORY, TYPE
+from tandem.codegen.llvm.values import Scope
 from tandem.codegen.loops import Accumulate, Kernel
 
 # Instructions from which on a kernel without reductions is compiled the quick way: instruction selection without its own

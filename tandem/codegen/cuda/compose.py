@@ -5,7 +5,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import dtypes
 from tandem.codegen.buffer import is_one, same_shape
-from tandem.codegen.cuda_attention import fits
+from tandem.codegen.cuda.attention import fits
 from tandem.ops.attention import Attention, AttentionBackward, AttentionBackwardPacked
 from tandem.ops.conv import ConvBackwardData, ConvBackwardWeight, ConvForward
 from tandem.ops.join import Concat
@@ -118,7 +118,7 @@ def composed(node, capability: int):
             return _PADDED[type(op)]
         return _with_bias if len(node.inputs) == 3 else None
     if op.name in ("fft", "rfft", "irfft"):
-        from tandem.codegen.cuda_fft import FORMULAS
+        from tandem.codegen.cuda.fft import FORMULAS
 
         return FORMULAS[type(op)]
     formula = _FORMULAS.get(type(op))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from tandem import dtypes
 from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import Buffer
-from tandem.codegen.cuda_attention import attention, attention_backward, attention_backward_packed
-from tandem.codegen.cuda_counting import COUNTING
-from tandem.codegen.cuda_depthwise import conv_backward_data, conv_backward_weight, conv_forward
-from tandem.codegen.cuda_kernel import TextKernel
-from tandem.codegen.cuda_lstm import lstm_sequence, lstm_sequence_backward
-from tandem.codegen.cuda_nests import copy
-from tandem.codegen.cuda_ops import C_TYPE
-from tandem.codegen.cuda_pool import POOLING
-from tandem.codegen.cuda_pool_taps import pool_max_taps, pool_max_taps_backward
-from tandem.codegen.cuda_sort import scatter, sort, topk
-from tandem.codegen.cuda_text import Text, count_of, names_of, read, wide_type, write
+from tandem.codegen.cuda.attention import attention, attention_backward, attention_backward_packed
+from tandem.codegen.cuda.counting import COUNTING
+from tandem.codegen.cuda.depthwise import conv_backward_data, conv_backward_weight, conv_forward
+from tandem.codegen.cuda.kernel import TextKernel
+from tandem.codegen.cuda.lstm import lstm_sequence, lstm_sequence_backward
+from tandem.codegen.cuda.nests import copy
+from tandem.codegen.cuda.ops import C_TYPE
+from tandem.codegen.cuda.pool import POOLING
+from tandem.codegen.cuda.pool_taps import pool_max_taps, pool_max_taps_backward
+from tandem.codegen.cuda.sort import scatter, sort, topk
+from tandem.codegen.cuda.text import Text, count_of, names_of, read, wide_type, write
 from tandem.codegen.schedule import LibraryStep
 from tandem.graph.symbolic import product
 from tandem.switches import CUSOLVER

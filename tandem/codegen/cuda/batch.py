@@ -9,8 +9,8 @@ the first step that depends on it or that it depends on. What may wait: kernels 
 from __future__ import annotations
 
 from tandem.codegen.buffer import Buffer
-from tandem.codegen.cuda import render
-from tandem.codegen.cuda_kernel import CudaKernel, TextKernel
+from tandem.codegen.cuda.kernel import CudaKernel, TextKernel
+from tandem.codegen.cuda.render import render
 from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import hint
 

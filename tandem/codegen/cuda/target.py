@@ -6,8 +6,9 @@ import functools
 
 from tandem import _runtime
 from tandem.codegen import buffer as memory
-from tandem.codegen import cuda_nests, cuda_routines
 from tandem.codegen.buffer import same
+from tandem.codegen.cuda import nests as cuda_nests
+from tandem.codegen.cuda import routines as cuda_routines
 from tandem.codegen.schedule import LibraryStep
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import ceildiv, hint
@@ -54,7 +55,7 @@ class CudaTarget:
 
     def repeat_part(self, op, layouts, resolve):
         """A loop over single elements as a kernel of one thread."""
-        from tandem.codegen.cuda_kernel import CudaKernel
+        from tandem.codegen.cuda.kernel import CudaKernel
         from tandem.codegen.repeat import repeat_part
 
         def kernel(name, pointers, locals, linear, body):
@@ -64,14 +65,14 @@ class CudaTarget:
 
     def composed(self):
         """Operators that have no routine here, written in others."""
-        from tandem.codegen.cuda_compose import composed
+        from tandem.codegen.cuda.compose import composed
 
         return functools.partial(composed, capability=self.capability)
 
     def rewritten(self, graph: Graph, saved: list[Value]):
         """What is computed in another way for the sake of memory traffic, written in other operators."""
-        from tandem.codegen.cuda_pool_taps import taps
-        from tandem.codegen.cuda_rewrite import casts, masks
+        from tandem.codegen.cuda.pool_taps import taps
+        from tandem.codegen.cuda.rewrite import casts, masks
 
         return {**casts(graph), **masks(graph), **taps(graph, saved)}.get
 
@@ -101,7 +102,7 @@ class CudaTarget:
 
     def finish(self, steps: list) -> list:
         """The steps of a whole schedule, put together where that saves launches."""
-        from tandem.codegen.cuda_batch import batch
+        from tandem.codegen.cuda.batch import batch
 
         return batch(steps) if len(steps) > 3 else steps
 
@@ -117,7 +118,7 @@ class CudaTarget:
             inputs.append(x)
         step.inputs = inputs
         if step.routine == "fft_lines":
-            from tandem.codegen.cuda_fft import fft_lines
+            from tandem.codegen.cuda.fft import fft_lines
 
             return steps + fft_lines(fusion, step)
         routine = cuda_routines.ROUTINES.get(step.routine)

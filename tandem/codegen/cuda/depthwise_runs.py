@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.buffer import Buffer, allocate
-from tandem.codegen.cuda_nests import shares
-from tandem.codegen.cuda_ops import C_TYPE
-from tandem.codegen.cuda_text import ANY, Text, read, write
+from tandem.codegen.cuda.nests import shares
+from tandem.codegen.cuda.ops import C_TYPE
+from tandem.codegen.cuda.text import ANY, Text, read, write
 from tandem.graph.symbolic import ceildiv, hint, product
 
 RUN = 4

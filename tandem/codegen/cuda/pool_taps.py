@@ -12,8 +12,8 @@ from __future__ import annotations
 import functools
 
 from tandem import dtypes
-from tandem.codegen.cuda_ops import C_TYPE
-from tandem.codegen.cuda_text import ANY, Text, names_of, read, wide_type, write
+from tandem.codegen.cuda.ops import C_TYPE
+from tandem.codegen.cuda.text import ANY, Text, names_of, read, wide_type, write
 from tandem.graph.ir import Graph, Node, Type, Value
 from tandem.graph.symbolic import hint, product
 from tandem.ops.arithmetic import Cast

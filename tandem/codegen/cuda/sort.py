@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.buffer import Buffer, allocate
-from tandem.codegen.cuda_nests import copy
-from tandem.codegen.cuda_ops import C_TYPE
-from tandem.codegen.cuda_text import ANY, Text, count_of, names_of, read, wide_type, write
+from tandem.codegen.cuda.nests import copy
+from tandem.codegen.cuda.ops import C_TYPE
+from tandem.codegen.cuda.text import ANY, Text, count_of, names_of, read, wide_type, write
 from tandem.errors import UnsupportedError
 from tandem.graph.symbolic import Dim, ceildiv, hint, product
 

@@ -1,6 +1,6 @@
 """Depthwise convolutions on CUDA devices, one filter per channel: bound by memory, and served badly by general routines.
 
-Threads along x own a few neighbouring channels; threads along y take runs of neighbouring positions (cuda_depthwise_runs.py), or,
+Threads along x own a few neighbouring channels; threads along y take runs of neighbouring positions (cuda/depthwise_runs.py), or,
 where windows have holes, single ones, with the filters in registers (here).
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.buffer import Buffer
-from tandem.codegen.cuda_depthwise_runs import HELPERS, fits, gathers, sums
-from tandem.codegen.cuda_nests import shares
-from tandem.codegen.cuda_ops import C_TYPE
-from tandem.codegen.cuda_text import Text, read, write
+from tandem.codegen.cuda.depthwise_runs import HELPERS, fits, gathers, sums
+from tandem.codegen.cuda.nests import shares
+from tandem.codegen.cuda.ops import C_TYPE
+from tandem.codegen.cuda.text import Text, read, write
 from tandem.graph.symbolic import ceildiv, hint, product
 
 POSITIONS = 8  # that a thread runs through, one after the other

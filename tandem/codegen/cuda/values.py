@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tandem.codegen.cuda_kernel import CudaKernel
-from tandem.codegen.cuda_ops import C_TYPE, constant, operation
+from tandem.codegen.cuda.kernel import CudaKernel
+from tandem.codegen.cuda.ops import C_TYPE, constant, operation
 from tandem.codegen.depths import Depths
 from tandem.codegen.expr import Expr
 from tandem.codegen.loops import Loop, Store

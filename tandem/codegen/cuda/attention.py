@@ -14,10 +14,10 @@ import math
 
 from tandem import dtypes
 from tandem.codegen import buffer as memory
-from tandem.codegen import cuda_attention_wgmma as wgmma
 from tandem.codegen.buffer import Buffer, allocate
-from tandem.codegen.cuda_ops import C_TYPE
-from tandem.codegen.cuda_text import Text, read
+from tandem.codegen.cuda import attention_wgmma as wgmma
+from tandem.codegen.cuda.ops import C_TYPE
+from tandem.codegen.cuda.text import Text, read
 from tandem.graph.symbolic import Dim, ceildiv, product
 from tandem.switches import WGMMA
 

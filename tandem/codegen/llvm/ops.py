@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 from tandem import dtypes
-from tandem.codegen import llvm_angle
 from tandem.codegen.expr import COMPARISONS, Expr
+from tandem.codegen.llvm import angle as llvm_angle
 from tandem.dtypes import DType
 
 TYPE = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tandem import dtypes
 from tandem.codegen.depths import Depths
 from tandem.codegen.expr import PHILOX_FACTORS, PHILOX_ROUNDS, PHILOX_STEPS, Expr
-from tandem.codegen.llvm_ops import MEMORY, TYPE, Ops, alignment, constant, vector
+from tandem.codegen.llvm.ops import MEMORY, TYPE, Ops, alignment, constant, vector
 from tandem.codegen.loops import Kernel, Store
 
 

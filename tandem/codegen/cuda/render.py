@@ -15,10 +15,10 @@ up to 16 bytes where addresses allow it, which is found out when the loop starts
 
 from __future__ import annotations
 
-from tandem.codegen.cuda_kernel import CudaKernel, TextKernel, arguments, signature
-from tandem.codegen.cuda_loops import Loops
-from tandem.codegen.cuda_ops import C_TYPE, PRELUDE, functor, identity
-from tandem.codegen.cuda_values import Scope
+from tandem.codegen.cuda.kernel import CudaKernel, TextKernel, arguments, signature
+from tandem.codegen.cuda.loops import Loops
+from tandem.codegen.cuda.ops import C_TYPE, PRELUDE, functor, identity
+from tandem.codegen.cuda.values import Scope
 from tandem.codegen.loops import Accumulate, Declare, Finish, Loop, Repeat, Store, Transpose
 
 TEAM_BYTES = 1 << 14  # of shared memory in which a team adds up

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.expr import Expr
-from tandem.codegen.llvm_ops import MEMORY, TYPE, alignment, vector
-from tandem.codegen.llvm_values import Scope, Values
+from tandem.codegen.llvm.ops import MEMORY, TYPE, alignment, vector
+from tandem.codegen.llvm.values import Scope, Values
 from tandem.codegen.loops import Accumulate, Declare, Finish, Loop, Repeat, Store, Transpose
 
 LONG_BODY = 24  # expressions from which on a vector loop's body is not rendered a second time for the tail

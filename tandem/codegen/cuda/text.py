@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tandem.codegen.buffer import Buffer
-from tandem.codegen.cuda_kernel import TextKernel, arguments, signature
-from tandem.codegen.cuda_ops import C_TYPE
+from tandem.codegen.cuda.kernel import TextKernel, arguments, signature
+from tandem.codegen.cuda.ops import C_TYPE
 from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import Dim, ceildiv, product
 

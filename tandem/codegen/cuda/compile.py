@@ -9,8 +9,8 @@ from hashlib import blake2b
 
 from tandem import _runtime
 from tandem.codegen import cache
-from tandem.codegen.cuda import source
-from tandem.codegen.cuda_kernel import entry
+from tandem.codegen.cuda.kernel import entry
+from tandem.codegen.cuda.render import source
 from tandem.switches import DEBUG, cache_dir
 
 FORMAT = b"tandem cubin 1\n"
@@ -29,7 +29,7 @@ def load_kernels(kernels, device: int):
 
         return list(candidates(kernels))
     if isinstance(kernels, int):
-        from tandem.codegen.cuda_routines import copy_kernel, small_matmul_kernel
+        from tandem.codegen.cuda.routines import copy_kernel, small_matmul_kernel
 
         return functions([copy_kernel(kernels) if kernels > 0 else small_matmul_kernel(kernels + 1000)], device)[0]
     return [

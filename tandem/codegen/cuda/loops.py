@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tandem.codegen.cuda_ops import C_TYPE
-from tandem.codegen.cuda_values import Scope, Values
+from tandem.codegen.cuda.ops import C_TYPE
+from tandem.codegen.cuda.values import Scope, Values
 from tandem.codegen.expr import Expr
 from tandem.codegen.loops import Loop, Store
 

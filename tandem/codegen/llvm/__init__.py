@@ -1,0 +1,1 @@
+"""Kernels for CPUs: LLVM IR from the loop IR, with explicit vectors."""
