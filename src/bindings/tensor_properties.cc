@@ -66,14 +66,16 @@ PyObject* get_data(PyObject* self, void*) {
                             [&] { return reinterpret_cast<PyObject*>(new_of_type(TensorType, as_tensor(self))); });
 }
 
-// Memory is never exchanged under a tensor, since records of the tape and views would not notice: values are copied into it.
+// Memory is never exchanged under a tensor, since records of the tape and views would not notice: values are copied
+// into it.
 int set_data(PyObject* self, PyObject* value, void*) {
   return guarded(-1, [&]() -> int {
     Tensor* t = as_tensor(self);
     if (value == nullptr || !is_tensor(value)) fail(ErrorKind::Type, "x.data takes a tensor");
     Tensor* v = as_tensor(value);
     const View &have = t->view, &given = v->view;
-    bool fits = have.dtype == given.dtype && std::equal(have.shape, have.shape + have.ndim, given.shape, given.shape + given.ndim);
+    bool fits = have.dtype == given.dtype &&
+                std::equal(have.shape, have.shape + have.ndim, given.shape, given.shape + given.ndim);
     bool same = fits && have.data == given.data &&
                 std::equal(have.strides, have.strides + have.ndim, given.strides, given.strides + given.ndim);
     if (same && t->storage == v->storage) return 0;  // x.data += y has written it already

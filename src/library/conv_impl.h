@@ -28,6 +28,6 @@ struct Conv {
 bool conv_winograd(const Conv& conv);  // false where the case is not for it; likewise
 bool conv_pointwise(const Conv& conv);
 bool conv_onednn(const Conv& conv);
-void conv_own(const Conv& conv);     // float32 and float64
+void conv_own(const Conv& conv);  // float32 and float64
 
 }  // namespace tandem::library
