@@ -15,15 +15,15 @@ constexpr int64_t kAlignment = 64;
 constexpr size_t kMostPieces = 20000;  // placing takes the square of their number
 
 // In this order, each in the smallest gap that holds it.
-int64_t place_in_order(std::vector<Piece>& pieces, const std::vector<int32_t>& order) {
+int64_t place_in_order(std::vector<MemoryPiece>& pieces, const std::vector<int32_t>& order) {
   std::vector<int32_t> placed;  // by offset
   placed.reserve(pieces.size());
   int64_t total = 0;
   for (int32_t index : order) {
-    Piece& piece = pieces[index];
+    MemoryPiece& piece = pieces[index];
     int64_t end = 0, best = -1, smallest = std::numeric_limits<int64_t>::max();
     for (int32_t other_index : placed) {
-      const Piece& other = pieces[other_index];
+      const MemoryPiece& other = pieces[other_index];
       if (other.last < piece.first || other.first > piece.last) continue;
       if (const int64_t gap = other.offset - end; gap >= piece.bytes && gap < smallest) best = end, smallest = gap;
       end = std::max(end, other.offset + other.bytes);
@@ -38,7 +38,7 @@ int64_t place_in_order(std::vector<Piece>& pieces, const std::vector<int32_t>& o
 
 }  // namespace
 
-int64_t place(std::vector<Piece>& pieces) {
+int64_t place(std::vector<MemoryPiece>& pieces) {
   std::vector<int32_t> order(pieces.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return pieces[a].bytes > pieces[b].bytes; });
@@ -62,7 +62,7 @@ std::shared_ptr<const MemoryLayout> PlanRun::make_layout() const {
 
   const auto count = static_cast<int32_t>(plan_.instructions.size());
   std::vector<int32_t> roots(plan_.values.size());
-  std::vector<Piece> lives(plan_.values.size(), Piece{0, -1, count});
+  std::vector<MemoryPiece> lives(plan_.values.size(), MemoryPiece{0, -1, count});
   std::vector<bool> apart(plan_.values.size());
   for (size_t i = 0; i < roots.size(); ++i) {
     int32_t root = static_cast<int32_t>(i);
@@ -73,12 +73,12 @@ std::shared_ptr<const MemoryLayout> PlanRun::make_layout() const {
   for (const Plan::Output& output : plan_.outputs) apart[roots[output.value]] = true;
   for (const SavedItem& item : plan_.saved)
     if (item.from == SavedItem::From::Temporary) apart[roots[item.index]] = true;
-  std::vector<Piece> pieces;
+  std::vector<MemoryPiece> pieces;
   std::vector<int32_t> owners;  // value, or ~instruction
   for (int32_t i = 0; i < count; ++i) {
     const Instruction& in = plan_.instructions[i];
     for (int32_t value : in.values) {
-      Piece& life = lives[roots[value]];
+      MemoryPiece& life = lives[roots[value]];
       if (in.kind == Instruction::Kind::Free) life.last = i;
       if (in.kind == Instruction::Kind::Region) apart[roots[value]] = true;
       if (life.first < 0) life.first = i;

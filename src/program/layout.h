@@ -24,11 +24,11 @@ struct MemoryLayout {
 };
 
 // A piece of memory and the instructions during which it is in use.
-struct Piece {
+struct MemoryPiece {
   int64_t bytes;
   int32_t first, last;
   int64_t offset = 0;  // filled in by `place`
 };
-int64_t place(std::vector<Piece>& pieces);  // gives what all of them take together
+int64_t place(std::vector<MemoryPiece>& pieces);  // gives what all of them take together
 
 }  // namespace tandem

@@ -67,11 +67,8 @@ struct Api {
 
 const Api& api() {
   static const Api* made = [] {
-    void* library = cuda::open_library("cudnn");
+    const cuda::LoadFrom load("cudnn");
     auto* a = new Api;
-    const auto load = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(cuda::symbol(library, "cudnn", name));
-    };
     load(a->create, "cudnnCreate");
     load(a->set_stream, "cudnnSetStream");
     load(a->tensor_create, "cudnnCreateTensorDescriptor");
@@ -206,8 +203,8 @@ Tensor describe(const View& v) {
   return t;
 }
 
-Geometry geometry_of(const Call& call) {
-  Geometry g;
+ConvolutionShape shape_of_convolution(const Call& call) {
+  ConvolutionShape g;
   const int64_t* at = call.ints;
   const int n = static_cast<int>(*at++);
   const int skip = n == 1 ? 1 : 0;
@@ -269,7 +266,7 @@ void choose(int device, Handle h, Kind kind, Entry& e, const View& x, const View
 }
 
 void choose_algorithm(int device, Handle h, Kind kind, Entry& e, const View& x, const View& w, const View& y,
-                      const Geometry& g, bool last, bool strict) {
+                      const ConvolutionShape& g, bool last, bool strict) {
   const Api& dnn = api();
   e.x = describe(x);
   e.y = describe(y);
@@ -315,7 +312,7 @@ void run_algorithm(int device, Handle h, Kind kind, const Entry& e, const View& 
 // x, w and y lie as cuDNN is told: channels last or not.
 void convolve(const Call& call, Kind kind, const View& x, const View& w, const View& y, bool last) {
   const int device = call.device;
-  const Geometry g = geometry_of(call);
+  const ConvolutionShape g = shape_of_convolution(call);
   const bool strict = x.dtype == DType::Float32 && !cuda::allow_tf32;
   Key key;
   int64_t* at = key.values;

@@ -50,11 +50,8 @@ struct Api {
 
 const Api& api() {
   static const Api* made = [] {
-    void* library = cuda::open_library("cudnn");
+    const cuda::LoadFrom load("cudnn");
     auto* a = new Api;
-    const auto load = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(cuda::symbol(library, "cudnn", name));
-    };
     load(a->create, "cudnnBackendCreateDescriptor");
     load(a->destroy, "cudnnBackendDestroyDescriptor");
     load(a->set, "cudnnBackendSetAttribute");
@@ -203,7 +200,7 @@ bool choose(Handle handle, int mode, bool strict, size_t most, Plan& p) {
 }  // namespace
 
 std::unique_ptr<ConvolutionPlan> make_convolution_plan(void* handle, ConvolutionKind kind, const View& x, const View& w,
-                                                       const View& y, const Geometry& geometry, bool strict,
+                                                       const View& y, const ConvolutionShape& geometry, bool strict,
                                                        size_t most_workspace) {
   if (data_type(x.dtype) < 0) return nullptr;
   auto p = std::make_unique<Plan>();

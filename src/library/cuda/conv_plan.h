@@ -15,7 +15,7 @@ namespace tandem::library {
 
 enum class ConvolutionKind { Forward, Data, Weight };
 
-struct Geometry {
+struct ConvolutionShape {  // as cuDNN wants it: in ints, with one padding for both sides
   int spatial;
   int stride[3], pad[3], dilation[3];
   int groups;
@@ -35,7 +35,7 @@ class ConvolutionPlan {
 // Null if cuDNN has no plan for it, and for versions of cuDNN without the interface. x, w, y: sizes, strides and dtype.
 // `strict`: float32 is multiplied as such, not as TensorFloat-32.
 std::unique_ptr<ConvolutionPlan> make_convolution_plan(void* handle, ConvolutionKind kind, const View& x, const View& w,
-                                                       const View& y, const Geometry& geometry, bool strict,
+                                                       const View& y, const ConvolutionShape& geometry, bool strict,
                                                        size_t most_workspace);
 
 }  // namespace tandem::library

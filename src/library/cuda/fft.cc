@@ -25,11 +25,8 @@ struct Api {
 const Api* api() {  // null: not installed
   static const Api* made = []() -> const Api* {
     try {
-      void* library = cuda::open_library("cufft");
+      const cuda::LoadFrom load("cufft");
       auto a = std::make_unique<Api>();
-      const auto load = [&](auto& function, const char* name) {
-        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(cuda::symbol(library, "cufft", name));
-      };
       load(a->plan_many, "cufftPlanMany");
       load(a->set_stream, "cufftSetStream");
       load(a->single, "cufftExecC2C");

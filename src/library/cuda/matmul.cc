@@ -53,11 +53,8 @@ struct Api {
 
 const Api& api() {
   static const Api* made = [] {
-    void* library = cuda::open_library("cublasLt");
+    const cuda::LoadFrom load("cublasLt");
     auto* a = new Api;
-    const auto load = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(cuda::symbol(library, "cublasLt", name));
-    };
     load(a->create, "cublasLtCreate");
     load(a->description_create, "cublasLtMatmulDescCreate");
     load(a->description_set, "cublasLtMatmulDescSetAttribute");

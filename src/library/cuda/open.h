@@ -10,6 +10,20 @@ namespace tandem::cuda {
 void* open_library(const char* name);
 void* symbol(void* library, const char* library_name, const char* name);
 
+// Fills tables of a library's functions: load(api.create, "cudnnCreate"). Throws as open_library does.
+class LoadFrom {
+ public:
+  explicit LoadFrom(const char* name) : name_(name), library_(open_library(name)) {}
+  template <typename F>
+  void operator()(F*& function, const char* name) const {
+    function = reinterpret_cast<F*>(symbol(library_, name_, name));
+  }
+
+ private:
+  const char* name_;
+  void* library_;
+};
+
 // Device memory for the duration of a call: given back at once, to be used by what is queued behind it.
 class Workspace {
  public:

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -46,12 +45,8 @@ struct Api {
 const Api* api() {  // null: not installed
   static const Api* made = []() -> const Api* {
     try {
-      void* library = cuda::open_library("cusolver");
+      const cuda::LoadFrom load("cusolver");
       auto a = std::make_unique<Api>();
-      const auto load = [&](auto& function, const char* name) {
-        function =
-            reinterpret_cast<std::remove_reference_t<decltype(function)>>(cuda::symbol(library, "cusolver", name));
-      };
       load(a->create, "cusolverDnCreate");
       load(a->set_stream, "cusolverDnSetStream");
       load(a->create_params, "cusolverDnCreateParams");
