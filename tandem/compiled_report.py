@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tandem.errors import ValueRangeError, source_at
-from tandem.graph.view import show_bytes
 
 
 class Report(list):
@@ -44,6 +43,8 @@ class Report(list):
         lines = [f"{name}: {sequences} sequences of operators, {len(runs)} programs"]
         if self.restarts:
             lines[0] += f"; started over {self.restarts} times, with too many sequences to keep"
+        from tandem.graph.view import show_bytes  # only here: it imports what pages are made with
+
         for number, r in enumerate(self):
             kind = "any sizes" if r["symbolic"] else "these sizes: " + " ".join(_sizes(s) for s in r["sizes"][:8])
             kind += " ..." if not r["symbolic"] and len(r["sizes"]) > 8 else ""

@@ -7,7 +7,7 @@ and no device is touched, until the first tensor is put there.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+from typing import NamedTuple
 
 from tandem import _runtime
 from tandem.devices import Device, code_of
@@ -102,8 +102,7 @@ def get_device_capability(device=None) -> tuple[int, int]:
     return _runtime.cuda_properties(_index(device))[1:3]
 
 
-@dataclasses.dataclass(frozen=True)
-class DeviceProperties:
+class DeviceProperties(NamedTuple):
     """What a device is."""
 
     name: str
