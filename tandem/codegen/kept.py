@@ -1,0 +1,252 @@
+"""Which values of a graph get memory: what somebody asks for, what many read, and what costs more to compute again than to keep."""
+
+from __future__ import annotations
+
+from tandem.codegen.buffer import is_one
+from tandem.codegen.computes import operator_cost
+from tandem.graph.ir import Graph, Value
+from tandem.graph.symbolic import hint
+from tandem.ops.arithmetic import Cast
+from tandem.ops.complexes import AsComplex, AsReal
+from tandem.ops.create import Constant, Iota, RandomBits, Size
+from tandem.ops.define import Elementwise, Input, LibraryOp, Movement
+from tandem.ops.index import Gather
+from tandem.ops.movement import Embed, Expand, Permute, Reshape
+from tandem.ops.reduce import Reduce
+
+CHEAP = 8  # what costs less is recomputed rather than kept, if it reads at most one tensor
+DEVICE_CHEAP = 24  # the same where arithmetic is cheaper than memory
+INLINE_NODES = 200  # longest chain of operators computed without a compute in between
+
+
+class Kept:
+    """`nodes` that are needed, in order; `users` of each value; values that are `forced` into memory because somebody outside or a
+    library call reads them, `mutated` ones that become an input's contents, and `kept` ones, which some kernel computes."""
+
+    def __init__(self, graph: Graph, saved, target=None, exact_views: bool = False, in_pieces: bool = False):
+        self.graph = graph
+        self.target = target  # None: the CPU
+        self.exact_views = exact_views
+        self.in_pieces = in_pieces
+        self.resolve = _Resolver(graph.symbols)
+        self._shapes: dict[Value, tuple] = {}
+        self._analyse(saved)
+
+    def shape_of(self, value: Value) -> tuple:
+        found = self._shapes.get(value)
+        if found is None:
+            found = self._shapes[value] = tuple([self.resolve(d) for d in value.type.shape])
+        return found
+
+    def _analyse(self, saved):
+        graph = self.graph
+        self.forced: set[Value] = {*graph.outputs, *saved}
+        self.mutated: set[Value] = {v for _, v in graph.mutations}
+        self.looks = _looks_at_inputs(graph) if self.exact_views else ()
+        live = {v.node for v in self.forced | self.mutated}
+        self.users: dict[Value, list] = {}
+        nodes = []
+        for node in reversed(graph.nodes):
+            if node not in live:
+                continue
+            nodes.append(node)
+            op = node.op
+            for v in node.inputs:
+                live.add(v.node)
+                self.users.setdefault(v, []).append(node)
+            if isinstance(op, LibraryOp):
+                self.forced.update(node.inputs)
+            elif isinstance(op, (Permute, Reshape, AsReal, AsComplex)) and (
+                node.outputs[0] in self.forced or node.outputs[0] in self.mutated
+            ):
+                # the source is computed in its own order, and this is a view of it where strides allow
+                self.forced.add(node.inputs[0])
+        self.updates = self._only_for_updates(nodes) if self.in_pieces else set()
+        nodes.reverse()
+        self.nodes = nodes
+        self.kept: set[Value] = set()
+        lengths: dict[Value, int] = {}
+        for node in nodes:
+            op = node.op
+            value = node.outputs[0] if node.outputs else None
+            if isinstance(op, (LibraryOp, Input)):
+                continue
+            lengths[value] = length = 1 + max([lengths.get(v, 0) for v in node.inputs], default=0)
+            if isinstance(op, Reduce):
+                keep = True
+            elif isinstance(op, Movement) and not isinstance(op, Embed):
+                keep = False
+                if isinstance(op, Expand):
+                    self._keep_if_costly(node.inputs[0])
+            elif value in self.forced or value in self.mutated:
+                keep = True
+            elif isinstance(op, (Constant, Size, Iota)):
+                keep = False
+            else:
+                if isinstance(op, Gather):
+                    self._keep_if_costly(node.inputs[0])
+                keep = length > INLINE_NODES
+                if not keep and len(self.users.get(value, ())) > 1:
+                    keep = not self._is_cheap(value)
+                    if keep and self.target is not None and self._narrower(value):
+                        keep = False
+            if keep:
+                self.kept.add(value)
+                lengths[value] = 0
+
+    def _only_for_updates(self, nodes) -> set[Value]:
+        """Values that nothing but new contents of inputs is made of, and these; `nodes`: the last one first."""
+        found: set[Value] = set()
+        for node in nodes:
+            for v in node.outputs:
+                users = self.users.get(v, ())
+                if v not in self.forced and (users or v in self.mutated):
+                    if all(not isinstance(u.op, LibraryOp) and found.issuperset(u.outputs) for u in users):
+                        found.add(v)
+        return found
+
+    def _keep_if_costly(self, value: Value):
+        """value is about to be read many times per element."""
+        while isinstance(value.op, Movement) and not isinstance(value.op, Embed) and value not in self.kept:
+            value = value.node.inputs[0]
+        if isinstance(value.op, (Elementwise, Gather, RandomBits)) and value not in self.kept:
+            if all(is_one(d) for d in self.shape_of(value)):
+                return
+            if not self._is_cheap(value, reads=2) or (self.target is not None and self._follows_reduction(value)):
+                self.kept.add(value)
+
+    def _follows_reduction(self, value: Value) -> bool:
+        """Whether value is made of results of reductions and nothing larger: their kernel computes it along the way."""
+        size, stack, seen = _hinted_size(self.shape_of(value)), list(value.node.inputs), set()
+        found = False
+        while stack and len(seen) < INLINE_NODES:
+            v = stack.pop()
+            if v in seen:
+                continue
+            seen.add(v)
+            if isinstance(v.op, Reduce) or (v in self.kept and _hinted_size(self.shape_of(v)) <= size):
+                found = True
+            elif _hinted_size(self.shape_of(v)) > size or not isinstance(
+                v.op, (Elementwise, Movement, Constant, Input)
+            ):
+                return False
+            else:
+                stack.extend(v.node.inputs)
+        return found
+
+    def _narrower(self, value: Value) -> bool:
+        """Keeps the 16-bit numbers that value is a wider form of, if it is one: half the memory."""
+        op = value.op
+        if not isinstance(op, Cast) or value.node.inputs[0].dtype.itemsize >= op.dtype.itemsize:
+            return False
+        source = value.node.inputs[0]
+        if isinstance(source.op, (Elementwise, Gather)):
+            self.kept.add(source)
+        return isinstance(source.op, (Elementwise, Gather, Input, LibraryOp)) or source in self.kept
+
+    def _is_cheap(self, value: Value, reads: int = 1) -> bool:
+        if self.target is not None:
+            return self._is_cheap_on_device(value)
+        cost, stack, seen = 0.0, [value], set()
+        size = max(_hinted_size(self.shape_of(value)), 8)
+        while stack:
+            v = stack.pop()
+            if v in seen:
+                continue
+            seen.add(v)
+            op = v.op
+            if v is not value and (v in self.kept or isinstance(op, (Input, LibraryOp))):
+                if 4 * _hinted_size(self.shape_of(v)) >= size:  # what is broadcast stays in cache
+                    reads -= 1
+                if reads < 0:
+                    return False
+                continue
+            if isinstance(op, Elementwise):
+                if 4 * _hinted_size(self.shape_of(v)) >= size:  # what is broadcast is computed outside the inner loop
+                    cost += operator_cost(v.node)
+            elif isinstance(op, RandomBits):
+                return False
+            elif isinstance(op, (Gather, Embed)):
+                cost += 4
+            if cost > CHEAP:
+                return False
+            stack.extend(v.node.inputs)
+        return True
+
+    def _is_cheap_on_device(self, value: Value) -> bool:
+        """Whether computing value again costs less memory traffic than keeping it does, and arithmetic that hides behind it.
+
+        Kept, it is written once and read by each of its users but the first; otherwise each of them reads what it is made from.
+        """
+        cost, stack, seen = 0.0, [value], set()
+        size = max(_hinted_size(self.shape_of(value)), 8)
+        itemsize = value.dtype.itemsize
+        if isinstance(value.op, Cast):  # the narrower form would be kept
+            itemsize = min(itemsize, value.node.inputs[0].dtype.itemsize)
+        others = max(len(self.users.get(value, ())) - 1, 1)
+        budget = size * itemsize * (1 + 1 / others)
+        traffic, large = 0, 0
+        while stack:
+            v = stack.pop()
+            if v in seen:
+                continue
+            seen.add(v)
+            op = v.op
+            elements = _hinted_size(self.shape_of(v))
+            if v is not value and (v in self.kept or isinstance(op, (Input, LibraryOp))):
+                if 4 * elements >= size:  # what is broadcast stays in cache
+                    traffic += elements * v.dtype.itemsize
+                    large += 1
+                continue
+            if isinstance(op, Elementwise):
+                if 4 * elements >= size:
+                    cost += operator_cost(v.node)
+            elif isinstance(op, RandomBits):
+                return False
+            elif isinstance(op, (Gather, Embed)):
+                cost += 4
+            if cost > DEVICE_CHEAP:
+                return False
+            stack.extend(v.node.inputs)
+        # of two 16-bit tensors, gradients of activations read one anyway
+        return traffic <= budget or (itemsize == 2 and large <= 2 and traffic <= 2 * size * itemsize)
+
+
+class _Resolver:
+    """symbols.resolve with a memory."""
+
+    def __init__(self, symbols):
+        self._symbols = symbols
+        self._known: dict = {}
+
+    def __call__(self, d):
+        if type(d) is int:
+            return d
+        found = self._known.get(d)
+        if found is None:
+            found = self._known[d] = self._symbols.resolve(d)
+        return found
+
+    def forget(self):
+        """More has been learned."""
+        self._known.clear()
+
+
+def _looks_at_inputs(graph: Graph) -> set[Value]:
+    """Outputs that only rearrange an input, and what lies between."""
+    found: set[Value] = set()
+    for value in graph.outputs:
+        chain = []
+        while value is not None and isinstance(value.op, Movement) and not isinstance(value.op, Embed):
+            chain.append(value)
+            value = value.node.inputs[0]
+        if value is not None and isinstance(value.op, Input):
+            found.update(chain)
+    return found
+
+
+def _hinted_size(shape) -> int:
+    size = 1
+    for d in shape:
+        size *= hint(d)
+    return size
