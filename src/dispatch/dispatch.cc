@@ -19,6 +19,7 @@ namespace tandem {
 Callbacks callbacks;
 thread_local int tracing_depth = 0;
 thread_local CallMode call_mode;
+thread_local int8_t device_scope = -1;
 thread_local GradMode grad_mode;
 bool anomaly_detection = false;
 

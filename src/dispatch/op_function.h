@@ -102,6 +102,9 @@ struct CallMode {
 };
 extern thread_local CallMode call_mode;
 
+// The device of the innermost `with td.device(...)`, or -1: captured calls tell their graphs, nothing depends on it.
+extern thread_local int8_t device_scope;
+
 // Set while Python functions are traced in this thread: calls then go straight to the Python implementation.
 extern thread_local int tracing_depth;
 

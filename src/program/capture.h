@@ -125,7 +125,7 @@ class Capture {
   TensorRef input(DType dtype, int ndim, const int64_t* shape, bool requires_grad);
   void locate(Tensor* t, int32_t site[3]);  // (1 leaf or 2 result, index, output) of a tensor that the body gives
   PyObject* leaf_tensors() const;           // new references, as all of these
-  PyObject* describe_calls() const;         // [(plan, operands, temporaries, code, line, recorded)]
+  PyObject* describe_calls() const;         // [(plan, operands, temporaries, code, line, recorded, scope)]
   PyObject* describe_leaves() const;
   PyObject* describe_numbers() const;
   PyObject* describe_ints() const;
@@ -157,6 +157,7 @@ class Capture {
     SmallVector<int32_t, 4> temporaries;  // plan values, numbered after the outputs
     Source source;                        // the user's line, for graphs that are printed; released by forget_calls
     bool recorded;                        // whether gradients were recorded
+    int8_t scope;                         // device_scope
   };
   struct Leaf {
     Ref<Storage> storage;
@@ -228,6 +229,8 @@ class Capture {
 };
 
 extern thread_local Capture* active_capture;
+
+bool same_view(const View& a, const View& b);  // the same elements
 
 // For a tensor that never got memory: a compiled function failed or still runs elsewhere, or a loop only described it.
 [[noreturn]] void refuse_promise();

@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "device/parallel.h"
+#include "program/library_call.h"
 #include "program/profile.h"
 #include "program/region.h"
 
@@ -303,26 +304,8 @@ void PlanRun::run_instructions(const Instruction*& current) {
         break;
       }
       case Instruction::Kind::Library: {
-        constexpr int kMax = 12;
-        View inline_views[kMax];
-        std::unique_ptr<View[]> many;
-        View* views = inline_views;
-        if (in.values.size() > kMax) {
-          many.reset(new View[in.values.size()]);
-          views = many.get();
-        }
-        for (size_t i = 0; i < in.values.size(); ++i) views[i] = view(in.values[i]);
-        int64_t ints[64];
-        TD_CHECK(in.ints.size() <= 64);
-        for (size_t i = 0; i < in.ints.size(); ++i) ints[i] = ints_[in.ints[i]];
-        library::Call call{views,
-                           in.num_inputs,
-                           views + in.num_inputs,
-                           static_cast<int>(in.values.size()) - in.num_inputs,
-                           ints,
-                           static_cast<int>(in.ints.size()),
-                           in.floats.data(),
-                           static_cast<int>(in.floats.size())};
+        const LibraryOperands operands(in, ints_, [this](int32_t value) { return view(value); });
+        library::Call call = operands.call();
         run_routine(in, call);
         break;
       }

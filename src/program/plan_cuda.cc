@@ -9,6 +9,7 @@
 #include "check.h"
 #include "device/cuda/device.h"
 #include "device/cuda/launches.h"
+#include "program/library_call.h"
 #include "program/plan.h"
 #include "program/profile.h"
 #include "program/region.h"
@@ -174,33 +175,14 @@ void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_n
       break;
     }
     case Instruction::Kind::Library: {
-      constexpr int kMax = 12;
-      View inline_views[kMax];
-      std::unique_ptr<View[]> many;
-      View* views = inline_views;
-      if (in.values.size() > kMax) {
-        many.reset(new View[in.values.size()]);
-        views = many.get();
-      }
-      for (size_t i = 0; i < in.values.size(); ++i) {
-        TD_CHECK(!plan_.values[in.values[i]].on_host, in.label, ": an operand lies on the host");
-        views[i] = view(in.values[i]);
-      }
-      int64_t ints[64];
-      TD_CHECK(in.ints.size() <= 64);
-      for (size_t i = 0; i < in.ints.size(); ++i) ints[i] = ints_[in.ints[i]];
+      const LibraryOperands operands(in, ints_, [&](int32_t value) {
+        TD_CHECK(!plan_.values[value].on_host, in.label, ": an operand lies on the host");
+        return view(value);
+      });
       cuda::note_launch(in.label.c_str());
-      library::Call call{views,
-                         in.num_inputs,
-                         views + in.num_inputs,
-                         static_cast<int>(in.values.size()) - in.num_inputs,
-                         ints,
-                         static_cast<int>(in.ints.size()),
-                         in.floats.data(),
-                         static_cast<int>(in.floats.size()),
-                         nullptr,
-                         device,
-                         stream};
+      library::Call call = operands.call();
+      call.device = device;
+      call.stream = stream;
       in.routine(call);
       break;
     }
