@@ -62,7 +62,8 @@ class Device:
         return hash(_canonical(str(self)))
 
     def __enter__(self):
-        before = _runtime.set_default_device(code_of(self))
+        code = code_of(self)
+        before = _runtime.set_default_device(code), _runtime.set_device_scope(code)
         with contextlib.ExitStack() as stack:
             for scope in scopes:
                 stack.enter_context(scope(self))
@@ -71,7 +72,8 @@ class Device:
 
     def __exit__(self, *exc):
         before, stack = self._before.pop()
-        _runtime.set_default_device(before)
+        _runtime.set_default_device(before[0])
+        _runtime.set_device_scope(before[1])
         stack.close()
 
 
@@ -81,6 +83,12 @@ def _canonical(name: str) -> str:
 
 CPU = Device._unchecked("cpu", None)
 DEVICES = [CPU] + [Device._unchecked("cuda", i) for i in range(15)]  # what Tensor.device gives, by the runtime's number
+
+
+def named(name: str) -> Device:
+    """The device of this name, whether this machine has it or not."""
+    kind, _, index = name.partition(":")
+    return Device._unchecked(kind, int(index) if index else None)
 
 
 def as_device(device) -> Device:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 
 from tandem import _runtime
-from tandem.graph.ir import Builder, Graph, Value, source_scope
+from tandem.graph.ir import Builder, Graph, Node, Value, source_scope
 from tandem.ops.define import Composite, add_input
 
 
@@ -38,6 +38,7 @@ def _expands(node, composed):
 def _expand_once(graph: Graph, composed) -> tuple[Graph, dict[Value, Value]]:
     result = Graph(graph.symbols, graph.name)
     made: dict[Value, Value] = {}
+    copies: dict[Node, tuple[Node, ...]] = {}
     _runtime.enter_trace()
     try:
         with Builder(result) as builder:
@@ -49,9 +50,15 @@ def _expand_once(graph: Graph, composed) -> tuple[Graph, dict[Value, Value]]:
                 inputs = tuple(made[v] for v in node.inputs)
                 with source_scope(node.source):
                     expands = _expands(node, composed)
-                    outputs = builder.add(node.op, inputs).outputs if expands is None else expands(*inputs)
+                    if expands is None:
+                        outputs = builder.again(node, inputs, copies).outputs
+                    else:
+                        with builder.in_place_of(node, copies):
+                            outputs = expands(*inputs)
                 if isinstance(outputs, Value):
                     outputs = (outputs,)
+                if expands is not None:
+                    copies[node] = tuple(dict.fromkeys(v.node for v in outputs))
                 made.update(zip(node.outputs, outputs, strict=True))
     finally:
         _runtime.exit_trace()
@@ -69,6 +76,7 @@ def without_unused(graph: Graph, saved: list[Value]) -> Graph:
         if node not in needed:
             needed.add(node)
             stack.extend(v.node for v in node.inputs)
+            stack.extend(node.control)
     if len(needed) == len(graph.nodes):
         return graph
     result = Graph(graph.symbols, graph.name)

@@ -52,7 +52,11 @@ class Fusion(Kept):
             self.buffer_of[value].on_host = target is not None and value in target.on_host
             self.provider[value] = None
         self.saved = set(saved)
+        self._after: dict[Value, int] = {}  # the last group that a value not in memory waits for; see _wait
+        self._library_group: dict = {}
         for node in self.nodes:
+            if self.waits:
+                self._wait(node)
             self._visit(node)
 
     # -- nodes in order
@@ -76,6 +80,20 @@ class Fusion(Kept):
             else:
                 self._elementwise(value)
 
+    def _wait(self, node):
+        """Notes which groups a node must come after: those of its control inputs, and what its operands wait for unless they are
+        computes, which have waited themselves (Note [Control inputs] in graph/ir.py)."""
+        after = -1
+        for n in node.control:
+            groups = [self.provider.get(v) for v in n.outputs] or [self._library_group.get(n)]
+            after = max([after, *(g.position for g in groups if g is not None)])
+        for v in node.inputs:
+            if v not in self.computes:
+                after = max(after, self._after.get(v, -1))
+        if after >= 0:
+            for v in node.outputs:
+                self._after[v] = after
+
     def _place_view(self, value: Value) -> bool:
         """Whether value lies in memory, if need be as a view through a chain of movements of something that does."""
         if value in self.provider:
@@ -92,6 +110,7 @@ class Fusion(Kept):
 
     def _library(self, node):
         group = self._new_group("library", node=node)
+        self._library_group[node] = group
         for v in node.inputs:
             self._need(v)
         for index, value in enumerate(node.outputs):
@@ -375,9 +394,12 @@ class Fusion(Kept):
             group = self.provider[value]
             if group is not None and (latest is None or group.position > latest.position):
                 latest = group
-        if latest is not None and latest.kind != "library" and self._fits(compute, latest):
-            return latest
         floor = -1 if latest is None else latest.position
+        after = self._after.get(compute.value, -1)
+        if after < floor:
+            if latest.kind != "library" and self._fits(compute, latest):
+                return latest
+        floor = max(floor, after)
         reads = {value for value, _ in compute.reads}
         for group in reversed(self._recent.get(compute.domain, ())[-4:]):
             if group.position > floor and not reads.isdisjoint(group.reads) and self._fits(compute, group):

@@ -43,8 +43,9 @@ class Kept:
         self.forced: set[Value] = {*graph.outputs, *saved}
         self.mutated: set[Value] = {v for _, v in graph.mutations}
         self.looks = _looks_at_inputs(graph) if self.exact_views else ()
-        live = {v.node for v in self.forced | self.mutated}
+        live = {v.node for v in self.forced | self.mutated} | {n for n in graph.nodes if n.op.effect}
         self.users: dict[Value, list] = {}
+        self.waits = False  # whether any node has control inputs
         nodes = []
         for node in reversed(graph.nodes):
             if node not in live:
@@ -54,6 +55,11 @@ class Kept:
             for v in node.inputs:
                 live.add(v.node)
                 self.users.setdefault(v, []).append(node)
+            for n in node.control:  # what somebody waits for must run, though nobody may read it
+                live.add(n)
+                self.waits = True
+                if not isinstance(n.op, (Input, Constant, Size, Iota)):
+                    self.forced.update(n.outputs)
             if isinstance(op, LibraryOp):
                 self.forced.update(node.inputs)
             elif isinstance(op, (Permute, Reshape, AsReal, AsComplex)) and (

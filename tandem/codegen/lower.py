@@ -51,6 +51,8 @@ def lower(
             made = {old: again[new] for old, new in made.items() if new in again} if made else again
             graph = without_unused(graph, [made.get(v, v) for v in saved])
         target = target.after(made)
+    waits = any(node.control for node in graph.nodes)
+    in_pieces = in_pieces and not waits  # and nothing is put together across what somebody waits for
     fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved], target, exact_views, in_pieces)
     nests = _NESTS if target is None else target.nests()
     steps, copies = _place_mutations(fusion, nests["copy"])
@@ -75,7 +77,7 @@ def lower(
         if value not in fusion.computes or fusion.computes[value].stored
     }  # fmt: skip
     if target is not None:
-        steps = target.finish(steps)
+        steps = steps if waits else target.finish(steps)
     elif graph.mutations:
         steps = failures_first(steps)
     if made:

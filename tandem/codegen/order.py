@@ -7,11 +7,7 @@ fails (Note [Early checks] in src/program/capture.h).
 from __future__ import annotations
 
 from tandem.codegen.schedule import KernelStep, RegionStep
-
-_MAY_FAIL = frozenset({
-    "bincount", "check_index", "cholesky", "cofactor", "eig", "eigh", "inverse", "ldl_factor", "ldl_solve", "lstsq", "lu_factor",
-    "lu_solve", "permutation", "pinv", "scatter", "solve_triangular", "svd",
-})  # fmt: skip
+from tandem.ops.failing import MAY_FAIL
 
 
 def failures_first(steps: list) -> list:
@@ -19,7 +15,7 @@ def failures_first(steps: list) -> list:
     failing = [i for i in range(begin + 1, len(steps)) if _may_fail(steps[i])]
     if not failing:
         return steps
-    touched = {i: _touched(steps[i]) for i in range(begin, failing[-1] + 1)}
+    touched = {i: (*_touched(steps[i]), *_order(steps[i])) for i in range(begin, failing[-1] + 1)}
     moved: set[int] = set()
     for i in failing:
         needed = _before(i, begin, touched, moved)
@@ -30,16 +26,21 @@ def failures_first(steps: list) -> list:
 
 
 def _before(step: int, begin: int, touched: dict, moved: set[int]) -> set[int]:
-    """The step and those before it that must stay before it: one writes what the other reads or writes."""
+    """The step and those before it that must stay before it: one writes what the other reads or writes, or waits for it."""
     needed = {step}
     for i in range(step, begin - 1, -1):
         if i not in needed:
             continue
-        reads, writes = touched[i]
+        reads, writes, waits, _ = touched[i]
         for k in range(begin, i):
             if k not in needed and k not in moved:
-                k_reads, k_writes = touched[k]
-                if k_writes & reads or k_writes & writes or k_reads & writes:
+                k_reads, k_writes, _, k_nodes = touched[k]
+                if (
+                    k_writes & reads
+                    or k_writes & writes
+                    or k_reads & writes
+                    or (waits and not waits.isdisjoint(k_nodes))
+                ):
                     needed.add(k)
     return needed
 
@@ -47,7 +48,7 @@ def _before(step: int, begin: int, touched: dict, moved: set[int]) -> set[int]:
 def _may_fail(step) -> bool:
     if isinstance(step, RegionStep):
         return any(_may_fail(inner) for part in step.parts for inner in part.schedule.steps)
-    return not isinstance(step, KernelStep) and step.routine in _MAY_FAIL
+    return not isinstance(step, KernelStep) and step.routine in MAY_FAIL
 
 
 def _writes_input(step) -> bool:
@@ -71,3 +72,9 @@ def _touched(step) -> tuple[set[int], set[int]]:
     """(reads, writes): identities of buffers; what a kernel writes it may read as well."""
     read = step.buffers if isinstance(step, KernelStep) else step.inputs
     return {id(b) for b in _roots(read)}, {id(b) for b in _roots(_written(step))}
+
+
+def _order(step) -> tuple[set, list]:
+    """(nodes that the step waits for, nodes that it runs)."""
+    nodes = step.nodes if isinstance(step, KernelStep) else [step.node]
+    return {n for node in nodes for n in node.control}, nodes

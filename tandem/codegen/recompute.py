@@ -176,6 +176,7 @@ class _Rewriter:
         self.late: dict[Value, Value] = {}  # what late nodes use in place of an early value
         self.again: dict[Value, Value] = {}  # what second computations use
         self.early: set[Value] = set()
+        self.copies: dict[Node, tuple[Node, ...]] = {}
         self._touched: dict[Value, bool] = {}
 
     def run(self) -> Graph:
@@ -202,7 +203,7 @@ class _Rewriter:
         return result
 
     def _add(self, node: Node, inputs: list[Value], into: dict[Value, Value]):
-        new = self.builder.add(node.op, tuple(inputs))
+        new = self.builder.again(node, tuple(inputs), self.copies)
         into.update(zip(node.outputs, new.outputs, strict=True))
 
     def _late(self, value: Value) -> Value:

@@ -230,7 +230,9 @@ def _digest(key, bodies: list[Body]) -> str | None:
     if None in digests:
         return None
     calls = [
-        (operands, temporaries, recorded) for body in bodies for _, operands, temporaries, _, _, recorded in body.calls
+        (operands, temporaries, recorded)
+        for body in bodies
+        for _, operands, temporaries, _, _, recorded, _ in body.calls
     ]
     # the first of a part's key has addresses in it
     return repr(

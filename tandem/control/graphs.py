@@ -17,7 +17,7 @@ from tandem.graph.symbolic import Sym
 from tandem.ops.prepare import as_value
 from tandem.session.graph import Graph, Recorder, SymbolicTensor, infer
 from tandem.session.nodes import Call, Fed, Host, Random, Step, Store, map_leaves
-from tandem.session.program import _Seeded, located
+from tandem.session.program import Order, _Seeded, located
 from tandem.session.unknown import show_shape, unknown_index
 
 
@@ -140,6 +140,7 @@ class BodyTrace:
         self.outer, self.graph, self.draws = outer, graph, draws
         self.values: dict[Value, Value] = {}
         self.sizes = _Sizes(self)
+        self.order = Order(any(n.control for n in graph.nodes))
 
     def random_state(self, seed: int | None):
         return self.draws if seed is None else _Seeded(seed, self.draws)
@@ -153,8 +154,8 @@ class BodyTrace:
 
     def step(self, node):
         try:
-            with source_scope(node.source and node.source.short):
-                results = node.op.run(self, node, [self.values[v] for v in node.inputs])
+            with source_scope(node.source and node.source.short), self.order.of(node) as order:
+                results = node.op.run(self, node, order.operands([self.values[v] for v in node.inputs]))
                 if isinstance(node.op, Call):
                     results = [as_value(r) for r in results if r is not None]
         except TandemError as error:

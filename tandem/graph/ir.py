@@ -103,16 +103,24 @@ _set_node, _set_index, _set_type = Value.node.__set__, Value.index.__set__, Valu
 
 class Node(_Immutable):
     """An operator applied to values. Immutable once built, but for two things that happen while its graph is: sizes that turn out
-    to be equal, and outputs that gradients ask a region for (autodiff/regions.py)."""
+    to be equal, and outputs that gradients ask a region for (autodiff/regions.py).
 
-    __slots__ = ("op", "inputs", "outputs", "source", "id")
+    control   nodes that have run before this one does, whether it reads their results or not (Note [Control inputs])
+    device    where it must run; None: where its operands are
+    """
 
-    def __init__(self, op, inputs: tuple[Value, ...], types: tuple[Type, ...], source, id: int):
+    __slots__ = ("op", "inputs", "outputs", "source", "id", "control", "device")
+
+    def __init__(
+        self, op, inputs: tuple[Value, ...], types: tuple[Type, ...], source, id: int, control=(), device=None
+    ):
         _set_op(self, op)
         _set_inputs(self, inputs)
         _set_outputs(self, tuple([Value(self, i, t) for i, t in enumerate(types)]))
         _set_source(self, source)
         _set_id(self, id)
+        _set_control(self, control)
+        _set_device(self, device)
 
     def __repr__(self):
         return f"<node {self.id}: {self.op!r}>"
@@ -120,6 +128,7 @@ class Node(_Immutable):
 
 _set_op, _set_inputs, _set_outputs = Node.op.__set__, Node.inputs.__set__, Node.outputs.__set__
 _set_source, _set_id = Node.source.__set__, Node.id.__set__
+_set_control, _set_device = Node.control.__set__, Node.device.__set__
 
 
 class Graph:
@@ -215,19 +224,31 @@ class Graph:
         return [v for v in self.outputs if v is not None] + [v for _, v in self.mutations]
 
 
+# Note [Control inputs]
+# A node runs after its control inputs. So a live node keeps them alive, and a pass may neither merge it with a node that waits for
+# something else nor replace it: it stays what it is, on other inputs at most (passes/rebuild.py). What waits for a node that was
+# replaced waits for what stands for it. Code generation gives it a kernel of its own kind of place: it shares none with anything
+# before what it waits for, and what is computed along the way of its users waits in its stead (codegen/fuse.py, order.py).
+# A device says where a node must run; nodes of different devices are never one, and what replaces a node keeps its device.
+
+
 class Builder:
-    """Appends nodes to a graph. The same operator on the same inputs gives the same node."""
+    """Appends nodes to a graph. The same operator on the same inputs, in the same place, gives the same node."""
 
     records_calls = (
         False  # whether calls of operator functions become nodes themselves (tandem/session) instead of being inlined
     )
+    place: tuple[tuple[Node, ...], object] | None = None  # (control inputs, device) of the nodes being made, if any
 
     def __init__(self, graph: Graph):
         self.graph = graph
         self._seen: dict = {}
 
     def add(self, op, inputs: tuple[Value, ...]) -> Node:
+        place = self.place
         key = (op, tuple((id(v.node), v.index) for v in inputs))
+        if place is not None:
+            key = (*key, place)
         node = self._seen.get(key)
         if node is None:
             if not op.takes_complex:
@@ -235,15 +256,32 @@ class Builder:
             types = op.infer(*(v.type for v in inputs))
             if isinstance(types, Type):
                 types = (types,)
-            node = Node(op, tuple(inputs), tuple(types), current_source(), len(self.graph.nodes))
+            node = Node(op, tuple(inputs), tuple(types), current_source(), len(self.graph.nodes), *(place or _ANYWHERE))
             self.graph.nodes.append(node)
             if not op.effect:
                 self._seen[key] = node
         return node
 
+    def again(self, node: Node, inputs: tuple[Value, ...], copies: dict[Node, tuple[Node, ...]], op=None) -> Node:
+        """node of another graph on inputs of this one, or another operator in its place. It waits for what stands for those it
+        waited for: `copies`, which has this one afterwards."""
+        if node.control or node.device is not None:
+            with self.in_place_of(node, copies):
+                new = self.add(op or node.op, inputs)
+        else:
+            new = self.add(op or node.op, inputs)
+        copies[node] = (new,)
+        return new
+
+    def in_place_of(self, node: Node, copies: dict[Node, tuple[Node, ...]]) -> placed:
+        """For making what stands for a node: it waits and runs where the node did."""
+        return placed(self, [c for n in node.control for c in copies.get(n, ())], node.device)
+
     def adopt(self, node: Node) -> Node:
         """Takes over a node of another graph, whose inputs are in this one, or gives the equal one that is here already."""
         key = (node.op, tuple((id(v.node), v.index) for v in node.inputs))
+        if node.control or node.device is not None:
+            key = (*key, (node.control, node.device))
         found = node if node.op.effect else self._seen.setdefault(key, node)
         if found is node:
             self.graph.nodes.append(node)
@@ -255,6 +293,29 @@ class Builder:
 
     def __exit__(self, *exc):
         _stack().pop()
+
+
+_ANYWHERE = ((), None)
+
+
+class placed:
+    """Nodes that a builder makes inside wait for these nodes, besides those of the scopes around, and run on this device."""
+
+    __slots__ = ("before", "builder", "place")
+
+    def __init__(self, builder: Builder, control=(), device=None):
+        self.builder = builder
+        self.before = builder.place
+        around, around_device = self.before or _ANYWHERE
+        place = (tuple(dict.fromkeys([*around, *control])), around_device if device is None else device)
+        self.place = None if place == _ANYWHERE else place
+
+    def __enter__(self):
+        self.builder.place = self.place
+        return self
+
+    def __exit__(self, *exc):
+        self.builder.place = self.before
 
 
 def _refuse_complex(op, inputs):
@@ -334,11 +395,13 @@ class source_scope:
 def replay(graph: Graph, inputs: list[Value], sizes: dict[int, Dim]) -> list[Value]:
     """Rebuild graph's nodes in the current builder on other inputs; `sizes` maps its symbols to Dims of this trace."""
     made: dict[Value, Value] = dict(zip(graph.inputs, inputs, strict=True))
+    builder = current_builder()
+    copies: dict[Node, tuple[Node, ...]] = {}
     for node in graph.nodes:
         if node.op.name == "input":
             continue
         op = node.op.substitute(lambda d: substitute(d, sizes))
-        new = current_builder().add(op, tuple(made[v] for v in node.inputs))
+        new = builder.again(node, tuple(made[v] for v in node.inputs), copies, op)
         for old, fresh in zip(node.outputs, new.outputs, strict=True):
             made[old] = fresh
     return [made[v] if v is not None else None for v in graph.outputs]

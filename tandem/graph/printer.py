@@ -9,15 +9,16 @@ def print_graph(graph) -> str:
 
 def _lines(graph) -> list[str]:
     names = {v: f"%{i}" for i, v in enumerate(v for n in graph.nodes for v in n.outputs)}
+    bare = {n: f"!{i}" for i, n in enumerate(n for n in graph.nodes if not n.outputs)}  # nodes without results
     lines = []
     for node in graph.nodes:
-        left = ", ".join(f"{names[v]}: {v.type!r}" for v in node.outputs)
+        left = ", ".join(f"{names[v]}: {v.type!r}" for v in node.outputs) or bare[node]
         arguments = ", ".join(names[v] for v in node.inputs)
         source = f"   # {node.source}" if node.source else ""
         op = (
             "input" if node.op.name == "input" else repr(node.op)
         )  # its type stands on the left, its position is its place
-        lines.append(f"{left} = {op}({arguments}){source}")
+        lines.append(f"{left} = {op}({arguments}){_place(node, names, bare)}{source}")
         if hasattr(node.op, "graphs"):  # a region: its graphs, whose values are numbered anew
             for part in node.op.graphs():
                 lines += [f"  {part.name or 'body'}:", *("    " + line for line in _lines(part))]
@@ -25,3 +26,9 @@ def _lines(graph) -> list[str]:
         lines.append(f"store {names[value]} -> {names[graph.inputs[position]]}")
     lines.append("return " + ", ".join("-" if v is None else names[v] for v in graph.outputs))
     return lines
+
+
+def _place(node, names, bare) -> str:
+    """What a node waits for besides its operands, and where it must run: " after %2 on cpu"."""
+    waits = ", ".join(names.get(n.outputs[0], "%?") if n.outputs else bare.get(n, "!?") for n in node.control)
+    return (f" after {waits}" if waits else "") + (f" on {node.device}" if node.device is not None else "")

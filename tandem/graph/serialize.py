@@ -1,10 +1,11 @@
 """Graphs as JSON text and back: `graph.to_json()`, `Graph.from_json(text)`, `graph.save(path)`, `Graph.load(path)`.
 
-    {"format": 1, "name", "symbols": [...], "guards": [...], "nodes": [...], "outputs": [...], "mutations": [...]}
+    {"format": 2, "name", "symbols": [...], "guards": [...], "nodes": [...], "outputs": [...], "mutations": [...]}
 
 An operator is its registered name and its attributes. Numbers and text stand for themselves; everything else is a list with a tag:
 ["tuple", ...], ["dtype", name], ["type", dtype, shape, weak], ["float", "nan"], ["sym", [coefficient, atom, ...], ...],
-["graph", {...}] for the graphs of regions, which have no symbols of their own.
+["graph", {...}] for the graphs of regions, which have no symbols of their own. A node may have "control", the numbers of the nodes
+that it waits for, and "device".
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 import json
 import math
 
-from tandem import dtypes
+from tandem import devices, dtypes
 from tandem.graph.ir import Graph, Node, Type, Value
 from tandem.graph.symbolic import _BINARY, Sym, Symbols
 
-FORMAT = 1
+FORMAT = 2
+_KNOWN = (1, 2)  # 1 had no control inputs and devices
 
 
 def to_json(graph: Graph) -> str:
@@ -36,6 +38,7 @@ def to_json(graph: Graph) -> str:
 def _pack_graph(graph: Graph) -> dict:
     number: dict[Value | None, int | None] = {None: None}
     nodes = []
+    place = {node: i for i, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         for v in node.outputs:
             number[v] = len(number) - 1
@@ -43,6 +46,10 @@ def _pack_graph(graph: Graph) -> dict:
                 "inputs": [number[v] for v in node.inputs], "types": [_pack(v.type) for v in node.outputs]}  # fmt: skip
         if node.source:
             item["source"] = node.source
+        if node.control:
+            item["control"] = [place[n] for n in node.control]
+        if node.device is not None:
+            item["device"] = str(node.device)
         nodes.append(item)
     return {
         "name": graph.name,
@@ -62,8 +69,8 @@ def from_json(text: str) -> Graph:
     )
     if missing:
         raise ValueError(f"this is no graph that was saved: it has no {', '.join(sorted(missing))}")
-    if document["format"] != FORMAT:
-        raise ValueError(f"this graph has format {document.get('format')!r}; only {FORMAT} is known")
+    if document["format"] not in _KNOWN:
+        raise ValueError(f"this graph has format {document.get('format')!r}; only {FORMAT} and below are known")
     symbols = Symbols()
     atoms = [
         symbols.new(s["hint"], tuple(s["origin"]), not_one=s["not_one"], signed=s["signed"])
@@ -86,7 +93,10 @@ def _unpack_graph(document: dict, symbols: Symbols, atoms: list) -> Graph:
             )
         op = PRIMITIVES[item["op"]](*[_unpack(f, atoms, symbols) for f in item["fields"]])
         types = tuple(_unpack(t, atoms) for t in item["types"])
-        node = Node(op, tuple(values[i] for i in item["inputs"]), types, item.get("source"), len(graph.nodes))
+        inputs = tuple(values[i] for i in item["inputs"])
+        control = tuple(graph.nodes[i] for i in item.get("control", ()))
+        device = devices.named(item["device"]) if "device" in item else None
+        node = Node(op, inputs, types, item.get("source"), len(graph.nodes), control, device)
         graph.nodes.append(node)
         values += node.outputs
         if op.name == "input":

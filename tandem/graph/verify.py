@@ -8,11 +8,17 @@ from tandem.graph.symbolic import hint
 
 
 def verify(graph: Graph, after: str = "", known: set[Node] = frozenset()):
-    """Raises InternalError unless nodes come in topological order, types are what operators infer, and the graph's inputs, outputs
-    and mutations belong to it. Nodes in `known` were verified before (nodes never change), so only their order is looked at."""
+    """Raises InternalError unless nodes come after what they read and wait for, types are what operators infer, and the graph's
+    inputs, outputs and mutations belong to it. Nodes in `known` were verified before (nodes never change), so only their order is
+    looked at."""
     where = f"after {after}: " if after else ""
     defined = set()
+    before: set[Node] = set()
     for node in graph.nodes:
+        for n in node.control:
+            if n not in before:
+                raise _wrong(node, f"{where}waits for {n.op!r}, which comes later or not at all")
+        before.add(node)
         for v in node.inputs:
             if v not in defined:
                 raise _wrong(node, f"{where}uses a value of {v.op!r}, which comes later or not at all")

@@ -44,10 +44,13 @@ def render(graph: Graph, schedule=None, title: str = "", peak: int | None = None
                 for part in node.op.graphs():
                     box.lines += [f"{part.name or 'body'}:", *("  " + line for line in str(part).splitlines())]
     edges = _edges(boxes, box_of)
-    _place(boxes, edges)
+    waits = {(box_of[n], box): () for box in boxes for node in box.nodes for n in node.control if n in box_of}
+    waits = {(a, b): () for a, b in waits if a is not b}
+    _place(boxes, {**waits, **edges})
     width = max((b.x + _WIDTH for b in boxes), default=0) + _GAP_X
     height = max((b.y + b.height for b in boxes), default=0) + _GAP_Y
     parts = [_edge(a, b, values, names) for (a, b), values in edges.items()]
+    parts += [_edge(a, b, [], names, waits=True) for a, b in waits if (a, b) not in edges]
     parts += [_svg(box) for box in boxes]
     facts = [f"{len(graph.nodes)} nodes", f"{len(boxes) - sum(b.kind == 'input' for b in boxes)} steps"]
     if peak is not None:
@@ -91,6 +94,8 @@ def _describe(node: Node, names: dict[Value, str]) -> str:
     text = f"{made} = {node.op.name}({', '.join(names.get(v, '%?') for v in node.inputs)})"
     if node.op.name == "input":
         text = made
+    if node.device is not None:
+        text += f" on {node.device}"
     return f"{text}  {show_bytes(size)}" + (f"  {node.source}" if node.source else "")
 
 
@@ -149,11 +154,14 @@ def _place(boxes: list[_Box], edges: dict[tuple[_Box, _Box], list[Value]]):
         y += max(b.height for b in row) + _GAP_Y
 
 
-def _edge(a: _Box, b: _Box, values: list[Value], names: dict[Value, str]) -> str:
+def _edge(a: _Box, b: _Box, values: list[Value], names: dict[Value, str], waits: bool = False) -> str:
     x0, y0, x1, y1 = a.x + _WIDTH / 2, a.y + a.height, b.x + _WIDTH / 2, b.y
     bend = max(24.0, (y1 - y0) / 2)
     label = html.escape(", ".join(f"{names[v]}: {v.type!r} ({show_bytes(_bytes(v))})" for v in values if v in names))
-    return (f'<path d="M{x0:.0f},{y0:.0f} C{x0:.0f},{y0 + bend:.0f} {x1:.0f},{y1 - bend:.0f} {x1:.0f},{y1:.0f}">'
+    if waits:
+        label = f"{html.escape(b.title)} waits for {html.escape(a.title)}"
+    dashes = ' stroke-dasharray="5 4"' if waits else ""
+    return (f'<path{dashes} d="M{x0:.0f},{y0:.0f} C{x0:.0f},{y0 + bend:.0f} {x1:.0f},{y1 - bend:.0f} {x1:.0f},{y1:.0f}">'
             f"<title>{label}</title></path>")  # fmt: skip
 
 

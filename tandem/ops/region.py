@@ -230,10 +230,14 @@ def copy_nodes(nodes, made: dict[Value, Value], change=lambda op: op):
     """Rebuilds nodes in the current builder on the values that `made` has for their inputs; adds theirs to it."""
     builder = current_builder()
     around = current_source()
+    copies: dict = {}
     with source_scope(around) as scope:
         for node in nodes:
             if node.op.name == "input":
                 continue
             scope.set(node.source or around)
-            new = builder.add(change(node.op), tuple([made[v] for v in node.inputs]))
+            for n in node.control:
+                if n not in copies and n.outputs and n.outputs[0] in made:
+                    copies[n] = (made[n.outputs[0]].node,)
+            new = builder.again(node, tuple([made[v] for v in node.inputs]), copies, change(node.op))
             made.update(zip(node.outputs, new.outputs, strict=True))

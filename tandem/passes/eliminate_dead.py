@@ -1,4 +1,4 @@
-"""eliminate_dead: nodes that no output, mutation or effect needs are left out."""
+"""eliminate_dead: nodes that no output, mutation or effect needs or waits for are left out."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def eliminate(graph: Graph) -> Graph:
         if node not in needed:
             needed.add(node)
             stack.extend([v.node for v in node.inputs])
+            stack.extend(node.control)
     nodes = [n for n in graph.nodes if n in needed or n.op.name == "input"]
     if len(nodes) == len(graph.nodes):
         return graph

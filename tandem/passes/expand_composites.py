@@ -11,5 +11,9 @@ from tandem.passes.rebuild import rebuild
 @graph_pass
 def expand_composites(graph: Graph) -> Graph:
     while any(isinstance(node.op, Composite) for node in graph.nodes):  # they may be made of composites in turn
-        graph = rebuild(graph, lambda node, inputs: node.op.expand(*inputs) if isinstance(node.op, Composite) else None)
+        graph = rebuild(graph, _expanded, controlled=True)
     return graph
+
+
+def _expanded(node, inputs):
+    return node.op.expand(*inputs) if isinstance(node.op, Composite) else None

@@ -53,13 +53,13 @@ def _chains(graph: Graph) -> dict[Node, list[Node]]:
             readers.setdefault(v, []).append(node)
     found: dict[Node, list[Node]] = {}
     for node in graph.nodes:
-        if node.op.name != "conv_forward":
+        if node.op.name != "conv_forward" or node.control:
             continue
         chain, value = [node], node.outputs[0]
         scaled = False
         while uses.get(value) == 1 and value in readers:
             user = readers[value][0]
-            if user.op.name not in _STEPS or _operand(user, value) is None:
+            if user.op.name not in _STEPS or user.control or _operand(user, value) is None:
                 break
             scaled = scaled or user.op.name in ("mul", "div")
             chain.append(user)

@@ -54,11 +54,12 @@ def _groups(graph: Graph) -> list[list[Node]]:
     for node in graph.nodes:
         if (
             node.op.name == "matmul"
+            and not node.control
             and node.outputs[0].ndim == 2
             and all(root(v).op.name == "input" for v in node.inputs[1:])
         ):
             turned = node.inputs[1].op.name == "permute"
-            found.setdefault((node.inputs[0], len(node.inputs), turned), []).append(node)
+            found.setdefault((node.inputs[0], len(node.inputs), turned, node.device), []).append(node)
     return [group for group in found.values() if len(group) > 1 and _pays(group)]
 
 

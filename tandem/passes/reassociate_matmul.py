@@ -24,7 +24,7 @@ CALL = 2e4  # what a call costs, in multiplications
 def reassociate_matmul(graph: Graph) -> Graph:
     uses = use_counts(graph)
     inner = {v for n in graph.nodes if _is_product(n.outputs[0] if n.outputs else None)
-             for v in n.inputs if _is_product(v) and uses[v] == 1}  # fmt: skip
+             for v in n.inputs if _is_product(v) and uses[v] == 1 and v.node.device == n.device}  # fmt: skip
     if not inner:
         return graph
 
@@ -55,7 +55,9 @@ def reassociate_matmul(graph: Graph) -> Graph:
 
 
 def _is_product(value: Value | None) -> bool:
-    return value is not None and value.op.name == "matmul" and len(value.node.inputs) == 2 and value.ndim == 2
+    if value is None or value.op.name != "matmul" or len(value.node.inputs) != 2:
+        return False
+    return value.ndim == 2 and not value.node.control
 
 
 def _factors(value: Value, inner: set[Value]) -> list[Value]:

@@ -49,7 +49,8 @@ def relu_masks(graph: Graph) -> Graph:
 
 def _relu(less: Node) -> Value | None:
     zero, value = less.inputs
-    return value if value.op.name == "relu" and constant_of(zero) == 0 else None
+    waits = less.control or value.node.control
+    return value if value.op.name == "relu" and not waits and constant_of(zero) == 0 else None
 
 
 def _source(z: Value) -> Value | None:

@@ -103,7 +103,7 @@ class op_(Pattern):
     def match(self, value, bound):
         node = value.node
         op = node.op
-        if op.name != self.name or len(node.inputs) != len(self.inputs) or len(node.outputs) != 1:
+        if op.name != self.name or len(node.inputs) != len(self.inputs) or len(node.outputs) != 1 or node.control:
             return False
         for field, wanted in self.fields.items():
             if getattr(op, field) != wanted:
@@ -161,7 +161,7 @@ class Rules:
         )
 
     def _visit(self, node: Node, inputs: tuple[Value, ...], trail: list[str], settled: set[Node]) -> Value | None:
-        if node.op.name not in self._by_op or len(node.outputs) != 1:
+        if node.op.name not in self._by_op or len(node.outputs) != 1 or node.control:
             return None
         if any(map(operator.is_not, inputs, node.inputs)):
             value = node.op(*inputs)

@@ -27,7 +27,7 @@ def simplify_regions(graph: Graph) -> Graph:
 
     def visit(node, inputs):
         if not isinstance(node.op, Region):
-            return None
+            return None  # (one that waits for something is not visited, and stays as it is)
         wanted = [used.get(v, 0) > 0 for v in node.outputs]
         return _Visit(node.op, list(inputs), wanted).run()
 
@@ -117,7 +117,8 @@ class _Visit:
         def fn(*values):
             made = dict(zip(taken, values, strict=True))
             reached = _reached(body, results)
-            copy_nodes([n for n in body.nodes if any(v in reached for v in n.outputs) or n.op.effect], made)
+            kept = {n for n in body.nodes if any(v in reached for v in n.outputs) or n.op.effect}
+            copy_nodes([n for n in body.nodes if n in kept], made)
             return [made[v] for v in results]
 
         graph = region_graph(body.symbols, body.name, [v.type for v in taken], fn)
@@ -176,7 +177,7 @@ class _Visit:
         rows, consts = body.inputs[c : c + x], set(body.inputs[c + x : -1])
         moved: dict[Value, Value] = {}
         for node in body.nodes:
-            if node.op.name != "matmul" or node.outputs[0].ndim != 2 or node.inputs[0] not in rows:
+            if node.op.name != "matmul" or node.control or node.outputs[0].ndim != 2 or node.inputs[0] not in rows:
                 continue
             if not all(_of(v, consts) for v in node.inputs[1:]):
                 continue
@@ -233,7 +234,7 @@ class _Visit:
         changed = {}
         for k in range(c, len(body.outputs)):
             v = body.outputs[k]
-            if v.op.name != "matmul" or v.ndim != 2 or uses[v] > 1 or len(v.node.inputs) != 2:
+            if v.op.name != "matmul" or v.node.control or v.ndim != 2 or uses[v] > 1 or len(v.node.inputs) != 2:
                 continue
             a, b = v.node.inputs
             if _of(b, consts) and not _of(a, consts) and a not in consts:
@@ -277,25 +278,32 @@ class _Later:
 def _reached(graph: Graph, values: list[Value]) -> set[Value]:
     """Everything that values are made from, with them."""
     found = set()
-    stack = list(values) + [v for n in graph.nodes if n.op.effect for v in n.inputs]
+    stack = list(values) + [v for n in graph.nodes if n.op.effect for v in _needs(n)]
     while stack:
         v = stack.pop()
         if v not in found:
             found.add(v)
-            stack.extend(v.node.inputs)
+            stack.extend(_needs(v.node))
     return found
+
+
+def _needs(node) -> list[Value]:
+    """What a node reads, and results of what it waits for."""
+    return [*node.inputs, *(v for n in node.control for v in n.outputs)] if node.control else node.inputs
 
 
 def _between(graph: Graph, results: list[Value], made: dict, effects: bool = False) -> list:
     """Nodes that compute results from what `made` has, and if asked those with effects."""
     found = set()
     stack = [v for v in results if v is not None]
+    if effects:
+        stack += [v for n in graph.nodes if n.op.effect for v in _needs(n)]
     while stack:
         v = stack.pop()
         if v in made or v.node in found:
             continue
         found.add(v.node)
-        stack.extend(v.node.inputs)
+        stack.extend(_needs(v.node))
     return [n for n in graph.nodes if n in found or (effects and n.op.effect)]
 
 
@@ -318,7 +326,7 @@ def _worth(value: Value) -> bool:
 
 def _movable(node) -> bool:
     """Whether a node may run although its loop makes no iteration: it has no effect, and no error comes of it."""
-    return not node.op.effect and node.op.name not in ("input", "check_index")
+    return not node.op.effect and not node.control and node.op.name not in ("input", "check_index")
 
 
 def _size(t: Type) -> int:

@@ -20,6 +20,7 @@ from tandem.session.primitives import Enter, Exit, LoopCond, Merge, NextIteratio
 from tandem.session.program import (
     PARAMETERS,
     Trace,
+    device_of,
     host_task,
     is_host,
     is_variable,
@@ -77,7 +78,9 @@ class FlowProgram:
         self.fed = fed
         fed_set = set(fed)
         nodes = needed(fetches, fed_set) if steps is None else steps
+        device_of(nodes)  # that there is but one
         self.steps = [n for n in nodes if not isinstance(n.op, Fed)]
+        self.waits = any(n.control for n in self.steps)
         self.missing = next((n for n in nodes if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)
         self.last_outcome = None
         if self.missing is None:

@@ -101,16 +101,14 @@ class SymbolicTensor(Value):
 class StepNode(Node):
     """A node of a deferred graph; fetching it runs it."""
 
-    __slots__ = ("graph", "name", "control", "device", "wired")
+    __slots__ = ("graph", "name", "wired")
     __setattr__ = object.__setattr__
 
     def __init__(self, graph: Graph, op: Op, inputs, types, name: str, control: tuple, device):
-        super().__init__(op, tuple(inputs), (), user_source(), len(graph.nodes))
+        super().__init__(op, tuple(inputs), (), user_source(), len(graph.nodes), control, device)
         self.outputs = tuple(SymbolicTensor(self, i, t) for i, t in enumerate(types))
         self.graph = graph
         self.name = name
-        self.control = control
-        self.device = device
         self.wired = tuple(graph._wired)  # branches and loops that it was built in
 
     def run(self, feed_dict=None, session=None):

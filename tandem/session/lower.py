@@ -186,7 +186,7 @@ class _Lowering:
                 source = v.node
                 if source in levels:
                     level = max(level, levels[source] + (is_region != isinstance(source.op, Region) or is_region))
-            levels[node] = level
+            levels[node] = max([level, *(levels[n] + 1 for n in node.control if n in levels)])
         for level in range(max(levels.values(), default=-1) + 1):
             here = [n for n in graph.nodes if levels.get(n) == level]
             plain = [n for n in here if not isinstance(n.op, Region)]
@@ -194,6 +194,8 @@ class _Lowering:
                 self._piece(graph, plain, ports, place)
             for node in here:
                 if isinstance(node.op, Region):
+                    if node.control:
+                        raise UnsupportedError(node.op.name, "a branch or loop that waits for something is not lowered")
                     results = self._region(node.op, [ports.get(v) for v in node.inputs], place)
                     ports.update((v, p) for v, p in zip(node.outputs, results, strict=False) if p is not None)
         return [None if v is None else ports.get(v) for v in graph.outputs]
@@ -205,6 +207,7 @@ class _Lowering:
         later = {v for n in graph.nodes if n not in set(nodes) for v in n.inputs} | {
             v for v in graph.outputs if v is not None
         }
+        later.update(v for n in graph.nodes for c in n.control for v in c.outputs)  # so that it runs
         results = [v for n in nodes for v in n.outputs if v in later]
         if not results:
             return
@@ -217,6 +220,8 @@ class _Lowering:
             return [made[v] for v in results]
 
         made = self._task(compute, [ports[v] for v in keys], len(results), place, [v.type for v in keys])
+        waited = {ports[v][0] for n in nodes for c in n.control for v in c.outputs if v in ports}
+        self.units[made[0][0]].controls += sorted(waited)
         ports.update(zip(results, made, strict=True))
 
     def _task(self, compute, inputs, num_outputs: int, place: Place, types=None) -> list[tuple[int, int]]:

@@ -8,6 +8,11 @@ with symbolic sizes, guards, and a plan for each signature.
 Variables are read where the program reads them: after the assignments before that point which belong to the run. A variable that is
 read and written is changed in its memory; one that is only written gets new memory, so it need not have had any.
 
+What a node waits for by control_dependencies is in the run, before it: writes, prints and Python functions keep the order in which
+they were built. In the graph of primitives, nodes have as control inputs those that may fail among what they wait for, whose
+results may be read by nobody; the rest cannot be noticed (Note [Control inputs] in graph/ir.py). A run is on one device: where its
+nodes must be, if any of them must be somewhere.
+
 A Python function in the middle (py_func) divides a run into several programs. Each traces everything before it again and computes
 what its function needs, from the values that variables had at the beginning; only the last one stores into variables. That keeps
 gradients through all of it possible, and repeats work only where the graph says so.
@@ -21,15 +26,17 @@ import sys
 
 import tandem.ops as F
 from tandem import _runtime
-from tandem.errors import ShapeError, TandemError
+from tandem.devices import as_device, code_of
+from tandem.errors import DeviceError, ShapeError, TandemError
 from tandem.graph import ir
-from tandem.graph.ir import Origin, Value, current_builder, source_scope
+from tandem.graph.ir import Node, Origin, Value, current_builder, placed, source_scope
 from tandem.graph.symbolic import hint, substitute, symbol_indices
 from tandem.ops.define import ParameterSpec, make_function
+from tandem.ops.failing import may_fail
 from tandem.ops.prepare import as_value, cast
 from tandem.passes.rebuild import root
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
-from tandem.session.nodes import Call, Fed, Host, Print, Store
+from tandem.session.nodes import Call, Fed, Host, Identity, Print, Store
 from tandem.session.unknown import show_shape, unknown_index
 
 _NOTHING = contextlib.nullcontext()
@@ -71,6 +78,8 @@ class Program:
         self.fed = fed
         self.steps = needed(fetches, set(fed))
         self.missing = next((n for n in self.steps if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)
+        self.device = device_of(self.steps)
+        self.waits = any(n.control for n in self.steps)
         self.held = [n.outputs[0] for n in self.steps if isinstance(n.op, Fed) and n.op.tensor is not None]
         self.steps = [n for n in self.steps if not isinstance(n.op, Fed)]
         self.hosts = [n for n in self.steps if is_host(n)]
@@ -156,6 +165,17 @@ class Program:
 
     def execute(self, session, fed: list) -> list:
         held = [v.node.op.tensor for v in self.held]
+        if self.device is None:
+            return self._execute(session, fed, held)
+        there = code_of(self.device)
+        fed, held = ([t if _runtime.device_index(t) == there else t.to(self.device) for t in ts] for ts in (fed, held))
+        before = _runtime.set_default_device(there)
+        try:
+            return self._execute(session, fed, held)
+        finally:
+            _runtime.set_default_device(before)
+
+    def _execute(self, session, fed: list, held: list) -> list:
         known: list = []  # results of hosts so far
         seed = None
 
@@ -213,6 +233,20 @@ class Program:
             return host.op.call(host, operands, cancellation)
 
 
+def device_of(steps: list[StepNode]):
+    """Where a run of these must be, or None. Feeds and constants are brought there; a variable stays where it is."""
+    bound = [n for n in steps if n.device is not None and not (isinstance(n.op, Fed) and n.op.name != "variable")]
+    for n in bound:
+        if n.device != bound[0].device:
+            raise DeviceError(
+                n.op.name,
+                f"{n.name!r} is to run on {n.device} and {bound[0].name!r} on {bound[0].device}; a run is on one device",
+                fix="build both in the scope of one device, or fetch them in two runs",
+                source=n.source,
+            )
+    return as_device(bound[0].device) if bound else None
+
+
 def needed(fetches, fed: set) -> list[StepNode]:
     found = set()
     stack = [f.node if isinstance(f, Value) else f for f in fetches if f not in fed]
@@ -262,6 +296,7 @@ class Trace:
         self.state: dict[Value, Value] = {}
         self.history: dict[Value, list] = {}
         self.prints: dict = {}
+        self.order = Order(program.waits)
         self.sizes = Sizes(self)
         self.aliases: dict[Value, Value] = {}
         for key, value in zip(keys, inputs, strict=True):
@@ -343,8 +378,8 @@ class Trace:
         if self.place_random:
             self.placed = node
         try:
-            with source_scope(node.source and Origin(node.op.name, node.source)):
-                results = node.op.run(self, node, [self.value(v) for v in node.inputs])
+            with source_scope(node.source and Origin(node.op.name, node.source)), self.order.of(node) as order:
+                results = node.op.run(self, node, order.operands([self.value(v) for v in node.inputs]))
                 if written_by(node) and isinstance(node.op, Call):
                     results = [self.store(v, r, node) for v, r in zip(node.op.written, results, strict=False)]
                 elif isinstance(node.op, Call):
@@ -354,6 +389,46 @@ class Trace:
         for v, result in zip(node.outputs, results, strict=True):
             if v not in self.values:  # unless it was fed
                 self.values[v] = result
+
+
+class Order:
+    """Control inputs of deferred nodes, while they are traced, as those of the primitives that they become. See Note [Runs]."""
+
+    def __init__(self, waits: bool):
+        self.waits = waits  # whether any node does
+        self.noticed: dict[StepNode, dict[Node, None]] = {}  # what may fail in a step or in what it needs
+
+    def of(self, node: StepNode) -> _Ordered:
+        return _Ordered(self, node)
+
+
+class _Ordered:
+    """For tracing one step: what it makes waits for what the step waits for, and runs where the step must."""
+
+    def __init__(self, order: Order, node: StepNode):
+        self.order, self.node = order, node
+        self.control = dict.fromkeys(n for c in node.control for n in order.noticed.get(c, ()))
+        self.builder = current_builder()
+        self.place = placed(self.builder, self.control, node.device)
+
+    def __enter__(self):
+        self.made = len(self.builder.graph.nodes)
+        self.place.__enter__()
+        return self
+
+    def operands(self, operands: list[Value]) -> list[Value]:
+        """One that is stored or passed on as it is becomes a value of its own, so that there is something to wait."""
+        if self.control and operands and isinstance(self.node.op, (Store, Identity, Print)):
+            operands[0] = F.Copy()(operands[0])
+        return operands
+
+    def __exit__(self, *exc):
+        self.place.__exit__()
+        if self.order.waits:
+            noticed = self.order.noticed
+            before = [n for v in self.node.inputs for n in noticed.get(v.node, ())]
+            here = [n for n in self.builder.graph.nodes[self.made :] if n.op.effect or may_fail(n.op)]
+            noticed[self.node] = dict.fromkeys([*self.control, *before, *here])
 
 
 def own_memory(graph: ir.Graph, stored: int):

@@ -11,6 +11,7 @@ from tandem.autodiff.partition import partition
 from tandem.autodiff.reverse import backpropagate
 from tandem.codegen import Layout, lower
 from tandem.codegen.compile import without_collections
+from tandem.devices import DEVICES, code_of
 from tandem.errors import DeviceError, DTypeError, InternalError, ShapeError
 from tandem.graph.ir import Builder, Graph, Type, Value, revise
 from tandem.graph.symbolic import Sym, substitute
@@ -54,8 +55,6 @@ def _device_of(function, spec: list[tuple]) -> int:
         return _runtime.default_device()
     devices = {item[7] for item in tensors if item[7] or item[2] or item[6]} or {0}
     if len(devices) > 1 or (devices == {0} and any(item[7] for item in tensors)):
-        from tandem.devices import DEVICES
-
         names = ", ".join(str(DEVICES[item[7]]) for item in tensors)
         raise DeviceError(
             function.__name__,
@@ -100,6 +99,7 @@ def _compile_plan(function, spec: list[tuple], device: int):
     if finish is not None:
         finish(traced.graph)
     graph = traced.graph
+    check_devices(graph, device)
     inside = _simplify if any(isinstance(node.op, Region) for node in graph.nodes) else None
     if function.writes:  # results lie in the memory of what is written, and nowhere else; those behind them are made
         results, graph.outputs = graph.outputs, graph.outputs[function.writes :]
@@ -108,6 +108,17 @@ def _compile_plan(function, spec: list[tuple], device: int):
     else:
         schedule = lower(graph, traced.layouts, saved, inside, target, exact_views=True)
     return PlanWriter(function, spec, traced, schedule, split, _backward_function).write()
+
+
+def check_devices(graph: Graph, device: int):
+    """A program is on one device: what must run elsewhere cannot be part of it."""
+    for node in graph.nodes:
+        if node.device is not None and code_of(node.device) != device:
+            raise DeviceError(
+                node.op.name,
+                f"it is to run on {node.device}, and its operands are on {DEVICES[device]}",
+                fix=f'move them there: x.to("{node.device}")',
+            )
 
 
 def _simplify(graph: Graph) -> Graph:

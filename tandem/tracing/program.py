@@ -17,8 +17,9 @@ from tandem.codegen import Layout, lower
 from tandem.codegen.peak import memory_of
 from tandem.codegen.schedule import kernels_of
 from tandem.codegen.workers import compiling_ahead
+from tandem.devices import DEVICES
 from tandem.errors import CompileWarning, UnsupportedError, source_at
-from tandem.graph.ir import Builder, Graph, Origin, Type, Value, source_scope
+from tandem.graph.ir import Builder, Graph, Origin, Type, Value, placed, source_scope
 from tandem.graph.symbolic import hint, mentions, substitute
 from tandem.ops.define import add_input
 from tandem.passes.pipeline import run_pipeline
@@ -99,7 +100,7 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, ende
         seconds["compile"] = time.perf_counter() - compiled
         stored.save(key, recorder, facts)
     if report is not None:
-        sites = [(plan.name, code, line) for plan, _, _, code, line, _ in calls]
+        sites = [(plan.name, code, line) for plan, _, _, code, line, *_ in calls]
         shapes = [shape for _, _, shape, *_ in leaves]
         report.append({**facts, "graph": graph, "seconds": seconds, "ended": ended, "sites": sites, "shapes": shapes})
     return builder
@@ -171,7 +172,7 @@ def join_calls(
     origin_of(number, plan, code, line): where the nodes of a call come from.
     """
     joined: dict[tuple[int, int], Value] = {}
-    for number, (plan, operands, temporaries, code, line, recorded) in enumerate(calls):
+    for number, (plan, operands, temporaries, code, line, recorded, device) in enumerate(calls):
         values = {}
         for position, (kind, index, output) in enumerate(operands):
             if kind == _LEAF:
@@ -185,7 +186,9 @@ def join_calls(
         origin = None
         if code is not None:
             origin = (origin_of or _body_origin)(number, plan, code, line)
-        with source_scope(origin):
+        # A scope says where new tensors are made; what has operands runs where they are.
+        bound = DEVICES[device] if device == plan.device else None
+        with source_scope(origin), placed(builder, (), bound):
             results = _replay(builder, plan, values, [plan.temporaries[t] for t in temporaries])
             for i, value in enumerate(results):
                 joined[number, i] = value if finish is None else finish(value, recorded)
@@ -272,13 +275,14 @@ def _replay(builder: Builder, plan, values: dict, temporaries: list[Value]) -> l
                     f"{plan.name}: sizes do not satisfy the plan they were captured with ({hint(difference)})"
                 )
     made: dict[Value, Value] = {}
+    copies: dict = {}
     for i, v in enumerate(graph.inputs):
         made[v] = values[plan.positions[i]]
     for node in graph.nodes:
         if node.op.name == "input":
             continue
         op = node.op.substitute(lambda d: substitute(d, sizes))
-        new = builder.add(op, tuple(made[v] for v in node.inputs))
+        new = builder.again(node, tuple(made[v] for v in node.inputs), copies, op)
         for old, fresh in zip(node.outputs, new.outputs, strict=True):
             made[old] = fresh
     return [made[v] for v in [*graph.outputs, *temporaries]]

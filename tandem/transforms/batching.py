@@ -46,6 +46,8 @@ class Batcher:
     def graph(self, graph: Graph, inputs: list[Value], batched: list[bool]) -> list[tuple[Value, bool] | None]:
         """What the graph's outputs are for these inputs: (value, whether it has the batch's axis)."""
         made: dict[Value, tuple[Value, bool]] = dict(zip(graph.inputs, zip(inputs, batched, strict=True), strict=True))
+        builder = current_builder()
+        copies: dict[Node, tuple[Node, ...]] = {}
         for node in graph.nodes:
             if node.op.name == "input":
                 continue
@@ -58,10 +60,11 @@ class Batcher:
                     fix='say whether examples get their own: vmap(f, randomness="different"), or share them: randomness="same"',
                 )  # fmt: skip
             if not any(flags) and not (random and self.randomness == "different"):
-                outputs = current_builder().add(node.op, tuple(values)).outputs
-                results = [(v, False) for v in outputs]
+                results = [(v, False) for v in builder.again(node, tuple(values), copies).outputs]
             else:
-                results = [(v, True) for v in self.node(node, values, flags)]
+                with builder.in_place_of(node, copies):
+                    results = [(v, True) for v in self.node(node, values, flags)]
+                copies[node] = tuple(dict.fromkeys(v.node for v, _ in results))
             for old, new in zip(node.outputs, results, strict=True):
                 made[old] = new
         return [None if v is None else made[v] for v in graph.outputs]

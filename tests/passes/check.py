@@ -49,6 +49,7 @@ def shape_of(graph: Graph) -> list:
     """The graph as nested tuples: equal for graphs that differ in the order of independent nodes only."""
     made: dict[Value, tuple] = {}
     for node in graph.nodes:
+        place = tuple(tuple(made[v] for v in n.outputs) for n in node.control), str(node.device)
         for v in node.outputs:
-            made[v] = (repr(node.op), v.index, *(made[i] for i in node.inputs))
+            made[v] = (repr(node.op), v.index, place, *(made[i] for i in node.inputs))
     return [made[v] for v in graph.outputs] + [(position, made[v]) for position, v in graph.mutations]
