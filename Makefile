@@ -20,7 +20,7 @@ endif
 # The scripts of .venv (cmake, ninja, clang-format) come before the system's.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help install quickstart test test-all lint format stubs docs bench sanitize native clean
+.PHONY: help install prebuilt quickstart test test-all lint format stubs docs bench sanitize native clean
 .DELETE_ON_ERROR:
 
 help:
@@ -68,6 +68,11 @@ TENSORFLOW ?= tensorflow-cpu
 
 ## make install      .venv with the package in it (editable), built
 install: $(VENV)/.tools $(VENV)/.built
+
+## make prebuilt     compile the kernels that come with the package again, after changes to the code generator
+prebuilt: $(VENV)/.tools
+	$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	@touch $(VENV)/.built
 
 ## make quickstart   install, then train on handwritten digits (tandem quickstart)
 quickstart: install $(VENV)/.examples

@@ -459,6 +459,11 @@ def preload(path: str) -> None:
 def cpu_id() -> str:
     """Names the CPU as far as generated code cares."""
 
+def cpu_level() -> str:
+    """
+    The level of processors whose code is as good here as what is compiled here, or ''.
+    """
+
 def write_tensors(fd: int, tensors: Sequence[Tensor], offsets: Sequence[int], flush: bool = False) -> list[int]:
     """
     Writes contiguous tensors at offsets of a file; gives the CRC-32C of each.

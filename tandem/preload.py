@@ -1,6 +1,7 @@
-"""In a process that will have to compile, the compiler's library is loaded beside the rest of `import tandem`.
+"""When the compiler's library is loaded: beside other work, where it is likely to be needed, and otherwise not at all.
 
-Most of the first compilation is loading it. A directory of kernels tells that compiling is behind us, most likely for good.
+Most of the first compilation is loading it. Kernels that came with the package, or a directory of kernels, tell that compiling is
+behind us; then it is loaded once a function is called that nobody foresaw.
 """
 
 from __future__ import annotations
@@ -9,15 +10,39 @@ import os
 from importlib.machinery import PathFinder
 
 from tandem import _runtime
-from tandem.switches import cache_dir
+from tandem.switches import PREBUILT, cache_dir
+
+_begun = False
 
 
 def preload_compiler() -> None:
+    """At import."""
+    path = prebuilt_path()
+    if path and os.path.exists(path):
+        return
     directory = cache_dir()
     if directory and os.path.isdir(os.path.join(directory, "kernels")):
         return
+    load_compiler()
+
+
+def load_compiler() -> None:
+    """Begins to load the library in a thread of its own, the first time."""
+    global _begun
+    if _begun:
+        return
+    _begun = True
     found = PathFinder.find_spec("llvmlite")
     for folder in (found and found.submodule_search_locations) or ():
         path = os.path.join(folder, "binding", "libllvmlite.so")
         if os.path.exists(path):
             _runtime.preload(path)
+
+
+def prebuilt_path() -> str | None:
+    """Where the kernels that came with the package lie (codegen/prebuilt.py), for this processor."""
+    level = _runtime.cpu_level()
+    if not (PREBUILT and level):
+        return None
+    folder = os.path.dirname(_runtime.__file__) if PREBUILT.value == PREBUILT.default else PREBUILT.value
+    return os.path.join(folder, f"prebuilt-{level}.bin")

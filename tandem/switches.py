@@ -92,6 +92,11 @@ TRACEBACK = Switch("TRACEBACK", "", "'full' keeps Tandem's own frames in traceba
 CACHE = Switch("CACHE", 1, "keep generated kernels on disk")
 CACHE_DIR = Switch("CACHE_DIR", "", "where; by default `tandem` under `$XDG_CACHE_HOME` or `~/.cache`")
 CACHE_MB = Switch("CACHE_MB", 512, "largest size of what is kept; the least recently used goes first")
+PREBUILT = Switch(
+    "PREBUILT",
+    "package",
+    "folder of the kernels that were compiled when Tandem was built, by default the package's own; 0: compile them here",
+)
 COMPILE_WORKERS = Switch(
     "COMPILE_WORKERS", 3, "processes that help to compile a large program, at most; 0 compiles all of it in this one"
 )

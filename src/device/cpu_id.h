@@ -8,4 +8,8 @@ namespace tandem {
 // processor has and the system has switched on.
 std::string cpu_id();
 
+// The level of processors whose code is as good here as what is compiled here, or "". See Note [Levels] in
+// tandem/codegen/levels.py.
+std::string cpu_level();
+
 }  // namespace tandem

@@ -35,10 +35,10 @@ def compiler(keep_lsr: bool):
     return _compiler
 
 
-def object_code(text: str, keep_lsr: bool) -> bytes:
-    """Position-independent object code; the function's symbol is `kernel`."""
+def object_code(text: str, keep_lsr: bool, cpu: str = "") -> bytes:
+    """Position-independent object code; the function's symbol is `kernel`. `cpu`: LLVM's name of what it is for, or this host."""
     with _lock:
-        return compiler(keep_lsr).emit(text, True)
+        return compiler(keep_lsr).emit(text, True, cpu)
 
 
 def assembly(text: str, keep_lsr: bool) -> str:
@@ -107,13 +107,21 @@ class Library:
             self.SetCommandLine(b"tandem", _WITHOUT_LSR.encode())
         self.InitializeNativeTarget()
         self.InitializeNativeAsmPrinter()
-        triple = self._string(self.GetDefaultTargetTriple)
-        cpu, features = self._string(self.GetHostCPUName), self._string(self.GetHostCPUFeatures)
-        target = self._made(self.GetTargetFromTriple, triple)
-        self.machine = self.CreateTargetMachine(target, triple, cpu, features, 2, b"pic", b"small", 0, 0, b"")
-        if not self.machine:
-            raise RuntimeError("LLVM has no code generator for this machine")
-        self.pass_builder = self.CreatePassBuilder(self.machine, self.CreatePipelineTuningOptions())
+        self.targets: dict[str, tuple] = {}  # (target machine, pass builder) by CPU
+
+    def _target(self, cpu: str) -> tuple:
+        found = self.targets.get(cpu)
+        if found is None:
+            triple = self._string(self.GetDefaultTargetTriple)
+            name, features = cpu.encode(), b""
+            if not cpu:
+                name, features = self._string(self.GetHostCPUName), self._string(self.GetHostCPUFeatures)
+            target = self._made(self.GetTargetFromTriple, triple)
+            machine = self.CreateTargetMachine(target, triple, name, features, 2, b"pic", b"small", 0, 0, b"")
+            if not machine:
+                raise RuntimeError("LLVM has no code generator for this machine")
+            found = self.targets[cpu] = machine, self.CreatePassBuilder(machine, self.CreatePipelineTuningOptions())
+        return found
 
     def _string(self, function) -> bytes:
         given = self.c.c_char_p()
@@ -134,14 +142,15 @@ class Library:
             raise RuntimeError("LLVM failed without saying why")
         return made
 
-    def emit(self, text: str, as_object: bool) -> bytes:
+    def emit(self, text: str, as_object: bool, cpu: str = "") -> bytes:
+        machine, pass_builder = self._target(cpu)
         context = self.ContextCreate()  # of its own, so that nothing of this kernel stays
         module = None
         try:
             module = self._made(self.ParseAssembly, context, text.encode())
             if _wants_passes(text):
-                self._optimize(self.GetNamedFunction(module, b"kernel"), _wants_cleaning(text))
-            buffer = self._made(self.TargetMachineEmitToMemory, self.machine, module, int(as_object))
+                self._optimize(self.GetNamedFunction(module, b"kernel"), pass_builder, _wants_cleaning(text))
+            buffer = self._made(self.TargetMachineEmitToMemory, machine, module, int(as_object))
             made = self.c.string_at(self.GetBufferStart(buffer), self.GetBufferSize(buffer))
             self.DisposeMemoryBuffer(buffer)
             return made
@@ -150,13 +159,13 @@ class Library:
                 self.DisposeModule(module)
             self.ContextDispose(context)
 
-    def _optimize(self, function, clean: bool) -> None:
+    def _optimize(self, function, pass_builder, clean: bool) -> None:
         manager = self.CreateNewFunctionPassManager()
         self.function_AddSROAPass(manager)
         if clean:
             self.function_AddInstCombinePass(manager)
             self.function_AddSimplifyCFGPass(manager)
-        self.RunNewFunctionPassManager(manager, function, self.pass_builder)
+        self.RunNewFunctionPassManager(manager, function, pass_builder)
         self.DisposeNewFunctionPassManger(manager)
 
 
@@ -171,16 +180,25 @@ class Binding:
             llvm.set_option("tandem", _WITHOUT_LSR)
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self.machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(),
-            features=llvm.get_host_cpu_features().flatten(),
-            opt=2,
-            reloc="pic",
-            codemodel="small",
-        )
-        self.pass_builder = llvm.create_pass_builder(self.machine, llvm.create_pipeline_tuning_options(speed_level=2))
+        self.targets: dict[str, tuple] = {}
 
-    def emit(self, text: str, as_object: bool) -> bytes:
+    def _target(self, cpu: str) -> tuple:
+        found = self.targets.get(cpu)
+        if found is None:
+            llvm = self.llvm
+            machine = llvm.Target.from_default_triple().create_target_machine(
+                cpu=cpu or llvm.get_host_cpu_name(),
+                features="" if cpu else llvm.get_host_cpu_features().flatten(),
+                opt=2,
+                reloc="pic",
+                codemodel="small",
+            )
+            options = llvm.create_pipeline_tuning_options(speed_level=2)
+            found = self.targets[cpu] = machine, llvm.create_pass_builder(machine, options)
+        return found
+
+    def emit(self, text: str, as_object: bool, cpu: str = "") -> bytes:
+        machine, pass_builder = self._target(cpu)
         module = self.llvm.parse_assembly(text)
         if _wants_passes(text):
             manager = self.llvm.create_new_function_pass_manager()
@@ -188,13 +206,13 @@ class Binding:
             if _wants_cleaning(text):
                 manager.add_instruction_combine_pass()
                 manager.add_simplify_cfg_pass()
-            manager.run(module.get_function("kernel"), self.pass_builder)
-        return self.machine.emit_object(module) if as_object else self.machine.emit_assembly(module).encode()
+            manager.run(module.get_function("kernel"), pass_builder)
+        return machine.emit_object(module) if as_object else machine.emit_assembly(module).encode()
 
 
 def _serve(keep_lsr: bool):
     texts, objects = sys.stdin.buffer, sys.stdout.buffer
-    compiler(keep_lsr)  # while the other process still writes its first text
+    compiler(keep_lsr)._target("")  # while the other process still writes its first text
     while header := texts.read(4):
         text = texts.read(int.from_bytes(header, "little")).decode()
         try:

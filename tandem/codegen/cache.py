@@ -1,5 +1,7 @@
 """Compiled kernels, kept in the process and on disk: load(key, compile, entry) gives a function's address; and files like theirs.
 
+What came with the package (prebuilt.py) is found before what is on disk: that is as quick, and most kernels need no file then.
+
 A file holds one object, named after the hash of its key, the CPU and the format of this file. It is written beside its
 place and renamed into it, so processes may share the directory, and starts with a checksum, so a damaged one is
 compiled again. Where the directory cannot be used, kernels live in the process only. LLVM is not needed to load.
@@ -15,6 +17,7 @@ from _blake2 import blake2b  # without hashlib, which loads OpenSSL
 from collections.abc import Callable
 
 from tandem import _runtime
+from tandem.codegen import prebuilt
 from tandem.switches import CACHE_MB, cache_dir
 
 FORMAT = b"tandem kernel 1\n"  # change the number when what is in a file changes its meaning
@@ -35,20 +38,26 @@ def load(key: str, compile: Callable[[], bytes], entry: str) -> int:
     with _busy.setdefault((key, entry), threading.Lock()):
         address = _loaded.get((key, entry))
         if address is None:
-            address = _loaded[key, entry] = _load_from_disk(key, entry) or _compile(key, compile, entry)
+            address = _load(prebuilt.find(key), entry) or _load(_from_disk(key), entry)
+            address = _loaded[key, entry] = address or _compile(key, compile, entry)
         _busy.pop((key, entry), None)
     return address
 
 
 def is_stored(key: str) -> bool:
     """Whether load() will find it without compiling, as far as a look can tell."""
+    if prebuilt.holds(key):
+        return True
     path = _path(key)
     return path is not None and os.path.exists(path)
 
 
-def _load_from_disk(key: str, entry: str) -> int | None:
+def _from_disk(key: str) -> bytes | None:
     path = _path(key)
-    object_code = path and read(path, FORMAT)
+    return read(path, FORMAT) if path else None
+
+
+def _load(object_code: bytes | None, entry: str) -> int | None:
     if not object_code:
         return None
     try:

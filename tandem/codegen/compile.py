@@ -10,6 +10,7 @@ import threading
 import time
 
 from tandem.codegen import cache
+from tandem.codegen.levels import Level
 from tandem.codegen.loops import RENDERED
 from tandem.codegen.workers import ready
 from tandem.switches import DEBUG
@@ -76,20 +77,23 @@ def _keep_lsr() -> bool:
     return "numba" in sys.modules
 
 
-def text_of(kernel) -> str:
-    """The kernel as LLVM IR for this host."""
+def text_of(kernel, level: Level | None = None) -> str:
+    """The kernel as LLVM IR, for this host or for a level."""
     from tandem.codegen.llvm.render import render
 
-    text = render(kernel, vector_bytes(), cpu_flags())
+    if level is None:
+        text = render(kernel, vector_bytes(), cpu_flags())
+    else:
+        text = render(kernel, level.vector_bytes, level.flags)
     if DEBUG >= 4:
         print(f"tandem: kernel {kernel.name}\n{kernel}\n{text}")
     return text
 
 
-def object_of(text: str) -> bytes:
+def object_of(text: str, level: Level | None = None) -> bytes:
     from tandem.codegen.assemble import object_code
 
-    return object_code(text, _keep_lsr())
+    return object_code(text, _keep_lsr(), level.cpu if level else "")
 
 
 def is_known(kernel) -> bool:
