@@ -95,18 +95,21 @@ class File:
 
     def find(self, key: str) -> bytes | None:
         """The object code of a kernel, or None."""
-        import zlib  # when needed: most of import tandem's time is modules
-
         try:
             entry = self._entry(key)
             if entry is None:
                 return None
             check, offset, size = entry
             content = self._read(offset, size)
-            if checksum(content) != check:
-                return None
+        except (OSError, ValueError):
+            return None
+        if checksum(content) != check:
+            return None
+        import zlib  # when needed: it is a library of its own
+
+        try:
             return zlib.decompressobj(zdict=self.dictionary).decompress(content)
-        except (OSError, ValueError, zlib.error):
+        except zlib.error:
             return None
 
     def __del__(self):
