@@ -9,7 +9,7 @@ from tandem.codegen.cpu_compose import composed
 from tandem.codegen.elementwise import copy, elementwise
 from tandem.codegen.expand import expand, without_unused
 from tandem.codegen.fuse import Fusion
-from tandem.codegen.order import failures_first
+from tandem.codegen.order import failures_first, groups_before_failures
 from tandem.codegen.overwrite import overwrite_last_operands
 from tandem.codegen.regions import region_steps
 from tandem.codegen.rows import rows
@@ -33,6 +33,7 @@ def lower(
     target=None,
     exact_views: bool = False,
     in_pieces: bool = False,
+    body: bool = False,
 ) -> Schedule:
     """Steps that compute graph's outputs, saved values and mutations, for all sizes that satisfy the graph's guards.
 
@@ -41,6 +42,7 @@ def lower(
     exact_views: whether an output that only rearranges an input must be a view wherever strides allow it, as it may be written to.
     in_pieces: whether a device may begin before all is known, so that what writes inputs comes last (Note [Pieces] in
         src/program/pieces.h).
+    body: whether it is inside of a loop or branch, whose results are stored like what is written, and are nobody's state.
     """
     graph, made = expand(graph, target.composed() if target is not None else composed(layouts))
     if target is not None:
@@ -55,7 +57,8 @@ def lower(
     in_pieces = in_pieces and not waits  # and nothing is put together across what somebody waits for
     fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved], target, exact_views, in_pieces)
     nests = _NESTS if target is None else target.nests()
-    steps, copies = _place_mutations(fusion, nests["copy"])
+    early = groups_before_failures(fusion) if graph.mutations and target is None and not body else ()
+    steps, copies = _place_mutations(fusion, nests["copy"], early)
     if target is not None:
         overwrite_last_operands(fusion)
     for group in fusion.groups:
@@ -97,10 +100,11 @@ def _root(buffer: Buffer) -> Buffer:
     return buffer.base if buffer.kind == "view" else buffer
 
 
-def _place_mutations(fusion: Fusion, copy) -> tuple[list, list]:
+def _place_mutations(fusion: Fusion, copy, early) -> tuple[list, list]:
     """Lets kernels write straight into mutated inputs where nobody can see the difference.
 
     For the rest, returns steps to run before all others, which keep what is overwritten but needed, and copies to run at the end.
+    Groups that are `early` may not write.
     """
     graph = fusion.graph
     if not graph.mutations:
@@ -119,18 +123,22 @@ def _place_mutations(fusion: Fusion, copy) -> tuple[list, list]:
         target = fusion.buffer_of[graph.inputs[position]]
         if value is graph.inputs[position]:
             continue
-        if _can_store_directly(fusion, value, target, readers.get(id(target), ())):
+        if early and fusion.provider.get(_unpermuted(value)[1]) in early:
+            direct = False
+        elif _can_store_directly(fusion, value, target, readers.get(id(target), ())):
             fusion.computes[value].targets.append(target)
-        elif _scatter_directly(fusion, value, target, readers.get(id(target), ())) or _library_directly(
-            fusion, value, target, readers.get(id(target), ())
-        ):
-            continue
+            direct = True
         else:
-            late.append((value, target))
-            if value in fusion.computes:
-                fusion.computes[value].stored = True
-            else:
-                fusion._need(value)
+            direct = _scatter_directly(fusion, value, target, readers.get(id(target), ())) or _library_directly(
+                fusion, value, target, readers.get(id(target), ())
+            )
+        if direct:
+            continue
+        late.append((value, target))
+        if value in fusion.computes:
+            fusion.computes[value].stored = True
+        else:
+            fusion._need(value)
     for value, target in late:
         source = fusion.buffer_of[value]
         if id(_root(source)) in mutated:  # it may have changed before its turn comes

@@ -1,13 +1,32 @@
 """Steps that may fail go before the first step that writes memory from outside, where nothing forbids it.
 
 So a program that fails has, as a rule, changed nothing yet, and its calls can be run again one by one, to fail where eager code
-fails (Note [Early checks] in src/program/capture.h).
+fails (Note [Early checks] in src/program/capture.h). Where a step that may fail depends on what is written, the write is put off:
+the value is kept beside, and copied to its place at the end (`groups_before_failures`).
 """
 
 from __future__ import annotations
 
 from tandem.codegen.schedule import KernelStep, RegionStep
-from tandem.ops.failing import MAY_FAIL
+from tandem.ops.failing import MAY_FAIL, may_fail, will_not_fail
+
+
+def groups_before_failures(fusion) -> set:
+    """Groups that something which may fail depends on. They must not write memory from outside, or a failure would leave it written
+    although the calls before could not be made undone."""
+    failing = [g for g in fusion.groups if g.kind == "library" and may_fail(g.node.op) and not will_not_fail(g.node)]
+    found: set = set()
+    stack = list(failing)
+    while stack:
+        group = stack.pop()
+        if group in found:
+            continue
+        found.add(group)
+        reads = group.node.inputs if group.kind == "library" else group.reads
+        stack.extend(g for g in map(fusion.provider.get, reads) if g is not None)
+        if group.parts_of is not None:
+            stack.append(group.parts_of)
+    return found
 
 
 def failures_first(steps: list) -> list:

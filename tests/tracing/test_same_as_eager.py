@@ -205,3 +205,124 @@ def test_an_index_whose_value_is_there_gives_a_view(wrap):
     row = f(td.tensor(1))[1]
     table.zero_()
     assert row.tolist() == [0, 0]
+
+
+def _written_index():
+    w, at, table = td.zeros(4), td.zeros(1, dtype=td.int64), td.arange(5.0)
+
+    def fn(bad):
+        w.add_(1)
+        at.add_(7 if bad else 1)
+        row = table[at]
+        w.mul_(2)
+        return row
+
+    return fn, [w, at]
+
+
+def _written_twice():
+    w, at, table = td.zeros(4), td.zeros(1, dtype=td.int64), td.arange(5.0)
+
+    def fn(bad):
+        at.add_(2 if bad else 1)
+        w.add_(table[at])
+        at.add_(1)
+        w.add_(table[at * 2])
+        return w.sum()
+
+    return fn, [w, at]
+
+
+def _written_matrix():
+    matrix, v = td.eye(3) * 2, td.ones(3)
+
+    def fn(bad):
+        v.add_(1)
+        matrix.add_(-5.0 if bad else 0.0)
+        v.mul_(td.linalg.cholesky(matrix)[0, 0])
+        return v.sum()
+
+    return fn, [matrix, v]
+
+
+def _written_index_of_a_write():
+    rows, at = td.zeros(5, 3), td.zeros(3, dtype=td.int64)
+
+    def fn(bad):
+        at.copy_(td.tensor([1, 9 if bad else 2, 0]))
+        rows.add_(5)
+        rows.index_add_(0, at, td.ones(3, 3))
+        return rows.sum()
+
+    return fn, [rows, at]
+
+
+def _trained_model():
+    td.manual_seed(0)
+    linear, table = nn.Linear(4, 4), nn.Embedding(6, 4)
+    optimizer = td.optim.Adam([*linear.parameters(), *table.parameters()], lr=0.1)
+
+    def fn(bad):
+        optimizer.zero_grad()
+        (linear(table(td.tensor([1, 2]))) - 1).pow(2).mean().backward()
+        optimizer.step()
+        index = (linear.weight.detach().abs().sum() * 0).to(td.int64) + (9 if bad else 2)
+        return nn.functional.embedding(index.reshape(1), table.weight)
+
+    return fn, [*linear.parameters(), *table.parameters()]
+
+
+def _written_loop():
+    s, table = td.zeros(3), td.arange(5.0)
+
+    def fn(bad):
+        s.add_(1)
+        total = td.while_loop(lambda i, a: i < (9 if bad else 3), lambda i, a: (i + 1, a + table[i] * s.sum()),
+                              (td.tensor(0), td.tensor(0.0)))  # fmt: skip
+        s.mul_(2)
+        return total[1]
+
+    return fn, [s]
+
+
+def _written_weights():
+    s = td.zeros(2)
+
+    def fn(bad):
+        s.add_(1)
+        drawn = td.multinomial(s * 0 + (-1.0 if bad else 0.5), 1)
+        s.mul_(2)
+        return drawn * 0
+
+    return fn, [s]
+
+
+@pytest.mark.parametrize("make", [
+    _written_index, _written_twice, _written_matrix, _written_index_of_a_write, _trained_model, _written_loop, _written_weights,
+])  # fmt: skip
+def test_a_failure_that_depends_on_what_was_written_leaves_what_eager_code_leaves(make):
+    """Such a program has written nothing when it fails: its calls run again one by one, and fail where eager code fails."""
+    found = []
+    for compiled in (False, True):
+        fn, state = make()
+        call = td.compile(fn) if compiled else fn
+        call(False)
+        found.append((text_of(call, True), [t.detach().numpy().copy() for t in state]))
+    (message, state), (got, left) = found
+    assert message == got
+    for a, b in zip(state, left, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_a_run_that_fails_leaves_variables_as_they_were():
+    with td.Graph() as graph:
+        step, table = td.placeholder(td.int64, []), td.Variable(td.arange(5.0))
+        at, total = td.Variable(td.zeros(1, dtype=td.int64)), td.Variable(td.zeros(1))
+        moved = at.assign_add(step.reshape(1))
+        added = total.assign_add(td.take(table, moved))
+        with td.Session(graph) as session:
+            session.run(td.global_variables_initializer())
+            session.run([moved, added], {step: 3})
+            with pytest.raises(IndexError, match="index 9 is out of range"):
+                session.run([moved, added], {step: 6})
+            assert session.run(at).tolist() == [3] and session.run(total).tolist() == [3.0]
