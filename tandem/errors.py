@@ -19,6 +19,7 @@
         WorkerError       (RuntimeError)     a process of a data loader that died or failed
     RuntimeWarning
       CompileWarning                         a program that could not be compiled and runs in another way
+      SwitchWarning                          a switch that says something without a meaning
     RuntimeError
       InternalError                          a bug of Tandem, with what to report
 
@@ -53,6 +54,7 @@ __all__ = [
     "QueueClosedError",
     "ShapeError",
     "Source",
+    "SwitchWarning",
     "TandemError",
     "UnsupportedError",
     "ValueRangeError",
@@ -225,6 +227,10 @@ class DeadlineError(TandemError, TimeoutError):
 
 class CompileWarning(RuntimeWarning):
     """A program could not be compiled, by a mistake of ours, and runs in another way with the same results."""
+
+
+class SwitchWarning(UserWarning):
+    """A switch says something that means nothing."""
 
 
 class InternalError(_Located, RuntimeError):

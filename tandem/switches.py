@@ -58,7 +58,7 @@ class Switch:
 class switches:
     """Set switches in a scope; names in capitals or not.
 
-    >>> with td.switches(DEBUG=2, SKIP="fuse"):
+    >>> with td.switches(DEBUG=2, SKIP="simplify"):
     ...     step(x)
     """
 

@@ -70,7 +70,8 @@ def _expand_once(graph: Graph, composed) -> tuple[Graph, dict[Value, Value]]:
 def without_unused(graph: Graph, saved: list[Value]) -> Graph:
     """The graph without nodes that nothing needs: formulas may take over from others."""
     needed = set()
-    stack = [v.node for v in [*graph.roots(), *saved]] + [n for n in graph.nodes if n.op.effect or n.op.name == "input"]
+    stack = [v.node for v in [*graph.roots(), *saved]]
+    stack += [n for n in graph.nodes if n.op.effect or n.op.stays or n.op.name == "input"]
     while stack:
         node = stack.pop()
         if node not in needed:

@@ -43,7 +43,7 @@ class Kept:
         self.forced: set[Value] = {*graph.outputs, *saved}
         self.mutated: set[Value] = {v for _, v in graph.mutations}
         self.looks = _looks_at_inputs(graph) if self.exact_views else ()
-        live = {v.node for v in self.forced | self.mutated} | {n for n in graph.nodes if n.op.effect}
+        live = {v.node for v in self.forced | self.mutated} | {n for n in graph.nodes if n.op.effect or n.op.stays}
         self.users: dict[Value, list] = {}
         self.waits = False  # whether any node has control inputs
         nodes = []

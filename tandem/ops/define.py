@@ -63,6 +63,7 @@ class Op:
     _fields: tuple[str, ...] = ()
     _grad_takes_out = False
     effect = False  # whether running it is the point: never removed, merged or run twice
+    stays = False  # whether it runs though nobody reads its results, as checks do; it may be merged with an equal one
     # Whether grad is a rule for holomorphic functions, g times the derivative: for complex numbers the derivative is conjugated
     # (tandem/autodiff/reverse.py). Operators that are linear with real coefficients, or say what they do themselves, are not.
     holomorphic = True

@@ -27,6 +27,7 @@ class CheckIndex(LibraryOp):
     name = "check_index"
     takes_complex = True
     routine = "check_index"
+    stays = True  # code that runs at once would have failed
     bound: object  # Dim
     axis: int
     negative: bool = True

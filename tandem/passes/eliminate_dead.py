@@ -1,4 +1,4 @@
-"""eliminate_dead: nodes that no output, mutation or effect needs or waits for are left out."""
+"""eliminate_dead: nodes that no output, mutation, effect or check needs or waits for are left out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def eliminate_dead(graph: Graph) -> Graph:
 
 def eliminate(graph: Graph) -> Graph:
     needed = set()
-    stack = [v.node for v in graph.roots()] + [n for n in graph.nodes if n.op.effect]
+    stack = [v.node for v in graph.roots()] + [n for n in graph.nodes if n.op.effect or n.op.stays]
     while stack:
         node = stack.pop()
         if node not in needed:

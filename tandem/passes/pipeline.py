@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+
+from tandem.errors import SwitchWarning
 from tandem.graph.ir import Graph
 from tandem.graph.verify import verify
 from tandem.passes.channels_last import channels_last, is_for
@@ -10,13 +13,13 @@ from tandem.passes.eliminate_dead import eliminate_dead
 from tandem.passes.expand_composites import expand_composites
 from tandem.passes.fold_constants import fold_constants
 from tandem.passes.fold_conv_affine import fold_conv_affine
-from tandem.passes.graph_pass import pass_times
+from tandem.passes.graph_pass import PASSES, pass_times
 from tandem.passes.merge_matmuls import merge_matmuls
 from tandem.passes.reassociate_matmul import reassociate_matmul
 from tandem.passes.relu_masks import relu_masks
 from tandem.passes.simplify import simplify
 from tandem.passes.simplify_regions import simplify_regions
-from tandem.switches import CHECK
+from tandem.switches import CHECK, PRINT, SKIP
 
 PIPELINE = [
     eliminate_dead,         # first, so that nobody looks at what is not needed
@@ -40,6 +43,8 @@ def run_pipeline(graph: Graph, times: dict[str, float] | None = None, layouts=No
     layouts: of the inputs, for a program of the CPU whose inner layouts are ours to choose.
     """
     arrange = layouts is not None and is_for(layouts)
+    if SKIP or PRINT:
+        _check_names()
     if CHECK:
         verify(graph, known=set(graph.nodes))  # types were inferred when it was built
     with pass_times() as taken:
@@ -49,3 +54,16 @@ def run_pipeline(graph: Graph, times: dict[str, float] | None = None, layouts=No
     if times is not None:
         times.update(taken)
     return graph
+
+
+def _check_names():
+    """A name that no pass has is a slip, and would go unnoticed."""
+    for switch in (SKIP, PRINT):
+        unknown = {name.strip() for name in switch.value.split(",")} - {"", "all", *PASSES}
+        if unknown:
+            known = ", ".join(dict.fromkeys(run.__name__ for run in PIPELINE))
+            warnings.warn(
+                f"{switch} names no pass: {', '.join(sorted(unknown))}\n  fix: passes are {known}",
+                SwitchWarning,
+                stacklevel=2,
+            )

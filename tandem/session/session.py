@@ -385,6 +385,8 @@ class Function:
         for name, value in named.items():
             if name not in self._by_name:
                 raise ValueRangeError("function", f"there is no input {name!r}; inputs are {', '.join(self._by_name)}")
+            if self._by_name[name] in feeds:
+                raise ValueRangeError("function", f"input {name!r} is given twice: in order and by name")
             feeds[self._by_name[name]] = value
         return self.session.run(self.outputs, feeds)
 

@@ -233,3 +233,14 @@ def test_operator_functions_that_are_whole_programs_go_through_the_passes(capsys
     assert a.tolist() == [1, 1] and b.tolist() == [1, 1, 1]
     printed = capsys.readouterr().out
     assert "== simplify: 7 -> 4 nodes" in printed and "neg" not in printed
+
+
+@pytest.mark.parametrize("switch", ["SKIP", "PRINT"])
+def test_a_switch_that_names_no_pass_is_told(switch):
+    from tandem.errors import SwitchWarning
+
+    with (
+        td.switches(**{switch: "simplfy, fold_constants"}),
+        pytest.warns(SwitchWarning, match="simplfy\n.*eliminate_dead"),
+    ):
+        td.compile(lambda x: x * 2 + 1.25)(td.ones(2))

@@ -368,3 +368,11 @@ def test_an_error_while_tracing_leaves_nothing_broken(graph):
             session.run(td.py_func(lambda a: 1 / 0, [x], td.float32), {x: [1]})
         assert session.run(z, {x: [1, 2], y: [3, 4]}).tolist() == [3, 8]
     assert td.default_graph() is graph
+
+
+def test_a_function_of_a_graph_takes_every_input_once(graph):
+    a = td.placeholder(td.float32, (None,), name="A")
+    f = td.function([a], a * 2)
+    assert f([1.0]).tolist() == f(A=[1.0]).tolist() == [2.0]
+    with pytest.raises(td.ValueRangeError, match="input 'A' is given twice"):
+        f([1.0], A=[2.0])

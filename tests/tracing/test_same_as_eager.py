@@ -326,3 +326,16 @@ def test_a_run_that_fails_leaves_variables_as_they_were():
             with pytest.raises(IndexError, match="index 9 is out of range"):
                 session.run([moved, added], {step: 6})
             assert session.run(at).tolist() == [3] and session.run(total).tolist() == [3.0]
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, i: (x[i * 2], x + 1)[1],
+    lambda x, i: [x[i * 2] for _ in range(2)] and None,
+    lambda x, i: td.concat([nn.functional.embedding(i * 2, x.reshape(4, 1)), x.reshape(4, 1)])[2:],
+    lambda x, i: (td.multinomial(x - 5, 1), x)[1],
+])  # fmt: skip
+def test_what_nobody_reads_is_checked_all_the_same(fn):
+    x, i = td.arange(4.0), td.tensor([1, 3])
+    compiled = td.compile(fn)
+    assert text_of(compiled, x, i) == text_of(fn, x, i)
+    assert text_of(compiled, x, i) == text_of(fn, x, i)
