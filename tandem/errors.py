@@ -17,7 +17,7 @@
         DeadlineError     (TimeoutError)     waited longer than allowed
         CheckpointError   (RuntimeError)     a file that is damaged, or holds other things than are asked for
         WorkerError       (RuntimeError)     a process of a data loader that died or failed
-    RuntimeWarning
+    RuntimeWarning, UserWarning
       CompileWarning                         a program that could not be compiled and runs in another way
       SwitchWarning                          a switch that says something without a meaning
     RuntimeError
