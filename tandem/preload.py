@@ -1,7 +1,8 @@
 """When the compiler's library is loaded: beside other work, where it is likely to be needed, and otherwise not at all.
 
-Most of the first compilation is loading it. Kernels that came with the package, or a directory of kernels, tell that compiling is
-behind us; then it is loaded once a function is called that nobody foresaw.
+Most of the first compilation is loading it. A directory of kernels tells that compiling is behind us, most likely for good: then
+the library is loaded when it is needed. Kernels that came with the package (prebuilt.py) tell that it will hardly be needed:
+then it begins to load before a call is traced that nobody foresaw. With neither, it loads beside the rest of `import tandem`.
 """
 
 from __future__ import annotations
@@ -13,25 +14,28 @@ from tandem import _runtime
 from tandem.switches import PREBUILT, cache_dir
 
 _begun = False
+watches_calls = False  # whether the first call that was not foreseen is to load the compiler
 
 
 def preload_compiler() -> None:
     """At import."""
-    path = prebuilt_path()
-    if path and os.path.exists(path):
-        return
+    global watches_calls
     directory = cache_dir()
     if directory and os.path.isdir(os.path.join(directory, "kernels")):
         return
-    load_compiler()
+    path = prebuilt_path()
+    if path and os.path.exists(path):
+        watches_calls = True
+    else:
+        load_compiler()
 
 
 def load_compiler() -> None:
     """Begins to load the library in a thread of its own, the first time."""
-    global _begun
+    global _begun, watches_calls
     if _begun:
         return
-    _begun = True
+    _begun, watches_calls = True, False
     found = PathFinder.find_spec("llvmlite")
     for folder in (found and found.submodule_search_locations) or ():
         path = os.path.join(folder, "binding", "libllvmlite.so")

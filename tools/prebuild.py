@@ -76,10 +76,12 @@ def build(options):
 
     options.output.mkdir(parents=True, exist_ok=True)
     files = []
+    keys = sorted({key for part in found for key in part["keys"]})
+    calls = sorted({key for part in found for key in part["calls"]})
     for level in found[0]["levels"]:
-        keys = sorted({key for part in found for key in part["keys"]})
         kernels = {key: (options.work / level / (key + ".o")).read_bytes() for key in keys}
-        content = prebuilt.pack(kernels, level, dictionary_of(list(kernels.values())))
+        dictionary = dictionary_of(list(kernels.values()))
+        content = prebuilt.pack(kernels | dict.fromkeys(calls, b""), level, dictionary)
         path = options.output / f"prebuilt-{level}.bin"
         temporary = path.with_suffix(".tmp")
         temporary.write_bytes(content)
@@ -144,11 +146,12 @@ class Worker:
 
     def __init__(self, options):
         from tandem import _runtime
-        from tandem.codegen import compile
+        from tandem.codegen import compile, prebuilt
         from tandem.codegen.levels import LEVELS
 
         self.options = options
         self.compile = compile
+        self.prebuilt = prebuilt
         self.own = LEVELS.get(_runtime.cpu_level())
         names = [f"x86-64-{n}" if n in ("v2", "v3", "v4") else n for n in options.levels.split(",") if n]
         unknown = [n for n in names if n not in LEVELS]
@@ -156,6 +159,7 @@ class Worker:
             sys.exit(f"prebuild: there is no level {', '.join(unknown)}; levels are {', '.join(LEVELS)}")
         self.levels = [LEVELS[n] for n in names] or [level for level in [self.own] if level]
         self.keys: set[str] = set()
+        self.calls: set[str] = set()
         for level in self.levels:
             (options.work / level.name).mkdir(parents=True, exist_ok=True)
 
@@ -163,6 +167,9 @@ class Worker:
         warnings.simplefilter("ignore")
         self.compile.compile_object = self.compiled
         import tandem as td
+        from tandem.tracing import compile
+
+        self.compile_plan, compile.compile_plan = compile.compile_plan, self.planned
 
         sys.path.insert(0, str(ROOT / "tools"))
         from prebuild_calls import cases
@@ -181,10 +188,17 @@ class Worker:
         result = {
             "levels": [level.name for level in self.levels],
             "keys": sorted(self.keys),
+            "calls": sorted(self.calls),
             "failed": failed,
             "times": sorted(times)[::-1],
         }
         (self.options.work / f"found-{self.options.worker}.json").write_text(json.dumps(result, indent=1))
+
+    def planned(self, function, spec):
+        """Stands in for tracing.compile.compile_plan."""
+        plan = self.compile_plan(function, spec)
+        self.calls.add(self.prebuilt.call_key(function, spec))
+        return plan
 
     def compiled(self, kernel) -> bytes:
         """Stands in for compile.compile_object."""

@@ -10,9 +10,9 @@ import threading
 import time
 
 from tandem.codegen import cache
-from tandem.codegen.levels import Level
 from tandem.codegen.loops import RENDERED
 from tandem.codegen.workers import ready
+from tandem.preload import load_compiler
 from tandem.switches import DEBUG
 
 _addresses: dict[str, int] = {}
@@ -77,8 +77,8 @@ def _keep_lsr() -> bool:
     return "numba" in sys.modules
 
 
-def text_of(kernel, level: Level | None = None) -> str:
-    """The kernel as LLVM IR, for this host or for a level."""
+def text_of(kernel, level=None) -> str:
+    """The kernel as LLVM IR, for this host or for a Level (levels.py)."""
     from tandem.codegen.llvm.render import render
 
     if level is None:
@@ -90,7 +90,7 @@ def text_of(kernel, level: Level | None = None) -> str:
     return text
 
 
-def object_of(text: str, level: Level | None = None) -> bytes:
+def object_of(text: str, level=None) -> bytes:
     from tandem.codegen.assemble import object_code
 
     return object_code(text, _keep_lsr(), level.cpu if level else "")
@@ -108,6 +108,8 @@ def compile_object(kernel) -> bytes:
     started = time.perf_counter()
     made = ready.pop(kernel.key, None)
     beside = made is not None
+    if not beside:
+        load_compiler()  # beside rendering, if that has not begun
     code = made if beside else object_of(text_of(kernel))
     if DEBUG >= 2:
         how = "beside" if beside else f"in {(time.perf_counter() - started) * 1e3:.1f} ms"

@@ -12,7 +12,7 @@ import time
 import traceback
 import warnings
 
-from tandem import dtypes
+from tandem import dtypes, preload
 from tandem.codegen import Layout, lower
 from tandem.codegen.peak import memory_of
 from tandem.codegen.schedule import kernels_of
@@ -84,6 +84,8 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, ende
         seconds = {"load": time.perf_counter() - started}
     else:
         seconds = {}
+        if preload.watches_calls and _device(calls) == 0:
+            preload.load_compiler()  # programs are hardly ever foreseen
         facts = {"calls": len(calls), "symbolic": symbolic, "passes": {}, "sizes": [sizes for _, _, sizes, *_ in known]}
         with compiling_ahead(budget is None and _device(calls) == 0 and _is_large(calls)):
             graph, schedule = _graph(

@@ -179,3 +179,27 @@ def test_most_public_functions_come_compiled():
     served, total = map(int, done.stdout.split()[-2:])
     assert total > 500
     assert served > 0.9 * total, done.stdout
+
+
+UNFORESEEN = """
+import tandem as td
+from tandem import preload
+
+x = td.tensor([0.5, 1.5])
+before = preload.watches_calls
+td.exp(x)
+foreseen = preload.watches_calls
+td.exp(td.tensor([1, 2], dtype=td.int16))
+print(before, foreseen, preload.watches_calls)
+"""
+
+
+def test_the_compiler_begins_to_load_before_a_call_that_was_not_foreseen(folder, tmp_path):
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "TANDEM_PREBUILT": str(folder),
+        "TANDEM_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    ask = lambda: subprocess.check_output([sys.executable, "-c", UNFORESEEN], env=environment, text=True).split()
+    assert ask() == ["True", "True", "False"]
+    assert ask() == ["False", "False", "False"]  # there are kernels on disk now: it waits until one is missing
