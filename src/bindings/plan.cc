@@ -84,6 +84,23 @@ struct PlanBuilder {
     in.origin = here;
     plan->instructions.push_back(std::move(in));
   }
+  // The kernel that follows the routine added last, on blocks of its result. `operands`: without the result, which is
+  // put in at `result`; `value`: the result; `keeps`: whether it is among the routine's outputs.
+  void epilogue(nb::object kernel, std::vector<int32_t> operands, std::vector<int32_t> ints, int32_t result,
+                int32_t value, bool keeps, std::vector<int32_t> alike, double cost) {
+    if (!plan->kernels) plan->kernels = PyList_New(0);
+    PyList_Append(plan->kernels, kernel.ptr());
+    Instruction& in = plan->instructions.back();
+    in.epilogue = std::make_shared<EpilogueCode>();
+    in.epilogue->first = static_cast<int32_t>(in.values.size());
+    in.epilogue->result = result;
+    in.epilogue->value = value;
+    in.epilogue->keeps = keeps;
+    in.epilogue->ints = std::move(ints);
+    in.epilogue->alike = std::move(alike);
+    in.epilogue->cost = cost;
+    in.values.insert(in.values.end(), operands.begin(), operands.end());
+  }
   void begin_writes() { plan->first_write = static_cast<int32_t>(plan->instructions.size()); }
   std::shared_ptr<Region> next_region = std::make_shared<Region>();
 
@@ -261,9 +278,10 @@ void prepare_plan(Plan& plan) {
     for (Instruction& in : plan.instructions) {
       if (in.kind == Instruction::Kind::Region)
         for (const Ref<Plan>& part : in.region->plans) prepare_plan(*part);
-      if (in.kind != Instruction::Kind::Kernel) continue;
+      if (in.kind != Instruction::Kind::Kernel && !in.epilogue) continue;
       nb::object kernel = nb::borrow(PyList_GET_ITEM(kernels.ptr(), static_cast<Py_ssize_t>(k++)));
-      in.kernel = reinterpret_cast<KernelFunction>(nb::cast<uintptr_t>(kernel.attr("address")()));
+      const auto code = reinterpret_cast<KernelFunction>(nb::cast<uintptr_t>(kernel.attr("address")()));
+      (in.epilogue ? in.epilogue->kernel : in.kernel) = code;
     }
   } catch (nb::python_error& error) {
     error.restore();
@@ -286,6 +304,7 @@ void register_plan(nb::module_& m) {
       .def("no_origin", &PlanBuilder::no_origin)
       .def("kernel", &PlanBuilder::kernel)
       .def("library", &PlanBuilder::library)
+      .def("epilogue", &PlanBuilder::epilogue)
       .def("part", &PlanBuilder::part)
       .def("region", &PlanBuilder::region)
       .def("free", &PlanBuilder::free)

@@ -95,10 +95,9 @@ void gemm(const Product<T>& p) {
                     p.accumulate});
   }
   // Working memory grows with k, so a long sum is made of several.
-  constexpr int64_t kLongest = 8192;
   Product<T> part = p;
-  for (int64_t q = 0; q < p.k; q += kLongest) {
-    part.k = std::min(kLongest, p.k - q);
+  for (int64_t q = 0; q < p.k; q += kLongestProduct) {
+    part.k = std::min(kLongestProduct, p.k - q);
     blocked_product(part);
     part.a.data += part.k * p.a.column, part.b.data += part.k * p.b.row;
     part.accumulate = true, part.bias = nullptr;

@@ -1,5 +1,6 @@
 // Matrix products of our own, for every size that a library does not serve better.
 #pragma once
+#include "library/epilogue.h"
 #include "library/kernels/kernels.h"
 
 namespace tandem::library {
@@ -11,6 +12,7 @@ struct Product {  // c (m, n) = a (m, k) b (k, n), plus c or bias (n) where aske
   Matrix<T> c;
   const T* bias = nullptr;  // contiguous
   bool accumulate = false;
+  const Epilogue* epilogue = nullptr;  // only blocked_product knows it; c has no memory unless the epilogue keeps it
 };
 
 template <typename T>

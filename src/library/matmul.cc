@@ -1,11 +1,13 @@
 // matmul (a, b[, bias]) -> c.  16-bit floats are summed in float32, integers wrap around.
 #include "library/matmul.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "check.h"
 #include "device/parallel.h"
 #include "library/convert.h"
+#include "library/gemm_blocked.h"
 #include "library/matmul_impl.h"
 #include "library/registry.h"
 #include "library/scalar.h"
@@ -87,6 +89,8 @@ void compute(const Batched& p) {
     if (columns_collide(p)) return compute_spread(p);
     if (matmul_onednn(p) || (!preparing() && matmul_openblas(p))) return;
   }
+  if (measuring() && p.dtype == DType::Float32 && p.batch.count(0, p.batch.ndim) == 1 && !is_small(p.m, p.n, p.k))
+    need_scratch(blocked_scratch<float>(p.m, p.n, std::min(p.k, kLongestProduct)));
   if (preparing()) return;
   switch (p.dtype) {
     case DType::Float32:
@@ -175,17 +179,57 @@ DType computed_in(DType dtype) {
   }
 }
 
+// Whether blocks of the result are computed here, one after another.
+bool computes_blocks(const Batched& p) {
+  return p.dtype == DType::Float32 && p.batch.count(0, p.batch.ndim) == 1 && p.m > 4 && p.k > 0 &&
+         p.k <= kLongestProduct && p.c.column == 1 && !is_small(p.m, p.n, p.k) && suits_own_code(p);
+}
+
+void matmul_then(const View& a, const View& b, const View& c, const View* bias, const Epilogue& epilogue) {
+  if (!bias || bias->is_contiguous()) {
+    const Batched p = normal_form(a, b, c, bias ? bias->data : nullptr);
+    if (computes_blocks(p)) {
+      if (measuring()) need_scratch(blocked_scratch<float>(p.m, p.n, p.k));
+      if (preparing()) return;
+      return blocked_product<float>({p.m,
+                                     p.n,
+                                     p.k,
+                                     {reinterpret_cast<const float*>(p.a.data), p.a.row, p.a.column},
+                                     {reinterpret_cast<const float*>(p.b.data), p.b.row, p.b.column},
+                                     {reinterpret_cast<float*>(p.c.data), p.c.row, p.c.column},
+                                     reinterpret_cast<const float*>(p.bias),
+                                     false,
+                                     &epilogue});
+    }
+  }
+  View result = c;
+  Scratch<char> memory;
+  if (!epilogue.keeps) {
+    const size_t bytes = static_cast<size_t>(c.numel()) * item_size(c.dtype);
+    if (preparing()) {
+      need_scratch(bytes);
+    } else {
+      memory.resize(bytes);
+      result.data = memory.data();
+    }
+  }
+  matmul(a, b, result, bias);
+  if (!preparing()) epilogue.run_whole(result);
+}
+
 void run_matmul(const Call& call) {
   TD_CHECK((call.num_inputs == 2 || call.num_inputs == 3) && call.num_outputs == 1);
-  matmul(call.inputs[0], call.inputs[1], call.outputs[0], call.num_inputs == 3 ? &call.inputs[2] : nullptr);
+  matmul(call.inputs[0], call.inputs[1], call.outputs[0], call.num_inputs == 3 ? &call.inputs[2] : nullptr,
+         call.epilogue);
 }
 
 const Register registered("matmul", &run_matmul, true);
 
 }  // namespace
 
-void matmul(const View& a, const View& b, const View& c, const View* bias) {
+void matmul(const View& a, const View& b, const View& c, const View* bias, const Epilogue* epilogue) {
   if (c.numel() == 0) return;
+  if (epilogue) return matmul_then(a, b, c, bias, *epilogue);
   const DType wide = computed_in(c.dtype);
   if (wide != c.dtype) {
     if (!bias) {

@@ -5,6 +5,7 @@
 namespace tandem::library {
 
 // c = a b (+ bias along the last axis): a (batch..., m, k), b (batch..., k, n), c (batch..., m, n), any strides.
-void matmul(const View& a, const View& b, const View& c, const View* bias);
+// With an epilogue c is dense.
+void matmul(const View& a, const View& b, const View& c, const View* bias, const Epilogue* epilogue = nullptr);
 
 }  // namespace tandem::library

@@ -10,6 +10,8 @@
 
 namespace tandem::library {
 
+struct Epilogue;  // library/epilogue.h
+
 struct Call {
   const View* inputs;
   int num_inputs;
@@ -19,9 +21,10 @@ struct Call {
   int num_ints;
   const double* floats;
   int num_floats;
-  int64_t* int_results = nullptr;  // where a routine that computes sizes (count_nonzero, ...) leaves them
-  int device = 0;                  // of a routine for devices: which cuda device, and
-  void* stream = nullptr;          // where to queue the work
+  int64_t* int_results = nullptr;      // where a routine that computes sizes (count_nonzero, ...) leaves them
+  int device = 0;                      // of a routine for devices: which cuda device, and
+  void* stream = nullptr;              // where to queue the work
+  const Epilogue* epilogue = nullptr;  // what is done to the result, block by block; see Note [Epilogues]
 };
 
 using Function = void (*)(const Call&);

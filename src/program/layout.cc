@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "device/parallel.h"
+#include "library/epilogue.h"
 #include "library/scratch.h"
 
 namespace tandem {
@@ -114,14 +115,24 @@ std::shared_ptr<const MemoryLayout> PlanRun::make_layout() const {
 }
 
 size_t PlanRun::scratch_of(const Instruction& in) const {
-  std::vector<View> views;
-  for (int32_t index : in.values) views.push_back(geometry(index));
+  const std::vector<View> views = geometries(in);
   std::vector<int64_t> ints;
   for (int32_t slot : in.ints) ints.push_back(ints_[slot]);
   const int outputs = static_cast<int>(views.size()) - in.num_inputs;
-  return library::scratch_of({views.data(), in.num_inputs, views.data() + in.num_inputs, outputs, ints.data(),
-                              static_cast<int>(ints.size()), in.floats.data(), static_cast<int>(in.floats.size())},
-                             in.routine);
+  library::Call call{views.data(),
+                     in.num_inputs,
+                     views.data() + in.num_inputs,
+                     outputs,
+                     ints.data(),
+                     static_cast<int>(ints.size()),
+                     in.floats.data(),
+                     static_cast<int>(in.floats.size())};
+  library::Epilogue epilogue;
+  if (in.epilogue) {
+    epilogue.keeps = in.epilogue->keeps;
+    call.epilogue = &epilogue;
+  }
+  return library::scratch_of(call, in.routine);
 }
 
 void PlanRun::take_arena(std::shared_ptr<const MemoryLayout> layout) {

@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "device/parallel.h"
+#include "library/epilogue.h"
 #include "program/library_call.h"
 #include "program/profile.h"
 #include "program/region.h"
@@ -174,6 +175,14 @@ View PlanRun::geometry(int32_t index) const {
   return v;
 }
 
+std::vector<View> PlanRun::geometries(const Instruction& in) const {
+  std::vector<View> views;
+  const size_t count = in.epilogue ? static_cast<size_t>(in.num_inputs) : in.values.size();
+  for (size_t i = 0; i < count; ++i) views.push_back(geometry(in.values[i]));
+  if (in.epilogue) views.push_back(geometry(in.epilogue->value));
+  return views;
+}
+
 Storage* PlanRun::share_storage(int32_t index) {
   address(index);
   TD_CHECK(storage_[index], "only fresh memory can be handed out");
@@ -304,6 +313,10 @@ void PlanRun::run_instructions(const Instruction*& current) {
         break;
       }
       case Instruction::Kind::Library: {
+        if (in.epilogue) {
+          run_with_epilogue(in);
+          break;
+        }
         const LibraryOperands operands(in, ints_, [this](int32_t value) { return view(value); });
         library::Call call = operands.call();
         run_routine(in, call);
@@ -321,6 +334,36 @@ void PlanRun::run_instructions(const Instruction*& current) {
         break;
     }
   }
+}
+
+void PlanRun::run_with_epilogue(const Instruction& in) {
+  const EpilogueCode& code = *in.epilogue;
+  std::vector<View> views;
+  for (int32_t i = 0; i < in.num_inputs; ++i) views.push_back(view(in.values[i]));
+  views.push_back(code.keeps ? view(code.value) : geometry(code.value));
+  library::Epilogue epilogue;
+  const size_t operands = in.values.size() - static_cast<size_t>(code.first);
+  TD_CHECK(operands + 1 <= library::Epilogue::kMostPointers && in.ints.empty() && in.floats.empty() &&
+               code.ints.size() + library::Epilogue::kOwnInts <= library::Epilogue::kMostInts,
+           "an epilogue with too many operands");
+  epilogue.kernel = code.kernel;
+  epilogue.result = code.result;
+  epilogue.keeps = code.keeps;
+  epilogue.cost = code.cost;
+  epilogue.alike = code.alike.data();
+  epilogue.num_alike = static_cast<int>(code.alike.size());
+  for (size_t i = 0; i <= operands; ++i) {
+    void*& pointer = epilogue.pointers[epilogue.num_pointers++];
+    if (static_cast<int32_t>(i) == code.result)
+      pointer = views.back().data;
+    else
+      pointer = address(in.values[static_cast<size_t>(code.first) + i - (static_cast<int32_t>(i) > code.result)]);
+  }
+  epilogue.num_ints = library::Epilogue::kOwnInts;
+  for (int32_t slot : code.ints) epilogue.ints[epilogue.num_ints++] = ints_[slot];
+  library::Call call{views.data(), in.num_inputs, views.data() + in.num_inputs, 1, nullptr, 0, nullptr, 0};
+  call.epilogue = &epilogue;
+  run_routine(in, call);
 }
 
 void PlanRun::execute_without_gil() {
@@ -350,15 +393,20 @@ void PlanRun::prepare_routines() {
   std::vector<std::vector<int64_t>> ints;
   std::vector<library::Call> calls;
   std::vector<library::Function> routines;
+  std::vector<std::unique_ptr<library::Epilogue>> epilogues;
   for (const Instruction& in : plan_.instructions) {
     if (!in.prepares) continue;
-    std::vector<View>& v = views.emplace_back();
-    for (int32_t index : in.values) v.push_back(geometry(index));
+    std::vector<View>& v = views.emplace_back(geometries(in));
     std::vector<int64_t>& k = ints.emplace_back();
     for (int32_t slot : in.ints) k.push_back(ints_[slot]);
     const int num_values = static_cast<int>(v.size()), num_ints = static_cast<int>(k.size());
     calls.push_back({v.data(), in.num_inputs, v.data() + in.num_inputs, num_values - in.num_inputs, k.data(), num_ints,
                      in.floats.data(), static_cast<int>(in.floats.size())});
+    if (in.epilogue) {
+      auto& epilogue = epilogues.emplace_back(std::make_unique<library::Epilogue>());
+      epilogue->keeps = in.epilogue->keeps;
+      calls.back().epilogue = epilogue.get();
+    }
     routines.push_back(in.routine);
   }
   library::prepare(calls, routines);

@@ -51,6 +51,17 @@ namespace profile {
 enum class Kind : uint8_t;  // program/profile.h
 }
 
+// A kernel that a routine calls for blocks of its result (Note [Epilogues] in library/epilogue.h). Its operands are the
+// instruction's values from `first` on, with the result put in at `result`.
+struct EpilogueCode {
+  KernelFunction kernel = nullptr;
+  int32_t first = 0, result = 0;
+  int32_t value = 0;   // the result, and
+  bool keeps = false;  // whether it has memory: it is then among the instruction's values
+  std::vector<int32_t> ints, alike;
+  double cost = 0;
+};
+
 struct Instruction {
   enum class Kind : uint8_t { Kernel, Library, Free, Region } kind;
   KernelFunction kernel = nullptr;
@@ -59,11 +70,12 @@ struct Instruction {
   int32_t num_inputs = 0;       // Library, Region
   std::vector<int32_t> ints;    // slots
   std::vector<double> floats;
-  int32_t extent = -1;                   // Kernel: slot of the parallel extent
-  double cost = 0;                       // Kernel: nanoseconds per item of the extent
-  std::string label;                     // what runs, for readers
-  std::shared_ptr<Region> region;        // Region: plans that it runs
-  std::shared_ptr<const Origin> origin;  // programs of many calls: which one this comes from, for errors
+  int32_t extent = -1;                     // Kernel: slot of the parallel extent
+  double cost = 0;                         // Kernel: nanoseconds per item of the extent
+  std::string label;                       // what runs, for readers
+  std::shared_ptr<Region> region;          // Region: plans that it runs
+  std::shared_ptr<EpilogueCode> epilogue;  // Library: what follows it
+  std::shared_ptr<const Origin> origin;    // programs of many calls: which one this comes from, for errors
 
   // Kernels of a device: the grid has `extent` blocks. Several launches of one kernel may be one instruction: `parts`
   // has the extent of each, and `values` and `ints` have theirs one after the other.
@@ -210,8 +222,10 @@ class PlanRun {
   std::shared_ptr<const MemoryLayout> find_layout() const;
   std::shared_ptr<const MemoryLayout> make_layout() const;
   size_t scratch_of(const Instruction& instruction) const;
+  std::vector<View> geometries(const Instruction& instruction) const;  // of what a routine gets
   void take_arena(std::shared_ptr<const MemoryLayout> layout);
   void run_routine(const Instruction& instruction, const library::Call& call);
+  void run_with_epilogue(const Instruction& instruction);
 
   const Plan& plan_;
   bool overflow_ = false;

@@ -2,6 +2,6 @@
 
 from tandem.codegen.buffer import Buffer, Layout
 from tandem.codegen.lower import lower
-from tandem.codegen.schedule import KernelStep, LibraryStep, RegionStep, Schedule
+from tandem.codegen.schedule import EpilogueStep, KernelStep, LibraryStep, RegionStep, Schedule
 
-__all__ = ["Buffer", "KernelStep", "Layout", "LibraryStep", "RegionStep", "Schedule", "lower"]
+__all__ = ["Buffer", "EpilogueStep", "KernelStep", "Layout", "LibraryStep", "RegionStep", "Schedule", "lower"]

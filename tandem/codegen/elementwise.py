@@ -77,7 +77,7 @@ def _loops(nest: Nest, before: list, body: list, after: list, partials: list, ro
     """Flat where all operands allow it; else the outer loops count the parallel items."""
     e, b = nest.e, nest.e.b
     order = nest.merge(nest.order)
-    across = _transposed_loads(nest, order)
+    across = transposed_loads(nest, order)
     if across is not None:
         return _tiles(nest, order, *across, before, body, after, partials, roots)
     if not order:
@@ -112,7 +112,7 @@ def _store_partials(nest: Nest, partials, extent: Dim, after: list):
         after.append(nest.store(member.parts, (form,), scalar))
 
 
-def _transposed_loads(nest: Nest, order: list[int]):
+def transposed_loads(nest: Nest, order: list[int]):
     """(axis, loads) that run along another axis than the innermost loop, where a tile can turn them; None if there are none."""
     if len(order) < 2:
         return None

@@ -7,13 +7,14 @@ from tandem.codegen.columns import columns
 from tandem.codegen.computes import Group
 from tandem.codegen.cpu_compose import composed
 from tandem.codegen.elementwise import copy, elementwise
+from tandem.codegen.epilogues import add_epilogues, follows_product, is_product
 from tandem.codegen.expand import expand, without_unused
 from tandem.codegen.fuse import Fusion
 from tandem.codegen.order import failures_first, groups_before_failures
 from tandem.codegen.overwrite import overwrite_last_operands
 from tandem.codegen.regions import region_steps
 from tandem.codegen.rows import rows
-from tandem.codegen.schedule import LibraryStep, Schedule
+from tandem.codegen.schedule import EpilogueStep, LibraryStep, Schedule, kernels_in
 from tandem.codegen.workers import note
 from tandem.graph.ir import Graph, Value
 from tandem.ops.again import Again
@@ -34,6 +35,7 @@ def lower(
     exact_views: bool = False,
     in_pieces: bool = False,
     body: bool = False,
+    epilogues: bool = False,
 ) -> Schedule:
     """Steps that compute graph's outputs, saved values and mutations, for all sizes that satisfy the graph's guards.
 
@@ -43,6 +45,7 @@ def lower(
     in_pieces: whether a device may begin before all is known, so that what writes inputs comes last (Note [Pieces] in
         src/program/pieces.h).
     body: whether it is inside of a loop or branch, whose results are stored like what is written, and are nobody's state.
+    epilogues: whether kernels may run on blocks of products (epilogues.py): for whole programs of the CPU.
     """
     graph, made = expand(graph, target.composed() if target is not None else composed(layouts))
     if target is not None:
@@ -61,10 +64,14 @@ def lower(
     steps, copies = _place_mutations(fusion, nests["copy"], early)
     if target is not None:
         overwrite_last_operands(fusion)
+    products: set[int] = set()  # results of large products
+    joining: dict[int, Group] = {}
     for group in fusion.groups:
         if group.kind != "library":
             steps.append(nests[group.kind](fusion, group))
-            if target is None:
+            if products and follows_product(steps[-1], group, products):
+                joining[id(steps[-1])] = group
+            elif target is None:
                 note(steps[-1].kernel)
         elif isinstance(group.node.op, Again):
             continue  # it only has a place in the order
@@ -72,9 +79,15 @@ def lower(
             steps += region_steps(fusion, group.node, lower, nests["copy"], inside, target)
         elif target is None:
             steps.append(_library_step(fusion, group))
+            if epilogues and is_product(steps[-1]):
+                products.add(id(steps[-1].outputs[0]))
         else:
             steps += target.library_steps(fusion, _library_step(fusion, group))
     steps += copies
+    if joining:
+        steps = add_epilogues(fusion, steps, joining)
+        for kernel in (k for s in steps if id(s) in joining or isinstance(s, EpilogueStep) for k in kernels_in(s)):
+            note(kernel)
     buffer_of = {
         value: buffer for value, buffer in fusion.buffer_of.items()
         if value not in fusion.computes or fusion.computes[value].stored

@@ -7,7 +7,9 @@ the value is kept beside, and copied to its place at the end (`groups_before_fai
 
 from __future__ import annotations
 
-from tandem.codegen.schedule import KernelStep, RegionStep
+from typing import NamedTuple
+
+from tandem.codegen.schedule import EpilogueStep, KernelStep, RegionStep
 from tandem.ops.failing import MAY_FAIL, may_fail, will_not_fail
 
 
@@ -30,47 +32,43 @@ def groups_before_failures(fusion) -> set:
 
 
 def failures_first(steps: list) -> list:
-    begin = next((i for i, step in enumerate(steps) if _writes_input(step)), len(steps))
-    failing = [i for i in range(begin + 1, len(steps)) if _may_fail(steps[i])]
+    begin = next((i for i, step in enumerate(steps) if writes_input(step)), len(steps))
+    failing = [i for i in range(begin + 1, len(steps)) if step_may_fail(steps[i])]
     if not failing:
         return steps
-    touched = {i: (*_touched(steps[i]), *_order(steps[i])) for i in range(begin, failing[-1] + 1)}
+    uses = {i: uses_of(steps[i]) for i in range(begin, failing[-1] + 1)}
     moved: set[int] = set()
     for i in failing:
-        needed = _before(i, begin, touched, moved)
-        if not any(_writes_input(steps[k]) for k in needed):
+        needed = _before(i, begin, uses, moved)
+        if not any(writes_input(steps[k]) for k in needed):
             moved |= needed
     order = [*range(begin), *sorted(moved), *(i for i in range(begin, len(steps)) if i not in moved)]
     return [steps[i] for i in order]
 
 
-def _before(step: int, begin: int, touched: dict, moved: set[int]) -> set[int]:
-    """The step and those before it that must stay before it: one writes what the other reads or writes, or waits for it."""
+def _before(step: int, begin: int, uses: dict, moved: set[int]) -> set[int]:
+    """The step and those before it that must stay before it."""
     needed = {step}
     for i in range(step, begin - 1, -1):
-        if i not in needed:
-            continue
-        reads, writes, waits, _ = touched[i]
-        for k in range(begin, i):
-            if k not in needed and k not in moved:
-                k_reads, k_writes, _, k_nodes = touched[k]
-                if (
-                    k_writes & reads
-                    or k_writes & writes
-                    or k_reads & writes
-                    or (waits and not waits.isdisjoint(k_nodes))
-                ):
-                    needed.add(k)
+        if i in needed:
+            needed.update([k for k in range(begin, i) if k not in moved and must_precede(uses[k], uses[i])])
     return needed
 
 
-def _may_fail(step) -> bool:
+def must_precede(a: Uses, b: Uses) -> bool:
+    """Whether a step that comes before another must stay there: one writes what the other reads or writes, or waits for it."""
+    if a.writes & b.reads or a.writes & b.writes or a.reads & b.writes:
+        return True
+    return bool(b.waits) and not b.waits.isdisjoint(a.nodes)
+
+
+def step_may_fail(step) -> bool:
     if isinstance(step, RegionStep):
-        return any(_may_fail(inner) for part in step.parts for inner in part.schedule.steps)
+        return any(step_may_fail(inner) for part in step.parts for inner in part.schedule.steps)
     return not isinstance(step, KernelStep) and step.routine in MAY_FAIL
 
 
-def _writes_input(step) -> bool:
+def writes_input(step) -> bool:
     return any(b.kind == "input" for b in _roots(_written(step)))
 
 
@@ -87,13 +85,18 @@ def _roots(buffers) -> list:
     return found
 
 
-def _touched(step) -> tuple[set[int], set[int]]:
-    """(reads, writes): identities of buffers; what a kernel writes it may read as well."""
+class Uses(NamedTuple):
+    """What decides the order of steps: identities of buffers; nodes that the step runs, and those that it waits for."""
+
+    reads: set[int]
+    writes: set[int]
+    waits: set
+    nodes: list
+
+
+def uses_of(step) -> Uses:
+    """What a kernel writes it may read as well."""
     read = step.buffers if isinstance(step, KernelStep) else step.inputs
-    return {id(b) for b in _roots(read)}, {id(b) for b in _roots(_written(step))}
-
-
-def _order(step) -> tuple[set, list]:
-    """(nodes that the step waits for, nodes that it runs)."""
-    nodes = step.nodes if isinstance(step, KernelStep) else [step.node]
-    return {n for node in nodes for n in node.control}, nodes
+    nodes = step.nodes if isinstance(step, (KernelStep, EpilogueStep)) else [step.node]
+    waits = {n for node in nodes for n in node.control}
+    return Uses({id(b) for b in _roots(read)}, {id(b) for b in _roots(_written(step))}, waits, nodes)

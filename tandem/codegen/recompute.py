@@ -34,7 +34,9 @@ def recompute(graph: Graph, layouts, budget: float) -> tuple[Graph, Schedule]:
         if best[0] <= target:
             break
         best = min(best, _towards(aim, target, peak, graph, schedule, layouts), key=lambda found: found[0])
-    return best[1:]
+    _, graph, schedule = best
+    joined = lower(graph, layouts, epilogues=True)
+    return graph, joined if memory_of(graph, joined)["peak"] <= best[0] else schedule
 
 
 def _towards(aim: float, enough: float, peak: int, graph: Graph, schedule: Schedule, layouts):

@@ -56,6 +56,35 @@ class LibraryStep:
         return f"<{self.routine}: {len(self.inputs)} in, {len(self.outputs)} out>"
 
 
+class EpilogueStep(LibraryStep):
+    """A product, and a kernel that runs on blocks of its result (codegen/epilogues.py).
+
+    inputs, outputs: of both; the result of the product is one of the outputs only if it `keeps` it. The kernel's integers are
+    those behind the ones that the runtime fills in.
+    """
+
+    __slots__ = ("alike", "follows", "keeps", "product", "slot")
+
+    def __init__(self, product: LibraryStep, follows: KernelStep, slot: int, alike: list[int], keeps: bool):
+        result = product.outputs[0]
+        read = [b for i, b in enumerate(follows.buffers) if i != slot]
+        written = ([result] if keeps else []) + follows.writes
+        super().__init__(product.routine, [*product.inputs, *read], written, (), (), product.node)
+        self.product = product
+        self.follows = follows
+        self.slot = slot  # which of the kernel's buffers is the result
+        self.alike = alike  # those that lie as it does
+        self.keeps = keeps
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [self.node, *[n for n in self.follows.nodes if n is not self.node]]
+
+    def __repr__(self):
+        counts = f"{len(self.product.inputs)} in{'' if self.keeps else ', result not kept'}, {len(self.follows.buffers)} buffers"
+        return f"<{self.routine} then {self.follows.kernel.name}: {counts}>"
+
+
 class Part:
     """A graph of a region with its own schedule; the last inputs of the graph are where results go."""
 
@@ -91,8 +120,14 @@ class Schedule:
 def kernels_of(schedule: Schedule):
     """All kernels that a schedule calls, also inside regions."""
     for step in schedule.steps:
-        if isinstance(step, KernelStep):
-            yield step.kernel
-        elif isinstance(step, RegionStep):
-            for part in step.parts:
-                yield from kernels_of(part.schedule)
+        yield from kernels_in(step)
+
+
+def kernels_in(step):
+    if isinstance(step, KernelStep):
+        yield step.kernel
+    elif isinstance(step, EpilogueStep):
+        yield step.follows.kernel
+    elif isinstance(step, RegionStep):
+        for part in step.parts:
+            yield from kernels_of(part.schedule)

@@ -81,9 +81,11 @@ def _boxes(graph: Graph, schedule) -> list[_Box]:
     known = set(graph.nodes)
     for i, step in enumerate(schedule.steps):
         library = hasattr(step, "routine")
-        nodes = [step.node] if library else list(step.nodes)
+        nodes = list(step.nodes) if hasattr(step, "nodes") else [step.node]
         nodes = [n for n in nodes if n in known] or nodes
         label = step.routine if library else step.kernel.name
+        if hasattr(step, "follows"):
+            label += f" then {step.follows.kernel.name}"
         boxes.append(_Box("library" if library else "kernel", f"{i}: {label}", list(dict.fromkeys(nodes))))
     return boxes
 

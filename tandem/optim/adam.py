@@ -41,9 +41,9 @@ def _adam(param, step, exp_avg, exp_avg_sq, largest, grad, lr, beta1, beta2, eps
     if size is None:
         of_m, of_v = corrections(step, beta1, beta2)
         size, root = exact(lr) / of_m, F.sqrt(of_v)
-    size, root = like(p, size, root)
-    denominator = F.sqrt(v if largest is None else largest) / root + like(p, eps)
-    return p - size * m / denominator, step, m, v, largest
+    # size m / (sqrt(v) / root + eps), with one division of tensors less
+    scale, small = like(p, size * root, root * exact(eps))
+    return p - scale * m / (F.sqrt(v if largest is None else largest) + small), step, m, v, largest
 
 
 @rule("step", "exp_avg", "exp_avg_sq", elementwise=True)

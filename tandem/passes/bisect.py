@@ -86,7 +86,7 @@ def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e
         differs, difference, output = parts(run(compiled=True, skip=inherited))
         if not differs:
             return Bisection(True, (), difference, output)
-        names = list(dict.fromkeys(p.__name__ for p in PIPELINE))
+        names = [*dict.fromkeys(p.__name__ for p in PIPELINE), "epilogues"]  # the last one is codegen's
         guilty = [n for n in names if not parts(run(compiled=True, skip=f"{inherited},{n}" if inherited else n))[0]]
         faults: list = []
 

@@ -108,7 +108,8 @@ def _compile_plan(function, spec: list[tuple], device: int):
         schedule = lower(graph, traced.layouts, [v for v in saved if all(v is not r for r in results)], inside, target)
         graph.outputs = results
     else:
-        schedule = lower(graph, traced.layouts, saved, inside, target, exact_views=True)
+        whole = not device and getattr(function, "whole_program", False)
+        schedule = lower(graph, traced.layouts, saved, inside, target, exact_views=True, epilogues=whole)
     return PlanWriter(function, spec, traced, schedule, split, _backward_function).write()
 
 

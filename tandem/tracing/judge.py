@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from tandem.codegen import KernelStep
+from tandem.codegen import EpilogueStep, KernelStep
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import substitute
 from tandem.ops.define import ParameterSpec, make_function
@@ -149,6 +149,8 @@ def _fault(graph: Graph, number: int, difference: float) -> Fault:
     step = graph.schedule.steps[number]
     if isinstance(step, KernelStep):
         nodes, name = step.nodes, f"kernel {step.kernel.name}"
+    elif isinstance(step, EpilogueStep):
+        nodes, name = step.nodes, f"routine {step.routine}, then kernel {step.follows.kernel.name}"
     else:
         nodes, name = [step.node], f"routine {step.routine}"
     lines = tuple(f"{n.op.name}" + (f"   # {n.source}" if n.source else "") for n in nodes)

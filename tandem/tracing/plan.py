@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from tandem import _runtime
-from tandem.codegen import Buffer, KernelStep, RegionStep
+from tandem.codegen import Buffer, EpilogueStep, KernelStep, RegionStep
 from tandem.graph.ir import Origin
 from tandem.graph.symbolic import Dim, Sym, symbol_indices
 from tandem.switches import DEBUG
@@ -168,6 +168,8 @@ class ScheduleWriter:
                 self.builder.writes([self.value(b) for b in step.writes])
         elif isinstance(step, RegionStep):
             self._region(step)
+        elif isinstance(step, EpilogueStep):
+            self._epilogue(step)
         else:
             self.builder.library(
                 step.routine,
@@ -177,6 +179,28 @@ class ScheduleWriter:
                 [float(f) for f in step.floats],
                 step.node.op.name,
             )
+
+    def _epilogue(self, step: EpilogueStep):
+        source, follows = step.product, step.follows
+        result = self.value(source.outputs[0])
+        self.builder.library(
+            source.routine,
+            [self.value(b) for b in source.inputs],
+            [result] if step.keeps else [],
+            [],
+            [],
+            f"{source.node.op.name} then {follows.kernel.name}",
+        )
+        self.builder.epilogue(
+            follows.kernel,
+            [self.value(b) for i, b in enumerate(follows.buffers) if i != step.slot],
+            [self.slot(d) for d in follows.ints],
+            step.slot,
+            result,
+            step.keeps,
+            step.alike,
+            follows.element_cost,
+        )
 
     def _region(self, step: RegionStep):
         op = step.op

@@ -131,7 +131,7 @@ def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budge
     on_host = {v for i, v in enumerate(graph.inputs) if i >= len(leaves) or not leaves[i][7]}
     target = target_for(_device(calls), on_host)
     if budget is None or target is not None:
-        schedule = lower(graph, layouts, target=target, in_pieces=target is not None)
+        schedule = lower(graph, layouts, target=target, in_pieces=target is not None, epilogues=target is None)
     else:
         from tandem.codegen.recompute import recompute
 

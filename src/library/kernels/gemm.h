@@ -70,7 +70,8 @@ void product(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> 
     const T* right = b + j * k;
     Ahead wanted = ahead;
     if (j + N < n)
-      wanted = {reinterpret_cast<const char*>(right + N * k), static_cast<int64_t>(k * N * sizeof(T) / 64), 64, 1, 0};
+      wanted = {
+          reinterpret_cast<const char*>(right + N * k), static_cast<int64_t>(k * N * sizeof(T) / 64), 64, 1, 0, {}};
     int64_t row = 0, next = 0;
     for (int64_t i = 0; i < m; i += M) {
       const T* left = a + i * k;
@@ -81,6 +82,13 @@ void product(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> 
         ask = {first + next * wanted.step, first + (wanted.count - 1) * wanted.step, wanted.step};
         next += k / kAskEvery;
         if (next >= wanted.count) next = 0, ++row;
+      } else if (Asks* more = ahead.more; more && more->at < more->count) {
+        const Ahead& part = more->parts[more->at];
+        const char* first = part.data + more->row * part.stride;
+        ask = {first + more->next * part.step, first + (part.count - 1) * part.step, part.step};
+        more->next += k / kAskEvery;
+        if (more->next >= part.count) more->next = 0, ++more->row;
+        if (more->row >= part.rows) more->row = 0, ++more->at;
       }
       if (i + M <= m && j + N <= n && c.column == 1) {
         packed_tile<T>(k, left, right, to, c.row, accumulate, bias ? bias + j : nullptr, ask);

@@ -16,9 +16,18 @@ struct Matrix {  // element (i, j) is data[i * row + j * column]
 
 // Memory that is wanted soon: `rows` rows, `stride` bytes apart, of `count` cache lines, `step` bytes apart. A product
 // asks for them along with its tiles, so that whoever reads them next does not wait.
+struct Asks;
 struct Ahead {
   const char* data = nullptr;
   int64_t count = 0, step = 0, rows = 0, stride = 0;
+  Asks* more = nullptr;  // what tiles ask for that have nothing else to ask for
+};
+// Several parts of memory, and how far they were asked for.
+struct Asks {
+  static constexpr int kMost = 8;
+  Ahead parts[kMost];
+  int count = 0, at = 0;
+  int64_t row = 0, next = 0;
 };
 
 template <typename T>

@@ -9,7 +9,7 @@ from tandem.codegen.buffer import Buffer, allocate, is_one
 from tandem.codegen.columns import columns_rows
 from tandem.codegen.computes import Compute, Group
 from tandem.codegen.cuda.kernel import CudaKernel
-from tandem.codegen.elementwise import _store_partials, _transposed_loads, one_space
+from tandem.codegen.elementwise import _store_partials, one_space, transposed_loads
 from tandem.codegen.elementwise import copy as copy_by
 from tandem.codegen.expr import Expr, substitute, topological
 from tandem.codegen.fuse import Fusion
@@ -137,7 +137,7 @@ def copy(fusion: Fusion, source: Buffer, target: Buffer, node) -> KernelStep:
 def _loops(nest: CudaNest, before: list, body: list, after: list, partials: list, roots: list) -> KernelStep:
     e = nest.e
     order = nest.merge(nest.order)
-    across = None if partials else _transposed_loads(nest, order)
+    across = None if partials else transposed_loads(nest, order)
     if across is not None and hint(nest.sizes[across[0]]) >= 8 and hint(nest.sizes[order[-1]]) >= 8:
         return _tiles(nest, order, *across, body, roots)
     if not order:  # a single element: a loop of one

@@ -1,0 +1,228 @@
+"""epilogues: elementwise kernels that follow a product run on blocks of its result, as soon as each is computed.
+
+Note [Epilogues] in src/library/epilogue.h says how they run. This file decides which kernels become one: those of one elementwise
+group that read a product's result where it was written, element by element (an activation, an addition, the optimiser's update of
+the parameter whose gradient the product is). A result that nobody else reads gets no memory.
+
+The kernel comes forward to its product, and with it what it needs and the product does not: reading and writing memory says what
+may pass what, as in order.py. Blocks are written while other threads still read the product's operands, so the kernel must not
+write these. Updates of inputs do not pass steps that may fail (Note [Early checks] in src/program/capture.h).
+
+TANDEM_SKIP=epilogues leaves kernels on their own, TANDEM_PRINT=epilogues prints the steps.
+"""
+
+from __future__ import annotations
+
+from tandem import dtypes
+from tandem.codegen.buffer import Buffer, is_zero, same
+from tandem.codegen.computes import Group
+from tandem.codegen.elementwise import one_space, transposed_loads
+from tandem.codegen.expr import Expr, substitute, topological
+from tandem.codegen.loops import Loop, Store, expression_cost
+from tandem.codegen.nest import ITEM, Nest, unroll_for
+from tandem.codegen.order import must_precede, step_may_fail, uses_of, writes_input
+from tandem.codegen.peak import buffer_bytes
+from tandem.codegen.schedule import EpilogueStep, KernelStep, LibraryStep
+from tandem.graph.symbolic import product
+from tandem.switches import DEBUG, PRINT, SKIP
+
+WORTH = 1 << 17  # bytes of a result that make it worthwhile: smaller ones stay in the cache anyway
+# The same for updates of inputs. Their arithmetic takes as long as their memory, so that there is little to gain where the cache
+# holds the parameter and what belongs to it, and the product has less of it.
+WORTH_UPDATING = 4 << 20
+FARTHEST = 400  # steps that a kernel may pass
+MOST_BUFFERS, MOST_INTS = 60, 150  # what the runtime has room for
+
+# Integers of the kernel that the runtime fills in for each block, before all others.
+_FIRST, _LAST, _PITCH = "first column", "last column", "elements between rows"
+
+
+def follows_product(step: KernelStep, group: Group, products: set[int]) -> bool:
+    """Whether the kernel of a group may become an epilogue; `products`: identities of results."""
+    if group.kind != "elementwise" or any(m.role != "full" for m in group.members) or "epilogues" in SKIP:
+        return False
+    return any(id(_root(b)) in products for b in step.buffers)
+
+
+def is_product(step) -> bool:
+    if type(step) is not LibraryStep or step.routine != "matmul":
+        return False
+    result = step.outputs[0]
+    return result.kind == "alloc" and result.dtype is dtypes.float32 and buffer_bytes(result) >= WORTH
+
+
+def add_epilogues(fusion, steps: list, groups: dict[int, Group]) -> list:
+    """The steps, with kernels joined to products. groups: those of kernels that may be, by the identity of their steps."""
+    if not groups:
+        return steps
+    kept = {id(_root(fusion.buffer_of[v])) for v in (*fusion.graph.outputs, *fusion.saved) if v in fusion.buffer_of}
+    steps, count = list(steps), len(steps)
+    uses = [uses_of(s) for s in steps]
+    j = 0
+    while j < len(steps):
+        group = groups.get(id(steps[j]))
+        found = _join(fusion, steps, uses, j, group, kept) if group is not None else None
+        if found is None:
+            j += 1
+        else:  # there is one step less, and the next one has this place
+            steps, uses = found
+    if "epilogues" in PRINT or DEBUG >= 3:
+        joined = "".join(f"\n{s!r}" for s in steps)
+        print(f"== epilogues: {count} -> {len(steps)} steps{joined}")
+    return steps
+
+
+def _join(fusion, steps: list, uses: list, j: int, group: Group, kept: set[int]):
+    """The steps and what they use after kernel j has joined the product whose result it reads, or None."""
+    kernel = steps[j]
+    operands = {id(_root(b)) for b in kernel.buffers}
+    i = next(
+        (i for i in range(j - 1, max(j - FARTHEST, 0) - 1, -1) if uses[i].writes & operands and is_product(steps[i])),
+        None,
+    )
+    if i is None:
+        return None
+    source = steps[i]
+    result = source.outputs[0]
+    if uses[i].reads & uses[j].writes or id(result) in uses[j].writes:
+        return None
+    updates = writes_input(kernel)
+    before = _needed(uses, i, j)
+    if before is None or (updates and buffer_bytes(result) < WORTH_UPDATING):
+        return None
+    after = [k for k in range(i + 1, j) if k not in before]
+    if updates and any(step_may_fail(steps[k]) and not _was_checked(steps, uses, k) for k in after):
+        return None
+    block = _block_kernel(fusion, group, result)
+    if block is None:
+        return None
+    others = [k for k in range(len(steps)) if k not in (i, j) and id(result) in uses[k].reads | uses[k].writes]
+    keeps = id(result) in kept or bool(others)
+    joined = EpilogueStep(source, *block, keeps)
+    order = [*range(i), *before, -1, *after, *range(j + 1, len(steps))]
+    return (
+        [joined if k < 0 else steps[k] for k in order],
+        [uses_of(joined) if k < 0 else uses[k] for k in order],
+    )
+
+
+def _was_checked(steps: list, uses: list, k: int) -> bool:
+    """Whether step k is a scatter by positions that were found to be in range before, as those of an embedding's gradient are."""
+    scatter = steps[k]
+    if scatter.routine != "scatter":
+        return False
+    bounds = scatter.outputs[0].shape
+    for axis, index in enumerate(scatter.inputs[2:]):
+        checks = (
+            i for i in range(k)
+            if type(steps[i]) is LibraryStep and steps[i].routine == "check_index" and steps[i].inputs[0] is index
+            and same(steps[i].ints[0], bounds[axis]) and not steps[i].ints[1]
+        )  # fmt: skip
+        first = next(checks, None)
+        if first is None or any(id(_root(index)) in uses[i].writes for i in range(first, k)):
+            return False
+    return True
+
+
+def _needed(uses: list, i: int, j: int) -> list[int] | None:
+    """Steps between i and j that must come before j, in order; None if one of them has to come after i."""
+    needed = {j}
+    for s in range(j, i, -1):
+        if s in needed:
+            needed.update([k for k in range(i + 1, s) if k not in needed and must_precede(uses[k], uses[s])])
+    needed.discard(j)
+    return None if any(must_precede(uses[i], uses[k]) for k in needed) else sorted(needed)
+
+
+def _root(buffer: Buffer) -> Buffer:
+    while buffer.kind == "view":
+        buffer = buffer.base
+    return buffer
+
+
+class _BlockNest(Nest):
+    """A kernel over blocks of rows and columns."""
+
+    def __init__(self, fusion, group: Group, splits=()):
+        super().__init__(fusion, group, splits)
+        for number in (_FIRST, _LAST, _PITCH):
+            self.e.dim(number)
+
+
+def _block_kernel(fusion, group: Group, result: Buffer) -> tuple | None:
+    """(kernel step, slot of the result, slots of memory that lies alike) for a group, if the result is read at the very element
+    that is computed."""
+    found = []
+
+    def loops(nest: Nest, before: list, body: list, after: list, partials: list, roots: list):
+        step = _loops(nest, body, roots, result)
+        if step is not None:
+            found.append(step)
+
+    one_space(fusion, group, _BlockNest, loops)
+    return found[0] if found else None
+
+
+def _loops(nest: Nest, body: list[Store], roots: list[Expr], result: Buffer) -> tuple | None:
+    e, b, order = nest.e, nest.e.b, nest.order
+    slots = [slot for slot, buffer in enumerate(e.buffers) if _root(buffer) is result]
+    if len(slots) != 1 or len(order) < 2 or not same(nest.sizes[order[-1]], result.shape[-1]):
+        return None
+    (slot,) = slots
+    vector = order[-1]
+    dense = {}
+    step = 1
+    for v in reversed(order):
+        dense[v] = step
+        step = step * nest.sizes[v]
+    if not same(step, product(result.shape)):
+        return None
+    own = [load for load, form in e.loads if load.attr == slot and _is_dense(form, dense)]
+    if any(x.op in ("load", "load_if") and x.attr == slot and all(x is not o for o in own) for x in _all(nest, body)):
+        return None
+    outer = nest.merge(order[:-1])
+    if transposed_loads(nest, [*outer, vector]) is not None:
+        return None
+    lying_alike = {load.attr for load, form in e.loads if _is_dense(form, dense)}
+    lying_alike |= {s.slot for s in body if s.offset.op == "linear" and _is_dense(e.linears[s.offset.attr], dense)}
+    alike = sorted(s for s in lying_alike if s != slot and s >= 0 and e.buffers[s].dtype.itemsize == 4)
+    # The result lies in blocks whose rows are as far apart as the runtime says.
+    row = outer[0] if len(outer) == 1 else ITEM
+    here = e.linear(e.forms.make(0, {row: _PITCH, vector: 1}))
+    turned = b.make("load", (here,), result.dtype, slot)
+    for s, value in zip(body, substitute(b, [s.value for s in body], {load.id: turned for load in own})):
+        s.value = value
+    inner = Loop(vector, e.dim(_FIRST), e.dim(_LAST), body, "vector", unroll_for(expression_cost(roots), body))
+    if len(outer) == 1:
+        begin, end = b.make("begin", (), dtypes.int64), b.make("end", (), dtypes.int64)
+        loop, counters = Loop(row, begin, end, [inner]), [row, vector]
+    else:
+        loop = nest.items([(v, nest.sizes[v]) for v in outer], [inner])
+        counters = [ITEM, *outer, vector]
+    rows = product([nest.sizes[v] for v in outer])
+    step = nest.step([loop], counters, rows, nest.sizes[vector], roots)
+    if len(step.buffers) > MOST_BUFFERS or len(step.ints) > MOST_INTS:
+        return None
+    step.ints = step.ints[3:]
+    return step, slot, alike
+
+
+def _is_dense(form, dense: dict) -> bool:
+    if not is_zero(form.const) or len(form.terms) != len(dense):
+        return False
+    return all(v in form.terms and same(form.terms[v], step) for v, step in dense.items())
+
+
+def _all(nest: Nest, body: list[Store]) -> list[Expr]:
+    """All expressions of the stores, those in their indices as well."""
+    roots = [x for s in body for x in (s.offset, s.value)]
+    seen: dict[int, Expr] = {}
+    while roots:
+        more = []
+        for x in topological(roots):
+            if x.id not in seen:
+                seen[x.id] = x
+                if x.op == "linear":
+                    more += [a for a in nest.e.linears[x.attr].terms if type(a) is not int]
+        roots = [x for x in more if x.id not in seen]
+    return list(seen.values())
