@@ -56,7 +56,7 @@ def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e
     """
     import tandem as td
     from tandem.compiled import Compiled
-    from tandem.passes.pipeline import PIPELINE
+    from tandem.passes.pipeline import OF_STEPS, PIPELINE
 
     function = fn._fn if isinstance(fn, Compiled) else fn
     state = list(state)
@@ -86,7 +86,7 @@ def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e
         differs, difference, output = parts(run(compiled=True, skip=inherited))
         if not differs:
             return Bisection(True, (), difference, output)
-        names = [*dict.fromkeys(p.__name__ for p in PIPELINE), "epilogues"]  # the last one is codegen's
+        names = [*dict.fromkeys(p.__name__ for p in PIPELINE), *OF_STEPS]
         guilty = [n for n in names if not parts(run(compiled=True, skip=f"{inherited},{n}" if inherited else n))[0]]
         faults: list = []
 

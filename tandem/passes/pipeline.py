@@ -37,6 +37,10 @@ PIPELINE = [
 ]  # fmt: skip
 
 
+# Those that work on lowered programs (tandem/codegen) and are switched by name like the others.
+OF_STEPS = ("epilogues",)
+
+
 def run_pipeline(graph: Graph, times: dict[str, float] | None = None, layouts=None) -> Graph:
     """graph after all passes; the input is not changed. `times` takes {pass: seconds}.
 
@@ -59,9 +63,9 @@ def run_pipeline(graph: Graph, times: dict[str, float] | None = None, layouts=No
 def _check_names():
     """A name that no pass has is a slip, and would go unnoticed."""
     for switch in (SKIP, PRINT):
-        unknown = {name.strip() for name in switch.value.split(",")} - {"", "all", *PASSES}
+        unknown = {name.strip() for name in switch.value.split(",")} - {"", "all", *PASSES, *OF_STEPS}
         if unknown:
-            known = ", ".join(dict.fromkeys(run.__name__ for run in PIPELINE))
+            known = ", ".join(dict.fromkeys([run.__name__ for run in PIPELINE] + [*OF_STEPS]))
             warnings.warn(
                 f"{switch} names no pass: {', '.join(sorted(unknown))}\n  fix: passes are {known}",
                 SwitchWarning,
