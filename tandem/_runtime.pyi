@@ -458,6 +458,9 @@ def own_symbols() -> dict:
 def preload(path: str) -> None:
     """Begins to load a shared library, beside whatever comes next."""
 
+def finish_preload() -> None:
+    """Waits until what preload() began is there."""
+
 def cpu_id() -> str:
     """Names the CPU as far as generated code cares."""
 

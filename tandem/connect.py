@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import _runtime, dtypes
+from tandem import _runtime, dtypes, preload
 from tandem.errors import DTypeError, IntegerRangeError
 from tandem.graph.ir import Value
 
 
 def _compile(function, spec):
+    if preload.watches_calls:
+        _foresee(function, spec)
     from tandem.tracing.compile import compile_plan
 
     return compile_plan(function, spec)
+
+
+def _foresee(function, spec):
+    """Has the compiler begin to load if this call will need it, even before what traces and lowers is imported."""
+    from tandem import prebuilt
+
+    on_device = any(item[0] == "tensor" and item[7] for item in spec)
+    if not on_device and not prebuilt.holds(prebuilt.call_key(function, spec)):
+        preload.begin_compiling()
 
 
 def _compile_capture(*description):

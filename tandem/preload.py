@@ -7,6 +7,7 @@ then it begins to load before a call is traced that nobody foresaw. With neither
 
 from __future__ import annotations
 
+import contextlib
 import os
 from importlib.machinery import PathFinder
 
@@ -41,6 +42,29 @@ def load_compiler() -> None:
         path = os.path.join(folder, "binding", "libllvmlite.so")
         if os.path.exists(path):
             _runtime.preload(path)
+
+
+def begin_compiling() -> None:
+    """As load_compiler(), for a process that will compile in a moment: LLVM also compiles something small, which has the system
+    bring in most of the pages that the first kernel needs."""
+    import threading
+
+    if _begun:
+        return
+    load_compiler()
+    thread = threading.Thread(target=_warm_up, name="tandem-llvm")
+    with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter is about to end
+        thread.start()
+        # A child must not get a lock that nobody in it will release.
+        os.register_at_fork(before=lambda: thread.join() if thread is not threading.current_thread() else None)
+
+
+def _warm_up() -> None:
+    _runtime.finish_preload()  # Python would hold its lock while it waits for the library
+    with contextlib.suppress(Exception):  # whatever it is, the first kernel meets it again and tells
+        from tandem.codegen.compile import warm_up
+
+        warm_up()
 
 
 def prebuilt_path() -> str | None:

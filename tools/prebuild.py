@@ -1,4 +1,4 @@
-"""Compile the kernels that come with the package: tandem/prebuilt-<level>.bin, read by tandem/codegen/prebuilt.py.
+"""Compile the kernels that come with the package: tandem/prebuilt-<level>.bin, read by tandem/prebuilt.py.
 
     python tools/prebuild.py OUTPUT_FOLDER [--levels v3,v4] [--extension FOLDER] [--work FOLDER] [--jobs N] [--if-changed]
 
@@ -72,7 +72,8 @@ def build(options):
         raise RuntimeError("prebuild: a worker failed, see above")
     found = [json.loads((options.work / f"found-{i}.json").read_text()) for i in range(options.jobs)]
     sys.path.insert(0, str(package))
-    from tandem.codegen import prebuilt
+    from tandem import prebuilt
+    from tandem.codegen.loops import RENDERED
 
     options.output.mkdir(parents=True, exist_ok=True)
     files = []
@@ -81,7 +82,7 @@ def build(options):
     for level in found[0]["levels"]:
         kernels = {key: (options.work / level / (key + ".o")).read_bytes() for key in keys}
         dictionary = dictionary_of(list(kernels.values()))
-        content = prebuilt.pack(kernels | dict.fromkeys(calls, b""), level, dictionary)
+        content = prebuilt.pack(kernels | dict.fromkeys(calls, b""), level, dictionary, RENDERED)
         path = options.output / f"prebuilt-{level}.bin"
         temporary = path.with_suffix(".tmp")
         temporary.write_bytes(content)
@@ -145,8 +146,8 @@ class Worker:
     """Makes every n-th call. In this process, what is not in the work folder yet is compiled for all levels."""
 
     def __init__(self, options):
-        from tandem import _runtime
-        from tandem.codegen import compile, prebuilt
+        from tandem import _runtime, prebuilt
+        from tandem.codegen import compile
         from tandem.codegen.levels import LEVELS
 
         self.options = options

@@ -46,6 +46,8 @@ void register_object_loader(nb::module_& m) {
       },
       "Addresses, by name, of our own routines that kernels call: for loaders other than load_object.");
   m.def("preload", &preload, nb::arg("path"), "Begins to load a shared library, beside whatever comes next.");
+  m.def("finish_preload", &finish_preload, nb::call_guard<nb::gil_scoped_release>(),
+        "Waits until what preload() began is there.");
   m.def("cpu_id", &cpu_id, "Names the CPU as far as generated code cares.");
   m.def("cpu_level", &cpu_level, "The level of processors whose code is as good here as what is compiled here, or ''.");
 }

@@ -16,15 +16,15 @@ std::mutex mutex;  // guards loader and begun
 std::thread* loader = nullptr;
 bool begun = false;
 
-void wait() {
+}  // namespace
+
+void finish_preload() {
   std::lock_guard lock(mutex);
   if (!loader) return;
   loader->join();
   delete loader;
   loader = nullptr;
 }
-
-}  // namespace
 
 void preload(std::string path) {
   std::lock_guard lock(mutex);
@@ -35,8 +35,8 @@ void preload(std::string path) {
   } catch (const std::system_error&) {  // no more threads: then it is loaded when needed
     return;
   }
-  pthread_atfork(wait, nullptr, nullptr);
-  std::atexit(wait);
+  pthread_atfork(finish_preload, nullptr, nullptr);
+  std::atexit(finish_preload);
 }
 
 }  // namespace tandem

@@ -8,4 +8,7 @@ namespace tandem {
 // must be free then. A library that cannot be loaded is no error here.
 void preload(std::string path);
 
+// Waits until what preload() began is there.
+void finish_preload();
+
 }  // namespace tandem

@@ -16,8 +16,7 @@ import time
 from _blake2 import blake2b  # without hashlib, which loads OpenSSL
 from collections.abc import Callable
 
-from tandem import _runtime
-from tandem.codegen import prebuilt
+from tandem import _runtime, prebuilt
 from tandem.switches import CACHE_MB, cache_dir
 
 FORMAT = b"tandem kernel 1\n"  # change the number when what is in a file changes its meaning

@@ -96,6 +96,12 @@ def object_of(text: str, level=None) -> bytes:
     return object_code(text, _keep_lsr(), level.cpu if level else "")
 
 
+def warm_up() -> None:
+    from tandem.codegen.assemble import SMALL
+
+    object_of(SMALL)
+
+
 def is_known(kernel) -> bool:
     """Whether the kernel is compiled already: loaded, or on disk."""
     if kernel.key in _addresses:

@@ -6,10 +6,10 @@ back serves every later call with this signature whose sizes satisfy its guards.
 
 from __future__ import annotations
 
-from tandem import _runtime, dtypes, preload
+from tandem import _runtime, dtypes
 from tandem.autodiff.partition import partition
 from tandem.autodiff.reverse import backpropagate
-from tandem.codegen import Layout, lower, prebuilt
+from tandem.codegen import Layout, lower
 from tandem.codegen.compile import without_collections
 from tandem.devices import DEVICES, code_of
 from tandem.errors import DeviceError, DTypeError, InternalError, ShapeError
@@ -66,8 +66,6 @@ def _device_of(function, spec: list[tuple]) -> int:
 
 def compile_plan(function, spec: list[tuple]):
     device = _device_of(function, spec)
-    if preload.watches_calls and device == 0 and not prebuilt.holds(prebuilt.call_key(function, spec)):
-        preload.load_compiler()  # beside the work until the first kernel is to be compiled
     define.autocast_dtype = _autocast_dtype(device)
     try:
         with without_collections():

@@ -85,7 +85,7 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, ende
     else:
         seconds = {}
         if preload.watches_calls and _device(calls) == 0:
-            preload.load_compiler()  # programs are hardly ever foreseen
+            preload.begin_compiling()  # programs are hardly ever foreseen
         facts = {"calls": len(calls), "symbolic": symbolic, "passes": {}, "sizes": [sizes for _, _, sizes, *_ in known]}
         with compiling_ahead(budget is None and _device(calls) == 0 and _is_large(calls)):
             graph, schedule = _graph(

@@ -4,8 +4,9 @@ tools/prebuild.py writes it. find(key) looks a kernel up by the key that cache.p
 of another format, cut short, damaged) only means that kernels are not found. It is read in pieces rather than mapped: a file that
 somebody cuts short while we run must not end the process. A look takes two reads, of one bucket of the index and of one kernel.
 
-The file: a head (MAGIC, number of kernels, length of the dictionary, and for each first byte of a name how many names lie below),
-a dictionary for zlib, the index, the kernels. An entry of the index is a name, a checksum, and where the kernel lies.
+The file: a head (MAGIC, version of the renderer, number of kernels, length of the dictionary, and for each first byte of a name how
+many names lie below), a dictionary for zlib, the index, the kernels. An entry of the index is a name, a checksum, and where the
+kernel lies.
 """
 
 from __future__ import annotations
@@ -16,13 +17,11 @@ import struct
 from _blake2 import blake2b  # without hashlib, which loads OpenSSL
 
 from tandem import _runtime
-from tandem.codegen.loops import RENDERED
 from tandem.preload import prebuilt_path
 from tandem.switches import PREBUILT
 
-# Change the number when what is in a file changes its meaning. A file whose kernels would not be asked for is not opened.
-MAGIC = f"tandem prebuilt 1, code {RENDERED}\n".encode().ljust(32, b"\0")
-HEAD = struct.Struct("<32sII256I")
+MAGIC = b"tandem prebuilt 1\n".ljust(24, b"\0")  # change the number when what is in a file changes its meaning
+HEAD = struct.Struct("<24s8sII256I")
 ENTRY = struct.Struct("<16s8sII")
 NAME_SIZE = 16
 
@@ -35,7 +34,7 @@ def checksum(content: bytes) -> bytes:
     return blake2b(content, digest_size=8).digest()
 
 
-def pack(kernels: dict[str, bytes], level: str, dictionary: bytes) -> bytes:
+def pack(kernels: dict[str, bytes], level: str, dictionary: bytes, rendered: str = "") -> bytes:
     """The content of a file with these kernels, by key."""
     import zlib
     from bisect import bisect_left
@@ -50,7 +49,7 @@ def pack(kernels: dict[str, bytes], level: str, dictionary: bytes) -> bytes:
         entries.append(ENTRY.pack(name, checksum(content), offset, len(content)))
         packed.append(content)
         offset += len(content)
-    head = HEAD.pack(MAGIC, len(named), len(dictionary), *below)
+    head = HEAD.pack(MAGIC, rendered.encode(), len(named), len(dictionary), *below)
     return b"".join((head, dictionary, *entries, *packed))
 
 
@@ -62,9 +61,10 @@ class File:
         self.level = level
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         head = self._read(0, HEAD.size)
-        magic, self.count, length, *below = HEAD.unpack(head)
+        magic, rendered, self.count, length, *below = HEAD.unpack(head)
         if magic != MAGIC:
             raise ValueError(f"{path} is of another format")
+        self.rendered = rendered.rstrip(b"\0")  # the RENDERED of codegen/loops.py that it was made with
         self.below = [*below, self.count]
         self.dictionary = self._read(HEAD.size, length)
         self.index = HEAD.size + length

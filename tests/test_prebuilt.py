@@ -9,13 +9,13 @@ import sys
 import pytest
 
 import tandem as td
-from tandem import _runtime
-from tandem.codegen import prebuilt
+from tandem import _runtime, prebuilt
 from tandem.codegen.levels import LEVELS
+from tandem.codegen.loops import RENDERED
 from tandem.preload import prebuilt_path
 from tandem.switches import PREBUILT
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parent.parent
 LEVEL = _runtime.cpu_level()
 pytestmark = pytest.mark.skipif(not LEVEL or sys.platform != "linux", reason="no level fits this processor")
 
@@ -169,7 +169,7 @@ def test_most_public_functions_come_compiled():
     """Of the package as it was built: how many examples of public functions compile nothing."""
     if not (path := prebuilt_path()) or not os.path.exists(path):
         pytest.skip("this package was built without kernels: make prebuilt")
-    if prebuilt.file() is None:
+    if prebuilt.file() is None or prebuilt.file().rendered != RENDERED.encode():
         pytest.skip("the kernels beside this package are of another version: make prebuilt")
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / "cold.py"), "--examples"],
@@ -203,3 +203,30 @@ def test_the_compiler_begins_to_load_before_a_call_that_was_not_foreseen(folder,
     ask = lambda: subprocess.check_output([sys.executable, "-c", UNFORESEEN], env=environment, text=True).split()
     assert ask() == ["True", "True", "False"]
     assert ask() == ["False", "False", "False"]  # there are kernels on disk now: it waits until one is missing
+
+
+FORKING = """
+import os, sys, time
+import tandem as td
+from tandem import preload
+
+preload.begin_compiling()
+time.sleep(float(sys.argv[1]))
+child = os.fork()
+assert td.exp(td.tensor([0, 0], dtype=td.int16)).tolist() == [1.0, 1.0]
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.parametrize("wait", [0, 0.02])
+def test_a_process_may_fork_or_end_while_the_compiler_loads(wait, tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TANDEM_CACHE_DIR": str(tmp_path)}
+    for program in (
+        FORKING,
+        "import tandem.preload as p, time, sys; p.begin_compiling(); time.sleep(float(sys.argv[1]))",
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(wait)], env=environment, timeout=60, capture_output=True
+        )
+        assert done.returncode == 0, done.stderr
