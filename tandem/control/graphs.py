@@ -12,7 +12,7 @@ from tandem.constructors import tensor
 from tandem.control.regions import make_cond, make_scan, make_while
 from tandem.control.tree import Structure, flatten, unflatten
 from tandem.errors import DTypeError, ShapeError, TandemError, UnsupportedError, ValueRangeError
-from tandem.graph.ir import Type, Value, source_scope
+from tandem.graph.ir import Origin, Type, Value, source_scope
 from tandem.graph.symbolic import Sym
 from tandem.ops.prepare import as_value
 from tandem.session.graph import Graph, Recorder, SymbolicTensor, infer
@@ -154,7 +154,7 @@ class BodyTrace:
 
     def step(self, node):
         try:
-            with source_scope(node.source and node.source.short), self.order.of(node) as order:
+            with source_scope(node.source and Origin(node.op.name, node.source, None)), self.order.of(node) as order:
                 results = node.op.run(self, node, order.operands([self.values[v] for v in node.inputs]))
                 if isinstance(node.op, Call):
                     results = [as_value(r) for r in results if r is not None]

@@ -13,8 +13,10 @@ def _lines(graph) -> list[str]:
     lines = []
     for node in graph.nodes:
         left = ", ".join(f"{names[v]}: {v.type!r}" for v in node.outputs) or bare[node]
-        arguments = ", ".join(names[v] for v in node.inputs)
-        source = f"   # {node.source}" if node.source else ""
+        operands = [names[v] for v in node.inputs]
+        shown = getattr(node.op, "shown", None)  # calls of deferred graphs have more arguments than their operands
+        arguments = ", ".join(operands) if shown is None else shown(operands)
+        source = f"   # {getattr(node.source, 'short', node.source)}" if node.source else ""
         op = (
             "input" if node.op.name == "input" else repr(node.op)
         )  # its type stands on the left, its position is its place

@@ -151,6 +151,13 @@ class Graph(ir.Graph):
         _runtime.exit_trace()
         ir._stack().remove(self._recorder)
 
+    def to_json(self) -> str:
+        raise UnsupportedError(
+            "to_json",
+            f"graph {self.name!r} holds calls of Python functions, which have no form outside this program",
+            fix="save its variables with a Saver, and its code as code; graph.view(path) draws it",
+        )
+
     def as_default(self) -> Graph:
         return self
 

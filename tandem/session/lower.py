@@ -24,7 +24,7 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.constructors import tensor, zeros
 from tandem.errors import UnsupportedError
-from tandem.graph.ir import Builder, Graph, Type, Value, current_builder
+from tandem.graph.ir import Builder, Graph, Type, Value, current_builder, source_scope
 from tandem.graph.symbolic import Sym, substitute, symbol_indices
 from tandem.ops.define import add_input, make_function
 from tandem.ops.region import Block, Cond, Region, Scan, While
@@ -214,9 +214,12 @@ class _Lowering:
 
         def compute(change, *values):
             made = dict(zip(keys, values, strict=True))
-            for n in nodes:
-                new = current_builder().add(n.op.substitute(change), tuple(made[v] for v in n.inputs))
-                made.update(zip(n.outputs, new.outputs, strict=True))
+            builder, copies = current_builder(), {}
+            with source_scope(None) as scope:
+                for n in nodes:
+                    scope.set(n.source)
+                    new = builder.again(n, tuple(made[v] for v in n.inputs), copies, n.op.substitute(change))
+                    made.update(zip(n.outputs, new.outputs, strict=True))
             return [made[v] for v in results]
 
         made = self._task(compute, [ports[v] for v in keys], len(results), place, [v.type for v in keys])

@@ -63,6 +63,13 @@ def map_leaves(change, x):
     return change(x)
 
 
+class _Text(str):
+    """Shown as it is."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
 class Step(Op):
     """An operator of a deferred graph. Two of them are never the same."""
 
@@ -93,6 +100,21 @@ class Call(Step):
         self.written: tuple = ()  # variables that the results go to, of an operator that works in place
         self.present: tuple = ()  # which results are there; others are None
         self.is_tuple = False
+
+    def shown(self, operands: list[str]) -> str:
+        """Its arguments as a printed graph has them: matmul(%0, %1, transpose=True)."""
+
+        def leaf(x):
+            if isinstance(x, Operand):
+                return _Text(operands[x.index])
+            if isinstance(x, Random):
+                return _Text("random" if x.seed is None else f"random({x.seed})")
+            if isinstance(x, (Number, Sym)):
+                return _Text(str(getattr(x, "value", x)))
+            return x
+
+        named = [f"{name}={map_leaves(leaf, x)!r}" for name, x in self.kwargs.items()]
+        return ", ".join([*(repr(map_leaves(leaf, x)) for x in self.args), *named])
 
     def run(self, trace, node, operands):
         def change(x):
@@ -190,6 +212,9 @@ class Store(Step):
     @property
     def reads(self) -> bool:
         return self.change is not None
+
+    def shown(self, operands: list[str]) -> str:
+        return ", ".join([self.variable.node.name, *operands])
 
     def run(self, trace, node, operands):
         value = operands[0]

@@ -376,3 +376,32 @@ def test_a_function_of_a_graph_takes_every_input_once(graph):
     assert f([1.0]).tolist() == f(A=[1.0]).tolist() == [2.0]
     with pytest.raises(td.ValueRangeError, match="input 'A' is given twice"):
         f([1.0], A=[2.0])
+
+
+def test_a_deferred_graph_reads_like_the_code_that_built_it(graph):
+    x = td.placeholder(td.float32, (None, 3), name="x")
+    v = td.Variable(td.zeros(3), name="v")
+    with td.control_dependencies([v.assign(x.sum(0))]), td.device("cpu"):
+        td.concat([x * 2, x], 1)
+    text = str(graph)
+    assert "multiply(%0, 2) after %" in text and "concat([%" in text and ", 1) after %" in text and " on cpu" in text
+    assert "assign(v, %" in text and "# test_session.py:" in text
+    assert "<svg" in graph.view()
+    with pytest.raises(td.UnsupportedError, match="graph 'graph' holds calls of Python functions"):
+        graph.to_json()
+
+
+@pytest.mark.parametrize("regions", ["native", "primitives"])
+def test_errors_inside_of_loops_name_the_operator_and_its_line(graph, regions):
+    x, n = td.placeholder(td.float32, (3,)), td.placeholder(td.int64, ())
+
+    def body(k, a):
+        rows = td.take(x, k.reshape(1))
+        with td.control_dependencies([rows]):  # nobody reads them
+            return k + 1, a * 2
+
+    out = td.while_loop(lambda k, a: k < n, body, (td.tensor(0), x))[1]
+    session = td.Session(graph, regions=regions)
+    assert session.run(out, {x: [1, 2, 3], n: 2}).tolist() == [4, 8, 12]
+    with pytest.raises(IndexError, match="take: index 3 is out of range for axis 0 with size 3"):
+        session.run(out, {x: [1, 2, 3], n: 5})
