@@ -26,12 +26,17 @@ _PROFILES = {
 
 def set_options(precision, threshold, edgeitems, linewidth, profile, sci_mode):
     """See td.set_printoptions."""
-    if profile is not None:
-        if profile not in _PROFILES:
-            raise ValueError(f"profile is {profile!r}; it must be one of {', '.join(_PROFILES)}")
-        for name, value in _PROFILES[profile].items():
-            setattr(Options, name, value)
+    if profile is not None and (not isinstance(profile, str) or profile not in _PROFILES):
+        raise ValueError(f"profile is {profile!r}; it must be one of {', '.join(_PROFILES)}")
     given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    for name, value in given.items():  # all of them first: whatever is set is used by the text of the next error
+        endless = name != "precision" and value == math.inf if isinstance(value, float) else False
+        if value is not None and not endless and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+            raise ValueError(f"{name} is a {type(value).__name__}: it must be an integer that is 0 or more")
+    if sci_mode is not None and not isinstance(sci_mode, bool | int):
+        raise ValueError(f"sci_mode is a {type(sci_mode).__name__}; it must be True, False or None")
+    for name, value in _PROFILES[profile].items() if profile is not None else ():
+        setattr(Options, name, value)
     for name, value in given.items():
         if value is not None:
             setattr(Options, name, value)

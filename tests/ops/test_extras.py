@@ -170,6 +170,18 @@ def test_settings_and_small_facts():
     assert repr(td.tensor([0.125])) == "tensor([0.1250])"
     with pytest.raises(ValueError, match="profile"):
         td.set_printoptions(profile="none")
+    for wrong in (
+        {"precision": td.ones(2)},
+        {"threshold": 2.5},
+        {"edgeitems": -1},
+        {"linewidth": "wide"},
+        {"sci_mode": td.ones(2)},
+    ):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            td.set_printoptions(profile="short", **wrong)
+    assert repr(td.tensor([0.125])) == "tensor([0.1250])"  # nothing was set
+    td.set_printoptions(threshold=float("inf"))
+    td.set_printoptions(profile="default")
     td.use_deterministic_algorithms(True)
     assert td.are_deterministic_algorithms_enabled() and not td.is_inference_mode_enabled()
     with td.inference_mode():
