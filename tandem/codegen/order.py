@@ -10,13 +10,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tandem.codegen.schedule import EpilogueStep, KernelStep, RegionStep
-from tandem.ops.failing import MAY_FAIL, may_fail, will_not_fail
+from tandem.ops.failing import MAY_FAIL, checks_of, may_fail, will_not_fail
 
 
 def groups_before_failures(fusion) -> set:
     """Groups that something which may fail depends on. They must not write memory from outside, or a failure would leave it written
     although the calls before could not be made undone."""
-    failing = [g for g in fusion.groups if g.kind == "library" and may_fail(g.node.op) and not will_not_fail(g.node)]
+    checked = checks_of(fusion.nodes)
+    failing = [
+        g for g in fusion.groups if g.kind == "library" and may_fail(g.node.op) and not will_not_fail(g.node, checked)
+    ]
     found: set = set()
     stack = list(failing)
     while stack:
