@@ -72,6 +72,8 @@ def written_by(node: StepNode) -> tuple:
 class Program:
     """The part of a graph that some fetches need, ready to run."""
 
+    compiled: ir.Graph | None = None  # what the latest plan was made of
+
     def __init__(self, graph: Graph, fetches: list, fed: list[SymbolicTensor], regions: str = "native"):
         self.graph = graph
         self.fetches = [f for f in fetches if isinstance(f, Value)]
@@ -98,6 +100,11 @@ class Program:
         for function, count in zip(self.functions, stored, strict=True):
             function.whole_program = True
             function.finish = functools.partial(own_memory, stored=count)
+        self.functions[-1].finish = self._finish_graph
+
+    def _finish_graph(self, graph: ir.Graph):
+        own_memory(graph, len(self.replaced))
+        self.compiled = graph
 
     def _find_variables(self):
         read, written = {}, {}

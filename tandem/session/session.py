@@ -130,6 +130,24 @@ class Session:
             results = program.execute(self, fed) if timeout is None else self._execute_within(timeout, program, fed)
         return _rebuild(structure, iter(results))
 
+    def compiled_graph(self, fetches, feeds=()):
+        """The graph of primitives, after all passes, that a run of these fetches with these tensors fed was compiled to last.
+
+        Its inputs are the variables that the run reads, what is fed, tensors that the graph holds, and seed and counter of the
+        random numbers, in this order. It can be printed, drawn, saved and run like that of a compiled function.
+        """
+        wanted: list = []
+        self._flatten(fetches, wanted)
+        program = self._program(wanted, [self._feedable(k) for k in feeds])
+        found = getattr(program, "compiled", None)
+        if found is None:
+            raise ValueRangeError(
+                "compiled_graph",
+                "these fetches with these feeds were not compiled to one program",
+                fix="run them first; hand-wired loops, and writes before a Python function, run as many small programs",
+            )
+        return found.seal()
+
     def _execute_within(self, timeout: float, program, fed: list) -> list:
         late = threading.Event()
         started: list = []

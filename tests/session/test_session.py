@@ -405,3 +405,26 @@ def test_errors_inside_of_loops_name_the_operator_and_its_line(graph, regions):
     assert session.run(out, {x: [1, 2, 3], n: 2}).tolist() == [4, 8, 12]
     with pytest.raises(IndexError, match="take: index 3 is out of range for axis 0 with size 3"):
         session.run(out, {x: [1, 2, 3], n: 5})
+
+
+def test_a_run_shows_what_it_was_compiled_to():
+    from tandem.graph.ir import Graph
+
+    with td.Graph() as graph:
+        x = td.placeholder(td.float32, (None, 3), name="x")
+        w = td.Variable(td.ones(3, 2))
+        y = (x @ w).relu().sum()
+        update = w.assign_add(td.ones(3, 2))
+        start = td.global_variables_initializer()
+    session = td.Session(graph)
+    session.run(start)
+    with pytest.raises(td.ValueRangeError, match="run them first"):
+        session.compiled_graph([y, update], [x])
+    results = session.run([y, update], {x: np.ones((4, 3))})
+    made = session.compiled_graph([y, update], [x])
+    assert "matmul(" in str(made) and "store %" in str(made) and "# test_session.py:" in str(made)
+    held = td.ones(3, 2)
+    again = Graph.from_json(made.to_json()).run(held, td.ones(4, 3), 0, 0)
+    assert again[0].item() == results[0].item() == 24 and held.tolist() == results[1].tolist()
+    session.run([y, update], {x: np.ones((2, 3))})
+    assert session.compiled_graph([y, update], ["x:0"]).nodes
