@@ -192,6 +192,8 @@ def fits():
                     (4, 10), atan_weight)  # fmt: skip
     sinh_tail, sinh_weight = odd_tail(mp.sinh)
     yield from both("SINH", "(sinh(x) - x) / x^3 in x^2, |x| <= 1", sinh_tail, (0, 1.01), (3, 6), sinh_weight)
+    tanh_tail, tanh_weight = odd_tail(mp.tanh)
+    yield from both("TANH", "(tanh(x) - x) / x^3 in x^2, |x| <= 0.55", tanh_tail, (0, 0.303), (3, None), tanh_weight)
 
     erf_small = exact(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1)
     erf_small = exact(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1)

@@ -79,12 +79,13 @@ class Group:
 _op_costs: dict = {}
 
 
-def operator_cost(node) -> float:
-    """Cost units of one element of an elementwise operator."""
-    key = (node.op, *(v.type.dtype for v in node.inputs))
+def operator_cost(node, approximates: bool = False) -> float:
+    """Cost units of one element of an elementwise operator; `approximates`: on a device that does (ScalarBuilder)."""
+    key = (approximates, node.op, *(v.type.dtype for v in node.inputs))
     found = _op_costs.get(key)
     if found is None:
         b = ScalarBuilder()
+        b.approximates = approximates
         leaves = [b.make("var", (), compute_dtype(v.type.dtype), i) for i, v in enumerate(node.inputs)]
         result = node.op.body(b, *leaves)
         found = _op_costs[key] = expression_cost([result]) if hasattr(result, "op") else 0.0

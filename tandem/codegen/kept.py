@@ -15,7 +15,7 @@ from tandem.ops.movement import Embed, Expand, Permute, Reshape
 from tandem.ops.reduce import Reduce
 
 CHEAP = 8  # what costs less is recomputed rather than kept, if it reads at most one tensor
-DEVICE_CHEAP = 24  # the same where arithmetic is cheaper than memory
+DEVICE_CHEAP = 32  # the same where arithmetic is cheaper than memory
 INLINE_NODES = 200  # longest chain of operators computed without a compute in between
 
 
@@ -206,7 +206,7 @@ class Kept:
                 continue
             if isinstance(op, Elementwise):
                 if 4 * elements >= size:
-                    cost += operator_cost(v.node)
+                    cost += operator_cost(v.node, approximates=True)
             elif isinstance(op, RandomBits):
                 return False
             elif isinstance(op, (Gather, Embed)):

@@ -73,6 +73,8 @@ def lower(
                 joining[id(steps[-1])] = group
             elif target is None:
                 note(steps[-1].kernel)
+            elif in_pieces:
+                target.begin(steps[-1:], alone=True)
         elif isinstance(group.node.op, Again):
             continue  # it only has a place in the order
         elif isinstance(group.node.op, Region):
@@ -94,6 +96,8 @@ def lower(
     }  # fmt: skip
     if target is not None:
         steps = steps if waits else target.finish(steps)
+        if in_pieces:
+            target.begin(steps)
     elif graph.mutations:
         steps = failures_first(steps)
     if made:

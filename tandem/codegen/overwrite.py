@@ -1,10 +1,12 @@
-"""Results that take the place of an operand: the gradient of a loss over a large vocabulary lies where its scores lay."""
+"""Results that take the place of an operand: the gradient of a loss over a large vocabulary lies where its scores lay, that of an
+embedding where the zeros lay that it is added to."""
 
 from __future__ import annotations
 
-from tandem.codegen.buffer import Buffer, same
+from tandem.codegen.buffer import Buffer, same, same_shape
 from tandem.codegen.computes import Compute, Group
 from tandem.graph.symbolic import hint
+from tandem.ops.index import Scatter
 
 WORTH = 1 << 20  # bytes
 
@@ -24,7 +26,22 @@ def overwrite_last_operands(fusion):
     stays = {id(_root(fusion.buffer_of[v])) for v in (*fusion.graph.outputs, *fusion.saved) if v in fusion.buffer_of}
     stays |= {id(_root(fusion.buffer_of[v])) for _, v in fusion.graph.mutations if v in fusion.buffer_of}
     taken: set[int] = set()
+
+    def take_place(whole: Buffer, source: Buffer):
+        taken.add(id(source))
+        last[id(source)] = last[id(whole)]
+        for buffer in fusion.buffer_of.values():
+            if buffer.base is whole:
+                buffer.base = source
+        whole.kind, whole.base = "view", source
+
     for group in fusion.groups:
+        if group.kind == "library" and isinstance(group.node.op, Scatter):
+            whole = _root(fusion.buffer_of[group.node.outputs[0]])
+            if whole.kind == "alloc" and id(whole) not in stays:
+                source = _base(fusion, group, whole, last, stays | taken)
+                if source is not None:
+                    take_place(whole, source)
         if group.kind != "elementwise" or any(m.role != "full" for m in group.members):
             continue
         for member in group.members:
@@ -34,12 +51,17 @@ def overwrite_last_operands(fusion):
                 continue
             source = _operand(fusion, group, member, target, last, stays | taken)
             if source is not None:
-                taken.add(id(source))
-                last[id(source)] = last[id(whole)]
-                for buffer in fusion.buffer_of.values():
-                    if buffer.base is whole:
-                        buffer.base = source
-                whole.kind, whole.base = "view", source
+                take_place(whole, source)
+
+
+def _base(fusion, group: Group, whole: Buffer, last: dict, stays: set) -> Buffer | None:
+    """Memory of what a scatter begins with, if nobody reads that again and the scatter reads it in no other way."""
+    base, *others = [_root(fusion.buffer_of[v]) for v in group.node.inputs]
+    if base.kind != "alloc" or id(base) in stays or last[id(base)] != group.position or any(b is base for b in others):
+        return None
+    given = fusion.buffer_of[group.node.inputs[0]]
+    whole_base = same_shape(given.shape, base.shape)
+    return base if whole_base and base.dtype is whole.dtype and _alike(base, whole) else None
 
 
 def _operand(fusion, group: Group, member: Compute, target: Buffer, last: dict, stays: set) -> Buffer | None:

@@ -9,6 +9,8 @@ symbolic version.
 
 from __future__ import annotations
 
+import math
+
 Dim = "int | Sym"
 
 
@@ -95,15 +97,17 @@ class Symbols:
     def _learn_equal(self, expression: Sym):
         """From expression == 0, replace one plain symbol by the rest, so that equal sizes become one."""
         best = None
-        for monomial, coefficient in expression.terms.items():
+        common = math.gcd(*expression.terms.values())  # 1024 s1 == 1024 s0 says as much as s1 == s0
+        terms = {m: c // common for m, c in expression.terms.items()}
+        for monomial, coefficient in terms.items():
             if len(monomial) == 1 and monomial[0][0] == "sym" and abs(coefficient) == 1:
                 atom = monomial[0]
-                if sum(atom in m for m in expression.terms) == 1 and (best is None or atom[1] > best[0][1]):
+                if sum(atom in m for m in terms) == 1 and (best is None or atom[1] > best[0][1]):
                     best = (atom, coefficient)
         if best is None:
             return
         atom, coefficient = best
-        rest = self._make({m: (-c if coefficient == 1 else c) for m, c in expression.terms.items() if m != (atom,)})
+        rest = self._make({m: (-c if coefficient == 1 else c) for m, c in terms.items() if m != (atom,)})
         if mentions(rest, {atom}):
             return
         self._replaced[atom] = rest

@@ -111,6 +111,32 @@ class NumpyBuilder:
     def isnan(self, x):
         return Value(np.isnan(x.array))
 
+    def min(self, x, y):
+        return Value(np.minimum(x.array, x._other(y)))  # NaN wins
+
+    def max(self, x, y):
+        return Value(np.maximum(x.array, x._other(y)))
+
+
+class ApproximatingBuilder(NumpyBuilder):
+    """Like a device whose instructions for powers and quotients are off by up to two units in the last place."""
+
+    approximates = True
+
+    def exp2_near(self, x):
+        with np.errstate(all="ignore"):
+            return _off(np.exp2(x.array.astype(np.float64)).astype(np.float32))
+
+    def div_near(self, x, y):
+        with np.errstate(all="ignore"):
+            return _off(x.array / y.array)
+
+
+def _off(exact):
+    steps = np.random.default_rng(0).integers(-2, 3, exact.shape)
+    moved = exact + (np.spacing(np.abs(exact)) * steps).astype(exact.dtype)
+    return Value(np.where(np.isfinite(exact) & (exact != 0), moved, exact))
+
 
 def _unary(name, function):
     def method(self, x):

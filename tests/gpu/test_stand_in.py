@@ -377,6 +377,45 @@ assert scores < compiled.memory()["peak"] < 1.5 * scores
     )
 
 
+def test_gradients_of_scores_of_sequences_take_their_place(tmp_path):
+    run(
+        """
+table, w = (td.ones(n, 64, device="cuda").requires_grad_() for n in (5000, 5001))
+x = y = td.zeros(8, 64, dtype=td.int64, device="cuda")
+def step():
+    scores = td.nn.functional.linear(td.nn.functional.embedding(x, table), w)
+    loss = td.nn.functional.cross_entropy(scores.reshape(-1, 5001), y.reshape(-1))
+    loss.backward()
+    table.grad = w.grad = None
+    return loss
+y = y + 1
+compiled = td.compile(step)
+compiled()
+scores = 512 * 5001 * 4
+assert scores < compiled.memory()["peak"] < 1.5 * scores, compiled.memory()
+""",
+        tmp_path,
+    )
+
+
+def test_gradients_of_embeddings_are_added_where_their_zeros_lie(tmp_path):
+    run(
+        """
+table = td.ones(5000, 128, device="cuda").requires_grad_()
+i = td.zeros(64, dtype=td.int64, device="cuda")
+def step():
+    table[i].sin().sum().backward()
+    with td.no_grad(): table.sub_(table.grad)
+    table.grad = None
+compiled = td.compile(step)
+compiled()
+gradient = 5000 * 128 * 4
+assert gradient <= compiled.memory()["peak"] < 1.5 * gradient, compiled.memory()
+""",
+        tmp_path,
+    )
+
+
 def test_graphs_of_one_size_are_not_run_for_another(tmp_path):
     run(
         """

@@ -69,6 +69,16 @@ def test_an_equality_unifies_two_sizes():
     assert len(symbols.guards) == 1
 
 
+def test_an_equality_of_multiples_unifies_two_sizes():
+    symbols = Symbols()
+    a, b = symbols.new(4, ("size", 0, 0)), symbols.new(4, ("size", 1, 0))
+    assert a * 1024 == b * 1024
+    assert symbols.resolve(b) is a
+    c = symbols.new(6, ("size", 2, 0))
+    assert c * 3 == a * 3 + 6
+    assert symbols.resolve(c) is a + 2
+
+
 def test_what_is_known_needs_no_guard():
     symbols = Symbols()
     a = symbols.new(4, ("size", 0, 0), not_one=True)

@@ -38,7 +38,7 @@ def _small_first(steps: list) -> list:
     for index, step in enumerate(steps):
         reads, writes = _touched(step)
         key = float(index)
-        if _key(step) is not None and all(_root(b).kind == "alloc" for b in step.writes):
+        if together(step) is not None and all(_root(b).kind == "alloc" for b in step.writes):
             latest = max([place.get(b, -1.0) for b in reads], default=-1.0)
             key = latest + 1e-6
         keyed.append((key, index, step))
@@ -53,7 +53,7 @@ def batch(steps: list) -> list:
     open_groups: dict[str, _Group] = {}
     for step in steps:
         reads, writes = _touched(step)
-        key = _key(step)
+        key = together(step)
         for k, group in list(open_groups.items()):
             if group.conflicts(reads, writes) or (k == key and group.full(step)):
                 out += open_groups.pop(k).steps()
@@ -99,7 +99,7 @@ def _touched(step) -> tuple[set[int], set[int]]:
     return {id(_root(b)) for b in step.inputs}, {id(_root(b)) for b in step.outputs}
 
 
-def _key(step) -> str | None:
+def together(step) -> str | None:
     """What steps of one launch have in common, or None for those that run where they are."""
     if not isinstance(step, KernelStep) or not isinstance(step.kernel, CudaKernel):
         return None

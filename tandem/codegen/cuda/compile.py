@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 
 from tandem import _runtime
@@ -18,6 +18,7 @@ FORMAT = b"tandem cubin 1\n"
 _functions: dict[tuple[int, str], int] = {}  # (device, key) -> function
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
+_begun: dict[str, Future] = {}  # machine code that somebody will ask for
 
 
 def load_kernels(kernels, device: int):
@@ -84,13 +85,28 @@ def _path(key: str) -> str | None:
     return os.path.join(directory, "cuda", key + ".cubin") if directory else None
 
 
-def _images(missing: dict, capability: int) -> list[bytes]:
-    if len(missing) == 1:
-        return [_image(key, kernel, capability) for key, kernel in missing.items()]
+def begin(kernel, capability: int):
+    """Compiles a kernel of a program that is still being made; NVRTC lets other threads run meanwhile."""
+    key = source_key(kernel, capability)
+    if key not in _begun and not any(known == key for _, known in _functions):
+        _begun[key] = _threads().submit(_image, key, kernel, capability)
+
+
+def _threads() -> ThreadPoolExecutor:
     global _pool
     if _pool is None:
         _pool = ThreadPoolExecutor(max_workers=min(len(os.sched_getaffinity(0)), 16))
-    return list(_pool.map(lambda item: _image(*item, capability), missing.items()))
+    return _pool
+
+
+def _images(missing: dict, capability: int) -> list[bytes]:
+    begun = {key: _begun.pop(key) for key in missing if key in _begun}
+    if len(missing) == 1 and not begun:
+        return [_image(key, kernel, capability) for key, kernel in missing.items()]
+    for key, kernel in missing.items():
+        if key not in begun:
+            begun[key] = _threads().submit(_image, key, kernel, capability)
+    return [begun[key].result() for key in missing]
 
 
 def _image(key: str, kernel, capability: int) -> bytes:

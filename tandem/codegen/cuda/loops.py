@@ -7,6 +7,8 @@ from tandem.codegen.cuda.values import Scope, Values
 from tandem.codegen.expr import Expr
 from tandem.codegen.loops import Loop, Store
 
+UNROLLED_LINES = 16  # loops over pieces with less code than this have several of them on their way at a time
+
 
 class Loops(Values):
     def open(self, scope: Scope, *variables):
@@ -121,10 +123,23 @@ class Loops(Values):
                 self.var_name[v] = name
         else:
             self.line(f"const i64 i0 = c * {piece};")
+        at = len(self.scopes[-1].lines)
         self.elements(s, wide)
         stride = f"(i64)gridDim.x * {threads}"
         head = f"for (i64 c = (i64)blockIdx.x * {threads} + threadIdx.x; c < total; c += {stride})"
-        self.versions(f"{wide} && limit % {piece} == 0", head, self.close())
+        inside = self.close()
+        last = self.chase(s.end)
+        if self.sure and s.digits and last.op == "const" and last.attr % piece:
+            # the last piece of every row is never whole, but all the others are
+            self.sure = False
+            lines = inside.lines
+            self.scopes[-1].lines += [
+                head + " {", *lines[:at],
+                f"if ({wide} && i0 + {piece} <= limit) {{ constexpr bool sure = true;", *lines[at:],
+                "} else { constexpr bool sure = false;", *lines[at:], "} }",
+            ]  # fmt: skip
+            return
+        self.versions(f"{wide} && limit % {piece} == 0", head, inside)
 
     def versions(self, condition: str, head: str, inside: Scope, tail: str = ""):
         """A loop, twice if its pieces may not be whole: where `condition` holds they all are, and are read without asking, several
@@ -158,8 +173,18 @@ class Loops(Values):
             head = f"#pragma unroll\nfor (int e = 0; e < {self.kernel.kept}; ++e) {{ {start} if ({i0} < {limit})"
             self.versions(f"{aligned} && ({limit} - {first}) % {piece} == 0", head, inner, "}")
             return
-        head = f"for (i64 {i0} = {first} + (i64)threadIdx.x * {piece}; {i0} < {limit}; {i0} += {threads * piece})"
-        self.versions(f"{aligned} && ({limit} - {first}) % {piece} == 0", head, inner)
+        step, begin = f"{i0} += {threads * piece}", f"{first} + (i64)threadIdx.x * {piece}"
+        if not self.sure:
+            self.nested(f"for (i64 {i0} = {begin}; {i0} < {limit}; {step})", inner)
+            return
+        # whole pieces first, which are read without asking, several at a time, and then what is left of the row
+        self.sure = False
+        self.line(f"{{ i64 {i0} = {begin}; const i64 even = {aligned} ? {limit} : {first};")
+        self.line(f"#pragma unroll {4 if len(inner.lines) < UNROLLED_LINES else 1}")
+        self.line(f"for (; {i0} + {piece} <= even; {step}) {{ constexpr bool sure = true;")
+        self.scopes[-1].lines += [*inner.lines, "}", "#pragma unroll 1"]
+        self.line(f"for (; {i0} < {limit}; {step}) {{ constexpr bool sure = false;")
+        self.scopes[-1].lines += [*inner.lines, "} }"]
 
     def loop_lanes(self, s: Loop):
         piece, start, end = s.unroll, self.value(s.start), self.value(s.end)

@@ -23,6 +23,8 @@ from tandem.graph.symbolic import Dim, ceildiv, hint, maximum, minimum, product
 THREADS = 256
 PARTS = 1024  # most blocks that leave partial results of a full reduction
 WARP_ROW = 1024  # rows up to this length are served by a warp each
+LONG_ROW = 32768  # longer ones are read again in every pass, by blocks so large that all their rows stay in the second-level cache
+LONG_THREADS = 512
 TILE = 32
 TEAM = 8  # rows of threads where threadIdx.y is a dimension of its own
 BLOCKS = 1056  # rows are cut in chunks until there are so many blocks: two rounds of four on each of the largest devices' 132
@@ -215,7 +217,7 @@ def rows(fusion: Fusion, group: Group) -> KernelStep:
         nest.items_count = extent
         blocks = ceildiv(extent, TEAM)
     else:
-        nest.threads = (1024 if hint(work) > 32768 else THREADS, 1)
+        nest.threads = (LONG_THREADS if hint(work) > LONG_ROW else THREADS, 1)
         blocks = extent
     nest.kept = _pieces_to_keep(nest, plan, reduced, piece)
     body = []
@@ -237,7 +239,7 @@ def _pieces_to_keep(nest: CudaNest, plan: list, reduced: list[int], piece: int) 
     pieces = -(-hint(size) // once)
     rows = {load.attr: load.dtype.itemsize for load, form in nest.e.loads if is_one(form.terms.get(vector, 0))}
     words = pieces * piece * sum(rows.values()) / 4
-    if pieces < 1 or words > (32 if nest.threads[0] > THREADS else 64):
+    if pieces < 1 or words > 64 or nest.threads[0] > THREADS:
         return 0
     return pieces if size <= pieces * once else 0  # a symbolic size leaves a guard
 

@@ -49,6 +49,10 @@ template <> DEVICE bf16 narrow<bf16>(float x) {
 DEVICE double near_angle(double x) { return fabs(x) < 281474976710656.0 ? x : atan2(sin(x), cos(x)); }
 template <class T> DEVICE T smaller(T x, T y) { return x != x ? x : x < y ? x : y; }
 template <class T> DEVICE T larger(T x, T y) { return x != x ? x : x > y ? x : y; }
+#if __CUDA_ARCH__ >= 800
+template <> DEVICE float smaller(float x, float y) { float z; asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y)); return z; }
+template <> DEVICE float larger(float x, float y) { float z; asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y)); return z; }
+#endif
 DEVICE i64 udiv(i64 x, i64 y) { return (u64)(x | y) >> 32 ? (i64)((u64)x / (u64)y) : (i64)((u32)x / (u32)y); }
 DEVICE i64 umod(i64 x, i64 y) { return (u64)(x | y) >> 32 ? (i64)((u64)x % (u64)y) : (i64)((u32)x % (u32)y); }
 template <class T> DEVICE T udiv(T x, T y) { return x / y; }

@@ -47,9 +47,11 @@ class _Renderer(Loops):
         return "\n".join(lines)
 
     def resident(self) -> int:
-        """Blocks that shall have room on a multiprocessor: where columns are reduced, which waits for memory, 1024 threads."""
-        threads = self.kernel.threads[0] * self.kernel.threads[1]
-        return 1024 // threads if self.kernel.team and not self.kernel.locals and threads <= 512 else 0
+        """Blocks that shall have room on a multiprocessor: where columns or long rows are reduced, which waits for memory, 1024
+        threads."""
+        x, y = self.kernel.threads
+        waits = (self.kernel.team and not self.kernel.locals) or (y == 1 and x > 256)
+        return 1024 // (x * y) if waits and x * y <= 512 else 0
 
     def pointers(self) -> list[str]:
         lines = []

@@ -9,7 +9,7 @@ from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import same
 from tandem.codegen.cuda import nests as cuda_nests
 from tandem.codegen.cuda import routines as cuda_routines
-from tandem.codegen.schedule import LibraryStep
+from tandem.codegen.schedule import KernelStep, LibraryStep
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import ceildiv, hint
 from tandem.ops.conv import ConvBackwardWeight
@@ -44,6 +44,17 @@ class CudaTarget:
             return 90
         _, major, minor, *_ = _runtime.cuda_properties(self.device)
         return 10 * major + minor
+
+    def begin(self, steps: list, alone: bool = False):
+        """Has steps of a program compiled while others are still being made; `alone`: only those that become no part of others."""
+        from tandem.codegen.cuda.batch import together
+        from tandem.codegen.cuda.compile import begin
+
+        if _runtime.cuda_unavailable():
+            return
+        for step in steps:
+            if isinstance(step, KernelStep) and not (alone and together(step)):
+                begin(step.kernel, self.capability)
 
     def after(self, made: dict) -> CudaTarget:
         """The same for a graph whose values were replaced."""

@@ -100,12 +100,12 @@ def is_negative(b, x):
 
 
 def at_most(b, x, bound: float):
-    """The smaller; NaN stays. One instruction, where b.min takes several to treat both operands alike."""
-    return b.where(x > bound, bound, x)
+    """The smaller; NaN stays. One instruction, where b.min takes several on CPUs to treat both operands alike."""
+    return b.min(x, bound) if b.approximates else b.where(x > bound, bound, x)
 
 
 def at_least(b, x, bound: float):
-    return b.where(x < bound, bound, x)
+    return b.max(x, bound) if b.approximates else b.where(x < bound, bound, x)
 
 
 def power_of_two(b, n):
