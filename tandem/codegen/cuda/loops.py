@@ -159,7 +159,7 @@ class Loops(Values):
     def loop_vector(self, s: Loop):
         piece, start, end = s.unroll, self.value(s.start), self.value(s.end)
         threads = self.kernel.threads[0]
-        i0, first, limit, aligned = (self.fresh(x) for x in ("i", "first", "limit", "aligned"))
+        i0, first, limit, aligned = (self.fresh(x) for x in ("j", "first", "limit", "aligned"))
         self.i0, self.first, self.limit = i0, first, limit
         self.line(f"const i64 {first} = {start}, {limit} = {end};")
         self.sure = piece > 1
@@ -188,7 +188,7 @@ class Loops(Values):
 
     def loop_lanes(self, s: Loop):
         piece, start, end = s.unroll, self.value(s.start), self.value(s.end)
-        i0, first, limit, aligned = (self.fresh(x) for x in ("i", "first", "limit", "aligned"))
+        i0, first, limit, aligned = (self.fresh(x) for x in ("j", "first", "limit", "aligned"))
         self.i0, self.first, self.limit = i0, first, limit
         self.line(f"const i64 {first} = {start}, {limit} = {end}, {i0} = {first} + (i64)threadIdx.x * {piece};")
         self.open(Scope(s))
