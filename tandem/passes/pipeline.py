@@ -19,6 +19,7 @@ from tandem.passes.reassociate_matmul import reassociate_matmul
 from tandem.passes.relu_masks import relu_masks
 from tandem.passes.simplify import simplify
 from tandem.passes.simplify_regions import simplify_regions
+from tandem.passes.sink_reshapes import sink_reshapes
 from tandem.switches import CHECK, PRINT, SKIP
 
 PIPELINE = [
@@ -26,6 +27,7 @@ PIPELINE = [
     expand_composites,      # rules are written for primitives
     fold_constants,         # sizes and numbers, which decide whether rules match
     simplify,
+    sink_reshapes,          # after simplify, which makes one reshape of several
     relu_masks,             # after simplify, which makes comparisons of what they are
     fold_conv_affine,
     reassociate_matmul,     # after simplify, so that merged transposes do not hide chains

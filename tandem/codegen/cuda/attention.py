@@ -23,10 +23,10 @@ from tandem.switches import WGMMA
 
 ROWS = 64  # of a tile
 # (kernel, size of heads) -> groups of warps in a block, blocks on a multiprocessor, places in the ring; a fourth 1 stands for
-# scores that are begun a tile ahead, which `benchmarks/gpu_attention.py --tune` compares and nobody has measured yet.
+# scores that are begun a tile ahead. The fastest ones of `benchmarks/gpu_attention.py --tune` on an H200.
 GROUPS = {
-    ("forward", 64): (2, 2, 4), ("queries", 64): (2, 1, 4), ("keys", 64): (2, 1, 4),
-    ("forward", 128): (2, 1, 4), ("queries", 128): (2, 1, 4), ("keys", 128): (2, 1, 4),
+    ("forward", 64): (2, 2, 4), ("queries", 64): (2, 1, 4), ("keys", 64): (2, 1, 5, 1),
+    ("forward", 128): (3, 1, 4), ("queries", 128): (2, 1, 4, 1), ("keys", 128): (2, 1, 4),
 }  # fmt: skip
 _SUFFIX = {dtypes.bfloat16: "bf16", dtypes.float16: "f16"}
 
