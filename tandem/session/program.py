@@ -21,6 +21,7 @@ gradients through all of it possible, and repeats work only where the graph says
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import sys
 
@@ -72,7 +73,7 @@ def written_by(node: StepNode) -> tuple:
 class Program:
     """The part of a graph that some fetches need, ready to run."""
 
-    compiled: ir.Graph | None = None  # what the latest plan was made of
+    _compiled: ir.Graph | None = None
 
     def __init__(self, graph: Graph, fetches: list, fed: list[SymbolicTensor], regions: str = "native"):
         self.graph = graph
@@ -104,7 +105,20 @@ class Program:
 
     def _finish_graph(self, graph: ir.Graph):
         own_memory(graph, len(self.replaced))
-        self.compiled = graph
+        self._compiled = graph
+
+    @property
+    def compiled(self) -> ir.Graph | None:
+        """What the latest plan was made of."""
+        if self._compiled is None:
+            return None
+        # Sizes are those of arguments of the operator function, of which the first is how many tensors there are.
+        symbols = copy.copy(self._compiled.symbols)
+        symbols.origins = [o if o[0] == "local" else (o[0], o[1] - 1, *o[2:]) for o in symbols.origins]
+        graph = ir.Graph(symbols, "run")
+        for name in ("inputs", "nodes", "outputs", "mutations"):
+            setattr(graph, name, list(getattr(self._compiled, name)))
+        return graph
 
     def _find_variables(self):
         read, written = {}, {}
