@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "device/parallel.h"
 #include "library/scratch.h"
@@ -61,7 +62,7 @@ Asks asks_of(const Product<T>& p, int64_t row, int64_t rows, int64_t column, int
   return asks;
 }
 
-constexpr int64_t kPanels = 16;  // of few_rows at a time, so that c stays near between slices
+constexpr int64_t kPanels = 24;  // of FewRows at a time, so that c stays near between slices
 constexpr int64_t kStrip = 64;   // columns of many_rows that an epilogue gets at a time
 
 template <typename T>
@@ -70,57 +71,125 @@ int64_t depth_of_few(int64_t m, int64_t k) {
   return even_depth(k, std::min<int64_t>(kDeepest, kBlockBytes / padded) / sizeof(T));
 }
 
+// A panel of a slice of b: columns from panel * nr on, rows from q on.
+struct Panel {
+  int64_t panel, q, columns, k;
+};
+
 // Few rows: all of a is packed first. A task takes columns of b, and packs a panel right before it is used, which saves
 // writing and reading a packed copy of b through the memory.
 template <typename T>
-void few_rows(const Product<T>& p) {
-  const GemmKernels<T>& kernel = gemm_kernels<T>();
-  const int64_t mr = kernel.mr, nr = kernel.nr, padded = round_up(p.m, mr), tiles = padded / mr;
-  const int64_t depth = depth_of_few<T>(p.m, p.k);
-  const bool apart = p.epilogue && !p.epilogue->keeps;
+class FewRows {
+ public:
+  explicit FewRows(const Product<T>& p)
+      : p_(p), padded_(round_up(p.m, kernel_.mr)), depth_(depth_of_few<T>(p.m, p.k)), packed_a_(padded_ * p.k) {
+    parallel_for(padded_ / kernel_.mr, 0.3 * static_cast<double>(kernel_.mr * p.k), [&](int64_t begin, int64_t end) {
+      const int64_t i = begin * kernel_.mr, m = std::min(end * kernel_.mr, p.m) - i;
+      for (int64_t q = 0; q < p.k; q += depth_) {
+        const int64_t k = std::min(depth_, p.k - q);
+        kernel_.pack(m, k, kernel_.mr, {p.a.data + i * p.a.row + q * p.a.column, p.a.row, p.a.column},
+                     packed_a_.data() + q * padded_ + i * k);
+      }
+    });
+  }
 
-  const Scratch<T> packed_a(padded * p.k);
-  parallel_for(tiles, 0.3 * static_cast<double>(mr * p.k), [&](int64_t begin, int64_t end) {
-    const int64_t i = begin * mr, m = std::min(end * mr, p.m) - i;
-    for (int64_t q = 0; q < p.k; q += depth) {
-      const int64_t k = std::min(depth, p.k - q);
-      kernel.pack(m, k, kernel.mr, {p.a.data + i * p.a.row + q * p.a.column, p.a.row, p.a.column},
-                  packed_a.data() + q * padded + i * k);
-    }
-  });
+  void run() {
+    const int64_t panels = divide_up(p_.n, kernel_.nr);
+    const int threads = in_parallel() ? 1 : num_threads();
+    // Long pieces first: each goes through all of a. Short ones at the end, for threads to end together.
+    std::atomic<int64_t> next{0};
+    parallel_for(threads, nanoseconds<T>(p_.m, p_.n, p_.k) / threads, [&](int64_t, int64_t) {
+      const Scratch<T> packed_b(2 * kernel_.nr * depth_), block(apart() ? p_.m * kPanels * kernel_.nr : 0);
+      for (int64_t begin = next.load(std::memory_order_relaxed); begin < panels;) {
+        const int64_t rest = panels - begin;
+        const int64_t count = threads == 1 ? rest : std::min(rest, std::max<int64_t>(rest / (2 * threads), 1));
+        if (!next.compare_exchange_weak(begin, begin + count, std::memory_order_relaxed)) continue;
+        for (int64_t first = begin; first < begin + count; first += kPanels)
+          some(first, std::min(first + kPanels, begin + count), packed_b.data(), block.data());
+        begin = next.load(std::memory_order_relaxed);
+      }
+    });
+  }
 
-  const int64_t panels = divide_up(p.n, nr);
-  parallel_for(panels, nanoseconds<T>(p.m, nr, p.k), [&](int64_t begin, int64_t end) {
-    const Scratch<T> packed_b(nr * depth);
-    const Scratch<T> block(apart ? p.m * kPanels * nr : 0);
-    const auto panel_of_b = [&](int64_t panel, int64_t q) {
-      return Matrix<const T>{p.b.data + q * p.b.row + panel * nr * p.b.column, p.b.row, p.b.column};
+ private:
+  bool apart() const { return p_.epilogue && !p_.epilogue->keeps; }  // c has no other memory
+
+  Matrix<const T> rows_of(const Panel& at, int64_t row) const {
+    return {p_.b.data + (at.q + row) * p_.b.row + at.panel * kernel_.nr * p_.b.column, p_.b.row, p_.b.column};
+  }
+  void pack(const Panel& at, int64_t row, int64_t rows, T* to) const {
+    const Matrix<const T> b = rows_of(at, row);
+    kernel_.pack(at.columns, rows, kernel_.nr, {b.data, b.column, b.row}, to + row * kernel_.nr);
+  }
+
+  void some(int64_t first, int64_t last, T* packed_b, T* block) const {
+    const int64_t nr = kernel_.nr, stop = std::min(last * nr, p_.n);
+    const Matrix<T> c = apart() ? Matrix<T>{block, kPanels * nr, 1}
+                                : Matrix<T>{p_.c.data + first * nr * p_.c.column, p_.c.row, p_.c.column};
+    Asks asks = asks_of(p_, 0, p_.m, first * nr, stop - first * nr);
+    const auto panel_at = [&](int64_t panel, int64_t q) {
+      return Panel{panel, q, std::min(nr, p_.n - panel * nr), std::min(depth_, p_.k - q)};
     };
-    for (int64_t first = begin; first < end; first += kPanels) {
-      const int64_t last = std::min(first + kPanels, end), stop = std::min(last * nr, p.n);
-      const Matrix<T> c = apart ? Matrix<T>{block.data(), kPanels * nr, 1}
-                                : Matrix<T>{p.c.data + first * nr * p.c.column, p.c.row, p.c.column};
-      Asks asks = asks_of(p, 0, p.m, first * nr, stop - first * nr);
-      for (int64_t q = 0; q < p.k; q += depth) {
-        const int64_t k = std::min(depth, p.k - q);
-        for (int64_t panel = first; panel < last; ++panel) {
-          const int64_t j = panel * nr, n = std::min(nr, p.n - j);
-          const Matrix<const T> b = panel_of_b(panel, q);
-          kernel.pack(n, k, kernel.nr, {b.data, b.column, b.row}, packed_b.data());
-          const Matrix<const T> next = panel + 1 < last  ? panel_of_b(panel + 1, q)
-                                       : q + depth < p.k ? panel_of_b(first, q + depth)
-                                                         : panel_of_b(last, 0);
-          Ahead ahead = lines_of(next, k, nr);
-          if (q + depth >= p.k) ahead.more = &asks;
-          kernel.product(p.m, n, k, packed_a.data() + q * padded, packed_b.data(),
-                         {c.data + (j - first * nr) * c.column, c.row, c.column}, q > 0 || p.accumulate,
-                         p.bias ? p.bias + j : nullptr, ahead);
+    // Rows of b that lie a multiple of 2 KB apart share so few sets of the caches that a panel asked for at once pushes
+    // itself out again. It is asked for and packed in parts, between rows of tiles.
+    const bool in_parts = p_.b.column == 1 && p_.b.row * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
+    T *own = packed_b, *others = packed_b + nr * depth_;
+    if (in_parts) pack(panel_at(first, 0), 0, std::min(depth_, p_.k), own);
+    for (int64_t q = 0; q < p_.k; q += depth_) {
+      const int64_t rest = std::min(depth_, p_.k - q - depth_);
+      const T* next_slice = packed_a_.data() + (q + depth_) * padded_;
+      Asks slice;  // the next one of a, asked for by the last panels
+      if (rest > 0)
+        slice.parts[slice.count++] = lines_of(Matrix<const T>{next_slice, padded_ * rest, 1}, 1, padded_ * rest);
+      for (int64_t panel = first; panel < last; ++panel) {
+        const Panel at = panel_at(panel, q);
+        const Matrix<T> to{c.data + (panel - first) * nr * c.column, c.row, c.column};
+        Asks* more = rest <= 0 ? &asks : panel + kLastPanels >= last ? &slice : nullptr;
+        const bool is_last = panel + 1 == last && rest <= 0;
+        const Panel next = panel + 1 < last ? panel_at(panel + 1, q)
+                           : rest > 0       ? panel_at(first, q + depth_)
+                                            : Panel{last, 0, 0, at.k};
+        if (in_parts) {
+          between(at, is_last ? nullptr : &next, own, others, to, more);
+          std::swap(own, others);
+        } else {
+          pack(at, 0, at.k, own);
+          Ahead ahead = lines_of(rows_of(next, 0), next.k, nr);
+          ahead.more = more;
+          multiply(at, 0, p_.m, own, to, ahead);
         }
       }
-      if (p.epilogue) p.epilogue->run(0, p.m, first * nr, stop, reinterpret_cast<char*>(c.data), c.row, sizeof(T));
     }
-  });
-}
+    if (p_.epilogue) p_.epilogue->run(0, p_.m, first * nr, stop, reinterpret_cast<char*>(c.data), c.row, sizeof(T));
+  }
+
+  void multiply(const Panel& at, int64_t row, int64_t rows, const T* packed_b, Matrix<T> c, const Ahead& ahead) const {
+    kernel_.product(rows, at.columns, at.k, packed_a_.data() + at.q * padded_ + row * at.k, packed_b,
+                    {c.data + row * c.row, c.row, c.column}, at.q > 0 || p_.accumulate,
+                    p_.bias ? p_.bias + at.panel * kernel_.nr : nullptr, ahead);
+  }
+
+  // The product of a panel, and between rows of it parts of the next one are packed.
+  void between(const Panel& at, const Panel* next, const T* own, T* others, Matrix<T> c, Asks* more) const {
+    constexpr int64_t kRows = 48;
+    const int64_t parts = divide_up(p_.m, kRows), step = next ? divide_up(next->k, parts) : 0;
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t row = part * kRows, begin = part * step, end = next ? std::min(begin + step, next->k) : 0;
+      Ahead ahead;
+      if (begin < end && end < next->k)  // what is packed after the next rows
+        ahead = lines_of(rows_of(*next, end), std::min(step, next->k - end), kernel_.nr);
+      ahead.more = more;
+      multiply(at, row, std::min(kRows, p_.m - row), own, c, ahead);
+      if (begin < end) pack(*next, begin, end - begin, others);
+    }
+  }
+
+  static constexpr int64_t kLastPanels = 4;
+  const Product<T>& p_;
+  const GemmKernels<T>& kernel_ = gemm_kernels<T>();
+  const int64_t padded_, depth_;
+  const Scratch<T> packed_a_;
+};
 
 // b is packed for all threads, as many columns of it as the L3 cache holds. A task takes some rows of a and columns of
 // b through all slices, so that its part of c stays in its L2 cache, and packs the rows of a for each.
@@ -149,8 +218,9 @@ void many_rows(const Product<T>& p) {
   const auto [depth, columns] = ManyRows<T>(p.n, p.k);
   const int threads = in_parallel() ? 1 : num_threads();
   const bool apart = p.epilogue && !p.epilogue->keeps, one_slice = p.k <= depth;
-  // What an epilogue reads shares the L2 cache with a.
-  const int64_t block_bytes = p.epilogue && p.epilogue->num_alike ? kBlockBytes * 5 / 9 : kBlockBytes;
+  // What an epilogue reads shares the L2 cache with a. Where there is little to compute, it is read along long rows.
+  const bool reads = p.epilogue && p.epilogue->num_alike, streams = reads && p.k < 64;
+  const int64_t block_bytes = reads ? kBlockBytes * 5 / 9 : kBlockBytes, strip_width = streams ? 16 * kStrip : kStrip;
 
   const Scratch<T> packed_b(columns * p.k);
   for (int64_t j = 0; j < p.n; j += columns) {
@@ -171,19 +241,20 @@ void many_rows(const Product<T>& p) {
 
     // About 8 tasks a thread if there is that much, of not too few rows, which come with all of b, and not too few
     // columns, which come with packing a again.
-    constexpr int64_t kFewestRows = 160, kFewestColumns = 512;
+    constexpr int64_t kFewestRows = 160, kFewestColumns = 512, kStreamedRows = 24;
     const int64_t wanted = threads == 1 ? 1 : 8 * threads, most_splits = std::max<int64_t>(n / kFewestColumns, 1);
     const int64_t block =
         std::clamp<int64_t>(p.m * most_splits / wanted, kFewestRows,
                             std::max(block_bytes / static_cast<int64_t>(depth * sizeof(T)), kFewestRows));
-    const int64_t row_blocks = divide_up(p.m, block), rows = round_up(divide_up(p.m, row_blocks), mr);
+    const int64_t row_blocks = divide_up(p.m, streams ? kStreamedRows : block),
+                  rows = round_up(divide_up(p.m, row_blocks), mr);
     const int64_t splits = std::clamp<int64_t>(divide_up(wanted, row_blocks), 1, most_splits);
     const int64_t part = round_up(divide_up(n, splits), nr), parts = divide_up(n, part), tasks = row_blocks * parts;
-    const int64_t pitch = one_slice ? kStrip : part;  // of a block of c that has no other memory
+    const int64_t pitch = one_slice ? strip_width : part;  // of a block of c that has no other memory
 
     const auto finish = [&](const Block& at, Matrix<T> c, int64_t q, const T* packed_a) {  // the last slice, in strips
-      for (int64_t s = 0; s < at.columns; s += kStrip) {
-        const int64_t width = std::min(kStrip, at.columns - s), first = at.column + s;
+      for (int64_t s = 0; s < at.columns; s += strip_width) {
+        const int64_t width = std::min(strip_width, at.columns - s), first = at.column + s;
         Matrix<T> strip = c;
         if (!apart || !one_slice) strip.data += s * c.column;
         Asks asks = asks_of(p, at.row, at.rows, j + first, width);
@@ -224,7 +295,7 @@ void many_rows(const Product<T>& p) {
 template <typename T>
 void blocked_product(const Product<T>& p) {
   if (p.m <= kFewRows)
-    few_rows(p);
+    FewRows<T>(p).run();
   else
     many_rows(p);
 }
@@ -235,7 +306,7 @@ size_t blocked_scratch(int64_t m, int64_t n, int64_t k) {
   int64_t shared, own;
   if (m <= kFewRows) {
     shared = round_up(m, gemm_kernels<T>().mr) * k;
-    own = nr * depth_of_few<T>(m, k) + m * kPanels * nr;
+    own = 2 * nr * depth_of_few<T>(m, k) + m * kPanels * nr;
   } else {
     const ManyRows<T> sizes(n, k);
     shared = sizes.columns * k;
