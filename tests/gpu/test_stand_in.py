@@ -442,3 +442,46 @@ assert [recorded(5) for _ in range(3)] == [plain, new, again]
 """,
         tmp_path,
     )
+
+
+def test_deferred_runs_are_where_their_nodes_must_be(tmp_path):
+    run(
+        """
+with td.Graph() as graph:
+    x = td.placeholder(td.float32, (None, 3))
+    with td.device("cuda"):
+        w = td.Variable(td.ones(3, 2))
+        y = (x @ w).relu()
+        update = w.assign_add(td.ones(3, 2))
+    with td.device("cpu"):
+        here = x * 2
+    start = td.global_variables_initializer()
+    both = y.sum() + here.sum()
+session = td.Session(graph)
+session.run(start)
+assert session.run(w).device == "cuda:0"
+for n in (2, 5):
+    a, b = session.run([y, update], {x: np.ones((n, 3), np.float32)})  # the feed comes from the CPU
+    assert a.device == b.device == "cuda:0" and a.shape == (n, 2)
+assert session.run(here, {x: td.ones(1, 3).cuda()}).device == "cpu"
+assert {node.device for node in session.compiled_graph([y, update], [x]).nodes if node.op.name == "matmul"} == {"cuda:0"}
+try:
+    session.run(both, {x: np.ones((1, 3))})
+except td.DeviceError as error:
+    assert "a run is on one device" in str(error)
+else:
+    raise AssertionError
+assert launched()
+
+@td.compile
+def f(x):
+    with td.device("cuda"):
+        y = td.ones(3) + x
+    return y * 2
+
+f(td.zeros(3).cuda())
+devices = {node.op.name: node.device for node in f.graph().nodes}
+assert devices["add"] == "cuda:0" and devices["mul"] is None, devices
+""",
+        tmp_path,
+    )
