@@ -48,6 +48,23 @@ std::vector<int32_t> when_ready(const Plan& plan, const std::vector<const Instru
     result.push_back(ready);
     if (ready != kLast) early.push_back(ready);
   }
+  // What reads nothing, as zeros that gradients are added to, could run at once, but would lie there until it is
+  // needed.
+  std::vector<int32_t> first_use(plan.values.size(), kLast);
+  for (size_t k = list.size(); k-- > 0;) {
+    bool reads = false;
+    int32_t needed = kLast;
+    std::vector<int32_t> written;
+    each(*list[k], [&](int32_t root, bool writes) {
+      if (writes) written.push_back(root);
+    });
+    each(*list[k], [&](int32_t root, bool) {
+      reads |= source(root) >= 0 || std::find(written.begin(), written.end(), root) == written.end();
+      needed = std::min(needed, first_use[root]);
+    });
+    if (!reads) result[k] = std::max(result[k], needed);
+    each(*list[k], [&](int32_t root, bool) { first_use[root] = std::min(first_use[root], result[k]); });
+  }
   std::sort(early.begin(), early.end());
   most = early.empty() ? 0 : early[early.size() * 9 / 10];
   return result;

@@ -416,6 +416,32 @@ assert gradient <= compiled.memory()["peak"] < 1.5 * gradient, compiled.memory()
     )
 
 
+def test_zeros_for_gradients_are_not_there_before_they_are_needed(tmp_path):
+    run(
+        """
+table = td.ones(20000, 64, device="cuda").requires_grad_()
+layers = [td.ones(64, 64, device="cuda").requires_grad_() for _ in range(24)]
+i = td.zeros(10000, dtype=td.int64, device="cuda")
+def step():
+    x = table[i]
+    for w in layers: x = (x @ w).sin()
+    x.sum().backward()
+    with td.no_grad():
+        for p in [table, *layers]:
+            p.sub_(p.grad)
+            p.grad = None
+compiled = td.compile(step)
+peaks = []
+for _ in range(4):
+    td.cuda.reset_peak_memory_stats()
+    compiled()
+    peaks.append(td.cuda.max_memory_allocated())
+assert max(peaks) <= 1.02 * peaks[1], peaks
+""",
+        tmp_path,
+    )
+
+
 def test_graphs_of_one_size_are_not_run_for_another(tmp_path):
     run(
         """
