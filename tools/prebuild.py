@@ -9,6 +9,7 @@ of other levels are removed from the folder. `--warn`: what goes wrong is told a
 
 import argparse
 import hashlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -61,7 +62,11 @@ def build(options):
             return
     started = time.perf_counter()
     package = arrange_package(options)
-    environment = os.environ | {"PYTHONPATH": str(package), "PYTHONPYCACHEPREFIX": str(options.work / "pycache")}
+    if importlib.util.find_spec("llvmlite") is None:
+        raise RuntimeError("llvmlite, which compiles them, is not installed")
+    # An isolated build finds its requirements by way of PYTHONPATH.
+    path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(options.work / "pycache")}
     environment |= {"TANDEM_" + name: "0" for name in ("CACHE", "PREBUILT", "COMPILE_WORKERS")} | {
         "TANDEM_NUM_THREADS": "1"
     }
@@ -108,12 +113,12 @@ def describe_sources(options) -> str:
     """A hash of everything that the files are made from."""
     digest = hashlib.blake2b(f"{options.levels} {options.only} {sys.version}".encode())
     folders = [
-        (ROOT / "tandem", "*.py"),
+        (ROOT / "tandem", "**/*.py"),
         (options.extension or ROOT / "tandem", "_runtime*.so"),
         (ROOT / "tools", "prebuild*.py"),
     ]
     for folder, pattern in folders:
-        for path in sorted(folder.rglob(pattern)):
+        for path in sorted(folder.glob(pattern)):
             content = path.read_bytes()
             digest.update(f"{path.relative_to(folder)} {len(content)}\n".encode() + content)
     return digest.hexdigest()
