@@ -373,6 +373,23 @@ def losses(dtype):
         _try(call, F.scaled_dot_product_attention, q, q, q, **keywords)
 
 
+def others(dtype):
+    """What takes arguments of its own kind."""
+    v, m, image = _numbers(4, dtype=dtype), _numbers(4, 5, dtype=dtype), _numbers(2, 6, 4, 4, dtype=dtype)
+    classes, some = td.tensor([1, 0, 2, 1]), (m * 5).to(td.int64)
+    for f, *args in (
+        (F.multilabel_margin_loss, m, some), (F.multilabel_margin_loss, v, classes), (F.multi_margin_loss, m, classes),
+        (F.multi_margin_loss, v, classes[0]), (td.mvlgamma, v + 2, 2), (td.mvlgamma, m + 2, 3), (td.addr, m, v, m[0]),
+        (td.addr, m[:, :4], v, v), (F.group_norm, image, 2), (F.group_norm, image, 3), (F.group_norm, image[0, :, 0], 2), (td.einsum, "ij,jk->ik", m.T, m),
+        (td.einsum, "ij,ij->i", m, m), (td.einsum, "bij,bjk->bik", image[0], image[0]), (td.bmm, image[0], image[0]),
+        (td.addmm, m[:, :4], m[:, :4], m[:, :4]), (td.baddbmm, image[0], image[0], image[0]), (td.cross, m[:, :3], m[:, :3]),
+        (td.index_add, m, 0, classes, m), (td.index_fill, m, 0, classes, 0.5), (td.scatter, m, 1, some[:, :2], m[:, :2]),
+        (td.scatter_add, m, 1, some[:, :2], m[:, :2]), (td.renorm, m, 2, 0, 1.0), (F.embedding, classes, m),
+        (F.layer_norm, m, (5,)), (F.grid_sample, image, _numbers(2, 3, 3, 2, dtype=dtype)), (F.one_hot, classes), (F.conv1d, m[None], m[None, :, :3]),
+    ):  # fmt: skip
+        _try(call, f, *args)
+
+
 def initialisation(dtype):
     for name in dir(nn.init):
         if name.endswith("_") and not name.startswith("_"):
@@ -423,7 +440,7 @@ def cases() -> list[tuple]:
                 seen.add(id(function))
                 made.append((f"{prefix}{name} {dtype}", functools.partial(by_kind, name, function, dtype)))
     for dtype in FLOATS:
-        made += [(f"{f.__name__} {dtype}", functools.partial(f, dtype)) for f in (losses, initialisation)]
+        made += [(f"{f.__name__} {dtype}", functools.partial(f, dtype)) for f in (losses, others, initialisation)]
         if dtype is not td.float32:
             continue
         made += [
