@@ -18,6 +18,7 @@ namespace {
 constexpr int64_t kDeepest = 1536;          // bytes of a row of a slice: a panel of b then leaves room in the L1 cache
 constexpr int64_t kBlockBytes = 288 << 10;  // of a in the L2 cache
 constexpr int64_t kFewRows = 288;
+constexpr int64_t kFewRowsBytes = 400 << 10;  // of a, where nothing but a panel of b is beside it
 
 int64_t divide_up(int64_t n, int64_t by) {
   return (n + by - 1) / by;
@@ -68,7 +69,7 @@ constexpr int64_t kStrip = 64;   // columns of many_rows that an epilogue gets a
 template <typename T>
 int64_t depth_of_few(int64_t m, int64_t k) {
   const int64_t padded = round_up(m, gemm_kernels<T>().mr);
-  return even_depth(k, std::min<int64_t>(kDeepest, kBlockBytes / padded) / sizeof(T));
+  return even_depth(k, std::min<int64_t>(kDeepest, kFewRowsBytes / padded) / sizeof(T));
 }
 
 // A panel of a slice of b: columns from panel * nr on, rows from q on.
