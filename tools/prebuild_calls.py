@@ -97,13 +97,18 @@ def _with_gradients(function, args, keywords, makers):
         return result
     if not any(t.dtype.is_inexact for t in tensors_in((result,))):
         return result
-    leaves = {id(t): t.detach().requires_grad_(True) for t in differentiable}
-    keywords = {name: _replaced(value, leaves) for name, value in keywords.items()}
-    outputs = _try(function, *_replaced(args, leaves), **keywords)  # some have no gradient
-    outputs = [t for t in tensors_in((outputs,)) if t.requires_grad]
-    for make in makers if outputs else ():
-        given = [make(t) for t in outputs]
-        _try(td.autograd.grad, outputs, list(leaves.values()), given, retain_graph=True, allow_unused=True)
+    # By all of them; and by the first alone, as of a prediction that is compared with data.
+    some = [differentiable]
+    if len(differentiable) > 1 and differentiable[0].dtype is td.float32:
+        some.append(differentiable[:1])
+    for wanted in some:
+        leaves = {id(t): t.detach().requires_grad_(True) for t in wanted}
+        given = {name: _replaced(value, leaves) for name, value in keywords.items()}
+        outputs = _try(function, *_replaced(args, leaves), **given)  # some have no gradient
+        outputs = [t for t in tensors_in((outputs,)) if t.requires_grad]
+        for make in makers if outputs else ():
+            gradients = [make(t) for t in outputs]
+            _try(td.autograd.grad, outputs, list(leaves.values()), gradients, retain_graph=True, allow_unused=True)
     return result
 
 
@@ -205,6 +210,8 @@ def by_kind(name: str, function, dtype) -> int:
         if name.endswith("_"):  # writes into its first argument
             args = tuple(a.clone() if isinstance(a, td.Tensor) else a for a in args)
         calling = call if with_gradients else _plainly
+        if with_gradients and len(args) == 1 and dtype is td.float32:
+            calling = call_and_sum
         try:
             calling(function, *args)
         except Exception:
@@ -363,7 +370,8 @@ def losses(dtype):
     _try(call, F.cross_entropy, _numbers(2, 5, 3, dtype=dtype), td.tensor([[0, 1, 2], [1, 3, 4]]))
     for mode in ("nearest", "bilinear", "bicubic", "area", "nearest-exact"):
         for keywords in ({}, {"align_corners": True}):
-            _try(call, F.interpolate, _numbers(2, 3, 8, 8, dtype=dtype), scale_factor=2, mode=mode, **keywords)
+            for shape in ((2, 3, 8, 8), (1, 3, 8, 8), (1, 1, 4, 4)):
+                _try(call, F.interpolate, _numbers(*shape, dtype=dtype), scale_factor=2, mode=mode, **keywords)
             _try(call, F.interpolate, _numbers(2, 3, 8, 8, dtype=dtype), size=(5, 7), mode=mode, **keywords)
     for mode in ("constant", "reflect", "replicate", "circular"):
         for shape, amount in (((2, 3, 8, 8), (1, 1, 1, 1)), ((2, 3, 8), (1, 1)), ((4, 5), (1, 2))):
@@ -377,15 +385,22 @@ def others(dtype):
     """What takes arguments of its own kind."""
     v, m, image = _numbers(4, dtype=dtype), _numbers(4, 5, dtype=dtype), _numbers(2, 6, 4, 4, dtype=dtype)
     classes, some = td.tensor([1, 0, 2, 1]), (m * 5).to(td.int64)
+    single = _numbers(1, 1, 4, 4, dtype=dtype)  # sizes of 1 are written into kernels
     for f, *args in (
         (F.multilabel_margin_loss, m, some), (F.multilabel_margin_loss, v, classes), (F.multi_margin_loss, m, classes),
         (F.multi_margin_loss, v, classes[0]), (td.mvlgamma, v + 2, 2), (td.mvlgamma, m + 2, 3), (td.addr, m, v, m[0]),
-        (td.addr, m[:, :4], v, v), (F.group_norm, image, 2), (F.group_norm, image, 3), (F.group_norm, image[0, :, 0], 2), (td.einsum, "ij,jk->ik", m.T, m),
+        (td.addr, m[:, :4], v, v), (F.group_norm, image, 2), (F.group_norm, image, 3), (F.group_norm, image[0, :, 0], 2),
+        (td.einsum, "ij,jk->ik", m.T, m),
         (td.einsum, "ij,ij->i", m, m), (td.einsum, "bij,bjk->bik", image[0], image[0]), (td.bmm, image[0], image[0]),
         (td.addmm, m[:, :4], m[:, :4], m[:, :4]), (td.baddbmm, image[0], image[0], image[0]), (td.cross, m[:, :3], m[:, :3]),
         (td.index_add, m, 0, classes, m), (td.index_fill, m, 0, classes, 0.5), (td.scatter, m, 1, some[:, :2], m[:, :2]),
         (td.scatter_add, m, 1, some[:, :2], m[:, :2]), (td.renorm, m, 2, 0, 1.0), (F.embedding, classes, m),
-        (F.layer_norm, m, (5,)), (F.grid_sample, image, _numbers(2, 3, 3, 2, dtype=dtype)), (F.one_hot, classes), (F.conv1d, m[None], m[None, :, :3]),
+        (F.layer_norm, m, (5,)), (F.grid_sample, image, _numbers(2, 3, 3, 2, dtype=dtype)), (F.one_hot, classes),
+        (F.conv1d, m[None], m[None, :, :3]), (td.where, v > 0.5, v, 0), (td.where, m > 0.5, m, 0.0), (td.where, v > 0.5, 1.0, v),
+        (td.multinomial, v, 2), (td.multinomial, m, 2), (td.histogramdd, m[:, :2], [3, 3]), (td.histogramdd, m[:, :3], 4),
+        *((f, single) for f in (F.instance_norm, F.relu, F.softmax)), (F.pad, single, (1, 1)), (F.pad, single, (1, 1, 1, 1)),
+        (F.conv2d, single, single[..., :3, :3]), (F.max_pool2d, single, 2), (F.avg_pool2d, single, 2), (F.unfold, single, 2),
+        (F.scaled_dot_product_attention, single, single, single),
     ):  # fmt: skip
         _try(call, f, *args)
 
