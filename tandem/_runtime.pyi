@@ -326,6 +326,11 @@ class BodyScope:
 
 def in_body() -> bool: ...
 
+def noted_calls() -> int:
+    """
+    How many calls the compiled function that runs now has noted; -1 outside.
+    """
+
 def capturing() -> bool: ...
 
 def pending(arg: object, /) -> bool: ...

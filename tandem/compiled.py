@@ -12,7 +12,7 @@ import functools
 import sys
 import threading
 
-from tandem import _runtime
+from tandem import _runtime, module_calls
 from tandem.compiled_report import Report
 from tandem.errors import DTypeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
@@ -33,15 +33,16 @@ class Compiled:
         if EAGER or _runtime.capturing():  # inside another compiled function: part of its program
             return self._fn(*args, **kwargs)
         scope = _runtime.CaptureScope(self._programs, self._whole)
-        scope.enter()
-        lines = _printing.lines = []
-        try:
-            result = self._fn(*args, **kwargs)
-        finally:
-            _printing.lines = None
-            scope.exit()
-            for objects, settings in lines:
-                builtins.print(*objects, **settings)
+        with module_calls.noting():
+            scope.enter()
+            lines = _printing.lines = []
+            try:
+                result = self._fn(*args, **kwargs)
+            finally:
+                _printing.lines = None
+                scope.exit()
+                for objects, settings in lines:
+                    builtins.print(*objects, **settings)
         return result
 
     def __deepcopy__(self, memo):

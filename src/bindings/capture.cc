@@ -150,6 +150,9 @@ void register_capture(nb::module_& m) {
       .def("generators", [](BodyScope& s) { return nb::steal<nb::list>(s.capture.generators()); })
       .def("plans", [](BodyScope& s) { return PlanList{s.capture.plans()}; });
   m.def("in_body", [] { return active_capture != nullptr && !active_capture->region.empty(); });
+  m.def(
+      "noted_calls", [] { return active_capture ? active_capture->noted() : int64_t{-1}; },
+      "How many calls the compiled function that runs now has noted; -1 outside.");
   m.def("capturing", [] { return active_capture != nullptr; });
   m.def("pending", [](nb::handle h) {
     if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");

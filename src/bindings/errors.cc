@@ -74,6 +74,7 @@ static void raise_as(const Error& error, nb::object op) {
     }
     nb::object exception =
         nb::handle(error_factory())(kind_name(error.kind), nb::str(text.data(), text.size()), fix, op, source);
+    if (error.origin && error.origin->call <= -2) exception.attr("_call") = -2 - error.origin->call;  // Capture::today
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   } catch (nb::python_error& failure) {
     failure.restore();

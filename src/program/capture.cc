@@ -29,6 +29,7 @@ Capture::~Capture() {
 }
 
 void Capture::forget_calls() {
+  noted_before_ += static_cast<int64_t>(calls_.size());
   for (Call& call : calls_) Py_XDECREF(call.source.code);
   calls_.clear();
 }

@@ -114,8 +114,10 @@ class Capture {
   void start_over() {
     reset();
     segments = 0;
+    noted_before_ = 0;
     whole = false;
   }
+  int64_t noted() const { return noted_before_ + static_cast<int64_t>(calls_.size()); }  // calls since start_over
   int64_t segments = 0;
   bool whole = false;  // reading a value is an error instead of the end of a segment
 
@@ -184,7 +186,9 @@ class Capture {
   };
 
   void forget_calls();
-  std::shared_ptr<const Origin> today(int32_t call) const;  // where a call comes from this time
+  // Where a call comes from this time. The origin's `call` is -2 - its number among all that were noted: Python knows
+  // by that in which modules it was made (tandem/module_calls.py).
+  std::shared_ptr<const Origin> today(int32_t call) const;
   Operand resolve(Tensor* t, Signature& key);
   const Site* find(const Tensor* t) const;
   int32_t leaf_of(const Tensor* t) const;
@@ -211,6 +215,7 @@ class Capture {
   ProgramCache* programs_ = nullptr;
   size_t num_inputs_ = 0;  // of a body: the first promises and leaves
   std::vector<Call> calls_;
+  int64_t noted_before_ = 0;  // calls of earlier segments
   std::vector<Leaf> leaves_;
   std::vector<Argument> numbers_;
   std::vector<int64_t> ints_;

@@ -1,5 +1,7 @@
 // Captured calls run one after the other, each by its own plan: what is left to do when no program can be made of them.
 #include <algorithm>
+#include <string>
+#include <string_view>
 
 #include "check.h"
 #include "device/cuda/copy.h"
@@ -41,10 +43,14 @@ std::shared_ptr<const Origin> Capture::today(int32_t call) const {
   if (!source.code) return nullptr;
   auto* code = reinterpret_cast<PyCodeObject*>(source.code);
   const char* file = PyUnicode_AsUTF8(code->co_filename);
-  const char* function = PyUnicode_AsUTF8(code->co_name);
+  const char* qualified = PyUnicode_AsUTF8(code->co_qualname);
   PyErr_Clear();
-  return std::make_shared<const Origin>(Origin{calls_[call].plan->name, file ? file : "", function ? function : "",
-                                               PyCode_Addr2Line(code, source.instruction), call});
+  std::string function = qualified ? qualified : "";
+  constexpr std::string_view inside = "<locals>.";  // as tandem/errors.py shows it
+  if (const size_t at = function.rfind(inside); at != std::string::npos) function.erase(0, at + inside.size());
+  return std::make_shared<const Origin>(Origin{calls_[call].plan->name, file ? file : "", function,
+                                               PyCode_Addr2Line(code, source.instruction),
+                                               static_cast<int>(-2 - (noted_before_ + call))});
 }
 
 void Capture::run_one_by_one(const std::vector<size_t>& escaping) {

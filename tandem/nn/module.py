@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from tandem import _runtime, dtypes
+from tandem import _runtime, dtypes, module_calls
 from tandem.autograd.modes import no_grad
 from tandem.errors import InternalError, TandemError
 from tandem.nn import state
@@ -59,6 +59,8 @@ class Module:
         compile_module(self, whole, memory_budget)
 
     def __call__(self, *args, **kwargs):
+        if module_calls.active:
+            return module_calls.call(self, args, kwargs)
         try:
             if self._hooks is None:
                 return self.forward(*args, **kwargs)

@@ -267,7 +267,7 @@ def _trained_model():
         (linear(table(td.tensor([1, 2]))) - 1).pow(2).mean().backward()
         optimizer.step()
         index = (linear.weight.detach().abs().sum() * 0).to(td.int64) + (9 if bad else 2)
-        return nn.functional.embedding(index.reshape(1), table.weight)
+        return table(index.reshape(1))
 
     return fn, [*linear.parameters(), *table.parameters()]
 
@@ -339,3 +339,29 @@ def test_what_nobody_reads_is_checked_all_the_same(fn):
     compiled = td.compile(fn)
     assert text_of(compiled, x, i) == text_of(fn, x, i)
     assert text_of(compiled, x, i) == text_of(fn, x, i)
+
+
+def test_an_error_of_a_program_names_the_module_as_eager_code_does():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shift = nn.Linear(2, 2)
+            self.inner = nn.Sequential(nn.Embedding(5, 2), nn.Tanh())
+            self.last = nn.Linear(2, 1)
+
+        def forward(self, i, read):
+            y = self.last(self.shift(self.inner(i * 2)))  # what the program computes is checked when it runs
+            return y * 2 if not read or y.sum() > 0 else y
+
+    net = Net()
+    i = td.tensor([1, 3])
+    for read in (
+        False,
+        True,
+    ):  # at the end of the function, and in the middle, in another module than the one that failed
+        outer = lambda i, read=read: nn.Identity()(net(i, read))
+        message = text_of(outer, i)
+        assert message.startswith("Net.inner.0: embedding: index 6 is out of range") and "in Embedding(5, 2)" in message
+        assert text_of(td.compile(outer), i) == text_of(td.compile(net), i, read) == message
+    plain = lambda i: (net.shift(td.ones(1, 2)), td.arange(5.0)[i * 2])
+    assert text_of(td.compile(plain), i) == text_of(plain, i)  # in no module at all
