@@ -33,9 +33,10 @@ class Compiled:
         if EAGER or _runtime.capturing():  # inside another compiled function: part of its program
             return self._fn(*args, **kwargs)
         scope = _runtime.CaptureScope(self._programs, self._whole)
-        with module_calls.noting():
-            scope.enter()
-            lines = _printing.lines = []
+        scope.enter()
+        lines = _printing.lines = []
+        modules = module_calls.begin()
+        try:
             try:
                 result = self._fn(*args, **kwargs)
             finally:
@@ -43,6 +44,11 @@ class Compiled:
                 scope.exit()
                 for objects, settings in lines:
                     builtins.print(*objects, **settings)
+        except Exception as error:
+            module_calls.note(error, None)
+            raise
+        finally:
+            module_calls.end(modules)
         return result
 
     def __deepcopy__(self, memo):

@@ -7,31 +7,23 @@ from __future__ import annotations
 
 import threading
 
-from tandem import _runtime
-
 _local = threading.local()
-active = 0  # how many compiled functions run, in any thread: others pay one look at this
+active = 0  # how many compiled functions run, in any thread: modules look at this first
 
 
-class noting:
-    """While a compiled function runs: `ranges` has (first call, call behind the last, module), inner modules first."""
+def begin() -> list | None:
+    """A compiled function begins: modules add (first call, call behind the last, module), inner ones first. For `end`."""
+    global active
+    active += 1
+    before = getattr(_local, "ranges", None)
+    _local.ranges = []
+    return before
 
-    __slots__ = ("before", "ranges")
 
-    def __enter__(self):
-        global active
-        self.ranges = []
-        self.before = getattr(_local, "ranges", None)
-        _local.ranges = self.ranges
-        active += 1
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        global active
-        active -= 1
-        if error is not None:
-            note(error, None)
-        _local.ranges = self.before
+def end(before: list | None):
+    global active
+    active -= 1
+    _local.ranges = before
 
 
 def note(error: BaseException, module, first: int = 0):
@@ -45,22 +37,12 @@ def note(error: BaseException, module, first: int = 0):
         return
     if not hasattr(error, "_modules_named"):
         error._modules_named = True
-        for begin, end, inner in getattr(_local, "ranges", None) or ():
+        for begin, end, inner in _local.ranges:
             if begin <= call < end:
                 _note_path(inner, error)
     if module is not None and call >= first:
         _note_path(module, error)
 
 
-def call(module, args, kwargs):
-    """module(*args, **kwargs) inside of a compiled function."""
-    ranges = getattr(_local, "ranges", None)
-    first = _runtime.noted_calls() if ranges is not None else -1
-    try:
-        result = module.forward(*args, **kwargs) if module._hooks is None else module._hooks.call(module, args, kwargs)
-    except Exception as error:
-        note(error, module, first)
-        raise
-    if first >= 0:
-        ranges.append((first, _runtime.noted_calls(), module))
-    return result
+def add(first: int, behind: int, module):
+    _local.ranges.append((first, behind, module))

@@ -12,6 +12,7 @@ from tandem.nn.hooks import HookHandle, Hooks
 from tandem.nn.parameter import Buffer, Parameter
 
 Tensor = _runtime.Tensor
+_noted_calls = _runtime.noted_calls
 _MEMBERS = ("_parameters", "_buffers", "_modules")
 
 
@@ -59,15 +60,18 @@ class Module:
         compile_module(self, whole, memory_budget)
 
     def __call__(self, *args, **kwargs):
-        if module_calls.active:
-            return module_calls.call(self, args, kwargs)
+        first = _noted_calls() if module_calls.active else -1
         try:
             if self._hooks is None:
-                return self.forward(*args, **kwargs)
-            return self._hooks.call(self, args, kwargs)
+                result = self.forward(*args, **kwargs)
+            else:
+                result = self._hooks.call(self, args, kwargs)
         except Exception as error:
-            _note_path(self, error)
+            module_calls.note(error, self, first)
             raise
+        if first >= 0:
+            module_calls.add(first, _noted_calls(), self)
+        return result
 
     # -- members
 
