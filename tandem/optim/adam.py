@@ -42,6 +42,7 @@ def _adam(param, step, exp_avg, exp_avg_sq, largest, grad, lr, beta1, beta2, eps
         of_m, of_v = corrections(step, beta1, beta2)
         size, root = exact(lr) / of_m, F.sqrt(of_v)
     # size m / (sqrt(v) / root + eps), with one division of tensors less
+    size, root = exact(size, root)
     scale, small = like(p, size * root, root * exact(eps))
     return p - scale * m / (F.sqrt(v if largest is None else largest) + small), step, m, v, largest
 
