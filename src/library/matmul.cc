@@ -42,9 +42,9 @@ void matmul_own(const Batched& p) {
 }
 
 // On AVX2, where oneDNN has no kernels of its own kind: it packs by columns that fall into the same cache sets where
-// rows lie a multiple of 4 KB apart, does not pack at all in the middle sizes, and shares tall results badly between
-// threads (6272x256 @ 256x64 ran at half the speed of one thread on each of two). It is as quick where b is wide and
-// flat, and quicker where a tile would be mostly padding.
+// rows lie a multiple of 2 KB apart, reads a transposed a badly, and shares tall and narrow or few rows badly between
+// threads (6272x256 @ 256x64 ran at half the speed of one thread on each of two). In between it is quicker by 3 to 15 %
+// (benchmarks/products.py), but for wide results of short rows of b.
 bool suits_own_code(const Batched& p) {
   static const bool avx2 = !std::strcmp(kernels().name, "avx2");
   if (!avx2 || p.dtype != DType::Float32) return false;
@@ -54,7 +54,11 @@ bool suits_own_code(const Batched& p) {
     return (transposed && p.a.column % 128 == 0 && p.n <= 512) || (p.b.column == 1 && p.b.row % 512 == 0 && p.m <= 512);
   }
   if (p.n < 64 || p.m < (transposed ? 8 : 16)) return false;
-  return transposed || p.m < 512 || p.k > 512 || p.n < 1024;
+  constexpr int64_t kFew = 288, kTall = 4096;
+  if (transposed || p.m <= kFew) return true;
+  if (p.b.row == 1 && p.n >= 4096 && p.k <= 256) return true;
+  if (p.b.column == 1 && p.b.row % 512 == 0 && p.m <= 512) return true;
+  return p.m >= kTall && p.n < 1024;
 }
 
 // oneDNN reads a transposed a by columns, which are copied to where they do not collide in the cache. (1024x700 @
