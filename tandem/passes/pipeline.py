@@ -49,8 +49,6 @@ def run_pipeline(graph: Graph, times: dict[str, float] | None = None, layouts=No
     layouts: of the inputs, for a program of the CPU whose inner layouts are ours to choose.
     """
     arrange = layouts is not None and is_for(layouts)
-    if SKIP or PRINT:
-        _check_names()
     if CHECK:
         verify(graph, known=set(graph.nodes))  # types were inferred when it was built
     with pass_times() as taken:
@@ -62,8 +60,8 @@ def run_pipeline(graph: Graph, times: dict[str, float] | None = None, layouts=No
     return graph
 
 
-def _check_names():
-    """A name that no pass has is a slip, and would go unnoticed."""
+def check_names():
+    """Warns of switches that name no pass: a slip, which would go unnoticed."""
     for switch in (SKIP, PRINT):
         unknown = {name.strip() for name in switch.value.split(",")} - {"", "all", *PASSES, *OF_STEPS}
         if unknown:

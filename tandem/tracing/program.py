@@ -22,8 +22,8 @@ from tandem.errors import CompileWarning, UnsupportedError, source_at
 from tandem.graph.ir import Builder, Graph, Origin, Type, Value, placed, source_scope
 from tandem.graph.symbolic import hint, mentions, substitute
 from tandem.ops.define import add_input
-from tandem.passes.pipeline import run_pipeline
-from tandem.switches import DEBUG
+from tandem.passes.pipeline import check_names, run_pipeline
+from tandem.switches import DEBUG, PRINT, SKIP
 from tandem.tracing import stored
 from tandem.tracing.compile import NUMBER_DTYPES, _Tracing, resolve_sizes, target_for
 from tandem.tracing.inputs import input_type
@@ -66,6 +66,8 @@ def _tell_failure(error: Exception, calls: int, report):
 
 def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, ended: str, report):
     started = time.perf_counter()
+    if SKIP or PRINT:
+        check_names()  # here, as a program from disk goes through no passes
     free = _free_axes(leaves, writes, symbolic)
     free_ints = _free_ints(ints, leaves, free, symbolic)
     known = [_known_sizes(leaf, axes) for leaf, axes in zip(leaves, free, strict=True)]
