@@ -8,21 +8,19 @@ from __future__ import annotations
 import threading
 
 _local = threading.local()
-active = 0  # how many compiled functions run, in any thread: modules look at this first
+running: list[None] = []  # one for each compiled function that runs, in any thread: modules look at this first
 
 
 def begin() -> list | None:
     """A compiled function begins: modules add (first call, call behind the last, module), inner ones first. For `end`."""
-    global active
-    active += 1
+    running.append(None)
     before = getattr(_local, "ranges", None)
     _local.ranges = []
     return before
 
 
 def end(before: list | None):
-    global active
-    active -= 1
+    running.pop()
     _local.ranges = before
 
 
@@ -37,7 +35,7 @@ def note(error: BaseException, module, first: int = 0):
         return
     if not hasattr(error, "_modules_named"):
         error._modules_named = True
-        for begin, end, inner in _local.ranges:
+        for begin, end, inner in getattr(_local, "ranges", None) or ():
             if begin <= call < end:
                 _note_path(inner, error)
     if module is not None and call >= first:
@@ -45,4 +43,6 @@ def note(error: BaseException, module, first: int = 0):
 
 
 def add(first: int, behind: int, module):
-    _local.ranges.append((first, behind, module))
+    ranges = getattr(_local, "ranges", None)
+    if ranges is not None:  # not what td.scan describes while only another thread runs a compiled function
+        ranges.append((first, behind, module))

@@ -68,7 +68,7 @@ def _warm_up() -> None:
 
 
 def prebuilt_path() -> str | None:
-    """Where the kernels that came with the package lie (codegen/prebuilt.py), for this processor."""
+    """Where the kernels that came with the package lie (prebuilt.py), for this processor."""
     level = _runtime.cpu_level()
     if not (PREBUILT and level):
         return None

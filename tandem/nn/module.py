@@ -60,7 +60,7 @@ class Module:
         compile_module(self, whole, memory_budget)
 
     def __call__(self, *args, **kwargs):
-        first = _noted_calls() if module_calls.active else -1
+        first = _noted_calls() if module_calls.running else -1
         try:
             if self._hooks is None:
                 result = self.forward(*args, **kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tandem.graph.ir import Node, Value
-from tandem.graph.symbolic import hint
+from tandem.graph.symbolic import Dim
 from tandem.ops.define import Elementwise, Movement, Op
 from tandem.ops.region import Region
 
@@ -20,22 +20,25 @@ def may_fail(op: Op) -> bool:
     return getattr(op, "routine", None) in MAY_FAIL
 
 
-def will_not_fail(node: Node, checked: set[tuple[Value, int]]) -> bool:
-    """Whether a node that might fail cannot here: a scatter by indices that the program checks.
-
-    checked: (tensor, bound) for every check of the graph; see `checks_of`.
-    """
+def will_not_fail(node: Node, checked: set[tuple]) -> bool:
+    """Whether a node that might fail cannot here: a scatter by indices that the program checks (`checks_of`)."""
     if node.op.name != "scatter":
         return False
     sizes = node.inputs[0].shape
-    return all(_is_checked(v, hint(sizes[axis]), checked) for axis, v in enumerate(node.inputs[2:]))
+    return all(_is_checked(v, _known(sizes[axis]), checked) for axis, v in enumerate(node.inputs[2:]))
 
 
-def checks_of(nodes) -> set[tuple[Value, int]]:
-    return {(v, hint(n.op.bound)) for n in nodes if n.op.name == "check_index" for v in (*n.inputs, *n.outputs)}
+def checks_of(nodes) -> set[tuple]:
+    """(tensor, what its elements are known to be below) for every check among the nodes."""
+    return {(v, _known(n.op.bound)) for n in nodes if n.op.name == "check_index" for v in (*n.inputs, *n.outputs)}
 
 
-def _is_checked(index: Value, bound: int, checked: set[tuple[Value, int]]) -> bool:
+def _known(size: Dim):
+    """Something that is equal for sizes that are always equal, not for those that were in one call."""
+    return size if type(size) is int else ("size", id(size))  # equal expressions are one object
+
+
+def _is_checked(index: Value, bound, checked: set[tuple]) -> bool:
     """Whether it is made of a tensor that is checked: wrapped around, converted, rearranged."""
     stack, seen = [index], set()
     while stack:

@@ -85,10 +85,10 @@ def _path(key: str) -> str | None:
     return os.path.join(directory, "cuda", key + ".cubin") if directory else None
 
 
-def begin(kernel, capability: int):
+def begin(kernel, device: int, capability: int):
     """Compiles a kernel of a program that is still being made; NVRTC lets other threads run meanwhile."""
     key = source_key(kernel, capability)
-    if key not in _begun and not any(known == key for _, known in _functions):
+    if key not in _begun and (device, key) not in _functions:
         _begun[key] = _threads().submit(_image, key, kernel, capability)
 
 

@@ -54,7 +54,7 @@ class CudaTarget:
             return
         for step in steps:
             if isinstance(step, KernelStep) and not (alone and together(step)):
-                begin(step.kernel, self.capability)
+                begin(step.kernel, self.device, self.capability)
 
     def after(self, made: dict) -> CudaTarget:
         """The same for a graph whose values were replaced."""
