@@ -48,6 +48,13 @@ class Buffer:
         return f"<{where[self.kind]} {self.dtype.short}{list(self.shape)} strides {list(self.strides)}>"
 
 
+def root_of(buffer: Buffer) -> Buffer:
+    """The memory that a view shows, through all views between."""
+    while buffer.kind == "view":
+        buffer = buffer.base
+    return buffer
+
+
 def same(a: Dim, b: Dim) -> bool:
     """Whether two sizes are known to be equal. Unlike `==` this writes no guard."""
     return a is b or (type(a) is int and type(b) is int and a == b)

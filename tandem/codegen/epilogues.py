@@ -14,7 +14,7 @@ TANDEM_SKIP=epilogues leaves kernels on their own, TANDEM_PRINT=epilogues prints
 from __future__ import annotations
 
 from tandem import dtypes
-from tandem.codegen.buffer import Buffer, is_zero, same
+from tandem.codegen.buffer import Buffer, is_zero, root_of, same
 from tandem.codegen.computes import Group
 from tandem.codegen.elementwise import one_space, transposed_loads
 from tandem.codegen.expr import Expr, substitute, topological
@@ -41,7 +41,7 @@ def follows_product(step: KernelStep, group: Group, products: set[int]) -> bool:
     """Whether the kernel of a group may become an epilogue; `products`: identities of results."""
     if group.kind != "elementwise" or any(m.role != "full" for m in group.members) or "epilogues" in SKIP:
         return False
-    return any(id(_root(b)) in products for b in step.buffers)
+    return any(id(root_of(b)) in products for b in step.buffers)
 
 
 def is_product(step) -> bool:
@@ -55,7 +55,7 @@ def add_epilogues(fusion, steps: list, groups: dict[int, Group]) -> list:
     """The steps, with kernels joined to products. groups: those of kernels that may be, by the identity of their steps."""
     if not groups:
         return steps
-    kept = {id(_root(fusion.buffer_of[v])) for v in (*fusion.graph.outputs, *fusion.saved) if v in fusion.buffer_of}
+    kept = {id(root_of(fusion.buffer_of[v])) for v in (*fusion.graph.outputs, *fusion.saved) if v in fusion.buffer_of}
     steps, count = list(steps), len(steps)
     uses = [uses_of(s) for s in steps]
     j = 0
@@ -75,7 +75,7 @@ def add_epilogues(fusion, steps: list, groups: dict[int, Group]) -> list:
 def _join(fusion, steps: list, uses: list, j: int, group: Group, kept: set[int]):
     """The steps and what they use after kernel j has joined the product whose result it reads, or None."""
     kernel = steps[j]
-    operands = {id(_root(b)) for b in kernel.buffers}
+    operands = {id(root_of(b)) for b in kernel.buffers}
     i = next(
         (i for i in range(j - 1, max(j - FARTHEST, 0) - 1, -1) if uses[i].writes & operands and is_product(steps[i])),
         None,
@@ -119,7 +119,7 @@ def _was_checked(steps: list, uses: list, k: int) -> bool:
             and same(steps[i].ints[0], bounds[axis]) and not steps[i].ints[1]
         )  # fmt: skip
         first = next(checks, None)
-        if first is None or any(id(_root(index)) in uses[i].writes for i in range(first, k)):
+        if first is None or any(id(root_of(index)) in uses[i].writes for i in range(first, k)):
             return False
     return True
 
@@ -132,12 +132,6 @@ def _needed(uses: list, i: int, j: int) -> list[int] | None:
             needed.update([k for k in range(i + 1, s) if k not in needed and must_precede(uses[k], uses[s])])
     needed.discard(j)
     return None if any(must_precede(uses[i], uses[k]) for k in needed) else sorted(needed)
-
-
-def _root(buffer: Buffer) -> Buffer:
-    while buffer.kind == "view":
-        buffer = buffer.base
-    return buffer
 
 
 class _BlockNest(Nest):
@@ -165,7 +159,7 @@ def _block_kernel(fusion, group: Group, result: Buffer) -> tuple | None:
 
 def _loops(nest: Nest, body: list[Store], roots: list[Expr], result: Buffer) -> tuple | None:
     e, b, order = nest.e, nest.e.b, nest.order
-    slots = [slot for slot, buffer in enumerate(e.buffers) if _root(buffer) is result]
+    slots = [slot for slot, buffer in enumerate(e.buffers) if root_of(buffer) is result]
     if len(slots) != 1 or len(order) < 2 or not same(nest.sizes[order[-1]], result.shape[-1]):
         return None
     (slot,) = slots

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tandem.codegen.buffer import Buffer, Layout, allocate, same_shape
+from tandem.codegen.buffer import Buffer, Layout, allocate, root_of, same_shape
 from tandem.codegen.columns import columns
 from tandem.codegen.computes import Group
 from tandem.codegen.cpu_compose import composed
@@ -113,10 +113,6 @@ def _library_step(fusion: Fusion, group: Group) -> LibraryStep:
     return LibraryStep(node.op.routine, inputs, outputs, tuple([fusion.resolve(d) for d in ints]), tuple(floats), node)
 
 
-def _root(buffer: Buffer) -> Buffer:
-    return buffer.base if buffer.kind == "view" else buffer
-
-
 def _place_mutations(fusion: Fusion, copy, early) -> tuple[list, list]:
     """Lets kernels write straight into mutated inputs where nobody can see the difference.
 
@@ -130,10 +126,10 @@ def _place_mutations(fusion: Fusion, copy, early) -> tuple[list, list]:
     for group in fusion.groups:
         for member in group.members:
             for value, axis_map in member.reads:
-                readers.setdefault(id(_root(fusion.buffer_of[value])), []).append((group, member, axis_map))
+                readers.setdefault(id(root_of(fusion.buffer_of[value])), []).append((group, member, axis_map))
         if group.kind == "library":
             for value in group.node.inputs:
-                readers.setdefault(id(_root(fusion.buffer_of[value])), []).append((group, None, None))
+                readers.setdefault(id(root_of(fusion.buffer_of[value])), []).append((group, None, None))
     mutated = {id(fusion.buffer_of[graph.inputs[position]]) for position, _ in graph.mutations}
     late, first, second = [], [], []
     for position, value in graph.mutations:
@@ -158,7 +154,7 @@ def _place_mutations(fusion: Fusion, copy, early) -> tuple[list, list]:
             fusion._need(value)
     for value, target in late:
         source = fusion.buffer_of[value]
-        if id(_root(source)) in mutated:  # it may have changed before its turn comes
+        if id(root_of(source)) in mutated:  # it may have changed before its turn comes
             kept = allocate(source.dtype, source.shape)
             first.append(copy(fusion, source, kept, value.node))
             source = kept

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tandem.codegen.buffer import root_of
 from tandem.codegen.schedule import EpilogueStep, KernelStep, RegionStep
 from tandem.ops.failing import MAY_FAIL, checks_of, may_fail, will_not_fail
 
@@ -72,20 +73,11 @@ def step_may_fail(step) -> bool:
 
 
 def writes_input(step) -> bool:
-    return any(b.kind == "input" for b in _roots(_written(step)))
+    return any(b.kind == "input" for b in map(root_of, _written(step)))
 
 
 def _written(step) -> list:
     return step.writes if isinstance(step, KernelStep) else step.outputs
-
-
-def _roots(buffers) -> list:
-    found = []
-    for buffer in buffers:
-        while buffer.kind == "view":
-            buffer = buffer.base
-        found.append(buffer)
-    return found
 
 
 class Uses(NamedTuple):
@@ -102,4 +94,4 @@ def uses_of(step) -> Uses:
     read = step.buffers if isinstance(step, KernelStep) else step.inputs
     nodes = step.nodes if isinstance(step, (KernelStep, EpilogueStep)) else [step.node]
     waits = {n for node in nodes for n in node.control}
-    return Uses({id(b) for b in _roots(read)}, {id(b) for b in _roots(_written(step))}, waits, nodes)
+    return Uses({id(root_of(b)) for b in read}, {id(root_of(b)) for b in _written(step)}, waits, nodes)

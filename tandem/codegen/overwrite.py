@@ -3,7 +3,7 @@ embedding where the zeros lay that it is added to."""
 
 from __future__ import annotations
 
-from tandem.codegen.buffer import Buffer, same, same_shape
+from tandem.codegen.buffer import Buffer, root_of, same, same_shape
 from tandem.codegen.computes import Compute, Group
 from tandem.graph.symbolic import hint
 from tandem.ops.index import Scatter
@@ -22,9 +22,9 @@ def overwrite_last_operands(fusion):
         for value in _touched(group):
             buffer = fusion.buffer_of.get(value)
             if buffer is not None:
-                last[id(_root(buffer))] = group.position
-    stays = {id(_root(fusion.buffer_of[v])) for v in (*fusion.graph.outputs, *fusion.saved) if v in fusion.buffer_of}
-    stays |= {id(_root(fusion.buffer_of[v])) for _, v in fusion.graph.mutations if v in fusion.buffer_of}
+                last[id(root_of(buffer))] = group.position
+    stays = {id(root_of(fusion.buffer_of[v])) for v in (*fusion.graph.outputs, *fusion.saved) if v in fusion.buffer_of}
+    stays |= {id(root_of(fusion.buffer_of[v])) for _, v in fusion.graph.mutations if v in fusion.buffer_of}
     taken: set[int] = set()
 
     def take_place(whole: Buffer, source: Buffer):
@@ -37,7 +37,7 @@ def overwrite_last_operands(fusion):
 
     for group in fusion.groups:
         if group.kind == "library" and isinstance(group.node.op, Scatter):
-            whole = _root(fusion.buffer_of[group.node.outputs[0]])
+            whole = root_of(fusion.buffer_of[group.node.outputs[0]])
             if whole.kind == "alloc" and id(whole) not in stays:
                 source = _base(fusion, group, whole, last, stays | taken)
                 if source is not None:
@@ -46,7 +46,7 @@ def overwrite_last_operands(fusion):
             continue
         for member in group.members:
             target = fusion.buffer_of[member.value]
-            whole = _root(target)
+            whole = root_of(target)
             if whole.kind != "alloc" or not member.stored or member.targets or id(whole) in stays:
                 continue
             source = _operand(fusion, group, member, target, last, stays | taken)
@@ -56,7 +56,7 @@ def overwrite_last_operands(fusion):
 
 def _base(fusion, group: Group, whole: Buffer, last: dict, stays: set) -> Buffer | None:
     """Memory of what a scatter begins with, if nobody reads that again and the scatter reads it in no other way."""
-    base, *others = [_root(fusion.buffer_of[v]) for v in group.node.inputs]
+    base, *others = [root_of(fusion.buffer_of[v]) for v in group.node.inputs]
     if base.kind != "alloc" or id(base) in stays or last[id(base)] != group.position or any(b is base for b in others):
         return None
     given = fusion.buffer_of[group.node.inputs[0]]
@@ -76,16 +76,16 @@ def _operand(fusion, group: Group, member: Compute, target: Buffer, last: dict, 
             if axis_map is None:
                 return None
             if axis_map == straight and _alike(source, target):
-                root = _root(source)
+                root = root_of(source)
                 free = root.kind == "alloc" and id(root) not in stays and last[id(root)] == group.position
-                fits = source.dtype is target.dtype and source.offset is target.offset and _alike(root, _root(target))
+                fits = source.dtype is target.dtype and source.offset is target.offset and _alike(root, root_of(target))
                 if other is member and free and fits and _bytes(source) >= WORTH:
                     found = root
             elif sum(a >= 0 for a in axis_map) == len(member.axes):
                 return None
     if found is None or any(len(m.axes) != len(member.axes) for m in group.members):
         return None
-    reads = [m for other in group.members for v, m in other.reads if _root(fusion.buffer_of[v]) is found]
+    reads = [m for other in group.members for v, m in other.reads if root_of(fusion.buffer_of[v]) is found]
     return found if all(m == straight for m in reads) else None
 
 
@@ -108,7 +108,3 @@ def _bytes(b: Buffer) -> int:
     for d in b.shape:
         size *= hint(d)
     return size
-
-
-def _root(buffer: Buffer) -> Buffer:
-    return buffer.base if buffer.kind == "view" else buffer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tandem.codegen.buffer import Buffer
+from tandem.codegen.buffer import Buffer, root_of
 from tandem.codegen.schedule import KernelStep, RegionStep, Schedule
 from tandem.graph.ir import Graph
 from tandem.graph.symbolic import hint
@@ -26,11 +26,11 @@ def memory_of(graph: Graph, schedule: Schedule) -> dict:
     for i, step in enumerate(schedule.steps):
         used = step.buffers if isinstance(step, KernelStep) else (*step.inputs, *step.outputs)
         for buffer in used:
-            root = _root(buffer)
+            root = root_of(buffer)
             if root.kind == "alloc":
                 first.setdefault(root, i)
                 last[root] = i
-    kept = {_root(schedule.buffer_of[v]) for v in graph.outputs if v in schedule.buffer_of}
+    kept = {root_of(schedule.buffer_of[v]) for v in graph.outputs if v in schedule.buffer_of}
     end = len(schedule.steps)
     change = [0] * (end + 1)
     for buffer, i in first.items():
@@ -68,12 +68,6 @@ def _inside(step) -> int:
     for part in step.parts:
         taken = set()
         for s in part.schedule.steps:
-            taken |= {_root(b) for b in (s.buffers if isinstance(s, KernelStep) else (*s.inputs, *s.outputs))}
+            taken |= {root_of(b) for b in (s.buffers if isinstance(s, KernelStep) else (*s.inputs, *s.outputs))}
         inside.append(sum(buffer_bytes(b) for b in taken if b.kind == "alloc") + sum(map(_inside, part.schedule.steps)))
     return total + (max(inside) if step.op.name == "cond" else sum(inside))
-
-
-def _root(buffer: Buffer) -> Buffer:
-    while buffer.kind == "view":
-        buffer = buffer.base
-    return buffer

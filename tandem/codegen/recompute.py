@@ -9,7 +9,7 @@ and looks at what it would take, so what is promised is what happens.
 from __future__ import annotations
 
 from tandem import _runtime
-from tandem.codegen.buffer import Buffer
+from tandem.codegen.buffer import Buffer, root_of
 from tandem.codegen.lower import lower
 from tandem.codegen.peak import buffer_bytes, memory_of
 from tandem.codegen.schedule import KernelStep, Schedule
@@ -57,12 +57,6 @@ def _towards(aim: float, enough: float, peak: int, graph: Graph, schedule: Sched
     return peak, graph, schedule
 
 
-def _root(buffer: Buffer) -> Buffer:
-    while buffer.kind == "view":
-        buffer = buffer.base
-    return buffer
-
-
 def _used(step) -> tuple:
     return tuple(step.buffers) if isinstance(step, KernelStep) else (*step.inputs, *step.outputs)
 
@@ -77,14 +71,14 @@ class _Candidates:
         uses: dict[Buffer, list[int]] = {}
         for i, step in enumerate(steps):
             for buffer in _used(step):
-                uses.setdefault(_root(buffer), []).append(i)
+                uses.setdefault(root_of(buffer), []).append(i)
         position = {node: i for i, node in enumerate(graph.nodes)}
         self.late_from = max((position.get(n, 0) for n in _nodes(steps[at])), default=0)
-        kept = {_root(schedule.buffer_of[v]) for v in graph.outputs if v in schedule.buffer_of}
+        kept = {root_of(schedule.buffer_of[v]) for v in graph.outputs if v in schedule.buffer_of}
         producer = {}
         for i, step in enumerate(steps):
             for buffer in step.writes if isinstance(step, KernelStep) else step.outputs:
-                producer.setdefault(_root(buffer), (i, step))
+                producer.setdefault(root_of(buffer), (i, step))
         holders: dict[Buffer, list[Value]] = {}
         for value, buffer in schedule.buffer_of.items():
             if buffer.kind == "alloc" and not isinstance(value.op, Again):

@@ -11,10 +11,11 @@ import struct
 from typing import NamedTuple
 
 from tandem.codegen import EpilogueStep, KernelStep
+from tandem.codegen.buffer import root_of
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import substitute
 from tandem.ops.define import ParameterSpec, make_function
-from tandem.tracing.plan import ProgramWriter, _root
+from tandem.tracing.plan import ProgramWriter
 
 
 class Fault(NamedTuple):
@@ -76,11 +77,11 @@ def _run(graph: Graph, tensors, numbers, ints) -> dict[Value, object]:
     writers: dict[int, list[int]] = {}  # memory -> steps that write it
     for i, step in enumerate(schedule.steps):
         for buffer in step.writes if isinstance(step, KernelStep) else step.outputs:
-            writers.setdefault(id(_root(buffer)), []).append(i)
+            writers.setdefault(id(root_of(buffer)), []).append(i)
     # Memory that several steps write holds only what the last of them left.
     values = [
         v for v, buffer in schedule.buffer_of.items()
-        if _root(buffer).kind == "alloc" and len(writers.get(id(_root(buffer)), ())) == 1
+        if root_of(buffer).kind == "alloc" and len(writers.get(id(root_of(buffer)), ())) == 1
     ]  # fmt: skip
     writer = ProgramWriter(graph, schedule)
     writer.write_steps(values)
@@ -120,8 +121,8 @@ def _steps(graph: Graph) -> dict[Value, int]:
     by_memory: dict[int, int] = {}
     for i, step in enumerate(schedule.steps):
         for buffer in step.writes if isinstance(step, KernelStep) else step.outputs:
-            by_memory[id(_root(buffer))] = i
-    steps = {v: by_memory[id(_root(b))] for v, b in schedule.buffer_of.items() if id(_root(b)) in by_memory}
+            by_memory[id(root_of(buffer))] = i
+    steps = {v: by_memory[id(root_of(b))] for v, b in schedule.buffer_of.items() if id(root_of(b)) in by_memory}
     for position, value in graph.mutations:  # written straight into an input
         target = schedule.buffer_of.get(graph.inputs[position])
         if value not in steps and target is not None and id(target) in by_memory:

@@ -6,6 +6,7 @@ import functools
 
 from tandem import _runtime
 from tandem.codegen import Buffer, EpilogueStep, KernelStep, RegionStep
+from tandem.codegen.buffer import root_of
 from tandem.graph.ir import Origin
 from tandem.graph.symbolic import Dim, Sym, symbol_indices
 from tandem.switches import DEBUG
@@ -107,7 +108,7 @@ class ScheduleWriter:
             if any(origins[i][0] == "local" for i in symbol_indices(expression)):
                 continue  # what a region asked of its own sizes
             builder.guard(_RELATIONS[relation], self.slot(expression))
-        last_use = self._last_uses({_root(self.schedule.buffer_of[v]) for v in kept_values})
+        last_use = self._last_uses({root_of(self.schedule.buffer_of[v]) for v in kept_values})
         for i, step in enumerate(self.schedule.steps):
             self._step(step)
             done = last_use.get(i)
@@ -223,7 +224,7 @@ class ScheduleWriter:
         for i, step in enumerate(self.schedule.steps):
             used = step.buffers if isinstance(step, KernelStep) else (*step.inputs, *step.outputs)
             for buffer in used:
-                root = _root(buffer)
+                root = root_of(buffer)
                 if root.kind == "alloc" and root not in kept:
                     last[root] = i
         grouped: dict[int, list[Buffer]] = {}
@@ -291,7 +292,7 @@ class PlanWriter(ScheduleWriter):
                 builder.output(self.value(self.schedule.buffer_of[written]), k, -1, self._differentiable(k))
         for i, v in list(enumerate(self.graph.outputs))[self.function.writes :]:
             buffer = self.schedule.buffer_of[v]
-            root = _root(buffer)
+            root = root_of(buffer)
             same = view_of = -1
             if v.node.op.name == "input" and v not in self.traced.numbers:
                 same = self.traced.positions[v.node.op.position]
@@ -330,12 +331,6 @@ class PlanWriter(ScheduleWriter):
         )
 
 
-def _root(buffer: Buffer) -> Buffer:
-    while buffer.kind == "view":
-        buffer = buffer.base
-    return buffer
-
-
 class ProgramWriter(ScheduleWriter):
     """A program made of many calls: outputs in order, no backward of its own."""
 
@@ -349,7 +344,7 @@ class ProgramWriter(ScheduleWriter):
     def _step(self, step):
         if not self.writes:
             written = step.writes if isinstance(step, KernelStep) else step.outputs
-            if any(_root(b).kind == "input" for b in written):
+            if any(root_of(b).kind == "input" for b in written):
                 self.writes = True
                 self.builder.begin_writes()
         super()._step(step)

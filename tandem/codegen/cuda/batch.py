@@ -8,7 +8,7 @@ the first step that depends on it or that it depends on. What may wait: kernels 
 
 from __future__ import annotations
 
-from tandem.codegen.buffer import Buffer
+from tandem.codegen.buffer import root_of
 from tandem.codegen.cuda.kernel import CudaKernel, TextKernel
 from tandem.codegen.cuda.render import render
 from tandem.codegen.schedule import KernelStep
@@ -38,7 +38,7 @@ def _small_first(steps: list) -> list:
     for index, step in enumerate(steps):
         reads, writes = _touched(step)
         key = float(index)
-        if together(step) is not None and all(_root(b).kind == "alloc" for b in step.writes):
+        if together(step) is not None and all(root_of(b).kind == "alloc" for b in step.writes):
             latest = max([place.get(b, -1.0) for b in reads], default=-1.0)
             key = latest + 1e-6
         keyed.append((key, index, step))
@@ -89,21 +89,17 @@ class _Group:
         return [BatchedStep(_batched(self.members[0].kernel, len(self.members)), self.members)]
 
 
-def _root(buffer: Buffer) -> Buffer:
-    return buffer.base if buffer.kind == "view" else buffer
-
-
 def _touched(step) -> tuple[set[int], set[int]]:
     if isinstance(step, KernelStep):
-        return {id(_root(b)) for b in step.buffers}, {id(_root(b)) for b in step.writes}
-    return {id(_root(b)) for b in step.inputs}, {id(_root(b)) for b in step.outputs}
+        return {id(root_of(b)) for b in step.buffers}, {id(root_of(b)) for b in step.writes}
+    return {id(root_of(b)) for b in step.inputs}, {id(root_of(b)) for b in step.outputs}
 
 
 def together(step) -> str | None:
     """What steps of one launch have in common, or None for those that run where they are."""
     if not isinstance(step, KernelStep) or not isinstance(step.kernel, CudaKernel):
         return None
-    if any(_root(b).kind != "input" for b in step.writes) and hint(step.extent) > SMALL:
+    if any(root_of(b).kind != "input" for b in step.writes) and hint(step.extent) > SMALL:
         return None
     kernel = step.kernel
     slots = f"{sorted(kernel.by_value)} {sorted(kernel.constant)}"

@@ -5,7 +5,7 @@ See render.py for what the modes of loops mean. How work is cut up depends on si
 
 from __future__ import annotations
 
-from tandem.codegen.buffer import Buffer, allocate, is_one
+from tandem.codegen.buffer import Buffer, allocate, is_one, root_of
 from tandem.codegen.columns import columns_rows
 from tandem.codegen.computes import Compute, Group
 from tandem.codegen.cuda.kernel import CudaKernel
@@ -33,10 +33,6 @@ SETUP = 64  # what every thread computes for itself; if it is more, few blocks t
 SETUP_BLOCKS = 1056
 
 
-def _root(buffer: Buffer) -> Buffer:
-    return buffer.base if buffer.kind == "view" else buffer
-
-
 class CudaNest(Nest):
     def __init__(self, fusion: Fusion, group: Group, splits: list[tuple] = ()):
         super().__init__(fusion, group, splits)
@@ -53,12 +49,12 @@ class CudaNest(Nest):
         linear = [e.settle(f, order) for f in e.linears]
         nodes = sorted(e.nodes, key=lambda n: n.id) or [m.node for m in self.group.members]
         by_value = frozenset(i for i, x in enumerate(e.buffers) if x.on_host)
-        written = {id(_root(x)) for x in self.writes}
-        inputs_stay = all(_root(x).kind == "alloc" for x in self.writes)  # inputs may share memory
+        written = {id(root_of(x)) for x in self.writes}
+        inputs_stay = all(root_of(x).kind == "alloc" for x in self.writes)  # inputs may share memory
         constant = frozenset(
             i
             for i, x in enumerate(e.buffers)
-            if id(_root(x)) not in written and (inputs_stay or _root(x).kind == "alloc") and i not in by_value
+            if id(root_of(x)) not in written and (inputs_stay or root_of(x).kind == "alloc") and i not in by_value
         )
         items = None if self.items_count is None else e.dim(self.items_count)
         kernel = CudaKernel(

@@ -9,7 +9,7 @@ order and results do not depend on anything but the data.
 from __future__ import annotations
 
 from tandem import dtypes
-from tandem.codegen.buffer import Buffer, allocate
+from tandem.codegen.buffer import Buffer, allocate, root_of
 from tandem.codegen.cuda.nests import copy
 from tandem.codegen.cuda.ops import C_TYPE
 from tandem.codegen.cuda.text import ANY, Text, count_of, names_of, read, wide_type, write
@@ -242,7 +242,7 @@ def scatter(fusion, step) -> list:
     out = step.outputs[0]
     k, mode = step.ints
     node = step.node
-    steps = [] if _same_memory(base, out) else [copy(fusion, base, out, node)]
+    steps = [] if root_of(base) is root_of(out) else [copy(fusion, base, out, node)]
     index_shape = indices[0].shape
     n = product(index_shape)
     rest = out.shape[k:]
@@ -300,11 +300,6 @@ def _row_piece(out: Buffer, updates: Buffer, axes: int) -> int:
     while piece > 1 and (out.shape[-1] % piece or any(hint(s) % piece for s in outer)):
         piece //= 2
     return piece
-
-
-def _same_memory(a: Buffer, b: Buffer) -> bool:
-    root = lambda x: x.base if x.kind == "view" else x
-    return root(a) is root(b)
 
 
 __all__ = ["C_TYPE", "count_of", "scatter", "sort", "topk"]
