@@ -16,7 +16,7 @@ namespace tandem::library {
 namespace {
 
 constexpr int64_t kDeepest = 1536;          // bytes of a row of a slice: a panel of b then leaves room in the L1 cache
-constexpr int64_t kBlockBytes = 288 << 10;  // of a in the L2 cache
+constexpr int64_t kBlockBytes = 160 << 10;  // of packed a in the L2 cache, where the next rows come to lie beside it
 constexpr int64_t kFewRows = 288;
 constexpr int64_t kFewRowsBytes = 400 << 10;  // of a, where nothing but a panel of b is beside it
 
@@ -50,15 +50,24 @@ Ahead lines_of(const Matrix<const T>& x, int64_t rows, int64_t columns) {
   return {data, lines, 64, others, apart};
 }
 
+// The part of it that one of several has to ask for.
+Ahead share_of(const Ahead& all, int64_t index, int64_t count) {
+  Ahead part = all;
+  const int64_t rows = divide_up(all.rows, count), first = std::min(index * rows, all.rows);
+  part.data += first * all.stride;
+  part.rows = std::min(rows, all.rows - first);
+  return part;
+}
+
 // What the epilogue of a block of c will read and write, to be asked for while the block is computed.
 template <typename T>
 Asks asks_of(const Product<T>& p, int64_t row, int64_t rows, int64_t column, int64_t columns) {
   Asks asks;
   if (!p.epilogue || sizeof(T) != 4) return asks;
   const Epilogue& e = *p.epilogue;
-  for (int i = 0; i < e.num_alike && asks.count < Asks::kMost; ++i) {
+  for (int i = 0; i < e.num_alike; ++i) {
     const T* data = static_cast<const T*>(e.pointers[e.alike[i]]) + row * p.n + column;
-    asks.parts[asks.count++] = lines_of(Matrix<const T>{data, p.n, 1}, rows, columns);
+    asks.add(lines_of(Matrix<const T>{data, p.n, 1}, rows, columns));
   }
   return asks;
 }
@@ -140,8 +149,7 @@ class FewRows {
       const int64_t rest = std::min(depth_, p_.k - q - depth_);
       const T* next_slice = packed_a_.data() + (q + depth_) * padded_;
       Asks slice;  // the next one of a, asked for by the last panels
-      if (rest > 0)
-        slice.parts[slice.count++] = lines_of(Matrix<const T>{next_slice, padded_ * rest, 1}, 1, padded_ * rest);
+      if (rest > 0) slice.add(lines_of(Matrix<const T>{next_slice, padded_ * rest, 1}, 1, padded_ * rest));
       for (int64_t panel = first; panel < last; ++panel) {
         const Panel at = panel_at(panel, q);
         const Matrix<T> to{c.data + (panel - first) * nr * c.column, c.row, c.column};
@@ -193,7 +201,8 @@ class FewRows {
 };
 
 // b is packed for all threads, as many columns of it as the L3 cache holds. A task takes some rows of a and columns of
-// b through all slices, so that its part of c stays in its L2 cache, and packs the rows of a for each.
+// b through all slices, so that its part of c stays in its L2 cache, and packs the rows of a for each. The rows that
+// are packed next are asked for along with the tiles: a large a is read from memory once, and nobody waits for it.
 template <typename T>
 struct ManyRows {
   int64_t depth, columns;  // of a slice, and of b that are packed at a time
@@ -219,9 +228,9 @@ void many_rows(const Product<T>& p) {
   const auto [depth, columns] = ManyRows<T>(p.n, p.k);
   const int threads = in_parallel() ? 1 : num_threads();
   const bool apart = p.epilogue && !p.epilogue->keeps, one_slice = p.k <= depth;
-  // What an epilogue reads shares the L2 cache with a. Where there is little to compute, it is read along long rows.
-  const bool reads = p.epilogue && p.epilogue->num_alike, streams = reads && p.k < 64;
-  const int64_t block_bytes = reads ? kBlockBytes * 5 / 9 : kBlockBytes, strip_width = streams ? 16 * kStrip : kStrip;
+  // Where there is little to compute, what an epilogue reads is read along long rows.
+  const bool streams = p.epilogue && p.epilogue->num_alike && p.k < 64;
+  const int64_t strip_width = streams ? 16 * kStrip : kStrip;
 
   const Scratch<T> packed_b(columns * p.k);
   for (int64_t j = 0; j < p.n; j += columns) {
@@ -242,23 +251,30 @@ void many_rows(const Product<T>& p) {
 
     // About 8 tasks a thread if there is that much, of not too few rows, which come with all of b, and not too few
     // columns, which come with packing a again.
-    constexpr int64_t kFewestRows = 160, kFewestColumns = 512, kStreamedRows = 24;
+    constexpr int64_t kFewestRows = 72, kFewestColumns = 512, kStreamedRows = 24;
     const int64_t wanted = threads == 1 ? 1 : 8 * threads, most_splits = std::max<int64_t>(n / kFewestColumns, 1);
     const int64_t block =
         std::clamp<int64_t>(p.m * most_splits / wanted, kFewestRows,
-                            std::max(block_bytes / static_cast<int64_t>(depth * sizeof(T)), kFewestRows));
-    const int64_t row_blocks = divide_up(p.m, streams ? kStreamedRows : block),
+                            std::max(kBlockBytes / static_cast<int64_t>(depth * sizeof(T)), kFewestRows));
+    const int64_t row_blocks = round_up(divide_up(p.m, streams ? kStreamedRows : block), threads),
                   rows = round_up(divide_up(p.m, row_blocks), mr);
     const int64_t splits = std::clamp<int64_t>(divide_up(wanted, row_blocks), 1, most_splits);
     const int64_t part = round_up(divide_up(n, splits), nr), parts = divide_up(n, part), tasks = row_blocks * parts;
     const int64_t pitch = one_slice ? strip_width : part;  // of a block of c that has no other memory
 
-    const auto finish = [&](const Block& at, Matrix<T> c, int64_t q, const T* packed_a) {  // the last slice, in strips
+    const auto rows_of = [&](int64_t task, int64_t q) {
+      const int64_t i = std::min(task / parts * rows, p.m);
+      return lines_of(Matrix<const T>{p.a.data + i * p.a.row + q * p.a.column, p.a.row, p.a.column},
+                      std::min(rows, p.m - i), std::min(depth, p.k - q));
+    };
+    const auto finish = [&](const Block& at, Matrix<T> c, int64_t q, const T* packed_a,
+                            const Ahead& next_rows) {  // the last slice, in strips
       for (int64_t s = 0; s < at.columns; s += strip_width) {
         const int64_t width = std::min(strip_width, at.columns - s), first = at.column + s;
         Matrix<T> strip = c;
         if (!apart || !one_slice) strip.data += s * c.column;
         Asks asks = asks_of(p, at.row, at.rows, j + first, width);
+        asks.add(share_of(next_rows, s / strip_width, divide_up(at.columns, strip_width)));
         Ahead ahead;
         ahead.more = &asks;
         kernel.product(at.rows, width, p.k - q, packed_a, slice(q, first), strip, q > 0 || p.accumulate,
@@ -267,7 +283,7 @@ void many_rows(const Product<T>& p) {
                         strip.row, sizeof(T));
       }
     };
-    const auto run = [&](int64_t task, T* packed_a, T* own_c) {
+    const auto run = [&](int64_t task, int64_t following, T* packed_a, T* own_c) {
       const int64_t i = task / parts * rows, first = task % parts * part;
       const Block at{i, std::min(rows, p.m - i), first, std::min(part, n - first)};
       if (at.rows <= 0) return;
@@ -276,17 +292,25 @@ void many_rows(const Product<T>& p) {
       for (int64_t q = 0; q < p.k; q += depth) {
         const int64_t k = std::min(depth, p.k - q);
         kernel.pack(at.rows, k, kernel.mr, {p.a.data + i * p.a.row + q * p.a.column, p.a.row, p.a.column}, packed_a);
-        if (p.epilogue && q + depth >= p.k) return finish(at, c, q, packed_a);
+        const Ahead next_rows = q + depth < p.k ? rows_of(task, q + depth) : rows_of(following, 0);
+        if (p.epilogue && q + depth >= p.k) return finish(at, c, q, packed_a, next_rows);
+        Asks asks;
+        asks.add(next_rows);
+        Ahead ahead;
+        ahead.more = &asks;
         kernel.product(at.rows, at.columns, k, packed_a, slice(q, first), c, q > 0 || p.accumulate,
-                       p.bias ? p.bias + j + first : nullptr, {});
+                       p.bias ? p.bias + j + first : nullptr, ahead);
       }
     };
     // Single tasks on demand, because they are few and long.
     std::atomic<int64_t> next{0};
     parallel_for(threads, nanoseconds<T>(p.m, n, p.k) / threads, [&](int64_t, int64_t) {
       const Scratch<T> packed_a(rows * depth), own_c(apart ? rows * pitch : 0);
-      for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;)
-        run(task, packed_a.data(), own_c.data());
+      for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
+        // The others are in the middle of theirs, and will probably each take one before.
+        const int64_t following = next.load(std::memory_order_relaxed) + threads - 1;
+        run(task, following, packed_a.data(), own_c.data());
+      }
     });
   }
 }
@@ -311,7 +335,7 @@ size_t blocked_scratch(int64_t m, int64_t n, int64_t k) {
   } else {
     const ManyRows<T> sizes(n, k);
     shared = sizes.columns * k;
-    own = kBlockBytes / static_cast<int64_t>(sizeof(T));
+    own = 2 * kBlockBytes / static_cast<int64_t>(sizeof(T));  // of a and, where it has no other memory, of c
   }
   return scratch_bytes(shared * sizeof(T)) + scratch_bytes(own * sizeof(T));
 }

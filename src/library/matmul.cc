@@ -44,7 +44,8 @@ void matmul_own(const Batched& p) {
 // On AVX2, where oneDNN has no kernels of its own kind: it packs by columns that fall into the same cache sets where
 // rows lie a multiple of 2 KB apart, reads a transposed a badly, and shares tall and narrow or few rows badly between
 // threads (6272x256 @ 256x64 ran at half the speed of one thread on each of two). In between it is quicker by 3 to 15 %
-// (benchmarks/products.py), but for wide results of short rows of b.
+// (benchmarks/products.py), but for wide results of short rows of b, which it shares badly too (1024x384 @ 384x1152
+// with a bias ran on one thread).
 bool suits_own_code(const Batched& p) {
   static const bool avx2 = !std::strcmp(kernels().name, "avx2");
   if (!avx2 || p.dtype != DType::Float32) return false;
@@ -56,7 +57,7 @@ bool suits_own_code(const Batched& p) {
   if (p.n < 64 || p.m < (transposed ? 8 : 16)) return false;
   constexpr int64_t kFew = 288, kTall = 4096;
   if (transposed || p.m <= kFew) return true;
-  if (p.b.row == 1 && p.n >= 4096 && p.k <= 256) return true;
+  if (p.b.row == 1 && p.n >= 1024 && p.k <= 512) return true;
   if (p.b.column == 1 && p.b.row % 512 == 0 && p.m <= 512) return true;
   return p.m >= kTall && p.n < 1024;
 }

@@ -55,15 +55,16 @@ inline __attribute__((always_inline)) void transpose(const T* from, int64_t row,
   }
 }
 
-// One panel whose rows are all there, from a matrix that is contiguous along k.
+// One panel whose rows are all there, from a matrix that is contiguous along k. Whether another one is packed next.
 template <typename T, int WIDTH>
-void pack_along(int64_t k, const T* panel, int64_t row, T* to) {
+void pack_along(int64_t k, const T* panel, int64_t row, T* to, bool another) {
   int64_t p = 0;
   if constexpr (sizeof(T) == 4) {
     // 16 elements of a row at a time are a whole cache line, which may not stay if rows lie a power of two apart.
     const auto some = [&](int64_t count) __attribute__((always_inline)) {
-      // Many short streams are more than the hardware looks ahead for. The next panel is next.
-      for (int i = 0; i < WIDTH; ++i) __builtin_prefetch(panel + (i + WIDTH) * row + p);
+      // Many short streams are more than the hardware looks ahead for.
+      if (another)
+        for (int i = 0; i < WIDTH; ++i) __builtin_prefetch(panel + (i + WIDTH) * row + p);
 #pragma GCC unroll 4
       for (int i = 0; i + 8 <= WIDTH; i += 8)
         for (int64_t q = 0; q < count; q += 8)
@@ -134,7 +135,7 @@ void pack_panels(int64_t rows, int64_t k, Matrix<const T> from, T* to) {
       const T* first = from.data + panel * WIDTH * from.row;
       T* target = to + panel * WIDTH * k;
       if (from.column == 1)
-        pack_along<T, WIDTH>(k, first, from.row, target);
+        pack_along<T, WIDTH>(k, first, from.row, target, panel + 1 < whole);
       else
         for (int64_t p = 0; p < k; ++p)
           for (int i = 0; i < WIDTH; ++i) target[p * WIDTH + i] = first[i * from.row + p * from.column];

@@ -28,6 +28,10 @@ struct Asks {
   Ahead parts[kMost];
   int count = 0, at = 0;
   int64_t row = 0, next = 0;
+
+  void add(const Ahead& part) {  // if there is room
+    if (part.rows > 0 && count < kMost) parts[count++] = part;
+  }
 };
 
 template <typename T>
