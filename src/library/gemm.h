@@ -6,13 +6,18 @@
 namespace tandem::library {
 
 template <typename T>
+class PackedRight;  // library/gemm_blocked.h
+
+template <typename T>
 struct Product {  // c (m, n) = a (m, k) b (k, n), plus c or bias (n) where asked for; any strides
   int64_t m, n, k;
   Matrix<const T> a, b;
   Matrix<T> c;
   const T* bias = nullptr;  // contiguous
   bool accumulate = false;
-  const Epilogue* epilogue = nullptr;  // only blocked_product knows it; c has no memory unless the epilogue keeps it
+  // Only blocked_product knows these.
+  const Epilogue* epilogue = nullptr;      // c has no memory unless it keeps it
+  const PackedRight<T>* packed = nullptr;  // b, in the order that it is read in
 };
 
 template <typename T>

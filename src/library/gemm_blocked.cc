@@ -17,7 +17,6 @@ namespace {
 
 constexpr int64_t kDeepest = 1536;          // bytes of a row of a slice: a panel of b then leaves room in the L1 cache
 constexpr int64_t kBlockBytes = 160 << 10;  // of packed a in the L2 cache, where the next rows come to lie beside it
-constexpr int64_t kFewRows = 288;
 constexpr int64_t kFewRowsBytes = 400 << 10;  // of a, where nothing but a panel of b is beside it
 
 int64_t divide_up(int64_t n, int64_t by) {
@@ -81,6 +80,12 @@ int64_t depth_of_few(int64_t m, int64_t k) {
   return even_depth(k, std::min<int64_t>(kDeepest, kFewRowsBytes / padded) / sizeof(T));
 }
 
+// Rows of a tile where two whole ones would leave a third of another: they are shared evenly.
+template <typename T>
+int64_t short_tile() {
+  return gemm_kernels<T>().mr * 2 / 3;
+}
+
 // A panel of a slice of b: columns from panel * nr on, rows from q on.
 struct Panel {
   int64_t panel, q, columns, k;
@@ -92,14 +97,16 @@ template <typename T>
 class FewRows {
  public:
   explicit FewRows(const Product<T>& p)
-      : p_(p), padded_(round_up(p.m, kernel_.mr)), depth_(depth_of_few<T>(p.m, p.k)), packed_a_(padded_ * p.k) {
+      : p_(p),
+        padded_(round_up(p.m, kernel_.mr)),
+        whole_(p.m % kernel_.mr == kernel_.mr / 3 && p.m > kernel_.mr ? p.m - 2 * short_tile<T>() : p.m),
+        depth_(p.packed ? p.packed->depth() : depth_of_few<T>(p.m, p.k)),
+        packed_a_(padded_ * p.k) {
     parallel_for(padded_ / kernel_.mr, 0.3 * static_cast<double>(kernel_.mr * p.k), [&](int64_t begin, int64_t end) {
-      const int64_t i = begin * kernel_.mr, m = std::min(end * kernel_.mr, p.m) - i;
-      for (int64_t q = 0; q < p.k; q += depth_) {
-        const int64_t k = std::min(depth_, p.k - q);
-        kernel_.pack(m, k, kernel_.mr, {p.a.data + i * p.a.row + q * p.a.column, p.a.row, p.a.column},
-                     packed_a_.data() + q * padded_ + i * k);
-      }
+      const int64_t first = first_row(begin), whole = std::min(first_row(end), whole_) - first;
+      if (whole > 0) pack_rows(first, whole);
+      for (int64_t row = std::max(first, whole_); row < first_row(end); row += short_tile<T>())
+        pack_rows(row, short_tile<T>());
     });
   }
 
@@ -109,7 +116,7 @@ class FewRows {
     // Long pieces first: each goes through all of a. Short ones at the end, for threads to end together.
     std::atomic<int64_t> next{0};
     parallel_for(threads, nanoseconds<T>(p_.m, p_.n, p_.k) / threads, [&](int64_t, int64_t) {
-      const Scratch<T> packed_b(2 * kernel_.nr * depth_), block(apart() ? p_.m * kPanels * kernel_.nr : 0);
+      const Scratch<T> packed_b(p_.packed ? 0 : 2 * kernel_.nr * depth_), block(apart() ? p_.m * kPanels * kernel_.nr : 0);
       for (int64_t begin = next.load(std::memory_order_relaxed); begin < panels;) {
         const int64_t rest = panels - begin;
         const int64_t count = threads == 1 ? rest : std::min(rest, std::max<int64_t>(rest / (2 * threads), 1));
@@ -123,6 +130,22 @@ class FewRows {
 
  private:
   bool apart() const { return p_.epilogue && !p_.epilogue->keeps; }  // c has no other memory
+
+  // Where rows of a lie once they are packed: panels of mr, of which the last two may hold fewer.
+  int64_t first_row(int64_t tile) const {
+    const int64_t row = tile * kernel_.mr;
+    return row <= whole_ ? row : std::min(whole_ + (row - whole_) / kernel_.mr * short_tile<T>(), p_.m);
+  }
+  int64_t place(int64_t row) const {
+    return row <= whole_ ? row : whole_ + (row - whole_) / short_tile<T>() * kernel_.mr;
+  }
+  void pack_rows(int64_t row, int64_t rows) const {
+    for (int64_t q = 0; q < p_.k; q += depth_) {
+      const int64_t k = std::min(depth_, p_.k - q);
+      kernel_.pack(rows, k, kernel_.mr, {p_.a.data + row * p_.a.row + q * p_.a.column, p_.a.row, p_.a.column},
+                   packed_a_.data() + q * padded_ + place(row) * k);
+    }
+  }
 
   Matrix<const T> rows_of(const Panel& at, int64_t row) const {
     return {p_.b.data + (at.q + row) * p_.b.row + at.panel * kernel_.nr * p_.b.column, p_.b.row, p_.b.column};
@@ -142,7 +165,8 @@ class FewRows {
     };
     // Rows of b that lie a multiple of 2 KB apart share so few sets of the caches that a panel asked for at once pushes
     // itself out again. It is asked for and packed in parts, between rows of tiles.
-    const bool in_parts = p_.b.column == 1 && p_.b.row * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
+    const bool in_parts =
+        !p_.packed && p_.b.column == 1 && p_.b.row * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
     T *own = packed_b, *others = packed_b + nr * depth_;
     if (in_parts) pack(panel_at(first, 0), 0, std::min(depth_, p_.k), own);
     for (int64_t q = 0; q < p_.k; q += depth_) {
@@ -158,7 +182,15 @@ class FewRows {
         const Panel next = panel + 1 < last ? panel_at(panel + 1, q)
                            : rest > 0       ? panel_at(first, q + depth_)
                                             : Panel{last, 0, 0, at.k};
-        if (in_parts) {
+        if (p_.packed) {
+          Ahead ahead;
+          if (!is_last) {
+            const Matrix<const T> panel_ahead{p_.packed->panel(next.panel, next.q), nr * next.k, 1};
+            ahead = lines_of(panel_ahead, 1, nr * next.k);
+          }
+          ahead.more = more;
+          multiply(at, 0, p_.m, p_.packed->panel(panel, q), to, ahead);
+        } else if (in_parts) {
           between(at, is_last ? nullptr : &next, own, others, to, more);
           std::swap(own, others);
         } else {
@@ -173,22 +205,29 @@ class FewRows {
   }
 
   void multiply(const Panel& at, int64_t row, int64_t rows, const T* packed_b, Matrix<T> c, const Ahead& ahead) const {
-    kernel_.product(rows, at.columns, at.k, packed_a_.data() + at.q * padded_ + row * at.k, packed_b,
-                    {c.data + row * c.row, c.row, c.column}, at.q > 0 || p_.accumulate,
-                    p_.bias ? p_.bias + at.panel * kernel_.nr : nullptr, ahead);
+    const auto tiles = [&](int64_t i, int64_t m, const Ahead& asked) {
+      kernel_.product(m, at.columns, at.k, packed_a_.data() + at.q * padded_ + place(i) * at.k, packed_b,
+                      {c.data + i * c.row, c.row, c.column}, at.q > 0 || p_.accumulate,
+                      p_.bias ? p_.bias + at.panel * kernel_.nr : nullptr, asked);
+    };
+    const int64_t whole = std::min(rows, whole_ - row);
+    if (whole > 0) tiles(row, whole, ahead);
+    Ahead rest;
+    rest.more = ahead.more;
+    for (int64_t i = row + whole; i < row + rows; i += short_tile<T>()) tiles(i, short_tile<T>(), rest);
   }
 
   // The product of a panel, and between rows of it parts of the next one are packed.
   void between(const Panel& at, const Panel* next, const T* own, T* others, Matrix<T> c, Asks* more) const {
     constexpr int64_t kRows = 48;
-    const int64_t parts = divide_up(p_.m, kRows), step = next ? divide_up(next->k, parts) : 0;
+    const int64_t parts = divide_up(whole_, kRows), step = next ? divide_up(next->k, parts) : 0;
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t row = part * kRows, begin = part * step, end = next ? std::min(begin + step, next->k) : 0;
       Ahead ahead;
       if (begin < end && end < next->k)  // what is packed after the next rows
         ahead = lines_of(rows_of(*next, end), std::min(step, next->k - end), kernel_.nr);
       ahead.more = more;
-      multiply(at, row, std::min(kRows, p_.m - row), own, c, ahead);
+      multiply(at, row, part + 1 < parts ? kRows : p_.m - row, own, c, ahead);
       if (begin < end) pack(*next, begin, end - begin, others);
     }
   }
@@ -196,7 +235,7 @@ class FewRows {
   static constexpr int64_t kLastPanels = 4;
   const Product<T>& p_;
   const GemmKernels<T>& kernel_ = gemm_kernels<T>();
-  const int64_t padded_, depth_;
+  const int64_t padded_, whole_, depth_;  // whole_: rows before those in short tiles
   const Scratch<T> packed_a_;
 };
 
@@ -318,6 +357,28 @@ void many_rows(const Product<T>& p) {
 }  // namespace
 
 template <typename T>
+PackedRight<T>::PackedRight(Matrix<const T> b, int64_t n, int64_t k)
+    : k_(k),
+      padded_(round_up(n, gemm_kernels<T>().nr)),
+      depth_(depth_of_few<T>(1, k)),
+      memory_(static_cast<size_t>(padded_ * k)) {
+  const GemmKernels<T>& kernel = gemm_kernels<T>();
+  parallel_for(padded_ / kernel.nr, 0.3 * static_cast<double>(kernel.nr * k), [&](int64_t begin, int64_t end) {
+    for (int64_t panel_index = begin; panel_index < end; ++panel_index)
+      for (int64_t q = 0; q < k; q += depth_) {
+        const int64_t j = panel_index * kernel.nr;
+        kernel.pack(std::min<int64_t>(kernel.nr, n - j), std::min(depth_, k - q), kernel.nr,
+                    {b.data + q * b.row + j * b.column, b.column, b.row}, const_cast<T*>(panel(panel_index, q)));
+      }
+  });
+}
+
+template <typename T>
+const T* PackedRight<T>::panel(int64_t index, int64_t q) const {
+  return memory_.data() + q * padded_ + index * gemm_kernels<T>().nr * std::min(depth_, k_ - q);
+}
+
+template <typename T>
 void blocked_product(const Product<T>& p) {
   if (p.m <= kFewRows)
     FewRows<T>(p).run();
@@ -340,6 +401,7 @@ size_t blocked_scratch(int64_t m, int64_t n, int64_t k) {
   return scratch_bytes(shared * sizeof(T)) + scratch_bytes(own * sizeof(T));
 }
 
+template class PackedRight<float>;
 template size_t blocked_scratch<float>(int64_t, int64_t, int64_t);
 template void blocked_product(const Product<float>&);
 template void blocked_product(const Product<double>&);

@@ -1,10 +1,26 @@
 // Products of matrices that are worth packing.
 #pragma once
 #include "library/gemm.h"
+#include "library/scratch.h"
 
 namespace tandem::library {
 
 constexpr int64_t kLongestProduct = 8192;  // working memory grows with k
+constexpr int64_t kFewRows = 288;          // of a, all of which is packed at once then
+
+// b for several products with few rows, none of which has to pack it again.
+template <typename T>
+class PackedRight {
+ public:
+  PackedRight(Matrix<const T> b, int64_t n, int64_t k);
+  // A panel of columns from row q on, where a slice begins.
+  const T* panel(int64_t index, int64_t q) const;
+  int64_t depth() const { return depth_; }  // rows of a slice
+
+ private:
+  const int64_t k_, padded_, depth_;
+  const Scratch<T> memory_;
+};
 
 // Needs p.k > 0.
 template <typename T>

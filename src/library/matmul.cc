@@ -190,23 +190,43 @@ bool computes_blocks(const Batched& p) {
          p.k <= kLongestProduct && p.c.column == 1 && !is_small(p.m, p.n, p.k) && suits_own_code(p);
 }
 
-void matmul_then(const View& a, const View& b, const View& c, const View* bias, const Epilogue& epilogue) {
-  if (!bias || bias->is_contiguous()) {
-    const Batched p = normal_form(a, b, c, bias ? bias->data : nullptr);
-    if (computes_blocks(p)) {
-      if (measuring()) need_scratch(blocked_scratch<float>(p.m, p.n, p.k));
-      if (preparing()) return;
-      return blocked_product<float>({p.m,
-                                     p.n,
-                                     p.k,
-                                     {reinterpret_cast<const float*>(p.a.data), p.a.row, p.a.column},
-                                     {reinterpret_cast<const float*>(p.b.data), p.b.row, p.b.column},
-                                     {reinterpret_cast<float*>(p.c.data), p.c.row, p.c.column},
-                                     reinterpret_cast<const float*>(p.bias),
-                                     false,
-                                     &epilogue});
-    }
+Product<float> product_of(const Batched& p) {
+  return {p.m,
+          p.n,
+          p.k,
+          {reinterpret_cast<const float*>(p.a.data), p.a.row, p.a.column},
+          {reinterpret_cast<const float*>(p.b.data), p.b.row, p.b.column},
+          {reinterpret_cast<float*>(p.c.data), p.c.row, p.c.column},
+          reinterpret_cast<const float*>(p.bias)};
+}
+
+// In a loop, where b stays the same: packed once.
+struct KeptRight : Kept {
+  explicit KeptRight(const Product<float>& p) : packed(p.b, p.n, p.k) {}
+  PackedRight<float> packed;
+};
+
+// Returns false if other code computes this product.
+bool matmul_by_blocks(const View& a, const View& b, const View& c, const View* bias, const Epilogue* epilogue,
+                      std::unique_ptr<Kept>* kept) {
+  if (bias && !bias->is_contiguous()) return false;
+  const Batched form = normal_form(a, b, c, bias ? bias->data : nullptr);
+  if (!computes_blocks(form)) return false;
+  if (measuring()) need_scratch(blocked_scratch<float>(form.m, form.n, form.k));
+  if (preparing()) return true;
+  Product<float> p = product_of(form);
+  p.epilogue = epilogue;
+  if (kept && p.m <= kFewRows) {
+    if (!*kept) *kept = std::make_unique<KeptRight>(p);
+    p.packed = &static_cast<KeptRight&>(**kept).packed;
   }
+  blocked_product(p);
+  return true;
+}
+
+void matmul_then(const View& a, const View& b, const View& c, const View* bias, const Epilogue& epilogue,
+                 std::unique_ptr<Kept>* kept) {
+  if (matmul_by_blocks(a, b, c, bias, &epilogue, kept)) return;
   View result = c;
   Scratch<char> memory;
   if (!epilogue.keeps) {
@@ -224,17 +244,20 @@ void matmul_then(const View& a, const View& b, const View& c, const View* bias, 
 
 void run_matmul(const Call& call) {
   TD_CHECK((call.num_inputs == 2 || call.num_inputs == 3) && call.num_outputs == 1);
-  matmul(call.inputs[0], call.inputs[1], call.outputs[0], call.num_inputs == 3 ? &call.inputs[2] : nullptr,
-         call.epilogue);
+  const View &a = call.inputs[0], &b = call.inputs[1], &c = call.outputs[0];
+  const View* bias = call.num_inputs == 3 ? &call.inputs[2] : nullptr;
+  std::unique_ptr<Kept>* kept = call.same & 2 ? call.kept : nullptr;
+  if (call.epilogue && c.numel() > 0) return matmul_then(a, b, c, bias, *call.epilogue, kept);
+  if (kept && c.numel() > 0 && matmul_by_blocks(a, b, c, bias, nullptr, kept)) return;
+  matmul(a, b, c, bias);
 }
 
 const Register registered("matmul", &run_matmul, true);
 
 }  // namespace
 
-void matmul(const View& a, const View& b, const View& c, const View* bias, const Epilogue* epilogue) {
+void matmul(const View& a, const View& b, const View& c, const View* bias) {
   if (c.numel() == 0) return;
-  if (epilogue) return matmul_then(a, b, c, bias, *epilogue);
   const DType wide = computed_in(c.dtype);
   if (wide != c.dtype) {
     if (!bias) {

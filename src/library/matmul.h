@@ -5,7 +5,6 @@
 namespace tandem::library {
 
 // c = a b (+ bias along the last axis): a (batch..., m, k), b (batch..., k, n), c (batch..., m, n), any strides.
-// With an epilogue c is dense.
-void matmul(const View& a, const View& b, const View& c, const View* bias, const Epilogue* epilogue = nullptr);
+void matmul(const View& a, const View& b, const View& c, const View* bias);
 
 }  // namespace tandem::library

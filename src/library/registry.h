@@ -3,6 +3,7 @@
 // A call gets inputs and already allocated outputs as Views, plus integer and float attributes whose meaning the
 // routine documents. It runs without the GIL, may use device/parallel.h, and throws tandem::Error on failure.
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,11 @@
 namespace tandem::library {
 
 struct Epilogue;  // library/epilogue.h
+
+// What a routine made of inputs that stay the same from one iteration of a loop to the next, such as packed weights.
+struct Kept {
+  virtual ~Kept() = default;
+};
 
 struct Call {
   const View* inputs;
@@ -25,6 +31,8 @@ struct Call {
   int device = 0;                      // of a routine for devices: which cuda device, and
   void* stream = nullptr;              // where to queue the work
   const Epilogue* epilogue = nullptr;  // what is done to the result, block by block; see Note [Epilogues]
+  uint32_t same = 0;                   // in a loop: which inputs stay the same (bits), and
+  std::unique_ptr<Kept>* kept = nullptr;  // where to keep what was made of them until the loop ends
 };
 
 using Function = void (*)(const Call&);

@@ -194,6 +194,21 @@ void PlanRun::forget_storage(int32_t index) {
   if (Storage* s = std::exchange(storage_[index], nullptr)) s->release();
 }
 
+LoopState::LoopState(const Plan& plan, size_t first, size_t last)
+    : same(plan.instructions.size()), kept(plan.instructions.size()) {
+  constexpr int32_t kMost = 32;  // bits
+  for (size_t i = 0; i < same.size(); ++i) {
+    const Instruction& in = plan.instructions[i];
+    if (in.kind != Instruction::Kind::Library || plan.device) continue;
+    for (int32_t k = 0; k < std::min(in.num_inputs, kMost); ++k) {
+      const PlanValue* value = &plan.values[in.values[k]];
+      while (value->kind == ValueKind::View) value = &plan.values[value->source];
+      const auto position = static_cast<size_t>(value->source);
+      if (value->kind == ValueKind::Input && position >= first && position < last) same[i] |= 1u << k;
+    }
+  }
+}
+
 void PlanRun::run_again() {
   for (size_t i = 0; i < plan_.values.size(); ++i)
     if (plan_.values[i].kind != ValueKind::Fresh) data_[i] = nullptr;
@@ -319,6 +334,7 @@ void PlanRun::run_instructions(const Instruction*& current) {
         }
         const LibraryOperands operands(in, ints_, [this](int32_t value) { return view(value); });
         library::Call call = operands.call();
+        keep_for(in, call);
         run_routine(in, call);
         break;
       }
@@ -363,7 +379,15 @@ void PlanRun::run_with_epilogue(const Instruction& in) {
   for (int32_t slot : code.ints) epilogue.ints[epilogue.num_ints++] = ints_[slot];
   library::Call call{views.data(), in.num_inputs, views.data() + in.num_inputs, 1, nullptr, 0, nullptr, 0};
   call.epilogue = &epilogue;
+  keep_for(in, call);
   run_routine(in, call);
+}
+
+void PlanRun::keep_for(const Instruction& in, library::Call& call) {
+  if (!loop_) return;
+  const auto index = static_cast<size_t>(&in - plan_.instructions.data());
+  call.same = loop_->same[index];
+  call.kept = &loop_->kept[index];
 }
 
 void PlanRun::execute_without_gil() {

@@ -169,6 +169,13 @@ struct InputView {             // what the dispatcher hands over per input
   int64_t integer = 0;         // dynamic ints
 };
 
+// Of a plan that is the body of a loop: which inputs of its routines stay the same, and what they keep of them.
+struct LoopState {
+  LoopState(const Plan& plan, size_t first, size_t last);  // inputs [first, last) stay the same
+  std::vector<uint32_t> same;                              // per instruction
+  std::vector<std::unique_ptr<library::Kept>> kept;
+};
+
 class PlanRun {
  public:
   PlanRun(const Plan& plan, const InputView* inputs);
@@ -196,6 +203,7 @@ class PlanRun {
   // For plans inside regions, which run many times: once more, now that the addresses of inputs have changed. Memory
   // that the plan took stays. The GIL is not held on the CPU.
   void run_again();
+  void set_loop(LoopState* loop) { loop_ = loop; }
 
  private:
   char* address(int32_t value);
@@ -226,6 +234,7 @@ class PlanRun {
   void take_arena(std::shared_ptr<const MemoryLayout> layout);
   void run_routine(const Instruction& instruction, const library::Call& call);
   void run_with_epilogue(const Instruction& instruction);
+  void keep_for(const Instruction& instruction, library::Call& call);
 
   const Plan& plan_;
   bool overflow_ = false;
@@ -233,6 +242,7 @@ class PlanRun {
   const InputView* inputs_;
   const Noted* noted_ = nullptr;
   const void* owner_ = nullptr;
+  LoopState* loop_ = nullptr;
   static constexpr int kInlineSlots = 64, kInlineValues = 24;
   int64_t inline_ints_[kInlineSlots];
   char* inline_data_[kInlineValues];

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "check.h"
 #include "device/cuda/device.h"
@@ -21,16 +22,25 @@ size_t bytes_of(const View& v) {
 class Part {
  public:
   Part(const Region& region, size_t index, const PlanRun& outer, size_t tensors, int64_t size = 0)
-      : inputs_(tensors + region.ints[index].size()), run_(*region.plans[index], inputs_.data()) {
+      : plan_(*region.plans[index]),
+        inputs_(tensors + region.ints[index].size()),
+        run_(plan_, inputs_.data()) {
     const std::vector<int32_t>& ints = region.ints[index];
     for (size_t i = 0; i < ints.size(); ++i) inputs_[tensors + i].integer = ints[i] < 0 ? size : outer.slot(ints[i]);
     if (!run_.guards_hold()) fail(ErrorKind::Memory, "out of memory: sizes inside a region do not fit 64 bits");
   }
   void set(size_t input, char* address) { inputs_[input].cell = address; }
+  // Of a loop: inputs [first, last) are set once for all iterations.
+  void keep(size_t first, size_t last) {
+    loop_.emplace(plan_, first, last);
+    run_.set_loop(&*loop_);
+  }
   void run() { run_.run_again(); }
 
  private:
+  const Plan& plan_;
   std::vector<InputView> inputs_;
+  std::optional<LoopState> loop_;
   PlanRun run_;
 };
 
@@ -188,6 +198,7 @@ void run_scan(const Region& region, PlanRun& outer, Operands& o) {
   Part body(region, 0, outer, inputs + 1 + carried + rows);
   int64_t position = 0;
   for (size_t i = carried + scanned; i < inputs; ++i) body.set(i, o.inputs[i].data);
+  body.keep(carried + scanned, inputs);
   body.set(inputs, reinterpret_cast<char*>(&position));
   Twins twins(o.device);
   Interrupt interrupt;
@@ -219,6 +230,7 @@ void run_while(const Region& region, PlanRun& outer, Operands& o) {
     cond.set(i, o.inputs[i].data);
     body.set(i, o.inputs[i].data);
   }
+  body.keep(carried, inputs);
   cond.set(inputs, reinterpret_cast<char*>(&iteration));
   cond.set(inputs + 1, goes_on.target(0));
   body.set(inputs, reinterpret_cast<char*>(&iteration));

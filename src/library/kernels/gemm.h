@@ -95,6 +95,10 @@ void product(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> 
         continue;
       }
       const int64_t rows = m - i < M ? m - i : M, columns = n - j < N ? n - j : N;
+      if (rows == kFewRows && columns == N && c.column == 1) {
+        packed_tile<T, kFewRows>(k, left, right, to, c.row, accumulate, bias ? bias + j : nullptr, ask);
+        continue;
+      }
       (rows <= kFewRows ? packed_tile<T, kFewRows> : packed_tile<T>)(k, left, right, edge, N, false, nullptr, ask);
       const bool dense = c.column == 1;
       for (int64_t r = 0; r < rows; ++r) {
