@@ -116,7 +116,8 @@ class FewRows {
     // Long pieces first: each goes through all of a. Short ones at the end, for threads to end together.
     std::atomic<int64_t> next{0};
     parallel_for(threads, nanoseconds<T>(p_.m, p_.n, p_.k) / threads, [&](int64_t, int64_t) {
-      const Scratch<T> packed_b(p_.packed ? 0 : 2 * kernel_.nr * depth_), block(apart() ? p_.m * kPanels * kernel_.nr : 0);
+      const Scratch<T> packed_b(p_.packed ? 0 : 2 * kernel_.nr * depth_),
+          block(apart() ? p_.m * kPanels * kernel_.nr : 0);
       for (int64_t begin = next.load(std::memory_order_relaxed); begin < panels;) {
         const int64_t rest = panels - begin;
         const int64_t count = threads == 1 ? rest : std::min(rest, std::max<int64_t>(rest / (2 * threads), 1));
@@ -165,9 +166,8 @@ class FewRows {
     };
     // Rows of b that lie a multiple of 2 KB apart share so few sets of the caches that a panel asked for at once pushes
     // itself out again. It is asked for and packed in parts, between rows of tiles.
-    const bool in_parts =
-        !p_.packed && p_.b.column == 1 && p_.b.row * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
-    T *own = packed_b, *others = packed_b + nr * depth_;
+    const bool in_parts = !p_.packed && p_.b.column == 1 && p_.b.row * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
+    T *own = packed_b, *others = p_.packed ? nullptr : packed_b + nr * depth_;
     if (in_parts) pack(panel_at(first, 0), 0, std::min(depth_, p_.k), own);
     for (int64_t q = 0; q < p_.k; q += depth_) {
       const int64_t rest = std::min(depth_, p_.k - q - depth_);
@@ -183,11 +183,7 @@ class FewRows {
                            : rest > 0       ? panel_at(first, q + depth_)
                                             : Panel{last, 0, 0, at.k};
         if (p_.packed) {
-          Ahead ahead;
-          if (!is_last) {
-            const Matrix<const T> panel_ahead{p_.packed->panel(next.panel, next.q), nr * next.k, 1};
-            ahead = lines_of(panel_ahead, 1, nr * next.k);
-          }
+          Ahead ahead;  // panels follow one another, which the hardware sees
           ahead.more = more;
           multiply(at, 0, p_.m, p_.packed->panel(panel, q), to, ahead);
         } else if (in_parts) {
@@ -361,21 +357,26 @@ PackedRight<T>::PackedRight(Matrix<const T> b, int64_t n, int64_t k)
     : k_(k),
       padded_(round_up(n, gemm_kernels<T>().nr)),
       depth_(depth_of_few<T>(1, k)),
-      memory_(static_cast<size_t>(padded_ * k)) {
+      memory_(static_cast<T*>(allocate(static_cast<size_t>(padded_ * k) * sizeof(T), &capacity_))) {
   const GemmKernels<T>& kernel = gemm_kernels<T>();
   parallel_for(padded_ / kernel.nr, 0.3 * static_cast<double>(kernel.nr * k), [&](int64_t begin, int64_t end) {
-    for (int64_t panel_index = begin; panel_index < end; ++panel_index)
+    for (int64_t index = begin; index < end; ++index)
       for (int64_t q = 0; q < k; q += depth_) {
-        const int64_t j = panel_index * kernel.nr;
+        const int64_t j = index * kernel.nr;
         kernel.pack(std::min<int64_t>(kernel.nr, n - j), std::min(depth_, k - q), kernel.nr,
-                    {b.data + q * b.row + j * b.column, b.column, b.row}, const_cast<T*>(panel(panel_index, q)));
+                    {b.data + q * b.row + j * b.column, b.column, b.row}, memory_ + place(index, q));
       }
   });
 }
 
 template <typename T>
-const T* PackedRight<T>::panel(int64_t index, int64_t q) const {
-  return memory_.data() + q * padded_ + index * gemm_kernels<T>().nr * std::min(depth_, k_ - q);
+PackedRight<T>::~PackedRight() {
+  deallocate(memory_, capacity_);
+}
+
+template <typename T>
+int64_t PackedRight<T>::place(int64_t panel, int64_t q) const {
+  return q * padded_ + panel * gemm_kernels<T>().nr * std::min(depth_, k_ - q);
 }
 
 template <typename T>

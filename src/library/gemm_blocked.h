@@ -1,25 +1,30 @@
 // Products of matrices that are worth packing.
 #pragma once
 #include "library/gemm.h"
-#include "library/scratch.h"
 
 namespace tandem::library {
 
 constexpr int64_t kLongestProduct = 8192;  // working memory grows with k
 constexpr int64_t kFewRows = 288;          // of a, all of which is packed at once then
 
-// b for several products with few rows, none of which has to pack it again.
+// b for several products with at most half as many rows, none of which has to pack it again. (More rows may be cut into
+// other slices, and give other bits.)
 template <typename T>
 class PackedRight {
  public:
   PackedRight(Matrix<const T> b, int64_t n, int64_t k);
+  ~PackedRight();
+  PackedRight(const PackedRight&) = delete;
   // A panel of columns from row q on, where a slice begins.
-  const T* panel(int64_t index, int64_t q) const;
+  const T* panel(int64_t index, int64_t q) const { return memory_ + place(index, q); }
   int64_t depth() const { return depth_; }  // rows of a slice
 
  private:
+  int64_t place(int64_t panel, int64_t q) const;
+
   const int64_t k_, padded_, depth_;
-  const Scratch<T> memory_;
+  size_t capacity_ = 0;
+  T* const memory_;  // outlives the call, unlike Scratch
 };
 
 // Needs p.k > 0.

@@ -216,7 +216,7 @@ bool matmul_by_blocks(const View& a, const View& b, const View& c, const View* b
   if (preparing()) return true;
   Product<float> p = product_of(form);
   p.epilogue = epilogue;
-  if (kept && p.m <= kFewRows) {
+  if (kept && p.m <= kFewRows / 2) {
     if (!*kept) *kept = std::make_unique<KeptRight>(p);
     p.packed = &static_cast<KeptRight&>(**kept).packed;
   }

@@ -27,11 +27,11 @@ struct Call {
   int num_ints;
   const double* floats;
   int num_floats;
-  int64_t* int_results = nullptr;      // where a routine that computes sizes (count_nonzero, ...) leaves them
-  int device = 0;                      // of a routine for devices: which cuda device, and
-  void* stream = nullptr;              // where to queue the work
-  const Epilogue* epilogue = nullptr;  // what is done to the result, block by block; see Note [Epilogues]
-  uint32_t same = 0;                   // in a loop: which inputs stay the same (bits), and
+  int64_t* int_results = nullptr;         // where a routine that computes sizes (count_nonzero, ...) leaves them
+  int device = 0;                         // of a routine for devices: which cuda device, and
+  void* stream = nullptr;                 // where to queue the work
+  const Epilogue* epilogue = nullptr;     // what is done to the result, block by block; see Note [Epilogues]
+  uint32_t same = 0;                      // in a loop: which inputs stay the same (bits), and
   std::unique_ptr<Kept>* kept = nullptr;  // where to keep what was made of them until the loop ends
 };
 

@@ -22,9 +22,7 @@ size_t bytes_of(const View& v) {
 class Part {
  public:
   Part(const Region& region, size_t index, const PlanRun& outer, size_t tensors, int64_t size = 0)
-      : plan_(*region.plans[index]),
-        inputs_(tensors + region.ints[index].size()),
-        run_(plan_, inputs_.data()) {
+      : plan_(*region.plans[index]), inputs_(tensors + region.ints[index].size()), run_(plan_, inputs_.data()) {
     const std::vector<int32_t>& ints = region.ints[index];
     for (size_t i = 0; i < ints.size(); ++i) inputs_[tensors + i].integer = ints[i] < 0 ? size : outer.slot(ints[i]);
     if (!run_.guards_hold()) fail(ErrorKind::Memory, "out of memory: sizes inside a region do not fit 64 bits");

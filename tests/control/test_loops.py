@@ -71,6 +71,50 @@ def test_two_directions_of_a_matrix_product():
     check(f, rand(2, 3), rand(4, 2, 3), rand(3, 3))
 
 
+# Small integers: every order of summation gives the same float32, so a weight packed for all iterations must too.
+@pytest.mark.parametrize("rows", [16, 20, 26, 33, 144, 145, 290])
+@pytest.mark.parametrize("inner, columns, transposed", [(96, 80, False), (900, 75, False), (90, 130, True)])
+def test_a_weight_that_stays_the_same_is_packed_once(rows, inner, columns, transposed):
+    rng = np.random.default_rng(0)
+
+    def whole(*shape):
+        return rng.integers(-3, 4, shape).astype(np.float32)
+
+    xs = whole(3, rows, inner)
+    f = td.compile(lambda c, xs, w, b: td.scan(lambda c, x: (td.nn.functional.relu(x @ w + b) - c, (x @ w)[0]), c, xs))
+    for start, w, b in [(whole(rows, columns), whole(inner, columns), whole(columns)) for _ in range(2)]:
+        weight = td.asarray(np.ascontiguousarray(w.T)).T if transposed else td.asarray(w)
+        carry, out = f(td.asarray(start), td.asarray(xs), weight, td.asarray(b))
+        expected = start
+        for x in xs:
+            expected = np.maximum(x @ w + b, 0) - expected
+        np.testing.assert_array_equal(carry.numpy(), expected)
+        np.testing.assert_array_equal(out.numpy(), (xs @ w)[:, 0])
+
+
+def test_weights_that_change_in_a_loop_are_not_taken_for_the_first():
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(-3, 4, (20, 64)).astype(np.float32), rng.integers(-3, 4, (64, 64)).astype(np.float32)
+    many = rng.integers(-3, 4, (4, 64, 64)).astype(np.float32)
+
+    @td.compile
+    def f(x, w, many):
+        carried = td.scan(lambda c, _: (c + 1, x @ c), w, td.arange(4))[1]
+        scanned = td.scan(lambda c, m: (c, x @ m), td.zeros(1), many)[1]
+        until = td.while_loop(
+            lambda c, i: i < 3, lambda c, i: (c + (x @ w)[:, :1] + (x @ (w + c[0]))[:, 1:2], i + 1), (x, 0)
+        )[0]
+        return carried, scanned, until
+
+    carried, scanned, until = f(td.asarray(x), td.asarray(w), td.asarray(many))
+    np.testing.assert_array_equal(carried.numpy(), [x @ (w + i) for i in range(4)])
+    np.testing.assert_array_equal(scanned.numpy(), x @ many)
+    c = x
+    for _ in range(3):
+        c = c + (x @ w)[:, :1] + (x @ (w + c[0]))[:, 1:2]
+    np.testing.assert_array_equal(until.numpy(), c)
+
+
 def test_sizes_need_no_new_body():
     f = td.compile(lambda h, xs: td.scan(lambda c, x: (c + x, c.sum()), h, xs), whole=True)
     for steps, width in ((3, 2), (5, 2), (7, 4), (9, 6)):
