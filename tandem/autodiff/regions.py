@@ -3,7 +3,8 @@
 Note [Gradients of regions]
 The gradient of a graph inside a region needs values that the graph computed. The forward region is made to hand them out: it gets
 more outputs, in place, while the graph around it is being built (`_hand_out`), one for each result of a reduction or library call
-that the gradient reads, and for each carried value. Elementwise results are computed again, as everywhere (Note [Saving]).
+that the gradient reads, and for each carried value. Elementwise results are computed again, as everywhere (Note [Saving]), but for
+those that stand for a costly one in a Scan (`_as_late_as_possible`): tanh(c @ w + x) hands out the tanh, not the product.
 
 Cond    a Cond of the branches' gradients. What a branch hands out exists only if that branch ran.
 Scan    a Scan in the other direction over what each iteration handed out. Gradients of constants are sums over all iterations:
@@ -20,7 +21,7 @@ from tandem.autodiff.partition import _boundary, _choose, _reached_from
 from tandem.autodiff.reverse import _depends_on, backpropagate
 from tandem.graph.ir import Builder, Graph, Node, Type, Value, revise
 from tandem.graph.symbolic import local_symbol
-from tandem.ops.define import add_input
+from tandem.ops.define import Elementwise, add_input
 from tandem.ops.region import Block, Cond, Scan, copy_nodes, region_graph
 
 _INDEX = Type(dtypes.int64, ())
@@ -223,9 +224,44 @@ def _needs_of(joint: _Joint, gradient, parts, after, emitted) -> list[Value]:
         *(v for p in parts.values() for v in p.rest),
         *emitted,
     ]
-    found = _choose(_boundary(results, after), set(joint.graph.inputs), set(joint.forward))
+    boundary = _boundary(results, after)
+    found = _choose(boundary, set(joint.graph.inputs), set(joint.forward))
+    found = _as_late_as_possible(found, boundary, joint)
     stacked = [v for p in parts.values() for v in p.stacked]
     return list(dict.fromkeys([*found, *(v for v in stacked if v not in emitted)]))
+
+
+def _as_late_as_possible(found: list[Value], boundary: list[Value], joint: _Joint) -> list[Value]:
+    """What to keep instead of `found`, so that there is less to compute again: sums of a product rather than the product, where
+    nothing else is computed from it and they are as large."""
+    inputs, forward = set(joint.graph.inputs), set(joint.forward)
+    users: dict[Value, list[Node]] = {}
+    for node in _between(boundary, set(found)):
+        for v in dict.fromkeys(node.inputs):
+            users.setdefault(v, []).append(node)
+    as_such = set(boundary)
+    late = []
+    for value in found:
+        while value not in as_such and value not in inputs and len(users.get(value, ())) == 1:
+            (node,) = users[value]
+            if not isinstance(node.op, Elementwise) or node not in forward or node.outputs[0].type != value.type:
+                break
+            (value,) = node.outputs
+        late.append(value)
+    read = as_such | {v for node in _between(boundary, set(late)) for v in node.inputs}
+    return [v for v in dict.fromkeys(late) if v in read]
+
+
+def _between(results: list[Value], known: set[Value]) -> list[Node]:
+    """Nodes that compute the results from the known values."""
+    found: dict[Node, None] = {}
+    stack = [v for v in results if v not in known]
+    while stack:
+        node = stack.pop().node
+        if node not in found:
+            found[node] = None
+            stack.extend(v for v in node.inputs if v not in known)
+    return list(found)
 
 
 class _Sum:

@@ -26,7 +26,7 @@ from tandem.codegen.schedule import EpilogueStep, KernelStep, LibraryStep
 from tandem.graph.symbolic import product
 from tandem.switches import DEBUG, PRINT, SKIP
 
-WORTH = 1 << 17  # bytes of a result that make it worthwhile: smaller ones stay in the cache anyway
+WORTH = 1 << 16  # bytes of a result that make it worthwhile: smaller ones stay in the cache anyway
 # The same for updates of inputs. Their arithmetic takes as long as their memory, so that there is little to gain where the cache
 # holds the parameter and what belongs to it, and the product has less of it.
 WORTH_UPDATING = 4 << 20
@@ -51,8 +51,9 @@ def is_product(step) -> bool:
     return result.kind == "alloc" and result.dtype is dtypes.float32 and buffer_bytes(result) >= WORTH
 
 
-def add_epilogues(fusion, steps: list, groups: dict[int, Group]) -> list:
-    """The steps, with kernels joined to products. groups: those of kernels that may be, by the identity of their steps."""
+def add_epilogues(fusion, steps: list, groups: dict[int, Group], body: bool) -> list:
+    """The steps, with kernels joined to products. groups: those of kernels that may be, by the identity of their steps. body: of a
+    region, which writes all of its results into inputs."""
     if not groups:
         return steps
     kept = {id(root_of(fusion.buffer_of[v])) for v in (*fusion.graph.outputs, *fusion.saved) if v in fusion.buffer_of}
@@ -61,7 +62,7 @@ def add_epilogues(fusion, steps: list, groups: dict[int, Group]) -> list:
     j = 0
     while j < len(steps):
         group = groups.get(id(steps[j]))
-        found = _join(fusion, steps, uses, j, group, kept) if group is not None else None
+        found = _join(fusion, steps, uses, j, group, kept, body) if group is not None else None
         if found is None:
             j += 1
         else:  # there is one step less, and the next one has this place
@@ -72,7 +73,7 @@ def add_epilogues(fusion, steps: list, groups: dict[int, Group]) -> list:
     return steps
 
 
-def _join(fusion, steps: list, uses: list, j: int, group: Group, kept: set[int]):
+def _join(fusion, steps: list, uses: list, j: int, group: Group, kept: set[int], body: bool):
     """The steps and what they use after kernel j has joined the product whose result it reads, or None."""
     kernel = steps[j]
     operands = {id(root_of(b)) for b in kernel.buffers}
@@ -88,7 +89,7 @@ def _join(fusion, steps: list, uses: list, j: int, group: Group, kept: set[int])
         return None
     updates = writes_input(kernel)
     before = _needed(uses, i, j)
-    if before is None or (updates and buffer_bytes(result) < WORTH_UPDATING):
+    if before is None or (updates and not body and buffer_bytes(result) < WORTH_UPDATING):
         return None
     after = [k for k in range(i + 1, j) if k not in before]
     if updates and any(step_may_fail(steps[k]) and not _was_checked(steps, uses, k) for k in after):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from tandem.codegen.buffer import Buffer, Layout, allocate, root_of, same_shape
 from tandem.codegen.columns import columns
 from tandem.codegen.computes import Group
@@ -78,7 +80,8 @@ def lower(
         elif isinstance(group.node.op, Again):
             continue  # it only has a place in the order
         elif isinstance(group.node.op, Region):
-            steps += region_steps(fusion, group.node, lower, nests["copy"], inside, target)
+            inner = functools.partial(lower, body=True, epilogues=epilogues)
+            steps += region_steps(fusion, group.node, inner, nests["copy"], inside, target)
         elif target is None:
             steps.append(_library_step(fusion, group))
             if epilogues and is_product(steps[-1]):
@@ -87,7 +90,7 @@ def lower(
             steps += target.library_steps(fusion, _library_step(fusion, group))
     steps += copies
     if joining:
-        steps = add_epilogues(fusion, steps, joining)
+        steps = add_epilogues(fusion, steps, joining, body)
         for kernel in (k for s in steps if id(s) in joining or isinstance(s, EpilogueStep) for k in kernels_in(s)):
             note(kernel)
     buffer_of = {

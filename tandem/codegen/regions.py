@@ -50,7 +50,7 @@ def region_steps(fusion, node, lower, copy, inside=None, target=None) -> list:
         here = None
         if target is not None:
             here = target.inside({placed.inputs[len(graph.inputs) - 1]} if isinstance(op, (Scan, While)) else set())
-        parts.append(Part(placed, lower(placed, layouts + [None] * len(graph.outputs), target=here, body=True)))
+        parts.append(Part(placed, lower(placed, layouts + [None] * len(graph.outputs), target=here)))
     steps.append(RegionStep(op, inputs, outputs, parts, node))
     return steps
 

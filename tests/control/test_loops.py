@@ -115,6 +115,18 @@ def test_weights_that_change_in_a_loop_are_not_taken_for_the_first():
     np.testing.assert_array_equal(until.numpy(), c)
 
 
+def test_the_way_back_computes_little_again():
+    def f(c, xs, w):
+        return td.scan(lambda c, x: (td.tanh(c @ w + x), c.sum(0)), c, xs)[0].sum()
+
+    check(td.grad(f, argnums=(0, 1, 2)), rand(3, 4), rand(5, 3, 4), rand(4, 4))
+    g = td.compile(td.grad(f, argnums=(0, 1, 2)))
+    g(rand(3, 4), rand(5, 3, 4), rand(4, 4))
+    there, back = [node.op.body for node in g.graph().nodes if node.op.name == "scan"]
+    assert "tanh" in [node.op.name for node in there.nodes]
+    assert "tanh" not in [node.op.name for node in back.nodes]
+
+
 def test_sizes_need_no_new_body():
     f = td.compile(lambda h, xs: td.scan(lambda c, x: (c + x, c.sum()), h, xs), whole=True)
     for steps, width in ((3, 2), (5, 2), (7, 4), (9, 6)):
