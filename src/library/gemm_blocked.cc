@@ -286,15 +286,16 @@ void many_rows(const Product<T>& p) {
 
     // About 8 tasks a thread if there is that much, of not too few rows, which come with all of b, and not too few
     // columns, which come with packing a again.
-    constexpr int64_t kFewestRows = 72, kFewestColumns = 512, kStreamedRows = 24;
+    constexpr int64_t kFewestRows = 72, kFewestColumns = 512, kStreamedRows = 24, kUnit = 128;
     const int64_t wanted = threads == 1 ? 1 : 8 * threads, most_splits = std::max<int64_t>(n / kFewestColumns, 1);
     const int64_t block =
         std::clamp<int64_t>(p.m * most_splits / wanted, kFewestRows,
                             std::max(kBlockBytes / static_cast<int64_t>(depth * sizeof(T)), kFewestRows));
-    const int64_t row_blocks = round_up(divide_up(p.m, streams ? kStreamedRows : block), threads),
+    const int64_t row_blocks = divide_up(p.m, streams ? kStreamedRows : block),
                   rows = round_up(divide_up(p.m, row_blocks), mr);
     const int64_t splits = std::clamp<int64_t>(divide_up(wanted, row_blocks), 1, most_splits);
     const int64_t part = round_up(divide_up(n, splits), nr), parts = divide_up(n, part), tasks = row_blocks * parts;
+    const int64_t unit = streams ? part : std::min(part, round_up(kUnit, nr)), units = divide_up(part, unit);
     const int64_t pitch = one_slice ? strip_width : part;  // of a block of c that has no other memory
 
     const auto rows_of = [&](int64_t task, int64_t q) {
@@ -318,10 +319,11 @@ void many_rows(const Product<T>& p) {
                         strip.row, sizeof(T));
       }
     };
-    const auto run = [&](int64_t task, int64_t following, T* packed_a, T* own_c) {
-      const int64_t i = task / parts * rows, first = task % parts * part;
-      const Block at{i, std::min(rows, p.m - i), first, std::min(part, n - first)};
-      if (at.rows <= 0) return;
+    // Units [begin, end) of a task's columns.
+    const auto run = [&](int64_t task, int64_t begin, int64_t end, int64_t following, T* packed_a, T* own_c) {
+      const int64_t i = task / parts * rows, start = task % parts * part, first = start + begin * unit;
+      const Block at{i, std::min(rows, p.m - i), first, std::min({end * unit, part, n - start}) - begin * unit};
+      if (at.rows <= 0 || at.columns <= 0) return;
       const Matrix<T> c = apart ? Matrix<T>{own_c, pitch, 1}
                                 : Matrix<T>{p.c.data + i * p.c.row + (j + first) * p.c.column, p.c.row, p.c.column};
       for (int64_t q = 0; q < p.k; q += depth) {
@@ -337,14 +339,19 @@ void many_rows(const Product<T>& p) {
                        p.bias ? p.bias + j + first : nullptr, ahead);
       }
     };
-    // Single tasks on demand, because they are few and long.
+    // Single tasks on demand, because they are few and long; at the end parts of them, for threads to end together.
     std::atomic<int64_t> next{0};
     parallel_for(threads, nanoseconds<T>(p.m, n, p.k) / threads, [&](int64_t, int64_t) {
       const Scratch<T> packed_a(rows * depth), own_c(apart ? rows * pitch : 0);
-      for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
-        // The others are in the middle of theirs, and will probably each take one before.
-        const int64_t following = next.load(std::memory_order_relaxed) + threads - 1;
-        run(task, following, packed_a.data(), own_c.data());
+      const int64_t all = tasks * units;
+      for (int64_t at = next.load(std::memory_order_relaxed); at < all; at = next.load(std::memory_order_relaxed)) {
+        const int64_t task = at / units, begin = at % units;
+        const int64_t share = threads == 1 ? units : std::max<int64_t>((all - at) / (2 * threads), 1);
+        const int64_t end = std::min(begin + share, units);
+        if (!next.compare_exchange_strong(at, task * units + end, std::memory_order_relaxed)) continue;
+        // The others are in the middle of theirs, and will probably each take as much before.
+        const int64_t following = task + (end + (threads - 1) * (end - begin)) / units;
+        run(task, begin, end, following, packed_a.data(), own_c.data());
       }
     });
   }
