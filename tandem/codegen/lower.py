@@ -64,8 +64,7 @@ def lower(
     nests = _NESTS if target is None else target.nests()
     early = groups_before_failures(fusion) if graph.mutations and target is None and not body else ()
     steps, copies = _place_mutations(fusion, nests["copy"], early)
-    if target is not None:
-        overwrite_last_operands(fusion)
+    overwrite_last_operands(fusion)
     products: set[int] = set()  # results of large products
     joining: dict[int, Group] = {}
     for group in fusion.groups:

@@ -12,17 +12,26 @@ WORTH = 1 << 20  # bytes
 
 
 def overwrite_last_operands(fusion):
-    """Lets elementwise kernels for a device write into the memory of an operand of the same shape that nothing reads later.
+    """Lets elementwise kernels write into the memory of an operand of the same shape that nothing reads later, on the CPU also
+    those that sum columns on their way.
 
     Every thread reads the elements that it writes, and reads them first, if all large operands lie as the result does.
-    What somebody else is to find there stays as it is.
+    What somebody else is to find there stays as it is. On the CPU the first to read a product may still be joined to it
+    (epilogues.py), and then there is nothing to overwrite.
     """
+    on_cpu = fusion.target is None
     last: dict[int, int] = {}  # id of memory -> the last group that uses it
+    first: dict[int, int] = {}  # id of a product's memory -> the first group that reads it
     for group in fusion.groups:
         for value in _touched(group):
             buffer = fusion.buffer_of.get(value)
             if buffer is not None:
                 last[id(root_of(buffer))] = group.position
+        if on_cpu:
+            for member in group.members:
+                for value, _ in member.reads:
+                    if value.node.op.name == "matmul":
+                        first.setdefault(id(root_of(fusion.buffer_of[value])), group.position)
     stays = {id(root_of(fusion.buffer_of[v])) for v in (*fusion.graph.outputs, *fusion.saved) if v in fusion.buffer_of}
     stays |= {id(root_of(fusion.buffer_of[v])) for _, v in fusion.graph.mutations if v in fusion.buffer_of}
     taken: set[int] = set()
@@ -42,15 +51,18 @@ def overwrite_last_operands(fusion):
                 source = _base(fusion, group, whole, last, stays | taken)
                 if source is not None:
                     take_place(whole, source)
-        if group.kind != "elementwise" or any(m.role != "full" for m in group.members):
-            continue
+        if not (group.kind == "columns" and on_cpu):
+            if group.kind != "elementwise" or any(m.role != "full" for m in group.members):
+                continue
         for member in group.members:
+            if member.role != "full":
+                continue
             target = fusion.buffer_of[member.value]
             whole = root_of(target)
             if whole.kind != "alloc" or not member.stored or member.targets or id(whole) in stays:
                 continue
             source = _operand(fusion, group, member, target, last, stays | taken)
-            if source is not None:
+            if source is not None and first.get(id(source)) != group.position:
                 take_place(whole, source)
 
 
