@@ -68,6 +68,10 @@ class Emitter:
         number = self.ints.setdefault(d, len(self.ints))
         return self.b.make("int", (), dtypes.int64, number)
 
+    def constant(self, value: Expr) -> Expr:
+        """A constant of the graph: a number in the code, unless a target has it otherwise."""
+        return value
+
     def linear(self, form: Linear) -> Expr:
         if not form.terms:
             return self.dim(form.const)
@@ -78,16 +82,18 @@ class Emitter:
             self.linears.append(form)
         return found
 
-    def settle(self, form: Linear, order: list[int]) -> Expr:
-        """The form as arithmetic; `order` lists loop variables from the outermost, whose terms come first."""
-        total = self.dim(form.const)
+    def settle(self, form: Linear, order: list[int], size=None) -> Expr:
+        """The form as arithmetic; `order` lists loop variables from the outermost, whose terms come first. `size`: of what the terms
+        of a variable are multiplied by, if not as `dim` has it."""
+        size = size or (lambda role, d: self.dim(d))
+        total = size("start", form.const)
         for atom, coefficient in form.terms.items():
             if type(atom) is not int:
-                total = total + atom * self.dim(coefficient)
+                total = total + atom * size("place", coefficient)
         for v in order:
             coefficient = form.terms.get(v)
             if coefficient is not None:
-                total = total + self.var(v) * self.dim(coefficient)
+                total = total + self.var(v) * size(v, coefficient)
         return total
 
     def load(self, buffer: Buffer, index, guard: Expr | None) -> Expr:
@@ -156,7 +162,7 @@ class Emitter:
             want = (node.inputs[0], index, guard)
             return reduce_operand(b, op, memo[want], value) if want in memo else [want]
         if isinstance(op, Constant):
-            return b.widen(b.const(op.value, op.dtype))
+            return self.constant(b.widen(b.const(op.value, op.dtype)))
         if isinstance(op, Size):
             return b.cast(self.dim(self.resolve(op.value)), compute_dtype(op.dtype))
         if isinstance(op, Iota):

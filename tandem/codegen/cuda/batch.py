@@ -101,9 +101,7 @@ def together(step) -> str | None:
         return None
     if any(root_of(b).kind != "input" for b in step.writes) and hint(step.extent) > SMALL:
         return None
-    kernel = step.kernel
-    slots = f"{sorted(kernel.by_value)} {sorted(kernel.constant)}"
-    return f"{kernel.key} {kernel.threads} {slots} {kernel.kept} {len(step.ints)}"
+    return f"{step.kernel.key} {step.kernel.facts()}"
 
 
 def _batched(kernel: CudaKernel, count: int) -> TextKernel:

@@ -16,7 +16,18 @@ class CudaKernel(Kernel):
     items      number of items, where one block serves several
     kept       pieces of a row that each thread keeps in registers from the first pass to the last; 0: rows are read in every pass
     constant   slots of memory that nothing writes while the kernel runs
+    aligned    slots that start at multiples of 16 bytes, whoever calls
+    known      integers that are known sizes -> the power of two that divides them (Note [Sizes as arguments])
+    inverses   integers -> those that quotients by them are computed with
+    flat       of a flat loop whose sizes are known, integers: whole pieces of a row, their inverse, all pieces
+    once       no thread takes more than one piece of a flat loop
     """
+
+    aligned: frozenset[int] = frozenset()
+    known: dict[int, int] = {}
+    inverses: dict[int, int] = {}
+    flat: tuple[int, int, int] | None = None
+    once = False
 
     reports = False
     num_ints = 0  # that a launch passes, used or not
@@ -31,6 +42,13 @@ class CudaKernel(Kernel):
         self.items = items
         self.kept = kept
         self.constant = constant
+
+    def facts(self) -> str:
+        """All that its source depends on, besides its statements."""
+        slots = f"{sorted(self.by_value)} {sorted(self.constant)} {sorted(self.aligned)}"
+        return (
+            f"{self.threads} {slots} {self.kept} {self.known} {self.inverses} {self.flat} {self.once} {self.num_ints}"
+        )
 
 
 class TextKernel:

@@ -33,19 +33,13 @@ class Loops(Values):
     def loop_serial(self, s: Loop):
         start, end, var = self.value(s.start), self.value(s.end), self.fresh("s")
         condition = self.whole_lanes(s)
-        self.sure = self.sure or condition is not None
         self.open(Scope(s, condition=self.scopes[-1].condition), (s.var, var))
         self.body(s.body)
-        head = f"for (i64 {var} = {start}; {var} < {end}; {var} += {s.step})"
-        if condition is not None:
-            self.versions(condition, head, self.close())
-        else:
-            self.nested(head, self.close())
+        self.versions(condition, f"for (i64 {var} = {start}; {var} < {end}; {var} += {s.step})", self.close())
 
     def loop_team(self, s: Loop):
         start, end, var = self.value(s.start), self.value(s.end), self.fresh("t")
         condition = self.whole_lanes(s)
-        self.sure = self.sure or condition is not None
         self.open(Scope(s), (s.var, var))
         self.body(s.body)
         inside = self.close()
@@ -53,20 +47,18 @@ class Loops(Values):
         head = f"for (i64 {var} = {start} + threadIdx.y; {var} < {end}; {var} += {rows})"
         if not self.kernel.locals:
             head = "#pragma unroll 4\n" + head  # several loads on their way at a time
-        if condition is not None:
-            self.versions(condition, head, inside)
-        else:
-            self.nested(head, inside)
+        self.versions(condition, head, inside)
 
     def whole_lanes(self, s: Loop) -> str | None:
         """Whether the pieces that this thread takes inside of s are whole in every turn of s; None where that is asked already, or
-        of no use."""
+        of no use. The code inside is then written for that case (`only`), or for both (`sure`)."""
         loops, inner = [s], s.body
         while len(inner) == 1 and type(inner[0]) is Loop and inner[0].mode in ("serial", "team"):
             loops.append(inner[0])
             inner = inner[0].body
         if (
             self.sure
+            or self.only
             or len(inner) != 1
             or type(inner[0]) is not Loop
             or inner[0].mode != "lanes"
@@ -75,7 +67,16 @@ class Loops(Values):
             return None
         lanes = inner[0]
         first, limit = self.value(lanes.start), self.value(lanes.end)
-        return f"{self.wide_check(lanes, loops)} && {first} + ((i64)threadIdx.x + 1) * {lanes.unroll} <= {limit}"
+        wide = self.wide_check(lanes, loops)
+        self.only = wide == "true" and self.even(lanes)
+        self.sure = not self.only
+        if self.only:
+            return f"{first} + (i64)threadIdx.x * {lanes.unroll} < {limit}"
+        return f"{wide} && {first} + ((i64)threadIdx.x + 1) * {lanes.unroll} <= {limit}"
+
+    def even(self, s: Loop) -> bool:
+        """Whether s is known to consist of whole pieces."""
+        return self.divides(s.unroll, s.start) and self.divides(s.unroll, s.end)
 
     def loop_items(self, s: Loop):
         if self.warp:
@@ -98,63 +99,106 @@ class Loops(Values):
             name = self.fresh("d")
             if number == 0:
                 self.line(f"const i64 {name} = {rest};")
+                found.append((v, name))
+                continue
+            after, size = self.fresh("r"), self.chase(size)
+            by = self.kernel.inverses.get(size.attr) if size.op == "int" else None
+            if by is not None:
+                self.line(f"const u32 {after} = over((u32){rest}, a.n[{by}]);")
+                self.line(f"const i64 {name} = (u32){rest} - {after} * {self.known(size.attr)};")
             else:
-                n, after = self.value(size), self.fresh("r")
+                n = self.value(size)
                 self.line(f"const i64 {after} = udiv({rest}, {n}), {name} = {rest} - {after} * {n};")
-                rest = after
+            rest = after
             found.append((v, name))
         return found
 
     def loop_flat(self, s: Loop):
-        piece, end = s.unroll, self.value(s.end)
-        threads = self.kernel.threads[0]
+        """Whole pieces, as wide words; where memory does not allow that, and what is left over, element by element."""
         self.i0, self.limit = "i0", "limit"
-        self.line(f"const i64 limit = {end}, pieces = (limit + {piece - 1}) / {piece};")
-        outer = " * ".join([self.value(n) for _, n in s.digits] + ["pieces"])
-        self.line(f"const i64 total = {outer};")
-        wide = self.wide_check(s)
-        self.sure = piece > 1
-        self.open(Scope(s))
-        if s.digits:
-            self.line(f"const i64 row = udiv(c, pieces), i0 = (c - row * pieces) * {piece};")
-            digits = self.digits("row", s.digits)
-            for v, name in digits:
-                self.var_depth[v] = len(self.scopes) - 1
-                self.var_name[v] = name
+        piece, flat, threads = s.unroll, self.kernel.flat, self.kernel.threads[0]
+        self.line(f"const i64 limit = {self.value(s.end)};")
+        wide, even = self.wide_check(s), self.even(s)
+        if flat:
+            counter, first, stride = "u32", f"blockIdx.x * {threads}u + threadIdx.x", f"gridDim.x * {threads}u"
+            row, inverse, total = flat
+            count = self.known(total)
+            row, by_row = self.known(row) if s.digits else "", f"over(c, a.n[{inverse}])"
+            length, by_element = "(u32)limit", "c / (u32)limit"
         else:
-            self.line(f"const i64 i0 = c * {piece};")
-        at = len(self.scopes[-1].lines)
-        self.elements(s, wide)
-        stride = f"(i64)gridDim.x * {threads}"
-        head = f"for (i64 c = (i64)blockIdx.x * {threads} + threadIdx.x; c < total; c += {stride})"
-        inside = self.close()
-        last = self.chase(s.end)
-        if self.sure and s.digits and last.op == "const" and last.attr % piece:
+            counter, first, stride = (
+                "i64", f"(i64)blockIdx.x * {threads} + threadIdx.x", f"(i64)gridDim.x * {threads}",
+            )  # fmt: skip
+            self.line(f"const i64 pieces = {f'(limit + {piece - 1})' if s.digits else 'limit'} / {piece};")
+            count = " * ".join([self.value(n) for _, n in s.digits] + ["pieces"])
+            row, by_row, length, by_element = "pieces", "udiv(c, pieces)", "limit", "udiv(c, limit)"
+
+        def places(piece: int, row: str, quotient: str) -> list[str]:
+            if not s.digits:
+                return [f"const i64 i0 = (i64)c * {piece};"]
+            return [f"const {counter} row = {quotient};", f"const i64 i0 = (i64)(c - row * {row}) * {piece};"]
+
+        head = f"for ({counter} c = {first}; c < {count}; c += {stride}) {{"
+        if s.digits and not even and (flat or self.chase(s.end).op == "const"):
             # the last piece of every row is never whole, but all the others are
+            self.sure = True
+            lines, at = self.flat_pieces(s, places(piece, row, by_row), wide)
             self.sure = False
-            lines = inside.lines
             self.scopes[-1].lines += [
-                head + " {", *lines[:at],
+                head, *lines[:at],
                 f"if ({wide} && i0 + {piece} <= limit) {{ constexpr bool sure = true;", *lines[at:],
                 "} else { constexpr bool sure = false;", *lines[at:], "} }",
             ]  # fmt: skip
             return
-        self.versions(f"{wide} && limit % {piece} == 0", head, inside)
+        self.only = True
+        pieces, _ = self.flat_pieces(s, places(piece, row, by_row), wide)
+        left = wide != "true" or not even
+        if left:
+            single = Loop(s.var, s.start, s.end, s.body, s.mode, 1, s.digits)
+            elements, _ = self.flat_pieces(single, places(1, length, by_element), "true")
+            conditions = [wide] + ([f"limit % {piece} == 0"] if s.digits and not even else [])
+            self.line(f"const {counter} wholes = {' && '.join(conditions)} ? {count} : 0;")
+            count = "wholes"
+        self.only = False
+        head = f"for ({counter} c = {first}; c < {count}; c += {stride}) {{"
+        if self.kernel.once:
+            head = f"if (const {counter} c = {first}; c < {count}) {{"
+        self.scopes[-1].lines += [head, *pieces, "}"]
+        if left:
+            every = " * ".join([self.value(n) for _, n in s.digits] + ["limit"])
+            self.line(f"const {counter} every = {every};\n#pragma unroll 1")
+            head = f"for ({counter} c = wholes * {piece} + {first}; c < every; c += {stride}) {{"
+            self.scopes[-1].lines += [head, *elements, "}"]
 
-    def versions(self, condition: str, head: str, inside: Scope, tail: str = ""):
-        """A loop, twice if its pieces may not be whole: where `condition` holds they all are, and are read without asking, several
-        at a time."""
+    def flat_pieces(self, s: Loop, places: list[str], wide: str) -> tuple[list[str], int]:
+        """Lines that compute piece c, and how many of them say where it is."""
+        self.open(Scope(s))
+        self.scopes[-1].lines += places
+        if s.digits:
+            for v, name in self.digits("row", s.digits):
+                self.var_depth[v] = len(self.scopes) - 1
+                self.var_name[v] = name
+        at = len(self.scopes[-1].lines)
+        self.elements(s, wide)
+        return self.close().lines, at
+
+    def versions(self, condition: str | None, head: str, inside: Scope, tail: str = ""):
+        """A loop, under the condition that its pieces are whole if they are known to be (`only`); twice if they may not be
+        (`sure`): where the condition holds they are read without asking, several at a time."""
         loop = [head + " {", *inside.lines, "}", tail]
-        if not self.sure:
+        if condition is None:
             self.scopes[-1].lines += loop
-            return
-        self.sure = False
-        self.line(f"if ({condition}) {{ constexpr bool sure = true;")
-        careful = [
-            loop[0].replace("#pragma unroll 4", "#pragma unroll 1"),
-            *loop[1:],
-        ]  # registers are for the other one
-        self.scopes[-1].lines += [*loop, "} else { constexpr bool sure = false;", *careful, "}"]
+        elif self.only:
+            self.only = False
+            self.scopes[-1].lines += [f"if ({condition}) {{", *loop, "}"]
+        else:
+            self.sure = False
+            self.line(f"if ({condition}) {{ constexpr bool sure = true;")
+            careful = [
+                loop[0].replace("#pragma unroll 4", "#pragma unroll 1"),
+                *loop[1:],
+            ]  # registers are for the other
+            self.scopes[-1].lines += [*loop, "} else { constexpr bool sure = false;", *careful, "}"]
 
     def loop_vector(self, s: Loop):
         piece, start, end = s.unroll, self.value(s.start), self.value(s.end)
@@ -162,19 +206,25 @@ class Loops(Values):
         i0, first, limit, aligned = (self.fresh(x) for x in ("j", "first", "limit", "aligned"))
         self.i0, self.first, self.limit = i0, first, limit
         self.line(f"const i64 {first} = {start}, {limit} = {end};")
-        self.sure = piece > 1
+        self.only = self.even(s) and not self.wide_parts(s)
+        self.sure = not self.only
         self.open(Scope(s))
         self.elements(s, aligned)
         inner = self.close()
-        # whether rows start at addresses that allow wide words shows only now that the loads are known
-        self.line(f"const bool {aligned} = {self.alignment(s)};")
+        if self.sure:  # whether rows start at addresses that allow wide words shows only now that the loads are known
+            self.line(f"const bool {aligned} = {self.alignment(s)};")
         if self.kernel.kept:
             start = f"const i64 {i0} = {first} + ((i64)e * {threads} + threadIdx.x) * {piece};"
             head = f"#pragma unroll\nfor (int e = 0; e < {self.kernel.kept}; ++e) {{ {start} if ({i0} < {limit})"
-            self.versions(f"{aligned} && ({limit} - {first}) % {piece} == 0", head, inner, "}")
+            condition = f"{aligned} && ({limit} - {first}) % {piece} == 0" if self.sure else None
+            self.only = False
+            self.versions(condition, head, inner, "}")
             return
         step, begin = f"{i0} += {threads * piece}", f"{first} + (i64)threadIdx.x * {piece}"
-        if not self.sure:
+        if self.only:
+            self.only = False
+            if piece > 1:
+                self.line(f"#pragma unroll {4 if len(inner.lines) < UNROLLED_LINES else 1}")
             self.nested(f"for (i64 {i0} = {begin}; {i0} < {limit}; {step})", inner)
             return
         # whole pieces first, which are read without asking, several at a time, and then what is left of the row
@@ -191,11 +241,15 @@ class Loops(Values):
         i0, first, limit, aligned = (self.fresh(x) for x in ("j", "first", "limit", "aligned"))
         self.i0, self.first, self.limit = i0, first, limit
         self.line(f"const i64 {first} = {start}, {limit} = {end}, {i0} = {first} + (i64)threadIdx.x * {piece};")
+        alone = not (self.sure or self.only) and piece > 1 and self.even(s) and not self.wide_parts(s)
+        self.only = self.only or alone
         self.open(Scope(s))
         self.elements(s, aligned)
         inner = self.close()
-        self.line(f"const bool {aligned} = {self.alignment(s)};")
-        self.scopes[-1].lines += ["{", *inner.lines, "}"]
+        if not self.only:
+            self.line(f"const bool {aligned} = {self.alignment(s)};")
+        self.scopes[-1].lines += [f"if ({i0} < {limit}) {{" if alone else "{", *inner.lines, "}"]
+        self.only = self.only and not alone
 
     def neighbours(self, s: Loop) -> list[tuple[int, Expr]]:
         """(slot, offset) of all loads and stores of s's body that lie side by side along it. Call inside the element scope."""
@@ -255,7 +309,9 @@ class Loops(Values):
             loads[slot, offset.id] = array
             scope.values[load.id] = f"{array}[k]"
             self.depths[load.id] = len(self.scopes) - 1
-        if piece > 1 or whole:
+        if self.only:
+            outer.lines += [" ".join(whole)] if whole else []
+        elif piece > 1 or whole:
             sure = "sure || " if self.sure else ""
             outer.lines.append(f"const bool whole = {sure}({wide} && {self.i0} + {piece} <= {self.limit});")
             if whole:
@@ -263,7 +319,7 @@ class Loops(Values):
                 outer.lines.append(f"if (whole) {{ {' '.join(whole)} }} else {fill}")
         self.body(s.body)
         done = self.close()
-        on = f"{'sure || ' if self.sure else ''}i < {self.limit}"
+        on = "true" if self.only else f"{'sure || ' if self.sure else ''}i < {self.limit}"
         head = f"for (int k = 0; k < {piece}; ++k) {{ const i64 i = {self.i0} + k; const bool on = {on};"
         outer.lines += ["#pragma unroll", head, *done.lines, "}", *done.lines_after]
 
@@ -303,44 +359,52 @@ class Loops(Values):
 
     def wide_check(self, s: Loop, outer: list[Loop] = ()) -> str:
         """The same for all turns of the loops outside of s: base addresses, and strides of those loops, must be multiples."""
-        if s.unroll == 1:
-            return "true"
-        self.open(Scope(s), *[(v, "0") for v, _ in s.digits], *[(x.var, "0") for x in outer])
-        self.open(Scope(s, element=True), (s.var, "i"))
-        near = self.neighbours(s)
-        parts = []
-        for slot, offset, _ in near:
-            size = min(self.kernel.slot_dtype(slot).itemsize * s.unroll, 16)
-            item = self.kernel.slot_dtype(slot).itemsize
-            parts.append(f"((u64){self.pointer(slot)} & {size - 1})")
-            for term in self.outer_terms(offset, s.var):
-                parts.append(f"((u64)({term}) * {item} & {size - 1})")
-        self.close()
-        hoisted = self.close()
-        self.depths = {k: d for k, d in self.depths.items() if d < len(self.scopes)}
-        del hoisted
+        parts = self.wide_parts(s, outer)
         if not parts:
             return "true"
         name = self.fresh("w")
-        self.line(f"const bool {name} = ({' | '.join(dict.fromkeys(parts))}) == 0;")
+        self.line(f"const bool {name} = ({' | '.join(parts)}) == 0;")
         return name
 
-    def outer_terms(self, e: Expr, var) -> list[str]:
-        """Coefficients and constants of an offset, besides the element's own: what all have in common must keep alignment."""
+    def wide_parts(self, s: Loop, outer: list[Loop] = ()) -> list[str]:
+        """What must be 0 for it, where that is not known."""
+        if s.unroll == 1:
+            return []
+        self.open(Scope(s), *[(v, "0") for v, _ in s.digits], *[(x.var, "0") for x in outer])
+        self.open(Scope(s, element=True), (s.var, "i"))
+        parts = []
+        for slot, offset, _ in self.neighbours(s):
+            item = self.kernel.slot_dtype(slot).itemsize
+            size = min(item * s.unroll, 16)
+            if slot not in self.kernel.aligned:
+                parts.append(f"((u64){self.pointer(slot)} & {size - 1})")
+            for term in self.outer_terms(offset, s.var):
+                if type(term) is not int:
+                    parts.append(f"((u64)({term}) * {item} & {size - 1})")
+                elif term * item % size:
+                    parts.append("1")
+        self.close()
+        self.close()
+        self.depths = {k: d for k, d in self.depths.items() if d < len(self.scopes)}
+        return list(dict.fromkeys(parts))
+
+    def outer_terms(self, e: Expr, var) -> list[str | int]:
+        """Coefficients and constants of an offset, besides the element's own: what all have in common must keep alignment. Of a
+        known size, the power of two that divides it."""
         e = self.chase(e)
         if e.op in ("add", "sub"):
             return self.outer_terms(e.args[0], var) + self.outer_terms(e.args[1], var)
         if e.op == "var":
-            return [] if e.attr == var else ["1"]
+            return [] if e.attr == var else [1]
         if e.op == "const":
-            return [str(e.attr)] if e.attr else []
+            return [e.attr] if e.attr else []
+        if e.op == "int":
+            return [self.kernel.known[e.attr] if e.attr in self.kernel.known else self.value(e)]
         if e.op == "mul":
             x, y = map(self.chase, e.args)
             for p, q in ((x, y), (y, x)):
-                if p.op == "const" and q.op == "var":
-                    return [] if q.attr == var and p.attr == 1 else [str(p.attr)]
-                if p.op == "int" and q.op == "var":
-                    return [self.value(p)]
-        if e.op == "int":
-            return [self.value(e)]
-        return ["1"]
+                if p.op == "const":
+                    return [] if q.op == "var" and q.attr == var and p.attr == 1 else [p.attr]
+                if p.op == "int" and (q.op == "var" or p.attr in self.kernel.known):
+                    return self.outer_terms(p, var)
+        return [1]

@@ -9,6 +9,7 @@ from tandem.codegen.buffer import Buffer, allocate, is_one, root_of
 from tandem.codegen.columns import columns_rows
 from tandem.codegen.computes import Compute, Group
 from tandem.codegen.cuda.kernel import CudaKernel
+from tandem.codegen.cuda.sizes import LIMIT, SMALL_STRIDE, WIDEST, Sizes, inverse
 from tandem.codegen.elementwise import _store_partials, one_space, transposed_loads
 from tandem.codegen.elementwise import copy as copy_by
 from tandem.codegen.expr import Expr, substitute, topological
@@ -37,16 +38,19 @@ class CudaNest(Nest):
     def __init__(self, fusion: Fusion, group: Group, splits: list[tuple] = ()):
         super().__init__(fusion, group, splits)
         self.stored: list = []
+        self.known = Sizes(self.e)
         self.e.clamp = True  # a bad index is reported late: until then it must not reach beyond memory
 
     threads = (THREADS, 1)
     team = False
     items_count: Dim | None = None
     kept = 0
+    flat: tuple[int, int, int] | None = None
+    once = False
 
     def step(self, body: list, order: list[int], extent: Dim, work: Dim, roots: list[Expr]) -> KernelStep:
         e = self.e
-        linear = [e.settle(f, order) for f in e.linears]
+        linear = self.known.settle(e.linears, order)
         nodes = sorted(e.nodes, key=lambda n: n.id) or [m.node for m in self.group.members]
         by_value = frozenset(i for i, x in enumerate(e.buffers) if x.on_host)
         written = {id(root_of(x)) for x in self.writes}
@@ -56,7 +60,7 @@ class CudaNest(Nest):
             for i, x in enumerate(e.buffers)
             if id(root_of(x)) not in written and (inputs_stay or root_of(x).kind == "alloc") and i not in by_value
         )
-        items = None if self.items_count is None else e.dim(self.items_count)
+        items = None if self.items_count is None else self.known.size("items", self.items_count)
         kernel = CudaKernel(
             _name(nodes),
             [x.dtype for x in e.buffers],
@@ -71,7 +75,27 @@ class CudaNest(Nest):
             constant,
         )
         kernel.num_ints = len(e.ints)
-        return KernelStep(kernel, e.buffers, tuple(e.ints), extent, work, 1.0, nodes, self.writes)
+        kernel.aligned = frozenset(i for i, x in enumerate(e.buffers) if _is_aligned(x))
+        kernel.known, kernel.inverses = self.known.known, self.known.inverses
+        kernel.flat, kernel.once = self.flat, self.once
+        return KernelStep(kernel, e.buffers, self.known.values(), extent, work, 1.0, nodes, self.writes)
+
+    def items(self, digits: list[tuple[int, Dim]], body: list) -> Loop:
+        loop = super().items([], body)
+        loop.digits = self.known.digits(digits, product([n for _, n in digits]))
+        return loop
+
+    def flat_loop(self, vector: int, size: Dim, piece: int, digits: list[tuple[int, Dim]], body: list) -> Loop:
+        known, counts = self.known, [n for _, n in digits]
+        row = ceildiv(size, piece) if digits else size // piece  # without digits, what is left over follows
+        total = product([*counts, row])
+        if all(type(n) is int and n > 0 for n in (*counts, size)) and total * piece < LIMIT:
+            whole = (known.number("row", row), known.number("row inverse", inverse(row))) if digits else (-1, -1)
+            self.flat = (*whole, known.number("pieces", total))
+            end, digits = known.size("limit", size), known.digits(digits, total * piece)
+        else:
+            end, digits = self.e.dim(size), tuple([(v, self.e.dim(n)) for v, n in digits])
+        return Loop(vector, self.e.dim(0), end, body, "flat", piece, digits)
 
     def piece(self, vector: int, size: Dim, roots: list[Expr], most: int = 8, rows: bool = True) -> int:
         """Neighbouring elements that one thread takes: as many of the smallest kind as 16 bytes hold, fewer where the code is long,
@@ -121,6 +145,15 @@ class CudaNest(Nest):
         return super().store(target, index, value)
 
 
+def _is_aligned(buffer: Buffer) -> bool:
+    """Whether memory starts at a multiple of 16 bytes: what programs take does, what they are given need not."""
+    while buffer.kind == "view":
+        if type(buffer.offset) is not int or buffer.offset * buffer.dtype.itemsize % WIDEST:
+            return False
+        buffer = buffer.base
+    return buffer.kind == "alloc"
+
+
 # -- one iteration space
 
 
@@ -148,12 +181,14 @@ def _loops(nest: CudaNest, before: list, body: list, after: list, partials: list
     digits = [(v, nest.sizes[v]) for v in order[:-1]]
     pieces = product([n for _, n in digits]) * ceildiv(size, piece)
     extent = ceildiv(pieces, THREADS)
+    nest.once = not partials
     if nest.costs(roots)[0] > SETUP:
         extent = minimum(extent, SETUP_BLOCKS)
+        nest.once = False
     if partials:
         extent = minimum(maximum(ceildiv(extent, 4), 1), PARTS)
         _store_partials(nest, partials, extent, after)
-    loop = Loop(vector, e.dim(0), e.dim(size), body, "flat", piece, tuple([(v, e.dim(n)) for v, n in digits]))
+    loop = nest.flat_loop(vector, size, piece, digits, body)
     return nest.step([*before, loop, *after], [ITEM, *[v for v, _ in digits], vector], extent, 1, roots)
 
 
@@ -164,7 +199,7 @@ def _tiles(nest: CudaNest, order, axis: int, loads, body, roots) -> KernelStep:
     vector, width, pitch = order[-1], TILE, TILE + 1
     others = [v for v in order[:-1] if v != axis]
     starts = {axis: e.var(CELL) * width, vector: e.var(CHUNK) * width}
-    stops = {v: b.min(start + width, e.dim(nest.sizes[v])) for v, start in starts.items()}
+    stops = {v: b.min(start + width, nest.known.size("tile", nest.sizes[v])) for v, start in starts.items()}
     replace, turns = {}, []
     here = e.linear(forms.make(0, {axis: pitch, vector: 1, CELL: -width * pitch, CHUNK: -width}))
     for load, form in loads[:8]:  # shared memory is limited
@@ -174,7 +209,8 @@ def _tiles(nest: CudaNest, order, axis: int, loads, body, roots) -> KernelStep:
         first = e.linear(forms.make(form.const, terms))
         local = e.local(load.dtype, width * pitch)
         rows, columns = stops[axis] - starts[axis], stops[vector] - starts[vector]
-        turns.append(Transpose(local, load.attr, first, e.dim(form.terms[vector]), rows, columns, width))
+        stride = nest.known.size(vector, form.terms[vector], SMALL_STRIDE)
+        turns.append(Transpose(local, load.attr, first, stride, rows, columns, width))
         replace[load.id] = b.make("load", (here,), load.dtype, local)
     for s, value in zip(body, substitute(b, [s.value for s in body], replace)):
         s.value = value
@@ -325,21 +361,23 @@ class _Columns:
             acc.lanes = piece
         width = lanes * piece
         digits = [(a, nest.sizes[a]) for a in kept[:-1]] + [(CELL, ceildiv(size, width))]
-        first_row, last_row = e.dim(0), e.dim(n_rows)
+        known = nest.known
+        first_row, last_row = e.dim(0), known.size("rows", n_rows)
         if self.group.split:
             most = maximum(BLOCKS // maximum(product([n for _, n in digits]), 1), 1)
             inner = max(hint(product([nest.sizes[v] for v in reduced[1:]])), 1)  # rows for each of those that are cut
             length = maximum(max(CHUNK_ROWS // inner, 1), ceildiv(n_rows, most))
             chunks = ceildiv(n_rows, length)
             digits = [(CHUNK, chunks), *digits]
-            first_row = e.var(CHUNK) * e.dim(length)
-            last_row = b.min(first_row + e.dim(length), e.dim(n_rows))
+            first_row = e.var(CHUNK) * known.size("length", length)
+            last_row = b.min(first_row + known.size("length", length), last_row)
             for member, _, _ in accumulators:
                 member.parts.shape = (chunks, *member.parts.shape[1:])
         start = e.var(CELL) * width
-        stop = b.min(start + width, e.dim(size))
+        stop = b.min(start + width, known.size("columns", size))
         ends = {v: (e.dim(0), e.dim(nest.sizes[v])) for v in reduced}
-        ends[reduced[0]] = first_row, last_row
+        if self.group.split or reduced[0] == self.row_of(reduced):
+            ends[reduced[0]] = first_row, last_row
         stream = [Loop(self.vector, start, stop, main, "lanes", piece)]
         for v in reversed(reduced):
             stream = [Loop(v, *ends[v], stream, "team" if v == self.row_of(reduced) else "serial")]

@@ -57,6 +57,8 @@ DEVICE i64 udiv(i64 x, i64 y) { return (u64)(x | y) >> 32 ? (i64)((u64)x / (u64)
 DEVICE i64 umod(i64 x, i64 y) { return (u64)(x | y) >> 32 ? (i64)((u64)x % (u64)y) : (i64)((u32)x % (u32)y); }
 template <class T> DEVICE T udiv(T x, T y) { return x / y; }
 template <class T> DEVICE T umod(T x, T y) { return x % y; }
+// x / y for x < 2^31, with what sizes.inverse gives for y.
+DEVICE u32 over(u32 x, u64 inverse) { return (__umulhi(x, (u32)inverse) + x) >> (u32)(inverse >> 32); }
 template <class T> DEVICE T floordiv_u(T x, T y) { return y == 0 ? T(0) : T(x / y); }
 template <class T> DEVICE T mod_u(T x, T y) { return y == 0 ? T(0) : T(x % y); }
 template <class T, class U> DEVICE T floordiv_s(T x, T y) {

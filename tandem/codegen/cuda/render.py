@@ -63,7 +63,7 @@ class _Renderer(Loops):
                 lines.append(f"const {t}* __restrict__ p{slot} = (const {t}*)a.p[{slot}];")
             else:
                 lines.append(f"{t}* p{slot} = ({t}*)a.p[{slot}];")
-        return lines
+        return lines + [f"const u32 n{number} = (u32)a.n[{number}];" for number in sorted(self.narrow)]
 
     # -- statements
 
@@ -112,6 +112,9 @@ class _Renderer(Loops):
                 scope.lines.append(f"{array}[k] = {value};")
                 address = self.first_address(s.slot, s.offset)
                 only = "if (threadIdx.y == 0) { " if self.first_row_only(piece) else "{ "
+                if self.only:
+                    scope.lines_after.append(f"{only}store_all<{piece.unroll}>({address}, {array}); }}")
+                    return
                 scope.lines_after.append(
                     f"{only}if (whole) store_all<{piece.unroll}>({address}, {array}); else "
                     f"for (int k = 0; k < {piece.unroll}; ++k) if ({self.i0} + k < {self.limit}) {address}[k] = {array}[k]; }}"

@@ -48,6 +48,8 @@ class Values(Depths):
         self.stored = {s.slot for s in _statements(kernel.body) if type(s) is Store}
         self.i0 = self.first = self.limit = ""  # names of its piece's first element, its start and its end
         self.sure = False  # whether the code being written is one of two versions, see `versions`
+        self.only = False  # whether all pieces of the loop being written are known to be whole
+        self.narrow: set[int] = set()  # integers that are read as 32 bits
 
     def line(self, text: str):
         self.scopes[-1].lines.append(text)
@@ -89,7 +91,7 @@ class Values(Depths):
             return f"{name}[k]" if per_element else name
         if op == "int":
             self.ints = max(self.ints, e.attr + 1)
-            return f"a.n[{e.attr}]"
+            return f"(i64){self.known(e.attr)}" if e.attr in self.kernel.known else f"a.n[{e.attr}]"
         if op in ("load", "load_if"):
             if e.attr in self.kernel.by_value:
                 return f"c{e.attr}"
@@ -102,6 +104,22 @@ class Values(Depths):
                 read = f"{' && '.join(conditions)} ? {read} : zero_of<{C_TYPE[e.dtype]}>()"
             return self.name(scope, e.dtype, read)
         return self.name(scope, e.dtype, operation(e, [self.value(x) for x in e.args]))
+
+    def known(self, number: int) -> str:
+        """An integer that is known to fit in 32 bits."""
+        self.narrow.add(number)
+        return f"n{number}"
+
+    def divides(self, n: int, e: Expr) -> bool:
+        """Whether e is known to be a multiple of n, a power of two."""
+        e = self.chase(e)
+        if e.op == "const":
+            return e.attr % n == 0
+        if e.op == "int":
+            return self.kernel.known.get(e.attr, 1) % n == 0
+        if e.op == "mul":
+            return any(self.divides(n, x) for x in e.args)
+        return e.op in ("add", "sub", "min", "max") and all(self.divides(n, x) for x in e.args)
 
     def pointer(self, slot: int) -> str:
         return f"p{slot}" if slot >= 0 else f"l{-slot}"
