@@ -83,8 +83,8 @@ class Emitter:
         return found
 
     def settle(self, form: Linear, order: list[int], size=None) -> Expr:
-        """The form as arithmetic; `order` lists loop variables from the outermost, whose terms come first. `size`: of what the terms
-        of a variable are multiplied by, if not as `dim` has it."""
+        """The form as arithmetic; `order` lists loop variables from the outermost, whose terms come first. `size`: of the factors,
+        where they are not what `dim` gives."""
         size = size or (lambda role, d: self.dim(d))
         total = size("start", form.const)
         for atom, coefficient in form.terms.items():

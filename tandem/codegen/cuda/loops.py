@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from tandem.codegen.cuda.ops import C_TYPE
 from tandem.codegen.cuda.values import Scope, Values
 from tandem.codegen.expr import Expr
 from tandem.codegen.loops import Loop, Store
 
-UNROLLED_LINES = 16  # loops over pieces with less code than this have several of them on their way at a time
+UNROLLED_LINES = 16  # loops over pieces with less code than this have four of them on their way at a time
 
 
 class Loops(Values):
@@ -45,8 +47,8 @@ class Loops(Values):
         inside = self.close()
         rows = self.kernel.threads[1]
         head = f"for (i64 {var} = {start} + threadIdx.y; {var} < {end}; {var} += {rows})"
-        if not self.kernel.locals:
-            head = "#pragma unroll 4\n" + head  # several loads on their way at a time
+        if not self.kernel.locals:  # several loads on their way at a time, as far as registers go
+            head = f"#pragma unroll {4 if len(inside.lines) < UNROLLED_LINES else 2}\n{head}"
         self.versions(condition, head, inside)
 
     def whole_lanes(self, s: Loop) -> str | None:
@@ -195,7 +197,7 @@ class Loops(Values):
             self.sure = False
             self.line(f"if ({condition}) {{ constexpr bool sure = true;")
             careful = [
-                loop[0].replace("#pragma unroll 4", "#pragma unroll 1"),
+                re.sub("#pragma unroll [24]", "#pragma unroll 1", loop[0]),
                 *loop[1:],
             ]  # registers are for the other
             self.scopes[-1].lines += [*loop, "} else { constexpr bool sure = false;", *careful, "}"]

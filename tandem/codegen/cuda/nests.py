@@ -82,20 +82,24 @@ class CudaNest(Nest):
 
     def items(self, digits: list[tuple[int, Dim]], body: list) -> Loop:
         loop = super().items([], body)
-        loop.digits = self.known.digits(digits, product([n for _, n in digits]))
+        total = product([n for _, n in digits])
+        # there are less than 2^31 blocks; where one serves several items, there may be more of those
+        fits = self.items_count is None or (type(total) is int and total < LIMIT)
+        loop.digits = self.known.digits(digits, fits)
         return loop
 
     def flat_loop(self, vector: int, size: Dim, piece: int, digits: list[tuple[int, Dim]], body: list) -> Loop:
         known, counts = self.known, [n for _, n in digits]
-        row = ceildiv(size, piece) if digits else size // piece  # without digits, what is left over follows
-        total = product([*counts, row])
-        if all(type(n) is int and n > 0 for n in (*counts, size)) and total * piece < LIMIT:
+        fits = type(size) is int and all(type(n) is not int or n for n in (*counts, size))
+        if fits:
+            row = ceildiv(size, piece) if digits else size // piece  # without digits, what is left over follows
+            total = product([*counts, row])
+            fits = total * piece < LIMIT  # a symbolic size leaves a guard
+        if fits:
             whole = (known.number("row", row), known.number("row inverse", inverse(row))) if digits else (-1, -1)
             self.flat = (*whole, known.number("pieces", total))
-            end, digits = known.size("limit", size), known.digits(digits, total * piece)
-        else:
-            end, digits = self.e.dim(size), tuple([(v, self.e.dim(n)) for v, n in digits])
-        return Loop(vector, self.e.dim(0), end, body, "flat", piece, digits)
+        end = known.size("limit", size) if fits else self.e.dim(size)
+        return Loop(vector, self.e.dim(0), end, body, "flat", piece, known.digits(digits, fits))
 
     def piece(self, vector: int, size: Dim, roots: list[Expr], most: int = 8, rows: bool = True) -> int:
         """Neighbouring elements that one thread takes: as many of the smallest kind as 16 bytes hold, fewer where the code is long,
@@ -166,7 +170,6 @@ def copy(fusion: Fusion, source: Buffer, target: Buffer, node) -> KernelStep:
 
 
 def _loops(nest: CudaNest, before: list, body: list, after: list, partials: list, roots: list) -> KernelStep:
-    e = nest.e
     order = nest.merge(nest.order)
     across = None if partials else transposed_loads(nest, order)
     if across is not None and hint(nest.sizes[across[0]]) >= 8 and hint(nest.sizes[order[-1]]) >= 8:

@@ -46,9 +46,10 @@ class Sizes:
         self.known: dict[int, int] = {}  # number of an argument -> the power of two that divides it, WIDEST at most
         self.inverses: dict[int, int] = {}  # number of an argument -> number of its inverse
 
-    def number(self, role, value: int) -> int:
+    def number(self, role, d: Dim) -> int:
+        """Which argument a size is."""
         ints = self.e.ints
-        return ints.setdefault(Size(role, value), len(ints))
+        return ints.setdefault(Size(role, d) if type(d) is int else d, len(ints))
 
     def size(self, role, d: Dim, least: int = 0) -> Expr:
         """A size as an argument, where it is known and from `least` on."""
@@ -58,16 +59,16 @@ class Sizes:
         self.known[number] = min(d & -d, WIDEST) or WIDEST
         return self.e.b.make("int", (), dtypes.int64, number)
 
-    def digits(self, digits: list, total: Dim) -> tuple:
-        """(variable, size) of the digits of a counter below `total`, as a Loop has them."""
-        known = type(total) is int and total < LIMIT and all(type(n) is int and n > 0 for _, n in digits)
-        if not known:
-            return tuple([(v, self.e.dim(n)) for v, n in digits])
+    def digits(self, digits: list, fits: bool) -> tuple:
+        """(variable, size) of the digits of a counter, as a Loop has them. `fits`: it stays below LIMIT."""
         made = []
         for place, (v, n) in enumerate(digits):
-            size = self.size(("digit", place), n)
-            if place:  # nothing is divided by the first
-                self.inverses[size.attr] = self.number(("inverse", place), inverse(n))
+            if type(n) is int and n > 0 and fits:
+                size = self.size(("digit", place), n)
+                if place and size.op == "int":  # nothing is divided by the first
+                    self.inverses[size.attr] = self.number(("inverse", place), inverse(n))
+            else:
+                size = self.e.dim(n)
             made.append((v, size))
         return tuple(made)
 
