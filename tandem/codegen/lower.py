@@ -49,7 +49,13 @@ def lower(
     body: whether it is inside of a loop or branch, whose results are stored like what is written, and are nobody's state.
     epilogues: whether kernels may run on blocks of products (epilogues.py): for whole programs of the CPU.
     """
+    before: dict[Value, Value] = {}
+    prepared = target.prepared(graph) if target is not None else None
+    if prepared:
+        graph, before = expand(graph, prepared.get)
     graph, made = expand(graph, target.composed() if target is not None else composed(layouts))
+    if before:
+        made = {old: made.get(new, new) for old, new in before.items()}
     if target is not None:
         if made:
             graph = without_unused(graph, [made.get(v, v) for v in saved])

@@ -32,6 +32,7 @@ METHODS: set[str] = set()  # those of them that Tensor has as methods
 OWN_METHODS: dict[str, object] = {}  # methods that are not, or not the same as, functions of the namespace
 
 
+on_device = False  # while an operator is traced for a CUDA device
 autocast_dtype = None  # while an operator is traced under td.autocast: the type for products
 
 

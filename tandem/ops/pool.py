@@ -8,7 +8,8 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
-from tandem.graph.symbolic import product
+from tandem.graph.symbolic import Sym, product
+from tandem.ops import define
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.prepare import constant, require_float, show_shape
 from tandem.ops.windows import (
@@ -103,6 +104,65 @@ class MaxBackward(LibraryOp):
 
     def grad(self, g, updates, indices):
         return take_positions(g, indices), None
+
+
+# Note [Taps]
+# Positions are int64, four times the size of 16-bit maxima. Where nobody asks for them, calls on CUDA devices note which element of
+# its window a maximum was, in a byte; steps compiled there come to the same (codegen/cuda/pool_taps.py). Elements of a window are
+# numbered row by row.
+
+
+@register
+class PoolMaxTaps(LibraryOp):
+    """Maxima, and the number of the element within the window that each is, as uint8."""
+
+    name = "pool_max_taps"
+    routine = "pool_max_taps"
+    sparse_grads = True
+    windows: tuple  # (kernel, stride, padding, dilation)
+    size: tuple
+
+    def infer(self, x: Type):
+        shape = (*x.shape[:2], *self.size)
+        return x.with_shape(shape), Type(dtypes.uint8, shape)
+
+    output_strides = _Maxima.output_strides
+
+    def grad(self, g, x, *, out):
+        return None if g[0] is None else MaxTapsBackward(x.shape[2:], self.windows)(g[0], out[1])
+
+
+@register
+class MaxTapsBackward(LibraryOp):
+    """Zeros of spatial shape `size` with g added at the elements that taps say."""
+
+    name = "pool_max_taps_backward"
+    routine = "pool_max_taps_backward"
+    size: tuple
+    windows: tuple
+
+    def infer(self, g: Type, taps: Type) -> Type:
+        return g.with_shape((*g.shape[:2], *self.size))
+
+    def output_strides(self, types, buffers):
+        return strides_like(buffers[1], self.infer(*types))
+
+    def grad(self, g, updates, taps):
+        return take_positions(g, positions_of(taps, self.windows, self.size)), None
+
+
+def positions_of(taps: Value, windows: tuple, size: tuple) -> Value:
+    """Where the elements that taps say lie in the flattened spatial axes."""
+    kernel, stride, padding, dilation = windows
+    rest, step = F.astype(taps, dtypes.int64), 1
+    total = None
+    for k in reversed(range(len(kernel))):
+        within, rest = F.remainder(rest, kernel[k]), F.floor_divide(rest, kernel[k])
+        start = F.Iota(taps.shape, 2 + k, dtypes.int64)() * stride[k] - padding[k]
+        place = (start + within * dilation[k]) * (F.Size(step, dtypes.int64)() if isinstance(step, Sym) else step)
+        total = place if total is None else total + place
+        step = step * size[k]
+    return total
 
 
 def take_positions(x: Value, indices: Value) -> Value:
@@ -204,6 +264,8 @@ def _windows(name: str, spatial: int, x: Value, kernel_size, stride, padding, di
 
 def _pool_max(name, spatial, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices):
     x, added, windows = _windows(name, spatial, x, kernel_size, stride, padding, dilation, ceil_mode)
+    if define.on_device and not return_indices and product(windows[0]) <= 256:  # see Note [Taps]
+        return without_batch(PoolMaxTaps(windows[:4], windows[4])(x)[0], added)
     values, indices = PoolMax(*windows)(x)
     values = without_batch(values, added)
     return (values, without_batch(indices, added)) if return_indices else values

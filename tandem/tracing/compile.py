@@ -66,12 +66,12 @@ def _device_of(function, spec: list[tuple]) -> int:
 
 def compile_plan(function, spec: list[tuple]):
     device = _device_of(function, spec)
-    define.autocast_dtype = _autocast_dtype(device)
+    define.autocast_dtype, define.on_device = _autocast_dtype(device), device > 0
     try:
         with without_collections():
             return _compile_plan(function, spec, device)
     finally:
-        define.autocast_dtype = None
+        define.autocast_dtype, define.on_device = None, False
 
 
 def _autocast_dtype(device: int):

@@ -269,7 +269,7 @@ def _rows(b, node, values, flags):
 
 @rule(
     "pool_adaptive_avg", "pool_adaptive_avg_backward", "pool_adaptive_max", "pool_avg", "pool_avg_backward", "pool_max",
-    "pool_max_backward", "attention", "attention_backward",
+    "pool_max_backward", "pool_max_taps", "pool_max_taps_backward", "attention", "attention_backward",
 )  # fmt: skip
 def _merge(b, node, values, flags):
     results = as_list(node.op(*(b.merged(v, f) for v, f in zip(values, flags, strict=True))))

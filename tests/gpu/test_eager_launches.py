@@ -131,3 +131,48 @@ for dtype in (td.complex64, td.complex128):
 """,
         tmp_path,
     )
+
+
+def test_a_convolution_adds_its_bias_itself(tmp_path):
+    run(
+        LAUNCHES
+        + """
+conv = td.nn.Conv2d(16, 32, 3, padding=1).to("cuda").to(memory_format=td.channels_last)
+x = td.empty(4, 16, 8, 8, device="cuda", dtype=td.bfloat16).to(memory_format=td.channels_last)
+with td.autocast("cuda", td.bfloat16):
+    assert launches(lambda: conv(x)) == ["td_cast", "td_cast"]  # of the weight and the bias
+    assert conv(x).stride() == (32 * 64, 1, 32 * 8, 32)
+assert launches(lambda: conv(x.float()))[-1] == "td_add"  # in float32 it is a kernel of ours
+followed = td.compile(lambda x: conv(x).relu())
+with td.autocast("cuda", td.bfloat16):
+    followed(x)
+    assert any("add" in name and "relu" in name for name in launches(lambda: followed(x)))  # and where one follows
+""",
+        tmp_path,
+    )
+
+
+def test_maxima_are_remembered_in_bytes(tmp_path):
+    run(
+        LAUNCHES
+        + """
+x = td.empty(4, 16, 8, 8, device="cuda").to(memory_format=td.channels_last).requires_grad_()
+F = td.nn.functional
+def step():
+    x.grad = None
+    F.max_pool2d(x, 2).backward(g)
+g = td.empty(4, 16, 4, 4, device="cuda").to(memory_format=td.channels_last)
+assert launches(step) == ["td_pool_max_taps", "td_pool_max_taps_backward"]
+assert x.grad.stride() == x.stride()
+before = td.cuda.memory_allocated()
+y = F.max_pool2d(x, 2)
+assert td.cuda.memory_allocated() - before <= 4 * 1024 + 1024 + 512
+y, places = F.max_pool2d(x, 2, return_indices=True)
+assert places.dtype == td.int64 and places.stride() == y.stride()
+assert launches(lambda: y.backward(g, retain_graph=True))[0] == "td_pool_max_backward"
+twice = td.autograd.grad(F.max_pool2d(x * x, 2).sum(), x, create_graph=True)[0]
+assert td.autograd.grad(twice.sum(), x)[0].shape == x.shape
+assert td.vmap(lambda v: F.max_pool2d(v, 2))(td.empty(3, 4, 16, 8, 8, device="cuda")).shape == (3, 4, 16, 4, 4)
+""",
+        tmp_path,
+    )

@@ -1,4 +1,5 @@
 // cuda.conv_forward, cuda.conv_backward_data, cuda.conv_backward_weight by cuDNN; operands as in library/conv.cc.
+// A bias is added in the same call where cuDNN can do that, otherwise in a second one.
 //
 // Channels-last where an operand is, else as they lie; weights are brought into the format of the images, which costs
 // little beside the convolution. One spatial axis is done as two.
@@ -38,6 +39,7 @@ struct Api {
   int (*create)(Handle*);
   int (*set_stream)(Handle, cuda::Stream);
   int (*tensor_create)(Tensor*);
+  int (*tensor_destroy)(Tensor);
   int (*tensor_set)(Tensor, int type, int ndim, const int* shape, const int* strides);
   int (*filter_create)(Filter*);
   int (*filter_set)(Filter, int type, int format, int ndim, const int* shape);
@@ -72,6 +74,7 @@ const Api& api() {
     load(a->create, "cudnnCreate");
     load(a->set_stream, "cudnnSetStream");
     load(a->tensor_create, "cudnnCreateTensorDescriptor");
+    load(a->tensor_destroy, "cudnnDestroyTensorDescriptor");
     load(a->tensor_set, "cudnnSetTensorNdDescriptor");
     load(a->filter_create, "cudnnCreateFilterDescriptor");
     load(a->filter_set, "cudnnSetFilterNdDescriptor");
@@ -98,6 +101,8 @@ const Api& api() {
 void check(int status, const char* what) {
   if (status) fail(ErrorKind::Device, "cuDNN: ", what, " failed: ", api().error(status), " (", status, ")");
 }
+
+std::mutex cudnn_mutex;  // guards the handles of cuDNN, and what is kept of convolutions
 
 Handle handle(int device, cuda::Stream stream) {
   static Handle made[cuda::kMaxDevices];
@@ -309,35 +314,55 @@ void run_algorithm(int device, Handle h, Kind kind, const Entry& e, const View& 
           "the gradient of a convolution");
 }
 
-// x, w and y lie as cuDNN is told: channels last or not.
-void convolve(const Call& call, Kind kind, const View& x, const View& w, const View& y, bool last) {
+// y += bias
+void add_bias(int device, cuda::Stream stream, const View& y, const View& bias) {
+  std::lock_guard guard(cudnn_mutex);
+  Handle h = handle(device, stream);
+  View spread = y;
+  for (int i = 0; i < y.ndim; ++i) spread.shape[i] = i == 1 ? bias.shape[0] : 1, spread.strides[i] = 1;
+  spread.strides[0] = bias.shape[0];
+  struct Made {
+    Tensor tensor;
+    ~Made() { api().tensor_destroy(tensor); }
+  };
+  const Made a{describe(spread)}, c{describe(y)};
+  const float one = 1;
+  const double one64 = 1;
+  const void* factor = y.dtype == DType::Float64 ? static_cast<const void*>(&one64) : &one;
+  check(api().add(h, factor, a.tensor, bias.data, factor, c.tensor, y.data), "adding a bias");
+}
+
+// x, w and y lie as cuDNN is told: channels last or not. bias: null, or without gaps. False if there is a bias that
+// cuDNN cannot add in the same call.
+bool convolve(const Call& call, Kind kind, const View& x, const View& w, const View& y, const View* bias, bool last) {
   const int device = call.device;
   const ConvolutionShape g = shape_of_convolution(call);
   const bool strict = x.dtype == DType::Float32 && !cuda::allow_tf32;
   Key key;
   int64_t* at = key.values;
   for (int64_t v : {int64_t{device}, static_cast<int64_t>(kind), static_cast<int64_t>(x.dtype), int64_t{last},
-                    int64_t{cuda::allow_tf32}, int64_t{g.groups}, int64_t{x.ndim}})
+                    int64_t{cuda::allow_tf32}, int64_t{g.groups}, int64_t{x.ndim}, int64_t{bias != nullptr}})
     *at++ = v;
   for (int i = 0; i < x.ndim; ++i) *at++ = x.shape[i], *at++ = w.shape[i], *at++ = y.shape[i];
   for (int i = 0; i < g.spatial; ++i) *at++ = g.stride[i] | int64_t{g.pad[i]} << 20 | int64_t{g.dilation[i]} << 40;
-  static std::mutex mutex;  // guards entries and the handles of cuDNN
   static auto* entries = new std::map<Key, Entry>();
-  std::lock_guard guard(mutex);
+  std::lock_guard guard(cudnn_mutex);
   Handle h = handle(device, static_cast<cuda::Stream>(call.stream));
   auto [found, fresh] = entries->try_emplace(key);
   Entry& e = found->second;
-  if (fresh) e.plan = make_convolution_plan(h, kind, x, w, y, g, strict, kMostWorkspace);
-  const auto low_bits =
-      (reinterpret_cast<uint64_t>(x.data) | reinterpret_cast<uint64_t>(w.data) | reinterpret_cast<uint64_t>(y.data)) %
-      kPlanAlignment;
+  if (fresh) e.plan = make_convolution_plan(h, kind, x, w, y, bias, g, strict, kMostWorkspace);
+  const auto low_bits = (reinterpret_cast<uint64_t>(x.data) | reinterpret_cast<uint64_t>(w.data) |
+                         reinterpret_cast<uint64_t>(y.data) | reinterpret_cast<uint64_t>(bias ? bias->data : nullptr)) %
+                        kPlanAlignment;
   if (e.plan && low_bits == 0) {
     const cuda::Workspace workspace(device, e.plan->workspace);
-    check(e.plan->run(h, x.data, w.data, y.data, workspace.data()), "a convolution");
-    return;
+    check(e.plan->run(h, x.data, w.data, y.data, bias ? bias->data : nullptr, workspace.data()), "a convolution");
+    return true;
   }
+  if (bias) return false;
   if (!e.chosen) choose_algorithm(device, h, kind, e, x, w, y, g, last, strict);
   run_algorithm(device, h, kind, e, x, w, y);
+  return true;
 }
 
 void run(const Call& call, Kind kind) {
@@ -353,13 +378,26 @@ void run(const Call& call, Kind kind) {
   format(device, w, last, kind != Kind::Weight, fw);
   format(device, y, last, kind != Kind::Forward, fy);
   const Formatted& result = kind == Kind::Forward ? fy : kind == Kind::Data ? fx : fw;
+  const View* bias = kind == Kind::Forward && call.num_inputs == 3 ? &call.inputs[2] : nullptr;
+  View dense;
+  std::unique_ptr<cuda::Workspace> dense_memory;
+  if (bias && bias->strides[0] != 1 && bias->shape[0] > 1) {
+    dense = *bias;
+    dense.strides[0] = 1;
+    dense_memory = std::make_unique<cuda::Workspace>(device, dense.numel() * item_size(dense.dtype));
+    dense.data = dense_memory->data();
+    cuda::copy_elements(device, *bias, dense);
+    bias = &dense;
+  }
+  bool complete = !bias;
   if (x.numel() == 0 || w.numel() == 0 || y.numel() == 0)
     cuda::check(
         cuda::driver().set_bytes(reinterpret_cast<cuda::Address>(result.view.data), 0,
                                  result.view.numel() * item_size(out.dtype), static_cast<cuda::Stream>(call.stream)),
         "zeros");
-  else
-    convolve(call, kind, fx.view, fw.view, fy.view, last);
+  else if (!(complete = convolve(call, kind, fx.view, fw.view, fy.view, bias, last)))
+    convolve(call, kind, fx.view, fw.view, fy.view, nullptr, last);
+  if (!complete) add_bias(device, static_cast<cuda::Stream>(call.stream), fy.view, *bias);
   if (result.memory) cuda::copy_elements(device, result.view, out);
 }
 

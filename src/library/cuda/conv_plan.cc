@@ -13,11 +13,12 @@ using Handle = void*;
 using RawDescriptor = void*;
 
 // Numbers of cuDNN's documented interface.
-enum Kind { kConvolution = 1, kEngine = 2, kEngineConfig = 3, kHeuristics = 4, kExecutionPlan = 5 };
+enum Kind { kPointwise = 0, kConvolution = 1, kEngine = 2, kEngineConfig = 3, kHeuristics = 4, kExecutionPlan = 5 };
 enum OperationKind {
   kForward = 10,
   kBackwardFilter = 11,
   kBackwardData = 12,
+  kPointwiseOperation = 13,
   kGraph = 15,
   kVariantPack = 16,
   kTensor = 17
@@ -25,6 +26,7 @@ enum OperationKind {
 enum Type {
   kHandleType = 0,
   kDataType = 1,
+  kBoolean = 2,
   kInt64 = 3,
   kFloat = 4,
   kDouble = 5,
@@ -32,6 +34,7 @@ enum Type {
   kConvolutionMode = 7,
   kHeuristicsMode = 8,
   kNumericalNote = 11,
+  kPointwiseMode = 14,
   kDescriptor = 15,
   kBehaviorNote = 19
 };
@@ -111,15 +114,19 @@ int data_type(DType dtype) {
   }
 }
 
-Descriptor describe(const View& v, int64_t id) {
+// Of tensors: the names in a plan. A virtual one is never in memory.
+enum Id : int64_t { kX, kW, kY, kBias, kAddend, kConvolved, kSummed };
+
+Descriptor describe(const View& v, int64_t id, bool is_virtual = false) {
   Descriptor d(kTensor);
-  const int type = data_type(v.dtype);
+  const int type = is_virtual && v.dtype != DType::Float64 ? 0 : data_type(v.dtype);  // computed in float32 at least
   const int64_t alignment = kPlanAlignment;
   d.set(901, kDataType, &type);
   d.set(902, kInt64, v.shape, v.ndim);
   d.set(903, kInt64, v.strides, v.ndim);
   d.set(906, kInt64, &id);
   d.set(900, kInt64, &alignment);
+  if (is_virtual) d.set(907, kBoolean, &is_virtual);
   d.finalize();
   return d;
 }
@@ -149,12 +156,13 @@ bool notes_of(RawDescriptor config, Notes& notes) {
 
 class Plan final : public ConvolutionPlan {
  public:
-  int run(void* handle, void* x, void* w, void* y, void* memory) const override {
-    const int64_t ids[] = {0, 1, 2};
-    void* pointers[] = {x, w, y};
+  int run(void* handle, void* x, void* w, void* y, void* bias, void* memory) const override {
+    const int64_t ids[] = {kX, kW, kY, kBias, kAddend};
+    void* pointers[] = {x, w, y, bias, y};  // the addend counts nothing
+    const int64_t count = adds.empty() ? 3 : 5;
     Descriptor pack(kVariantPack);
-    pack.set(1000, kInt64, ids, 3);
-    pack.set(1001, kPointer, pointers, 3);
+    pack.set(1000, kInt64, ids, count);
+    pack.set(1001, kPointer, pointers, count);
     pack.set(1003, kPointer, &memory);
     constexpr int kInternalError = 4000;
     if (!pack.finalize()) return kInternalError;
@@ -163,9 +171,40 @@ class Plan final : public ConvolutionPlan {
 
   // What the plan was made of must outlive it.
   Descriptor x, w, y, convolution, operation, graph, heuristics;
+  Descriptor bias, addend, convolved, summed, adding;
+  std::vector<Descriptor> adds;  // y = (convolved + 0 addend) + bias
   std::vector<Descriptor> configs;
   Descriptor plan;
 };
+
+// What a bias adds to a plan: the operations behind the convolution, and what is between them.
+void add_bias(Plan& p, const View& y, const View& bias) {
+  View spread = y;
+  for (int i = 0; i < y.ndim; ++i) spread.shape[i] = i == 1 ? bias.shape[0] : 1, spread.strides[i] = 1;
+  spread.strides[0] = bias.shape[0];
+  p.bias = describe(spread, kBias);
+  p.addend = describe(y, kAddend);
+  p.convolved = describe(y, kConvolved, true);
+  p.summed = describe(y, kSummed, true);
+  const int mode = 0, type = 0;  // addition, in float32
+  p.adding = Descriptor(kPointwise);
+  p.adding.set(0, kPointwiseMode, &mode);
+  p.adding.set(1, kDataType, &type);
+  p.adding.finalize();
+  const auto add = [&](const Descriptor& a, const Descriptor& b, const Descriptor& sum, float factor) {
+    const float one = 1;
+    Descriptor& made = p.adds.emplace_back(kPointwiseOperation);
+    made.set(750, p.adding);
+    made.set(751, a);
+    made.set(752, b);
+    made.set(753, sum);
+    made.set(754, kFloat, &one);
+    made.set(755, kFloat, &factor);
+    made.finalize();
+  };
+  add(p.convolved, p.addend, p.summed, 0);
+  add(p.summed, p.bias, p.y, 1);
+}
 
 // The first configuration of the list that can be used.
 bool choose(Handle handle, int mode, bool strict, size_t most, Plan& p) {
@@ -200,13 +239,15 @@ bool choose(Handle handle, int mode, bool strict, size_t most, Plan& p) {
 }  // namespace
 
 std::unique_ptr<ConvolutionPlan> make_convolution_plan(void* handle, ConvolutionKind kind, const View& x, const View& w,
-                                                       const View& y, const ConvolutionShape& geometry, bool strict,
+                                                       const View& y, const View* bias,
+                                                       const ConvolutionShape& geometry, bool strict,
                                                        size_t most_workspace) {
-  if (data_type(x.dtype) < 0) return nullptr;
+  if (data_type(x.dtype) < 0 || (bias && x.dtype == DType::Float64)) return nullptr;
   auto p = std::make_unique<Plan>();
-  p->x = describe(x, 0);
-  p->w = describe(w, 1);
-  p->y = describe(y, 2);
+  p->x = describe(x, kX);
+  p->w = describe(w, kW);
+  p->y = describe(y, kY);
+  if (bias) add_bias(*p, y, *bias);
   int64_t stride[3], pad[3], dilation[3];
   for (int i = 0; i < geometry.spatial; ++i)
     stride[i] = geometry.stride[i], pad[i] = geometry.pad[i], dilation[i] = geometry.dilation[i];
@@ -237,10 +278,14 @@ std::unique_ptr<ConvolutionPlan> make_convolution_plan(void* handle, Convolution
   p->operation.set(n.alpha + 2, p->convolution);
   p->operation.set(n.x, p->x);
   p->operation.set(n.w, p->w);
-  p->operation.set(n.y, p->y);
+  p->operation.set(n.y, bias ? p->convolved : p->y);
   p->operation.finalize();
   p->graph = Descriptor(kGraph);
-  p->graph.set(801, p->operation);
+  std::vector<RawDescriptor> operations{p->operation.raw()};
+  bool good = p->operation.good();
+  for (const Descriptor& add : p->adds) operations.push_back(add.raw()), good = good && add.good();
+  if (!good) return nullptr;
+  p->graph.set(801, kDescriptor, operations.data(), static_cast<int64_t>(operations.size()));
   p->graph.set(800, kHandleType, &handle);
   if (!p->graph.finalize()) return nullptr;
   if (!choose(handle, kModeA, strict, most_workspace, *p) && !choose(handle, kModeFallback, strict, most_workspace, *p))

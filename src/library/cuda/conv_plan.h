@@ -4,6 +4,9 @@
 // cuDNN's older functions look for a kernel at every call, which takes the host about 100 µs for bfloat16; a plan is
 // made once for a problem and then only launched. Engines are tried in the order of cuDNN's heuristics; the first one
 // that gives the same result every time, keeps to the precision asked for and needs no compiler is taken.
+//
+// With a bias, the plan is of cuDNN's pattern y = conv(x, w) + 0 z + bias, for which it has kernels: of the convolution
+// and an addition alone it has none but those that it would have to compile.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -28,14 +31,16 @@ class ConvolutionPlan {
   virtual ~ConvolutionPlan() = default;
   size_t workspace = 0;  // bytes
 
-  // Queues it on the handle's stream; returns cuDNN's status.
-  virtual int run(void* handle, void* x, void* w, void* y, void* memory) const = 0;
+  // Queues it on the handle's stream; returns cuDNN's status. bias: of plans that were made with one.
+  virtual int run(void* handle, void* x, void* w, void* y, void* bias, void* memory) const = 0;
 };
 
 // Null if cuDNN has no plan for it, and for versions of cuDNN without the interface. x, w, y: sizes, strides and dtype.
+// bias: null, or (channels of y), without gaps; only in the forward direction.
 // `strict`: float32 is multiplied as such, not as TensorFloat-32.
 std::unique_ptr<ConvolutionPlan> make_convolution_plan(void* handle, ConvolutionKind kind, const View& x, const View& w,
-                                                       const View& y, const ConvolutionShape& geometry, bool strict,
+                                                       const View& y, const View* bias,
+                                                       const ConvolutionShape& geometry, bool strict,
                                                        size_t most_workspace);
 
 }  // namespace tandem::library

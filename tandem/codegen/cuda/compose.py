@@ -6,10 +6,15 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.codegen.buffer import is_one, same_shape
 from tandem.codegen.cuda.attention import fits
+from tandem.graph.ir import Graph, Node
 from tandem.ops.attention import Attention, AttentionBackward, AttentionBackwardPacked
 from tandem.ops.conv import ConvBackwardData, ConvBackwardWeight, ConvForward
+from tandem.ops.define import LibraryOp
 from tandem.ops.join import Concat
 from tandem.ops.prepare import cast, constant, full_expand
+
+
+BIASED = (dtypes.float16, dtypes.bfloat16)  # of images whose convolution with a bias is one call
 
 
 def _wide(dtype):
@@ -42,6 +47,31 @@ def _probabilities(scores, total):
     seen = F.not_equal(total, constant(float("-inf"), total.dtype))
     shift = F.where(seen, total, constant(0, total.dtype))
     return F.Exp()(scores - full_expand(shift, scores.shape))
+
+
+class BiasedConv(ConvForward):
+    """A convolution whose bias the library adds, in the same call where it can: see `biased`."""
+
+
+def biased(graph: Graph) -> dict[Node, object]:
+    """The convolutions whose bias would be a pass of its own, as in eager calls: no kernel follows that could add it."""
+    found = {node: _in_the_library for node in graph.nodes if type(node.op) is ConvForward and _is_biased(node)}
+    if found:
+        for node in graph.nodes:
+            if not isinstance(node.op, LibraryOp):
+                for v in node.inputs:
+                    found.pop(v.node, None)
+    return found
+
+
+def _is_biased(node: Node) -> bool:
+    op = node.op
+    alike = all(low is high or low == high for low, high in zip(op.pad_low, op.pad_high))
+    return len(node.inputs) == 3 and op.groups == 1 and alike and node.inputs[0].dtype in BIASED
+
+
+def _in_the_library(op: ConvForward, x, w, bias):
+    return BiasedConv(*op.geometry)(x, w, bias)
 
 
 def _with_bias(op, x, w, bias):

@@ -1,7 +1,7 @@
 """Maxima over windows inside programs on CUDA devices: backward is told by a byte which element of a window was the largest.
 
-The operators that users see give int64 positions, four times the size of 16-bit maxima. Where a program uses positions for
-nothing but the gradient, PoolMax and MaxBackward become PoolMaxTaps and TapsBackward here. Two identities save more:
+Eager calls ask for bytes where nobody asks for positions (Note [Taps] in ops/pool.py). Where a program uses positions for nothing
+but the gradient, PoolMax and MaxBackward become PoolMaxTaps and MaxTapsBackward here. Two identities save more:
 
     where(0 < r, backward(g), 0) = backward(where(0 < y, g, 0))    for y the maxima of r, as r is y at the places that g goes to
     sum(backward(g)) = sum(g)                                      over whole images, for windows that do not overlap
@@ -11,49 +11,16 @@ from __future__ import annotations
 
 import functools
 
-from tandem import dtypes
 from tandem.codegen.cuda.ops import C_TYPE
 from tandem.codegen.cuda.text import ANY, Text, names_of, read, wide_type, write
-from tandem.graph.ir import Graph, Node, Type, Value
-from tandem.graph.symbolic import hint, product
+from tandem.graph.ir import Graph, Node, Value
+from tandem.graph.symbolic import ceildiv, hint, product
 from tandem.ops.arithmetic import Cast
 from tandem.ops.comparison import Less, Where
 from tandem.ops.create import Constant
-from tandem.ops.define import LibraryOp
-from tandem.ops.pool import MaxBackward, PoolMax
+from tandem.ops.pool import MaxBackward, MaxTapsBackward, PoolMax, PoolMaxTaps
 from tandem.ops.reduce import Reduce
 from tandem.ops.unary import Relu
-from tandem.ops.windows import channels_last_strides, is_channels_last, strides_like
-
-
-class PoolMaxTaps(LibraryOp):
-    """Maxima, and the number of the element within the window that each is, as uint8."""
-
-    name = routine = "pool_max_taps"
-    _fields = ("windows", "size")
-
-    def infer(self, x: Type):
-        shape = (*x.shape[:2], *self.size)
-        return x.with_shape(shape), Type(dtypes.uint8, shape)
-
-    def output_strides(self, types, buffers):
-        if not is_channels_last(buffers[0]):
-            return None
-        strides = channels_last_strides(self.infer(*types)[0].shape)
-        return strides, strides
-
-
-class TapsBackward(LibraryOp):
-    """Zeros of spatial shape `size` with g added at the elements that taps say."""
-
-    name = routine = "pool_max_taps_backward"
-    _fields = ("size", "windows")
-
-    def infer(self, g: Type, taps: Type) -> Type:
-        return g.with_shape((*g.shape[:2], *self.size))
-
-    def output_strides(self, types, buffers):
-        return strides_like(buffers[1], self.infer(*types))
 
 
 # -- where they stand for others
@@ -61,7 +28,7 @@ class TapsBackward(LibraryOp):
 
 def taps(graph: Graph, saved: list[Value]) -> dict[Node, object]:
     """The nodes that are written differently, with a formula for each."""
-    pools = [node for node in graph.nodes if isinstance(node.op, PoolMax)]
+    pools = [node for node in graph.nodes if isinstance(node.op, (PoolMax, PoolMaxTaps))]
     if not pools:
         return {}
     users: dict[Value, list[Node]] = {}
@@ -71,20 +38,23 @@ def taps(graph: Graph, saved: list[Value]) -> dict[Node, object]:
     held = {*graph.outputs, *saved, *(v for _, v in graph.mutations)}
     found: dict[Node, object] = {}
     for pool in pools:
-        kernel = pool.op.kernel
         places = pool.outputs[1]
         backward = users.get(places, [])
-        if product(kernel) > 255 or places in held or not all(_goes_back(node, pool, places) for node in backward):
-            continue
-        found[pool] = _forward
+        if isinstance(pool.op, PoolMax):
+            kernel = pool.op.kernel
+            if product(kernel) > 256 or places in held or not all(_goes_back(node, pool, places) for node in backward):
+                continue
+            found[pool] = _forward
+            found.update(dict.fromkeys(backward, _backward))
         for node in backward:
-            found[node] = _backward
-            _beyond(pool, node, users, held, found)
+            if _goes_back(node, pool, places):
+                _beyond(pool, node, users, held, found)
     return found
 
 
 def _goes_back(node: Node, pool: Node, places: Value) -> bool:
-    return isinstance(node.op, MaxBackward) and node.op.windows == pool.op.windows and node.inputs[0] is not places
+    kind = MaxBackward if isinstance(pool.op, PoolMax) else MaxTapsBackward
+    return isinstance(node.op, kind) and node.op.windows == pool.op.windows and node.inputs[0] is not places
 
 
 def _beyond(pool: Node, node: Node, users, held, found):
@@ -123,7 +93,7 @@ def _forward(op: PoolMax, x: Value):
 
 
 def _backward(op: MaxBackward, g: Value, taps: Value):
-    return TapsBackward(op.size, op.windows)(g, taps)
+    return MaxTapsBackward(op.size, op.windows)(g, taps)
 
 
 def _masked(op: Where, mask: Value, value: Value, zero: Value):
@@ -158,10 +128,11 @@ def pieces(buffers) -> int:
     return piece if all(d % piece == 0 for d in outer) else 1  # symbolic ones leave guards
 
 
-def positions(t: Text, buffer, piece: int, names: list[str]) -> tuple[str, object]:
-    """(statements that find the indices of piece i, in the order of memory; how many pieces there are)"""
+def positions(t: Text, buffer, piece: int, names: list[str], shape=None) -> tuple[str, object]:
+    """(statements that find the indices of piece i, in the order of memory; how many pieces there are). shape: the buffer's own, or
+    that of something else that is walked in the same order."""
     order = buffer.order if buffer.order is not None else tuple(range(len(buffer.shape)))
-    shape = [d // piece if a == 1 and piece > 1 else d for a, d in enumerate(buffer.shape)]
+    shape = [d // piece if a == 1 and piece > 1 else d for a, d in enumerate(shape or buffer.shape)]
     text = t.digits("i", [shape[a] for a in order], [names[a] for a in order])
     if piece > 1:
         text = text.replace(f"{names[1]} =", f"{names[1]}p =") + f" const i64 {names[1]} = {names[1]}p * {piece};"
@@ -209,6 +180,9 @@ store_any<{piece}>({address(t, chosen, o, True)}, tap);"""
 
 
 def pool_max_taps_backward(fusion, step) -> list:
+    kernel, stride, _, dilation = step.node.op.windows
+    if all(k <= s and d == 1 for k, s, d in zip(kernel, stride, dilation)):
+        return _back_by_cells(step)
     g, chosen = step.inputs
     out = step.outputs[0]
     kernel, stride, padding, dilation = step.node.op.windows
@@ -243,4 +217,43 @@ for (int k = 0; k < {piece}; ++k) if (q[k] == tap) sum[k] += {read(g.dtype, "e[k
 alignas(16) {kind} y[{piece}];
 for (int k = 0; k < {piece}; ++k) y[k] = {write(g.dtype, "sum[k]")};
 store_any<{piece}>({address(t, out, x, True)}, y);"""
+    return [t.flat(count, body, ANY)]
+
+
+def _back_by_cells(step) -> list:
+    """Windows that do not overlap: a thread takes one, with the elements up to the next, and writes each of them once."""
+    g, chosen = step.inputs
+    out = step.outputs[0]
+    kernel, stride, padding, _ = step.node.op.windows
+    s = len(kernel)
+    piece = pieces([g, chosen, out])
+    t = Text(step.routine, step.node)
+    o = names_of("o", 2 + s)
+    cells = [*out.shape[:2], *(ceildiv(n + p, k) for n, p, k in zip(out.shape[2:], padding, stride))]
+    setup, count = positions(t, out, piece, o, cells)
+    kind, zero = C_TYPE[g.dtype], write(g.dtype, f"({wide_type(g.dtype)})0")
+    inside = " && ".join(f"o{2 + k} < {t.dim(g.shape[2 + k])}" for k in range(s))
+    loops, tap, taken = "", "0", "true"
+    for k in range(s):
+        loops += f"""#pragma unroll
+for (int w{k} = 0; w{k} < {stride[k]}; ++w{k}) {{
+const i64 x{k} = o{2 + k} * {stride[k]} - {padding[k]} + w{k};
+if (x{k} < 0 || x{k} >= {t.dim(out.shape[2 + k])}) continue;
+"""
+        tap = f"({tap}) * {kernel[k]} + w{k}"
+        if stride[k] > kernel[k]:
+            taken += f" && w{k} < {kernel[k]}"
+    body = f"""{setup}
+alignas(16) {kind} e[{piece}]; alignas(16) u8 q[{piece}];
+const bool window = {inside};
+if (window) {{
+load_any<{piece}>(e, {address(t, g, o)});
+load_any<{piece}>(q, {address(t, chosen, o)});
+}}
+{loops}
+const u8 tap = (u8)({tap}); const bool taken = window && {taken}; const {kind} zero = {zero};
+alignas(16) {kind} y[{piece}];
+for (int k = 0; k < {piece}; ++k) y[k] = taken && q[k] == tap ? e[k] : zero;
+store_any<{piece}>({address(t, out, [*o[:2], *names_of("x", s)], True)}, y);
+{"}" * s}"""
     return [t.flat(count, body, ANY)]

@@ -74,6 +74,12 @@ class CudaTarget:
 
         return repeat_part(op, layouts, resolve, kernel, on_host=True)
 
+    def prepared(self, graph: Graph) -> dict:
+        """What the library does in one call where a part of it would be a kernel of its own: nodes, with a formula for each."""
+        from tandem.codegen.cuda.compose import biased
+
+        return biased(graph)
+
     def composed(self):
         """Operators that have no routine here, written in others."""
         from tandem.codegen.cuda.compose import composed
