@@ -13,7 +13,6 @@ from tandem.ops.define import LibraryOp
 from tandem.ops.join import Concat
 from tandem.ops.prepare import cast, constant, full_expand
 
-
 BIASED = (dtypes.float16, dtypes.bfloat16)  # of images whose convolution with a bias is one call
 
 

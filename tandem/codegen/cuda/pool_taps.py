@@ -22,7 +22,6 @@ from tandem.ops.pool import MaxBackward, MaxTapsBackward, PoolMax, PoolMaxTaps
 from tandem.ops.reduce import Reduce
 from tandem.ops.unary import Relu
 
-
 # -- where they stand for others
 
 
