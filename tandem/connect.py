@@ -78,6 +78,12 @@ def _extras(function, args, kwargs):
     return call(function, args, kwargs)
 
 
+def _join_backward(first, second):
+    from tandem.tracing.joined import joined
+
+    return joined(first, second)
+
+
 def _load_kernels(kernels, device: int):
     from tandem.codegen.cuda.compile import load_kernels
 
@@ -89,6 +95,7 @@ def connect():
     _runtime.set_callback("compile", _compile)
     _runtime.set_callback("compile_capture", _compile_capture)
     _runtime.set_callback("convert", _convert)
+    _runtime.set_callback("join_backward", _join_backward)
     _runtime.set_callback("clone", F.clone)
     _runtime.set_callback("add", F.add)
     _runtime.set_callback("add_", F.add_)

@@ -120,9 +120,7 @@ WGMMA = Switch(
     1,
     "attention on devices of compute capability 9.0 by its own matrix instructions; 2: waiting for every copy",
 )
-CUSOLVER = Switch(
-    "CUSOLVER", 0, "factorisations on CUDA devices by cuSOLVER instead of through the host; not yet checked on a device"
-)
+CUSOLVER = Switch("CUSOLVER", 0, "factorisations on CUDA devices by cuSOLVER instead of through the host")
 
 
 def cache_dir() -> str | None:

@@ -97,7 +97,14 @@ class Engine {
       bool any = std::any_of(incoming.begin(), incoming.end(), [](const TensorRef& g) { return bool(g); });
       if (any && (accumulates || leads_on(node))) {
         incoming.resize(std::max<size_t>(incoming.size(), node->num_outputs));
-        outgoing = node->apply(std::move(incoming), create_);
+        OpFunction* joined = nullptr;
+        if (PlanNode* next = follower(node, &joined)) {
+          outgoing = node->as_plan_node()->apply_joined(joined, std::move(incoming), *next);
+          if (!retain_) node->release_saved();
+          node = next;  // which has run now
+        } else {
+          outgoing = node->apply(std::move(incoming), create_);
+        }
         if (anomaly_detection) [[unlikely]]
           check(node, outgoing);
         if (!retain_) node->release_saved();
@@ -160,6 +167,25 @@ class Engine {
       if (next && next->needed) return true;
     }
     return false;
+  }
+
+  // The record that would run right after this one and can be joined with it (Note [Joined records]), marked as done.
+  PlanNode* follower(Node* node, OpFunction** joined) {
+    PlanNode* first = node->as_plan_node();
+    if (!first || create_ || anomaly_detection || active_capture || node->edges.size() != 1) return nullptr;
+    const Edge& edge = node->edges[0];
+    PlanNode* second = edge.node ? edge.node->as_plan_node() : nullptr;
+    if (!second || edge.index != 0 || !second->hooks.empty()) return nullptr;
+    Pending* state = pending_.find(second);
+    if (!state || !state->needed || state->dependencies != 1 || !state->captures.empty() || !leads_on(second))
+      return nullptr;
+    for (const TensorRef& g : state->grads)
+      if (g) return nullptr;
+    if (!ready_.empty() && !Earlier()(ready_.top(), second)) return nullptr;
+    *joined = first->joined_with(*second);
+    if (!*joined) return nullptr;
+    state->dependencies = -1;
+    return second;
   }
 
   void make_ready(Pending& p) {

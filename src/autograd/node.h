@@ -9,6 +9,7 @@
 namespace tandem {
 
 class Node;
+class PlanNode;
 
 struct Edge {  // "input i of this node was output `index` of `node`"; no node: nothing to differentiate
   Ref<Node> node;
@@ -25,6 +26,7 @@ class Node {
   virtual void release_saved() {}  // after backward without retain_graph
   virtual const char* name() const = 0;
   virtual bool is_accumulator() const { return false; }
+  virtual PlanNode* as_plan_node() { return nullptr; }
 
   void retain() noexcept { ++references_; }
   void release() noexcept {

@@ -123,45 +123,89 @@ TensorRef PlanNode::unpack(const SavedTensor& s, bool create_graph) {
   return TensorRef::adopt(t);
 }
 
-TensorList PlanNode::apply(TensorList grads, bool create_graph) {
+// Arguments of backward functions, and what keeps them alive.
+struct PlanNode::Arguments {
+  void push(TensorRef t) {
+    Argument& a = list.emplace_back();
+    a.kind = Argument::Kind::Tensor;
+    a.tensor = t.get();
+    owned.push_back(std::move(t));
+  }
+  void count(size_t n) {
+    Argument& a = list.emplace_back();
+    a.kind = Argument::Kind::Count;
+    a.integer = static_cast<int64_t>(n);
+  }
+  void gradients(TensorList& grads, size_t n) {
+    count(n);
+    for (size_t i = 0; i < n; ++i) {
+      if (grads[i])
+        push(std::move(grads[i]));
+      else
+        list.emplace_back().kind = Argument::Kind::None;
+    }
+  }
+  TensorList run(PyObject* op) {
+    bool returns_tuple = false;
+    return dispatch(reinterpret_cast<OpFunction*>(op), list.data(), static_cast<int>(list.size()), &returns_tuple);
+  }
+
+  SmallVector<TensorRef, 8> owned;
+  SmallVector<Argument, 20> list;
+};
+
+void PlanNode::require_saved() const {
   if (released)
     fail(ErrorKind::Autograd, "backward through ", name(),
          " a second time: what it saved was freed by the first backward", "\n  recorded at ", format_source(source),
          "\n  fix: pass retain_graph=True to the first backward");
-  auto* op = reinterpret_cast<OpFunction*>(create_graph ? plan_->backward_twice : plan_->backward);
-  SmallVector<TensorRef, 8> owned;
-  SmallVector<Argument, 20> arguments;
-  auto push = [&](TensorRef t) {
-    Argument& a = arguments.emplace_back();
-    a.kind = Argument::Kind::Tensor;
-    a.tensor = t.get();
-    owned.push_back(std::move(t));
-  };
-  auto count = [&](size_t n) {
-    Argument& a = arguments.emplace_back();
-    a.kind = Argument::Kind::Count;
-    a.integer = static_cast<int64_t>(n);
-  };
-  // Parameters of a backward function: gradients, saved tensors, ints, numbers (tandem/tracing/compile.py).
-  count(plan_->outputs.size());
-  for (size_t i = 0; i < plan_->outputs.size(); ++i) {
-    if (grads[i])
-      push(std::move(grads[i]));
-    else
-      arguments.emplace_back().kind = Argument::Kind::None;
-  }
-  count(saved.size());
-  for (const SavedTensor& s : saved) push(unpack(s, create_graph));
-  count(ints.size());
+}
+
+void PlanNode::push_kept(Arguments& to, bool create_graph) {
+  to.count(saved.size());
+  for (const SavedTensor& s : saved) to.push(unpack(s, create_graph));
+  to.count(ints.size());
   for (int64_t v : ints) {
-    Argument& a = arguments.emplace_back();
+    Argument& a = to.list.emplace_back();
     a.kind = Argument::Kind::Int;
     a.integer = v;
   }
-  count(numbers.size());
-  for (const Argument& a : numbers) arguments.push_back(a);
-  bool returns_tuple = false;
-  return dispatch(op, arguments.data(), static_cast<int>(arguments.size()), &returns_tuple);
+  to.count(numbers.size());
+  for (const Argument& a : numbers) to.list.push_back(a);
+}
+
+TensorList PlanNode::apply(TensorList grads, bool create_graph) {
+  require_saved();
+  // Parameters of a backward function: gradients, saved tensors, ints, numbers (tandem/tracing/compile.py).
+  Arguments arguments;
+  arguments.gradients(grads, plan_->outputs.size());
+  push_kept(arguments, create_graph);
+  return arguments.run(create_graph ? plan_->backward_twice : plan_->backward);
+}
+
+OpFunction* PlanNode::joined_with(const PlanNode& next) const {
+  if (!plan_->device || next.plan_->device != plan_->device || !callbacks.join_backward) return nullptr;
+  if (plan_->outputs.size() != 1 || next.plan_->outputs.size() != 1 || plan_->grad_inputs.size() != 1) return nullptr;
+  PyObject *first = plan_->backward, *second = next.plan_->backward;
+  for (const auto& [other, joined] : plan_->joined)
+    if (other == second) return joined == Py_None ? nullptr : reinterpret_cast<OpFunction*>(joined);
+  constexpr size_t kMost = 64;  // enough for the layers of a model; more would be searched through at each call
+  if (plan_->joined.size() >= kMost) return nullptr;
+  PyObject* args[] = {first, second};
+  PyObject* made = PyObject_Vectorcall(callbacks.join_backward, args, 2, nullptr);
+  if (!made) throw PythonError{};
+  plan_->joined.emplace_back(Py_NewRef(second), made);
+  return made == Py_None ? nullptr : reinterpret_cast<OpFunction*>(made);
+}
+
+TensorList PlanNode::apply_joined(OpFunction* joined, TensorList grads, PlanNode& next) {
+  require_saved();
+  next.require_saved();
+  Arguments arguments;
+  arguments.gradients(grads, 1);
+  push_kept(arguments, false);
+  next.push_kept(arguments, false);
+  return arguments.run(reinterpret_cast<PyObject*>(joined));
 }
 
 // -- leaves

@@ -49,6 +49,12 @@ struct SavedTensor {
 // The gradient after the hooks in `hooks` (a dict, or null) have seen it and perhaps replaced it.
 TensorRef run_hooks(PyObject* hooks, TensorRef grad);
 
+// Note [Joined records]
+// On devices, backward of an elementwise operator (relu) is a pass over memory, and what follows often begins with
+// another pass over its result: the sum for a bias, the sums of a normalisation. Where the second record gets its
+// gradient from the first alone, and would run next, one operator does both, so that they are fused as in a compiled
+// step. tandem/tracing/joined.py says which and makes it; plans remember the answer. It is not done where somebody
+// looks at the gradient between them, nor for gradients of gradients.
 class PlanNode final : public Node {
  public:
   explicit PlanNode(Ref<Plan> plan) : plan_(std::move(plan)) {}
@@ -57,12 +63,22 @@ class PlanNode final : public Node {
   void release_saved() override;
   const char* name() const override { return plan_->name.c_str(); }
 
+  // What runs backward of this record and then that of `next`, whose only gradient comes from here, as one operator;
+  // null if that saves nothing. See Note [Joined records].
+  OpFunction* joined_with(const PlanNode& next) const;
+  // The gradients of next's inputs.
+  TensorList apply_joined(OpFunction* joined, TensorList grads, PlanNode& next);
+  PlanNode* as_plan_node() override { return this; }
+
   SmallVector<SavedTensor, 2> saved;
   SmallVector<int64_t, 8> ints;
   SmallVector<Argument, 1> numbers;  // Python numbers the operator was called with
   bool released = false;
 
  private:
+  struct Arguments;
+  void require_saved() const;
+  void push_kept(Arguments& to, bool create_graph);
   TensorRef unpack(const SavedTensor& saved, bool create_graph);
   Ref<Plan> plan_;
 };

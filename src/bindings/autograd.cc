@@ -176,6 +176,7 @@ void register_dispatch(nb::module_& m) {
                       : name == "refresh_view"    ? &callbacks.refresh_view
                       : name == "check_finite"    ? &callbacks.check_finite
                       : name == "extras"          ? &callbacks.extras
+                      : name == "join_backward"   ? &callbacks.join_backward
                       : name == "load_kernels"    ? &callbacks.load_kernels
                                                   : nullptr;
     if (!slot) throw nb::value_error("no such callback");

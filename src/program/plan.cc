@@ -15,6 +15,10 @@ namespace tandem {
 Plan::~Plan() {
   Py_XDECREF(backward);
   Py_XDECREF(backward_twice);
+  for (auto [other, both] : joined) {
+    Py_DECREF(other);
+    Py_DECREF(both);
+  }
   Py_XDECREF(keep);
   Py_XDECREF(kernels);
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -130,6 +131,9 @@ struct Plan {
   std::vector<int32_t> saved_numbers;  // input positions of Python numbers
   PyObject* backward = nullptr;        // OpFunction (owned): gradients from saved values
   PyObject* backward_twice = nullptr;  // OpFunction (owned): the same, differentiable again
+  // Backward functions of records that came before, and what does both in one (or None), all owned: see Note [Joined
+  // records] in autograd/record.h.
+  std::vector<std::pair<PyObject*, PyObject*>> joined;
 
   PyObject* keep = nullptr;  // what Python knows of the plan: its graph, for capture (owned)
   PyObject* kernels =

@@ -353,7 +353,7 @@ def _reached(nodes, wanted, outputs) -> list[bool]:
     return [v in found for v in outputs]
 
 
-_BACKWARD_PARAMETERS = [
+BACKWARD_PARAMETERS = [
     ParameterSpec("grads", "tensors", True, None, False),
     ParameterSpec("saved", "tensors", True, None, False),
     ParameterSpec("ints", "ints", True, None, False),
@@ -391,8 +391,9 @@ def _backward_function(name: str, graph: Graph, split, output_types: list[Type])
         results = replay(graph, inputs, sizes)
         return tuple(results)
 
-    function = make_function(name, backward, _BACKWARD_PARAMETERS)
+    function = make_function(name, backward, BACKWARD_PARAMETERS)
     function.is_backward = True
+    function.backward_graph, function.backward_body = graph, backward  # for joined.py
     return function
 
 

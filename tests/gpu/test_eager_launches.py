@@ -176,3 +176,80 @@ assert td.vmap(lambda v: F.max_pool2d(v, 2))(td.empty(3, 4, 16, 8, 8, device="cu
 """,
         tmp_path,
     )
+
+
+JOINED = """
+conv = td.nn.Conv2d(16, 32, 3, padding=1).to("cuda").to(memory_format=td.channels_last)
+x = td.empty(4, 16, 8, 8, device="cuda", dtype=td.bfloat16).to(memory_format=td.channels_last).requires_grad_()
+g = td.empty(4, 32, 8, 8, device="cuda", dtype=td.bfloat16).to(memory_format=td.channels_last)
+seen = []
+def step(look=None, **options):
+    x.grad = conv.weight.grad = conv.bias.grad = None
+    with td.autocast("cuda", td.bfloat16):
+        y = conv(x)
+        if look:
+            look(y)
+        z = y.relu()
+    z.backward(g, **options)
+    return y
+"""
+
+
+def test_a_bias_is_summed_where_its_gradient_is_made(tmp_path):
+    run(
+        LAUNCHES
+        + JOINED
+        + """
+both = launches(step)
+assert sum("less_where_sum" in name for name in both) == 1 and "td_fused_less_where" not in both, both
+assert x.grad.stride() == x.stride() and conv.weight.grad.dtype == conv.bias.grad.dtype == td.float32
+apart = launches(lambda: step(lambda y: y.register_hook(seen.append)))  # somebody looks at the gradient between
+assert "td_fused_less_where" in apart and len(seen) == 2 and seen[0].shape == g.shape, apart
+assert "td_fused_less_where" in launches(lambda: step(lambda y: y.retain_grad()))
+assert "td_fused_less_where" in launches(lambda: step(create_graph=True))
+""",
+        tmp_path,
+    )
+
+
+def test_joined_records_say_what_each_would_say(tmp_path):
+    run(
+        LAUNCHES
+        + JOINED
+        + """
+def message(f):
+    try:
+        f()
+    except td.AutogradError as error:
+        return str(error)
+    raise AssertionError
+def again():
+    with td.autocast("cuda", td.bfloat16):
+        z = conv(x).relu()
+    z.backward(g)
+    z.backward(g)
+assert "backward through relu a second time" in message(again)
+def changed():
+    with td.autocast("cuda", td.bfloat16):
+        z = conv(x).relu()
+    with td.no_grad():
+        z.add_(1.0)
+    z.backward(g)
+assert "backward of relu needs a tensor that was changed in place" in message(changed)
+def images():
+    with td.autocast("cuda", td.bfloat16):
+        z = conv(x).relu()
+    with td.no_grad():
+        x.add_(1.0)
+    z.backward(g)
+assert "backward of conv2d needs a tensor that was changed in place" in message(images)
+with td.autocast("cuda", td.bfloat16):
+    y = conv(x)
+    z = y.relu()
+    w = y.exp()
+(z.sum() + w.sum()).backward()  # two gradients meet: nothing is joined
+a, b = td.autograd.grad(conv(x.float()).relu().sum(), [conv.bias, x])
+assert a.shape == (32,) and b.shape == x.shape
+""",
+        tmp_path,
+    )

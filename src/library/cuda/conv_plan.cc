@@ -115,7 +115,7 @@ int data_type(DType dtype) {
 }
 
 // Of tensors: the names in a plan. A virtual one is never in memory.
-enum Id : int64_t { kX, kW, kY, kBias, kAddend, kConvolved, kSummed };
+enum Id : int64_t { kX, kW, kY, kBias, kConvolved };
 
 Descriptor describe(const View& v, int64_t id, bool is_virtual = false) {
   Descriptor d(kTensor);
@@ -157,9 +157,9 @@ bool notes_of(RawDescriptor config, Notes& notes) {
 class Plan final : public ConvolutionPlan {
  public:
   int run(void* handle, void* x, void* w, void* y, void* bias, void* memory) const override {
-    const int64_t ids[] = {kX, kW, kY, kBias, kAddend};
-    void* pointers[] = {x, w, y, bias, y};  // the addend counts nothing
-    const int64_t count = adds.empty() ? 3 : 5;
+    const int64_t ids[] = {kX, kW, kY, kBias};
+    void* pointers[] = {x, w, y, bias};
+    const int64_t count = addition.raw() ? 4 : 3;
     Descriptor pack(kVariantPack);
     pack.set(1000, kInt64, ids, count);
     pack.set(1001, kPointer, pointers, count);
@@ -171,39 +171,29 @@ class Plan final : public ConvolutionPlan {
 
   // What the plan was made of must outlive it.
   Descriptor x, w, y, convolution, operation, graph, heuristics;
-  Descriptor bias, addend, convolved, summed, adding;
-  std::vector<Descriptor> adds;  // y = (convolved + 0 addend) + bias
+  Descriptor bias, convolved, pointwise, addition;  // of plans with a bias
   std::vector<Descriptor> configs;
   Descriptor plan;
 };
 
-// What a bias adds to a plan: the operations behind the convolution, and what is between them.
+// What a bias adds to a plan: y = convolved + bias, in float32.
 void add_bias(Plan& p, const View& y, const View& bias) {
   View spread = y;
   for (int i = 0; i < y.ndim; ++i) spread.shape[i] = i == 1 ? bias.shape[0] : 1, spread.strides[i] = 1;
   spread.strides[0] = bias.shape[0];
   p.bias = describe(spread, kBias);
-  p.addend = describe(y, kAddend);
   p.convolved = describe(y, kConvolved, true);
-  p.summed = describe(y, kSummed, true);
-  const int mode = 0, type = 0;  // addition, in float32
-  p.adding = Descriptor(kPointwise);
-  p.adding.set(0, kPointwiseMode, &mode);
-  p.adding.set(1, kDataType, &type);
-  p.adding.finalize();
-  const auto add = [&](const Descriptor& a, const Descriptor& b, const Descriptor& sum, float factor) {
-    const float one = 1;
-    Descriptor& made = p.adds.emplace_back(kPointwiseOperation);
-    made.set(750, p.adding);
-    made.set(751, a);
-    made.set(752, b);
-    made.set(753, sum);
-    made.set(754, kFloat, &one);
-    made.set(755, kFloat, &factor);
-    made.finalize();
-  };
-  add(p.convolved, p.addend, p.summed, 0);
-  add(p.summed, p.bias, p.y, 1);
+  const int mode = 0, type = 0;
+  p.pointwise = Descriptor(kPointwise);
+  p.pointwise.set(0, kPointwiseMode, &mode);
+  p.pointwise.set(1, kDataType, &type);
+  p.pointwise.finalize();
+  p.addition = Descriptor(kPointwiseOperation);
+  p.addition.set(750, p.pointwise);
+  p.addition.set(751, p.convolved);
+  p.addition.set(752, p.bias);
+  p.addition.set(753, p.y);
+  p.addition.finalize();
 }
 
 // The first configuration of the list that can be used.
@@ -281,11 +271,9 @@ std::unique_ptr<ConvolutionPlan> make_convolution_plan(void* handle, Convolution
   p->operation.set(n.y, bias ? p->convolved : p->y);
   p->operation.finalize();
   p->graph = Descriptor(kGraph);
-  std::vector<RawDescriptor> operations{p->operation.raw()};
-  bool good = p->operation.good();
-  for (const Descriptor& add : p->adds) operations.push_back(add.raw()), good = good && add.good();
-  if (!good) return nullptr;
-  p->graph.set(801, kDescriptor, operations.data(), static_cast<int64_t>(operations.size()));
+  if (!p->operation.good() || (bias && !p->addition.good())) return nullptr;
+  const RawDescriptor operations[] = {p->operation.raw(), p->addition.raw()};
+  p->graph.set(801, kDescriptor, operations, bias ? 2 : 1);
   p->graph.set(800, kHandleType, &handle);
   if (!p->graph.finalize()) return nullptr;
   if (!choose(handle, kModeA, strict, most_workspace, *p) && !choose(handle, kModeFallback, strict, most_workspace, *p))

@@ -5,8 +5,7 @@
 // made once for a problem and then only launched. Engines are tried in the order of cuDNN's heuristics; the first one
 // that gives the same result every time, keeps to the precision asked for and needs no compiler is taken.
 //
-// With a bias, the plan is of cuDNN's pattern y = conv(x, w) + 0 z + bias, for which it has kernels: of the convolution
-// and an addition alone it has none but those that it would have to compile.
+// A bias of the type of y is added by the same kernels; for one of another type cuDNN would have to compile some.
 #pragma once
 #include <cstddef>
 #include <cstdint>

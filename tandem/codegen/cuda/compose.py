@@ -7,6 +7,7 @@ from tandem import dtypes
 from tandem.codegen.buffer import is_one, same_shape
 from tandem.codegen.cuda.attention import fits
 from tandem.graph.ir import Graph, Node
+from tandem.graph.symbolic import hint
 from tandem.ops.attention import Attention, AttentionBackward, AttentionBackwardPacked
 from tandem.ops.conv import ConvBackwardData, ConvBackwardWeight, ConvForward
 from tandem.ops.define import LibraryOp
@@ -65,8 +66,13 @@ def biased(graph: Graph) -> dict[Node, object]:
 
 def _is_biased(node: Node) -> bool:
     op = node.op
-    alike = all(low is high or low == high for low, high in zip(op.pad_low, op.pad_high))
-    return len(node.inputs) == 3 and op.groups == 1 and alike and node.inputs[0].dtype in BIASED
+    if len(node.inputs) != 3 or op.groups != 1 or node.inputs[0].dtype not in BIASED:
+        return False
+    if not all(low is high or low == high for low, high in zip(op.pad_low, op.pad_high)):
+        return False
+    # Few channels, as of images, have faster kernels that add nothing.
+    sizes = node.inputs[1].shape[:2]
+    return all(hint(n) % 8 == 0 for n in sizes) and all(n % 8 == 0 for n in sizes)  # symbolic ones leave guards
 
 
 def _in_the_library(op: ConvForward, x, w, bias):
