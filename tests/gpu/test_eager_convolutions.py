@@ -1,4 +1,4 @@
-"""Eager training of convolutions on a CUDA device: biases in cuDNN's calls, maxima remembered in bytes, records joined in backward."""
+"""Eager training of convolutions on a CUDA device: biases in cuDNN's calls, maxima remembered in bytes, joined records."""
 
 import numpy as np
 import pytest
