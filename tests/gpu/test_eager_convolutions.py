@@ -89,3 +89,14 @@ def test_maxima_and_their_gradients(layout, windows):
     for made in (run("cuda"), run("cuda", return_indices=True)):
         for a, e in zip(made, expected, strict=True):
             np.testing.assert_array_equal(a, e)
+
+
+def test_gradients_of_weights_are_not_rounded_between():
+    rng = np.random.default_rng(0)
+    x, w, g = (rng.normal(size=s).astype(np.float32) for s in ((96, 300), (260, 300), (96, 260)))
+    x, w, g = (td.tensor(a).to(td.bfloat16).float().numpy() for a in (x, w, g))
+    weight = td.tensor(w, device="cuda", requires_grad=True)
+    with td.autocast("cuda", td.bfloat16):
+        y = td.linear(td.tensor(x, device="cuda"), weight)
+    y.backward(td.tensor(g, device="cuda").to(td.bfloat16))
+    np.testing.assert_allclose(weight.grad.cpu().numpy(), g.T @ x, rtol=1e-4, atol=1e-4)

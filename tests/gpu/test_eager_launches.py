@@ -76,6 +76,25 @@ assert conv.weight.grad.stride() == conv.weight.stride() and conv.weight.grad.dt
     )
 
 
+def test_gradients_of_weights_come_as_they_are_kept(tmp_path):
+    run(
+        LAUNCHES
+        + """
+layer = td.nn.Linear(512, 256).to("cuda")
+x = td.empty(100, 512, device="cuda", dtype=td.bfloat16)
+g = td.empty(100, 256, device="cuda", dtype=td.bfloat16)
+def step():
+    layer.weight.grad = layer.bias.grad = None
+    with td.autocast("cuda", td.bfloat16):
+        y = layer(x)
+    y.backward(g)
+assert launches(step).count("td_cast") == 2  # of the weight and the bias, not of a gradient
+assert layer.weight.grad.dtype == td.float32 and layer.weight.grad.shape == (256, 512)
+""",
+        tmp_path,
+    )
+
+
 def test_gradients_of_images_stay_channels_last(tmp_path):
     run(
         LAUNCHES

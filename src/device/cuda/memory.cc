@@ -58,9 +58,18 @@ struct PoolKey {
   bool operator<(const PoolKey& o) const { return pool != o.pool ? pool < o.pool : small < o.small; }
 };
 
+// Small blocks that were freed last, by size: a tensor that is made and dropped again and again touches no list. They
+// do not join their neighbours until they go back to the lists.
+constexpr size_t kKeptSizes = 32, kKeptEach = 4;
+struct Kept {
+  Block* blocks[kKeptEach];
+  size_t count = 0;
+};
+
 struct DeviceMemory {
   std::mutex mutex;  // guards everything here
   std::map<PoolKey, FreeList> free;
+  Kept kept[kKeptSizes];
   std::map<PoolKey, FreeList> unmapped;  // in expandable segments
   std::set<uint64_t> released;           // pools of graphs that are gone, but for blocks in use
   bool expandable = false;
@@ -113,6 +122,40 @@ void insert_free(DeviceMemory& m, Block* block) {
     block = low;
   }
   list.insert(block);
+}
+
+// A block that was in use goes where it is found quickly; false: it belongs into the lists.
+bool keep(DeviceMemory& m, Block* block) {
+  const size_t place = block->bytes / kRound - 1;
+  if (!block->small || place >= kKeptSizes || (block->pool & kGraphPool)) return false;
+  Kept& kept = m.kept[place];
+  if (kept.count == kKeptEach) return false;
+  block->used = true;  // its neighbours leave it alone
+  kept.blocks[kept.count++] = block;
+  return true;
+}
+
+Block* take_kept(DeviceMemory& m, uint64_t pool, size_t bytes) {
+  const size_t place = bytes / kRound - 1;
+  if (place >= kKeptSizes) return nullptr;
+  Kept& kept = m.kept[place];
+  for (size_t i = kept.count; i-- > 0;) {
+    if (kept.blocks[i]->pool != pool) continue;
+    Block* block = kept.blocks[i];
+    kept.blocks[i] = kept.blocks[--kept.count];
+    return block;
+  }
+  return nullptr;
+}
+
+void give_kept_back(DeviceMemory& m) {
+  for (Kept& kept : m.kept) {
+    for (size_t i = 0; i < kept.count; ++i) {
+      kept.blocks[i]->used = false;
+      insert_free(m, kept.blocks[i]);
+    }
+    kept.count = 0;
+  }
 }
 
 void collect_waiting(DeviceMemory& m, bool wait) {
@@ -317,6 +360,7 @@ bool grow(DeviceMemory& m, int device, uint64_t pool, size_t bytes) {
 
 // Gives whole free segments back, except those that graphs own.
 void trim(DeviceMemory& m) {
+  give_kept_back(m);
   collect_waiting(m, true);
   trim_segments(m);
   for (auto& [key, list] : m.free) {
@@ -363,7 +407,12 @@ Block* allocate(int device, size_t bytes) {
     std::lock_guard guard(m.mutex);
     if (!m.waiting.empty()) [[unlikely]]
       collect_waiting(m, false);
-    block = take(m, pool, bytes);
+    block = take_kept(m, pool, bytes);
+    if (!block) block = take(m, pool, bytes);
+    if (!block && bytes <= kSmall) {
+      give_kept_back(m);
+      block = take(m, pool, bytes);
+    }
     if (!block) {
       if (!grow(m, device, pool, bytes)) {
         trim(m);
@@ -390,7 +439,7 @@ void deallocate(Block* block) noexcept {
   --m.stats.live_blocks;
   m.stats.live_bytes -= static_cast<int64_t>(block->bytes);
   if (block->others.empty()) [[likely]] {
-    insert_free(m, block);
+    if (!keep(m, block)) insert_free(m, block);
     return;
   }
   // The other streams may still be using it.

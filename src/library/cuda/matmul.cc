@@ -1,4 +1,5 @@
-// cuda.matmul (a, b[, bias]) -> c by cuBLASLt: a (*batch, m, k), b (*batch, k, n), bias (n).
+// cuda.matmul (a, b[, bias]) -> c by cuBLASLt: a (*batch, m, k), b (*batch, k, n), bias (n). Products of 16-bit
+// matrices may be wanted in float32.
 //
 // cuBLASLt thinks in columns: a row-major c = a b is a column-major (n x m) product of b and a, both taken as they lie.
 #include <algorithm>
@@ -126,11 +127,10 @@ constexpr int kTried = 8;
 
 constexpr size_t kWorkspace = size_t{32} << 20;
 
-Entry make_entry(int device, DType dtype, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, int64_t c_step,
-                 int64_t batch, const int64_t (&offsets)[3], bool bias, uint64_t alignment) {
+Entry make_entry(int device, DType dtype, DType result, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b,
+                 int64_t c_step, int64_t batch, const int64_t (&offsets)[3], bool bias, uint64_t alignment) {
   const Api& lt = api();
   Entry e;
-  const int type = data_type(dtype);
   const bool f64 = dtype == DType::Float64;
   const int compute = f64 ? 70 : dtype == DType::Float32 && cuda::allow_tf32 ? 77 : 68;
   check(lt.description_create(&e.description, compute, f64 ? 1 : 0), "describing a product");
@@ -141,17 +141,18 @@ Entry make_entry(int device, DType dtype, int64_t m, int64_t n, int64_t k, Matri
     const int32_t epilogue = 4;
     check(lt.description_set(e.description, 7, &epilogue, sizeof epilogue), "EPILOGUE");
   }
-  const auto layout = [&](MatrixLayout& made, int64_t rows, int64_t columns, int64_t step, int64_t offset) {
-    check(lt.layout_create(&made, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), step), "a layout");
+  const auto layout = [&](MatrixLayout& made, DType type, int64_t rows, int64_t columns, int64_t step, int64_t offset) {
+    check(lt.layout_create(&made, data_type(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), step),
+          "a layout");
     if (batch > 1) {
       const int32_t count = static_cast<int32_t>(batch);
       check(lt.layout_set(made, 5, &count, sizeof count), "BATCH_COUNT");
       check(lt.layout_set(made, 6, &offset, sizeof offset), "STRIDED_BATCH_OFFSET");
     }
   };
-  layout(e.first, b.transposed ? k : n, b.transposed ? n : k, b.step, offsets[1]);
-  layout(e.second, a.transposed ? m : k, a.transposed ? k : m, a.step, offsets[0]);
-  layout(e.result, n, m, c_step, offsets[2]);
+  layout(e.first, dtype, b.transposed ? k : n, b.transposed ? n : k, b.step, offsets[1]);
+  layout(e.second, dtype, a.transposed ? m : k, a.transposed ? k : m, a.step, offsets[0]);
+  layout(e.result, result, n, m, c_step, offsets[2]);
   Preference preference = nullptr;
   check(lt.preference_create(&preference), "a preference");
   const size_t workspace = kWorkspace;
@@ -271,7 +272,7 @@ void product(const Call& call, View a, View b, View c, const View* bias, bool ad
   const int nd = c.ndim;
   const int64_t m = c.shape[nd - 2], n = c.shape[nd - 1], k = a.shape[nd - 1];
   const auto stream = static_cast<cuda::Stream>(call.stream);
-  const size_t size = item_size(c.dtype);
+  const size_t size = item_size(c.dtype), sizes[3] = {item_size(a.dtype), item_size(b.dtype), size};
   if (k == 0) {
     if (bias) {
       View spread = c;
@@ -310,11 +311,11 @@ void product(const Call& call, View a, View b, View c, const View* bias, bool ad
   uint64_t low_bits = reinterpret_cast<uint64_t>(ra.view.data) | reinterpret_cast<uint64_t>(rb.view.data) |
                       reinterpret_cast<uint64_t>(c.data) | 256;
   for (int i = 0; i < batch.ndim; ++i)
-    for (int v = 0; v < 3; ++v) low_bits |= static_cast<uint64_t>(batch.strides[v][i]) * size;
+    for (int v = 0; v < 3; ++v) low_bits |= static_cast<uint64_t>(batch.strides[v][i]) * sizes[v];
   const uint64_t alignment = low_bits & (~low_bits + 1);
-  const Key key{{device, static_cast<int>(c.dtype), m, n, k, ra.matrix.transposed, ra.matrix.step, rb.matrix.transposed,
-                 rb.matrix.step, mc.step, inner, offsets[0], offsets[1], offsets[2],
-                 (bias ? 1 : 0) | (cuda::allow_tf32 ? 2 : 0), static_cast<int64_t>(alignment)}};
+  const Key key{{device, static_cast<int>(c.dtype) | static_cast<int>(a.dtype) << 8, m, n, k, ra.matrix.transposed,
+                 ra.matrix.step, rb.matrix.transposed, rb.matrix.step, mc.step, inner, offsets[0], offsets[1],
+                 offsets[2], (bias ? 1 : 0) | (cuda::allow_tf32 ? 2 : 0), static_cast<int64_t>(alignment)}};
   static std::mutex mutex;  // guards entries
   static auto* entries = new std::map<Key, Entry>();
   Entry* entry;
@@ -323,8 +324,8 @@ void product(const Call& call, View a, View b, View c, const View* bias, bool ad
     auto found = entries->find(key);
     if (found == entries->end())
       found = entries
-                  ->emplace(key, make_entry(device, c.dtype, m, n, k, ra.matrix, rb.matrix, mc.step, inner, offsets,
-                                            bias != nullptr, alignment))
+                  ->emplace(key, make_entry(device, a.dtype, c.dtype, m, n, k, ra.matrix, rb.matrix, mc.step, inner,
+                                            offsets, bias != nullptr, alignment))
                   .first;
     entry = &found->second;
   }
@@ -356,8 +357,8 @@ void product(const Call& call, View a, View b, View c, const View* bias, bool ad
     }
     char* to = c.data + at[2] * static_cast<int64_t>(size);
     check(lt.matmul(handle(device), entry->description, f64 ? static_cast<const void*>(&one64) : &one,
-                    rb.view.data + at[1] * static_cast<int64_t>(size), entry->first,
-                    ra.view.data + at[0] * static_cast<int64_t>(size), entry->second,
+                    rb.view.data + at[1] * static_cast<int64_t>(sizes[1]), entry->first,
+                    ra.view.data + at[0] * static_cast<int64_t>(sizes[0]), entry->second,
                     f64 ? static_cast<const void*>(&zero64) : &zero, to, entry->result, to, entry->result,
                     &entry->best.algorithm, workspace.data(), entry->best.workspace, stream),
           "a product");
@@ -379,7 +380,7 @@ struct SmallArguments {  // of small_matmul_kernel in tandem/codegen/cuda/routin
 bool small_product(const Call& call, const View& a, const View& b, const View& c, const View* bias) {
   const int nd = c.ndim, rows = nd - 2, columns = nd - 1;
   const int64_t m = c.shape[rows], n = c.shape[columns], k = a.shape[columns];
-  if (!is_floating(c.dtype)) return false;
+  if (!is_floating(c.dtype) || a.dtype != c.dtype) return false;
   if (m > kSmall || n > kSmall || k > kSmall || m * n * k == 0 || (n > 1 && c.strides[columns] != 1)) return false;
   const Batch batch = merge_batch({&a, &b, &c}, rows);
   const int64_t blocks = (m + 15) / 16 * ((n + 15) / 16) * (batch.ndim ? batch.shape[0] : 1);
@@ -457,7 +458,7 @@ void run_matmul(const Call& call) {
   Aligned first, second;
   const View *in_a = &call.inputs[0], *in_b = &call.inputs[1];
   constexpr double kWorthCopies = 1e10;
-  if (item_size(c.dtype) == 2 &&
+  if (item_size(in_a->dtype) == 2 &&
       static_cast<double>(c.numel()) * static_cast<double>(in_a->shape[c.ndim - 1]) > kWorthCopies) {
     align_rows(call.device, *in_a, first);
     align_rows(call.device, *in_b, second);
@@ -467,7 +468,7 @@ void run_matmul(const Call& call) {
   constexpr int64_t kLong = 1024;
   const int rows = c.ndim - 2, columns = c.ndim - 1;
   const int64_t n = c.shape[columns], k = a.shape[columns];
-  if (item_size(c.dtype) == 2) {
+  if (item_size(a.dtype) == 2) {
     if (n > kLong && n % 8 != 0 && c.strides[rows] % 8 == 0 && !bias) {
       const int64_t even = n / 8 * 8;
       product(call, a, part(b, columns, 0, even), part(c, columns, 0, even), nullptr, false);

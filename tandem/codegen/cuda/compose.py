@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import tandem.ops as F
 from tandem import dtypes
 from tandem.codegen.buffer import is_one, same_shape
 from tandem.codegen.cuda.attention import fits
-from tandem.graph.ir import Graph, Node
-from tandem.graph.symbolic import hint
+from tandem.graph.ir import Graph, Node, Type
+from tandem.graph.symbolic import hint, product
+from tandem.ops.arithmetic import Cast
 from tandem.ops.attention import Attention, AttentionBackward, AttentionBackwardPacked
 from tandem.ops.conv import ConvBackwardData, ConvBackwardWeight, ConvForward
 from tandem.ops.define import LibraryOp
 from tandem.ops.join import Concat
+from tandem.ops.matmul import Matmul
 from tandem.ops.prepare import cast, constant, full_expand
 
-BIASED = (dtypes.float16, dtypes.bfloat16)  # of images whose convolution with a bias is one call
+NARROW = (dtypes.float16, dtypes.bfloat16)  # of images whose convolution with a bias is one call, and of wide products
 
 
 def _wide(dtype):
@@ -64,9 +68,44 @@ def biased(graph: Graph) -> dict[Node, object]:
     return found
 
 
+class WideMatmul(Matmul):
+    """A product of 16-bit matrices in float32, as it is computed: see `wide_products`."""
+
+    def infer(self, a, b):
+        return Type(dtypes.float32, super().infer(a, b).shape)
+
+
+def wide_products(graph: Graph, saved) -> dict[Node, object]:
+    """The casts to float32 of products that nobody else reads, and that are results: gradients of weights in mixed precision.
+    Small products have a kernel of ours, which is quicker with a cast than a call of the library."""
+    found = {}
+    for node in graph.nodes:
+        if isinstance(node.op, Cast) and type(node.inputs[0].op) is Matmul and _is_wide(node):
+            found[node] = _as_computed
+    if found:
+        results = {*graph.outputs}
+        read = Counter(v for node in graph.nodes for v in node.inputs)
+        held = {*graph.outputs, *saved, *(v for _, v in graph.mutations)}
+        for node in list(found):
+            narrow, wide = node.inputs[0], node.outputs[0]
+            if read[narrow] > 1 or narrow in held or read[wide] or wide not in results:
+                del found[node]
+    return found
+
+
+def _is_wide(node: Node) -> bool:
+    narrow, wide = node.inputs[0], node.outputs[0]
+    large = hint(product(wide.shape)) >= 1 << 16
+    return large and narrow.dtype in NARROW and wide.dtype is dtypes.float32 and len(narrow.node.inputs) == 2
+
+
+def _as_computed(op: Cast, x):
+    return WideMatmul()(*x.node.inputs)
+
+
 def _is_biased(node: Node) -> bool:
     op = node.op
-    if len(node.inputs) != 3 or op.groups != 1 or node.inputs[0].dtype not in BIASED:
+    if len(node.inputs) != 3 or op.groups != 1 or node.inputs[0].dtype not in NARROW:
         return False
     if not all(low is high or low == high for low, high in zip(op.pad_low, op.pad_high)):
         return False

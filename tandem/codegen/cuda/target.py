@@ -74,11 +74,11 @@ class CudaTarget:
 
         return repeat_part(op, layouts, resolve, kernel, on_host=True)
 
-    def prepared(self, graph: Graph) -> dict:
+    def prepared(self, graph: Graph, saved: list[Value]) -> dict:
         """What the library does in one call where a part of it would be a kernel of its own: nodes, with a formula for each."""
-        from tandem.codegen.cuda.compose import biased
+        from tandem.codegen.cuda.compose import biased, wide_products
 
-        return biased(graph)
+        return {**biased(graph), **wide_products(graph, saved)}
 
     def composed(self):
         """Operators that have no routine here, written in others."""
