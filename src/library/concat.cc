@@ -1,4 +1,5 @@
-// concat (x0, x1, ...) -> y; ints: axis. Inputs of one dtype, one after the other along axis; all other sizes agree.
+// concat (x0, x1, ...) -> y; ints: axis. Inputs of one dtype, one after the other along axis; all other sizes agree. An
+// input may lie in its place already (tandem/codegen/joined.py).
 #include "check.h"
 #include "library/registry.h"
 #include "library/strided.h"
@@ -20,7 +21,7 @@ void run_concat(const Call& call) {
     part.data = static_cast<char*>(out.data) + filled * out.strides[axis] * static_cast<int64_t>(item_size(out.dtype));
     filled += in.shape[axis];
     TD_CHECK(filled <= out.shape[axis]);
-    copy_elements(in, part);
+    if (in.data != part.data) copy_elements(in, part);
   }
   TD_CHECK(filled == out.shape[axis]);
 }

@@ -12,6 +12,7 @@ from tandem.codegen.elementwise import copy, elementwise
 from tandem.codegen.epilogues import add_epilogues, follows_product, is_product
 from tandem.codegen.expand import expand, without_unused
 from tandem.codegen.fuse import Fusion
+from tandem.codegen.joined import write_into_joined
 from tandem.codegen.order import failures_first, groups_before_failures
 from tandem.codegen.overwrite import overwrite_last_operands
 from tandem.codegen.regions import region_steps
@@ -70,6 +71,8 @@ def lower(
     nests = _NESTS if target is None else target.nests()
     early = groups_before_failures(fusion) if graph.mutations and target is None and not body else ()
     steps, copies = _place_mutations(fusion, nests["copy"], early)
+    if target is None:
+        write_into_joined(fusion, body)
     overwrite_last_operands(fusion)
     products: set[int] = set()  # results of large products
     joining: dict[int, Group] = {}
