@@ -6,7 +6,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.graph.ir import Type
 from tandem.ops.define import Composite, register
-from tandem.ops.prepare import constant, full_expand
+from tandem.ops.prepare import cast, constant, full_expand
 
 
 @register
@@ -44,7 +44,9 @@ class Place(Composite):
 
     def expand(self, x, index):
         shape = self.infer(x.type, index.type).shape
-        here = F.Equal()(F.Iota(shape, self.axis, dtypes.int64)(), full_expand(index, shape))
+        # The index is in range, so that half of the bits do where they can count that far; twice as many are compared at once.
+        dtype = dtypes.int32 if type(self.size) is int and self.size < 2**31 else dtypes.int64
+        here = F.Equal()(F.Iota(shape, self.axis, dtype)(), full_expand(cast(index, dtype), shape))
         return F.Where()(here, full_expand(x, shape), constant(0, x.dtype))
 
     def grad(self, g, x, index):
