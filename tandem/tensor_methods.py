@@ -135,6 +135,27 @@ def register_hook(self, fn):
     return HookHandle(_runtime.hooks_of(self), fn)
 
 
+def register_post_accumulate_grad_hook(self, fn):
+    """fn(tensor) runs during backward as soon as this leaf's .grad is complete, for instance to update the parameter and let the
+    gradient go.
+
+    >>> w = td.ones(2, requires_grad=True)
+    >>> handle = w.register_post_accumulate_grad_hook(lambda p: print(p.grad))
+    >>> (w * 3).sum().backward()
+    tensor([3., 3.])
+    """
+    name = "register_post_accumulate_grad_hook"
+    if not self.requires_grad:
+        raise AutogradError(name, "the tensor does not require grad, so no gradient will come by")
+    if not self.is_leaf:
+        raise AutogradError(
+            name,
+            "the tensor was computed from others, so that no gradient accumulates in it",
+            fix="use register_hook, or a leaf",
+        )
+    return HookHandle(_runtime.hooks_after(self), fn)
+
+
 def retain_grad(self):
     """Keeps the gradient of a tensor that is not a leaf in .grad after backward."""
     if not self.requires_grad:
@@ -299,6 +320,7 @@ def attach():
 
     torch_names.attach(Tensor)
     for fn in (to, cuda, cpu, pin_memory, is_pinned, record_stream, requires_grad_, detach, detach_, register_hook,
+               register_post_accumulate_grad_hook,
                retain_grad, numpy, __copy__, __deepcopy__, __reduce_ex__, __format__, view_as_self, share_memory_,
                is_shared):  # fmt: skip
         setattr(Tensor, fn.__name__, fn)

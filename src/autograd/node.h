@@ -52,6 +52,7 @@ struct AutogradExtra {
   PyObject* grad = nullptr;     // owned Tensor
   Node* accumulator = nullptr;  // borrowed: the leaf's AccumulateGrad while some tape holds it
   PyObject* hooks = nullptr;    // owned dict: id -> callable, for leaves
+  PyObject* after = nullptr;    // owned dict: id -> callable, which gets the leaf once its .grad is up to date
   bool retains_grad = false;
   // A differentiable view: in-place writes through it must reach the base's history. See Note [Views and in-place].
   PyObject* base = nullptr;      // owned Tensor

@@ -230,6 +230,23 @@ static bool lies_like(const View& v, const View& other) {
   return true;
 }
 
+static void run_after(PyObject* hooks, Tensor* leaf) {
+  if (!hooks || PyDict_GET_SIZE(hooks) == 0) return;
+  const NoKnownSource looked_for;
+  PyObject* list = PyDict_Values(hooks);
+  if (!list) throw PythonError{};
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    PyObject* args[] = {reinterpret_cast<PyObject*>(leaf)};
+    PyObject* result = PyObject_Vectorcall(PyList_GET_ITEM(list, i), args, 1, nullptr);
+    if (!result) {
+      Py_DECREF(list);
+      throw PythonError{};
+    }
+    Py_DECREF(result);
+  }
+  Py_DECREF(list);
+}
+
 TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
   if (!grads[0]) return {};
   TensorRef g = std::move(grads[0]);
@@ -253,6 +270,7 @@ TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
   } else {
     call_binary(callbacks.add_, extra.grad, g.object());
   }
+  run_after(extra.after, leaf_.get());
   return {};
 }
 

@@ -99,6 +99,12 @@ nb::object hooks_of(nb::handle h) {  // the dict of hooks that run on this tenso
   return nb::borrow(extra.hooks);
 }
 
+nb::object hooks_after(nb::handle h) {  // likewise of hooks that run when a leaf's gradient was added up
+  AutogradExtra& extra = extra_of(as_tensor(h));
+  if (!extra.after) extra.after = PyDict_New();
+  return nb::borrow(extra.after);
+}
+
 }  // namespace
 
 void register_autograd(nb::module_& m) {
@@ -127,6 +133,7 @@ void register_autograd(nb::module_& m) {
   m.def("backward_from_loss", &backward_from_loss, nb::arg("tensor"), nb::arg("retain_graph"));
   m.def("record_python", &record_python);
   m.def("hooks_of", &hooks_of);
+  m.def("hooks_after", &hooks_after);
   m.def("retain_grad_flag", [](nb::handle h) { return as_tensor(h)->extra && as_tensor(h)->extra->retains_grad; });
   m.def("set_retain_grad_flag", [](nb::handle h) { extra_of(as_tensor(h)).retains_grad = true; });
   m.def("grad_enabled", [] { return grad_mode.enabled; });

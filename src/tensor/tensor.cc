@@ -51,6 +51,7 @@ void release_parts(Tensor* t) {
   if (AutogradExtra* extra = std::exchange(t->extra, nullptr)) {
     Py_XDECREF(extra->grad);
     Py_XDECREF(extra->hooks);
+    Py_XDECREF(extra->after);
     Py_XDECREF(extra->base);
     delete extra;
   }
@@ -95,6 +96,7 @@ int traverse_tensor(PyObject* self, visitproc visit, void* arg) {
   if (t->extra) {
     Py_VISIT(t->extra->grad);
     Py_VISIT(t->extra->hooks);
+    Py_VISIT(t->extra->after);
     Py_VISIT(t->extra->base);
   }
   return 0;
@@ -106,6 +108,7 @@ int clear_tensor(PyObject* self) {
   if (t->extra) {
     Py_CLEAR(t->extra->grad);
     Py_CLEAR(t->extra->hooks);
+    Py_CLEAR(t->extra->after);
     Py_CLEAR(t->extra->base);
   }
   return 0;

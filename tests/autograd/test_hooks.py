@@ -107,3 +107,59 @@ def test_a_hook_does_not_keep_its_tensor():
     gc.collect()
     assert alive() is None
     z.backward()
+
+
+def test_hooks_after_accumulation_see_the_whole_gradient():
+    w, seen = td.ones(3, requires_grad=True), []
+    handle = w.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.tolist()))
+    ((w * 2).sum() + (w * 3).sum()).backward()  # two ways, one gradient
+    w.sum().backward()
+    assert seen == [[5.0] * 3, [6.0] * 3]
+    td.autograd.grad((w * w).sum(), w)  # nothing accumulates
+    handle.remove()
+    w.sum().backward()
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_optimizer_step_in_the_middle_of_backward(compiled):
+    def trained(in_backward):
+        td.manual_seed(0)
+        model = td.nn.Sequential(td.nn.Linear(4, 8), td.nn.Tanh(), td.nn.Linear(8, 1))
+        optimizers = {p: td.optim.Adam([p], lr=0.1) for p in model.parameters()}
+
+        def update(p):
+            optimizers[p].step()
+            optimizers[p].zero_grad()
+
+        if in_backward:
+            for p in model.parameters():
+                p.register_post_accumulate_grad_hook(update)
+
+        def step(x):
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            if not in_backward:
+                for p in model.parameters():
+                    update(p)
+            return loss
+
+        step = td.compile(step) if compiled else step
+        return [step(td.ones(5, 4) * i).item() for i in (1, 2, 3)] + [p.tolist() for p in model.parameters()]
+
+    assert trained(True) == trained(False)
+
+
+def test_hooks_after_accumulation_are_for_leaves():
+    x = td.ones(2, requires_grad=True)
+    with pytest.raises(td.AutogradError, match="computed from others"):
+        (x * 2).register_post_accumulate_grad_hook(print)
+    with pytest.raises(td.AutogradError, match="does not require grad"):
+        td.ones(2).register_post_accumulate_grad_hook(print)
+
+    def fails(p):
+        raise KeyError("from the hook")
+
+    x.register_post_accumulate_grad_hook(fails)
+    with pytest.raises(KeyError, match="from the hook"):
+        x.sum().backward()
