@@ -92,6 +92,18 @@ def test_gradients_of_maxima_are_told_by_a_byte():
     assert len(names) == 4
 
 
+def test_sums_beside_what_is_written_move_whole_words():
+    def both(x, g):
+        masked = td.where(x > 0, g, 0.0)
+        return masked, td.sum(masked, 0)
+
+    (kernel, _) = lowered(both, (4096, 64), (4096, 64), dtype=td.bfloat16)
+    assert source(kernel).count("load_early<8>") == 2 * source(kernel).count("store_whole<8>(") > 0
+    compile_all([kernel])
+    (kernel, _) = lowered(lambda x: td.sum(x, 0), (4096, 64), dtype=td.bfloat16)
+    assert "store_whole" not in source(kernel)
+
+
 def test_attention_streams_tiles():
     def attend(q, k, v):
         return td.scaled_dot_product_attention(q, k, v, is_causal=True)

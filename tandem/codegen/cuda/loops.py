@@ -12,6 +12,11 @@ from tandem.codegen.loops import Loop, Store
 UNROLLED_LINES = 16  # loops over pieces with less code than this have four of them on their way at a time
 
 
+def _writes(body: list) -> bool:
+    """Whether statements write memory."""
+    return any(s.slot >= 0 if type(s) is Store else type(s) is Loop and _writes(s.body) for s in body)
+
+
 class Loops(Values):
     def open(self, scope: Scope, *variables):
         for v, name in variables:
@@ -42,9 +47,12 @@ class Loops(Values):
     def loop_team(self, s: Loop):
         start, end, var = self.value(s.start), self.value(s.end), self.fresh("t")
         condition = self.whole_lanes(s)
+        self.streams = not self.kernel.locals and _writes(s.body)
+        self.streamed = self.streamed or self.streams
         self.open(Scope(s), (s.var, var))
         self.body(s.body)
         inside = self.close()
+        self.streams = False
         rows = self.kernel.threads[1]
         head = f"for (i64 {var} = {start} + threadIdx.y; {var} < {end}; {var} += {rows})"
         if not self.kernel.locals:  # several loads on their way at a time, as far as registers go
@@ -306,7 +314,8 @@ class Loops(Values):
                 array += "[e]"
             else:
                 outer.lines.append(f"alignas(16) {t} {array}[{piece}];")
-            whole.append(f"load_all<{piece}>({array}, {address});")
+            early = self.streams and slot in self.kernel.constant
+            whole.append(f"load_{'early' if early else 'all'}<{piece}>({array}, {address});")
             part.append(f"{array}[k] = {self.i0} + k < {self.limit} ? {address}[k] : zero_of<{t}>();")
             loads[slot, offset.id] = array
             scope.values[load.id] = f"{array}[k]"

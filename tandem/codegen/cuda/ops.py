@@ -142,6 +142,23 @@ template <int n, class T> DEVICE void store_all(T* to, const T* from) {
 template <class T> DEVICE T zero_of() { T x; for (int k = 0; k < (int)sizeof(T); ++k) ((u8*)&x)[k] = 0; return x; }
 """
 
+# For loops over rows that are unrolled and write. What is read there stays as it is, so that later rows are asked for before
+# earlier ones are written; and words of 16 bytes are written as such, where NVRTC takes them apart (four stores of 4 bytes each).
+STREAMED = """\
+template <int n, class T> DEVICE void load_early(T* to, const T* from) {
+  typedef typename Words<(n * sizeof(T) > 16 ? 16 : n * sizeof(T))>::type W;
+  for (int k = 0; k < (int)(n * sizeof(T) / sizeof(W)); ++k) ((W*)to)[k] = __ldg((const W*)from + k);
+}
+template <class W> DEVICE void write_word(W* to, W w) { *to = w; }
+DEVICE void write_word(uint4* to, uint4 w) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" :: "l"(to), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w) : "memory");
+}
+template <int n, class T> DEVICE void store_whole(T* to, const T* from) {
+  typedef typename Words<(n * sizeof(T) > 16 ? 16 : n * sizeof(T))>::type W;
+  for (int k = 0; k < (int)(n * sizeof(T) / sizeof(W)); ++k) write_word((W*)to + k, ((const W*)from)[k]);
+}
+"""
+
 
 def constant(dtype: DType, bits: int) -> str:
     if dtype is dtypes.float32:

@@ -142,6 +142,9 @@ def address(t: Text, buffer, names: list[str], writes: bool = False) -> str:
     return f"({t.pointer(buffer, writes)} + {t.offset(buffer, names)})"
 
 
+AT_ONCE = 9  # elements of a window that are asked for before any is looked at: more would need too many registers
+
+
 def pool_max_taps(fusion, step) -> list:
     x, (out, chosen) = step.inputs[0], step.outputs
     kernel, stride, padding, dilation = step.node.op.windows
@@ -151,26 +154,33 @@ def pool_max_taps(fusion, step) -> list:
     o = names_of("o", 2 + s)
     setup, count = positions(t, out, piece, o)
     kind, wide = C_TYPE[x.dtype], wide_type(x.dtype)
-    loops, tap = "", "0"
+    loops, tap, inside = "", "0", "true"
     for k in range(s):
         loops += f"""#pragma unroll
 for (int w{k} = 0; w{k} < {kernel[k]}; ++w{k}) {{
 const i64 x{k} = o{2 + k} * {stride[k]} - {padding[k]} + w{k} * {dilation[k]};
-if (x{k} < 0 || x{k} >= {t.dim(x.shape[2 + k])}) continue;
 """
+        inside += f" && x{k} >= 0 && x{k} < {t.dim(x.shape[2 + k])}"
         tap = f"({tap}) * {kernel[k]} + w{k}"
-    body = f"""{setup}
-{wide} best[{piece}]; alignas(16) u8 tap[{piece}]; bool none = true;
-for (int k = 0; k < {piece}; ++k) {{ best[k] = 0; tap[k] = 0; }}
-{loops}
-alignas(16) {kind} e[{piece}];
-load_any<{piece}>(e, {address(t, x, [*o[:2], *names_of("x", s)])});
-for (int k = 0; k < {piece}; ++k) {{
-  const {wide} v = {read(x.dtype, "e[k]")};
+    load = f"load_any<{piece}>(e[at], {address(t, x, [*o[:2], *names_of('x', s)])});"
+    compare = f"""for (int k = 0; k < {piece}; ++k) {{
+  const {wide} v = {read(x.dtype, "e[at][k]")};
   if (none || v > best[k] || v != v) {{ best[k] = v; tap[k] = (u8)({tap}); }}
 }}
 none = false;
-{"}" * s}
+"""
+    if product(kernel) <= AT_ONCE:
+        rooms, at = product(kernel), tap
+        body = f"{loops}const int at = {at};\nif ({inside}) {load}\n{'}' * s}\n"
+        body += f"{loops}const int at = {at};\nif ({inside}) {{ {compare} }}\n{'}' * s}"
+    else:
+        rooms = 1
+        body = f"{loops}const int at = 0;\nif (!({inside})) continue;\n{load}\n{compare}{'}' * s}"
+    body = f"""{setup}
+{wide} best[{piece}]; alignas(16) u8 tap[{piece}]; bool none = true;
+for (int k = 0; k < {piece}; ++k) {{ best[k] = 0; tap[k] = 0; }}
+alignas(16) {kind} e[{rooms}][{piece}];
+{body}
 alignas(16) {kind} y[{piece}];
 for (int k = 0; k < {piece}; ++k) y[k] = {write(x.dtype, "best[k]")};
 store_any<{piece}>({address(t, out, o, True)}, y);

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from tandem.codegen.cuda.kernel import CudaKernel, TextKernel, arguments, signature
 from tandem.codegen.cuda.loops import Loops
-from tandem.codegen.cuda.ops import C_TYPE, PRELUDE, functor, identity
+from tandem.codegen.cuda.ops import C_TYPE, PRELUDE, STREAMED, functor, identity
 from tandem.codegen.cuda.values import Scope
 from tandem.codegen.loops import Accumulate, Declare, Finish, Loop, Repeat, Store, Transpose
 
@@ -41,6 +41,7 @@ class _Renderer(Loops):
         self.shared += [f"__shared__ u64 scratch[{self.scratch}];"] if self.scratch else []
         lines = [
             arguments(len(self.kernel.pointers), max(self.ints, self.kernel.num_ints)),
+            *([STREAMED] if self.streamed else []),
             signature(self.kernel.name, self.kernel.threads, self.resident()) + " {",
             *self.shared, *self.pointers(), *top.lines, "}", "",
         ]  # fmt: skip
@@ -112,11 +113,12 @@ class _Renderer(Loops):
                 scope.lines.append(f"{array}[k] = {value};")
                 address = self.first_address(s.slot, s.offset)
                 only = "if (threadIdx.y == 0) { " if self.first_row_only(piece) else "{ "
+                store = "store_whole" if self.streams else "store_all"
                 if self.only:
-                    scope.lines_after.append(f"{only}store_all<{piece.unroll}>({address}, {array}); }}")
+                    scope.lines_after.append(f"{only}{store}<{piece.unroll}>({address}, {array}); }}")
                     return
                 scope.lines_after.append(
-                    f"{only}if (whole) store_all<{piece.unroll}>({address}, {array}); else "
+                    f"{only}if (whole) {store}<{piece.unroll}>({address}, {array}); else "
                     f"for (int k = 0; k < {piece.unroll}; ++k) if ({self.i0} + k < {self.limit}) {address}[k] = {array}[k]; }}"
                 )
                 return

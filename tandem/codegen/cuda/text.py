@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from tandem.codegen.buffer import Buffer
 from tandem.codegen.cuda.kernel import TextKernel, arguments, signature
-from tandem.codegen.cuda.ops import C_TYPE
+from tandem.codegen.cuda.ops import C_TYPE, STREAMED
 from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import Dim, ceildiv, product
 
 # Neighbours that may start at odd elements, as views do.
-ANY = """\
+ANY = (
+    STREAMED
+    + """\
 template <int n, class T> DEVICE void load_any(T* to, const T* from) {
   if ((u64)from & (n * sizeof(T) - 1)) for (int k = 0; k < n; ++k) to[k] = from[k]; else load_all<n>(to, from);
 }
 template <int n, class T> DEVICE void store_any(T* to, const T* from) {
-  if ((u64)to & (n * sizeof(T) - 1)) for (int k = 0; k < n; ++k) to[k] = from[k]; else store_all<n>(to, from);
+  if ((u64)to & (n * sizeof(T) - 1)) for (int k = 0; k < n; ++k) to[k] = from[k]; else store_whole<n>(to, from);
 }
 """
+)
 
 
 class Text:
