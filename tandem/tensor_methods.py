@@ -135,8 +135,8 @@ def register_hook(self, fn):
     return HookHandle(_runtime.hooks_of(self), fn)
 
 
-def register_post_accumulate_grad_hook(self, fn):
-    """fn(tensor) runs during backward as soon as this leaf's .grad is complete, for instance to update the parameter and let the
+def register_post_accumulate_grad_hook(self, hook):
+    """hook(tensor) runs during backward as soon as this leaf's .grad is complete, for instance to update the parameter and let the
     gradient go.
 
     >>> w = td.ones(2, requires_grad=True)
@@ -153,7 +153,7 @@ def register_post_accumulate_grad_hook(self, fn):
             "the tensor was computed from others, so that no gradient accumulates in it",
             fix="use register_hook, or a leaf",
         )
-    return HookHandle(_runtime.hooks_after(self), fn)
+    return HookHandle(_runtime.hooks_after(self), hook)
 
 
 def retain_grad(self):
