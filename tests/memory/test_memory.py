@@ -49,6 +49,7 @@ def test_a_loop_of_large_tensors_asks_the_system_once():
 
 
 def test_peak_is_the_highest_live_since_the_reset():
+    memory.empty_cache()  # a block that fits well enough is not split, and counts as a whole
     memory.reset_peak()
     base = memory.stats()
     assert base["peak_bytes"] == base["live_bytes"]
