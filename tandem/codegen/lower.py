@@ -74,6 +74,7 @@ def lower(
     if target is None:
         write_into_joined(fusion, body)
     overwrite_last_operands(fusion)
+    ahead = _library_steps_ahead(fusion, target) if in_pieces and target is not None else {}
     products: set[int] = set()  # results of large products
     joining: dict[int, Group] = {}
     for group in fusion.groups:
@@ -94,6 +95,8 @@ def lower(
             steps.append(_library_step(fusion, group))
             if epilogues and is_product(steps[-1]):
                 products.add(id(steps[-1].outputs[0]))
+        elif id(group) in ahead:
+            steps += ahead[id(group)]
         else:
             steps += target.library_steps(fusion, _library_step(fusion, group))
     steps += copies
@@ -114,6 +117,16 @@ def lower(
     if made:
         buffer_of = {old: buffer_of[new] for old, new in made.items() if new in buffer_of}
     return Schedule(steps, buffer_of)
+
+
+def _library_steps_ahead(fusion: Fusion, target) -> dict[int, list]:
+    """Steps of library groups, by the group's id: kernels written by hand are large, so their compilation begins first."""
+    ahead = {}
+    for group in fusion.groups:
+        if group.kind == "library" and not isinstance(group.node.op, (Again, Region)):
+            ahead[id(group)] = target.library_steps(fusion, _library_step(fusion, group))
+            target.begin(ahead[id(group)], alone=True)
+    return ahead
 
 
 def _library_step(fusion: Fusion, group: Group) -> LibraryStep:

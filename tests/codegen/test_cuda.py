@@ -45,7 +45,7 @@ def test_rows_stay_in_registers_between_passes():
     (kernel,) = lowered(lambda x: td.softmax(x, -1), (64, 256))
     text = source(kernel)
     assert kernel.threads == (32, 8)
-    assert text.count("load_all") == 1 + 2  # the helper and one use in each version: later passes read registers
+    assert text.count("load_all") == 1 + 1  # the helper and one use: later passes read registers
     compile_all([kernel])
 
 

@@ -216,19 +216,30 @@ class Loops(Values):
         i0, first, limit, aligned = (self.fresh(x) for x in ("j", "first", "limit", "aligned"))
         self.i0, self.first, self.limit = i0, first, limit
         self.line(f"const i64 {first} = {start}, {limit} = {end};")
+        if not self.kernel.kept and piece > 1 and self.even(s) and all(type(x) is Store for x in s.body):
+            self.row_of_stores(s, i0, aligned)
+            return
         self.only = self.even(s) and not self.wide_parts(s)
-        self.sure = not self.only
+        self.apart = [] if self.kernel.kept and not self.only else None
+        self.sure = not self.only and self.apart is None
         self.open(Scope(s))
         self.elements(s, aligned)
         inner = self.close()
-        if self.sure:  # whether rows start at addresses that allow wide words shows only now that the loads are known
+        if (
+            not self.only
+        ):  # whether rows start at addresses that allow wide words shows only now that the loads are known
             self.line(f"const bool {aligned} = {self.alignment(s)};")
         if self.kernel.kept:
             start = f"const i64 {i0} = {first} + ((i64)e * {threads} + threadIdx.x) * {piece};"
             head = f"#pragma unroll\nfor (int e = 0; e < {self.kernel.kept}; ++e) {{ {start} if ({i0} < {limit})"
-            condition = f"{aligned} && ({limit} - {first}) % {piece} == 0" if self.sure else None
-            self.only = False
-            self.versions(condition, head, inner, "}")
+            if self.apart is not None:
+                self.line(f"const bool even{aligned} = {aligned} && ({limit} - {first}) % {piece} == 0;")
+            if self.apart:  # read as the rows allow it, all of it before anything is computed
+                whole, part = (" ".join(lines) for lines in zip(*self.apart))
+                part = f"for (int k = 0; k < {piece}; ++k) {{ {part} }}"
+                self.line(f"if (even{aligned}) {{\n{head} {{ {whole} }} }}\n}} else {{\n{head} {{ {part} }} }}\n}}")
+            self.only, self.apart = False, None
+            self.versions(None, head, inner, "}")
             return
         step, begin = f"{i0} += {threads * piece}", f"{first} + (i64)threadIdx.x * {piece}"
         if self.only:
@@ -245,6 +256,26 @@ class Loops(Values):
         self.scopes[-1].lines += [*inner.lines, "}", "#pragma unroll 1"]
         self.line(f"for (; {i0} < {limit}; {step}) {{ constexpr bool sure = false;")
         self.scopes[-1].lines += [*inner.lines, "} }"]
+
+    def row_of_stores(self, s: Loop, i0: str, aligned: str):
+        """A row of whole pieces, as wide words; where memory does not allow that, element by element."""
+        threads, wide = self.kernel.threads[0], not self.wide_parts(s)
+        versions = []
+        self.only = True
+        for piece in (s.unroll,) if wide else (s.unroll, 1):
+            self.open(Scope(s))
+            self.elements(Loop(s.var, s.start, s.end, s.body, s.mode, piece), aligned)
+            lines = self.close().lines
+            if piece > 1 and not wide:
+                self.line(f"const bool {aligned} = {self.alignment(s)};")
+            head = f"for (i64 {i0} = {self.first} + (i64)threadIdx.x * {piece}; {i0} < {self.limit}; {i0} += {threads * piece}) {{"
+            several = 4 if piece > 1 and len(lines) < UNROLLED_LINES else 1
+            versions.append([f"#pragma unroll {several}", head, *lines, "}"])
+        self.only = False
+        if wide:
+            self.scopes[-1].lines += versions[0]
+        else:
+            self.scopes[-1].lines += [f"if ({aligned}) {{", *versions[0], "} else {", *versions[1], "}"]
 
     def loop_lanes(self, s: Loop):
         piece, start, end = s.unroll, self.value(s.start), self.value(s.end)
@@ -315,22 +346,33 @@ class Loops(Values):
             else:
                 outer.lines.append(f"alignas(16) {t} {array}[{piece}];")
             early = self.streams and slot in self.kernel.constant
-            whole.append(f"load_{'early' if early else 'all'}<{piece}>({array}, {address});")
-            part.append(f"{array}[k] = {self.i0} + k < {self.limit} ? {address}[k] : zero_of<{t}>();")
+            read = f"load_{'early' if early else 'all'}<{piece}>({array}, {address});"
+            careful = f"{array}[k] = {self.i0} + k < {self.limit} ? {address}[k] : zero_of<{t}>();"
+            if keeps and self.apart is not None:
+                self.apart.append((read, careful))
+            else:
+                whole.append(read)
+                part.append(careful)
             loads[slot, offset.id] = array
             scope.values[load.id] = f"{array}[k]"
             self.depths[load.id] = len(self.scopes) - 1
         if self.only:
             outer.lines += [" ".join(whole)] if whole else []
+        elif self.apart is not None:
+            outer.lines.append(f"const bool whole = even{wide};")
         elif piece > 1 or whole:
             sure = "sure || " if self.sure else ""
             outer.lines.append(f"const bool whole = {sure}({wide} && {self.i0} + {piece} <= {self.limit});")
-            if whole:
-                fill = f"for (int k = 0; k < {piece}; ++k) {{ {' '.join(part)} }}"
-                outer.lines.append(f"if (whole) {{ {' '.join(whole)} }} else {fill}")
+        if whole and not self.only:
+            fill = f"for (int k = 0; k < {piece}; ++k) {{ {' '.join(part)} }}"
+            outer.lines.append(f"if (whole) {{ {' '.join(whole)} }} else {fill}")
         self.body(s.body)
         done = self.close()
-        on = "true" if self.only else f"{'sure || ' if self.sure else ''}i < {self.limit}"
+        on = (
+            "true"
+            if self.only or (self.apart is not None and self.even(s))
+            else f"{'sure || ' if self.sure else ''}i < {self.limit}"
+        )
         head = f"for (int k = 0; k < {piece}; ++k) {{ const i64 i = {self.i0} + k; const bool on = {on};"
         outer.lines += ["#pragma unroll", head, *done.lines, "}", *done.lines_after]
 

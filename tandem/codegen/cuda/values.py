@@ -50,6 +50,7 @@ class Values(Depths):
         self.sure = False  # whether the code being written is one of two versions, see `versions`
         self.only = False  # whether all pieces of the loop being written are known to be whole
         self.streams = self.streamed = False  # whether the loop being written, or any, needs STREAMED of ops.py
+        self.apart: list | None = None  # reads of a row that is kept, which come before the loop being written
         self.narrow: set[int] = set()  # integers that are read as 32 bits
 
     def line(self, text: str):
