@@ -216,7 +216,7 @@ class FewRows {
   // The product of a panel, and between rows of it parts of the next one are packed.
   void between(const Panel& at, const Panel* next, const T* own, T* others, Matrix<T> c, Asks* more) const {
     constexpr int64_t kRows = 48;
-    const int64_t parts = divide_up(whole_, kRows), step = next ? divide_up(next->k, parts) : 0;
+    const int64_t parts = std::max<int64_t>(divide_up(whole_, kRows), 1), step = next ? divide_up(next->k, parts) : 0;
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t row = part * kRows, begin = part * step, end = next ? std::min(begin + step, next->k) : 0;
       Ahead ahead;

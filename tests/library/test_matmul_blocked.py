@@ -42,6 +42,13 @@ def test_blocks_and_edges(m, n, k, order, dtype):
     check(m, n, k, dtype, order, bias=order == "nt")
 
 
+@pytest.mark.parametrize("m", [5, 8, 10, 11, 16, 19, 20, 21, 25, 50, 51, 98, 242, 288])  # tiles of 6 and 4 rows
+@pytest.mark.parametrize("order", ["nn", "nt", "tn"])
+def test_few_rows_are_shared_between_tiles(m, order):
+    check(m, 512, 300, "float32", order)  # rows of b lie 2 KB apart
+    check(m, 75, 800, "float32", order, bias=True)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(5, 420),
