@@ -4,7 +4,8 @@ Note [Gradients of regions]
 The gradient of a graph inside a region needs values that the graph computed. The forward region is made to hand them out: it gets
 more outputs, in place, while the graph around it is being built (`_hand_out`), one for each result of a reduction or library call
 that the gradient reads, and for each carried value. Elementwise results are computed again, as everywhere (Note [Saving]), but for
-those that stand for a costly one in a Scan (`_as_late_as_possible`): tanh(c @ w + x) hands out the tanh, not the product.
+those that stand for a costly one in a Scan (`_as_late_as_possible`): tanh(c @ w + x) hands out the tanh, not the product, and an LSTM
+its gates.
 
 Cond    a Cond of the branches' gradients. What a branch hands out exists only if that branch ran.
 Scan    a Scan in the other direction over what each iteration handed out. Gradients of constants are sums over all iterations:
@@ -15,12 +16,14 @@ Block   a Block of the body and its gradient.
 
 from __future__ import annotations
 
+import math
+
 import tandem.ops as F
 from tandem import dtypes
 from tandem.autodiff.partition import _boundary, _choose, _reached_from
 from tandem.autodiff.reverse import _depends_on, backpropagate
 from tandem.graph.ir import Builder, Graph, Node, Type, Value, revise
-from tandem.graph.symbolic import local_symbol
+from tandem.graph.symbolic import hint, local_symbol
 from tandem.ops.define import Elementwise, add_input
 from tandem.ops.region import Block, Cond, Scan, copy_nodes, region_graph
 
@@ -232,24 +235,35 @@ def _needs_of(joint: _Joint, gradient, parts, after, emitted) -> list[Value]:
 
 
 def _as_late_as_possible(found: list[Value], boundary: list[Value], joint: _Joint) -> list[Value]:
-    """What to keep instead of `found`, so that there is less to compute again: sums of a product rather than the product, where
-    nothing else is computed from it and they are as large."""
+    """What to keep instead of `found`, so that there is less to compute again: the gates of an LSTM rather than the product that
+    they are made of, where nothing else is computed from it and they are as large."""
     inputs, forward = set(joint.graph.inputs), set(joint.forward)
     users: dict[Value, list[Node]] = {}
     for node in _between(boundary, set(found)):
         for v in dict.fromkeys(node.inputs):
             users.setdefault(v, []).append(node)
     as_such = set(boundary)
-    late = []
-    for value in found:
-        while value not in as_such and value not in inputs and len(users.get(value, ())) == 1:
-            (node,) = users[value]
-            if not isinstance(node.op, Elementwise) or node not in forward or node.outputs[0].type != value.type:
-                break
-            (value,) = node.outputs
-        late.append(value)
+
+    def later(value: Value) -> list[Value]:
+        nodes = users.get(value, ())
+        if value in as_such or value in inputs or not nodes or any(node not in forward for node in nodes):
+            return [value]
+        if len(nodes) == 1 and isinstance(nodes[0].op, Elementwise) and nodes[0].outputs[0].type == value.type:
+            return later(nodes[0].outputs[0])
+        parts = [node.outputs[0] for node in nodes]
+        if all(isinstance(node.op, F.Slice) for node in nodes) and sum(map(_count, parts)) <= _count(value):
+            made = [later(part) for part in parts]
+            if all(len(m) == 1 and isinstance(m[0].op, Elementwise) for m in made):
+                return [v for m in made for v in m]
+        return [value]
+
+    late = [v for value in found for v in later(value)]
     read = as_such | {v for node in _between(boundary, set(late)) for v in node.inputs}
     return [v for v in dict.fromkeys(late) if v in read]
+
+
+def _count(value: Value) -> int:
+    return math.prod(hint(n) for n in value.shape)
 
 
 def _between(results: list[Value], known: set[Value]) -> list[Node]:

@@ -127,6 +127,22 @@ def test_the_way_back_computes_little_again():
     assert "tanh" not in [node.op.name for node in back.nodes]
 
 
+def test_the_way_back_finds_the_gates():
+    def f(c, xs, w):
+        def cell(c, x):
+            forget, add = (c @ w + x).split(3, 1)
+            c = td.sigmoid(forget) * c + td.tanh(add)
+            return c, c.sum()
+
+        return td.scan(cell, c, xs)[0].sum()
+
+    check(td.grad(f, argnums=(0, 1, 2)), rand(2, 3), rand(5, 2, 6), rand(3, 6))
+    g = td.compile(td.grad(f, argnums=(0, 1, 2)))
+    g(rand(2, 3), rand(5, 2, 6), rand(3, 6))
+    _, back = [node.op.body for node in g.graph().nodes if node.op.name == "scan"]
+    assert {"sigmoid", "tanh", "slice"}.isdisjoint(node.op.name for node in back.nodes)
+
+
 def test_sizes_need_no_new_body():
     f = td.compile(lambda h, xs: td.scan(lambda c, x: (c + x, c.sum()), h, xs), whole=True)
     for steps, width in ((3, 2), (5, 2), (7, 4), (9, 6)):
