@@ -4,8 +4,8 @@ Note [Gradients of regions]
 The gradient of a graph inside a region needs values that the graph computed. The forward region is made to hand them out: it gets
 more outputs, in place, while the graph around it is being built (`_hand_out`), one for each result of a reduction or library call
 that the gradient reads, and for each carried value. Elementwise results are computed again, as everywhere (Note [Saving]), but for
-those that stand for a costly one in a Scan (`_as_late_as_possible`): tanh(c @ w + x) hands out the tanh, not the product, and an LSTM
-its gates.
+those that stand for a costly one in a Scan (`_as_late_as_possible`): tanh(c @ w + x) hands out the tanh, not the product, and an
+LSTM its gates.
 
 Cond    a Cond of the branches' gradients. What a branch hands out exists only if that branch ran.
 Scan    a Scan in the other direction over what each iteration handed out. Gradients of constants are sums over all iterations:
