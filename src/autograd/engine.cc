@@ -172,7 +172,8 @@ class Engine {
   // The record that would run right after this one and can be joined with it (Note [Joined records]), marked as done.
   PlanNode* follower(Node* node, OpFunction** joined) {
     PlanNode* first = node->as_plan_node();
-    if (!first || create_ || anomaly_detection || active_capture || node->edges.size() != 1) return nullptr;
+    if (!first || !first->on_device() || create_ || anomaly_detection || active_capture || node->edges.size() != 1)
+      return nullptr;
     const Edge& edge = node->edges[0];
     PlanNode* second = edge.node ? edge.node->as_plan_node() : nullptr;
     if (!second || edge.index != 0 || !second->hooks.empty()) return nullptr;

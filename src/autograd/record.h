@@ -63,6 +63,7 @@ class PlanNode final : public Node {
   void release_saved() override;
   const char* name() const override { return plan_->name.c_str(); }
 
+  bool on_device() const { return plan_->device != 0; }
   // What runs backward of this record and then that of `next`, whose only gradient comes from here, as one operator;
   // null if that saves nothing. See Note [Joined records].
   OpFunction* joined_with(const PlanNode& next) const;

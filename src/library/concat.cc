@@ -1,5 +1,5 @@
 // concat (x0, x1, ...) -> y; ints: axis. Inputs of one dtype, one after the other along axis; all other sizes agree. An
-// input may lie in its place already (tandem/codegen/joined.py).
+// input may lie in its place already (tandem/codegen/concat.py).
 #include "check.h"
 #include "library/registry.h"
 #include "library/strided.h"

@@ -16,14 +16,12 @@ Block   a Block of the body and its gradient.
 
 from __future__ import annotations
 
-import math
-
 import tandem.ops as F
 from tandem import dtypes
 from tandem.autodiff.partition import _boundary, _choose, _reached_from
 from tandem.autodiff.reverse import _depends_on, backpropagate
 from tandem.graph.ir import Builder, Graph, Node, Type, Value, revise
-from tandem.graph.symbolic import hint, local_symbol
+from tandem.graph.symbolic import hint, local_symbol, product
 from tandem.ops.define import Elementwise, add_input
 from tandem.ops.region import Block, Cond, Scan, copy_nodes, region_graph
 
@@ -251,7 +249,9 @@ def _as_late_as_possible(found: list[Value], boundary: list[Value], joint: _Join
         if len(nodes) == 1 and isinstance(nodes[0].op, Elementwise) and nodes[0].outputs[0].type == value.type:
             return later(nodes[0].outputs[0])
         parts = [node.outputs[0] for node in nodes]
-        if all(isinstance(node.op, F.Slice) for node in nodes) and sum(map(_count, parts)) <= _count(value):
+        if all(isinstance(node.op, F.Slice) for node in nodes) and sum(hint(product(v.shape)) for v in parts) <= hint(
+            product(value.shape)
+        ):
             made = [later(part) for part in parts]
             if all(len(m) == 1 and isinstance(m[0].op, Elementwise) for m in made):
                 return [v for m in made for v in m]
@@ -260,10 +260,6 @@ def _as_late_as_possible(found: list[Value], boundary: list[Value], joint: _Join
     late = [v for value in found for v in later(value)]
     read = as_such | {v for node in _between(boundary, set(late)) for v in node.inputs}
     return [v for v in dict.fromkeys(late) if v in read]
-
-
-def _count(value: Value) -> int:
-    return math.prod(hint(n) for n in value.shape)
 
 
 def _between(results: list[Value], known: set[Value]) -> list[Node]:

@@ -7,12 +7,12 @@ import functools
 from tandem.codegen.buffer import Buffer, Layout, allocate, root_of, same_shape
 from tandem.codegen.columns import columns
 from tandem.codegen.computes import Group
+from tandem.codegen.concat import write_into_concats
 from tandem.codegen.cpu_compose import composed
 from tandem.codegen.elementwise import copy, elementwise
 from tandem.codegen.epilogues import add_epilogues, follows_product, is_product
 from tandem.codegen.expand import expand, without_unused
 from tandem.codegen.fuse import Fusion
-from tandem.codegen.joined import write_into_joined
 from tandem.codegen.order import failures_first, groups_before_failures
 from tandem.codegen.overwrite import overwrite_last_operands
 from tandem.codegen.regions import region_steps
@@ -72,7 +72,7 @@ def lower(
     early = groups_before_failures(fusion) if graph.mutations and target is None and not body else ()
     steps, copies = _place_mutations(fusion, nests["copy"], early)
     if target is None:
-        write_into_joined(fusion, body)
+        write_into_concats(fusion, body)
     overwrite_last_operands(fusion)
     ahead = _library_steps_ahead(fusion, target) if in_pieces and target is not None else {}
     products: set[int] = set()  # results of large products

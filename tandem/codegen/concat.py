@@ -6,7 +6,7 @@ from tandem.codegen.buffer import root_of
 from tandem.ops.join import Concat
 
 
-def write_into_joined(fusion, body: bool):
+def write_into_concats(fusion, body: bool):
     """Makes memory of operands a part of that of the result, wherever an elementwise kernel writes it and nobody is to find it
     elsewhere. The routine sees that there is nothing to copy. body: as in lower; its results are inputs."""
     joins = [g for g in fusion.groups if g.kind == "library" and isinstance(g.node.op, Concat)]

@@ -1,4 +1,4 @@
-"""Operands of concatenations that are computed in their place (codegen/joined.py)."""
+"""Operands of concatenations that are computed in their place (codegen/concat.py)."""
 
 import numpy as np
 import pytest
