@@ -343,6 +343,8 @@ def check_deferred(fn, case, grad, unknown=True):
     floats = [p for p in made if p.dtype.is_inexact] if grad else []
     wanted = [s for s, t in zip(symbolic, given, strict=True) if t.requires_grad]
     gradients = td.gradients(floats, wanted) if floats and wanted else []
+    text = graph.to_json()
+    assert td.Graph.from_json(text).to_json() == text
     td.manual_seed(0)
     actual, actual_grads = td.Session(graph).run([made, gradients], dict(zip(symbolic, given, strict=True)))
     td.manual_seed(0)

@@ -13,7 +13,7 @@ from tandem.control.regions import make_cond, make_scan, make_while
 from tandem.control.tree import Structure, flatten, unflatten
 from tandem.errors import DTypeError, ShapeError, TandemError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Origin, Type, Value, source_scope
-from tandem.graph.symbolic import Sym
+from tandem.graph.symbolic import Sym, substitute
 from tandem.ops.prepare import as_value
 from tandem.session.graph import Graph, Recorder, SymbolicTensor, infer
 from tandem.session.nodes import Call, Fed, Host, Random, Step, Store, map_leaves
@@ -164,11 +164,16 @@ class BodyTrace:
 
 
 class Control(Step):
-    """A region of a deferred graph. build(trace, bodies, operands, consts) -> results"""
+    """A region of a deferred graph. The first `operands` of its inputs are its own, the others what its bodies lifted."""
 
-    def __init__(self, name: str, bodies: list[Recorded], operands: int, build):
+    def __init__(self, name: str, bodies: list[Recorded], operands: int):
         super().__init__()
-        self.name, self.bodies, self.operands, self.build = name, bodies, operands, build
+        self.name, self.bodies, self.operands = name, bodies, operands
+
+    sizes = None  # a number of iterations that is given as a size
+
+    def build(self, trace, bodies: list[Bound], operands: list, consts: list, generator) -> list[Value]:
+        raise NotImplementedError
 
     def run(self, trace, node, operands):
         bound = [Bound(body, trace) for body in self.bodies]
@@ -176,17 +181,58 @@ class Control(Step):
         return self.build(trace, bound, operands[: self.operands], operands[self.operands :], generator)
 
 
-def _add(recorder: Recorder, name: str, bodies: list[Recorded], operands: list, build) -> list[SymbolicTensor]:
-    graph = recorder.graph
+class Cond(Control):
+    saved = ("name", "bodies", "operands")
+
+    def build(self, trace, bodies, operands, consts, generator):
+        return make_cond(bodies, operands[0], operands[1:], consts, generator)
+
+
+class Scan(Control):
+    """carry: how many of the operands are carried on; the others are rows. length: of a scan without rows."""
+
+    saved = ("name", "bodies", "operands", "carry", "length", "reverse")
+
+    def __init__(self, name: str, bodies: list[Recorded], operands: int, carry: int, length, reverse: bool):
+        super().__init__(name, bodies, operands)
+        self.carry, self.length, self.reverse = carry, length, reverse
+        self.sizes = length
+
+    def build(self, trace, bodies, operands, consts, generator):
+        xs = operands[self.carry :]
+        length = steps = substitute(self.length, trace.sizes)
+        if xs:
+            steps = xs[0].shape[0]
+            if any(x.shape[0] != steps for x in xs[1:]) or (isinstance(length, int) and steps != length):
+                raise ShapeError(self.name, f"xs have lengths {[x.shape[0] for x in xs]}; they must be the same")
+        return make_scan(bodies[0], operands[: self.carry], xs, consts, steps, self.reverse, generator)
+
+
+class While(Control):
+    """most: the number of iterations after which it ends in any case."""
+
+    saved = ("name", "bodies", "operands", "most")
+
+    def __init__(self, name: str, bodies: list[Recorded], operands: int, most):
+        super().__init__(name, bodies, operands)
+        self.most = self.sizes = most
+
+    def build(self, trace, bodies, operands, consts, generator):
+        return make_while(*bodies, operands, consts, substitute(self.most, trace.sizes), generator)
+
+
+def _add(recorder: Recorder, op: Control, operands: list) -> list[SymbolicTensor]:
+    graph, bodies = recorder.graph, op.bodies
     consts = list(dict.fromkeys(v for body in bodies for v in body.graph.lifted))
     for body in bodies:
         body.consts = [consts.index(v) for v in body.graph.lifted]
     if isinstance(graph, BodyGraph) and any(b.random for b in bodies):
         graph.random = True
-    op = Control(name, bodies, len(operands), build)
-    inputs = [*operands, *consts]
+    # A run must know the sizes that the loop asks for: tensors that have them come in too.
+    measured = [v for v in recorder._measured(op.sizes) if v not in operands and v not in consts]
+    inputs = [*operands, *consts, *measured]
     types = infer(graph, lambda trace, values: op.run(trace, None, values), inputs)
-    return list(graph.add_node(op, inputs, types, name).outputs)
+    return list(graph.add_node(op, inputs, types, op.name).outputs)
 
 
 def _operands(recorder: Recorder, values) -> tuple[list, Structure]:
@@ -222,8 +268,7 @@ def record_cond(recorder: Recorder, name: str, index, functions, args):
     names = ["false_fn", "true_fn"] if name == "cond" else [f"branch {i}" for i in range(len(bodies))]
     for what, other in zip(names[1:], bodies[1:], strict=True):
         _same_results(name, names[0], bodies[0], what, other)
-    results = _add(recorder, name, bodies, [index, *operands],
-                   lambda trace, bound, ops, consts, generator: make_cond(bound, ops[0], ops[1:], consts, generator))  # fmt: skip
+    results = _add(recorder, Cond(name, bodies, 1 + len(operands)), [index, *operands])
     return unflatten(bodies[0].structure, results)
 
 
@@ -301,18 +346,10 @@ def record_scan(recorder: Recorder, name: str, f, init, xs, length, reverse: boo
     recorded = _record(recorder.graph, name, types, body)
     _check_carry(name, "carry", carry, recorded.results[: len(carry)], structure, after_structure)
 
-    def build(trace, bound, operands, consts, generator):
-        xs = operands[len(carry) :]
-        steps = length
-        if xs:
-            steps = xs[0].shape[0]
-            if any(x.shape[0] != steps for x in xs[1:]) or (isinstance(length, int) and steps != length):
-                raise ShapeError(name, f"xs have lengths {[x.shape[0] for x in xs]}; they must be the same")
-        return make_scan(bound[0], operands[: len(carry)], xs, consts, steps, reverse, generator)
-
     if not recorded.results:
         return unflatten(structure, []), unflatten(ys_structure, [])
-    results = _add(recorder, name, [recorded], [*carry, *rows], build)
+    op = Scan(name, [recorded], len(carry) + len(rows), len(carry), length, reverse)
+    results = _add(recorder, op, [*carry, *rows])
     return unflatten(structure, results[: len(carry)]), unflatten(ys_structure, results[len(carry) :])
 
 
@@ -332,8 +369,7 @@ def record_while(recorder: Recorder, test, body, init, most, vary: bool):
     cond = _record(recorder.graph, f"{name}_cond", types, condition)
     once = _record(recorder.graph, name, types, lambda *values: body(unflatten(structure, values[:-1])))
     _check_carry(name, "variable", variables, once.results, structure, once.structure)
-    results = _add(recorder, name, [cond, once], variables,
-                   lambda trace, bound, ops, consts, generator: make_while(*bound, ops, consts, most, generator))  # fmt: skip
+    results = _add(recorder, While(name, [cond, once], len(variables), most), variables)
     return unflatten(structure, results)
 
 

@@ -199,8 +199,9 @@ class Graph:
         return from_json(text)
 
     def save(self, path):
+        text = self.to_json()  # before the file is touched
         with open(path, "w") as file:
-            file.write(self.to_json())
+            file.write(text)
 
     @staticmethod
     def load(path) -> Graph:

@@ -1,163 +1,262 @@
 """Graphs as JSON text and back: `graph.to_json()`, `Graph.from_json(text)`, `graph.save(path)`, `Graph.load(path)`.
 
-    {"format": 2, "name", "symbols": [...], "guards": [...], "nodes": [...], "outputs": [...], "mutations": [...]}
+    {"format": 3, "name", "symbols": [...], "guards": [...], "nodes": [...], "outputs": [...], "mutations": [...]}
 
 An operator is its registered name and its attributes. Numbers and text stand for themselves; everything else is a list with a tag:
 ["tuple", ...], ["dtype", name], ["type", dtype, shape, weak], ["float", "nan"], ["sym", [coefficient, atom, ...], ...],
 ["graph", {...}] for the graphs of regions, which have no symbols of their own. A node may have "control", the numbers of the nodes
 that it waits for, and "device".
+
+Deferred programs (td.Graph) have "deferred": true, and nodes of their own kind (session/serialize.py).
+
+A file may hold anything: reading one gives a graph whose types were inferred again, or a ValueError that says what is wrong where.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 
 from tandem import devices, dtypes
+from tandem.errors import InternalError
 from tandem.graph.ir import Graph, Node, Type, Value
-from tandem.graph.symbolic import _BINARY, Sym, Symbols
+from tandem.graph.symbolic import _BINARY, Dim, Sym, Symbols
+from tandem.graph.verify import verify
 
-FORMAT = 2
-_KNOWN = (1, 2)  # 1 had no control inputs and devices
+FORMAT = 3
+_KNOWN = (1, 2, 3)  # 1 had no control inputs and devices, 2 no deferred programs
+_NO_GRAPH = "this is no graph that was saved: "
 
 
 def to_json(graph: Graph) -> str:
-    symbols = graph.symbols
-    document = {
-        "format": FORMAT,
-        "symbols": [
-            {"hint": hint, "origin": list(origin), "not_one": i in symbols._not_one, "signed": i in symbols._signed}
-            for i, (hint, origin) in enumerate(zip(symbols.hints, symbols.origins, strict=True))
-        ],
-        "guards": [[relation, _pack(expression)] for relation, expression in symbols.guards],
-        **_pack_graph(graph),
-    }
-    return json.dumps(document, allow_nan=False)
+    writer = Writer()
+    return document(graph.symbols, writer, **writer.graph(graph))
 
 
-def _pack_graph(graph: Graph) -> dict:
-    number: dict[Value | None, int | None] = {None: None}
-    nodes = []
-    place = {node: i for i, node in enumerate(graph.nodes)}
-    for node in graph.nodes:
-        for v in node.outputs:
-            number[v] = len(number) - 1
-        item = {"op": node.op.name, "fields": [_pack(getattr(node.op, f)) for f in node.op._fields],
-                "inputs": [number[v] for v in node.inputs], "types": [_pack(v.type) for v in node.outputs]}  # fmt: skip
-        if node.source:
-            item["source"] = node.source
-        if node.control:
-            item["control"] = [place[n] for n in node.control]
-        if node.device is not None:
-            item["device"] = str(node.device)
-        nodes.append(item)
-    return {
-        "name": graph.name,
-        "nodes": nodes,
-        "outputs": [number[v] for v in graph.outputs],
-        "mutations": [[position, number[v]] for position, v in graph.mutations],
-    }
+def document(symbols: Symbols, writer: Writer, **parts) -> str:
+    """The text of a graph: what all kinds have, and the parts that are its own."""
+    described = [
+        {"hint": hint, "origin": [writer.value(x) for x in origin], "not_one": i in symbols._not_one,
+         "signed": i in symbols._signed}
+        for i, (hint, origin) in enumerate(zip(symbols.hints, symbols.origins, strict=True))
+    ]  # fmt: skip
+    guards = [[relation, writer.value(expression)] for relation, expression in symbols.guards]
+    return json.dumps({"format": FORMAT, "symbols": described, "guards": guards, **parts}, allow_nan=False)
 
 
 def from_json(text: str) -> Graph:
     try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"this is no graph that was saved: {error}") from None
-    missing = {"format", "symbols", "guards", "nodes", "outputs", "mutations"} - set(
-        document if isinstance(document, dict) else ()
-    )
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{_NO_GRAPH}{error}") from None
+    found = found if isinstance(found, dict) else {}
+    deferred = found.get("deferred") is True
+    needed = {"format", "name", "symbols", "guards", "nodes", *(("seed",) if deferred else ("outputs", "mutations"))}
+    missing = needed - set(found)
     if missing:
-        raise ValueError(f"this is no graph that was saved: it has no {', '.join(sorted(missing))}")
-    if document["format"] not in _KNOWN:
-        raise ValueError(f"this graph has format {document.get('format')!r}; only {FORMAT} and below are known")
-    symbols = Symbols()
-    atoms = [
-        symbols.new(s["hint"], tuple(s["origin"]), not_one=s["not_one"], signed=s["signed"])
-        for s in document["symbols"]
-    ]
-    for relation, expression in document["guards"]:
-        symbols.require(relation, _unpack(expression, atoms))
-    return _unpack_graph(document, symbols, atoms)
+        raise ValueError(f"{_NO_GRAPH}it has no {', '.join(sorted(missing))}")
+    if found["format"] not in _KNOWN:
+        raise ValueError(f"this graph has format {found['format']!r}; only {FORMAT} and below are known")
+    if deferred:
+        from tandem.session.serialize import read
 
-
-def _unpack_graph(document: dict, symbols: Symbols, atoms: list) -> Graph:
-    from tandem.ops.define import PRIMITIVES
-
-    graph = Graph(symbols, document["name"])
-    values: list[Value] = []
-    for item in document["nodes"]:
-        if item["op"] not in PRIMITIVES:
-            raise ValueError(
-                f"there is no operator {item['op']!r} here; the graph was saved with another set of operators"
-            )
-        op = PRIMITIVES[item["op"]](*[_unpack(f, atoms, symbols) for f in item["fields"]])
-        types = tuple(_unpack(t, atoms) for t in item["types"])
-        inputs = tuple(values[i] for i in item["inputs"])
-        control = tuple(graph.nodes[i] for i in item.get("control", ()))
-        device = devices.named(item["device"]) if "device" in item else None
-        node = Node(op, inputs, types, item.get("source"), len(graph.nodes), control, device)
-        graph.nodes.append(node)
-        values += node.outputs
-        if op.name == "input":
-            graph.inputs.append(node.outputs[0])
-    graph.outputs = [None if i is None else values[i] for i in document["outputs"]]
-    graph.mutations = [(position, values[i]) for position, i in document["mutations"]]
+        return read(found)
+    with damage("its sizes"):
+        symbols = Symbols()
+        atoms = read_symbols(found, symbols)
+        reader = Reader(symbols, atoms)
+        for relation, expression in found["guards"]:
+            symbols.require(_relation(relation), reader.dim(expression))
+    with damage("it"):
+        graph = reader.graph(found)
+        verify(graph)
     return graph
 
 
-def _pack(x):
-    if x is None or isinstance(x, bool | int | str):
-        return x
-    if isinstance(x, float):
-        return x if math.isfinite(x) else ["float", repr(x)]
-    if isinstance(x, complex):
-        return ["complex", _pack(x.real), _pack(x.imag)]
-    if isinstance(x, tuple | list):
-        return ["tuple", *map(_pack, x)]
-    if isinstance(x, dtypes.DType):
-        return ["dtype", x.name]
-    if isinstance(x, Type):
-        return ["type", x.dtype.name, _pack(x.shape), x.weak]
-    if isinstance(x, Sym):
-        return ["sym", *([coefficient, *map(_pack_atom, monomial)] for monomial, coefficient in x.terms.items())]
-    if isinstance(x, Graph):
-        return ["graph", _pack_graph(x)]
-    raise TypeError(f"{type(x).__name__} cannot be written as JSON")
+def read_symbols(found: dict, symbols: Symbols) -> list[Dim]:
+    return [
+        symbols.new(s["hint"], tuple(s["origin"]), not_one=bool(s["not_one"]), signed=bool(s["signed"]))
+        for s in found["symbols"]
+    ]
 
 
-def _pack_atom(atom):
-    return atom[1] if atom[0] == "sym" else [atom[0], _pack(atom[1]), _pack(atom[2])]
+def _relation(text: str) -> str:
+    if text not in ("==", "!=", "<", ">="):
+        raise ValueError(f"there is no relation {text!r}")
+    return text
 
 
-def _unpack(x, atoms, symbols=None):
-    if not isinstance(x, list):
-        return x
-    tag, *rest = x
-    if tag == "tuple":
-        return tuple(_unpack(item, atoms, symbols) for item in rest)
-    if tag == "graph":
-        return _unpack_graph(rest[0], symbols, atoms)
-    if tag == "dtype":
-        return _dtype(rest[0])
-    if tag == "type":
-        return Type(_dtype(rest[0]), _unpack(rest[1], atoms), rest[2])
-    if tag == "float":
-        return float(rest[0])
-    if tag == "complex":
-        return complex(_unpack(rest[0], atoms), _unpack(rest[1], atoms))
-    total = 0
-    for coefficient, *factors in rest:
-        term = coefficient
-        for factor in factors:
-            if isinstance(factor, int):
-                term = term * atoms[factor]
-            else:
-                kind, a, b = factor
-                term = term * _BINARY[kind](_unpack(a, atoms), _unpack(b, atoms))
-        total = total + term
-    return total
+@contextlib.contextmanager
+def damage(what: str):
+    """Whatever goes wrong inside comes from a file that is no graph: says so, and where."""
+    try:
+        yield
+    except Damaged:
+        raise
+    except KeyError as error:
+        raise Damaged(f"{_NO_GRAPH}{what} has no {error}") from None
+    except (InternalError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, NotImplementedError,
+            RuntimeError) as error:  # fmt: skip
+        raise Damaged(f"{_NO_GRAPH}{what} is wrong: {str(error) or type(error).__name__}") from None
 
 
-def _dtype(name: str) -> dtypes.DType:
-    return next(d for d in dtypes.ALL if d.name == name)
+class Damaged(ValueError):
+    """A file that holds no graph."""
+
+
+class Writer:
+    """Puts what graphs hold into lists, dicts, numbers and text."""
+
+    def graph(self, graph: Graph) -> dict:
+        number: dict[Value | None, int | None] = {None: None}
+        nodes = []
+        place = {node: i for i, node in enumerate(graph.nodes)}
+        for node in graph.nodes:
+            for v in node.outputs:
+                number[v] = len(number) - 1
+            item = {"op": node.op.name, "fields": [self.value(getattr(node.op, f)) for f in node.op._fields],
+                    "inputs": [number[v] for v in node.inputs], "types": [self.value(v.type) for v in node.outputs]}  # fmt: skip
+            if node.source:
+                item["source"] = node.source
+            if node.control:
+                item["control"] = [place[n] for n in node.control]
+            if node.device is not None:
+                item["device"] = str(node.device)
+            nodes.append(item)
+        return {
+            "name": graph.name,
+            "nodes": nodes,
+            "outputs": [number[v] for v in graph.outputs],
+            "mutations": [[position, number[v]] for position, v in graph.mutations],
+        }
+
+    def value(self, x):
+        if x is None or isinstance(x, bool | int | str):
+            return x
+        if isinstance(x, float):
+            return x if math.isfinite(x) else ["float", repr(x)]
+        if isinstance(x, complex):
+            return ["complex", self.value(x.real), self.value(x.imag)]
+        if isinstance(x, tuple | list):
+            return ["tuple", *map(self.value, x)]
+        if isinstance(x, dtypes.DType):
+            return ["dtype", x.name]
+        if isinstance(x, Type):
+            return ["type", x.dtype.name, self.value(x.shape), x.weak]
+        if isinstance(x, Sym):
+            return ["sym", *([coefficient, *map(self._atom, monomial)] for monomial, coefficient in x.terms.items())]
+        if isinstance(x, Graph):
+            return ["graph", self.graph(x)]
+        return self.other(x)
+
+    def _atom(self, atom):
+        return atom[1] if atom[0] == "sym" else [atom[0], self.value(atom[1]), self.value(atom[2])]
+
+    def other(self, x):
+        raise TypeError(f"{type(x).__name__} cannot be written as JSON")
+
+
+class Reader:
+    """The way back. `atoms`: the symbols, in order."""
+
+    def __init__(self, symbols: Symbols, atoms: list[Dim]):
+        self.symbols = symbols
+        self.atoms = atoms
+
+    def graph(self, found: dict) -> Graph:
+        graph = Graph(self.symbols, found["name"])
+        values: list[Value] = []
+        for at, item in enumerate(found["nodes"]):
+            with damage(f"node {at} of {found['name']!r}"):
+                inputs = tuple(values[self.index(i, values)] for i in item["inputs"])
+                control = tuple(graph.nodes[self.index(i, graph.nodes)] for i in item.get("control", ()))
+                device = devices.named(item["device"]) if "device" in item else None
+                types = tuple(self.type(t) for t in item["types"])
+                op = self.op(item["op"], item["fields"])
+                source = item.get("source")
+                if not isinstance(source, str | None):
+                    raise ValueError(f"{source!r} is no line of a program")
+                node = Node(op, inputs, types, source, at, control, device)
+                graph.nodes.append(node)
+                values += node.outputs
+                if op.name == "input":
+                    graph.inputs.append(node.outputs[0])
+        with damage(f"what {found['name']!r} gives"):
+            graph.outputs = [None if i is None else values[self.index(i, values)] for i in found["outputs"]]
+            graph.mutations = [(position, values[self.index(i, values)]) for position, i in found["mutations"]]
+        return graph
+
+    def op(self, name: str, fields: list):
+        from tandem.ops.define import PRIMITIVES
+
+        if name not in PRIMITIVES:
+            raise ValueError(f"there is no operator {name!r} here; the graph was saved with another set of operators")
+        kind = PRIMITIVES[name]
+        if len(fields) > len(kind._fields):
+            raise ValueError(f"{name} has {len(kind._fields)} attributes, not {len(fields)}")
+        return kind(*[self.value(f) for f in fields])
+
+    @staticmethod
+    def index(i, known) -> int:
+        """i, which counts something that is there."""
+        if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < len(known):
+            raise ValueError(f"it refers to number {i!r}, of {len(known)} before it")
+        return i
+
+    def type(self, x) -> Type:
+        made = self.value(x)
+        if not isinstance(made, Type):
+            raise ValueError(f"{x!r} is no type")
+        return made
+
+    def dim(self, x) -> Dim:
+        made = self.value(x)
+        if not isinstance(made, int | Sym):
+            raise ValueError(f"{x!r} is no size")
+        return made
+
+    def value(self, x):
+        if not isinstance(x, list):
+            if isinstance(x, dict):
+                raise ValueError(f"{str(x)[:60]} has no tag")
+            return x
+        tag, *rest = x
+        if tag == "tuple":
+            return tuple(self.value(item) for item in rest)
+        if tag == "graph":
+            return self.graph(rest[0])
+        if tag == "dtype":
+            return dtype(rest[0])
+        if tag == "type":
+            return Type(dtype(rest[0]), tuple(self.dim(d) for d in rest[1][1:]), bool(rest[2]))
+        if tag == "float":
+            return float(rest[0])
+        if tag == "complex":
+            return complex(self.value(rest[0]), self.value(rest[1]))
+        if tag == "sym":
+            return self._sym(rest)
+        return self.other(tag, rest)
+
+    def _sym(self, terms) -> Dim:
+        total = 0
+        for coefficient, *factors in terms:
+            term = int(coefficient)
+            for factor in factors:
+                if isinstance(factor, int):
+                    term = term * self.atoms[self.index(factor, self.atoms)]
+                else:
+                    kind, a, b = factor
+                    term = term * _BINARY[kind](self.dim(a), self.dim(b))
+            total = total + term
+        return total
+
+    def other(self, tag, rest):
+        raise ValueError(f"nothing is written as {tag!r}")
+
+
+def dtype(name: str) -> dtypes.DType:
+    for d in dtypes.ALL:
+        if d.name == name:
+            return d
+    raise ValueError(f"there is no dtype {name!r}")

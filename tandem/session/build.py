@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tandem.ops as F
 from tandem import _runtime, devices, dtypes
 from tandem.devices import Device
 from tandem.errors import DTypeError, ShapeError, UnsupportedError, ValueRangeError
@@ -104,11 +103,22 @@ class Variable(SymbolicTensor):
                 "Variable", f"the initial value is {show_shape(initial.shape)}; a variable's sizes must be known"
             )
         node = graph.add_node(nodes.Fed("variable"), (), (initial.type,), name)
+        self._become(node, initial, trainable and initial.dtype.is_inexact)
+
+    def _become(self, node: StepNode, initial: SymbolicTensor, trainable: bool):
+        """Makes this the variable of a node."""
         super().__init__(node, 0, initial.type)
         node.outputs = (self,)
         self.initial = initial
-        self.trainable = trainable and initial.dtype.is_inexact
-        graph.variables.append(self)
+        self.trainable = trainable
+        node.graph.variables.append(self)
+
+    @classmethod
+    def of(cls, node: StepNode, initial: SymbolicTensor, trainable: bool) -> Variable:
+        """The variable of a node that is there already, as in a graph that was loaded."""
+        made = cls.__new__(cls)
+        made._become(node, initial, trainable)
+        return made
 
     @property
     def initial_value(self) -> SymbolicTensor:
@@ -119,7 +129,7 @@ class Variable(SymbolicTensor):
 
     @property
     def initializer(self) -> StepNode:
-        return _store("initialize", self, self.initial, None).node
+        return _store("initialize", self, self.initial).node
 
     def value(self) -> SymbolicTensor:
         """The value at this point of the program, before later assignments."""
@@ -146,11 +156,11 @@ class Variable(SymbolicTensor):
         return f"<variable {self.name!r}, shape {tuple(self.shape)}, {self.dtype}>"
 
 
-def _store(name: str, variable, value, change) -> SymbolicTensor:
+def _store(name: str, variable, value) -> SymbolicTensor:
     if not isinstance(variable, Variable):
         raise DTypeError(name, f"{variable!r} is no variable, so nothing can be assigned to it")
     value = as_tensor(variable.graph, value, None if isinstance(value, SymbolicTensor) else variable.dtype)
-    return store(nodes.Store(name, variable, change), (value,))
+    return store(nodes.Store(name, variable), (value,))
 
 
 def store(op: nodes.Store, operands: tuple) -> SymbolicTensor:
@@ -173,17 +183,17 @@ def store(op: nodes.Store, operands: tuple) -> SymbolicTensor:
 
 def assign(variable, value, use_locking: bool = True, name=None) -> SymbolicTensor:
     """Stores value in a variable when run; gives the new value. use_locking: see state.py."""
-    return _store("assign", variable, value, None)
+    return _store("assign", variable, value)
 
 
 def assign_add(variable, value, use_locking: bool = True, name=None) -> SymbolicTensor:
     """Adds value to a variable when run, as one step that no other run interrupts; gives the new value."""
-    return _store("assign_add", variable, value, lambda old, x: F.add(old, x))
+    return _store("assign_add", variable, value)
 
 
 def assign_sub(variable, value, use_locking: bool = True, name=None) -> SymbolicTensor:
     """Subtracts value from a variable when run; gives the new value."""
-    return _store("assign_sub", variable, value, lambda old, x: F.subtract(old, x))
+    return _store("assign_sub", variable, value)
 
 
 def identity(x, name: str = "identity") -> SymbolicTensor:

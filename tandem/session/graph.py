@@ -152,11 +152,11 @@ class Graph(ir.Graph):
         ir._stack().remove(self._recorder)
 
     def to_json(self) -> str:
-        raise UnsupportedError(
-            "to_json",
-            f"graph {self.name!r} holds calls of Python functions, which have no form outside this program",
-            fix="save its variables with a Saver, and its code as code; graph.view(path) draws it",
-        )
+        """The program as text that `td.Graph.from_json` reads, in another process too (session/serialize.py). Tensors that it
+        holds are written with the values that they have now; values of variables are a session's, which a Saver keeps."""
+        from tandem.session.serialize import write
+
+        return write(self)
 
     def as_default(self) -> Graph:
         return self
@@ -176,6 +176,16 @@ class Graph(ir.Graph):
         self.nodes.append(node)
         self._by_name[node.name] = node
         return node
+
+    def restore_node(self, node: StepNode):
+        """Takes in a node of a file. Names of it and of its scopes are taken from then on."""
+        self.nodes.append(node)
+        self._by_name[node.name] = node
+        parts = node.name.split("/")
+        for end in range(1, len(parts) + 1):
+            self._names.setdefault("/".join(parts[:end]), 1)
+        if isinstance(node.op, Fed) and node.op.tensor is not None:
+            self._held[id(node.op.tensor)] = node.outputs[0]
 
     def unique_name(self, name: str) -> str:
         full = unique = "/".join([*self._scopes, name.rstrip("_") or name])

@@ -75,6 +75,15 @@ class Step(Op):
 
     differentiable = True
     hand_wired = False
+    saved: tuple[
+        str, ...
+    ]  # what a file keeps of it: attributes, in the order in which the constructor takes them (serialize.py)
+    KINDS: dict[str, type] = {}  # those that files may hold, by the name of their class
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "saved" in cls.__dict__:
+            Step.KINDS[cls.__name__] = cls
 
     def __eq__(self, other):
         return self is other
@@ -91,15 +100,17 @@ class Step(Op):
 class Call(Step):
     """A call of an operator function."""
 
-    def __init__(self, function, args, kwargs):
+    saved = ("function", "args", "kwargs", "written", "present", "is_tuple")
+
+    def __init__(self, function, args, kwargs, written: tuple = (), present: tuple = (), is_tuple: bool = False):
         super().__init__()
         self.name = function.__name__
         self.function = function
         self.args = args
         self.kwargs = kwargs
-        self.written: tuple = ()  # variables that the results go to, of an operator that works in place
-        self.present: tuple = ()  # which results are there; others are None
-        self.is_tuple = False
+        self.written = written  # variables that the results go to, of an operator that works in place
+        self.present = present  # which results are there; others are None
+        self.is_tuple = is_tuple
 
     def shown(self, operands: list[str]) -> str:
         """Its arguments as a printed graph has them: matmul(%0, %1, transpose=True)."""
@@ -137,6 +148,8 @@ class Call(Step):
 class Primitive(Step):
     """A primitive operator applied directly."""
 
+    saved = ("op",)
+
     def __init__(self, op):
         super().__init__()
         self.name = op.name
@@ -151,6 +164,7 @@ class Fed(Step):
     """A value that comes from outside: a placeholder, a variable, or a tensor that the graph holds."""
 
     differentiable = False
+    saved = ("name", "tensor")
 
     def __init__(self, name: str, tensor=None):
         super().__init__()
@@ -162,6 +176,7 @@ class Group(Step):
     """Nothing but the nodes it depends on."""
 
     name = "group"
+    saved = ()
 
     def run(self, trace, node, operands):
         return []
@@ -171,6 +186,7 @@ class Identity(Step):
     """Its operand, at this point of the program."""
 
     name = "identity"
+    saved = ()
 
     def run(self, trace, node, operands):
         return [operands[0]]
@@ -193,21 +209,27 @@ class Detach(Step):
 
     name = "detach"
     differentiable = False
+    saved = ()
 
     def run(self, trace, node, operands):
         return [StopGradient()(operands[0])]
 
 
+# What stores make of the old value and their operands, by name: change(old, *operands) -> new. Others are plain assignments.
+CHANGES = {"assign_add": lambda old, x: F.add(old, x), "assign_sub": lambda old, x: F.subtract(old, x)}
+
+
 class Store(Step):
-    """Changes a variable; `change(old, *operands) -> new`, without the old value for a plain assignment."""
+    """Changes a variable."""
 
     differentiable = False
+    saved = ("name", "variable")
 
-    def __init__(self, name: str, variable, change=None):
+    def __init__(self, name: str, variable):
         super().__init__()
         self.name = name
         self.variable = variable
-        self.change = change
+        self.change = CHANGES.get(name)
 
     @property
     def reads(self) -> bool:
@@ -227,6 +249,7 @@ class Gradients(Step):
     """Gradients of the first `ys` operands with respect to the next `xs`; incoming gradients come last."""
 
     name = "gradients"
+    saved = ("ys", "xs", "given")
 
     def __init__(self, ys: int, xs: int, given: tuple[bool, ...]):
         super().__init__()
@@ -259,6 +282,7 @@ class Print(Step):
     """Passes its first operand on; the others are printed after the run, in order."""
 
     name = "print"
+    saved = ("message", "first_n", "summarize")
 
     def __init__(self, message: str, first_n: int | None, summarize: int | None):
         super().__init__()

@@ -38,10 +38,12 @@ class Primitive(Step):
 
 class Switch(Primitive):
     name = "switch"
+    saved = ()
 
 
 class Merge(Primitive):
     name = "merge"
+    saved = ("declared",)
 
     def __init__(self, declared: bool):
         super().__init__()
@@ -50,6 +52,7 @@ class Merge(Primitive):
 
 class Enter(Primitive):
     name = "enter"
+    saved = ("frame_name", "is_constant", "parallel_iterations")
 
     def __init__(self, frame_name: str, is_constant: bool, parallel_iterations: int):
         super().__init__()
@@ -60,14 +63,17 @@ class Enter(Primitive):
 
 class Exit(Primitive):
     name = "exit"
+    saved = ()
 
 
 class NextIteration(Primitive):
     name = "next_iteration"
+    saved = ()
 
 
 class LoopCond(Primitive):
     name = "loop_cond"
+    saved = ()
 
 
 class SwitchOutput(NamedTuple):

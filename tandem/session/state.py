@@ -6,17 +6,40 @@ other run interrupts or sees by half, with use_locking or without: the argument 
 
 from __future__ import annotations
 
+import functools
+
 import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError
 from tandem.ops.prepare import cast
 from tandem.session.build import Variable, as_tensor, store
 from tandem.session.graph import SymbolicTensor
-from tandem.session.nodes import Store
+from tandem.session.nodes import CHANGES, Store
 from tandem.session.unknown import show_shape
 
 
-def _scatter(name: str, variable, indices, updates, reduce: str | None) -> SymbolicTensor:
+def _change(reduce: str | None, old, rows, new):
+    row = tuple(old.shape[1:])
+    flat = F.reshape(rows, (-1,)) if rows.ndim != 1 else rows
+    new = F.expand(new, (flat.shape[0], *row)) if new.ndim == 0 else F.reshape(new, (flat.shape[0], *row))
+    flat = cast(flat, dtypes.int64)
+    if reduce is None:
+        return F.index_copy(old, 0, flat, cast(new, old.dtype))
+    if reduce in ("add", "sub"):
+        return F.index_add(old, 0, flat, cast(new if reduce == "add" else F.negative(new), old.dtype))
+    if reduce == "div":
+        return F.index_reduce(old, 0, flat, cast(F.divide(1, new), old.dtype), "prod")
+    return F.index_reduce(old, 0, flat, cast(new, old.dtype), {"mul": "prod", "max": "amax", "min": "amin"}[reduce])
+
+
+REDUCES = {
+    "scatter_update": None, "scatter_add": "add", "scatter_sub": "sub", "scatter_mul": "mul", "scatter_div": "div",
+    "scatter_max": "max", "scatter_min": "min",
+}  # fmt: skip
+CHANGES.update({name: functools.partial(_change, reduce) for name, reduce in REDUCES.items()})
+
+
+def _scatter(name: str, variable, indices, updates) -> SymbolicTensor:
     if not isinstance(variable, Variable):
         raise DTypeError(name, f"{variable!r} is no variable, so nothing can be assigned to it")
     graph = variable.graph
@@ -38,20 +61,7 @@ def _scatter(name: str, variable, indices, updates, reduce: str | None) -> Symbo
             f"{tuple(variable.shape)} they must be {expected}, or one number",
         )
 
-    def change(old, rows, new):
-        row = tuple(old.shape[1:])
-        flat = F.reshape(rows, (-1,)) if rows.ndim != 1 else rows
-        new = F.expand(new, (flat.shape[0], *row)) if new.ndim == 0 else F.reshape(new, (flat.shape[0], *row))
-        flat = cast(flat, dtypes.int64)
-        if reduce is None:
-            return F.index_copy(old, 0, flat, cast(new, old.dtype))
-        if reduce in ("add", "sub"):
-            return F.index_add(old, 0, flat, cast(new if reduce == "add" else F.negative(new), old.dtype))
-        if reduce == "div":
-            return F.index_reduce(old, 0, flat, cast(F.divide(1, new), old.dtype), "prod")
-        return F.index_reduce(old, 0, flat, cast(new, old.dtype), {"mul": "prod", "max": "amax", "min": "amin"}[reduce])
-
-    return store(Store(name, variable, change), (indices, updates))
+    return store(Store(name, variable), (indices, updates))
 
 
 def scatter_update(variable, indices, updates, use_locking: bool = True, name=None) -> SymbolicTensor:
@@ -65,34 +75,34 @@ def scatter_update(variable, indices, updates, use_locking: bool = True, name=No
     >>> session.run(update)
     tensor([5., 0., 6.])
     """
-    return _scatter("scatter_update", variable, indices, updates, None)
+    return _scatter("scatter_update", variable, indices, updates)
 
 
 def scatter_add(variable, indices, updates, use_locking: bool = True, name=None) -> SymbolicTensor:
     """Adds updates[i] to row indices[i] of a variable; rows named more than once get all of them."""
-    return _scatter("scatter_add", variable, indices, updates, "add")
+    return _scatter("scatter_add", variable, indices, updates)
 
 
 def scatter_sub(variable, indices, updates, use_locking: bool = True, name=None) -> SymbolicTensor:
     """Subtracts updates[i] from row indices[i] of a variable."""
-    return _scatter("scatter_sub", variable, indices, updates, "sub")
+    return _scatter("scatter_sub", variable, indices, updates)
 
 
 def scatter_mul(variable, indices, updates, use_locking: bool = True, name=None) -> SymbolicTensor:
     """Multiplies row indices[i] of a variable by updates[i]."""
-    return _scatter("scatter_mul", variable, indices, updates, "mul")
+    return _scatter("scatter_mul", variable, indices, updates)
 
 
 def scatter_div(variable, indices, updates, use_locking: bool = True, name=None) -> SymbolicTensor:
     """Divides row indices[i] of a variable by updates[i]."""
-    return _scatter("scatter_div", variable, indices, updates, "div")
+    return _scatter("scatter_div", variable, indices, updates)
 
 
 def scatter_max(variable, indices, updates, use_locking: bool = True, name=None) -> SymbolicTensor:
     """The larger of row indices[i] of a variable and updates[i]."""
-    return _scatter("scatter_max", variable, indices, updates, "max")
+    return _scatter("scatter_max", variable, indices, updates)
 
 
 def scatter_min(variable, indices, updates, use_locking: bool = True, name=None) -> SymbolicTensor:
     """The smaller of row indices[i] of a variable and updates[i]."""
-    return _scatter("scatter_min", variable, indices, updates, "min")
+    return _scatter("scatter_min", variable, indices, updates)
