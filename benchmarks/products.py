@@ -1,6 +1,6 @@
 """Products of float32 in the shapes of training steps: forward, gradients of inputs and of weights; ours against NumPy's.
 
-products.py [--threads N] [--seconds S] [--warm] [mlp] [lstm] [gpt] [other]
+products.py [--threads N] [--seconds S] [--warm] [--density D] [mlp] [lstm] [gpt] [other]
 
 The two take turns in one process, each with operands that left the cache (unless --warm); the least time counts. One thread is
 measured in processor time, several by the clock.
@@ -55,16 +55,17 @@ SHAPES = {
 CACHE = 48 << 20  # bytes of operands that are more than a cache holds
 
 
-def gigaflops(m, n, k, order, seconds, cold, clock):
-    """Of NumPy and of Tandem."""
+def gigaflops(m, n, k, order, args, clock):
+    """Of NumPy and of Tandem, counting multiplications with zeros too."""
     import numpy as np
 
     import tandem as td
 
     rng = np.random.default_rng(0)
     sets = []
-    for _ in range(max(1, min(8, CACHE // (4 * (m * k + k * n + m * n)))) if cold else 1):
+    for _ in range(max(1, min(8, CACHE // (4 * (m * k + k * n + m * n)))) if not args.warm else 1):
         a, b = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
+        a[rng.random(a.shape) >= args.density] = 0
         if order[0] == "t":
             a = np.ascontiguousarray(a.T).T
         if order[1] == "t":
@@ -72,7 +73,7 @@ def gigaflops(m, n, k, order, seconds, cold, clock):
         ours = [td.tensor(x.T).T if x.strides[0] == 4 else td.tensor(x) for x in (a, b)]
         sets.append((a, b, *ours))
     runs = [lambda a, b, x, y: np.matmul(a, b), lambda a, b, x, y: td.matmul(x, y)]
-    best, count, end = [float("inf")] * 2, 0, time.perf_counter() + seconds
+    best, count, end = [float("inf")] * 2, 0, time.perf_counter() + args.seconds
     while count < 3 or time.perf_counter() < end:
         for i, run in enumerate(runs):
             start = clock()
@@ -88,13 +89,14 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1.0, help="for every shape")
     parser.add_argument("--warm", action="store_true")
+    parser.add_argument("--density", type=float, default=1.0, help="the part of the left matrix that is not 0")
     args = parser.parse_args()
     os.environ["TANDEM_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(args.threads)
     clock = time.thread_time if args.threads == 1 else time.perf_counter
     print("rows x columns x inner size       NumPy    ours  GFLOP/s")
     for group in args.groups:
         for m, n, k, order in SHAPES[group]:
-            numpy, ours = gigaflops(m, n, k, order, args.seconds, not args.warm, clock)
+            numpy, ours = gigaflops(m, n, k, order, args, clock)
             print(f"{group:6}{m:6} x {n:5} x {k:5} {order}   {numpy:7.1f} {ours:7.1f}", flush=True)
 
 

@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <type_traits>
 #include <utility>
 
 #include "device/parallel.h"
+#include "library/gemm_impl.h"
+#include "library/gemm_listed.h"
 #include "library/scratch.h"
 
 namespace tandem::library {
@@ -19,34 +22,9 @@ constexpr int64_t kDeepest = 1536;          // bytes of a row of a slice: a pane
 constexpr int64_t kBlockBytes = 160 << 10;  // of packed a in the L2 cache, where the next rows come to lie beside it
 constexpr int64_t kFewRowsBytes = 400 << 10;  // of a, where nothing but a panel of b is beside it
 
-int64_t divide_up(int64_t n, int64_t by) {
-  return (n + by - 1) / by;
-}
-int64_t round_up(int64_t n, int64_t multiple) {
-  return divide_up(n, multiple) * multiple;
-}
-
-int64_t even_depth(int64_t k, int64_t most) {
-  return round_up(divide_up(k, divide_up(k, most)), 8);
-}
-
 template <typename T>
 double nanoseconds(int64_t m, int64_t n, int64_t k) {
   return 0.02 * sizeof(T) / 4 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-}
-
-// A part of a matrix, of `rows` by `columns` elements; nothing where the part fills no cache lines.
-template <typename T>
-Ahead lines_of(const Matrix<const T>& x, int64_t rows, int64_t columns) {
-  if (x.column != 1 && x.row != 1) return {};
-  const bool along = x.column == 1;
-  const int64_t misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.data) % 64);
-  const int64_t bytes = static_cast<int64_t>((along ? columns : rows) * sizeof(T)) + misaligned;
-  const int64_t lines = divide_up(bytes, 64), others = along ? rows : columns;
-  const int64_t apart = static_cast<int64_t>((along ? x.row : x.column) * sizeof(T));
-  const char* data = reinterpret_cast<const char*>(x.data) - misaligned;
-  if (lines < others) return {data, others, apart, lines, 64};
-  return {data, lines, 64, others, apart};
 }
 
 // The part of it that one of several has to ask for.
@@ -56,19 +34,6 @@ Ahead share_of(const Ahead& all, int64_t index, int64_t count) {
   part.data += first * all.stride;
   part.rows = std::min(rows, all.rows - first);
   return part;
-}
-
-// What the epilogue of a block of c will read and write, to be asked for while the block is computed.
-template <typename T>
-Asks asks_of(const Product<T>& p, int64_t row, int64_t rows, int64_t column, int64_t columns) {
-  Asks asks;
-  if (!p.epilogue || sizeof(T) != 4) return asks;
-  const Epilogue& e = *p.epilogue;
-  for (int i = 0; i < e.num_alike; ++i) {
-    const T* data = static_cast<const T*>(e.pointers[e.alike[i]]) + row * p.n + column;
-    asks.add(lines_of(Matrix<const T>{data, p.n, 1}, rows, columns));
-  }
-  return asks;
 }
 
 constexpr int64_t kPanels = 24;  // of FewRows at a time, so that c stays near between slices
@@ -388,6 +353,8 @@ int64_t PackedRight<T>::place(int64_t panel, int64_t q) const {
 
 template <typename T>
 void blocked_product(const Product<T>& p) {
+  if constexpr (std::is_same_v<T, float>)
+    if (listed_product(p)) return;
   if (p.m <= kFewRows)
     FewRows<T>(p).run();
   else
@@ -406,7 +373,7 @@ size_t blocked_scratch(int64_t m, int64_t n, int64_t k) {
     shared = sizes.columns * k;
     own = 2 * kBlockBytes / static_cast<int64_t>(sizeof(T));  // of a and, where it has no other memory, of c
   }
-  return scratch_bytes(shared * sizeof(T)) + scratch_bytes(own * sizeof(T));
+  return std::max(scratch_bytes(shared * sizeof(T)) + scratch_bytes(own * sizeof(T)), listed_scratch(m, n, k));
 }
 
 template class PackedRight<float>;

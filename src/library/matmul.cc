@@ -8,6 +8,7 @@
 #include "device/parallel.h"
 #include "library/convert.h"
 #include "library/gemm_blocked.h"
+#include "library/gemm_listed.h"
 #include "library/matmul_impl.h"
 #include "library/registry.h"
 #include "library/scalar.h"
@@ -69,6 +70,23 @@ bool columns_collide(const Batched& p) {
          p.n >= 64 && p.batch.count(0, p.batch.ndim) == 1;
 }
 
+Product<float> product_of(const Batched& p) {
+  return {p.m,
+          p.n,
+          p.k,
+          {reinterpret_cast<const float*>(p.a.data), p.a.row, p.a.column},
+          {reinterpret_cast<const float*>(p.b.data), p.b.row, p.b.column},
+          {reinterpret_cast<float*>(p.c.data), p.c.row, p.c.column},
+          reinterpret_cast<const float*>(p.bias)};
+}
+
+// Our own code does so where it computes a product; this is for the others.
+bool leaves_out_zeros(const Batched& p) {
+  if (p.dtype != DType::Float32 || p.batch.count(0, p.batch.ndim) != 1) return false;
+  if (measuring()) need_scratch(listed_scratch(p.m, p.n, p.k));
+  return !preparing() && listed_product(product_of(p));
+}
+
 void compute(const Batched& p);
 
 void compute_spread(const Batched& p) {
@@ -91,6 +109,7 @@ void compute_spread(const Batched& p) {
 void compute(const Batched& p) {
   const bool own = is_small(p.m, p.n, p.k) || p.k == 0 || suits_own_code(p);
   if (!own && (p.dtype == DType::Float32 || p.dtype == DType::Float64)) {
+    if (leaves_out_zeros(p)) return;
     if (columns_collide(p)) return compute_spread(p);
     if (matmul_onednn(p) || (!preparing() && matmul_openblas(p))) return;
   }
@@ -188,16 +207,6 @@ DType computed_in(DType dtype) {
 bool computes_blocks(const Batched& p) {
   return p.dtype == DType::Float32 && p.batch.count(0, p.batch.ndim) == 1 && p.m > 4 && p.k > 0 &&
          p.k <= kLongestProduct && p.c.column == 1 && !is_small(p.m, p.n, p.k) && suits_own_code(p);
-}
-
-Product<float> product_of(const Batched& p) {
-  return {p.m,
-          p.n,
-          p.k,
-          {reinterpret_cast<const float*>(p.a.data), p.a.row, p.a.column},
-          {reinterpret_cast<const float*>(p.b.data), p.b.row, p.b.column},
-          {reinterpret_cast<float*>(p.c.data), p.c.row, p.c.column},
-          reinterpret_cast<const float*>(p.bias)};
 }
 
 // In a loop, where b stays the same: packed once.

@@ -66,11 +66,11 @@ def test_other_work_does_not_take_a_piece_of_an_idle_block(weight):
     f = td.compile(network)
     x = td.randn(8192, 256)
     f(x, weight)
-    batches = [td.zeros(8192, 256)]
+    batches = [td.ones(8192, 256)]
     f(x, weight)
     before = memory.stats()["system_allocations"]
     for _ in range(5):
-        batches = [batches[-1], td.zeros(8192, 256)]
+        batches = [batches[-1], td.ones(8192, 256)]
         f(batches[-1], weight)
     assert memory.stats()["system_allocations"] <= before + 1  # for the second batch
 
@@ -79,7 +79,7 @@ def test_a_larger_batch_adds_to_the_block_of_the_smaller(weight):
     memory.empty_cache()
     f = td.compile(network)
     for n in (4096, 8192, 16384):
-        x = td.zeros(n, 256)
+        x = td.ones(n, 256)
         f(x, weight)
     peak = f.memory()["peak"] * 16384 // 4096
     del x

@@ -5,6 +5,7 @@
 #include "library/kernels/distance.h"
 #include "library/kernels/fft.h"
 #include "library/kernels/gemm.h"
+#include "library/kernels/gemm_listed.h"
 #include "library/kernels/order.h"
 #include "library/kernels/pool.h"
 #include "library/kernels/row.h"
@@ -36,6 +37,7 @@ const Kernels table = {
     gemm_kernels<double>(),
     gemm_kernels<uint32_t>(),
     gemm_kernels<uint64_t>(),
+    listed_kernels(),
     pool_kernels<float>(),
     pool_kernels<double>(),
     row_kernels<float>(),

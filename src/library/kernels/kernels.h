@@ -56,6 +56,25 @@ struct GemmKernels {
                      bool accumulate);
 };
 
+// An element of a that is not 0, and where its row of a packed panel of b begins.
+struct Listed {
+  float value;
+  int32_t place;
+};
+struct ListedRow {
+  const Listed *begin, *end;
+};
+
+// Products that leave out zeros of the left side (library/gemm_listed.h). A panel of b has at most `columns` columns,
+// whose rows lie as many elements apart, and whole vectors of `width` are computed.
+struct ListedKernels {
+  int width, columns;
+  bool (*pack)(int64_t columns, int64_t k, Matrix<const float> b, float* to);  // whether all of it is finite
+  // c = or += a b, plus bias where not accumulating. Asks for some lines of memory with each row.
+  void (*rows)(int64_t rows, int64_t columns, const ListedRow* a, const float* b, Matrix<float> c, bool accumulate,
+               const float* bias, Asks& asks, int64_t lines);
+};
+
 // Rows of n results side by side (channels, or neighbouring positions), each of which takes in one more element of its
 // window.
 template <typename T>
@@ -176,6 +195,7 @@ struct Kernels {
   GemmKernels<double> f64;
   GemmKernels<uint32_t> u32;  // all integers: products wrap around, so signs and narrow types take care of themselves
   GemmKernels<uint64_t> u64;
+  ListedKernels listed;
   PoolKernels<float> pool_f32;
   PoolKernels<double> pool_f64;
   RowKernels<float> row_f32;
