@@ -80,7 +80,10 @@ struct Forward {
       for (int64_t j = 0; j < s.keys; j += f.blocks.keys) {
         const int64_t whole = std::min(f.blocks.keys, s.keys - j), n = visible(s, i, m, j, whole);
         if (n == 0) break;
-        f.gemm.product(m, n, s.depth, query.data(), keys + j * s.depth, {scores.data(), pitch, 1}, false, nullptr, {});
+        by_what_is_seen(s, f.blocks.part, i, m, j, n, [&](int64_t row, int64_t count, int64_t seen) {
+          f.gemm.product(count, seen, s.depth, query.data() + row * s.depth, keys + j * s.depth,
+                         {scores.data() + row * pitch, pitch, 1}, false, nullptr, {});
+        });
         mask_scores(s, head, i, m, j, n, scores.data(), pitch);
         for (int64_t r = 0; r < m; ++r) {
           T* row = scores.data() + r * pitch;
@@ -94,8 +97,10 @@ struct Forward {
           if (fade != T(1)) f.rows.scale(sums.data() + r * width, width, fade);
           top[r] = highest;
         }
-        f.gemm.product_of(m, s.value_depth, n, {scores.data(), pitch, 1}, values + j * width, whole * f.blocks.nr,
-                          {sums.data(), width, 1}, true);
+        by_what_is_seen(s, f.blocks.part, i, m, j, n, [&](int64_t row, int64_t count, int64_t seen) {
+          f.gemm.product_of(count, s.value_depth, seen, {scores.data() + row * pitch, pitch, 1}, values + j * width,
+                            whole * f.blocks.nr, {sums.data() + row * width, width, 1}, true);
+        });
       }
       write(head, i, m);
     }

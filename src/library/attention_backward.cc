@@ -139,10 +139,12 @@ struct Backward {
       const T* lse =
           b.lse.template as<T>() + head.number / s.heads * b.lse.strides[0] + head.number % s.heads * b.lse.strides[1];
       T *p = probabilities.data(), *d = gradients.data();
-      b.gemm.product(m, n, s.depth, head.q_left.data() + i * s.depth, head.k_right.data() + j * s.depth, {p, pitch, 1},
-                     false, nullptr, {});
-      b.gemm.product(m, n, s.value_depth, head.g_left.data() + i * s.value_depth,
-                     head.v_right.data() + j * s.value_depth, {d, pitch, 1}, false, nullptr, {});
+      by_what_is_seen(s, b.blocks.part, i, m, j, n, [&](int64_t row, int64_t count, int64_t seen) {
+        b.gemm.product(count, seen, s.depth, head.q_left.data() + (i + row) * s.depth,
+                       head.k_right.data() + j * s.depth, {p + row * pitch, pitch, 1}, false, nullptr, {});
+        b.gemm.product(count, seen, s.value_depth, head.g_left.data() + (i + row) * s.value_depth,
+                       head.v_right.data() + j * s.value_depth, {d + row * pitch, pitch, 1}, false, nullptr, {});
+      });
       mask_scores(s, head.number, i, m, j, n, p, pitch);
       const T before = factor<T>(s), scale = static_cast<T>(s.scale);
       for (int64_t r = 0; r < m; ++r) {
@@ -166,12 +168,16 @@ struct Backward {
         const int64_t m = std::min(b.blocks.queries, s.queries - i), seen = visible(s, i, m, j, n);
         if (seen == 0) continue;
         scores(head, i, m, j, seen);
-        b.gemm.product_of(seen, s.value_depth, m, {probabilities.data(), 1, pitch},
-                          head.g_right.data() + i * b.value_depth, m * b.blocks.nr,
-                          {value_sums.data(), b.value_depth, 1}, true);
-        b.gemm.product_of(seen, s.depth, m, {gradients.data(), 1, pitch}, head.q_right.data() + i * b.depth,
-                          m * b.blocks.nr, {key_sums.data(), b.depth, 1}, true);
-        if (sums) add_queries(head, m, j, n, seen, sums + i * b.depth);
+        by_who_sees(s, b.blocks.part, i, m, j, seen, [&](int64_t key, int64_t count, int64_t first) {
+          const int64_t at = first * pitch + key, nr = b.blocks.nr;
+          b.gemm.product_of(count, s.value_depth, m - first, {probabilities.data() + at, 1, pitch},
+                            head.g_right.data() + i * b.value_depth + first * nr, m * nr,
+                            {value_sums.data() + key * b.value_depth, b.value_depth, 1}, true);
+          b.gemm.product_of(count, s.depth, m - first, {gradients.data() + at, 1, pitch},
+                            head.q_right.data() + i * b.depth + first * nr, m * nr,
+                            {key_sums.data() + key * b.depth, b.depth, 1}, true);
+        });
+        if (sums) add_queries(head, i, m, j, n, seen, sums + i * b.depth);
       }
       b.store(key_sums.data(), b.depth, b.dk, head.number, j, n, s.depth);
       b.store(value_sums.data(), b.value_depth, b.dv, head.number, j, n, s.value_depth);
@@ -184,14 +190,16 @@ struct Backward {
         const int64_t n = std::min(b.blocks.keys, s.keys - j), seen = visible(s, i, m, j, n);
         if (seen == 0) break;
         scores(head, i, m, j, seen);
-        add_queries(head, m, j, n, seen, query_sums.data());
+        add_queries(head, i, m, j, n, seen, query_sums.data());
       }
       b.store(query_sums.data(), b.depth, b.dq, head.number, i, m, s.depth);
     }
 
-    void add_queries(const Head& head, int64_t m, int64_t j, int64_t n, int64_t seen, T* sums) {
-      b.gemm.product_of(m, s.depth, seen, {gradients.data(), pitch, 1}, head.k_wide.data() + j * b.depth,
-                        n * b.blocks.nr, {sums, b.depth, 1}, true);
+    void add_queries(const Head& head, int64_t i, int64_t m, int64_t j, int64_t n, int64_t seen, T* sums) {
+      by_what_is_seen(s, b.blocks.part, i, m, j, seen, [&](int64_t row, int64_t count, int64_t keys) {
+        b.gemm.product_of(count, s.depth, keys, {gradients.data() + row * pitch, pitch, 1},
+                          head.k_wide.data() + j * b.depth, n * b.blocks.nr, {sums + row * b.depth, b.depth, 1}, true);
+      });
     }
   };
 };

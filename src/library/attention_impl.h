@@ -49,6 +49,7 @@ template <typename T>
 struct AttentionBlocks {
   int mr = gemm_kernels<T>().mr, nr = gemm_kernels<T>().nr;
   int64_t queries = 8 * mr, keys = 256;  // a multiple of nr for every instruction set
+  int64_t part = 2 * mr;                 // of a block on the diagonal
   // Of rows of scores: room for whole tiles, and not a multiple of the cache's size, since columns are read, too.
   int64_t pitch = keys + 16;
   size_t scores = static_cast<size_t>(round_up_to(queries, mr) * pitch);
@@ -77,6 +78,26 @@ inline int64_t visible(const AttentionSizes& s, int64_t i, int64_t m, int64_t j,
 }
 inline int64_t visible(const AttentionSizes& s, int64_t i, int64_t j, int64_t n) {
   return visible(s, i, 1, j, n);
+}
+
+// Calls f(row, rows, keys) for parts of m queries from i on, with as many of n keys from j on as any of them sees. On
+// the diagonal parts are short, which leaves out tiles that nobody sees.
+template <typename F>
+void by_what_is_seen(const AttentionSizes& s, int64_t part, int64_t i, int64_t m, int64_t j, int64_t n, const F& f) {
+  if (visible(s, i, j, n) == n) return f(int64_t{0}, m, n);
+  for (int64_t row = 0; row < m; row += part) {
+    const int64_t rows = std::min(part, m - row), keys = visible(s, i + row, rows, j, n);
+    if (keys > 0) f(row, rows, keys);
+  }
+}
+// The same the other way round: calls f(key, keys, first) for parts of n keys from j on, which no query before the
+// first of m from i on sees.
+template <typename F>
+void by_who_sees(const AttentionSizes& s, int64_t part, int64_t i, int64_t m, int64_t j, int64_t n, const F& f) {
+  const int64_t below = s.causal ? std::clamp<int64_t>((i - j) / part * part, 0, n) : n;  // seen by all
+  if (below > 0) f(int64_t{0}, below, int64_t{0});
+  for (int64_t key = below; key < n; key += part)
+    if (const int64_t first = std::max<int64_t>(j + key - i, 0); first < m) f(key, std::min(part, n - key), first);
 }
 
 }  // namespace tandem::library
