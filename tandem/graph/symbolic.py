@@ -30,6 +30,8 @@ class Symbols:
         self._atom_hints: dict = {}
         self._atom_order: dict = {}  # factors of a product are kept in the order in which the trace met them
         self._replaced: dict = {}  # atom -> Dim, learned from equality guards
+        self._exact: set = set()  # atoms floordiv(a, b) without a remainder, learned from mod(a, b) == 0
+        self._quotients: dict = {}  # atom floordiv(a, b) -> Dim that it is equal to
 
     def new(self, hint: int, origin: tuple, not_one: bool = False, signed: bool = False) -> Sym:
         index = len(self.hints)
@@ -95,9 +97,53 @@ class Symbols:
             self._learn_equal(expression)
 
     def _learn_equal(self, expression: Sym):
-        """From expression == 0, replace one plain symbol by the rest, so that equal sizes become one."""
-        best = None
+        """From expression == 0, replace one plain symbol by the rest, so that equal sizes become one.
+
+        Note [Exact quotients]
+        reshape(x, (n, -1)) asks whether mod(a, n) is 0, and its size is floordiv(a, n). What needs it to be 256 then says that
+        a == 256 n, which makes sizes one where the quotient itself says nothing of them; and n * floordiv(a, n) is a. Both
+        follow from the guards that are there, so no guard is added.
+        """
         common = math.gcd(*expression.terms.values())  # 1024 s1 == 1024 s0 says as much as s1 == s0
+        terms = {m: c // common for m, c in expression.terms.items()}
+        for monomial, coefficient in terms.items():
+            if len(monomial) != 1 or abs(coefficient) != 1:
+                continue
+            atom = monomial[0]
+            if atom[0] == "mod" and len(terms) == 1:
+                self._learn_exact(atom[1], atom[2])
+            elif atom[0] == "floordiv" and sum(atom in m for m in terms) == 1:
+                rest = self._make({m: (-c if coefficient == 1 else c) for m, c in terms.items() if m != monomial})
+                if not mentions(rest, {atom}):
+                    self._learn_quotient(atom, rest)
+        expression = self.resolve(expression)
+        if isinstance(expression, Sym):
+            self._learn_symbol(expression)
+
+    def _learn_exact(self, a: Dim, b: Dim):
+        atom = ("floordiv", a, b)
+        self._exact.add(atom)
+        if atom in self._quotients:
+            self._learn(a - self._quotients[atom] * b)
+
+    def _learn_quotient(self, atom, quotient: Dim):
+        if atom in self._quotients:
+            return
+        self._quotients[atom] = quotient
+        if isinstance(quotient, int):  # an expression might come to mention the atom once more is learned
+            self._replaced[atom] = quotient
+        if atom in self._exact:
+            self._learn(atom[1] - quotient * atom[2])
+
+    def _learn(self, expression: Dim):
+        """What follows from guards: expression == 0."""
+        expression = self.resolve(expression)
+        if isinstance(expression, Sym):
+            self._learn_equal(expression)
+
+    def _learn_symbol(self, expression: Sym):
+        best = None
+        common = math.gcd(*expression.terms.values())
         terms = {m: c // common for m, c in expression.terms.items()}
         for monomial, coefficient in terms.items():
             if len(monomial) == 1 and monomial[0][0] == "sym" and abs(coefficient) == 1:
@@ -111,6 +157,22 @@ class Symbols:
         if mentions(rest, {atom}):
             return
         self._replaced[atom] = rest
+        self._exact.update([("floordiv", self.resolve(a), self.resolve(b)) for _, a, b in self._exact])
+
+    def cancel(self, terms: dict) -> dict:
+        """A product with n * floordiv(a, n), where that has no remainder, as one with a: see Note [Exact quotients]."""
+        for monomial, coefficient in terms.items():
+            for atom in monomial:
+                if atom[0] != "floordiv" or atom not in self._exact:
+                    continue
+                rest = list(monomial)
+                rest.remove(atom)
+                found = divide_exactly(self._make({tuple(rest): coefficient}), atom[2])
+                if found is not None:
+                    others = self._make({m: c for m, c in terms.items() if m != monomial})
+                    total = found * atom[1] + others
+                    return total.terms if isinstance(total, Sym) else {(): total}
+        return terms
 
     def resolve(self, d: Dim) -> Dim:
         """d with everything learned from equality guards put in."""
@@ -130,10 +192,12 @@ class Symbols:
         """Whether d mentions something that resolve() would put something else in for."""
         if not isinstance(d, Sym):
             return False
-        replaced = self._replaced
+        replaced, exact = self._replaced, self._exact
         for monomial in d.terms:
             for a in monomial:
-                if a in replaced or (a[0] != "sym" and (self._is_replaced(a[1]) or self._is_replaced(a[2]))):
+                if a in replaced or (a in exact and (len(monomial) > 1 or d.terms[monomial] != 1)):
+                    return True
+                if a[0] != "sym" and (self._is_replaced(a[1]) or self._is_replaced(a[2])):
                     return True
         return False
 
@@ -208,10 +272,14 @@ class Sym:
                 for m2, c2 in other.terms.items():
                     m = tuple(sorted(m1 + m2, key=order))
                     terms[m] = terms.get(m, 0) + c1 * c2
+            if self.symbols._exact:
+                terms = self.symbols.cancel(terms)
         elif isinstance(other, int):
             if other == 1:
                 return self
             terms = {m: c * other for m, c in self.terms.items()}
+            if self.symbols._exact:
+                terms = self.symbols.cancel(terms)
         else:
             return NotImplemented
         return self.symbols._make(terms)
@@ -376,8 +444,10 @@ def _is_other_than_one(d: Sym) -> bool:
     return False
 
 
-def divide_exactly(a: Sym, b: Dim) -> Dim | None:
+def divide_exactly(a: Dim, b: Dim) -> Dim | None:
     """a / b where b is an int or a single product, and every term of a has it as a factor."""
+    if isinstance(a, int):
+        return a // b if isinstance(b, int) and a % b == 0 else None
     if isinstance(b, int):
         if any(c % b for c in a.terms.values()):
             return None
@@ -430,6 +500,8 @@ def mod(a: Dim, b: Dim) -> Dim:
     if b is a or (isinstance(b, int) and b == 1):
         return 0
     if isinstance(a, Sym) and divide_exactly(a, b) is not None:
+        return 0
+    if ("floordiv", a, b) in _owner(a, b)._exact:
         return 0
     hint_a = a.hint if isinstance(a, Sym) else a
     hint_b = b.hint if isinstance(b, Sym) else b

@@ -51,11 +51,11 @@ class UnknownSizes(Symbols):
         )
 
     def mark(self) -> tuple:
-        return len(self.guards), dict(self._replaced)
+        return len(self.guards), dict(self._replaced), set(self._exact), dict(self._quotients)
 
     def back_to(self, mark: tuple):
         """Forgets what was asked and learned since: another node may take the same sizes otherwise."""
-        count, self._replaced = mark
+        count, self._replaced, self._exact, self._quotients = mark
         for key in self.guards[count:]:
             self._guard_keys.discard(key)
         del self.guards[count:]
