@@ -22,9 +22,10 @@ from tandem.switches import EAGER
 class Compiled:
     """A compiled function. Call it like the function itself."""
 
-    def __init__(self, fn, whole: bool = False, memory_budget: float | None = None):
+    def __init__(self, fn, whole: bool = False, memory_budget: float | None = None, name: str | None = None):
         functools.update_wrapper(self, fn)
         self._fn = fn
+        self._name = name or getattr(fn, "__name__", None) or type(fn).__name__
         self._whole = whole
         self._report = Report(memory_budget)
         self._programs = _runtime.ProgramCache(self._report)
@@ -52,21 +53,32 @@ class Compiled:
         return result
 
     def __deepcopy__(self, memo):
-        return Compiled(self._fn, self._whole, self._report.memory_budget)
+        return Compiled(self._fn, self._whole, self._report.memory_budget, self._name)
 
     def __reduce__(self):
-        return Compiled, (self._fn, self._whole, self._report.memory_budget)
+        return Compiled, (self._fn, self._whole, self._report.memory_budget, self._name)
 
     def __get__(self, instance, owner=None):
         return self if instance is None else functools.partial(self, instance)
 
     def explain(self) -> str:
-        """Which programs were compiled, why each exists and where it ends, how often it ran and what it cost to make, as text."""
-        name = getattr(self._fn, "__name__", None) or type(self._fn).__name__
-        return self._report.explain(name, self._programs.num_traces, dict(self._programs.program_runs()))
+        """Which programs were compiled, why each exists and where it ends, how often it ran and what it cost to make, as text.
+
+        >>> double = td.compile(lambda x: x * 2)
+        >>> y = double(td.ones(2)), double(td.ones(3))
+        >>> print(double.explain().splitlines()[1])
+          program 0: 1 calls -> 4 nodes, 4 after passes -> 1 steps; ran 2 times
+        """
+        return self._report.explain(self._name, self._programs.num_traces, dict(self._programs.program_runs()))
 
     def graph(self, number: int = -1):
-        """The graph of a compiled program (the latest by default)."""
+        """The graph of a compiled program (the latest by default), after all passes: to print, draw (`view`), save and run.
+
+        >>> double = td.compile(lambda x: x * 2)
+        >>> y = double(td.ones(2))
+        >>> double.graph().outputs
+        (<symbolic f32[s0] from mul>,)
+        """
         entry = self._report.entry(number)
         if callable(entry["graph"]):  # the program came from disk: the graph is made when asked for
             entry["graph"] = entry["graph"]()
@@ -77,6 +89,11 @@ class Compiled:
 
         {"inputs", "outputs", "peak", "at"}: peak counts what the program allocates at one time, results included, inputs not; at is
         the step where that is.
+
+        >>> double = td.compile(lambda x: x * 2)
+        >>> y = double(td.ones(256))
+        >>> double.memory()["outputs"]
+        1024
         """
         return dict(self._report.entry(number)["memory"])
 
@@ -155,7 +172,7 @@ def compile_module(module, whole: bool, memory_budget: float | None):
     kind = type(module)
     if "_compiled_call" in kind.__dict__:  # compiled already: once more, as asked for now
         kind = kind.__base__
-    compiled = Compiled(kind.__call__, whole, memory_budget)
+    compiled = Compiled(kind.__call__, whole, memory_budget, kind.__name__)
 
     def call(self, *args, **kwargs):
         return compiled(self, *args, **kwargs)

@@ -32,6 +32,7 @@ The user's line is looked up when the exception is made, never before.
 
 import os
 import sys
+import warnings
 from types import TracebackType
 from typing import NamedTuple
 
@@ -63,6 +64,7 @@ __all__ = [
     "hide_frames",
     "install_hook",
     "user_source",
+    "warn",
 ]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -109,6 +111,14 @@ def user_source() -> Source | None:
             return source_at(code, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+def warn(message: str, category: type[Warning]):
+    """Warns at the user's line, which is where Python says that a warning comes from."""
+    frame, level = sys._getframe(1), 2
+    while frame is not None and not _is_user(frame.f_code):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 class _Located:

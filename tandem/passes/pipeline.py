@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
-from tandem.errors import SwitchWarning
+from tandem.errors import SwitchWarning, warn
 from tandem.graph.ir import Graph
 from tandem.graph.verify import verify
 from tandem.passes.channels_last import channels_last, is_for
@@ -66,8 +64,4 @@ def check_names():
         unknown = {name.strip() for name in switch.value.split(",")} - {"", "all", *PASSES, *OF_STEPS}
         if unknown:
             known = ", ".join(dict.fromkeys([run.__name__ for run in PIPELINE] + [*OF_STEPS]))
-            warnings.warn(
-                f"{switch} names no pass: {', '.join(sorted(unknown))}\n  fix: passes are {known}",
-                SwitchWarning,
-                stacklevel=2,
-            )
+            warn(f"{switch} names no pass: {', '.join(sorted(unknown))}\n  fix: passes are {known}", SwitchWarning)

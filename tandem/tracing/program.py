@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import time
 import traceback
-import warnings
 
 from tandem import dtypes, preload
 from tandem.codegen import Layout, lower
@@ -18,7 +17,7 @@ from tandem.codegen.peak import memory_of
 from tandem.codegen.schedule import kernels_of
 from tandem.codegen.workers import compiling_ahead
 from tandem.devices import DEVICES
-from tandem.errors import CompileWarning, UnsupportedError, source_at
+from tandem.errors import CompileWarning, UnsupportedError, source_at, warn
 from tandem.graph.ir import Builder, Graph, Origin, Type, Value, placed, source_scope
 from tandem.graph.symbolic import hint, mentions, substitute
 from tandem.ops.define import add_input
@@ -56,11 +55,10 @@ def _tell_failure(error: Exception, calls: int, report):
         report.failures.append(cause)
     if DEBUG >= 1:
         traceback.print_exception(error)
-    warnings.warn(
+    warn(
         f"a program of {calls} operator calls could not be compiled ({cause}); they run one by one instead, with the same results. "
         "This is a mistake in Tandem, please report it; TANDEM_DEBUG=1 shows where it happened",
         CompileWarning,
-        stacklevel=2,
     )
 
 

@@ -22,7 +22,8 @@ def run_graph(graph: Graph, given: tuple) -> list:
     integers = sorted(o[1] for o in graph.symbols.origins if o[0] == "int")
     if not count <= len(given) <= count + len(integers):
         more = f", and up to {len(integers)} integers" if integers else ""
-        raise ValueRangeError("run", f"the graph has {count} inputs{more}; {len(given)} were given")
+        kinds = ", ".join(repr(v.type) for v in graph.inputs[:6]) + (", ..." if count > 6 else "")
+        raise ValueRangeError("run", f"the graph has {count} inputs ({kinds}){more}; {len(given)} were given")
     tensors = []
     for position, (x, value) in enumerate(zip(given[:count], graph.inputs, strict=True)):
         t = x if isinstance(x, _runtime.Tensor) else asarray(x, dtype=value.dtype)

@@ -244,5 +244,6 @@ def test_a_switch_that_names_no_pass_is_told(switch):
         pytest.warns(SwitchWarning, match="simplfy\n.*eliminate_dead"),
     ):
         td.compile(lambda x: x * 2 + 1.25)(td.ones(2))
-    with td.switches(**{switch: "simplfy"}), pytest.warns(SwitchWarning):  # though its program is on disk now
+    with td.switches(**{switch: "simplfy"}), pytest.warns(SwitchWarning) as told:  # though its program is on disk now
         td.compile(lambda x: x * 2 + 1.25)(td.ones(2))
+    assert told[0].filename == __file__
