@@ -24,7 +24,7 @@ class autocast:
 
     >>> with td.autocast("cpu", td.bfloat16):
     ...     td.matmul(td.ones(2, 2), td.ones(2, 2)).dtype
-    bfloat16
+    tandem.bfloat16
     """
 
     def __init__(self, device_type: str = "cuda", dtype=None, enabled: bool = True, cache_enabled: bool | None = None):
@@ -61,10 +61,13 @@ def is_autocast_enabled(device_type: str = "cuda") -> bool:
 class GradScaler:
     """Scales losses up so that float16 gradients do not vanish, and steps whose gradients overflowed away.
 
-    >>> scaler = td.GradScaler()
-    >>> scaler.scale(loss).backward()
+    >>> w = td.ones(2, requires_grad=True)
+    >>> optimizer, scaler = td.optim.SGD([w], lr=0.5), td.GradScaler("cpu")
+    >>> scaler.scale((w * 2).sum()).backward()
     >>> scaler.step(optimizer)
     >>> scaler.update()
+    >>> w
+    tensor([0., 0.], requires_grad=True)
     """
 
     def __init__(self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5,

@@ -79,13 +79,10 @@ class Compiled:
         >>> double.graph().outputs
         (<symbolic f32[s0] from mul>,)
         """
-        entry = self._report.entry(number)
-        if callable(entry["graph"]):  # the program came from disk: the graph is made when asked for
-            entry["graph"] = entry["graph"]()
-        return entry["graph"].seal()
+        return self._report.graph(self._report.entry(number)).seal()
 
     def memory(self, number: int = -1) -> dict:
-        """What a compiled program (the latest by default) takes, in bytes, known before it runs.
+        """What a compiled program (the latest by default) takes with the sizes that it met first, in bytes, known before it runs.
 
         {"inputs", "outputs", "peak", "at"}: peak counts what the program allocates at one time, results included, inputs not; at is
         the step where that is.
@@ -95,7 +92,7 @@ class Compiled:
         >>> double.memory()["outputs"]
         1024
         """
-        return dict(self._report.entry(number)["memory"])
+        return dict(self._report.memory(self._report.entry(number)))
 
 
 _printing = threading.local()  # lines: what td.print was given in the compiled function that runs now

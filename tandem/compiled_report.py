@@ -38,6 +38,19 @@ class Report(list):
             )  # fmt: skip
         return found
 
+    @staticmethod
+    def graph(entry: dict):
+        """The graph of a program; of one that came from disk it is made when asked for."""
+        if callable(entry["graph"]):
+            entry["graph"] = entry["graph"]()
+        return entry["graph"]
+
+    def memory(self, entry: dict) -> dict | None:
+        """What a program takes with the sizes that it met first here; what is on disk may be of others."""
+        if entry["memory"] is None and entry["graph"] is not None:
+            entry["memory"] = self.graph(entry).memory
+        return entry["memory"]
+
     def explain(self, name: str, sequences: int, runs: dict[int, int]) -> str:
         """runs: of each program, by number; those that are not in it were dropped."""
         lines = [f"{name}: {sequences} sequences of operators, {len(runs)} programs"]
@@ -50,7 +63,7 @@ class Report(list):
             kind += " ..." if not r["symbolic"] and len(r["sizes"]) > 8 else ""
             times = ", ".join(f"{phase} {seconds * 1e3:.1f} ms" for phase, seconds in r["seconds"].items())
             passes = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in r["passes"].items())
-            memory = r["memory"]
+            memory = self.memory(r) or {"peak": 0, "at": 0, "outputs": 0, "inputs": 0}
             lines += [
                 f"  program {number}: {r['calls']} calls -> {r['joined']} nodes, {r['nodes']} after passes -> {r['steps']} steps; "
                 + (f"ran {runs[number]} times" if number in runs else "dropped: too many variants"),

@@ -58,8 +58,10 @@ class Switch:
 class switches:
     """Set switches in a scope; names in capitals or not.
 
-    >>> with td.switches(DEBUG=2, SKIP="simplify"):
-    ...     step(x)
+    >>> step = td.compile(lambda x: -(-x))
+    >>> with td.switches(PRINT="simplify", eager=1):
+    ...     step(td.ones(2))
+    tensor([1., 1.])
     """
 
     def __init__(self, **settings: int | str):

@@ -4,10 +4,14 @@ Names are looked for in the text of the tests, not in what ran: under pytest-xdi
 """
 
 import doctest
+import importlib
 import inspect
 import pathlib
+import pkgutil
 import re
+import threading
 
+import numpy as np
 import pytest
 
 import tandem as td
@@ -72,6 +76,29 @@ def documented():
 
 
 DOCUMENTED = list(documented())
+# Modules whose examples need a device, or packages with data; those of operators are run one by one above.
+ELSEWHERE = (
+    "tandem.ops.",
+    "tandem.cuda",
+    "tandem.data.sets",
+    "tandem.data.text_sets",
+    "tandem._runtime",
+    "tandem.__main__",
+    "tandem.cli",
+)
+MODULES = sorted(m.name for m in pkgutil.walk_packages(td.__path__, "tandem.") if not m.name.startswith(ELSEWHERE))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_of_a_module_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    module = importlib.import_module(name)
+    names = {"td": td, "np": np, "threading": threading}
+    report = []
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    for test in doctest.DocTestFinder().find(module, name, module=module, globs=names):
+        runner.run(test, out=report.append)
+    assert not runner.failures, "".join(report)
 
 
 @pytest.mark.parametrize(("name", "thing", "needs_example"), DOCUMENTED, ids=[name for name, *_ in DOCUMENTED])

@@ -71,12 +71,15 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, ende
     known = [_known_sizes(leaf, axes) for leaf, axes in zip(leaves, free, strict=True)]
     known_ints = [(v < 0, v == 1) if is_free else v for v, is_free in zip(ints, free_ints, strict=True)]
     budget = report.memory_budget if report is not None else None
+    shapes = [shape for _, _, shape, *_ in leaves]
     key = stored.program_key(calls, known, numbers, known_ints, outputs, writes, budget)
     if report is not None and report.fresh:
         key = None
     found = stored.load(key, calls)
     if found is not None and found[0].accepts(leaves, len(numbers), ints):
         builder, facts = found
+        if facts.pop("measured") != shapes:
+            facts["memory"] = None  # counted again when asked for
 
         def graph():
             return _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budget, {}, {})[0]
@@ -100,10 +103,9 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, ende
                 kernel.address()
         seconds["write"] = compiled - written
         seconds["compile"] = time.perf_counter() - compiled
-        stored.save(key, recorder, facts)
+        stored.save(key, recorder, {**facts, "measured": shapes})
     if report is not None:
         sites = [(plan.name, code, line) for plan, _, _, code, line, *_ in calls]
-        shapes = [shape for _, _, shape, *_ in leaves]
         report.append({**facts, "graph": graph, "seconds": seconds, "ended": ended, "sites": sites, "shapes": shapes})
     return builder
 

@@ -42,6 +42,24 @@ except td.IndexRangeError as error:
 """
 
 
+SIZES = """
+import sys
+import tandem as td
+
+td.ones(8) * 2  # plans are told apart by the sizes that they met first
+double = td.compile(lambda x: x * 2)
+double(td.ones(int(sys.argv[1])))
+print(double.memory()["outputs"], "load" in double.explain())
+"""
+
+
+def test_memory_is_that_of_the_sizes_at_hand(tmp_path):
+    environment = {**os.environ, "TANDEM_CACHE_DIR": str(tmp_path / "cache"), "TANDEM_CACHE": "1"}
+    for n, loaded in (("8", False), ("256", True), ("8", True)):
+        done = subprocess.run([sys.executable, "-c", SIZES, n], capture_output=True, text=True, env=environment)
+        assert done.stdout.split()[:2] == [str(4 * int(n)), str(loaded)], done.stderr
+
+
 def run(folder: pathlib.Path, padding: str = "", lr: float = 0.1) -> list[str]:
     script = folder / "script.py"
     script.write_text(SCRIPT.format(padding=padding, lr=lr))
