@@ -131,7 +131,7 @@ def _wrap(parts: list[str], indent: int) -> str:
 
 def format_tensor(t) -> str:
     data = t.detach() if t.requires_grad else t
-    nested = _shown(data, data.size > Options.threshold)
+    nested = _shown(data, data.size > Options.threshold) if data.size else []  # a million rows of nothing are nothing
     values: list = []
     _flatten(nested, values)
     values = [v for v in values if v is not None]

@@ -46,6 +46,7 @@ def test_what_follows_the_numbers():
     assert repr(td.tensor([1, -1], dtype=td.int8)) == "tensor([ 1, -1], dtype=int8)"
     assert repr(td.ones(2, requires_grad=True) * -1).startswith("tensor([-1., -1.], grad_fn=<")
     assert repr(td.zeros(0, 3)) == "tensor([], shape=(0, 3))"
+    assert repr(td.zeros(50_000_000, 0)) == "tensor([], shape=(50000000, 0))"  # at once: there is nothing to look at
 
 
 def test_long_tensors_are_summarised():
