@@ -155,10 +155,9 @@ void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_n
         else
           cuda::note_checked_launch(number, plan_.name, user_line());
       }
-      void* arguments[] = {words};
       const cuda::Status status =
-          driver.launch(static_cast<cuda::Function>(in.function), static_cast<unsigned>(extent), 1, 1, in.threads[0],
-                        in.threads[1], 1, in.shared, stream, arguments, nullptr);
+          cuda::launch(device, static_cast<cuda::Function>(in.function), static_cast<unsigned>(extent),
+                       {in.threads[0], in.threads[1]}, in.shared, stream, words);
       if (status) [[unlikely]]
         cuda::fail_status(status, ("launching " + in.label).c_str());
       if (host_nodes) [[unlikely]] {

@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "device/cuda/device.h"
+#include "device/cuda/fills.h"
 #include "device/cuda/launches.h"
 #include "device/cuda/memory.h"
 #include "dispatch/signature.h"
@@ -130,18 +131,22 @@ void Replay::record_piece(PlanRun& run, const Piece& piece, cuda::Stream stream)
   recorded.after = piece.after;
   constexpr int kRelaxed = 2;
   cuda::check(d.begin_capture(stream, kRelaxed), "recording a graph");
+  cuda::recording = true;
   try {
     for (size_t k = 0; k < piece.instructions.size(); ++k) {
       run.run_on_device(*piece.instructions[k], &recorded.host_nodes);
       for (int32_t v : piece.done[k]) run.give_back(v);
     }
   } catch (...) {
+    cuda::recording = false;
     cuda::Graph broken = nullptr;
     d.end_capture(stream, &broken);
     if (broken) d.graph_destroy(broken);
     throw;
   }
+  cuda::recording = false;
   cuda::check(d.end_capture(stream, &recorded.graph), "recording a graph");
+  cuda::fill_by_kernels(device_, recorded.graph);
   cuda::check(d.instantiate(&recorded.executable, recorded.graph, 0), "making a graph");
 }
 

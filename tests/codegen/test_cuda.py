@@ -11,14 +11,17 @@ from tandem.tracing import compile as tracing
 
 def lowered(body, *shapes, dtype=td.float32, grad=False):
     """The kernels for a device of an operator with this body, on contiguous tensors of these shapes."""
+    return [s.kernel for s in steps_of(body, *shapes, dtype=dtype, grad=grad) if hasattr(s, "kernel")]
+
+
+def steps_of(body, *shapes, dtype=td.float32, grad=False):
     parameters = [ParameterSpec(f"x{i}", "tensor", True, None, False) for i in range(len(shapes))]
     fn = make_function("fn", body, parameters)
     spec = [("tensor", dtype.code, s, (), 0, None, grad, 1) for s in shapes]
     traced = tracing.trace_call(fn, spec)
     target = tracing.target_for(1, traced.numbers)
     tracing.resolve_sizes(traced.graph)
-    schedule = tracing.lower(traced.graph, traced.layouts, target=target)
-    return [s.kernel for s in schedule.steps if hasattr(s, "kernel")]
+    return tracing.lower(traced.graph, traced.layouts, target=target).steps
 
 
 def compile_all(kernels):
@@ -102,6 +105,80 @@ def test_sums_beside_what_is_written_move_whole_words():
     compile_all([kernel])
     (kernel, _) = lowered(lambda x: td.sum(x, 0), (4096, 64), dtype=td.bfloat16)
     assert "store_whole" not in source(kernel)
+
+
+def test_kernels_wait_for_what_was_queued_before_they_read():
+    kernels = [*lowered(lambda x, y: x + y, (64, 64), (64, 64)), *lowered(lambda x: td.sort(x, -1), (64, 64))]
+    kernels += lowered(lambda x: td.softmax(x, -1), (64, 256))
+    for kernel in kernels:
+        function = source(kernel).rpartition('extern "C"')[2]
+        assert function.partition("{")[2].startswith(" BEGIN")
+        text = assembly(source(kernel))
+        assert 0 < text.index("griddepcontrol.wait") < text.index("ld.global")
+
+
+def assembly(text):
+    """Of a kernel for compute capability 9.0, as NVRTC writes it."""
+    import ctypes
+
+    from tandem.cuda import nvrtc
+
+    try:
+        nvrtc.version()
+    except DeviceError:
+        pytest.skip("NVRTC is not installed (pip install nvidia-cuda-nvrtc)")
+    library, program, size = nvrtc._library(), ctypes.c_void_p(), ctypes.c_size_t()
+    library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernel.cu", 0, None, None)
+    options = (ctypes.c_char_p * 2)(b"--gpu-architecture=compute_90", b"--std=c++17")
+    assert library.nvrtcCompileProgram(program, 2, options) == 0
+    library.nvrtcGetPTXSize(program, ctypes.byref(size))
+    made = ctypes.create_string_buffer(size.value)
+    library.nvrtcGetPTX(program, made)
+    library.nvrtcDestroyProgram(ctypes.byref(program))
+    return made.value.decode()
+
+
+def test_casts_of_weights_are_one_launch():
+    from tandem.ops.prepare import cast
+
+    def layers(x, a, b, c):
+        for w in (a, b, c):
+            x = td.relu(td.matmul(x, cast(w, td.bfloat16)))
+        return x
+
+    shapes = (512, 512), (512, 512), (512, 1024), (1024, 512)
+    steps = steps_of(lambda x, *w: layers(cast(x * 2, td.bfloat16), *w), *shapes)
+    (together,) = (s for s in steps if hasattr(s, "kernel") and s.kernel.name == "cast")
+    assert len(together.extents) == 3
+    compile_all([together.kernel])
+    large = 2048, 2048  # of which two have room
+    steps = steps_of(lambda x, *w: layers(cast(x * 2, td.bfloat16), *w), large, large, large, large)
+    assert [len(getattr(s, "extents", [0])) for s in steps if hasattr(s, "kernel") and s.kernel.name == "cast"] == [
+        2,
+        1,
+    ]
+
+
+def test_flat_kernels_of_one_word_fill_the_device():
+    (kernel,) = lowered(lambda x: td.relu(x), (4096, 4096), dtype=td.bfloat16)
+    assert ("__launch_bounds__(256, 8)" in source(kernel)) == (kernel.flat is not None)
+
+
+def test_relu_of_a_convolution_in_one_call():
+    def layer(x, w, b, pooled=True):
+        y = td.relu(td.conv2d(x, w, b, padding=1))
+        return td.max_pool2d(y, 2) if pooled else y
+
+    shapes = (2, 16, 8, 8), (24, 16, 3, 3), (24,)
+    called = [getattr(s, "routine", s) for s in steps_of(layer, *shapes, dtype=td.bfloat16)]
+    assert called[0] == "cuda.conv_relu"
+    assert all(not hasattr(s, "kernel") or "relu" not in s.kernel.name for s in called)
+    for body, dtype in (
+        (lambda *a: layer(*a, pooled=False), td.bfloat16),
+        (layer, td.float32),
+    ):  # by a kernel as before
+        called = [getattr(s, "routine", s) for s in steps_of(body, *shapes, dtype=dtype)]
+        assert called[0] == "cuda.conv_forward"
 
 
 def test_attention_streams_tiles():

@@ -12,7 +12,7 @@ typedef unsigned long long Address;
 enum { kOutOfMemory = 2, kInvalid = 1 };
 
 static size_t allocated;  // bytes of device memory
-static long long launches, graph_launches, recorded, modules;
+static long long launches, graph_launches, recorded, modules, early_launches, fills_replaced;
 static int capturing;
 static char log_text[1 << 16];  // names of the functions that were launched
 static size_t logged;
@@ -27,6 +27,7 @@ static size_t total(void) {  // what the device has; STAND_IN_GIB says how much,
 // What tests ask for.
 void stand_in_counts(long long* out) {
   out[0] = launches, out[1] = graph_launches, out[2] = recorded, out[3] = modules, out[4] = (long long)allocated;
+  out[5] = early_launches, out[6] = fills_replaced;
 }
 const char* stand_in_log(void) { return log_text; }
 void stand_in_clear(void) { log_text[logged = 0] = 0, launches = graph_launches = recorded = 0; }
@@ -137,6 +138,18 @@ int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
   }
   return 0;
 }
+struct config {  // CUlaunchConfig
+  unsigned grid[3], block[3], shared;
+  void* stream;
+  const int* attributes;
+  unsigned count;
+};
+int cuLaunchKernelEx(const struct config* c, void* f, void** arguments, void** extra) {
+  if (c->count != 1 || c->attributes[0] != 6 || c->attributes[2] != 1) return kInvalid;
+  ++early_launches;
+  return cuLaunchKernel(f, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared,
+                        c->stream, arguments, extra);
+}
 int cuStreamBeginCapture_v2(void* s, int mode) { return capturing = 1, 0; }
 int cuStreamEndCapture(void* s, void** g) { return capturing = 0, *g = (void*)1, 0; }
 int cuStreamGetCaptureInfo_v2(void* s, int* state, unsigned long long* id, void** g, const void*** nodes, size_t* count) {
@@ -146,5 +159,46 @@ int cuStreamGetCaptureInfo_v2(void* s, int* state, unsigned long long* id, void*
 int cuGraphInstantiateWithFlags(void** x, void* g, unsigned long long flags) { return *x = (void*)1, 0; }
 int cuGraphLaunch(void* x, void* s) { return ++graph_launches, 0; }
 int cuGraphExecKernelNodeSetParams_v2(void* x, void* node, const void* p) { return 0; }
+
+// A graph has these nodes: a kernel, a fill of 4 bytes, a kernel, a fill of 1 MB. The one between the kernels is replaced.
+static const int node_types[] = {0, 2, 0, 2};
+int cuGraphGetNodes(void* g, void** nodes, size_t* count) {
+  for (size_t i = 0; nodes && i < 4; ++i) nodes[i] = (void*)(i + 1);
+  return *count = 4, 0;
+}
+int cuGraphNodeGetType(void* node, int* type) { return *type = node_types[(size_t)node - 1], 0; }
+struct fill {
+  Address to;
+  size_t pitch;
+  unsigned value, element_size;
+  size_t width, height;
+};
+int cuGraphMemsetNodeGetParams(void* node, struct fill* f) {
+  struct fill given = {0x1000, 0, 7, 4, (size_t)node == 2 ? 1 : 1 << 18, 1};
+  return *f = given, 0;
+}
+int cuGraphNodeGetDependencies(void* node, void** nodes, size_t* count) {
+  if (nodes) nodes[0] = (void*)1;
+  return *count = 1, 0;
+}
+int cuGraphNodeGetDependentNodes(void* node, void** nodes, size_t* count) {
+  if (nodes) nodes[0] = (void*)3;
+  return *count = 1, 0;
+}
+struct node_kernel {
+  void* function;
+  unsigned grid[3], block[3], shared;
+  void** arguments;
+};
+int cuGraphAddKernelNode_v2(void** node, void* g, void** before, size_t count, const struct node_kernel* k) {
+  const unsigned long long* a = k->arguments[0];
+  if (strcmp(k->function, "td_fill") || count != 1 || before[0] != (void*)1) return kInvalid;
+  if (a[0] != 0x1000 || a[1] != 1 || a[2] != 7 || a[3] != 4 || k->grid[0] != 1 || k->block[0] != 32) return kInvalid;
+  return *node = (void*)5, 0;
+}
+int cuGraphAddDependencies(void* g, void** from, void** to, size_t count) {
+  return count == 1 && from[0] == (void*)5 && to[0] == (void*)3 ? 0 : kInvalid;
+}
+int cuGraphDestroyNode(void* node) { return node == (void*)2 ? (++fills_replaced, 0) : kInvalid; }
 int cuGraphDestroy(void* g) { return 0; }
 int cuGraphExecDestroy(void* x) { return 0; }

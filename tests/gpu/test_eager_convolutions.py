@@ -100,3 +100,25 @@ def test_gradients_of_weights_are_not_rounded_between():
         y = td.linear(td.tensor(x, device="cuda"), weight)
     y.backward(td.tensor(g, device="cuda").to(td.bfloat16))
     np.testing.assert_allclose(weight.grad.cpu().numpy(), g.T @ x, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", FORMATS, ids=str)
+@pytest.mark.parametrize("dtype", [td.bfloat16, td.float16], ids=str)
+def test_compiled_convolutions_with_relu_show_nan(layout, dtype):
+    rng = np.random.default_rng(0)
+    x, w, b = (rng.normal(size=s) for s in ((3, 16, 9, 7), (24, 16, 3, 3), (24,)))
+    x[1, 3, 4, 4], x[2, 0, 0, 0] = np.nan, -np.inf
+
+    def layers(x, w, b):
+        return td.max_pool2d(td.relu(td.conv2d(x, w, b, padding=1)), 1)
+
+    place = lambda a: td.tensor(a, dtype=dtype, device="cuda")
+    image, weight = (place(a).to(memory_format=layout) for a in (x, w))
+    for bias in (place(b), td.cat([place(b[:1]), place(b)])[1:]):  # the second at an address that plans do not take
+        expected = layers(image, weight, bias).float().cpu().numpy()
+        assert np.isnan(expected[1]).sum() == 9 * 24
+        compiled = td.compile(layers)
+        for _ in range(4):
+            got = compiled(image, weight, bias).float().cpu().numpy()
+            np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+            np.testing.assert_allclose(got, expected, rtol=0.02, atol=0.02)

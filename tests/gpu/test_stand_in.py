@@ -16,9 +16,9 @@ import tandem as td
 library = ctypes.CDLL(os.environ["TANDEM_CUDA_DRIVER"])
 library.stand_in_log.restype = ctypes.c_char_p
 def counts():
-    found = (ctypes.c_longlong * 5)()
+    found = (ctypes.c_longlong * 7)()
     library.stand_in_counts(found)
-    return dict(zip(("launches", "graphs", "recorded", "modules", "allocated"), found))
+    return dict(zip(("launches", "graphs", "recorded", "modules", "allocated", "early", "fills"), found))
 def launched():
     return library.stand_in_log().decode().split()
 from tandem.cuda import nvrtc
@@ -465,6 +465,37 @@ plain, new, again = [True, False, False], [False, True, True], [False, False, Tr
 assert [recorded(8) for _ in range(4)] == [plain, plain, new, again]
 assert recorded(5) == plain and recorded(8) == again  # a short batch at the end of an epoch
 assert [recorded(5) for _ in range(3)] == [plain, new, again]
+""",
+        tmp_path,
+    )
+
+
+def test_kernels_may_be_set_up_while_earlier_ones_run(tmp_path):
+    run(
+        """
+x = td.ones(4, device="cuda")
+y = x + 1
+before = counts()
+y = x + 1
+y = td.ones(8, 8, device="cuda") @ td.ones(8, 8, device="cuda")
+after = counts()
+assert after["early"] - before["early"] == after["launches"] - before["launches"] >= 2, (before, after)
+""",
+        tmp_path,
+    )
+
+
+def test_small_fills_in_graphs_are_kernels(tmp_path):
+    # The stand-in's graphs have a fill of 4 bytes between two kernels, and one of 1 MB that stays.
+    run(
+        """
+@td.compile
+def f(x):
+    return (x * 2).sum()
+x = td.ones(8, 4, device="cuda")
+for _ in range(4):
+    f(x)
+assert counts()["fills"] == 1 and counts()["graphs"] == 2, counts()
 """,
         tmp_path,
     )

@@ -46,13 +46,11 @@ void copy_elements(int device, const View& from, const View& to) {
   std::copy_n(to.strides, to.ndim, p.to_strides);
   Function& function = kernels[device][size];
   if (!function) function = load_own_kernel(device, static_cast<int>(size));
-  void* arguments[] = {&p};
   note_launch("copy");
   constexpr int64_t kRowBlocks = 4224;  // that take turns with rows
   const bool rows = p.ndim == 2 && p.from_strides[1] == 1 && p.to_strides[1] == 1;
   const int64_t blocks = rows ? std::min(p.shape[0], kRowBlocks) : std::min<int64_t>((p.count + 255) / 256, 1 << 30);
-  check(driver().launch(function, static_cast<unsigned>(blocks), 1, 1, 256, 1, 1, 0, current_stream(device), arguments,
-                        nullptr),
+  check(launch(device, function, static_cast<unsigned>(blocks), {256, 1}, 0, current_stream(device), &p),
         "launching copy");
 }
 

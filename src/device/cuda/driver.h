@@ -29,6 +29,27 @@ struct KernelNodeParams {  // CUDA_KERNEL_NODE_PARAMS_v2
   Context context;
 };
 
+struct LaunchAttribute {  // CUlaunchAttribute
+  int id;
+  char padding[4];
+  union {
+    int number;
+    char bytes[64];
+  };
+};
+struct LaunchConfig {  // CUlaunchConfig
+  unsigned grid[3], block[3], shared_bytes;
+  Stream stream;
+  LaunchAttribute* attributes;
+  unsigned num_attributes;
+};
+struct FillNodeParams {  // CUDA_MEMSET_NODE_PARAMS
+  Address to;
+  size_t pitch;
+  unsigned value, element_size;
+  size_t width, height;
+};
+
 inline constexpr Status kOutOfMemory = 2, kNotReady = 600;
 
 // name, symbol in libcuda.so.1, parameters
@@ -73,6 +94,7 @@ inline constexpr Status kOutOfMemory = 2, kNotReady = 600;
   X(launch, "cuLaunchKernel",                                                                                          \
     (Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,         \
      unsigned block_z, unsigned shared_bytes, Stream stream, void** arguments, void** extra))                          \
+  X(launch_with, "cuLaunchKernelEx", (const LaunchConfig* config, Function function, void** arguments, void** extra))  \
   X(begin_capture, "cuStreamBeginCapture_v2", (Stream stream, int mode))                                               \
   X(end_capture, "cuStreamEndCapture", (Stream stream, Graph * graph))                                                 \
   X(capture_info, "cuStreamGetCaptureInfo_v2",                                                                         \
@@ -81,6 +103,16 @@ inline constexpr Status kOutOfMemory = 2, kNotReady = 600;
   X(graph_launch, "cuGraphLaunch", (GraphExec executable, Stream stream))                                              \
   X(graph_set_kernel, "cuGraphExecKernelNodeSetParams_v2",                                                             \
     (GraphExec executable, GraphNode node, const KernelNodeParams* parameters))                                        \
+  X(graph_nodes, "cuGraphGetNodes", (Graph graph, GraphNode * nodes, size_t* count))                                   \
+  X(graph_node_type, "cuGraphNodeGetType", (GraphNode node, int* type))                                                \
+  X(graph_fill_params, "cuGraphMemsetNodeGetParams", (GraphNode node, FillNodeParams * parameters))                    \
+  X(graph_dependencies, "cuGraphNodeGetDependencies", (GraphNode node, GraphNode * nodes, size_t* count))              \
+  X(graph_dependents, "cuGraphNodeGetDependentNodes", (GraphNode node, GraphNode * nodes, size_t* count))              \
+  X(graph_add_kernel, "cuGraphAddKernelNode_v2",                                                                       \
+    (GraphNode * node, Graph graph, const GraphNode* dependencies, size_t count, const KernelNodeParams* parameters))  \
+  X(graph_add_dependencies, "cuGraphAddDependencies",                                                                  \
+    (Graph graph, const GraphNode* from, const GraphNode* to, size_t count))                                           \
+  X(graph_destroy_node, "cuGraphDestroyNode", (GraphNode node))                                                        \
   X(graph_destroy, "cuGraphDestroy", (Graph graph))                                                                    \
   X(graph_exec_destroy, "cuGraphExecDestroy", (GraphExec executable))
 

@@ -1,6 +1,7 @@
 #include "device/cuda/launches.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -28,6 +29,35 @@ std::deque<Checked> checked;
 Report* made[kMaxDevices];
 
 }  // namespace
+
+thread_local bool recording = false;
+
+// Whether the device has the instruction, and nobody said TANDEM_EARLY=0.
+static bool launches_early(int device) {
+  enum { kUnknown, kNo, kYes };
+  static std::atomic<int> found[kMaxDevices];
+  int known = found[device].load(std::memory_order_relaxed);
+  if (known == kUnknown) [[unlikely]] {
+    const char* text = std::getenv("TANDEM_EARLY");
+    known = properties(device).major >= 9 && !(text && std::strcmp(text, "0") == 0) ? kYes : kNo;
+    found[device].store(known, std::memory_order_relaxed);
+  }
+  return known == kYes;
+}
+
+Status launch(int device, Function function, unsigned blocks, const unsigned (&threads)[2], unsigned shared_bytes,
+              Stream stream, void* arguments) {
+  void* parameters[] = {arguments};
+  if (recording || !launches_early(device))
+    return driver().launch(function, blocks, 1, 1, threads[0], threads[1], 1, shared_bytes, stream, parameters,
+                           nullptr);
+  constexpr int kProgrammaticSerialization = 6;
+  LaunchAttribute early{};
+  early.id = kProgrammaticSerialization;
+  early.number = 1;
+  const LaunchConfig config{{blocks, 1, 1}, {threads[0], threads[1], 1}, shared_bytes, stream, &early, 1};
+  return driver().launch_with(&config, function, parameters, nullptr);
+}
 
 uint64_t note_launch(const char* label) {
   uint64_t number = launched.fetch_add(1, std::memory_order_relaxed);

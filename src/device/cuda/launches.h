@@ -3,7 +3,21 @@
 #include <cstdint>
 #include <string>
 
+#include "device/cuda/driver.h"
+
 namespace tandem::cuda {
+
+// Note [Early launches]
+// Our kernels begin by waiting for what was queued before them (BEGIN in tandem/codegen/cuda/ops.py). So the device may
+// set one up while the one before still runs, which the launch has to allow: it then costs the host less (on one
+// H200 3.3 instead of 4.1 µs) and hides what lies between two kernels. In graphs it gained nothing that could be
+// measured. Devices before compute capability 9.0 have no such instruction, and kernels there no such wait.
+// TANDEM_EARLY=0: no launches so.
+//
+// Queues one of our kernels: `arguments` is its one parameter.
+Status launch(int device, Function function, unsigned blocks, const unsigned (&threads)[2], unsigned shared_bytes,
+              Stream stream, void* arguments);
+extern thread_local bool recording;  // this thread's launches become a graph
 
 // Notes a launch; cheap enough for every one. Gives its number.
 uint64_t note_launch(const char* label);

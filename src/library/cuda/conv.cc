@@ -25,6 +25,7 @@ using Handle = struct CudnnTag*;
 using Tensor = struct CudnnTensorTag*;
 using Filter = struct CudnnFilterTag*;
 using Convolution = struct CudnnConvolutionTag*;
+using Activation = struct CudnnActivationTag*;
 struct Performance {  // cudnnConvolutionFwdAlgoPerf_t and its two kin
   int algorithm;
   int status;
@@ -64,6 +65,9 @@ struct Api {
   int (*backward_filter)(Handle, const void*, Tensor, const void*, Tensor, const void*, Convolution, int, void*, size_t,
                          const void*, Filter, void*);
   int (*add)(Handle, const void*, Tensor, const void*, const void*, Tensor, void*);
+  int (*activation_create)(Activation*);
+  int (*activation_set)(Activation, int mode, int nan, double limit);
+  int (*activate)(Handle, Activation, const void*, Tensor, const void*, const void*, Tensor, void*);
   const char* (*error)(int);
 };
 
@@ -92,6 +96,9 @@ const Api& api() {
     load(a->backward_data, "cudnnConvolutionBackwardData");
     load(a->backward_filter, "cudnnConvolutionBackwardFilter");
     load(a->add, "cudnnAddTensor");
+    load(a->activation_create, "cudnnCreateActivationDescriptor");
+    load(a->activation_set, "cudnnSetActivationDescriptor");
+    load(a->activate, "cudnnActivationForward");
     load(a->error, "cudnnGetErrorString");
     return a;
   }();
@@ -208,6 +215,14 @@ Tensor describe(const View& v) {
   return t;
 }
 
+struct Described {  // for one call
+  explicit Described(const View& v) : tensor(describe(v)) {}
+  ~Described() { api().tensor_destroy(tensor); }
+  Described(const Described&) = delete;
+  Described& operator=(const Described&) = delete;
+  const Tensor tensor;
+};
+
 ConvolutionShape shape_of_convolution(const Call& call) {
   ConvolutionShape g;
   const int64_t* at = call.ints;
@@ -321,27 +336,40 @@ void add_bias(int device, cuda::Stream stream, const View& y, const View& bias) 
   View spread = y;
   for (int i = 0; i < y.ndim; ++i) spread.shape[i] = i == 1 ? bias.shape[0] : 1, spread.strides[i] = 1;
   spread.strides[0] = bias.shape[0];
-  struct Made {
-    Tensor tensor;
-    ~Made() { api().tensor_destroy(tensor); }
-  };
-  const Made a{describe(spread)}, c{describe(y)};
+  const Described a(spread), c(y);
   const float one = 1;
   const double one64 = 1;
   const void* factor = y.dtype == DType::Float64 ? static_cast<const void*>(&one64) : &one;
   check(api().add(h, factor, a.tensor, bias.data, factor, c.tensor, y.data), "adding a bias");
 }
 
-// x, w and y lie as cuDNN is told: channels last or not. bias: null, or without gaps. False if there is a bias that
-// cuDNN cannot add in the same call.
-bool convolve(const Call& call, Kind kind, const View& x, const View& w, const View& y, const View* bias, bool last) {
+// y = relu(y)
+void rectify(int device, cuda::Stream stream, const View& y) {
+  static Activation activation = nullptr;
+  std::lock_guard guard(cudnn_mutex);
+  Handle h = handle(device, stream);
+  if (!activation) {
+    constexpr int kRelu = 1, kPropagateNan = 1;
+    check(api().activation_create(&activation), "an activation");
+    check(api().activation_set(activation, kRelu, kPropagateNan, 0.0), "describing an activation");
+  }
+  const Described d(y);
+  const float one = 1, zero = 0;
+  check(api().activate(h, activation, &one, d.tensor, y.data, &zero, d.tensor, y.data), "relu");
+}
+
+// x, w and y lie as cuDNN is told: channels last or not. bias: null, or without gaps; relu: of the biased result. False
+// if there is a bias that cuDNN cannot add in the same call, or a relu that it cannot take.
+bool convolve(const Call& call, Kind kind, const View& x, const View& w, const View& y, const View* bias, bool relu,
+              bool last) {
   const int device = call.device;
   const ConvolutionShape g = shape_of_convolution(call);
   const bool strict = x.dtype == DType::Float32 && !cuda::allow_tf32;
   Key key;
   int64_t* at = key.values;
-  for (int64_t v : {int64_t{device}, static_cast<int64_t>(kind), static_cast<int64_t>(x.dtype), int64_t{last},
-                    int64_t{cuda::allow_tf32}, int64_t{g.groups}, int64_t{x.ndim}, int64_t{bias != nullptr}})
+  for (int64_t v :
+       {int64_t{device}, static_cast<int64_t>(kind), static_cast<int64_t>(x.dtype), int64_t{last},
+        int64_t{cuda::allow_tf32}, int64_t{g.groups}, int64_t{x.ndim}, int64_t{bias != nullptr} | int64_t{relu} << 1})
     *at++ = v;
   for (int i = 0; i < x.ndim; ++i) *at++ = x.shape[i], *at++ = w.shape[i], *at++ = y.shape[i];
   for (int i = 0; i < g.spatial; ++i) *at++ = g.stride[i] | int64_t{g.pad[i]} << 20 | int64_t{g.dilation[i]} << 40;
@@ -350,7 +378,7 @@ bool convolve(const Call& call, Kind kind, const View& x, const View& w, const V
   Handle h = handle(device, static_cast<cuda::Stream>(call.stream));
   auto [found, fresh] = entries->try_emplace(key);
   Entry& e = found->second;
-  if (fresh) e.plan = make_convolution_plan(h, kind, x, w, y, bias, g, strict, kMostWorkspace);
+  if (fresh) e.plan = make_convolution_plan(h, kind, x, w, y, bias, relu, g, strict, kMostWorkspace);
   const auto low_bits = (reinterpret_cast<uint64_t>(x.data) | reinterpret_cast<uint64_t>(w.data) |
                          reinterpret_cast<uint64_t>(y.data) | reinterpret_cast<uint64_t>(bias ? bias->data : nullptr)) %
                         kPlanAlignment;
@@ -365,7 +393,7 @@ bool convolve(const Call& call, Kind kind, const View& x, const View& w, const V
   return true;
 }
 
-void run(const Call& call, Kind kind) {
+void run(const Call& call, Kind kind, bool relu = false) {
   const int device = call.device;
   const View in0 = with_height(call.inputs[0]), in1 = with_height(call.inputs[1]), out = with_height(call.outputs[0]);
   const View& x = kind == Kind::Data ? out : in0;
@@ -395,13 +423,17 @@ void run(const Call& call, Kind kind) {
         cuda::driver().set_bytes(reinterpret_cast<cuda::Address>(result.view.data), 0,
                                  result.view.numel() * item_size(out.dtype), static_cast<cuda::Stream>(call.stream)),
         "zeros");
-  else if (!(complete = convolve(call, kind, fx.view, fw.view, fy.view, bias, last)))
-    convolve(call, kind, fx.view, fw.view, fy.view, nullptr, last);
-  if (!complete) add_bias(device, static_cast<cuda::Stream>(call.stream), fy.view, *bias);
+  else if (!(complete = convolve(call, kind, fx.view, fw.view, fy.view, bias, relu, last)))
+    convolve(call, kind, fx.view, fw.view, fy.view, nullptr, false, last);
+  if (!complete) {
+    add_bias(device, static_cast<cuda::Stream>(call.stream), fy.view, *bias);
+    if (relu) rectify(device, static_cast<cuda::Stream>(call.stream), fy.view);
+  }
   if (result.memory) cuda::copy_elements(device, result.view, out);
 }
 
 const Register forward("cuda.conv_forward", [](const Call& call) { run(call, Kind::Forward); });
+const Register forward_relu("cuda.conv_relu", [](const Call& call) { run(call, Kind::Forward, true); });
 const Register backward_data("cuda.conv_backward_data", [](const Call& call) { run(call, Kind::Data); });
 const Register backward_weight("cuda.conv_backward_weight", [](const Call& call) { run(call, Kind::Weight); });
 

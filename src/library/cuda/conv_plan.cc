@@ -33,6 +33,7 @@ enum Type {
   kPointer = 6,
   kConvolutionMode = 7,
   kHeuristicsMode = 8,
+  kNanPropagation = 10,
   kNumericalNote = 11,
   kPointwiseMode = 14,
   kDescriptor = 15,
@@ -41,6 +42,7 @@ enum Type {
 enum Note { kTensorCore = 0, kDownConverts = 1, kNondeterministic = 4, kWinograd = 5 };
 constexpr int kRuntimeCompilation = 0;  // a behaviour
 constexpr int kModeA = 3, kModeFallback = 2;
+constexpr int kAdd = 0, kRelu = 100;  // pointwise modes
 
 struct Api {
   int (*create)(int kind, RawDescriptor*) = nullptr;
@@ -115,7 +117,7 @@ int data_type(DType dtype) {
 }
 
 // Of tensors: the names in a plan. A virtual one is never in memory.
-enum Id : int64_t { kX, kW, kY, kBias, kConvolved };
+enum Id : int64_t { kX, kW, kY, kBias, kConvolved, kBiased };
 
 Descriptor describe(const View& v, int64_t id, bool is_virtual = false) {
   Descriptor d(kTensor);
@@ -172,28 +174,46 @@ class Plan final : public ConvolutionPlan {
   // What the plan was made of must outlive it.
   Descriptor x, w, y, convolution, operation, graph, heuristics;
   Descriptor bias, convolved, pointwise, addition;  // of plans with a bias
+  Descriptor biased, relu, rectification;           // and of those that rectify
   std::vector<Descriptor> configs;
   Descriptor plan;
 };
 
-// What a bias adds to a plan: y = convolved + bias, in float32.
-void add_bias(Plan& p, const View& y, const View& bias) {
+Descriptor pointwise(int mode) {
+  const int type = 0;
+  Descriptor d(kPointwise);
+  d.set(0, kPointwiseMode, &mode);
+  d.set(1, kDataType, &type);
+  if (mode == kRelu) {
+    const int propagate = 1;
+    d.set(2, kNanPropagation, &propagate);
+  }
+  d.finalize();
+  return d;
+}
+
+// What a bias adds to a plan: y = convolved + bias, or the relu of that, in float32.
+void add_bias(Plan& p, const View& y, const View& bias, bool relu) {
   View spread = y;
   for (int i = 0; i < y.ndim; ++i) spread.shape[i] = i == 1 ? bias.shape[0] : 1, spread.strides[i] = 1;
   spread.strides[0] = bias.shape[0];
   p.bias = describe(spread, kBias);
   p.convolved = describe(y, kConvolved, true);
-  const int mode = 0, type = 0;
-  p.pointwise = Descriptor(kPointwise);
-  p.pointwise.set(0, kPointwiseMode, &mode);
-  p.pointwise.set(1, kDataType, &type);
-  p.pointwise.finalize();
+  p.pointwise = pointwise(kAdd);
+  if (relu) p.biased = describe(y, kBiased, true);
   p.addition = Descriptor(kPointwiseOperation);
   p.addition.set(750, p.pointwise);
   p.addition.set(751, p.convolved);
   p.addition.set(752, p.bias);
-  p.addition.set(753, p.y);
+  p.addition.set(753, relu ? p.biased : p.y);
   p.addition.finalize();
+  if (!relu) return;
+  p.relu = pointwise(kRelu);
+  p.rectification = Descriptor(kPointwiseOperation);
+  p.rectification.set(750, p.relu);
+  p.rectification.set(751, p.biased);
+  p.rectification.set(753, p.y);
+  p.rectification.finalize();
 }
 
 // The first configuration of the list that can be used.
@@ -229,7 +249,7 @@ bool choose(Handle handle, int mode, bool strict, size_t most, Plan& p) {
 }  // namespace
 
 std::unique_ptr<ConvolutionPlan> make_convolution_plan(void* handle, ConvolutionKind kind, const View& x, const View& w,
-                                                       const View& y, const View* bias,
+                                                       const View& y, const View* bias, bool relu,
                                                        const ConvolutionShape& geometry, bool strict,
                                                        size_t most_workspace) {
   if (data_type(x.dtype) < 0 || (bias && x.dtype == DType::Float64)) return nullptr;
@@ -237,7 +257,7 @@ std::unique_ptr<ConvolutionPlan> make_convolution_plan(void* handle, Convolution
   p->x = describe(x, kX);
   p->w = describe(w, kW);
   p->y = describe(y, kY);
-  if (bias) add_bias(*p, y, *bias);
+  if (bias) add_bias(*p, y, *bias, relu);
   int64_t stride[3], pad[3], dilation[3];
   for (int i = 0; i < geometry.spatial; ++i)
     stride[i] = geometry.stride[i], pad[i] = geometry.pad[i], dilation[i] = geometry.dilation[i];
@@ -271,9 +291,9 @@ std::unique_ptr<ConvolutionPlan> make_convolution_plan(void* handle, Convolution
   p->operation.set(n.y, bias ? p->convolved : p->y);
   p->operation.finalize();
   p->graph = Descriptor(kGraph);
-  if (!p->operation.good() || (bias && !p->addition.good())) return nullptr;
-  const RawDescriptor operations[] = {p->operation.raw(), p->addition.raw()};
-  p->graph.set(801, kDescriptor, operations, bias ? 2 : 1);
+  if (!p->operation.good() || (bias && !p->addition.good()) || (relu && !p->rectification.good())) return nullptr;
+  const RawDescriptor operations[] = {p->operation.raw(), p->addition.raw(), p->rectification.raw()};
+  p->graph.set(801, kDescriptor, operations, relu ? 3 : bias ? 2 : 1);
   p->graph.set(800, kHandleType, &handle);
   if (!p->graph.finalize()) return nullptr;
   if (!choose(handle, kModeA, strict, most_workspace, *p) && !choose(handle, kModeFallback, strict, most_workspace, *p))

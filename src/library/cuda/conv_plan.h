@@ -35,10 +35,10 @@ class ConvolutionPlan {
 };
 
 // Null if cuDNN has no plan for it, and for versions of cuDNN without the interface. x, w, y: sizes, strides and dtype.
-// bias: null, or (channels of y), without gaps; only in the forward direction.
+// bias: null, or (channels of y), without gaps; only in the forward direction. relu: of the biased result.
 // `strict`: float32 is multiplied as such, not as TensorFloat-32.
 std::unique_ptr<ConvolutionPlan> make_convolution_plan(void* handle, ConvolutionKind kind, const View& x, const View& w,
-                                                       const View& y, const View* bias,
+                                                       const View& y, const View* bias, bool relu,
                                                        const ConvolutionShape& geometry, bool strict,
                                                        size_t most_workspace);
 

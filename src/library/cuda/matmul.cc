@@ -15,6 +15,7 @@
 #include "check.h"
 #include "device/cuda/copy.h"
 #include "device/cuda/device.h"
+#include "device/cuda/launches.h"
 #include "library/cuda/open.h"
 #include "library/registry.h"
 
@@ -404,9 +405,8 @@ bool small_product(const Call& call, const View& a, const View& b, const View& c
   static cuda::Function kernels[cuda::kMaxDevices][kNumDTypes];  // (GIL)
   cuda::Function& kernel = kernels[call.device][static_cast<int>(c.dtype)];
   if (!kernel) kernel = cuda::load_own_kernel(call.device, static_cast<int>(c.dtype) - 1000);
-  void* arguments[] = {&p};
-  cuda::check(cuda::driver().launch(kernel, static_cast<unsigned>(blocks), 1, 1, 16, 16, 1, 0,
-                                    static_cast<cuda::Stream>(call.stream), arguments, nullptr),
+  cuda::check(cuda::launch(call.device, kernel, static_cast<unsigned>(blocks), {16, 16}, 0,
+                           static_cast<cuda::Stream>(call.stream), &p),
               "launching a product");
   return true;
 }

@@ -3,7 +3,8 @@
 Note [Batched launches]
 Steps are walked in order. Those that may wait are put into open groups by their kernel; a group goes out, as one launch, before
 the first step that depends on it or that it depends on. What may wait: kernels that only write into the program's inputs
-(parameters and their state), and small ones, whose cost is their launch.
+(parameters and their state), and small ones, whose cost is their launch. Casts of inputs, as of weights in mixed precision, come
+before they are needed: with the first of them, as many as are still in the device's cache when they are used.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from tandem.codegen.buffer import root_of
 from tandem.codegen.cuda.kernel import CudaKernel, TextKernel
 from tandem.codegen.cuda.render import render
 from tandem.codegen.schedule import KernelStep
-from tandem.graph.symbolic import hint
+from tandem.graph.symbolic import hint, product
 
 MOST_WORDS = 3600 // 8  # of arguments in one launch: what every device takes
 SMALL = 16  # blocks
+CASTS = 16 << 20  # bytes that casts of one launch write
 
 
 class BatchedStep(KernelStep):
@@ -38,7 +40,8 @@ def _small_first(steps: list) -> list:
     for index, step in enumerate(steps):
         reads, writes = _touched(step)
         key = float(index)
-        if together(step) is not None and all(root_of(b).kind == "alloc" for b in step.writes):
+        small = together(step) is not None and hint(step.extent) <= SMALL
+        if small and all(root_of(b).kind == "alloc" for b in step.writes):
             latest = max([place.get(b, -1.0) for b in reads], default=-1.0)
             key = latest + 1e-6
         keyed.append((key, index, step))
@@ -47,8 +50,29 @@ def _small_first(steps: list) -> list:
     return [step for _, _, step in sorted(keyed, key=lambda item: item[:2])]
 
 
+def _casts_first(steps: list) -> list:
+    """Casts of inputs go to the first of their kind, while there is room for what they write."""
+    places: list[list] = [[step] for step in steps]
+    first: dict[str, tuple[int, int]] = {}  # by kernel: where, and how many bytes
+    written: set[int] = set()
+    for index, step in enumerate(steps):
+        reads, writes = _touched(step)
+        if _is_cast(step) and written.isdisjoint(reads):
+            key = together(step)
+            bytes = sum(hint(product(b.shape)) * b.dtype.itemsize for b in step.writes)
+            place, before = first.get(key, (index, CASTS))
+            if before + bytes <= CASTS:
+                places[index] = []
+                places[place].append(step)
+                first[key] = place, before + bytes
+            else:
+                first[key] = index, bytes
+        written |= writes
+    return [step for place in places for step in place]
+
+
 def batch(steps: list) -> list:
-    steps = _small_first(steps)
+    steps = _casts_first(_small_first(steps))
     out: list = []
     open_groups: dict[str, _Group] = {}
     for step in steps:
@@ -99,9 +123,17 @@ def together(step) -> str | None:
     """What steps of one launch have in common, or None for those that run where they are."""
     if not isinstance(step, KernelStep) or not isinstance(step.kernel, CudaKernel):
         return None
-    if any(root_of(b).kind != "input" for b in step.writes) and hint(step.extent) > SMALL:
+    if any(root_of(b).kind != "input" for b in step.writes) and hint(step.extent) > SMALL and not _is_cast(step):
         return None
     return f"{step.kernel.key} {step.kernel.facts()}"
+
+
+def _is_cast(step) -> bool:
+    """Whether it does nothing but cast an input of the program into memory of its own."""
+    if not isinstance(step, KernelStep) or step.kernel.name != "cast" or len(step.writes) != 1:
+        return False
+    reads = {root_of(b) for b in step.buffers} - {root_of(b) for b in step.writes}
+    return all(b.kind == "input" for b in reads) and root_of(step.writes[0]).kind == "alloc"
 
 
 def _batched(kernel: CudaKernel, count: int) -> TextKernel:

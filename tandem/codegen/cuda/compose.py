@@ -17,6 +17,7 @@ from tandem.ops.define import LibraryOp
 from tandem.ops.join import Concat
 from tandem.ops.matmul import Matmul
 from tandem.ops.prepare import cast, constant, full_expand
+from tandem.ops.unary import Relu
 
 NARROW = (dtypes.float16, dtypes.bfloat16)  # of images whose convolution with a bias is one call, and of wide products
 
@@ -68,6 +69,34 @@ def biased(graph: Graph) -> dict[Node, object]:
     return found
 
 
+class ReluConv(ConvForward):
+    """A convolution whose result, with the bias, the library rectifies: see `rectified`."""
+
+    name = "conv_relu"
+    routine = "conv_relu"
+
+
+def rectified(graph: Graph, saved) -> dict[Node, object]:
+    """The ReLUs of convolutions with a bias that nobody else reads, where a library call wants their result in memory."""
+    found = {}
+    for node in graph.nodes:
+        if isinstance(node.op, Relu) and type(node.inputs[0].op) is ConvForward and _is_biased(node.inputs[0].node):
+            found[node] = _rectified
+    if found:
+        held = {*graph.outputs, *saved, *(v for _, v in graph.mutations)}
+        read: Counter = Counter()
+        wanted = set()
+        for node in graph.nodes:
+            read.update(node.inputs)
+            if isinstance(node.op, LibraryOp):
+                wanted.update(node.inputs)
+        for node in list(found):
+            convolved = node.inputs[0]
+            if read[convolved] > 1 or convolved in held or node.outputs[0] not in wanted:
+                del found[node]
+    return found
+
+
 class WideMatmul(Matmul):
     """A product of 16-bit matrices in float32, as it is computed: see `wide_products`."""
 
@@ -116,6 +145,10 @@ def _is_biased(node: Node) -> bool:
 
 def _in_the_library(op: ConvForward, x, w, bias):
     return BiasedConv(*op.geometry)(x, w, bias)
+
+
+def _rectified(op: Relu, x):
+    return ReluConv(*x.op.geometry)(*x.node.inputs)
 
 
 def _with_bias(op, x, w, bias):

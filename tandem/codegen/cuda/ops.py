@@ -30,6 +30,11 @@ struct bf16 { u16 bits; };
 struct alignas(8) c64 { float re, im; };
 struct alignas(16) c128 { double re, im; };
 #define DEVICE __device__ __forceinline__
+#if __CUDA_ARCH__ >= 900
+#define BEGIN asm volatile("griddepcontrol.wait;" ::: "memory");  // Note [Early launches] in src/device/cuda/launches.h
+#else
+#define BEGIN
+#endif
 template <class To, class From> DEVICE To bitcast(From x) { union { From a; To b; } u; u.a = x; return u.b; }
 DEVICE float widen(f16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits)); return y; }
 DEVICE float widen(bf16 x) { return __uint_as_float((u32)x.bits << 16); }

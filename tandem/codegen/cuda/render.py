@@ -15,6 +15,8 @@ up to 16 bytes where addresses allow it, which is found out when the loop starts
 
 from __future__ import annotations
 
+import re
+
 from tandem.codegen.cuda.kernel import CudaKernel, TextKernel, arguments, signature
 from tandem.codegen.cuda.loops import Loops
 from tandem.codegen.cuda.ops import C_TYPE, PRELUDE, STREAMED, functor, identity
@@ -22,6 +24,8 @@ from tandem.codegen.cuda.values import Scope
 from tandem.codegen.loops import Accumulate, Declare, Finish, Loop, Repeat, Store, Transpose
 
 TEAM_BYTES = 1 << 14  # of shared memory in which a team adds up
+MOST_LINES = 160  # of a flat loop, in all its versions, for which 32 registers are enough
+_ITEM_SIZES = {name: dtype.itemsize for dtype, name in C_TYPE.items()}
 
 
 def render(kernel: CudaKernel) -> str:
@@ -30,7 +34,16 @@ def render(kernel: CudaKernel) -> str:
 
 
 def source(kernel: CudaKernel | TextKernel) -> str:
-    return PRELUDE + (kernel.text if isinstance(kernel, TextKernel) else render(kernel))
+    text = kernel.text if isinstance(kernel, TextKernel) else render(kernel)
+    before, _, function = text.rpartition('extern "C"')
+    head, _, body = function.partition("{")
+    return f'{PRELUDE}{before}extern "C"{head}{{ BEGIN{body}'
+
+
+def _bytes_held(lines: list[str]) -> int:
+    """Of memory that is read and written in pieces, by one thread at a time."""
+    found = set(re.findall(r"^alignas\(16\) (\w+) (\w+)\[(\d+)\];", "\n".join(lines), re.M))
+    return sum(_ITEM_SIZES[t] * int(count) for t, _, count in found)
 
 
 class _Renderer(Loops):
@@ -42,16 +55,18 @@ class _Renderer(Loops):
         lines = [
             arguments(len(self.kernel.pointers), max(self.ints, self.kernel.num_ints)),
             *([STREAMED] if self.streamed else []),
-            signature(self.kernel.name, self.kernel.threads, self.resident()) + " {",
+            signature(self.kernel.name, self.kernel.threads, self.resident(top.lines)) + " {",
             *self.shared, *self.pointers(), *top.lines, "}", "",
         ]  # fmt: skip
         return "\n".join(lines)
 
-    def resident(self) -> int:
+    def resident(self, lines: list[str]) -> int:
         """Blocks that shall have room on a multiprocessor: where columns or long rows are reduced, which waits for memory, 1024
-        threads."""
+        threads; where each thread of a flat loop asks for one word and writes one, all that there are, or too little is asked for."""
         x, y = self.kernel.threads
         waits = (self.kernel.team and not self.kernel.locals) or (y == 1 and x > 256)
+        if self.kernel.flat is not None and _bytes_held(lines) == 32 and len(lines) < MOST_LINES:
+            return 2048 // (x * y)
         return 1024 // (x * y) if waits and x * y <= 512 else 0
 
     def pointers(self) -> list[str]:

@@ -245,6 +245,20 @@ extern "C" __global__ void td_copy(const __grid_constant__ Arguments a) {{
     return TextKernel("copy", text)
 
 
+def fill_kernel() -> TextKernel:
+    """A few elements of 1, 2 or 4 bytes get one value, by one block: Note [Small fills] in src/device/cuda/fills.h."""
+    text = """struct Arguments { u64 to, count, value, size; };
+extern "C" __global__ void __launch_bounds__(256) td_fill(const __grid_constant__ Arguments a) {
+  for (u64 i = threadIdx.x; i < a.count; i += blockDim.x) {
+    if (a.size == 4) ((u32*)a.to)[i] = (u32)a.value;
+    else if (a.size == 2) ((u16*)a.to)[i] = (u16)a.value;
+    else ((u8*)a.to)[i] = (u8)a.value;
+  }
+}
+"""
+    return TextKernel("fill", text)
+
+
 def small_matmul_kernel(dtype: int) -> TextKernel:
     """c = a b + bias of small matrices, a block for 16 x 16 results; called by the runtime (src/library/cuda/matmul.cc): a launch
     of our own costs the host half of what a call of cuBLASLt does."""

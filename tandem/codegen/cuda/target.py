@@ -19,7 +19,7 @@ from tandem.ops.windows import channels_last_strides, is_channels_last
 from tandem.switches import CUSOLVER
 
 LONG_ROW = 256
-LIBRARIES = {"matmul", "conv_forward", "conv_backward_data", "conv_backward_weight"}
+LIBRARIES = {"matmul", "conv_forward", "conv_relu", "conv_backward_data", "conv_backward_weight"}
 SOLVER = {"lu_factor", "lu_solve", "eigh"}  # by cuSOLVER, where the switch says so
 
 
@@ -76,9 +76,9 @@ class CudaTarget:
 
     def prepared(self, graph: Graph, saved: list[Value]) -> dict:
         """What the library does in one call where a part of it would be a kernel of its own: nodes, with a formula for each."""
-        from tandem.codegen.cuda.compose import biased, wide_products
+        from tandem.codegen.cuda.compose import biased, rectified, wide_products
 
-        return {**biased(graph), **wide_products(graph, saved)}
+        return {**biased(graph), **rectified(graph, saved), **wide_products(graph, saved)}
 
     def composed(self):
         """Operators that have no routine here, written in others."""
