@@ -62,7 +62,7 @@ class _Renderer(Loops):
 
     def resident(self, lines: list[str]) -> int:
         """Blocks that shall have room on a multiprocessor: where columns or long rows are reduced, which waits for memory, 1024
-        threads; where each thread of a flat loop asks for one word and writes one, all that there are, or too little is asked for."""
+        threads; where each thread of a flat loop reads one word and writes one, as many as there are: fewer ask for too little."""
         x, y = self.kernel.threads
         waits = (self.kernel.team and not self.kernel.locals) or (y == 1 and x > 256)
         if self.kernel.flat is not None and _bytes_held(lines) == 32 and len(lines) < MOST_LINES:
