@@ -194,17 +194,20 @@ class Graph:
 
     @staticmethod
     def from_json(text: str) -> Graph:
+        """The graph that `to_json` wrote: of primitives, or a deferred program. ValueError says what is wrong with any other text."""
         from tandem.graph.serialize import from_json
 
         return from_json(text)
 
     def save(self, path):
+        """Writes the graph to a file that `Graph.load` reads, in another process too."""
         text = self.to_json()  # before the file is touched
         with open(path, "w") as file:
             file.write(text)
 
     @staticmethod
     def load(path) -> Graph:
+        """The graph of a file that `save` wrote."""
         with open(path) as file:
             return Graph.from_json(file.read())
 

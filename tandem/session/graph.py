@@ -121,7 +121,15 @@ class StepNode(Node):
 
 
 class Graph(ir.Graph):
-    """A deferred program. `with graph:` makes operators build it; `td.Session(graph)` runs it."""
+    """A deferred program. `with graph:` makes operators build it; `td.Session(graph)` runs it; it can be saved and loaded.
+
+    >>> with td.Graph() as graph:
+    ...     x = td.placeholder(td.float32, (None,), name="x")
+    ...     total = td.session.identity((x * x).sum(), name="total")
+    >>> loaded = td.Graph.from_json(graph.to_json())  # or save(path) and load(path)
+    >>> td.Session(loaded).run("total:0", {"x": [1, 2, 3]})
+    tensor(14.)
+    """
 
     is_body = False  # whether it is what a structured loop or branch does (tandem/control/graphs.py)
 
