@@ -194,7 +194,7 @@ class Graph:
 
     @staticmethod
     def from_json(text: str) -> Graph:
-        """The graph that `to_json` wrote: of primitives, or a deferred program. ValueError says what is wrong with any other text."""
+        """The graph that `to_json` wrote, of primitives or a deferred program. A ValueError says what is wrong with other text."""
         from tandem.graph.serialize import from_json
 
         return from_json(text)
