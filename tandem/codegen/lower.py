@@ -51,7 +51,7 @@ def lower(
     epilogues: whether kernels may run on blocks of products (epilogues.py): for whole programs of the CPU.
     """
     before: dict[Value, Value] = {}
-    prepared = target.prepared(graph, saved) if target is not None else None
+    prepared = target.prepared(graph, saved, layouts) if target is not None else None
     if prepared:
         graph, before = expand(graph, prepared.get)
     graph, made = expand(graph, target.composed() if target is not None else composed(layouts))

@@ -3,6 +3,7 @@
 import pytest
 
 import tandem as td
+from tandem.codegen.cuda import routines
 from tandem.codegen.cuda.render import source
 from tandem.errors import DeviceError
 from tandem.ops.define import ParameterSpec, make_function
@@ -73,7 +74,7 @@ def test_routines_compile():
     kernels = lowered(lambda x: td.sort(x), (3, 5000))
     kernels += lowered(lambda x: td.cumsum(x, 0), (3, 50))
     kernels += lowered(lambda x: td.max_pool2d(x, 2), (2, 3, 8, 8))
-    compile_all(kernels)
+    compile_all([*kernels, routines.fill_kernel(), routines.widen_kernel()])
 
 
 def test_gradients_of_maxima_are_told_by_a_byte():
@@ -173,6 +174,8 @@ def test_relu_of_a_convolution_in_one_call():
     called = [getattr(s, "routine", s) for s in steps_of(layer, *shapes, dtype=td.bfloat16)]
     assert called[0] == "cuda.conv_relu"
     assert all(not hasattr(s, "kernel") or "relu" not in s.kernel.name for s in called)
+    colours = (2, 3, 8, 8), (24, 3, 3, 3), (24,)  # of images as they come; of others there become 8
+    assert steps_of(layer, *colours, dtype=td.bfloat16)[0].routine == "cuda.conv_forward"
     for body, dtype in (
         (lambda *a: layer(*a, pooled=False), td.bfloat16),
         (layer, td.float32),

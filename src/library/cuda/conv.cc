@@ -14,6 +14,7 @@
 #include "check.h"
 #include "device/cuda/copy.h"
 #include "device/cuda/device.h"
+#include "device/cuda/launches.h"
 #include "library/cuda/conv_plan.h"
 #include "library/cuda/open.h"
 #include "library/registry.h"
@@ -181,6 +182,32 @@ void format(int device, const View& v, bool last, bool filled, Formatted& out) {
   out.memory = std::make_unique<cuda::Workspace>(device, v.numel() * item_size(v.dtype));
   out.view.data = out.memory->data();
   if (filled) cuda::copy_elements(device, v, out.view);
+}
+
+// Images of few channels, as of three colours, with zeros for the others up to 8: with so many cuDNN adds a bias in the
+// same call, and for fewer it does the same by itself, without the bias. f lies channels-last, in elements of 2 bytes.
+constexpr int64_t kFewChannels = 8;
+void widen_channels(int device, cuda::Stream stream, Formatted& f) {
+  constexpr int kWidenKernel = -1;  // the number of widen_kernel in tandem/codegen/cuda/routines.py
+  constexpr unsigned kThreads = 256;
+  struct {  // what it takes
+    const char* from;
+    char* to;
+    int64_t pixels, channels;
+  } p;
+  View wide = f.view;
+  wide.shape[1] = kFewChannels;
+  set_strides(wide, true);
+  auto memory = std::make_unique<cuda::Workspace>(device, wide.numel() * item_size(wide.dtype));
+  wide.data = memory->data();
+  p = {f.view.data, wide.data, wide.numel() / kFewChannels, f.view.shape[1]};
+  static cuda::Function kernels[cuda::kMaxDevices];  // (GIL)
+  if (!kernels[device]) kernels[device] = cuda::load_own_kernel(device, kWidenKernel);
+  const auto blocks = static_cast<unsigned>((p.pixels + kThreads - 1) / kThreads);
+  cuda::note_launch("widen");
+  cuda::check(cuda::launch(device, kernels[device], blocks, {kThreads, 1}, 0, stream, &p), "launching widen");
+  f.view = wide;
+  f.memory = std::move(memory);
 }
 
 // (N, C, L) as (N, C, 1, L)
@@ -416,6 +443,11 @@ void run(const Call& call, Kind kind, bool relu = false) {
     dense.data = dense_memory->data();
     cuda::copy_elements(device, *bias, dense);
     bias = &dense;
+  }
+  if (bias && last && item_size(x.dtype) == 2 && x.shape[1] < kFewChannels && y.shape[1] % 8 == 0 &&
+      w.shape[1] == x.shape[1] && x.numel() && w.numel()) {
+    widen_channels(device, static_cast<cuda::Stream>(call.stream), fx);
+    widen_channels(device, static_cast<cuda::Stream>(call.stream), fw);
   }
   bool complete = !bias;
   if (x.numel() == 0 || w.numel() == 0 || y.numel() == 0)

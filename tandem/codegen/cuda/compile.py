@@ -23,17 +23,17 @@ _begun: dict[str, Future] = {}  # machine code that somebody will ask for
 
 def load_kernels(kernels, device: int):
     """What the runtime asks for: of a list of kernels, [(function, threads x, threads y, whether it reports,
-    bytes of shared memory)]; of an int, the kernel that copies elements of that size, that fills (0), or of a dtype's number - 1000
-    that multiplies small matrices; of a name, where that library may be."""
+    bytes of shared memory)]; of an int, the kernel that copies elements of that size, that fills (0) or widens (-1), or of a dtype's
+    number - 1000 that multiplies small matrices; of a name, where that library may be."""
     if isinstance(kernels, str):
         from tandem.cuda.libraries import candidates
 
         return list(candidates(kernels))
     if isinstance(kernels, int):
-        from tandem.codegen.cuda.routines import copy_kernel, fill_kernel, small_matmul_kernel
+        from tandem.codegen.cuda.routines import copy_kernel, fill_kernel, small_matmul_kernel, widen_kernel
 
-        if kernels == 0:
-            return functions([fill_kernel()], device)[0]
+        if kernels in (0, -1):
+            return functions([fill_kernel() if kernels == 0 else widen_kernel()], device)[0]
         return functions([copy_kernel(kernels) if kernels > 0 else small_matmul_kernel(kernels + 1000)], device)[0]
     return [
         (function, *kernel.threads, kernel.reports, getattr(kernel, "shared", 0))

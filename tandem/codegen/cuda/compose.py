@@ -58,9 +58,10 @@ class BiasedConv(ConvForward):
     """A convolution whose bias the library adds, in the same call where it can: see `biased`."""
 
 
-def biased(graph: Graph) -> dict[Node, object]:
-    """The convolutions whose bias would be a pass of its own, as in eager calls: no kernel follows that could add it."""
-    found = {node: _in_the_library for node in graph.nodes if type(node.op) is ConvForward and _is_biased(node)}
+def biased(graph: Graph, images: set) -> dict[Node, object]:
+    """The convolutions whose bias would be a pass of its own, as in eager calls: no kernel follows that could add it. `images`:
+    inputs that lie channels-last."""
+    found = {node: _in_the_library for node in graph.nodes if type(node.op) is ConvForward and _is_biased(node, images)}
     if found:
         for node in graph.nodes:
             if not isinstance(node.op, LibraryOp):
@@ -76,11 +77,12 @@ class ReluConv(ConvForward):
     routine = "conv_relu"
 
 
-def rectified(graph: Graph, saved) -> dict[Node, object]:
+def rectified(graph: Graph, saved, images: set) -> dict[Node, object]:
     """The ReLUs of convolutions with a bias that nobody else reads, where a library call wants their result in memory."""
     found = {}
     for node in graph.nodes:
-        if isinstance(node.op, Relu) and type(node.inputs[0].op) is ConvForward and _is_biased(node.inputs[0].node):
+        convolved = node.inputs[0] if isinstance(node.op, Relu) else None
+        if convolved is not None and type(convolved.op) is ConvForward and _is_biased(convolved.node, images):
             found[node] = _rectified
     if found:
         held = {*graph.outputs, *saved, *(v for _, v in graph.mutations)}
@@ -132,15 +134,23 @@ def _as_computed(op: Cast, x):
     return WideMatmul()(*x.node.inputs)
 
 
-def _is_biased(node: Node) -> bool:
+def _is_biased(node: Node, images: set) -> bool:
     op = node.op
     if len(node.inputs) != 3 or op.groups != 1 or node.inputs[0].dtype not in NARROW:
         return False
     if not all(low is high or low == high for low, high in zip(op.pad_low, op.pad_high)):
         return False
-    # Few channels, as of images, have faster kernels that add nothing.
+    # Few channels, as of images, have faster kernels that add nothing; of images that lie channels-last they become 8.
     sizes = node.inputs[1].shape[:2]
+    if hint(sizes[1]) < 8 and _uncast(node.inputs[0]) in images and sizes[1] < 8:
+        sizes = sizes[:1]
     return all(hint(n) % 8 == 0 for n in sizes) and all(n % 8 == 0 for n in sizes)  # symbolic ones leave guards
+
+
+def _uncast(v):
+    while isinstance(v.op, Cast):
+        v = v.node.inputs[0]
+    return v
 
 
 def _in_the_library(op: ConvForward, x, w, bias):

@@ -259,6 +259,21 @@ extern "C" __global__ void __launch_bounds__(256) td_fill(const __grid_constant_
     return TextKernel("fill", text)
 
 
+def widen_kernel() -> TextKernel:
+    """Pixels of fewer than 8 channels of 2 bytes, with zeros for the others: called by src/library/cuda/conv.cc."""
+    text = """struct Arguments { const u16* from; u16* to; i64 pixels, channels; };
+extern "C" __global__ void __launch_bounds__(256) td_widen(const __grid_constant__ Arguments a) {
+  const i64 pixel = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (pixel >= a.pixels) return;
+  alignas(16) u16 e[8];
+#pragma unroll
+  for (int k = 0; k < 8; ++k) e[k] = k < a.channels ? a.from[pixel * a.channels + k] : (u16)0;
+  store_all<8>(a.to + pixel * 8, e);
+}
+"""
+    return TextKernel("widen", text)
+
+
 def small_matmul_kernel(dtype: int) -> TextKernel:
     """c = a b + bias of small matrices, a block for 16 x 16 results; called by the runtime (src/library/cuda/matmul.cc): a launch
     of our own costs the host half of what a call of cuBLASLt does."""

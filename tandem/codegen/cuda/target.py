@@ -74,11 +74,12 @@ class CudaTarget:
 
         return repeat_part(op, layouts, resolve, kernel, on_host=True)
 
-    def prepared(self, graph: Graph, saved: list[Value]) -> dict:
+    def prepared(self, graph: Graph, saved: list[Value], layouts: list) -> dict:
         """What the library does in one call where a part of it would be a kernel of its own: nodes, with a formula for each."""
         from tandem.codegen.cuda.compose import biased, rectified, wide_products
 
-        return {**biased(graph), **rectified(graph, saved), **wide_products(graph, saved)}
+        images = {v for v, layout in zip(graph.inputs, layouts) if layout is not None and layout.unit_axis == 1}
+        return {**biased(graph, images), **rectified(graph, saved, images), **wide_products(graph, saved)}
 
     def composed(self):
         """Operators that have no routine here, written in others."""
