@@ -23,8 +23,8 @@ _begun: dict[str, Future] = {}  # machine code that somebody will ask for
 
 def load_kernels(kernels, device: int):
     """What the runtime asks for: of a list of kernels, [(function, threads x, threads y, whether it reports,
-    bytes of shared memory)]; of an int, the kernel that copies elements of that size, that fills (0) or widens (-1), or of a dtype's
-    number - 1000 that multiplies small matrices; of a name, where that library may be."""
+    bytes of shared memory)]; of an int, the kernel that copies elements of that size, that fills (0) or widens (-1), or of a
+    dtype's number - 1000 that multiplies small matrices; of a name, where that library may be."""
     if isinstance(kernels, str):
         from tandem.cuda.libraries import candidates
 
