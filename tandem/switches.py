@@ -117,6 +117,7 @@ TUNE = Switch(
 AHEAD = Switch(
     "AHEAD", 1, "devices begin with a recorded program while its calls are still being noted; read at first use"
 )
+EARLY = Switch("EARLY", 1, "eager kernels are set up on devices while earlier ones run; read at first use")
 WGMMA = Switch(
     "WGMMA",
     1,
