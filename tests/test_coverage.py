@@ -17,6 +17,7 @@ import pytest
 import tandem as td
 from tandem import constructors
 from tandem.ops.define import FUNCTIONS, METHODS
+from tandem.session import reset_default_graph
 
 TESTS = pathlib.Path(__file__).parent
 PUBLIC = {name: function for name, function in FUNCTIONS.items() if not name.startswith("_")}
@@ -86,18 +87,26 @@ ELSEWHERE = (
     "tandem.__main__",
     "tandem.cli",
 )
+NEEDS = {
+    "tandem.data.sources": ("pyarrow", "fsspec"),
+    "tandem.data.transforms.text": ("tokenizers",),
+}  # packages of td.data
 MODULES = sorted(m.name for m in pkgutil.walk_packages(td.__path__, "tandem.") if not m.name.startswith(ELSEWHERE))
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_of_a_module_run(name, tmp_path, monkeypatch):
+    for package in NEEDS.get(name, ()):
+        pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
+    reset_default_graph()
     module = importlib.import_module(name)
     names = {"td": td, "np": np, "threading": threading}
     report = []
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     for test in doctest.DocTestFinder().find(module, name, module=module, globs=names):
         runner.run(test, out=report.append)
+    reset_default_graph()
     assert not runner.failures, "".join(report)
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from tandem.ops.define import PRIMITIVES
 from tandem.passes.graph_pass import PASSES
+from tandem.session import reset_default_graph
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -48,6 +49,7 @@ def test_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     if page in NEEDS:
         pytest.importorskip(NEEDS[page])
     monkeypatch.chdir(tmp_path)
+    reset_default_graph()  # names of other pages are not taken
     names = {"__name__": page}
     compiled = codeop.Compile()  # remembers `from __future__` from block to block, as one file would
     checker = doctest.OutputChecker()
