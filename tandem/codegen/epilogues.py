@@ -28,8 +28,9 @@ from tandem.switches import DEBUG, PRINT, SKIP
 
 WORTH = 1 << 16  # bytes of a result that make it worthwhile: smaller ones stay in the cache anyway
 # The same for updates of inputs. Their arithmetic takes as long as their memory, so that there is little to gain where the cache
-# holds the parameter and what belongs to it, and the product has less of it.
-WORTH_UPDATING = 4 << 20
+# holds the parameter and what belongs to it, and the product has less of it. (A step of gpt-mini, whose weights have 1.8 and 2.4
+# MB, takes 1 % less for it; with those of an LSTM, 1 MB, or of 0.3 MB in NCF it is as long or longer.)
+WORTH_UPDATING = 3 << 19
 FARTHEST = 400  # steps that a kernel may pass
 MOST_BUFFERS, MOST_INTS = 60, 150  # what the runtime has room for
 
