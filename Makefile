@@ -132,6 +132,11 @@ gpu-test:
 	tools/gpu_build.sh
 	tools/gpu_test.sh
 
+## make gpu-sanitize the same tests under compute-sanitizer; ARGS="racecheck build/logs 8 600 tests/ops/test_sort.py" for a part
+gpu-sanitize:
+	tools/gpu_build.sh
+	tools/gpu_sanitize.sh $(ARGS)
+
 ## make cuda-check   compile every kernel that the operator tests need on CUDA devices; needs NVRTC's wheel, no device
 cuda-check: install
 	$(PY) tools/cuda_check.py -n auto
