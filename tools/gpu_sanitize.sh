@@ -18,6 +18,7 @@ echo $files | tr ' ' '\n' | xargs -P "$jobs" -I FILE sh -c '
   timeout -s INT $seconds $sanitizer --tool $tool --target-processes all --print-limit 20 \
     python3 -m pytest -q -x -p no:cacheprovider FILE > $log 2>&1
   summary=$(grep -h SUMMARY $log | tail -1 | sed "s/=========//")
+  [ "$summary" ] || ! grep -q "before first instrumented" $log || summary=" nothing of it runs on the device"
   echo "FILE:${summary:- cut off after $seconds s}"' | sort > "$logs/summary.txt"
 cat "$logs/summary.txt"
 grep -h "Invalid\|Uninitialized\|Race reported\|Barrier error" "$logs"/*.log | sed 's/=========//' | sort | uniq -c | sort -rn | head -20

@@ -182,7 +182,7 @@ const u32 own = shared_base(), ring = own + OWN * GROUPS * BYTES, numbers = ring
 const u32 full = numbers + NUMBERS * STAGES * 512, empty = full + STAGES * 8, ready = empty + STAGES * 8;
 const i64 row0 = block * (64 * GROUPS), group_row0 = row0 + group * 64;
 if (threadIdx.x == 0) {
-  for (int s = 0; s < STAGES; ++s) { counter_init(full + s * 8, THREADS); counter_init(empty + s * 8, 4 * GROUPS); }
+  for (int s = 0; s < STAGES; ++s) { counter_init(full + s * 8, THREADS); counter_init(empty + s * 8, THREADS); }
   counter_init(ready, THREADS);
 }
 __syncthreads();
@@ -192,7 +192,7 @@ __syncthreads();
 # ahead is sent for.
 TURN = """\
   group_wait();
-  if (n > 0 && lane == 0) arrive(empty + (n - 1) % STAGES * 8);
+  if (n > 0) arrive(empty + (n - 1) % STAGES * 8);
   if (n + STAGES - 2 < count) {
     const int next = n + STAGES - 2;
     if (next >= STAGES) wait_for(empty + next % STAGES * 8, (next / STAGES - 1) & 1);
@@ -320,7 +320,7 @@ _AHEAD = """\
   }
 LARGEST
   if (LAST) group_wait(); else group_wait_but_one();
-  if (n > 0 && lane == 0) arrive(empty + (n - 1) % STAGES * 8);
+  if (n > 0) arrive(empty + (n - 1) % STAGES * 8);
   if (n + STAGES - 2 < count) {
     const int next = n + STAGES - 2;
     if (next >= STAGES) wait_for(empty + next % STAGES * 8, (next / STAGES - 1) & 1);
@@ -494,7 +494,7 @@ _AHEAD_BACKWARD = """\
 POWERS
   if (LAST) group_wait(); else group_wait_but_one();
   settle(t);
-  if (n > 0 && lane == 0) arrive(empty + (n - 1) % STAGES * 8);
+  if (n > 0) arrive(empty + (n - 1) % STAGES * 8);
   if (n + STAGES - 2 < count) {
     const int next = n + STAGES - 2;
     if (next >= STAGES) wait_for(empty + next % STAGES * 8, (next / STAGES - 1) & 1);

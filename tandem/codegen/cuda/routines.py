@@ -25,7 +25,7 @@ REPORT = """\
 struct Report { u64 claimed, number; i64 value, bound; u64 written; };
 DEVICE void complain(u64 report, u64 number, i64 value, i64 bound) {
   Report* r = (Report*)report;
-  if (atomicCAS_system(&r->claimed, 0ull, 1ull) != 0ull) return;
+  if (atomicCAS(&r->claimed, 0ull, 1ull) != 0ull) return;
   r->number = number; r->value = value; r->bound = bound;
   __threadfence_system();
   *(volatile u64*)&r->written = 1;
