@@ -5,7 +5,7 @@
 namespace tandem::library {
 
 constexpr int64_t kLongestProduct = 8192;  // working memory grows with k
-constexpr int64_t kFewRows = 288;          // of a, all of which is packed at once then
+constexpr int64_t kFewRows = 384;          // of a, all of which is packed at once then
 
 // b for several products with at most half as many rows, none of which has to pack it again. (More rows may be cut into
 // other slices, and give other bits.)
