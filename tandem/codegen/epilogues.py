@@ -20,7 +20,7 @@ from tandem.codegen.elementwise import one_space, transposed_loads
 from tandem.codegen.expr import Expr, substitute, topological
 from tandem.codegen.loops import Loop, Store, expression_cost
 from tandem.codegen.nest import ITEM, Nest, unroll_for
-from tandem.codegen.order import must_precede, step_may_fail, uses_of, writes_input
+from tandem.codegen.order import must_precede, step_may_fail, uses_of, was_checked, writes_input
 from tandem.codegen.peak import buffer_bytes
 from tandem.codegen.schedule import EpilogueStep, KernelStep, LibraryStep
 from tandem.graph.symbolic import product
@@ -93,7 +93,7 @@ def _join(fusion, steps: list, uses: list, j: int, group: Group, kept: set[int],
     if before is None or (updates and not body and buffer_bytes(result) < WORTH_UPDATING):
         return None
     after = [k for k in range(i + 1, j) if k not in before]
-    if updates and any(step_may_fail(steps[k]) and not _was_checked(steps, uses, k) for k in after):
+    if updates and any(step_may_fail(steps[k]) and not was_checked(steps, uses, k) for k in after):
         return None
     block = _block_kernel(fusion, group, result)
     if block is None:
@@ -106,24 +106,6 @@ def _join(fusion, steps: list, uses: list, j: int, group: Group, kept: set[int],
         [joined if k < 0 else steps[k] for k in order],
         [uses_of(joined) if k < 0 else uses[k] for k in order],
     )
-
-
-def _was_checked(steps: list, uses: list, k: int) -> bool:
-    """Whether step k is a scatter by positions that were found to be in range before, as those of an embedding's gradient are."""
-    scatter = steps[k]
-    if scatter.routine != "scatter":
-        return False
-    bounds = scatter.outputs[0].shape
-    for axis, index in enumerate(scatter.inputs[2:]):
-        checks = (
-            i for i in range(k)
-            if type(steps[i]) is LibraryStep and steps[i].routine == "check_index" and steps[i].inputs[0] is index
-            and same(steps[i].ints[0], bounds[axis]) and not steps[i].ints[1]
-        )  # fmt: skip
-        first = next(checks, None)
-        if first is None or any(id(root_of(index)) in uses[i].writes for i in range(first, k)):
-            return False
-    return True
 
 
 def _needed(uses: list, i: int, j: int) -> list[int] | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tandem.codegen.buffer import root_of
-from tandem.codegen.schedule import EpilogueStep, KernelStep, RegionStep
+from tandem.codegen.buffer import root_of, same
+from tandem.codegen.schedule import EpilogueStep, KernelStep, LibraryStep, RegionStep
 from tandem.ops.failing import MAY_FAIL, checks_of, may_fail, will_not_fail
 
 
@@ -40,7 +40,8 @@ def failures_first(steps: list) -> list:
     failing = [i for i in range(begin + 1, len(steps)) if step_may_fail(steps[i])]
     if not failing:
         return steps
-    uses = {i: uses_of(steps[i]) for i in range(begin, failing[-1] + 1)}
+    uses = [uses_of(step) for step in steps[: failing[-1] + 1]]
+    failing = [i for i in failing if not was_checked(steps, uses, i)]
     moved: set[int] = set()
     for i in failing:
         needed = _before(i, begin, uses, moved)
@@ -50,7 +51,7 @@ def failures_first(steps: list) -> list:
     return [steps[i] for i in order]
 
 
-def _before(step: int, begin: int, uses: dict, moved: set[int]) -> set[int]:
+def _before(step: int, begin: int, uses: list, moved: set[int]) -> set[int]:
     """The step and those before it that must stay before it."""
     needed = {step}
     for i in range(step, begin - 1, -1):
@@ -64,6 +65,25 @@ def must_precede(a: Uses, b: Uses) -> bool:
     if a.writes & b.reads or a.writes & b.writes or a.reads & b.writes:
         return True
     return bool(b.waits) and not b.waits.isdisjoint(a.nodes)
+
+
+def was_checked(steps: list, uses, k: int) -> bool:
+    """Whether step k is a scatter by positions that were found to be in range before, as those of an embedding's gradient are.
+    uses: of all steps before it."""
+    scatter = steps[k]
+    if type(scatter) is not LibraryStep or scatter.routine != "scatter":
+        return False
+    bounds = scatter.outputs[0].shape
+    for axis, index in enumerate(scatter.inputs[2:]):
+        checks = (
+            i for i in range(k)
+            if type(steps[i]) is LibraryStep and steps[i].routine == "check_index" and steps[i].inputs[0] is index
+            and same(steps[i].ints[0], bounds[axis]) and not steps[i].ints[1]
+        )  # fmt: skip
+        first = next(checks, None)
+        if first is None or any(id(root_of(index)) in uses[i].writes for i in range(first, k)):
+            return False
+    return True
 
 
 def step_may_fail(step) -> bool:

@@ -6,7 +6,7 @@ import pytest
 import tandem as td
 from tandem.codegen import EpilogueStep, KernelStep, epilogues, lower
 from tandem.codegen.epilogues import _needed
-from tandem.codegen.order import Uses
+from tandem.codegen.order import Uses, writes_input
 
 
 @pytest.fixture(autouse=True)
@@ -260,6 +260,28 @@ def test_updates_pass_scatters_whose_positions_were_checked(checked):
     body(index)
     for v, a in zip((table, w), after):
         np.testing.assert_allclose(v.numpy(), a, rtol=1e-4, atol=1e-2)
+
+
+def test_updates_stay_where_gradients_are_made():
+    """Only what may fail goes before them, which the gradient of an embedding that was looked up cannot."""
+    other, w = floats(256, 256, seed=2), td.asarray(floats(256, 256, seed=1), copy=True)
+    table = td.asarray(floats(50, 256), copy=True).requires_grad_()
+
+    def body(index):
+        rows = td.nn.functional.embedding(index, table)
+        with td.no_grad():
+            w.sub_(0.1 * (rows.mT @ rows + w))
+        (rows @ other).square().sum().backward()
+        with td.no_grad():
+            table.sub_(0.1 * table.grad)
+        table.grad = None
+
+    run = td.compile(body)
+    run(td.arange(300) % 50)
+    steps = run.graph().schedule.steps
+    (scatter,) = (s for s in steps if getattr(s, "routine", "") == "scatter")
+    (update,) = (s for s in joined(run) if writes_input(s))
+    assert steps.index(update) < steps.index(scatter)
 
 
 def test_printed(capsys):
