@@ -63,7 +63,7 @@ struct Forward {
     const Forward& f;
     const AttentionSizes& s = f.s;
     int64_t most = f.blocks.queries;
-    Scratch<T> query{static_cast<size_t>(most * s.depth)}, scores{f.blocks.scores};
+    Scratch<T> scores{f.blocks.scores};
     Scratch<T> sums{static_cast<size_t>(most * std::max<int64_t>(f.padded_values, 1))};
     Scratch<T> top{static_cast<size_t>(most)}, total{static_cast<size_t>(most)};
 
@@ -72,7 +72,6 @@ struct Forward {
     void run(int64_t head, int64_t i, const T* keys, const T* values) {
       const int64_t m = std::min(most, s.queries - i), pitch = f.blocks.pitch, width = f.padded_values;
       const Matrix<const T> q_head = input_head<T>(f.q, head);
-      f.gemm.pack(m, s.depth, f.blocks.mr, {q_head.data + i * q_head.row, q_head.row, q_head.column}, query.data());
       std::fill_n(top.data(), m, -std::numeric_limits<T>::infinity());
       std::fill_n(total.data(), m, T(0));
       std::fill_n(sums.data(), m * width, T(0));
@@ -81,8 +80,8 @@ struct Forward {
         const int64_t whole = std::min(f.blocks.keys, s.keys - j), n = visible(s, i, m, j, whole);
         if (n == 0) break;
         by_what_is_seen(s, f.blocks.part, i, m, j, n, [&](int64_t row, int64_t count, int64_t seen) {
-          f.gemm.product(count, seen, s.depth, query.data() + row * s.depth, keys + j * s.depth,
-                         {scores.data() + row * pitch, pitch, 1}, false, nullptr, {});
+          product_in_place<T>(count, seen, s.depth, {q_head.data + (i + row) * q_head.row, q_head.row, q_head.column},
+                              keys + j * s.depth, {scores.data() + row * pitch, pitch, 1});
         });
         mask_scores(s, head, i, m, j, n, scores.data(), pitch);
         for (int64_t r = 0; r < m; ++r) {
@@ -91,10 +90,11 @@ struct Forward {
           std::fill(row + seen, row + n, T(0));
           if (seen == 0) continue;
           const T highest = std::max(top[r], f.rows.max(row, seen) * scale);
-          const T shift = std::isinf(highest) ? T(0) : highest;  // so that -inf stays -inf
-          const T fade = std::exp(top[r] - shift);
+          const T shift = std::isinf(highest) ? T(0) : highest;              // so that -inf stays -inf
+          const bool first = top[r] == -std::numeric_limits<T>::infinity();  // nothing was summed, or zeros
+          const T fade = first ? T(0) : std::exp(top[r] - shift);
           total[r] = total[r] * fade + f.rows.exp_sum(row, seen, scale, shift);
-          if (fade != T(1)) f.rows.scale(sums.data() + r * width, width, fade);
+          if (!first && fade != T(1)) f.rows.scale(sums.data() + r * width, width, fade);
           top[r] = highest;
         }
         by_what_is_seen(s, f.blocks.part, i, m, j, n, [&](int64_t row, int64_t count, int64_t seen) {

@@ -1,5 +1,6 @@
 // attention_backward (g, q, k, v, out, lse[, mask]) -> (dq, dk, dv), ints [causal, has_mask], floats [scale]; see
 // attention.cc.
+// attention_backward_packed: the same into one output (B, T, 3, H, D), for queries, keys and values of one shape.
 //
 // Probabilities are recomputed block by block from the saved row sums. No two threads add to one element, and the order
 // of additions is fixed, so results do not depend on the number of threads.
@@ -28,7 +29,7 @@ struct Backward {
   // Everything of one head that several blocks use.
   struct Head {
     int64_t number;
-    Scratch<T> q_left, g_left;            // by block of queries, for scores and gradients of probabilities
+    Matrix<const T> q, g;
     Scratch<T> q_right, g_right;          // by block of queries, for the gradients of keys and values
     Scratch<T> k_right, v_right, k_wide;  // by block of keys; k_wide for the gradient of queries
     Scratch<T> delta;                     // sum of g * out, for each query
@@ -62,11 +63,14 @@ struct Backward {
   }
 
   void whole_head(const Head& head) const {
-    const Scratch<T> sums(s.queries * depth);
-    std::fill_n(sums.data(), s.queries * depth, T(0));
     Worker worker(*this);
-    for (int64_t block = 0; block < key_blocks; ++block) worker.for_keys(head, block, sums.data());
-    store(sums.data(), depth, dq, head.number, 0, s.queries, s.depth);
+    if (const Matrix<T> to = head_of<T>(dq, head.number); key_blocks == 1 && to.column == 1)
+      return worker.for_keys(head, 0, &to);
+    const Scratch<T> memory(s.queries * depth);
+    std::fill_n(memory.data(), s.queries * depth, T(0));
+    const Matrix<T> sums{memory.data(), depth, 1};
+    for (int64_t block = 0; block < key_blocks; ++block) worker.for_keys(head, block, &sums);
+    store(memory.data(), depth, dq, head.number, 0, s.queries, s.depth);
   }
 
   void store(const T* from, int64_t pitch, const View& view, int64_t number, int64_t first, int64_t count,
@@ -86,7 +90,7 @@ struct Backward {
                           v_head = input_head<T>(v, number);
     const Matrix<const T> g_head = input_head<T>(g, number), out_head = input_head<T>(out, number);
     const int64_t queries = query_blocks * blocks.queries, keys = round_up_to(s.keys, blocks.nr);
-    head.q_left.resize(queries * s.depth), head.g_left.resize(queries * s.value_depth);
+    head.q = q_head, head.g = g_head;
     head.q_right.resize(queries * depth), head.g_right.resize(queries * value_depth);
     head.k_right.resize(keys * s.depth), head.v_right.resize(keys * s.value_depth), head.k_wide.resize(keys * depth);
     head.delta.resize(s.queries);
@@ -99,8 +103,6 @@ struct Backward {
     parallel_for(query_blocks, blocks.queries * (s.depth + s.value_depth) * 2.0, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
         const int64_t i = block * blocks.queries, m = std::min(blocks.queries, s.queries - i);
-        gemm.pack(m, s.depth, blocks.mr, from(q_head, i), head.q_left.data() + i * s.depth);
-        gemm.pack(m, s.value_depth, blocks.mr, from(g_head, i), head.g_left.data() + i * s.value_depth);
         gemm.pack(s.depth, m, blocks.nr, across(q_head, i), head.q_right.data() + i * depth);
         gemm.pack(s.value_depth, m, blocks.nr, across(g_head, i), head.g_right.data() + i * value_depth);
         for (int64_t r = i; r < i + m; ++r) head.delta[r] = dot(from(g_head, r), from(out_head, r));
@@ -140,10 +142,13 @@ struct Backward {
           b.lse.template as<T>() + head.number / s.heads * b.lse.strides[0] + head.number % s.heads * b.lse.strides[1];
       T *p = probabilities.data(), *d = gradients.data();
       by_what_is_seen(s, b.blocks.part, i, m, j, n, [&](int64_t row, int64_t count, int64_t seen) {
-        b.gemm.product(count, seen, s.depth, head.q_left.data() + (i + row) * s.depth,
-                       head.k_right.data() + j * s.depth, {p + row * pitch, pitch, 1}, false, nullptr, {});
-        b.gemm.product(count, seen, s.value_depth, head.g_left.data() + (i + row) * s.value_depth,
-                       head.v_right.data() + j * s.value_depth, {d + row * pitch, pitch, 1}, false, nullptr, {});
+        const auto from = [&](const Matrix<const T>& x) {
+          return Matrix<const T>{x.data + (i + row) * x.row, x.row, x.column};
+        };
+        product_in_place<T>(count, seen, s.depth, from(head.q), head.k_right.data() + j * s.depth,
+                            {p + row * pitch, pitch, 1});
+        product_in_place<T>(count, seen, s.value_depth, from(head.g), head.v_right.data() + j * s.value_depth,
+                            {d + row * pitch, pitch, 1});
       });
       mask_scores(s, head.number, i, m, j, n, p, pitch);
       const T before = factor<T>(s), scale = static_cast<T>(s.scale);
@@ -159,8 +164,8 @@ struct Backward {
     }
 
     // Gradients of one block of keys and values; with `sums`, also adds this block's part to the gradient of all
-    // queries.
-    void for_keys(const Head& head, int64_t block, T* sums) {
+    // queries (or writes it, if there is no other).
+    void for_keys(const Head& head, int64_t block, const Matrix<T>* sums) {
       const int64_t j = block * b.blocks.keys, n = std::min(b.blocks.keys, s.keys - j);
       std::fill_n(key_sums.data(), n * b.depth, T(0));
       std::fill_n(value_sums.data(), n * b.value_depth, T(0));
@@ -177,7 +182,7 @@ struct Backward {
                             head.q_right.data() + i * b.depth + first * nr, m * nr,
                             {key_sums.data() + key * b.depth, b.depth, 1}, true);
         });
-        if (sums) add_queries(head, i, m, j, n, seen, sums + i * b.depth);
+        if (sums) add_queries(head, i, m, j, n, seen, {sums->data + i * sums->row, sums->row, 1}, b.key_blocks > 1);
       }
       b.store(key_sums.data(), b.depth, b.dk, head.number, j, n, s.depth);
       b.store(value_sums.data(), b.value_depth, b.dv, head.number, j, n, s.value_depth);
@@ -190,15 +195,17 @@ struct Backward {
         const int64_t n = std::min(b.blocks.keys, s.keys - j), seen = visible(s, i, m, j, n);
         if (seen == 0) break;
         scores(head, i, m, j, seen);
-        add_queries(head, i, m, j, n, seen, query_sums.data());
+        add_queries(head, i, m, j, n, seen, {query_sums.data(), b.depth, 1}, true);
       }
       b.store(query_sums.data(), b.depth, b.dq, head.number, i, m, s.depth);
     }
 
-    void add_queries(const Head& head, int64_t i, int64_t m, int64_t j, int64_t n, int64_t seen, T* sums) {
+    void add_queries(const Head& head, int64_t i, int64_t m, int64_t j, int64_t n, int64_t seen, Matrix<T> sums,
+                     bool accumulate) {
       by_what_is_seen(s, b.blocks.part, i, m, j, seen, [&](int64_t row, int64_t count, int64_t keys) {
         b.gemm.product_of(count, s.depth, keys, {gradients.data() + row * pitch, pitch, 1},
-                          head.k_wide.data() + j * b.depth, n * b.blocks.nr, {sums + row * b.depth, b.depth, 1}, true);
+                          head.k_wide.data() + j * b.depth, n * b.blocks.nr, {sums.data + row * sums.row, sums.row, 1},
+                          accumulate);
       });
     }
   };
@@ -248,7 +255,25 @@ void run_backward(const Call& call) {
     unsupported("attention", q.dtype);
 }
 
+void run_backward_packed(const Call& call) {
+  TD_CHECK(call.num_outputs == 1 && call.outputs[0].ndim == 5 && call.outputs[0].shape[2] == 3, "packed gradients");
+  const View& all = call.outputs[0];
+  constexpr int kAxes[] = {0, 3, 1, 4};  // batch, heads, positions, depth
+  View parts[3];
+  for (int part = 0; part < 3; ++part) {
+    View& view = parts[part];
+    view.data = all.data + part * all.strides[2] * static_cast<int64_t>(item_size(all.dtype));
+    view.dtype = all.dtype;
+    view.ndim = 4;
+    for (int i = 0; i < 4; ++i) view.shape[i] = all.shape[kAxes[i]], view.strides[i] = all.strides[kAxes[i]];
+  }
+  Call apart = call;
+  apart.outputs = parts, apart.num_outputs = 3;
+  run_backward(apart);
+}
+
 const Register attention_backward("attention_backward", &run_backward);
+const Register attention_backward_packed("attention_backward_packed", &run_backward_packed);
 
 }  // namespace
 }  // namespace tandem::library

@@ -55,6 +55,25 @@ struct AttentionBlocks {
   size_t scores = static_cast<size_t>(round_up_to(queries, mr) * pitch);
 };
 
+// c (m, n) = a packed_b with a as it lies in memory, and no row behind its last is read. Needs c.column == 1.
+template <typename T>
+void product_in_place(int64_t m, int64_t n, int64_t k, Matrix<const T> a, const T* b, Matrix<T> c) {
+  const GemmKernels<T>& gemm = gemm_kernels<T>();
+  const int64_t mr = gemm.mr, whole = m / mr * mr, panel = k * gemm.nr;
+  if (whole == 0 || (a.row != 1 && a.column != 1)) {
+    const Scratch<T> copy(static_cast<size_t>(round_up_to(m, mr) * k));
+    for (int64_t r = 0; r < m; ++r)
+      for (int64_t p = 0; p < k; ++p) copy.data()[r * k + p] = a.data[r * a.row + p * a.column];
+    std::fill(copy.data() + m * k, copy.data() + round_up_to(m, mr) * k, T(0));
+    return gemm.product_of(m, n, k, {copy.data(), k, 1}, b, panel, c, false);
+  }
+  gemm.product_of(whole, n, k, a, b, panel, c, false);
+  if (whole == m) return;
+  const int64_t first = m - mr;  // some rows are computed twice
+  gemm.product_of(mr, n, k, {a.data + first * a.row, a.row, a.column}, b, panel, {c.data + first * c.row, c.row, 1},
+                  false);
+}
+
 // Raw scores of queries [i, i + m) against keys [j, j + n), in rows of `pitch`, are scaled here if they cannot be
 // scaled on the way (see `factor`), and masked; causality is the caller's.
 template <typename T>

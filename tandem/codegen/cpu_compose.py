@@ -1,5 +1,5 @@
 """What is written in other operators on the CPU: reductions of tensors in memory that a routine of the library does better than a
-generated loop, and operators that only devices have.
+generated loop, gradients of attention that belong together, and operators that only devices have.
 
 Reductions only of what comes into the graph row-major: in the middle of a graph one is fused with what it reduces.
 """
@@ -7,9 +7,11 @@ Reductions only of what comes into the graph row-major: in the middle of a graph
 from __future__ import annotations
 
 from tandem import dtypes
+from tandem.codegen.packed_attention import attention_of_three, packed
 from tandem.graph.ir import Type
 from tandem.ops.arithmetic import Cast
 from tandem.ops.define import Input, LibraryOp, register
+from tandem.ops.join import Concat
 from tandem.ops.reduce import Reduce
 
 _SEARCHED = (dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64)
@@ -54,6 +56,8 @@ def composed(layouts: list):
         return isinstance(value.op, Input) and layouts[value.op.position] is None
 
     def choose(node):
+        if type(node.op) is Concat:
+            return packed if attention_of_three(node) is not None else None
         if type(node.op) is not Reduce:
             formula = getattr(node.op, "on_host", None)  # of an operator whose routine only devices have
             return None if formula is None else lambda op, *inputs: formula(*inputs)

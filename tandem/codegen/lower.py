@@ -57,9 +57,9 @@ def lower(
     graph, made = expand(graph, target.composed() if target is not None else composed(layouts))
     if before:
         made = {old: made.get(new, new) for old, new in before.items()}
+    if made:
+        graph = without_unused(graph, [made.get(v, v) for v in saved])
     if target is not None:
-        if made:
-            graph = without_unused(graph, [made.get(v, v) for v in saved])
         graph, again = expand(graph, target.rewritten(graph, [made.get(v, v) for v in saved]))
         if again:
             made = {old: again[new] for old, new in made.items() if new in again} if made else again

@@ -138,7 +138,7 @@ class AttentionBackward(_Attention):
 @register
 class AttentionBackwardPacked(_Attention):
     """AttentionBackward of queries, keys and values of one shape -> their gradients in one matrix, (B, T, 3, H, D), as the layer
-    that made all three in one product wants them. Lowering for devices makes these; they have no gradient."""
+    that made all three in one product wants them. Lowering makes these; they have no gradient."""
 
     name = "attention_backward_packed"
     routine = "attention_backward_packed"

@@ -99,3 +99,28 @@ def test_errors():
 
 
 CHECKED.add("scaled_dot_product_attention")
+
+
+@pytest.mark.parametrize("t", [1, 4, 6, 13, 50, 100])
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (3, 1, 0, 2), (0, 1, 3, 2)])
+def test_rows_as_they_lie_in_memory(t, order):
+    """Tiles read queries and incoming gradients in place, whatever their strides, and nothing behind their last row."""
+    rng = np.random.default_rng(3)
+    place = np.argsort(order)
+
+    def lying(*shape):
+        x = rng.normal(size=[shape[a] for a in order]).astype(np.float32)
+        return td.from_numpy(x).permute(*place.tolist())
+
+    q, k, v, g = (lying(2, 3, n, 20) for n in (t, 40, 40, t))
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    out = td.scaled_dot_product_attention(*leaves, is_causal=True)
+    out.backward(g)
+    plain = [td.asarray(x.numpy(), dtype=td.float64, copy=True).requires_grad_() for x in (q, k, v)]
+    scores = plain[0] @ plain[1].mT / np.sqrt(20)
+    scores = td.where(td.from_numpy(np.tri(t, 40, dtype=bool)), scores, td.tensor(-np.inf, dtype=td.float64))
+    expected = td.softmax(scores, -1) @ plain[2]
+    expected.backward(g.to(td.float64))
+    assert_close(out, expected.detach().numpy(), rtol=1e-4, atol=1e-5)
+    for have, want in zip(leaves, plain):
+        assert_close(have.grad, want.grad.numpy(), rtol=1e-4, atol=1e-5)

@@ -6,12 +6,12 @@ from collections import Counter
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.codegen.buffer import is_one, same_shape
 from tandem.codegen.cuda.attention import fits
+from tandem.codegen.packed_attention import attention_of_three, packed
 from tandem.graph.ir import Graph, Node, Type
 from tandem.graph.symbolic import hint, product
 from tandem.ops.arithmetic import Cast
-from tandem.ops.attention import Attention, AttentionBackward, AttentionBackwardPacked
+from tandem.ops.attention import Attention, AttentionBackward
 from tandem.ops.conv import ConvBackwardData, ConvBackwardWeight, ConvForward
 from tandem.ops.define import LibraryOp
 from tandem.ops.join import Concat
@@ -196,27 +196,6 @@ def _padded_weight(op, x, g):
     return ConvBackwardWeight(*_without_padding(op), op.kernel)(_padded(op, x), g)
 
 
-def _attention_of_three(node):
-    """The AttentionBackward whose gradients a concatenation puts together, queries, keys and values, if that is all it does."""
-    if node.op.axis != 0 or len(node.inputs) != 3:
-        return None
-    sources = [v.node.inputs[0] if isinstance(v.op, F.Reshape) else None for v in node.inputs]
-    if None in sources or not isinstance(sources[0].op, AttentionBackward):
-        return None
-    made = sources[0].node
-    if sources != list(made.outputs) or any(len(v.shape) != 5 or not is_one(v.shape[0]) for v in node.inputs):
-        return None
-    shapes = [v.shape for v in sources]
-    return made if all(same_shape(shapes[0], s) for s in shapes) else None
-
-
-def _packed(op, *inputs):
-    """Written straight to where they are wanted; the operator that made them apart is left without users."""
-    made = inputs[0].node.inputs[0].node
-    packed = AttentionBackwardPacked(made.op.causal, made.op.masked, made.op.scale)(*made.inputs)
-    return F.Permute((2, 0, 3, 1, 4))(packed)
-
-
 _FORMULAS = {Attention: attention, AttentionBackward: attention_backward}
 _PADDED = {ConvForward: _padded_forward, ConvBackwardData: _padded_data, ConvBackwardWeight: _padded_weight}
 
@@ -225,9 +204,9 @@ def composed(node, capability: int):
     """The formula for a node on a device of this compute capability, or None where it has a routine."""
     op = node.op
     if type(op) is Concat:
-        made = _attention_of_three(node)
+        made = attention_of_three(node)
         fitting = made is not None and fits(made.op, [v.type for v in made.inputs[1:]], True, capability)
-        return _packed if fitting else None
+        return packed if fitting else None
     if hasattr(op, "composed"):
         return type(op).composed
     if type(op) in _PADDED:
