@@ -2,6 +2,7 @@
 #pragma once
 #include "library/kernels/gemm_pack.h"
 #include "library/kernels/gemm_small.h"
+#include "library/kernels/gemm_tile_avx2.h"
 
 namespace tandem::library::TANDEM_ISA {
 
@@ -37,14 +38,24 @@ __attribute__((noinline)) void packed_tile(int64_t k, const T* a, const T* b, T*
     }
     a += kTileRows, b += N;
   };
-  const char *line = ask.first, *const last = ask.last;
-  const T* const stop = b + k / kAskEvery * kAskEvery * N;
-  while (b < stop) {
-    __builtin_prefetch(line, 0, 2);
-    line = line < last ? line + ask.step : line;
-    int64_t count = kAskEvery;
-    asm("" : "+r"(count));  // unrolled, GCC runs out of registers
-    for (; count > 0; --count) step();
+#ifdef TANDEM_TILE_AVX2
+  constexpr bool kAssembly = std::is_same_v<T, float> && M == 6;
+#else
+  constexpr bool kAssembly = false;
+#endif
+  if constexpr (kAssembly) {
+    static_assert(kAskEvery == 8 && kTileRows == 6 && N == 16);
+    six_rows(k / kAskEvery, a, b, sum, ask.first, ask.last, ask.step);
+  } else {
+    const char *line = ask.first, *const last = ask.last;
+    const T* const stop = b + k / kAskEvery * kAskEvery * N;
+    while (b < stop) {
+      __builtin_prefetch(line, 0, 2);
+      line = line < last ? line + ask.step : line;
+      int64_t count = kAskEvery;
+      asm("" : "+r"(count));  // unrolled, GCC runs out of registers
+      for (; count > 0; --count) step();
+    }
   }
 #pragma GCC unroll 1
   for (int64_t p = k % kAskEvery; p > 0; --p) step();
