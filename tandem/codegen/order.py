@@ -67,7 +67,7 @@ def must_precede(a: Uses, b: Uses) -> bool:
     return bool(b.waits) and not b.waits.isdisjoint(a.nodes)
 
 
-def was_checked(steps: list, uses, k: int) -> bool:
+def was_checked(steps: list, uses: list, k: int) -> bool:
     """Whether step k is a scatter by positions that were found to be in range before, as those of an embedding's gradient are.
     uses: of all steps before it."""
     scatter = steps[k]
