@@ -22,7 +22,7 @@ PHILOX_ROUNDS, PHILOX_FACTORS, PHILOX_STEPS = 10, (0xD2511F53, 0xCD9E8D57), (0x9
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 # Rough cost of one element in a vectorised loop, in units of one cheap instruction; what is not listed costs 1.
 COST = {
-    "exp2_near": 4, "div_near": 4,
+    "exp_near": 10, "exp2_near": 4, "div_near": 4,
     "div": 6, "sqrt": 8, "floordiv": 30, "mod": 30, "idiv": 30, "imod": 30, "const": 0, "var": 0, "int": 0, "scalar": 0,
     "philox": 150,
 }  # fmt: skip
@@ -385,8 +385,12 @@ class ScalarBuilder:
         """x of float64; where |x| is 2^48 or more, the same angle within half a turn (see Note [Far angles] in llvm/angle.py)."""
         return self.make("near_angle", (x,), x.dtype)
 
+    def exp_near(self, x: Expr) -> Expr:
+        """e^x of float32 within 2 units in the last place, where the target approximates."""
+        return self.make("exp_near", (x,), x.dtype)
+
     def exp2_near(self, x: Expr) -> Expr:
-        """2^x of float32 within 2 units in the last place, where the target approximates."""
+        """2^x of float32 within 2 units in the last place, where the target approximates; x > -126."""
         return self.make("exp2_near", (x,), x.dtype)
 
     def div_near(self, x: Expr, y: Expr) -> Expr:

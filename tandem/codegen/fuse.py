@@ -16,6 +16,8 @@ library      a call into the kernel library.
 
 from __future__ import annotations
 
+import math
+
 from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import Buffer, is_one, is_zero, same, same_shape
 from tandem.codegen.computes import Compute, Group
@@ -23,15 +25,18 @@ from tandem.codegen.kept import Kept
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import hint
 from tandem.ops.again import Again
+from tandem.ops.arithmetic import Cast
 from tandem.ops.complexes import AsComplex, AsReal, Part
 from tandem.ops.create import RandomBits
 from tandem.ops.define import Elementwise, Input, LibraryOp, Movement
 from tandem.ops.index import CheckIndex, Gather
-from tandem.ops.movement import Diagonal, Embed, Expand, Permute, Slice
+from tandem.ops.movement import Diagonal, Embed, Expand, Permute, Reshape, Slice
 from tandem.ops.reduce import Reduce
 
 GROUP_COST = 1500  # cost units, and
 GROUP_READS = 40  # tensors read, that one kernel may reach: longer kernels spill registers and compile slowly
+MANY_ROWS = 256  # rows that occupy a device, and
+SMALL_SHARE = 64  # the part of their elements that something small has at most
 
 
 class Fusion(Kept):
@@ -291,7 +296,7 @@ class Fusion(Kept):
     def _elementwise(self, value: Value):
         rank = len(value.type.shape)
         compute = self._compute(value, value, [(value, self._ones(value, tuple(range(rank))))])
-        group = self._find(compute)
+        group = self._find(compute) or self._find_rows(compute)
         if group is None:
             group = self._new_group("elementwise", compute.domain, compute.domain)
             group.order = self._positions(compute)
@@ -405,6 +410,63 @@ class Fusion(Kept):
             if group.position > floor and not reads.isdisjoint(group.reads) and self._fits(compute, group):
                 return group
         return None
+
+    def _find_rows(self, compute: Compute) -> Group | None:
+        """On devices, a kernel over rows that could go on with compute, which reads its rows again, if small results that compute
+        needs as well came before it: they are moved there. So the gradient of a loss is taken while its rows are at hand."""
+        if self.target is None or self.waits:
+            return None
+        reads = dict.fromkeys(value for value, axis_map in compute.reads if axis_map is not None)
+        for group in dict.fromkeys(self.provider[value] for value in reads):
+            if group is None or group.kind != "rows" or group.parts_of is not None or group.reads.isdisjoint(reads):
+                continue
+            if len(compute.domain) != len(group.domain) or not self._fits(compute, group):
+                continue
+            if math.prod([hint(group.domain[a]) for a in group.kept]) < MANY_ROWS or self._sums_across(compute, group):
+                continue
+            small = self._small_needs(compute, group)
+            if small:
+                self._move(small, group)
+                return group
+        return None
+
+    def _sums_across(self, compute: Compute, group: Group) -> bool:
+        """Whether somebody sums compute along other axes than the rows: a kernel that does both is worth more."""
+        stack = [compute.value]
+        while stack:
+            for node in self.users.get(stack.pop(), ()):
+                if isinstance(node.op, Reduce) and {compute.axis_of.get(a, a) for a in node.op.axes} != group.reduced:
+                    return True
+                if isinstance(node.op, (Cast, Reshape)):
+                    stack.extend(node.outputs)
+        return False
+
+    def _small_needs(self, compute: Compute, group: Group) -> list[Group]:
+        """The groups behind `group` that compute needs; none if one of them needs `group`, is large, or cannot be moved."""
+        found: list[Group] = []
+        largest = math.prod(map(hint, group.domain)) // SMALL_SHARE
+        stack = [g for g in (self.provider[v] for v, _ in compute.reads) if g is not None and g is not group]
+        while stack:
+            g = stack.pop()
+            if g.position < group.position or g in found:
+                continue
+            values = [m.value for m in g.members]
+            if g is group or g.kind == "library" or any(v in self.updates or v in self.mutated for v in values):
+                return []
+            if any(math.prod(map(hint, m.domain)) > largest for m in g.members):
+                return []
+            found.append(g)
+            for m in g.members:
+                stack += [p for p in (self.provider[v] for v, _ in m.reads) if p is not None]
+                stack += [m.partial_of.group] if m.partial_of is not None else []
+        return found
+
+    def _move(self, groups: list[Group], before: Group):
+        rest = [g for g in self.groups if g not in groups]
+        at = rest.index(before)
+        self.groups = rest[:at] + sorted(groups, key=lambda g: g.position) + rest[at:]
+        for position, g in enumerate(self.groups):
+            g.position = position
 
     def _fits(self, compute: Compute, group: Group) -> bool:
         """Whether compute can be one more member of group; sets compute.axis_of."""

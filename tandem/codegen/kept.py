@@ -16,6 +16,7 @@ from tandem.ops.reduce import Reduce
 
 CHEAP = 8  # what costs less is recomputed rather than kept, if it reads at most one tensor
 DEVICE_CHEAP = 32  # the same where arithmetic is cheaper than memory
+LARGE = 1 << 20  # elements
 INLINE_NODES = 200  # longest chain of operators computed without a compute in between
 
 
@@ -71,6 +72,7 @@ class Kept:
         nodes.reverse()
         self.nodes = nodes
         self.kept: set[Value] = set()
+        self._along: set[Value] = set()  # those that kernels of reductions compute along the way
         lengths: dict[Value, int] = {}
         for node in nodes:
             op = node.op
@@ -89,9 +91,10 @@ class Kept:
             elif isinstance(op, (Constant, Size, Iota)):
                 keep = False
             else:
+                keep = length > INLINE_NODES
                 if isinstance(op, Gather):
                     self._keep_if_costly(node.inputs[0])
-                keep = length > INLINE_NODES
+                    keep = keep or self._picks(node)
                 if not keep and len(self.users.get(value, ())) > 1:
                     keep = not self._is_cheap(value)
                     if keep and self.target is not None and self._narrower(value):
@@ -99,6 +102,13 @@ class Kept:
             if keep:
                 self.kept.add(value)
                 lengths[value] = 0
+
+    def _picks(self, node) -> bool:
+        """Whether a program picks few elements of something large that others read too: done at once, and the memory is theirs."""
+        if self.target is None or not self.in_pieces or len(self.users[node.inputs[0]]) < 2:
+            return False
+        source, picked = (_hinted_size(self.shape_of(v)) for v in (node.inputs[0], node.outputs[0]))
+        return source >= LARGE and picked <= source // 256
 
     def _only_for_updates(self, nodes) -> set[Value]:
         """Values that nothing but new contents of inputs is made of, and these; `nodes`: the last one first."""
@@ -118,8 +128,11 @@ class Kept:
         if isinstance(value.op, (Elementwise, Gather, RandomBits)) and value not in self.kept:
             if all(is_one(d) for d in self.shape_of(value)):
                 return
-            if not self._is_cheap(value, reads=2) or (self.target is not None and self._follows_reduction(value)):
+            if not self._is_cheap(value, reads=2):
                 self.kept.add(value)
+            elif self.target is not None and self._follows_reduction(value):
+                self.kept.add(value)
+                self._along.add(value)
 
     def _follows_reduction(self, value: Value) -> bool:
         """Whether value is made of results of reductions and nothing larger: their kernel computes it along the way."""
@@ -130,8 +143,10 @@ class Kept:
             if v in seen:
                 continue
             seen.add(v)
-            if isinstance(v.op, Reduce) or (v in self.kept and _hinted_size(self.shape_of(v)) <= size):
+            if v in self._along or (isinstance(v.op, Reduce) and _hinted_size(self.shape_of(v)) == size):
                 found = True
+            elif isinstance(v.op, Reduce) or (v in self.kept and _hinted_size(self.shape_of(v)) <= size):
+                continue
             elif _hinted_size(self.shape_of(v)) > size or not isinstance(
                 v.op, (Elementwise, Movement, Constant, Input)
             ):

@@ -13,9 +13,10 @@ WORTH = 1 << 20  # bytes
 
 def overwrite_last_operands(fusion):
     """Lets elementwise kernels write into the memory of an operand of the same shape that nothing reads later, on the CPU also
-    those that sum columns on their way.
+    those that sum columns on their way, on devices those that make passes over rows.
 
-    Every thread reads the elements that it writes, and reads them first, if all large operands lie as the result does.
+    Every thread reads the elements that it writes, and reads them first, if all large operands lie as the result does. Passes
+    over a row begin when all threads have its sums.
     What somebody else is to find there stays as it is. On the CPU the first to read a product may still be joined to it
     (epilogues.py), and then there is nothing to overwrite.
     """
@@ -51,7 +52,7 @@ def overwrite_last_operands(fusion):
                 source = _base(fusion, group, whole, last, stays | taken)
                 if source is not None:
                     take_place(whole, source)
-        if not (group.kind == "columns" and on_cpu):
+        if group.kind != ("columns" if on_cpu else "rows") or group.parts_of is not None:
             if group.kind != "elementwise" or any(m.role != "full" for m in group.members):
                 continue
         for member in group.members:
@@ -95,7 +96,7 @@ def _operand(fusion, group: Group, member: Compute, target: Buffer, last: dict, 
                     found = root
             elif sum(a >= 0 for a in axis_map) == len(member.axes):
                 return None
-    if found is None or any(len(m.axes) != len(member.axes) for m in group.members):
+    if found is None or any(len(m.axes) != len(member.axes) for m in group.members if m.role != "kept"):
         return None
     reads = [m for other in group.members for v, m in other.reads if root_of(fusion.buffer_of[v]) is found]
     return found if all(m == straight for m in reads) else None

@@ -86,7 +86,9 @@ class _Targets:
     def reduce(self, name: str, loss: Value, reduction: str) -> Value:
         """loss with the class axis at size 1; the mean is over the weights."""
         if reduction == "mean":
-            return F.sum(loss) / F.sum(cast(self.factor, loss.dtype))
+            # before the sum of losses, which need it not: gradients may begin with it
+            weights = F.sum(cast(self.factor, loss.dtype))
+            return F.sum(loss) / weights
         return reduce_loss(name, F.squeeze(loss, self.axis), reduction)
 
 

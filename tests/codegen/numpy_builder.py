@@ -123,6 +123,10 @@ class ApproximatingBuilder(NumpyBuilder):
 
     approximates = True
 
+    def exp_near(self, x):
+        with np.errstate(all="ignore"):
+            return _off(np.exp(x.array.astype(np.float64)).astype(np.float32))
+
     def exp2_near(self, x):
         with np.errstate(all="ignore"):
             return _off(np.exp2(x.array.astype(np.float64)).astype(np.float32))

@@ -52,6 +52,7 @@ template <> DEVICE bf16 narrow<bf16>(float x) {
 }
 // As Note [Far angles] in llvm/angle.py wants it: CUDA's own functions reduce with all the bits they need.
 DEVICE double near_angle(double x) { return fabs(x) < 281474976710656.0 ? x : atan2(sin(x), cos(x)); }
+DEVICE float power_of_two(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 template <class T> DEVICE T smaller(T x, T y) { return x != x ? x : x < y ? x : y; }
 template <class T> DEVICE T larger(T x, T y) { return x != x ? x : x > y ? x : y; }
 #if __CUDA_ARCH__ >= 800
@@ -244,8 +245,10 @@ def _float_operation(op: str, names: list[str], dtype: DType) -> str:
         return f"fma{suffix}({', '.join(names)})"
     if op == "near_angle":
         return f"near_angle({names[0]})"
+    if op == "exp_near":
+        return f"expf({names[0]})"
     if op == "exp2_near":
-        return f"exp2f({names[0]})"
+        return f"power_of_two({names[0]})"
     if op == "div_near":
         return f"__fdividef({names[0]}, {names[1]})"
     if op == "copysign":

@@ -22,18 +22,16 @@ _EXP2_BOUNDS = {F32: (-151.0, 129.0), F64: (-1076.0, 1025.0)}
 
 
 def exp(b, x):
-    low, high = _EXP_BOUNDS[format_of(x)]
-    return _exp_bounded(b, at_most(b, at_least(b, x, low), high))
-
-
-def _exp_bounded(b, x):
     if b.approximates and format_of(x) is F32:
-        # 2^t by the instruction, and what rounding t to a float lost
-        high, low = split(LOG2_E, F32)
-        t = x * high
-        lost = b.fma(x, low, b.fma(x, high, -t))
-        return b.exp2_near(t) * b.fma(lost, float(LN2), 1.0)
-    e, s1, s2 = exp_parts(b, x)
+        return b.exp_near(x)
+    return _exp_below(b, at_most(b, x, _EXP_BOUNDS[format_of(x)][1]))
+
+
+def _exp_below(b, x):
+    """exp of what is below its bound."""
+    if b.approximates and format_of(x) is F32:
+        return b.exp_near(x)
+    e, s1, s2 = exp_parts(b, at_least(b, x, _EXP_BOUNDS[format_of(x)][0]))
     return e * s1 * s2
 
 
@@ -94,5 +92,5 @@ def expm1(b, x):
 
 def sigmoid(b, x):
     """1 / (1 + e^-x), with small values where x is very negative rather than zero."""
-    z = _exp_bounded(b, at_least(b, -b.abs(x), _EXP_BOUNDS[format_of(x)][0]))
+    z = _exp_below(b, -b.abs(x))
     return b.where(x < 0.0, z, 1.0) / (z + 1.0)
