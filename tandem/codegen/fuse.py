@@ -8,7 +8,8 @@ Note [Kinds of groups]
 elementwise  one iteration space; every member is computed once per point. Reductions over all axes take part as one partial
              result per block of the space, which a later group combines.
 rows         reduced axes run innermost along memory: for each kept index, passes over the reduced axes (softmax is one such
-             group with three passes), with elementwise work of both ranks between them.
+             group with three passes), with elementwise work of both ranks between them. On devices, sums across the rows may
+             take part, as partial results per chunk of rows: gradients of a normalisation's weights.
 columns      memory runs along a kept axis: blocks of columns accumulate in local arrays while rows stream by. The rows are split
              in chunks, combined in order by a second `columns` group, so that few columns still occupy all cores.
 library      a call into the kernel library.
@@ -332,8 +333,9 @@ class Fusion(Kept):
                 group.kind = "columns"
                 group.order = self._positions(partial)
             self._join(partial, group)
-            group.unit = partial.axis_of[partial.unit]
-            if kept:
+            if group.kind != "rows":
+                group.unit = partial.axis_of[partial.unit]
+            if kept and group.kind != "rows":
                 group.reduced = frozenset(partial.axis_of[a] for a in partial.reduced)
                 group.split = True
             self._combine(value, partial, kept, target)
@@ -482,6 +484,9 @@ class Fusion(Kept):
                 reduced = frozenset(compute.axes.index(a) for a in compute.reduced)
                 if group.kind == "elementwise":
                     if any(m.role != "full" for m in group.members):
+                        return False
+                elif group.kind == "rows":
+                    if self.target is None or not self.target.sums_across(group, reduced, compute.value.dtype):
                         return False
                 elif group.kind != "columns" or not group.split or group.reduced != reduced:
                     return False

@@ -77,6 +77,12 @@ def row_passes(nest: Nest, group: Group) -> tuple[list, list]:
                 roots[number].append(x)
                 if member.stored:
                     after.extend(nest.stores(member, scalar))
+            elif member.role == "partial" and level == number:
+                x, _ = nest.operand(member)
+                acc = nest.accumulator(member, x.dtype)
+                inner.append(Accumulate(acc, x))
+                roots[number].append(x)
+                nest.across.append((member, acc))
         plan.append((outer, before, inner, after))
     return plan, roots
 

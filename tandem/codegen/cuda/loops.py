@@ -88,8 +88,18 @@ class Loops(Values):
         """Whether s is known to consist of whole pieces."""
         return self.divides(s.unroll, s.start) and self.divides(s.unroll, s.end)
 
+    def loop_rows(self, s: Loop):
+        start, end, var = self.value(s.start), self.value(s.end), self.fresh("t")
+        self.open(Scope(s), (s.var, var))
+        for v, name in self.digits(var, s.digits):
+            self.var_depth[v] = len(self.scopes) - 1
+            self.var_name[v] = name
+        self.body(s.body)
+        rows = self.kernel.threads[1]
+        self.nested(f"for (i64 {var} = {start} + threadIdx.y; {var} < {end}; {var} += {rows})", self.close())
+
     def loop_items(self, s: Loop):
-        if self.warp:
+        if self.warp and self.kernel.items is not None:
             per_block = self.kernel.threads[1]
             count = self.kernel.items
             self.line(f"const i64 item = (i64)blockIdx.x * {per_block} + threadIdx.y;")
@@ -319,7 +329,7 @@ class Loops(Values):
 
     def elements(self, s: Loop, wide: str):
         """The elements i0 .. i0 + unroll - 1 of a piece: read together, computed one by one, written together."""
-        piece = s.unroll
+        self.piece = piece = s.unroll
         outer = self.scopes[-1]
         scope = Scope(s, element=True, condition="on")
         self.open(scope, (s.var, "i"))

@@ -19,6 +19,7 @@ from tandem.codegen.loops import Accumulate, Accumulator, Declare, Finish, Loop,
 from tandem.codegen.nest import CELL, CHUNK, ITEM, Nest, _name, is_positional
 from tandem.codegen.rows import row_passes
 from tandem.codegen.schedule import KernelStep
+from tandem.dtypes import DType
 from tandem.graph.symbolic import Dim, ceildiv, hint, maximum, minimum, product
 
 THREADS = 256
@@ -30,6 +31,9 @@ TILE = 32
 TEAM = 8  # rows of threads where threadIdx.y is a dimension of its own
 BLOCKS = 1056  # rows are cut in chunks until there are so many blocks: two rounds of four on each of the largest devices' 132
 CHUNK_ROWS = 64  # fewest rows of a chunk
+ACROSS_ROWS = 2048  # rows from which on their kernel also sums across them,
+ACROSS_BLOCKS = 132  # in so many chunks at most, one for each of the largest devices' multiprocessors,
+ACROSS_SUMS = 72  # and so many sums in a thread's registers
 SETUP = 64  # what every thread computes for itself; if it is more, few blocks that stay share the elements
 SETUP_BLOCKS = 1056
 
@@ -247,6 +251,8 @@ def rows(fusion: Fusion, group: Group) -> KernelStep:
     work = product([nest.sizes[a] for a in reduced])
     vector = reduced[-1]
     piece = nest.piece(vector, nest.sizes[vector], everything, most=8 if hint(nest.sizes[vector]) >= 512 else 4)
+    if nest.across:
+        return _rows_and_sums(nest, plan, digits, reduced[0], piece, everything)
     if hint(work) <= WARP_ROW and hint(extent) > 1:
         nest.threads = (32, TEAM)
         nest.items_count = extent
@@ -262,6 +268,49 @@ def rows(fusion: Fusion, group: Group) -> KernelStep:
             body += [*before, *_across_threads(nest, reduced, inner, piece), *after]
     step = nest.items(digits, body)
     return nest.step([step], [ITEM, *kept, *reduced], blocks, work, everything)
+
+
+def sums_across(group: Group, reduced: frozenset, dtype: DType) -> bool:
+    """Whether the kernel of a group over rows can sum over the axes `reduced` too: all the others, and each thread's share of the
+    sums fits in its registers."""
+    if group.parts_of is not None or dtype.itemsize > 4:
+        return False
+    if len(group.reduced) != 1 or reduced | group.reduced != {*range(len(group.domain))}:
+        return False
+    (axis,) = group.reduced
+    size, rows = group.domain[axis], product([group.domain[a] for a in reduced])
+    if reduced & group.reduced or type(size) is not int or not 128 <= size <= WARP_ROW or hint(rows) < ACROSS_ROWS:
+        return False
+    sums = 1 + sum(m.role == "partial" for m in group.members)
+    return size % 8 == 0 and sums * -(-size // 256) * 8 <= ACROSS_SUMS
+
+
+def _rows_and_sums(nest: CudaNest, plan, digits, vector: int, piece: int, roots: list[Expr]) -> KernelStep:
+    """Warps take turns with the rows of a chunk; what is summed across rows stays in their registers until the end of it."""
+    e, b, forms, known = nest.e, nest.e.b, nest.e.forms, nest.known
+    size, extent = nest.sizes[vector], product([n for _, n in digits])
+    nest.threads, nest.kept = (32, TEAM), -(-size // (32 * piece))
+    length = maximum(ceildiv(extent, ACROSS_BLOCKS * TEAM), 1) * TEAM
+    chunks = ceildiv(extent, length)
+    first = e.var(CHUNK) * known.size("length", length)
+    last = b.min(first + known.size("length", length), known.size("rows", extent))
+    body, sums = [], [acc for _, acc in nest.across]
+    for outer, before, inner, after in plan:
+        body += outer
+        if inner:
+            body += [*before, *_across_threads(nest, [vector], inner, piece), *after]
+    fits = type(extent) is int and extent < LIMIT
+    in_turn = Loop(CELL, first, last, body, "rows", digits=known.digits(digits, fits))
+    stores = []
+    for member, acc in nest.across:
+        acc.lanes = nest.kept * piece
+        member.parts_order = tuple([a for a, g in member.axis_of.items() if g == vector])
+        member.parts = allocate(acc.dtype, (chunks, size))
+        result = b.make("scalar", (), acc.dtype, acc.id)
+        stores.append(nest.store(member.parts, [forms.atom(CHUNK), forms.atom(vector)], result))
+    body = [*map(Declare, sums), in_turn, *map(Finish, sums), *_across_threads(nest, [vector], stores, piece)]
+    order = [ITEM, CHUNK, CELL, *[a for a, _ in digits], vector]
+    return nest.step([nest.items([(CHUNK, chunks)], body)], order, chunks, 1, roots)
 
 
 def _pieces_to_keep(nest: CudaNest, plan: list, reduced: list[int], piece: int) -> int:

@@ -7,6 +7,7 @@ Loops say how they spread over threads (mode):
     vector    over threadIdx.x, `unroll` neighbouring elements at a time
     lanes     threadIdx.x again, but for 32 * unroll elements at most: no loop; accumulators have one part per element
     team      over threadIdx.y
+    rows      over threadIdx.y too, whose warps each have a row to themselves
     serial    every thread runs all of it
 
 Expressions are computed in the outermost loop they are constant in. Neighbouring elements are read and written as words of
@@ -147,7 +148,10 @@ class _Renderer(Loops):
 
     def first_row_only(self, piece: Loop) -> bool:
         """Whether all threads of a team hold the same: results of reductions."""
-        return piece.mode == "lanes" and not any(x.loop is not None and x.loop.mode == "team" for x in self.scopes)
+        if self.warp and self.kernel.items is not None:
+            return False
+        shared = piece.mode == "lanes" or self.warp
+        return shared and not any(x.loop is not None and x.loop.mode in ("team", "rows") for x in self.scopes)
 
     # -- reductions
 
@@ -169,7 +173,7 @@ class _Renderer(Loops):
 
     def accumulate(self, s: Accumulate):
         name, _, per_element = self.acc_name[s.acc.id]
-        target = f"{name}[k]" if per_element else name
+        target = self.element_of(name) if per_element else name
         value = self.value(s.value)
         if s.position is not None:
             value = f"Placed<{C_TYPE[s.acc.dtype]}>{{{value}, {self.value(s.position)}}}"
@@ -182,9 +186,9 @@ class _Renderer(Loops):
         size = acc.dtype.itemsize if acc.kind not in ("argmax", "argmin") else 16
         t = C_TYPE[acc.dtype] if size != 16 or acc.dtype.itemsize == 16 else f"Placed<{C_TYPE[acc.dtype]}>"
         x, y = self.kernel.threads
-        if self.kernel.team:
+        if self.kernel.team or per_element:
             at_once = 1
-            while per_element and at_once < acc.lanes and 2 * at_once * x * y * size <= TEAM_BYTES:
+            while per_element and acc.lanes % (2 * at_once) == 0 and 2 * at_once * x * y * size <= TEAM_BYTES:
                 at_once *= 2
             self.scratch = max(self.scratch, (x * y * at_once * size + 7) // 8)
             for k in range(0, acc.lanes if per_element else 1, at_once):

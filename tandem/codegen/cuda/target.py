@@ -112,6 +112,10 @@ class CudaTarget:
             return channels_last_strides(node.outputs[0].type.shape)
         return None
 
+    def sums_across(self, group, reduced: frozenset, dtype) -> bool:
+        """Whether a kernel over rows can also sum across them."""
+        return cuda_nests.sums_across(group, reduced, dtype)
+
     def nests(self) -> dict:
         return {
             "elementwise": cuda_nests.elementwise, "rows": cuda_nests.rows, "columns": cuda_nests.columns,

@@ -46,6 +46,7 @@ class Values(Depths):
         self.near: list = []  # what the innermost loop reads and writes side by side
         self.rows: dict[tuple, str] = {}  # (slot, offset) -> array that keeps it
         self.stored = {s.slot for s in _statements(kernel.body) if type(s) is Store}
+        self.piece = 1  # elements of the piece being computed
         self.i0 = self.first = self.limit = ""  # names of its piece's first element, its start and its end
         self.sure = False  # whether the code being written is one of two versions, see `versions`
         self.only = False  # whether all pieces of the loop being written are known to be whole
@@ -90,7 +91,7 @@ class Values(Depths):
             return self.var_name[e.attr]
         if op == "scalar":
             name, _, per_element = self.acc_name[e.attr]
-            return f"{name}[k]" if per_element else name
+            return self.element_of(name) if per_element else name
         if op == "int":
             self.ints = max(self.ints, e.attr + 1)
             return f"(i64){self.known(e.attr)}" if e.attr in self.kernel.known else f"a.n[{e.attr}]"
@@ -106,6 +107,10 @@ class Values(Depths):
                 read = f"{' && '.join(conditions)} ? {read} : zero_of<{C_TYPE[e.dtype]}>()"
             return self.name(scope, e.dtype, read)
         return self.name(scope, e.dtype, operation(e, [self.value(x) for x in e.args]))
+
+    def element_of(self, accumulator: str) -> str:
+        """The part of an accumulator that belongs to the element being computed."""
+        return f"{accumulator}[e * {self.piece} + k]" if self.warp else f"{accumulator}[k]"
 
     def known(self, number: int) -> str:
         """An integer that is known to fit in 32 bits."""
