@@ -78,10 +78,10 @@ def _extras(function, args, kwargs):
     return call(function, args, kwargs)
 
 
-def _join_backward(first, second):
-    from tandem.tracing.joined import joined
+def _join_backward(first, second, output: int):
+    from tandem.tracing.joined import joined, with_sum
 
-    return joined(first, second)
+    return with_sum(first) if second is None else joined(first, second, output)
 
 
 def _load_kernels(kernels, device: int):

@@ -4,6 +4,7 @@
 #include <deque>
 #include <optional>
 #include <queue>
+#include <utility>
 
 #include "autograd/mode.h"
 #include "autograd/record.h"
@@ -20,6 +21,7 @@ struct Pending {
   int dependencies = 0;  // edges into this node that have not delivered yet; -1 once queued
   bool needed = true;    // leads to something asked for
   TensorList grads;      // per output
+  TensorRef second;      // another gradient of the first output, which backward is to add
   std::vector<std::pair<uint32_t, size_t>> captures;  // (output, position in the result)
 };
 
@@ -98,10 +100,15 @@ class Engine {
       if (any && (accumulates || leads_on(node))) {
         incoming.resize(std::max<size_t>(incoming.size(), node->num_outputs));
         OpFunction* joined = nullptr;
+        PlanNode* plan_node = node->as_plan_node();
         if (PlanNode* next = follower(node, &joined)) {
-          outgoing = node->as_plan_node()->apply_joined(joined, std::move(incoming), *next);
+          outgoing =
+              plan_node->apply_joined(joined, std::move(incoming[0]), std::exchange(state.second, TensorRef()), *next);
           if (!retain_) node->release_saved();
           node = next;  // which has run now
+        } else if (state.second) {
+          joined = plan_node->joined_with_sum();
+          outgoing = plan_node->apply_sum(joined, std::move(incoming[0]), std::exchange(state.second, TensorRef()));
         } else {
           outgoing = node->apply(std::move(incoming), create_);
         }
@@ -176,14 +183,14 @@ class Engine {
       return nullptr;
     const Edge& edge = node->edges[0];
     PlanNode* second = edge.node ? edge.node->as_plan_node() : nullptr;
-    if (!second || edge.index != 0 || !second->hooks.empty()) return nullptr;
+    if (!second || !second->hooks.empty()) return nullptr;
     Pending* state = pending_.find(second);
     if (!state || !state->needed || state->dependencies != 1 || !state->captures.empty() || !leads_on(second))
       return nullptr;
     for (const TensorRef& g : state->grads)
       if (g) return nullptr;
     if (!ready_.empty() && !Earlier()(ready_.top(), second)) return nullptr;
-    *joined = first->joined_with(*second);
+    *joined = first->joined_with(*second, edge.index);
     if (!*joined) return nullptr;
     state->dependencies = -1;
     return second;
@@ -203,8 +210,22 @@ class Engine {
     TensorRef& slot = p.grads[edge.index];
     if (!slot) {
       slot = std::move(grad);
-      return;
+    } else if (adds_itself(p)) {
+      if (p.second) add_to(slot, std::move(p.second));
+      p.second = std::move(grad);
+    } else {
+      add_to(slot, std::move(grad));
     }
+  }
+
+  // Whether backward of a record adds two gradients on its way (Note [Joined records]).
+  bool adds_itself(const Pending& p) {
+    PlanNode* node = p.node->as_plan_node();
+    if (!node || !node->on_device() || create_ || anomaly_detection || active_capture) return false;
+    return node->hooks.empty() && p.captures.empty() && leads_on(node) && node->joined_with_sum();
+  }
+
+  void add_to(TensorRef& slot, TensorRef grad) {
     // Add into the buffer we already hold if it is ours alone; otherwise make a new sum.
     bool ours = !create_ && Py_REFCNT(slot.object()) == 1 && slot->storage->references() == 1 &&
                 slot->storage->writable() && slot->view.is_contiguous() && slot->view.dtype == grad->view.dtype;

@@ -183,28 +183,51 @@ TensorList PlanNode::apply(TensorList grads, bool create_graph) {
   return arguments.run(create_graph ? plan_->backward_twice : plan_->backward);
 }
 
-OpFunction* PlanNode::joined_with(const PlanNode& next) const {
-  if (!plan_->device || next.plan_->device != plan_->device || !callbacks.join_backward) return nullptr;
-  if (plan_->outputs.size() != 1 || next.plan_->outputs.size() != 1 || plan_->grad_inputs.size() != 1) return nullptr;
-  PyObject *first = plan_->backward, *second = next.plan_->backward;
-  for (const auto& [other, joined] : plan_->joined)
-    if (other == second) return joined == Py_None ? nullptr : reinterpret_cast<OpFunction*>(joined);
+OpFunction* PlanNode::joined_with(const PlanNode& next, uint32_t output) const {
+  return next.plan_->device == plan_->device ? join(next.plan_->backward, output) : nullptr;
+}
+
+OpFunction* PlanNode::joined_with_sum() const {
+  return join(Py_None, 0);
+}
+
+OpFunction* PlanNode::join(PyObject* second, uint32_t output) const {
+  if (!plan_->device || !callbacks.join_backward) return nullptr;
+  if (plan_->outputs.size() != 1 || plan_->grad_inputs.size() != 1) return nullptr;
+  for (const Plan::Joined& j : plan_->joined)
+    if (j.other == second && j.output == output)
+      return j.both == Py_None ? nullptr : reinterpret_cast<OpFunction*>(j.both);
   constexpr size_t kMost = 64;  // enough for the layers of a model; more would be searched through at each call
   if (plan_->joined.size() >= kMost) return nullptr;
-  PyObject* args[] = {first, second};
-  PyObject* made = PyObject_Vectorcall(callbacks.join_backward, args, 2, nullptr);
+  PyObject* position = PyLong_FromUnsignedLong(output);
+  if (!position) throw PythonError{};
+  PyObject* args[] = {plan_->backward, second, position};
+  PyObject* made = PyObject_Vectorcall(callbacks.join_backward, args, 3, nullptr);
+  Py_DECREF(position);
   if (!made) throw PythonError{};
-  plan_->joined.emplace_back(Py_NewRef(second), made);
+  plan_->joined.push_back({Py_NewRef(second), output, made});
   return made == Py_None ? nullptr : reinterpret_cast<OpFunction*>(made);
 }
 
-TensorList PlanNode::apply_joined(OpFunction* joined, TensorList grads, PlanNode& next) {
+TensorList PlanNode::apply_joined(OpFunction* joined, TensorRef first, TensorRef second, PlanNode& next) {
   require_saved();
   next.require_saved();
   Arguments arguments;
-  arguments.gradients(grads, 1);
+  arguments.count(second ? 2 : 1);
+  arguments.push(std::move(first));
+  if (second) arguments.push(std::move(second));
   push_kept(arguments, false);
   next.push_kept(arguments, false);
+  return arguments.run(reinterpret_cast<PyObject*>(joined));
+}
+
+TensorList PlanNode::apply_sum(OpFunction* joined, TensorRef first, TensorRef second) {
+  require_saved();
+  Arguments arguments;
+  arguments.count(2);
+  arguments.push(std::move(first));
+  arguments.push(std::move(second));
+  push_kept(arguments, false);
   return arguments.run(reinterpret_cast<PyObject*>(joined));
 }
 

@@ -54,7 +54,8 @@ TensorRef run_hooks(PyObject* hooks, TensorRef grad);
 // another pass over its result: the sum for a bias, the sums of a normalisation. Where the second record gets its
 // gradient from the first alone, and would run next, one operator does both, so that they are fused as in a compiled
 // step. tandem/tracing/joined.py says which and makes it; plans remember the answer. It is not done where somebody
-// looks at the gradient between them, nor for gradients of gradients.
+// looks at the gradient between them, nor for gradients of gradients. In the same way, where two gradients meet before
+// an elementwise operator (a relu whose result goes two ways), backward of it adds them.
 class PlanNode final : public Node {
  public:
   explicit PlanNode(Ref<Plan> plan) : plan_(std::move(plan)) {}
@@ -64,11 +65,14 @@ class PlanNode final : public Node {
   const char* name() const override { return plan_->name.c_str(); }
 
   bool on_device() const { return plan_->device != 0; }
-  // What runs backward of this record and then that of `next`, whose only gradient comes from here, as one operator;
-  // null if that saves nothing. See Note [Joined records].
-  OpFunction* joined_with(const PlanNode& next) const;
-  // The gradients of next's inputs.
-  TensorList apply_joined(OpFunction* joined, TensorList grads, PlanNode& next);
+  // What runs backward of this record and then that of `next`, whose only gradient, of `output`, comes from here, as
+  // one operator; null if that saves nothing. See Note [Joined records].
+  OpFunction* joined_with(const PlanNode& next, uint32_t output) const;
+  // The gradients of next's inputs. There may be a second gradient of the one output here, too, which is added.
+  TensorList apply_joined(OpFunction* joined, TensorRef first, TensorRef second, PlanNode& next);
+  // What adds two gradients of the one output and runs backward, as one operator; null if that saves nothing.
+  OpFunction* joined_with_sum() const;
+  TensorList apply_sum(OpFunction* joined, TensorRef first, TensorRef second);
   PlanNode* as_plan_node() override { return this; }
 
   SmallVector<SavedTensor, 2> saved;
@@ -79,6 +83,7 @@ class PlanNode final : public Node {
  private:
   struct Arguments;
   void require_saved() const;
+  OpFunction* join(PyObject* second, uint32_t output) const;
   void push_kept(Arguments& to, bool create_graph);
   TensorRef unpack(const SavedTensor& saved, bool create_graph);
   Ref<Plan> plan_;

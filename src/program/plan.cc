@@ -15,9 +15,9 @@ namespace tandem {
 Plan::~Plan() {
   Py_XDECREF(backward);
   Py_XDECREF(backward_twice);
-  for (auto [other, both] : joined) {
-    Py_DECREF(other);
-    Py_DECREF(both);
+  for (const Joined& j : joined) {
+    Py_DECREF(j.other);
+    Py_DECREF(j.both);
   }
   Py_XDECREF(keep);
   Py_XDECREF(kernels);

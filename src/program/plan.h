@@ -131,9 +131,14 @@ struct Plan {
   std::vector<int32_t> saved_numbers;  // input positions of Python numbers
   PyObject* backward = nullptr;        // OpFunction (owned): gradients from saved values
   PyObject* backward_twice = nullptr;  // OpFunction (owned): the same, differentiable again
-  // Backward functions of records that came before, and what does both in one (or None), all owned: see Note [Joined
-  // records] in autograd/record.h.
-  std::vector<std::pair<PyObject*, PyObject*>> joined;
+  // What runs backward of this and of a record before it in one, or None: see Note [Joined records] in
+  // autograd/record.h.
+  struct Joined {
+    PyObject* other;  // backward function of the other record; None: the sum of two gradients
+    uint32_t output;  // of the other record
+    PyObject* both;   // both owned
+  };
+  std::vector<Joined> joined;
 
   PyObject* keep = nullptr;  // what Python knows of the plan: its graph, for capture (owned)
   PyObject* kernels =

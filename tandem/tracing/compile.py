@@ -393,7 +393,9 @@ def _backward_function(name: str, graph: Graph, split, output_types: list[Type])
 
     function = make_function(name, backward, BACKWARD_PARAMETERS)
     function.is_backward = True
-    function.backward_graph, function.backward_body = graph, backward  # for joined.py
+    # for joined.py
+    function.backward_graph, function.backward_body, function.backward_outputs = graph, backward, len(output_types)
+    function.backward_positions = split.grad_positions
     return function
 
 

@@ -231,6 +231,35 @@ assert "td_fused_less_where" in launches(lambda: step(create_graph=True))
     )
 
 
+def test_gradients_that_meet_are_added_on_the_way(tmp_path):
+    run(
+        LAUNCHES
+        + """
+x = td.empty(4, 16, 8, 8, device="cuda", requires_grad=True)
+norm = td.nn.BatchNorm2d(16).to("cuda")
+seen = []
+def step(look=None, uses=2, **options):
+    y = (x * 2.0).relu()
+    if look:
+        look(y)
+    ways = [y.exp(), y.sin(), y.cos()][:uses]
+    td.autograd.backward([w.sum() for w in ways], **options)
+def sums(**options):
+    x.grad = td.zeros_like(x)  # what is added to it is no sum of ours
+    names = launches(lambda: step(**options))
+    return sum("add_less_where" in name for name in names), names
+assert sums()[0] == 1 and sums(uses=3)[0] == 1 and sums(uses=1)[0] == 0, sums()
+assert sums(look=lambda y: y.register_hook(seen.append))[0] == 0 and seen  # somebody looks at the sum
+assert sums(look=lambda y: y.retain_grad())[0] == 0 and sums(create_graph=True)[0] == 0
+def normalised():
+    y = norm(x).relu()
+    td.autograd.grad([y.exp().sum()], [x])
+assert "td_fused_less_where" not in launches(normalised)  # the sums of the normalisation take it along
+""",
+        tmp_path,
+    )
+
+
 def test_joined_records_say_what_each_would_say(tmp_path):
     run(
         LAUNCHES
