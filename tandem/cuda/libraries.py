@@ -8,15 +8,24 @@ import glob
 import os
 import site
 import sys
+import threading
 
 from tandem.errors import DeviceError
 
 _SYSTEM = ("/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib", "/usr/lib/x86_64-linux-gnu")
 
 
-@functools.cache
+_lock = threading.Lock()  # many threads compile at once, and looking through folders takes as long as compiling
+
+
 def candidates(name: str) -> tuple[str, ...]:
     """Paths of a library such as "nvrtc" that exist, the newest version first, wheels before the system; then bare names."""
+    with _lock:
+        return _candidates(name)
+
+
+@functools.cache
+def _candidates(name: str) -> tuple[str, ...]:
     folders = list(site.getsitepackages())
     folders += [p for p in sys.path if p.endswith("site-packages") and p not in folders]
     found: list[str] = []

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 
 from tandem.cuda.libraries import open_library
 from tandem.errors import DeviceError, InternalError
 
+_lock = threading.Lock()
+_opened: ctypes.CDLL | None = None
 
-@functools.cache
+
 def _library() -> ctypes.CDLL:
-    return open_library("nvrtc", "nvidia-cuda-nvrtc")
+    global _opened
+    if _opened is None:
+        with _lock:
+            if _opened is None:
+                _opened = open_library("nvrtc", "nvidia-cuda-nvrtc")
+    return _opened
 
 
 @functools.cache
