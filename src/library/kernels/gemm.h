@@ -13,11 +13,20 @@ struct Ask {
 };
 constexpr int64_t kAskEvery = 8;
 
+#ifdef TANDEM_TILE_AVX2
+template <typename T>
+constexpr bool kAssembly = std::is_same_v<T, float>;
+#else
+template <typename T>
+constexpr bool kAssembly = false;
+#endif
+
 // A tile of packed operands, in a function of its own for the sake of registers. c is asked for early and added at the
-// end: it comes from further away than a and b. M is less than the rows of a panel where it ends early.
-template <typename T, int M = kTileRows>
-__attribute__((noinline)) void packed_tile(int64_t k, const T* a, const T* b, T* c, int64_t c_row, bool accumulate,
-                                           const T* bias, const Ask& ask) {
+// end: it comes from further away than a and b. M is less than the rows of a panel where it ends early. Rows of an a
+// that is not packed lie `stride` elements apart.
+template <typename T, Left LEFT = Left::kPacked, int M = kTileRows>
+__attribute__((noinline)) void packed_tile(int64_t k, const T* a, int64_t stride, const T* b, T* c, int64_t c_row,
+                                           bool accumulate, const T* bias, const Ask& ask) {
   constexpr int W = kWidth<T>, N = kTileColumns<T>;
   using Vector = typename VectorOf<T, W>::type;
 #pragma GCC unroll 16
@@ -32,20 +41,17 @@ __attribute__((noinline)) void packed_tile(int64_t k, const T* a, const T* b, T*
     const Vector right0 = load<T, W>(b), right1 = load<T, W>(b + W);
 #pragma GCC unroll 16
     for (int i = 0; i < M; ++i) {
-      const T left = a[i];
+      const T left = a[LEFT == Left::kRows ? i * stride : i];
       sum[i][0] += left * right0;
       sum[i][1] += left * right1;
     }
-    a += kTileRows, b += N;
+    a += LEFT == Left::kRows ? 1 : kTileRows, b += N;
   };
+  if constexpr (kAssembly<T> && M == 6) {
 #ifdef TANDEM_TILE_AVX2
-  constexpr bool kAssembly = std::is_same_v<T, float> && M == 6;
-#else
-  constexpr bool kAssembly = false;
-#endif
-  if constexpr (kAssembly) {
     static_assert(kAskEvery == 8 && kTileRows == 6 && N == 16);
-    six_rows(k / kAskEvery, a, b, sum, ask.first, ask.last, ask.step);
+    six_rows<LEFT>(k / kAskEvery, a, stride * static_cast<int64_t>(sizeof(T)), b, sum, ask.first, ask.last, ask.step);
+#endif
   } else {
     const char *line = ask.first, *const last = ask.last;
     const T* const stop = b + k / kAskEvery * kAskEvery * N;
@@ -73,8 +79,8 @@ __attribute__((noinline)) void packed_tile(int64_t k, const T* a, const T* b, T*
 }
 
 template <typename T>
-void product(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> c, bool accumulate, const T* bias,
-             const Ahead& ahead) {
+void product(int64_t m, int64_t n, int64_t k, const LeftRows<T>& a, const T* b, Matrix<T> c, bool accumulate,
+             const T* bias, const Ahead& ahead) {
   constexpr int M = kTileRows, N = kTileColumns<T>, kFewRows = M * 2 / 3;
   alignas(64) T edge[M * N];
   for (int64_t j = 0; j < n; j += N) {
@@ -85,7 +91,6 @@ void product(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> 
           reinterpret_cast<const char*>(right + N * k), static_cast<int64_t>(k * N * sizeof(T) / 64), 64, 1, 0, {}};
     int64_t row = 0, next = 0;
     for (int64_t i = 0; i < m; i += M) {
-      const T* left = a + i * k;
       T* to = c.data + i * c.row + j * c.column;
       Ask ask{reinterpret_cast<const char*>(right), reinterpret_cast<const char*>(right), 0};  // nothing
       if (row < wanted.rows) {
@@ -101,16 +106,17 @@ void product(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> 
         if (more->next >= part.count) more->next = 0, ++more->row;
         if (more->row >= part.rows) more->row = 0, ++more->at;
       }
-      if (i + M <= m && j + N <= n && c.column == 1) {
-        packed_tile<T>(k, left, right, to, c.row, accumulate, bias ? bias + j : nullptr, ask);
-        continue;
-      }
       const int64_t rows = m - i < M ? m - i : M, columns = n - j < N ? n - j : N;
-      if (rows == kFewRows && columns == N && c.column == 1) {
-        packed_tile<T, kFewRows>(k, left, right, to, c.row, accumulate, bias ? bias + j : nullptr, ask);
+      const bool in_place = kAssembly<T> && a.row > 0;
+      const T* left = !in_place ? a.data + i * k : rows == M ? a.data + i * a.row : a.rest;
+      auto* run = rows <= kFewRows ? packed_tile<T, Left::kPacked, kFewRows> : packed_tile<T>;
+      if constexpr (kAssembly<T>)
+        if (in_place && rows == M) run = packed_tile<T, Left::kRows>;
+      if ((rows == M || rows == kFewRows) && columns == N && c.column == 1) {
+        run(k, left, a.row, right, to, c.row, accumulate, bias ? bias + j : nullptr, ask);
         continue;
       }
-      (rows <= kFewRows ? packed_tile<T, kFewRows> : packed_tile<T>)(k, left, right, edge, N, false, nullptr, ask);
+      run(k, left, a.row, right, edge, N, false, nullptr, ask);
       const bool dense = c.column == 1;
       for (int64_t r = 0; r < rows; ++r) {
         const T* from = edge + r * N;
@@ -166,7 +172,8 @@ void product_of(int64_t m, int64_t n, int64_t k, Matrix<const T> a, const T* b, 
 
 template <typename T>
 constexpr GemmKernels<T> gemm_kernels() {
-  return {kTileRows, kTileColumns<T>, &small<T>, &dot<T>, &thin<T>, &pack<T>, &product<T>, &product_of<T>};
+  return {kTileRows, kTileColumns<T>, kAssembly<T>, &small<T>,     &dot<T>,
+          &thin<T>,  &pack<T>,        &product<T>,  &product_of<T>};
 }
 
 }  // namespace tandem::library::TANDEM_ISA

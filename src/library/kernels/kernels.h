@@ -34,9 +34,22 @@ struct Asks {
   }
 };
 
+// The left side of a packed product: panels, or, where `row` is not 0, rows that lie so many elements apart. Those of a
+// last tile that is not whole are a panel of their own then.
+template <typename T>
+struct LeftRows {
+  const T* data;
+  int64_t row = 0;
+  const T* rest = nullptr;
+
+  LeftRows(const T* panels) : data(panels) {}
+  LeftRows(const T* data, int64_t row, const T* rest) : data(data), row(row), rest(rest) {}
+};
+
 template <typename T>
 struct GemmKernels {
-  int mr, nr;  // tile of the packed product
+  int mr, nr;     // tile of the packed product
+  bool in_place;  // whether it takes rows of its left side as they lie
   // c = a b (+ bias along n), for small sizes. Needs b.column == 1 and c.column == 1.
   void (*small)(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const T* bias);
   // c = a b (+ bias), where a and b are both contiguous along k (a.column == 1, b.row == 1): dot products.
@@ -45,10 +58,10 @@ struct GemmKernels {
   void (*thin)(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const T* bias);
   // Panels of `width` rows of a matrix, k-major, padded with zeros: to[panel][p][i] = from(panel * width + i, p).
   void (*pack)(int64_t rows, int64_t k, int width, Matrix<const T> from, T* to);
-  // c (m, n) = or += packed_a packed_b. `bias` (along n) is added where not accumulating. Every panel of b is
+  // c (m, n) = or += a packed_b. `bias` (along n) is added where not accumulating. Every panel of b is
   // asked for along with the one before, and `ahead` along with the last.
-  void (*product)(int64_t m, int64_t n, int64_t k, const T* a, const T* b, Matrix<T> c, bool accumulate, const T* bias,
-                  const Ahead& ahead);
+  void (*product)(int64_t m, int64_t n, int64_t k, const LeftRows<T>& a, const T* b, Matrix<T> c, bool accumulate,
+                  const T* bias, const Ahead& ahead);
   // c (m, n) = or += a packed_b with a as it lies in memory, for matrices that stay in the cache. Panels of b lie
   // `panel` elements apart, so that they may be longer than k. Reads a in whole tiles: up to mr - 1 rows more than m.
   // Needs c.column == 1.
