@@ -242,16 +242,13 @@ void many_rows(const Product<T>& p) {
     const auto slice = [&](int64_t q, int64_t first) {  // of panels from column `first` on
       return packed_b.data() + q * padded + first * std::min(depth, p.k - q);
     };
-    const auto pack_columns = [&](int64_t first, int64_t last, int64_t q) {
-      kernel.pack(last - first, std::min(depth, p.k - q), kernel.nr,
-                  {p.b.data + q * p.b.row + (j + first) * p.b.column, p.b.column, p.b.row}, slice(q, first));
+    const auto columns_of_b = [&](int64_t first, int64_t q) {
+      return Matrix<const T>{p.b.data + q * p.b.row + (j + first) * p.b.column, p.b.row, p.b.column};
     };
-    parallel_for(panels, 0.3 * static_cast<double>(nr * p.k), [&](int64_t begin, int64_t end) {
-      // b is read the way it lies in memory.
-      const int64_t all = (end - begin) * nr, step = p.b.row == 1 ? nr : all;
-      for (int64_t first = begin * nr, stop = std::min(first + all, n); first < stop; first += step)
-        for (int64_t q = 0; q < p.k; q += depth) pack_columns(first, std::min(first + step, stop), q);
-    });
+    const auto pack_columns = [&](int64_t first, int64_t last, int64_t q) {
+      const Matrix<const T> b = columns_of_b(first, q);
+      kernel.pack(last - first, std::min(depth, p.k - q), kernel.nr, {b.data, b.column, b.row}, slice(q, first));
+    };
 
     // About 8 tasks a thread if there is that much, of not too few rows, which come with all of b, and not too few
     // columns, which come with packing a again.
@@ -272,61 +269,108 @@ void many_rows(const Product<T>& p) {
       return lines_of(Matrix<const T>{p.a.data + i * p.a.row + q * p.a.column, p.a.row, p.a.column},
                       std::min(rows, p.m - i), std::min(depth, p.k - q));
     };
-    const auto finish = [&](const Block& at, Matrix<T> c, int64_t q, const LeftRows<T>& left,
-                            const Ahead& next_rows) {  // the last slice, in strips
+    // Columns [first, first + width) of a block and a slice; where it packs b, panel by panel, and the next one is
+    // asked for.
+    const auto multiply = [&](const Block& at, int64_t first, int64_t width, int64_t q, const LeftRows<T>& left,
+                              Matrix<T> c, Asks* more, bool packs) {
+      const int64_t k = std::min(depth, p.k - q), step = packs ? nr : width, end = at.column + at.columns;
+      for (int64_t s = 0; s < width; s += step) {
+        const int64_t column = first + s, count = std::min(step, width - s);
+        Ahead ahead;
+        if (packs) {
+          pack_columns(column, column + count, q);
+          const bool again = column + nr >= end && q + depth < p.k;  // the next slice of the same panels
+          const int64_t next = again ? at.column : column + nr, row = again ? q + depth : column + nr < end ? q : 0;
+          if (next < n) ahead = lines_of(columns_of_b(next, row), std::min(depth, p.k - row), std::min(nr, n - next));
+        }
+        ahead.more = more;
+        kernel.product(at.rows, count, k, left, slice(q, column), {c.data + s * c.column, c.row, c.column},
+                       q > 0 || p.accumulate, p.bias ? p.bias + j + column : nullptr, ahead);
+      }
+    };
+    const auto finish = [&](const Block& at, Matrix<T> c, int64_t q, const LeftRows<T>& left, const Ahead& next_rows,
+                            bool packs) {  // the last slice, in strips
       for (int64_t s = 0; s < at.columns; s += strip_width) {
         const int64_t width = std::min(strip_width, at.columns - s), first = at.column + s;
         Matrix<T> strip = c;
         if (!apart || !one_slice) strip.data += s * c.column;
         Asks asks = asks_of(p, at.row, at.rows, j + first, width);
         asks.add(share_of(next_rows, s / strip_width, divide_up(at.columns, strip_width)));
-        Ahead ahead;
-        ahead.more = &asks;
-        kernel.product(at.rows, width, p.k - q, left, slice(q, first), strip, q > 0 || p.accumulate,
-                       p.bias ? p.bias + j + first : nullptr, ahead);
+        multiply(at, first, width, q, left, strip, &asks, packs);
         p.epilogue->run(at.row, at.row + at.rows, j + first, j + first + width, reinterpret_cast<char*>(strip.data),
                         strip.row, sizeof(T));
       }
     };
-    // Units [begin, end) of a task's columns.
-    const auto run = [&](int64_t task, int64_t begin, int64_t end, int64_t following, T* packed_a, T* own_c) {
-      const int64_t i = task / parts * rows, start = task % parts * part, first = start + begin * unit;
-      const Block at{i, std::min(rows, p.m - i), first, std::min({end * unit, part, n - start}) - begin * unit};
+    const auto run = [&](const Block& at, int64_t task, int64_t following, T* packed_a, T* own_c, bool packs) {
       if (at.rows <= 0 || at.columns <= 0) return;
-      const Matrix<T> c = apart ? Matrix<T>{own_c, pitch, 1}
-                                : Matrix<T>{p.c.data + i * p.c.row + (j + first) * p.c.column, p.c.row, p.c.column};
+      const Matrix<T> c =
+          apart ? Matrix<T>{own_c, pitch, 1}
+                : Matrix<T>{p.c.data + at.row * p.c.row + (j + at.column) * p.c.column, p.c.row, p.c.column};
       for (int64_t q = 0; q < p.k; q += depth) {
         const int64_t k = std::min(depth, p.k - q);
-        const T* first_row = p.a.data + i * p.a.row + q * p.a.column;
+        const T* first_row = p.a.data + at.row * p.a.row + q * p.a.column;
         const int64_t whole = in_place ? at.rows / mr * mr : 0;
         if (whole < at.rows)
           kernel.pack(at.rows - whole, k, kernel.mr, {first_row + whole * p.a.row, p.a.row, p.a.column}, packed_a);
         const LeftRows<T> left = in_place ? LeftRows<T>(first_row, p.a.row, packed_a) : LeftRows<T>(packed_a);
         const Ahead next_rows = q + depth < p.k ? rows_of(task, q + depth) : rows_of(following, 0);
-        if (p.epilogue && q + depth >= p.k) return finish(at, c, q, left, next_rows);
+        if (p.epilogue && q + depth >= p.k) return finish(at, c, q, left, next_rows, packs);
         Asks asks;
         asks.add(next_rows);
-        Ahead ahead;
-        ahead.more = &asks;
-        kernel.product(at.rows, at.columns, k, left, slice(q, first), c, q > 0 || p.accumulate,
-                       p.bias ? p.bias + j + first : nullptr, ahead);
+        multiply(at, at.column, at.columns, q, left, c, &asks, packs);
       }
     };
+    const auto on_threads = [&](double cost, const auto& body) {  // body(packed a, block of c)
+      parallel_for(threads, cost / threads, [&](int64_t, int64_t) {
+        const Scratch<T> packed_a(rows * depth), own_c(apart ? rows * pitch : 0);
+        body(packed_a.data(), own_c.data());
+      });
+    };
+
+    // Packing b waits for memory, unless it is asked for before. So the first rows of a are multiplied with each panel
+    // as soon as it is packed, and meanwhile the next one comes, if there is enough for all threads to do and they do
+    // not each have to pack these rows. (Rows of b that lie a multiple of 2 KB apart would push one another out of the
+    // cache.)
+    const bool collide = p.b.column == 1 && p.b.row * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
+    const bool along = in_place && panels >= 12 * threads && !collide && !streams;
+    if (along) {
+      std::atomic<int64_t> next{0};
+      on_threads(nanoseconds<T>(rows, n, p.k), [&](T* packed_a, T* own_c) {
+        for (int64_t at = next.load(std::memory_order_relaxed); at < panels;) {
+          const int64_t share = round_up(divide_up(panels - at, threads), strip_width / nr);
+          const int64_t end = std::min({at + share, at + part / nr, panels});
+          if (!next.compare_exchange_strong(at, end, std::memory_order_relaxed)) continue;
+          run({0, std::min(rows, p.m), at * nr, std::min(end * nr, n) - at * nr}, 0, parts, packed_a, own_c, true);
+          at = next.load(std::memory_order_relaxed);
+        }
+      });
+    } else {
+      parallel_for(panels, 0.3 * static_cast<double>(nr * p.k), [&](int64_t begin, int64_t end) {
+        // b is read the way it lies in memory.
+        const int64_t all = (end - begin) * nr, step = p.b.row == 1 ? nr : all;
+        for (int64_t first = begin * nr, stop = std::min(first + all, n); first < stop; first += step)
+          for (int64_t q = 0; q < p.k; q += depth) pack_columns(first, std::min(first + step, stop), q);
+      });
+    }
+
     // Single tasks on demand, because they are few and long; at the end parts of them, for threads to end together.
-    std::atomic<int64_t> next{0};
-    parallel_for(threads, nanoseconds<T>(p.m, n, p.k) / threads, [&](int64_t, int64_t) {
-      const Scratch<T> packed_a(rows * depth), own_c(apart ? rows * pitch : 0);
-      const int64_t all = tasks * units;
-      for (int64_t at = next.load(std::memory_order_relaxed); at < all; at = next.load(std::memory_order_relaxed)) {
-        const int64_t task = at / units, begin = at % units;
-        const int64_t share = threads == 1 ? units : std::max<int64_t>((all - at) / (2 * threads), 1);
-        const int64_t end = std::min(begin + share, units);
-        if (!next.compare_exchange_strong(at, task * units + end, std::memory_order_relaxed)) continue;
-        // The others are in the middle of theirs, and will probably each take as much before.
-        const int64_t following = task + (end + (threads - 1) * (end - begin)) / units;
-        run(task, begin, end, following, packed_a.data(), own_c.data());
-      }
-    });
+    const int64_t done = along ? parts * units : 0, all = tasks * units;
+    std::atomic<int64_t> next{done};
+    if (done < all)
+      on_threads(nanoseconds<T>(p.m, n, p.k), [&](T* packed_a, T* own_c) {
+        for (int64_t at = next.load(std::memory_order_relaxed); at < all; at = next.load(std::memory_order_relaxed)) {
+          const int64_t task = at / units, begin = at % units;
+          const int64_t share = threads == 1 ? units : std::max<int64_t>((all - at) / (2 * threads), 1);
+          const int64_t end = std::min(begin + share, units);
+          if (!next.compare_exchange_strong(at, task * units + end, std::memory_order_relaxed)) continue;
+          // The others are in the middle of theirs, and will probably each take as much before.
+          const int64_t following = task + (end + (threads - 1) * (end - begin)) / units;
+          const int64_t i = task / parts * rows, start = task % parts * part;
+          run({i, std::min(rows, p.m - i), start + begin * unit,
+               std::min({end * unit, part, n - start}) - begin * unit},
+              task, following, packed_a, own_c, false);
+        }
+      });
   }
 }
 
