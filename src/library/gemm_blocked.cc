@@ -38,6 +38,8 @@ Ahead share_of(const Ahead& all, int64_t index, int64_t count) {
 
 constexpr int64_t kPanels = 24;  // of FewRows at a time, so that c stays near between slices
 constexpr int64_t kStrip = 64;   // columns of many_rows that an epilogue gets at a time
+// Of many_rows, the last of which ask for the rows that come next: early ones would leave the L2 cache again.
+constexpr int64_t kLatePanels = 6, kLateStrips = 2;
 
 template <typename T>
 int64_t depth_of_few(int64_t m, int64_t k) {
@@ -282,6 +284,8 @@ void many_rows(const Product<T>& p) {
           const bool again = column + nr >= end && q + depth < p.k;  // the next slice of the same panels
           const int64_t next = again ? at.column : column + nr, row = again ? q + depth : column + nr < end ? q : 0;
           if (next < n) ahead = lines_of(columns_of_b(next, row), std::min(depth, p.k - row), std::min(nr, n - next));
+        } else if (first + width < end) {
+          ahead = lines_of(Matrix<const T>{slice(q, first + width), k * nr, 1}, 1, k * nr);
         }
         ahead.more = more;
         kernel.product(at.rows, count, k, left, slice(q, column), {c.data + s * c.column, c.row, c.column},
@@ -295,7 +299,8 @@ void many_rows(const Product<T>& p) {
         Matrix<T> strip = c;
         if (!apart || !one_slice) strip.data += s * c.column;
         Asks asks = asks_of(p, at.row, at.rows, j + first, width);
-        asks.add(share_of(next_rows, s / strip_width, divide_up(at.columns, strip_width)));
+        const int64_t strips = divide_up(at.columns, strip_width), late = std::min<int64_t>(strips, kLateStrips);
+        if (s / strip_width >= strips - late) asks.add(share_of(next_rows, s / strip_width - (strips - late), late));
         multiply(at, first, width, q, left, strip, &asks, packs);
         p.epilogue->run(at.row, at.row + at.rows, j + first, j + first + width, reinterpret_cast<char*>(strip.data),
                         strip.row, sizeof(T));
@@ -317,7 +322,10 @@ void many_rows(const Product<T>& p) {
         if (p.epilogue && q + depth >= p.k) return finish(at, c, q, left, next_rows, packs);
         Asks asks;
         asks.add(next_rows);
-        multiply(at, at.column, at.columns, q, left, c, &asks, packs);
+        const int64_t early = std::max<int64_t>(at.columns - kLatePanels * nr, 0) / nr * nr;
+        if (early > 0) multiply(at, at.column, early, q, left, c, nullptr, packs);
+        multiply(at, at.column + early, at.columns - early, q, left, {c.data + early * c.column, c.row, c.column},
+                 &asks, packs);
       }
     };
     const auto on_threads = [&](double cost, const auto& body) {  // body(packed a, block of c)

@@ -6,12 +6,12 @@
 
 namespace tandem::library::TANDEM_ISA {
 
-// Where a tile asks for memory, one line in kAskEvery steps: the places between, and including, two ends.
+// Where a tile asks for memory, kAsked lines in kAskEvery steps: the places between, and including, two ends.
 struct Ask {
   const char *first, *last;
   int64_t step;
 };
-constexpr int64_t kAskEvery = 8;
+constexpr int64_t kAskEvery = 8, kAsked = 2;
 
 #ifdef TANDEM_TILE_AVX2
 template <typename T>
@@ -49,15 +49,17 @@ __attribute__((noinline)) void packed_tile(int64_t k, const T* a, int64_t stride
   };
   if constexpr (kAssembly<T> && M == 6) {
 #ifdef TANDEM_TILE_AVX2
-    static_assert(kAskEvery == 8 && kTileRows == 6 && N == 16);
+    static_assert(kAskEvery == 8 && kAsked == 2 && kTileRows == 6 && N == 16);
     six_rows<LEFT>(k / kAskEvery, a, stride * static_cast<int64_t>(sizeof(T)), b, sum, ask.first, ask.last, ask.step);
 #endif
   } else {
     const char *line = ask.first, *const last = ask.last;
     const T* const stop = b + k / kAskEvery * kAskEvery * N;
     while (b < stop) {
-      __builtin_prefetch(line, 0, 2);
-      line = line < last ? line + ask.step : line;
+      for (int i = 0; i < kAsked; ++i) {
+        __builtin_prefetch(line, 0, 2);
+        line = line < last ? line + ask.step : line;
+      }
       int64_t count = kAskEvery;
       asm("" : "+r"(count));  // unrolled, GCC runs out of registers
       for (; count > 0; --count) step();
@@ -96,13 +98,13 @@ void product(int64_t m, int64_t n, int64_t k, const LeftRows<T>& a, const T* b, 
       if (row < wanted.rows) {
         const char* first = wanted.data + row * wanted.stride;
         ask = {first + next * wanted.step, first + (wanted.count - 1) * wanted.step, wanted.step};
-        next += k / kAskEvery;
+        next += k / kAskEvery * kAsked;
         if (next >= wanted.count) next = 0, ++row;
       } else if (Asks* more = ahead.more; more && more->at < more->count) {
         const Ahead& part = more->parts[more->at];
         const char* first = part.data + more->row * part.stride;
         ask = {first + more->next * part.step, first + (part.count - 1) * part.step, part.step};
-        more->next += k / kAskEvery;
+        more->next += k / kAskEvery * kAsked;
         if (more->next >= part.count) more->next = 0, ++more->row;
         if (more->row >= part.rows) more->row = 0, ++more->at;
       }
