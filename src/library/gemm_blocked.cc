@@ -1,6 +1,7 @@
 // Goto's scheme: slices along k, in which panels of b stay in the L1 cache and a block of rows of a in the L2 cache
-// while register tiles of c are computed. Both are packed in the order they are read in. What has to come from further
-// away is asked for while tiles before it are computed (Ahead), because a tile takes longer than any memory access.
+// while register tiles of c are computed. Both are packed in the order they are read in, but for rows of a that a tile
+// reads as quickly where they lie. What has to come from further away is asked for while tiles before it are computed
+// (Ahead), because a tile takes longer than any memory access.
 //
 // Slices depend on the sizes alone, so results do not depend on the number of threads.
 #include "library/gemm_blocked.h"
@@ -203,8 +204,9 @@ class FewRows {
 };
 
 // b is packed for all threads, as many columns of it as the L3 cache holds. A task takes some rows of a and columns of
-// b through all slices, so that its part of c stays in its L2 cache, and packs the rows of a for each. The rows that
-// are packed next are asked for along with the tiles: a large a is read from memory once, and nobody waits for it.
+// b through all slices, so that its part of c stays in its L2 cache, and packs the rows of a for each, unless tiles
+// read them as they lie. The rows that are read next are asked for along with the tiles: a large a is read from memory
+// once, and nobody waits for it.
 template <typename T>
 struct ManyRows {
   int64_t depth, columns;  // of a slice, and of b that are packed at a time
@@ -337,10 +339,8 @@ void many_rows(const Product<T>& p) {
 
     // Packing b waits for memory, unless it is asked for before. So the first rows of a are multiplied with each panel
     // as soon as it is packed, and meanwhile the next one comes, if there is enough for all threads to do and they do
-    // not each have to pack these rows. (Rows of b that lie a multiple of 2 KB apart would push one another out of the
-    // cache.)
-    const bool collide = p.b.column == 1 && p.b.row * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
-    const bool along = in_place && panels >= 12 * threads && !collide && !streams;
+    // not each have to pack these rows.
+    const bool along = in_place && panels >= 12 * threads && !streams;
     if (along) {
       std::atomic<int64_t> next{0};
       on_threads(nanoseconds<T>(rows, n, p.k), [&](T* packed_a, T* own_c) {
