@@ -49,6 +49,20 @@ def test_few_rows_are_shared_between_tiles(m, order):
     check(m, 75, 800, "float32", order, bias=True)
 
 
+@pytest.mark.parametrize("order", ["nn", "nt", "tn"])
+@pytest.mark.parametrize("m,n,k", [(1003, 905, 400), (1100, 412, 1001), (1002, 512, 512), (1400, 1536, 257)])
+def test_many_rows_and_columns(m, n, k, order):  # b is packed beside the first rows' tiles; a is read where it lies
+    before = _runtime.num_threads()
+    try:
+        for count in (1, 2):
+            _runtime.set_num_threads(count)
+            check(m, n, k, "float32", order, bias=count == 1)
+        check(m, n, k, "float32", order, out=garbage((m, n + 7), np.dtype("float32"))[:, 3 : n + 3])
+        check(m, n, k, "float32", order, out=garbage((n, m), np.dtype("float32")).T)
+    finally:
+        _runtime.set_num_threads(before)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(5, 420),
@@ -83,7 +97,7 @@ def test_nan_and_infinity_stay_where_they_belong(m, order):
 
 
 @pytest.mark.parametrize(
-    "m,n,k", [(256, 600, 784), (700, 256, 700), (20, 1024, 256), (16, 2048, 1024), (300, 1200, 300)]
+    "m,n,k", [(256, 600, 784), (700, 256, 700), (20, 1024, 256), (16, 2048, 1024), (300, 1200, 300), (1003, 905, 400)]
 )
 def test_float32_is_the_same_for_any_number_of_threads(m, n, k):
     rng = np.random.default_rng(0)
