@@ -237,8 +237,10 @@ void many_rows(const Product<T>& p) {
   const int64_t strip_width = streams ? 16 * kStrip : kStrip;
 
   // Tiles may read rows of a from the L2 cache as they lie, unless these share few sets of the L1 cache, where a panel
-  // of b lies, too. Packed rows are read a little quicker, by less than packing costs.
-  const bool in_place = kernel.in_place && p.a.column == 1 && p.a.row * static_cast<int64_t>(sizeof(T)) % 2048 != 0;
+  // of b lies, too, or begin anywhere in cache lines, not all of which are asked for then. Packed rows are read a
+  // little quicker, by less than packing costs.
+  const int64_t row_bytes = p.a.row * static_cast<int64_t>(sizeof(T));
+  const bool in_place = kernel.in_place && p.a.column == 1 && row_bytes % 64 == 0 && row_bytes % 2048 != 0;
 
   const Scratch<T> packed_b(columns * p.k);
   for (int64_t j = 0; j < p.n; j += columns) {

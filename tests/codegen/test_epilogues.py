@@ -38,8 +38,8 @@ SIZES = [
     (100, 333, 70),  # odd ones
     (300, 130, 1000),  # many rows, in several slices
     (601, 517, 33),  # many rows, one slice, strips that end early
-    (1003, 901, 300),  # the same beside packing
-    (1003, 421, 900),
+    (1003, 901, 304),  # the same beside packing
+    (1003, 421, 912),
     (17, 2000, 8200),  # longer than working memory is made for
 ]
 
