@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tandem.codegen.buffer import is_one
+from tandem.codegen.buffer import is_one, same
 from tandem.codegen.computes import operator_cost
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import hint
@@ -74,6 +74,7 @@ class Kept:
         self.kept: set[Value] = set()
         self._along: set[Value] = set()  # those that kernels of reductions compute along the way
         lengths: dict[Value, int] = {}
+        shared: list[Value] = []  # those that are kept because several read them
         for node in nodes:
             op = node.op
             value = node.outputs[0] if node.outputs else None
@@ -97,11 +98,56 @@ class Kept:
                     keep = keep or self._picks(node)
                 if not keep and len(self.users.get(value, ())) > 1:
                     keep = not self._is_cheap(value)
+                    if keep and self.target is None:
+                        shared.append(value)
                     if keep and self.target is not None and self._narrower(value):
                         keep = False
             if keep:
                 self.kept.add(value)
                 lengths[value] = 0
+        for value in shared:
+            self._keep_what_it_becomes(value)
+
+    def _keep_what_it_becomes(self, value: Value):
+        """Keeps a derivative in place of what it is computed from. Where a shared value ends up in one other value that is made of
+        the same tensor alone, such as gelu'(x) of the integral that gelu(x) needs too, that one is computed along with it: one
+        tensor in memory instead of two."""
+        sources = self._made_of(value)
+        if len(sources) != 1 or not isinstance(next(iter(sources)).op, LibraryOp):
+            return
+        sources.add(value)
+        ends, family, stack = [], {value}, [value]
+        while stack and len(family) < INLINE_NODES:
+            v = stack.pop()
+            for node in self.users.get(v, ()):
+                result = node.outputs[0] if isinstance(node.op, Elementwise) else None
+                if result is None or not self._alike(result, value) or not self._made_of(result) <= sources:
+                    ends.append(v)
+                elif result not in family:
+                    family.add(result)
+                    stack.append(result)
+        others = [v for v in dict.fromkeys(ends) if v not in self.forced and v not in self.mutated]
+        if len(others) == 1 and others[0] is not value:
+            self.kept.add(others[0])
+
+    def _alike(self, a: Value, b: Value) -> bool:
+        return len(a.type.shape) == len(b.type.shape) and all(map(same, self.shape_of(a), self.shape_of(b)))
+
+    def _made_of(self, value: Value) -> set[Value]:
+        """The large tensors in memory that value is computed from."""
+        found, stack, seen = set(), list(value.node.inputs), set()
+        size = _hinted_size(self.shape_of(value))
+        while stack:
+            v = stack.pop()
+            if v in seen:
+                continue
+            seen.add(v)
+            if v in self.kept or isinstance(v.op, (Input, LibraryOp)) or v in self.forced:
+                if 4 * _hinted_size(self.shape_of(v)) >= size:
+                    found.add(v)
+            else:
+                stack.extend(v.node.inputs)
+        return found
 
     def _picks(self, node) -> bool:
         """Whether a program picks few elements of something large that others read too: done at once, and the memory is theirs."""

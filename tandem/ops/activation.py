@@ -6,8 +6,8 @@ import math
 
 import tandem.ops as F
 from tandem.errors import ShapeError, ValueRangeError
-from tandem.graph.ir import Value
-from tandem.ops.define import Elementwise, inplace, op, register
+from tandem.graph.ir import Type, Value
+from tandem.ops.define import Composite, Elementwise, inplace, op, register
 from tandem.ops.movement import take_slice
 from tandem.ops.prepare import constant, normalize_axis, show, show_shape, to_float
 
@@ -227,7 +227,29 @@ def gelu(x: Tensor, approximate="none"):
         return x * 0.5 * (F.tanh(inner) + 1)
     if approximate != "none":
         raise ValueRangeError("gelu", f"approximate is {approximate!r}; it must be 'none' or 'tanh'")
-    return x * 0.5 * (F.erf(x * math.sqrt(0.5)) + 1)
+    return Gelu()(x)
+
+
+@register
+class Gelu(Composite):
+    """x * P(X < x). Its gradient is a product with the derivative, which a program may compute where it has x."""
+
+    name = "gelu"
+
+    def infer(self, x: Type) -> Type:
+        return x
+
+    def expand(self, x: Value) -> Value:
+        return x * 0.5 * _twice_below(x)
+
+    def grad(self, g, x, *, out):
+        density = F.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
+        return g * (_twice_below(x) * 0.5 + x * density)
+
+
+def _twice_below(x: Value) -> Value:
+    """2 P(X < x)."""
+    return F.erf(x * math.sqrt(0.5)) + 1
 
 
 @op
