@@ -327,3 +327,25 @@ def test_second_process_form():
 def test_picture():
     fn = check(lambda x, w: td.relu(x @ w) * 2, floats(256, 64), floats(64, 256, seed=1))
     assert "matmul then" in fn.graph().view()
+
+
+def test_a_derivative_is_kept_in_place_of_what_it_is_made_of():
+    """Of gelu(x), for backward: gelu'(x), not x and the integral."""
+
+    def body(x, w, v, g):
+        return td.autograd.grad((td.gelu(x @ w) @ v * g).sum(), [x, w, v])
+
+    x, w = floats(200, 96).requires_grad_(), floats(96, 256, seed=1).requires_grad_()
+    v = floats(256, 64, seed=2).requires_grad_()
+    fn = check(body, x, w, v, floats(200, 64, seed=3), count=2)
+    forward = next(s for s in joined(fn) if "erf" in repr(s))
+    assert not forward.keeps and len(forward.outputs) == 2, forward  # the activation and its derivative
+
+
+def test_a_shared_value_that_others_read_stays():
+    def body(x, w, v):
+        y = x @ w
+        e = td.erf(y)
+        return (y * e) @ v, e.exp() * 2.0 + y, td.sin(e + y)
+
+    check(body, floats(200, 96), floats(96, 256, seed=1), floats(256, 64, seed=2), count=1)
