@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from tandem import _runtime, preload
+from tandem import _runtime
 from tandem.errors import DeviceError
 
 # What a device scope enters besides: functions of a device that give a context. Deferred graphs put theirs here.
@@ -120,8 +120,6 @@ def code_of(device) -> int:
     count = _runtime.cuda_device_count()
     if index >= count:
         raise DeviceError(None, f"device 'cuda:{index}' is not available; this machine has {count} CUDA device(s)")
-    if not preload.nvrtc_begun:
-        preload.load_nvrtc()
     return index + 1
 
 

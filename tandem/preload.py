@@ -15,7 +15,6 @@ from tandem import _runtime
 from tandem.switches import PREBUILT, cache_dir
 
 _begun = False
-nvrtc_begun = False
 watches_calls = False  # whether the first call that was not foreseen is to load the compiler
 
 
@@ -48,38 +47,16 @@ def load_compiler() -> None:
 def begin_compiling() -> None:
     """As load_compiler(), for a process that will compile in a moment: LLVM also compiles something small, which has the system
     bring in most of the pages that the first kernel needs."""
+    import threading
+
     if _begun:
         return
     load_compiler()
-    _beside(_warm_up, "tandem-llvm")
-
-
-def load_nvrtc() -> None:
-    """Has NVRTC loaded, and compile something small, beside what is done with a CUDA device at first: making a context, putting
-    models there. Not where kernels have been kept, which tells that compiling is behind us."""
-    global nvrtc_begun
-    nvrtc_begun = True
-    directory = cache_dir()
-    if not (directory and os.path.isdir(os.path.join(directory, "cuda"))):
-        _beside(_warm_up_nvrtc, "tandem-nvrtc")
-
-
-def _beside(work, name: str) -> None:
-    """Runs in a thread of its own."""
-    import threading
-
-    thread = threading.Thread(target=work, name=name)
+    thread = threading.Thread(target=_warm_up, name="tandem-llvm")
     with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter is about to end
         thread.start()
         # A child must not get a lock that nobody in it will release.
         os.register_at_fork(before=lambda: thread.join() if thread is not threading.current_thread() else None)
-
-
-def _warm_up_nvrtc() -> None:
-    with contextlib.suppress(Exception):
-        from tandem.cuda import nvrtc
-
-        nvrtc.compile_source('extern "C" __global__ void nothing() {}', nvrtc.architectures()[-1])
 
 
 def _warm_up() -> None:

@@ -38,9 +38,8 @@ class Nest:
         self.accs = 0
         self.own_forms: set[int] = set()  # forms over merged loops, made after merging
         self.writes: list[Buffer] = []
-        self.across: list[
-            tuple[Compute, Accumulator]
-        ] = []  # sums across the rows of a kernel that makes passes over them
+        # Sums across the rows of a kernel that makes passes over them.
+        self.across: list[tuple[Compute, Accumulator]] = []
 
     # -- axes
 

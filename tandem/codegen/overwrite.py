@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tandem.codegen.buffer import Buffer, root_of, same, same_shape
 from tandem.codegen.computes import Compute, Group
+from tandem.codegen.rows import levels_of
 from tandem.graph.symbolic import hint
 from tandem.ops.index import Scatter
 
@@ -15,8 +16,8 @@ def overwrite_last_operands(fusion):
     """Lets elementwise kernels write into the memory of an operand of the same shape that nothing reads later, on the CPU also
     those that sum columns on their way, on devices those that make passes over rows.
 
-    Every thread reads the elements that it writes, and reads them first, if all large operands lie as the result does. Passes
-    over a row begin when all threads have its sums.
+    Every thread reads the elements that it writes, and reads them first, if all large operands lie as the result does. What a
+    kernel over rows writes before its last pass over them stays apart: a later pass may read the operand again.
     What somebody else is to find there stays as it is. On the CPU the first to read a product may still be joined to it
     (epilogues.py), and then there is nothing to overwrite.
     """
@@ -62,9 +63,17 @@ def overwrite_last_operands(fusion):
             whole = root_of(target)
             if whole.kind != "alloc" or not member.stored or member.targets or id(whole) in stays:
                 continue
+            if group.kind == "rows" and not _in_last_pass(group, member):
+                continue
             source = _operand(fusion, group, member, target, last, stays | taken)
             if source is not None and first.get(id(source)) != group.position:
                 take_place(whole, source)
+
+
+def _in_last_pass(group: Group, member: Compute) -> bool:
+    levels = levels_of(group)
+    reduces = ("reduce", "combine")
+    return levels[member.value] >= max(levels[m.value] - (m.role in reduces) for m in group.members)
 
 
 def _base(fusion, group: Group, whole: Buffer, last: dict, stays: set) -> Buffer | None:

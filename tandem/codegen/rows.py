@@ -43,14 +43,7 @@ def rows(fusion: Fusion, group: Group) -> KernelStep:
 def row_passes(nest: Nest, group: Group) -> tuple[list, list]:
     """Passes over a row: [(at the kept rank before it, declarations, in the loop, after it)], and the expressions of each."""
     e, b = nest.e, nest.e.b
-    levels: dict = {}
-    for member in group.members:
-        level = 0
-        for value, _ in member.reads:
-            found = levels.get(value)
-            if found is not None:
-                level = max(level, found)
-        levels[member.value] = level + 1 if member.role in ("reduce", "combine") else level
+    levels = levels_of(group)
     passes = max(levels.values()) + 1
     roots: list[list] = [[] for _ in range(passes)]  # expressions computed in each pass
     plan = []  # per pass: (declare, in the loop, finish, at the kept rank)
@@ -85,6 +78,19 @@ def row_passes(nest: Nest, group: Group) -> tuple[list, list]:
                 nest.across.append((member, acc))
         plan.append((outer, before, inner, after))
     return plan, roots
+
+
+def levels_of(group: Group) -> dict:
+    """Per member's value, how many passes over a row come before it is there."""
+    levels: dict = {}
+    for member in group.members:
+        level = 0
+        for value, _ in member.reads:
+            found = levels.get(value)
+            if found is not None:
+                level = max(level, found)
+        levels[member.value] = level + 1 if member.role in ("reduce", "combine") else level
+    return levels
 
 
 def _keep_costly(nest: Nest, plan: list, roots: list[list]):

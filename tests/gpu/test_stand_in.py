@@ -542,3 +542,31 @@ assert devices["add"] == "cuda:0" and devices["mul"] is None, devices
 """,
         tmp_path,
     )
+
+
+def test_kernels_over_rows_overwrite_their_operand_in_the_last_pass_alone(tmp_path):
+    run(
+        """
+from tandem.codegen.buffer import root_of
+from tandem.codegen.schedule import KernelStep
+x, w, v = (td.empty(*shape, device="cuda") for shape in ((512, 32), (32, 4096), (4096, 8)))
+def early(x, w, v):
+    s = x @ w
+    a = s - td.amax(s, 1, keepdim=True)
+    return a @ v, (s * td.exp(a).sum(1, keepdim=True)).half() @ v.half()
+def late(x, w, v):
+    s = x @ w
+    a = td.exp(s - td.amax(s, 1, keepdim=True))
+    return (a / a.sum(1, keepdim=True)) @ v
+def written_over(f):
+    f = td.compile(f)
+    f(x, w, v)
+    steps = [s for s in f.graph().schedule.steps if isinstance(s, KernelStep) and "sum" in s.kernel.name]
+    assert len(steps) == 1, steps
+    roots = [id(root_of(b)) for b in steps[0].buffers]
+    return len(roots) - len(set(roots)), len(steps[0].writes)
+assert written_over(late) == (1, 1), written_over(late)
+assert written_over(early) == (0, 2), written_over(early)  # the last pass reads the scores once more
+""",
+        tmp_path,
+    )
