@@ -89,7 +89,7 @@ def _loops(nest: Nest, before: list, body: list, after: list, partials: list, ro
     n = e.dim(size)
     if len(order) == 1 and not partials:  # one long loop over all blocks asked for
         begin, end = b.make("begin", (), dtypes.int64), b.make("end", (), dtypes.int64)
-        loop = Loop(vector, begin * BLOCK, b.min(end * BLOCK, n), body, "vector", unroll)
+        loop = Loop(vector, begin * BLOCK, b.min(end * BLOCK, n), body, "vector", unroll, total=n)
         return nest.step([loop], [vector], ceildiv(size, BLOCK), minimum(size, BLOCK), roots)
     length = BLOCK if len(order) == 1 else INNER
     digits = [(v, nest.sizes[v]) for v in order[:-1]] + [(CELL, ceildiv(size, length))]

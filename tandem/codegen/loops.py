@@ -22,7 +22,7 @@ from tandem import dtypes
 from tandem.codegen.expr import COST, Expr, compute_dtype
 from tandem.dtypes import DType
 
-RENDERED = "7"  # part of every cache key: change it when a renderer makes other code from the same kernel
+RENDERED = "8"  # part of every cache key: change it when a renderer makes other code from the same kernel
 
 
 class Loop:
@@ -31,12 +31,15 @@ class Loop:
     mode: "serial"; "vector": iterations are independent but for accumulators, so a renderer may run several at once,
     `unroll` vectors per round, and render the body only once where `compact` asks for small code; "items": the parallel
     loop, whose counter is split into `digits` [(var, size)], the last one fastest.
+
+    total: of a vector loop that is the whole kernel, how many iterations all its calls make together: what is stored by so many
+    that caches cannot hold it is better not put there.
     """
 
-    __slots__ = ("body", "compact", "digits", "end", "mode", "start", "step", "unroll", "var")
+    __slots__ = ("body", "compact", "digits", "end", "mode", "start", "step", "total", "unroll", "var")
 
     def __init__(self, var, start: Expr, end: Expr, body: list, mode="serial", unroll=1, digits=(), step=1,
-                 compact=False):  # fmt: skip
+                 compact=False, total: Expr | None = None):  # fmt: skip
         self.var = var
         self.start = start
         self.end = end
@@ -46,6 +49,7 @@ class Loop:
         self.digits = digits
         self.step = step
         self.compact = compact
+        self.total = total
 
 
 class Store:
@@ -201,7 +205,7 @@ def _describe(kernel: Kernel) -> list[str]:
                 lines.append(f"{pad}store {s.slot} {number(s.offset)} {number(s.value)}")
             elif type(s) is Loop:
                 digits = " ".join(f"{v}:{number(n)}" for v, n in s.digits)
-                ends = f"{number(s.start)} {number(s.end)}"
+                ends = " ".join(str(number(e)) for e in (s.start, s.end, s.total) if e is not None)
                 lines.append(f"{pad}loop {s.mode} {s.var} {ends} {s.step} {s.unroll} {s.compact:d} {digits}")
                 walk(s.body, depth + 1)
                 lines.append(f"{pad}end")

@@ -9,12 +9,16 @@ from tandem.codegen.llvm.values import Scope, Values
 from tandem.codegen.loops import Accumulate, Declare, Finish, Loop, Repeat, Store, Transpose
 
 LONG_BODY = 24  # expressions from which on a vector loop's body is not rendered a second time for the tail
+# Expressions up to which a long body is for two vectors at once: they do not wait for each other.
+WIDE_BODY = 64
+# Bytes from which on what a kernel stores is not found in a cache later on: more than most machines' last level has per process.
+PAST_CACHES = 32 << 20
 
 
 class Survey:
     """What a vector loop's body needs to know before it is rendered."""
 
-    __slots__ = ("count", "draws", "lanes", "loads", "masked", "regular")
+    __slots__ = ("count", "draws", "lanes", "loads", "masked", "regular", "single")
 
     def __init__(self):
         self.lanes = 1  # elements per vector
@@ -23,6 +27,7 @@ class Survey:
         self.draws = False  # whether random bits are among them, which are long
         self.loads: list[Expr] = []  # loads that vary, without a condition
         self.regular = True  # all of them and all stores are of neighbouring elements
+        self.single = False  # whether everything takes four bytes
 
 
 class Loops(Values):
@@ -262,6 +267,7 @@ class Loops(Values):
         found.lanes = self.vector_bytes // size
         found.masked = self.narrow_masks or min(memory_sizes, default=4) >= 4
         found.count, found.draws = len(seen), draws
+        found.single = sizes == {4}
         self.close()
         return found
 
@@ -275,23 +281,22 @@ class Loops(Values):
         survey = self.survey(s)
         lanes, masked = survey.lanes, survey.masked
         self.long_body = survey.count >= 2 * LONG_BODY
+        streams = self.streams(s, survey)
         if masked and survey.regular and s.unroll == 1 and (s.compact or survey.draws or survey.count >= LONG_BODY):
+            if s.total is not None and survey.single and survey.count <= WIDE_BODY:
+                survey.lanes *= 2
+            self.past_caches = streams
             self.single_loop(s, start, end, survey)
+            self.past_caches = ""
+            self.fence(streams)
             return
         step = lanes * s.unroll
-        main, tail, between, leave = self.label(), self.label(), self.label(), self.label()
-
-        body: list[str] = []
-        label = main
-        for copy in range(s.unroll):
-            counter = f"%i{main}" if not copy else f"%i{main}_{copy}"
-            if copy:
-                body.append(f"  {counter} = add nsw i64 %i{main}, {copy * lanes}")
-            self.open(Scope(label, lanes=lanes, var=s.var, counter=counter, copy=copy), s.var)
-            self.body(s.body)
-            scope = self.close()
-            body += scope.lines
-            label = scope.label
+        tail, between, leave = self.label(), self.label(), self.label()
+        mains = [self.rounds(s, lanes)]
+        if streams:
+            self.past_caches = "true"
+            mains.append(self.rounds(s, lanes))
+            self.past_caches = ""
 
         rest = Scope(tail, lanes=lanes if masked else 1, var=s.var, counter=f"%i{tail}")
         if masked:
@@ -304,14 +309,23 @@ class Loops(Values):
         whole = self.line(parent, f"and i64 {count}, {-step}")
         middle = self.line(parent, f"add i64 {start}, {whole}")
         check = self.line(parent, f"icmp slt i64 {start}, {middle}")
+        before = parent.label
+        if streams:
+            before = self.label()
+            parent.lines += [f"  br i1 {check}, label %{before}, label %{between}", f"{before}:"]
+            parent.lines.append(f"  br i1 {streams}, label %{mains[1][0]}, label %{mains[0][0]}")
+        else:
+            parent.lines.append(f"  br i1 {check}, label %{mains[0][0]}, label %{between}")
+        for main, body, last in mains:
+            parent.lines += [
+                f"{main}:",
+                f"  %i{main} = phi i64 [ {start}, %{before} ], [ %n{main}, %{last} ]",
+                *body,
+                f"  %n{main} = add nsw i64 %i{main}, {step}",
+                f"  %c{main} = icmp slt i64 %n{main}, {middle}",
+                f"  br i1 %c{main}, label %{main}, label %{between}",
+            ]
         parent.lines += [
-            f"  br i1 {check}, label %{main}, label %{between}",
-            f"{main}:",
-            f"  %i{main} = phi i64 [ {start}, %{parent.label} ], [ %n{main}, %{label} ]",
-            *body,
-            f"  %n{main} = add nsw i64 %i{main}, {step}",
-            f"  %c{main} = icmp slt i64 %n{main}, {middle}",
-            f"  br i1 %c{main}, label %{main}, label %{between}",
             f"{between}:",
             f"  %c{between} = icmp slt i64 {middle}, {end}",
             f"  br i1 %c{between}, label %{tail}, label %{leave}",
@@ -324,6 +338,75 @@ class Loops(Values):
             f"{leave}:",
         ]
         parent.label = leave
+        self.fence(streams)
+
+    def rounds(self, s: Loop, lanes: int) -> tuple[str, list[str], str]:
+        """(label, lines, last label) of a loop's body with whole vectors, `unroll` of them."""
+        main = self.label()
+        body: list[str] = []
+        label = main
+        for copy in range(s.unroll):
+            counter = f"%i{main}" if not copy else f"%i{main}_{copy}"
+            if copy:
+                body.append(f"  {counter} = add nsw i64 %i{main}, {copy * lanes}")
+            self.open(Scope(label, lanes=lanes, var=s.var, counter=counter, copy=copy), s.var)
+            self.body(s.body)
+            scope = self.close()
+            body += scope.lines
+            label = scope.label
+        return main, body, label
+
+    def streams(self, s: Loop, survey: Survey) -> str:
+        """An i1: whether what a loop stores goes past the caches. "" if it never does.
+
+        Note [Past the caches]
+        A store into a line that no cache has reads that line from memory first. An array that is larger than the caches is not
+        found there by whoever reads it next, so its lines are written as a whole and kept out of them: a third less to move
+        for one operand and one result. Lines that are read as well are in a cache already, and stay there."""
+        if s.total is None or "sse2" not in self.features:
+            return ""
+        stored = [inner for inner in s.body if type(inner) is Store]
+        least = 1
+        for store in stored:
+            dtype, offset = self.kernel.slot_dtype(store.slot), self.chase(store.offset)
+            if store.slot < 0 or dtype.kind in ("bool", "complex") or offset.op != "var" or offset.attr != s.var:
+                return ""
+            if survey.lanes * dtype.itemsize < 16:
+                return ""
+            least = max(least, dtype.itemsize)
+        if not stored or len(stored) != len(s.body):
+            return ""
+        parent = self.scopes[-1]
+        result = self.line(parent, f"icmp sge i64 {self.value(s.total)}, {PAST_CACHES // least}")
+        slots = {store.slot for store in stored}
+        for slot in sorted(slots):
+            place = self.line(parent, f"ptrtoint ptr {self.pointer(slot)} to i64")
+            low = self.line(parent, f"and i64 {place}, {self.vector_bytes - 1}")
+            checks = [self.line(parent, f"icmp eq i64 {low}, 0")]
+            for other in sorted({e.attr for e in survey.loads}):
+                checks.append(self.line(parent, f"icmp ne ptr {self.pointer(slot)}, {self.pointer(other)}"))
+            for check in checks:
+                result = self.line(parent, f"and i1 {result}, {check}")
+        return result
+
+    def fence(self, streams: str):
+        """Stores past the caches are seen in order by other threads only after a fence."""
+        if not streams:
+            return
+        scope = self.scopes[-1]
+        self.declarations.add("declare void @llvm.x86.sse.sfence()")
+        self.one_or_other(
+            scope, streams, lambda: scope.lines.append("  call void @llvm.x86.sse.sfence()"), lambda: None
+        )
+
+    def one_or_other(self, scope: Scope, condition: str, first, second):
+        yes, no, after = self.label(), self.label(), self.label()
+        scope.lines += [f"  br i1 {condition}, label %{yes}, label %{no}", f"{yes}:"]
+        first()
+        scope.lines += [f"  br label %{after}", f"{no}:"]
+        second()
+        scope.lines += [f"  br label %{after}", f"{after}:"]
+        scope.label = after
 
     def mask_of(self, scope: Scope, left: str) -> str:
         """A mask for the first `left` lanes."""

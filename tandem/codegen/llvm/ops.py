@@ -212,6 +212,12 @@ class Ops:
         self.declarations.add(f"declare void @{name}({type_}, ptr, i32, <{lanes} x i1>)")
         scope.lines.append(f"  call void @{name}({type_} {value}, ptr {pointer}, i32 {size}, <{lanes} x i1> {mask})")
 
+    def stream(self, scope, value: str, pointer: str, memory: str, size: int):
+        """Stores a whole vector past the caches; it lies at a multiple of its size (or of a register's, if that is less)."""
+        aligned = min(scope.lanes * size, self.vector_bytes)
+        type_ = vector(memory, scope.lanes)
+        scope.lines.append(f"  store {type_} {value}, ptr {pointer}, align {aligned}, !nontemporal !2")
+
     def _wrap(self, scope, type_: str) -> str:
         return vector(type_, scope.lanes)
 

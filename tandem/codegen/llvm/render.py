@@ -46,7 +46,7 @@ class _Renderer(Loops):
         return "\n".join([
             *sorted(self.declarations), head, "entry:", *self.allocas, *top.lines, "}",
             f'attributes #0 = {{ {quick}nounwind "no-builtins" "no-jump-tables"="true"{width} }}', "!0 = !{}",
-            '!1 = !{!"branch_weights", i32 1, i32 100000}', "",
+            '!1 = !{!"branch_weights", i32 1, i32 100000}', "!2 = !{i32 1}", "",
         ])  # fmt: skip
 
     # -- reductions

@@ -43,6 +43,7 @@ class Values(Depths, Ops):
         self.scalar_accs: set[int] = set()
         self.labels = 0
         self.long_body = False  # of the vector loop that is being rendered
+        self.past_caches = ""  # whether its stores go past the caches: "" never, "true" always, or the i1 that decides
         self.lanes = 0
 
     def accumulator_depth(self, number: int) -> int:
@@ -352,12 +353,29 @@ class Values(Depths, Ops):
         stride = self.stride(s.offset)
         if isinstance(stride, int) and stride == 1:
             address = self.address(s.slot, s.offset)
+            if self.past_caches == "true" and not scope.mask:
+                self.stream(scope, value, address, memory, size)
+                return
             if not scope.whole or s.slot < 0:
                 self.vector_store(scope, value, address, memory, size, scope.mask if s.slot >= 0 else "")
                 return
+            if self.past_caches:
+
+                def whole():
+                    self.one_or_other(
+                        scope,
+                        self.past_caches,
+                        lambda: self.stream(scope, value, address, memory, size),
+                        lambda: self.vector_store(scope, value, address, memory, size, ""),
+                    )
+            else:
+
+                def whole():
+                    self.vector_store(scope, value, address, memory, size, "")
+
             self.whole_or_part(
                 scope,
-                lambda: self.vector_store(scope, value, address, memory, size, ""),
+                whole,
                 lambda mask: self.vector_store(scope, value, address, memory, size, mask),
             )
             return

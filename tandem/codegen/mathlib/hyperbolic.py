@@ -5,7 +5,7 @@ from __future__ import annotations
 from tandem.codegen.mathlib import coefficients as c
 from tandem.codegen.mathlib.exponential import exp_parts, expm1_parts
 from tandem.codegen.mathlib.logarithm import log1p
-from tandem.codegen.mathlib.numbers import F32, F64, LN2, LOG2_E, NAN, at_most, format_of, polynomial
+from tandem.codegen.mathlib.numbers import F32, F64, LN2, LOG2_E, NAN, at_most, format_of, polynomial, with_sign
 
 _SINH_BOUND = {F32: 90.0, F64: 711.0}
 _TANH_BOUND = {F32: 10.0, F64: 22.0}  # from here on it is 1
@@ -21,9 +21,24 @@ def tanh(b, x):
         z = a * a
         small = b.fma(a * z, polynomial(b, z, c.TANH_F32), a)
         return b.copysign(b.where(a < 0.55, small, large), x)
+    if f is F32:
+        h = _half_expm1_of_twice(b, a)
+        return with_sign(b, b.div_near(h, h + 1.0), x)
     q, s = expm1_parts(b, a + a, 0)
     u = b.fma(s, q, s - 1.0)
-    return b.copysign(b.div_near(u, u + 2.0), x)
+    return with_sign(b, b.div_near(u, u + 2.0), x)
+
+
+def _half_expm1_of_twice(b, a):
+    """(e^2a - 1) / 2 for float32 and 0 <= a <= _TANH_BOUND: with a = n ln 2 / 2 + r, s e^2r - 1/2 where s = 2^n / 2.
+
+    ln 2 in float32 is off by 2^-28 of itself. Where n is large enough for that to matter, tanh is near 1 and it does not."""
+    shift = F32.magic + F32.bias - 1
+    t = b.fma(a, float(2 * LOG2_E), shift)
+    s = b.bitcast(b.bitcast(t, F32.uint) << F32.fraction, F32.dtype)
+    r = b.fma(t - shift, -float(LN2 / 2), a)
+    q = polynomial(b, r, [k * 2.0 ** (i + 2) for i, k in enumerate(c.EXPM1_F32)])  # of 2r
+    return b.fma(s, b.fma(r * r, q, r + r), s - 0.5)
 
 
 def sinh(b, x):
