@@ -6,11 +6,16 @@ import ctypes
 import functools
 import threading
 
+from tandem.cuda import assemble
 from tandem.cuda.libraries import open_library
 from tandem.errors import DeviceError, InternalError
 
 _lock = threading.Lock()
 _opened: ctypes.CDLL | None = None
+
+
+def is_open() -> bool:
+    return _opened is not None
 
 
 def _library() -> ctypes.CDLL:
@@ -24,25 +29,20 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def version() -> tuple[int, int]:
-    major, minor = ctypes.c_int(), ctypes.c_int()
-    _check(_library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "nvrtcVersion")
-    return major.value, minor.value
+    return _asked(assemble.version)
 
 
 @functools.cache
 def architectures() -> tuple[int, ...]:
     """Compute capabilities, such as 90, that code can be made for."""
-    count = ctypes.c_int()
-    _check(_library().nvrtcGetNumSupportedArchs(ctypes.byref(count)), "nvrtcGetNumSupportedArchs")
-    values = (ctypes.c_int * count.value)()
-    _check(_library().nvrtcGetSupportedArchs(values), "nvrtcGetSupportedArchs")
-    return tuple(values)
+    return _asked(assemble.architectures)
 
 
-def _check(status: int, what: str):
-    if status:
-        _library().nvrtcGetErrorString.restype = ctypes.c_char_p
-        raise DeviceError(None, f"{what}: {_library().nvrtcGetErrorString(status).decode()}")
+def _asked(function, *arguments):
+    try:
+        return function(_library(), *arguments)
+    except assemble.NvrtcError as error:
+        raise DeviceError(None, str(error)) from None
 
 
 def compile_source(source: str, capability: int, name: str = "kernel", exact: bool = False) -> bytes:
@@ -57,38 +57,10 @@ def compile_source(source: str, capability: int, name: str = "kernel", exact: bo
             f"it knows {', '.join(str(a / 10) for a in supported)}",
             fix="install a version of nvidia-cuda-nvrtc that fits the device",
         )
-    library = _library()
-    program = ctypes.c_void_p()
-    _check(
-        library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), f"{name}.cu".encode(), 0, None, None),
-        "nvrtcCreateProgram",
-    )
     try:
-        options = [
-            f"--gpu-architecture=sm_{capability}{'a' if exact else ''}",
-            "--std=c++17",
-            "--fmad=false",
-            "--disable-warnings",
-        ]
-        array = (ctypes.c_char_p * len(options))(*[o.encode() for o in options])
-        status = library.nvrtcCompileProgram(program, len(options), array)
-        if status:
-            raise InternalError(name, f"a generated kernel does not compile:\n{_log(program)}\n{_numbered(source)}")
-        size = ctypes.c_size_t()
-        _check(library.nvrtcGetCUBINSize(program, ctypes.byref(size)), "nvrtcGetCUBINSize")
-        image = ctypes.create_string_buffer(size.value)
-        _check(library.nvrtcGetCUBIN(program, image), "nvrtcGetCUBIN")
-        return image.raw
-    finally:
-        library.nvrtcDestroyProgram(ctypes.byref(program))
-
-
-def _log(program) -> str:
-    size = ctypes.c_size_t()
-    _library().nvrtcGetProgramLogSize(program, ctypes.byref(size))
-    log = ctypes.create_string_buffer(size.value)
-    _library().nvrtcGetProgramLog(program, log)
-    return log.value.decode(errors="replace")
+        return _asked(assemble.machine_code, source, capability, name, exact)
+    except assemble.DoesNotCompile as error:
+        raise InternalError(name, f"a generated kernel does not compile:\n{error}\n{_numbered(source)}") from None
 
 
 def _numbered(source: str) -> str:
