@@ -66,6 +66,10 @@ def _device_of(function, spec: list[tuple]) -> int:
 
 def compile_plan(function, spec: list[tuple]):
     device = _device_of(function, spec)
+    if device and _runtime.capturing():
+        from tandem.codegen.cuda.workers import foresee
+
+        foresee(device - 1)
     define.autocast_dtype, define.on_device = _autocast_dtype(device), device > 0
     try:
         with without_collections():

@@ -90,7 +90,7 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, ende
         if preload.watches_calls and _device(calls) == 0:
             preload.begin_compiling()  # programs are hardly ever foreseen
         facts = {"calls": len(calls), "symbolic": symbolic, "passes": {}, "sizes": [sizes for _, _, sizes, *_ in known]}
-        with compiling_ahead(budget is None and _device(calls) == 0 and _is_large(calls)):
+        with _compiling_beside(calls, budget):
             graph, schedule = _graph(
                 calls, leaves, numbers, ints, outputs, writes, free, free_ints, budget, facts, seconds
             )
@@ -108,6 +108,15 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, ende
         sites = [(plan.name, code, line) for plan, _, _, code, line, *_ in calls]
         report.append({**facts, "graph": graph, "seconds": seconds, "ended": ended, "sites": sites, "shapes": shapes})
     return builder
+
+
+def _compiling_beside(calls, budget):
+    """While inside, processes beside this one compile kernels as they become known."""
+    if _device(calls) == 0:
+        return compiling_ahead(budget is None and _is_large(calls))
+    from tandem.codegen.cuda.compile import compiling_beside
+
+    return compiling_beside(_device(calls) - 1, len({id(plan) for plan, *_ in calls}))
 
 
 def _is_large(calls) -> bool:

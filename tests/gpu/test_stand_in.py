@@ -29,7 +29,8 @@ nvrtc.compile_source = lambda source, *rest: b"nothing"
 
 
 def run(script: str, tmp_path, **more) -> str:
-    return cuda_stand_in.run(HEAD + script, TANDEM_CACHE_DIR=str(tmp_path), **more)
+    more = {"TANDEM_CACHE_DIR": str(tmp_path), "TANDEM_COMPILE_WORKERS": "0", **more}
+    return cuda_stand_in.run(HEAD + script, **more)
 
 
 def test_tensors_move_and_memory_is_counted(tmp_path):

@@ -1,14 +1,18 @@
-"""From kernels to functions on a device: NVRTC, several at a time, and the cache on disk."""
+"""From kernels to functions on a device: NVRTC, several at a time (workers.py), and the cache on disk."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from hashlib import blake2b
 
 from tandem import _runtime
 from tandem.codegen import cache
+from tandem.codegen.cuda import workers
 from tandem.codegen.cuda.kernel import entry
 from tandem.codegen.cuda.render import source
 from tandem.switches import DEBUG, cache_dir
@@ -18,7 +22,7 @@ FORMAT = b"tandem cubin 1\n"
 _functions: dict[tuple[int, str], int] = {}  # (device, key) -> function
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
-_begun: dict[str, Future] = {}  # machine code that somebody will ask for
+_begun: dict[str, Future | workers.Job] = {}  # machine code that somebody will ask for
 
 
 def load_kernels(kernels, device: int):
@@ -46,15 +50,13 @@ def functions(kernels: list, device: int) -> list[int]:
     capability = 10 * major + minor
     keys = [source_key(k, capability) for k in kernels]
     missing = {key: k for key, k in zip(keys, kernels) if (device, key) not in _functions}
-    if missing:
-        images = dict(zip(missing, _images(missing, capability)))
+    for key, image in _images(missing, device, capability):
         with _lock:
-            for key, image in images.items():
-                if (device, key) not in _functions:
-                    name = entry(missing[key].name)
-                    _functions[device, key] = _runtime.cuda_load_module(
-                        image, [name], device, getattr(missing[key], "shared", 0)
-                    )[0]
+            if (device, key) not in _functions:
+                name = entry(missing[key].name)
+                _functions[device, key] = _runtime.cuda_load_module(
+                    image, [name], device, getattr(missing[key], "shared", 0)
+                )[0]
     return [_functions[device, key] for key in keys]
 
 
@@ -88,27 +90,81 @@ def _path(key: str) -> str | None:
 
 
 def begin(kernel, device: int, capability: int):
-    """Compiles a kernel of a program that is still being made; NVRTC lets other threads run meanwhile."""
+    """Compiles a kernel of a program that is still being made, unless its code is there."""
     key = source_key(kernel, capability)
-    if key not in _begun and (device, key) not in _functions:
-        _begun[key] = _threads().submit(_image, key, kernel, capability)
+    if key not in _begun and (device, key) not in _functions and not os.path.exists(_path(key) or ""):
+        exact = getattr(kernel, "exact", False)
+        job = workers.offer(kernel.source, capability, kernel.name, exact, device)
+        _begun[key] = job or _threads().submit(_image, key, kernel, capability)
+
+
+@contextlib.contextmanager
+def compiling_beside(device: int, operators: int):
+    """While inside, a program of this many different operators is made; its kernels may still be compiled afterwards."""
+    workers.expect(operators, device)
+    try:
+        yield
+    except BaseException:  # there will be nobody who asks for them
+        _begun.clear()
+        workers.abandon()
+        raise
 
 
 def _threads() -> ThreadPoolExecutor:
+    """NVRTC in this process; it lets other threads run."""
     global _pool
     if _pool is None:
         _pool = ThreadPoolExecutor(max_workers=min(len(os.sched_getaffinity(0)), 16))
     return _pool
 
 
-def _images(missing: dict, capability: int) -> list[bytes]:
-    begun = {key: _begun.pop(key) for key in missing if key in _begun}
-    if len(missing) == 1 and not begun:
-        return [_image(key, kernel, capability) for key, kernel in missing.items()]
-    for key, kernel in missing.items():
-        if key not in begun:
-            begun[key] = _threads().submit(_image, key, kernel, capability)
-    return [begun[key].result() for key in missing]
+def _images(missing: dict, device: int, capability: int) -> Iterator[tuple[str, bytes]]:
+    """Machine code by key, in the order in which it comes, so that some is loaded while the rest is compiled."""
+    if len(missing) > 1:
+        for kernel in missing.values():
+            begin(kernel, device, capability)
+    pending = {key: _begun.pop(key) for key in missing if key in _begun}
+    try:
+        for key in [key for key in missing if key not in pending]:
+            yield key, _image(key, missing[key], capability)
+        while pending:
+            made = [key for key, job in pending.items() if job.done()]
+            for key in made:
+                image = _made(key, missing[key], pending.pop(key))
+                if image is None:  # by no worker
+                    pending[key] = _threads().submit(_image, key, missing[key], capability)
+                else:
+                    yield key, image
+            if not made:
+                key = _wait(pending)
+                if key is not None:
+                    del pending[key]
+                    yield key, _image(key, missing[key], capability)
+    finally:
+        workers.withdraw([job for job in pending.values() if isinstance(job, workers.Job)])
+
+
+def _made(key: str, kernel, job: Future | workers.Job) -> bytes | None:
+    if isinstance(job, Future):
+        return job.result()
+    if job.image is not None:
+        _show(kernel)
+        _keep(key, job.image)
+    return job.image
+
+
+def _wait(pending: dict) -> str | None:
+    """Until something is done; or the key of what this thread had better compile itself meanwhile."""
+    from tandem.cuda import nvrtc
+
+    jobs = {job: key for key, job in pending.items() if isinstance(job, workers.Job)}
+    if not jobs:
+        wait_for(pending.values(), return_when=FIRST_COMPLETED)
+        return None
+    job = workers.take(jobs, nvrtc.is_open())
+    if job is None:
+        workers.wait(1.0 if len(jobs) == len(pending) else 0.02)  # nobody wakes it for what threads have done
+    return job and jobs[job]
 
 
 def _image(key: str, kernel, capability: int) -> bytes:
@@ -117,9 +173,29 @@ def _image(key: str, kernel, capability: int) -> bytes:
     if not image:
         from tandem.cuda.nvrtc import compile_source
 
-        if DEBUG >= 4:
-            print(f"tandem: kernel {kernel.name}\n{kernel.source}")
+        _show(kernel)
         image = compile_source(kernel.source, capability, kernel.name, getattr(kernel, "exact", False))
-        if path:
-            cache.write(path, FORMAT, image)
+        _keep(key, image)
     return image
+
+
+def _show(kernel):
+    if DEBUG >= 4:
+        print(f"tandem: kernel {kernel.name}\n{kernel.source}")
+
+
+def _keep(key: str, image: bytes):
+    path = _path(key)
+    if path:
+        cache.write(path, FORMAT, image)
+
+
+def _forget():
+    """In a child of this process, which has none of its threads."""
+    global _lock, _pool
+    _lock, _pool = threading.Lock(), None
+    _begun.clear()
+    workers.forget()
+
+
+os.register_at_fork(after_in_child=_forget)
