@@ -100,7 +100,10 @@ PREBUILT = Switch(
     "folder of the kernels that were compiled when Tandem was built, by default the package's own; 0: compile them here",
 )
 COMPILE_WORKERS = Switch(
-    "COMPILE_WORKERS", 3, "processes that help to compile a large program, at most; 0 compiles all of it in this one"
+    "COMPILE_WORKERS",
+    3,
+    "processes that help to compile a large program, at most, and four times as many for a program on a CUDA device; "
+    "0 compiles all of it in this one",
 )
 NUM_THREADS = Switch("NUM_THREADS", 0, "threads of a kernel; by default as many as affinity and cgroup quota allow")
 ISA = Switch(
