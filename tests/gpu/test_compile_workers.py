@@ -126,7 +126,7 @@ def send(self, job):
     real_send(self, job)
 workers.Worker.send = send
 """,
-    "garbage": "workers.assemble.__file__ = garbage = os.environ['GARBAGE']",
+    "garbage": "from tandem.cuda import assemble; assemble.__file__ = os.environ['GARBAGE']",
     "says that it failed": "workers.Worker._answered = lambda self, job, made: answered(self, job, b'')",
     "cannot be started": "sys.executable = '/nowhere/python'",
     "no library": "import tandem.cuda.libraries as l; real = l.candidates; l.candidates = lambda name: ('/nowhere.so',)",

@@ -195,7 +195,6 @@ def _forget():
     global _lock, _pool
     _lock, _pool = threading.Lock(), None
     _begun.clear()
-    workers.forget()
 
 
 os.register_at_fork(after_in_child=_forget)

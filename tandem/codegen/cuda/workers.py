@@ -6,9 +6,9 @@ time that one takes alone. So a program of some size starts processes beside it 
 kernel as soon as that is known and give back machine code.
 
 No thread of ours stands between: it would wait for Python's lock while the program is lowered, and its process for it. Whoever
-brings a kernel also takes answers and hands out what waits, without waiting itself; a process has a second kernel in its pipe while
-it works on the first. When nothing is left to hand out, a process without work gets a copy of what waits behind another's, and
-whichever is done first counts.
+brings a kernel also takes answers and hands out what waits, without waiting itself; as long as nobody waits for answers, a process
+has a second kernel in its pipe while it works on the first. When nothing is left to hand out, a process without work gets a copy of
+what waits behind another's, and whichever is done first counts.
 
 They start when the trace of a program tells that there will be kernels: with the fourth operator that is new, where no code for
 devices had been kept on disk, and otherwise when the program is not found there. They end when nothing was asked of them for a
@@ -27,7 +27,6 @@ import time
 from collections import deque
 from collections.abc import Collection
 
-from tandem.cuda import assemble
 from tandem.switches import COMPILE_WORKERS, cache_dir
 
 FEW = 3  # operators or kernels that are not worth a process
@@ -159,6 +158,7 @@ def _start(count: int, device: int) -> None:
     if len(_workers) >= count or not (_works and sys.executable) or getattr(sys, "frozen", False):
         return
     from tandem._runtime import cuda_properties
+    from tandem.cuda import assemble  # when needed: it imports ctypes
     from tandem.cuda.libraries import candidates
 
     _, major, minor, *_ = cuda_properties(device)
@@ -170,13 +170,22 @@ def _start(count: int, device: int) -> None:
             _works = False
             return
     if not _watching:
-        _watching = True
-        threading.Thread(target=_watch, name="tandem-nvrtc", daemon=True).start()
+        try:
+            threading.Thread(target=_watch, name="tandem-nvrtc", daemon=True).start()
+            _watching = True
+        except RuntimeError:  # no more threads, or the interpreter is about to end
+            _works = False
+            _end()
 
 
 def _spawn(command: list[str]) -> Worker:
     its_stdin, writes = os.pipe()  # none of these is inherited by other processes
-    reads, its_stdout = os.pipe()
+    try:
+        reads, its_stdout = os.pipe()
+    except OSError:
+        os.close(its_stdin)
+        os.close(writes)
+        raise
     try:
         pid = os.posix_spawn(
             command[0], command, os.environ,
@@ -242,7 +251,7 @@ def abandon() -> None:
         _end()
 
 
-def forget() -> None:
+def _forget() -> None:
     """In a child of this process, which has neither the processes nor what another thread was about to do."""
     global _lock, _watching
     _lock = threading.Lock()
@@ -254,6 +263,9 @@ def forget() -> None:
     _watching = False
 
 
+os.register_at_fork(after_in_child=_forget)
+
+
 # -- kernels
 
 
@@ -262,6 +274,8 @@ def offer(source: str, capability: int, name: str, exact: bool, device: int) -> 
     global _used
     if not _workers or not COMPILE_WORKERS:
         return None
+    from tandem.cuda import assemble
+
     with _lock:
         if not _workers:
             return None
@@ -279,6 +293,7 @@ def wait(seconds: float) -> None:
     global _used
     with _lock:
         _used = time.monotonic()
+        _exchange(1)
         watched = select.poll()
         for worker in _workers:
             watched.register(worker.reads, select.POLLIN)
@@ -286,16 +301,20 @@ def wait(seconds: float) -> None:
                 watched.register(worker.writes, select.POLLOUT)
     watched.poll(1000 * seconds)
     with _lock:
-        _exchange()
+        _exchange(1)
 
 
 def take(jobs: Collection[Job], ready: bool) -> Job | None:
     """One of these that this process should compile while it waits for them; ready: whether it has NVRTC, which takes as long to
     open as a kernel or two."""
     with _lock:
-        _exchange()
+        _exchange(1)
         mine = [job for job in _waiting if job in jobs]
-        return _next(mine) if len(mine) > (0 if ready else 2 * len(_workers)) else None
+        if len(mine) <= (1 if ready else 3) * len(_workers):
+            return None
+        job = _next(mine)
+        _exchange()
+        return job
 
 
 def withdraw(jobs: list[Job]) -> None:
@@ -304,8 +323,8 @@ def withdraw(jobs: list[Job]) -> None:
         _waiting[:] = [job for job in _waiting if job not in jobs]
 
 
-def _exchange() -> None:
-    """Takes answers and hands out what waits. Never waits."""
+def _exchange(each: int = 2) -> None:
+    """Takes answers and hands out what waits, this many kernels to a process. Never waits."""
     global _works
     for worker in list(_workers):
         worker.flush()
@@ -314,7 +333,7 @@ def _exchange() -> None:
             _lose(worker)
     # At once to those that can begin, then to those that still start, then one more to each.
     for worker in sorted(_workers, key=lambda w: (len(w.asked), not w.ready)):
-        if len(worker.asked) < (2 if worker.ready else 1):
+        if len(worker.asked) < (each if worker.ready else 1):
             job = _next(_waiting) or (None if worker.asked else _behind_another(worker))
             if job is None:
                 return
