@@ -201,7 +201,7 @@ if child == 0:
     os._exit(2)
 assert os.waitpid(child, 0)[1] == 0
 while not job.done():
-    workers.wait(1)
+    workers.wait([job], 1)
 assert job.image.startswith(b"\\x7fELF") and no_process_is_left()
 """,
         tmp_path,

@@ -163,7 +163,7 @@ def _wait(pending: dict) -> str | None:
         return None
     job = workers.take(jobs, nvrtc.is_open())
     if job is None:
-        workers.wait(1.0 if len(jobs) == len(pending) else 0.02)  # nobody wakes it for what threads have done
+        workers.wait(jobs, 0.02)  # nobody wakes it for what threads have done, or for answers that another thread takes
     return job and jobs[job]
 
 

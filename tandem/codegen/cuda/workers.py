@@ -288,12 +288,14 @@ def offer(source: str, capability: int, name: str, exact: bool, device: int) -> 
     return job
 
 
-def wait(seconds: float) -> None:
-    """Until an answer came, for this long at most."""
+def wait(jobs: Collection[Job], seconds: float) -> None:
+    """Until one of these is done, or for this long at most."""
     global _used
     with _lock:
         _used = time.monotonic()
         _exchange(1)
+        if any(job.done() for job in jobs):  # its answer was taken by now, and no other may come
+            return
         watched = select.poll()
         for worker in _workers:
             watched.register(worker.reads, select.POLLIN)
