@@ -32,7 +32,7 @@ os.sched_getaffinity = lambda pid: {0, 1, 2}  # two workers
 import tandem as td
 from tandem.codegen.cuda import compile, workers
 from tandem.cuda import nvrtc
-workers.LINGER = 0.2
+workers.LINGER = 2.0  # long enough on a busy machine for none to end too early
 spawned, answers = [], []
 real_spawn, real_answered = workers._spawn, workers.Worker._answered
 def spawn(command):
@@ -44,9 +44,13 @@ def answered(self, job, made):
     real_answered(self, job, made)
 workers._spawn, workers.Worker._answered = spawn, answered
 def no_process_is_left():
+    workers.LINGER = 0.2
     until = time.monotonic() + 20
-    while workers._workers and time.monotonic() < until:
+    while time.monotonic() < until:
         time.sleep(0.05)
+        with workers._lock:
+            if not workers._workers:
+                break
     try:
         os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
