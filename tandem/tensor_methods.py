@@ -63,7 +63,7 @@ def is_pinned(self) -> bool:
 
 def record_stream(self, stream) -> None:
     """Tells that `stream` uses this tensor too, so that its memory is not given to others before that stream is done with it."""
-    _runtime.cuda_record_stream(self, stream.handle)
+    _runtime.cuda_record_stream(self, stream._handle)
 
 
 def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None):

@@ -13,6 +13,7 @@
 #include "check.h"
 #include "device/cuda/device.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/launcher.h"
 #include "device/cuda/memory.h"
 #include "dispatch/op_function.h"
 #include "library/cuda/open.h"
@@ -168,6 +169,7 @@ void register_cuda(nb::module_& m) {
   m.def("cuda_stream_done", [](uintptr_t stream) { return cuda::driver().stream_query(stream_of(stream)) == 0; });
   m.def("cuda_current_stream", [](int device) { return reinterpret_cast<uintptr_t>(cuda::current_stream(device)); });
   m.def("cuda_set_stream", [](int device, uintptr_t stream) { cuda::current_streams[device] = stream_of(stream); });
+  m.def("cuda_share_streams", &cuda::share_streams);
   m.def("cuda_memory_stats", &stats_dict);
   m.def("cuda_memory_info", [](int device) {
     cuda::activate(device);

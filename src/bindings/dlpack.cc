@@ -8,6 +8,7 @@
 #include "bindings/tensor_convert.h"
 #include "check.h"
 #include "device/cuda/device.h"
+#include "device/cuda/launcher.h"
 #include "device/cuda/memory.h"
 #include "program/capture.h"
 #include "tensor/copy.h"
@@ -115,6 +116,7 @@ int64_t stream_number(int device) {
 // What the consumer queues on its stream from now on finds what was queued here; its memory is not handed out again
 // before that stream is done with it.
 void order_streams(const Tensor* tensor, PyObject* wanted) {
+  cuda::share_streams();
   const int device = tensor->storage->device() - 1;
   int64_t number = 1;
   if (wanted != Py_None) {
@@ -189,6 +191,7 @@ nb::object ask_for_capsule(nb::handle object, nb::handle copy) {
     nb::object place = object.attr("__dlpack_device__")();
     const int device = check_device(nb::cast<int>(nb::object(place[0])), nb::cast<int>(nb::object(place[1])));
     if (device) {
+      cuda::share_streams();
       cuda::activate(device - 1);
       stream = nb::int_(stream_number(device - 1));
     }

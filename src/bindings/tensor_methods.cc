@@ -5,6 +5,7 @@
 #include "bindings/numpy_types.h"
 #include "bindings/tensor_convert.h"
 #include "bindings/tensor_type.h"
+#include "device/cuda/launcher.h"
 #include "program/capture.h"
 #include "tensor/move.h"
 #include "tensor/scalar.h"
@@ -23,6 +24,14 @@ PyObject* numel(PyObject* self, PyObject*) {
 }
 
 PyObject* data_ptr(PyObject* self, PyObject*) {
+  return guarded<PyObject*>(nullptr, [&] {
+    materialize(as_tensor(self));
+    if (!as_tensor(self)->storage->on_host()) cuda::share_streams();  // somebody may launch kernels of his own there
+    return PyLong_FromVoidPtr(as_tensor(self)->view.data);
+  });
+}
+
+PyObject* address(PyObject* self, PyObject*) {
   return guarded<PyObject*>(nullptr, [&] {
     materialize(as_tensor(self));
     return PyLong_FromVoidPtr(as_tensor(self)->view.data);
@@ -140,6 +149,7 @@ void refuse_recorded(const Tensor* tensor, const char* who) {
 PyMethodDef tensor_methods[] = {
     {"numel", numel, METH_NOARGS, "Number of elements."},
     {"data_ptr", data_ptr, METH_NOARGS, "Address of the first element."},
+    {"_address", address, METH_NOARGS, "As data_ptr(), for comparisons: nobody reads or writes there."},
     {"storage_offset", storage_offset, METH_NOARGS, "Elements between the start of the memory and the first element."},
     {"is_contiguous", is_contiguous, METH_NOARGS, "Whether elements lie in memory in row-major order without gaps."},
     {"item", item, METH_NOARGS, "The only element, as a Python number."},

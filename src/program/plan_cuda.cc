@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "device/cuda/device.h"
+#include "device/cuda/launcher.h"
 #include "device/cuda/launches.h"
 #include "program/library_call.h"
 #include "program/plan.h"
@@ -125,7 +126,6 @@ void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_n
   const int device = plan_.device - 1;
   cuda::activate(device);
   const cuda::Stream stream = cuda::current_stream(device);
-  const cuda::Driver& driver = cuda::driver();
   const int timed_on = in.kind == Instruction::Kind::Region ? 0 : plan_.device;  // a region's steps are timed
   const profile::Scope timed(in.profiled(), in.label, in.origin.get(), timed_on, stream);
   switch (in.kind) {
@@ -155,9 +155,12 @@ void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_n
         else
           cuda::note_checked_launch(number, plan_.name, user_line());
       }
-      const cuda::Status status =
-          cuda::launch(device, static_cast<cuda::Function>(in.function), static_cast<unsigned>(extent),
-                       {in.threads[0], in.threads[1]}, in.shared, stream, words);
+      const cuda::KernelLaunch kernel{static_cast<cuda::Function>(in.function), static_cast<unsigned>(extent),
+                                      {in.threads[0], in.threads[1]}, in.shared, stream, device};
+      if (!cuda::recording && cuda::hand_over(kernel, words, n)) break;
+      cuda::Status status = cuda::launch_failure();
+      if (!status)
+        status = cuda::launch(device, kernel.function, kernel.blocks, kernel.threads, in.shared, stream, words);
       if (status) [[unlikely]]
         cuda::fail_status(status, ("launching " + in.label).c_str());
       if (host_nodes) [[unlikely]] {
@@ -167,7 +170,7 @@ void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_n
         unsigned long long id = 0;
         const cuda::GraphNode* last = nullptr;
         size_t count = 0;
-        cuda::check(driver.capture_info(stream, &state, &id, nullptr, &last, &count), "recording a graph");
+        cuda::check(cuda::driver().capture_info(stream, &state, &id, nullptr, &last, &count), "recording a graph");
         TD_CHECK(count == 1, "a launch in a graph");
         host_nodes->push_back({last[0], &in, std::vector<uint64_t>(words, words + n)});
       }
@@ -179,6 +182,7 @@ void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_n
         return view(value);
       });
       cuda::note_launch(in.label.c_str());
+      cuda::settle();  // the library's work comes behind what was launched
       library::Call call = operands.call();
       call.device = device;
       call.stream = stream;

@@ -99,7 +99,7 @@ class Encoder:
 
     def _add(self, tensor, path) -> str:
         tensor = tensor.detach().cpu()
-        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.strides))
+        key = (tensor._address(), tensor.dtype, tuple(tensor.shape), tuple(tensor.strides))
         if key in self._names and tensor.numel():
             return self._names[key]
         name = base = ".".join(map(str, path)) or "tensor"

@@ -149,15 +149,21 @@ class Stream:
     def __init__(self, device=None, priority: int = 0, *, _handle: int | None = None):
         self.device_index = _index(device)
         self._owned = None if _handle is not None else _runtime.CudaStream(self.device_index, priority)
-        self.handle = _handle if _handle is not None else self._owned.handle
+        self._handle = _handle if _handle is not None else self._owned.handle
+
+    @property
+    def handle(self) -> int:
+        """The driver's handle, for other libraries; from now on every launch goes to the driver at once."""
+        _runtime.cuda_share_streams()
+        return self._handle
 
     def synchronize(self) -> None:
         """Waits until everything queued here is done."""
-        _runtime.cuda_synchronize_stream(self.device_index, self.handle)
+        _runtime.cuda_synchronize_stream(self.device_index, self._handle)
 
     def query(self) -> bool:
         """Whether everything queued here is done."""
-        return _runtime.cuda_stream_done(self.handle)
+        return _runtime.cuda_stream_done(self._handle)
 
     def record_event(self, event: Event | None = None) -> Event:
         event = event or Event()
@@ -173,13 +179,13 @@ class Stream:
         self.wait_event(stream.record_event())
 
     def __eq__(self, other):
-        return isinstance(other, Stream) and (self.handle, self.device_index) == (other.handle, other.device_index)
+        return isinstance(other, Stream) and (self._handle, self.device_index) == (other._handle, other.device_index)
 
     def __hash__(self):
-        return hash((self.handle, self.device_index))
+        return hash((self._handle, self.device_index))
 
     def __repr__(self):
-        return f"<td.cuda.Stream {self.handle:#x} on cuda:{self.device_index}>"
+        return f"<td.cuda.Stream {self._handle:#x} on cuda:{self.device_index}>"
 
 
 class Event:
@@ -189,10 +195,10 @@ class Event:
         self._event = _runtime.CudaEvent(_index(device), enable_timing)
 
     def record(self, stream: Stream | None = None) -> None:
-        self._event.record((stream or current_stream()).handle)
+        self._event.record((stream or current_stream())._handle)
 
     def wait(self, stream: Stream | None = None) -> None:
-        self._event.wait((stream or current_stream()).handle)
+        self._event.wait((stream or current_stream())._handle)
 
     def query(self) -> bool:
         return self._event.done()
@@ -226,7 +232,7 @@ def stream(stream: Stream | None):
         yield
         return
     before = _runtime.cuda_current_stream(stream.device_index)
-    _runtime.cuda_set_stream(stream.device_index, stream.handle)
+    _runtime.cuda_set_stream(stream.device_index, stream._handle)
     try:
         yield stream
     finally:
@@ -403,7 +409,7 @@ def init() -> None:
 
 def set_stream(stream: Stream) -> None:
     """This thread's work goes to another stream from now on; td.cuda.stream does so for a scope."""
-    _runtime.cuda_set_stream(stream.device_index, stream.handle)
+    _runtime.cuda_set_stream(stream.device_index, stream._handle)
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:

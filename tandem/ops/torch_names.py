@@ -391,7 +391,7 @@ def is_neg(x) -> bool:
 @method
 def is_set_to(x, tensor) -> bool:
     """Whether two tensors are the same elements of the same memory."""
-    same = x.data_ptr() == tensor.data_ptr() and x.dtype is tensor.dtype
+    same = x._address() == tensor._address() and x.dtype is tensor.dtype
     return same and x.shape == tensor.shape and x.strides == tensor.strides
 
 

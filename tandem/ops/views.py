@@ -120,7 +120,7 @@ def _view_dtype(x, dtype: dtypes.DType):
             f"the last axis must be dense in memory to view {x.dtype} as {dtype}; its stride is {x.strides[-1]}",
             fix="use x.contiguous()",
         )
-    if (x.shape[-1] * old) % new or any((s * old) % new for s in x.strides[:-1]) or x.data_ptr() % new:
+    if (x.shape[-1] * old) % new or any((s * old) % new for s in x.strides[:-1]) or x._address() % new:
         raise ShapeError("view", f"axes of {x.shape[-1]} elements of {x.dtype} do not divide into {dtype}")
     shape = (*x.shape[:-1], x.shape[-1] * old // new)
     return _runtime.reinterpret(x, shape, (*(s * old // new for s in x.strides[:-1]), 1), dtype)

@@ -30,6 +30,18 @@ void stand_in_counts(long long* out) {
   out[5] = early_launches, out[6] = fills_replaced;
 }
 const char* stand_in_log(void) { return log_text; }
+static int failing;
+void stand_in_fail(int status) { failing = status; }  // the next launch does
+static void take_time(void) {  // as many microseconds as STAND_IN_LAUNCH says
+  static long micros = -1;
+  if (micros < 0) micros = getenv("STAND_IN_LAUNCH") ? atol(getenv("STAND_IN_LAUNCH")) : 0;
+  if (!micros) return;
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  const long long until = t.tv_sec * 1000000000ll + t.tv_nsec + 1000 * micros;
+  do clock_gettime(CLOCK_MONOTONIC, &t);
+  while (t.tv_sec * 1000000000ll + t.tv_nsec < until);
+}
 void stand_in_clear(void) { log_text[logged = 0] = 0, launches = graph_launches = recorded = 0; }
 
 int cuInit(unsigned f) { return 0; }
@@ -146,6 +158,11 @@ struct config {  // CUlaunchConfig
 };
 int cuLaunchKernelEx(const struct config* c, void* f, void** arguments, void** extra) {
   if (c->count != 1 || c->attributes[0] != 6 || c->attributes[2] != 1) return kInvalid;
+  take_time();
+  if (failing) {
+    const int status = failing;
+    return failing = 0, status;
+  }
   ++early_launches;
   return cuLaunchKernel(f, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared,
                         c->stream, arguments, extra);
@@ -156,9 +173,27 @@ int cuStreamGetCaptureInfo_v2(void* s, int* state, unsigned long long* id, void*
   static const void* node = (void*)1;
   return *state = capturing, *nodes = &node, *count = 1, 0;
 }
-int cuGraphInstantiateWithFlags(void** x, void* g, unsigned long long flags) { return *x = (void*)1, 0; }
-int cuGraphLaunch(void* x, void* s) { return ++graph_launches, 0; }
-int cuGraphExecKernelNodeSetParams_v2(void* x, void* node, const void* p) { return 0; }
+// Graphs that are made node by node: rows of kernels, the name of each.
+struct row {
+  int count;
+  char* names[64];
+};
+static int is_row(void* g) { return (size_t)g > 4096; }
+int cuGraphCreate(void** g, unsigned flags) { return *g = calloc(1, sizeof(struct row)), 0; }
+int cuGraphInstantiateWithFlags(void** x, void* g, unsigned long long flags) {
+  return *x = is_row(g) ? g : (void*)1, 0;
+}
+int cuGraphLaunch(void* x, void* s) {
+  ++graph_launches;
+  take_time();
+  if (is_row(x))
+    for (int k = 0; k < ((struct row*)x)->count; ++k)
+      cuLaunchKernel(((struct row*)x)->names[k], 1, 1, 1, 1, 1, 1, 0, s, 0, 0);
+  return 0;
+}
+int cuGraphExecKernelNodeSetParams_v2(void* x, void* node, const void* p) {
+  return is_row(x) && strcmp(*(char**)node, *(char**)p) ? kInvalid : 0;
+}
 
 // A graph has these nodes: a kernel, a fill of 4 bytes, a kernel, a fill of 1 MB. The one between the kernels is replaced.
 static const int node_types[] = {0, 2, 0, 2};
@@ -192,6 +227,12 @@ struct node_kernel {
 };
 int cuGraphAddKernelNode_v2(void** node, void* g, void** before, size_t count, const struct node_kernel* k) {
   const unsigned long long* a = k->arguments[0];
+  if (is_row(g)) {
+    struct row* r = g;
+    if (count != (r->count > 0) || (count && before[0] != &r->names[r->count - 1])) return kInvalid;
+    r->names[r->count] = k->function;
+    return *node = &r->names[r->count++], 0;
+  }
   if (strcmp(k->function, "td_fill") || count != 1 || before[0] != (void*)1) return kInvalid;
   if (a[0] != 0x1000 || a[1] != 1 || a[2] != 7 || a[3] != 4 || k->grid[0] != 1 || k->block[0] != 32) return kInvalid;
   return *node = (void*)5, 0;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "check.h"
+#include "device/cuda/launcher.h"
 #include "device/cuda/launches.h"
 
 namespace tandem::cuda {
@@ -88,6 +89,7 @@ void synchronize_stream(int device, Stream stream) {
     status = driver().stream_synchronize(stream);
   }
   raise_device_errors(device);
+  check(launch_failure(), "launching a kernel");
   check(status, "waiting for the device");
 }
 
@@ -99,6 +101,7 @@ void synchronize_device(int device) {
     status = driver().synchronize_context();
   }
   raise_device_errors(device);
+  check(launch_failure(), "launching a kernel");
   check(status, "waiting for the device");
 }
 

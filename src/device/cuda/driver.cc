@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "check.h"
+#include "device/cuda/launcher.h"
 #include "device/cuda/launches.h"
 #include "device/cuda/virtual_memory.h"
 
@@ -78,6 +79,7 @@ const Driver& driver() {
   const Opened& o = opened();
   if (!o.problem.empty()) [[unlikely]]
     fail(ErrorKind::Device, "CUDA is not available: ", o.problem);
+  settle();
   return o.functions;
 }
 

@@ -99,6 +99,7 @@ inline constexpr Status kOutOfMemory = 2, kNotReady = 600;
   X(end_capture, "cuStreamEndCapture", (Stream stream, Graph * graph))                                                 \
   X(capture_info, "cuStreamGetCaptureInfo_v2",                                                                         \
     (Stream stream, int* status, unsigned long long* id, Graph* graph, const GraphNode** dependencies, size_t* count)) \
+  X(graph_create, "cuGraphCreate", (Graph * graph, unsigned flags))                                                    \
   X(instantiate, "cuGraphInstantiateWithFlags", (GraphExec * executable, Graph graph, unsigned long long flags))       \
   X(graph_launch, "cuGraphLaunch", (GraphExec executable, Stream stream))                                              \
   X(graph_set_kernel, "cuGraphExecKernelNodeSetParams_v2",                                                             \
@@ -122,7 +123,7 @@ struct Driver {
 #undef TD_DECLARE
 };
 
-// The driver, opened and initialised once. Throws Error(Device) saying exactly what is missing, too old or refused.
+// The driver, opened and initialised once; launches that were handed over are with it (launcher.h). Throws Error(Device) saying exactly what is missing, too old or refused.
 const Driver& driver();
 
 // Empty if there is a driver that works and at least one device; else why not. Touches no device memory.
