@@ -120,6 +120,12 @@ TUNE = Switch(
 AHEAD = Switch(
     "AHEAD", 1, "devices begin with a recorded program while its calls are still being noted; read at first use"
 )
+LAUNCHER = Switch(
+    "LAUNCHER",
+    "",
+    "rows of eager kernels are launched on devices by a thread of their own: 0 never, 1 also where a process may use less than "
+    "four processors; read at first use",
+)
 EARLY = Switch("EARLY", 1, "eager kernels are set up on devices while earlier ones run; read at first use")
 WGMMA = Switch(
     "WGMMA",

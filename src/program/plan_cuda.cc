@@ -155,8 +155,12 @@ void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_n
         else
           cuda::note_checked_launch(number, plan_.name, user_line());
       }
-      const cuda::KernelLaunch kernel{static_cast<cuda::Function>(in.function), static_cast<unsigned>(extent),
-                                      {in.threads[0], in.threads[1]}, in.shared, stream, device};
+      const cuda::KernelLaunch kernel{static_cast<cuda::Function>(in.function),
+                                      static_cast<unsigned>(extent),
+                                      {in.threads[0], in.threads[1]},
+                                      in.shared,
+                                      stream,
+                                      device};
       if (!cuda::recording && cuda::hand_over(kernel, words, n)) break;
       cuda::Status status = cuda::launch_failure();
       if (!status)
@@ -182,7 +186,7 @@ void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_n
         return view(value);
       });
       cuda::note_launch(in.label.c_str());
-      cuda::settle();  // the library's work comes behind what was launched
+      cuda::library_follows();  // its work comes behind what was launched
       library::Call call = operands.call();
       call.device = device;
       call.stream = stream;

@@ -29,7 +29,7 @@ nvrtc.compile_source = lambda source, *rest: b"nothing"
 
 
 def run(script: str, tmp_path, **more) -> str:
-    more = {"TANDEM_CACHE_DIR": str(tmp_path), "TANDEM_COMPILE_WORKERS": "0", **more}
+    more = {"TANDEM_CACHE_DIR": str(tmp_path), "TANDEM_COMPILE_WORKERS": "0", "TANDEM_LAUNCHER": "0", **more}
     return cuda_stand_in.run(HEAD + script, **more)
 
 

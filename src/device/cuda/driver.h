@@ -123,7 +123,8 @@ struct Driver {
 #undef TD_DECLARE
 };
 
-// The driver, opened and initialised once; launches that were handed over are with it (launcher.h). Throws Error(Device) saying exactly what is missing, too old or refused.
+// The driver, opened and initialised once; launches that were handed over are with it (launcher.h). Throws
+// Error(Device) saying exactly what is missing, too old or refused.
 const Driver& driver();
 
 // Empty if there is a driver that works and at least one device; else why not. Touches no device memory.

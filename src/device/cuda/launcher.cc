@@ -116,6 +116,14 @@ class Launcher {
     return true;
   }
 
+  void rest() {
+    row_.store(0, std::memory_order_relaxed);
+    if (asleep_.load(std::memory_order_relaxed)) return;
+    std::lock_guard guard(mutex_);
+    if (passed_on.load(std::memory_order_acquire) == handed_over.load(std::memory_order_relaxed))
+      asleep_.store(1, std::memory_order_release);
+  }
+
   // In a child of fork: without a thread, and with nothing to wait for.
   void forget() {
     off.store(true, std::memory_order_relaxed);
@@ -130,10 +138,10 @@ class Launcher {
   // Whether launches follow each other so closely that a thread for them pays.
   bool comes_quickly() {
     const Clock::time_point now = Clock::now();
-    if (row_ == 0 || now - first_ > kQuick) first_ = now, row_ = 0;
-    if (++row_ < kRow) return false;
-    row_ = 0;
-    return true;
+    int row = row_.load(std::memory_order_relaxed);
+    if (row == 0 || now - first_ > kQuick) first_ = now, row = 0;
+    row_.store(++row < kRow ? row : 0, std::memory_order_relaxed);
+    return row == kRow;
   }
 
   void start() {
@@ -167,7 +175,7 @@ class Launcher {
         if (end != next) return end;
         relax();
       }
-      if (Clock::now() < until) continue;
+      if (Clock::now() < until && !asleep_.load(std::memory_order_acquire)) continue;
       {
         // Nobody hands anything over meanwhile. Who holds it may be waiting for a place, and must not be waited for.
         std::unique_lock guard(mutex_, std::try_to_lock);
@@ -266,7 +274,7 @@ class Launcher {
 
   std::mutex mutex_;  // of those who hand over
   bool running_ = false;
-  int row_ = 0;  // launches since first_
+  std::atomic<int> row_{0};  // launches since first_
   Clock::time_point first_;
   std::atomic<int> asleep_{1};
   std::unordered_map<uint64_t, Row> rows_;
@@ -308,6 +316,11 @@ void settle_slow() {
   if (passes_on) return;
   const uint64_t end = handed_over.load(std::memory_order_acquire);
   for (int looked = 0; static_cast<int64_t>(passed_on.load(std::memory_order_acquire) - end) < 0;) relax(looked);
+}
+
+void library_follows() {
+  settle();
+  if (Launcher* l = launcher()) l->rest();
 }
 
 Status launch_failure() {

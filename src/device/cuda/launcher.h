@@ -10,9 +10,10 @@
 // thread, waits until the ring is empty (driver() sees to it), and so does a library's call. What a launch has to say
 // about errors is raised by a later launch, or where the host waits; recent_launches() names the culprit as ever.
 //
-// The thread spins while there is work, and sleeps soon after. While it sleeps, launches are made where they are asked
-// for: single ones wait for nobody, and only a row of them wakes it. It needs a processor for itself, so there is none
-// where a process may use less than four. Once somebody else may look at our memory or put work on our streams
+// The thread spins while there is work, and sleeps soon after, or when a library is called: the host would wait for it
+// more often than it gains. While it sleeps, launches are made where they are asked for; only a row of them, with no
+// library's call between, wakes it. It needs a processor for itself, so there is none where a process may use less than
+// four. Once somebody else may look at our memory or put work on our streams
 // (dlpack, a stream's handle), it is not used any more: they rely on the driver's order alone.
 // TANDEM_LAUNCHER=0: no such thread; 1: one also on small machines.
 #pragma once
@@ -43,6 +44,7 @@ inline void settle() {
     settle_slow();
 }
 
+void library_follows();   // settles; and there is no row of launches now
 Status launch_failure();  // of a launch that was handed over; 0 if there was none since the last call
 void share_streams();     // others use our streams or memory from now on
 
