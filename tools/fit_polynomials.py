@@ -194,6 +194,9 @@ def fits():
     yield from both("SINH", "(sinh(x) - x) / x^3 in x^2, |x| <= 1", sinh_tail, (0, 1.01), (3, 6), sinh_weight)
     tanh_tail, tanh_weight = odd_tail(mp.tanh)
     yield from both("TANH", "(tanh(x) - x) / x^3 in x^2, |x| <= 0.55", tanh_tail, (0, 0.303), (3, None), tanh_weight)
+    yield from both(
+        "TANH_NEAR", "(tanh(x) - x) / x^3 in x^2, |x| <= ln 2 / 4", tanh_tail, (0, 0.0306), (1, None), tanh_weight
+    )
 
     erf_small = exact(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1)
     erf_small = exact(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1)

@@ -263,3 +263,13 @@ def test_sixteen_bit_floats_are_not_taken():
     b = NumpyBuilder()
     with pytest.raises(TypeError, match="float32 and float64"):
         mathlib.exp(b, b.value(np.zeros(1, np.float16)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tanh_of_opposite_numbers_is_opposite(dtype):
+    x = np.concatenate(
+        [np.random.default_rng(3).uniform(0, 11, 100_000), [0.0, 1e-40, 1e-8, 30.0, 1e30, np.inf]]
+    ).astype(dtype)
+    there, back = by_kernel(mathlib.tanh, x), by_kernel(mathlib.tanh, -x)
+    np.testing.assert_array_equal(np.signbit(back), np.ones(len(x), bool))
+    np.testing.assert_array_equal(there, -back)

@@ -5,40 +5,45 @@ from __future__ import annotations
 from tandem.codegen.mathlib import coefficients as c
 from tandem.codegen.mathlib.exponential import exp_parts, expm1_parts
 from tandem.codegen.mathlib.logarithm import log1p
-from tandem.codegen.mathlib.numbers import F32, F64, LN2, LOG2_E, NAN, at_most, format_of, polynomial, with_sign
+from tandem.codegen.mathlib.numbers import F32, F64, LN2, LOG2_E, NAN, at_least, at_most, format_of, polynomial
 
 _SINH_BOUND = {F32: 90.0, F64: 711.0}
 _TANH_BOUND = {F32: 10.0, F64: 22.0}  # from here on it is 1
 
 
 def tanh(b, x):
-    """With u = e^2|x| - 1: u / (u + 2)."""
     f = format_of(x)
+    if f is F32 and not b.approximates:
+        return _tanh_by_addition(b, at_most(b, at_least(b, x, -_TANH_BOUND[f]), _TANH_BOUND[f]))
     a = at_most(b, b.abs(x), _TANH_BOUND[f])
-    if b.approximates and f is F32:
+    if f is F32:
         # 1 - 2 / (e^2|x| + 1) by the instructions, which is less work; near zero a polynomial, which keeps all digits
         large = b.div_near(b.const(-2.0, x.dtype), b.exp2_near(a * float(2 * LOG2_E)) + 1.0) + 1.0
         z = a * a
         small = b.fma(a * z, polynomial(b, z, c.TANH_F32), a)
         return b.copysign(b.where(a < 0.55, small, large), x)
-    if f is F32:
-        h = _half_expm1_of_twice(b, a)
-        return with_sign(b, b.div_near(h, h + 1.0), x)
+    # with u = e^2|x| - 1: u / (u + 2)
     q, s = expm1_parts(b, a + a, 0)
     u = b.fma(s, q, s - 1.0)
-    return with_sign(b, b.div_near(u, u + 2.0), x)
+    return b.copysign(b.div_near(u, u + 2.0), x)
 
 
-def _half_expm1_of_twice(b, a):
-    """(e^2a - 1) / 2 for float32 and 0 <= a <= _TANH_BOUND: with a = n ln 2 / 2 + r, s e^2r - 1/2 where s = 2^n / 2.
+def _tanh_by_addition(b, x):
+    """For float32 within _TANH_BOUND: with x = n ln 2 / 2 + r and s = 2^n, tanh(x - r) is (s - 1) / (s + 1), and tanh x by the
+    theorem of addition ((s + 1) tanh r - (1 - s)) / ((s + 1) - (1 - s) tanh r).
 
-    ln 2 in float32 is off by 2^-28 of itself. Where n is large enough for that to matter, tanh is near 1 and it does not."""
-    shift = F32.magic + F32.bias - 1
-    t = b.fma(a, float(2 * LOG2_E), shift)
+    ln 2 in float32 is off by 2^-28 of itself. Where n is large enough for that to matter, tanh is near 1 and it does not. Numbers
+    for -x are those for x times -1 or 1/s, so that results differ in their sign alone; and the sums are written so that -0.0
+    stays what it is.
+    """
+    shift = F32.magic + F32.bias
+    t = b.fma(x, float(2 * LOG2_E), shift)
     s = b.bitcast(b.bitcast(t, F32.uint) << F32.fraction, F32.dtype)
-    r = b.fma(t - shift, -float(LN2 / 2), a)
-    q = polynomial(b, r, [k * 2.0 ** (i + 2) for i, k in enumerate(c.EXPM1_F32)])  # of 2r
-    return b.fma(s, b.fma(r * r, q, r + r), s - 0.5)
+    r = b.fma(t - shift, -float(LN2 / 2), x)
+    z = r * r
+    near = b.fma(r, b.fma(z, polynomial(b, z, c.TANH_NEAR_F32), 0.0), r)  # tanh r
+    high, low = s + 1.0, 1.0 - s
+    return b.div_near(b.fma(high, near, -low), b.fma(-low, near, high))
 
 
 def sinh(b, x):

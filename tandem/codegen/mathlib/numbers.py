@@ -94,12 +94,6 @@ def flip_sign(b, x, bit):
     return b.bitcast(b.bitcast(x, f.uint) ^ bit, f.dtype)
 
 
-def with_sign(b, magnitude, x):
-    """A number whose sign bit is not set, with the sign of x; less work than b.copysign, which clears that bit first."""
-    f = format_of(x)
-    return b.bitcast(b.bitcast(magnitude, f.uint) | sign_bit(b, x), f.dtype)
-
-
 def is_negative(b, x):
     """Whether the sign bit is set; true for -0.0."""
     return b.bitcast(x, format_of(x).int) < 0
