@@ -102,7 +102,7 @@ PREBUILT = Switch(
 COMPILE_WORKERS = Switch(
     "COMPILE_WORKERS",
     3,
-    "processes that help to compile a large program, at most, and four times as many for a program on a CUDA device; "
+    "processes that help to compile a large program, at most, and five times as many for a program on a CUDA device; "
     "0 compiles all of it in this one",
 )
 NUM_THREADS = Switch("NUM_THREADS", 0, "threads of a kernel; by default as many as affinity and cgroup quota allow")

@@ -147,7 +147,7 @@ def expect(operators: int, device: int) -> None:
 
 def _limit() -> int:
     processors = len(os.sched_getaffinity(0))
-    return min(4 * COMPILE_WORKERS.value, processors - 1)
+    return min(5 * COMPILE_WORKERS.value, processors - 1)
 
 
 def _start(count: int, device: int) -> None:
