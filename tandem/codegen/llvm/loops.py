@@ -363,7 +363,7 @@ class Loops(Values):
         A store into a line that no cache has reads that line from memory first. An array that is larger than the caches is not
         found there by whoever reads it next, so its lines are written as a whole and kept out of them: a third less to move
         for one operand and one result. Lines that are read as well are in a cache already, and stay there."""
-        if s.total is None or "sse2" not in self.features:
+        if s.total is None or not self.features & {"sse2", "sse4_1"}:
             return ""
         stored = [inner for inner in s.body if type(inner) is Store]
         least = 1
