@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "device/cpu_limits.h"
 #include "device/cuda/device.h"
 #include "device/cuda/launches.h"
 
@@ -284,8 +285,7 @@ class Launcher {
 bool is_wanted() {
   const char* text = std::getenv("TANDEM_LAUNCHER");
   if (text && *text) return std::strcmp(text, "0") != 0;
-  cpu_set_t usable;
-  return sched_getaffinity(0, sizeof usable, &usable) == 0 && CPU_COUNT(&usable) >= 4;
+  return usable_cpus() >= 4;
 }
 
 Launcher* launcher() {
