@@ -22,7 +22,7 @@ from tandem import dtypes
 from tandem.codegen.expr import COST, Expr, compute_dtype
 from tandem.dtypes import DType
 
-RENDERED = "9"  # part of every cache key: change it when a renderer makes other code from the same kernel
+RENDERED = "10"  # part of every cache key: change it when a renderer makes other code from the same kernel
 
 
 class Loop:

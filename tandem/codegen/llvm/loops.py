@@ -13,6 +13,7 @@ LONG_BODY = 24  # expressions from which on a vector loop's body is not rendered
 WIDE_BODY = 64
 # Bytes from which on what a kernel stores is not found in a cache later on: more than most machines' last level has per process.
 PAST_CACHES = 32 << 20
+AHEAD = 2048  # bytes: so far before their turn operands of such a kernel are asked for, where its body is long
 
 
 class Survey:
@@ -464,6 +465,11 @@ class Loops(Values):
         if not loads:
             return
         places = [(self.address(e.attr, e.args[0]), MEMORY[e.dtype], alignment(e.dtype)) for e in loads]
+        if self.past_caches:  # between stores past the caches the processor does not look ahead far enough by itself
+            self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+            for address, _, _ in places:
+                ahead = self.line(scope, f"getelementptr i8, ptr {address}, i64 {AHEAD}")
+                scope.lines.append(f"  call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
         yes, whole, no, part = self.whole_or_part(
             scope,
             lambda: [self.vector_load(scope, *place, "") for place in places],
