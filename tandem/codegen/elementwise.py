@@ -7,7 +7,7 @@ from tandem.codegen.buffer import Buffer, allocate, is_one, is_zero
 from tandem.codegen.computes import Group
 from tandem.codegen.expr import substitute
 from tandem.codegen.fuse import Fusion
-from tandem.codegen.loops import Accumulate, Declare, Finish, Loop, Transpose, expression_cost
+from tandem.codegen.loops import PAST_CACHES, Accumulate, Declare, Finish, Loop, Transpose, expression_cost
 from tandem.codegen.nest import CELL, CHUNK, INNER, ITEM, Nest, unroll_for
 from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import Dim, ceildiv, minimum, product
@@ -89,7 +89,10 @@ def _loops(nest: Nest, before: list, body: list, after: list, partials: list, ro
     n = e.dim(size)
     if len(order) == 1 and not partials:  # one long loop over all blocks asked for
         begin, end = b.make("begin", (), dtypes.int64), b.make("end", (), dtypes.int64)
-        loop = Loop(vector, begin * BLOCK, b.min(end * BLOCK, n), body, "vector", unroll, total=n)
+        # A size that is known and small needs no second loop for large ones, which takes time to compile.
+        may_be_large = not isinstance(size, int) or size * 8 >= PAST_CACHES
+        total = n if may_be_large else None
+        loop = Loop(vector, begin * BLOCK, b.min(end * BLOCK, n), body, "vector", unroll, total=total)
         return nest.step([loop], [vector], ceildiv(size, BLOCK), minimum(size, BLOCK), roots)
     length = BLOCK if len(order) == 1 else INNER
     digits = [(v, nest.sizes[v]) for v in order[:-1]] + [(CELL, ceildiv(size, length))]

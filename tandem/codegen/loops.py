@@ -24,6 +24,9 @@ from tandem.dtypes import DType
 
 RENDERED = "10"  # part of every cache key: change it when a renderer makes other code from the same kernel
 
+# Bytes from which on what a kernel stores is not found in a cache later on: more than most machines' last level has per process.
+PAST_CACHES = 32 << 20
+
 
 class Loop:
     """`body` for var in [start, end).

@@ -6,7 +6,7 @@ import pytest
 import tandem as td
 from tandem.codegen import lower
 from tandem.codegen.compile import cpu_flags, text_of
-from tandem.codegen.llvm.loops import PAST_CACHES
+from tandem.codegen.loops import PAST_CACHES
 from tests.codegen.ops import add, mul
 from tests.codegen.run_schedule import build
 

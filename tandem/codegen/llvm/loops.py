@@ -6,13 +6,11 @@ from tandem import dtypes
 from tandem.codegen.expr import Expr
 from tandem.codegen.llvm.ops import MEMORY, TYPE, alignment, vector
 from tandem.codegen.llvm.values import Scope, Values
-from tandem.codegen.loops import Accumulate, Declare, Finish, Loop, Repeat, Store, Transpose
+from tandem.codegen.loops import PAST_CACHES, Accumulate, Declare, Finish, Loop, Repeat, Store, Transpose
 
 LONG_BODY = 24  # expressions from which on a vector loop's body is not rendered a second time for the tail
 # Expressions up to which a long body is for two vectors at once: they do not wait for each other.
 WIDE_BODY = 64
-# Bytes from which on what a kernel stores is not found in a cache later on: more than most machines' last level has per process.
-PAST_CACHES = 32 << 20
 AHEAD = 2048  # bytes: so far before their turn operands of such a kernel are asked for, where its body is long
 
 
@@ -367,18 +365,18 @@ class Loops(Values):
         if s.total is None or not self.features & {"sse2", "sse4_1"}:
             return ""
         stored = [inner for inner in s.body if type(inner) is Store]
-        least = 1
+        widest = 1
         for store in stored:
             dtype, offset = self.kernel.slot_dtype(store.slot), self.chase(store.offset)
             if store.slot < 0 or dtype.kind in ("bool", "complex") or offset.op != "var" or offset.attr != s.var:
                 return ""
             if survey.lanes * dtype.itemsize < 16:
                 return ""
-            least = max(least, dtype.itemsize)
+            widest = max(widest, dtype.itemsize)
         if not stored or len(stored) != len(s.body):
             return ""
         parent = self.scopes[-1]
-        result = self.line(parent, f"icmp sge i64 {self.value(s.total)}, {PAST_CACHES // least}")
+        result = self.line(parent, f"icmp sge i64 {self.value(s.total)}, {PAST_CACHES // widest}")
         slots = {store.slot for store in stored}
         for slot in sorted(slots):
             place = self.line(parent, f"ptrtoint ptr {self.pointer(slot)} to i64")

@@ -359,19 +359,14 @@ class Values(Depths, Ops):
             if not scope.whole or s.slot < 0:
                 self.vector_store(scope, value, address, memory, size, scope.mask if s.slot >= 0 else "")
                 return
-            if self.past_caches:
 
-                def whole():
-                    self.one_or_other(
-                        scope,
-                        self.past_caches,
-                        lambda: self.stream(scope, value, address, memory, size),
-                        lambda: self.vector_store(scope, value, address, memory, size, ""),
-                    )
-            else:
-
-                def whole():
-                    self.vector_store(scope, value, address, memory, size, "")
+            def whole():
+                keep = lambda: self.vector_store(scope, value, address, memory, size, "")
+                if self.past_caches:
+                    stream = lambda: self.stream(scope, value, address, memory, size)
+                    self.one_or_other(scope, self.past_caches, stream, keep)
+                else:
+                    keep()
 
             self.whole_or_part(
                 scope,
