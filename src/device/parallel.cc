@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "device/cpu_limits.h"
+#include "device/relax.h"
 
 #ifdef __linux__
 #include <linux/futex.h>
@@ -33,14 +34,6 @@ using Microseconds = std::chrono::duration<double, std::micro>;
 constexpr Microseconds kShortSpin{5}, kLongSpin{40};
 
 thread_local bool inside = false;
-
-void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // An integer that threads can sleep on until it changes.
 class Signal {

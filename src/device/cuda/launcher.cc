@@ -15,6 +15,7 @@
 #include "device/cpu_limits.h"
 #include "device/cuda/device.h"
 #include "device/cuda/launches.h"
+#include "device/relax.h"
 
 namespace tandem::cuda {
 
@@ -38,17 +39,9 @@ struct Place {
   uint64_t words[kWords];
 };
 
-void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 // One more look at something that another thread does soon. Whoever looks for long lets others have the processor,
 // among them perhaps that thread.
-void relax(int& looked) {
+void look_again(int& looked) {
   if (++looked < 1000)
     relax();
   else
@@ -108,7 +101,7 @@ class Launcher {
       asleep_.store(0, std::memory_order_release);
       asleep_.notify_one();
     }
-    for (int looked = 0; at - passed_on.load(std::memory_order_acquire) >= kPlaces;) relax(looked);
+    for (int looked = 0; at - passed_on.load(std::memory_order_acquire) >= kPlaces;) look_again(looked);
     Place& place = ring_[at % kPlaces];
     place.kernel = kernel;
     place.count = static_cast<uint32_t>(count);
@@ -315,7 +308,7 @@ bool hand_over(const KernelLaunch& kernel, const uint64_t* words, size_t count) 
 void settle_slow() {
   if (passes_on) return;
   const uint64_t end = handed_over.load(std::memory_order_acquire);
-  for (int looked = 0; static_cast<int64_t>(passed_on.load(std::memory_order_acquire) - end) < 0;) relax(looked);
+  for (int looked = 0; static_cast<int64_t>(passed_on.load(std::memory_order_acquire) - end) < 0;) look_again(looked);
 }
 
 void library_follows() {
