@@ -46,10 +46,8 @@ def options(library, capability: int, exact: bool) -> list[str]:
         "--fmad=false",
         "--disable-warnings",
     ]
-    if version(library) >= (12, 4):
-        given.append(
-            "--minimal"
-        )  # without textures and what launches from devices: a sixth of the time, for the same code
+    if version(library) >= (12, 4):  # without textures and launches from devices: a sixth less time, for the same code
+        given.append("--minimal")
     return given
 
 
@@ -116,9 +114,8 @@ def _open(paths: list[str]):
 def _serve(capability: str, paths: list[str]):
     import select
 
-    ctypes.CDLL(None).prctl(
-        1, 9
-    )  # PR_SET_PDEATHSIG, SIGKILL: even in the middle of a kernel, end with the other process
+    # PR_SET_PDEATHSIG, SIGKILL: even in the middle of a kernel, end with the other process
+    ctypes.CDLL(None).prctl(1, 9)
     library = _open(paths)
     if library is None:
         return
