@@ -5,11 +5,17 @@
 PyTorch's images lie channels-last, which is faster for it; its mode eager-nchw leaves them as they come.
 Times are medians of steps measured with a synchronisation every few steps; memory is the allocator's peak. With --together all
 processes compile at the same time, which is quicker but makes the first steps slower than they are alone.
+
+    python benchmarks/gpu.py --first 3 [--cases lstm_lm,ncf] [--torch-modes reduce-overhead]
+
+First compiled steps alone: every process by itself, ours and theirs by turns, this many times, with empty caches of all kinds
+(ours, the driver's, Triton's, Inductor's) and with the bytecode that an installed package has; prints the least of each.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import statistics
@@ -109,13 +115,13 @@ def micro(lib, sync) -> dict:
 class Asked:
     """A process that compiles at once, while others do, and measures when it is its turn."""
 
-    def __init__(self, library: str, case: str, mode: str, seconds: float, waits: bool):
+    def __init__(self, library: str, case: str, mode: str, seconds: float, waits: bool, env: dict | None = None):
         command = [sys.executable, __file__, "--worker", library, case, mode, str(seconds), str(int(waits))]
         root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
-                                        text=True, env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+                                        text=True, env={**os.environ, **(env or {}), "PYTHONPATH": path})  # fmt: skip
 
     def wait(self, deadline: float):
         """Until it is ready, or has failed; it is stopped at the deadline."""
@@ -141,6 +147,31 @@ class Asked:
         return {"error": (log.strip().splitlines() or ["no output"])[-1][:200], "log": log[-3000:]}
 
 
+FIRST_BAR = 0.15  # of PyTorch's first step
+# Where each keeps what it compiled: ours, the driver's, and those of torch.compile.
+CACHES = ("TANDEM_CACHE_DIR", "CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+
+
+def first_steps(cases: list[str], torch_modes: list[str], times: int, timeout: float) -> None:
+    compileall.compile_dir(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tandem"), quiet=1)
+    print(f"{'first step of':18}{'tandem':>9}{'torch':>9}{'ratio':>8}{'bar':>6}   all of them")
+    for case in cases:
+        found: dict[tuple[str, str], list[float]] = {}
+        for _ in range(times):
+            for library, mode in (("tandem", "compiled"), *(("torch", m) for m in torch_modes if m != "eager")):
+                with tempfile.TemporaryDirectory() as empty:
+                    env = {name: os.path.join(empty, name) for name in CACHES}
+                    result = Asked(library, case, mode, 0.1, False, env).result(timeout)
+                if "error" in result:
+                    print(f"{case} {library} {mode}: {result['error']}\n{result.get('log', '')}", flush=True)
+                else:
+                    found.setdefault((library, mode), []).append(result["cold"])
+        a = min(found.get(("tandem", "compiled"), []), default=float("nan"))
+        b = min((t for (library, _), all in found.items() if library == "torch" for t in all), default=float("nan"))
+        shown = "; ".join(f"{l} {m} " + " ".join(f"{t:.2f}" for t in ts) for (l, m), ts in found.items())
+        print(f"{case:18}{a:>8.2f}s{b:>8.2f}s{a / b:>8.3f}{FIRST_BAR:>6}   {shown}", flush=True)
+
+
 def main():
     from gpu_models import BARS, EAGER_BAR
 
@@ -152,7 +183,14 @@ def main():
     parser.add_argument("--timeout", type=float, default=150)
     parser.add_argument("--json", default="")
     parser.add_argument("--together", action="store_true", help="compile all at once, then measure one by one")
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="TIMES", help="first compiled steps alone, with empty caches"
+    )
     args = parser.parse_args()
+    if args.first:
+        cases = [case for case in args.cases.split(",") if case != "micro"]
+        first_steps(cases, args.torch_modes.split(","), args.first, args.timeout)
+        return
     results: dict = {}
     wanted = []
     for case in args.cases.split(","):

@@ -6,10 +6,12 @@ is none, hidden states and weights are filled up with zeros in memory of our own
 
 from __future__ import annotations
 
+import functools
+
 from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import Buffer, allocate
 from tandem.codegen.cuda.text import Text, count_of, names_of, read, wide_type, write
-from tandem.codegen.schedule import LibraryStep
+from tandem.codegen.schedule import KernelStep, LibraryStep
 from tandem.graph.symbolic import Dim, ceildiv, hint
 
 _HELPERS = """\
@@ -58,6 +60,36 @@ def _width(h: Dim, dtype) -> Dim:
     return ceildiv(h, unit) * unit
 
 
+class _Repeated:
+    """A kernel for every step of a sequence. It is written once for steps whose operands lie alike, as all but the first and the
+    last do: hundreds of texts that say the same would take as long as everything else that is lowered."""
+
+    def __init__(self, write):
+        self.write = write  # the step's operands -> KernelStep
+        self.written: dict[tuple, tuple[KernelStep, list[int], list[int]]] = {}
+
+    def __call__(self, *operands: Buffer | None) -> KernelStep:
+        facts = tuple(_facts(x, operands) for x in operands)
+        if facts not in self.written:
+            step = self.write(*operands)
+            place = {id(x): i for i, x in enumerate(operands)}
+            self.written[facts] = step, [place[id(b)] for b in step.buffers], [place[id(b)] for b in step.writes]
+            return step
+        step, buffers, writes = self.written[facts]
+        return KernelStep(
+            step.kernel, [operands[i] for i in buffers], step.ints, step.extent, step.work, step.element_cost, step.nodes,
+            [operands[i] for i in writes],
+        )  # fmt: skip
+
+
+def _facts(x: Buffer | None, operands: tuple) -> tuple:
+    """What the text of a kernel depends on; strides that are not known are told apart by what they are, which leaves no guard."""
+    if x is None:
+        return ()
+    first = next(i for i, y in enumerate(operands) if y is x)
+    return (first, x.dtype, *[s if type(s) is int else id(s) for s in x.strides])
+
+
 def _forward_kernel(
     node, gates: Buffer, product: Buffer, c: Buffer, hidden: Buffer, cell: Buffer, kept: Buffer, state: Buffer
 ):
@@ -95,14 +127,13 @@ def lstm_sequence(fusion, step) -> list:
     product = allocate(gates.dtype, (n, gates.shape[2]))
     turned = memory.permute(w, (1, 0))
     states = [allocate(h.dtype, (n, width)) for _ in range(2)] if padded else None
+    pointwise = _Repeated(functools.partial(_forward_kernel, node))
     for turn, t in enumerate(_order(_steps(gates), reverse)):
-        now = _step_of(hidden, t)
+        now, cell = _step_of(hidden, t), _step_of(cells, t)
         state = states[turn % 2] if padded else now
         steps.append(_product(node, h, turned, product))
-        steps.append(
-            _forward_kernel(node, _step_of(gates, t), product, c, now, _step_of(cells, t), _step_of(kept, t), state)
-        )
-        h, c = state, _step_of(cells, t)
+        steps.append(pointwise(_step_of(gates, t), product, c, now, cell, _step_of(kept, t), state))
+        h, c = state, cell
     return steps
 
 
@@ -144,14 +175,13 @@ def lstm_sequence_backward(fusion, step) -> list:
         steps.append(made)
     back, dc = allocate(g.dtype, (n, width)), allocate(cells.dtype, (n, size))
     steps += [_zeros(node, back), _zeros(node, dc)]
+    pointwise = _Repeated(functools.partial(_backward_kernel, node))
     order = list(_order(_steps(g), reverse))
     for turn, t in enumerate(order):
         before = _step_of(cells, order[turn + 1]) if turn + 1 < len(order) else c
         extra = _step_of(more[0], t) if more else None
         now = _step_of(out, t)
-        steps.append(
-            _backward_kernel(node, _step_of(g, t), back, _step_of(kept, t), _step_of(cells, t), before, dc, now, extra)
-        )
+        steps.append(pointwise(_step_of(g, t), back, _step_of(kept, t), _step_of(cells, t), before, dc, now, extra))
         steps.append(_product(node, now, w, back))
     steps.append(copy(fusion, memory.slice_(back, (0, 0), (1, 1), (n, size)), dh, node))
     t = Text("narrow", node)
