@@ -221,6 +221,13 @@ void register_cuda(nb::module_& m) {
   m.def("autocast_mode", [] { return static_cast<int>(call_mode.autocast); });
   m.def("set_autocast_mode",
         [](int mode) { return static_cast<int>(std::exchange(call_mode.autocast, static_cast<uint8_t>(mode))); });
+  m.def(
+      "cuda_open_products_ahead",
+      [](int device, int dtype, std::vector<std::string> paths) {
+        cuda::open_products_ahead(device, static_cast<DType>(dtype), std::move(paths));
+      },
+      nb::arg("device"), nb::arg("dtype"), nb::arg("paths"),
+      "Begins to open cuBLASLt from the first of `paths`, beside whatever comes next, once a process.");
   m.def("cuda_set_allow_tf32", [](bool allow) { cuda::allow_tf32 = allow; });
   m.def("cuda_allow_tf32", [] { return cuda::allow_tf32; });
   nb::class_<OwnedStream>(m, "CudaStream")

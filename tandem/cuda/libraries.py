@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import glob
@@ -10,12 +11,14 @@ import site
 import sys
 import threading
 
+from tandem import _runtime
 from tandem.errors import DeviceError
 
 _SYSTEM = ("/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib", "/usr/lib/x86_64-linux-gnu")
 
 
 _lock = threading.Lock()  # many threads compile at once, and looking through folders takes as long as compiling
+_products_ahead = False
 
 
 def candidates(name: str) -> tuple[str, ...]:
@@ -52,6 +55,16 @@ def open_library(name: str, wheel: str) -> ctypes.CDLL:
         f"lib{name} cannot be opened: {problems[0]}",
         fix=f"pip install tandem[cuda] (or {wheel}), or install CUDA",
     )
+
+
+def open_products_ahead(device: int, dtype) -> None:
+    """A program that will multiply matrices on cuda:device is being traced: cuBLASLt opens meanwhile (Note [Products ahead] in
+    src/library/cuda/matmul.cc)."""
+    global _products_ahead
+    if not _products_ahead:
+        _products_ahead = True
+        atexit.register(_runtime.finish_preload)  # the library's own ending must not come in between
+        _runtime.cuda_open_products_ahead(device, dtype.code, list(candidates("cublasLt")))
 
 
 def find(name: str) -> str | None:

@@ -66,10 +66,6 @@ def _device_of(function, spec: list[tuple]) -> int:
 
 def compile_plan(function, spec: list[tuple]):
     device = _device_of(function, spec)
-    if device and _runtime.capturing():
-        from tandem.codegen.cuda.workers import foresee
-
-        foresee(device - 1)
     define.autocast_dtype, define.on_device = _autocast_dtype(device), device > 0
     try:
         with without_collections():
@@ -88,6 +84,8 @@ def _compile_plan(function, spec: list[tuple], device: int):
     traced = trace_call(function, spec)
     traced.device = device
     target = target_for(device, traced.numbers | traced.on_host)
+    if target is not None and _runtime.capturing():
+        target.foresee(traced.graph)
     saved: list[Value] = []
     split = None
     if traced.wanted:

@@ -2,6 +2,8 @@
 // matrices may be wanted in float32.
 //
 // cuBLASLt thinks in columns: a row-major c = a b is a column-major (n x m) product of b and a, both taken as they lie.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,6 +21,7 @@
 #include "device/cuda/launches.h"
 #include "library/cuda/open.h"
 #include "library/registry.h"
+#include "program/preload.h"
 
 namespace tandem::library {
 namespace {
@@ -53,21 +57,31 @@ struct Api {
                 size_t bytes, cuda::Stream);
 };
 
+const Api* load_api(const cuda::LoadFrom& load) {
+  auto* a = new Api;
+  load(a->create, "cublasLtCreate");
+  load(a->description_create, "cublasLtMatmulDescCreate");
+  load(a->description_set, "cublasLtMatmulDescSetAttribute");
+  load(a->layout_create, "cublasLtMatrixLayoutCreate");
+  load(a->layout_set, "cublasLtMatrixLayoutSetAttribute");
+  load(a->preference_create, "cublasLtMatmulPreferenceCreate");
+  load(a->preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  load(a->preference_destroy, "cublasLtMatmulPreferenceDestroy");
+  load(a->heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  load(a->matmul, "cublasLtMatmul");
+  return a;
+}
+
+// What open_ahead() has made, once nothing is being made any more (finish_preload).
+bool opened = false;  // or begun to (GIL)
+const Api* api_ahead = nullptr;
+Handle handles_ahead[cuda::kMaxDevices];
+
 const Api& api() {
   static const Api* made = [] {
-    const cuda::LoadFrom load("cublasLt");
-    auto* a = new Api;
-    load(a->create, "cublasLtCreate");
-    load(a->description_create, "cublasLtMatmulDescCreate");
-    load(a->description_set, "cublasLtMatmulDescSetAttribute");
-    load(a->layout_create, "cublasLtMatrixLayoutCreate");
-    load(a->layout_set, "cublasLtMatrixLayoutSetAttribute");
-    load(a->preference_create, "cublasLtMatmulPreferenceCreate");
-    load(a->preference_set, "cublasLtMatmulPreferenceSetAttribute");
-    load(a->preference_destroy, "cublasLtMatmulPreferenceDestroy");
-    load(a->heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    load(a->matmul, "cublasLtMatmul");
-    return a;
+    opened = true;
+    finish_preload();
+    return api_ahead ? api_ahead : load_api(cuda::LoadFrom("cublasLt"));
   }();
   return *made;
 }
@@ -78,7 +92,9 @@ void check(int status, const char* what) {
 
 Handle handle(int device) {
   static Handle made[cuda::kMaxDevices];
-  if (!made[device]) check(api().create(&made[device]), "cublasLtCreate");
+  const Api& lt = api();
+  if (!made[device]) made[device] = handles_ahead[device];
+  if (!made[device]) check(lt.create(&made[device]), "cublasLtCreate");
   return made[device];
 }
 
@@ -128,9 +144,8 @@ constexpr int kTried = 8;
 
 constexpr size_t kWorkspace = size_t{32} << 20;
 
-Entry make_entry(int device, DType dtype, DType result, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b,
-                 int64_t c_step, int64_t batch, const int64_t (&offsets)[3], bool bias, uint64_t alignment) {
-  const Api& lt = api();
+Entry make_entry(const Api& lt, Handle library, DType dtype, DType result, int64_t m, int64_t n, int64_t k, Matrix a,
+                 Matrix b, int64_t c_step, int64_t batch, const int64_t (&offsets)[3], bool bias, uint64_t alignment) {
   Entry e;
   const bool f64 = dtype == DType::Float64;
   const int compute = f64 ? 70 : dtype == DType::Float32 && cuda::allow_tf32 ? 77 : 68;
@@ -162,7 +177,7 @@ Entry make_entry(int device, DType dtype, DType result, int64_t m, int64_t n, in
   for (int attribute = 5; attribute <= 8; ++attribute) lt.preference_set(preference, attribute, &bytes, sizeof bytes);
   int found = 0;
   Heuristic list[kTried];
-  const int status = lt.heuristic(handle(device), e.description, e.first, e.second, e.result, e.result, preference,
+  const int status = lt.heuristic(library, e.description, e.first, e.second, e.result, e.result, preference,
                                   tunes() ? kTried : 1, list, &found);
   lt.preference_destroy(preference);
   if (status || found == 0)
@@ -172,6 +187,28 @@ Entry make_entry(int device, DType dtype, DType result, int64_t m, int64_t n, in
   for (int i = 1; i < found; ++i)
     if (list[i].status == 0) e.others.push_back(list[i]);
   return e;
+}
+
+// Note [Products ahead]
+// Most of what the first product takes, some 150 ms, is opening cuBLASLt and what it does when it is first asked for an
+// algorithm. While a program is traced and its kernels are compiled, a thread does both; the product asked for here is
+// only there for that.
+void open_ahead(int device, DType dtype, const std::vector<std::string>& paths) {
+  constexpr int64_t n = 1024;
+  try {
+    cuda::activate(device);
+    void* library = nullptr;
+    for (const std::string& path : paths)
+      if (!library) library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!library) return;
+    const Api* lt = load_api(cuda::LoadFrom("cublasLt", library));
+    Handle made = nullptr;
+    check(lt->create(&made), "cublasLtCreate");
+    api_ahead = lt;
+    handles_ahead[device] = made;
+    make_entry(*lt, made, dtype, dtype, n, n, n, {false, n}, {false, n}, n, 1, {0, 0, 0}, false, 256);
+  } catch (...) {  // whatever it is, the first product meets it again and tells
+  }
 }
 
 // The time of a few runs of `call`, which queues one product, in milliseconds; the first run does not count.
@@ -325,8 +362,8 @@ void product(const Call& call, View a, View b, View c, const View* bias, bool ad
     auto found = entries->find(key);
     if (found == entries->end())
       found = entries
-                  ->emplace(key, make_entry(device, a.dtype, c.dtype, m, n, k, ra.matrix, rb.matrix, mc.step, inner,
-                                            offsets, bias != nullptr, alignment))
+                  ->emplace(key, make_entry(api(), handle(device), a.dtype, c.dtype, m, n, k, ra.matrix, rb.matrix,
+                                            mc.step, inner, offsets, bias != nullptr, alignment))
                   .first;
     entry = &found->second;
   }
@@ -493,3 +530,12 @@ const Register registered("cuda.matmul", &run_matmul);
 
 }  // namespace
 }  // namespace tandem::library
+
+namespace tandem::cuda {
+
+void open_products_ahead(int device, DType dtype, std::vector<std::string> paths) {
+  if (std::exchange(library::opened, true)) return;
+  run_beside([=, paths = std::move(paths)] { library::open_ahead(device, dtype, paths); });
+}
+
+}  // namespace tandem::cuda

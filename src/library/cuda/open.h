@@ -1,8 +1,11 @@
 // NVIDIA's libraries, opened at run time from wheels or the system (tandem/cuda/libraries.py knows where they may be).
 #pragma once
 #include <cstddef>
+#include <string>
+#include <vector>
 
 #include "device/cuda/driver.h"
+#include "tensor/dtype.h"
 
 namespace tandem::cuda {
 
@@ -14,6 +17,7 @@ void* symbol(void* library, const char* library_name, const char* name);
 class LoadFrom {
  public:
   explicit LoadFrom(const char* name) : name_(name), library_(open_library(name)) {}
+  LoadFrom(const char* name, void* library) : name_(name), library_(library) {}
   template <typename F>
   void operator()(F*& function, const char* name) const {
     function = reinterpret_cast<F*>(symbol(library_, name_, name));
@@ -23,6 +27,10 @@ class LoadFrom {
   const char* name_;
   void* library_;
 };
+
+// Begins to open cuBLASLt, from the first of `paths` that is there, beside whatever comes next, for products of
+// `dtype`. Whatever fails is left to the first product. Once per process. Needs the GIL.
+void open_products_ahead(int device, DType dtype, std::vector<std::string> paths);
 
 // Device memory for the duration of a call: given back at once, to be used by what is queued behind it.
 class Workspace {

@@ -15,6 +15,7 @@ from tandem.codegen import cache
 from tandem.codegen.cuda import workers
 from tandem.codegen.cuda.kernel import entry
 from tandem.codegen.cuda.render import source
+from tandem.errors import DeviceError, InternalError
 from tandem.switches import DEBUG, cache_dir
 
 FORMAT = b"tandem cubin 1\n"
@@ -146,7 +147,10 @@ def _images(missing: dict, device: int, capability: int) -> Iterator[tuple[str, 
 
 def _made(key: str, kernel, job: Future | workers.Job) -> bytes | None:
     if isinstance(job, Future):
-        return job.result()
+        try:
+            return job.result()
+        except (DeviceError, InternalError) as error:  # told in the thread, which knows of no line of the user's
+            raise type(error)(error.op, error.rule, error.fix) from None
     if job.image is not None:
         _show(kernel)
         _keep(key, job.image)

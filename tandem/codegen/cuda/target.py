@@ -45,6 +45,17 @@ class CudaTarget:
         _, major, minor, *_ = _runtime.cuda_properties(self.device)
         return 10 * major + minor
 
+    def foresee(self, graph: Graph):
+        """An operator that is new is traced for a program: has ready, beside that, what its compilation and its run will need."""
+        from tandem.codegen.cuda.workers import foresee
+
+        foresee(self.device)
+        product = next((node for node in graph.nodes if isinstance(node.op, Matmul)), None)
+        if product is not None and not _runtime.cuda_unavailable():
+            from tandem.cuda.libraries import open_products_ahead
+
+            open_products_ahead(self.device, product.inputs[0].dtype)
+
     def begin(self, steps: list, alone: bool = False):
         """Has steps of a program compiled while others are still being made; `alone`: only those that become no part of others."""
         from tandem.codegen.cuda.batch import together
