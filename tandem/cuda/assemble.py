@@ -2,9 +2,10 @@
 
     python assemble.py CAPABILITY PATH_OF_NVRTC...
 
-opens the first library that is there, says so, reads requests from stdin and writes machine code to stdout, each with its length in
-four bytes before it; no bytes say that it is ready, and later that something failed. It imports nothing of Tandem, so that it
-starts quickly.
+opens the first library that is there, compiles something small, and from then on forks: for every pair of pipes that comes through
+the socket at stdin a process that has all of that, for which it would have needed a tenth of a second. Such a process writes its
+number, reads requests and writes machine code, each with its length in four bytes before it; no bytes say that something failed. It
+imports nothing of Tandem, so that it starts quickly.
 """
 
 from __future__ import annotations
@@ -111,29 +112,67 @@ def _open(paths: list[str]):
     return None
 
 
-def _serve(capability: str, paths: list[str]):
-    import select
+def _end_with_parent():
+    ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL: even in the middle of a kernel
 
-    # PR_SET_PDEATHSIG, SIGKILL: even in the middle of a kernel, end with the other process
-    ctypes.CDLL(None).prctl(1, 9)
+
+def _serve(library, requests: int, images: int):
+    """In a process of its own, until nobody asks any more."""
+    parent = os.getppid()
+    _end_with_parent()
+    if os.getppid() != parent:  # it has ended meanwhile
+        return
+    with open(requests, "rb") as requests, open(images, "wb") as images:
+        made = os.getpid().to_bytes(4, "little")
+        while True:
+            images.write(len(made).to_bytes(4, "little") + made)
+            images.flush()
+            header = requests.read(4)
+            if len(header) < 4:
+                return
+            made = _answer(library, requests.read(int.from_bytes(header, "little")).decode())
+
+
+def send_pipes(socket, requests: int, images: int):
+    """Has a process serve these."""
+    import _socket
+
+    rights = requests.to_bytes(4, sys.byteorder) + images.to_bytes(4, sys.byteorder)
+    socket.sendmsg([b"+"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+
+
+def _receive_pipes(socket) -> tuple[int, int] | None:
+    import _socket
+
+    said, sent, *_ = socket.recvmsg(1, _socket.CMSG_SPACE(8))
+    rights = sent[0][2] if said and sent else b""
+    if len(rights) < 8:
+        return None
+    return int.from_bytes(rights[:4], sys.byteorder), int.from_bytes(rights[4:8], sys.byteorder)
+
+
+def _multiply(capability: str, paths: list[str]):
+    import _socket  # what `socket` adds takes longer to import than it is worth here
+    import signal
+
+    _end_with_parent()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
     library = _open(paths)
     if library is None:
         return
-    requests, images = sys.stdin.buffer, sys.stdout.buffer
-    if not select.select([requests], [], [], 0)[0]:  # there is time to bring in the pages that the first kernel needs
-        _answer(library, f"{capability} 0 small\n{SMALL}")
-    made = b""
-    while True:
-        images.write(len(made).to_bytes(4, "little") + made)
-        images.flush()
-        header = requests.read(4)
-        if len(header) < 4:
+    _answer(library, f"{capability} 0 small\n{SMALL}")  # which brings in most of what the first kernel needs
+    socket = _socket.socket(fileno=0)
+    while (pipes := _receive_pipes(socket)) is not None:
+        if os.fork() == 0:
+            os.close(0)
+            _serve(library, *pipes)
             return
-        made = _answer(library, requests.read(int.from_bytes(header, "little")).decode())
+        for pipe in pipes:
+            os.close(pipe)
 
 
 if __name__ == "__main__":
     try:
-        _serve(sys.argv[1], sys.argv[2:])
+        _multiply(sys.argv[1], sys.argv[2:])
     finally:  # whatever happened, most likely that nobody reads any more
         os._exit(0)

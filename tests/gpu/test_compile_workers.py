@@ -34,23 +34,33 @@ from tandem.codegen.cuda import compile, workers
 from tandem.cuda import nvrtc
 workers.LINGER = 2.0  # long enough on a busy machine for none to end too early
 spawned, answers = [], []
-real_spawn, real_answered = workers._spawn, workers.Worker._answered
-def spawn(command):
-    worker = real_spawn(command)
-    spawned.append(worker.pid)
+real_fork, real_answered = workers.Parent.fork, workers.Worker._answered
+def fork(self):
+    worker = real_fork(self)
+    spawned.append(worker)
     return worker
 def answered(self, job, made):
     answers.append(made)
     real_answered(self, job, made)
-workers._spawn, workers.Worker._answered = spawn, answered
+workers.Parent.fork, workers.Worker._answered = fork, answered
+def runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
 def no_process_is_left():
     workers.LINGER = 0.2
     until = time.monotonic() + 20
     while time.monotonic() < until:
         time.sleep(0.05)
         with workers._lock:
-            if not workers._workers:
+            if not workers._workers and workers._parent is None:
                 break
+    for worker in spawned:
+        while worker.pid and runs(worker.pid) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not (worker.pid and runs(worker.pid))
     try:
         os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
@@ -125,8 +135,9 @@ workers.PATIENCE = 0.2
 struck = []
 real_send = workers.Worker.send
 def send(self, job):
-    os.kill(self.pid, signal.SIGSTOP)
-    struck.append(self.pid)
+    if self.ready:
+        os.kill(self.pid, signal.SIGSTOP)
+        struck.append(self.pid)
     real_send(self, job)
 workers.Worker.send = send
 """,
@@ -137,10 +148,19 @@ workers.Worker.send = send
 }
 
 
+GARBAGE = f"""
+import _socket, os, runpy
+assemble = runpy.run_path({assemble.__file__!r})
+socket = _socket.socket(fileno=0)
+while pipes := assemble["_receive_pipes"](socket):
+    os.write(pipes[1], b"nothing that is expected " * 1000)
+"""
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_goes_wrong_with_workers_leaves_kernels_to_us(expected, tmp_path, fault):
     garbage = tmp_path / "garbage.py"
-    garbage.write_text("import sys; sys.stdout.write('nothing that is expected ' * 1000); sys.stdin.read()")
+    garbage.write_text(GARBAGE)
     script = FAULTS[fault]
     if fault == "no library":  # the process itself finds it
         script += "; import ctypes; nvrtc._opened = ctypes.CDLL(real('nvrtc')[0])"
@@ -216,7 +236,9 @@ def test_workers_do_not_outlive_a_process_that_is_killed(tmp_path):
     script = """
 with workers._lock:
     workers._start(2, 0)
-print(*spawned, flush=True)
+while not all(worker.receive() and worker.ready for worker in spawned):
+    time.sleep(0.01)
+print(workers._parent.pid, *[worker.pid for worker in spawned], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     variables = cuda_stand_in.environment(TANDEM_CACHE_DIR=str(tmp_path), TANDEM_COMPILE_WORKERS="1")
@@ -225,7 +247,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     pids = [int(pid) for pid in done.stdout.split()]
-    assert len(pids) == 2
+    assert len(pids) == 3
     until = time.monotonic() + 20
     while any(_runs(pid) for pid in pids):
         assert time.monotonic() < until

@@ -3,7 +3,7 @@
 Note [Device compile workers]
 Threads that use NVRTC wait for each other: there is a lock inside it, and a process gets no more than three kernels done in the
 time that one takes alone. So a program of some size starts processes beside it (cuda/assemble.py), which get the source of every
-kernel as soon as that is known and give back machine code.
+kernel as soon as that is known and give back machine code. Only one is started, which opens NVRTC; the others are forked from it.
 
 No thread of ours stands between: it would wait for Python's lock while the program is lowered, and its process for it. Whoever
 brings a kernel also takes answers and hands out what waits, without waiting itself; as long as nobody waits for answers, a process
@@ -34,6 +34,7 @@ LINGER = 2.0  # seconds that processes without work stay; a step may have severa
 PATIENCE = 60.0  # seconds for a kernel; then something is wrong with the process
 
 _lock = threading.Lock()  # guards all of these; nobody waits for a process while holding it
+_parent: Parent | None = None
 _workers: list[Worker] = []
 _waiting: list[Job] = []
 _used = 0.0  # when somebody last asked for something
@@ -64,8 +65,9 @@ class Worker:
 
     __slots__ = ("asked", "came", "pid", "ready", "reads", "since", "unsent", "writes")
 
-    def __init__(self, pid: int, reads: int, writes: int):
-        self.pid, self.reads, self.writes = pid, reads, writes
+    def __init__(self, reads: int, writes: int):
+        self.pid = 0  # not known yet
+        self.reads, self.writes = reads, writes
         self.asked: deque[Job] = deque()
         self.unsent, self.came = bytearray(), bytearray()
         self.ready = False
@@ -96,7 +98,7 @@ class Worker:
             return False
         while len(self.came) >= 4:
             size = int.from_bytes(self.came[:4], "little")
-            if size > 1 << 30 or not (self.ready or size == 0) or (self.ready and not self.asked):
+            if size > 1 << 30 or not (self.ready or size == 4) or (self.ready and not self.asked):
                 return False  # not what it should say
             if len(self.came) < 4 + size:
                 break
@@ -105,7 +107,8 @@ class Worker:
             self.since = time.monotonic()
             if self.ready:
                 self._answered(self.asked.popleft(), made)
-            self.ready = True
+            else:
+                self.pid, self.ready = int.from_bytes(made, "little"), True
         return not self.asked or time.monotonic() - self.since < PATIENCE
 
     def _answered(self, job: Job, made: bytes) -> None:
@@ -116,8 +119,54 @@ class Worker:
             job.left = True
 
     def end(self) -> None:
+        """It ends when it next reads or writes, or with the process that it was forked from."""
         for pipe in (self.writes, self.reads):
             os.close(pipe)
+
+
+class Parent:
+    """The process that workers are forked from, and the socket through which it gets their pipes."""
+
+    __slots__ = ("pid", "socket")
+
+    def __init__(self, command: list[str]):
+        import _socket
+
+        self.socket, its_socket = _socket.socketpair()  # none of these is inherited by other processes
+        try:
+            self.pid = os.posix_spawn(
+                command[0], command, os.environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, its_socket.fileno(), 0),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ],
+            )  # fmt: skip
+        finally:
+            its_socket.close()
+
+    def fork(self) -> Worker:
+        from tandem.cuda import assemble
+
+        ends = []
+        try:
+            ends += os.pipe()
+            ends += os.pipe()
+            its_stdin, writes, reads, its_stdout = ends
+            assemble.send_pipes(self.socket, its_stdin, its_stdout)
+        except OSError:
+            for end in ends:
+                os.close(end)
+            raise
+        os.close(its_stdin)
+        os.close(its_stdout)
+        os.set_blocking(writes, False)
+        os.set_blocking(reads, False)
+        return Worker(reads, writes)
+
+    def end(self) -> None:
+        """And all that were forked from it, whatever they do."""
+        self.socket.close()
         with contextlib.suppress(OSError):
             if os.waitpid(self.pid, os.WNOHANG) == (0, 0):  # still there, and still ours
                 os.kill(self.pid, 9)
@@ -152,7 +201,7 @@ def _limit() -> int:
 
 def _start(count: int, device: int) -> None:
     """Starts processes until there are this many, or as many as there may be."""
-    global _used, _watching, _works
+    global _parent, _used, _watching, _works
     _used = time.monotonic()
     count = min(count, _limit())
     if len(_workers) >= count or not (_works and sys.executable) or getattr(sys, "frozen", False):
@@ -163,12 +212,13 @@ def _start(count: int, device: int) -> None:
 
     _, major, minor, *_ = cuda_properties(device)
     command = [sys.executable, "-I", "-S", assemble.__file__, str(10 * major + minor), *candidates("nvrtc")]
-    while len(_workers) < count:
-        try:
-            _workers.append(_spawn(command))
-        except OSError:
-            _works = False
-            return
+    try:
+        if _parent is None:
+            _parent = Parent(command)
+        while len(_workers) < count:
+            _workers.append(_parent.fork())
+    except OSError:
+        _works = False
     if not _watching:
         try:
             threading.Thread(target=_watch, name="tandem-nvrtc", daemon=True).start()
@@ -176,35 +226,6 @@ def _start(count: int, device: int) -> None:
         except RuntimeError:  # no more threads, or the interpreter is about to end
             _works = False
             _end()
-
-
-def _spawn(command: list[str]) -> Worker:
-    its_stdin, writes = os.pipe()  # none of these is inherited by other processes
-    try:
-        reads, its_stdout = os.pipe()
-    except OSError:
-        os.close(its_stdin)
-        os.close(writes)
-        raise
-    try:
-        pid = os.posix_spawn(
-            command[0], command, os.environ,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, its_stdin, 0),
-                (os.POSIX_SPAWN_DUP2, its_stdout, 1),
-                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-            ],
-        )  # fmt: skip
-    except OSError:
-        os.close(writes)
-        os.close(reads)
-        raise
-    finally:
-        os.close(its_stdin)
-        os.close(its_stdout)
-    os.set_blocking(writes, False)
-    os.set_blocking(reads, False)
-    return Worker(pid, reads, writes)
 
 
 def _watch() -> None:
@@ -218,13 +239,18 @@ def _watch() -> None:
             if idle > (PATIENCE if _waiting or any(w.asked for w in _workers) else LINGER):
                 _end()
             if not _workers:
+                _end()
                 _watching = False
                 return
 
 
 def _end() -> None:
+    global _parent
     while _workers:
         _lose(_workers[-1])
+    if _parent is not None:
+        _parent.end()
+        _parent = None
 
 
 def _lose(worker: Worker) -> None:
@@ -253,12 +279,14 @@ def abandon() -> None:
 
 def _forget() -> None:
     """In a child of this process, which has neither the processes nor what another thread was about to do."""
-    global _lock, _watching
+    global _lock, _parent, _watching
     _lock = threading.Lock()
     for worker in _workers:
-        for pipe in (worker.writes, worker.reads):  # else they would not learn of their parent's end
-            os.close(pipe)
+        worker.end()  # of these copies of its pipes: else it would not learn of the other's end
     _workers.clear()
+    if _parent is not None:
+        _parent.socket.close()
+        _parent = None
     _waiting.clear()
     _watching = False
 
