@@ -2,8 +2,8 @@
 
     python assemble.py CAPABILITY PATH_OF_NVRTC...
 
-opens the first library that is there, compiles something small, and from then on forks: for every pair of pipes that comes through
-the socket at stdin a process that has all of that, for which it would have needed a tenth of a second. Such a process writes its
+opens the first library that is there, compiles something small, and from then on forks: for every socket that comes through
+the one at stdin a process that has all of that, for which it would have needed a tenth of a second. Such a process writes its
 number, reads requests and writes machine code, each with its length in four bytes before it; no bytes say that something failed. It
 imports nothing of Tandem, so that it starts quickly.
 """
@@ -116,13 +116,13 @@ def _end_with_parent():
     ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL: even in the middle of a kernel
 
 
-def _serve(library, requests: int, images: int):
+def _serve(library, line: int):
     """In a process of its own, until nobody asks any more."""
     parent = os.getppid()
     _end_with_parent()
     if os.getppid() != parent:  # it has ended meanwhile
         return
-    with open(requests, "rb") as requests, open(images, "wb") as images:
+    with open(line, "rb") as requests, open(line, "wb", closefd=False) as images:
         made = os.getpid().to_bytes(4, "little")
         while True:
             images.write(len(made).to_bytes(4, "little") + made)
@@ -133,22 +133,19 @@ def _serve(library, requests: int, images: int):
             made = _answer(library, requests.read(int.from_bytes(header, "little")).decode())
 
 
-def send_pipes(socket, requests: int, images: int):
-    """Has a process serve these."""
+def send_line(socket, line: int):
+    """Has a process serve this one, which is the number of a socket."""
     import _socket
 
-    rights = requests.to_bytes(4, sys.byteorder) + images.to_bytes(4, sys.byteorder)
-    socket.sendmsg([b"+"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+    socket.sendmsg([b"+"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, line.to_bytes(4, sys.byteorder))])
 
 
-def _receive_pipes(socket) -> tuple[int, int] | None:
+def receive_line(socket) -> int | None:
     import _socket
 
-    said, sent, *_ = socket.recvmsg(1, _socket.CMSG_SPACE(8))
+    said, sent, *_ = socket.recvmsg(1, _socket.CMSG_SPACE(4))
     rights = sent[0][2] if said and sent else b""
-    if len(rights) < 8:
-        return None
-    return int.from_bytes(rights[:4], sys.byteorder), int.from_bytes(rights[4:8], sys.byteorder)
+    return int.from_bytes(rights[:4], sys.byteorder) if len(rights) >= 4 else None
 
 
 def _multiply(capability: str, paths: list[str]):
@@ -162,13 +159,12 @@ def _multiply(capability: str, paths: list[str]):
         return
     _answer(library, f"{capability} 0 small\n{SMALL}")  # which brings in most of what the first kernel needs
     socket = _socket.socket(fileno=0)
-    while (pipes := _receive_pipes(socket)) is not None:
+    while (line := receive_line(socket)) is not None:
         if os.fork() == 0:
             os.close(0)
-            _serve(library, *pipes)
+            _serve(library, line)
             return
-        for pipe in pipes:
-            os.close(pipe)
+        os.close(line)
 
 
 if __name__ == "__main__":

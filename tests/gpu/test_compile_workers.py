@@ -152,8 +152,8 @@ GARBAGE = f"""
 import _socket, os, runpy
 assemble = runpy.run_path({assemble.__file__!r})
 socket = _socket.socket(fileno=0)
-while pipes := assemble["_receive_pipes"](socket):
-    os.write(pipes[1], b"nothing that is expected " * 1000)
+while line := assemble["receive_line"](socket):
+    os.write(line, b"nothing that is expected " * 1000)
 """
 
 
@@ -215,11 +215,11 @@ def test_a_child_does_not_use_its_parents_workers(tmp_path):
 with workers._lock:
     workers._start(2, 0)
 job = workers.offer("extern \\"C\\" __global__ void k() {}", 90, "k", False, 0)
-pipe = workers._workers[0].writes
+line = workers._workers[0].line
 child = os.fork()
 if child == 0:
     try:
-        os.fstat(pipe)
+        os.fstat(line)
     except OSError:
         os._exit(0 if not workers._workers and workers.offer("", 90, "k", False, 0) is None else 1)
     os._exit(2)

@@ -7,8 +7,8 @@ kernel as soon as that is known and give back machine code. Only one is started,
 
 No thread of ours stands between: it would wait for Python's lock while the program is lowered, and its process for it. Whoever
 brings a kernel also takes answers and hands out what waits, without waiting itself; as long as nobody waits for answers, a process
-has a second kernel in its pipe while it works on the first. When nothing is left to hand out, a process without work gets a copy of
-what waits behind another's, and whichever is done first counts.
+has a second kernel in its socket while it works on the first. When nothing is left to hand out, a process without work gets a copy
+of what waits behind another's, and whichever is done first counts.
 
 They start when the trace of a program tells that there will be kernels: with the fourth operator that is new, where no code for
 devices had been kept on disk, and otherwise when the program is not found there. They end when nothing was asked of them for a
@@ -63,11 +63,11 @@ class Job:
 class Worker:
     """A process, what it was asked for in this order, and the bytes on the way to it and from it."""
 
-    __slots__ = ("asked", "came", "pid", "ready", "reads", "since", "unsent", "writes")
+    __slots__ = ("asked", "came", "line", "pid", "ready", "since", "unsent")
 
-    def __init__(self, reads: int, writes: int):
+    def __init__(self, line: int):
         self.pid = 0  # not known yet
-        self.reads, self.writes = reads, writes
+        self.line = line
         self.asked: deque[Job] = deque()
         self.unsent, self.came = bytearray(), bytearray()
         self.ready = False
@@ -84,12 +84,12 @@ class Worker:
     def flush(self) -> None:
         with contextlib.suppress(OSError):  # full for now; or gone, which reading tells
             while self.unsent:
-                del self.unsent[: os.write(self.writes, self.unsent)]
+                del self.unsent[: os.write(self.line, self.unsent)]
 
     def receive(self) -> bool:
         """Takes what came; whether all is well."""
         try:
-            while part := os.read(self.reads, 1 << 16):
+            while part := os.read(self.line, 1 << 16):
                 self.came += part
             return False  # it has ended
         except BlockingIOError:
@@ -120,12 +120,11 @@ class Worker:
 
     def end(self) -> None:
         """It ends when it next reads or writes, or with the process that it was forked from."""
-        for pipe in (self.writes, self.reads):
-            os.close(pipe)
+        os.close(self.line)
 
 
 class Parent:
-    """The process that workers are forked from, and the socket through which it gets their pipes."""
+    """The process that workers are forked from, and the socket through which it gets theirs."""
 
     __slots__ = ("pid", "socket")
 
@@ -146,23 +145,18 @@ class Parent:
             its_socket.close()
 
     def fork(self) -> Worker:
+        import _socket
+
         from tandem.cuda import assemble
 
-        ends = []
+        # One number per process, not two as for pipes: beyond 64 in all, the system takes 20 ms to make room for more.
+        ours, its = _socket.socketpair()
         try:
-            ends += os.pipe()
-            ends += os.pipe()
-            its_stdin, writes, reads, its_stdout = ends
-            assemble.send_pipes(self.socket, its_stdin, its_stdout)
-        except OSError:
-            for end in ends:
-                os.close(end)
-            raise
-        os.close(its_stdin)
-        os.close(its_stdout)
-        os.set_blocking(writes, False)
-        os.set_blocking(reads, False)
-        return Worker(reads, writes)
+            assemble.send_line(self.socket, its.fileno())
+        finally:
+            its.close()
+        ours.setblocking(False)
+        return Worker(ours.detach())
 
     def end(self) -> None:
         """And all that were forked from it, whatever they do."""
@@ -282,7 +276,7 @@ def _forget() -> None:
     global _lock, _parent, _watching
     _lock = threading.Lock()
     for worker in _workers:
-        worker.end()  # of these copies of its pipes: else it would not learn of the other's end
+        worker.end()  # of this copy of its socket: else it would not learn of the other's end
     _workers.clear()
     if _parent is not None:
         _parent.socket.close()
@@ -326,9 +320,7 @@ def wait(jobs: Collection[Job], seconds: float) -> None:
             return
         watched = select.poll()
         for worker in _workers:
-            watched.register(worker.reads, select.POLLIN)
-            if worker.unsent:
-                watched.register(worker.writes, select.POLLOUT)
+            watched.register(worker.line, select.POLLIN | (select.POLLOUT if worker.unsent else 0))
     watched.poll(1000 * seconds)
     with _lock:
         _exchange(1)
