@@ -160,7 +160,11 @@ def _multiply(capability: str, paths: list[str]):
     _answer(library, f"{capability} 0 small\n{SMALL}")  # which brings in most of what the first kernel needs
     socket = _socket.socket(fileno=0)
     while (line := receive_line(socket)) is not None:
-        if os.fork() == 0:
+        try:
+            child = os.fork()
+        except OSError:  # no more processes: those that there are go on
+            child = -1
+        if child == 0:
             os.close(0)
             _serve(library, line)
             return

@@ -141,6 +141,9 @@ class Parent:
                     (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
                 ],
             )  # fmt: skip
+        except OSError:
+            self.socket.close()
+            raise
         finally:
             its_socket.close()
 
@@ -153,6 +156,9 @@ class Parent:
         ours, its = _socket.socketpair()
         try:
             assemble.send_line(self.socket, its.fileno())
+        except OSError:
+            ours.close()
+            raise
         finally:
             its.close()
         ours.setblocking(False)
