@@ -78,15 +78,17 @@ prebuilt: $(VENV)/.tools
 quickstart: install $(VENV)/.examples
 	$(VENV)/bin/tandem quickstart
 
-## make test         install, lint, quick tests
+## make test         install, lint, quick tests, and cuda-check
 test: install $(VENV)/.test
 	$(PY) -m ruff check
 	$(PY) -m pytest -n $(JOBS) -m "not slow and not oracle"
+	$(PY) tools/cuda_check.py -n $(JOBS)
 
 ## make test-all     every test: the slow ones and those that compare with PyTorch too
 test-all: install $(VENV)/.test $(VENV)/.oracle
 	$(PY) -m ruff check
 	$(PY) -m pytest -n $(JOBS)
+	$(PY) tools/cuda_check.py -n $(JOBS)
 
 CXX_FILES = $(shell find src tests -name '*.h' -o -name '*.cc')
 
@@ -137,9 +139,9 @@ gpu-sanitize:
 	tools/gpu_build.sh
 	tools/gpu_sanitize.sh $(ARGS)
 
-## make cuda-check   compile every kernel that the operator tests need on CUDA devices; needs NVRTC's wheel, no device
-cuda-check: install
-	$(PY) tools/cuda_check.py -n auto
+## make cuda-check   compile every kernel that the operator tests need on CUDA devices; needs no device
+cuda-check: install $(VENV)/.test
+	$(PY) tools/cuda_check.py -n $(JOBS)
 
 ## make gpu-bench    Tandem and PyTorch side by side on a CUDA device, with the python3 at hand
 gpu-bench:
