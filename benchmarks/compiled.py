@@ -110,15 +110,16 @@ def main():
 
 def compare(case: str, us: str, pythons: dict[str, str], options):
     best = measure(case, us, pythons, options)
-    peers = {n: t for n, t in best.items() if n != us}
     if case == "chain":
         copies = measure("copy", us, {n: p for n, p in pythons.items() if n in (us, "torch")}, options)
-        peers = {f"a copy by {n}": t for n, t in copies.items()}
-    for name in [min(peers, key=peers.get)] if case != "chain" and peers else peers:
+        rivals = {f"a copy by {n}": t for n, t in copies.items()}
+    else:
+        peers = {n: t for n, t in best.items() if n != us}
+        rivals = {f"the best peer ({n})": peers[n] for n in sorted(peers, key=peers.get)[:1]}
+    for rival, seconds in rivals.items():
         if us in best and case in BARS:
-            ratio, bar = best[us] / peers[name], BARS[case]
-            what = name if case == "chain" else f"the best peer ({name})"
-            print(f"{case:16} {ratio:.2f} of {what}, bar {bar:.2f}: {'ok' if ratio <= bar else 'MISS'}", flush=True)
+            ratio, bar = best[us] / seconds, BARS[case]
+            print(f"{case:16} {ratio:.2f} of {rival}, bar {bar:.2f}: {'ok' if ratio <= bar else 'MISS'}", flush=True)
 
 
 def measure(case: str, us: str, pythons: dict[str, str], options) -> dict[str, float]:
