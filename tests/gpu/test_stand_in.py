@@ -571,3 +571,62 @@ assert written_over(early) == (0, 2), written_over(early)  # the last pass reads
 """,
         tmp_path,
     )
+
+
+PRODUCTS = """
+from tandem.cuda import libraries
+begun, real = [], td._runtime.cuda_open_products_ahead
+def open_ahead(*arguments):
+    begun.append(arguments)
+    real(*arguments)
+td._runtime.cuda_open_products_ahead = open_ahead
+x = td.ones(128, 128, device="cuda")
+"""
+
+
+def test_cublas_opens_while_a_program_that_multiplies_is_traced(tmp_path):
+    run(
+        PRODUCTS
+        + """
+td.compile(lambda x: x + 1)(x)
+assert not begun
+step = td.compile(lambda x: (x @ x, x.double() @ x.double()))
+step(x)
+step(x)
+assert [(device, dtype) for device, dtype, _ in begun] == [(0, td.float32.code)], begun
+child = os.fork()
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+""",
+        tmp_path,
+    )
+    run(PRODUCTS + "x @ x\nassert not begun\ntd.compile(lambda x: x @ x)(x)", tmp_path)  # open by then
+
+
+def test_a_process_may_end_while_cublas_is_opened(tmp_path):
+    run(
+        PRODUCTS
+        + """
+libraries.open_products_ahead(0, td.bfloat16)
+assert len(begun) == 1
+""",
+        tmp_path,
+    )
+
+
+def test_a_missing_cublas_is_told_by_the_product(tmp_path):
+    told = run(
+        PRODUCTS
+        + """
+libraries.candidates = lambda name: ("/nowhere/libcublasLt.so",)
+for f in (td.compile(lambda x: x @ x), lambda x: x @ x):
+    try:
+        f(x)
+    except td.DeviceError as error:
+        print(str(error).replace(chr(10), " "))
+""",
+        tmp_path,
+    )
+    lines = told.splitlines()
+    assert len(lines) == 2 and all("libcublasLt cannot be opened" in line and "fix:" in line for line in lines), told
