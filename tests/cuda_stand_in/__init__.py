@@ -1,6 +1,7 @@
 """A CUDA device that computes nothing, for machines that have none: see driver.c."""
 
 import functools
+import hashlib
 import os
 import shutil
 import subprocess
@@ -13,11 +14,25 @@ HERE = Path(__file__).parent
 
 @functools.cache
 def build() -> str | None:
-    """A folder with the libraries; None without a C compiler."""
+    """A folder with the libraries, which all processes with these sources share; None without a C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         return None
-    folder = Path(tempfile.mkdtemp(prefix="tandem-stand-in-"))
+    sources = hashlib.sha256(
+        b"".join((HERE / name).read_bytes() for name in ("driver.c", "libraries.c", "__init__.py"))
+    )
+    shared = Path(tempfile.gettempdir()) / f"tandem-stand-in-{os.getuid()}-{sources.hexdigest()[:16]}"
+    if not shared.is_dir():
+        folder = Path(tempfile.mkdtemp(prefix="tandem-stand-in-"))
+        _build_in(folder, compiler)
+        try:
+            folder.rename(shared)  # another process may have been first
+        except OSError:
+            shutil.rmtree(folder)
+    return str(shared)
+
+
+def _build_in(folder: Path, compiler: str):
     for source, names in (("driver.c", ["driver.so"]), ("libraries.c", ["libcublasLt.so.13", "libcudnn.so.9"])):
         made = folder / names[0]
         subprocess.run([compiler, "-O1", "-w", "-shared", "-fPIC", "-o", made, HERE / source], check=True)
@@ -25,7 +40,6 @@ def build() -> str | None:
             shutil.copy(made, folder / name)
     # It has no transforms: an empty library is found before a real one, whose memory this device's is not.
     subprocess.run([compiler, "-shared", "-o", folder / "libcufft.so.99", "-x", "c", os.devnull], check=True)
-    return str(folder)
 
 
 def environment(**more) -> dict:
