@@ -169,6 +169,10 @@ def expand_to(x: Value, shape: tuple[Dim, ...]) -> Value:
         return x
     if all(a == b for a, b in zip(x.shape, shape, strict=True)):
         return x
+    # Expand repeats axes that are the number 1: a computed size that is 1 in this call (x[1:] of two rows) becomes it.
+    written = tuple(1 if isinstance(a, Sym) and a is not b and a != b and a == 1 else a for a, b in zip(x.shape, shape))
+    if any(a is not b for a, b in zip(written, x.shape)):
+        x = F.Reshape(written)(x)
     return F.Expand(shape)(x)
 
 

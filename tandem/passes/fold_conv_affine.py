@@ -10,7 +10,9 @@ scaling the weights, which are inputs that may change between runs, is work of i
 its time with every normalisation folded (two cores of Zen 3). So this happens only where the result is read as it is, by the next
 convolution or the caller: there a kernel that reads and writes everything goes away. And only with fewer weights than results.
 
-Products round differently: results agree to the accuracy of the type. TANDEM_SKIP=fold_conv_affine leaves them apart.
+Products round differently: results agree to the accuracy of the type, for factors that are finite. A quotient stays as it is: a
+division by zero gives infinities, and the reciprocal in the weights would make NaN of them. TANDEM_SKIP=fold_conv_affine leaves
+all of them apart.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from tandem.graph.symbolic import hint
 from tandem.ops.define import Elementwise
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild, use_counts
+from tandem.passes.simplify import same
 
-_STEPS = ("add", "sub", "mul", "div")
+_STEPS = ("add", "sub", "mul")
 
 
 @graph_pass
@@ -61,7 +64,7 @@ def _chains(graph: Graph) -> dict[Node, list[Node]]:
             user = readers[value][0]
             if user.op.name not in _STEPS or user.control or _operand(user, value) is None:
                 break
-            scaled = scaled or user.op.name in ("mul", "div")
+            scaled = scaled or user.op.name == "mul"
             chain.append(user)
             value = user.outputs[0]
         followed = any(isinstance(n.op, (Elementwise, F.Reduce)) for n in readers.get(value, ()))
@@ -71,16 +74,16 @@ def _chains(graph: Graph) -> dict[Node, list[Node]]:
 
 
 def _operand(node: Node, value: Value) -> Value | None:
-    """What `node` does to the convolution's result `value`, as a Value of shape (channels) or (); None if it is something else."""
+    """What `node` does to the convolution's result `value`, as per_channel gives it; None if it is something else."""
     a, b = node.inputs
-    if a is b or (node.op.name == "div" and a is not value):
+    if a is b:
         return None
     other = b if a is value else a
     return per_channel(other)
 
 
 def per_channel(value: Value) -> Value | None:
-    """The 1-d or 0-d value that `value`, (N, C, ...), spreads over batch and positions."""
+    """What `value`, (N, C, ...), spreads over batch and positions: C numbers on the only axis or on axis 1, or one number."""
     if not value.shape:
         return value
     if value.op.name != "expand":
@@ -90,7 +93,7 @@ def per_channel(value: Value) -> Value | None:
         return None
     if source.op.name == "reshape":
         inner = source.node.inputs[0]
-        if inner.ndim == 1:
+        if inner.ndim == 1 and same(inner.shape[0], source.shape[1]):
             return inner
     return source
 
@@ -107,9 +110,9 @@ def _folded(chain: list[tuple[Node, list[Value]]]) -> Value:
     channels = weight.shape[0]
 
     def vector(v: Value) -> Value:
-        if v.ndim == 0:
-            return F.Expand((channels,))(F.Reshape((1,))(v))
-        return v if v.ndim == 1 else F.Reshape((channels,))(v)
+        size = 1 if v.ndim == 0 else v.shape[0 if v.ndim == 1 else 1]
+        flat = v if v.ndim == 1 else F.Reshape((size,))(v)
+        return flat if same(size, channels) else F.Expand((channels,))(flat)
 
     scale = None
     shift = bias[0] if bias else None
@@ -126,10 +129,8 @@ def _folded(chain: list[tuple[Node, list[Value]]]) -> Value:
             else:
                 shift = (F.Add() if name == "add" else F.Sub())(shift, other)
         else:
-            apply = F.Mul() if name == "mul" else F.Div()
-            one = vector(F.Constant(1.0, weight.dtype)())
-            scale = apply(one if scale is None else scale, other)
-            shift = None if shift is None else apply(shift, other)
+            scale = other if scale is None else F.Mul()(scale, other)
+            shift = None if shift is None else F.Mul()(shift, other)
         value = node.outputs[0]
     if scale is not None:
         spread = F.Reshape((channels, *(1 for _ in weight.shape[1:])))(scale)

@@ -19,8 +19,9 @@ from tandem.codegen.workers import compiling_ahead
 from tandem.devices import DEVICES
 from tandem.errors import CompileWarning, UnsupportedError, source_at, warn
 from tandem.graph.ir import Builder, Graph, Origin, Type, Value, placed, source_scope
-from tandem.graph.symbolic import hint, mentions, substitute
+from tandem.graph.symbolic import Sym, hint, mentions, substitute
 from tandem.ops.define import add_input
+from tandem.ops.movement import Reshape
 from tandem.passes.pipeline import check_names, run_pipeline
 from tandem.switches import DEBUG, PRINT, SKIP
 from tandem.tracing import stored
@@ -290,7 +291,7 @@ def _replay(builder: Builder, plan, values: dict, temporaries: list[Value]) -> l
     made: dict[Value, Value] = {}
     copies: dict = {}
     for i, v in enumerate(graph.inputs):
-        made[v] = values[plan.positions[i]]
+        made[v] = _with_ones(values[plan.positions[i]], v.shape)
     for node in graph.nodes:
         if node.op.name == "input":
             continue
@@ -299,3 +300,15 @@ def _replay(builder: Builder, plan, values: dict, temporaries: list[Value]) -> l
         for old, fresh in zip(node.outputs, new.outputs, strict=True):
             made[old] = fresh
     return [made[v] for v in [*graph.outputs, *temporaries]]
+
+
+def _with_ones(value: Value, shape) -> Value:
+    """A value with the number 1 for every size that is 1 in the plan, which may be computed in the program: x[1:] of two rows.
+    What is broadcast is written so."""
+    written = tuple(1 if type(n) is int and n == 1 and isinstance(d, Sym) else d for n, d in zip(shape, value.shape))
+    if all(a is b for a, b in zip(written, value.shape)):
+        return value
+    for d, n in zip(value.shape, written):
+        if d is not n:
+            d.symbols.require("==", d - 1)
+    return Reshape(written)(value)

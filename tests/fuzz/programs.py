@@ -10,7 +10,7 @@ import tandem as td
 def step(r: random.Random, values: list):
     """One line of a program: appends to values, or writes into one of them."""
     x = r.choice(values)
-    kind = r.choice(["unary", "binary", "movement", "index", "reduce", "write", "join", "softmax", "matmul"])
+    kind = r.choice(["unary", "binary", "movement", "index", "reduce", "write", "join", "softmax", "matmul", "part"])
     if kind == "unary":
         values.append(r.choice([td.tanh, td.exp, td.relu, td.abs, lambda t: t * 0.5 - 1, lambda t: t**2])(td.tanh(x)))
     elif kind == "binary":
@@ -45,6 +45,10 @@ def step(r: random.Random, values: list):
             (Ellipsis, None),
         ]
         values.append(x[r.choice(keys)])
+    elif kind == "part" and x.ndim and x.shape[0]:  # rows of a size that is computed, broadcast where there is one
+        n = x.shape[0]
+        rows = x[r.choice([slice(n - 1, None), slice(None, 1), slice(r.randrange(n), None), slice(None, None, n)])]
+        values.append(x * rows if rows.shape[0] == 1 else rows)
     elif kind == "reduce":
         axis = r.choice([None, *range(x.ndim)])
         values.append(r.choice([td.sum, td.mean])(x, axis=axis))

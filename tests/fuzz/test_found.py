@@ -59,3 +59,29 @@ def test_decompositions_of_what_is_no_matrix():
             call(td.ones(4), q=3)
         with pytest.raises(td.DTypeError, match="q is of type float"):
             call(td.ones(4, 4), q=2.5)
+
+
+COMPUTED_ONES = {  # sizes that are computed, and 1 for two rows
+    "from the second": lambda x: x + x[1:],
+    "without the last": lambda x: x * x[:-1],
+    "one": lambda x: x + x[1:2],
+    "every other": lambda x: x - x[::2],
+    "half": lambda x: td.where(x > 0, x[x.shape[0] // 2 :], x),
+    "sum of two": lambda x: td.concat([x[1:], x[2:]]) + x,
+    "of a product": lambda x: x[1:] @ x.T + x[:, :1],
+    "expanded": lambda x: x[1:].expand(2, 4) @ x.T,
+    "gradient": lambda x: td.grad(lambda v: (v * v[1:] * v).sum())(x),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED_ONES)
+def test_computed_sizes_of_one_are_broadcast(name):
+    f = COMPUTED_ONES[name]
+    x = td.randn(2, 4)
+    expected = f(x)
+    np.testing.assert_allclose(td.compile(f)(x), expected, rtol=1e-5, atol=1e-6)
+    if name not in ("expanded", "gradient"):  # a number of rows, and what td.gradients does in a graph
+        with td.Graph() as graph:
+            rows = td.placeholder(td.float32, (None, 4))
+            out = f(rows)
+        np.testing.assert_allclose(td.Session(graph).run(out, {rows: x}), expected, rtol=1e-5, atol=1e-6)
