@@ -94,9 +94,10 @@ def levels_of(group: Group) -> dict:
 
 
 def _keep_costly(nest: Nest, plan: list, roots: list[list]):
-    """What an early pass computes at a price and a later one needs again is put into memory that the later pass will overwrite.
+    """What an early pass computes at a price and a later one needs again is put into memory that a later pass will overwrite.
 
-    In softmax this is exp(x - max): pass two stores it in the output, pass three divides it there.
+    In softmax this is exp(x - max): pass two stores it in the output, pass three divides it there. Once that pass has been,
+    the memory holds its result: passes after it compute the value again, or have it elsewhere.
     """
     e, b = nest.e, nest.e.b
     varies: dict[int, bool] = {}
@@ -117,6 +118,7 @@ def _keep_costly(nest: Nest, plan: list, roots: list[list]):
         for x in topological(expressions):
             first_pass.setdefault(x.id, number)
     written: dict[int, tuple[int, Store]] = {}  # slot -> (pass, store), for whole rows stored once
+    lent: dict[int, tuple[int, Store]] = {}  # the same for what is kept in a slot until it is written
     for number, (_, _, inner, _) in enumerate(plan):
         for s in inner:
             if type(s) is Store and varying(s.offset) and s.slot not in written:
@@ -135,13 +137,13 @@ def _keep_costly(nest: Nest, plan: list, roots: list[list]):
             if early < number and x.op not in ("load", "load_if", "linear", "const") and varying(x):
                 if expression_cost([x]) < KEEP_COST:
                     continue
-                place = _place_to_keep(e, written, x, early, number)
+                place = _place_to_keep(e, written, lent, x, early, number)
                 if place is not None:
                     slot, offset, is_stored = place
                     replace[x.id] = b.make("load", (offset,), x.dtype, slot)
                     if not is_stored:
                         plan[early][2].append(Store(slot, offset, x))
-                        written[slot] = (early, plan[early][2][-1])
+                        lent[slot] = (early, plan[early][2][-1])
                 continue
             stack.extend(x.args)
         if replace:
@@ -152,7 +154,7 @@ def _keep_costly(nest: Nest, plan: list, roots: list[list]):
             roots[number] = new[len(inner) :]
 
 
-def _place_to_keep(e, written, x: Expr, early: int, number: int):
+def _place_to_keep(e, written, lent, x: Expr, early: int, number: int):
     """(slot, offset, whether the early pass already stores x there) of memory that holds x from pass early to pass number."""
     spare = None
     for slot, (when, s) in written.items():
@@ -160,6 +162,17 @@ def _place_to_keep(e, written, x: Expr, early: int, number: int):
             continue
         if when == early and s.value is x:
             return slot, s.offset, True
-        if when == number and spare is None and e.buffers[slot].kind == "alloc":
+        if when < number:
+            continue
+        if slot in lent:
+            since, kept = lent[slot]
+            if since == early and kept.value is x:
+                return slot, kept.offset, True
+        elif when == number and spare is None and e.buffers[slot].kind == "alloc" and _reads(s.value, x):
             spare = (slot, s.offset, False)
     return spare
+
+
+def _reads(value: Expr, x: Expr) -> bool:
+    """Whether value is computed from x: it is then read before value is stored in its place."""
+    return any(y is x for y in topological([value]))

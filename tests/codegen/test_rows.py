@@ -1,0 +1,73 @@
+"""Kernels that pass over a row several times: what one pass computes at a price, later ones read again where it was kept."""
+
+import random
+
+import numpy as np
+import pytest
+
+import tandem as td
+
+
+def _norm_of_silu(x):
+    z = x * td.sigmoid(x)
+    y = z * (z.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt()
+    return y, td.softmax(y, -1), z
+
+
+def _centred(x):
+    c = x.tanh()
+    h = c - c.mean(1, keepdim=True)
+    return h, c / ((h * h).mean(1, keepdim=True) + 1).sqrt()
+
+
+def _two_costly(x):
+    c, d = x.tanh(), x.exp()
+    mean = (c * d).mean(1, keepdim=True)
+    a = x - mean
+    total = (a * a + c).mean(1, keepdim=True)
+    return a, c * total, d * total + mean, d - c
+
+
+@pytest.mark.parametrize("f", [_norm_of_silu, _centred, _two_costly])
+@pytest.mark.parametrize("shape", [(4, 6), (3, 300), (40, 40)])
+def test_a_value_is_not_read_where_a_result_has_replaced_it(f, shape):
+    td.manual_seed(0)
+    x = td.randn(shape, dtype=td.float64)
+    for ours, expected in zip(td.compile(f)(x), f(x), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-13)
+
+
+def _random_rows(seed: int, x):
+    """Elementwise steps, dear and cheap ones, between means and maxima of rows; several of the values are results."""
+    r = random.Random(seed)
+    values = [x]
+    for _ in range(r.randrange(4, 12)):
+        a, b = r.choice(values), r.choice(values[-3:])
+        kind = r.random()
+        if kind < 0.35:
+            values.append(r.choice([td.tanh, td.sigmoid, lambda t: td.exp(-t * t), lambda t: td.sqrt(t * t + 1)])(b))
+        elif kind < 0.7:
+            values.append(r.choice([td.add, td.subtract, td.multiply, lambda s, t: s / (t * t + 1)])(a, b))
+        else:
+            reduce = r.choice([td.mean, td.amax])
+            values.append(r.choice([td.subtract, td.multiply])(a, reduce(b, -1, keepdims=True)))
+    return tuple(r.sample(values[1:], r.randrange(1, min(4, len(values) - 1) + 1)))
+
+
+def _check_random_rows(seed: int):
+    x = td.randn(5, random.Random(seed).choice([3, 8, 33]), dtype=td.float64)
+    f = lambda x: _random_rows(seed, x)
+    for ours, expected in zip(td.compile(f)(x), f(x), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_rows(seed):
+    _check_random_rows(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(100, 900, 100))
+def test_more_random_rows(first):
+    for seed in range(first, first + 100):
+        _check_random_rows(seed)
