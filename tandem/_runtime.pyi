@@ -339,6 +339,11 @@ def pending(arg: object, /) -> bool: ...
 
 def unsettled(arg: object, /) -> bool: ...
 
+def note_rebinding(members: dict, name: str, value: object) -> None:
+    """
+    Before members[name] = value: a value that a compiled function never gets to compute is taken back.
+    """
+
 def materialize(arg: object, /) -> None: ...
 
 class FlowTask:

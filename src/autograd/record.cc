@@ -3,6 +3,7 @@
 #include "autograd/mode.h"
 #include "check.h"
 #include "dispatch/signature.h"
+#include "program/capture.h"
 #include "tensor/known_source.h"
 
 namespace tandem {
@@ -285,9 +286,11 @@ TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
       if (!copy) throw PythonError{};
       g = TensorRef::adopt(reinterpret_cast<Tensor*>(copy));
     }
+    if (active_capture) active_capture->note_rebinding(leaf_.object(), nullptr, nullptr);
     extra.grad = reinterpret_cast<PyObject*>(g.leak());
   } else if (create_graph) {
     TensorRef sum = call_binary(callbacks.add, extra.grad, g.object());
+    if (active_capture) active_capture->note_rebinding(leaf_.object(), nullptr, extra.grad);
     PyObject* old = std::exchange(extra.grad, reinterpret_cast<PyObject*>(sum.leak()));
     Py_DECREF(old);
   } else {

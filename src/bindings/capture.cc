@@ -161,8 +161,17 @@ void register_capture(nb::module_& m) {
   // Whether reading its elements would end the segment that is being noted down.
   m.def("unsettled", [](nb::handle h) {
     if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");
-    return active_capture != nullptr && active_capture->touches(reinterpret_cast<Tensor*>(h.ptr())->storage);
+    return active_capture != nullptr && active_capture->is_behind(reinterpret_cast<Tensor*>(h.ptr())->storage);
   });
+  m.def(
+      "note_rebinding",
+      [](nb::dict members, nb::str name, nb::handle value) {
+        if (!active_capture || !is_tensor(value.ptr())) return;
+        if (!reinterpret_cast<Tensor*>(value.ptr())->storage->pending()) return;
+        active_capture->note_rebinding(members.ptr(), name.ptr(), PyDict_GetItem(members.ptr(), name.ptr()));
+      },
+      nb::arg("members"), nb::arg("name"), nb::arg("value"),
+      "Before members[name] = value: a value that a compiled function never gets to compute is taken back.");
   m.def("materialize", [](nb::handle h) {
     if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");
     try {

@@ -5,6 +5,7 @@
 #include "bindings/errors.h"
 #include "bindings/tensor_convert.h"
 #include "bindings/tensor_type.h"
+#include "program/capture.h"
 
 namespace nb = nanobind;
 
@@ -138,6 +139,7 @@ int set_grad(PyObject* self, PyObject* value, void*) {
       fail(ErrorKind::Type, "grad is ", name(other.dtype), " and the tensor ", name(mine.dtype),
            "; they must be equal");
     if (!t->extra) t->extra = new AutogradExtra;
+    if (active_capture) active_capture->note_rebinding(self, nullptr, t->extra->grad);
     Py_XSETREF(t->extra->grad, Py_NewRef(value));
     return 0;
   });

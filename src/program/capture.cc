@@ -26,6 +26,7 @@ bool is_dense(const View& v) {
 Capture::~Capture() {
   drop_guess();
   forget_calls();
+  forget_rebindings();
 }
 
 void Capture::forget_calls() {
@@ -350,6 +351,43 @@ void Capture::reset() {
   known_.clear();
   storages_.clear();
   key_.clear();
+  forget_rebindings();
+}
+
+// -- places that outlive the function
+
+static bool is_promise(PyObject* value) {
+  return value && is_tensor(value) && reinterpret_cast<Tensor*>(value)->storage->pending();
+}
+
+// A promise is not held here: somebody would seem to need its value. What it replaced was noted when it came.
+void Capture::note_rebinding(PyObject* owner, PyObject* key, PyObject* before) {
+  if (!region.empty() || is_promise(owner) || is_promise(before)) return;
+  rebindings_.push_back({Py_NewRef(owner), Py_XNewRef(key), Py_XNewRef(before)});
+}
+
+void Capture::undo_rebindings() {
+  PyObject *type, *error, *trace;
+  PyErr_Fetch(&type, &error, &trace);
+  for (auto it = rebindings_.rbegin(); it != rebindings_.rend(); ++it) {
+    if (!it->key) {
+      AutogradExtra* extra = reinterpret_cast<Tensor*>(it->owner)->extra;
+      if (extra && is_promise(extra->grad)) Py_XSETREF(extra->grad, Py_XNewRef(it->before));
+    } else if (is_promise(PyDict_GetItem(it->owner, it->key))) {
+      if (it->before ? PyDict_SetItem(it->owner, it->key, it->before) : PyDict_DelItem(it->owner, it->key))
+        PyErr_Clear();
+    }
+  }
+  forget_rebindings();
+  PyErr_Restore(type, error, trace);
+}
+
+void Capture::forget_rebindings() {
+  for (Rebinding& r : std::exchange(rebindings_, {})) {
+    Py_DECREF(r.owner);
+    Py_XDECREF(r.key);
+    Py_XDECREF(r.before);
+  }
 }
 
 }  // namespace tandem

@@ -24,6 +24,11 @@
 // Other errors are found when the program runs. If it has not yet written anything that existed before, the calls run
 // once more, one by one, and fail where eager code fails, with all that came before done; see run_one_by_one.
 //
+// Note [Rebinding]
+// By then the function's Python code has run to its end, and has put results into places that outlive it: attributes of
+// modules, gradients. Those that never get a value, because the program failed or was interrupted while it was
+// compiled, give way to what was there before, as if the code after the failing line had not run.
+//
 // Note [Ahead]
 // Calls are noted in a fraction of the time that a device needs for them, but the device would idle meanwhile. So a
 // device begins while they are noted: as long as the calls are those of the last time (the key has the same bytes, the
@@ -101,6 +106,11 @@ class Capture {
   int32_t begin(const Ref<Plan>& plan, Argument* arguments, int count);
   TensorRef output(int32_t call, int32_t index, PlanRun& run, Argument* arguments, bool mutates);
   bool touches(const Storage* storage) const { return storage->pending() || is_written(storage); }
+  // Whether memory does not hold yet what a reader of its elements is to find.
+  bool is_behind(const Storage* storage) const { return touches(storage) || overlaps_written(storage); }
+  // Before a result takes the place of `before` (may be null) in owner[key], or as the gradient of a tensor if key is
+  // null. See Note [Rebinding].
+  void note_rebinding(PyObject* owner, PyObject* key, PyObject* before);
   // A program runs on one device: calls on another one end the segment. All of a body runs where its region does.
   void settle_device(int device) {
     if (region.empty() && !calls_.empty() && calls_.front().plan->device != device) [[unlikely]]
@@ -184,8 +194,13 @@ class Capture {
     int32_t leaf;
     Site value;
   };
+  struct Rebinding {  // owned
+    PyObject *owner, *key, *before;
+  };
 
   void forget_calls();
+  void forget_rebindings();
+  void undo_rebindings();  // of what is still a promise
   // Where a call comes from this time. The origin's `call` is -2 - its number among all that were noted: Python knows
   // by that in which modules it was made (tandem/module_calls.py).
   std::shared_ptr<const Origin> today(int32_t call) const;
@@ -225,6 +240,7 @@ class Capture {
   std::vector<int32_t> borrowed_leaves_, borrowed_writes_;  // those whose memory is somebody else's
   std::vector<Known> known_;
   StorageTable storages_;
+  std::vector<Rebinding> rebindings_;
   std::vector<uint8_t> key_;
 
   // See Note [Ahead].
@@ -242,7 +258,7 @@ bool same_view(const View& a, const View& b);  // the same elements
 
 // Makes sure that t's memory holds its value: what every reader of elements calls first.
 inline void materialize(const Tensor* t) {
-  if (active_capture && active_capture->touches(t->storage)) [[unlikely]] {
+  if (active_capture && active_capture->is_behind(t->storage)) [[unlikely]] {
     if (!active_capture->region.empty()) active_capture->refuse("reads the value of a tensor");
     if (active_capture->whole)
       fail(

@@ -236,6 +236,13 @@ void Capture::flush(End end) {
     Capture& capture;
     ~Reset() { capture.reset(); }
   } reset{*this};
+  struct Undo {
+    Capture& capture;
+    bool needed = true;
+    ~Undo() {
+      if (needed) capture.undo_rebindings();
+    }
+  } undo{*this};
 
   std::vector<size_t> escaping;
   std::vector<Site> wanted;
@@ -347,6 +354,7 @@ void Capture::flush(End end) {
     }
   }
   if (!done) run_one_by_one(escaping);
+  undo.needed = false;
   resolve_promises();
 }
 

@@ -109,8 +109,11 @@ class Module:
                 raise TypeError(
                     f"cannot assign a {type(value).__name__} as buffer {name!r} (a Tensor or None is expected)"
                 )
+            _runtime.note_rebinding(own["_buffers"], name, value)
             own["_buffers"][name] = value
         else:
+            if isinstance(value, Tensor):
+                _runtime.note_rebinding(own, name, value)
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str):
