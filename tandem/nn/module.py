@@ -109,7 +109,8 @@ class Module:
                 raise TypeError(
                     f"cannot assign a {type(value).__name__} as buffer {name!r} (a Tensor or None is expected)"
                 )
-            _runtime.note_rebinding(own["_buffers"], name, value)
+            if value is not None:
+                _runtime.note_rebinding(own["_buffers"], name, value)
             own["_buffers"][name] = value
         else:
             if isinstance(value, Tensor):
