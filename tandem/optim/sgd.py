@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tandem.ops as F
+from tandem import dtypes
+from tandem.ops import full
 from tandem.optim.numbers import decayed, exact, like, wide
-from tandem.optim.optimizer import Optimizer, as_float, check, parts, rule, state_of, together_for, zeros_for
+from tandem.optim.optimizer import Optimizer, Tensor, as_float, check, parts, rule, state_of, together_for, zeros_for
 
 
 @rule(elementwise=True)
@@ -12,16 +15,32 @@ def sgd(param: Tensor, grad: Tensor, lr: Tensor, weight_decay: Tensor, maximize)
     return p - like(p, lr) * decayed(p, g, weight_decay, maximize)
 
 
-@rule("momentum_buffer", elementwise=True)
-def sgd_momentum(
-    param: Tensor, momentum_buffer: Tensor, grad: Tensor, lr: Tensor, weight_decay: Tensor, momentum: Tensor, dampening: Tensor,
-    nesterov, maximize,
-):  # fmt: skip
+def _with_momentum(param, momentum_buffer, grad, lr, weight_decay, momentum, dampening, nesterov, maximize):
     p, buffer, g = wide(param, momentum_buffer, grad)
     lr, momentum, fresh = like(p, lr, momentum, 1 - exact(dampening))
     g = decayed(p, g, weight_decay, maximize)
     buffer = momentum * buffer + fresh * g
     return p - lr * (g + momentum * buffer if nesterov else buffer), buffer
+
+
+@rule("momentum_buffer", elementwise=True)
+def sgd_momentum(
+    param: Tensor, momentum_buffer: Tensor, grad: Tensor, lr: Tensor, weight_decay: Tensor, momentum: Tensor, dampening: Tensor,
+    nesterov, maximize,
+):  # fmt: skip
+    return _with_momentum(param, momentum_buffer, grad, lr, weight_decay, momentum, dampening, nesterov, maximize)
+
+
+@rule("momentum_buffer", "step", elementwise=True)
+def sgd_counted(
+    param: Tensor, momentum_buffer: Tensor, step: Tensor, grad: Tensor, lr: Tensor, weight_decay: Tensor, momentum: Tensor,
+    dampening: Tensor, nesterov, maximize,
+):  # fmt: skip
+    """sgd_momentum where a program makes the first step and those after it: the first gradient is not dampened."""
+    dampening = F.where(F.equal(step, 0), 0.0, exact(dampening))
+    return *_with_momentum(
+        param, momentum_buffer, grad, lr, weight_decay, momentum, dampening, nesterov, maximize
+    ), step + 1
 
 
 class SGD(Optimizer):
@@ -51,12 +70,17 @@ class SGD(Optimizer):
             if momentum == 0:
                 tensors, apply = (p, g), sgd
             else:
-                state = self.state[p]
+                state, apply = self.state[p], sgd_momentum
                 if state.get("momentum_buffer") is None:  # the first gradient fills the buffer whole
                     with state_of(p):
                         state["momentum_buffer"] = zeros_for(p)
+                        if not isinstance(p, Tensor) and not (isinstance(dampening, float) and dampening == 0):
+                            # A graph is built once for all steps, so it has to count them.
+                            state["step"] = full((), 0.0, dtype=dtypes.float32)
                     settings = lr, decay, momentum, 0.0, nesterov, maximize
-                tensors, apply = (p, state["momentum_buffer"], g), sgd_momentum
+                tensors = (p, state["momentum_buffer"], g)
+                if "step" in state:
+                    tensors, apply, settings = (*tensors[:2], state["step"], g), sgd_counted, usual
             if together is None or not together.add(apply, settings, tensors):
                 apply(*map(parts, tensors), *settings)
         if together is not None:

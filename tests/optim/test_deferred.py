@@ -42,6 +42,30 @@ def test_deferred_steps_are_eager_steps(name):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def compiled(make, steps):
+    w, b = nn.Parameter(td.tensor(START)), nn.Parameter(td.zeros(2))
+    optimizer = make([w, b])
+    step = td.compile(lambda: optimizer.minimize(((w + b - td.tensor(GOAL)) ** 2).sum()))
+    for _ in range(steps):
+        step()
+    return w.detach().numpy(), b.detach().numpy()
+
+
+def test_only_the_first_gradient_is_not_dampened():
+    def make(ps):
+        return optim.SGD(ps, lr=0.1, momentum=0.9, dampening=0.5)
+
+    w, b, of_w, of_b = START.astype("d"), np.zeros(2), None, None
+    for _ in range(20):
+        g = 2 * (w + b - GOAL)
+        of_w = g if of_w is None else 0.9 * of_w + 0.5 * g
+        of_b = g.sum(0) if of_b is None else 0.9 * of_b + 0.5 * g.sum(0)
+        w, b = w - 0.1 * of_w, b - 0.1 * of_b
+    for run in (eagerly, compiled, deferred):
+        for expected, value in zip((w, b), run(make, 20), strict=True):
+            np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_the_learning_rate_may_be_fed():
     with td.Graph() as graph:
         w = td.Variable([1.0])
