@@ -28,8 +28,18 @@ def _change(reduce: str | None, old, rows, new):
     if reduce in ("add", "sub"):
         return F.index_add(old, 0, flat, cast(new if reduce == "add" else F.negative(new), old.dtype))
     if reduce == "div":
-        return F.index_reduce(old, 0, flat, cast(F.divide(1, new), old.dtype), "prod")
+        return _divide(old, flat, cast(new, old.dtype))
     return F.index_reduce(old, 0, flat, cast(new, old.dtype), {"mul": "prod", "max": "amax", "min": "amin"}[reduce])
+
+
+def _divide(old, rows, new):
+    """old, with each row divided by the product of what is named for it, which is computed in a dtype that has room for it."""
+    if old.dtype.is_complex:
+        return F.divide(old, F.index_reduce(F.ones_like(old), 0, rows, new, "prod"))
+    room = dtypes.float64 if old.dtype.is_inexact else dtypes.uint64 if old.dtype is dtypes.uint64 else dtypes.int64
+    whole = cast(old, room)
+    by = F.index_reduce(F.ones_like(whole), 0, rows, cast(new, room), "prod")
+    return cast(F.divide(whole, by, rounding_mode=None if old.dtype.is_inexact else "trunc"), old.dtype)
 
 
 REDUCES = {
@@ -94,7 +104,7 @@ def scatter_mul(variable, indices, updates, use_locking: bool = True, name=None)
 
 
 def scatter_div(variable, indices, updates, use_locking: bool = True, name=None) -> SymbolicTensor:
-    """Divides row indices[i] of a variable by updates[i]."""
+    """Divides row indices[i] of a variable by updates[i]. Integers are rounded towards zero."""
     return _scatter("scatter_div", variable, indices, updates)
 
 

@@ -53,6 +53,17 @@ def test_rows_named_more_than_once(graph):
     assert [-2, 3, 0, 4] == session.run(one).tolist()
 
 
+def test_rows_are_divided_not_multiplied_by_a_reciprocal(graph):
+    whole = td.Variable(td.tensor([12, 9, -103], dtype=td.int32))
+    small = td.Variable(td.tensor([1e-30, 7.0, 5.0]))
+    session = started(graph)
+    assert [3, 9, -20] == session.run(s.scatter_div(whole, [0, 2], [4, 5])).tolist()
+    assert [1, 9, -5] == session.run(s.scatter_div(whole, [0, 2, 0], [2, 4, 1])).tolist()
+    divided = session.run(s.scatter_div(small, [0, 2, 2], [1e-39, 3.0, 3.0])).numpy()
+    by = np.array([np.float32(1e-39), 1, 9], "d")
+    np.testing.assert_array_equal(divided, (np.array([1e-30, 7, 5], "f") / by).astype("f"))
+
+
 def test_what_scatter_refuses(graph):
     v = td.Variable(td.zeros(4, 2), name="v")
     with pytest.raises(td.ShapeError, match=r"updates are \(2,\).*they must be \(2, 2\), or one number"):
