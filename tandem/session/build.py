@@ -266,10 +266,10 @@ def gradients(ys, xs, grad_ys=None) -> list:
         if not y.dtype.is_inexact:
             raise DTypeError("gradients", f"{y.name!r} is {y.dtype}; only floating tensors have gradients")
     given = [as_tensor(graph, g) for g in grad_ys if g is not None]
-    reached = _ancestors(ys)
+    reached = ancestors(ys)
     wanted = [x for x in xs if x in reached]
     for v in reached:
-        if v.node.op.hand_wired and any(x in _ancestors(v.node.inputs) for x in wanted):
+        if v.node.op.hand_wired and any(x in ancestors(v.node.inputs) for x in wanted):
             raise UnsupportedError(
                 "gradients",
                 f"{v.name!r} is between: gradients do not pass through primitives wired by hand (built at {v.node.source})",
@@ -284,7 +284,7 @@ def gradients(ys, xs, grad_ys=None) -> list:
     return [made.get(x) for x in xs]
 
 
-def _ancestors(ys) -> set:
+def ancestors(ys) -> set:
     """Tensors that ys depend on by a path along which gradients flow."""
     found = set()
     stack = list(ys)

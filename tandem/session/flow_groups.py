@@ -36,10 +36,11 @@ def variables_read(node: StepNode) -> list:
 class Grouping:
     """groups: lists of ordinary nodes; orders[node]: nodes, or frames (as ints), that must be over before it."""
 
-    def __init__(self, nodes: list[StepNode], frames: Frames, fed: set):
+    def __init__(self, nodes: list[StepNode], frames: Frames, fed: set, passed: set):
         self.nodes = nodes
         self.frames = frames
         self.fed = fed
+        self.passed = passed  # those that gradients pass through
         self.written = {v for node in nodes for v in written_by(node)}
         self.orders: dict[StepNode, list] = defaultdict(list)
         self._conditions: dict = {}
@@ -216,12 +217,16 @@ class Grouping:
     def helpers(self, group: list[StepNode]) -> list[StepNode]:
         """Nodes outside of the group that it computes too: those that float, and what its gradients are taken of."""
         wanted: set = set()
-        stack = [(v, isinstance(n.op, Gradients)) for n in group for v in n.inputs]
+        differentiates = any(isinstance(n.op, Gradients) for n in group)
+        stack = [
+            (v, isinstance(n.op, Gradients) or (differentiates and v in self.passed)) for n in group for v in n.inputs
+        ]
         members = set(group)
         while stack:
             v, through = stack.pop()
             node = v.node
-            if v in self.fed or node in members or node in wanted or not is_ordinary(node) or written_by(node):
+            cut = v in self.fed and not (through and v in self.passed)
+            if cut or node in members or node in wanted or not is_ordinary(node) or written_by(node):
                 continue
             if self.floating(node) or through:
                 wanted.add(node)

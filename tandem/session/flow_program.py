@@ -26,6 +26,7 @@ from tandem.session.program import (
     is_variable,
     needed,
     own_memory,
+    passed_through,
     position,
     print_line,
     written_by,
@@ -77,7 +78,8 @@ class FlowProgram:
         self.fetches = [f for f in fetches if isinstance(f, Value)]
         self.fed = fed
         fed_set = set(fed)
-        nodes = needed(fetches, fed_set) if steps is None else steps
+        self.passed = passed_through(fetches, fed_set) if steps is None else set()
+        nodes = needed(fetches, fed_set - self.passed) if steps is None else steps
         device_of(nodes)  # that there is but one
         self.steps = [n for n in nodes if not isinstance(n.op, Fed)]
         self.waits = any(n.control for n in self.steps)
@@ -90,7 +92,7 @@ class FlowProgram:
 
     def _build(self, nodes, fed: set):
         self._frames = Frames(nodes, fed, self.fetches)
-        self._grouping = Grouping(nodes, self._frames, fed)
+        self._grouping = Grouping(nodes, self._frames, fed, self.passed)
         self._units: list[Unit] = []
         self._ports: dict = {}  # value -> (unit, output) where it is made
         self._entered: dict = {}  # (value, frame) -> port of a constant brought into a frame

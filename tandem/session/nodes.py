@@ -9,8 +9,8 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
-from tandem.graph.symbolic import Sym, substitute
-from tandem.ops.define import Elementwise, Op, register
+from tandem.graph.symbolic import Sym, hint, substitute
+from tandem.ops.define import Composite, Elementwise, Op, register
 from tandem.ops.prepare import as_value, cast
 from tandem.session.unknown import show_shape
 
@@ -202,6 +202,31 @@ class StopGradient(Elementwise):
 
     def body(self, b, x):
         return x
+
+
+@register
+class Replaced(Composite):
+    """What a run was fed in place of what it would have computed; gradients go on to the latter."""
+
+    name = "replaced"
+    takes_complex = True
+    holomorphic = False
+
+    def infer(self, computed: Type, given: Type) -> Type:
+        if any(a != b for a, b in zip(computed.shape, given.shape, strict=True)):
+            sizes = [tuple(hint(d) for d in t.shape) for t in (given, computed)]
+            raise ShapeError(
+                self,
+                f"{sizes[0]} is fed for what is {sizes[1]} in this run, so gradients cannot pass from one to the other",
+                fix="feed a tensor of that shape",
+            )
+        return Type(given.dtype, given.shape)
+
+    def expand(self, computed, given):
+        return given
+
+    def grad(self, g, computed, given):
+        return g, None
 
 
 class Detach(Step):

@@ -16,6 +16,10 @@ nodes must be, if any of them must be somewhere.
 A Python function in the middle (py_func) divides a run into several programs. Each traces everything before it again and computes
 what its function needs, from the values that variables had at the beginning; only the last one stores into variables. That keeps
 gradients through all of it possible, and repeats work only where the graph says so.
+
+A tensor that is fed has the fed value wherever it is used, and nothing before it runs for its sake. Gradients are another matter:
+those that pass through it go on to what it was made of, as they were asked to when the graph was built. So what lies between them
+and the fed tensor is part of the run, and the tensor is both (Replaced in nodes.py).
 """
 
 from __future__ import annotations
@@ -36,8 +40,9 @@ from tandem.ops.define import ParameterSpec, make_function
 from tandem.ops.failing import may_fail
 from tandem.ops.prepare import as_value, cast
 from tandem.passes.rebuild import root
+from tandem.session.build import ancestors
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
-from tandem.session.nodes import Call, Fed, Host, Identity, Print, Store
+from tandem.session.nodes import Call, Fed, Gradients, Host, Identity, Print, Replaced, Store
 from tandem.session.unknown import show_shape, unknown_index
 
 _NOTHING = contextlib.nullcontext()
@@ -79,7 +84,8 @@ class Program:
         self.graph = graph
         self.fetches = [f for f in fetches if isinstance(f, Value)]
         self.fed = fed
-        self.steps = needed(fetches, set(fed))
+        self.passed = passed_through(fetches, set(fed))
+        self.steps = needed(fetches, set(fed) - self.passed)
         self.missing = next((n for n in self.steps if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)
         self.device = device_of(self.steps)
         self.waits = any(n.control for n in self.steps)
@@ -87,7 +93,8 @@ class Program:
         self.steps = [n for n in self.steps if not isinstance(n.op, Fed)]
         self.hosts = [n for n in self.steps if is_host(n)]
         self._find_variables()
-        self.printing = [n for n in self.steps if isinstance(n.op, Print)]
+        asked = set(needed(fetches, set(fed))) if self.passed else self.steps
+        self.printing = [n for n in self.steps if isinstance(n.op, Print) and n in asked]
         self._direct = [self._find_direct(host) for host in [*self.hosts, None]]
         stored = [0] * len(self.hosts) + [len(self.replaced)]
         if regions == "primitives":
@@ -281,6 +288,23 @@ def needed(fetches, fed: set) -> list[StepNode]:
     return sorted(found, key=position)
 
 
+def passed_through(fetches, fed: set) -> set:
+    """Fed tensors that gradients of these fetches pass through, on the way to something that they were computed from."""
+    computed = {v for v in fed if v.node.op.differentiable}
+    passed: set = set()
+    while computed - passed:
+        found = set()
+        for node in needed(fetches, fed - passed):
+            if isinstance(node.op, Gradients):
+                ys, xs = node.inputs[: node.op.ys], node.inputs[node.op.ys : node.op.ys + node.op.xs]
+                between = ancestors(ys) & computed
+                found |= {v for v in between - passed if not ancestors(v.node.inputs).isdisjoint(xs)}
+        if not found:
+            break
+        passed |= found
+    return passed
+
+
 def position(node: StepNode) -> tuple[int, int]:
     """Where a node stands in the order of the program. Initial values are assigned where their variable was built, so that initial
     values of later ones may be computed from it."""
@@ -410,6 +434,15 @@ class Trace:
         for v, result in zip(node.outputs, results, strict=True):
             if v not in self.values:  # unless it was fed
                 self.values[v] = result
+            elif v in self.program.passed:
+                self.values[v] = self._replaced(node, result, self.values[v])
+
+    @staticmethod
+    def _replaced(node: StepNode, computed: Value, given: Value) -> Value:
+        try:
+            return Replaced()(computed, given)
+        except TandemError as error:
+            raise located(error, node) from None
 
 
 class Order:

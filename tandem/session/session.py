@@ -13,7 +13,7 @@ from tandem.graph.ir import Value
 from tandem.session.flow_program import FlowProgram
 from tandem.session.graph import Graph, StepNode, SymbolicTensor, default_graph, outside_graphs, show_shape
 from tandem.session.primitives import Primitive
-from tandem.session.program import Program, is_host, is_variable, needed, written_by
+from tandem.session.program import Program, is_host, is_variable, needed, passed_through, written_by
 
 _KINDS = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 _current = threading.local()
@@ -32,7 +32,7 @@ def current_session() -> Session:
 def make_program(graph: Graph, wanted: list, fed: list, regions: str) -> Program | FlowProgram:
     """One plan for all of it, where that is possible. The tagged executor where branches and loops were wired by hand, or where
     a Python function or a queue comes after a write, which must happen first and once."""
-    steps = needed(wanted, set(fed))
+    steps = needed(wanted, set(fed) - passed_through(wanted, set(fed)))
     wired = any(isinstance(n.op, Primitive) for n in steps)
     first_write = next((k for k, n in enumerate(steps) if written_by(n)), len(steps))
     if wired or any(is_host(n) for n in steps[first_write:]):

@@ -39,6 +39,38 @@ def test_any_tensor_can_be_fed(graph):
     assert td.Session(graph).run(z, {y: [1, 2, 3]}).item() == 9
 
 
+def test_gradients_pass_through_what_is_fed(graph, capfd):
+    v = td.Variable(td.ones(2))
+    h = v * 3
+    (slope,) = td.gradients((h * h).sum(), [v])
+    e = td.Print(td.exp(v), [v], "not asked for")
+    cubes = (e**3).sum()
+    (steep,) = td.gradients(cubes, [v])
+    (second,) = td.gradients(steep.sum(), [v])
+    both = td.gradients(cubes, [e, v])
+    session = _started(graph)
+    assert session.run(slope, {h: [1, 1]}).tolist() == [6, 6]
+    assert [t.tolist() for t in session.run([h, slope], {h: [2, 1]})] == [[2, 1], [12, 6]]
+    fed = np.array([1.0, 2.0])
+    of_e, of_v = session.run(both, {e: fed})
+    np.testing.assert_allclose(of_e.numpy(), 3 * fed**2)
+    np.testing.assert_allclose(of_v.numpy(), 3 * fed**2 * np.e, rtol=1e-6)
+    expected = 6 * fed * np.e**2 + 3 * fed**2 * np.e
+    np.testing.assert_allclose(session.run(second, {e: fed}).numpy(), expected, rtol=1e-6)
+    assert capfd.readouterr().err == ""
+    with td.control_dependencies([v.assign_add(td.ones(2))]):
+        outside = td.py_func(lambda a: a * 2, [slope], td.float32, (2,))
+    assert session.run(outside, {h: [1, 1]}).tolist() == [12, 12]
+
+
+def test_gradients_through_what_is_fed_need_its_shape(graph):
+    x = td.placeholder(td.float32, (None,), name="x")
+    y = td.tanh(x)
+    (slope,) = td.gradients((y * y).sum(), [x])
+    with pytest.raises(td.ShapeError, match=r"\(3,\) is fed for what is \(2,\)(.|\n)*in 'tanh' of \(x:0"):
+        td.Session(graph).run(slope, {x: [1, 2], y: [1, 2, 3]})
+
+
 def test_only_what_is_needed_runs(graph):
     calls = []
 
