@@ -312,7 +312,9 @@ def Print(
 def py_func(function, inputs, dtype, shape=None, name: str = "py_func"):
     """Results of a Python function of NumPy arrays, called at each run that needs them. Gradients do not pass through it.
 
-    dtype: one, or a list of them, for as many results. shape: of each result; that of the first input unless given.
+    dtype: one, or a list of them, for as many results. shape: of each result; that of the first input unless given. The arrays are
+    read-only, since their memory may be that of a feed or of a variable; the function changes a copy. A result whose values the
+    dtype cannot have (complex ones for a float, floats for an integer) is refused.
     """
     inputs = list(inputs)
     graph = graph_of(*inputs)

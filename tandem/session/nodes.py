@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.errors import ShapeError, ValueRangeError
+from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Sym, hint, substitute
 from tandem.ops.define import Composite, Elementwise, Op, register
 from tandem.ops.prepare import as_value, cast
 from tandem.session.unknown import show_shape
+
+RANKS = {
+    "bool": 0,
+    "uint": 1,
+    "int": 1,
+    "float": 2,
+    "complex": 3,
+}  # values of a kind fit into those of the same or a higher rank
 
 
 class Operand:
@@ -339,29 +347,70 @@ class PyFunc(Host):
         self.types = types
 
     def call(self, node, operands, cancellation) -> list:
+        arrays = [t.numpy() for t in operands]
+        for a in arrays:
+            a.flags.writeable = False  # the memory is that of a feed, of a variable, of other steps of the run
+        try:
+            results = self.function(*arrays)
+        except Exception as error:
+            error.add_note(f"  in the function of {node.name!r} (py_func), built at {node.source}")
+            if isinstance(error, ValueError) and "read-only" in str(error):
+                error.add_note(
+                    "  fix: arrays that py_func gives to a function are read-only; change a copy: x = x.copy()"
+                )
+            raise
+        if len(node.outputs) == 1 and not isinstance(results, (list, tuple)):
+            results = [results]
+        count = len(results) if hasattr(results, "__len__") else None
+        if count != len(node.outputs):
+            found = type(results).__name__ if count is None else f"{count} results"
+            raise ValueRangeError(
+                "py_func",
+                f"the function of {node.name!r} gave {found}; as many as it has dtypes are expected, {len(node.outputs)}",
+                fix="return one for each dtype that py_func was given, in a list or tuple",
+                source=node.source,
+            )
+        return [self._result(value, v) for value, v in zip(results, node.outputs, strict=True)]
+
+    def _result(self, value, v: Value):
+        """What the function gave for v, as a tensor of the dtype that it was said to have."""
         import numpy
 
         from tandem.constructors import tensor
 
-        results = self.function(*(t.numpy() for t in operands))
-        if len(node.outputs) == 1 and not isinstance(results, (list, tuple)):
-            results = [results]
-        if results is None or len(results) != len(node.outputs):
-            raise ValueRangeError(
+        source = v.node.source
+        if value is None or isinstance(value, (str, bytes)):
+            raise DTypeError(
                 "py_func",
-                f"the function of {node.name!r} gave {0 if results is None else len(results)} results, not {len(node.outputs)}",
+                f"the function of {v.node.name!r} gave {value!r} for {v.name!r}, which is {v.dtype}",
+                fix="return an array or a number; for its effect alone, return one that nobody reads",
+                source=source,
             )
-        made = []
-        for value, v in zip(results, node.outputs, strict=True):
-            t = tensor(numpy.asarray(value), dtype=v.dtype)
-            if not fits(t.shape, v.type.shape):
-                raise ShapeError(
-                    "py_func",
-                    f"{v.name!r} is {show_shape(v.type.shape)} and the function gave {tuple(t.shape)}",
-                    fix="pass shape= to py_func",
-                )
-            made.append(t)
-        return made
+        try:
+            given = tensor(numpy.asarray(value))
+        except (TypeError, ValueError) as error:
+            raise DTypeError(
+                "py_func",
+                f"the function of {v.node.name!r} gave a {type(value).__name__} for {v.name!r}, which is {v.dtype}: "
+                f"{getattr(error, 'rule', error)}",
+                fix="return an array or a number",
+                source=source,
+            ) from None
+        if RANKS[given.dtype.kind] > RANKS[v.dtype.kind] and given.numel():
+            raise DTypeError(
+                "py_func",
+                f"the function of {v.node.name!r} gave {given.dtype} for {v.name!r}, which is {v.dtype}",
+                fix=f"give py_func the dtype {given.dtype}, or convert in the function: x.astype({v.dtype.name!r})",
+                source=source,
+            )
+        if not fits(given.shape, v.type.shape):
+            raise ShapeError(
+                "py_func",
+                f"{v.name!r} is {show_shape(v.type.shape)} and the function gave {tuple(given.shape)}",
+                fix="pass shape= to py_func",
+                source=source,
+            )
+        return given.to(v.dtype)
 
 
 def fits(shape, declared) -> bool:

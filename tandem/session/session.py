@@ -12,10 +12,10 @@ from tandem.errors import CancelledError, DeadlineError, DTypeError, ShapeError,
 from tandem.graph.ir import Value
 from tandem.session.flow_program import FlowProgram
 from tandem.session.graph import Graph, StepNode, SymbolicTensor, default_graph, outside_graphs, show_shape
+from tandem.session.nodes import RANKS
 from tandem.session.primitives import Primitive
 from tandem.session.program import Program, is_host, is_variable, needed, passed_through, written_by
 
-_KINDS = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 _current = threading.local()
 
 
@@ -235,7 +235,7 @@ class Session:
             )
         given = asarray(value)
         if given.dtype is not key.dtype:
-            if _KINDS[given.dtype.kind] > _KINDS[key.dtype.kind]:
+            if RANKS[given.dtype.kind] > RANKS[key.dtype.kind]:
                 raise DTypeError(
                     "run",
                     f"{key.name!r} is {key.dtype} and is fed {given.dtype}",

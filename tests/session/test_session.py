@@ -89,6 +89,41 @@ def test_only_what_is_needed_runs(graph):
     assert session.run(z, {y: [5, 6]}).item() == 11 and len(calls) == 1  # fed, so not called
 
 
+def _in_place(a):
+    a += 1
+    return a
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "text"),
+    [
+        (lambda a: a * 1j, td.DTypeError, r"function of 'called' gave complex64 for 'called:0', which is float32"),
+        (lambda a: None, td.DTypeError, r"function of 'called' gave None for 'called:0'"),
+        (lambda a: "text", td.DTypeError, r"function of 'called' gave 'text' for 'called:0'"),
+        (lambda a: np.array([None, 1]), td.DTypeError, r"function of 'called' gave a ndarray.*dtype object"),
+        (lambda a: [a, a], td.ValueRangeError, r"function of 'called' gave 2 results"),
+        (lambda a: a[:1], td.ShapeError, r"'called:0' is \(2,\) and the function gave \(1,\)"),
+    ],
+)
+def test_what_python_functions_may_not_give(graph, function, error, text):
+    x = td.placeholder(td.float32, (2,))
+    called = td.py_func(function, [x], td.float32, name="called")
+    with pytest.raises(error, match=text) as raised:
+        td.Session(graph).run(called, {x: [1, 2]})
+    assert "called = td.py_func" in _line(raised.value)
+
+
+def test_python_functions_do_not_change_what_they_are_given(graph):
+    x = td.placeholder(td.float32, (2,))
+    called = td.py_func(_in_place, [x], td.float32, name="called")
+    copied = td.py_func(lambda a: _in_place(a.copy()), [x], td.float32)
+    given = np.ones(2, "f")
+    with pytest.raises(ValueError, match="read-only") as raised:
+        td.Session(graph).run(called, {x: given})
+    assert "'called' (py_func), built at" in raised.value.__notes__[0] and "x.copy()" in raised.value.__notes__[1]
+    assert td.Session(graph).run(copied, {x: given}).tolist() == [2, 2] and given.tolist() == [1, 1]
+
+
 def test_programs_are_compiled_once(graph):
     x = td.placeholder(td.float32, (None, 3))
     y = td.softmax(x, 1)
