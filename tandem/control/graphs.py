@@ -71,7 +71,7 @@ class BodyRecorder(Recorder):
 
     def call(self, function, args, kwargs):
         result = super().call(function, args, kwargs)
-        recorded = self.graph.nodes[-1].op
+        recorded = self.graph._nodes[-1].op
 
         def look(x):
             self.graph.random |= isinstance(x, Random)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tandem import _runtime, devices, dtypes
 from tandem.devices import Device
 from tandem.errors import DTypeError, ShapeError, UnsupportedError, ValueRangeError
-from tandem.graph.ir import Type, Value, call_recorder
+from tandem.graph.ir import Type, Value, call_recorder, revise
 from tandem.session import nodes
 from tandem.session.graph import (
     Graph,
@@ -108,10 +108,17 @@ class Variable(SymbolicTensor):
     def _become(self, node: StepNode, initial: SymbolicTensor, trainable: bool):
         """Makes this the variable of a node."""
         super().__init__(node, 0, initial.type)
-        node.outputs = (self,)
-        self.initial = initial
+        revise(node, "outputs", (self,))
+        revise(self, "initial", initial)
         self.trainable = trainable
-        node.graph.variables.append(self)
+        node.graph._variables.append(self)
+
+    def __setattr__(self, name: str, value):
+        if name in ("node", "index", "type", "initial"):
+            super().__setattr__(name, value)  # which refuses
+        revise(self, name, value)
+
+    __delattr__ = object.__delattr__
 
     @classmethod
     def of(cls, node: StepNode, initial: SymbolicTensor, trainable: bool) -> Variable:

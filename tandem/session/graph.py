@@ -13,18 +13,30 @@ from tandem import _runtime
 from tandem.devices import as_device
 from tandem.errors import DTypeError, TandemError, UnsupportedError, ValueRangeError, user_source
 from tandem.graph import ir
-from tandem.graph.ir import Builder, Node, Type, Value
+from tandem.graph.ir import Builder, Node, Type, Value, revise
 from tandem.graph.symbolic import Sym, hint, symbol_indices
 from tandem.ops.define import Op, add_input
 from tandem.session.nodes import Call, Detach, Fed, Identity, Number, Operand, Primitive, Random, as_results, map_leaves
 from tandem.session.unknown import UnknownSizes, name_unknown, show_shape
 
 
+def _fixed(name: str, owner: str) -> AttributeError:
+    return AttributeError(
+        f"{name!r} of {owner} cannot be changed: what was built into a graph stays as it is\n"
+        "  fix: call operators to build more, or feed a tensor to give it another value in a run"
+    )
+
+
 class SymbolicTensor(Value):
     """A tensor that a run of its graph computes. Has all operators and methods of Tensor."""
 
     __slots__ = ()
-    __setattr__ = object.__setattr__  # a deferred graph grows: variables, loops that are closed later
+
+    def __setattr__(self, name: str, value):
+        raise _fixed(name, f"tensor {self.name!r}")
+
+    def __delattr__(self, name: str):
+        raise _fixed(name, f"tensor {self.name!r}")
 
     @property
     def shape(self):
@@ -102,14 +114,30 @@ class StepNode(Node):
     """A node of a deferred graph; fetching it runs it."""
 
     __slots__ = ("graph", "name", "wired")
-    __setattr__ = object.__setattr__
 
     def __init__(self, graph: Graph, op: Op, inputs, types, name: str, control: tuple, device):
-        super().__init__(op, tuple(inputs), (), user_source(), len(graph.nodes), control, device)
-        self.outputs = tuple(SymbolicTensor(self, i, t) for i, t in enumerate(types))
-        self.graph = graph
-        self.name = name
-        self.wired = tuple(graph._wired)  # branches and loops that it was built in
+        super().__init__(op, tuple(inputs), (), user_source(), len(graph._nodes), control, device)
+        revise(self, "outputs", tuple([SymbolicTensor(self, i, t) for i, t in enumerate(types)]))
+        revise(self, "graph", graph)
+        revise(self, "name", name)
+        revise(self, "wired", tuple(graph._wired))  # branches and loops that it was built in
+
+    def __setattr__(self, name: str, value):
+        """Refused, but for what a file completes: the line of a node that no graph has taken in yet, and the values that come to
+        a Merge from later in the program."""
+        fresh = name == "source" and self.graph._by_name.get(self.name) is not self
+        closes = (
+            name == "inputs"
+            and self.op.name == "merge"
+            and isinstance(value, tuple)
+            and value[: len(self.inputs)] == self.inputs != value
+        )
+        if not fresh and not closes:
+            raise _fixed(name, f"operation {self.name!r}")
+        revise(self, name, value)
+
+    def __delattr__(self, name: str):
+        raise _fixed(name, f"operation {self.name!r}")
 
     def run(self, feed_dict=None, session=None):
         from tandem.session.session import current_session
@@ -118,6 +146,9 @@ class StepNode(Node):
 
     def __repr__(self):
         return f"<operation {self.name!r} ({self.op.name})>"
+
+
+_PARTS = {"nodes", "variables", "inputs", "outputs", "mutations"}
 
 
 class Graph(ir.Graph):
@@ -135,7 +166,9 @@ class Graph(ir.Graph):
 
     def __init__(self, name: str = "graph"):
         super().__init__(UnknownSizes(), name)
-        self.variables: list = []
+        self._nodes: list[StepNode] = []
+        self._variables: list = []
+        self._shown: tuple = ()  # nodes, as others see them
         self.queue_runners: list = []
         self.seed: int | None = None
         self._names: dict[str, int] = {}
@@ -147,6 +180,27 @@ class Graph(ir.Graph):
         self._held: dict[int, SymbolicTensor] = {}
         self._by_name: dict[str, StepNode] = {}
         self._recorder = Recorder(self)
+
+    # -- what it consists of, which nothing but building changes
+
+    @property
+    def nodes(self) -> tuple[StepNode, ...]:
+        if len(self._shown) != len(self._nodes):
+            self._shown = tuple(self._nodes)
+        return self._shown
+
+    @property
+    def variables(self) -> tuple:
+        return tuple(self._variables)
+
+    inputs = outputs = mutations = property(lambda self: ())  # it is no function; a session's fetches and feeds are
+
+    def __setattr__(self, name: str, value):
+        if name in _PARTS:
+            if "_nodes" not in self.__dict__:  # ir.Graph's own, before ours are there
+                return
+            raise _fixed(name, f"graph {self.name!r}")
+        object.__setattr__(self, name, value)
 
     # -- the context in which operators build this graph
 
@@ -181,13 +235,13 @@ class Graph(ir.Graph):
         control = () if isinstance(op, Fed) else tuple(dict.fromkeys(n for group in self._controls for n in group))
         device = self._devices[-1] if self._devices else None
         node = StepNode(self, op, inputs, types, self.unique_name(name or op.name), control, device)
-        self.nodes.append(node)
+        self._nodes.append(node)
         self._by_name[node.name] = node
         return node
 
     def restore_node(self, node: StepNode):
         """Takes in a node of a file. Names of it and of its scopes are taken from then on."""
-        self.nodes.append(node)
+        self._nodes.append(node)
         self._by_name[node.name] = node
         parts = node.name.split("/")
         for end in range(1, len(parts) + 1):
@@ -231,7 +285,7 @@ class Graph(ir.Graph):
 
     @property
     def trainable_variables(self) -> list:
-        return [v for v in self.variables if v.trainable]
+        return [v for v in self._variables if v.trainable]
 
     # -- contexts
 

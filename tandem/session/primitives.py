@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
-from tandem.graph.ir import Type
+from tandem.graph.ir import Type, revise
 from tandem.session.build import as_tensor, graph_of
 from tandem.session.graph import SymbolicTensor
 from tandem.session.nodes import Step
@@ -193,7 +193,7 @@ def close_loop(merged, following) -> None:
                 "next iteration",
                 fix="declare sizes that change: merge([x], shape=(None, ...))",
             )
-    node.inputs = (*node.inputs, following)
+    revise(node, "inputs", (*node.inputs, following))
 
 
 def cond(pred, true_fn, false_fn, name: str = "cond"):

@@ -44,7 +44,7 @@ def apply_gradients(optimizer, pairs, global_step=None, name: str | None = None)
     graph = pairs[0][1].graph
     if not isinstance(optimizer.state, _State):
         optimizer.state = _State(type(optimizer).__name__)
-    before = len(graph.nodes)
+    before = len(graph._nodes)
     # Gradients first, all of the values before the step: what is written below must not be read above it.
     gradient_of = {v: identity(g) for g, v in pairs}
     with graph:
@@ -56,7 +56,7 @@ def apply_gradients(optimizer, pairs, global_step=None, name: str | None = None)
         finally:
             for v in gradient_of:
                 del v.grad
-    step = group(*(n for n in graph.nodes[before:] if written_by(n)), name=name or type(optimizer).__name__)
+    step = group(*(n for n in graph._nodes[before:] if written_by(n)), name=name or type(optimizer).__name__)
     if global_step is None:
         return step
     with graph.control_dependencies([step]):

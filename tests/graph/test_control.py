@@ -8,7 +8,7 @@ import tandem.ops as F
 from tandem.codegen import Layout, lower
 from tandem.devices import CPU, named
 from tandem.errors import InternalError
-from tandem.graph.ir import Graph, current_builder, placed
+from tandem.graph.ir import Graph, current_builder, placed, revise
 from tandem.graph.verify import verify
 from tandem.ops.define import LibraryOp
 from tandem.passes import pipeline
@@ -327,7 +327,7 @@ def test_a_run_is_on_one_device():
         with td.device("cpu"):
             a = x * 2
         b = a + 1
-        b.node.device = named("cuda:0")
+        revise(b.node, "device", named("cuda:0"))
     with td.Session(g) as session:
         assert session.run(a, {x: [1, 2, 3]}).tolist() == [2, 4, 6]
         with pytest.raises(

@@ -152,6 +152,32 @@ def test_unknown_sizes_fit_until_they_do_not(graph):
     assert session.run(reshaped, {x: np.arange(8)}).shape == (2, 4)
 
 
+def test_what_was_built_cannot_be_changed(graph):
+    v = td.Variable([1.0], name="v")
+    y = v * 2
+    for change in (
+        lambda: graph.nodes.append(y.node),
+        lambda: graph.variables.append(v),
+        lambda: setattr(graph, "nodes", []),
+        lambda: setattr(graph, "outputs", [y]),
+        lambda: setattr(y.node, "op", None),
+        lambda: setattr(y.node, "inputs", ()),
+        lambda: setattr(y.node, "source", None),
+        lambda: setattr(y.node, "name", "z"),
+        lambda: delattr(y.node, "op"),
+        lambda: setattr(y, "type", None),
+        lambda: delattr(y, "type"),
+        lambda: setattr(v, "type", None),
+        lambda: setattr(v, "initial", y),
+    ):
+        with pytest.raises(AttributeError):
+            change()
+    with pytest.raises(AttributeError, match=r"'inputs' of operation 'multiply' cannot be changed(.|\n)*fix: "):
+        y.node.inputs = ()
+    assert graph.nodes[-1] is y.node and graph.variables == (v,)
+    assert _started(graph).run(y).tolist() == [2]
+
+
 def _line(error):
     with open(error.source.file) as f:
         return f.readlines()[error.source.line - 1]
