@@ -9,13 +9,16 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from tandem import _runtime
+import tandem.ops as F
+from tandem import _runtime, dtypes
 from tandem.devices import as_device
 from tandem.errors import DTypeError, TandemError, UnsupportedError, ValueRangeError, user_source
 from tandem.graph import ir
 from tandem.graph.ir import Builder, Node, Type, Value, revise
-from tandem.graph.symbolic import Sym, hint, symbol_indices
+from tandem.graph.symbolic import Sym, hint, product, symbol_indices
 from tandem.ops.define import Op, add_input
+from tandem.ops.memory_format import MemoryFormat
+from tandem.ops.torch_names import Size
 from tandem.session.nodes import Call, Detach, Fed, Identity, Number, Operand, Primitive, Random, as_results, map_leaves
 from tandem.session.unknown import UnknownSizes, name_unknown, show_shape
 
@@ -25,6 +28,33 @@ def _fixed(name: str, owner: str) -> AttributeError:
         f"{name!r} of {owner} cannot be changed: what was built into a graph stays as it is\n"
         "  fix: call operators to build more, or feed a tensor to give it another value in a run"
     )
+
+
+def sized(shape: tuple, name: str):
+    """x.size for a shape: the number of elements, which gives the shape when it is called."""
+    total = product(shape)
+    made = Size(total) if isinstance(total, int) else _UnknownSize(total, name)
+    made.shape = shape
+    return made
+
+
+class _UnknownSize:
+    __call__ = Size.__call__
+
+    def __init__(self, total: Sym, name: str):
+        self.total, self.name = total, name
+
+    def __int__(self) -> int:
+        raise UnsupportedError(
+            "size",
+            f"how many elements {self.name!r} has is unknown and cannot become a Python number",
+            fix="use x.numel(), which may be passed on as a size",
+        )
+
+    __index__ = __float__ = __int__
+
+    def __repr__(self):
+        return str(self.total)
 
 
 class SymbolicTensor(Value):
@@ -68,6 +98,45 @@ class SymbolicTensor(Value):
                 fix="use x.shape[0]",
             )
         return self.type.shape[0]
+
+    @property
+    def size(self):
+        """How many elements there are; x.size() is the shape, x.size(0) the size of an axis, as of Tensor."""
+        return sized(self.shape, self.name)
+
+    def numel(self):
+        """How many elements there are: a number, or a symbol where a size is unknown."""
+        return product(self.shape)
+
+    nelement = numel
+
+    @property
+    def device(self):
+        """Where it must be computed, by the scope of td.device that it was built in; None: where its operands are."""
+        return self.node.device
+
+    def to(self, *args, dtype=None, device=None, non_blocking: bool = False, copy: bool = False, memory_format=None):
+        """This tensor with another dtype, in another memory format, or computed on another device, as of Tensor."""
+        for a in args:
+            if isinstance(a, (SymbolicTensor, _runtime.Tensor)):
+                dtype, device = a.dtype, a.device
+            elif isinstance(a, dtypes.DType) or a in (float, int, bool, complex):
+                dtype = a
+            elif isinstance(a, MemoryFormat):
+                memory_format = a
+            elif isinstance(a, str) and dtypes.is_name(a):
+                dtype = a
+            elif not isinstance(a, bool):
+                device = a
+        result = self
+        with contextlib.nullcontext() if device is None else self.graph.device(device):
+            if dtype is not None and dtypes.as_dtype(dtype) is not self.dtype:
+                result = F.converted(result, dtypes.as_dtype(dtype))
+            if memory_format is not None:
+                result = F.contiguous(result, memory_format)
+            if result is self and (copy or (device is not None and as_device(device) != self.device)):
+                result = self.graph.add_node(Identity(), (self,), (self.type,)).outputs[0]
+        return result
 
     def get_shape(self) -> tuple:
         """The shape, with None for sizes that are not known."""
