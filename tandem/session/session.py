@@ -12,7 +12,7 @@ from tandem.errors import CancelledError, DeadlineError, DTypeError, ShapeError,
 from tandem.graph.ir import Value
 from tandem.session.flow_program import FlowProgram
 from tandem.session.graph import Graph, StepNode, SymbolicTensor, default_graph, outside_graphs, show_shape
-from tandem.session.nodes import RANKS
+from tandem.session.nodes import RANKS, map_leaves
 from tandem.session.primitives import Primitive
 from tandem.session.program import Program, is_host, is_variable, needed, passed_through, written_by
 
@@ -27,6 +27,11 @@ def current_session() -> Session:
             None, "no session is active here", fix="use `with td.Session() as session:`, or session.run(...)"
         )
     return sessions[-1]
+
+
+def active_session(graph: Graph) -> Session | None:
+    """The session of the innermost `with session:` that runs this graph, if there is one."""
+    return next((s for s in reversed(getattr(_current, "sessions", ())) if s.graph is graph), None)
 
 
 def make_program(graph: Graph, wanted: list, fed: list, regions: str) -> Program | FlowProgram:
@@ -54,6 +59,7 @@ class Session:
     """
 
     max_programs = 256
+    advice = ""  # what else there is to do about variables without values
 
     def __init__(self, graph: Graph | None = None, regions: str = "native"):
         if regions not in ("native", "primitives"):
@@ -271,7 +277,7 @@ class Session:
         if value is None:
             raise ValueRangeError(
                 "run", f"variable {v.name!r}, built at {v.node.source}, has no value in this session",
-                fix="run td.global_variables_initializer() first, or restore a checkpoint",
+                fix="run td.global_variables_initializer() first, or restore a checkpoint" + self.advice,
             )  # fmt: skip
         return value
 
@@ -390,10 +396,14 @@ def _rebuild(structure, results):
 class Function:
     """A graph as a Python function of its placeholders, given in order or by name."""
 
-    def __init__(self, inputs, outputs, session: Session):
+    def __init__(self, inputs, outputs, session: Session | None = None):
         self.inputs = list(inputs)
         self.outputs = outputs
-        self.session = session
+        found = [*self.inputs]
+        map_leaves(lambda x: found.append(x) if isinstance(x, (SymbolicTensor, StepNode)) else None, outputs)
+        self.graph = found[0].graph if found else default_graph()
+        self._session = session or active_session(self.graph)
+        self._own: Session | None = None
         self._by_name = {v.node.name: v for v in self.inputs}
 
     def __call__(self, *args, **named):
@@ -408,9 +418,21 @@ class Function:
             feeds[self._by_name[name]] = value
         return self.session.run(self.outputs, feeds)
 
+    @property
+    def session(self) -> Session:
+        """Where it runs: the session it was given, the one that was active where it was made, the one that is active now, or one of
+        its own."""
+        found = self._session or active_session(self.graph) or self._own
+        if found is None:
+            found = self._own = Session(self.graph)
+            found.advice = "; td.function(..., session=session) uses the variables of a session"
+        return found
+
 
 def function(inputs, outputs, session: Session | None = None) -> Function:
     """A Python function that runs a graph: f(A=..., B=...) for placeholders named A and B.
+
+    session: where it runs and whose variables it reads; the active one (`with session:`) unless given, or else one of its own.
 
     >>> a, b = td.placeholder(td.float32, (None,), name="A"), td.placeholder(td.float32, (None,), name="B")
     >>> f = td.function([a, b], a * b + 1)
@@ -418,4 +440,4 @@ def function(inputs, outputs, session: Session | None = None) -> Function:
     tensor([4., 9.])
     """
     inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-    return Function(inputs, outputs, session or Session(inputs[0].graph if inputs else None))
+    return Function(inputs, outputs, session)

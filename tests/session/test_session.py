@@ -171,6 +171,21 @@ def test_symbolic_tensors_tell_and_convert_as_tensors_do(graph):
     assert session.run(there, {x: np.ones((4, 3))}).tolist() == np.ones((4, 3)).tolist()
 
 
+def test_a_function_runs_in_the_active_session(graph):
+    a = td.placeholder(td.float32, (), name="a")
+    v = td.Variable(3.0)
+    early = td.function([a], a * v)
+    session = _started(graph)
+    with session:
+        made_here = td.function([a], a * v)
+        assert early(2).item() == 6 and made_here(2).item() == 6
+    assert made_here(3).item() == 9 and td.function([a], [a * v], session=session)(4)[0].item() == 12
+    with td.Session(td.Graph()), pytest.raises(td.ValueRangeError, match=r"has no value(.|\n)*session=session"):
+        early(2)
+    with session:
+        assert early(2).item() == 6 and td.function([], v + 1)().item() == 4
+
+
 def test_what_was_built_cannot_be_changed(graph):
     v = td.Variable([1.0], name="v")
     y = v * 2
