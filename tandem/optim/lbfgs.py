@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tandem.autograd.modes import enable_grad, no_grad
+from tandem.errors import UnsupportedError
 from tandem.nn.utils.convert import vector_to_parameters
 from tandem.ops import concat, full_like, reshape
 from tandem.optim.optimizer import Optimizer, parts
@@ -50,6 +51,14 @@ class LBFGS(Optimizer):
         with enable_grad():
             loss = closure()
         return loss, self._gradient()
+
+    def minimize(self, loss, **settings):
+        """Not offered: a step evaluates the loss several times, which takes a function; see step."""
+        raise UnsupportedError(
+            "minimize",
+            "LBFGS computes the loss several times in a step, so it needs a function of it, not one value",
+            fix="call optimizer.step(closure) in eager code; in a deferred graph use another optimiser, such as Adam",
+        )
 
     @no_grad()
     def step(self, closure):

@@ -27,6 +27,7 @@ from collections import defaultdict
 
 from tandem import _runtime, dtypes
 from tandem.autograd.modes import enable_grad, no_grad
+from tandem.errors import UnsupportedError
 from tandem.graph.ir import Value
 from tandem.nn.hooks import HookHandle
 from tandem.ops import full, full_like, view_as_complex, view_as_real
@@ -235,15 +236,23 @@ class Optimizer:
                     p.grad = p.grad.detach()
                     p.grad.zero_()
 
-    def minimize(self, loss):
+    def minimize(self, loss, *, var_list=None, global_step=None, name: str | None = None):
         """One step down the gradient of a loss: zero_grad, backward, step.
 
-        For a loss of a deferred graph, an operation that makes the step when a session runs it (tandem/session/train.py).
+        For a loss of a deferred graph, an operation that makes the step when a session runs it (tandem/session/train.py). There,
+        var_list: variables to change, instead of those that the optimiser was made with; global_step: a variable that each step
+        adds one to; name: of the operation, the optimiser's own unless given.
         """
         if isinstance(loss, Value):
             from tandem.session.train import minimize
 
-            return minimize(self, loss)
+            return minimize(self, loss, var_list, global_step, name)
+        if var_list is not None or global_step is not None or name is not None:
+            raise UnsupportedError(
+                "minimize",
+                "var_list, global_step and name are for a loss of a deferred graph, and this is a tensor",
+                fix="give the optimiser the parameters that it is to change",
+            )
         self.zero_grad()
         loss.backward()
         self.step()

@@ -56,11 +56,12 @@ def apply_gradients(optimizer, pairs, global_step=None, name: str | None = None)
         finally:
             for v in gradient_of:
                 del v.grad
-    step = group(*(n for n in graph._nodes[before:] if written_by(n)), name=name or type(optimizer).__name__)
+    kind = type(optimizer).__name__
+    written = [n for n in graph._nodes[before:] if written_by(n)]
     if global_step is None:
-        return step
-    with graph.control_dependencies([step]):
-        return group(assign_add(global_step, 1), name="train")
+        return group(*written, name=name or kind)
+    with graph.control_dependencies([group(*written, name=kind)]):
+        return group(assign_add(global_step, 1), name=name or "train")
 
 
 def _groups(optimizer, variables) -> list[tuple[dict, list]]:

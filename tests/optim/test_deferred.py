@@ -78,3 +78,31 @@ def test_the_learning_rate_may_be_fed():
     assert session.run(w).tolist() == [0.5]
     session.run(train, {lr: 0.0})
     assert session.run(w).tolist() == [0.5]
+
+
+def test_steps_have_names_variables_and_a_count():
+    with td.Graph() as graph:
+        v, other = td.Variable([1.0], name="v"), td.Variable([1.0])
+        count = td.Variable(0, trainable=False)
+        optimizer = optim.SGD([v, other], lr=0.25)
+        loss = (v * v + other * other).sum()
+        assert optimizer.minimize(loss, name="both").name == "both"
+        optimizer.minimize(loss, var_list=[v], global_step=count, name="counted")
+        init = td.global_variables_initializer()
+    session = td.Session(td.Graph.from_json(graph.to_json()))
+    session.run(init.name)
+    session.run("both")
+    session.run("counted")
+    assert [t.tolist() for t in session.run([v.name, other.name, count.name])] == [[0.25], [0.5], 1]
+    with pytest.raises(td.UnsupportedError, match="are for a loss of a deferred graph"):
+        optim.SGD([p := nn.Parameter(td.ones(1))], lr=0.1).minimize((p * p).sum(), name="step")
+
+
+def test_lbfgs_says_that_it_needs_a_function():
+    with td.Graph():
+        v = td.Variable([1.0])
+        with pytest.raises(td.UnsupportedError, match=r"several times in a step(.|\n)*step\(closure\)"):
+            optim.LBFGS([v]).minimize((v * v).sum())
+    p = nn.Parameter(td.ones(1))
+    with pytest.raises(td.UnsupportedError, match="needs a function"):
+        optim.LBFGS([p]).minimize((p * p).sum())
