@@ -32,11 +32,17 @@ class Report(list):
         if found is None or found["graph"] is None:
             raise ValueRangeError(
                 "compile",
-                f"there is no program {number}: {len(self)} were compiled"
-                + (", this one was dropped again" if found else ""),
-                fix="call the function first; fn.explain() lists its programs",
+                self._missing(number, found),
+                fix="call the function first, with operators to compile; fn.explain() lists its programs",
             )  # fmt: skip
         return found
+
+    def _missing(self, number: int, found: dict | None) -> str:
+        if found:
+            return f"program {number} was dropped again: there were too many variants"
+        if not self:
+            return "no program was compiled so far: the function was not called, or its calls computed nothing"
+        return f"there is no program {number}; there are {len(self)}, from 0 on"
 
     @staticmethod
     def graph(entry: dict):

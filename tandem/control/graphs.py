@@ -240,11 +240,24 @@ def _operands(recorder: Recorder, values) -> tuple[list, Structure]:
     return [recorder._operand(leaf) for leaf in leaves], structure
 
 
+def _one(name: str, predicate):
+    """What decides a branch or a loop: one element, as far as its size is known."""
+    if isinstance(predicate, (SymbolicTensor, _runtime.Tensor)):
+        known = [d for d in predicate.shape if isinstance(d, int)]
+        if any(d != 1 for d in known):
+            raise ShapeError(
+                name,
+                f"the predicate has shape {show_shape(predicate.shape)}; it must have one element",
+                fix="use .any() or .all()",
+            )
+    return F.reshape(predicate, ())
+
+
 def record_cond(recorder: Recorder, name: str, index, functions, args):
     if isinstance(index, (bool, int)):
         return functions[int(index)](*args)
     with recorder.graph:
-        index = F.reshape(recorder._operand(index), ())
+        index = _one(name, recorder._operand(index))
         if name != "cond":
             index = index.astype(dtypes.int64)
         elif index.dtype is not dtypes.bool_:
@@ -364,7 +377,7 @@ def record_while(recorder: Recorder, test, body, init, most, vary: bool):
 
     def condition(*values):
         result = test(unflatten(structure, values[:-1]))
-        return F.reshape(result, ()).astype(dtypes.bool_)
+        return _one(name, result).astype(dtypes.bool_)
 
     cond = _record(recorder.graph, f"{name}_cond", types, condition)
     once = _record(recorder.graph, name, types, lambda *values: body(unflatten(structure, values[:-1])))
@@ -395,7 +408,7 @@ def _record_varying(recorder: Recorder, test, body, init, most):
                 f"the condition gives the Python value {result!r} when the graph is built, which would hold for ever",
                 fix="compare tensors; v.numel() of a size that changes is not known yet, td.ones_like(v).sum() is a tensor",
             )
-        result = F.reshape(result, ()).astype(dtypes.bool_)
+        result = _one(name, result).astype(dtypes.bool_)
         return result if most is None else F.logical_and(result, values[-1] < most)
 
     def once(*values):

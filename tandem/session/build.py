@@ -272,7 +272,7 @@ def gradients(ys, xs, grad_ys=None) -> list:
     for y in ys:
         if not y.dtype.is_inexact:
             raise DTypeError("gradients", f"{y.name!r} is {y.dtype}; only floating tensors have gradients")
-    given = [as_tensor(graph, g) for g in grad_ys if g is not None]
+    given = [_incoming(graph, y, g) for y, g in zip(ys, grad_ys, strict=True) if g is not None]
     reached = ancestors(ys)
     wanted = [x for x in xs if x in reached]
     for v in reached:
@@ -289,6 +289,22 @@ def gradients(ys, xs, grad_ys=None) -> list:
         zip(wanted, graph.add_node(op, (*ys, *wanted, *given), tuple(x.type for x in wanted)).outputs, strict=True)
     )
     return [made.get(x) for x in xs]
+
+
+def _incoming(graph: Graph, y: SymbolicTensor, g) -> SymbolicTensor:
+    """A gradient that is given for y: of its shape, or one that is expanded to it."""
+    g = as_tensor(graph, g)
+    sizes, own = show_shape(y.type.shape), show_shape(g.type.shape)
+    pairs = zip(reversed(sizes), reversed(own), strict=False)
+    if len(own) > len(sizes) or any(n is not None and m not in (None, 1, n) for n, m in pairs):
+        raise ShapeError(
+            "gradients",
+            f"the gradient given for {y.name!r} is {own}, and {y.name!r} is {sizes}; it must have that shape or expand to it",
+            fix="pass grad_ys as many tensors as there are ys, each of the shape of its y",
+        )
+    if g.dtype.is_complex and not y.dtype.is_complex:
+        raise DTypeError("gradients", f"the gradient given for {y.name!r} is {g.dtype}, and {y.name!r} is {y.dtype}")
+    return g
 
 
 def ancestors(ys) -> set:
@@ -351,7 +367,7 @@ def global_variables() -> list[Variable]:
 
 
 def name_scope(name: str, default_name=None, values=None):
-    """Names of what is built inside begin with this."""
+    """Names of what is built inside begin with this; with None they begin anew, outside of all scopes."""
     return default_graph().name_scope(name or default_name)
 
 

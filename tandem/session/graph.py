@@ -12,7 +12,7 @@ import threading
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.devices import as_device
-from tandem.errors import DTypeError, TandemError, UnsupportedError, ValueRangeError, user_source
+from tandem.errors import DTypeError, IndexRangeError, TandemError, UnsupportedError, ValueRangeError, user_source
 from tandem.graph import ir
 from tandem.graph.ir import Builder, Node, Type, Value, revise
 from tandem.graph.symbolic import Sym, hint, product, symbol_indices
@@ -346,11 +346,30 @@ class Graph(ir.Graph):
 
     def find(self, name: str):
         """The tensor ("loss:0") or operation ("train") of this name."""
+        if not isinstance(name, str):
+            raise DTypeError("find", f"a {type(name).__name__} is no name", fix='names are text: "loss:0", "train"')
         node_name, colon, index = name.partition(":")
         node = self._by_name.get(node_name)
         if node is None:
             raise ValueRangeError(None, f"the graph has nothing named {name!r}")
-        return node.outputs[int(index)] if colon else node
+        if not colon:
+            return node
+        if not index.isdecimal():
+            raise ValueRangeError(
+                None,
+                f"{name!r} names no tensor: what follows the colon must be the number of a result",
+                fix=f"write {node_name + ':0'!r} for the first result, {node_name!r} for the operation",
+            )
+        if int(index) >= len(node.outputs):
+            count = len(node.outputs)
+            raise IndexRangeError(
+                None,
+                f"there is no {name!r}: operation {node_name!r} ({node.op.name}) has "
+                + ("no results" if not count else "one result" if count == 1 else f"{count} results"),
+                fix=f"{node_name!r} names the operation"
+                + (f", {node_name + ':0'!r} its first result" if count else ""),
+            )
+        return node.outputs[int(index)]
 
     @property
     def trainable_variables(self) -> list:
@@ -359,9 +378,15 @@ class Graph(ir.Graph):
     # -- contexts
 
     @contextlib.contextmanager
-    def name_scope(self, name: str):
-        full = self.unique_name(name)
-        before, self._scopes = self._scopes, full.split("/")
+    def name_scope(self, name: str | None):
+        if name is not None and not isinstance(name, str):
+            raise DTypeError(
+                "name_scope",
+                f"the name is a {type(name).__name__}, not text",
+                fix="pass text, or None to leave all scopes",
+            )
+        full = self.unique_name(name) if name else ""
+        before, self._scopes = self._scopes, full.split("/") if full else []
         try:
             yield full
         finally:

@@ -64,6 +64,12 @@ class Session:
     def __init__(self, graph: Graph | None = None, regions: str = "native"):
         if regions not in ("native", "primitives"):
             raise ValueRangeError("Session", f"regions is {regions!r}; it must be 'native' or 'primitives'")
+        if graph is not None and not isinstance(graph, Graph):
+            raise DTypeError(
+                "Session",
+                f"a session runs a td.Graph, and got a {type(graph).__name__}",
+                fix="pass the graph, or nothing for the default one",
+            )
         self.graph = default_graph() if graph is None else graph
         self.regions = regions
         self.lock = _runtime.RunLock()  # variables: many runs that read, or one that writes
@@ -275,6 +281,7 @@ class Session:
     def check_value(self, v) -> _runtime.Tensor:
         value = self.cell(v).tensor
         if value is None:
+            self._check_open()
             raise ValueRangeError(
                 "run", f"variable {v.name!r}, built at {v.node.source}, has no value in this session",
                 fix="run td.global_variables_initializer() first, or restore a checkpoint" + self.advice,
@@ -320,6 +327,7 @@ class Session:
             for v in variables:
                 value = self.cell(v).tensor
                 if value is None:
+                    self._check_open()
                     raise ValueRangeError("value_of", f"variable {v.name!r} has no value in this session")
                 made.append(value.clone())
             return made

@@ -50,6 +50,8 @@ def test_a_budget_that_is_met_changes_nothing():
 def test_a_wrong_budget_is_refused():
     with pytest.raises(td.ValueRangeError, match="memory_budget is 0"):
         td.compile(lambda x: x, memory_budget=0)
+    with pytest.raises(td.DTypeError, match="memory_budget is 'half', of type str; it must be a number"):
+        td.compile(lambda x: x, memory_budget="half")
 
 
 def test_again_is_the_value_itself():

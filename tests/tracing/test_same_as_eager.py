@@ -151,6 +151,10 @@ def test_explain_says_why_each_program_exists_and_where_it_ends():
     assert "program 0: 2 calls" in text and "; ran 2 times" in text
     with pytest.raises(td.ValueRangeError, match="there is no program 77"):
         f.graph(77)
+    nothing = td.compile(lambda x: x)
+    nothing(td.ones(2))
+    with pytest.raises(td.ValueRangeError, match="no program was compiled so far"):
+        nothing.graph()
 
 
 def test_reports_are_as_bounded_as_programs():
