@@ -282,6 +282,11 @@ class Graph(ir.Graph):
         _runtime.exit_trace()
         ir._stack().remove(self._recorder)
 
+    def __str__(self):
+        from tandem.session.printer import print_graph
+
+        return print_graph(self)
+
     def to_json(self) -> str:
         """The program as text that `td.Graph.from_json` reads, in another process too (session/serialize.py). Tensors that it
         holds are written with the values that they have now; values of variables are a session's, which a Saver keeps."""

@@ -132,7 +132,7 @@ class Call(Step):
                 return _Text(str(getattr(x, "value", x)))
             return x
 
-        named = [f"{name}={map_leaves(leaf, x)!r}" for name, x in self.kwargs.items()]
+        named = [f"{name}={map_leaves(leaf, x)!r}" for name, x in self.kwargs.items() if x is not None]
         return ", ".join([*(repr(map_leaves(leaf, x)) for x in self.args), *named])
 
     def run(self, trace, node, operands):
@@ -290,6 +290,12 @@ class Gradients(Step):
         self.xs = xs
         self.given = given
 
+    def shown(self, operands: list[str]) -> str:
+        ys, xs = operands[: self.ys], operands[self.ys : self.ys + self.xs]
+        rest = iter(operands[self.ys + self.xs :])
+        parts = [ys, xs] + ([[next(rest) if has else "None" for has in self.given]] if any(self.given) else [])
+        return ", ".join(f"[{', '.join(part)}]" for part in parts)
+
     def run(self, trace, node, operands):
         from tandem.autodiff.reverse import backpropagate
         from tandem.graph.ir import current_builder
@@ -324,6 +330,9 @@ class Print(Step):
         self.summarize = summarize
         self.printed = 0
 
+    def shown(self, operands: list[str]) -> str:
+        return f"{operands[0]}, [{', '.join(operands[1:])}]" + (f", {self.message!r}" if self.message else "")
+
     def run(self, trace, node, operands):
         trace.printed(node, operands[1:])
         return [operands[0]]
@@ -345,6 +354,9 @@ class PyFunc(Host):
         super().__init__()
         self.function = function
         self.types = types
+
+    def shown(self, operands: list[str]) -> str:
+        return f"{getattr(self.function, '__name__', type(self.function).__name__)}, [{', '.join(operands)}]"
 
     def call(self, node, operands, cancellation) -> list:
         arrays = [t.numpy() for t in operands]
