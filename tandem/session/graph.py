@@ -323,6 +323,13 @@ class Graph(ir.Graph):
         if isinstance(node.op, Fed) and node.op.tensor is not None:
             self._held[id(node.op.tensor)] = node.outputs[0]
 
+    def rename(self, node: StepNode, name: str):
+        """Gives a node another name, one that nothing else has."""
+        del self._by_name[node.name], self._names[node.name]
+        node.name = name
+        self._by_name[name] = node
+        self._names.setdefault(name, 1)
+
     def unique_name(self, name: str) -> str:
         full = unique = "/".join([*self._scopes, name.rstrip("_") or name])
         count = self._names.get(full, 0)

@@ -9,6 +9,7 @@ a thin layer over `tandem.session` and the operators of `tandem`; results of Ses
 import builtins as _builtins
 
 import tandem as _td
+from tandem import session as _session
 from tandem.dtypes import (
     bfloat16,
     complex64,
@@ -30,14 +31,9 @@ from tandem.session import (
     Graph,
     Print,
     Variable,
-    assign,
-    assign_add,
-    assign_sub,
     control_dependencies,
     device,
     global_variables,
-    global_variables_initializer,
-    gradients,
     group,
     identity,
     name_scope,
@@ -45,44 +41,36 @@ from tandem.session import (
     placeholder,
     py_func,
     reset_default_graph,
-    scatter_add,
-    scatter_div,
-    scatter_max,
-    scatter_min,
-    scatter_mul,
-    scatter_sub,
-    scatter_update,
     set_random_seed,
     trainable_variables,
     variables_initializer,
 )  # fmt: skip
 from tandem.session import default_graph as get_default_graph
 from tandem.session import graph_ops as control_flow_ops
-from tandem.session.build import tuple_of as tuple
+from tandem.session.build import tuple_of as _tuple_of
 from tandem.v1 import errors, nn, train
 from tandem.v1.client import InteractiveSession, RunOptions, Session
+from tandem.v1.constants import constant, convert_to_tensor
 from tandem.v1.control_flow import cond, while_loop
+from tandem.v1.gradients import gradients
 from tandem.v1.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
 from tandem.v1.wrap import in_graph as _in_graph
+from tandem.v1.wrap import operand as _operand
+
+for _name in ("assign", "assign_add", "assign_sub", "scatter_update", "scatter_add", "scatter_sub", "scatter_mul", "scatter_div",
+              "scatter_max", "scatter_min"):  # fmt: skip
+    globals()[_name] = _in_graph(getattr(_session, _name))
+tuple = _in_graph(_tuple_of)
+
+
+def global_variables_initializer(name="init"):
+    """An operation that gives every variable of the graph its initial value."""
+    return variables_initializer(global_variables(), name)
+
 
 initialize_all_variables = global_variables_initializer
 initialize_variables = variables_initializer
 all_variables = global_variables
-
-
-def constant(value, dtype=None, shape=None, name=None):
-    """A fixed value; with `shape`, a number repeated to fill it."""
-    from tandem.session.build import as_tensor
-
-    made = as_tensor(
-        get_default_graph(),
-        value,
-        dtype or (_td.int32 if type(value) is int else None),
-    )
-    return made if shape is None else _in_graph(_td.expand)(made.reshape(-1)[0] if made.ndim else made, list(shape))
-
-
-convert_to_tensor = constant
 
 
 # -- operators under their classic names: (ours, {classic keyword: our keyword})
@@ -90,7 +78,7 @@ convert_to_tensor = constant
 _REDUCE = {"reduction_indices": "axis", "keep_dims": "keepdims"}
 _NAMES = {
     "abs": "abs", "acos": "acos", "add": "add", "asin": "asin", "atan": "atan", "ceil": "ceil", "cos": "cos", "cosh": "cosh",
-    "div": "divide", "divide": "divide", "equal": "equal", "erf": "erf", "exp": "exp", "expm1": "expm1", "floor": "floor",
+    "divide": "divide", "equal": "equal", "erf": "erf", "exp": "exp", "expm1": "expm1", "floor": "floor",
     "greater": "greater", "greater_equal": "greater_equal", "less": "less", "less_equal": "less_equal", "log": "log",
     "log1p": "log1p", "logical_and": "logical_and", "logical_not": "logical_not", "logical_or": "logical_or",
     "maximum": "maximum", "minimum": "minimum", "multiply": "multiply", "mul": "multiply", "negative": "negative",
@@ -106,6 +94,14 @@ for _name, _ours in _NAMES.items():
 for _name, _ours in {"sum": "sum", "mean": "mean", "max": "max", "min": "min", "prod": "prod", "any": "any", "all": "all",
                      "logsumexp": "logsumexp"}.items():  # fmt: skip
     globals()[f"reduce_{_name}"] = _in_graph(getattr(_td, _ours), _REDUCE)
+
+
+@_in_graph
+def div(x, y):
+    """Rounded down for integers, exact for floating numbers."""
+    x, y = _operand(x), _operand(y)
+    integers = all(type(v) is int or getattr(v, "dtype", _td.float32).kind in ("int", "uint") for v in (x, y))
+    return _td.floor_divide(x, y) if integers else _td.divide(x, y)
 
 
 @_in_graph

@@ -9,6 +9,7 @@ from tandem.errors import UnsupportedError as _UnsupportedError
 from tandem.session import graph_ops as _ops
 from tandem.session.build import as_tensor as _as_tensor
 from tandem.session.build import graph_of as _graph_of
+from tandem.v1.wrap import named as _named
 
 
 def _structured_or_wired(structured, wired):
@@ -23,9 +24,13 @@ def _structured_or_wired(structured, wired):
 def cond(pred, true_fn=None, false_fn=None, strict=False, name=None, fn1=None, fn2=None):
     """true_fn() if pred holds, else false_fn()."""
     true_fn, false_fn = true_fn or fn1, false_fn or fn2
-    with _graph_of(pred):
-        return _structured_or_wired(
-            lambda: _td.cond(pred, true_fn, false_fn), lambda: _ops.cond(pred, true_fn, false_fn, name or "cond")
+    with _graph_of(pred) as graph:
+        return _named(
+            graph,
+            name,
+            lambda: _structured_or_wired(
+                lambda: _td.cond(pred, true_fn, false_fn), lambda: _ops.cond(pred, true_fn, false_fn)
+            ),
         )
 
 
@@ -40,8 +45,12 @@ def while_loop(cond, body, loop_vars, shape_invariants=None, parallel_iterations
         return list(after) if isinstance(after, (list, tuple)) else [after]
 
     with graph:
-        made = _structured_or_wired(
-            lambda: _td.while_loop(lambda *v: cond(*v), lambda *v: listed(*v), start, maximum_iterations),
-            lambda: _ops.while_loop(cond, listed, start, parallel_iterations, name or "while"),
+        made = _named(
+            graph,
+            name,
+            lambda: _structured_or_wired(
+                lambda: _td.while_loop(lambda *v: cond(*v), lambda *v: listed(*v), start, maximum_iterations),
+                lambda: _ops.while_loop(cond, listed, start, parallel_iterations),
+            ),
         )
     return made[0] if len(made) == 1 else made
