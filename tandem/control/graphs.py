@@ -16,7 +16,7 @@ from tandem.graph.ir import Origin, Type, Value, source_scope
 from tandem.graph.symbolic import Sym, substitute
 from tandem.ops.prepare import as_value
 from tandem.session.graph import Graph, Recorder, SymbolicTensor, infer
-from tandem.session.nodes import Call, Fed, Host, Random, Step, Store, map_leaves
+from tandem.session.nodes import Call, Fed, Host, Print, Random, Step, Store, map_leaves
 from tandem.session.program import Order, _Seeded, located
 from tandem.session.unknown import show_shape, unknown_index
 
@@ -51,11 +51,12 @@ class BodyGraph(Graph):
         return found
 
     def add_node(self, op, inputs=(), types=(), name=None):
-        if isinstance(op, (Store, Host)) or (isinstance(op, Call) and op.written):
+        if isinstance(op, (Store, Host, Print)) or (isinstance(op, Call) and op.written):
             raise UnsupportedError(
                 op.name,
-                "a loop or branch cannot change variables, use queues or call Python",
-                fix="return the value and assign it outside, or use td.graph_ops.cond and td.graph_ops.while_loop",
+                "a loop or branch cannot change variables, print, use queues or call Python",
+                fix=f"return the value and {'print' if isinstance(op, Print) else 'assign'} it outside, or use "
+                "td.graph_ops.cond and td.graph_ops.while_loop",
             )
         if op.hand_wired:
             raise UnsupportedError(op.name, "primitives cannot be wired inside a structured loop or branch")
@@ -148,9 +149,6 @@ class BodyTrace:
     @staticmethod
     def is_variable(v) -> bool:
         return False
-
-    def printed(self, node, values):
-        raise UnsupportedError("print", "a loop or branch cannot print", fix="return the value and print it outside")
 
     def step(self, node):
         try:

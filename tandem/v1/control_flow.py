@@ -1,7 +1,7 @@
 """cond and while_loop with the classic signatures.
 
-Where the functions only compute, these are td.cond and td.while_loop, with gradients. Functions that change variables, use queues
-or call Python are wired from primitives instead, and have none.
+Where the functions only compute, these are td.cond and td.while_loop, with gradients. Functions that change variables, print, use
+queues or call Python are wired from primitives instead, and have none.
 """
 
 import tandem as _td

@@ -78,3 +78,14 @@ def test_a_named_operator_inside_a_loop():
     x = tf.placeholder(tf.float32, ())
     y = tf.while_loop(lambda y: y < 10, lambda y: tf.multiply(y, 2.0, name="double"), [x])
     assert run(y, {x: 3.0}) == 12
+
+
+def test_branches_and_loops_that_print(capsys):
+    x, n = tf.placeholder(tf.float32, ()), tf.placeholder(tf.int32, ())
+    chosen = tf.cond(x > 1, lambda: tf.Print(x, [x], "large "), lambda: -x)
+    counted = tf.while_loop(lambda i: i < n, lambda i: tf.Print(i, [i], "at ") + 1, [tf.constant(0)])
+    assert run(chosen, {x: 3.0}) == 3 and capsys.readouterr().err == "large [3]\n"
+    assert run(chosen, {x: 0.5}) == -0.5 and capsys.readouterr().err == ""
+    assert run(counted, {n: 2}) == 2 and capsys.readouterr().err == "at [0]\nat [1]\n"
+    with pytest.raises(td.UnsupportedError, match="cannot change variables, print"):
+        td.cond(x > 1, lambda: td.Print(x, [x]), lambda: -x)
