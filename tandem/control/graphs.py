@@ -16,8 +16,8 @@ from tandem.graph.ir import Origin, Type, Value, source_scope
 from tandem.graph.symbolic import Sym, substitute
 from tandem.ops.prepare import as_value
 from tandem.session.graph import Graph, Recorder, SymbolicTensor, infer
-from tandem.session.nodes import Call, Fed, Host, Print, Random, Step, Store, map_leaves
-from tandem.session.program import Order, _Seeded, located
+from tandem.session.nodes import Call, Fed, Host, Print, Step, Store
+from tandem.session.program import Order, draws_from_the_run, located, streams_of
 from tandem.session.unknown import show_shape, unknown_index
 
 
@@ -65,6 +65,9 @@ class BodyGraph(Graph):
     def hold(self, tensor, name: str = "constant") -> SymbolicTensor:
         return self.lift(self.outer.hold(tensor, name))
 
+    def stream(self, generator) -> SymbolicTensor:
+        return self.lift(self.outer.stream(generator))
+
 
 class BodyRecorder(Recorder):
     def _operand(self, x) -> SymbolicTensor:
@@ -74,11 +77,8 @@ class BodyRecorder(Recorder):
         result = super().call(function, args, kwargs)
         recorded = self.graph._nodes[-1].op
 
-        def look(x):
-            self.graph.random |= isinstance(x, Random)
-
         if isinstance(recorded, Call):
-            map_leaves(look, [recorded.args, recorded.kwargs])
+            self.graph.random |= bool(streams_of(recorded))
         return result
 
 
@@ -134,6 +134,14 @@ class _Sizes(dict):
         return self.trace.outer.sizes[index]
 
 
+class _Own:
+    """Random numbers with a seed of their own; iterations draw from it one after the other."""
+
+    def __init__(self, seed: Value, draws):
+        self.seed = F.Add()(seed, draws.seed)
+        self.take = draws.take
+
+
 class BodyTrace:
     """What each tensor of a body's graph is in the region being built."""
 
@@ -143,8 +151,11 @@ class BodyTrace:
         self.sizes = _Sizes(self)
         self.order = Order(any(n.control for n in graph.nodes))
 
-    def random_state(self, seed: int | None):
-        return self.draws if seed is None else _Seeded(seed, self.draws)
+    def random_state(self, seed: Value | None):
+        return self.draws if seed is None else _Own(seed, self.draws)
+
+    def region_state(self, seeded: bool):
+        return self.draws
 
     @staticmethod
     def is_variable(v) -> bool:
@@ -175,7 +186,8 @@ class Control(Step):
 
     def run(self, trace, node, operands):
         bound = [Bound(body, trace) for body in self.bodies]
-        generator = trace.random_state(None) if any(b.random for b in self.bodies) else None
+        random = any(b.random for b in self.bodies)
+        generator = trace.region_state(not draws_from_the_run(self)) if random else None
         return self.build(trace, bound, operands[: self.operands], operands[self.operands :], generator)
 
 

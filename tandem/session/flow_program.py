@@ -21,6 +21,7 @@ from tandem.session.program import (
     PARAMETERS,
     Trace,
     device_of,
+    draws_from_the_run,
     host_task,
     is_host,
     is_variable,
@@ -84,6 +85,8 @@ class FlowProgram:
         self.steps = [n for n in nodes if not isinstance(n.op, Fed)]
         self.waits = any(n.control for n in self.steps)
         self.missing = next((n for n in nodes if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)
+        # Where all that is drawn has seeds of its own, iterations differ in the same way at each run.
+        self._seeded = not any(draws_from_the_run(n.op) for n in self.steps)
         self.last_outcome = None
         if self.missing is None:
             self._build(nodes, fed_set)
@@ -116,6 +119,9 @@ class FlowProgram:
                 unit.task, unit.frame, unit.constant, unit.parallel,
             )  # fmt: skip
         self._flow = builder.build(len(self._frames.parents))
+
+    def in_loop(self, node: StepNode) -> bool:
+        return bool(self._frames.frame_of[node])
 
     def _add(self, unit: Unit) -> int:
         self._units.append(unit)
@@ -311,11 +317,10 @@ class FlowProgram:
         for v, cell in zip(self.variables, cells, strict=True):
             if cell.tensor is None and any(v in variables_read(n) for n in self.steps):
                 session.check_value(v)
-        sources = [*fed, *(v.node.op.tensor for v in self.held)]
+        sources = [*fed, *session.held(self.held)]
+        seed = 0 if self._seeded else session.next_seed()
         with session.cancellable() as cancellation:
-            outcome = self._flow.run(
-                sources, cells, session.lock, session.next_seed(), _runtime.num_threads(), cancellation
-            )
+            outcome = self._flow.run(sources, cells, session.lock, seed, _runtime.num_threads(), cancellation)
         self.last_outcome = outcome
         if outcome.error is not None:
             raise self._located(outcome)

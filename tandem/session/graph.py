@@ -348,6 +348,17 @@ class Graph(ir.Graph):
             held = self._held[id(tensor)] = node.outputs[0]
         return held
 
+    def stream(self, generator) -> SymbolicTensor:
+        """The seed of a stream of random numbers, the next that the generator has for graphs. The first is its own seed, so that a
+        first run draws what eager code draws."""
+        seed, taken = generator.get_state()
+        generator.set_state((seed, taken + 1))
+        with outside_graphs():
+            from tandem.constructors import tensor
+
+            made = tensor(derived_seed(seed, -taken), dtype=dtypes.int64)
+        return self.add_node(Fed("seed", made), (), (Type(made.dtype, ()),), "seed").outputs[0]
+
     def size_symbol(self, value: SymbolicTensor, axis: int) -> Sym:
         """The size that an axis of a tensor has in a run."""
         made = self._sizes.get((value, axis))
@@ -429,6 +440,11 @@ class Graph(ir.Graph):
             self._devices.pop()
 
 
+def derived_seed(seed: int, k: int) -> int:
+    """The seed itself for k = 0, and for other k one that has nothing to do with it."""
+    return seed if k == 0 else (seed * 0x9E3779B97F4A7C15 + k * 0xD6E8FEB86659FD93 + 1) % 2**63
+
+
 def as_node(x) -> StepNode:
     if isinstance(x, SymbolicTensor):
         return x.node
@@ -461,7 +477,10 @@ class Recorder(Builder):
 
         def record(kind, x):
             if kind == "generator":
-                return Random(None if x is None else x.initial_seed())
+                if x is None:
+                    return Random(None)
+                operands.append(self.graph.stream(x))
+                return Random(len(operands) - 1)
             if kind in ("tensor", "optional_tensor", "tensors"):
                 if kind != "tensors" and isinstance(x, (list, tuple)):
                     return take(self._operand(x))
@@ -534,6 +553,9 @@ class _Inference:
 
         number = Type(dtypes.int64, ())
         return RandomState(add_input(self.builder, number), add_input(self.builder, number), self)
+
+    def region_state(self, seeded):
+        return self.random_state(None)
 
 
 class _Same(dict):

@@ -33,12 +33,12 @@ class Operand:
 
 
 class Random:
-    """In a recorded argument: the random numbers of the run, or a stream of their own with this seed."""
+    """In a recorded argument: the random numbers of the run, or a stream of their own, whose seed is the node's i-th input."""
 
-    __slots__ = ("seed",)
+    __slots__ = ("index",)
 
-    def __init__(self, seed: int | None):
-        self.seed = seed
+    def __init__(self, index: int | None):
+        self.index = index
 
 
 class Number:
@@ -127,7 +127,7 @@ class Call(Step):
             if isinstance(x, Operand):
                 return _Text(operands[x.index])
             if isinstance(x, Random):
-                return _Text("random" if x.seed is None else f"random({x.seed})")
+                return _Text("random" if x.index is None else f"random({operands[x.index]})")
             if isinstance(x, (Number, Sym)):
                 return _Text(str(getattr(x, "value", x)))
             return x
@@ -142,7 +142,7 @@ class Call(Step):
             if isinstance(x, Number):
                 return _weak(x.value)
             if isinstance(x, Random):
-                return trace.random_state(x.seed)
+                return trace.random_state(None if x.index is None else operands[x.index])
             if isinstance(x, Sym):
                 return substitute(x, trace.sizes)
             return x
@@ -169,7 +169,8 @@ class Primitive(Step):
 
 
 class Fed(Step):
-    """A value that comes from outside: a placeholder, a variable, or a tensor that the graph holds."""
+    """A value that comes from outside: a placeholder, a variable, a tensor that the graph holds, or the seed of a stream of random
+    numbers, which is `tensor` in a session's first run and another one in each run after it."""
 
     differentiable = False
     saved = ("name", "tensor")

@@ -30,7 +30,7 @@ import functools
 import sys
 
 import tandem.ops as F
-from tandem import _runtime
+from tandem import _runtime, dtypes
 from tandem.devices import as_device, code_of
 from tandem.errors import DeviceError, ShapeError, TandemError
 from tandem.graph import ir
@@ -42,7 +42,7 @@ from tandem.ops.prepare import as_value, cast
 from tandem.passes.rebuild import root
 from tandem.session.build import ancestors
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
-from tandem.session.nodes import Call, Fed, Gradients, Host, Identity, Print, Replaced, Store
+from tandem.session.nodes import Call, Fed, Gradients, Host, Identity, Print, Random, Replaced, Step, Store, map_leaves
 from tandem.session.unknown import show_shape, unknown_index
 
 _NOTHING = contextlib.nullcontext()
@@ -73,6 +73,20 @@ def written_by(node: StepNode) -> tuple:
     if isinstance(node.op, Store):
         return (node.op.variable,)
     return node.op.written if isinstance(node.op, Call) else ()
+
+
+def draws_from_the_run(op: Step) -> bool:
+    """Whether random numbers are drawn that have no seed of their own."""
+    if isinstance(op, Call):
+        return None in streams_of(op)
+    return any(draws_from_the_run(n.op) for body in getattr(op, "bodies", ()) for n in body.graph.nodes)
+
+
+def streams_of(call: Call) -> list[int | None]:
+    """What each generator among the arguments of a call is: an operand that is its seed, or the run's (None)."""
+    found = []
+    map_leaves(lambda x: isinstance(x, Random) and found.append(x.index), [call.args, call.kwargs])
+    return found
 
 
 class Program:
@@ -192,7 +206,7 @@ class Program:
     # -- running
 
     def execute(self, session, fed: list) -> list:
-        held = [v.node.op.tensor for v in self.held]
+        held = session.held(self.held)
         if self.device is None:
             return self._execute(session, fed, held)
         there = code_of(self.device)
@@ -410,9 +424,19 @@ class Trace:
         self.history.setdefault(variable, []).append((position(node), value))
         return value
 
-    def random_state(self, seed: int | None):
-        state = self.generator if self.placed is None else _Placed(self.placed.id, self.generator)
-        return state if seed is None else _Seeded(seed, state)
+    def random_state(self, seed: Value | None):
+        """The generator of a call: the run's, or one that begins anew with this seed."""
+        if seed is None:
+            return self.generator if self.placed is None else _Placed(self.placed.id, self.generator)
+        # Iterations of a hand-wired loop have generators of their own.
+        again = self.placed is not None and self.program.in_loop(self.placed)
+        return _Seeded(F.Add()(seed, self.generator.seed) if again else seed)
+
+    def region_state(self, seeded: bool):
+        """The generator of a loop or branch; seeded: all that is drawn there has seeds of its own."""
+        if seeded and (self.placed is None or not self.program.in_loop(self.placed)):
+            return _Seeded(F.Constant(0, dtypes.int64)())
+        return self.random_state(None)
 
     def printed(self, node, values):
         self.prints[node] = values
@@ -504,32 +528,31 @@ def own_memory(graph: ir.Graph, stored: int):
         graph.outputs = [own(v, i >= first) for i, v in enumerate(graph.outputs)]
 
 
-class _Placed:
-    """Random numbers of one node of a dataflow graph: the same wherever it is computed, which may be in several groups."""
+class _Stream:
+    """Random numbers from a place on."""
 
-    def __init__(self, node: int, state):
-        self.seed = state.seed
-        self._used = (node + 1) << 40
+    def __init__(self, seed: Value, start: int):
+        self.seed = seed
+        self._used = start
 
     def take(self, count):
-        from tandem import dtypes
-
         first = self._used
         self._used = first + count
         return F.Size(first, dtypes.int64)() if not isinstance(first, int) else F.Constant(first, dtypes.int64)()
 
 
-class _Seeded:
-    """Random numbers with a seed of their own, as far along as those of the run."""
+class _Placed(_Stream):
+    """Those of one node of a dataflow graph: the same wherever it is computed, which may be in several groups."""
 
-    def __init__(self, seed: int, state):
-        from tandem import dtypes
+    def __init__(self, node: int, state):
+        super().__init__(state.seed, (node + 1) << 40)
 
-        self.seed = F.Constant(seed, dtypes.int64)()
-        self._state = state
 
-    def take(self, count):
-        return self._state.take(count)
+class _Seeded(_Stream):
+    """Those of a seed, from the first on."""
+
+    def __init__(self, seed: Value):
+        super().__init__(seed, 0)
 
 
 def located(error: TandemError, node: StepNode) -> TandemError:

@@ -8,7 +8,7 @@ Kinds are the classes of nodes.py, primitives.py and control/graphs.py, with the
 values are counted through all of the program: those of the bodies of a loop or branch come before the node that has the bodies.
 Only a Merge reads what comes after it.
 
-Besides the tags of other graphs: ["value", number], ["operand", index], ["number", x], ["random", seed], ["list", ...],
+Besides the tags of other graphs: ["value", number], ["operand", index], ["number", x], ["random", index], ["list", ...],
 ["dict", [key, x], ...], ["slice", a, b, c], ["ellipsis"], ["device", name], ["memory_format", name], ["op", name, field, ...],
 ["function", module or null, name], ["tensor", dtype, shape, device, base64 of its elements], ["body", {...}].
 
@@ -92,7 +92,7 @@ class _Writer(Writer):
         if isinstance(x, Number):
             return ["number", self.value(x.value)]
         if isinstance(x, Random):
-            return ["random", x.seed]
+            return ["random", x.index]
         if isinstance(x, dict):
             return ["dict", *([self.value(k), self.value(y)] for k, y in x.items())]
         if isinstance(x, slice):
@@ -262,10 +262,12 @@ class _Reader(Reader):
         if given != _ARITY.get(kind, given):
             raise ValueError(f"{op.name} has {_ARITY[kind][0]} inputs and {_ARITY[kind][1]} results, not {given}")
         if isinstance(op, Fed):
-            if op.name not in ("placeholder", "variable", "constant", "argument"):
+            if op.name not in ("placeholder", "variable", "constant", "argument", "seed"):
                 raise ValueError(f"{op.name!r} does not come from outside")
-            if (op.name == "variable") != (initial is not None) or (op.name == "constant") != (op.tensor is not None):
-                raise ValueError("only a variable has an initial value, only a constant elements")
+            if (op.name == "variable") != (initial is not None) or (op.name in ("constant", "seed")) != (
+                op.tensor is not None
+            ):
+                raise ValueError("only a variable has an initial value, only a constant or a seed elements")
         elif isinstance(op, Store):
             if (
                 not isinstance(op.variable, Variable)
@@ -315,7 +317,9 @@ class _Reader(Reader):
                 raise ValueError(f"{rest[0]!r} is no number")
             return Number(number)
         if tag == "random":
-            return Random(None if rest[0] is None else int(rest[0]))
+            if rest[0] is not None and (isinstance(rest[0], bool) or not isinstance(rest[0], int) or rest[0] < 0):
+                raise ValueError(f"there is no operand {rest[0]!r}")
+            return Random(rest[0])
         if tag == "list":
             return [self.value(x) for x in rest]
         if tag == "dict":

@@ -7,11 +7,19 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from tandem import _runtime
-from tandem.constructors import asarray
+from tandem.constructors import asarray, tensor
 from tandem.errors import CancelledError, DeadlineError, DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.session.flow_program import FlowProgram
-from tandem.session.graph import Graph, StepNode, SymbolicTensor, default_graph, outside_graphs, show_shape
+from tandem.session.graph import (
+    Graph,
+    StepNode,
+    SymbolicTensor,
+    default_graph,
+    derived_seed,
+    outside_graphs,
+    show_shape,
+)
 from tandem.session.nodes import RANKS, map_leaves
 from tandem.session.primitives import Primitive
 from tandem.session.program import Program, is_host, is_variable, needed, passed_through, written_by
@@ -75,10 +83,13 @@ class Session:
         self.lock = _runtime.RunLock()  # variables: many runs that read, or one that writes
         self._cells: dict[Value, _runtime.VariableCell] = {}
         self._programs: OrderedDict[tuple, Program | FlowProgram] = OrderedDict()  # least recently used first
-        self._mutex = threading.Lock()  # guards _programs, _waiting, _closed, _generator
+        self._mutex = threading.Lock()  # guards _programs, _waiting, _closed, _generator, _runs_of
         self._waiting: set = set()
         self._closed = False
         self._generator = None
+        self._runs_of: dict[
+            Value, int
+        ] = {}  # seed of a stream of random numbers -> runs that drew from it, but for one
 
     @property
     def num_programs(self) -> int:
@@ -313,6 +324,15 @@ class Session:
             seed, offset = generator.get_state()
             generator.set_state((seed, offset + 1))
         return (seed * 0x9E3779B97F4A7C15 + offset * 0xD6E8FEB86659FD93 + 1) % 2**63
+
+    def held(self, values) -> list:
+        """Tensors that the graph holds, for one run. Streams of random numbers go on to their next seed."""
+        return [self._next_of(v) if v.node.op.name == "seed" else v.node.op.tensor for v in values]
+
+    def _next_of(self, stream) -> _runtime.Tensor:
+        with self._mutex:
+            runs = self._runs_of[stream] = self._runs_of.get(stream, -1) + 1
+        return stream.node.op.tensor if runs == 0 else tensor(derived_seed(stream.node.op.tensor.item(), runs))
 
     # -- variables from outside
 

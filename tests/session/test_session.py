@@ -597,3 +597,61 @@ def test_a_run_shows_what_it_was_compiled_to():
     assert again[0].item() == results[0].item() == 24 and held.tolist() == results[1].tolist()
     session.run([y, update], {x: np.ones((2, 3))})
     assert session.compiled_graph([y, update], ["x:0"]).nodes
+
+
+def test_a_generator_is_a_stream_of_its_own():
+    with td.Graph() as graph:
+        drawn = td.rand(2, generator=td.Generator(7))
+        shared = td.Generator(7)
+        first, second = td.rand(2, generator=shared), td.rand(2, generator=shared)
+        other = td.rand(3)
+    eager = td.rand(2, generator=td.Generator(7)).tolist()
+    session = td.Session(graph)
+    runs = [session.run(drawn).tolist() for _ in range(3)]
+    assert runs[0] == eager and len({tuple(r) for r in runs}) == 3
+    session = td.Session(graph)
+    session.run(other)  # what else is drawn makes no difference
+    again = [session.run([other, drawn])[1].tolist() for _ in range(3)]
+    assert again == runs
+    a, b = session.run([first, second])
+    assert a.tolist() == eager and b.tolist() != eager
+    loaded = td.Session(td.Graph.from_json(graph.to_json()))
+    assert [loaded.run(drawn.name).tolist() for _ in range(3)] == runs
+
+
+@pytest.mark.parametrize("regions", ["native", "primitives"])
+@pytest.mark.parametrize("ops", [td, td.graph_ops])
+def test_a_generator_in_loops_and_branches(ops, regions):
+    with td.Graph() as graph:
+        n = td.placeholder(td.int64, ())
+
+        def body(i, seen):
+            return i + 1, td.where(td.equal(td.arange(3), i), td.rand(1, generator=td.Generator(3)), seen)
+
+        _, seen = ops.while_loop(lambda i, seen: i < n, body, (td.tensor(0), td.zeros(3)))
+        branch = ops.cond(n > 0, lambda: td.rand(2, generator=td.Generator(7)), lambda: td.zeros(2))
+
+    def draw():
+        session = td.Session(graph, regions=regions)
+        return [[t.tolist() for t in session.run([seen, branch], {n: 3})] for _ in range(2)]
+
+    td.manual_seed(0)
+    (first, chosen), (second, _) = runs = draw()
+    assert len({*first, *second}) == 6  # each iteration and each run draws anew
+    td.manual_seed(1)
+    assert draw() == runs
+    assert chosen == td.rand(2, generator=td.Generator(7)).tolist()
+
+
+def test_a_generator_before_a_python_function():
+    with td.Graph() as graph:
+        count = td.Variable(0.0)
+        drawn = td.rand(2, generator=td.Generator(7))
+        with td.control_dependencies([count.assign_add(1.0)]):
+            seen = td.py_func(lambda x: x, [drawn], td.float32, (2,)) + td.rand(2) * 0
+        init = td.global_variables_initializer()
+    session = td.Session(graph)
+    session.run(init)
+    eager = td.rand(2, generator=td.Generator(7)).tolist()
+    a, b = session.run([seen, drawn])
+    assert a.tolist() == b.tolist() == eager and session.run(seen).tolist() != eager

@@ -89,3 +89,23 @@ def test_branches_and_loops_that_print(capsys):
     assert run(counted, {n: 2}) == 2 and capsys.readouterr().err == "at [0]\nat [1]\n"
     with pytest.raises(td.UnsupportedError, match="cannot change variables, print"):
         td.cond(x > 1, lambda: td.Print(x, [x]), lambda: -x)
+
+
+def test_operators_with_a_seed():
+    drawn, same = tf.random_normal([2], seed=42), tf.random_normal([2], seed=42)
+    other, plain = tf.truncated_normal([2], seed=1), tf.random_uniform([3])
+    first = tf.Session()
+    values = [first.run(drawn).tolist() for _ in range(3)]
+    assert len({tuple(v) for v in values}) == 3
+    second = tf.Session()
+    second.run([plain, other])
+    assert [second.run([drawn, plain])[0].tolist() for _ in range(3)] == values
+    assert run([drawn, same])[1].tolist() == values[0]
+    table = tf.Variable(tf.random_uniform([2], seed=3))
+    init = tf.global_variables_initializer()
+    tables = []
+    for _ in range(2):
+        with tf.Session() as session:
+            session.run(init)
+            tables.append(table.eval().tolist())
+    assert tables[0] == tables[1]
