@@ -20,6 +20,7 @@ from tandem.ops.define import Op, add_input
 from tandem.ops.memory_format import MemoryFormat
 from tandem.ops.torch_names import Size
 from tandem.session.nodes import Call, Detach, Fed, Identity, Number, Operand, Primitive, Random, as_results, map_leaves
+from tandem.session.tensor_shape import TensorShape
 from tandem.session.unknown import UnknownSizes, name_unknown, show_shape
 
 
@@ -138,9 +139,9 @@ class SymbolicTensor(Value):
                 result = self.graph.add_node(Identity(), (self,), (self.type,)).outputs[0]
         return result
 
-    def get_shape(self) -> tuple:
-        """The shape, with None for sizes that are not known."""
-        return show_shape(self.type.shape)
+    def get_shape(self) -> TensorShape:
+        """The shape, with None for sizes that are not known; `as_list()` gives it as a list."""
+        return TensorShape(show_shape(self.type.shape))
 
     def eval(self, feed_dict=None, session=None):
         """The value, by a run of the session (the innermost one, unless given)."""
@@ -393,6 +394,30 @@ class Graph(ir.Graph):
                 + (f", {node_name + ':0'!r} its first result" if count else ""),
             )
         return node.outputs[int(index)]
+
+    def get_tensor_by_name(self, name: str) -> SymbolicTensor:
+        """The tensor of this name, "loss:0"."""
+        found = self.find(name)
+        if not isinstance(found, SymbolicTensor):
+            raise ValueRangeError(
+                None,
+                f"{name!r} is the name of an operation, not of a tensor",
+                fix=f"its first result is {name + ':0'!r}",
+            )
+        return found
+
+    def get_operation_by_name(self, name: str) -> StepNode:
+        """The operation of this name, "train"."""
+        found = self.find(name)
+        if not isinstance(found, StepNode):
+            raise ValueRangeError(
+                None, f"{name!r} is the name of a tensor, not of an operation", fix=f"use {found.node.name!r}"
+            )
+        return found
+
+    def get_operations(self) -> list[StepNode]:
+        """All operations, in the order in which they were built."""
+        return list(self.nodes)
 
     @property
     def trainable_variables(self) -> list:

@@ -24,6 +24,7 @@ from tandem.graph.ir import Type, Value
 from tandem.session.build import as_tensor, graph_of
 from tandem.session.graph import Graph, SymbolicTensor, default_graph, outside_graphs
 from tandem.session.nodes import Host
+from tandem.session.unknown import show_shape
 
 OK, CLOSED, CANCELLED, TIMED_OUT = range(4)  # Queue::Status
 FIFO, SHUFFLE, PRIORITY = range(3)  # Queue::Order
@@ -243,7 +244,7 @@ class Queue:
                     operation, f"component {k} is {v.dtype}; queue {self.name!r} holds {dtype} there",
                     fix=f"convert it first: x.astype({dtype})",
                 )  # fmt: skip
-            given = v.get_shape()
+            given = show_shape(v.type.shape)
             fits = shape is None or (
                 len(given) == len(shape) + first
                 and all(a is None or b is None or a == b for a, b in zip(given[first:], shape, strict=True))

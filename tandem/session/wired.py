@@ -14,6 +14,7 @@ from tandem.session import primitives as ops
 from tandem.session.build import as_tensor, graph_of, identity
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
 from tandem.session.nodes import Fed
+from tandem.session.unknown import show_shape
 
 
 class Scope:
@@ -135,5 +136,5 @@ def wire_while(test, body, variables, parallel: int, name: str, shapes=None):
 
 def _open_sizes(v: SymbolicTensor):
     """The shape to declare for a loop variable: sizes unknown at the start may change."""
-    shape = v.get_shape()
+    shape = show_shape(v.type.shape)
     return shape if any(n is None for n in shape) else None

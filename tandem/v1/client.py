@@ -2,6 +2,7 @@
 
 from tandem import _runtime
 from tandem import session as _session
+from tandem.errors import ValueRangeError
 from tandem.session.nodes import map_leaves
 
 
@@ -13,8 +14,31 @@ class RunOptions:
         self.trace_level = trace_level
 
 
+class GPUOptions:
+    """Accepted without effect: memory of devices is taken as it is needed, and given back."""
+
+    def __init__(self, per_process_gpu_memory_fraction=0.0, allow_growth=False, visible_device_list=""):
+        self.per_process_gpu_memory_fraction = per_process_gpu_memory_fraction
+        self.allow_growth = allow_growth
+        self.visible_device_list = visible_device_list
+
+
+class ConfigProto:
+    """Settings of a session, accepted without effect: td.set_num_threads says how many threads there are, and a run is on one
+    device, that of its nodes."""
+
+    def __init__(self, device_count=None, intra_op_parallelism_threads=0, inter_op_parallelism_threads=0,
+                 allow_soft_placement=False, log_device_placement=False, gpu_options=None):  # fmt: skip
+        self.device_count = dict(device_count or {})
+        self.intra_op_parallelism_threads = intra_op_parallelism_threads
+        self.inter_op_parallelism_threads = inter_op_parallelism_threads
+        self.allow_soft_placement = allow_soft_placement
+        self.log_device_placement = log_device_placement
+        self.gpu_options = gpu_options or GPUOptions()
+
+
 class Session(_session.Session):
-    """Like td.Session, with arrays as results: Session(graph=None)."""
+    """Like td.Session, with arrays as results: Session(graph=None). config is accepted without effect."""
 
     def __init__(self, target="", graph=None, config=None):
         super().__init__(target if isinstance(target, _session.Graph) else graph)
@@ -22,6 +46,17 @@ class Session(_session.Session):
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
         timeout = options.timeout_in_ms / 1000 if options is not None and options.timeout_in_ms else None
         return map_leaves(_array, super().run(fetches, feed_dict, timeout))
+
+    def make_callable(self, fetches, feed_list=None, accept_options=False):
+        """A function of what feed_list names, in its order, that runs the fetches."""
+        feeds = list(feed_list or [])
+
+        def call(*values, options=None, run_metadata=None):
+            if len(values) != len(feeds):
+                raise ValueRangeError("make_callable", f"{len(values)} values for {len(feeds)} tensors of feed_list")
+            return self.run(fetches, dict(zip(feeds, values, strict=True)), options, run_metadata)
+
+        return call
 
 
 def _array(x):

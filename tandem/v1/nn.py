@@ -1,9 +1,18 @@
 """nn: operators for networks under their classic names."""
 
+from typing import NamedTuple
+
 import tandem as _td
-from tandem.v1.wrap import in_graph
+from tandem.errors import ValueRangeError
+from tandem.session.graph import SymbolicTensor
+from tandem.v1.shapes import sizes
+from tandem.v1.wrap import in_graph, operand
 
 relu = in_graph(_td.relu)
+relu6 = in_graph(_td.relu6)
+leaky_relu = in_graph(_td.leaky_relu, {"features": "x", "alpha": "negative_slope"})
+selu = in_graph(_td.selu)
+softsign = in_graph(_td.softsign)
 sigmoid = in_graph(_td.sigmoid)
 tanh = in_graph(_td.tanh)
 softplus = in_graph(_td.softplus)
@@ -45,17 +54,50 @@ def l2_loss(x):
 
 
 @in_graph
-def dropout(x, keep_prob):
-    """Zeros for all but this share of the elements; what stays grows accordingly."""
-    kept = _td.rand(*x.shape) < keep_prob
+def dropout(x, keep_prob=None, noise_shape=None, seed=None, rate=None):
+    """Zeros for all but this share of the elements, or for the share `rate`; what stays grows accordingly.
+
+    noise_shape: where a size is 1 and that of x is not, elements along this axis stay or go together.
+    """
+    keep_prob = 1 - rate if keep_prob is None else keep_prob
+    shape = x.shape if noise_shape is None else sizes("dropout", noise_shape)
+    kept = _td.rand(*shape, generator=None if seed is None else _td.Generator(seed)) < keep_prob
     return _td.where(kept, x / keep_prob, 0.0)
 
 
 @in_graph
-def moments(x, axes, keep_dims=False):
+def moments(x, axes, shift=None, keep_dims=False):
+    """Mean and variance over these axes. shift is accepted without effect."""
     mean = x.mean(axes, keepdims=True)
     variance = ((x - mean) * (x - mean)).mean(axes, keepdims=keep_dims)
     return (mean if keep_dims else x.mean(axes)), variance
+
+
+@in_graph
+def batch_normalization(x, mean, variance, offset, scale, variance_epsilon):
+    """(x - mean) / sqrt(variance + epsilon) * scale + offset; offset and scale may be None."""
+    factor = _td.rsqrt(operand(variance) + variance_epsilon)
+    factor = factor if scale is None else factor * scale
+    return (x - mean) * factor if offset is None else (x - mean) * factor + offset
+
+
+class TopK(NamedTuple):
+    values: SymbolicTensor
+    indices: SymbolicTensor
+
+
+@in_graph
+def top_k(input, k=1, sorted=True):
+    """(values, indices) of the k largest elements along the last axis, largest first."""
+    values, indices = _td.topk(input, k)
+    return TopK(values, indices.astype(_td.int32))
+
+
+@in_graph
+def l2_normalize(x, axis=None, epsilon=1e-12, dim=None):
+    """x over its norm along an axis, which counts as sqrt(epsilon) at least."""
+    squares = (x * x).sum(axis if dim is None else dim, keepdims=True)
+    return x * _td.rsqrt(_td.maximum(squares, epsilon))
 
 
 @in_graph
@@ -78,10 +120,26 @@ def max_pool(x, ksize, strides, padding):
     return _td.max_pool2d(x, tuple(ksize[1:3]), tuple(strides[1:3])).permute(0, 2, 3, 1)
 
 
+@in_graph
+def avg_pool(value, ksize, strides, padding):
+    """value: (N, H, W, C), the mean of each window. Elements around it that padding adds do not count."""
+    window, steps = tuple(ksize[1:3]), tuple(strides[1:3])
+
+    def pooled(x):
+        x = _pad(x, window, steps, padding, 0.0).permute(0, 3, 1, 2)
+        return _td.avg_pool2d(x, window, steps).permute(0, 2, 3, 1)
+
+    if padding == "VALID":
+        return pooled(value)
+    return pooled(value) / pooled(_td.ones(1, *value.shape[1:3], 1, dtype=value.dtype))
+
+
 def _pad(x, window, strides, padding: str, value: float):
     """SAME: as many zeros around as make the output as large as the input over the stride; the odd one goes to the end."""
     if padding == "VALID":
         return x
+    if padding != "SAME":
+        raise ValueRangeError("pad", f"padding is {padding!r}; it must be 'SAME' or 'VALID'")
     around = []
     for n, k, s in zip(x.shape[1:3], window, strides, strict=True):
         total = max((-(-n // s) - 1) * s + k - n, 0)

@@ -1,17 +1,54 @@
 """train: optimisers under their classic names, over those of tandem.optim; Saver, Coordinator, QueueRunner."""
 
+import contextlib
+import os
+
 import tandem as _td
 from tandem import optim as _optim
+from tandem.errors import UnsupportedError
 from tandem.session import (  # noqa: F401
     Coordinator,
     QueueRunner,
-    Saver,
     add_queue_runner,
-    gradients,
     start_queue_runners,
 )
 from tandem.session import train as _train
-from tandem.session.graph import outside_graphs
+from tandem.session.graph import SymbolicTensor, outside_graphs
+from tandem.session.saver import Saver as _Saver
+from tandem.v1.building import gradients
+from tandem.v1.wrap import in_graph, operand
+
+
+class Saver(_Saver):
+    """Saves and restores variables under their names: all of the graph's, or those of var_list. Of the files it has written it
+    keeps the last max_to_keep; all of them, if that is 0 or None."""
+
+    def __init__(self, var_list=None, reshape=False, sharded=False, max_to_keep=5):
+        for name, value in (("reshape", reshape), ("sharded", sharded)):
+            if value:
+                raise UnsupportedError("Saver", f"{name} is {value!r}, which is not supported", fix="leave it out")
+        super().__init__(var_list)
+        self._most = max_to_keep
+        self.last_checkpoints: list[str] = []
+
+    def save(self, sess, save_path, global_step=None) -> str:
+        """Writes the variables' values, to the path with the number of the step, if there is one; gives the path written."""
+        if isinstance(global_step, SymbolicTensor):
+            global_step = sess.run(global_step)
+        path = super().save(sess, save_path, global_step)
+        self.last_checkpoints = [*(p for p in self.last_checkpoints if p != path), path]
+        while self._most and len(self.last_checkpoints) > self._most:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(self.last_checkpoints[0])
+            del self.last_checkpoints[0]
+        return path
+
+
+@in_graph
+def exponential_decay(learning_rate, global_step, decay_steps, decay_rate, staircase=False):
+    """learning_rate * decay_rate ** (global_step / decay_steps), with whole powers only if it goes down in stairs."""
+    power = _td.divide(operand(global_step).astype(_td.float32), decay_steps)
+    return learning_rate * _td.power(float(decay_rate), _td.floor(power) if staircase else power)
 
 
 class Optimizer:

@@ -3,6 +3,7 @@
 import functools
 import inspect
 
+from tandem import dtypes
 from tandem.session.build import as_tensor, graph_of, identity
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
 
@@ -14,7 +15,7 @@ def in_graph(function=None, keywords: dict | None = None):
     keywords: classic keyword -> ours.
     """
     # Operators of tandem take more arguments than the classic ones, but none of them a text, except first (einsum).
-    own = 1 if hasattr(function, "parameters") else len(inspect.signature(function).parameters)
+    own = 1 if hasattr(function, "parameters") else len(inspect.signature(function).parameters.keys() - {"name"})
 
     @functools.wraps(function, assigned=("__name__", "__doc__"), updated=())
     def build(*args, name=None, **kwargs):
@@ -54,6 +55,22 @@ def _results(result) -> list:
     return [r for r in several if isinstance(r, (SymbolicTensor, StepNode))]
 
 
+def int32_if_whole(value):
+    """int32 if these are Python's integers and it holds them, otherwise None."""
+    if type(value) is int:
+        return dtypes.int32 if -(2**31) <= value < 2**31 else None
+    if isinstance(value, (list, tuple)) and value and all(int32_if_whole(v) for v in value):
+        return dtypes.int32
+    return None
+
+
 def operand(x):
     """x with a dtype and a shape: arrays and lists become tensors of the graph; numbers stay, and adapt to what they meet."""
-    return x if isinstance(x, (bool, int, float, complex, SymbolicTensor)) else as_tensor(graph_of(), x)
+    keep = isinstance(x, (bool, int, float, complex, SymbolicTensor))
+    return x if keep else as_tensor(graph_of(), x, int32_if_whole(x))
+
+
+def operands(values) -> list[SymbolicTensor]:
+    """values as tensors; lists and numbers have the dtype of the first tensor among them."""
+    dtype = next((v.dtype for v in values if isinstance(v, SymbolicTensor)), None)
+    return [as_tensor(graph_of(), v, dtype or int32_if_whole(v)) for v in values]
