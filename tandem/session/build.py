@@ -88,6 +88,12 @@ class Variable(SymbolicTensor):
         if isinstance(trainable, str):  # Variable(initial, name, trainable), as our own signature reads
             name, trainable = trainable, True if isinstance(name, str) else bool(name)
         graph = graph_of(initial)
+        if graph.is_body:
+            raise UnsupportedError(
+                "Variable",
+                "a variable cannot be made inside a loop or branch",
+                fix="make it outside, and use it inside",
+            )
         if callable(initial) and not isinstance(initial, (Value, _runtime.Tensor)):
             with graph:
                 initial = initial()

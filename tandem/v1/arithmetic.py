@@ -22,7 +22,7 @@ for _name, _ours in _NAMES.items():
     globals()[_name] = _in_graph(getattr(_td, _ours))
 
 _REDUCE = {"input_tensor": "x", "reduction_indices": "axis", "keep_dims": "keepdims"}
-for _name in ("mean", "max", "min", "any", "all", "logsumexp"):
+for _name in ("max", "min", "any", "all", "logsumexp"):
     globals()[f"reduce_{_name}"] = _in_graph(getattr(_td, _name), _REDUCE)
 
 
@@ -41,6 +41,14 @@ def _reduce_prod(x, axis=None, keepdims=False):
     return _td.prod(x, axis, keepdims, **_same_kind(x))
 
 
+def _reduce_mean(x, axis=None, keepdims=False):
+    """The mean; of integers, without its fraction."""
+    x = _operand(x)
+    whole = x.dtype.kind in ("int", "uint")
+    return _td.mean(x.astype(_dtypes.float64), axis, keepdims).astype(x.dtype) if whole else _td.mean(x, axis, keepdims)
+
+
+reduce_mean = _in_graph(_reduce_mean, _REDUCE)
 reduce_sum = _in_graph(_reduce_sum, _REDUCE)
 reduce_prod = _in_graph(_reduce_prod, _REDUCE)
 

@@ -10,7 +10,6 @@ from tandem.v1.wrap import in_graph, operand
 
 relu = in_graph(_td.relu)
 relu6 = in_graph(_td.relu6)
-leaky_relu = in_graph(_td.leaky_relu, {"features": "x", "alpha": "negative_slope"})
 selu = in_graph(_td.selu)
 softsign = in_graph(_td.softsign)
 sigmoid = in_graph(_td.sigmoid)
@@ -18,6 +17,12 @@ tanh = in_graph(_td.tanh)
 softplus = in_graph(_td.softplus)
 elu = in_graph(_td.elu)
 bias_add = in_graph(_td.add)
+
+
+@in_graph
+def leaky_relu(features, alpha=0.2):
+    """x where it is positive, alpha * x elsewhere."""
+    return _td.leaky_relu(features, alpha)
 
 
 @in_graph

@@ -207,6 +207,8 @@ def test_more_arithmetic():
     assert run(tf.floordiv(x, y)).tolist() == [2, -3] and run(tf.squared_difference(x, y)).tolist() == [16, 100]
     assert run(tf.to_float(x)).dtype == np.float32 and run(tf.to_int32(tf.constant([2.7]))).tolist() == [2]
     assert run(tf.reduce_sum(input_tensor=[[1.0, 2.0]], axis=1)).tolist() == [3]
+    assert run(tf.reduce_mean(tf.constant([1, 2]))) == 1 and run(tf.reduce_mean([1.0, 2.0], 0, True)).tolist() == [1.5]
+    assert run(tf.nn.leaky_relu([-1.0])).tolist() == pytest.approx([-0.2])
     assert run(tf.cumsum(x)).tolist() == [7, 0] and tf.cumsum(x).dtype is tf.int32
     assert run(tf.argmax(tf.constant([[1, 5]]), 1, output_type=tf.int32)).dtype == np.int32
     assert run(tf.one_hot([0, 2], 3, on_value=5.0, off_value=-1.0)).tolist() == [[5, -1, -1], [-1, -1, 5]]
@@ -290,6 +292,22 @@ def test_variables_by_name(graph):
         session.run(tf.global_variables_initializer())
         limit = (6 / 5) ** 0.5
         assert np.abs(w.eval()).max() <= limit and w.eval().any() and not b.eval().any()
+
+
+def test_variables_and_loops():
+    x = tf.placeholder(tf.float32, [])
+    w = tf.get_variable("w", [], initializer=tf.constant_initializer(2.0))
+    with pytest.raises(td.UnsupportedError, match="inside a loop or branch"):
+        tf.cond(x > 0, lambda: tf.get_variable("v", []) + 0, lambda: x)
+
+    def body(y):
+        with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+            return y * tf.get_variable("w")
+
+    doubled = tf.while_loop(lambda y: y < 10, body, [x])
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert session.run(doubled, {x: 3.0}) == 12 and tf.global_variables() == [w]
 
 
 def test_collections():
