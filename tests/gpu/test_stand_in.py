@@ -511,6 +511,7 @@ with td.Graph() as graph:
         w = td.Variable(td.ones(3, 2))
         y = (x @ w).relu()
         update = w.assign_add(td.ones(3, 2))
+        drawn = td.rand(3, generator=td.Generator(7))
     with td.device("cpu"):
         here = x * 2
     start = td.global_variables_initializer()
@@ -522,6 +523,7 @@ for n in (2, 5):
     a, b = session.run([y, update], {x: np.ones((n, 3), np.float32)})  # the feed comes from the CPU
     assert a.device == b.device == "cuda:0" and a.shape == (n, 2)
 assert session.run(here, {x: td.ones(1, 3).cuda()}).device == "cpu"
+assert [session.run(drawn).device for _ in range(2)] == ["cuda:0"] * 2
 assert {node.device for node in session.compiled_graph([y, update], [x]).nodes if node.op.name == "matmul"} == {"cuda:0"}
 try:
     session.run(both, {x: np.ones((1, 3))})
