@@ -95,6 +95,8 @@ def py_func(func, inp, Tout, stateful=True, name=None, shape=None):
 
     shape: of each result; that of the first input unless given. stateful: any function may have state here.
     """
+    if isinstance(stateful, (list, _builtins.tuple)):  # as td.py_func takes it
+        shape = stateful
     return _session.py_func(func, inp, Tout, shape, name or "py_func")
 
 

@@ -8,15 +8,16 @@ from tandem.session.graph import SymbolicTensor
 from tandem.v1.shapes import sizes
 from tandem.v1.wrap import in_graph, operand
 
-relu = in_graph(_td.relu)
-relu6 = in_graph(_td.relu6)
-selu = in_graph(_td.selu)
-softsign = in_graph(_td.softsign)
+_FEATURES = {"features": "x"}
+relu = in_graph(_td.relu, _FEATURES)
+relu6 = in_graph(_td.relu6, _FEATURES)
+selu = in_graph(_td.selu, _FEATURES)
+softsign = in_graph(_td.softsign, _FEATURES)
 sigmoid = in_graph(_td.sigmoid)
 tanh = in_graph(_td.tanh)
-softplus = in_graph(_td.softplus)
-elu = in_graph(_td.elu)
-bias_add = in_graph(_td.add)
+softplus = in_graph(_td.softplus, _FEATURES)
+elu = in_graph(_td.elu, _FEATURES)
+bias_add = in_graph(_td.add, {"value": "x", "bias": "y"})
 
 
 @in_graph
@@ -111,17 +112,17 @@ def embedding_lookup(params, ids):
 
 
 @in_graph
-def conv2d(x, filter, strides, padding):
-    """x: (N, H, W, C), filter: (h, w, C, K) -> (N, H', W', K); padding is "SAME" or "VALID"."""
+def conv2d(input, filter, strides, padding):
+    """input: (N, H, W, C), filter: (h, w, C, K) -> (N, H', W', K); padding is "SAME" or "VALID"."""
     window = filter.shape[:2]
-    x = _pad(x, window, strides[1:3], padding, 0.0).permute(0, 3, 1, 2)
+    x = _pad(operand(input), window, strides[1:3], padding, 0.0).permute(0, 3, 1, 2)
     return _td.conv2d(x, filter.permute(3, 2, 0, 1), None, tuple(strides[1:3])).permute(0, 2, 3, 1)
 
 
 @in_graph
-def max_pool(x, ksize, strides, padding):
-    """x: (N, H, W, C), the largest element of each window."""
-    x = _pad(x, ksize[1:3], strides[1:3], padding, float("-inf")).permute(0, 3, 1, 2)
+def max_pool(value, ksize, strides, padding):
+    """value: (N, H, W, C), the largest element of each window."""
+    x = _pad(operand(value), ksize[1:3], strides[1:3], padding, float("-inf")).permute(0, 3, 1, 2)
     return _td.max_pool2d(x, tuple(ksize[1:3]), tuple(strides[1:3])).permute(0, 2, 3, 1)
 
 

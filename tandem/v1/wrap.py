@@ -39,14 +39,14 @@ def named(graph: Graph, name: str | None, build):
     before = len(graph.nodes)
     with graph.name_scope(name) as full:
         result = build()
-    single = isinstance(result, SymbolicTensor)
-    made = {r.node if isinstance(r, SymbolicTensor) else r for r in _results(result)}
-    node = made.pop() if len(made) == 1 else None
-    if node is not None and node in graph.nodes[before:] and not (single and result.index):
-        graph.rename(node, full)
-    elif single:
-        result = identity(result, name=name)
-        graph.rename(result.node, full)
+        single = isinstance(result, SymbolicTensor)
+        made = {r.node if isinstance(r, SymbolicTensor) else r for r in _results(result)}
+        node = made.pop() if len(made) == 1 else None
+        if node is not None and node in graph.nodes[before:] and not (single and result.index):
+            graph.rename(node, full)
+        elif single:
+            result = identity(result)
+            graph.rename(result.node, full)
     return result
 
 

@@ -59,7 +59,7 @@ def test_names_of_operators(graph):
     session.run("clear")
     assert not session.run(w).any()
     # What was there already keeps its name, and so do the parts of what has several.
-    assert tf.squeeze(x[0], name="same").name == "same:0" and x.name == "x:0"
+    assert [tf.convert_to_tensor(x, name="same").name for _ in range(2)] == ["same:0", "same_1:0"] and x.name == "x:0"
     mean, variance = tf.nn.moments(x, [0], name="moments")
     assert mean.name.startswith("moments/") and variance.name.startswith("moments/")
     assert len(graph._by_name) == len(graph.nodes) and all(graph.find(n.name) is n for n in graph.nodes)
@@ -451,3 +451,18 @@ def test_loops_with_invariants_and_a_maximum():
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         assert session.run(counted, {n: 5}) == 2 and session.run(v) == 2
+
+
+def test_classic_keywords():
+    x = tf.constant(np.ones((1, 2, 2, 1), "f"))
+    kept = tf.nn.conv2d(input=x, filter=tf.ones([1, 1, 1, 1]), strides=[1, 1, 1, 1], padding="VALID", name="kept")
+    pooled = tf.nn.max_pool(value=tf.nn.relu(features=kept), ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="SAME")
+    added = tf.nn.bias_add(value=tf.reshape(tensor=pooled, shape=[1, 1]), bias=tf.zeros([1]))
+    assert run(added).tolist() == [[1]] and run("kept:0").shape == (1, 2, 2, 1)
+    first = tf.py_func(
+        func=lambda a: a[:1], inp=[tf.constant([5.0, 6.0])], Tout=tf.float32, stateful=False, shape=(1,), name="first"
+    )
+    assert run(first).tolist() == [5] and first.name == "first:0"
+    with tf.control_dependencies([tf.no_op()]):
+        assert run(tf.identity(tf.Print(first, [first], message=None), "again")).tolist() == [5]
+    assert run("again:0").tolist() == [5]
