@@ -8,9 +8,10 @@ Kinds are the classes of nodes.py, primitives.py and control/graphs.py, with the
 values are counted through all of the program: those of the bodies of a loop or branch come before the node that has the bodies.
 Only a Merge reads what comes after it.
 
-Besides the tags of other graphs: ["value", number], ["operand", index], ["number", x], ["random", index], ["list", ...],
-["dict", [key, x], ...], ["slice", a, b, c], ["ellipsis"], ["device", name], ["memory_format", name], ["op", name, field, ...],
-["function", module or null, name], ["tensor", dtype, shape, device, base64 of its elements], ["body", {...}].
+Besides the tags of other graphs: ["value", number], ["operand", index], ["number", x], ["random", null], ["stream", index],
+["list", ...], ["dict", [key, x], ...], ["slice", a, b, c], ["ellipsis"], ["device", name], ["memory_format", name],
+["op", name, field, ...], ["function", module or null, name], ["tensor", dtype, shape, device, base64 of its elements],
+["body", {...}].
 
 Python functions (py_func) and queues live in one process; a graph that has them is refused.
 """
@@ -92,7 +93,7 @@ class _Writer(Writer):
         if isinstance(x, Number):
             return ["number", self.value(x.value)]
         if isinstance(x, Random):
-            return ["random", x.index]
+            return ["random", None] if x.index is None else ["stream", x.index]
         if isinstance(x, dict):
             return ["dict", *([self.value(k), self.value(y)] for k, y in x.items())]
         if isinstance(x, slice):
@@ -307,19 +308,19 @@ class _Reader(Reader):
     def other(self, tag, rest):
         if tag == "value":
             return self.values[self.index(rest[0], self.values)]
-        if tag == "operand":
+        if tag in ("operand", "stream"):
             if isinstance(rest[0], bool) or not isinstance(rest[0], int) or rest[0] < 0:
                 raise ValueError(f"there is no operand {rest[0]!r}")
-            return Operand(rest[0])
+            return Operand(rest[0]) if tag == "operand" else Random(rest[0])
         if tag == "number":
             number = self.value(rest[0])
             if not isinstance(number, bool | int | float):
                 raise ValueError(f"{rest[0]!r} is no number")
             return Number(number)
         if tag == "random":
-            if rest[0] is not None and (isinstance(rest[0], bool) or not isinstance(rest[0], int) or rest[0] < 0):
-                raise ValueError(f"there is no operand {rest[0]!r}")
-            return Random(rest[0])
+            if rest[0] is not None:
+                raise ValueError("it draws with a seed in the way of older versions; build and save the program again")
+            return Random(None)
         if tag == "list":
             return [self.value(x) for x in rest]
         if tag == "dict":

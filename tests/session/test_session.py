@@ -617,6 +617,8 @@ def test_a_generator_is_a_stream_of_its_own():
     assert a.tolist() == eager and b.tolist() != eager
     loaded = td.Session(td.Graph.from_json(graph.to_json()))
     assert [loaded.run(drawn.name).tolist() for _ in range(3)] == runs
+    with pytest.raises(ValueError, match="in the way of older versions"):
+        td.Graph.from_json(graph.to_json().replace('["stream", 0]', '["random", 7]'))
 
 
 @pytest.mark.parametrize("regions", ["native", "primitives"])
