@@ -327,7 +327,7 @@ class Graph(ir.Graph):
     def rename(self, node: StepNode, name: str):
         """Gives a node another name, one that nothing else has."""
         del self._by_name[node.name], self._names[node.name]
-        node.name = name
+        revise(node, "name", name)
         self._by_name[name] = node
         self._names.setdefault(name, 1)
 

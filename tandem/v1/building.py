@@ -6,6 +6,7 @@ from tandem import session as _session
 from tandem.errors import ShapeError as _ShapeError
 from tandem.errors import UnsupportedError as _UnsupportedError
 from tandem.graph.ir import Type as _Type
+from tandem.graph.ir import revise as _revise
 from tandem.session.build import as_tensor as _as_tensor
 from tandem.session.build import graph_of as _graph_of
 from tandem.session.build import tuple_of as _tuple_of
@@ -44,7 +45,7 @@ def placeholder_with_default(input, shape):
     node = graph.add_node(_Identity(), (default,), (default.type,), "placeholder_with_default")
     axes = enumerate(zip(declared, known, strict=True))
     sizes = _builtins.tuple(graph.symbols.new_unknown(node.name, axis) if a is None else b for axis, (a, b) in axes)
-    node.outputs = (_SymbolicTensor(node, 0, _Type(default.dtype, sizes)),)
+    _revise(node, "outputs", (_SymbolicTensor(node, 0, _Type(default.dtype, sizes)),))
     return node.outputs[0]
 
 

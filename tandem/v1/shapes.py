@@ -7,6 +7,7 @@ import numpy as np
 import tandem as _td
 from tandem import dtypes
 from tandem.errors import UnsupportedError
+from tandem.graph.ir import revise
 from tandem.graph.symbolic import Sym
 from tandem.session.build import as_tensor, graph_of
 from tandem.session.graph import SymbolicTensor
@@ -71,8 +72,8 @@ def _become(cls, made: SymbolicTensor, name: str, value):
     """The result of a node, as one that knows the sizes it holds."""
     node = made.node
     result = cls(node, 0, made.type)
-    setattr(result, name, value)
-    node.outputs = (result,)
+    revise(result, name, value)
+    revise(node, "outputs", (result,))
     return result
 
 
