@@ -3,8 +3,9 @@
 What came with the package (prebuilt.py) is found before what is on disk: that is as quick, and most kernels need no file then.
 
 A file holds one object, named after the hash of its key, the CPU and the format of this file. It is written beside its
-place and renamed into it, so processes may share the directory, and starts with a checksum, so a damaged one is
-compiled again. Where the directory cannot be used, kernels live in the process only. LLVM is not needed to load.
+place and renamed into it, so processes may share the directory, and starts with a checksum of its name and of what it holds, so one
+that is damaged, or came under another's name, is compiled again. Where the directory cannot be used, kernels live in the process
+only. LLVM is not needed to load.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from tandem import _runtime, prebuilt
 from tandem.switches import CACHE_MB, cache_dir
 
-FORMAT = b"tandem kernel 1\n"  # change the number when what is in a file changes its meaning
+FORMAT = b"tandem kernel 2\n"  # change the number when what is in a file changes its meaning
 CHECKSUM_SIZE = 16
 DAY = 24 * 3600.0
 
@@ -84,12 +85,15 @@ def _path(key: str) -> str | None:
     return os.path.join(directory, "kernels", name.hexdigest() + ".o")
 
 
-def _checksum(content: bytes) -> bytes:
-    return blake2b(content, digest_size=CHECKSUM_SIZE).digest()
+def _checksum(path: str, content: bytes) -> bytes:
+    """Of a file's name too: names say what a file is for, and machine code for something else would be called in its place."""
+    checksum = blake2b(os.path.basename(path).encode(errors="surrogateescape") + b"\n", digest_size=CHECKSUM_SIZE)
+    checksum.update(content)
+    return checksum.digest()
 
 
 def read(path: str, format: bytes) -> bytes | None:
-    """What a whole and undamaged file of this format holds, or None."""
+    """What a whole and undamaged file of this format holds, or None. One that was written under another name is damaged."""
     try:
         with open(path, "rb", buffering=0) as file:
             content = file.read()
@@ -98,7 +102,7 @@ def read(path: str, format: bytes) -> bytes | None:
         return None
     start = len(format) + CHECKSUM_SIZE
     held = content[start:]
-    if content[:start] != format + _checksum(held):
+    if content[:start] != format + _checksum(path, held):
         return None
     if age > DAY:  # the time of last use, for trimming; not on every use, and access times are often switched off
         with contextlib.suppress(OSError):
@@ -116,7 +120,7 @@ def write(path: str, format: bytes, content: bytes) -> None:
         handle = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(format + _checksum(content) + content)
+                file.write(format + _checksum(path, content) + content)
             os.replace(temporary, path)
         except OSError:  # such as a full disk
             os.unlink(temporary)

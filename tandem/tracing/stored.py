@@ -19,7 +19,7 @@ from tandem.codegen.loops import RENDERED, Kernel
 from tandem.graph.ir import Origin
 from tandem.switches import CUSOLVER, DEBUG, PRINT, SKIP, WGMMA, cache_dir
 
-FORMAT = b"tandem program 2\n"  # change the number when what is in a file changes its meaning
+FORMAT = b"tandem program 3\n"  # change the number when what is in a file changes its meaning
 
 
 # -- what a plan was made from

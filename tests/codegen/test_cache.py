@@ -180,6 +180,52 @@ def test_a_damaged_file_is_replaced(object_code, directory, monkeypatch):
         assert good == path.read_bytes()
 
 
+def test_a_file_under_a_foreign_name_is_replaced(object_code, directory, monkeypatch):
+    """Whole and undamaged, but the code of something else, which would be called in its place."""
+    other = compile_ir(SOURCE.replace("fadd double %x, %x", "fmul double %x, 8.0"))
+    cache.load("kernel", lambda: object_code, "twice")
+    cache.load("another", lambda: other, "twice")
+    good = {path: path.read_bytes() for path in directory.iterdir()}
+    for path, content in zip(good, reversed(good.values()), strict=True):
+        path.write_bytes(content)
+    monkeypatch.setattr(cache, "_loaded", {})
+    assert call(cache.load("kernel", lambda: object_code, "twice"), 2.0) == 4.0
+    assert call(cache.load("another", lambda: other, "twice"), 2.0) == 16.0
+    assert good == {path: path.read_bytes() for path in good}
+
+
+def test_files_without_their_name_are_missed(tmp_path):
+    """As they were before names were part of the checksum."""
+    from hashlib import blake2b
+
+    path = tmp_path / "kernel.o"
+    path.write_bytes(cache.FORMAT + blake2b(b"content", digest_size=cache.CHECKSUM_SIZE).digest() + b"content")
+    assert cache.read(str(path), cache.FORMAT) is None
+    cache.write(str(path), cache.FORMAT, b"content")
+    assert cache.read(str(path), cache.FORMAT) == b"content"
+
+
+SHUFFLED = """
+import tandem as td
+f = td.compile(lambda x: (x[1:3] * 2 + 1).exp().sum(0) / 3)
+print((f(td.ones(4, 5)) @ td.ones(5, 2)).tolist(), (td.ones(3, 7).sqrt() - 2.0).sum().item())
+"""
+
+
+def test_files_that_changed_places_are_no_harm(tmp_path):
+    environment = {**os.environ, "TANDEM_CACHE_DIR": str(tmp_path), "TANDEM_CACHE": "1", "TANDEM_PREBUILT": "0"}
+    run = lambda: subprocess.run([sys.executable, "-c", SHUFFLED], capture_output=True, text=True, env=environment)
+    first = run()
+    assert first.returncode == 0, first.stderr
+    for folder in tmp_path.iterdir():
+        files = sorted(f for f in folder.iterdir() if f.is_file())
+        contents = [f.read_bytes() for f in files]
+        for file, content in zip(files, contents[1:] + contents[:1], strict=True):
+            file.write_bytes(content)
+    again = run()
+    assert (again.returncode, again.stdout) == (0, first.stdout), again.stderr
+
+
 @pytest.mark.parametrize("place", [None, "/proc/nowhere", "/dev/null/x"])
 def test_without_a_usable_directory_kernels_live_in_the_process(object_code, place, monkeypatch):
     monkeypatch.setattr(cache, "cache_dir", lambda: place)

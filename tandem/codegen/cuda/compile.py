@@ -18,7 +18,7 @@ from tandem.codegen.cuda.render import source
 from tandem.errors import DeviceError, InternalError
 from tandem.switches import DEBUG, cache_dir
 
-FORMAT = b"tandem cubin 1\n"
+FORMAT = b"tandem cubin 2\n"
 
 _functions: dict[tuple[int, str], int] = {}  # (device, key) -> function
 _lock = threading.Lock()
@@ -81,7 +81,7 @@ class StoredCudaKernel:
     def __init__(self, device: int, key: str, name: str, threads: tuple[int, int], reports: bool, shared: int):
         self.source_key, self.name, self.threads, self.reports, self.shared = key, name, threads, reports, shared
         _, major, minor, *_ = _runtime.cuda_properties(device)
-        if not os.path.exists(_path(f"{key}-{10 * major + minor}") or ""):
+        if not cache.read(_path(f"{key}-{10 * major + minor}") or "", FORMAT):  # there is no source to compile it from
             raise LookupError(key)
 
 
