@@ -207,9 +207,10 @@ class Graph:
 
     @staticmethod
     def load(path) -> Graph:
-        """The graph of a file that `save` wrote."""
-        with open(path) as file:
-            return Graph.from_json(file.read())
+        """The graph of a file that `save` wrote. A ValueError says what is wrong with another file."""
+        from tandem.graph.serialize import load
+
+        return load(path)
 
     def view(self, path=None) -> str:
         """A page with a picture of the graph: fused groups, shapes, memory and source lines (tandem/graph/view.py).

@@ -74,6 +74,16 @@ def from_json(text: str) -> Graph:
     return graph
 
 
+def load(path) -> Graph:
+    with open(path, "rb") as file:
+        content = file.read()
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise Damaged(f"{_NO_GRAPH}{path} is no text (byte {error.start} is no UTF-8)") from None
+    return from_json(text)
+
+
 def read_symbols(found: dict, symbols: Symbols) -> list[Dim]:
     return [
         symbols.new(s["hint"], tuple(s["origin"]), not_one=bool(s["not_one"]), signed=bool(s["signed"]))

@@ -109,3 +109,14 @@ def test_files_that_are_no_graphs_are_refused():
         Graph.from_json(json.dumps({k: v for k, v in document.items() if k != "nodes"}))
     with pytest.raises(ValueError, match="format 99"):
         Graph.from_json(json.dumps({**document, "format": 99}))
+
+
+def test_files_that_are_no_text_are_refused(tmp_path):
+    path = tmp_path / "graph.json"
+    path.write_bytes(bytes(range(256)))
+    for kind in (Graph, td.Graph):
+        with pytest.raises(ValueError, match=r"no graph that was saved: .*graph\.json is no text") as found:
+            kind.load(path)
+        assert not isinstance(found.value, UnicodeError)
+    path.write_text(softmax_graph().to_json())
+    assert kind.load(path).run(td.ones(4, 3), 2)[0].shape == (4, 3)
