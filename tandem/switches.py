@@ -88,7 +88,7 @@ DEBUG = Switch(
 )
 PRINT = Switch("PRINT", "", "passes to print the graph after, comma-separated, or 'all'")
 SKIP = Switch("SKIP", "", "passes to leave out, comma-separated, or 'all'")
-CHECK = Switch("CHECK", 1, "verify the graph after every pass")
+CHECK = Switch("CHECK", 1, "verify the graph after every pass; 2 asks the rules of operators too")
 EAGER = Switch("EAGER", 0, "run compiled functions eagerly, line by line")
 TRACEBACK = Switch("TRACEBACK", "", "'full' keeps Tandem's own frames in tracebacks")
 CACHE = Switch("CACHE", 1, "keep generated kernels on disk")

@@ -143,6 +143,7 @@ class Graph:
     """
 
     _sealed = False
+    from_file = False  # whether nobody has checked what its operators are applied to
 
     def __init__(self, symbols: Symbols | None = None, name: str = ""):
         self.name = name
@@ -244,10 +245,13 @@ class Builder:
         False  # whether calls of operator functions become nodes themselves (tandem/session) instead of being inlined
     )
     place: tuple[tuple[Node, ...], object] | None = None  # (control inputs, device) of the nodes being made, if any
+    checks = False  # whether nodes come from a file, so that nobody has checked what operators are applied to
 
     def __init__(self, graph: Graph):
         self.graph = graph
         self._seen: dict = {}
+        if getattr(_local, "checks", False):
+            self.checks = True
 
     def add(self, op, inputs: tuple[Value, ...]) -> Node:
         place = self.place
@@ -258,6 +262,10 @@ class Builder:
         if node is None:
             if not op.takes_complex:
                 _refuse_complex(op, inputs)
+            if self.checks:
+                from tandem.ops.rules import checked_inputs
+
+                inputs = checked_inputs(op, inputs, self.graph.symbols)
             types = op.infer(*(v.type for v in inputs))
             if isinstance(types, Type):
                 types = (types,)
@@ -356,6 +364,30 @@ def call_recorder() -> Builder | None:
     """What takes down calls of operator functions whole, if that is what happens now."""
     stack = _stack()
     return stack[-1] if stack and stack[-1].records_calls else None
+
+
+class checking:
+    """Operators are held to their rules (ops/rules.py) inside, by the current builder and by those that are made: for nodes of
+    files, which nobody has checked. What holds for some sizes only becomes a guard; what depends on values is checked at run."""
+
+    __slots__ = ("before", "builder", "on")
+
+    def __init__(self, on: bool = True):
+        self.on = on
+
+    def __enter__(self):
+        self.builder = _stack()[-1] if _stack() else None
+        self.before = getattr(_local, "checks", False), self.builder and self.builder.checks
+        if self.on:
+            _local.checks = True
+            if self.builder is not None:
+                self.builder.checks = True
+        return self
+
+    def __exit__(self, *exc):
+        _local.checks, checks = self.before
+        if self.builder is not None:
+            self.builder.checks = checks
 
 
 def current_source():

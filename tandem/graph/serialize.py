@@ -22,10 +22,11 @@ from tandem import devices, dtypes
 from tandem.errors import InternalError
 from tandem.graph.ir import Graph, Node, Type, Value
 from tandem.graph.symbolic import _BINARY, Dim, Sym, Symbols
-from tandem.graph.verify import verify
+from tandem.graph.verify import check_node, verify
 
 FORMAT = 3
 _KNOWN = (1, 2, 3)  # 1 had no control inputs and devices, 2 no deferred programs
+DEEPEST = 400  # lists and objects in one another
 _NO_GRAPH = "this is no graph that was saved: "
 
 
@@ -47,17 +48,18 @@ def document(symbols: Symbols, writer: Writer, **parts) -> str:
 
 def from_json(text: str) -> Graph:
     try:
-        found = json.loads(text)
+        found = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{_NO_GRAPH}{error}") from None
+        raise Damaged(f"{_NO_GRAPH}{error}") from None
     found = found if isinstance(found, dict) else {}
+    _refuse_deep(found)
     deferred = found.get("deferred") is True
     needed = {"format", "name", "symbols", "guards", "nodes", *(("seed",) if deferred else ("outputs", "mutations"))}
     missing = needed - set(found)
     if missing:
-        raise ValueError(f"{_NO_GRAPH}it has no {', '.join(sorted(missing))}")
+        raise Damaged(f"{_NO_GRAPH}it has no {', '.join(sorted(missing))}")
     if found["format"] not in _KNOWN:
-        raise ValueError(f"this graph has format {found['format']!r}; only {FORMAT} and below are known")
+        raise Damaged(f"this graph has format {found['format']!r}; only {FORMAT} and below are known")
     if deferred:
         from tandem.session.serialize import read
 
@@ -70,8 +72,39 @@ def from_json(text: str) -> Graph:
             symbols.require(_relation(relation), reader.dim(expression))
     with damage("it"):
         graph = reader.graph(found)
-        verify(graph)
+        _check_origins(graph)
+        verify(graph, known=set(graph.nodes))  # those were looked at one by one
+    graph.from_file = True
     return graph
+
+
+def _no_number(text: str):
+    raise ValueError(f"{text} is no number of a graph")
+
+
+def _refuse_deep(found):
+    """Walks what was read without recursion: what follows has some."""
+    level, depth = [found], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise Damaged(f"{_NO_GRAPH}it is nested more than {DEEPEST} levels deep")
+        level = [y for x in level for y in (x.values() if isinstance(x, dict) else x) if isinstance(y, (dict, list))]
+
+
+def _check_origins(graph: Graph):
+    """Whether symbols are the sizes of inputs that there are."""
+    symbols = graph.symbols
+    for index, origin in enumerate(symbols.origins):
+        with damage(f"where size s{index} comes from"):
+            kind, *at = origin
+            if len(at) != {"size": 2, "stride": 2, "int": 1, "local": 0}.get(kind):
+                raise ValueError(f"{origin!r} is no place")
+            if kind == "int":
+                Reader.index(at[0], range(2**31))
+            elif kind != "local":
+                v = graph.inputs[Reader.index(at[0], graph.inputs)]
+                Reader.index(at[1], v.shape)
 
 
 def load(path) -> Graph:
@@ -86,9 +119,16 @@ def load(path) -> Graph:
 
 def read_symbols(found: dict, symbols: Symbols) -> list[Dim]:
     return [
-        symbols.new(s["hint"], tuple(s["origin"]), not_one=bool(s["not_one"]), signed=bool(s["signed"]))
+        symbols.new(_number(s["hint"]), tuple(s["origin"]), not_one=bool(s["not_one"]), signed=bool(s["signed"]))
         for s in found["symbols"]
     ]
+
+
+def _number(n) -> int:
+    """n, an integer of 64 bits."""
+    if isinstance(n, bool) or not isinstance(n, int) or not -(2**63) <= n < 2**63:
+        raise ValueError(f"{str(n)[:40]} is no integer of 64 bits")
+    return n
 
 
 def _relation(text: str) -> str:
@@ -175,6 +215,8 @@ class Reader:
         self.atoms = atoms
 
     def graph(self, found: dict) -> Graph:
+        from tandem.ops.rules import sizes_fit
+
         graph = Graph(self.symbols, found["name"])
         values: list[Value] = []
         for at, item in enumerate(found["nodes"]):
@@ -188,23 +230,34 @@ class Reader:
                 if not isinstance(source, str | None):
                     raise ValueError(f"{source!r} is no line of a program")
                 node = Node(op, inputs, types, source, at, control, device)
+                for t in types:  # before anything is computed with them
+                    sizes_fit(op, t)
+                check_node(node)
                 graph.nodes.append(node)
                 values += node.outputs
                 if op.name == "input":
                     graph.inputs.append(node.outputs[0])
         with damage(f"what {found['name']!r} gives"):
             graph.outputs = [None if i is None else values[self.index(i, values)] for i in found["outputs"]]
-            graph.mutations = [(position, values[self.index(i, values)]) for position, i in found["mutations"]]
+            graph.mutations = [
+                (self.index(position, graph.inputs), values[self.index(i, values)])
+                for position, i in found["mutations"]
+            ]
         return graph
 
     def op(self, name: str, fields: list):
         from tandem.ops.define import PRIMITIVES
 
-        if name not in PRIMITIVES:
+        if not isinstance(fields, list) or not isinstance(name, str):
+            raise ValueError("its operator is no name with attributes")
+        if name not in PRIMITIVES or name == "incoming":
             raise ValueError(f"there is no operator {name!r} here; the graph was saved with another set of operators")
         kind = PRIMITIVES[name]
         if len(fields) > len(kind._fields):
             raise ValueError(f"{name} has {len(kind._fields)} attributes, not {len(fields)}")
+        missing = [f for f in kind._fields[len(fields) :] if not hasattr(kind, f)]
+        if missing:
+            raise ValueError(f"{name}: its attribute {missing[0]} is missing")
         return kind(*[self.value(f) for f in fields])
 
     @staticmethod
@@ -222,9 +275,7 @@ class Reader:
 
     def dim(self, x) -> Dim:
         made = self.value(x)
-        if not isinstance(made, int | Sym):
-            raise ValueError(f"{x!r} is no size")
-        return made
+        return made if isinstance(made, Sym) else _number(made)
 
     def value(self, x):
         if not isinstance(x, list):
@@ -241,6 +292,8 @@ class Reader:
         if tag == "type":
             return Type(dtype(rest[0]), tuple(self.dim(d) for d in rest[1][1:]), bool(rest[2]))
         if tag == "float":
+            if not isinstance(rest[0], str):
+                raise ValueError(f"{str(rest[0])[:40]!r} is no float")
             return float(rest[0])
         if tag == "complex":
             return complex(self.value(rest[0]), self.value(rest[1]))
@@ -251,7 +304,7 @@ class Reader:
     def _sym(self, terms) -> Dim:
         total = 0
         for coefficient, *factors in terms:
-            term = int(coefficient)
+            term = _number(coefficient)
             for factor in factors:
                 if isinstance(factor, int):
                     term = term * self.atoms[self.index(factor, self.atoms)]
@@ -259,6 +312,9 @@ class Reader:
                     kind, a, b = factor
                     term = term * _BINARY[kind](self.dim(a), self.dim(b))
             total = total + term
+        if isinstance(total, Sym):
+            for n in (total.hint, *total.terms.values()):
+                _number(n)
         return total
 
     def other(self, tag, rest):

@@ -235,6 +235,7 @@ class Gelu(Composite):
     """x * P(X < x). Its gradient is a product with the derivative, which a program may compute where it has x."""
 
     name = "gelu"
+    takes = "F[*s]"
 
     def infer(self, x: Type) -> Type:
         return x

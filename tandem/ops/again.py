@@ -16,6 +16,7 @@ class Again(LibraryOp):
 
     name = "again"
     number: int = 0
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         return x

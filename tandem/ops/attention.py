@@ -15,6 +15,7 @@ from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import hint, product
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.prepare import broadcast_shapes, cast, constant, full_expand, promote, require_float, show, show_shape
 
@@ -45,6 +46,12 @@ class _Attention(LibraryOp):
     causal: bool
     masked: bool
     scale: float
+
+    def rule(self, *types: Type):
+        mask = len(types) - (6 if "backward" in self.name else 3)
+        rules.allowed(self, mask == int(self.masked), f"masked is {self.masked}, and there are {mask} masks")
+        sums = types[5].dtype if "backward" in self.name else None
+        rules.allowed(self, sums in (None, _sum_dtype(types[1].dtype)), f"sums of {types[1].dtype} are {sums}")
 
     def attributes(self, *types):
         return (int(self.causal), int(self.masked)), (self.scale,)
@@ -78,6 +85,7 @@ class Attention(_Attention):
     name = "attention"
     routine = "attention"
     sparse_grads = True
+    takes = "F[b,h,t,d] F[b,h,s,d] F[b,h,s,e] ?[b,h,t,s]?"
 
     def infer(self, q: Type, k: Type, v: Type, *mask: Type):
         return q.with_shape((*q.shape[:3], v.shape[3])), Type(_sum_dtype(q.dtype), q.shape[:3])
@@ -109,6 +117,7 @@ class AttentionBackward(_Attention):
     name = "attention_backward"
     routine = "attention_backward"
     sparse_grads = True
+    takes = "F[b,h,t,e] F[b,h,t,d] F[b,h,s,d] F[b,h,s,e] F[b,h,t,e] ?[b,h,t] ?[b,h,t,s]?"
 
     def infer(self, g: Type, q: Type, k: Type, v: Type, out: Type, sums: Type, *mask: Type):
         return Type(q.dtype, q.shape), Type(k.dtype, k.shape), Type(v.dtype, v.shape)
@@ -142,6 +151,7 @@ class AttentionBackwardPacked(_Attention):
 
     name = "attention_backward_packed"
     routine = "attention_backward_packed"
+    takes = "F[b,h,t,d] F[b,h,t,d] F[b,h,t,d] F[b,h,t,d] F[b,h,t,d] ?[b,h,t] ?[b,h,t,t]?"
 
     def infer(self, g: Type, q: Type, *others: Type):
         b, h, t, d = q.shape

@@ -10,6 +10,7 @@ import math
 import tandem.ops as F
 from tandem import dtypes
 from tandem.graph.ir import Type
+from tandem.ops import rules
 from tandem.ops.define import Elementwise, LibraryOp, inplace, op, register
 from tandem.ops.prepare import to_float
 
@@ -24,9 +25,14 @@ class Bessel(LibraryOp):
     routine = "special"
     function: str
     n: int
+    takes = "F[*s]"
 
     def infer(self, x: Type) -> Type:
         return x
+
+    def rule(self, x: Type):
+        rules.one_of(self, "function", self.function, _FUNCTIONS)
+        rules.allowed(self, 0 <= self.n < 2**31, f"n is {self.n}; it must be from 0 to 2**31")
 
     def attributes(self, x):
         return (_FUNCTIONS[self.function], self.n), ()

@@ -9,6 +9,7 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, as_tensor, method, op, public, register
 from tandem.ops.prepare import normalize_axis, show_shape
 from tandem.ops.scatter import _replace
@@ -274,9 +275,13 @@ class SegmentReduce(LibraryOp):
     routine = "segment_reduce"
     kind: str
     initial: float
+    takes = "T[n,*rest] i64[k]"
 
     def infer(self, data: Type, lengths: Type) -> Type:
         return data.with_shape((lengths.shape[0], *data.shape[1:]))
+
+    def rule(self, data: Type, lengths: Type):
+        rules.one_of(self, "kind", self.kind, ("sum", "prod", "amax", "amin"))
 
     def attributes(self, data, lengths):
         return (("sum", "prod", "amax", "amin").index(self.kind),), (self.initial,)

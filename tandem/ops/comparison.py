@@ -372,6 +372,7 @@ class IsIn(LibraryOp):
 
     name = "isin"
     routine = "isin"
+    takes = "T[*s] T[n]"
 
     def infer(self, x: Type, values: Type) -> Type:
         return x.with_dtype(dtypes.bool_)

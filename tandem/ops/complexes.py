@@ -8,6 +8,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Type, Value
+from tandem.ops import rules
 from tandem.ops.define import Elementwise, Movement, alias, inplace, method, op, public, register
 from tandem.ops.prepare import as_value, broadcast, constant, promote, show_shape, to_float
 
@@ -18,9 +19,14 @@ class Part(Movement):
 
     name = "part"
     index: int
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         return Type(dtypes.REAL_PART[x.dtype], x.shape)
+
+    def rule(self, x: Type):
+        rules.allowed(self, x.dtype.is_complex, f"x is {x.dtype}; only complex numbers have parts")
+        rules.one_of(self, "index", self.index, (0, 1))
 
     def grad(self, g, x):
         zero = constant(0, g.dtype)
@@ -32,9 +38,13 @@ class AsReal(Movement):
     """Complex numbers as pairs along a new last axis. A view."""
 
     name = "as_real"
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         return Type(dtypes.REAL_PART[x.dtype], (*x.shape, 2))
+
+    def rule(self, x: Type):
+        rules.allowed(self, x.dtype.is_complex, f"x is {x.dtype}; it must be complex")
 
     def grad(self, g, x):
         return AsComplex()(g)
@@ -45,9 +55,13 @@ class AsComplex(Movement):
     """Pairs along the last axis as complex numbers. A view where strides allow it."""
 
     name = "as_complex"
+    takes = "F[*s,2]"
 
     def infer(self, x: Type) -> Type:
         return Type(dtypes.COMPLEX_OF[x.dtype], x.shape[:-1])
+
+    def rule(self, x: Type):
+        rules.allowed(self, x.dtype in dtypes.COMPLEX_OF, f"x is {x.dtype}; there are no complex numbers of such parts")
 
     def grad(self, g, x):
         return AsReal()(g)

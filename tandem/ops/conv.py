@@ -11,6 +11,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
+from tandem.ops import rules
 from tandem.ops.complexes import bilinear
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.prepare import promote, require_float, show, show_shape
@@ -25,6 +26,25 @@ class _Convolution(LibraryOp):
     pad_high: tuple
     dilation: tuple
     groups: int
+
+    def _geometry_fits(self, spatial, kernel, out):
+        """Sizes of the image, of the kernel and of what forward makes of them (None: whatever it makes)."""
+        axes = len(spatial)
+        rules.allowed(self, 1 <= axes <= 3, f"there are {axes} spatial axes; there may be 1 to 3")
+        for name, least in (("stride", 1), ("dilation", 1), ("pad_low", 0), ("pad_high", 0)):
+            rules.sizes(self, name, getattr(self, name), axes, least)
+        rules.sizes(self, "the kernel", kernel, axes, 1)
+        geometry = zip(self.stride, self.pad_low, self.pad_high, self.dilation, strict=True)
+        made = tuple(output_size(n, k, *rest) for n, k, rest in zip(spatial, kernel, geometry, strict=True))
+        fits = all(m >= 0 for m in made) and (out is None or all(a == b for a, b in zip(made, out, strict=True)))
+        rules.need(
+            self, fits, f"windows of {kernel} on {spatial} elements give {made}" + (f", not {out}" if out else "")
+        )
+
+    def _groups_fit(self, channels, per_group, outputs):
+        rules.allowed(self, self.groups >= 1, f"groups is {self.groups}; there must be at least one")
+        text = f"{self.groups} groups do not divide {channels} channels by {per_group}, and {outputs}"
+        rules.need(self, channels == per_group * self.groups and outputs % self.groups == 0, text)
 
     def attributes(self, *types):
         return (len(self.stride), *self.stride, *self.pad_low, *self.pad_high, *self.dilation, self.groups), ()
@@ -49,6 +69,7 @@ class ConvForward(_Convolution):
 
     name = "conv_forward"
     routine = "conv_forward"
+    takes = "T[n,c,*s] T[o,g,*k] T[o]?"
 
     def infer(self, x: Type, w: Type, *bias: Type) -> Type:
         spatial = tuple(
@@ -58,6 +79,11 @@ class ConvForward(_Convolution):
             )
         )
         return x.with_shape((x.shape[0], w.shape[0], *spatial))
+
+    def rule(self, x: Type, w: Type, *bias: Type):
+        rules.need(self, x.ndim == w.ndim, f"x is {x!r} and w is {w!r}; they must have as many axes")
+        self._geometry_fits(x.shape[2:], w.shape[2:], None)
+        self._groups_fit(x.shape[1], w.shape[1], w.shape[0])
 
     def grad(self, g, x, w, *bias):
         gx = ConvBackwardData(*self.geometry, x.shape[2:])(g, w)
@@ -75,9 +101,16 @@ class ConvBackwardData(_Convolution):
     name = "conv_backward_data"
     routine = "conv_backward_data"
     size: tuple
+    takes = "T[n,o,*out] T[o,g,*k]"
 
     def infer(self, g: Type, w: Type) -> Type:
         return g.with_shape((g.shape[0], w.shape[1] * self.groups, *self.size))
+
+    def rule(self, g: Type, w: Type):
+        rules.need(self, g.ndim == w.ndim, f"g is {g!r} and w is {w!r}; they must have as many axes")
+        rules.sizes(self, "size", self.size, g.ndim - 2)
+        self._geometry_fits(self.size, w.shape[2:], g.shape[2:])
+        self._groups_fit(w.shape[1] * self.groups, w.shape[1], w.shape[0])
 
     def grad(self, gx, g, w):
         return ConvForward(*self.geometry)(gx, w), ConvBackwardWeight(*self.geometry, w.shape[2:])(gx, g)
@@ -90,9 +123,16 @@ class ConvBackwardWeight(_Convolution):
     name = "conv_backward_weight"
     routine = "conv_backward_weight"
     kernel: tuple
+    takes = "T[n,c,*s] T[n,o,*out]"
 
     def infer(self, x: Type, g: Type) -> Type:
         return x.with_shape((g.shape[1], x.shape[1] // self.groups, *self.kernel))
+
+    def rule(self, x: Type, g: Type):
+        rules.need(self, x.ndim == g.ndim, f"x is {x!r} and g is {g!r}; they must have as many axes")
+        rules.sizes(self, "kernel", self.kernel, g.ndim - 2, 1)
+        self._geometry_fits(x.shape[2:], self.kernel, g.shape[2:])
+        self._groups_fit(x.shape[1], x.shape[1] // max(self.groups, 1), g.shape[1])
 
     def grad(self, gw, x, g):
         return ConvBackwardData(*self.geometry, x.shape[2:])(g, gw), ConvForward(*self.geometry)(x, gw)

@@ -9,6 +9,7 @@ from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Sym
+from tandem.ops import rules
 from tandem.ops.define import Op, inplace, method, op, public, register
 from tandem.ops.prepare import as_dtype_value, as_value, cast, constant, full_expand, result_dtype
 
@@ -29,6 +30,17 @@ class Constant(Op):
     def infer(self) -> Type:
         return Type(self.dtype, ())
 
+    def rule(self):
+        kind, x = self.dtype.kind, self.value
+        if isinstance(x, Sym):
+            return
+        rules.allowed(
+            self, isinstance(x, (bool, int, float, complex)), f"value is {str(x)[:60]!r}; it must be a number"
+        )
+        if isinstance(x, int) and not isinstance(x, bool):
+            rules.allowed(self, abs(x) < 2**64, f"value is a number of {x.bit_length()} bits; there are at most 64")
+        rules.allowed(self, kind == "complex" or not isinstance(x, complex), f"value is {x}, and its type {self.dtype}")
+
 
 @register
 class Size(Op):
@@ -41,6 +53,10 @@ class Size(Op):
     def infer(self) -> Type:
         return Type(self.dtype, ())
 
+    def rule(self):
+        rules.size(self, "value", self.value, -(2**63))
+        rules.allowed(self, self.dtype.kind != "bool" and not self.dtype.is_complex, f"its type is {self.dtype}")
+
 
 @register
 class Iota(Op):
@@ -50,9 +66,15 @@ class Iota(Op):
     shape: tuple
     axis: int
     dtype: dtypes.DType
+    axis_of = None
 
     def infer(self) -> Type:
         return Type(self.dtype, self.shape)
+
+    def rule(self):
+        rules.sizes(self, "shape", self.shape)
+        rules.inside(self, self.axis, len(self.shape))
+        rules.allowed(self, not self.dtype.is_complex, f"its type is {self.dtype}; positions are real")
 
 
 @register
@@ -65,9 +87,14 @@ class RandomBits(Op):
     name = "random_bits"
     shape: tuple
     lane: int
+    takes = "i64[] i64[]"
 
     def infer(self, seed: Type, offset: Type) -> Type:
         return Type(dtypes.uint32, self.shape)
+
+    def rule(self, seed: Type, offset: Type):
+        rules.sizes(self, "shape", self.shape)
+        rules.one_of(self, "lane", self.lane, (0, 1, 2, 3))
 
 
 @register

@@ -8,6 +8,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Type, Value
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, inplace, op, public, register
 from tandem.ops.prepare import as_value, cast, constant, full_expand, normalize_axis, to_float
 from tandem.ops.reduce import sum_dtype
@@ -25,6 +26,7 @@ class Cumulative(LibraryOp):
     axis: int
     kind: str
     reverse: bool = False
+    takes = "?[*s]"
 
     @property
     def holomorphic(self):
@@ -34,6 +36,9 @@ class Cumulative(LibraryOp):
         if x.dtype.is_complex and self.kind in ("max", "min"):
             raise DTypeError(f"cum{self.kind}", f"x is {x.dtype}; complex numbers have no order")
         return x
+
+    def rule(self, x: Type):
+        rules.one_of(self, "kind", self.kind, _KINDS)
 
     def attributes(self, x):
         return (self.axis, _KINDS.index(self.kind), int(self.reverse)), ()
@@ -71,6 +76,7 @@ class LinearScan(LibraryOp):
     routine = "linear_scan"
     axis: int
     reverse: bool = False
+    takes = "T[*s] T[*s]"
 
     def infer(self, a: Type, b: Type) -> Type:
         return b
@@ -191,6 +197,7 @@ class RunningExtremum(LibraryOp):
     routine = "running_extremum"
     axis: int
     smallest: bool
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> tuple[Type, Type]:
         return x, x.with_dtype(dtypes.int64)

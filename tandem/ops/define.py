@@ -9,6 +9,8 @@ A primitive operator is a small frozen class:
 
 What users call are functions marked `@op`. Eagerly such a function is a C++ callable: the first call with a new signature
 traces the Python body into a graph and compiles it to a plan; later calls never enter Python.
+
+What a primitive may be applied to is said beside it too, for graphs that come from files: see rules.py.
 """
 
 from __future__ import annotations
@@ -70,6 +72,8 @@ class Op:
     holomorphic = True
     takes_complex = True  # whether inputs may be complex; kernels and library calls say so where they may
     sparse_grads = False  # of several outputs: whether grad takes None for those that no gradient reached
+    takes = ""  # types of its operands, for files of graphs (rules.py)
+    axis_of = staticmethod(lambda *types: types[0].ndim)  # how many axes `axis` and `axes` count; None: they do not
 
     def __init__(self, *args, **kwargs):
         for field, value in zip(self._fields, args, strict=False):
@@ -119,6 +123,14 @@ class Op:
     def grad(self, g, *inputs):
         return None
 
+    def rule(self, *types: Type) -> None:
+        """Raises unless attributes and operands fit, where `takes` does not say it all (rules.py)."""
+
+    def bounds(self, *types: Type) -> dict[int, tuple]:
+        """{operand: (bound, axis)} of those that hold positions, which must not be negative and be below the bound; a third item
+        says that they may be negative."""
+        return {}
+
 
 class Elementwise(Op):
     """Same index in, same index out. Inputs all have one shape, or are 0-d and broadcast."""
@@ -133,6 +145,11 @@ class Elementwise(Op):
 
     def body(self, b, *scalars):
         raise NotImplementedError
+
+    def rule(self, *types: Type):
+        from tandem.ops.rules import elementwise
+
+        elementwise(self, types)
 
 
 class Movement(Op):

@@ -80,6 +80,7 @@ class Pdist(LibraryOp):
     name = "pdist"
     routine = "pdist"
     p: float
+    takes = "F[n,d]"
 
     def infer(self, x: Type) -> Type:
         n = x.shape[0]

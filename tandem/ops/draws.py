@@ -8,6 +8,7 @@ from tandem import dtypes
 from tandem.errors import ShapeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import product
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.prepare import as_dtype_value, broadcast_shapes, cast, full_expand, promote, to_float
 
@@ -21,9 +22,13 @@ class Draw(LibraryOp):
     name = "draw"
     routine = "random_draws"
     distribution: str
+    takes = "i64[] i64[] F[*s] F[*s]?"
 
     def infer(self, seed: Type, offset: Type, *parameters: Type) -> Type:
         return parameters[0]
+
+    def rule(self, seed: Type, offset: Type, *parameters: Type):
+        rules.one_of(self, "distribution", self.distribution, _DISTRIBUTIONS)
 
     def attributes(self, *types):
         return (_DISTRIBUTIONS.index(self.distribution),), ()

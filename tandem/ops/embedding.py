@@ -18,9 +18,13 @@ class Rows(Composite):
     takes_complex = True
     holomorphic = False
     padding: int
+    takes = "T[n,*rest] i64[*i]"
 
     def infer(self, weight: Type, index: Type) -> Type:
         return weight.with_shape(index.shape + weight.shape[1:])
+
+    def bounds(self, weight: Type, index: Type):
+        return {1: (weight.shape[0], 0)}
 
     def expand(self, weight, index):
         return F.Gather()(weight, index)

@@ -8,6 +8,7 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, as_tensor, op, public, register
 from tandem.ops.prepare import cast, constant, show, show_shape
 
@@ -27,9 +28,14 @@ class Bincount(LibraryOp):
     routine = "bincount"
     low: object  # Dim
     size: object  # Dim
+    takes = "I[*s]"
 
     def infer(self, x: Type) -> Type:
         return Type(dtypes.int64, (self.size,))
+
+    def rule(self, x: Type):
+        rules.size(self, "low", self.low, -(2**63))
+        rules.size(self, "size", self.size)
 
     def attributes(self, x):
         return (self.low,), ()

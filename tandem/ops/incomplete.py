@@ -45,6 +45,7 @@ class Gammainc(LibraryOp):
     name = "gammainc"
     routine = "special"
     order: int = 0
+    takes = "F[*s] F[*s]"
 
     def infer(self, a: Type, x: Type) -> Type:
         return x
@@ -64,6 +65,7 @@ class Gammaincc(LibraryOp):
 
     name = "gammaincc"
     routine = "special"
+    takes = "F[*s] F[*s]"
 
     def infer(self, a: Type, x: Type) -> Type:
         return x
@@ -110,6 +112,7 @@ class Zeta(LibraryOp):
     name = "zeta"
     routine = "special"
     order: int
+    takes = "F[*s] F[*s]"
 
     def infer(self, s: Type, q: Type) -> Type:
         return q

@@ -6,6 +6,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Type, Value
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, Op, inplace, op, register
 from tandem.ops.movement import Permute, Reshape
 from tandem.ops.prepare import (
@@ -31,9 +32,15 @@ class CheckIndex(LibraryOp):
     bound: object  # Dim
     axis: int
     negative: bool = True
+    takes = "I[*s]"
+    axis_of = None
 
     def infer(self, index: Type) -> Type:
         return index
+
+    def rule(self, index: Type):
+        rules.size(self, "bound", self.bound)
+        rules.inside(self, self.axis, rules.MOST_AXES)
 
     def attributes(self, index):
         return (self.bound, int(self.negative), self.axis), ()
@@ -54,6 +61,14 @@ class CheckWeights(CheckIndex):
         return (), ()
 
 
+def _indices_fit(op, x: Type, indices):
+    rules.need(op, 1 <= len(indices) <= x.ndim, f"x is {x!r}, and there are {len(indices)} index tensors")
+    for t in indices:
+        rules.allowed(op, t.dtype is dtypes.int64, f"an index tensor is {t.dtype}; it must be int64")
+        same = t.ndim == indices[0].ndim and all(a == b for a, b in zip(t.shape, indices[0].shape, strict=True))
+        rules.need(op, same, f"index tensors are {indices}; they must have one shape")
+
+
 @register
 class Gather(Op):
     """x at positions: the index tensors, all of one shape I and already in range, address the leading axes of x.
@@ -66,6 +81,12 @@ class Gather(Op):
 
     def infer(self, x: Type, *indices: Type) -> Type:
         return x.with_shape(indices[0].shape + x.shape[len(indices) :])
+
+    def rule(self, x: Type, *indices: Type):
+        _indices_fit(self, x, indices)
+
+    def bounds(self, x: Type, *indices: Type):
+        return {1 + k: (x.shape[k], k) for k in range(len(indices))}
 
     def grad(self, g, x, *indices):
         return (Scatter("add")(F.zeros_like(x), g, *indices), *(None for _ in indices))
@@ -92,6 +113,17 @@ class Scatter(LibraryOp):
         if base.dtype.is_complex and self.mode in ("max", "min"):
             raise DTypeError("scatter", f"{self.mode} of {base.dtype}: complex numbers have no order")
         return base
+
+    def rule(self, base: Type, updates: Type, *indices: Type):
+        rules.one_of(self, "mode", self.mode, ("set", "add", "max", "min", "mul"))
+        rules.allowed(self, base.dtype is updates.dtype, f"base is {base.dtype} and updates are {updates.dtype}")
+        _indices_fit(self, base, indices)
+        shape = indices[0].shape + base.shape[len(indices) :]
+        fits = updates.ndim == len(shape) and all(a == b for a, b in zip(updates.shape, shape, strict=True))
+        rules.need(self, fits, f"updates are {updates!r}; at these positions of {base!r} they must be {shape}")
+
+    def bounds(self, base: Type, updates: Type, *indices: Type):
+        return {2 + k: (base.shape[k], k) for k in range(len(indices))}
 
     def attributes(self, base, updates, *indices):
         return (len(indices), ("set", "add", "max", "min", "mul").index(self.mode)), ()

@@ -8,6 +8,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError
 from tandem.graph.ir import Type
+from tandem.ops import rules
 from tandem.ops.define import Elementwise, LibraryOp, inplace, op, public, register
 from tandem.ops.prepare import as_value, broadcast, cast, constant, full_expand, promote, to_float
 
@@ -16,9 +17,13 @@ from tandem.ops.prepare import as_value, broadcast, cast, constant, full_expand,
 class Gcd(LibraryOp):
     name = "gcd"
     routine = "gcd"
+    takes = "T[*s] T[*s]"
 
     def infer(self, x: Type, y: Type) -> Type:
         return x
+
+    def rule(self, x: Type, y: Type):
+        rules.allowed(self, x.dtype.is_integer, f"x is {x.dtype}; it must hold integers")
 
 
 def _divisor(name: str, x, y):

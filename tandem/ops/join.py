@@ -6,6 +6,7 @@ import tandem.ops as F
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Dim, ceildiv
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, alias, op, public, register
 from tandem.ops.movement import Reshape, take_slice
 from tandem.ops.prepare import normalize_axis, promote, show, show_shape
@@ -24,6 +25,14 @@ class Concat(LibraryOp):
     def infer(self, *xs: Type) -> Type:
         total = sum((x.shape[self.axis] for x in xs[1:]), start=xs[0].shape[self.axis])
         return xs[0].with_shape(xs[0].shape[: self.axis] + (total,) + xs[0].shape[self.axis + 1 :])
+
+    def rule(self, *xs: Type):
+        first = xs[0]
+        for x in xs:
+            rules.allowed(self, x.dtype is first.dtype, f"operands are {xs}; they must have one type")
+            rules.need(self, x.ndim == first.ndim and x.ndim > 0, f"operands are {xs}; they must have as many axes")
+            others = [a == b for i, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if i != self.axis]
+            rules.need(self, all(others), f"operands are {xs}; they may differ along axis {self.axis} only")
 
     def attributes(self, *xs):
         return (self.axis,), ()

@@ -18,6 +18,7 @@ class Linear(Composite):
     low_precision = True
     name = "linear"
     takes_complex = True
+    takes = "T[s,k] T[n,k] T[n]?"
 
     def infer(self, x: Type, w: Type, *bias: Type) -> Type:
         return x.with_shape((x.shape[0], w.shape[0]))

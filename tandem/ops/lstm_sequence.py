@@ -12,6 +12,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.graph.ir import Type
 from tandem.graph.symbolic import hint
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.prepare import cast
 
@@ -52,10 +53,14 @@ class LSTMSequence(LibraryOp):
     low_precision = True
     sparse_grads = True
     reverse: bool
+    takes = "F[t,n,g] F[n,h] ?[n,h] F[g,h]"
 
     def infer(self, gates: Type, h: Type, c: Type, w: Type):
         shape = (*gates.shape[:2], w.shape[1])
         return gates.with_shape(shape), Type(_wide(gates.dtype), shape), gates
+
+    def rule(self, gates: Type, h: Type, c: Type, w: Type):
+        rules.need(self, w.shape[0] == 4 * w.shape[1], f"w is {w!r}; there are 4 gates")
 
     def on_host(self, gates, h, c, w):
         """Written out step by step, where there is no routine."""
@@ -98,9 +103,14 @@ class LSTMSequenceBackward(LibraryOp):
     name = "lstm_sequence_backward"
     routine = "lstm_sequence_backward"
     reverse: bool
+    takes = "F[t,n,h] F[t,n,g] ?[t,n,h] ?[n,h] F[g,h] ?[t,n,h]?"
 
     def infer(self, g: Type, activated: Type, cells: Type, c: Type, w: Type, *g_cells: Type):
         return activated, g.with_shape(c.shape), c
+
+    def rule(self, g: Type, activated: Type, cells: Type, c: Type, w: Type, *g_cells: Type):
+        rules.need(self, w.shape[0] == 4 * w.shape[1], f"w is {w!r}; there are 4 gates")
+        rules.allowed(self, cells.dtype is _wide(g.dtype), f"cells are {cells.dtype}")
 
     def on_host(self, g, activated, cells, c, w, *g_cells):
         wide = cells.dtype

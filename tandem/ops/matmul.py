@@ -24,6 +24,7 @@ class Matmul(LibraryOp):
     name = "matmul"
     takes_complex = True
     routine = "matmul"
+    takes = "T[*b,m,k] T[*b,k,n] T[n]?"
 
     def infer(self, a: Type, b: Type, *bias: Type) -> Type:
         return a.with_shape(a.shape[:-1] + b.shape[-1:])

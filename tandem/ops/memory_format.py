@@ -6,6 +6,7 @@ import tandem.ops as F
 from tandem import _runtime
 from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Type
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, op, public, register
 from tandem.ops.prepare import show_shape
 
@@ -50,9 +51,13 @@ class Arrange(LibraryOp):
     holomorphic = False
     routine = "copy"
     order: tuple
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         return Type(x.dtype, x.shape)
+
+    def rule(self, x: Type):
+        rules.allowed(self, sorted(self.order) == list(range(x.ndim)), f"order is {self.order}, and x is {x!r}")
 
     def output_strides(self, types, buffers):
         shape, strides, step = types[0].shape, [0] * len(self.order), 1

@@ -11,6 +11,7 @@ import tandem.ops as F
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Dim, product
+from tandem.ops import rules
 from tandem.ops.define import Movement, alias, as_tensor, method, op, public, register
 from tandem.ops.prepare import broadcast_shapes as common_shape
 from tandem.ops.prepare import full_expand, normalize_axes, normalize_axis, show, show_shape
@@ -22,9 +23,14 @@ class Reshape(Movement):
 
     name = "reshape"
     shape: tuple
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         return x.with_shape(self.shape)
+
+    def rule(self, x: Type):
+        rules.sizes(self, "shape", self.shape)
+        rules.need(self, product(self.shape) == x.numel, f"x is {x!r}; {self.shape} has another number of elements")
 
     def grad(self, g, x):
         return Reshape(x.shape)(g)
@@ -36,9 +42,13 @@ class Permute(Movement):
 
     name = "permute"
     axes: tuple
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         return x.with_shape(tuple(x.shape[a] for a in self.axes))
+
+    def rule(self, x: Type):
+        rules.need(self, len(self.axes) == x.ndim, f"x is {x!r}; axes are {self.axes}, and must be all of its axes")
 
     def grad(self, g, x):
         inverse = [0] * len(self.axes)
@@ -53,13 +63,43 @@ class Expand(Movement):
 
     name = "expand"
     shape: tuple
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         return x.with_shape(self.shape)
 
+    def rule(self, x: Type):
+        rules.sizes(self, "shape", self.shape, x.ndim)
+        fits = all(a is b or a == 1 or a == b for a, b in zip(x.shape, self.shape, strict=True))
+        rules.need(self, fits, f"x is {x!r}; only axes of size 1 become longer, and the shape is {self.shape}")
+
     def grad(self, g, x):
         axes = tuple(i for i, (a, b) in enumerate(zip(x.shape, self.shape, strict=True)) if a is not b and a == 1)
         return F.Reduce("sum", axes)(g) if axes else g
+
+
+def _places_fit(op, shape: tuple, count: tuple):
+    """Whether start + i * step for i below `count` lies in `shape` on every axis."""
+    rules.need(op, len(op.starts) == len(op.steps) == len(shape), f"starts and steps must be {len(shape)} each")
+    rules.sizes(op, "starts", op.starts, len(shape), -(2**63))
+    rules.sizes(op, "steps", op.steps, len(shape), -(2**63))
+    for start, step, m, n in zip(op.starts, op.steps, count, shape, strict=True):
+        if m is n and same_number(start, 0) and same_number(step, 1):
+            continue
+        if m == 0:
+            continue
+        text = f"{m} elements from {start} in steps of {step} do not lie within {n}"
+        rules.need(op, start >= 0 and start < n, text)
+        if m == 1:
+            continue
+        # steps first: what follows must not overflow where sizes are symbolic
+        rules.need(op, step != 0 and step <= n and -step <= n and m <= n, text)
+        last = start + (m - 1) * step
+        rules.need(op, last >= 0 and last < n, text)
+
+
+def same_number(d, n: int) -> bool:
+    return type(d) is int and d == n
 
 
 @register
@@ -71,9 +111,14 @@ class Slice(Movement):
     starts: tuple
     steps: tuple
     sizes: tuple
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         return x.with_shape(self.sizes)
+
+    def rule(self, x: Type):
+        rules.sizes(self, "sizes", self.sizes, x.ndim)
+        _places_fit(self, x.shape, self.sizes)
 
     def grad(self, g, x):
         return Embed(self.starts, self.steps, x.shape)(g)
@@ -87,9 +132,14 @@ class Embed(Movement):
     starts: tuple
     steps: tuple
     shape: tuple
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         return x.with_shape(self.shape)
+
+    def rule(self, x: Type):
+        rules.sizes(self, "shape", self.shape, x.ndim)
+        _places_fit(self, self.shape, x.shape)
 
     def grad(self, g, x):
         return Slice(self.starts, self.steps, x.shape)(g)
@@ -100,6 +150,7 @@ class Diagonal(Movement):
     """out[..., i] = x[..., i, i]; the last two axes have one size."""
 
     name = "diagonal"
+    takes = "?[*s,n,n]"
 
     def infer(self, x: Type) -> Type:
         return x.with_shape(x.shape[:-1])

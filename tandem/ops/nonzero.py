@@ -6,6 +6,7 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, UnsupportedError
 from tandem.graph.ir import Type, Value
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, method, op, public, register
 
 
@@ -17,9 +18,13 @@ class Nonzero(LibraryOp):
     takes_complex = True
     routine = "nonzero"
     count: object  # Dim
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         return Type(dtypes.int64, (self.count, x.ndim))
+
+    def rule(self, x: Type):
+        rules.size(self, "count", self.count)
 
 
 @op(name="nonzero", hidden=True)

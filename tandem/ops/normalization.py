@@ -7,6 +7,7 @@ from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import product
+from tandem.ops import rules
 from tandem.ops.define import Composite, op, public, register
 from tandem.ops.prepare import cast, constant, full_expand, normalize_axis, show, show_shape, to_float
 
@@ -40,6 +41,7 @@ class Moments(Composite):
     axes: tuple
     eps: float
     sparse_grads = True
+    takes = "F[*s]"
 
     def infer(self, x: Type):
         return (Type(_wide(x.dtype), tuple(1 if i in self.axes else d for i, d in enumerate(x.shape))),) * 3
@@ -95,10 +97,25 @@ class Normalize(Composite):
     weighted: bool
     biased: bool
     sparse_grads = True
+    takes = "F[*s] ?[*w]..."
 
     def infer(self, x: Type, *_):
         stats = Type(_wide(x.dtype), tuple(1 if i in self.axes else d for i, d in enumerate(x.shape)))
         return Type(x.dtype, x.shape), stats, stats, stats
+
+    def rule(self, x: Type, *parameters: Type):
+        rules.distinct_axes(self, self.shared, x.ndim)
+        rules.allowed(
+            self, len(parameters) == self.weighted + self.biased, f"there are {len(parameters)} weights and biases"
+        )
+        for p in parameters:
+            rules.allowed(self, p.dtype in rules.FLOATS, f"a weight or bias is {p.dtype}; it must be a float")
+            fits = p.ndim == x.ndim and all(
+                m == (1 if i in self.shared else n) for i, (m, n) in enumerate(zip(p.shape, x.shape, strict=True))
+            )
+            rules.need(
+                self, fits, f"x is {x!r}, and a weight or bias of it {p!r}; it must have size 1 along {self.shared}"
+            )
 
     def _parameter(self, x: Value, v: Value) -> Value:
         return cast(v, _wide(x.dtype))
@@ -175,6 +192,7 @@ class InverseRootMeanSquare(Composite):
     name = "inverse_root_mean_square"
     axes: tuple
     eps: float
+    takes = "F[*s]"
 
     def infer(self, x: Type) -> Type:
         return Type(_wide(x.dtype), tuple(1 if i in self.axes else d for i, d in enumerate(x.shape)))

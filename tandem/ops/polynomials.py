@@ -5,6 +5,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem.errors import AutogradError
 from tandem.graph.ir import Type
+from tandem.ops import rules
 from tandem.ops.define import INTERNAL, LibraryOp, op, register
 from tandem.ops.extras import store
 from tandem.ops.incomplete import operands
@@ -26,9 +27,14 @@ class OrthogonalPolynomial(LibraryOp):
     routine = "special"
     family: int
     order: int = 0
+    takes = "F[*s] F[*s]"
 
     def infer(self, x: Type, n: Type) -> Type:
         return x
+
+    def rule(self, x: Type, n: Type):
+        rules.allowed(self, 0 <= self.family < len(_FAMILIES), f"family is {self.family}")
+        rules.allowed(self, 0 <= self.order <= 16, f"order is {self.order}; there are derivatives to the 16th")
 
     def attributes(self, x, n):
         return (40 + self.family, self.order), ()

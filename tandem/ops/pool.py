@@ -9,7 +9,7 @@ from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Sym, product
-from tandem.ops import define
+from tandem.ops import define, rules
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.prepare import constant, require_float, show_shape
 from tandem.ops.windows import (
@@ -22,6 +22,25 @@ from tandem.ops.windows import (
 )
 
 
+def _windows_fit(op, windows: tuple, spatial: tuple, out: tuple):
+    """Whether each of the `out` windows begins at an element of the padded image and has one of it."""
+    axes = len(spatial)
+    rules.allowed(op, 1 <= axes <= 3, f"there are {axes} spatial axes; there may be 1 to 3")
+    rules.allowed(op, len(windows) == 4, f"windows are {windows}")
+    for name, dims, least in zip(("kernel", "stride", "padding", "dilation"), windows, (1, 1, 0, 1), strict=True):
+        rules.sizes(op, name, dims, axes, least)
+    rules.sizes(op, "size", out, axes)
+    rules.sizes(op, "size of the image", spatial, axes)
+    for n, m, k, stride, padding, dilation in zip(spatial, out, *windows, strict=True):
+        text = f"{m} windows of {k} at every {stride} with {padding} around do not lie on {n} elements"
+        rules.need(op, 2 * padding <= k * dilation and (m == 0 or (m - 1) * stride < n + padding), text)
+
+
+def _adaptive_fit(op, spatial: tuple, size: tuple):
+    rules.allowed(op, 1 <= len(spatial) <= 3, f"there are {len(spatial)} spatial axes; there may be 1 to 3")
+    rules.sizes(op, "size", size, len(spatial))
+
+
 class _Windows(LibraryOp):
     """Attributes of windows; `size` is the spatial shape of the result."""
 
@@ -30,12 +49,16 @@ class _Windows(LibraryOp):
     padding: tuple
     dilation: tuple
     size: tuple
+    takes = "T[n,c,*s]"
 
     def attributes(self, *types):
         return (len(self.kernel), *self.kernel, *self.stride, *self.padding, *self.padding, *self.dilation), ()
 
     def infer(self, x: Type) -> Type:
         return x.with_shape((*x.shape[:2], *self.size))
+
+    def rule(self, x: Type):
+        _windows_fit(self, (self.kernel, self.stride, self.padding, self.dilation), x.shape[2:], self.size)
 
     def output_strides(self, types, buffers):
         return strides_like(buffers[0], self.infer(*types))
@@ -45,10 +68,14 @@ class _Maxima(LibraryOp):
     """values and int64 indices: positions in the flattened spatial axes of x."""
 
     sparse_grads = True
+    takes = "T[n,c,*s]"
 
     def infer(self, x: Type):
         shape = (*x.shape[:2], *self.size)
         return x.with_shape(shape), Type(dtypes.int64, shape)
+
+    def rule(self, x: Type):
+        _adaptive_fit(self, x.shape[2:], self.size)
 
     def output_strides(self, types, buffers):
         if not is_channels_last(buffers[0]):
@@ -95,9 +122,18 @@ class MaxBackward(LibraryOp):
     routine = "pool_max_backward"
     size: tuple
     windows: tuple = ()
+    takes = "T[n,c,*s] i64[n,c,*s]"
 
     def infer(self, g: Type, indices: Type) -> Type:
         return g.with_shape((*g.shape[:2], *self.size))
+
+    def rule(self, g: Type, indices: Type):
+        rules.sizes(self, "size", self.size, g.ndim - 2)
+        if self.windows:
+            _windows_fit(self, self.windows, self.size, g.shape[2:])
+
+    def bounds(self, g: Type, indices: Type):
+        return {1: (product(self.size), 0)}
 
     def output_strides(self, types, buffers):
         return strides_like(buffers[1], self.infer(*types))
@@ -121,10 +157,14 @@ class PoolMaxTaps(LibraryOp):
     sparse_grads = True
     windows: tuple  # (kernel, stride, padding, dilation)
     size: tuple
+    takes = "T[n,c,*s]"
 
     def infer(self, x: Type):
         shape = (*x.shape[:2], *self.size)
         return x.with_shape(shape), Type(dtypes.uint8, shape)
+
+    def rule(self, x: Type):
+        _windows_fit(self, self.windows, x.shape[2:], self.size)
 
     output_strides = _Maxima.output_strides
 
@@ -140,9 +180,13 @@ class MaxTapsBackward(LibraryOp):
     routine = "pool_max_taps_backward"
     size: tuple
     windows: tuple
+    takes = "T[n,c,*s] u8[n,c,*s]"
 
     def infer(self, g: Type, taps: Type) -> Type:
         return g.with_shape((*g.shape[:2], *self.size))
+
+    def rule(self, g: Type, taps: Type):
+        _windows_fit(self, self.windows, self.size, g.shape[2:])
 
     def output_strides(self, types, buffers):
         return strides_like(buffers[1], self.infer(*types))
@@ -194,6 +238,11 @@ class PoolAverageBackward(_Windows):
     routine = "pool_avg_backward"
     include_pad: bool
 
+    def rule(self, g: Type):
+        _windows_fit(self, (self.kernel, self.stride, self.padding, self.dilation), self.size, g.shape[2:])
+
+    takes = "T[n,c,*s]"
+
     def attributes(self, g):
         return (*super().attributes(g)[0], int(self.include_pad)), ()
 
@@ -203,12 +252,16 @@ class PoolAverageBackward(_Windows):
 
 class _AdaptiveAverage(LibraryOp):
     size: tuple
+    takes = "T[n,c,*s]"
 
     def attributes(self, x):
         return (len(self.size),), ()
 
     def infer(self, x: Type) -> Type:
         return x.with_shape((*x.shape[:2], *self.size))
+
+    def rule(self, x: Type):
+        _adaptive_fit(self, x.shape[2:], self.size)
 
     def output_strides(self, types, buffers):
         return strides_like(buffers[0], self.infer(*types))

@@ -7,6 +7,7 @@ from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, IndexRangeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Dim, product
+from tandem.ops import rules
 from tandem.ops.create import on_device
 from tandem.ops.define import LibraryOp, alias, as_tensor, method, op, public, register
 from tandem.ops.join import Concat, at_least
@@ -189,9 +190,13 @@ class Roll(LibraryOp):
     routine = "roll"
     axes: tuple
     shifts: tuple
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         return x
+
+    def rule(self, x: Type):
+        rules.sizes(self, "shifts", self.shifts, len(self.axes), -(2**63))
 
     def attributes(self, x):
         return (len(self.axes), *self.axes, *self.shifts), ()

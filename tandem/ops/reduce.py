@@ -9,6 +9,7 @@ from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import product
+from tandem.ops import rules
 from tandem.ops.define import Op, method, op, public, register
 from tandem.ops.prepare import cast, constant, full_expand, normalize_axes, normalize_axis, show_shape, to_float
 
@@ -26,6 +27,7 @@ class Reduce(Op):
     kind: str
     axes: tuple
     dtype: dtypes.DType | None = None
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         shape = tuple(1 if i in self.axes else d for i, d in enumerate(x.shape))
@@ -36,6 +38,15 @@ class Reduce(Op):
         if self.kind in ("any", "all"):
             return Type(dtypes.bool_, shape)
         return Type(self.dtype or x.dtype, shape)
+
+    def rule(self, x: Type):
+        rules.one_of(self, "kind", self.kind, ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin"))
+        if self.dtype is not None:
+            fits = self.dtype.is_complex == x.dtype.is_complex and self.kind in ("sum", "prod", "max", "min")
+            rules.allowed(self, fits, f"{self.kind} of {x.dtype} in {self.dtype}")
+        if self.kind in ("max", "min", "argmax", "argmin"):
+            fits = all(x.shape[a] > 0 for a in self.axes)
+            rules.need(self, fits, f"x is {x!r}; there is no {self.kind} of nothing")
 
     @property
     def holomorphic(self):

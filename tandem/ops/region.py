@@ -25,6 +25,7 @@ from tandem import dtypes
 from tandem.errors import InternalError
 from tandem.graph.ir import Builder, Graph, Type, Value, current_builder, current_source, is_tracing, source_scope
 from tandem.graph.symbolic import Symbols
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, add_input, register
 
 
@@ -93,6 +94,19 @@ class Cond(Region):
                     )
         return tuple(results)
 
+    def rule(self, *types: Type):
+        graphs = self.branches and all(isinstance(b, Graph) for b in self.branches)
+        rules.allowed(self, graphs, f"branches are {str(self.branches)[:60]}; they must be graphs")
+        counts = {len(b.outputs) for b in self.branches}
+        rules.allowed(self, len(counts) == 1, f"branches give {sorted(counts)} results; all must give as many")
+        rules.allowed(self, bool(types), "it takes at least 1 operand, the number of the branch")
+        which = types[0]
+        fits = not which.shape and (which.dtype.is_integer or (which.dtype is dtypes.bool_ and len(self.branches) == 2))
+        rules.allowed(self, fits, f"{which!r} does not choose one of {len(self.branches)} branches")
+
+    def bounds(self, index: Type, *args: Type):
+        return {} if index.dtype is dtypes.bool_ else {0: (len(self.branches), 0)}
+
     def graphs(self):
         return self.branches
 
@@ -122,6 +136,16 @@ class Scan(Region):
         if not all(_agree(a, b) for a, b in zip(types[:c], made, strict=False)):
             raise InternalError(self.name, f"it carries {list(types[:c])}, but its body makes {made[:c]} of them")
         return (*made[:c], *(Type(t.dtype, (self.length, *t.shape)) for t in made[c:]))
+
+    def rule(self, *types: Type):
+        c, x = self.carried, self.scanned
+        fits = c >= 0 and x >= 0 and c + x <= len(types) and c <= len(self.body.outputs)
+        rules.allowed(self, fits, f"it carries {c} and scans {x}, of {len(types)} operands")
+        fits = len(self.body.inputs) == len(types) + 1 and None not in self.body.outputs
+        rules.allowed(self, fits, f"its graph has {len(self.body.inputs)} inputs, for {len(types)} operands")
+        rules.size(self, "length", self.length)
+        for t in types[c : c + x]:
+            rules.need(self, t.ndim > 0 and t.shape[0] == self.length, f"{t!r} is scanned in {self.length} steps")
 
     def graphs(self):
         return (self.body,)
@@ -159,6 +183,15 @@ class While(Region):
             )
         return (*made, iteration)
 
+    def rule(self, *types: Type):
+        made = [None if v is None else v.type for v in self.cond.outputs]
+        fits = len(made) == 1 and made[0] is not None and made[0].dtype is dtypes.bool_ and not made[0].shape
+        rules.allowed(self, fits, f"its condition is {made}; it must be a single bool")
+        fits = 0 <= self.carried <= len(types) and None not in self.body.outputs
+        rules.allowed(self, fits, f"it carries {self.carried}, of {len(types)} operands")
+        if self.maximum is not None:
+            rules.size(self, "maximum", self.maximum)
+
     def graphs(self):
         return (self.cond, self.body)
 
@@ -185,6 +218,12 @@ class Block(Region):
     def infer(self, size: Type, *args: Type) -> tuple[Type, ...]:
         self._check(self.body, list(args))
         return tuple(v.type for v in self.body.outputs)
+
+    def rule(self, *types: Type):
+        fits = types and types[0].dtype is dtypes.int64 and not types[0].shape
+        rules.allowed(self, fits, "its first operand must be a single int64, the size")
+        rules.allowed(self, None not in self.body.outputs, "its graph does not give all of its results")
+        rules.size(self, "size", self.size)
 
     def graphs(self):
         return (self.body,)

@@ -21,6 +21,7 @@ class Softmax(Composite):
 
     name = "softmax"
     axis: int
+    takes = "F[*s]"
 
     def infer(self, x: Type) -> Type:
         return Type(x.dtype, x.shape)
@@ -41,6 +42,7 @@ class LogSoftmax(Composite):
 
     name = "log_softmax"
     axis: int
+    takes = "F[*s]"
 
     def infer(self, x: Type) -> Type:
         return Type(x.dtype, x.shape)
@@ -59,6 +61,7 @@ class LogSumExp(Composite):
 
     name = "log_sum_exp"
     axes: tuple
+    takes = "F[*s]"
 
     def infer(self, x: Type) -> Type:
         return Type(x.dtype, tuple(1 if i in self.axes else d for i, d in enumerate(x.shape)))

@@ -8,6 +8,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, method, op, public, register
 from tandem.ops.prepare import constant, normalize_axis, promote, show, show_shape
 from tandem.ops.reduce import at_positions
@@ -34,6 +35,7 @@ class Sort(_Ordering):
     routine = "sort"
     axis: int
     descending: bool
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> tuple[Type, Type]:
         return x, x.with_dtype(dtypes.int64)
@@ -50,6 +52,7 @@ class SortValues(LibraryOp):
     routine = "sort_values"
     axis: int
     descending: bool
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         return x
@@ -70,10 +73,15 @@ class TopK(_Ordering):
     axis: int
     k: object  # Dim
     largest: bool
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> tuple[Type, Type]:
         shape = (*x.shape[: self.axis], self.k, *x.shape[self.axis + 1 :]) if x.ndim else ()
         return x.with_shape(shape), Type(dtypes.int64, shape)
+
+    def rule(self, x: Type):
+        rules.size(self, "k", self.k)
+        rules.need(self, self.k <= (x.shape[self.axis] if x.ndim else 1), f"k is {self.k}, and x is {x!r}")
 
     def attributes(self, x):
         return (self.axis, self.k, int(self.largest), 1), ()
@@ -89,9 +97,14 @@ class Select(LibraryOp):
     axis: int
     k: object  # Dim
     nan_wins: bool
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         return Type(dtypes.int64, (*x.shape[: self.axis], 1, *x.shape[self.axis + 1 :]))
+
+    def rule(self, x: Type):
+        rules.size(self, "k", self.k)
+        rules.need(self, x.ndim > 0 and self.k < x.shape[self.axis], f"k is {self.k}, and x is {x!r}")
 
     def attributes(self, x):
         return (self.axis, self.k, int(self.nan_wins)), ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import dtypes
 from tandem.graph.ir import Type
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, register
 from tandem.ops.prepare import constant
 
@@ -26,6 +27,19 @@ class _Taps(LibraryOp):
     taps: int
     run: int  # so many in a row are usually neighbours in memory
 
+    def _taps_fit(self, points, rest):
+        """points: the axes (n, points) of places; rest: offsets, and weights, if any."""
+        fits = 1 <= self.taps <= 64 and self.run >= 1 and self.taps % self.run == 0
+        fits = fits and len(rest) in (self.taps, 2 * self.taps)
+        rules.allowed(self, fits, f"{self.taps} taps in runs of {self.run}, of {len(rest)} places and weights")
+        for i, t in enumerate(rest):
+            shaped = t.ndim == 2 and all(a == b for a, b in zip(t.shape, points, strict=True))
+            rules.need(self, shaped, f"places or weights are {t!r}; they must have shape {points}")
+            places = t.dtype in (dtypes.int32, dtypes.int64)
+            rules.allowed(
+                self, places if i < self.taps else t.dtype in rules.FLOATS, f"places or weights are {t.dtype}"
+            )
+
     def _split(self, rest):
         return rest[: self.taps], rest[self.taps :]
 
@@ -36,9 +50,17 @@ class TapSum(_Taps):
 
     name = "tap_sum"
     routine = "tap_sum"
+    takes = "F[n,c,size] ?[n,points] ?[n,points]..."
 
     def infer(self, x: Type, *rest: Type) -> Type:
         return x.with_shape((*x.shape[:2], rest[0].shape[1]))
+
+    def rule(self, x: Type, *rest: Type):
+        self._taps_fit(rest[0].shape, rest)
+        rules.allowed(self, all(t.dtype is x.dtype for t in rest[self.taps :]), "weights have the type of x")
+
+    def bounds(self, x: Type, *rest: Type):
+        return {1 + k: (x.shape[2], 2, True) for k in range(self.taps)}
 
     def attributes(self, x, *rest):
         return (self.taps, self.run), ()
@@ -66,9 +88,18 @@ class TapScatter(_Taps):
     name = "tap_scatter"
     routine = "tap_scatter"
     size: object  # Dim
+    takes = "F[n,c,points] ?[n,points] ?[n,points]..."
 
     def infer(self, g: Type, *rest: Type) -> Type:
         return g.with_shape((*g.shape[:2], self.size))
+
+    def rule(self, g: Type, *rest: Type):
+        self._taps_fit(rest[0].shape, rest)
+        rules.size(self, "size", self.size)
+        rules.allowed(self, all(t.dtype is g.dtype for t in rest[self.taps :]), "weights have the type of g")
+
+    def bounds(self, g: Type, *rest: Type):
+        return {1 + k: (self.size, 2, True) for k in range(self.taps)}
 
     def attributes(self, g, *rest):
         return (self.taps, self.run, self.size), ()
@@ -96,10 +127,18 @@ class TapDot(_Taps):
 
     name = "tap_dot"
     routine = "tap_dot"
+    takes = "F[n,c,points] F[n,c,size] ?[n,points] ?[n,points]..."
 
     def infer(self, g: Type, x: Type, *offsets: Type):
         made = tuple(g.with_shape(offset.shape) for offset in offsets)
         return made if len(made) > 1 else made[0]
+
+    def rule(self, g: Type, x: Type, *offsets: Type):
+        self._taps_fit(offsets[0].shape, offsets)
+        rules.allowed(self, len(offsets) == self.taps, f"{self.taps} taps, of {len(offsets)}")
+
+    def bounds(self, g: Type, x: Type, *offsets: Type):
+        return {2 + k: (x.shape[2], 2, True) for k in range(self.taps)}
 
     def attributes(self, g, x, *offsets):
         return (self.taps, self.run), ()

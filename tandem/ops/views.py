@@ -20,6 +20,7 @@ class Contiguous(LibraryOp):
     takes_complex = True
     holomorphic = False
     routine = "copy"
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         return x

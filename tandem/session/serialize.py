@@ -23,10 +23,12 @@ import base64
 from tandem import _runtime, devices
 from tandem.devices import Device
 from tandem.errors import Source, UnsupportedError
-from tandem.graph.ir import Type
+from tandem.graph.ir import Type, checking
 from tandem.graph.serialize import Reader, Writer, _relation, damage, document, dtype, read_symbols
-from tandem.ops.define import FUNCTIONS, INTERNAL, Op, _find
+from tandem.ops.define import FUNCTIONS, INTERNAL, _find
+from tandem.ops.define import Op as Primitive
 from tandem.ops.memory_format import FORMATS, MemoryFormat
+from tandem.ops.rules import sizes_fit
 from tandem.session.build import Variable
 from tandem.session.graph import Graph, StepNode, SymbolicTensor, infer, outside_graphs
 from tandem.session.nodes import Call, Fed, Host, Number, Operand, PyFunc, Random, Step, Store
@@ -108,7 +110,7 @@ class _Writer(Writer):
             return _tensor(x)
         if isinstance(x, _runtime.OpFunction):
             return _function(x)
-        if isinstance(x, Op):
+        if isinstance(x, Primitive):
             return ["op", x.name, *(self.value(getattr(x, f)) for f in x._fields)]
         if type(x).__module__ == "numpy" and getattr(x, "ndim", None) == 0:
             return self.value(x.item())
@@ -200,6 +202,9 @@ class _Reader(Reader):
         self.later: list[tuple[StepNode, list[int]]] = []
         self.sizes: dict[int, list] = {}  # number of a value -> symbols that are sizes of it, with the axis
         for index, origin in enumerate(symbols.origins):
+            with damage(f"where size s{index} comes from"):
+                if len(origin) != 3 or origin[0] not in ("axis", "unknown"):
+                    raise ValueError(f"{origin!r} is no place")
             if origin[0] == "axis":
                 _, (_, number), axis = origin
                 symbols.origins[index] = ("unknown", "a tensor", axis)
@@ -226,11 +231,17 @@ class _Reader(Reader):
         if not isinstance(name, str) or name in graph._by_name:
             raise ValueError("its name is no text, or that of another node")
         op = Step.KINDS[kind](*[self.value(f) for f in item["fields"]])
+        if isinstance(op, Applied) and not isinstance(op.op, Primitive):
+            raise ValueError("it applies no operator")
+        if hasattr(op, "run"):
+            op.run = _held_to_rules(op.run)
         if kind == "Merge" and any(n >= len(self.values) for n in numbers):
             inputs = [self._input(graph, n) for n in numbers if n < len(self.values)]
         else:
             inputs = [self._input(graph, n) for n in numbers]
         types = [self.type(t) for t in item["types"]]
+        for t in types:
+            sizes_fit(op, t)
         initial = self._input(graph, item["initial"]) if "initial" in item else None
         self._check(graph, kind, op, inputs, types, initial, len(numbers))
         if initial is not None:
@@ -294,7 +305,7 @@ class _Reader(Reader):
                 if not all(isinstance(v, Variable) for v in op.written):
                     raise ValueError("it writes what is no variable")
                 made = made[: len(op.written)]
-            if len(made) != len(types) or any(m.ndim != t.ndim for m, t in zip(made, types, strict=True)):
+            if len(made) != len(types) or not all(map(_may_be, made, types)):
                 raise ValueError(f"its operator makes it {made}, but it is {types}")
 
     def _restore_sizes(self, number: int):
@@ -338,6 +349,8 @@ class _Reader(Reader):
         if tag == "function":
             return _read_function(*rest)
         if tag == "op":
+            if rest[0] == "input":
+                raise ValueError("an input of a graph of primitives is none of a deferred one")
             return self.op(rest[0], rest[1:])
         if tag == "body":
             return self._read_body(rest[0])
@@ -360,6 +373,27 @@ class _Reader(Reader):
         )  # fmt: skip
         body.consts = [int(i) for i in found["consts"]]
         return body
+
+
+def _held_to_rules(run):
+    """The primitives that a node of a file becomes are looked at wherever it runs (ops/rules.py)."""
+
+    def checked(trace, node, operands):
+        with checking():
+            return run(trace, node, operands)
+
+    return checked
+
+
+def _may_be(made: Type, said: Type) -> bool:
+    """Whether what an operator makes may be what the file says: sizes that are not known yet may be any."""
+    return (
+        made.dtype is said.dtype
+        and len(made.shape) == len(said.shape)
+        and all(
+            a == b for a, b in zip(made.shape, said.shape, strict=True) if isinstance(a, int) and isinstance(b, int)
+        )
+    )
 
 
 def _read_source(parts) -> Source:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tandem import _runtime
 from tandem.constructors import asarray
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
-from tandem.graph.ir import Graph, replay
+from tandem.graph.ir import Graph, checking, replay
 from tandem.graph.symbolic import hint, substitute
 from tandem.ops.define import ParameterSpec, make_function
 
@@ -49,7 +49,8 @@ def run_graph(graph: Graph, given: tuple) -> list:
                 raise ShapeError("run", f"the graph relies on sizes that are not given ({hint(difference)} too many)")
         whole = Graph(graph.symbols, graph.name)
         whole.inputs, whole.nodes, whole.outputs = graph.inputs, graph.nodes, [*graph.outputs, *written]
-        return tuple(replay(whole, list(inputs), sizes))
+        with checking(graph.from_file):
+            return tuple(replay(whole, list(inputs), sizes))
 
     function = make_function(graph.name or "graph", body, _PARAMETERS)
     function.whole_program = True

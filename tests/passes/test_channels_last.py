@@ -30,8 +30,8 @@ def test_where_little_is_won_nothing_changes():
         return BY_CHANNEL(x, w)
 
     def ours(x, w, r):  # no reordering to save
-        w = F.Expand((64, 64, 3, 3))(F.Reshape((1, 1, 3, 3))(F.Slice((0, 0, 0, 0), (1, 1, 3, 3), (1, 1, 1, 1))(w)))
-        x = F.Expand((8, 64, 32, 32))(F.Slice((0, 0, 0, 0), (8, 1, 32, 32), (1, 1, 1, 1))(x))
+        w = F.Expand((64, 64, 3, 3))(F.Slice((0, 0, 0, 0), (1, 1, 1, 1), (1, 1, 3, 3))(w))
+        x = F.Expand((8, 64, 32, 32))(F.Slice((0, 0, 0, 0), (1, 1, 1, 1), (8, 1, 32, 32))(x))
         conv = F.ConvForward((1, 1), (1, 1), (1, 1), (1, 1), 1)
         return F.Reduce("sum", (2, 3), None)(conv(conv(x, w), w))
 

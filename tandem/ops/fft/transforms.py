@@ -6,6 +6,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.prepare import normalize_axis, show, show_shape, to_float
 
@@ -15,6 +16,13 @@ NONE, BY_N, BY_ROOT = 0, 1, 2  # what a transform of n elements is divided by: n
 class _Transform(LibraryOp):
     takes_complex = True
     holomorphic = False  # rules below say what becomes of complex gradients
+
+    def rule(self, x: Type):
+        rules.one_of(self, "norm", self.norm, (0, 1, 2))
+        rules.need(self, x.ndim > 0, "x has no axes")
+        rules.allowed(
+            self, x.dtype.is_complex or x.dtype in dtypes.COMPLEX_OF, f"x is {x.dtype}; there are no transforms of it"
+        )
 
 
 @register
@@ -53,6 +61,7 @@ class Rfft(_Transform):
     axis: int
     norm: int
     doubled: bool
+    takes = "F[*s]"
 
     def infer(self, x: Type) -> Type:
         shape = (*x.shape[: self.axis], x.shape[self.axis] // 2 + 1, *x.shape[self.axis + 1 :])
@@ -75,10 +84,17 @@ class Irfft(_Transform):
     n: object  # Dim
     norm: int
     halved: bool
+    takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
         shape = (*x.shape[: self.axis], self.n, *x.shape[self.axis + 1 :])
         return Type(dtypes.REAL_PART[x.dtype], shape)
+
+    def rule(self, x: Type):
+        super().rule(x)
+        rules.allowed(self, x.dtype.is_complex, f"x is {x.dtype}; it must be complex")
+        rules.size(self, "n", self.n)
+        rules.need(self, x.shape[self.axis] == self.n // 2 + 1, f"n is {self.n}, and x is {x!r}")
 
     def attributes(self, x):
         return (self.norm, self.axis, int(self.halved)), ()

@@ -20,6 +20,7 @@ class LdlFactor(MatrixOp):
     name = "ldl_factor"
     routine = "ldl_factor"
     hermitian: bool
+    takes = "M[*b,n,n]"
 
     def infer(self, a: Type) -> tuple[Type, Type, Type]:
         return a, Type(dtypes.int32, a.shape[:-1]), Type(dtypes.int32, a.shape[:-2])
@@ -36,6 +37,7 @@ class LdlSolve(MatrixOp):
     name = "ldl_solve"
     routine = "ldl_solve"
     hermitian: bool
+    takes = "M[*b,n,n] i32[*b,n] M[*b,n,k]"
 
     def infer(self, ld: Type, pivots: Type, b: Type) -> Type:
         return b

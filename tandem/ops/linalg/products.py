@@ -17,6 +17,7 @@ from tandem.ops.reduce import sum_dtype
 class MatrixExp(MatrixOp):
     name = "matrix_exp"
     routine = "matrix_exp"
+    takes = "M[*b,n,n]"
 
     def infer(self, a: Type) -> Type:
         return a

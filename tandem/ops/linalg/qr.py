@@ -8,6 +8,7 @@ import tandem.ops as F
 from tandem.errors import AutogradError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import minimum
+from tandem.ops import rules
 from tandem.ops.define import op, register
 from tandem.ops.linalg.prepare import (
     MatrixOp,
@@ -34,12 +35,16 @@ class Qr(MatrixOp):
     routine = "qr"
     mode: str
     sparse_grads = True
+    takes = "M[*b,m,n]"
 
     def infer(self, a: Type):
         batch, (m, n) = a.shape[:-2], a.shape[-2:]
         k = m if self.mode == "complete" else minimum(m, n)
         q, r = a.with_shape((*batch, m, k)), a.with_shape((*batch, k, n))
         return r if self.mode == "r" else (q, r)
+
+    def rule(self, a: Type):
+        rules.one_of(self, "mode", self.mode, ("reduced", "complete", "r"))
 
     def attributes(self, a):
         return (int(self.mode == "complete"),), ()
@@ -96,6 +101,7 @@ class Geqrf(MatrixOp):
 
     name = "geqrf"
     routine = "geqrf"
+    takes = "M[*b,m,n]"
 
     def infer(self, a: Type) -> tuple[Type, Type]:
         return a, a.with_shape((*a.shape[:-2], minimum(*a.shape[-2:])))
@@ -110,9 +116,13 @@ class HouseholderProduct(MatrixOp):
 
     name = "householder_product"
     routine = "householder_product"
+    takes = "M[*b,m,n] M[*b,k]"
 
     def infer(self, a: Type, tau: Type) -> Type:
         return a
+
+    def rule(self, a: Type, tau: Type):
+        rules.need(self, a.shape[-2] >= a.shape[-1] >= tau.shape[-1], f"a is {a!r} and tau is {tau!r}")
 
     def grad(self, g, a, tau):
         return vjp(_reflections, [a, tau], [g])

@@ -9,6 +9,7 @@ from tandem import dtypes
 from tandem.errors import ShapeError, UnsupportedError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import minimum, product
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.linalg.prepare import (
     MatrixOp,
@@ -39,6 +40,7 @@ class LuFactor(MatrixOp):
     name = "lu_factor"
     routine = "lu_factor"
     sparse_grads = True
+    takes = "M[*b,m,n]"
 
     def infer(self, a: Type) -> tuple[Type, Type, Type]:
         batch = a.shape[:-2]
@@ -58,9 +60,14 @@ class Permutation(LibraryOp):
     routine = "permutation"
     rows: object  # Dim
     inverse: bool
+    takes = "i32[*b,k]"
 
     def infer(self, pivots: Type) -> Type:
         return Type(dtypes.int64, (*pivots.shape[:-1], self.rows))
+
+    def rule(self, pivots: Type):
+        rules.size(self, "rows", self.rows)
+        rules.need(self, pivots.shape[-1] <= self.rows, f"pivots are {pivots!r}, of {self.rows} rows")
 
     def attributes(self, pivots):
         return (int(self.inverse),), ()
@@ -74,9 +81,13 @@ class LuSolve(MatrixOp):
     routine = "lu_solve"
     mode: int
     check: bool
+    takes = "M[*b,n,n] M[*b,n,n] i32[*b,n] M[*b,n,k]"
 
     def infer(self, a: Type, lu: Type, pivots: Type, b: Type) -> Type:
         return b
+
+    def rule(self, a: Type, lu: Type, pivots: Type, b: Type):
+        rules.one_of(self, "mode", self.mode, (0, 1, 2))
 
     def attributes(self, a, lu, pivots, b):
         return (self.mode, int(self.check)), ()
@@ -100,6 +111,7 @@ class Inverse(MatrixOp):
     routine = "inverse"
     check: bool
     sparse_grads = True
+    takes = "M[*b,n,n]"
 
     def infer(self, a: Type) -> tuple[Type, Type]:
         return a, Type(dtypes.int32, a.shape[:-2])
@@ -118,6 +130,7 @@ class Inverse(MatrixOp):
 class Det(MatrixOp):
     name = "det"
     routine = "det"
+    takes = "M[*b,n,n]"
 
     def infer(self, a: Type) -> Type:
         return a.with_shape(a.shape[:-2])
@@ -132,6 +145,7 @@ class Cofactor(MatrixOp):
 
     name = "cofactor"
     routine = "cofactor"
+    takes = "M[*b,n,n]"
 
     def infer(self, a: Type) -> Type:
         return a
@@ -147,6 +161,7 @@ class Slogdet(MatrixOp):
     name = "slogdet"
     routine = "slogdet"
     sparse_grads = True
+    takes = "M[*b,n,n]"
 
     def infer(self, a: Type) -> tuple[Type, Type]:
         batch = a.shape[:-2]

@@ -50,6 +50,7 @@ class Eigh(MatrixOp):
     routine = "eigh"
     upper: bool
     sparse_grads = True
+    takes = "M[*b,n,n]"
 
     def infer(self, a: Type) -> tuple[Type, Type]:
         return Type(dtypes.part_dtype(a.dtype), a.shape[:-1]), a
@@ -73,6 +74,7 @@ class Eigvalsh(MatrixOp):
     name = "eigvalsh"
     routine = "eigh"
     upper: bool
+    takes = "M[*b,n,n]"
 
     def infer(self, a: Type) -> Type:
         return Type(dtypes.part_dtype(a.dtype), a.shape[:-1])
@@ -92,6 +94,7 @@ class Eig(MatrixOp):
     name = "eig"
     routine = "eig"
     sparse_grads = True
+    takes = "M[*b,n,n]"
 
     def infer(self, a: Type) -> tuple[Type, Type]:
         dtype = dtypes.COMPLEX_OF.get(a.dtype, a.dtype)
@@ -121,6 +124,7 @@ def _real_where(a: Value, g: Value) -> Value:
 class Eigvals(MatrixOp):
     name = "eigvals"
     routine = "eig"
+    takes = "M[*b,n,n]"
 
     def infer(self, a: Type) -> Type:
         return Type(dtypes.COMPLEX_OF.get(a.dtype, a.dtype), a.shape[:-1])
@@ -138,6 +142,7 @@ class Svd(MatrixOp):
     routine = "svd"
     full: bool
     sparse_grads = True
+    takes = "M[*b,m,n]"
 
     def infer(self, a: Type) -> tuple[Type, Type, Type]:
         batch, (m, n) = a.shape[:-2], a.shape[-2:]
@@ -206,6 +211,7 @@ def _svd_gradient(gu, gs, gvh, a, u, s, vh) -> Value:
 class Svdvals(MatrixOp):
     name = "svdvals"
     routine = "svd"
+    takes = "M[*b,m,n]"
 
     def infer(self, a: Type) -> Type:
         return Type(dtypes.part_dtype(a.dtype), (*a.shape[:-2], minimum(*a.shape[-2:])))
@@ -225,6 +231,7 @@ class Pinv(MatrixOp):
     name = "pinv"
     routine = "pinv"
     hermitian: bool
+    takes = "M[*b,m,n] ?[*t]..."
 
     def infer(self, a: Type, *tolerances: Type) -> Type:
         return a.with_shape((*a.shape[:-2], a.shape[-1], a.shape[-2]))
@@ -254,6 +261,7 @@ class LstSq(MatrixOp):
     routine = "lstsq"
     rcond: float
     sparse_grads = True
+    takes = "M[*b,m,n] M[*b,m,k]"
 
     def infer(self, a: Type, b: Type) -> tuple[Type, Type, Type]:
         batch, (m, n) = a.shape[:-2], a.shape[-2:]

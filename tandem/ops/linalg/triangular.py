@@ -8,6 +8,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ShapeError
 from tandem.graph.ir import Type, Value
+from tandem.ops import rules
 from tandem.ops.define import op, register
 from tandem.ops.linalg.prepare import MatrixOp, adjoint, conj, identity, matrices, mm, same_batch, spelled, square, swap
 from tandem.ops.prepare import show_shape
@@ -25,9 +26,14 @@ class SolveTriangular(MatrixOp):
     left: bool
     unit: bool
     mode: int
+    takes = "M[*b,n,n] M[*b,p,q]"
 
     def infer(self, a: Type, b: Type) -> Type:
         return b
+
+    def rule(self, a: Type, b: Type):
+        rules.one_of(self, "mode", self.mode, (0, 1, 2))
+        rules.need(self, b.shape[-2 if self.left else -1] == a.shape[-1], f"a is {a!r} and b is {b!r}")
 
     def attributes(self, a, b):
         return (int(self.upper), int(self.left), int(self.unit), self.mode), ()
@@ -53,6 +59,7 @@ class Cholesky(MatrixOp):
     routine = "cholesky"
     check: bool
     sparse_grads = True
+    takes = "M[*b,n,n]"
 
     def infer(self, a: Type) -> tuple[Type, Type]:
         return a, Type(dtypes.int32, a.shape[:-2])
