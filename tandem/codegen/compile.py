@@ -55,7 +55,12 @@ def address(kernel) -> int:
             found = _addresses.get(kernel.key)
             if found is None:
                 key = f"{kernel.key}-{RENDERED}"  # the cache adds the CPU
-                found = _addresses[kernel.key] = cache.load(key, lambda: compile_object(kernel), "kernel")
+                made = []
+                found = cache.load(key, lambda: made.append(kernel) or compile_object(kernel), "kernel")
+                _addresses[kernel.key] = found
+                if DEBUG >= 4 and not made:
+                    print(f"tandem: kernel {kernel.name}: compiled before, and found in the cache; it is made of this")
+                    text_of(kernel)
     return found
 
 

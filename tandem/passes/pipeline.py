@@ -39,6 +39,9 @@ PIPELINE = [
 
 # Those that work on lowered programs (tandem/codegen) and are switched by name like the others.
 OF_STEPS = ("epilogues",)
+# Stages of code generation that PRINT can name too: which operators share a kernel, and what is computed again to save memory
+# (tandem/tracing/program.py).
+PRINTED = (*OF_STEPS, "fusion", "recompute")
 
 
 def run_pipeline(graph: Graph, times: dict[str, float] | None = None, layouts=None) -> Graph:
@@ -61,7 +64,8 @@ def run_pipeline(graph: Graph, times: dict[str, float] | None = None, layouts=No
 def check_names():
     """Warns of switches that name no pass: a slip, which would go unnoticed."""
     for switch in (SKIP, PRINT):
-        unknown = {name.strip() for name in switch.value.split(",")} - {"", "all", *PASSES, *OF_STEPS}
+        of_steps = PRINTED if switch is PRINT else OF_STEPS
+        unknown = {name.strip() for name in switch.value.split(",")} - {"", "all", *PASSES, *of_steps}
         if unknown:
-            known = ", ".join(dict.fromkeys([run.__name__ for run in PIPELINE] + [*OF_STEPS]))
+            known = ", ".join(dict.fromkeys([run.__name__ for run in PIPELINE] + [*of_steps]))
             warn(f"{switch} names no pass: {', '.join(sorted(unknown))}\n  fix: passes are {known}", SwitchWarning)

@@ -142,6 +142,7 @@ def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budge
     simplified = time.perf_counter()
     on_host = {v for i, v in enumerate(graph.inputs) if i >= len(leaves) or not leaves[i][7]}
     target = target_for(_device(calls), on_host)
+    simple = graph
     if budget is None or target is not None:
         schedule = lower(graph, layouts, target=target, in_pieces=target is not None, epilogues=target is None)
     else:
@@ -150,9 +151,36 @@ def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budge
         graph, schedule = recompute(graph, layouts, budget)
     graph.schedule = schedule
     facts["memory"] = graph.memory = memory_of(graph, schedule)
+    if PRINT:
+        _print_stages(simple, graph, schedule, budget if target is None else None)
     facts.update(nodes=len(graph.nodes), steps=len(schedule.steps))
     seconds.update({"join": traced - started, "passes": simplified - traced, "lower": time.perf_counter() - simplified})
     return graph, schedule
+
+
+def _print_stages(simple: Graph, graph: Graph, schedule, budget):
+    """What code generation made of the graph, where TANDEM_PRINT names its stages (PRINTED in passes/pipeline.py)."""
+    from collections import Counter
+
+    from tandem.graph.view import show_bytes
+
+    if "recompute" in PRINT:
+        if budget is None:
+            print("== recompute: no memory_budget for this program, so that nothing is computed again")
+        else:
+            more = Counter(n.op.name for n in graph.nodes) - Counter(n.op.name for n in simple.nodes)
+            again = ", ".join(f"{count} {name}" for name, count in more.items() if name != "again") or "nothing"
+            peak = show_bytes(graph.memory["peak"])
+            print(
+                f"== recompute: {len(simple.nodes)} -> {len(graph.nodes)} nodes, peak {peak}; computed again: {again}"
+            )
+    if "fusion" in PRINT:
+        print(f"== fusion: {len(graph.nodes)} nodes -> {len(schedule.steps)} steps")
+        for step in schedule.steps:
+            nodes = dict.fromkeys(getattr(step, "nodes", None) or [step.node])
+            print(f"{step!r}   # {', '.join(n.op.name for n in nodes)}")
+    if "epilogues" in PRINT and not any(hasattr(step, "follows") for step in schedule.steps):
+        print(f"== epilogues: {len(schedule.steps)} steps, none of which joins a product")
 
 
 def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: list[bool]):

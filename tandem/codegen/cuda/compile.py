@@ -180,6 +180,9 @@ def _image(key: str, kernel, capability: int) -> bytes:
         _show(kernel)
         image = compile_source(kernel.source, capability, kernel.name, getattr(kernel, "exact", False))
         _keep(key, image)
+    elif DEBUG >= 4 and hasattr(kernel, "source"):
+        print(f"tandem: kernel {kernel.name}: compiled before, and found in the cache; it is made of this")
+        _show(kernel)
     return image
 
 
