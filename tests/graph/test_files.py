@@ -122,6 +122,7 @@ DAMAGED = [
     ("train", change("constant", field0=10**30), "constant: value is a number of 100 bits"),
     ("flow", change("scan", field1=9), "scan: it carries 9 and scans 1, of 2 operands|scan: it carries 9"),
     ("flow", change("cond", op="incoming"), "there is no operator 'incoming' here"),
+    ("slices", change("slice", op="arg_extremum"), "there is no operator 'arg_extremum' here"),
     ("slices", everywhere(["nodes", 0, "inputs"], [0]), "refers to number 0, of 0 before it"),
     ("slices", everywhere(["mutations"], [[99, 0]]), "refers to number 99"),
     ("products", everywhere(["name"], nested(500)), "nested more than 400 levels deep"),
