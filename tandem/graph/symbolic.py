@@ -17,6 +17,8 @@ Dim = "int | Sym"
 class Symbols:
     """The symbols of one trace, the guards it collected, and what is known from them."""
 
+    are_measured = True  # whether hints are sizes of tensors that were there
+
     def __init__(self):
         self.hints: list[int] = []
         self.origins: list[

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 
 from tandem.graph.ir import Graph, Node, Value
-from tandem.graph.symbolic import hint
+from tandem.graph.symbolic import Sym, hint
 
 _LINE, _PAD, _WIDTH, _GAP_X, _GAP_Y = 15, 8, 300, 24, 46
 _COLORS = {"kernel": "#e8f1fb", "library": "#fdf0e1", "input": "#eef6ea", "node": "#f4f4f4"}
@@ -92,20 +92,25 @@ def _boxes(graph: Graph, schedule) -> list[_Box]:
 
 def _describe(node: Node, names: dict[Value, str]) -> str:
     made = ", ".join(f"{names.get(v, '%?')}: {v.type!r}" for v in node.outputs)
-    size = sum(_bytes(v) for v in node.outputs)
     text = f"{made} = {node.op.name}({', '.join(names.get(v, '%?') for v in node.inputs)})"
     if node.op.name == "input":
         text = made
     if node.device is not None:
         text += f" on {node.device}"
-    return f"{text}  {show_bytes(size)}" + (f"  {node.source}" if node.source else "")
+    return f"{text}  {_room(node.outputs)}" + (f"  {node.source}" if node.source else "")
 
 
-def _bytes(value: Value) -> int:
-    count = value.dtype.itemsize
-    for d in value.shape:
-        count *= hint(d)
-    return count
+def _room(values) -> str:
+    """The memory that values take, in words."""
+    total = 0
+    for value in values:
+        if any(isinstance(d, Sym) and not d.symbols.are_measured for d in value.shape):
+            return "size unknown"
+        count = value.dtype.itemsize
+        for d in value.shape:
+            count *= hint(d)
+        total += count
+    return show_bytes(total)
 
 
 def show_bytes(n: int) -> str:
@@ -159,7 +164,7 @@ def _place(boxes: list[_Box], edges: dict[tuple[_Box, _Box], list[Value]]):
 def _edge(a: _Box, b: _Box, values: list[Value], names: dict[Value, str], waits: bool = False) -> str:
     x0, y0, x1, y1 = a.x + _WIDTH / 2, a.y + a.height, b.x + _WIDTH / 2, b.y
     bend = max(24.0, (y1 - y0) / 2)
-    label = html.escape(", ".join(f"{names[v]}: {v.type!r} ({show_bytes(_bytes(v))})" for v in values if v in names))
+    label = html.escape(", ".join(f"{names[v]}: {v.type!r} ({_room([v])})" for v in values if v in names))
     if waits:
         label = f"{html.escape(b.title)} waits for {html.escape(a.title)}"
     dashes = ' stroke-dasharray="5 4"' if waits else ""

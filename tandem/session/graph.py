@@ -193,18 +193,7 @@ class StepNode(Node):
         revise(self, "wired", tuple(graph._wired))  # branches and loops that it was built in
 
     def __setattr__(self, name: str, value):
-        """Refused, but for what a file completes: the line of a node that no graph has taken in yet, and the values that come to
-        a Merge from later in the program."""
-        fresh = name == "source" and self.graph._by_name.get(self.name) is not self
-        closes = (
-            name == "inputs"
-            and self.op.name == "merge"
-            and isinstance(value, tuple)
-            and value[: len(self.inputs)] == self.inputs != value
-        )
-        if not fresh and not closes:
-            raise _fixed(name, f"operation {self.name!r}")
-        revise(self, name, value)
+        raise _fixed(name, f"operation {self.name!r}")
 
     def __delattr__(self, name: str):
         raise _fixed(name, f"operation {self.name!r}")

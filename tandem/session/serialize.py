@@ -23,7 +23,7 @@ import base64
 from tandem import _runtime, devices
 from tandem.devices import Device
 from tandem.errors import Source, UnsupportedError
-from tandem.graph.ir import Type, checking
+from tandem.graph.ir import Type, checking, revise
 from tandem.graph.serialize import Reader, Writer, _relation, damage, document, dtype, read_symbols
 from tandem.ops.define import FUNCTIONS, INTERNAL, _find
 from tandem.ops.define import Op as Primitive
@@ -222,7 +222,7 @@ class _Reader(Reader):
         if not self.graphs:
             for node, numbers in self.later:
                 with damage(f"node {node.name!r} of {graph.name!r}"):
-                    node.inputs = tuple(self._input(node.graph, n) for n in numbers)
+                    revise(node, "inputs", tuple(self._input(node.graph, n) for n in numbers))
 
     def _node(self, graph: Graph, item: dict):
         kind, name, numbers = item["op"], item["name"], list(item["inputs"])
@@ -251,7 +251,7 @@ class _Reader(Reader):
         control = tuple(self.steps[self.index(i, self.steps)] for i in item.get("control", ()))
         device = devices.named(item["device"]) if "device" in item else None
         node = StepNode(graph, op, inputs, types, name, control, device)
-        node.source = _read_source(item["source"]) if "source" in item else None
+        revise(node, "source", _read_source(item["source"]) if "source" in item else None)
         if initial is not None:
             Variable.of(node, initial, bool(item["trainable"]))
         if len(inputs) != len(numbers):

@@ -18,6 +18,7 @@ HINT = 720720  # divisible by every number to 16
 class UnknownSizes(Symbols):
     """The symbols of a deferred graph: one for each unknown size of a placeholder."""
 
+    are_measured = False
     inferring = False  # whether operators are being asked for types
 
     def new_unknown(self, placeholder: str, axis: int) -> Sym:

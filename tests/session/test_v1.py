@@ -356,11 +356,12 @@ def test_names_of_the_graph(graph):
     for find, name in (
         (graph.get_tensor_by_name, "y"),
         (graph.get_operation_by_name, "y:0"),
-        (graph.find, "y:1"),
         (graph.find, "z"),
     ):
         with pytest.raises(td.ValueRangeError):
             find(name)
+    with pytest.raises(td.IndexRangeError):
+        graph.find("y:1")
     session = tf.Session(config=tf.ConfigProto(allow_soft_placement=True, gpu_options=tf.GPUOptions(allow_growth=True)))
     call = session.make_callable([y, x], feed_list=[x])
     assert call(3.0) == [6, 3]
