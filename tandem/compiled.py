@@ -8,9 +8,11 @@ first time and found again later. See Note [Capture] in src/program/capture.h.
 from __future__ import annotations
 
 import builtins
+import copy
 import functools
 import sys
 import threading
+import types
 
 from tandem import _runtime, module_calls
 from tandem.compiled_report import Report
@@ -52,14 +54,36 @@ class Compiled:
             module_calls.end(modules)
         return result
 
-    def __deepcopy__(self, memo):
+    @property
+    def __defaults__(self):
+        return self._fn.__defaults__
+
+    @property
+    def __kwdefaults__(self):
+        return self._fn.__kwdefaults__
+
+    def __copy__(self):
         return Compiled(self._fn, self._whole, self._report.memory_budget, self._name)
 
+    def __deepcopy__(self, memo):
+        # As Python copies functions: those of a module are what they were, a bound method is one of the copied object.
+        copied = memo[id(self)] = Compiled.__new__(Compiled)
+        copied.__init__(copy.deepcopy(self._fn, memo), self._whole, self._report.memory_budget, self._name)
+        return copied
+
     def __reduce__(self):
+        if _named(self) is self:  # as functions are pickled: by name
+            return self.__qualname__
+        if isinstance(self._fn, types.FunctionType) and _named(self._fn) is not self._fn:
+            name = f"{self.__module__}.{self.__qualname__}"
+            raise UnsupportedError(
+                "compile", f"the compiled function {name} cannot be pickled: functions are pickled by name, and {name} is another "
+                "object or none", fix="define it at the top of a module, under its own name, with @td.compile",
+            )  # fmt: skip
         return Compiled, (self._fn, self._whole, self._report.memory_budget, self._name)
 
     def __get__(self, instance, owner=None):
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
 
     def explain(self) -> str:
         """Which programs were compiled, why each exists and where it ends, how often it ran and what it cost to make, as text.
@@ -93,6 +117,14 @@ class Compiled:
         1024
         """
         return dict(self._report.memory(self._report.entry(number)))
+
+
+def _named(fn):
+    """What the module and name that a function says it has lead to."""
+    found = sys.modules.get(getattr(fn, "__module__", None) or "__main__")
+    for name in getattr(fn, "__qualname__", "<none>").split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 _printing = threading.local()  # lines: what td.print was given in the compiled function that runs now

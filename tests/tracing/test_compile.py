@@ -1,5 +1,8 @@
 """td.compile: the same values, gradients, updates and errors as eagerly, in few programs."""
 
+import copy
+import inspect
+import pickle
 import threading
 
 import numpy as np
@@ -223,6 +226,70 @@ def test_compiled_functions_nest_and_work_as_methods():
     assert 4.0 == Model().forward(td.tensor(2.0)).item()
 
 
+class Scaled(td.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = td.nn.Linear(2, 2)
+        self.forward = td.compile(self.forward)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))])
+def test_a_compiled_bound_method_goes_with_the_copied_object(duplicate):
+    net = Scaled()
+    other = duplicate(net)
+    assert other.forward.__wrapped__.__self__ is other
+    with td.no_grad():
+        for p in other.parameters():
+            p.zero_()
+    assert other(td.ones(1, 2)).tolist() == [[0, 0]] and net(td.ones(1, 2)).abs().sum() > 0
+    alone = copy.deepcopy(net.forward)
+    assert alone.__wrapped__.__self__ is not net and copy.copy(net.forward).__wrapped__.__self__ is net
+    double = td.compile(lambda x: x * 2)
+    assert copy.deepcopy(double)(td.ones(1)).tolist() == [2] and copy.deepcopy(td.compile(td.exp))(td.zeros(1)) == 1
+
+
+@td.compile
+def tripled(x, times=3, *, plus=0):
+    """Three times x."""
+    return x * times + plus
+
+
+def plain(x):
+    return x + 1
+
+
+def test_compiled_functions_are_pickled_by_name():
+    assert pickle.loads(pickle.dumps(tripled)) is tripled and copy.deepcopy(tripled)(td.ones(1)).tolist() == [3]
+    assert pickle.loads(pickle.dumps(td.compile(plain)))(td.ones(1)).tolist() == [2]
+    with pytest.raises(
+        td.UnsupportedError, match=r"<lambda> cannot be pickled: functions are pickled by name(.|\n)*fix: "
+    ):
+        pickle.dumps(td.compile(lambda x: x))
+
+
+def test_compiled_functions_and_methods_look_like_what_they_are_made_of():
+    assert tripled.__name__ == "tripled" and tripled.__doc__ == "Three times x."
+    assert tripled.__defaults__ == (3,) and tripled.__kwdefaults__ == {"plus": 0}
+    assert str(inspect.signature(tripled)) == "(x, times=3, *, plus=0)"
+
+    class Model:
+        @td.compile
+        def run(self, x, times=2):
+            return x * times
+
+    model = Model()
+    assert model.run(td.ones(3)).tolist() == [2, 2, 2]
+    assert model.run.explain().startswith("run: 1 sequences") and model.run.memory()["outputs"] == 12
+    assert len(model.run.graph().outputs) == 1
+    assert model.run.__self__ is model and model.run.__name__ == "run" and model.run == model.run
+    assert model.run.__defaults__ == (2,) and model.run.__wrapped__ is Model.run.__wrapped__
+    assert str(inspect.signature(model.run)) == "(x, times=2)" and inspect.ismethod(model.run)
+    assert copy.deepcopy(model.run).__self__ is not model
+
+
 def test_second_derivatives_inside():
     f = td.compile(td.grad(td.grad(lambda x: x**3 * 2)))
     assert 24.0 == f(td.tensor(2.0)).item()
@@ -315,9 +382,6 @@ def test_sizes_of_one_among_the_arguments_are_broadcast_whatever_the_others_are(
 
 
 def test_a_compiled_module_is_a_module():
-    import copy
-    import pickle
-
     model = td.nn.Sequential(td.nn.Linear(3, 4), td.nn.ReLU(), td.nn.Dropout(0.5), td.nn.Linear(4, 2))
     fast = td.compile(model)
     x = td.randn(5, 3)
