@@ -13,6 +13,7 @@ import functools
 import sys
 import threading
 import types
+from typing import NamedTuple
 
 from tandem import _runtime, module_calls
 from tandem.compiled_report import Report
@@ -37,21 +38,25 @@ class Compiled:
             return self._fn(*args, **kwargs)
         scope = _runtime.CaptureScope(self._programs, self._whole)
         scope.enter()
-        lines = _printing.lines = []
+        outer = getattr(_printing, "run", None)
+        lines: list[_Line] = []
+        _printing.run = scope, lines
         modules = module_calls.begin()
+        failed = None
         try:
             try:
                 result = self._fn(*args, **kwargs)
             finally:
-                _printing.lines = None
                 scope.exit()
-                for objects, settings in lines:
-                    builtins.print(*objects, **settings)
         except Exception as error:
+            failed = getattr(error, "_call", None)
             module_calls.note(error, None)
             raise
         finally:
             module_calls.end(modules)
+            _printing.run = outer
+            if lines:
+                _print_lines(lines, failed)
         return result
 
     @property
@@ -127,13 +132,57 @@ def _named(fn):
     return found
 
 
-_printing = threading.local()  # lines: what td.print was given in the compiled function that runs now
+class _Line(NamedTuple):
+    """What td.print was given inside a compiled function."""
+
+    objects: list
+    settings: dict
+    segment: int  # the program that it belongs to: how many had ended before
+    call: int  # how many operators had been called
+
+
+_printing = threading.local()  # run: the scope and the lines of the compiled function that runs now
+
+
+def _print_lines(lines: list[_Line], failed: int | None):
+    """Prints lines whose program has run; failed: the call at which it stopped, with the lines behind it never reached."""
+    for line in lines:
+        reached = failed is None or line.call <= failed
+        if reached and not any(_runtime.pending(t) for o in line.objects for t in _tensors_in(o)):
+            builtins.print(*line.objects, **line.settings)
+
+
+def _at_this_moment(o):
+    """A copy, as far as it may still change before the program runs: tensors, and containers of them."""
+    if isinstance(o, _runtime.Tensor):
+        return o.detach().clone()
+    if isinstance(o, tuple):
+        made = [_at_this_moment(item) for item in o]
+        return type(o)(*made) if hasattr(o, "_fields") else tuple(made) if type(o) is tuple else o
+    if isinstance(o, list):
+        made = copy.copy(o)
+        made[:] = map(_at_this_moment, o)
+        return made
+    if isinstance(o, dict):
+        made = copy.copy(o)
+        made.update((key, _at_this_moment(item)) for key, item in o.items())
+        return made
+    return copy.copy(o) if isinstance(o, (set, bytearray)) else o
+
+
+def _tensors_in(o) -> list:
+    if isinstance(o, _runtime.Tensor):
+        return [o]
+    if isinstance(o, (tuple, list)):
+        return [t for item in o for t in _tensors_in(item)]
+    return [t for item in o.values() for t in _tensors_in(item)] if isinstance(o, dict) else []
 
 
 def print(*objects, sep: str = " ", end: str = "\n", file=None):
     """Prints tensors and other objects as the built-in does, but without ending a compiled program to get at their values.
 
-    Inside a compiled function the lines appear in order when its program has run, with the values that the tensors had at the call.
+    Inside a compiled function the lines appear in order when its program has run, with the values that the tensors had at the call,
+    those in lists, tuples and dicts included. Where the program fails, what was printed before the failing operator appears.
 
     >>> @td.compile
     ... def f(x):
@@ -149,12 +198,35 @@ def print(*objects, sep: str = " ", end: str = "\n", file=None):
             "print", "a symbolic tensor has no value to print while a graph is built",
             fix="in a deferred graph use td.Print(x, [x], message), which prints whenever x is computed",
         )  # fmt: skip
-    lines = getattr(_printing, "lines", None)
-    if lines is None or not _runtime.capturing():
+    if _runtime.in_body():
+        _refuse_in_body(objects)
+    run = getattr(_printing, "run", None)
+    if run is None or not _runtime.capturing():
         builtins.print(*objects, **settings)
         return
-    # A copy: the tensor may be written to before the program runs.
-    lines.append(([o.detach().clone() if isinstance(o, _runtime.Tensor) else o for o in objects], settings))
+    scope, lines = run
+    if lines and lines[0].segment < scope.segments:  # those of programs that have ended
+        ended = [line for line in lines if line.segment < scope.segments]
+        del lines[: len(ended)]
+        _print_lines(ended, None)
+    made = [_at_this_moment(o) for o in objects]
+    lines.append(_Line(made, settings, scope.segments, _runtime.noted_calls()))
+
+
+def _refuse_in_body(objects):
+    from tandem.control.body import body_name
+
+    name = body_name()
+    fix = f"return the values from it, and print what td.{name} gives"
+    if name in ("checkpoint", "jvp", "vmap"):  # whose function runs once as eager code, too
+        if not any(_runtime.pending(t) for o in objects for t in _tensors_in(o)):
+            return
+    else:
+        fix += "; or look at it without td.compile: TANDEM_EAGER=1, or `with td.switches(EAGER=1):`"
+    raise UnsupportedError(
+        "print", f"a function given to td.{name} is only taken down here, to run later: there are no values to print yet",
+        fix=fix,
+    )  # fmt: skip
 
 
 def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None, fullgraph: bool = False, dynamic=None,

@@ -128,7 +128,7 @@ def device_of(operands: list) -> int:
 
 
 class _Place(threading.local):
-    depth = 0
+    names: tuple[str, ...] = ()  # what the bodies being taken down are bodies of, the innermost last
 
 
 _place = _Place()
@@ -136,7 +136,12 @@ _place = _Place()
 
 def inside_body() -> bool:
     """Whether a body is being taken down here, where tensors have no values that could be read."""
-    return _place.depth > 0
+    return bool(_place.names)
+
+
+def body_name() -> str | None:
+    """What the innermost body that is being taken down here is given to: scan, vmap and so on."""
+    return _place.names[-1] if _place.names else None
 
 
 def take_down(name: str, fn, inputs: list[tuple], finish=None, device: int = 0) -> Result:
@@ -144,7 +149,7 @@ def take_down(name: str, fn, inputs: list[tuple], finish=None, device: int = 0) 
     generator = _runtime.default_generator()
     before = generator.get_state()
     scope = _runtime.BodyScope(name)
-    _place.depth += 1
+    outer, _place.names = _place.names, (*_place.names, name)
     try:
         values = scope.enter([(dtype.code, shape, grad and dtype.is_inexact) for dtype, shape, grad in inputs], device)
         result = fn(*values)
@@ -153,7 +158,7 @@ def take_down(name: str, fn, inputs: list[tuple], finish=None, device: int = 0) 
         leaves, structure = flatten(result)
         leaves = [as_tensor(name, leaf) for leaf in leaves]
     finally:
-        _place.depth -= 1
+        _place.names = outer
         scope.exit()
     draws = generator.get_state()[1] - before[1]
     return Result(Taken(scope, len(inputs), leaves, draws), leaves, structure)

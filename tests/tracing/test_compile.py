@@ -4,11 +4,17 @@ import copy
 import inspect
 import pickle
 import threading
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import tandem as td
+
+
+class Point(NamedTuple):
+    x: td.Tensor
+    n: int
 
 
 def parameters(seed=0):
@@ -361,6 +367,78 @@ def test_print_shows_values_of_the_moment_and_ends_no_program(capsys):
     assert f._programs.num_programs == 1
     td.print("eagerly", w)
     assert capsys.readouterr().out == "eagerly tensor([2., 2.])\n"
+
+
+def test_print_copies_containers_at_the_call(capsys):
+    def f(x):
+        y, point = x * 2, Point(x, 1)
+        kept = [y, {"a": (y, 3)}]
+        td.print(kept, point)
+        y.add_(1)
+        kept[1]["a"] = kept.append(5)
+        x.zero_()
+        return y
+
+    f(td.ones(1))
+    expected = capsys.readouterr().out
+    td.compile(f)(td.ones(1))
+    assert (
+        capsys.readouterr().out == expected == "[tensor([2.]), {'a': (tensor([2.]), 3)}] Point(x=tensor([1.]), n=1)\n"
+    )
+
+
+def test_print_before_an_error_of_the_program_is_not_lost(capsys):
+    def f(x):
+        y = x * 2
+        td.print("before", y)
+        z = td.linalg.cholesky(td.eye(2) * y)
+        td.print("after", z)
+        td.print("after")
+        return z
+
+    with pytest.raises(td.LinAlgError):
+        f(-td.ones(2))
+    expected = capsys.readouterr().out
+    assert "before" in expected
+    fn = td.compile(f)
+    for _ in range(2):
+        with pytest.raises(td.LinAlgError):
+            fn(-td.ones(2))
+        assert capsys.readouterr().out == expected
+
+
+def test_print_of_a_program_that_has_ended_comes_before_what_is_printed_next(capsys):
+    seen = []
+
+    @td.compile
+    def f(x):
+        for i in range(2):
+            x = x * 2
+            td.print("line", i, x)
+            assert float(x.sum()) > 0
+            td.print("and", i)
+            seen.append(capsys.readouterr().out)
+        return x
+
+    f(td.ones(1))
+    assert seen == ["line 0 tensor([2.])\n", "and 0\nline 1 tensor([4.])\n"]
+    assert capsys.readouterr().out == "and 1\n"
+
+
+@pytest.mark.parametrize("name", ["scan", "cond", "vmap"])
+def test_print_in_a_function_that_is_only_taken_down_names_its_line(name):
+    def body(c, x):
+        td.print("c", c)
+        return c + x, c
+
+    call = {
+        "scan": td.compile(lambda x: td.scan(body, td.zeros(()), x)),
+        "cond": td.compile(lambda x: td.cond(x.sum() > 0, lambda: body(x, x), lambda: body(x, x))),
+        "vmap": lambda x: td.vmap(body)(x, x),
+    }[name]
+    with pytest.raises(td.UnsupportedError, match=f"print: a function given to td.{name} is only taken down") as info:
+        call(td.ones(3))
+    assert info.value.source.line == body.__code__.co_firstlineno + 1 and f"td.{name} gives" in info.value.fix
 
 
 def test_print_in_a_deferred_graph_says_what_to_use():
