@@ -464,7 +464,7 @@ def _turned(name: str, view):
             raise AutogradError(
                 name, "a tensor that requires grad cannot change its axes in place", fix=f"use x = x.{name[:-1]}(...)"
             )
-        if isinstance(x, Value) or _runtime.capturing():
+        if isinstance(x, Value):
             raise DTypeError(
                 name, "a value in a graph cannot change its axes in place", fix=f"use x = x.{name[:-1]}(...)"
             )

@@ -369,3 +369,39 @@ def test_an_error_of_a_program_names_the_module_as_eager_code_does():
         assert text_of(td.compile(outer), i) == text_of(td.compile(net), i, read) == message
     plain = lambda i: (net.shift(td.ones(1, 2)), td.arange(5.0)[i * 2])
     assert text_of(td.compile(plain), i) == text_of(plain, i)  # in no module at all
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: (x * 2).unsqueeze_(0) + 1,
+        lambda x: (x * 2).unsqueeze(0).squeeze_(0),
+        lambda x: (x * 2).t_() @ x,
+        lambda x: (x * 2).transpose_(0, 1),
+        lambda x: (x * 2).swapaxes_(0, 1),
+        lambda x: (x * 2).swapdims_(0, 1),
+        lambda x: (x * 2).as_strided_((2, 2), (1, 1)),
+        lambda x: x.t_() + 1,
+        lambda x: x.t_().add_(1),
+        lambda x: td.scan(lambda c, row: ((c + row).unsqueeze_(0).squeeze_(0), row.unsqueeze_(0)), td.zeros(3), x)[1],
+    ],
+)
+def test_axes_changed_in_place(fn):
+    x, y = (td.arange(9.0).reshape(3, 3).clone() for _ in range(2))
+    expected, actual = fn(x), td.compile(fn)(y)
+    assert actual.tolist() == expected.tolist() and y.tolist() == x.tolist()
+
+
+def test_a_tensor_whose_axes_changed_in_place_can_be_read_and_written():
+    def f(x):
+        y = x * 2
+        line = y.view(-1)
+        y.t_()
+        before = y.tolist()
+        y.mul_(2)
+        y.unsqueeze_(0)
+        y.add_(y.sum())
+        return before, y, line
+
+    (a, b, c), (d, e, g) = f(td.arange(6.0).reshape(2, 3)), td.compile(f)(td.arange(6.0).reshape(2, 3))
+    assert a == d and b.tolist() == e.tolist() and c.tolist() == g.tolist()
