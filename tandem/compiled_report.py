@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tandem import dtypes
 from tandem.errors import ValueRangeError, source_at
 
 
@@ -100,7 +101,8 @@ class Report(list):
                     return (
                         f"the operators of program {nearest}, but with sizes {_sizes(mine)} instead of {_sizes(theirs)}"
                     )
-            return f"the operators of program {nearest}, but on other dtypes or layouts, or with other results kept"
+            other = _other_argument(self[number], self[nearest]) or "on other layouts, or with other results kept"
+            return f"the operators of program {nearest}, but {other}"
         mine = _place(sites[length]) if length < len(sites) else "nothing more"
         theirs = _place(other[length]) if length < len(other) else "nothing more"
         return f"as program {nearest} for {length} operators, then {mine} instead of {theirs}"
@@ -114,6 +116,35 @@ def _common(a: list, b: list) -> int:
             break
         length += 1
     return length
+
+
+def _other_argument(mine: dict, theirs: dict) -> str | None:
+    """The first argument that is another one in a program of the same operators."""
+    for site, a, b in zip(mine["sites"], mine["given"], theirs["given"], strict=True):
+        new, old = _arguments(*a, mine["ints"]), _arguments(*b, theirs["ints"])
+        for name in new:
+            if new[name] != old.get(name):
+                return f"{_place(site)} got {name}={new[name]}, was {old.get(name, 'nothing')}"
+    return None
+
+
+def _arguments(arguments: list[tuple], operands: list[tuple], ints: list[int]) -> dict[str, str]:
+    """What a call was given, as far as programs depend on it: names and texts."""
+    found: dict[str, list[str]] = {}
+    for name, (kind, *value), position in arguments:
+        texts = found.setdefault(name, [])
+        if kind == "tensor":
+            code, shape, *_, requires_grad, _ = value
+            texts.append(
+                f"<{dtypes.ALL[code].name}, {len(shape)} axes" + (", requires grad>" if requires_grad else ">")
+            )
+        elif kind == "int":
+            texts.append(str(ints[operands[position][1]]))
+        elif kind == "static":
+            texts.append(repr(value[0]))
+        elif kind in ("none", "float", "integer", "bool", "complex"):
+            texts.append({"none": "None", "integer": "<an int>"}.get(kind, f"<a {kind}>"))
+    return {name: texts[0] if len(texts) == 1 else f"({', '.join(texts)})" for name, texts in found.items()}
 
 
 def _place(site: tuple) -> str:

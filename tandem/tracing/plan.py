@@ -243,15 +243,29 @@ def say_devices():
 class CapturedPlan:
     """What a program that contains this plan's call needs to know of it (tandem/tracing/program.py)."""
 
-    __slots__ = ("device", "digest", "graph", "name", "positions", "temporaries")
+    __slots__ = ("arguments", "device", "digest", "graph", "name", "positions", "temporaries")
 
-    def __init__(self, name, digest, graph, positions, temporaries, device):
+    def __init__(self, name, digest, graph, positions, temporaries, device, arguments):
         self.name = name
         self.device = device
         self.digest = digest  # what it was made from (tandem/tracing/stored.py)
         self.graph = graph
         self.positions = positions
         self.temporaries = temporaries  # plan value -> Value, for what is saved besides inputs and outputs
+        self.arguments = arguments  # [(name, description, its position among the operands)], for fn.explain()
+
+
+def _named_arguments(parameters, spec) -> list[tuple]:
+    """What a call was given, argument by argument."""
+    named, position = [], 0
+    for p in parameters:
+        if p.kind in ("tensors", "ints") and spec[position][0] == "count":
+            count = 1 + spec[position][1]
+        else:
+            count = 2 if p.kind == "generator" else 1
+        named += [(p.name, spec[i], i) for i in range(position, position + count)]
+        position += count
+    return named
 
 
 class PlanWriter(ScheduleWriter):
@@ -261,6 +275,7 @@ class PlanWriter(ScheduleWriter):
         super().__init__(function.__name__, traced.graph, traced.positions, schedule, _runtime.PlanBuilder())
         self.function = function
         self.digest = digest_of(function, spec)
+        self.arguments = _named_arguments(function.parameters, spec)
         self.traced = traced
         self.split = split
         self.make_backward = make_backward
@@ -280,7 +295,9 @@ class PlanWriter(ScheduleWriter):
         if isinstance(self.traced.rng_advance, Sym) or self.traced.rng_advance:
             builder.set_rng_advance(self.slot(self.graph.symbols.resolve(self.traced.rng_advance)))
         builder.keep(
-            CapturedPlan(self.name, self.digest, self.graph, self.positions, self.temporaries, self.traced.device)
+            CapturedPlan(
+                self.name, self.digest, self.graph, self.positions, self.temporaries, self.traced.device, self.arguments
+            )
         )
         return builder
 

@@ -107,7 +107,11 @@ def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, ende
         stored.save(key, recorder, {**facts, "measured": shapes})
     if report is not None:
         sites = [(plan.name, code, line) for plan, _, _, code, line, *_ in calls]
-        report.append({**facts, "graph": graph, "seconds": seconds, "ended": ended, "sites": sites, "shapes": shapes})
+        given = [(plan.arguments, operands) for plan, operands, *_ in calls]
+        report.append({
+            **facts, "graph": graph, "seconds": seconds, "ended": ended, "sites": sites, "shapes": shapes,
+            "given": given, "ints": ints,
+        })  # fmt: skip
     return builder
 
 

@@ -157,6 +157,41 @@ def test_explain_says_why_each_program_exists_and_where_it_ends():
         nothing.graph()
 
 
+@pytest.mark.parametrize(
+    ("fn", "values", "why"),
+    [
+        (lambda x, k: td.dropout(x, k), (0.5, 0.48), "dropout ({place}) got p=0.48, was 0.5"),
+        (lambda x, k: td.layer_norm(x, 4, eps=k), (0.1, 0.2), "layer_norm ({place}) got eps=0.2, was 0.1"),
+        (lambda x, k: x**k, (3, 4), "power ({place}) got exponent=4, was 3"),
+        (lambda x, k: x.split(k, 1)[0] + 1, (2, 1), "split_sizes ({place}) got sizes=(1, 1, 1, 1), was (2, 2)"),
+        (lambda x, k: x.sum(k), (0, 1), "sum ({place}) got axis=1, was 0"),
+        (lambda x, k: x + k, (1, 2.5), "add ({place}) got y=<a float>, was <an int>"),
+        (lambda x, k: x.to(k) * 2, (td.float64, td.float16), "converted ({place}) got dtype=tandem.float16, was tandem.float64"),
+        (lambda x, k: k.exp(), (td.ones(2), td.ones(2, dtype=td.float64)), "exp ({place}) got x=<float64, 1 axes>, was <float32"),
+    ],
+)  # fmt: skip
+def test_explain_says_which_argument_is_another_one(fn, values, why):
+    compiled = td.compile(fn)
+    for value in values:
+        compiled(td.ones(4, 4), value)
+    place = f"test_same_as_eager.py:{fn.__code__.co_firstlineno}"
+    assert f"why: the operators of program 0, but {why.format(place=place)}" in compiled.explain()
+
+
+@pytest.mark.parametrize("fn", [td.leaky_relu, td.elu])
+def test_slopes_are_inputs(fn):
+    def f(x, k):
+        x = x.detach().requires_grad_()
+        fn(x, k).sum().backward()
+        return x.grad
+
+    compiled = td.compile(f)
+    x = td.tensor([-2.0, -0.5, 0.0, 3.0])
+    for k in (0.1, 0.0, 1.0, -2.5):
+        assert compiled(x, k).tolist() == f(x, k).tolist()
+    assert compiled._programs.num_programs == 1
+
+
 def test_reports_are_as_bounded_as_programs():
     @td.compile
     def f(x, n):
