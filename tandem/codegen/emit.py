@@ -229,6 +229,8 @@ class Emitter:
         forms, b = self.forms, self.b
         if not form.terms and is_zero(form.const):
             return form, form
+        if is_zero(divisor):  # an axis without elements: there is no index to compute
+            return forms.zero, forms.zero
         parts = forms.divide(form, divisor, self.sizes)
         if parts is not None:
             return parts

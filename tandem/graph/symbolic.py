@@ -448,6 +448,8 @@ def _is_other_than_one(d: Sym) -> bool:
 
 def divide_exactly(a: Dim, b: Dim) -> Dim | None:
     """a / b where b is an int or a single product, and every term of a has it as a factor."""
+    if isinstance(b, int) and b == 0:
+        return None
     if isinstance(a, int):
         return a // b if isinstance(b, int) and a % b == 0 else None
     if isinstance(b, int):

@@ -91,6 +91,19 @@ def test_sizes_one_and_zero(size):
         np.testing.assert_allclose(f(x).numpy(), (np.exp(np.ones((n, 2))) * 2).sum(0), rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("error")
+def test_views_without_elements():
+    def f(x):
+        x = x.detach().requires_grad_()
+        y = (x * 2).view(3, 0, 1, 3)
+        y.exp().sum().backward()
+        return y, x.grad
+
+    for x in (td.randn(3, 0, 3), td.randn(3, 0, 1, 3)):
+        y, g = td.compile(f)(x)
+        assert y.shape == (3, 0, 1, 3) and g.shape == x.shape
+
+
 def test_branches_on_values_follow_the_data():
     def f(x):
         return x * 2 if x.sum() > 0 else x - 1
