@@ -235,7 +235,7 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
 
     A module gives a module that shares its parameters and names. Functions that train work, too: backward(), in-place updates and
     optimiser steps become part of the program. Reading a value (`if loss > 3:`, item()) ends a program and begins another; with
-    whole=True it is an error instead.
+    whole=True it is an error instead. (A write through a view, such as x[0].add_(1), begins another program all the same.)
 
     memory_budget: what a program may take at its peak, results included and inputs not: up to 1.0 a part of what it would take
     otherwise, above that bytes. Intermediate results are then computed again instead of kept, the cheapest first, as far as that

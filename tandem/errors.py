@@ -104,13 +104,15 @@ def source_at(code, line: int) -> Source:
 
 def user_source() -> Source | None:
     """The innermost line of the running program that is not Tandem's own; None in a thread that is all ours."""
+    frame = _user_frame()
+    return None if frame is None else source_at(frame.f_code, frame.f_lineno)
+
+
+def _user_frame():
     frame = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if _is_user(code):
-            return source_at(code, frame.f_lineno)
+    while frame is not None and not _is_user(frame.f_code):
         frame = frame.f_back
-    return None
+    return frame
 
 
 def warn(message: str, category: type[Warning]):
@@ -287,6 +289,10 @@ def from_runtime(kind: str, message: str, fix: str | None = None, op: str | None
     source: (file, line, function) where it is not the line that runs now, as in a compiled program.
     """
     op = _SHOWN.get(op, op)
+    if message.startswith("a value is read in the middle of a function"):
+        from tandem.reading import fix_at
+
+        fix = fix_at(_user_frame())
     if source is not None:
         return _KINDS[kind](op, message, fix, Source(*source))
     name, separator, rest = message.partition(": ")

@@ -132,6 +132,64 @@ def test_whole_refuses_to_read_values():
     assert [2.0, 2.0] == td.compile(lambda x: x * 2, whole=True)(td.ones(2)).tolist()
 
 
+def looped(y):
+    while y.sum() < 100:
+        y = y * 2
+    return y
+
+
+def asserted(y):
+    assert (y > 0).all(), "positive"
+
+
+def counted(y):
+    for _ in range(int(y.sum())):
+        y = y + 1
+    return y
+
+
+@pytest.mark.parametrize(
+    ("read", "fix"),
+    [
+        (looped, "td.while_loop"),
+        (asserted, "when the function has returned"),
+        (counted, "td.fori_loop"),
+        (lambda y: 1 if (y.sum() > 3) else y, "td.cond"),
+        (lambda y: y.sum() > 3 and y, "& and |"),
+        (lambda y: y.sum().item() + 1, "keep it as a tensor"),
+        (lambda y: np.asarray(y), "keep it as a tensor"),
+        (lambda y: print(y), "td.print"),
+        (lambda y: f"{y.sum():.2f}", "td.print"),
+        (lambda y: y[y > 1] * 2, "td.where"),
+        (lambda y: td.nonzero(y), "nonzero_static"),
+        (lambda y: max(y.sum(), y.prod()), "td.maximum"),
+        (eval("lambda y: float(y.sum())"), "td.cond or td.where instead of `if`, repeat by td.while_loop"),
+    ],
+)
+def test_whole_says_what_to_write_instead(read, fix):
+    with pytest.raises(td.ValueRangeError, match="whole=True") as info:
+        td.compile(lambda x: read(x * 2), whole=True)(td.ones(3))
+    assert fix in info.value.fix and info.value.fix.endswith(", or leave out whole=True")
+
+
+def test_whole_is_about_reading_not_about_writes_through_views():
+    def through_views(x):
+        y = x * 2
+        x[0].add_(1)
+        y[1:].mul_(3)
+        return x * 2 + y
+
+    def by_masks(x):
+        y = x * 2
+        y[y > 1] = 3
+        y[td.tensor([0])] = 5
+        return y + 1
+
+    for fn, programs in ((through_views, 3), (by_masks, 1)):
+        compiled = td.compile(fn, whole=True)
+        assert compiled(td.ones(3)).tolist() == fn(td.ones(3)).tolist() and compiled._programs.num_programs == programs
+
+
 def test_what_the_function_looks_at_is_never_stale():
     class Model:
         scale = td.tensor(2.0)
