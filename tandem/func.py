@@ -4,7 +4,20 @@ from tandem.autograd.gradients import grad, value_and_grad, vjp
 from tandem.nn.functional_call import functional_call, stack_module_state
 from tandem.transforms import checkpoint, hessian, jacfwd, jacrev, jvp, linearize, vmap
 
-grad_and_value = value_and_grad
+
+def grad_and_value(func, argnums: int | tuple[int, ...] = 0, has_aux: bool = False):
+    """A function that gives the gradient and func's value, in PyTorch's order; td.value_and_grad has JAX's.
+
+    >>> td.func.grad_and_value(lambda x: x * x)(td.tensor(3.0))
+    (tensor(6.), tensor(9.))
+    """
+    both = value_and_grad(func, argnums, has_aux)
+
+    def wrapped(*args, **kwargs):
+        value, gradient = both(*args, **kwargs)
+        return gradient, value
+
+    return wrapped
 
 
 def replace_all_batch_norm_modules_(root):

@@ -31,6 +31,15 @@ def test_has_aux():
     assert (float(g), aux) == (6, 5)
 
 
+def test_grad_and_value_has_the_order_of_pytorch():
+    g, value = td.func.grad_and_value(cube)(td.tensor(2.0))
+    assert (float(g), float(value)) == (12, 8)
+    g, (value, aux) = td.func.grad_and_value(lambda x, y: (x * y, "kept"), (0, 1), has_aux=True)(
+        td.tensor(3.0), td.tensor(4.0)
+    )
+    assert ([float(v) for v in g], float(value), aux) == ([4, 3], 12, "kept")
+
+
 def test_nesting():
     x = td.tensor(2.0)
     second = td.grad(td.grad(lambda x: x**4))
