@@ -100,18 +100,41 @@ class Compiled:
         """
         return self._report.explain(self._name, self._programs.num_traces, dict(self._programs.program_runs()))
 
-    def graph(self, number: int = -1):
-        """The graph of a compiled program (the latest by default), after all passes: to print, draw (`view`), save and run.
+    def graph(self, *number_or_arguments, **kwargs):
+        """The graph of a compiled program, after all passes: to print, draw (`view`), save and run.
+
+        Without arguments that of the latest program, with an int that of the program with this number in `explain()`. With anything
+        else, arguments for the function, it is called with them, and gives the graph of the program that this ran (if there were
+        several, of the one with the highest number).
 
         >>> double = td.compile(lambda x: x * 2)
         >>> y = double(td.ones(2))
         >>> double.graph().outputs
         (<symbolic f32[s0] from mul>,)
+        >>> double.graph(td.ones(2, 3)).outputs
+        (<symbolic f32[s0,3] from mul>,)
         """
-        return self._report.graph(self._report.entry(number)).seal()
+        return self._report.graph(self._report.entry(self._number(number_or_arguments, kwargs))).seal()
 
-    def memory(self, number: int = -1) -> dict:
-        """What a compiled program (the latest by default) takes with the sizes that it met first, in bytes, known before it runs.
+    def _number(self, args: tuple, kwargs: dict) -> int:
+        """The program that fn.graph() or fn.memory() is asked for."""
+        if not args and not kwargs:
+            return -1
+        if len(args) == 1 and not kwargs and isinstance(args[0], int):
+            return args[0]
+        before = dict(self._programs.program_runs())
+        self(*args, **kwargs)
+        ran = [number for number, runs in self._programs.program_runs() if runs != before.get(number, 0)]
+        if not ran:
+            raise ValueRangeError(
+                "compile", f"{self._name} was called with these arguments, and no program ran",
+                fix="give arguments that compute something, outside of other compiled functions and TANDEM_EAGER=1, or the number "
+                "of a program in fn.explain()",
+            )  # fmt: skip
+        return max(ran)
+
+    def memory(self, *number_or_arguments, **kwargs) -> dict:
+        """What a compiled program takes with the sizes that it met first, in bytes, known before it runs. Which: see `graph`.
 
         {"inputs", "outputs", "peak", "at"}: peak counts what the program allocates at one time, results included, inputs not; at is
         the step where that is.
@@ -121,7 +144,7 @@ class Compiled:
         >>> double.memory()["outputs"]
         1024
         """
-        return dict(self._report.memory(self._report.entry(number)))
+        return dict(self._report.memory(self._report.entry(self._number(number_or_arguments, kwargs))))
 
 
 def _named(fn):
@@ -299,9 +322,11 @@ def compile_module(module, whole: bool, memory_budget: float | None):
     return module
 
 
-def _ask(module, name: str, *args):
+def _ask(module, name: str, *args, **kwargs):
     """What the compiled function of a module has to say: explain(), graph(), memory()."""
-    return getattr(type(module)._compiled_call, name)(*args)
+    if kwargs or (args and not isinstance(args[0], int)):  # an example call
+        args = module, *args
+    return getattr(type(module)._compiled_call, name)(*args, **kwargs)
 
 
 def _restore_module(kind, state: dict, whole: bool, memory_budget: float | None):

@@ -48,8 +48,9 @@ class Bisection(NamedTuple):
 def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e-5, **kwargs) -> Bisection:
     """Finds the pass or the kernel at which compiled and eager results of fn(*args, **kwargs) part.
 
-    `state` are tensors that fn writes (parameters, buffers): they are put back before every run and at the end, and compared after
-    each. The generator of random numbers is put back too. Results are compared as td.allclose does; NaN equals NaN.
+    `state` are tensors that fn writes, or modules, whose parameters and buffers are meant: they and their gradients are put back
+    before every run and at the end, and compared after each. Every run gets copies of the tensors among the arguments, which are
+    compared, too. The generator of random numbers is put back. Results are compared as td.allclose does; NaN equals NaN.
 
     >>> print(td.bisect(lambda x: (x * 2 + 1).sum(), td.ones(3)))
     compiled and eager results agree (largest difference 0)
@@ -59,25 +60,32 @@ def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e
     from tandem.passes.pipeline import OF_STEPS, PIPELINE
 
     function = fn._fn if isinstance(fn, Compiled) else fn
-    state = list(state)
+    state = _state(state)
     with td.no_grad():
-        before = [t.detach().clone() for t in state]
+        before = [(t.detach().clone(), None if t.grad is None else t.grad.clone()) for t in state]
     generator = td.default_generator
     random_state = generator.get_state()
 
-    def run(compiled: bool, skip: str = "", watch=None):
+    def put_back():
         with td.no_grad():
-            for t, b in zip(state, before, strict=True):
-                t.copy_(b)
+            for t, (value, grad) in zip(state, before, strict=True):
+                t.copy_(value)
+                t.grad = None if grad is None else grad.clone()
         generator.set_state(random_state)
+
+    def run(compiled: bool, skip: str = "", watch=None):
+        put_back()
+        copies = {id(t): t for t in state}
+        own_args, own_kwargs = _copied((args, kwargs), copies)
         with switches(EAGER=0 if compiled else 1, SKIP=skip):
             called = Compiled(function) if compiled else function
             if watch is not None:
                 called._report.fresh = True  # a program from disk has no steps to look at
                 called._programs.set_watch(functools.partial(watch, called._report))
-            result = called(*args, **kwargs)
+            result = called(*own_args, **own_kwargs)
         with td.no_grad():
-            return [t.detach().clone() for t in [*_tensors(result), *state]]
+            kept = [*_tensors(result), *copies.values()]
+            return [t.detach().clone() for t in [*kept, *(t.grad for t in copies.values() if t.grad is not None)]]
 
     inherited = SKIP.value
     try:
@@ -101,10 +109,42 @@ def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e
         run(compiled=True, skip=inherited, watch=watch)
         return Bisection(False, tuple(guilty), difference, output, tuple(faults))
     finally:
-        with td.no_grad():
-            for t, b in zip(state, before, strict=True):
-                t.copy_(b)
-        generator.set_state(random_state)
+        put_back()
+
+
+def _state(state) -> list:
+    """The tensors that are meant: those of modules, dicts and other containers."""
+    from tandem import Tensor
+    from tandem.errors import DTypeError
+    from tandem.nn import Module
+
+    if isinstance(state, Tensor):
+        return [state]
+    if isinstance(state, Module):
+        return [*state.parameters(), *state.buffers()]
+    if isinstance(state, dict):
+        state = state.values()
+    if not isinstance(state, Iterable) or isinstance(state, (str, bytes)):
+        raise DTypeError(
+            "bisect", f"state has a {type(state).__name__}, which holds no tensors that could be put back",
+            fix="give tensors, modules, or lists of them, such as state=model or state=[*model.parameters(), counter]",
+        )  # fmt: skip
+    return list({id(t): t for item in list(state) for t in _state(item)}.values())
+
+
+def _copied(value, copies: dict):
+    """A value with copies of the tensors in it; copies: those that are there already, by the identity of what they stand for."""
+    from tandem import Tensor
+
+    if isinstance(value, Tensor):
+        if id(value) not in copies:
+            copies[id(value)] = value.detach().clone().requires_grad_(value.requires_grad)
+        return copies[id(value)]
+    if type(value) in (list, tuple):
+        return type(value)(_copied(item, copies) for item in value)
+    if type(value) is dict:
+        return {key: _copied(item, copies) for key, item in value.items()}
+    return value
 
 
 def _tensors(result) -> list:

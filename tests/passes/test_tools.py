@@ -108,6 +108,52 @@ def test_the_pass_at_fault_is_found(monkeypatch):
     assert w.tolist() == [1, 1, 1]
 
 
+def test_bisect_puts_modules_gradients_and_arguments_back():
+    model = td.nn.Sequential(td.nn.Linear(3, 2), td.nn.BatchNorm1d(2))
+    optimizer = td.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        loss = model(x).exp().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    before = [t.detach().numpy().copy() for t in model.state_dict().values()]
+    for state in (model, [model[0], *model[1].parameters(), *model[1].buffers()]):
+        assert td.bisect(step, td.randn(4, 3), state=state).agree
+    for a, b in zip(model.state_dict().values(), before, strict=True):
+        np.testing.assert_array_equal(a.detach().numpy(), b)
+    x = td.ones(3)
+    assert td.bisect(lambda x, more: x.add_(1) + more["y"][0].mul_(2), x, more={"y": [x]}).agree and x.tolist() == [
+        1,
+        1,
+        1,
+    ]
+    with pytest.raises(td.DTypeError, match=r"bisect: state has a int(.|\n)*fix: .*state=model"):
+        td.bisect(step, x, state=[3])
+
+
+def test_what_is_written_into_arguments_is_compared(monkeypatch):
+    monkeypatch.setattr(pipeline, "PIPELINE", [*pipeline.PIPELINE, doubles_exp])
+    x = td.ones(3)
+    found = td.bisect(lambda x: x.copy_(x.exp()) and None, x.reshape(3)[:1])
+    assert not found.agree and found.passes == ("doubles_exp",)
+
+
+def test_the_graph_that_arguments_run():
+    @td.compile
+    def f(x, times=2):
+        return x * times if x.ndim == 1 else x.exp()
+
+    assert "exp" in str(f.graph(td.ones(2, 2))) and "mul" in str(f.graph(td.ones(2), times=3))
+    assert "exp" in str(f.graph(td.ones(2, 2))) and "exp" in str(f.graph(0)) and "mul" in str(f.graph())
+    assert f.memory(td.ones(16, 16))["outputs"] == 1024
+    fast = td.compile(td.nn.Linear(3, 2))
+    assert "matmul" in str(fast.graph(td.ones(4, 3))) and str(fast.graph(0)) == str(fast.graph())
+    with pytest.raises(td.ValueRangeError, match="no program ran"), td.switches(EAGER=1):
+        f.graph(td.ones(2))
+
+
 def test_the_kernel_at_fault_is_found(monkeypatch):
     """A kernel that subtracts where it should add, and only where it is fused."""
     from tandem.codegen import compile as codegen
