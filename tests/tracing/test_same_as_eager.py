@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -440,3 +441,52 @@ def test_a_tensor_whose_axes_changed_in_place_can_be_read_and_written():
 
     (a, b, c), (d, e, g) = f(td.arange(6.0).reshape(2, 3)), td.compile(f)(td.arange(6.0).reshape(2, 3))
     assert a == d and b.tolist() == e.tolist() and c.tolist() == g.tolist()
+
+
+# -- what docs/compile.md says is not as eagerly
+
+
+def test_try_around_an_operator_catches_its_error_of_values_where_a_value_is_read_inside():
+    def tried(read):
+        def f(x):
+            try:
+                made = td.linalg.cholesky(x * 2)
+                if read:
+                    made[0, 0].item()
+                return made
+            except td.LinAlgError:
+                return td.zeros(2)
+
+        return td.compile(f)
+
+    assert tried(read=True)(-td.eye(2)).tolist() == [0, 0]
+    with pytest.raises(td.LinAlgError):
+        tried(read=False)(-td.eye(2))
+
+
+def test_threads_and_arrays_in_the_middle_of_a_function():
+    def f(x, read):
+        y, found = x * 2, []
+        if read:
+            y.tolist()
+
+        def work():
+            try:
+                found.append((y + 1).tolist())
+            except td.ValueRangeError as error:
+                found.append(error.rule)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return found[0]
+
+    assert td.compile(f)(td.ones(1), read=True) == [3]
+    assert "still runs in another thread" in td.compile(f)(td.ones(1), read=False)
+
+    def g(x):
+        array = x.numpy()
+        x.add_(1)
+        return array.tolist(), x.numpy().tolist()
+
+    assert td.compile(g)(td.ones(1)) == ([1], [2])
