@@ -48,7 +48,7 @@ def hardtanh(x: Tensor, min_val=-1.0, max_val=1.0):
 
 
 @op
-def leaky_relu(x: Tensor, negative_slope: Tensor = 0.01):
+def leaky_relu(x: Tensor, negative_slope=0.01):
     """x where positive, negative_slope * x elsewhere.
 
     >>> td.leaky_relu(td.tensor([-1.0, 2.0]), 0.1)
@@ -140,7 +140,7 @@ def softshrink(x: Tensor, lambd=0.5):
 
 
 @op
-def elu(x: Tensor, alpha: Tensor = 1.0):
+def elu(x: Tensor, alpha=1.0):
     """x where positive, alpha * (exp(x) - 1) elsewhere.
 
     >>> td.elu(td.tensor([-1.0, 2.0]))
