@@ -155,7 +155,7 @@ def _full(shape: Ints, fill_value: Tensor, *, dtype=None):
         if d < 0:
             raise ShapeError("full", f"size {d} is negative")
     dtype = dtypes.as_dtype(dtype) if dtype is not None else result_dtype(fill_value)
-    return F.Copy()(full_expand(as_dtype_value(fill_value, dtype), shape))
+    return F.Copy()(full_expand(as_dtype_value(fill_value, dtype), shape, "full"))
 
 
 @public

@@ -157,23 +157,40 @@ def show_shape(shape) -> tuple[int, ...]:
     return tuple(show(d) for d in shape)
 
 
-def expand_to(x: Value, shape: tuple[Dim, ...]) -> Value:
-    """x broadcast to shape, which is known to fit. 0-d values stay as they are: elementwise operators take them so."""
+def expand_to(x: Value, shape: tuple[Dim, ...], op: str = "expand") -> Value:
+    """x broadcast to shape. 0-d values stay as they are: elementwise operators take them so."""
     if x.ndim == 0 and shape:
         return x
+    given = x.shape
     if x.ndim < len(shape):
         x = F.Reshape((1,) * (len(shape) - x.ndim) + x.shape)(x)
-    if all(
-        a is b or (isinstance(a, int) and isinstance(b, int) and a == b) for a, b in zip(x.shape, shape, strict=True)
-    ):
+    if x.ndim > len(shape):
+        raise _does_not_fit(op, given, shape)
+    pairs = list(zip(x.shape, shape))
+    if all(a is b or (isinstance(a, int) and isinstance(b, int) and a == b) for a, b in pairs):
         return x
-    if all(a == b for a, b in zip(x.shape, shape, strict=True)):
+    if all(a == b for a, b in pairs):
         return x
     # Expand repeats axes that are the number 1: a computed size that is 1 in this call (x[1:] of two rows) becomes it.
-    written = tuple(1 if isinstance(a, Sym) and a is not b and a != b and a == 1 else a for a, b in zip(x.shape, shape))
+    written = []
+    for a, b in pairs:
+        if a is b or (isinstance(a, int) and a == 1) or a == b:
+            written.append(a)
+        elif a == 1:
+            written.append(1)
+        else:
+            raise _does_not_fit(op, given, shape)
     if any(a is not b for a, b in zip(written, x.shape)):
-        x = F.Reshape(written)(x)
+        x = F.Reshape(tuple(written))(x)
     return F.Expand(shape)(x)
+
+
+def _does_not_fit(op: str, given, shape) -> ShapeError:
+    return ShapeError(
+        op,
+        f"a tensor of shape {show_shape(given)} does not broadcast to {show_shape(shape)}",
+        fix="its axes, counted from the last, must have the same size or 1",
+    )
 
 
 def broadcast(op: str, *values: Value) -> tuple[Value, ...]:
@@ -181,11 +198,11 @@ def broadcast(op: str, *values: Value) -> tuple[Value, ...]:
     return tuple(expand_to(v, shape) for v in values)
 
 
-def full_expand(x: Value, shape: tuple[Dim, ...]) -> Value:
+def full_expand(x: Value, shape: tuple[Dim, ...], op: str = "expand") -> Value:
     """Like expand_to, but a 0-d value is expanded too."""
     if x.ndim == 0 and shape:
         x = F.Reshape((1,) * len(shape))(x)
-    return expand_to(x, shape)
+    return expand_to(x, shape, op)
 
 
 def binary(op: str, primitive, x, y) -> Value:

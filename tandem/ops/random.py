@@ -303,7 +303,7 @@ def bernoulli(x: Tensor, p: Tensor | None = None, *, generator: Generator | None
     chance = to_float(x) if p is None else to_float(p)
     wide = dtypes.float64 if chance.dtype is dtypes.float64 else dtypes.float32
     unit = uniform_bits(generator, x.shape, wide)
-    return cast(F.less(unit, full_expand(cast(chance, wide), x.shape)), x.dtype)
+    return cast(F.less(unit, full_expand(cast(chance, wide), x.shape, "bernoulli")), x.dtype)
 
 
 @op(name="uniform", hidden=True)

@@ -85,3 +85,18 @@ def test_computed_sizes_of_one_are_broadcast(name):
             rows = td.placeholder(td.float32, (None, 4))
             out = f(rows)
         np.testing.assert_allclose(td.Session(graph).run(out, {rows: x}), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("run", [lambda f: f(), lambda f: td.compile(f)()])
+def test_values_that_do_not_broadcast_are_refused(run):
+    for name, call in (
+        ("full", lambda: td.full((2, 3), td.tensor([1.0, 2.0]))),
+        ("full", lambda: td.full((3,), td.ones(2, 3))),
+        ("full", lambda: td.full_like(td.ones(2, 3), td.ones(4))),
+        ("full", lambda: td.ones(2, 3).fill_(td.ones(5))),
+        ("bernoulli", lambda: td.bernoulli(td.ones(2, 3, 2, 2), td.tensor([0.0, 0.5, 1.0]))),
+        ("bernoulli", lambda: td.bernoulli(td.ones(3), td.ones(2, 3))),
+    ):
+        with pytest.raises(td.ShapeError, match=f"{name}: a tensor of shape .* does not broadcast to"):
+            run(call)
+    assert run(lambda: td.full((2, 3), td.tensor([1.0, 2.0, 3.0]))).tolist() == [[1, 2, 3], [1, 2, 3]]
