@@ -5,7 +5,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime, dtypes, preload
 from tandem.errors import DTypeError, IntegerRangeError
-from tandem.graph.ir import Value
+from tandem.graph.ir import Value, kept_builders
 
 
 def _compile(function, spec):
@@ -13,7 +13,8 @@ def _compile(function, spec):
         _foresee(function, spec)
     from tandem.tracing.compile import compile_plan
 
-    return compile_plan(function, spec)
+    with kept_builders():
+        return compile_plan(function, spec)
 
 
 def _foresee(function, spec):
@@ -28,7 +29,8 @@ def _foresee(function, spec):
 def _compile_capture(*description):
     from tandem.tracing.program import compile_capture
 
-    return compile_capture(*description)
+    with kept_builders():
+        return compile_capture(*description)
 
 
 def _convert(op: str, parameter: str, value, meets: str | None = None):

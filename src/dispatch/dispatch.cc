@@ -45,6 +45,7 @@ Ref<Plan> compile(OpFunction* op, Argument* arguments, int count) {
     PyList_SET_ITEM(spec, i, item);
   }
   const profile::Scope compiling(profile::Kind::Compile, profile::recording() ? PyUnicode_AsUTF8(op->name) : "");
+  const KeepTracingDepth keep;
   PyObject* args[] = {reinterpret_cast<PyObject*>(op), spec};
   PyObject* result = PyObject_Vectorcall(callbacks.compile, args, 2, nullptr);
   Py_DECREF(spec);

@@ -109,4 +109,11 @@ extern thread_local int8_t device_scope;
 // Set while Python functions are traced in this thread: calls then go straight to the Python implementation.
 extern thread_local int tracing_depth;
 
+// Around calls of Python code that traces: an interrupt may come between its entering a trace and its noting that it
+// has to leave it.
+struct KeepTracingDepth {
+  const int depth = tracing_depth;
+  ~KeepTracingDepth() { tracing_depth = depth; }
+};
+
 }  // namespace tandem

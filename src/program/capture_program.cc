@@ -187,6 +187,7 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic, End e
     Py_DECREF(item);
   }
   const profile::Scope compiling(profile::Kind::Compile, "program");
+  const KeepTracingDepth keep;
   PyObject* result = PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOsO", calls, leaves, numbers, ints,
                                            outputs, writes, symbolic ? Py_True : Py_False, ended.c_str(),
                                            programs_->report ? programs_->report : Py_None);

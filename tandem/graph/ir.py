@@ -344,6 +344,18 @@ def _refuse_complex(op, inputs):
 _local = threading.local()
 
 
+class kept_builders:
+    """Leaves the graphs being built as they were: an interrupt may come between a builder's entering and its noting to leave."""
+
+    __slots__ = ("_count",)
+
+    def __enter__(self):
+        self._count = len(_stack())
+
+    def __exit__(self, *exc):
+        del _stack()[self._count :]
+
+
 def _stack() -> list[Builder]:
     try:
         return _local.builders
