@@ -171,34 +171,37 @@ def _print_lines(lines: list[_Line], failed: int | None):
     """Prints lines whose program has run; failed: the call at which it stopped, with the lines behind it never reached."""
     for line in lines:
         reached = failed is None or line.call <= failed
-        if reached and not any(_runtime.pending(t) for o in line.objects for t in _tensors_in(o)):
+        if reached and not any(_runtime.pending(t) for t in _tensors_in(line.objects)):
             builtins.print(*line.objects, **line.settings)
 
 
-def _at_this_moment(o):
-    """A copy, as far as it may still change before the program runs: tensors, and containers of them."""
+def _at_this_moment(o, copies: dict):
+    """A copy, as far as it may still change before the program runs: tensors, and containers of them, which may hold themselves."""
     if isinstance(o, _runtime.Tensor):
         return o.detach().clone()
     if isinstance(o, tuple):
-        made = [_at_this_moment(item) for item in o]
+        made = [_at_this_moment(item, copies) for item in o]
         return type(o)(*made) if hasattr(o, "_fields") else tuple(made) if type(o) is tuple else o
-    if isinstance(o, list):
-        made = copy.copy(o)
-        made[:] = map(_at_this_moment, o)
-        return made
-    if isinstance(o, dict):
-        made = copy.copy(o)
-        made.update((key, _at_this_moment(item)) for key, item in o.items())
+    if isinstance(o, (list, dict)):
+        if id(o) in copies:
+            return copies[id(o)]
+        made = copies[id(o)] = copy.copy(o)
+        for key, item in list(enumerate(o) if isinstance(o, list) else o.items()):
+            made[key] = _at_this_moment(item, copies)
         return made
     return copy.copy(o) if isinstance(o, (set, bytearray)) else o
 
 
-def _tensors_in(o) -> list:
-    if isinstance(o, _runtime.Tensor):
-        return [o]
-    if isinstance(o, (tuple, list)):
-        return [t for item in o for t in _tensors_in(item)]
-    return [t for item in o.values() for t in _tensors_in(item)] if isinstance(o, dict) else []
+def _tensors_in(objects) -> list:
+    found, seen, stack = [], set(), list(objects)
+    while stack:
+        o = stack.pop()
+        if isinstance(o, _runtime.Tensor):
+            found.append(o)
+        elif isinstance(o, (tuple, list, dict)) and id(o) not in seen:
+            seen.add(id(o))
+            stack.extend(o.values() if isinstance(o, dict) else o)
+    return found
 
 
 def print(*objects, sep: str = " ", end: str = "\n", file=None):
@@ -232,7 +235,8 @@ def print(*objects, sep: str = " ", end: str = "\n", file=None):
         ended = [line for line in lines if line.segment < scope.segments]
         del lines[: len(ended)]
         _print_lines(ended, None)
-    made = [_at_this_moment(o) for o in objects]
+    copies: dict[int, object] = {}
+    made = [_at_this_moment(o, copies) for o in objects]
     lines.append(_Line(made, settings, scope.segments, _runtime.noted_calls()))
 
 
@@ -242,7 +246,7 @@ def _refuse_in_body(objects):
     name = body_name()
     fix = f"return the values from it, and print what td.{name} gives"
     if name in ("checkpoint", "jvp", "vmap"):  # whose function runs once as eager code, too
-        if not any(_runtime.pending(t) for o in objects for t in _tensors_in(o)):
+        if not any(_runtime.pending(t) for t in _tensors_in(objects)):
             return
     else:
         fix += "; or look at it without td.compile: TANDEM_EAGER=1, or `with td.switches(EAGER=1):`"

@@ -458,6 +458,18 @@ def test_print_copies_containers_at_the_call(capsys):
     )
 
 
+def test_print_of_a_list_that_holds_itself(capsys):
+    @td.compile
+    def f(x):
+        kept = [x * 2]
+        kept.append(kept)
+        td.print(kept)
+        return x + 1
+
+    f(td.ones(2))
+    assert capsys.readouterr().out == "[tensor([2., 2.]), [...]]\n"
+
+
 def test_print_before_an_error_of_the_program_is_not_lost(capsys):
     def f(x):
         y = x * 2
