@@ -15,8 +15,10 @@ What a primitive may be applied to is said beside it too, for graphs that come f
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import functools
+import threading
 
 from tandem import _runtime, dtypes
 from tandem.errors import InternalError
@@ -34,19 +36,37 @@ METHODS: set[str] = set()  # those of them that Tensor has as methods
 OWN_METHODS: dict[str, object] = {}  # methods that are not, or not the same as, functions of the namespace
 
 
-on_device = False  # while an operator is traced for a CUDA device
-autocast_dtype = None  # while an operator is traced under td.autocast: the type for products
+class _Tracing(threading.local):
+    """What the operator is traced for that this thread traces."""
+
+    on_device = False  # a CUDA device
+    autocast_dtype = None  # under td.autocast: the type for products
+
+
+tracing = _Tracing()
+
+
+@contextlib.contextmanager
+def traced_for(autocast_dtype, on_device: bool):
+    """While inside, this thread traces an operator for a device, with products in the type that td.autocast asks for."""
+    before = tracing.autocast_dtype, tracing.on_device
+    tracing.autocast_dtype, tracing.on_device = autocast_dtype, on_device
+    try:
+        yield
+    finally:
+        tracing.autocast_dtype, tracing.on_device = before
 
 
 def _lowered(inputs):
     """Inputs of a product in the type that td.autocast asks for."""
     import tandem.ops as F
 
+    wanted = tracing.autocast_dtype
     lowered = []
     for x in inputs:
-        if x.dtype in (dtypes.float32, dtypes.float16, dtypes.bfloat16) and x.dtype is not autocast_dtype:
-            widened = isinstance(x.op, F.Cast) and x.node.inputs[0].dtype is autocast_dtype
-            x = x.node.inputs[0] if widened else F.Cast(autocast_dtype)(x)
+        if x.dtype in (dtypes.float32, dtypes.float16, dtypes.bfloat16) and x.dtype is not wanted:
+            widened = isinstance(x.op, F.Cast) and x.node.inputs[0].dtype is wanted
+            x = x.node.inputs[0] if widened else F.Cast(wanted)(x)
         lowered.append(x)
     return tuple(lowered)
 
@@ -55,7 +75,7 @@ def full_precision(x: Value) -> Value:
     """x in float32 where td.autocast is on and x has 16 bits: losses are computed so, as they are sums of many small terms."""
     import tandem.ops as F
 
-    narrow = autocast_dtype is not None and x.dtype in (dtypes.float16, dtypes.bfloat16)
+    narrow = tracing.autocast_dtype is not None and x.dtype in (dtypes.float16, dtypes.bfloat16)
     return F.Cast(dtypes.float32)(x) if narrow else x
 
 
@@ -99,7 +119,7 @@ class Op:
     low_precision = False  # whether td.autocast brings its float32 inputs to 16 bits
 
     def __call__(self, *inputs: Value) -> Value | tuple[Value, ...]:
-        if self.low_precision and autocast_dtype is not None:
+        if self.low_precision and tracing.autocast_dtype is not None:
             inputs = _lowered(inputs)
         node = current_builder().add(self, inputs)
         return node.outputs[0] if len(node.outputs) == 1 else node.outputs
@@ -189,8 +209,23 @@ def common_shape(types) -> tuple:
     return ()
 
 
+def _claim(table: dict[str, object], name: str, thing) -> None:
+    """table[name] = thing, unless the name means something else already. A definition that runs again replaces itself."""
+    known = table.get(name)
+    if known is not None and known is not thing and _definition(known) != _definition(thing):
+        module, qualname = _definition(known)
+        raise ValueError(
+            f"an operator named {name!r} exists: {qualname} of {module}\n  fix: give the new one a name of its own"
+        )
+    table[name] = thing
+
+
+def _definition(thing) -> tuple[str, str]:
+    return thing.__module__, thing.__qualname__
+
+
 def register(cls):
-    """Makes a primitive known by its name, with its annotated fields as attributes."""
+    """Makes a primitive known by its name, with its annotated fields as attributes. A name that another one has is refused."""
     fields = tuple(
         f
         for base in reversed(cls.__mro__)
@@ -200,7 +235,7 @@ def register(cls):
     cls._fields = fields
     code = cls.grad.__code__
     cls._grad_takes_out = "out" in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    PRIMITIVES[cls.name] = cls
+    _claim(PRIMITIVES, cls.name, cls)
     return cls
 
 
@@ -318,10 +353,9 @@ def op(fn=None, *, name: str | None = None, variadic: str | None = None, hidden:
     function = make_function(name or fn.__name__, fn, parameters, variadic, len(mutates))
     if hidden:
         return function
+    _claim(INTERNAL if internal else FUNCTIONS, function.__name__, function)
     if internal:
-        INTERNAL[function.__name__] = function
         return function
-    FUNCTIONS[function.__name__] = function
     if method and function.parameters and function.parameters[0].kind == "tensor":
         METHODS.add(function.__name__)
     return function
@@ -342,7 +376,7 @@ def public(fn=None, *, name: str | None = None, method: bool = False):
         if ours in names and given not in names:
             synonyms.setdefault(given, ours)
     fn = _prepare_arguments(fn, tensors, synonyms, "out" not in names)
-    FUNCTIONS[name or fn.__name__] = fn
+    _claim(FUNCTIONS, name or fn.__name__, fn)
     if method:
         METHODS.add(name or fn.__name__)
     return fn
@@ -402,7 +436,7 @@ def as_tensor(function: str, parameter: str, value):
 
 def alias(name: str, function):
     """Another name for a function, e.g. PyTorch's for NumPy's."""
-    FUNCTIONS[name] = function
+    _claim(FUNCTIONS, name, function)
     if function.__name__ in METHODS:
         METHODS.add(name)
     return function
@@ -417,9 +451,9 @@ def inplace(function, name: str | None = None):
         f"In-place form of `{function.__name__}`: writes the result into the first argument and returns it."
     )
     if function.__name__ in INTERNAL and name == function.__name__ + "_":
-        INTERNAL[name] = result
+        _claim(INTERNAL, name, result)
         return result
-    FUNCTIONS[name] = result
+    _claim(FUNCTIONS, name, result)
     METHODS.add(name)
     return result
 

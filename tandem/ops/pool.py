@@ -317,7 +317,7 @@ def _windows(name: str, spatial: int, x: Value, kernel_size, stride, padding, di
 
 def _pool_max(name, spatial, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices):
     x, added, windows = _windows(name, spatial, x, kernel_size, stride, padding, dilation, ceil_mode)
-    if define.on_device and not return_indices and product(windows[0]) <= 256:  # see Note [Taps]
+    if define.tracing.on_device and not return_indices and product(windows[0]) <= 256:  # see Note [Taps]
         return without_batch(PoolMaxTaps(windows[:4], windows[4])(x)[0], added)
     values, indices = PoolMax(*windows)(x)
     values = without_batch(values, added)

@@ -10,7 +10,7 @@ from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Sym, hint, substitute
-from tandem.ops.define import Composite, Elementwise, Op, register
+from tandem.ops.define import Composite, Op, register
 from tandem.ops.prepare import as_value, cast
 from tandem.session.unknown import show_shape
 
@@ -202,18 +202,6 @@ class Identity(Step):
 
 
 @register
-class StopGradient(Elementwise):
-    """The same elements; gradients end here."""
-
-    name = "stop_gradient"
-    takes_complex = True
-    holomorphic = False
-
-    def body(self, b, x):
-        return x
-
-
-@register
 class Replaced(Composite):
     """What a run was fed in place of what it would have computed; gradients go on to the latter."""
 
@@ -246,7 +234,7 @@ class Detach(Step):
     saved = ()
 
     def run(self, trace, node, operands):
-        return [StopGradient()(operands[0])]
+        return [F.StopGradient()(operands[0])]
 
 
 # What stores make of the old value and their operands, by name: change(old, *operands) -> new. Others are plain assignments.

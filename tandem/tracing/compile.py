@@ -15,8 +15,7 @@ from tandem.devices import DEVICES, code_of
 from tandem.errors import DeviceError, DTypeError, InternalError, ShapeError
 from tandem.graph.ir import Builder, Graph, Type, Value, revise
 from tandem.graph.symbolic import Sym, substitute
-from tandem.ops import define
-from tandem.ops.define import ParameterSpec, add_input, make_function
+from tandem.ops.define import ParameterSpec, add_input, make_function, traced_for
 from tandem.ops.region import Region
 from tandem.tracing.inputs import input_type
 from tandem.tracing.plan import PlanWriter
@@ -66,12 +65,8 @@ def _device_of(function, spec: list[tuple]) -> int:
 
 def compile_plan(function, spec: list[tuple]):
     device = _device_of(function, spec)
-    define.autocast_dtype, define.on_device = _autocast_dtype(device), device > 0
-    try:
-        with without_collections():
-            return _compile_plan(function, spec, device)
-    finally:
-        define.autocast_dtype, define.on_device = None, False
+    with traced_for(_autocast_dtype(device), device > 0), without_collections():
+        return _compile_plan(function, spec, device)
 
 
 def _autocast_dtype(device: int):
