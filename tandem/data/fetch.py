@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from dataclasses import dataclass
 from typing import Any
 
 from tandem.data.collate import Stacker, default_collate
 from tandem.data.seeding import begin_sample, end_sample, find_generators
+from tandem.errors import WorkerError
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,25 @@ class Ended(Exception):
     """The stream has no further batch."""
 
 
+def stop_error(what: str) -> WorkerError:
+    """For a StopIteration of the user's code, which would end the loop over the loader without a word."""
+    return WorkerError(
+        "DataLoader",
+        f"{what} raised StopIteration, which would end the epoch early",
+        fix="raise IndexError for an index that does not exist; end a stream by returning from __iter__",
+    )
+
+
+def refuse_in_child(process: int, workers: str):
+    """An iterator works in the process that began the loop, where its workers are."""
+    if os.getpid() != process:
+        raise WorkerError(
+            "DataLoader",
+            f"this loop was begun by process {process}, which has its {workers}; a forked child cannot go on with it",
+            fix="start a loop of its own in the child: iter(loader)",
+        )
+
+
 @dataclass
 class MapFetcher:
     """Batches of a dataset with __getitem__."""
@@ -61,12 +82,14 @@ class MapFetcher:
         draws = getattr(dataset, "draws", True)
         if draws and self.globally:
             find_generators()  # once a batch: they may have been exchanged
+        method, at = "__getitem__", indices  # for the error
         try:
             if not self.batched:
                 if draws:
                     begin_sample(key, _number(indices), self.globally)
-                return self.collate(dataset[indices])
+                return _collated(self.collate, dataset[indices])
             if hasattr(dataset, "__getitems__"):
+                method = "__getitems__"
                 if draws and indices:
                     begin_sample(key, _number(indices[0]), self.globally)
                 samples = dataset.__getitems__(indices)
@@ -77,10 +100,10 @@ class MapFetcher:
                 )
             samples, globally = [], self.globally
             stacker = Stacker(len(indices)) if self.collate is None else None
-            for i in indices:
+            for at in indices:
                 if draws:
-                    begin_sample(key, i if type(i) is int else _number(i), globally)
-                sample = dataset[i]
+                    begin_sample(key, at if type(at) is int else _number(at), globally)
+                sample = dataset[at]
                 if stacker is not None:
                     sample = stacker.add(sample)
                     if (
@@ -89,11 +112,20 @@ class MapFetcher:
                         stacker = None
                 samples.append(sample)
             return self._collate(samples)
+        except StopIteration as error:
+            raise stop_error(f"{type(dataset).__name__}.{method}({at!r})") from error
         finally:
             end_sample()
 
     def _collate(self, samples):
-        return (self.collate or default_collate)(samples)
+        return _collated(self.collate or default_collate, samples)
+
+
+def _collated(collate, samples):
+    try:
+        return collate(samples)
+    except StopIteration as error:
+        raise stop_error(f"{getattr(collate, '__name__', type(collate).__name__)}, the collate_fn,") from error
 
 
 def _number(index) -> int:
@@ -116,7 +148,10 @@ class StreamFetcher:
         self.epoch_key, self.position = epoch_key, 0
         # What __iter__ draws, such as an order of files, must be the same for all workers.
         begin_sample(epoch_key, -1, self.globally)
-        self.iterator = iter(self.dataset)
+        try:
+            self.iterator = iter(self.dataset)
+        except StopIteration as error:
+            raise stop_error(f"{type(self.dataset).__name__}.__iter__()") from error
         self.skip = getattr(self.iterator, "skip", self.iterator.__next__)
         return self
 
@@ -142,6 +177,10 @@ class StreamFetcher:
                 self.position += 1
             if not samples or (self.drop_last and len(samples) < count):
                 raise Ended
-            return (self.collate or default_collate)(samples) if self.batched else self.collate(samples[0])
+            return (
+                _collated(self.collate or default_collate, samples)
+                if self.batched
+                else _collated(self.collate, samples[0])
+            )
         finally:
             end_sample()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import collections
 import itertools
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 from tandem import cuda
 from tandem.data.collate import default_collate, default_convert
 from tandem.data.dataset import IterableDataset
-from tandem.data.fetch import Ended, MapFetcher, StreamFetcher
+from tandem.data.fetch import Ended, MapFetcher, StreamFetcher, refuse_in_child
 from tandem.data.prefetch import Pinned, Sender
 from tandem.data.sampler import BatchSampler, RandomSampler, SequentialSampler, begin, draw_seed
 from tandem.data.seeding import mix, undisturbed
@@ -247,7 +248,7 @@ class _Here(_Iterator):
                     batch = self.fetcher.fetch(task)
             else:
                 batch = self.fetcher.fetch(task)
-        except (StopIteration, Ended):
+        except (StopIteration, Ended):  # of the sampler, or of the stream: fetch makes errors of others
             self.loader._finished(self)
             raise StopIteration from None
         self.loader._delivered(self)
@@ -265,8 +266,10 @@ class _Threads(_Iterator):
         self.executor = ThreadPoolExecutor(workers, thread_name_prefix="tandem-data")
         self.ahead = collections.deque()
         self.count = max(loader.prefetch_factor * loader.num_workers, 1)
+        self.process = os.getpid()
 
     def __next__(self):
+        refuse_in_child(self.process, "threads")
         while len(self.ahead) < self.count and (task := next(self.tasks, None)) is not None:
             self.ahead.append(self.executor.submit(self.fetcher.fetch, task))
         try:
@@ -282,7 +285,8 @@ class _Threads(_Iterator):
 
     def close(self):
         self.tasks, self.ahead = iter(()), collections.deque()
-        self.executor.shutdown(wait=False, cancel_futures=True)
+        if os.getpid() == self.process:
+            self.executor.shutdown(wait=False, cancel_futures=True)
 
     def __del__(self):
         if hasattr(self, "executor"):

@@ -1,10 +1,14 @@
 """Worker processes of a DataLoader, seen from the main process.
 
 Note [Messages]
-Each worker has a socket of its own. To it go ("epoch", number, key), ("batch", epoch, task number, indices, pieces of memory that
-came back) and ("stop",); from it come (epoch, task number, kind, body, places, pieces used, new pieces, dropped pieces), with the
-descriptors of new pieces behind. Tensors and large arrays are not in the body but in the pieces (tandem/multiprocessing/pack.py). A
-piece is lent until no tensor of this process is on it; its number then goes back with the next task.
+Each worker has a socket of its own. To it go ("epoch", number, key, numbers of loops that run), ("batch", epoch, task number,
+indices, pieces of memory that came back) and ("stop",); from it come (epoch, task number, kind, body, places, pieces used, new
+pieces, dropped pieces), with the descriptors of new pieces behind. Tensors and large arrays are not in the body but in the pieces
+(tandem/multiprocessing/pack.py). A piece is lent until no tensor of this process is on it; its number then goes back with the next
+task.
+
+Several loops may share the workers of a loader that keeps them: a worker has a fetcher for each, and whoever receives a batch hands
+it to the loop that it is for.
 
 Any worker may make any batch; they are handed out in order. A worker that dies closes its socket, which is how that is noticed.
 """
@@ -15,15 +19,18 @@ import collections
 import contextlib
 import itertools
 import multiprocessing
+import os
 import pickle
 import signal
 import sys
+import threading
 import time
 import weakref
 from multiprocessing.connection import wait
 from multiprocessing.reduction import send_handle
 
 from tandem.data import worker
+from tandem.data.fetch import refuse_in_child, stop_error
 from tandem.errors import DTypeError, WorkerError
 from tandem.multiprocessing.pack import pack, unpack
 from tandem.multiprocessing.space import Space
@@ -45,7 +52,6 @@ class _Worker:
         self.pieces: dict = {}
         self.lent: list[int] = []
         self.busy = 0  # tasks it has not answered
-        self.exhausted = False  # its part of a sharded stream has ended
 
 
 class WorkerPool:
@@ -58,7 +64,7 @@ class WorkerPool:
             )
         context = loader.multiprocessing_context
         if context is None or isinstance(context, str):
-            context = multiprocessing.get_context(context or ("forkserver" if sys.platform == "linux" else "spawn"))
+            context = multiprocessing.get_context(context or _default_method())
         _preload(context)
         space = Space()
         recipe, inherited = (loader._fetcher(), loader.worker_init_fn), None
@@ -73,13 +79,18 @@ class WorkerPool:
                 fix='define them at the top of a module, or pass worker_type="thread" or multiprocessing_context="fork"',
             ) from error
         self.workers: list[_Worker] = []
-        self._finalizer = weakref.finalize(self, _close, self.workers)
+        self.process = os.getpid()
+        # Two threads may have a loop each.
+        self.receiving, self._sending = threading.Lock(), threading.Lock()
+        self.iterators: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # epoch -> the loop over it
+        self._finalizer = weakref.finalize(self, _close, self.workers, self.process)
+        _pools.add(self)
         setup = pickle.dumps((message, places, list(space.pieces), loader.seed))
         for number in range(loader.num_workers):
             ours, theirs = context.Pipe()
             process = context.Process(
                 target=worker.main,
-                args=(theirs, number, loader.num_workers, inherited),
+                args=(theirs, number, loader.num_workers, self.process, inherited and (*inherited, ours)),
                 daemon=True,
                 name=f"tandem-data-{number}",
             )
@@ -96,7 +107,8 @@ class WorkerPool:
 
     def send(self, w: _Worker, message: bytes):
         try:
-            w.connection.send_bytes(message)
+            with self._sending:
+                w.connection.send_bytes(message)
         except _DEAD:
             # It may have said why before it went.
             while w.connection.poll(0):
@@ -136,16 +148,38 @@ class WorkerPool:
     def returned(self, w: _Worker) -> list[int]:
         """Pieces on which no tensor is left."""
         free = [key for key in w.lent if key in w.pieces and w.pieces[key].users == 0]
-        if free:
-            w.lent = [key for key in w.lent if key not in free]
+        for key in free:  # in place: another loop may be adding to it
+            w.lent.remove(key)
         return free
 
     @property
     def closed(self) -> bool:
-        return not self._finalizer.alive
+        """Whether workers have been ended. A forked child has none of its parent's."""
+        return not self._finalizer.alive or os.getpid() != self.process
 
     def close(self):
         self._finalizer()
+
+
+_pools: weakref.WeakSet = weakref.WeakSet()
+_is_forked = False
+
+
+def _forget_parent():
+    """In a forked child. multiprocessing would end, at the child's exit, all daemons that it has heard of."""
+    global _is_forked
+    _is_forked = True
+    for pool in _pools:
+        for w in pool.workers:
+            multiprocessing.process._children.discard(w.process)
+
+
+os.register_at_fork(after_in_child=_forget_parent)
+
+
+def _default_method() -> str:
+    # The server is a child of the parent, and multiprocessing cannot do with it in a child.
+    return "forkserver" if sys.platform == "linux" and not _is_forked else "spawn"
 
 
 def _preload(context):
@@ -165,7 +199,11 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _close(workers: list[_Worker]):
+def _close(workers: list[_Worker], process: int):
+    if os.getpid() != process:  # in a forked child: they are not its workers, and their sockets stay open in the parent
+        for w in workers:
+            w.connection.close()
+        return
     stop = pickle.dumps(("stop",))
     for w in workers:
         with contextlib.suppress(OSError):
@@ -186,6 +224,8 @@ def rebuild(body: bytes, where: str) -> BaseException:
     """The exception of a worker, with its traceback as the cause."""
     pickled, kind, text, traceback = pickle.loads(body)
     error = WorkerError("DataLoader", f"{kind}: {text}") if pickled is None else pickle.loads(pickled)
+    if isinstance(error, StopIteration):
+        error = stop_error("worker_init_fn")
     error.__cause__ = RemoteTraceback(traceback)
     error.add_note(f"  ({where})")
     return error
@@ -201,14 +241,16 @@ class ProcessIterator:
         self.pool, self.tasks = pool, loader._tasks()
         self.epoch = next(_EPOCHS)
         self.sharded = loader.stream and getattr(loader.dataset, "sharded", False)
+        self.exhausted: set[_Worker] = set()  # those whose part of a sharded stream has ended
         self.order: collections.deque = collections.deque()  # (task number, worker) that were handed out
         self.ready: dict = {}
         self.numbers = itertools.count()
         self.ended = False
         self.limit = loader.prefetch_factor * len(pool.workers)
+        pool.iterators[self.epoch] = self
+        message = pickle.dumps(("epoch", self.epoch, loader._epoch_key(), list(pool.iterators)))
         for w in pool.workers:
-            w.exhausted = False
-            pool.send(w, pickle.dumps(("epoch", self.epoch, loader._epoch_key())))
+            pool.send(w, message)
         if self.sharded:
             if not loader._shares:
                 loader._shares = [0] * len(pool.workers)
@@ -226,11 +268,11 @@ class ProcessIterator:
         workers = self.pool.workers
         while not self.ended and len(self.order) < self.limit:
             if self.sharded:
-                open_ = [w for w in workers if not w.exhausted]
+                open_ = [w for w in workers if w not in self.exhausted]
                 if not open_:
                     self.ended = True
                     return
-                while workers[self.turn].exhausted:
+                while workers[self.turn] in self.exhausted:
                     self.turn = (self.turn + 1) % len(workers)
                 share, w = self.turn, workers[self.turn]
                 payload = (self.next_of[share] * self.size, self.size)
@@ -250,6 +292,7 @@ class ProcessIterator:
     def __next__(self):
         if self.pool is None:
             raise StopIteration
+        refuse_in_child(self.pool.process, "worker processes")
         if self.pool.closed:
             raise WorkerError(
                 "DataLoader", "the worker processes of this iterator have been ended", fix="start a new loop"
@@ -261,7 +304,9 @@ class ProcessIterator:
                 raise StopIteration
             number, w, share = self.order[0]
             if number not in self.ready:
-                self._receive()
+                with self.pool.receiving:
+                    if number not in self.ready:  # another loop over the same workers may have got it meanwhile
+                        self._receive()
                 continue
             self.order.popleft()
             kind, body, places, used, w = self.ready.pop(number)
@@ -277,7 +322,7 @@ class ProcessIterator:
             if share is None:  # the stream has ended, and all later tasks lie behind its end
                 self.ended = True
             else:
-                w.exhausted = True
+                self.exhausted.add(w)
 
     def _receive(self):
         timeout = self.loader.timeout or None
@@ -295,10 +340,11 @@ class ProcessIterator:
             w = connections[connection]
             epoch, number, kind, body, places, used, _, _ = self.pool.receive(w)
             w.busy -= 1
-            if epoch == self.epoch:
-                self.ready[number] = (kind, body, places, used, w)
-            else:  # of a loop that was left
+            loop = self if epoch == self.epoch else self.pool.iterators.get(epoch)
+            if loop is None or loop.pool is None:  # it was left
                 w.lent += used
+            else:
+                loop.ready[number] = (kind, body, places, used, w)
 
     def _finish(self):
         self.loader._finished(self)
@@ -309,7 +355,10 @@ class ProcessIterator:
         for _, _, _, used, w in self.ready.values():
             w.lent += used
         self.ready = {}
-        if pool is not None and self.loader._pool is not pool:
+        if pool is None:
+            return
+        pool.iterators.pop(self.epoch, None)
+        if self.loader._pool is not pool:
             pool.close()
 
     def __del__(self):

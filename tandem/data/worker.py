@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import multiprocessing
+import os
 import pickle
+import select
 import signal
+import threading
+import time
 import traceback
 from multiprocessing.reduction import recv_handle, send_handle
 
@@ -33,8 +39,45 @@ def describe(error: BaseException) -> bytes:
     return pickle.dumps((body, type(error).__name__, str(error), text))
 
 
-def main(connection, number: int, count: int, inherited=None):
+def end_with(process: int):
+    """Has this process end when another one does. The connection alone does not tell: any child that the other one forked holds
+    its end open. Nor does PR_SET_PDEATHSIG, which goes by the thread that made us."""
+
+    def wait():
+        try:
+            handle = os.pidfd_open(process)
+        except ProcessLookupError:
+            os._exit(1)
+        except (AttributeError, OSError):  # another system, or an old kernel
+            while _is_alive(process):
+                time.sleep(1)
+        else:
+            select.select([handle], [], [])
+        os._exit(1)
+
+    threading.Thread(target=wait, name="tandem-parent", daemon=True).start()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def main(connection, number: int, count: int, process: int, inherited=None):
+    """process: the one whose worker this is."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which then ends us
+    end_with(process)
+    if inherited is not None:
+        *inherited, other_end = inherited
+        other_end.close()
+    # Samples may come from loaders with workers of their own. What multiprocessing fears of daemons is that their children stay
+    # behind; ours end with us.
+    multiprocessing.current_process()._config["daemon"] = False
     _runtime.set_num_threads(1)  # there are as many workers as the user wants cores for this
     # Then the main process is gone, or does not want us any more.
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -56,21 +99,22 @@ def _serve(connection, number: int, count: int, inherited):
         connection.send_bytes(pickle.dumps((None, None, "error", describe(error), [], [], [], [])))
         return
     collate.memory.allocate = arena.tensor
+    fetchers = {}  # by epoch: of each loop that runs
     while True:
         order, *arguments = pickle.loads(connection.recv_bytes())
         if order == "stop":
             return
         if order == "epoch":
-            epoch, key = arguments
-            fetcher = fetcher if epoch is None else _begun(fetcher, key)
+            epoch, key, running = arguments
+            fetchers = {e: f for e, f in fetchers.items() if e in running}
+            fetchers[epoch] = _begun(copy.copy(fetcher), key)
             continue
         epoch, task, payload, freed = arguments
         arena.release(freed)
         arena.begin()
         body, places = b"", []
         try:
-            fetcher = _ready(fetcher)
-            body, places = pack(fetcher.fetch(payload), arena)
+            body, places = pack(_ready(fetchers, epoch).fetch(payload), arena)
             kind = "data"
         except Ended:
             kind = "end"
@@ -84,22 +128,18 @@ def _serve(connection, number: int, count: int, inherited):
             arena.pieces[key].close_fd()
 
 
-class _Failed:
-    """Stands for a stream whose __iter__ failed: each fetch says so."""
-
-    def __init__(self, fetcher, error):
-        self.fetcher, self.error = fetcher, error
-
-
 def _begun(fetcher, key):
-    fetcher = fetcher.fetcher if isinstance(fetcher, _Failed) else fetcher
+    """The fetcher at the start of its epoch, or the error that its stream failed with: each fetch says so."""
     try:
         return fetcher.begin(key)
     except Exception as error:
-        return _Failed(fetcher, error)
+        return error
 
 
-def _ready(fetcher):
-    if isinstance(fetcher, _Failed):
-        raise fetcher.error
-    return fetcher
+def _ready(fetchers: dict, epoch: int):
+    found = fetchers.get(epoch)
+    if found is None:  # the loop was left
+        raise Ended
+    if isinstance(found, Exception):
+        raise found
+    return found

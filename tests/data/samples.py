@@ -151,3 +151,46 @@ class Gaussian(td.data.Dataset):
 
     def __getitem__(self, i):
         return random.gauss(0, 1), np.random.randn(), i if i % 2 else int(np.random.randint(1000))
+
+
+class Squares(td.data.Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        return td.tensor(i * i)
+
+
+class Stops(Squares):
+    def __getitem__(self, i):
+        if i == 3:
+            next(iter(()))
+        return super().__getitem__(i)
+
+
+class StopsInBatches(Stops):
+    def __getitems__(self, indices):
+        return [self[i] for i in indices]
+
+
+class StopsAtOnce(td.data.IterableDataset):
+    def __iter__(self):
+        raise StopIteration
+
+
+def stops(_):
+    raise StopIteration
+
+
+class Nested(td.data.Dataset):
+    """Samples that come out of a loader with a worker of its own."""
+
+    def __init__(self, method: str):
+        self.method = method
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, i):
+        loader = td.data.DataLoader(Squares(), batch_size=4, num_workers=1, multiprocessing_context=self.method)
+        return next(iter(loader))
