@@ -23,6 +23,7 @@ from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import Buffer, is_one, is_zero, same, same_shape
 from tandem.codegen.computes import Compute, Group
 from tandem.codegen.kept import Kept
+from tandem.codegen.target import Target
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import hint
 from tandem.ops.again import Again
@@ -43,7 +44,8 @@ SMALL_SHARE = 64  # the part of their elements that something small has at most
 class Fusion(Kept):
     """Groups of a graph, in order. `buffer_of` has the memory of every value that may need some."""
 
-    def __init__(self, graph: Graph, layouts, saved, target=None, exact_views: bool = False, in_pieces: bool = False):
+    def __init__(self, graph: Graph, layouts, saved, target: Target, exact_views: bool = False, in_pieces: bool = False,
+                 on_host=frozenset()):  # fmt: skip
         super().__init__(graph, saved, target, exact_views, in_pieces)
         self.groups: list[Group] = []
         self.buffer_of: dict[Value, Buffer] = {}
@@ -55,7 +57,7 @@ class Fusion(Kept):
             self.buffer_of[value] = memory.input_buffer(
                 value.dtype, self.shape_of(value), value.op.position, layout, self.resolve
             )
-            self.buffer_of[value].on_host = target is not None and value in target.on_host
+            self.buffer_of[value].on_host = target.has_own_memory and value in on_host
             self.provider[value] = None
         self.saved = set(saved)
         self._after: dict[Value, int] = {}  # the last group that a value not in memory waits for; see _wait
@@ -129,7 +131,7 @@ class Fusion(Kept):
                     strides = choose([v.type for v in node.inputs], [self.buffer_of[v] for v in node.inputs])
                     if strides is not None and strides and isinstance(strides[0], tuple):
                         strides = strides[index]
-                if strides is None and self.target is not None:
+                if strides is None:
                     strides = self.target.output_strides(node, [self.buffer_of[v] for v in node.inputs])
                 if strides is None:
                     self.buffer_of[value] = self._allocate(value, tuple(range(len(shape))))
@@ -282,8 +284,8 @@ class Fusion(Kept):
                 units[axis_map[buffer.unit]] = units.get(axis_map[buffer.unit], 0) + len(compute.axes)
         agreed = bool(orders) and all(o == orders[0] for o in orders)
         compute.order = orders[0] if agreed else compute.axes
-        if orders and not agreed and self.target is not None:
-            # On devices images are channels-last because somebody asked for it: gradients that are not become so again.
+        if orders and not agreed and self.target.restores_channels_last:
+            # Images are channels-last because somebody asked for it: gradients that are not become so again.
             last = (compute.axes[0], *compute.axes[2:], *compute.axes[1:2])
             if len(last) >= 4 and last in orders:
                 compute.order = last
@@ -372,7 +374,7 @@ class Fusion(Kept):
 
     def _allocate(self, value: Value, order: tuple) -> Buffer:
         shape = self.shape_of(value)
-        if self.target is not None and value not in self.saved and value not in self.mutated:
+        if value not in self.saved and value not in self.mutated:
             if all(value is not v for v in self.graph.outputs):
                 return self.target.allocate(value, shape, order, self.users)
         return memory.allocate(value.dtype, shape, order)
@@ -416,7 +418,7 @@ class Fusion(Kept):
     def _find_rows(self, compute: Compute) -> Group | None:
         """On devices, a kernel over rows that could go on with compute, which reads its rows again, if small results that compute
         needs as well came before it: they are moved there. So the gradient of a loss is taken while its rows are at hand."""
-        if self.target is None or self.waits:
+        if not self.target.sums_rows_on or self.waits:
             return None
         reads = dict.fromkeys(value for value, axis_map in compute.reads if axis_map is not None)
         for group in dict.fromkeys(self.provider[value] for value in reads):
@@ -486,7 +488,7 @@ class Fusion(Kept):
                     if any(m.role != "full" for m in group.members):
                         return False
                 elif group.kind == "rows":
-                    if self.target is None or not self.target.sums_across(group, reduced, compute.value.dtype):
+                    if not self.target.sums_across(group, reduced, compute.value.dtype):
                         return False
                 elif group.kind != "columns" or not group.split or group.reduced != reduced:
                     return False

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tandem.codegen.buffer import is_one, same
-from tandem.codegen.computes import operator_cost
+from tandem.codegen.costs import hinted_size
+from tandem.codegen.target import Target
 from tandem.graph.ir import Graph, Value
-from tandem.graph.symbolic import hint
 from tandem.ops.arithmetic import Cast
 from tandem.ops.complexes import AsComplex, AsReal
 from tandem.ops.create import Constant, Iota, RandomBits, Size
@@ -14,8 +14,6 @@ from tandem.ops.index import Gather
 from tandem.ops.movement import Embed, Expand, Permute, Reshape
 from tandem.ops.reduce import Reduce
 
-CHEAP = 8  # what costs less is recomputed rather than kept, if it reads at most one tensor
-DEVICE_CHEAP = 32  # the same where arithmetic is cheaper than memory
 LARGE = 1 << 20  # elements
 INLINE_NODES = 200  # longest chain of operators computed without a compute in between
 
@@ -24,9 +22,9 @@ class Kept:
     """`nodes` that are needed, in order; `users` of each value; values that are `forced` into memory because somebody outside or a
     library call reads them, `mutated` ones that become an input's contents, and `kept` ones, which some kernel computes."""
 
-    def __init__(self, graph: Graph, saved, target=None, exact_views: bool = False, in_pieces: bool = False):
+    def __init__(self, graph: Graph, saved, target: Target, exact_views: bool = False, in_pieces: bool = False):
         self.graph = graph
-        self.target = target  # None: the CPU
+        self.target = target
         self.exact_views = exact_views
         self.in_pieces = in_pieces
         self.resolve = _Resolver(graph.symbols)
@@ -98,9 +96,9 @@ class Kept:
                     keep = keep or self._picks(node)
                 if not keep and len(self.users.get(value, ())) > 1:
                     keep = not self._is_cheap(value)
-                    if keep and self.target is None:
+                    if keep and self.target.keeps_derivatives:
                         shared.append(value)
-                    if keep and self.target is not None and self._narrower(value):
+                    if keep and self.target.keeps_narrow and self._narrower(value):
                         keep = False
             if keep:
                 self.kept.add(value)
@@ -136,14 +134,14 @@ class Kept:
     def _made_of(self, value: Value) -> set[Value]:
         """The large tensors in memory that value is computed from."""
         found, stack, seen = set(), list(value.node.inputs), set()
-        size = _hinted_size(self.shape_of(value))
+        size = hinted_size(self.shape_of(value))
         while stack:
             v = stack.pop()
             if v in seen:
                 continue
             seen.add(v)
             if v in self.kept or isinstance(v.op, (Input, LibraryOp)) or v in self.forced:
-                if 4 * _hinted_size(self.shape_of(v)) >= size:
+                if 4 * hinted_size(self.shape_of(v)) >= size:
                     found.add(v)
             else:
                 stack.extend(v.node.inputs)
@@ -151,9 +149,9 @@ class Kept:
 
     def _picks(self, node) -> bool:
         """Whether a program picks few elements of something large that others read too: done at once, and the memory is theirs."""
-        if self.target is None or not self.in_pieces or len(self.users[node.inputs[0]]) < 2:
+        if not self.target.picks_at_once or not self.in_pieces or len(self.users[node.inputs[0]]) < 2:
             return False
-        source, picked = (_hinted_size(self.shape_of(v)) for v in (node.inputs[0], node.outputs[0]))
+        source, picked = (hinted_size(self.shape_of(v)) for v in (node.inputs[0], node.outputs[0]))
         return source >= LARGE and picked <= source // 256
 
     def _only_for_updates(self, nodes) -> set[Value]:
@@ -176,26 +174,24 @@ class Kept:
                 return
             if not self._is_cheap(value, reads=2):
                 self.kept.add(value)
-            elif self.target is not None and self._follows_reduction(value):
+            elif self.target.keeps_along and self._follows_reduction(value):
                 self.kept.add(value)
                 self._along.add(value)
 
     def _follows_reduction(self, value: Value) -> bool:
         """Whether value is made of results of reductions and nothing larger: their kernel computes it along the way."""
-        size, stack, seen = _hinted_size(self.shape_of(value)), list(value.node.inputs), set()
+        size, stack, seen = hinted_size(self.shape_of(value)), list(value.node.inputs), set()
         found = False
         while stack and len(seen) < INLINE_NODES:
             v = stack.pop()
             if v in seen:
                 continue
             seen.add(v)
-            if v in self._along or (isinstance(v.op, Reduce) and _hinted_size(self.shape_of(v)) == size):
+            if v in self._along or (isinstance(v.op, Reduce) and hinted_size(self.shape_of(v)) == size):
                 found = True
-            elif isinstance(v.op, Reduce) or (v in self.kept and _hinted_size(self.shape_of(v)) <= size):
+            elif isinstance(v.op, Reduce) or (v in self.kept and hinted_size(self.shape_of(v)) <= size):
                 continue
-            elif _hinted_size(self.shape_of(v)) > size or not isinstance(
-                v.op, (Elementwise, Movement, Constant, Input)
-            ):
+            elif hinted_size(self.shape_of(v)) > size or not isinstance(v.op, (Elementwise, Movement, Constant, Input)):
                 return False
             else:
                 stack.extend(v.node.inputs)
@@ -212,71 +208,7 @@ class Kept:
         return isinstance(source.op, (Elementwise, Gather, Input, LibraryOp)) or source in self.kept
 
     def _is_cheap(self, value: Value, reads: int = 1) -> bool:
-        if self.target is not None:
-            return self._is_cheap_on_device(value)
-        cost, stack, seen = 0.0, [value], set()
-        size = max(_hinted_size(self.shape_of(value)), 8)
-        while stack:
-            v = stack.pop()
-            if v in seen:
-                continue
-            seen.add(v)
-            op = v.op
-            if v is not value and (v in self.kept or isinstance(op, (Input, LibraryOp))):
-                if 4 * _hinted_size(self.shape_of(v)) >= size:  # what is broadcast stays in cache
-                    reads -= 1
-                if reads < 0:
-                    return False
-                continue
-            if isinstance(op, Elementwise):
-                if 4 * _hinted_size(self.shape_of(v)) >= size:  # what is broadcast is computed outside the inner loop
-                    cost += operator_cost(v.node)
-            elif isinstance(op, RandomBits):
-                return False
-            elif isinstance(op, (Gather, Embed)):
-                cost += 4
-            if cost > CHEAP:
-                return False
-            stack.extend(v.node.inputs)
-        return True
-
-    def _is_cheap_on_device(self, value: Value) -> bool:
-        """Whether computing value again costs less memory traffic than keeping it does, and arithmetic that hides behind it.
-
-        Kept, it is written once and read by each of its users but the first; otherwise each of them reads what it is made from.
-        """
-        cost, stack, seen = 0.0, [value], set()
-        size = max(_hinted_size(self.shape_of(value)), 8)
-        itemsize = value.dtype.itemsize
-        if isinstance(value.op, Cast):  # the narrower form would be kept
-            itemsize = min(itemsize, value.node.inputs[0].dtype.itemsize)
-        others = max(len(self.users.get(value, ())) - 1, 1)
-        budget = size * itemsize * (1 + 1 / others)
-        traffic, large = 0, 0
-        while stack:
-            v = stack.pop()
-            if v in seen:
-                continue
-            seen.add(v)
-            op = v.op
-            elements = _hinted_size(self.shape_of(v))
-            if v is not value and (v in self.kept or isinstance(op, (Input, LibraryOp))):
-                if 4 * elements >= size:  # what is broadcast stays in cache
-                    traffic += elements * v.dtype.itemsize
-                    large += 1
-                continue
-            if isinstance(op, Elementwise):
-                if 4 * elements >= size:
-                    cost += operator_cost(v.node, approximates=True)
-            elif isinstance(op, RandomBits):
-                return False
-            elif isinstance(op, (Gather, Embed)):
-                cost += 4
-            if cost > DEVICE_CHEAP:
-                return False
-            stack.extend(v.node.inputs)
-        # of two 16-bit tensors, gradients of activations read one anyway
-        return traffic <= budget or (itemsize == 2 and large <= 2 and traffic <= 2 * size * itemsize)
+        return self.target.is_cheap(self, value, reads)
 
 
 class _Resolver:
@@ -310,10 +242,3 @@ def _looks_at_inputs(graph: Graph) -> set[Value]:
         if value is not None and isinstance(value.op, Input):
             found.update(chain)
     return found
-
-
-def _hinted_size(shape) -> int:
-    size = 1
-    for d in shape:
-        size *= hint(d)
-    return size

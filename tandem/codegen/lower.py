@@ -5,20 +5,17 @@ from __future__ import annotations
 import functools
 
 from tandem.codegen.buffer import Buffer, Layout, allocate, root_of, same_shape
-from tandem.codegen.columns import columns
 from tandem.codegen.computes import Group
 from tandem.codegen.concat import write_into_concats
-from tandem.codegen.cpu_compose import composed
-from tandem.codegen.elementwise import copy, elementwise
+from tandem.codegen.cpu.target import CPU
 from tandem.codegen.epilogues import add_epilogues, follows_product, is_product
 from tandem.codegen.expand import expand, without_unused
 from tandem.codegen.fuse import Fusion
 from tandem.codegen.order import failures_first, groups_before_failures
 from tandem.codegen.overwrite import overwrite_last_operands
 from tandem.codegen.regions import region_steps
-from tandem.codegen.rows import rows
-from tandem.codegen.schedule import EpilogueStep, LibraryStep, Schedule, kernels_in
-from tandem.codegen.workers import note
+from tandem.codegen.schedule import EpilogueStep, LibraryStep, Schedule
+from tandem.codegen.target import Target
 from tandem.graph.ir import Graph, Value
 from tandem.ops.again import Again
 from tandem.ops.define import LibraryOp
@@ -26,55 +23,60 @@ from tandem.ops.index import CheckIndex, Scatter
 from tandem.ops.movement import Permute
 from tandem.ops.region import Region
 
-_NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns, "copy": copy}
-
 
 def lower(
     graph: Graph,
     layouts: list[Layout | None],
     saved: list[Value] = (),
     inside=None,
-    target=None,
+    target: Target = CPU,
     exact_views: bool = False,
     in_pieces: bool = False,
     body: bool = False,
     epilogues: bool = False,
+    on_host=frozenset(),
 ) -> Schedule:
     """Steps that compute graph's outputs, saved values and mutations, for all sizes that satisfy the graph's guards.
 
     inside: what is done to the graphs inside regions first, if that did not happen yet.
-    target: None for the CPU, or the CudaTarget (tandem/codegen/cuda/target.py) that the steps are for.
+    target: what the steps are for (target.py).
     exact_views: whether an output that only rearranges an input must be a view wherever strides allow it, as it may be written to.
-    in_pieces: whether a device may begin before all is known, so that what writes inputs comes last (Note [Pieces] in
-        src/program/pieces.h).
+    in_pieces: whether the program may begin before all is known, so that what writes inputs comes last (Note [Pieces] in
+        src/program/pieces.h), where the target does so.
     body: whether it is inside of a loop or branch, whose results are stored like what is written, and are nobody's state.
-    epilogues: whether kernels may run on blocks of products (epilogues.py): for whole programs of the CPU.
+    epilogues: whether kernels may run on blocks of products (epilogues.py), where the target does so: for whole programs.
+    on_host: inputs that are Python numbers or single elements in host memory. On a device their values come with the launch.
     """
     before: dict[Value, Value] = {}
-    prepared = target.prepared(graph, saved, layouts) if target is not None else None
+    prepared = target.prepared(graph, saved, layouts)
     if prepared:
         graph, before = expand(graph, prepared.get)
-    graph, made = expand(graph, target.composed() if target is not None else composed(layouts))
+    graph, made = expand(graph, target.composed(layouts))
     if before:
         made = {old: made.get(new, new) for old, new in before.items()}
     if made:
         graph = without_unused(graph, [made.get(v, v) for v in saved])
-    if target is not None:
-        graph, again = expand(graph, target.rewritten(graph, [made.get(v, v) for v in saved]))
-        if again:
-            made = {old: again[new] for old, new in made.items() if new in again} if made else again
-            graph = without_unused(graph, [made.get(v, v) for v in saved])
-        target = target.after(made)
+    rewritten = target.rewritten(graph, [made.get(v, v) for v in saved])
+    if rewritten:
+        graph, again = expand(graph, rewritten.get)
+        made = {old: again[new] for old, new in made.items() if new in again} if made else again
+        graph = without_unused(graph, [made.get(v, v) for v in saved])
+    on_host = {made.get(v, v) for v in on_host}
     waits = any(node.control for node in graph.nodes)
-    in_pieces = in_pieces and not waits  # and nothing is put together across what somebody waits for
-    fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved], target, exact_views, in_pieces)
-    nests = _NESTS if target is None else target.nests()
-    early = groups_before_failures(fusion) if graph.mutations and target is None and not body else ()
+    in_pieces = (
+        in_pieces and target.starts_early and not waits
+    )  # nothing is put together across what somebody waits for
+    fusion = Fusion(graph, layouts, [made.get(v, v) for v in saved], target, exact_views, in_pieces, on_host)
+    nests = target.nests()
+    fails_first = target.fails_first and graph.mutations
+    early = groups_before_failures(fusion) if fails_first and not body else ()
     steps, copies = _place_mutations(fusion, nests["copy"], early)
-    if target is None:
+    if target.joins_concats:
         write_into_concats(fusion, body)
     overwrite_last_operands(fusion)
-    ahead = _library_steps_ahead(fusion, target) if in_pieces and target is not None else {}
+    epilogues = epilogues and target.joins_products
+    begins = in_pieces or not target.starts_early  # whether kernels are compiled as soon as they are known
+    ahead = _library_steps_ahead(fusion, target) if in_pieces else {}
     products: set[int] = set()  # results of large products
     joining: dict[int, Group] = {}
     for group in fusion.groups:
@@ -82,44 +84,39 @@ def lower(
             steps.append(nests[group.kind](fusion, group))
             if products and follows_product(steps[-1], group, products):
                 joining[id(steps[-1])] = group
-            elif target is None:
-                note(steps[-1].kernel)
-            elif in_pieces:
+            elif begins:
                 target.begin(steps[-1:], alone=True)
         elif isinstance(group.node.op, Again):
             continue  # it only has a place in the order
         elif isinstance(group.node.op, Region):
             inner = functools.partial(lower, body=True, epilogues=epilogues)
             steps += region_steps(fusion, group.node, inner, nests["copy"], inside, target)
-        elif target is None:
-            steps.append(_library_step(fusion, group))
-            if epilogues and is_product(steps[-1]):
-                products.add(id(steps[-1].outputs[0]))
         elif id(group) in ahead:
             steps += ahead[id(group)]
         else:
             steps += target.library_steps(fusion, _library_step(fusion, group))
+            if epilogues and is_product(steps[-1]):
+                products.add(id(steps[-1].outputs[0]))
     steps += copies
     if joining:
         steps = add_epilogues(fusion, steps, joining, body)
-        for kernel in (k for s in steps if id(s) in joining or isinstance(s, EpilogueStep) for k in kernels_in(s)):
-            note(kernel)
+        target.begin([s for s in steps if id(s) in joining or isinstance(s, EpilogueStep)])
     buffer_of = {
         value: buffer for value, buffer in fusion.buffer_of.items()
         if value not in fusion.computes or fusion.computes[value].stored
     }  # fmt: skip
-    if target is not None:
-        steps = steps if waits else target.finish(steps)
-        if in_pieces:
-            target.begin(steps)
-    elif graph.mutations:
+    if not waits:
+        steps = target.finish(steps)
+    if in_pieces:
+        target.begin(steps)
+    if fails_first:
         steps = failures_first(steps)
     if made:
         buffer_of = {old: buffer_of[new] for old, new in made.items() if new in buffer_of}
     return Schedule(steps, buffer_of)
 
 
-def _library_steps_ahead(fusion: Fusion, target) -> dict[int, list]:
+def _library_steps_ahead(fusion: Fusion, target: Target) -> dict[int, list]:
     """Steps of library groups, by the group's id: kernels written by hand are large, so their compilation begins first."""
     ahead = {}
     for group in fusion.groups:
@@ -236,8 +233,7 @@ def _can_store_directly(fusion: Fusion, value: Value, target: Buffer, readers) -
     compute = fusion.computes.get(value)
     if compute is None:
         return False
-    # On devices also what follows reductions of columns: a thread reads and writes its own column.
-    of_columns = fusion.target is not None and compute.role == "kept" and compute.group.kind == "columns"
+    of_columns = fusion.target.writes_columns and compute.role == "kept" and compute.group.kind == "columns"
     if not of_columns and (compute.role != "full" or compute.group.kind != "elementwise"):
         return False
     roles = ("kept",) if of_columns else ("full", "partial")

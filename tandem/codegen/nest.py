@@ -29,8 +29,8 @@ class Nest:
         self.sizes: dict[int, Dim] = dict(enumerate(group.domain))
         inside = {m.value for m in group.members if m.role in ("full", "kept")}
         self.e = Emitter(fusion.resolve, fusion.shape_of, fusion.buffer_of, inside, self.sizes)
-        self.e.rounds = fusion.target is not None
-        self.e.b.approximates = fusion.target is not None
+        self.e.rounds = not fusion.target.renders_philox
+        self.e.b.approximates = fusion.target.approximates
         self.order = list(group.order)
         self.split_loops: list[tuple[int, int, int]] = []  # (loop, outer loop, inner loop)
         for axis, outer, inner in splits:

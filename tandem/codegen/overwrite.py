@@ -13,15 +13,15 @@ WORTH = 1 << 20  # bytes
 
 
 def overwrite_last_operands(fusion):
-    """Lets elementwise kernels write into the memory of an operand of the same shape that nothing reads later, on the CPU also
-    those that sum columns on their way, on devices those that make passes over rows.
+    """Lets elementwise kernels write into the memory of an operand of the same shape that nothing reads later; on the CPU also
+    those that sum columns on their way, on devices those that make passes over rows (Target.overwriting).
 
     Every thread reads the elements that it writes, and reads them first, if all large operands lie as the result does. What a
     kernel over rows writes before its last pass over them stays apart: a later pass may read the operand again.
-    What somebody else is to find there stays as it is. On the CPU the first to read a product may still be joined to it
-    (epilogues.py), and then there is nothing to overwrite.
+    What somebody else is to find there stays as it is. The first to read a product may still be joined to it (epilogues.py), and
+    then there is nothing to overwrite.
     """
-    on_cpu = fusion.target is None
+    target = fusion.target
     last: dict[int, int] = {}  # id of memory -> the last group that uses it
     first: dict[int, int] = {}  # id of a product's memory -> the first group that reads it
     for group in fusion.groups:
@@ -29,7 +29,7 @@ def overwrite_last_operands(fusion):
             buffer = fusion.buffer_of.get(value)
             if buffer is not None:
                 last[id(root_of(buffer))] = group.position
-        if on_cpu:
+        if target.joins_products:
             for member in group.members:
                 for value, _ in member.reads:
                     if value.node.op.name == "matmul":
@@ -53,19 +53,19 @@ def overwrite_last_operands(fusion):
                 source = _base(fusion, group, whole, last, stays | taken)
                 if source is not None:
                     take_place(whole, source)
-        if group.kind != ("columns" if on_cpu else "rows") or group.parts_of is not None:
+        if group.kind != target.overwriting or group.parts_of is not None:
             if group.kind != "elementwise" or any(m.role != "full" for m in group.members):
                 continue
         for member in group.members:
             if member.role != "full":
                 continue
-            target = fusion.buffer_of[member.value]
-            whole = root_of(target)
+            result = fusion.buffer_of[member.value]
+            whole = root_of(result)
             if whole.kind != "alloc" or not member.stored or member.targets or id(whole) in stays:
                 continue
             if group.kind == "rows" and not _in_last_pass(group, member):
                 continue
-            source = _operand(fusion, group, member, target, last, stays | taken)
+            source = _operand(fusion, group, member, result, last, stays | taken)
             if source is not None and first.get(id(source)) != group.position:
                 take_place(whole, source)
 

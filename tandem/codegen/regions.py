@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.buffer import Buffer, Layout, allocate, dense_strides, is_one, same
-from tandem.codegen.repeat import fits_one_kernel, repeat_part
+from tandem.codegen.repeat import fits_one_kernel
 from tandem.codegen.schedule import Part, RegionStep
 from tandem.graph.ir import Builder, Graph, Type
 from tandem.ops.define import add_input
 from tandem.ops.region import Block, Cond, Scan, While
 
 
-def region_steps(fusion, node, lower, copy, inside=None, target=None) -> list:
+def region_steps(fusion, node, lower, copy, inside, target) -> list:
     """The step of a region, after copies of what it must find in row-major order. inside, target: as in lower.
 
     On a device, numbers of the host are copied there first, so that a recorded graph need not know of them; only what decides how
@@ -41,16 +41,14 @@ def region_steps(fusion, node, lower, copy, inside=None, target=None) -> list:
     if inside is not None:
         op = op.with_graphs(*map(inside, op.graphs()))
     if isinstance(op, While) and fits_one_kernel(op, fusion.resolve):
-        make = repeat_part if target is None else target.repeat_part
-        steps.append(RegionStep(op, inputs, outputs, [make(op, layouts, fusion.resolve)], node))
+        steps.append(RegionStep(op, inputs, outputs, [target.repeat_part(op, layouts, fusion.resolve)], node))
         return steps
     parts = []
     for graph in op.graphs():
         placed = with_targets(graph)
-        here = None
-        if target is not None:
-            here = target.inside({placed.inputs[len(graph.inputs) - 1]} if isinstance(op, (Scan, While)) else set())
-        parts.append(Part(placed, lower(placed, layouts + [None] * len(graph.outputs), target=here)))
+        position = {placed.inputs[len(graph.inputs) - 1]} if isinstance(op, (Scan, While)) else set()
+        lowered = lower(placed, layouts + [None] * len(graph.outputs), target=target, on_host=position)
+        parts.append(Part(placed, lowered))
     steps.append(RegionStep(op, inputs, outputs, parts, node))
     return steps
 

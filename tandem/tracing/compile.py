@@ -11,6 +11,7 @@ from tandem.autodiff.partition import partition
 from tandem.autodiff.reverse import backpropagate
 from tandem.codegen import Layout, lower
 from tandem.codegen.compile import without_collections
+from tandem.codegen.target import target_of
 from tandem.devices import DEVICES, code_of
 from tandem.errors import DeviceError, DTypeError, InternalError, ShapeError
 from tandem.graph.ir import Builder, Graph, Type, Value, revise
@@ -36,15 +37,6 @@ class Traced:
         self.device = 0  # where the call runs: 0 the CPU, k cuda:(k - 1)
         self.rng_advance = 0
         self.is_tuple = False
-
-
-def target_for(device: int, on_host: set[Value]):
-    """What steps are made for: None for the CPU."""
-    if device == 0:
-        return None
-    from tandem.codegen.cuda.target import CudaTarget
-
-    return CudaTarget(device - 1, on_host)
 
 
 def _device_of(function, spec: list[tuple]) -> int:
@@ -78,8 +70,8 @@ def _autocast_dtype(device: int):
 def _compile_plan(function, spec: list[tuple], device: int):
     traced = trace_call(function, spec)
     traced.device = device
-    target = target_for(device, traced.numbers | traced.on_host)
-    if target is not None and _runtime.capturing():
+    target = target_of(device)
+    if _runtime.capturing():
         target.foresee(traced.graph)
     saved: list[Value] = []
     split = None
@@ -98,13 +90,17 @@ def _compile_plan(function, spec: list[tuple], device: int):
     graph = traced.graph
     check_devices(graph, device)
     inside = _simplify if any(isinstance(node.op, Region) for node in graph.nodes) else None
+    on_host = traced.numbers | traced.on_host
     if function.writes:  # results lie in the memory of what is written, and nowhere else; those behind them are made
         results, graph.outputs = graph.outputs, graph.outputs[function.writes :]
-        schedule = lower(graph, traced.layouts, [v for v in saved if all(v is not r for r in results)], inside, target)
+        kept = [v for v in saved if all(v is not r for r in results)]
+        schedule = lower(graph, traced.layouts, kept, inside, target, on_host=on_host)
         graph.outputs = results
     else:
-        whole = not device and getattr(function, "whole_program", False)
-        schedule = lower(graph, traced.layouts, saved, inside, target, exact_views=True, epilogues=whole)
+        whole = getattr(function, "whole_program", False)
+        schedule = lower(
+            graph, traced.layouts, saved, inside, target, exact_views=True, epilogues=whole, on_host=on_host
+        )
     return PlanWriter(function, spec, traced, schedule, split, _backward_function).write()
 
 

@@ -15,6 +15,7 @@ from tandem import dtypes, preload
 from tandem.codegen import Layout, lower
 from tandem.codegen.peak import memory_of
 from tandem.codegen.schedule import kernels_of
+from tandem.codegen.target import target_of
 from tandem.codegen.workers import compiling_ahead
 from tandem.devices import DEVICES
 from tandem.errors import CompileWarning, UnsupportedError, source_at, warn
@@ -25,7 +26,7 @@ from tandem.ops.movement import Reshape
 from tandem.passes.pipeline import check_names, run_pipeline
 from tandem.switches import DEBUG, PRINT, SKIP
 from tandem.tracing import stored
-from tandem.tracing.compile import NUMBER_DTYPES, _Tracing, resolve_sizes, target_for
+from tandem.tracing.compile import NUMBER_DTYPES, _Tracing, resolve_sizes
 from tandem.tracing.inputs import input_type
 from tandem.tracing.plan import ProgramWriter
 
@@ -145,10 +146,11 @@ def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budge
     graph = run_pipeline(graph, facts.setdefault("passes", {}), layouts if _device(calls) == 0 else None)
     simplified = time.perf_counter()
     on_host = {v for i, v in enumerate(graph.inputs) if i >= len(leaves) or not leaves[i][7]}
-    target = target_for(_device(calls), on_host)
+    target = target_of(_device(calls))
+    budget = budget if target.recomputes else None
     simple = graph
-    if budget is None or target is not None:
-        schedule = lower(graph, layouts, target=target, in_pieces=target is not None, epilogues=target is None)
+    if budget is None:
+        schedule = lower(graph, layouts, target=target, in_pieces=True, epilogues=True, on_host=on_host)
     else:
         from tandem.codegen.recompute import recompute
 
@@ -156,7 +158,7 @@ def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budge
     graph.schedule = schedule
     facts["memory"] = graph.memory = memory_of(graph, schedule)
     if PRINT:
-        _print_stages(simple, graph, schedule, budget if target is None else None)
+        _print_stages(simple, graph, schedule, budget)
     facts.update(nodes=len(graph.nodes), steps=len(schedule.steps))
     seconds.update({"join": traced - started, "passes": simplified - traced, "lower": time.perf_counter() - simplified})
     return graph, schedule

@@ -61,7 +61,7 @@ def reduce(kind, x, axes, dtype=None):
     if kind in ("argmax", "argmin", "any", "all"):
         x = named("same", lambda b, x: x)(
             x
-        )  # of what comes from memory, routines of the library make these (cpu_compose.py)
+        )  # of what comes from memory, routines of the library make these (cpu/compose.py)
     return Reduce(kind, axes, dtype)(x)
 
 

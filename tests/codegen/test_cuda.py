@@ -5,6 +5,7 @@ import pytest
 import tandem as td
 from tandem.codegen.cuda import routines
 from tandem.codegen.cuda.render import source
+from tandem.codegen.target import target_of
 from tandem.errors import DeviceError
 from tandem.ops.define import ParameterSpec, make_function
 from tandem.tracing import compile as tracing
@@ -20,9 +21,8 @@ def steps_of(body, *shapes, dtype=td.float32, grad=False):
     fn = make_function("fn", body, parameters)
     spec = [("tensor", dtype.code, s, (), 0, None, grad, 1) for s in shapes]
     traced = tracing.trace_call(fn, spec)
-    target = tracing.target_for(1, traced.numbers)
     tracing.resolve_sizes(traced.graph)
-    return tracing.lower(traced.graph, traced.layouts, target=target).steps
+    return tracing.lower(traced.graph, traced.layouts, target=target_of(1), on_host=traced.numbers).steps
 
 
 def compile_all(kernels):

@@ -11,6 +11,7 @@ import pytest
 import tandem as td
 from tandem.codegen.cuda import attention_wgmma as wgmma
 from tandem.codegen.cuda.attention import GROUPS
+from tandem.codegen.target import target_of
 from tandem.graph.symbolic import hint
 from tandem.ops.attention import Attention, AttentionBackward
 from tandem.ops.define import ParameterSpec, make_function
@@ -26,9 +27,8 @@ def lowered(body, shapes, dtypes):
     spec = [("tensor", t.code, s, (), 0, None, False, 1) for s, t in zip(shapes, dtypes)]
     traced = tracing.trace_call(make_function("fn", body, parameters), spec)
     tracing.resolve_sizes(traced.graph)
-    target = tracing.target_for(1, traced.numbers)
     with td.switches(WGMMA=1):
-        schedule = tracing.lower(traced.graph, traced.layouts, target=target)
+        schedule = tracing.lower(traced.graph, traced.layouts, target=target_of(1), on_host=traced.numbers)
     return traced.graph, schedule
 
 

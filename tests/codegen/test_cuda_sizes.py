@@ -7,6 +7,7 @@ import pytest
 import tandem as td
 from tandem.codegen.cuda.render import render
 from tandem.codegen.cuda.sizes import inverse
+from tandem.codegen.target import target_of
 from tandem.errors import CompileWarning
 from tandem.tracing import program, stored
 
@@ -29,7 +30,7 @@ def steps_of(monkeypatch):
             program.resolve_sizes(graph)
             graph = program.run_pipeline(graph, {})
             on_host = {v for i, v in enumerate(graph.inputs) if i >= len(leaves)}
-            found.extend(program.lower(graph, layouts, target=program.target_for(1, on_host)).steps)
+            found.extend(program.lower(graph, layouts, target=target_of(1), on_host=on_host).steps)
             raise Stop
 
         monkeypatch.setattr(program, "_graph", graph_of)

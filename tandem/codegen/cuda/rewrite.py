@@ -8,7 +8,7 @@ the result: 0 < relu(v) is 0 < v, and v is a few products away from x.
 from __future__ import annotations
 
 from tandem.codegen.computes import operator_cost
-from tandem.codegen.kept import DEVICE_CHEAP
+from tandem.codegen.costs import DEVICE_CHEAP
 from tandem.graph.ir import Graph, Node, Value
 from tandem.graph.symbolic import hint
 from tandem.ops.arithmetic import Cast

@@ -7,9 +7,11 @@ import functools
 from tandem import _runtime
 from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import same
+from tandem.codegen.costs import little_traffic
 from tandem.codegen.cuda import nests as cuda_nests
 from tandem.codegen.cuda import routines as cuda_routines
 from tandem.codegen.schedule import KernelStep, LibraryStep
+from tandem.codegen.target import Target
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import ceildiv, hint
 from tandem.ops.conv import ConvBackwardWeight
@@ -30,12 +32,24 @@ def _multiplies(node, users: dict) -> bool:
     return isinstance(node.op, (Matmul, Permute))
 
 
-class CudaTarget:
-    """`on_host`: inputs that are Python numbers or single elements in host memory, whose values come with the launch."""
+class CudaTarget(Target):
+    kind = "cuda"
+    has_own_memory = True
+    approximates = True
+    starts_early = True
+    overwriting = "rows"
+    writes_columns = True  # a thread reads and writes its own column
+    sums_rows_on = True
+    restores_channels_last = True
+    keeps_narrow = True
+    keeps_along = True
+    picks_at_once = True
 
-    def __init__(self, device: int, on_host: set[Value]):
+    def __init__(self, device: int):
         self.device = device  # of cuda:device
-        self.on_host = on_host
+
+    def is_cheap(self, kept, value: Value, reads: int) -> bool:
+        return little_traffic(kept, value)
 
     @functools.cached_property
     def capability(self) -> int:
@@ -67,14 +81,6 @@ class CudaTarget:
             if isinstance(step, KernelStep) and not (alone and together(step)):
                 begin(step.kernel, self.device, self.capability)
 
-    def after(self, made: dict) -> CudaTarget:
-        """The same for a graph whose values were replaced."""
-        return CudaTarget(self.device, {made.get(v, v) for v in self.on_host})
-
-    def inside(self, on_host: set[Value]) -> CudaTarget:
-        """The same for the graph of a region."""
-        return CudaTarget(self.device, on_host)
-
     def repeat_part(self, op, layouts, resolve):
         """A loop over single elements as a kernel of one thread."""
         from tandem.codegen.cuda.kernel import CudaKernel
@@ -92,18 +98,18 @@ class CudaTarget:
         images = {v for v, layout in zip(graph.inputs, layouts) if layout is not None and layout.unit_axis == 1}
         return {**biased(graph, images), **rectified(graph, saved, images), **wide_products(graph, saved)}
 
-    def composed(self):
+    def composed(self, layouts: list):
         """Operators that have no routine here, written in others."""
         from tandem.codegen.cuda.compose import composed
 
         return functools.partial(composed, capability=self.capability)
 
-    def rewritten(self, graph: Graph, saved: list[Value]):
+    def rewritten(self, graph: Graph, saved: list[Value]) -> dict:
         """What is computed in another way for the sake of memory traffic, written in other operators."""
         from tandem.codegen.cuda.pool_taps import taps
         from tandem.codegen.cuda.rewrite import casts, masks
 
-        return {**casts(graph), **masks(graph), **taps(graph, saved)}.get
+        return {**casts(graph), **masks(graph), **taps(graph, saved)}
 
     def allocate(self, value: Value, shape: tuple, order: tuple, users: dict) -> memory.Buffer:
         """Memory for a value inside the program. Long rows of matrices that products read or write start at multiples of 16 bytes,

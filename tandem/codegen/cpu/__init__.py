@@ -1,0 +1,1 @@
+"""The processor that runs Python as what steps are made for."""

@@ -1,0 +1,111 @@
+"""Target: what steps are made for, and everything that lowering asks about it.
+
+A target says what is cheap there (`costs`), which operators are written in others (`rules`), how groups become kernels (`nests`),
+what a library call becomes (`library_steps`), and which of lowering's liberties it takes. Lowering itself never asks which target
+it has.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from tandem.codegen import buffer as memory
+from tandem.graph.ir import Graph, Value
+
+
+class Target:
+    """The answers that most targets give; each says where its own differ."""
+
+    kind = ""  # "cpu", "cuda": where it runs, for operators whose routine not every kind has
+
+    # -- what it has
+    has_own_memory = False  # single elements of the host then come with a launch
+    renders_philox = False  # whether its renderer writes random bits, rather than the kernel round by round
+    approximates = False  # has instructions for 2^x and quotients that are good to a few last bits (ScalarBuilder)
+
+    # -- liberties that lowering takes
+    starts_early = (
+        False  # whether programs begin in pieces, before all is known (Note [Pieces] in src/program/pieces.h)
+    )
+    joins_products = False  # whether kernels may run on blocks of products (epilogues.py)
+    joins_concats = False  # whether operands of concatenations are computed in their place (concat.py)
+    fails_first = False  # whether steps that may fail come before what is written (order.py)
+    overwriting = "rows"  # the groups besides elementwise ones whose results may take an operand's place (overwrite.py)
+    writes_columns = False  # whether what follows a reduction of columns may be written over what it reads
+    sums_rows_on = False  # whether a kernel over rows goes on with what reads them again (Fusion._find_rows)
+    restores_channels_last = False  # whether what is computed of channels-last and other images is channels-last again
+    keeps_derivatives = False  # whether a derivative is kept in place of what it is computed from (kept.py)
+    keeps_narrow = False  # whether the 16-bit form of a number is kept in place of a wider one
+    keeps_along = False  # whether kernels of reductions keep what follows from their results
+    recomputes = False  # whether programs keep within a memory budget (recompute.py)
+    picks_at_once = False  # whether few elements of something large are picked as soon as it is there
+
+    def is_cheap(self, kept, value: Value, reads: int) -> bool:
+        """Whether computing value again costs less than keeping it (kept.py)."""
+        raise NotImplementedError
+
+    def nests(self) -> dict:
+        """What makes a step of a group, by the kind of the group, and "copy"."""
+        raise NotImplementedError
+
+    def repeat_part(self, op, layouts, resolve):
+        """A loop over single elements as one kernel."""
+        raise NotImplementedError
+
+    # -- operators that are written in others, before groups are made
+
+    def prepared(self, graph: Graph, saved: list[Value], layouts: list) -> dict:
+        """What the library does in one call where a part of it would be a kernel of its own: nodes, with a formula for each."""
+        return {}
+
+    def composed(self, layouts: list):
+        """Operators that have no routine here, written in others: for `expand`."""
+        raise NotImplementedError
+
+    def rewritten(self, graph: Graph, saved: list[Value]) -> dict:
+        """What is computed in another way for the sake of memory traffic, written in other operators."""
+        return {}
+
+    # -- memory
+
+    def allocate(self, value: Value, shape: tuple, order: tuple, users: dict) -> memory.Buffer:
+        """Memory for a value inside the program."""
+        return memory.allocate(value.dtype, shape, order)
+
+    def output_strides(self, node, buffers) -> tuple | None:
+        """How the result of a library call lies, where the operator leaves that open."""
+        return None
+
+    # -- steps
+
+    def sums_across(self, group, reduced: frozenset, dtype) -> bool:
+        """Whether a kernel over rows can also sum across them."""
+        return False
+
+    def library_steps(self, fusion, step) -> list:
+        """What a library call becomes."""
+        return [step]
+
+    def finish(self, steps: list) -> list:
+        """The steps of a whole schedule, put together where that saves launches."""
+        return steps
+
+    # -- compilation
+
+    def begin(self, steps: list, alone: bool = False):
+        """Has steps of a program compiled while others are still being made; `alone`: only those that become no part of others."""
+
+    def foresee(self, graph: Graph):
+        """An operator that is new is traced for a program: has ready, while that goes on, what its compilation will need."""
+
+
+@functools.cache
+def target_of(device: int) -> Target:
+    """The target for a device's number: 0 the CPU, k cuda:(k - 1)."""
+    if device == 0:
+        from tandem.codegen.cpu.target import CPU
+
+        return CPU
+    from tandem.codegen.cuda.target import CudaTarget
+
+    return CudaTarget(device - 1)
