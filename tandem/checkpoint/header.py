@@ -8,7 +8,9 @@ in its place. Files of other programs have none; for them only sizes can be chec
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from dataclasses import dataclass, field
 
 from tandem import _runtime, dtypes
@@ -24,6 +26,7 @@ _NAMES = {code: name for name, code in CODES.items()}
 _ALIGNMENT = 64
 _LARGEST = 1 << 30  # a header larger than this is a damaged length
 _ZEROS = "00000000"
+_MOST_AXES = 32  # that tensors have here
 
 
 @dataclass
@@ -44,16 +47,19 @@ class Header:
     metadata: dict[str, str] = field(default_factory=dict)
     structure: object = None
     has_structure: bool = False
-    size: int = 0  # of the whole file
+    save: str | None = None  # id of the save that a shard is of
 
 
 class Layout:
-    """Where the tensors of a new file go, and the header that says so once their checksums are known."""
+    """Where the tensors of a new file go, and the header that says so once their checksums are known.
 
-    def __init__(self, tensors: dict, structure=None, has_structure: bool = True):
+    save: for a shard, the id of its save; the structure is in the index then
+    """
+
+    def __init__(self, tensors: dict, structure=None, save: str | None = None):
         # Wide elements first: then all are aligned, whatever the sizes.
         self.names = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
-        self.structure, self.has_structure = structure, has_structure
+        self.structure, self.save = structure, save
         self._described = {}
         self._wide = {}  # complex128, which the format lacks, as pairs of float64
         begin = 0
@@ -80,8 +86,10 @@ class Layout:
             "version": VERSION,
             "crc32c": {name: f"{crc:08x}" for name, crc in zip(self.names, checksums, strict=True)},
         }
-        if self.has_structure:
+        if self.save is None:
             ours["structure"] = self.structure
+        else:
+            ours["save"] = self.save
         if self._wide:
             ours["dtypes"] = self._wide
         # "pt" tells other loaders that names and layouts are PyTorch's.
@@ -100,75 +108,128 @@ def _field(crc: str) -> bytes:
     return f'"tandem.crc32c":"{crc}"'.encode()
 
 
-def _damaged(path, what: str, fix: str = "restore the file from a copy, or load an older checkpoint"):
+def damaged(path, what: str, fix: str = "restore the file from a copy, or load an older checkpoint"):
     return CheckpointError("load", f"{path} is damaged: {what}", fix=fix)
+
+
+@contextlib.contextmanager
+def untrusted(path, what: str):
+    """A file may say anything: whatever goes wrong while its words are taken is damage of it."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        text = str(error) or repr(error)
+        raise damaged(path, f"{what} ({text if len(text) < 200 else text[:200] + '…'})") from None
+
+
+def json_of(text: bytes):
+    """What JSON says, in UTF-8, without the words for numbers that JSON does not have."""
+    return json.loads(text.decode(), parse_constant=_no_constant)
+
+
+def _no_constant(text: str):
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def parse(path, size: int, read) -> Header:
     """The header of a file of `size` bytes; read(begin, count) gives bytes of it."""
     if size < 8:
-        raise _damaged(path, f"it has {size} bytes, fewer than the shortest file")
+        raise damaged(path, f"it has {size} bytes, fewer than the shortest file")
     length = int.from_bytes(read(0, 8), "little")
     if length > _LARGEST:
-        raise _damaged(path, f"a header of {length} bytes; it is no safetensors file", fix="check the path")
+        raise damaged(path, f"a header of {length} bytes; it is no safetensors file", fix="check the path")
     if 8 + length > size:
-        raise _damaged(path, f"it is cut off in its header, at byte {size} of at least {8 + length}")
+        raise damaged(path, f"it is cut off in its header, at byte {size} of at least {8 + length}")
     text = bytes(read(8, length))
-    try:
-        described = json.loads(text)
-        metadata = described.pop("__metadata__", {})
-        own = metadata.get("tandem.crc32c")
-        ours = json.loads(metadata["tandem"]) if "tandem" in metadata else {}
-    except (ValueError, AttributeError, TypeError) as error:
-        raise _damaged(path, f"its header cannot be read ({error})") from None
-    if (own is None) != ("tandem" not in metadata):
-        raise _damaged(path, "its header has lost its checksum")
-    if own is not None and f"{_runtime.crc32c(text.replace(_field(own), _field(_ZEROS), 1)):08x}" != own:
-        raise _damaged(path, "the checksum of its header does not match")
-    if ours.get("version", VERSION) > VERSION:
-        raise CheckpointError(
-            "load", f"{path} has version {ours['version']}; this tandem reads up to {VERSION}", fix="update tandem"
-        )
-    try:
+    with untrusted(path, "its header cannot be read"):
+        described = json_of(text)
+        metadata = described.pop("__metadata__", None) or {}
+        if not all(isinstance(entry, str) for entry in metadata.values()):
+            raise TypeError("its metadata is not all text")
+        ours = json_of(metadata["tandem"].encode()) if "tandem" in metadata else {}
+        _check_seal(path, text, metadata)
+    with untrusted(path, "its header says what makes no sense"):
+        check_version(path, ours)
         entries = _entries(path, described, ours, 8 + length, size)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise _damaged(path, f"its header has an entry that makes no sense ({error!r})") from None
-    return Header(entries, metadata, ours.get("structure"), "structure" in ours, size)
+    return Header(entries, metadata, ours.get("structure"), "structure" in ours, ours.get("save"))
+
+
+def _check_seal(path, text: bytes, metadata: dict):
+    own = metadata.get("tandem.crc32c")
+    if (own is None) != ("tandem" not in metadata):
+        raise damaged(path, "its header has lost its checksum")
+    if own is not None and f"{_runtime.crc32c(text.replace(_field(own), _field(_ZEROS), 1)):08x}" != own:
+        raise damaged(path, "the checksum of its header does not match")
+
+
+def check_version(path, ours: dict):
+    version = ours.get("version", VERSION)
+    if type(version) is not int:
+        raise TypeError(f"version {version!r}")
+    if version > VERSION:
+        raise CheckpointError(
+            "load", f"{path} has version {version}; this tandem reads up to {VERSION}", fix="update tandem"
+        )
 
 
 def _entries(path, described: dict, ours: dict, start: int, size: int) -> dict[str, Entry]:
     entries, checksums, wide = {}, ours.get("crc32c", {}), ours.get("dtypes", {})
     end = start
-    for name, entry in sorted(described.items(), key=lambda item: tuple(item[1]["data_offsets"])):
-        dtype_name = wide.get(name) or _NAMES.get(entry["dtype"])
-        if dtype_name is None or not dtypes.is_name(dtype_name):
-            raise CheckpointError("load", f"{path}: {name} is of type {entry['dtype']}, which is not supported")
-        if not isinstance(entry["shape"], list):
-            raise TypeError(entry["shape"])
-        shape = tuple(int(n) for n in (entry["shape"][:-1] if name in wide else entry["shape"]))
-        begin, stop = (start + int(offset) for offset in entry["data_offsets"])
-        dtype = dtypes.by_name(dtype_name)
+    for name, entry in sorted(described.items(), key=lambda item: [_count(n) for n in item[1]["data_offsets"]]):
+        dtype, shape = _type(path, name, entry, wide.get(name))
+        begin, stop = (start + offset for offset in entry["data_offsets"])
         count = dtype.itemsize
         for n in shape:
-            if n < 0:
-                raise ValueError(shape)
             count *= n
         if begin != end or stop - begin != count:
-            raise _damaged(path, f"{name} of {dtype} {shape} needs {count} bytes and has bytes {begin} to {stop}")
+            raise damaged(path, f"{name} of {dtype} {shape} needs {count} bytes and has bytes {begin} to {stop}")
         end = stop
-        crc = checksums.get(name)
-        entries[name] = Entry(name, dtype, shape, begin, count, None if crc is None else int(crc, 16))
+        entries[name] = Entry(name, dtype, shape, begin, count, _checksum(checksums.get(name)))
     if size < end:
-        raise _damaged(path, f"it is cut off at byte {size} of {end}")
+        raise damaged(path, f"it is cut off at byte {size} of {end}")
     if size > end:
-        raise _damaged(path, f"{size - end} bytes follow the last tensor")
+        raise damaged(path, f"{size - end} bytes follow the last tensor")
     return entries
+
+
+def _type(path, name: str, entry: dict, wide: str | None) -> tuple[dtypes.DType, tuple[int, ...]]:
+    """The dtype and shape of an entry. wide: what it is by our own word, where the format has no name for it."""
+    code, shape = entry["dtype"], entry["shape"]
+    if not isinstance(shape, list):
+        raise TypeError(f"{name} has the shape {shape!r}")
+    if len(shape) > _MOST_AXES:
+        raise CheckpointError("load", f"{path}: {name} has {len(shape)} axes; at most {_MOST_AXES} are supported")
+    room = 1
+    for n in shape:
+        room *= max(_count(n), 1)
+    if room >= 2**63 // 16:
+        raise ValueError(f"{name} has axes of {shape}, more than there can be")
+    if wide is not None:
+        if (wide, code, shape[-1:]) != ("complex128", "F64", [2]):
+            raise ValueError(f"{name} is {wide!r} of {code} {shape}")
+        return dtypes.complex128, tuple(shape[:-1])
+    if not isinstance(code, str) or code not in _NAMES:
+        raise CheckpointError("load", f"{path}: {name} is of type {code!r}, which is not supported")
+    return dtypes.by_name(_NAMES[code]), tuple(shape)
+
+
+def _count(n) -> int:
+    """n, an integer as sizes and places in a file are."""
+    if type(n) is not int or not 0 <= n < 2**63:
+        raise ValueError(f"{str(n)[:40]!r} where a number of elements or bytes belongs")
+    return n
+
+
+def _checksum(crc: str | None) -> int | None:
+    if crc is not None and not re.fullmatch("[0-9a-f]{8}", crc):
+        raise ValueError(f"{crc!r} is no checksum")
+    return None if crc is None else int(crc, 16)
 
 
 def check(path, entries: list[Entry], checksums: list[int]):
     """Compares checksums of what was read with those of the header."""
     for entry, crc in zip(entries, checksums, strict=True):
         if entry.crc is not None and entry.crc != crc:
-            raise _damaged(path, f"the checksum of {entry.name} is {crc:08x} where {entry.crc:08x} was saved")
+            raise damaged(path, f"the checksum of {entry.name} is {crc:08x} where {entry.crc:08x} was saved")

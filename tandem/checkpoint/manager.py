@@ -11,6 +11,7 @@ import warnings
 
 from tandem import _runtime
 from tandem.autograd.modes import no_grad
+from tandem.checkpoint import shards
 from tandem.checkpoint.background import PendingSave, snapshot
 from tandem.checkpoint.reader import load
 from tandem.checkpoint.structure import Encoder
@@ -33,14 +34,44 @@ def random_state() -> dict:
 
 def set_random_state(state: dict):
     """Puts all generators where they were when random_state() was called."""
-    _runtime.default_generator().set_state(tuple(state["tandem"]))
+    numpy_set = None
+    if "numpy" in state:
+        import numpy
+
+        numpy_set = numpy.random.set_state
+    _set_random_state(state, _runtime.default_generator().set_state, random.setstate, numpy_set)
+
+
+def _set_random_state(state: dict, tandem_set, python_set, numpy_set):
+    tandem_set(tuple(state["tandem"]))
     version, words, gauss = state["python"]
-    random.setstate((version, tuple(words), gauss))
+    python_set((version, tuple(words), gauss))
     if "numpy" in state:
         import numpy
 
         kind, keys, position, has_gauss, cached = state["numpy"]
-        numpy.random.set_state((kind, numpy.array(keys, numpy.uint32), position, has_gauss, cached))
+        numpy_set((kind, numpy.array(keys, numpy.uint32), position, has_gauss, cached))
+
+
+def _check_run(state):
+    """Whether loaded state is that of a run, with random state that generators take; tried on generators that nobody uses."""
+    own = state.get(_OWN) if isinstance(state, dict) else None
+    if own is None:
+        return  # load_state() says what is missing
+    try:
+        step, found = own["step"], own["random"]
+        if "numpy" in found:
+            import numpy
+
+            spare = numpy.random.RandomState(0).set_state
+        else:
+            spare = None
+        _set_random_state(found, _runtime.Generator().set_state, random.Random(0).setstate, spare)
+        if not (step is None or isinstance(step, float) or hasattr(step, "__index__")) or "extra" not in own:
+            raise TypeError(f"step {step!r}")
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        what = str(error) or type(error).__name__
+        raise CheckpointError("restore", f"the file does not hold the state of a run ({what})") from None
 
 
 class Checkpoint:
@@ -89,6 +120,7 @@ class Checkpoint:
             raise CheckpointError(
                 "restore", f"the file lacks {lacks}; it has {has}", fix="was it written by Checkpoint.save?"
             )
+        _check_run(state)
         unknown = sorted(set(state) - set(self.objects) - {_OWN})
         if unknown:
             warnings.warn(f"the checkpoint also has {', '.join(unknown)}, which nobody here restores", stacklevel=3)
@@ -157,10 +189,11 @@ class CheckpointManager:
     def steps(self) -> list[int]:
         """The steps of all checkpoints, oldest first."""
         found = set()
-        for name in os.listdir(self.directory):
-            match = re.fullmatch(r"step-(\d+)\.safetensors(\.index\.json)?", name)
-            if match:
-                found.add(int(match[1]))
+        with os.scandir(self.directory) as entries:
+            for entry in entries:
+                match = re.fullmatch(r"step-(\d{8,})\.safetensors(\.index\.json)?", entry.name)
+                if match and entry.is_file():
+                    found.add(int(match[1]))
         return sorted(found)
 
     def latest(self) -> int | None:
@@ -213,12 +246,7 @@ class CheckpointManager:
 
     def delete(self, step: int):
         """Removes the checkpoint of a step."""
-        stem = os.path.basename(self.path(step)).removesuffix(".safetensors")
-        # The index first: without it the shards are no checkpoint.
-        names = sorted(os.listdir(self.directory), key=lambda name: not name.endswith(".index.json"))
-        for name in names:
-            if name == f"{stem}.safetensors" or name.startswith((f"{stem}.safetensors.index", f"{stem}-")):
-                os.unlink(os.path.join(self.directory, name))
+        shards.delete(self.path(step))
 
     # -- restoring
 
@@ -238,6 +266,7 @@ class CheckpointManager:
         for candidate in reversed(self.steps()):
             try:
                 state = load(self.path(candidate))
+                _check_run(state)
             except (CheckpointError, OSError) as error:
                 warnings.warn(f"step {candidate} is passed over: {error}", stacklevel=2)
                 damaged.append(candidate)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import io
 import json
 import mmap as memory_map
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from tandem import _runtime
 from tandem.checkpoint import files, header
+from tandem.checkpoint.shards import index_path
 from tandem.checkpoint.structure import decode
-from tandem.checkpoint.writer import as_bytes, index_path
+from tandem.checkpoint.writer import as_bytes
 from tandem.errors import CheckpointError
 
 
@@ -124,22 +128,47 @@ def _open(path):
         system, name = files.filesystem(path)
         return _Stream(system.open(name, "rb"), path)
     path = files.local(path)
+    if files.kind_of(path) == "pipe":
+        return _Stream(io.BytesIO(Path(path).read_bytes()), path)
+    while True:
+        found = _resolve(path)
+        if not found.endswith(".json"):
+            return _File(found)
+        text = _read_index(found)
+        try:
+            return _Shards(found, text)
+        except CheckpointError:
+            if (found, text) == (again := _resolve(path), _read_index(again)):
+                raise
+            # Another save has come meanwhile; see Note [Saves under one name].
+
+
+def _resolve(path: str) -> str:
+    """The file, or the index, that a path means."""
     if os.path.isdir(path):
         path = _in_folder(path)
-    if path.endswith(".json"):
-        return _Shards(path)
-    if not os.path.exists(path) and os.path.exists(index_path(path)):
-        return _Shards(index_path(path))
-    if not os.path.exists(path) and os.path.exists(index_path(path + ".safetensors")):
-        return _Shards(index_path(path + ".safetensors"))
-    return _File(path)
+    if path.endswith(".json") or os.path.exists(path):
+        return path
+    for index in (index_path(path), index_path(path + ".safetensors")):
+        if os.path.exists(index):
+            return index
+    return path
+
+
+def _read_index(path: str) -> bytes | None:
+    """What is in an index; None if it is not there, or no index."""
+    with contextlib.suppress(OSError):
+        if path.endswith(".json") and os.path.isfile(path):
+            return Path(path).read_bytes()
+    return None
 
 
 def _in_folder(path: str) -> str:
     indices = glob.glob(os.path.join(glob.escape(path), "*.index.json"))
     single = glob.glob(os.path.join(glob.escape(path), "*.safetensors"))
     if len(indices) == 1:
-        return indices[0]
+        newer = indices[0].removesuffix(".index.json")  # one file took the place of the index, which is about to go
+        return newer if newer in single else indices[0]
     if not indices and len(single) == 1:
         return single[0]
     found = ", ".join(sorted(map(os.path.basename, indices + single))) or "none"
@@ -154,14 +183,15 @@ class _Source:
             return {name: tensor_of(name) for name in self.names}
         made = {}  # so that what was one tensor becomes one again
 
-        def once(name):
-            if name not in self.names:
+        def once(name: str):
+            if not isinstance(name, str) or name not in self.names:
                 raise CheckpointError("load", f"{self.path} is damaged: its structure names {name}, which it has not")
             if name not in made:
                 made[name] = tensor_of(name)
             return made[name]
 
-        return decode(self.structure, once)
+        with header.untrusted(self.path, "its structure makes no sense"):
+            return decode(self.structure, once)
 
     @property
     def names(self):
@@ -177,24 +207,40 @@ class _Source:
 
     def _take_header(self, found: header.Header):
         self.entries, self.metadata = found.entries, found.metadata
-        self.structure, self.has_structure = found.structure, found.has_structure
+        self.structure, self.has_structure, self.save = found.structure, found.has_structure, found.save
 
 
 class _File(_Source):
     def __init__(self, path: str):
         self.path = path
         self._map = None
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        kind = files.kind_of(path)
+        if kind is not None:  # opening one may wait for ever
+            raise CheckpointError("load", f"{path} is a {kind}; a checkpoint is a file", fix="name a file")
+        if "\0" in path:
+            raise CheckpointError("load", f"{path!r} is the name of no file")
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             size = os.fstat(self.fd).st_size
-            self._take_header(header.parse(path, size, lambda begin, count: os.pread(self.fd, count, begin)))
+            self._take_header(header.parse(path, size, self._read))
         except BaseException:
             self.close()
             raise
 
+    def _read(self, begin: int, count: int) -> bytes:
+        parts = []
+        while count:
+            part = os.pread(self.fd, count, begin)
+            if not part:
+                raise CheckpointError("load", f"{self.path} became shorter while it was read")
+            parts.append(part)
+            begin, count = begin + len(part), count - len(part)
+        return b"".join(parts)
+
     def read_all(self, verify: bool) -> dict:
         entries = list(self.entries.values())
-        tensors = _room_for(entries)
+        with header.untrusted(self.path, "it has a tensor that there cannot be"):
+            tensors = _room_for(entries)
         try:
             checksums = _runtime.read_tensors(self.fd, tensors, [e.begin for e in entries])
         except EOFError:
@@ -286,38 +332,55 @@ class _Stream(_Source):
 
 
 class _Shards(_Source):
-    def __init__(self, index: str):
-        self.path = index
-        with os.fdopen(os.open(index, os.O_RDONLY | os.O_CLOEXEC)) as file:
-            text = file.read()
+    """text: what the index `path` says."""
+
+    def __init__(self, path: str, text: bytes | None):
+        self.path = path
+        if text is None:
+            raise FileNotFoundError(2, "No such file", path)
+        with header.untrusted(path, "it cannot be read as an index"):
+            found = header.json_of(text)
+            weight_map, metadata = dict(found["weight_map"]), dict(found.get("metadata") or {})
+            if not all(isinstance(name, str) for name in weight_map.values()):
+                raise TypeError("it names shards by something else than text")
+            _check_index(path, found, metadata)
+            ours = metadata.pop("tandem", {})
+            header.check_version(path, ours)
+            self.metadata = metadata
+            self.structure, self.has_structure, self.save = ours.get("structure"), "structure" in ours, ours.get("save")
+        self.files: dict[str, _File] = {}
         try:
-            found = json.loads(text)
-            weight_map, metadata = dict(found["weight_map"]), found.get("metadata") or {}
-        except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError("load", f"{index} is damaged: it cannot be read as an index ({error!r})") from None
-        own = metadata.get("crc32c")
-        if (
-            own is not None
-            and own != f"{_runtime.crc32c(json.dumps({**found, 'metadata': {**metadata, 'crc32c': ''}}).encode()):08x}"
-        ):
-            raise CheckpointError("load", f"{index} is damaged: its checksum does not match")
-        ours = metadata.pop("tandem", {})
-        self.metadata = metadata
-        self.structure, self.has_structure = ours.get("structure"), "structure" in ours
-        folder = os.path.dirname(index)
-        self.files = {}
-        for name in dict.fromkeys(weight_map.values()):
-            if os.path.basename(name) != name:
-                raise CheckpointError("load", f"{index} names {name!r}, which is not in its own folder")
-            try:
-                self.files[name] = _File(os.path.join(folder, name))
-            except FileNotFoundError:
-                raise CheckpointError("load", f"the shard {name} that {index} names is missing") from None
+            for name in dict.fromkeys(weight_map.values()):
+                self.files[name] = self._open_shard(name)
+            self._find(weight_map)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_shard(self, name: str) -> _File:
+        if os.path.basename(name) != name or name in ("", ".", "..") or "\0" in name:
+            raise CheckpointError("load", f"{self.path} names {name!r}, which is no file in its own folder")
+        try:
+            shard = _File(os.path.join(os.path.dirname(self.path), name))
+        except FileNotFoundError:
+            raise CheckpointError("load", f"the shard {name} that {self.path} names is missing") from None
+        except (OSError, ValueError) as error:
+            raise CheckpointError("load", f"the shard {name} that {self.path} names cannot be read: {error}") from None
+        if self.save is not None and shard.save != self.save:
+            shard.close()
+            raise CheckpointError(
+                "load", f"the shard {name} is of another save than {self.path}, which names it",
+                fix="restore both from a copy, or load an older checkpoint",
+            )  # fmt: skip
+        return shard
+
+    def _find(self, weight_map: dict[str, str]):
         self.entries, self._file_of = {}, {}
-        for tensor, file in weight_map.items():
-            if tensor not in self.files[file].entries:
-                raise CheckpointError("load", f"the shard {file} has no {tensor}, though {index} says so")
-            self.entries[tensor], self._file_of[tensor] = self.files[file].entries[tensor], self.files[file]
+        for tensor, name in weight_map.items():
+            file = self.files[name]
+            if tensor not in file.entries:
+                raise CheckpointError("load", f"the shard {name} has no {tensor}, though {self.path} says so")
+            self.entries[tensor], self._file_of[tensor] = file.entries[tensor], file
 
     def map(self, name: str):
         self.entry(name)
@@ -332,3 +395,11 @@ class _Shards(_Source):
     def close(self):
         for file in self.files.values():
             file.close()
+
+
+def _check_index(path: str, found: dict, metadata: dict):
+    own = metadata.get("crc32c")
+    if own is not None:
+        sealed = {**found, "metadata": {**metadata, "crc32c": ""}}
+        if own != f"{_runtime.crc32c(json.dumps(sealed).encode()):08x}":
+            raise header.damaged(path, "its checksum does not match")

@@ -117,7 +117,7 @@ def show_path(path: tuple) -> str:
 
 
 def decode(value, tensor_of):
-    """The state that was encoded; tensor_of(name) gives its tensors."""
+    """The state that was encoded; tensor_of(name) gives its tensors. Raises whatever it meets in what no Encoder made."""
     if isinstance(value, list):
         return [decode(item, tensor_of) for item in value]
     if not isinstance(value, dict):
@@ -125,31 +125,52 @@ def decode(value, tensor_of):
     special = next((key for key in value if key.startswith("$")), None)
     if special is None:
         return {key: decode(item, tensor_of) for key, item in value.items()}
+    if special == "$tensor":
+        return _decode_tensor(value, tensor_of)
+    if special not in _SPECIAL:
+        raise CheckpointError(
+            "load", f"the structure has {special!r}, which this version does not know", fix="update tandem"
+        )
+    kind, make = _SPECIAL[special]
     body = value[special]
-    match special:
-        case "$tensor":
-            return _decode_tensor(value, tensor_of)
-        case "$tuple":
-            return tuple(decode(item, tensor_of) for item in body)
-        case "$set":
-            return {decode(item, tensor_of) for item in body}
-        case "$dict":
-            return {decode(key, tensor_of): decode(item, tensor_of) for key, item in body}
-        case "$float":
-            return float(body)
-        case "$complex":
-            return complex(*(decode(part, tensor_of) for part in body))
-        case "$bytes":
-            return base64.b64decode(body)
-        case "$dtype":
-            return dtypes.by_name(body)
-        case "$generator":
-            generator = Generator()
-            generator.set_state(tuple(body))
-            return generator
-    raise CheckpointError(
-        "load", f"the structure has {special!r}, which this version does not know", fix="update tandem"
-    )
+    if not isinstance(body, kind) or len(value) > 1:
+        raise ValueError(f"{special} of {str(body)[:40]!r}")
+    return make(body, tensor_of)
+
+
+def _decode_dict(pairs: list, tensor_of) -> dict:
+    if not all(isinstance(pair, list) for pair in pairs):
+        raise ValueError("$dict of what are no pairs")
+    return {decode(key, tensor_of): decode(item, tensor_of) for key, item in pairs}
+
+
+def _decode_float(text: str, _) -> float:
+    if text not in ("nan", "inf", "-inf"):
+        raise ValueError(f"$float of {text[:40]!r}")
+    return float(text)
+
+
+def _decode_complex(parts: list, tensor_of) -> complex:
+    real, imaginary = (decode(part, tensor_of) for part in parts)
+    return complex(real, imaginary)
+
+
+def _decode_generator(state: list, _) -> Generator:
+    generator = Generator()
+    generator.set_state(tuple(state))
+    return generator
+
+
+_SPECIAL = {  # what is allowed after the key, and what it makes
+    "$tuple": (list, lambda items, tensor_of: tuple(decode(item, tensor_of) for item in items)),
+    "$set": (list, lambda items, tensor_of: {decode(item, tensor_of) for item in items}),
+    "$dict": (list, _decode_dict),
+    "$float": (str, _decode_float),
+    "$complex": (list, _decode_complex),
+    "$bytes": (str, lambda text, _: base64.b64decode(text, validate=True)),
+    "$dtype": (str, lambda name, _: dtypes.by_name(name)),
+    "$generator": (list, _decode_generator),
+}
 
 
 def _decode_tensor(value, tensor_of):

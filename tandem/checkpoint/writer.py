@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import glob
-import json
 import os
 import re
 
 from tandem import _runtime, dtypes
-from tandem.checkpoint import files
+from tandem.checkpoint import files, shards
 from tandem.checkpoint.header import Layout
 from tandem.checkpoint.structure import VERSION, Encoder
 from tandem.errors import ValueRangeError
@@ -44,12 +42,17 @@ def write(tensors: dict, structure, path, max_shard: int | None, durable: bool):
             _write_stream(stream, tensors, structure)
     else:
         path = files.local(path)
-        shards = split(tensors, max_shard)
-        if len(shards) > 1:
-            _write_shards(path, shards, structure, durable)
+        groups = split(tensors, max_shard)
+        kind = files.kind_of(path)
+        if kind is not None:
+            _write_special(path, kind, groups, structure)
+            return
+        if max_shard is not None and os.path.isdir(path):
+            path = os.path.join(path, "model.safetensors")
+        if len(groups) > 1:
+            _write_shards(path, groups, structure, durable)
         else:
-            _write_file(path, tensors, structure, True, durable)
-            _remove_shards(path)
+            _write_file(path, Layout(tensors, structure), tensors, durable, lambda: shards.remove_sharded(path))
 
 
 def parse_size(size: int | str | None) -> int | None:
@@ -84,11 +87,10 @@ def split(tensors: dict, limit: int | None) -> list[dict]:
     return groups
 
 
-def _write_file(path: str, tensors: dict, structure, has_structure: bool, durable: bool):
-    layout = Layout(tensors, structure, has_structure)
+def _write_file(path: str, layout: Layout, tensors: dict, durable: bool, after=lambda: None):
     offsets = layout.offsets
     checksums: list[int] = []
-    with files.replaced(path, durable) as fd:
+    with files.replaced(path, durable, after=after) as fd:
         group, first, used = [], 0, 0
         for i, name in enumerate(layout.names):
             t = tensors[name]
@@ -120,53 +122,29 @@ def _write_stream(stream, tensors: dict, structure):
         stream.write(as_bytes(tensors[name].contiguous()))
 
 
-def index_path(path: str) -> str:
-    return f"{path}.index.json"
+def _write_special(path: str, kind: str, groups: list[dict], structure):
+    """Into a pipe or a device, which is never replaced."""
+    if len(groups) > 1:
+        raise ValueRangeError(
+            "save", f"{path} is a {kind}, which takes one stream, and max_shard_size asks for {len(groups)} files"
+        )
+    with files.stream_to(path, kind) as stream:
+        _write_stream(stream, groups[0], structure)
 
 
-def _write_shards(path: str, shards: list[dict], structure, durable: bool):
+def _write_shards(path: str, groups: list[dict], structure, durable: bool):
     """Shards first, then the index that names them; so the old index and its shards stay whole until the new one is there."""
-    folder, name = os.path.split(path)
-    stem = name.removesuffix(".safetensors")
-    if os.path.isdir(path):
-        folder, stem = path, "model"
-    index = os.path.join(folder, f"{stem}.safetensors.index.json")
-    pattern = os.path.join(folder, f"{glob.escape(stem)}*-of-*.safetensors")
-    before = set(glob.glob(pattern)) if os.path.exists(index) else set()
-    written, weight_map = [], {}
-    prefix, generation = stem, 1
-    while any(os.path.basename(old).startswith(f"{prefix}-0") for old in before):  # in use by the old index
-        generation += 1
-        prefix = f"{stem}-v{generation}"
-    for i, shard in enumerate(shards):
-        file = f"{prefix}-{i + 1:05d}-of-{len(shards):05d}.safetensors"
-        _write_file(os.path.join(folder, file), shard, None, False, durable)
-        written.append(file)
-        weight_map |= dict.fromkeys(shard, file)
-    ours = {"version": VERSION, "structure": structure}
-    total = sum(nbytes(t) for shard in shards for t in shard.values())
-    text = index_text({"metadata": {"total_size": total, "tandem": ours}, "weight_map": weight_map}).encode()
-    with files.replaced(index, durable) as fd:
-        view = memoryview(text)
-        while view:
-            view = view[os.write(fd, view) :]
-    if os.path.isfile(path):  # what stood there unsharded is older than the index
-        os.unlink(path)
-    for old in before - {os.path.join(folder, file) for file in written}:
-        os.unlink(old)
-
-
-def _remove_shards(path: str):
-    """What a sharded save left under this name is older than the file that is there now."""
-    index = index_path(path)
-    if os.path.exists(index):
-        os.unlink(index)
-        for old in glob.glob(glob.escape(path.removesuffix(".safetensors")) + "-*-of-*.safetensors"):
-            os.unlink(old)
-
-
-def index_text(index: dict) -> str:
-    """The index as text, with a checksum of itself."""
-    index["metadata"]["crc32c"] = ""
-    index["metadata"]["crc32c"] = f"{_runtime.crc32c(json.dumps(index).encode()):08x}"
-    return json.dumps(index, indent=1)
+    claim = shards.Claim(path, len(groups))
+    done = False
+    try:
+        weight_map = {}
+        for name, group in zip(claim.names, groups, strict=True):
+            _write_file(os.path.join(claim.folder, name), Layout(group, save=claim.id), group, durable)
+            weight_map |= dict.fromkeys(group, name)
+        ours = {"version": VERSION, "save": claim.id, "structure": structure}
+        total = sum(nbytes(t) for group in groups for t in group.values())
+        metadata = {"total_size": total, "tandem": ours}
+        claim.commit(shards.index_text({"metadata": metadata, "weight_map": weight_map}), durable)
+        done = True
+    finally:
+        claim.end(done)

@@ -195,7 +195,7 @@ class Graph:
 
     @staticmethod
     def from_json(text: str) -> Graph:
-        """The graph that `to_json` wrote, of primitives or a deferred program. A ValueError says what is wrong with other text."""
+        """The graph that `to_json` wrote, of primitives or deferred. A CheckpointError says what is wrong with other text."""
         from tandem.graph.serialize import from_json
 
         return from_json(text)
@@ -208,7 +208,7 @@ class Graph:
 
     @staticmethod
     def load(path) -> Graph:
-        """The graph of a file that `save` wrote. A ValueError says what is wrong with another file."""
+        """The graph of a file that `save` wrote. A CheckpointError says what is wrong with another file."""
         from tandem.graph.serialize import load
 
         return load(path)

@@ -9,7 +9,8 @@ that it waits for, and "device".
 
 Deferred programs (td.Graph) have "deferred": true, and nodes of their own kind (session/serialize.py).
 
-A file may hold anything: reading one gives a graph whose types were inferred again, or a ValueError that says what is wrong where.
+A file may hold anything: reading one gives a graph whose types were inferred again, or a CheckpointError (also a ValueError)
+that says what is wrong where.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import json
 import math
 
 from tandem import devices, dtypes
-from tandem.errors import InternalError
+from tandem.errors import CheckpointError, InternalError
 from tandem.graph.ir import Graph, Node, Type, Value
 from tandem.graph.symbolic import _BINARY, Dim, Sym, Symbols
 from tandem.graph.verify import check_node, verify
@@ -151,8 +152,11 @@ def damage(what: str):
         raise Damaged(f"{_NO_GRAPH}{what} is wrong: {str(error) or type(error).__name__}") from None
 
 
-class Damaged(ValueError):
+class Damaged(CheckpointError, ValueError):
     """A file that holds no graph."""
+
+    def __init__(self, text: str):
+        super().__init__(None, text)
 
 
 class Writer:

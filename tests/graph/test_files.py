@@ -133,7 +133,7 @@ DAMAGED = [
 def test_damage_is_named(name, damaging, text):
     document = json.loads(damage.compiled(name).to_json())
     damaging(document)
-    with pytest.raises(ValueError, match=text) as found:
+    with pytest.raises(td.CheckpointError, match=text) as found:
         Graph.from_json(json.dumps(document))
     assert "this is no graph that was saved" in str(found.value)
 
@@ -144,7 +144,7 @@ def test_numbers_that_json_does_not_have_are_refused():
         with pytest.raises(ValueError, match=f"{number} is no number of a graph"):
             Graph.from_json(text[:-1] + f', "more": {number}}}')
     for more in ("9" * 5000, "[" * 100_000 + "]" * 100_000):
-        with pytest.raises(ValueError, match="this is no graph that was saved"):
+        with pytest.raises(td.CheckpointError, match="this is no graph that was saved"):
             Graph.from_json(text[:-1] + f', "more": {more}}}')
 
 
@@ -158,7 +158,7 @@ def test_sizes_that_come_from_nowhere_are_refused():
                        ("origin", ["moon"]), ("origin", [])):  # fmt: skip
         changed = json.loads(json.dumps(document))
         changed["symbols"][0][key] = value
-        with pytest.raises(ValueError, match="this is no graph that was saved"):
+        with pytest.raises(td.CheckpointError, match="this is no graph that was saved"):
             Graph.from_json(json.dumps(changed))
 
 
@@ -225,7 +225,7 @@ def test_sizes_of_deferred_programs_are_sizes():
                         (["nodes", 0, "types", 0, 2, 2], 2**63), (["nodes", 0, "name"], nested(500))):  # fmt: skip
         changed = json.loads(json.dumps(document))
         everywhere(path, value)(changed)
-        with pytest.raises(ValueError, match="this is no graph that was saved"):
+        with pytest.raises(td.CheckpointError, match="this is no graph that was saved"):
             td.Graph.from_json(json.dumps(changed))
 
 
