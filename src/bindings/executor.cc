@@ -4,6 +4,9 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <array>
+
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "bindings/tensor_convert.h"
@@ -87,6 +90,13 @@ FlowOutcome run_flow(const flow::Graph& graph, const nb::list& sources, const st
   options.state = &state;
   options.index = &index_token;
   options.cancellation = std::move(cancellation);
+  // Threads that help are this one as far as operators can tell: its streams, default device and precision.
+  std::array<cuda::Stream, cuda::kMaxDevices> streams;
+  std::copy_n(cuda::current_streams, cuda::kMaxDevices, streams.begin());
+  options.begin_thread = [streams, mode = call_mode] {
+    std::copy_n(streams.begin(), cuda::kMaxDevices, cuda::current_streams);
+    call_mode = mode;
+  };
   options.interrupted = [&signal] {
     PyGILState_STATE gil = PyGILState_Ensure();
     bool stop = PyErr_CheckSignals() != 0;  // does nothing outside of the main thread

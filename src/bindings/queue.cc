@@ -57,9 +57,9 @@ int checked(Queue::Status status) {
   return static_cast<int>(status);
 }
 
-TensorQueue::Views views_of(const nb::tuple& tensors) {
-  TensorQueue::Views views;
-  for (nb::handle h : tensors) {
+TensorQueue::Tensors tensors_of(const nb::tuple& given) {
+  TensorQueue::Tensors tensors;
+  for (nb::handle h : given) {
     if (!is_tensor(h.ptr())) throw nb::type_error("a queue holds tensors");
     auto* t = reinterpret_cast<Tensor*>(h.ptr());
     try {
@@ -67,9 +67,9 @@ TensorQueue::Views views_of(const nb::tuple& tensors) {
     } catch (const PythonError&) {
       nb::raise_python_error();
     }
-    views.push_back(&t->view);
+    tensors.push_back(t);
   }
-  return views;
+  return tensors;
 }
 
 nb::object results(Queue::Status status, const std::vector<flow::Token>& tokens) {
@@ -111,14 +111,14 @@ void register_queue(nb::module_& m) {
           "enqueue",
           [](TensorQueue& q, const nb::tuple& row, nb::object timeout, flow::Cancellation* cancellation) {
             Waiting waiting(timeout, cancellation);
-            return checked(q.enqueue(views_of(row), waiting.wait));
+            return checked(q.enqueue(tensors_of(row), waiting.wait));
           },
           nb::arg("row"), nb::arg("timeout").none() = nb::none(), nb::arg("cancellation").none() = nb::none())
       .def(
           "enqueue_many",
           [](TensorQueue& q, const nb::tuple& columns, nb::object timeout, flow::Cancellation* cancellation) {
             Waiting waiting(timeout, cancellation);
-            return checked(q.enqueue_many(views_of(columns), waiting.wait));
+            return checked(q.enqueue_many(tensors_of(columns), waiting.wait));
           },
           nb::arg("columns"), nb::arg("timeout").none() = nb::none(), nb::arg("cancellation").none() = nb::none())
       .def(

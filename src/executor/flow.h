@@ -24,7 +24,8 @@ namespace tandem::flow {
 class Payload {  // what flows: immutable, shared, freed by whoever lets go last
  public:
   virtual ~Payload() = default;
-  virtual bool truth() const = 0;  // of a predicate
+  virtual bool truth() const = 0;               // of a predicate; throws
+  virtual bool waits() const { return false; }  // for truth: the value is still being computed elsewhere
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;

@@ -153,12 +153,17 @@ class Run : public std::enable_shared_from_this<Run> {
     ++busy_;
     ++computing_;
     start_helper([self = shared_from_this()] {
+      self->begin_thread();
       std::unique_lock lock(self->mutex_);
       self->work(lock, false);
       --self->computing_;
       --self->busy_;
       self->changed_.notify_all();
     });
+  }
+
+  void begin_thread() {
+    if (options_.begin_thread) options_.begin_thread();
   }
 
   // -- executing
@@ -176,9 +181,10 @@ class Run : public std::enable_shared_from_this<Run> {
     }
     switch (node.kind) {
       case Kind::Switch: {
-        bool taken = slots[1]->truth();
+        Token predicate = std::move(slots[1]);
         Token value = std::move(slots[0]);
-        slots[1] = nullptr;
+        bool taken = false;
+        if (!read(lock, *predicate, r.node, taken)) return;
         send(node.consumers[taken], it, std::move(value));
         send_dead(node.consumers[!taken], it);
         send(node.after, it, nullptr);
@@ -227,6 +233,27 @@ class Run : public std::enable_shared_from_this<Run> {
     finish(it);
   }
 
+  // A predicate's value. False: it could not be had, or the run is over meanwhile.
+  bool read(std::unique_lock<std::mutex>& lock, const Payload& predicate, int32_t node, bool& truth) {
+    const bool waits = predicate.waits();
+    std::exception_ptr failure;
+    if (waits) {
+      ++busy_;
+      lock.unlock();
+    }
+    try {
+      truth = predicate.truth();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    if (waits) {
+      lock.lock();
+      --busy_;
+    }
+    if (failure) stop(node, failure);
+    return !over();
+  }
+
   void compute(std::unique_lock<std::mutex>& lock, const Node& node, Ready r) {
     Iteration& it = *r.iteration;
     if (!node.task) {  // a group: order only
@@ -236,6 +263,7 @@ class Run : public std::enable_shared_from_this<Run> {
     if (node.task->blocking()) {
       ++busy_;
       start_helper([self = shared_from_this(), &node, r] {
+        self->begin_thread();
         std::unique_lock helper(self->mutex_);
         if (!self->over()) self->execute(helper, node, r);
         if (!self->over()) self->work(helper, false);

@@ -15,10 +15,11 @@
 namespace tandem::flow {
 
 struct Options {
-  int threads = 1;                    // that compute at once
-  void* state = nullptr;              // for tasks
-  Token (*index)(int64_t);            // a Merge's second output: which input it took
-  std::function<bool()> interrupted;  // asked now and then by the calling thread; true stops the run
+  int threads = 1;                     // that compute at once
+  void* state = nullptr;               // for tasks
+  Token (*index)(int64_t);             // a Merge's second output: which input it took
+  std::function<void()> begin_thread;  // called by a helper thread before it works for the run
+  std::function<bool()> interrupted;   // asked now and then by the calling thread; true stops the run
   std::shared_ptr<Cancellation> cancellation = std::make_shared<Cancellation>();
 };
 

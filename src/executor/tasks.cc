@@ -31,6 +31,12 @@ bool same_place(const View& a, const View& b) {
   return true;
 }
 
+void execute_plan(const Plan& plan, PlanRun& run) {
+  if (!plan.device) return run.execute_without_gil();
+  Gil gil;
+  run.execute();
+}
+
 uint64_t scramble(uint64_t a, uint64_t b) {  // splitmix64 of both
   uint64_t z = a + 0x9E3779B97F4A7C15ull * (b + 1);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -66,24 +72,25 @@ void PlanTask::run(flow::Token* inputs, int num_inputs, flow::Token* outputs, in
   }
 }
 
-const Plan* PlanTask::compile(const std::vector<const View*>& views, uint64_t seed, const Signature& signature) {
+const Plan* PlanTask::compile(const std::vector<Operand>& operands, uint64_t seed, const Signature& signature) {
   Gil gil;
+  const size_t count = operands.size();
   std::vector<TensorRef> tensors;
-  std::vector<Argument> arguments(views.size() + 3);
+  std::vector<Argument> arguments(count + 3);
   arguments[0].kind = Argument::Kind::Count;
-  arguments[0].integer = static_cast<int64_t>(views.size());
-  for (size_t i = 0; i < views.size(); ++i) {
-    const View& v = *views[i];
+  arguments[0].integer = static_cast<int64_t>(count);
+  for (size_t i = 0; i < count; ++i) {
+    const View& v = *operands[i].view;
     // Compiling looks at the geometry alone; the memory stays with its owner.
-    Storage* borrowed = Storage::borrow(v.data, 0, false, nullptr, nullptr);
+    Storage* borrowed = Storage::borrow(v.data, 0, false, nullptr, nullptr, operands[i].device);
     tensors.push_back(TensorRef::adopt(new_tensor(borrowed, v.data, v.dtype, v.ndim, v.shape, v.strides)));
     arguments[i + 1].kind = Argument::Kind::Tensor;
     arguments[i + 1].tensor = tensors.back().get();
   }
-  arguments[views.size() + 1].kind = Argument::Kind::Seed;
-  arguments[views.size() + 1].integer = static_cast<int64_t>(seed);
-  arguments[views.size() + 2].kind = Argument::Kind::Offset;
-  arguments[views.size() + 2].integer = 0;
+  arguments[count + 1].kind = Argument::Kind::Seed;
+  arguments[count + 1].integer = static_cast<int64_t>(seed);
+  arguments[count + 2].kind = Argument::Kind::Offset;
+  arguments[count + 2].integer = 0;
   try {
     Ref<Plan> plan = find_plan(function_, arguments.data(), static_cast<int>(arguments.size()));
     TD_CHECK(plan->grad_inputs.empty(), "a task's plan must not record gradients");
@@ -120,13 +127,17 @@ void PlanTask::execute(flow::Token* inputs, int num_inputs, flow::Token* outputs
   number(count + 2, 2);
   Signature signature;
   int at = 1;
+  auto take = [&](const View& view, const Storage& storage) {
+    views[at++].view = &view;
+    signature.view(view, false, storage.device());
+  };
   for (int32_t cell : read_) {
     const Tensor* t = value_of(state, cell);
     if (!t) fail(ErrorKind::Value, "a variable has no value in this session");
-    views[at++].view = &t->view;
+    take(t->view, *t->storage);
   }
-  for (int i = 0; i < num_inputs; ++i) views[at++].view = &as_tensor(inputs[i]).view;
-  for (int i = 1; i <= count; ++i) signature.view(*views[i].view, false, 0);
+  for (int i = 0; i < num_inputs; ++i) take(as_tensor(inputs[i]).view, *as_tensor(inputs[i]).storage);
+  signature.value(call_mode);
 
   constexpr int kCandidates = 8;
   const Plan* candidates[kCandidates];
@@ -142,9 +153,12 @@ void PlanTask::execute(flow::Token* inputs, int num_inputs, flow::Token* outputs
     PlanRun run(*candidates[k], views);
     if (run.guards_hold()) return finish(*candidates[k], run, inputs, outputs, num_outputs, state);
   }
-  std::vector<const View*> tensors;
-  for (int i = 1; i <= count; ++i) tensors.push_back(views[i].view);
-  const Plan* plan = compile(tensors, static_cast<uint64_t>(cells[1]), signature);
+  std::vector<Operand> operands;
+  for (int32_t cell : read_)
+    operands.push_back({views[operands.size() + 1].view, value_of(state, cell)->storage->device()});
+  for (int i = 0; i < num_inputs; ++i)
+    operands.push_back({views[operands.size() + 1].view, as_tensor(inputs[i]).storage->device()});
+  const Plan* plan = compile(operands, static_cast<uint64_t>(cells[1]), signature);
   PlanRun run(*plan, views);
   TD_CHECK(run.guards_hold());
   finish(*plan, run, inputs, outputs, num_outputs, state);
@@ -154,7 +168,7 @@ void PlanTask::finish(const Plan& plan, PlanRun& run, flow::Token* inputs, flow:
                       RunState& state) {
   TD_CHECK(plan.outputs.size() == num_outputs + written_.size(), "a task's plan gives ", plan.outputs.size(),
            " results, not ", num_outputs + written_.size());
-  run.execute_without_gil();
+  execute_plan(plan, run);
   int first_token = 1 + static_cast<int>(read_.size());
   auto result = [&](const Plan::Output& output) -> flow::Token {
     int source = output.same_as_input >= 0 ? output.same_as_input : output.view_of_input;
@@ -173,9 +187,13 @@ void PlanTask::finish(const Plan& plan, PlanRun& run, flow::Token* inputs, flow:
     const TensorPayload& payload = as_tensor(made);
     VariableCell& cell = *state.cells.at(written_[k]);
     auto* old = reinterpret_cast<Tensor*>(cell.tensor);
-    if (old && old->storage->writable() && same_place(old->view, payload.view)) {
+    const int device = payload.storage->device();
+    if (old && old->storage->writable() && old->storage->device() == device && same_place(old->view, payload.view)) {
       size_t bytes = static_cast<size_t>(payload.view.numel()) * item_size(payload.view.dtype);
-      if (bytes) std::memcpy(old->view.data, payload.view.data, bytes);
+      if (device)
+        cuda::copy_on_device(device - 1, old->view.data, payload.view.data, bytes);
+      else if (bytes)
+        std::memcpy(old->view.data, payload.view.data, bytes);
     } else {
       Gil gil;
       PyObject* before = std::exchange(cell.tensor, reinterpret_cast<PyObject*>(tensor_of(payload).leak()));

@@ -31,6 +31,9 @@ struct RunState {
 
 // An operator function (inputs: list of tensors, generator) run by its plans: Python is entered for a new signature
 // only. Inputs are variables (cells of the run's state), then tokens; results are tokens, then new values of variables.
+//
+// A plan runs on the device of the inputs; one of a device is queued on the stream of whoever runs the graph, with the
+// GIL, like an eager operator.
 class PlanTask final : public flow::Task {
  public:
   PlanTask(PyObject* function, std::vector<int32_t> read, std::vector<int32_t> written);  // GIL; takes a reference
@@ -39,7 +42,11 @@ class PlanTask final : public flow::Task {
            const flow::Place& place) override;
 
  private:
-  const Plan* compile(const std::vector<const View*>& views, uint64_t seed, const Signature& signature);
+  struct Operand {
+    const View* view;
+    int device;
+  };
+  const Plan* compile(const std::vector<Operand>& operands, uint64_t seed, const Signature& signature);
   void execute(flow::Token* inputs, int num_inputs, flow::Token* outputs, int num_outputs, const flow::Place& place);
   void finish(const Plan& plan, PlanRun& run, flow::Token* inputs, flow::Token* outputs, int num_outputs,
               RunState& state);

@@ -2,22 +2,16 @@
 
 #include <cstring>
 
+#include "tensor/scalar.h"
+
 namespace tandem {
 
 bool TensorPayload::truth() const {
   if (view.numel() != 1) return false;
-  if (view.dtype == DType::Bool) return *reinterpret_cast<const uint8_t*>(view.data) != 0;
-  const char* p = view.data;  // any other type: whether it is not zero; -0.0 counts as zero
-  switch (view.dtype) {
-    case DType::Float32:
-      return *reinterpret_cast<const float*>(p) != 0;
-    case DType::Float64:
-      return *reinterpret_cast<const double*>(p) != 0;
-    default:
-      for (size_t i = 0; i < item_size(view.dtype); ++i)
-        if (p[i]) return true;
-      return false;
-  }
+  if (storage->on_host()) return element_is_true(view.data, view.dtype);
+  char element[16];
+  cuda::copy_to_host(storage->device() - 1, element, view.data, item_size(view.dtype), true);
+  return element_is_true(element, view.dtype);
 }
 
 flow::Token token_of(const Tensor* t) {

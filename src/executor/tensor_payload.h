@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "device/cuda/device.h"
 #include "executor/flow.h"
 #include "tensor/storage.h"
 #include "tensor/tensor.h"
@@ -11,7 +12,8 @@ namespace tandem {
 
 class TensorPayload final : public flow::Payload {
  public:
-  TensorPayload(Ref<Storage> storage, const View& v) : storage(std::move(storage)) {
+  TensorPayload(Ref<Storage> given, const View& v) : storage(std::move(given)) {
+    if (int device = storage->device()) stream = cuda::current_stream(device - 1);
     view.data = v.data;
     view.dtype = v.dtype;
     view.ndim = v.ndim;
@@ -19,9 +21,11 @@ class TensorPayload final : public flow::Payload {
     std::copy_n(v.strides, v.ndim, view.strides);
   }
   bool truth() const override;
+  bool waits() const override { return !storage->on_host(); }
 
   Ref<Storage> storage;
   View view;
+  cuda::Stream stream = nullptr;  // of device memory: the one that writes it
 };
 
 inline const TensorPayload& as_tensor(const flow::Token& token) {

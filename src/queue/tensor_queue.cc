@@ -4,6 +4,9 @@
 #include <cstring>
 
 #include "check.h"
+#include "device/cuda/copy.h"
+#include "device/cuda/device.h"
+#include "device/cuda/memory.h"
 #include "tensor/copy.h"
 
 namespace tandem {
@@ -19,7 +22,7 @@ std::string show(const std::vector<int64_t>& shape) {
 
 // A contiguous tensor of this shape; `fill` writes it.
 template <typename F>
-flow::Token fresh(DType dtype, int ndim, const int64_t* shape, F&& fill) {
+flow::Token fresh(DType dtype, int ndim, const int64_t* shape, int device, F&& fill) {
   View v;
   v.dtype = dtype;
   v.ndim = ndim;
@@ -29,16 +32,17 @@ flow::Token fresh(DType dtype, int ndim, const int64_t* shape, F&& fill) {
     v.strides[i] = step;
     step *= shape[i];
   }
-  Ref<Storage> storage = Ref<Storage>::adopt(Storage::allocate(checked_bytes(dtype, ndim, shape)));
+  Ref<Storage> storage = Ref<Storage>::adopt(Storage::allocate(checked_bytes(dtype, ndim, shape), device));
   v.data = storage->data();
   fill(v);
   return flow::Token::adopt(new TensorPayload(std::move(storage), v));
 }
 
 // Copies `from` into the corner of `to` that has its sizes.
-void copy_into(const View& from, const View& to) {
+void copy_into(const View& from, const View& to, int device) {
   View corner = to;
   for (int i = 0; i < from.ndim; ++i) corner.shape[i] = from.shape[i];
+  if (device) return cuda::copy_elements(device - 1, from, corner);
   if (from.is_contiguous() && corner.is_contiguous()) {
     size_t bytes = static_cast<size_t>(from.numel()) * item_size(from.dtype);
     if (bytes) std::memcpy(corner.data, from.data, bytes);
@@ -47,8 +51,33 @@ void copy_into(const View& from, const View& to) {
   }
 }
 
-flow::Token copy_of(const View& v) {
-  return fresh(v.dtype, v.ndim, v.shape, [&](const View& to) { copy_into(v, to); });
+flow::Token copy_of(const View& v, int device) {
+  return fresh(v.dtype, v.ndim, v.shape, device, [&](const View& to) { copy_into(v, to, device); });
+}
+
+void fill_with_zeros(const View& v, int device) {
+  const size_t bytes = static_cast<size_t>(v.numel()) * item_size(v.dtype);
+  if (!device)
+    std::memset(v.data, 0, bytes);
+  else if (bytes)
+    cuda::check(
+        cuda::driver().set_bytes(reinterpret_cast<cuda::Address>(v.data), 0, bytes, cuda::current_stream(device - 1)),
+        "filling device memory");
+}
+
+// An element was written on the producer's stream: the current one comes after that, and the memory is told.
+const TensorPayload& taken(const flow::Token& token) {
+  const TensorPayload& payload = as_tensor(token);
+  const int device = payload.storage->device();
+  if (!device || payload.stream == cuda::current_stream(device - 1)) return payload;
+  cuda::follow_stream(device - 1, payload.stream);
+  if (void* block = payload.storage->block())
+    cuda::record_stream(static_cast<cuda::Block*>(block), cuda::current_stream(device - 1));
+  return payload;
+}
+
+std::string device_name(int device) {
+  return device ? "cuda:" + std::to_string(device - 1) : "cpu";
 }
 
 View row_of(const View& v, int64_t index) {
@@ -94,7 +123,13 @@ void TensorQueue::check(const View& v, size_t component, bool many) const {
 
 Queue::Element TensorQueue::element(Queue::Row row) const {
   Queue::Element made;
-  if (order_ == Queue::Order::Priority) std::memcpy(&made.priority, as_tensor(row[0]).view.data, sizeof(int64_t));
+  if (order_ == Queue::Order::Priority) {
+    const TensorPayload& first = as_tensor(row[0]);
+    if (const int device = first.storage->device())
+      cuda::copy_to_host(device - 1, reinterpret_cast<char*>(&made.priority), first.view.data, sizeof(int64_t), true);
+    else
+      std::memcpy(&made.priority, first.view.data, sizeof(int64_t));
+  }
   made.row = std::move(row);
   return made;
 }
@@ -105,30 +140,30 @@ static void check_count(size_t given, size_t expected, const std::string& name) 
          expected == 1 ? " component" : " components", ", not ", given);
 }
 
-Queue::Status TensorQueue::enqueue(const Views& row, const Queue::Wait& wait) {
+Queue::Status TensorQueue::enqueue(const Tensors& row, const Queue::Wait& wait) {
   check_count(row.size(), components_.size(), name_);
-  for (size_t k = 0; k < row.size(); ++k) check(*row[k], k, false);
+  for (size_t k = 0; k < row.size(); ++k) check(row[k]->view, k, false);
   Queue::Row copies;
   copies.reserve(row.size());
-  for (const View* v : row) copies.push_back(copy_of(*v));
+  for (const Tensor* t : row) copies.push_back(copy_of(t->view, t->storage->device()));
   std::vector<Queue::Element> elements;
   elements.push_back(element(std::move(copies)));
   return queue_.enqueue(elements, wait);
 }
 
-Queue::Status TensorQueue::enqueue_many(const Views& columns, const Queue::Wait& wait) {
+Queue::Status TensorQueue::enqueue_many(const Tensors& columns, const Queue::Wait& wait) {
   check_count(columns.size(), components_.size(), name_);
   for (size_t k = 0; k < columns.size(); ++k) {
-    check(*columns[k], k, true);
-    if (columns[k]->shape[0] != columns[0]->shape[0])
-      fail(ErrorKind::Shape, "enqueue_many: component 0 has ", columns[0]->shape[0], " elements and component ", k,
-           " has ", columns[k]->shape[0]);
+    check(columns[k]->view, k, true);
+    if (columns[k]->view.shape[0] != columns[0]->view.shape[0])
+      fail(ErrorKind::Shape, "enqueue_many: component 0 has ", columns[0]->view.shape[0], " elements and component ", k,
+           " has ", columns[k]->view.shape[0]);
   }
   std::vector<Queue::Element> elements;
-  for (int64_t i = 0; i < columns[0]->shape[0]; ++i) {
+  for (int64_t i = 0; i < columns[0]->view.shape[0]; ++i) {
     Queue::Row row;
     row.reserve(columns.size());
-    for (const View* v : columns) row.push_back(copy_of(row_of(*v, i)));
+    for (const Tensor* t : columns) row.push_back(copy_of(row_of(t->view, i), t->storage->device()));
     elements.push_back(element(std::move(row)));
   }
   return queue_.enqueue(elements, wait);
@@ -138,6 +173,7 @@ Queue::Status TensorQueue::dequeue(std::vector<flow::Token>& row, const Queue::W
   std::vector<Queue::Element> elements;
   Queue::Status status = queue_.dequeue(1, false, elements, wait);
   if (status == Queue::Status::Ok) row = std::move(elements[0].row);
+  for (const flow::Token& token : row) taken(token);
   return status;
 }
 
@@ -164,8 +200,14 @@ flow::Token TensorQueue::stack(const std::vector<Queue::Element>& elements, size
     std::copy_n(v.shape, ndim, shape + 1);
   }
   bool pads = false;
+  const int device = elements.empty() ? 0 : as_tensor(elements[0].row[component]).storage->device();
   for (size_t e = 0; e < elements.size(); ++e) {
-    const View& v = as_tensor(elements[e].row[component]).view;
+    const TensorPayload& element = taken(elements[e].row[component]);
+    const View& v = element.view;
+    if (element.storage->device() != device)
+      fail(ErrorKind::Device, "dequeue_many: elements of queue '", name_, "' are on different devices, component ",
+           component, ": ", device_name(device), ", ", device_name(element.storage->device()),
+           "\n  fix: move them together before they are enqueued: x.to(device)");
     bool same = v.ndim == ndim;
     for (int i = 0; same && i < ndim; ++i) {
       if (v.shape[i] == shape[i + 1]) continue;
@@ -179,10 +221,10 @@ flow::Token TensorQueue::stack(const std::vector<Queue::Element>& elements, size
            ": ", format_shape(ndim, shape + 1), " and ", format_shape(v.ndim, v.shape),
            "\n  fix: a PaddingFIFOQueue fills up to the largest, in axes declared as None");
   }
-  return fresh(c.dtype, ndim + 1, shape, [&](const View& to) {
-    if (pads) std::memset(to.data, 0, static_cast<size_t>(to.numel()) * item_size(to.dtype));
+  return fresh(c.dtype, ndim + 1, shape, device, [&](const View& to) {
+    if (pads) fill_with_zeros(to, device);
     for (size_t e = 0; e < elements.size(); ++e)
-      copy_into(as_tensor(elements[e].row[component]).view, row_of(to, static_cast<int64_t>(e)));
+      copy_into(as_tensor(elements[e].row[component]).view, row_of(to, static_cast<int64_t>(e)), device);
   });
 }
 

@@ -1,4 +1,6 @@
-// A queue of rows of tensors: checks types and shapes, copies in, batches and pads on the way out.
+// A queue of rows of tensors: checks types and shapes, copies in, batches and pads on the way out. Tensors stay on the
+// device they come from; what comes out can be used on the current stream of whoever takes it. Calls need the GIL where
+// there are tensors of devices.
 #pragma once
 #include <string>
 #include <vector>
@@ -19,9 +21,9 @@ class TensorQueue {
   TensorQueue(std::string name, std::vector<Component> components, Queue::Order order, bool padding, int64_t capacity,
               int64_t min_after_dequeue, uint64_t seed);
 
-  using Views = std::vector<const View*>;
-  Queue::Status enqueue(const Views& row, const Queue::Wait& wait);
-  Queue::Status enqueue_many(const Views& columns, const Queue::Wait& wait);
+  using Tensors = std::vector<const Tensor*>;
+  Queue::Status enqueue(const Tensors& row, const Queue::Wait& wait);
+  Queue::Status enqueue_many(const Tensors& columns, const Queue::Wait& wait);
   // One row as it was, or rows stacked along a new first axis.
   Queue::Status dequeue(std::vector<flow::Token>& row, const Queue::Wait& wait);
   Queue::Status dequeue_many(int64_t count, bool fewer, std::vector<flow::Token>& columns, const Queue::Wait& wait);

@@ -30,6 +30,7 @@ from tandem.session.program import (
     passed_through,
     position,
     print_line,
+    run_device,
     written_by,
 )
 from tandem.session.unknown import show_shape
@@ -81,7 +82,7 @@ class FlowProgram:
         fed_set = set(fed)
         self.passed = passed_through(fetches, fed_set) if steps is None else set()
         nodes = needed(fetches, fed_set - self.passed) if steps is None else steps
-        device_of(nodes)  # that there is but one
+        self.device = device_of(nodes)
         self.steps = [n for n in nodes if not isinstance(n.op, Fed)]
         self.waits = any(n.control for n in self.steps)
         self.missing = next((n for n in nodes if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)
@@ -317,10 +318,11 @@ class FlowProgram:
         for v, cell in zip(self.variables, cells, strict=True):
             if cell.tensor is None and any(v in variables_read(n) for n in self.steps):
                 session.check_value(v)
-        sources = [*fed, *session.held(self.held)]
         seed = 0 if self._seeded else session.next_seed()
-        with session.cancellable() as cancellation:
-            outcome = self._flow.run(sources, cells, session.lock, seed, _runtime.num_threads(), cancellation)
+        operands = [*fed, *(cell.tensor for cell in cells if cell.tensor is not None)]
+        place = run_device(self.device, operands, fed, session.held(self.held))
+        with place as (fed, held), session.cancellable() as cancellation:
+            outcome = self._flow.run([*fed, *held], cells, session.lock, seed, _runtime.num_threads(), cancellation)
         self.last_outcome = outcome
         if outcome.error is not None:
             raise self._located(outcome)

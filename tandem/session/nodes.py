@@ -6,7 +6,7 @@ Each `run(trace, node, operands)` gives the node's results as Values of the prog
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import dtypes
+from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Sym, hint, substitute
@@ -335,7 +335,7 @@ class Host(Step):
 
 
 class PyFunc(Host):
-    """A Python function of arrays."""
+    """A Python function of arrays, which are on the host: operands elsewhere are copied, and results go where operands are."""
 
     name = "py_func"
 
@@ -348,7 +348,8 @@ class PyFunc(Host):
         return f"{getattr(self.function, '__name__', type(self.function).__name__)}, [{', '.join(operands)}]"
 
     def call(self, node, operands, cancellation) -> list:
-        arrays = [t.numpy() for t in operands]
+        there = max(map(_runtime.device_index, operands), default=0) or _runtime.default_device()
+        arrays = [t.cpu().numpy() for t in operands]
         for a in arrays:
             a.flags.writeable = False  # the memory is that of a feed, of a variable, of other steps of the run
         try:
@@ -371,7 +372,8 @@ class PyFunc(Host):
                 fix="return one for each dtype that py_func was given, in a list or tuple",
                 source=node.source,
             )
-        return [self._result(value, v) for value, v in zip(results, node.outputs, strict=True)]
+        made = [self._result(value, v) for value, v in zip(results, node.outputs, strict=True)]
+        return [_runtime.move(t, there) for t in made] if there else made
 
     def _result(self, value, v: Value):
         """What the function gave for v, as a tensor of the dtype that it was said to have."""

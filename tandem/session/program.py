@@ -31,7 +31,7 @@ import sys
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.devices import as_device, code_of
+from tandem.devices import DEVICES, as_device, code_of
 from tandem.errors import DeviceError, ShapeError, TandemError
 from tandem.graph import ir
 from tandem.graph.ir import Node, Origin, Value, current_builder, placed, source_scope
@@ -104,6 +104,7 @@ class Program:
         self.device = device_of(self.steps)
         self.waits = any(n.control for n in self.steps)
         self.held = [n.outputs[0] for n in self.steps if isinstance(n.op, Fed) and n.op.tensor is not None]
+        self._holds_arrays = any(v.ndim for v in self.held)
         self.steps = [n for n in self.steps if not isinstance(n.op, Fed)]
         self.hosts = [n for n in self.steps if is_host(n)]
         self._find_variables()
@@ -207,15 +208,10 @@ class Program:
 
     def execute(self, session, fed: list) -> list:
         held = session.held(self.held)
-        if self.device is None:
+        if self.device is None and not self._holds_arrays:
             return self._execute(session, fed, held)
-        there = code_of(self.device)
-        fed, held = ([t if _runtime.device_index(t) == there else t.to(self.device) for t in ts] for ts in (fed, held))
-        before = _runtime.set_default_device(there)
-        try:
+        with run_device(self.device, [*fed, *session.read(self.read)], fed, held) as (fed, held):
             return self._execute(session, fed, held)
-        finally:
-            _runtime.set_default_device(before)
 
     def _execute(self, session, fed: list, held: list) -> list:
         known: list = []  # results of hosts so far
@@ -287,6 +283,28 @@ def device_of(steps: list[StepNode]):
                 source=n.source,
             )
     return as_device(bound[0].device) if bound else None
+
+
+@contextlib.contextmanager
+def run_device(device, operands, fed: list, held: list):
+    """Feeds and tensors of the graph, where a run takes them, which is on `device` as long as this lasts. Where no node is bound to
+    a device it is the one of operands on an accelerator, for the graph's own tensors: feeds and variables stay where they are."""
+    there = next(filter(None, map(_runtime.device_index, operands)), 0) if device is None else code_of(device)
+    if device is None and not there:
+        yield fed, held
+        return
+    if device is not None:
+        fed = [_moved(t, there) for t in fed]
+    held = [t if device is None and t.ndim == 0 else _moved(t, there) for t in held]  # numbers go anywhere
+    before = _runtime.set_default_device(there)
+    try:
+        yield fed, held
+    finally:
+        _runtime.set_default_device(before)
+
+
+def _moved(tensor, device: int):
+    return tensor if _runtime.device_index(tensor) == device else tensor.to(DEVICES[device])
 
 
 def needed(fetches, fed: set) -> list[StepNode]:

@@ -81,6 +81,20 @@ void activate_slow(int device) {
   active_device = device;
 }
 
+void follow_stream(int device, Stream earlier) {
+  const Stream stream = current_stream(device);
+  if (stream == earlier) return;
+  activate(device);
+  const Driver& d = driver();
+  constexpr unsigned kNoTiming = 2;
+  Event event = nullptr;
+  check(d.event_create(&event, kNoTiming), "making an event");
+  Status status = d.event_record(event, earlier);
+  if (!status) status = d.stream_wait_event(stream, event, 0);
+  d.event_destroy(event);  // the driver keeps it until it has come
+  check(status, "waiting for an event");
+}
+
 void synchronize_stream(int device, Stream stream) {
   activate(device);
   Status status;

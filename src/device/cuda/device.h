@@ -33,6 +33,9 @@ inline Stream current_stream(int device) {
   return current_streams[device];
 }
 
+// What goes to the current stream from now on comes after what was queued on `earlier` so far.
+void follow_stream(int device, Stream earlier);
+
 // Waits, with the GIL released if it is held, and reports errors of kernels (bad indices, faults).
 void synchronize_stream(int device, Stream stream);
 void synchronize_device(int device);
