@@ -16,9 +16,9 @@ import types
 from typing import NamedTuple
 
 from tandem import _runtime, module_calls
-from tandem.compiled_report import Report
 from tandem.errors import DTypeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
+from tandem.program.report import Report
 from tandem.switches import EAGER
 
 

@@ -1,4 +1,4 @@
-// Plans as Python builds them (tandem/tracing/plan.py).
+// Plans as Python builds them (tandem/program/write.py).
 #include "program/plan.h"
 
 #include <nanobind/stl/string.h>
@@ -146,19 +146,23 @@ struct PlanBuilder {
     plan->backward = first.release().ptr();
     plan->backward_twice = twice.release().ptr();
   }
-  // Whether the plan serves inputs with these sizes: tensors as describe_view tells of them, numbers, and dynamic ints.
-  bool accepts(nb::list tensors, size_t numbers, std::vector<int64_t> ints) {
-    std::vector<View> views(tensors.size());
-    std::vector<InputView> inputs(tensors.size() + numbers + ints.size());
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      auto shape = nb::cast<std::vector<int64_t>>(tensors[i][2]),
-           strides = nb::cast<std::vector<int64_t>>(tensors[i][3]);
-      views[i].ndim = static_cast<int>(shape.size());
-      std::copy(shape.begin(), shape.end(), views[i].shape);
-      std::copy(strides.begin(), strides.end(), views[i].strides);
-      inputs[i].view = &views[i];
+  // Whether the plan serves these arguments, as describe.h tells of them.
+  bool accepts(nb::list arguments) {
+    std::vector<View> views(arguments.size());
+    std::vector<InputView> inputs(arguments.size());
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const auto kind = nb::cast<std::string>(arguments[i][0]);
+      if (kind == "tensor") {
+        auto shape = nb::cast<std::vector<int64_t>>(arguments[i][2]),
+             strides = nb::cast<std::vector<int64_t>>(arguments[i][3]);
+        views[i].ndim = static_cast<int>(shape.size());
+        std::copy(shape.begin(), shape.end(), views[i].shape);
+        std::copy(strides.begin(), strides.end(), views[i].strides);
+        inputs[i].view = &views[i];
+      } else if (kind == "int" || kind == "count") {
+        inputs[i].integer = nb::cast<int64_t>(arguments[i][1]);
+      }
     }
-    for (size_t i = 0; i < ints.size(); ++i) inputs[tensors.size() + numbers + i].integer = ints[i];
     return PlanRun(*plan, inputs.data()).guards_hold();
   }
   // Runs the plan as it stands, for tools that look inside programs: `numbers` as the bytes that kernels read. All

@@ -1,4 +1,4 @@
-// A plan: what one signature of an operator compiled to. Built by Python (tandem/tracing/plan.py), run by C++.
+// A plan: what one signature of an operator compiled to. Built by Python (tandem/program/write.py), run by C++.
 //
 // Sizes are computed at each call by a tiny integer program over *slots*; guards say for which sizes the plan is valid;
 // values are pieces of memory (inputs, fresh memory, views); instructions call generated kernels and library routines

@@ -2,7 +2,7 @@
 //
 // A plan inside a region takes its operands as inputs: first tensors, by their address, then integers. Results go into
 // memory that is among the inputs too, so that a loop chooses where each iteration writes. See Note [Regions] in
-// tandem/ops/region.py for what each kind computes, and tandem/tracing/plan.py for who writes them.
+// tandem/ops/region.py for what each kind computes, and tandem/program/write.py for who writes them.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -222,8 +222,7 @@ def call_region(kind: str, parts: list[Taken], operands: list, state: tuple, *, 
         if len(_functions) >= _MOST_FUNCTIONS:
             del _functions[next(iter(_functions))]
         make = _function(kind, bodies, len(operands), carried, scanned, extent is not None, reverse)
-        function = _functions[key] = make_function(kind, make, _PARAMETERS)
-        function.digest = _digest(key, bodies)
+        function = _functions[key] = make_function(kind, make, _PARAMETERS, digest=_digest(key, bodies))
     if any(p.draws for p in parts):
         _runtime.default_generator().set_state(state)
     return function([*operands, *consts], numbers, ints)

@@ -19,10 +19,12 @@ import contextlib
 import copyreg
 import functools
 import threading
+from collections.abc import Callable
+from typing import NamedTuple
 
 from tandem import _runtime, dtypes
 from tandem.errors import InternalError
-from tandem.graph.ir import Builder, Type, Value, call_recorder, current_builder, is_tracing
+from tandem.graph.ir import Builder, Graph, Type, Value, call_recorder, current_builder, is_tracing
 from tandem.graph.symbolic import Sym
 
 PRIMITIVES: dict[str, type] = {}
@@ -305,7 +307,34 @@ def _parameters(fn) -> list[ParameterSpec]:
     return result
 
 
-def make_function(name: str, fn, parameters: list[ParameterSpec], variadic: str | None = None, writes: int = 0):
+class Backward(NamedTuple):
+    """Of a function that runs backward: what joins it with its neighbours (tandem/tracing/joined.py) looks at."""
+
+    graph: Graph | None = None  # None: of several, which are joined no further
+    body: Callable | None = None
+    outputs: int = 0  # of the forward function
+    positions: list[int] = ()  # of its outputs that have gradients
+
+
+class Role(NamedTuple):
+    """How an operator function is compiled. The usual one: a single operator, for which passes do not pay."""
+
+    whole: bool = False  # a program of many operators, which goes the way of all programs
+    own_results: int | None = None  # results get memory of their own; so many of the last are no views either
+    recompute: bool = False  # td.checkpoint: backward keeps nothing but inputs and outputs
+    backward: Backward | None = None
+    report: list | None = None  # takes down what was compiled, and says how (tandem/program/report.py)
+
+
+OPERATOR = Role()
+
+
+def make_function(name: str, fn, parameters: list[ParameterSpec], variadic: str | None = None, writes: int = 0,
+                  role: Role = OPERATOR, digest: str | None = ""):  # fmt: skip
+    """An operator function of fn.
+
+    digest: a text that tells it from all others in whatever process, None if there is none, "" to go by the name of fn.
+    """
     positional = sum(not p.keyword_only for p in parameters)
     position = next((i for i, p in enumerate(parameters) if p.name == variadic), -1)
 
@@ -321,6 +350,8 @@ def make_function(name: str, fn, parameters: list[ParameterSpec], variadic: str 
     inline.__wrapped__ = fn
     function = _runtime.OpFunction(name, inline, [p.as_tuple() for p in parameters], positional, position, writes)
     function.parameters = parameters
+    function.role = role
+    function.digest = digest
     function.variadic = position
     function.writes = writes  # in place: its results go into the memory of so many of its first arguments
     function.__doc__ = fn.__doc__

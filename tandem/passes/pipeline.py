@@ -40,7 +40,7 @@ PIPELINE = [
 # Those that work on lowered programs (tandem/codegen) and are switched by name like the others.
 OF_STEPS = ("epilogues",)
 # Stages of code generation that PRINT can name too: which operators share a kernel, and what is computed again to save memory
-# (tandem/tracing/program.py).
+# (tandem/program/driver.py).
 PRINTED = (*OF_STEPS, "fusion", "recompute")
 
 

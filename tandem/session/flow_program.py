@@ -6,12 +6,10 @@ functions and writes of variables stay nodes. The executor is src/executor.
 
 from __future__ import annotations
 
-import functools
-
 from tandem import _runtime
 from tandem.errors import CancelledError, TandemError, ValueRangeError
 from tandem.graph.ir import Value
-from tandem.ops.define import make_function
+from tandem.ops.define import Role, make_function
 from tandem.session.flow_check import Frames, refuse
 from tandem.session.flow_groups import Grouping, variables_read
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
@@ -26,7 +24,6 @@ from tandem.session.program import (
     is_host,
     is_variable,
     needed,
-    own_memory,
     passed_through,
     position,
     print_line,
@@ -217,11 +214,8 @@ class FlowProgram:
             trace.check_guards()
             return (*(trace.value(v) for v in results), *(trace.state[v] for v in written))
 
-        function = make_function("run", body, PARAMETERS)
-        function.whole_program = True
-        if touches:
-            function.finish = functools.partial(own_memory, stored=len(written))
-        return function
+        role = Role(whole=True, own_results=len(written) if touches else None)
+        return make_function("run", body, PARAMETERS, role=role)
 
     # -- connecting
 

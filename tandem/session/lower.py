@@ -26,8 +26,9 @@ from tandem.constructors import tensor, zeros
 from tandem.errors import UnsupportedError
 from tandem.graph.ir import Builder, Graph, Type, Value, current_builder, source_scope
 from tandem.graph.symbolic import Sym, substitute, symbol_indices
-from tandem.ops.define import add_input, make_function
+from tandem.ops.define import Role, add_input, make_function
 from tandem.ops.region import Block, Cond, Region, Scan, While
+from tandem.program.own_memory import own_memory
 from tandem.session.flow_program import (
     COMPUTE,
     ENTER,
@@ -40,7 +41,7 @@ from tandem.session.flow_program import (
     SWITCH,
     Unit,
 )  # fmt: skip
-from tandem.session.program import PARAMETERS, own_memory
+from tandem.session.program import PARAMETERS
 from tandem.session.unknown import unknown_index
 from tandem.tracing.compile import RandomState
 
@@ -422,6 +423,4 @@ def _with_row(stack: Value, i: Value, row: Value) -> Value:
 
 
 def _function(body):
-    function = make_function("lowered", body, PARAMETERS)
-    function.whole_program = True
-    return function
+    return make_function("lowered", body, PARAMETERS, role=Role(whole=True))

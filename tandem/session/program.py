@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import sys
 
 import tandem.ops as F
@@ -36,10 +35,10 @@ from tandem.errors import DeviceError, ShapeError, TandemError
 from tandem.graph import ir
 from tandem.graph.ir import Node, Origin, Value, current_builder, placed, source_scope
 from tandem.graph.symbolic import hint, substitute, symbol_indices
-from tandem.ops.define import ParameterSpec, make_function
+from tandem.ops.define import ParameterSpec, Role, make_function
 from tandem.ops.failing import may_fail
 from tandem.ops.prepare import as_value, cast
-from tandem.passes.rebuild import root
+from tandem.program.report import Report
 from tandem.session.build import ancestors
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
 from tandem.session.nodes import Call, Fed, Gradients, Host, Identity, Print, Random, Replaced, Step, Store, map_leaves
@@ -92,8 +91,6 @@ def streams_of(call: Call) -> list[int | None]:
 class Program:
     """The part of a graph that some fetches need, ready to run."""
 
-    _compiled: ir.Graph | None = None
-
     def __init__(self, graph: Graph, fetches: list, fed: list[SymbolicTensor], regions: str = "native"):
         self.graph = graph
         self.fetches = [f for f in fetches if isinstance(f, Value)]
@@ -112,6 +109,7 @@ class Program:
         self.printing = [n for n in self.steps if isinstance(n.op, Print) and n in asked]
         self._direct = [self._find_direct(host) for host in [*self.hosts, None]]
         stored = [0] * len(self.hosts) + [len(self.replaced)]
+        self.reports = [Report(None) for _ in stored]  # of the program before each host, and the last one
         if regions == "primitives":
             from tandem.session.lower import LoweredFunction
 
@@ -119,27 +117,24 @@ class Program:
                 LoweredFunction(self._body(h), n) for h, n in zip([*self.hosts, None], stored, strict=True)
             ]
             return
-        self.functions = [make_function("run", self._body(host), PARAMETERS) for host in [*self.hosts, None]]
-        for function, count in zip(self.functions, stored, strict=True):
-            function.whole_program = True
-            function.finish = functools.partial(own_memory, stored=count)
-        self.functions[-1].finish = self._finish_graph
-
-    def _finish_graph(self, graph: ir.Graph):
-        own_memory(graph, len(self.replaced))
-        self._compiled = graph
+        self.functions = [
+            make_function("run", self._body(h), PARAMETERS, role=Role(whole=True, own_results=n, report=report))
+            for h, n, report in zip([*self.hosts, None], stored, self.reports, strict=True)
+        ]
 
     @property
     def compiled(self) -> ir.Graph | None:
         """What the latest plan was made of."""
-        if self._compiled is None:
+        report = self.reports[-1]
+        if not report:
             return None
+        compiled = report.graph(report[-1])
         # Sizes are those of arguments of the operator function, of which the first is how many tensors there are.
-        symbols = copy.copy(self._compiled.symbols)
+        symbols = copy.copy(compiled.symbols)
         symbols.origins = [o if o[0] == "local" else (o[0], o[1] - 1, *o[2:]) for o in symbols.origins]
         graph = ir.Graph(symbols, "run")
         for name in ("inputs", "nodes", "outputs", "mutations"):
-            setattr(graph, name, list(getattr(self._compiled, name)))
+            setattr(graph, name, list(getattr(compiled, name)))
         return graph
 
     def _find_variables(self):
@@ -525,25 +520,6 @@ class _Ordered:
             before = [n for v in self.node.inputs for n in noticed.get(v.node, ())]
             here = [n for n in self.builder.graph.nodes[self.made :] if n.op.effect or may_fail(n.op)]
             noticed[self.node] = dict.fromkeys([*self.control, *before, *here])
-
-
-def own_memory(graph: ir.Graph, stored: int):
-    """Gives results memory of their own: no input's and no other result's. The last `stored` become variables, so they must be no
-    views either. After the passes, which know nothing of this."""
-    taken = set()
-    with ir.Builder(graph):
-
-        def own(value: Value, dense: bool) -> Value:
-            base = root(value)
-            if base.op.name == "input" or (dense and base is not value):
-                value = base = F.Copy()(value)
-            while base in taken:
-                value = base = F.Copy()(value)
-            taken.add(base)
-            return value
-
-        first = len(graph.outputs) - stored
-        graph.outputs = [own(v, i >= first) for i, v in enumerate(graph.outputs)]
 
 
 class _Stream:

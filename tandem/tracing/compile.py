@@ -9,17 +9,26 @@ from __future__ import annotations
 from tandem import _runtime, dtypes
 from tandem.autodiff.partition import partition
 from tandem.autodiff.reverse import backpropagate
-from tandem.codegen import Layout, lower
+from tandem.codegen import Layout
 from tandem.codegen.compile import without_collections
-from tandem.codegen.target import target_of
 from tandem.devices import DEVICES, code_of
 from tandem.errors import DeviceError, DTypeError, InternalError, ShapeError
-from tandem.graph.ir import Builder, Graph, Type, Value, revise
+from tandem.graph.ir import Builder, Graph, Type, Value, replay, revise
 from tandem.graph.symbolic import Sym, substitute
-from tandem.ops.define import ParameterSpec, add_input, make_function, traced_for
+from tandem.ops.define import Backward, ParameterSpec, Role, add_input, make_function, traced_for
 from tandem.ops.region import Region
+from tandem.program.driver import compile as compile_program
+from tandem.program.driver import make
+from tandem.program.request import Options, Request, Source
+from tandem.tracing.digest import digest_of
 from tandem.tracing.inputs import input_type
-from tandem.tracing.plan import PlanWriter
+from tandem.tracing.operator_plan import (
+    CapturedPlan,
+    OperatorWriter,
+    attach_backward,
+    named_arguments,
+    temporaries_of,
+)
 
 NUMBER_DTYPES = {"float": dtypes.float64, "bool": dtypes.bool_, "complex": dtypes.complex128}  # others: int64
 
@@ -37,6 +46,11 @@ class Traced:
         self.device = 0  # where the call runs: 0 the CPU, k cuda:(k - 1)
         self.rng_advance = 0
         self.is_tuple = False
+
+    @property
+    def position_of(self) -> dict[Value, int]:
+        """Graph input -> position among the flattened arguments."""
+        return dict(zip(self.graph.inputs, self.positions, strict=True))
 
 
 def _device_of(function, spec: list[tuple]) -> int:
@@ -70,38 +84,48 @@ def _autocast_dtype(device: int):
 def _compile_plan(function, spec: list[tuple], device: int):
     traced = trace_call(function, spec)
     traced.device = device
-    target = target_of(device)
-    if _runtime.capturing():
-        target.foresee(traced.graph)
-    saved: list[Value] = []
-    split = None
-    if traced.wanted:
-        split = _differentiate(function, traced)
-        if split is not None:
-            saved = split.saved
+    split = _differentiate(function, traced) if traced.wanted else None
     resolve_sizes(traced.graph)
-    if split is None and getattr(function, "whole_program", False):  # a single operator is too small for passes to pay
-        from tandem.passes.pipeline import run_pipeline
+    check_devices(traced.graph, device)
+    request = _request(function, spec, traced, split)
+    program = compile_program(request)
+    report = function.role.report
+    if report is not None:
+        graph = program.graph or (lambda: make(request, None, {}, {})[0].graph)
+        shapes = [item[2] for item in spec if item[0] == "tensor"]
+        report.add_graph(graph, traced.graph, shapes, program.facts, program.seconds)
+    digest = digest_of(function, spec)
+    if split is not None:
+        first, twice = (_backward_function(function, graph, split, traced, digest) for graph in ("first", "twice"))
+        attach_backward(program.builder, program.written, traced, split, first, twice)
+    temporaries = temporaries_of(program.written, split)
+    arguments = named_arguments(function.parameters, spec)
+    program.builder.keep(
+        CapturedPlan(request.name, digest, traced.graph, traced.positions, temporaries, device, arguments)
+    )
+    return program.builder
 
-        traced.graph = run_pipeline(traced.graph, layouts=traced.layouts if not device else None)
-    finish = getattr(function, "finish", None)
-    if finish is not None:
-        finish(traced.graph)
-    graph = traced.graph
-    check_devices(graph, device)
-    inside = _simplify if any(isinstance(node.op, Region) for node in graph.nodes) else None
-    on_host = traced.numbers | traced.on_host
-    if function.writes:  # results lie in the memory of what is written, and nowhere else; those behind them are made
-        results, graph.outputs = graph.outputs, graph.outputs[function.writes :]
-        kept = [v for v in saved if all(v is not r for r in results)]
-        schedule = lower(graph, traced.layouts, kept, inside, target, on_host=on_host)
-        graph.outputs = results
-    else:
-        whole = getattr(function, "whole_program", False)
-        schedule = lower(
-            graph, traced.layouts, saved, inside, target, exact_views=True, epilogues=whole, on_host=on_host
-        )
-    return PlanWriter(function, spec, traced, schedule, split, _backward_function).write()
+
+def _request(function, spec: list[tuple], traced: Traced, split) -> Request:
+    role = function.role
+    saved = split.saved if split is not None else []
+
+    def build() -> Source:
+        on_host = traced.numbers | traced.on_host
+        return Source(traced.graph, traced.layouts, traced.positions, on_host, saved, function.writes)
+
+    def write(source: Source, schedule, builder) -> tuple:
+        return OperatorWriter(request, source, schedule, builder, traced, split).write()
+
+    options = Options(
+        whole=role.whole and split is None,
+        exact_views=True,
+        own_results=role.own_results,
+        memory_budget=role.report.memory_budget if role.report is not None else None,
+        captured=_runtime.capturing(),
+    )
+    request = Request(function.__name__, build, traced.device, write, spec, options)
+    return request
 
 
 def check_devices(graph: Graph, device: int):
@@ -113,12 +137,6 @@ def check_devices(graph: Graph, device: int):
                 f"it is to run on {node.device}, and its operands are on {DEVICES[device]}",
                 fix=f'move them there: x.to("{node.device}")',
             )
-
-
-def _simplify(graph: Graph) -> Graph:
-    from tandem.passes.pipeline import run_pipeline
-
-    return run_pipeline(graph)
 
 
 def trace_call(function, spec: list[tuple]) -> Traced:
@@ -305,7 +323,7 @@ def _differentiate(function, traced: Traced):
             for i, v in enumerate(graph.outputs)
         ]
         results = backpropagate(forward_nodes, graph.outputs, grads, traced.wanted)
-        flat = all(r is None for r in results) and getattr(function, "is_backward", False)
+        flat = all(r is None for r in results) and function.role.backward is not None
         if flat:
             # The gradient of relu and its kin: it depends on x, but piece by piece it does not change. Differentiating it
             # is no mistake of the user's, and gives zeros.
@@ -318,7 +336,7 @@ def _differentiate(function, traced: Traced):
     resolve_sizes(graph)
     incoming = [g for g in grads if g is not None]
     mutated = {graph.inputs[p] for p, _ in graph.mutations}
-    recompute = getattr(function, "recompute", False)  # td.checkpoint: keep nothing but inputs and outputs
+    recompute = function.role.recompute
     kept = frozenset() if recompute else set(forward_nodes)
     split = partition(graph, incoming, results, traced.numbers, kept)
     split.recompute = recompute
@@ -354,9 +372,12 @@ BACKWARD_PARAMETERS = [
 ]
 
 
-def _backward_function(name: str, graph: Graph, split, output_types: list[Type]):
-    """An operator function that runs one of the backward graphs. Being an operator, it can be differentiated in turn."""
-    from tandem.graph.ir import replay
+def _backward_function(function, which: str, split, traced: Traced, digest: str | None):
+    """An operator function that runs one of the backward graphs, `first` or `twice`. Being an operator, it can be differentiated in
+    turn."""
+    name = function.__name__ + "_backward"
+    graph = getattr(split, which)
+    output_types = [v.type for v in traced.graph.outputs]
 
     def backward(grads, saved, ints, numbers):
         import tandem.ops as F
@@ -384,12 +405,8 @@ def _backward_function(name: str, graph: Graph, split, output_types: list[Type])
         results = replay(graph, inputs, sizes)
         return tuple(results)
 
-    function = make_function(name, backward, BACKWARD_PARAMETERS)
-    function.is_backward = True
-    # for joined.py
-    function.backward_graph, function.backward_body, function.backward_outputs = graph, backward, len(output_types)
-    function.backward_positions = split.grad_positions
-    return function
+    role = Role(backward=Backward(graph, backward, len(output_types), split.grad_positions))
+    return make_function(name, backward, BACKWARD_PARAMETERS, role=role, digest=digest and f"{digest} {which}")
 
 
 def _sized(shape, sizes):

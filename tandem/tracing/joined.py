@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 from tandem.graph.ir import Graph, Value
-from tandem.ops.define import Elementwise, LibraryOp, ParameterSpec, make_function
+from tandem.ops.define import Backward, Elementwise, LibraryOp, ParameterSpec, Role, make_function
 from tandem.tracing.compile import BACKWARD_PARAMETERS
 
 _LEAVES = ("input", "constant", "size")
+_JOINED = Role(backward=Backward())
 
 
 def joined(first, second, output: int):
     """An operator that runs the backward function `first` and gives its result to `second` as the gradient of an output; None where
     that saves no pass."""
-    one, two = (getattr(f, "backward_graph", None) for f in (first, second))
-    if one is None or two is None or not _is_elementwise(one) or output not in second.backward_positions:
+    one, two = first.role.backward, second.role.backward
+    if not _is_elementwise(one) or two is None or two.graph is None or output not in two.positions:
         return None
-    if not _passes_over(two, two.inputs[second.backward_positions.index(output)]):
+    if not _passes_over(two.graph, two.graph.inputs[two.positions.index(output)]):
         return None
-    of_first, of_second, outputs = first.backward_body, second.backward_body, second.backward_outputs
 
     def both(grads, saved, ints, numbers, next_saved, next_ints, next_numbers):
-        incoming = [None] * outputs
-        (incoming[output],) = of_first(_summed(grads), saved, ints, numbers)
-        return of_second(incoming, next_saved, next_ints, next_numbers)
+        incoming = [None] * two.outputs
+        (incoming[output],) = one.body(_summed(grads), saved, ints, numbers)
+        return two.body(incoming, next_saved, next_ints, next_numbers)
 
     more = [ParameterSpec(f"next_{p.name}", p.kind, True, None, False) for p in BACKWARD_PARAMETERS[1:]]
-    return _backward(second.__name__, both, [*BACKWARD_PARAMETERS, *more])
+    return make_function(second.__name__, both, [*BACKWARD_PARAMETERS, *more], role=_JOINED)
 
 
 def with_sum(function):
     """An operator that adds two gradients and runs a backward function on the sum; None where that saves no pass."""
-    graph = getattr(function, "backward_graph", None)
-    if graph is None or not _is_elementwise(graph):
+    backward = function.role.backward
+    if not _is_elementwise(backward):
         return None
-    body = function.backward_body
 
     def of_sum(grads, saved, ints, numbers):
-        return body(_summed(grads), saved, ints, numbers)
+        return backward.body(_summed(grads), saved, ints, numbers)
 
-    return _backward(function.__name__, of_sum, BACKWARD_PARAMETERS)
+    return make_function(function.__name__, of_sum, BACKWARD_PARAMETERS, role=_JOINED)
 
 
 def _summed(grads) -> list:
@@ -48,14 +47,11 @@ def _summed(grads) -> list:
     return [F.add(*grads)] if len(grads) == 2 else grads
 
 
-def _backward(name: str, body, parameters):
-    function = make_function(name, body, parameters)
-    function.is_backward = True
-    return function
-
-
-def _is_elementwise(graph: Graph) -> bool:
+def _is_elementwise(backward: Backward | None) -> bool:
     """Whether it makes one tensor, each element from those at the same place."""
+    graph = backward and backward.graph
+    if graph is None:
+        return False
     return len(graph.outputs) == 1 and all(isinstance(n.op, Elementwise) or n.op.name in _LEAVES for n in graph.nodes)
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from tandem import _runtime
 from tandem.codegen import EpilogueStep, KernelStep
 from tandem.codegen.buffer import root_of
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import substitute
 from tandem.ops.define import ParameterSpec, make_function
-from tandem.tracing.plan import ProgramWriter
+from tandem.program.write import ScheduleWriter
 
 
 class Fault(NamedTuple):
@@ -83,11 +84,11 @@ def _run(graph: Graph, tensors, numbers, ints) -> dict[Value, object]:
         v for v, buffer in schedule.buffer_of.items()
         if root_of(buffer).kind == "alloc" and len(writers.get(id(root_of(buffer)), ())) == 1
     ]  # fmt: skip
-    writer = ProgramWriter(graph, schedule)
+    writer = ScheduleWriter("program", graph, range(len(graph.inputs)), schedule, _runtime.PlanBuilder(), 0)
     writer.write_steps(values)
     for v in values:
         writer.builder.output(writer.value(schedule.buffer_of[v]), -1, -1, False)
-    results = writer.builder.builder.run(tensors, [_bytes(n) for n in numbers], ints)
+    results = writer.builder.run(tensors, [_bytes(n) for n in numbers], ints)
     return dict(zip(values, results, strict=True))
 
 

@@ -8,185 +8,151 @@ symbolic sizes and serves them all. Programs are kept on disk (stored.py).
 from __future__ import annotations
 
 import gc
-import time
-import traceback
+from typing import NamedTuple
 
-from tandem import dtypes, preload
-from tandem.codegen import Layout, lower
-from tandem.codegen.peak import memory_of
-from tandem.codegen.schedule import kernels_of
-from tandem.codegen.target import target_of
-from tandem.codegen.workers import compiling_ahead
+from tandem import dtypes
+from tandem.codegen import Layout
 from tandem.devices import DEVICES
-from tandem.errors import CompileWarning, UnsupportedError, source_at, warn
+from tandem.errors import UnsupportedError, source_at
 from tandem.graph.ir import Builder, Graph, Origin, Type, Value, placed, source_scope
 from tandem.graph.symbolic import Sym, hint, mentions, substitute
 from tandem.ops.define import add_input
 from tandem.ops.movement import Reshape
-from tandem.passes.pipeline import check_names, run_pipeline
-from tandem.switches import DEBUG, PRINT, SKIP
-from tandem.tracing import stored
+from tandem.program.driver import compile as compile_program
+from tandem.program.driver import make, tell_failure
+from tandem.program.report import Report, Site
+from tandem.program.request import Options, Request, Size, Source
+from tandem.program.stored import key_of
+from tandem.program.write import ProgramWriter
 from tandem.tracing.compile import NUMBER_DTYPES, _Tracing, resolve_sizes
 from tandem.tracing.inputs import input_type
-from tandem.tracing.plan import ProgramWriter
 
 _NONE, _LEAF, _RESULT, _NUMBER, _INT = range(5)
 
 
-def compile_capture(*capture):
+class Captured(NamedTuple):
+    """A sequence of calls, as the runtime describes it (src/program/capture_program.cc)."""
+
+    calls: list[tuple]  # (plan, operands, temporaries, code, line, recorded, device)
+    leaves: list[tuple]
+    numbers: list[tuple]
+    ints: list[int]
+    outputs: list[tuple[int, int]]  # (call, output)
+    writes: list[tuple[int, int, int]]  # (leaf, call, output)
+    symbolic: bool
+    ended: str
+    report: Report | None
+
+    @property
+    def device(self) -> int:
+        return self.calls[0][0].device
+
+    @property
+    def spec(self) -> list[tuple]:
+        return [*self.leaves, *self.numbers, *(("int", v) for v in self.ints)]
+
+
+def compile_capture(*description):
     """The program of what was captured; None where none can be made, when the calls run one by one."""
+    captured = Captured(*description)
     # Graphs are many small objects that all stay: looking for garbage among them takes a third of the time and finds none.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return _compile(*capture)
+        return _compile(captured)
     except (UnsupportedError, MemoryError):  # what the caller can do something about
         raise
     except Exception as error:
-        _tell_failure(error, len(capture[0]), report=capture[-1])
+        tell_failure(error, f"a program of {len(captured.calls)} operator calls", captured.report)
         return None
     finally:
         if collecting:
             gc.enable()
 
 
-def _tell_failure(error: Exception, calls: int, report):
-    """Every rule was checked when the operators were called, so what fails here is our mistake; the user's step must not pay."""
-    cause = f"{type(error).__name__}: {error}".strip()
-    if report is not None:
-        report.failures.append(cause)
-    if DEBUG >= 1:
-        traceback.print_exception(error)
-    warn(
-        f"a program of {calls} operator calls could not be compiled ({cause}); they run one by one instead, with the same results. "
-        "This is a mistake in Tandem, please report it; TANDEM_DEBUG=1 shows where it happened",
-        CompileWarning,
-    )
-
-
-def _compile(calls, leaves, numbers, ints, outputs, writes, symbolic: bool, ended: str, report):
-    started = time.perf_counter()
-    if SKIP or PRINT:
-        check_names()  # here, as a program from disk goes through no passes
+def _compile(captured: Captured):
+    calls, leaves, _, ints, _, writes, symbolic, ended, report = captured
     free = _free_axes(leaves, writes, symbolic)
     free_ints = _free_ints(ints, leaves, free, symbolic)
     known = [_known_sizes(leaf, axes) for leaf, axes in zip(leaves, free, strict=True)]
-    known_ints = [(v < 0, v == 1) if is_free else v for v, is_free in zip(ints, free_ints, strict=True)]
-    budget = report.memory_budget if report is not None else None
     shapes = [shape for _, _, shape, *_ in leaves]
-    key = stored.program_key(calls, known, numbers, known_ints, outputs, writes, budget)
-    if report is not None and report.fresh:
-        key = None
-    found = stored.load(key, calls)
-    if found is not None and found[0].accepts(leaves, len(numbers), ints):
-        builder, facts = found
-        if facts.pop("measured") != shapes:
-            facts["memory"] = None  # counted again when asked for
+    request = _request(captured, known, free, free_ints)
+    program = compile_program(request)
+    graph = program.graph
+    if graph is None:  # from disk: made when asked for
 
         def graph():
-            return _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budget, {}, {})[0]
+            return make(request, None, {}, {})[0].graph
 
-        seconds = {"load": time.perf_counter() - started}
-    else:
-        seconds = {}
-        if preload.watches_calls and _device(calls) == 0:
-            preload.begin_compiling()  # programs are hardly ever foreseen
-        facts = {"calls": len(calls), "symbolic": symbolic, "passes": {}, "sizes": [sizes for _, _, sizes, *_ in known]}
-        with _compiling_beside(calls, budget):
-            graph, schedule = _graph(
-                calls, leaves, numbers, ints, outputs, writes, free, free_ints, budget, facts, seconds
-            )
-            written = time.perf_counter()
-            recorder = ProgramWriter(graph, schedule).write(_device(calls))
-            compiled = time.perf_counter()
-        builder = recorder.builder
-        if _device(calls) == 0:
-            for kernel in kernels_of(schedule):
-                kernel.address()
-        seconds["write"] = compiled - written
-        seconds["compile"] = time.perf_counter() - compiled
-        stored.save(key, recorder, {**facts, "measured": shapes})
+    facts = {"memory": None, **program.facts, "calls": len(calls), "symbolic": symbolic}
+    if program.written != shapes:
+        facts["memory"] = None  # counted again when asked for
     if report is not None:
-        sites = [(plan.name, code, line) for plan, _, _, code, line, *_ in calls]
-        given = [(plan.arguments, operands) for plan, operands, *_ in calls]
         report.append({
-            **facts, "graph": graph, "seconds": seconds, "ended": ended, "sites": sites, "shapes": shapes,
-            "given": given, "ints": ints,
+            **facts, "graph": graph, "seconds": program.seconds, "ended": ended, "shapes": shapes, "ints": ints,
+            "sizes": [sizes for _, _, sizes, *_ in known],
+            "sites": [Site(plan.name, code, line) for plan, _, _, code, line, *_ in calls],
+            "given": [(plan.arguments, operands) for plan, operands, *_ in calls],
         })  # fmt: skip
-    return builder
+    return program.builder
 
 
-def _compiling_beside(calls, budget):
-    """While inside, processes beside this one compile kernels as they become known."""
-    if _device(calls) == 0:
-        return compiling_ahead(budget is None and _is_large(calls))
-    from tandem.codegen.cuda.compile import compiling_beside
+def _request(captured: Captured, known: list[tuple], free: list, free_ints: list[bool]) -> Request:
+    calls, leaves, numbers, ints, outputs, writes, _, _, report = captured
+    budget = report.memory_budget if report is not None else None
 
-    return compiling_beside(_device(calls) - 1, len({id(plan) for plan, *_ in calls}))
+    def build() -> Source:
+        graph, layouts, joined = join(calls, leaves, numbers, ints, free, free_ints)
+        graph.outputs = [joined[site] for site in outputs]
+        graph.mutations = [(leaf, joined[call, output]) for leaf, call, output in writes]
+        resolve_sizes(graph)
+        on_host = {v for i, v in enumerate(graph.inputs) if i >= len(leaves) or not leaves[i][7]}
+        return Source(graph, layouts, range(len(graph.inputs)), on_host)
 
+    def write(source: Source, schedule, builder) -> list:
+        ProgramWriter(request, source, schedule, builder).write()
+        return [shape for _, _, shape, *_ in leaves]  # what was measured
 
-def _is_large(calls) -> bool:
-    """Whether there will be kernels enough to compile them beside (Note [Compile workers])."""
-    return len(calls) >= 60 and len({id(plan) for plan, *_ in calls}) >= 20
-
-
-def _device(calls) -> int:
-    return calls[0][0].device
-
-
-def _graph(calls, leaves, numbers, ints, outputs, writes, free, free_ints, budget, facts: dict, seconds: dict):
-    """The program as a graph, simplified and lowered."""
-    started = time.perf_counter()
-    graph, layouts, joined = join(calls, leaves, numbers, ints, free, free_ints)
-    graph.outputs = [joined[site] for site in outputs]
-    graph.mutations = [(leaf, joined[call, output]) for leaf, call, output in writes]
-    resolve_sizes(graph)
-    facts["joined"] = len(graph.nodes)
-    traced = time.perf_counter()
-    graph = run_pipeline(graph, facts.setdefault("passes", {}), layouts if _device(calls) == 0 else None)
-    simplified = time.perf_counter()
-    on_host = {v for i, v in enumerate(graph.inputs) if i >= len(leaves) or not leaves[i][7]}
-    target = target_of(_device(calls))
-    budget = budget if target.recomputes else None
-    simple = graph
-    if budget is None:
-        schedule = lower(graph, layouts, target=target, in_pieces=True, epilogues=True, on_host=on_host)
-    else:
-        from tandem.codegen.recompute import recompute
-
-        graph, schedule = recompute(graph, layouts, budget)
-    graph.schedule = schedule
-    facts["memory"] = graph.memory = memory_of(graph, schedule)
-    if PRINT:
-        _print_stages(simple, graph, schedule, budget)
-    facts.update(nodes=len(graph.nodes), steps=len(schedule.steps))
-    seconds.update({"join": traced - started, "passes": simplified - traced, "lower": time.perf_counter() - simplified})
-    return graph, schedule
+    request = Request(
+        name="program",
+        build=build,
+        device=captured.device,
+        write=write,
+        spec=captured.spec,
+        options=Options(
+            whole=True,
+            memory_budget=budget,
+            fresh=report is not None and report.fresh,
+            unfused_on_failure=False,  # the calls themselves can run
+        ),
+        size=Size(len(calls), len({id(plan) for plan, *_ in calls})),
+        key=_key(captured, known, free_ints, budget),
+        origin=lambda number: _origin_of_call(number, calls[number]),
+        number=lambda origin: origin.call,
+    )
+    return request
 
 
-def _print_stages(simple: Graph, graph: Graph, schedule, budget):
-    """What code generation made of the graph, where TANDEM_PRINT names its stages (PRINTED in passes/pipeline.py)."""
-    from collections import Counter
+def _key(captured: Captured, known: list[tuple], free_ints: list[bool], budget) -> str:
+    """`known`: per input its dtype, layout and sizes, None for those that the program computes with."""
+    described = []
+    for plan, operands, temporaries, *_ in captured.calls:
+        if plan.digest is None:
+            return ""
+        described.append((plan.digest, operands, temporaries))
+    ints = [(v < 0, v == 1) if is_free else v for v, is_free in zip(captured.ints, free_ints, strict=True)]
+    # Numbers that a program computes with differ from call to call; their kinds do not.
+    kinds = [kind for kind, *_ in captured.numbers]
+    return key_of(captured.device, (described, known, kinds, ints, captured.outputs, captured.writes, budget))
 
-    from tandem.graph.view import show_bytes
 
-    if "recompute" in PRINT:
-        if budget is None:
-            print("== recompute: no memory_budget for this program, so that nothing is computed again")
-        else:
-            more = Counter(n.op.name for n in graph.nodes) - Counter(n.op.name for n in simple.nodes)
-            again = ", ".join(f"{count} {name}" for name, count in more.items() if name != "again") or "nothing"
-            peak = show_bytes(graph.memory["peak"])
-            print(
-                f"== recompute: {len(simple.nodes)} -> {len(graph.nodes)} nodes, peak {peak}; computed again: {again}"
-            )
-    if "fusion" in PRINT:
-        print(f"== fusion: {len(graph.nodes)} nodes -> {len(schedule.steps)} steps")
-        for step in schedule.steps:
-            nodes = dict.fromkeys(getattr(step, "nodes", None) or [step.node])
-            print(f"{step!r}   # {', '.join(n.op.name for n in nodes)}")
-    if "epilogues" in PRINT and not any(hasattr(step, "follows") for step in schedule.steps):
-        print(f"== epilogues: {len(schedule.steps)} steps, none of which joins a product")
+def _origin_of_call(number: int, call: tuple) -> Origin | None:
+    plan, _, _, code, line, *_ = call
+    return None if code is None else origin_of(number, plan, code, line)
+
+
+def origin_of(number: int | None, plan, code, line: int) -> Origin:
+    return Origin(plan.name, source_at(code, line), number)
 
 
 def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: list[bool]):
@@ -207,7 +173,7 @@ def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: l
         first_int = len(leaves) + len(numbers)
         int_dims = [_int(symbols, first_int + i, v, free_ints[i]) for i, v in enumerate(ints)]
 
-        joined = join_calls(builder, calls, leaf_values, number_values, int_dims, origin_of=stored.origin_of)
+        joined = join_calls(builder, calls, leaf_values, number_values, int_dims, origin_of=origin_of)
     return graph, layouts, joined
 
 
@@ -244,7 +210,7 @@ def join_calls(
 
 
 def _body_origin(number: int, plan, code, line: int) -> Origin:
-    return Origin(plan.name, source_at(code, line), None)
+    return origin_of(None, plan, code, line)  # its line is known only as long as the body is there
 
 
 def _leaf(symbols, position: int, description, free: set[int] | None) -> tuple[Type, Layout | None]:

@@ -7,7 +7,7 @@ from tandem.constructors import asarray
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Graph, checking, replay
 from tandem.graph.symbolic import hint, substitute
-from tandem.ops.define import ParameterSpec, make_function
+from tandem.ops.define import ParameterSpec, Role, make_function
 
 _PARAMETERS = [ParameterSpec("inputs", "tensors", True, None, False)]
 
@@ -52,8 +52,7 @@ def run_graph(graph: Graph, given: tuple) -> list:
         with checking(graph.from_file):
             return tuple(replay(whole, list(inputs), sizes))
 
-    function = make_function(graph.name or "graph", body, _PARAMETERS)
-    function.whole_program = True
+    function = make_function(graph.name or "graph", body, _PARAMETERS, role=Role(whole=True))
     with _runtime.PauseCapture():
         results = list(function(tensors))
     for (position, _), new in zip(graph.mutations, results[len(graph.outputs) :], strict=True):

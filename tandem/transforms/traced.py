@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tandem import _runtime
 from tandem.control.body import _PARAMETERS, Body, Bound, Result, _digest, device_of, take_down
-from tandem.ops.define import make_function
+from tandem.ops.define import Role, make_function
 
 _functions: dict = {}
 _MOST_FUNCTIONS = 512
@@ -39,9 +39,9 @@ def call(
 
         if len(_functions) >= _MOST_FUNCTIONS:
             del _functions[next(iter(_functions))]
-        function = _functions[key] = make_function(name, fn, _PARAMETERS)
-        function.recompute = recompute
-        function.digest = _digest(key, [body])
+        function = _functions[key] = make_function(
+            name, fn, _PARAMETERS, role=Role(recompute=recompute), digest=_digest(key, [body])
+        )
     if taken.draws:
         _runtime.default_generator().set_state(state)
     made = function([*operands, *taken.consts], taken.plain_numbers(), taken.all_ints())

@@ -8,6 +8,7 @@ import pytest
 import tandem as td
 from tandem import nn
 from tandem.errors import CompileWarning
+from tandem.program import driver
 from tandem.tracing import program
 
 pytestmark = pytest.mark.filterwarnings("default::tandem.errors.CompileWarning")
@@ -23,8 +24,8 @@ def broken(*args, **kwargs):
 
 FAULTS = {
     "join": (program, "join"),
-    "passes": (program, "run_pipeline"),
-    "lowering": (program, "lower"),
+    "passes": (driver, "_simplify"),
+    "lowering": (driver, "_optimise"),
     "writing": (program, "ProgramWriter"),
 }
 
@@ -148,7 +149,7 @@ def test_interrupts_are_no_mistakes(monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(program, "run_pipeline", interrupt)
+    monkeypatch.setattr(driver, "run_pipeline", interrupt)
     with td.switches(CACHE=0), pytest.raises(KeyboardInterrupt):
         td.compile(lambda x: x * 5 + 2)(td.ones(3))
 

@@ -1,4 +1,4 @@
-"""Programs that a process finds on disk (tandem/tracing/stored.py)."""
+"""Programs that a process finds on disk (tandem/program/stored.py)."""
 
 import os
 import pathlib

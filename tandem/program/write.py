@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from tandem import _runtime
 from tandem.codegen import Buffer, EpilogueStep, KernelStep, RegionStep
 from tandem.codegen.buffer import root_of
 from tandem.graph.ir import Origin
 from tandem.graph.symbolic import Dim, Sym, symbol_indices
+from tandem.program.request import Request, Source
+from tandem.program.stored import Recorder, write_origin
 from tandem.switches import DEBUG
-from tandem.tracing.stored import Recorder, digest_of, write_origin
 
 _SIZE, _STRIDE, _INT = 0, 1, 2
 _ADD, _MUL, _FLOORDIV, _MOD, _MIN, _MAX, _SUB = range(7)
@@ -18,7 +20,6 @@ _CODES = {"floordiv": _FLOORDIV, "mod": _MOD, "min": _MIN, "max": _MAX}
 _RELATIONS = {"==": 0, "!=": 1, "<": 2, ">=": 3}
 _INPUT, _FRESH, _VIEW = 0, 1, 2
 _REGIONS = {"cond": 0, "scan": 1, "while": 2, "block": 3, "repeat": 4}
-_SAVED_INPUT, _SAVED_OUTPUT, _SAVED_TEMPORARY = 0, 1, 2
 
 
 class Slots:
@@ -87,7 +88,7 @@ class ScheduleWriter:
 
     tells_writes = False  # whether the runtime is to know what each kernel writes
 
-    def __init__(self, name: str, graph, positions: list[int], schedule, builder):
+    def __init__(self, name: str, graph, positions: Sequence[int], schedule, builder, device: int):
         self.name = name
         self.graph = graph
         self.positions = positions
@@ -95,14 +96,13 @@ class ScheduleWriter:
         self.builder = builder
         self.slot = Slots(self.builder, graph.symbols)
         self.values: dict[Buffer, int] = {}
-        self.device = 0
-
-    def write_steps(self, kept_values, device: int = 0):
-        builder = self.builder
         self.device = device
+
+    def write_steps(self, kept_values):
+        builder = self.builder
         builder.set_name(self.name)
-        if device:
-            builder.set_device(device)
+        if self.device:
+            builder.set_device(self.device)
         origins = self.graph.symbols.origins
         for relation, expression in self.graph.symbols.guards:
             if any(origins[i][0] == "local" for i in symbol_indices(expression)):
@@ -150,7 +150,10 @@ class ScheduleWriter:
             self.builder.no_origin()
 
     def write_origin(self, origin: Origin):
-        write_origin(self.builder, origin)
+        if isinstance(self.builder, Recorder):
+            self.builder.origin(origin)
+        else:
+            write_origin(self.builder, origin)
 
     def _step(self, step):
         self._origin(step.node if not isinstance(step, KernelStep) else step.nodes[-1] if step.nodes else None)
@@ -207,7 +210,7 @@ class ScheduleWriter:
         op = step.op
         for part in step.parts:
             writer = PartWriter(part, self, symbol_indices(op.size) if op.name == "block" else set())
-            self.builder.part(*writer.write(self.device))
+            self.builder.part(*writer.write())
         extent = {"scan": lambda: op.length, "while": lambda: op.maximum}.get(op.name, lambda: None)()
         self.builder.region(
             _REGIONS["repeat" if op.name == "while" and len(step.parts) == 1 else op.name],
@@ -240,152 +243,53 @@ def say_devices():
     print(f"tandem: cpu with {_runtime.num_threads()} threads, {_runtime.cuda_device_count()} cuda devices")
 
 
-class CapturedPlan:
-    """What a program that contains this plan's call needs to know of it (tandem/tracing/program.py)."""
-
-    __slots__ = ("arguments", "device", "digest", "graph", "name", "positions", "temporaries")
-
-    def __init__(self, name, digest, graph, positions, temporaries, device, arguments):
-        self.name = name
-        self.device = device
-        self.digest = digest  # what it was made from (tandem/tracing/stored.py)
-        self.graph = graph
-        self.positions = positions
-        self.temporaries = temporaries  # plan value -> Value, for what is saved besides inputs and outputs
-        self.arguments = arguments  # [(name, description, its position among the operands)], for fn.explain()
-
-
-def _named_arguments(parameters, spec) -> list[tuple]:
-    """What a call was given, argument by argument."""
-    named, position = [], 0
-    for p in parameters:
-        if p.kind in ("tensors", "ints") and spec[position][0] == "count":
-            count = 1 + spec[position][1]
-        else:
-            count = 2 if p.kind == "generator" else 1
-        named += [(p.name, spec[i], i) for i in range(position, position + count)]
-        position += count
-    return named
-
-
-class PlanWriter(ScheduleWriter):
-    """The plan of one operator call, with its outputs and its backward."""
-
-    def __init__(self, function, spec, traced, schedule, split, make_backward):
-        super().__init__(function.__name__, traced.graph, traced.positions, schedule, _runtime.PlanBuilder())
-        self.function = function
-        self.digest = digest_of(function, spec)
-        self.arguments = _named_arguments(function.parameters, spec)
-        self.traced = traced
-        self.split = split
-        self.make_backward = make_backward
-        self.temporaries: dict = {}
-
-    def write(self):
-        builder = self.builder
-        kept = list(self.graph.outputs[self.function.writes :])
-        if self.split is not None:
-            kept += [v for v in self.split.saved if v in self.schedule.buffer_of]
-        self.write_steps(kept, self.traced.device)
-        if getattr(self.function, "whole_program", False) and not self.traced.device:
-            builder.lay_out()
-        self._outputs()
-        if self.split is not None:
-            self._backward()
-        if isinstance(self.traced.rng_advance, Sym) or self.traced.rng_advance:
-            builder.set_rng_advance(self.slot(self.graph.symbols.resolve(self.traced.rng_advance)))
-        builder.keep(
-            CapturedPlan(
-                self.name, self.digest, self.graph, self.positions, self.temporaries, self.traced.device, self.arguments
-            )
-        )
-        return builder
-
-    def _outputs(self):
-        builder = self.builder
-        builder.set_returns_tuple(self.traced.is_tuple)
-        if self.function.writes:
-            for k, written in enumerate(self.graph.inputs[: self.function.writes]):
-                builder.output(self.value(self.schedule.buffer_of[written]), k, -1, self._differentiable(k))
-        for i, v in list(enumerate(self.graph.outputs))[self.function.writes :]:
-            buffer = self.schedule.buffer_of[v]
-            root = root_of(buffer)
-            same = view_of = -1
-            if v.node.op.name == "input" and v not in self.traced.numbers:
-                same = self.traced.positions[v.node.op.position]
-            elif root.kind == "input":
-                view_of = self.traced.positions[root.position]
-            builder.output(self.value(buffer), same, view_of, self._differentiable(i))
-
-    def _differentiable(self, i: int) -> bool:
-        return self.split is not None and self.split.differentiable[i]
-
-    def _backward(self):
-        split, graph = self.split, self.graph
-        positions = {v: self.traced.positions[i] for i, v in enumerate(graph.inputs)}
-        outputs = {v: i for i, v in reversed(list(enumerate(graph.outputs)))}
-        saved = []
-        for v in split.saved:
-            if v in positions:
-                saved.append((_SAVED_INPUT, positions[v], -1))
-            elif v in outputs:
-                saved.append((_SAVED_OUTPUT, outputs[v], -1))
-            else:
-                copied = split.copies.get(v)
-                index = self.value(self.schedule.buffer_of[v])
-                self.temporaries[index] = v
-                saved.append((_SAVED_TEMPORARY, index, positions[copied] if copied is not None else -1))
-        symbols = graph.symbols
-        ints = [self.slot(symbols._make({(("sym", i),): 1})) for i in split.sizes]
-        types = [v.type for v in graph.outputs]
-        name = self.function.__name__ + "_backward"
-        first = self.make_backward(name, split.first, split, types)
-        twice = self.make_backward(name, split.twice, split, types)
-        first.digest = self.digest and self.digest + " first"
-        twice.digest = self.digest and self.digest + " twice"
-        self.builder.backward(
-            [positions[v] for v in self.traced.wanted], saved, ints, [positions[v] for v in split.numbers], first, twice
-        )
-
-
 class ProgramWriter(ScheduleWriter):
-    """A program made of many calls: outputs in order, no backward of its own."""
+    """What all requests have in common: the steps, and the results in order."""
 
-    def __init__(self, graph, schedule):
-        super().__init__("program", graph, list(range(len(graph.inputs))), schedule, Recorder())
-        self.writes = False  # whether a step was written down that writes an input
-
-    def write_origin(self, origin: Origin):
-        self.builder.origin(origin)
+    def __init__(self, request: Request, source: Source, schedule, builder):
+        super().__init__(request.name, source.graph, source.positions, schedule, builder, request.device)
+        self.arguments = max(source.positions, default=-1) + 1  # those that the steps know of
+        self.whole = request.options.whole
+        self.source = source
+        self.tells_writes = self.whole and request.device > 0
+        self._has_written = False  # whether a step was written down that writes an input
 
     def _step(self, step):
-        if not self.writes:
+        if self.whole and not self._has_written:
             written = step.writes if isinstance(step, KernelStep) else step.outputs
             if any(root_of(b).kind == "input" for b in written):
-                self.writes = True
+                self._has_written = True
                 self.builder.begin_writes()
         super()._step(step)
 
-    def schedule_input(self, value) -> bool:
-        """Whether an input lies on the host."""
-        buffer = self.schedule.buffer_of.get(value)
-        return buffer is None or buffer.on_host
-
-    def write(self, device: int = 0) -> Recorder:
-        self.tells_writes = device > 0
-        self.write_steps(self.graph.outputs, device)
-        if device:
-            inputs = [self.schedule_input(v) for v in self.graph.inputs]
-            self.builder.set_program(
-                len(inputs),
-                [position for position, _ in self.graph.mutations],
-                [i for i, on_host in enumerate(inputs) if on_host],
-            )
-        else:
+    def write(self):
+        self.write_steps(self._kept())
+        if self.whole and self.device:
+            self._set_replayed()
+        elif self.whole:
             self.builder.lay_out()
+        self._outputs()
+
+    def _kept(self) -> list:
+        """Values that outlive the run."""
+        return self.graph.outputs
+
+    def _outputs(self):
         for v in self.graph.outputs:
             self.builder.output(self.value(self.schedule.buffer_of[v]), -1, -1, False)
-        return self.builder
+
+    def _set_replayed(self):
+        """What the runtime must know to replay a program: which arguments it writes, and which lie on the host."""
+        on_device = {p for v, p in zip(self.graph.inputs, self.positions, strict=True) if not self._is_on_host(v)}
+        self.builder.set_program(
+            self.arguments,
+            [self.positions[position] for position, _ in self.graph.mutations],
+            [p for p in range(self.arguments) if p not in on_device],
+        )
+
+    def _is_on_host(self, value) -> bool:
+        buffer = self.schedule.buffer_of.get(value)
+        return buffer is None or buffer.on_host
 
 
 class PartSlots(Slots):
@@ -411,16 +315,15 @@ class PartWriter(ScheduleWriter):
 
     def __init__(self, part, outer: ScheduleWriter, own: set[int]):
         graph = part.graph
-        builder = type(outer.builder)()
-        super().__init__(graph.name or "body", graph, list(range(len(graph.inputs))), part.schedule, builder)
+        builder = Recorder(outer.builder.number) if isinstance(outer.builder, Recorder) else type(outer.builder)()
+        positions = range(len(graph.inputs))
+        super().__init__(graph.name or "body", graph, positions, part.schedule, builder, outer.device)
         self.slot = PartSlots(builder, graph.symbols, outer.slot, len(graph.inputs), own)
-        self.write_origin = builder.origin if isinstance(builder, Recorder) else self.write_origin
 
-    def write(self, device: int) -> tuple:
+    def write(self) -> tuple:
         self.builder.set_name(self.name)
-        if device:
-            self.builder.set_device(device)
-        self.device = device
+        if self.device:
+            self.builder.set_device(self.device)
         for step in self.schedule.steps:
             self._step(step)
         return self.builder, self.slot.handed_in

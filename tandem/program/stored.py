@@ -1,8 +1,9 @@
 """Programs on disk: a second process finds what the first one compiled, without tracing, passes or code generation.
 
-A program is kept as the calls of PlanBuilder that wrote it down, with kernels by their keys. It is found by what went into it:
-which plans were called with which operands, the fixed sizes of the inputs, what comes out. Lines of the user's program are no part:
-an instruction refers to the number of the call that it comes from, so that errors name today's line.
+A program is kept as the calls of PlanBuilder that wrote it down, with kernels by their keys. It is found by what went into it: of
+captured calls, which plans were called with which operands, the fixed sizes of the inputs, what comes out; of a graph, the graph.
+Lines of the user's program are no part: an instruction refers to the number of the call that it comes from, or of the place where a
+node of the graph comes from, so that errors name today's line.
 """
 
 from __future__ import annotations
@@ -13,34 +14,18 @@ import os
 import sys
 from _blake2 import blake2b  # without hashlib, which loads OpenSSL
 
-from tandem import _runtime, dtypes
+from tandem import _runtime
 from tandem.codegen import cache
+from tandem.codegen.compile import stored_address
 from tandem.codegen.loops import RENDERED, Kernel
 from tandem.graph.ir import Origin
+from tandem.program.request import Request
 from tandem.switches import CUSOLVER, DEBUG, PRINT, SKIP, WGMMA, cache_dir
 
-FORMAT = b"tandem program 3\n"  # change the number when what is in a file changes its meaning
+FORMAT = b"tandem program 4\n"  # change the number when what is in a file changes its meaning
 
 
-# -- what a plan was made from
-
-_NUMBERS = ("float", "integer", "bool", "seed", "offset")  # inputs of a plan: their values make no difference
-
-
-def digest_of(function, spec) -> str | None:
-    """A text that tells apart all plans; None if we cannot tell what a function does (one that is not ours, or made on the fly)."""
-    base = getattr(function, "digest", "")
-    if base == "":
-        fn = function.__wrapped__.__wrapped__
-        ours = fn.__module__.startswith("tandem.") and "<locals>" not in fn.__qualname__
-        base = function.digest = f"{fn.__module__}.{fn.__qualname__}/{function.__name__}" if ours else None
-    if base is None:
-        return None
-    text = repr([item[:1] if item[0] in _NUMBERS else item for item in spec])
-    text += f" mode {_runtime.default_device()} {_runtime.autocast_mode()} {dtypes.default_float()}"
-    if " at 0x" in text:  # an object without a text of its own
-        return None
-    return blake2b(f"{base} {text}".encode(), digest_size=16).hexdigest()
+# -- what went into a program
 
 
 @functools.cache
@@ -57,24 +42,12 @@ def fingerprint() -> str:
     return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
-def program_key(calls, leaves, numbers, ints, outputs, writes, budget) -> str | None:
-    """`leaves`: per input its dtype, layout and sizes, None for those that the program computes with."""
+def key_of(device: int, described) -> str:
+    """The key of a program that is made from what is described. "": it is not kept."""
     if not cache_dir() or DEBUG >= 2 or PRINT:
-        return None
-    described = []
-    for plan, operands, temporaries, *_ in calls:
-        digest = getattr(plan, "digest", None)
-        if digest is None:
-            return None
-        described.append((digest, operands, temporaries))
-    # Numbers that a program computes with differ from call to call; their kinds do not.
-    device = calls[0][0].device
+        return ""
     target = (_runtime.cuda_properties(device - 1)[1:3], WGMMA.value, CUSOLVER.value) if device else None
-    whole = (
-        fingerprint(), SKIP.value, target, described, leaves, [kind for kind, *_ in numbers],
-        ints, outputs, writes, budget,
-    )  # fmt: skip
-    return blake2b(repr(whole).encode(), digest_size=20).hexdigest()
+    return blake2b(repr((fingerprint(), SKIP.value, target, described)).encode(), digest_size=20).hexdigest()
 
 
 # -- writing and reading
@@ -83,14 +56,15 @@ def program_key(calls, leaves, numbers, ints, outputs, writes, budget) -> str | 
 class Recorder:
     """A PlanBuilder that also notes its calls down."""
 
-    def __init__(self):
+    def __init__(self, number=None):
         self.builder = _runtime.PlanBuilder()
+        self.number = number  # of an Origin; None: this process alone knows of it
         self.calls: list | None = []  # None once something came that cannot be kept
 
     def origin(self, origin: Origin):
         write_origin(self.builder, origin)
-        # what comes from the body of a loop knows its line only as long as the body is there
-        self._note(*(("no_origin", ()) if origin.call is None else ("origin", (origin.call,))))
+        number = self.number and self.number(origin)
+        self._note(*(("no_origin", ()) if number is None else ("origin", (number,))))
 
     def _note(self, name: str, args: tuple):
         if self.calls is None:
@@ -134,40 +108,32 @@ class StoredKernel:
         self.name = name
 
     def address(self) -> int:
-        from tandem.codegen.compile import stored_address
-
         return stored_address(self.key)
 
 
-def _replay(packed, calls):
+def _replay(packed, request: Request):
     """A PlanBuilder with these calls made. Raises LookupError where the code of a kernel is gone."""
     builder = _runtime.PlanBuilder()
     for name, args in packed:
         if name == "origin":
-            plan, _, _, code, line, *_ = calls[args[0]]
-            if code is not None:
-                write_origin(builder, origin_of(args[0], plan, code, line))
+            origin = request.origin(args[0])
+            if origin is not None:
+                write_origin(builder, origin)
             continue
-        getattr(builder, name)(*(_unpack(a, calls) if type(a) is tuple else a for a in args))
+        getattr(builder, name)(*(_unpack(a, request) if type(a) is tuple else a for a in args))
     return builder
 
 
-def _unpack(a: tuple, calls):
+def _unpack(a: tuple, request: Request):
     if a[0] == "plan":
-        return _replay(a[1], calls)
+        return _replay(a[1], request)
     if a[0] == "cuda":
         from tandem.codegen.cuda.compile import StoredCudaKernel
 
-        return StoredCudaKernel(calls[0][0].device - 1, *a[1:])
+        return StoredCudaKernel(request.device - 1, *a[1:])
     kernel = StoredKernel(a[1], a[2])
     kernel.address()
     return kernel
-
-
-def origin_of(number: int, plan, code, line: int) -> Origin:
-    from tandem.errors import source_at
-
-    return Origin(plan.name, source_at(code, line), number)
 
 
 def write_origin(builder, origin: Origin):
@@ -175,20 +141,21 @@ def write_origin(builder, origin: Origin):
     builder.origin(origin.op, source.file, source.function, source.line, -1 if origin.call is None else origin.call)
 
 
-def save(key: str | None, recorder: Recorder, facts: dict) -> None:
-    """Keeps a program, with facts about it (numbers and text)."""
-    if key is not None and recorder.calls is not None:
-        cache.write(_path(key), FORMAT, marshal.dumps((facts, recorder.calls)))
+def save(request: Request, recorder: Recorder, written, facts: dict) -> None:
+    """Keeps a program, with what its writer gave and facts about it: numbers and text."""
+    if request.key and recorder.calls is not None:
+        cache.write(_path(request.key), FORMAT, marshal.dumps((facts, written, recorder.calls)))
 
 
-def load(key: str | None, calls):
-    """(builder, facts) of a program that was kept, or None."""
-    content = key and cache.read(_path(key), FORMAT)
+def load(request: Request):
+    """(builder, what the writer gave, facts) of a program that was kept and accepts these arguments, or None."""
+    content = request.key and cache.read(_path(request.key), FORMAT)
     if not content:
         return None
     try:
-        facts, packed = marshal.loads(content)
-        return _replay(packed, calls), facts
+        facts, written, packed = marshal.loads(content)
+        builder = _replay(packed, request)
+        return (builder, written, facts) if builder.accepts(request.spec) else None
     except (
         LookupError,
         ValueError,

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tandem import dtypes
 from tandem.errors import ValueRangeError, source_at
+from tandem.graph.ir import Origin
+
+
+class Site(NamedTuple):
+    """A call that is part of a program, and the line that made it."""
+
+    name: str
+    code: object = None  # None: not known, but as a text
+    line: int = 0
+    text: str = ""
 
 
 class Report(list):
-    """A dict for each program (tandem/tracing/program.py), and how programs were asked for."""
+    """A dict for each program, and how programs were asked for."""
 
     def __init__(self, memory_budget: float | None):
         super().__init__()
@@ -15,6 +27,16 @@ class Report(list):
         self.fresh = False  # whether programs are made anew even where they lie on disk
         self.failures: list[str] = []  # why no program could be made of a sequence; its calls run one by one
         self.restarts = 0
+
+    def add_graph(self, graph, traced, shapes: list[tuple], facts: dict, seconds: dict):
+        """A program of a graph, for any sizes. graph: after the passes, or what makes it; traced: before them."""
+        places = dict.fromkeys(n.source for n in traced.nodes if isinstance(n.source, Origin))
+        sites = [Site(origin.op, text=origin) for origin in places]
+        self.append({
+            "memory": None, **facts, "calls": len(sites), "symbolic": True, "sizes": [], "graph": graph, "seconds": seconds,
+            "ended": "the graph does", "sites": sites or [Site(traced.name)], "shapes": shapes, "ints": [],
+            "given": [((), ())] * max(len(sites), 1),
+        })  # fmt: skip
 
     def start_over(self):
         """There were too many sequences: the runtime has dropped them all."""
@@ -58,9 +80,10 @@ class Report(list):
             entry["memory"] = self.graph(entry).memory
         return entry["memory"]
 
-    def explain(self, name: str, sequences: int, runs: dict[int, int]) -> str:
-        """runs: of each program, by number; those that are not in it were dropped."""
-        lines = [f"{name}: {sequences} sequences of operators, {len(runs)} programs"]
+    def explain(self, name: str, sequences: int, runs: dict[int, int] | None = None) -> str:
+        """runs: of each program, by number; those that are not in it were dropped. None: nobody counts."""
+        count = len(self) if runs is None else len(runs)
+        lines = [f"{name}: {sequences} sequences of operators, {count} programs"]
         if self.restarts:
             lines[0] += f"; started over {self.restarts} times, with too many sequences to keep"
         from tandem.graph.view import show_bytes  # only here: it imports what pages are made with
@@ -73,7 +96,7 @@ class Report(list):
             memory = self.memory(r) or {"peak": 0, "at": 0, "outputs": 0, "inputs": 0}
             lines += [
                 f"  program {number}: {r['calls']} calls -> {r['joined']} nodes, {r['nodes']} after passes -> {r['steps']} steps; "
-                + (f"ran {runs[number]} times" if number in runs else "dropped: too many variants"),
+                + _ran(number, runs),
                 f"    why: {self._why(number)}",
                 f"    for {kind}",
                 f"    ends where {r['ended']}",
@@ -106,6 +129,12 @@ class Report(list):
         mine = _place(sites[length]) if length < len(sites) else "nothing more"
         theirs = _place(other[length]) if length < len(other) else "nothing more"
         return f"as program {nearest} for {length} operators, then {mine} instead of {theirs}"
+
+
+def _ran(number: int, runs: dict[int, int] | None) -> str:
+    if runs is None:
+        return "kept"
+    return f"ran {runs[number]} times" if number in runs else "dropped: too many variants"
 
 
 def _common(a: list, b: list) -> int:
@@ -147,9 +176,9 @@ def _arguments(arguments: list[tuple], operands: list[tuple], ints: list[int]) -
     return {name: texts[0] if len(texts) == 1 else f"({', '.join(texts)})" for name, texts in found.items()}
 
 
-def _place(site: tuple) -> str:
-    name, code, line = site
-    return name if code is None else f"{name} ({source_at(code, line).short})"
+def _place(site: Site) -> str:
+    text = site.text if site.code is None else source_at(site.code, site.line).short
+    return f"{site.name} ({text})" if text else site.name
 
 
 def _sizes(sizes) -> str:

@@ -1,0 +1,72 @@
+"""Request: a graph that is to become a program, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tandem.codegen import Layout
+from tandem.graph.ir import Graph, Value
+
+
+@dataclass
+class Source:
+    """A graph with where its inputs come from."""
+
+    graph: Graph
+    layouts: list[Layout | None]  # per input
+    positions: Sequence[int]  # which argument of the program each input is
+    on_host: set[Value] = field(default_factory=set)  # of a program for a device: inputs in host memory
+    saved: list[Value] = ()  # besides the outputs: what backward keeps
+    writes: int = 0  # so many of the first outputs lie in the memory of the first inputs, and nowhere else
+
+
+class Options(NamedTuple):
+    """How a program is made."""
+
+    whole: bool = False  # passes, epilogues, replay: for many operators; a single one is too small for them to pay
+    exact_views: bool = (
+        False  # an output that rearranges an input is a view where strides allow, as it may be written to
+    )
+    own_results: int | None = None  # results get memory of their own; so many of the last are no views either
+    memory_budget: float | None = None
+    fresh: bool = False  # not from disk
+    captured: bool = False  # one of many calls that will be lowered together
+    unfused_on_failure: bool = True  # where our compiler fails: every operator by itself
+
+
+class Size(NamedTuple):
+    """How much there is to compile, as far as it is known before the graph is."""
+
+    calls: int
+    kinds: int  # of calls: different operators, types or layouts
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there will be kernels enough to compile them beside (Note [Compile workers])."""
+        return self.calls >= 60 and self.kinds >= 20
+
+
+@dataclass
+class Request:
+    """What td.compile, sessions and all others hand to the driver.
+
+    build: makes the graph; not called where the program is found on disk.
+    write: (source, schedule, recorder) -> facts: the instructions of a program, as its caller lays out arguments and results.
+    spec: descriptions of the arguments, which a program from disk must accept.
+    size: None: counted from the graph.
+    key: tells what is asked for from everything else; None: a whole program goes by its graph. "": not kept on disk.
+    origin, number: where a node comes from by a number that is the same in another process, and the way back.
+    """
+
+    name: str
+    build: Callable[[], Source]
+    device: int
+    write: Callable
+    spec: list
+    options: Options
+    size: Size | None = None
+    key: str | None = None
+    origin: Callable | None = None
+    number: Callable | None = None
