@@ -102,6 +102,7 @@ _LAZY = (
     "models",
     "multiprocessing",
     "nn",
+    "onnx",
     "optim",
     "profiler",
     "training",

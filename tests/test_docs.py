@@ -22,7 +22,7 @@ DOCS = ROOT / "docs"
 ELSEWHERE = {"data", "checkpoints", "complex"}  # tests/data/test_pages.py and tests/ops/test_complex.py run these
 BLOCK = re.compile(r"^```python\n(.*?)^```\n((?:\n+(?: {4}[^\n]*\n)+)?)", re.DOTALL | re.MULTILINE)
 PAGES = sorted(p.stem for p in DOCS.glob("*.md") if p.stem not in ELSEWHERE and BLOCK.search(p.read_text()))
-NEEDS = {"quick_start": "sklearn"}
+NEEDS = {"quick_start": "sklearn", "onnx": "onnx"}
 
 
 def blocks(page):

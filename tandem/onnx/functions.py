@@ -1,0 +1,63 @@
+"""Operators that the ONNX standard defines by other operators, and functions that a file brings along."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tandem import _runtime
+from tandem.errors import UnsupportedError
+
+
+def has_body(node) -> bool:
+    """Whether the standard says what an operator is made of."""
+    schema = _schema(node)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def _schema(node):
+    from onnx import defs
+
+    try:
+        return defs.get_schema(node.op, node.version, node.domain)
+    except defs.SchemaError:
+        return None
+
+
+def function_body(node, given: list):
+    """The graph that the standard gives for an operator, for operands of these types."""
+    import onnx
+
+    from tandem.onnx.read import read_function
+
+    schema = _schema(node)
+    proto = None
+    if schema is not None and schema.has_context_dependent_function:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.version]
+        types = [_type_proto(v) for v in given]
+        text = schema.get_context_dependent_function_with_opset_version(
+            max(versions, default=schema.since_version), node.attributes["__proto__"].SerializeToString(), types
+        )
+        proto = onnx.FunctionProto.FromString(text) if text else None
+    elif schema is not None and schema.has_function:
+        proto = schema.function_body
+    if proto is None or not proto.node:
+        raise UnsupportedError(
+            f"onnx {node.op}",
+            f"the operator {node.domain or 'ai.onnx'}.{node.op} of version {node.version} is not offered",
+        )
+    return read_function(proto, node)
+
+
+def _type_proto(value) -> bytes:
+    from onnx import helper
+
+    from tandem.onnx.types import code_of
+
+    if value is None:
+        return b""
+    if isinstance(value, _runtime.Tensor):
+        return helper.make_tensor_type_proto(code_of(value.dtype), tuple(value.shape)).SerializeToString()
+    if isinstance(value, np.ndarray):
+        code = 8 if value.dtype == object else helper.np_dtype_to_tensor_dtype(value.dtype)
+        return helper.make_tensor_type_proto(code, value.shape).SerializeToString()
+    return helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, None)).SerializeToString()

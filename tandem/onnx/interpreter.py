@@ -1,0 +1,184 @@
+"""Runs the nodes of an ONNX graph one after the other, with Tandem's operators.
+
+Note [Host values]
+ONNX computes shapes with the operators that compute data: Shape, Gather, Concat, Reshape. Here a value is a tensor or a *host
+value*, a NumPy array that is known while the graph runs: sizes, integer constants, and what is computed from them alone. An
+operator whose operands are all host values runs at once, outside of any program that is being captured, and gives host values.
+So a compiled model is one program, whatever shape arithmetic its file contains.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tandem import _runtime
+from tandem.errors import TandemError, UnsupportedError
+from tandem.onnx.functions import function_body
+from tandem.onnx.registry import Handler
+from tandem.onnx.types import has_tensor_type, to_host, to_tensor
+
+_SMALL = 4096  # elements; larger constants are tensors from the start
+
+
+@dataclasses.dataclass
+class Node:
+    """A node as handlers see it: attributes by name, versions of operator sets, the number of results that are used."""
+
+    name: str
+    op: str
+    domain: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict
+    opsets: dict[str, int]
+    handler: Handler | None
+    body: Graph | None = None  # what it is made of, where nothing here runs it as one
+
+    def get(self, name: str, default=None):
+        return self.attributes.get(name, default)
+
+    @property
+    def version(self) -> int:
+        return self.opsets.get("" if self.domain == "ai.onnx" else self.domain, 1)
+
+    def __getitem__(self, name: str):
+        try:
+            return self.attributes[name]
+        except KeyError:
+            raise UnsupportedError(f"onnx {self.op}", f"node {self.name!r} has no attribute {name!r}") from None
+
+    def graphs(self):
+        """The graphs among the attributes: branches, bodies of loops."""
+        for value in self.attributes.values():
+            for inner in value if isinstance(value, list) else [value]:
+                if isinstance(inner, Graph):
+                    yield inner
+
+    def has_output(self, index: int) -> bool:
+        return index < len(self.outputs) and bool(self.outputs[index])
+
+
+@dataclasses.dataclass
+class Graph:
+    """Nodes in order, and the names of what comes in and goes out."""
+
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+    nodes: list[Node]
+    constants: dict[str, object]
+    last_use: dict[str, int] = dataclasses.field(
+        default_factory=dict
+    )  # position of the node after which a value is not needed
+
+    def __post_init__(self):
+        kept = set(self.outputs)
+        for position, node in enumerate(self.nodes):
+            for name in [*node.inputs, *free_names(node)]:
+                if name not in kept:
+                    self.last_use[name] = position
+
+
+def free_names(node: Node) -> set[str]:
+    """Names that the graphs inside a node take from outside."""
+    return set().union(*(_free_in(graph) for graph in node.graphs()))
+
+
+def _free_in(graph: Graph) -> set[str]:
+    known, free = {*graph.inputs, *graph.constants}, set()
+    for node in graph.nodes:
+        free |= {n for n in [*node.inputs, *free_names(node)] if n and n not in known}
+        known.update(node.outputs)
+    return free | {n for n in graph.outputs if n not in known}
+
+
+class Scope:
+    """Values by name; those of graphs around this one are seen too."""
+
+    def __init__(self, values: dict, outer: Scope | None = None, training: bool = False):
+        self.values = values
+        self.outer = outer
+        self.training = training if outer is None else outer.training
+
+    def __getitem__(self, name: str):
+        scope = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        raise UnsupportedError("onnx", f"the value {name!r} is used before it is computed: the file is damaged")
+
+    def run(self, graph: Graph, arguments: list) -> list:
+        """Results of a graph inside a node."""
+        values = {**graph.constants, **dict(zip(graph.inputs, arguments, strict=False))}
+        return run_graph(graph, Scope(values, self))
+
+
+def run_graph(graph: Graph, scope: Scope) -> list:
+    """The graph's outputs, given its inputs and constants in the scope."""
+    values = scope.values
+    for position, node in enumerate(graph.nodes):
+        given = [scope[name] if name else None for name in node.inputs]
+        try:
+            results = run_node(node, given, scope)
+        except TandemError as error:
+            error.add_note(f"  in node {node.name or node.outputs[0]!r} ({node.op}) of the ONNX graph {graph.name!r}")
+            raise
+        for name, result in zip(node.outputs, results, strict=False):
+            if name:
+                values[name] = result
+        for name in {*node.inputs}:
+            if graph.last_use.get(name) == position and name not in graph.constants:
+                values.pop(name, None)
+    return [scope[name] for name in graph.outputs]
+
+
+def run_node(node: Node, given: list, scope: Scope) -> list:
+    handler = node.handler
+    if handler is None:
+        body = node.body or function_body(node, given)
+        return run_graph(
+            body, Scope({**body.constants, **dict(zip(body.inputs, given, strict=False))}, None, scope.training)
+        )
+    if handler.scoped:
+        return _as_list(handler.function(node, scope, *given))
+    if handler.host:
+        return _as_list(handler.function(node, *[to_host(v) for v in given]))
+    if (given and all(_on_host(v) for v in given)) or (not given and node.op not in _RANDOM):
+        with _runtime.PauseCapture():
+            results = _as_list(handler.function(node, *_arguments(handler, given)))
+            return [_as_host(r) for r in results]
+    return _as_list(handler.function(node, *_arguments(handler, given)))
+
+
+_RANDOM = {"RandomNormal", "RandomUniform"}
+
+
+def _on_host(value) -> bool:
+    if isinstance(value, list):
+        return all(_on_host(v) for v in value)
+    return value is None or isinstance(value, np.ndarray)
+
+
+def _arguments(handler: Handler, given: list) -> list:
+    return [to_host(v) if i in handler.static else to_tensor(v) for i, v in enumerate(given)]
+
+
+def _as_list(result) -> list:
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def _as_host(value):
+    """A result of host values: small ones stay on the host."""
+    if isinstance(value, list):
+        return [_as_host(v) for v in value]
+    if isinstance(value, _runtime.Tensor) and value.numel() <= _SMALL:
+        return value.numpy()
+    return value
+
+
+def as_constant(array: np.ndarray):
+    """A constant of the file as a value: small ones and those that tensors cannot hold on the host."""
+    return array if array.size <= _SMALL or not has_tensor_type(array) else to_tensor(array)

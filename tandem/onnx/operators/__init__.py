@@ -1,0 +1,25 @@
+"""The operators, one file per family; importing them fills the registry."""
+
+from tandem.onnx.operators import (
+    attention,
+    control,
+    convolution,
+    elementwise,
+    images,
+    indexing,
+    linear,
+    losses,
+    low_precision,
+    normalization,
+    pooling,
+    randomness,
+    recurrent,
+    reduction,
+    resize,
+    sequences,
+    shapes,
+    signal,
+    text,
+    training,
+    trees,
+)

@@ -1,0 +1,148 @@
+"""RNN, GRU, LSTM, with every option of the standard: directions, lengths, peepholes, clips, activations."""
+
+from __future__ import annotations
+
+import tandem.nn.functional as F
+import tandem.ops as ops
+from tandem.constructors import asarray, zeros
+from tandem.onnx.registry import onnx_op
+
+_ACTIVATIONS = {
+    "Sigmoid": lambda x, a, b: ops.sigmoid(x),
+    "Tanh": lambda x, a, b: ops.tanh(x),
+    "Relu": lambda x, a, b: ops.relu(x),
+    "Affine": lambda x, a, b: (1.0 if a is None else a) * x + (0.0 if b is None else b),
+    "LeakyRelu": lambda x, a, b: F.leaky_relu(x, 0.01 if a is None else a),
+    "ThresholdedRelu": lambda x, a, b: ops.where(x > (1.0 if a is None else a), x, 0),
+    "ScaledTanh": lambda x, a, b: (1.0 if a is None else a) * ops.tanh((1.0 if b is None else b) * x),
+    "HardSigmoid": lambda x, a, b: ops.clip((0.2 if a is None else a) * x + (0.5 if b is None else b), 0, 1),
+    "Elu": lambda x, a, b: F.elu(x, 1.0 if a is None else a),
+    "Softsign": lambda x, a, b: F.softsign(x),
+    "Softplus": lambda x, a, b: F.softplus(x),
+}
+
+
+class _Layer:
+    """What the three kinds share: the loop over time in each direction."""
+
+    def __init__(self, node, default: list[str]):
+        self.node = node
+        self.direction = node.get("direction", "forward")
+        self.count = 2 if self.direction == "bidirectional" else 1
+        names = node.get("activations", default * self.count)
+        alphas, betas = list(node.get("activation_alpha", [])), list(node.get("activation_beta", []))
+        each = len(names) // self.count
+        made = []
+        for name in names:
+            alpha = (
+                alphas.pop(0) if alphas and name not in ("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus") else None
+            )
+            beta = betas.pop(0) if betas and name in ("Affine", "ScaledTanh", "HardSigmoid") else None
+            made.append(lambda x, f=_ACTIVATIONS[name], a=alpha, b=beta: f(x, a, b))
+        self.activations = [made[i * each : (i + 1) * each] for i in range(self.count)]
+
+    def clip(self, x):
+        bound = self.node.get("clip")
+        return x if bound is None else ops.clip(x, -bound, bound)
+
+    def run(self, x, lengths, states, step):
+        """x: (time, batch, size); step(direction, x_t, states) -> states, of which the first is the output."""
+        batch_first = self.node.get("layout", 0)
+        if batch_first:
+            x = x.permute((1, 0, 2))
+            states = [s if s is None else s.permute((1, 0, 2)) for s in states]
+        steps, batch = int(x.shape[0]), int(x.shape[1])
+        hidden = self.node["hidden_size"]
+        nothing = zeros((batch, hidden), dtype=x.dtype)
+        outputs, finals = [], []
+        for d in range(self.count):
+            now = [nothing if s is None else s[d] for s in states]
+            backwards = self.direction == "reverse" or d == 1
+            column = [None] * steps
+            for t in reversed(range(steps)) if backwards else range(steps):
+                new = step(d, x[t], now)
+                if lengths is not None:
+                    inside = asarray(lengths > t).reshape((batch, 1))
+                    column[t] = ops.where(inside, new[0], 0)
+                    now = [ops.where(inside, a, b) for a, b in zip(new, now, strict=True)]
+                else:
+                    column[t], now = new[0], new
+            outputs.append(ops.stack(column))
+            finals.append(now)
+        y = ops.stack(outputs, axis=1)  # (time, directions, batch, hidden)
+        last = [ops.stack([f[k] for f in finals]) for k in range(len(finals[0]))]
+        if batch_first:
+            y, last = y.permute((2, 0, 1, 3)), [s.permute((1, 0, 2)) for s in last]
+        return y, *last
+
+
+def _parts(weight, bias, d: int, gates: int, hidden: int):
+    """Weights of a direction, and its two biases as rows of gates."""
+    if bias is None:
+        return weight[d], None, None
+    return weight[d], bias[d, : gates * hidden], bias[d, gates * hidden :]
+
+
+@onnx_op("RNN", static=(4,))
+def rnn(node, x, w, r, b=None, lengths=None, h0=None):
+    layer = _Layer(node, ["Tanh"])
+    hidden = node["hidden_size"]
+
+    def step(d, x_t, states):
+        wd, wb, rb = _parts(w, b, d, 1, hidden)
+        total = x_t @ wd.mT + states[0] @ r[d].mT
+        total = total if wb is None else total + wb + rb
+        return [layer.activations[d][0](layer.clip(total))]
+
+    return layer.run(x, lengths, [h0], step)
+
+
+@onnx_op("GRU", static=(4,))
+def gru(node, x, w, r, b=None, lengths=None, h0=None):
+    layer = _Layer(node, ["Sigmoid", "Tanh"])
+    hidden, before_reset = node["hidden_size"], node.get("linear_before_reset", 0)
+
+    def step(d, x_t, states):
+        f, g = layer.activations[d]
+        (h,) = states
+        wd, wb, rb = _parts(w, b, d, 3, hidden)
+        given = x_t @ wd.mT if wb is None else x_t @ wd.mT + wb
+        rz, rh = r[d, : 2 * hidden], r[d, 2 * hidden :]
+        kept = h @ rz.mT if rb is None else h @ rz.mT + rb[: 2 * hidden]
+        gates = f(layer.clip(given[:, : 2 * hidden] + kept))
+        z, reset = gates[:, :hidden], gates[:, hidden:]
+        if before_reset:
+            inner = h @ rh.mT if rb is None else h @ rh.mT + rb[2 * hidden :]
+            candidate = given[:, 2 * hidden :] + reset * inner
+        else:
+            inner = (reset * h) @ rh.mT
+            candidate = given[:, 2 * hidden :] + (inner if rb is None else inner + rb[2 * hidden :])
+        candidate = g(layer.clip(candidate))
+        return [(1 - z) * candidate + z * h]
+
+    return layer.run(x, lengths, [h0], step)
+
+
+@onnx_op("LSTM", static=(4,))
+def lstm(node, x, w, r, b=None, lengths=None, h0=None, c0=None, p=None):
+    layer = _Layer(node, ["Sigmoid", "Tanh", "Tanh"])
+    hidden, coupled = node["hidden_size"], node.get("input_forget", 0)
+
+    def step(d, x_t, states):
+        f, g, o_f = layer.activations[d]
+        h, c = states
+        wd, wb, rb = _parts(w, b, d, 4, hidden)
+        total = x_t @ wd.mT + h @ r[d].mT
+        total = total if wb is None else total + (wb + rb)
+        i, o, forget, cell = (total[:, k * hidden : (k + 1) * hidden] for k in range(4))
+        if p is not None:
+            i = i + p[d, :hidden] * c
+            forget = forget + p[d, 2 * hidden :] * c
+        i = f(layer.clip(i))
+        forget = 1 - i if coupled else f(layer.clip(forget))
+        new = forget * c + i * g(layer.clip(cell))
+        if p is not None:
+            o = o + p[d, hidden : 2 * hidden] * new
+        return [f(layer.clip(o)) * o_f(new), new]
+
+    return layer.run(x, lengths, [h0, c0], step)

@@ -1,0 +1,139 @@
+"""Models from ONNX files."""
+
+import numpy as np
+import pytest
+
+import tandem as td
+
+onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from tests.onnx import backend  # noqa: E402
+
+
+def model_of(nodes, inputs, outputs, weights=(), opset=17):
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info(n, t, s) for n, t, s in inputs],
+        [helper.make_tensor_value_info(n, t, s) for n, t, s in outputs],
+        [numpy_helper.from_array(a, n) for n, a in weights],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def classifier():
+    """A linear layer whose input is flattened by shape arithmetic, as exporters write it."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((12, 5000)).astype(np.float32)
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["batch"], axis=0),
+        helper.make_node("Unsqueeze", ["batch", "axes"], ["first"]),
+        helper.make_node("Concat", ["first", "rest"], ["flat_shape"], axis=0),
+        helper.make_node("Reshape", ["x", "flat_shape"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "w"], ["y"]),
+        helper.make_node("Softmax", ["y"], ["p"], axis=-1),
+    ]
+    weights = [
+        ("w", w), ("zero", np.array(0)), ("axes", np.array([0])), ("rest", np.array([-1])),
+    ]  # fmt: skip
+    return model_of(nodes, [("x", TensorProto.FLOAT, ["n", 3, 4])], [("p", TensorProto.FLOAT, ["n", 5000])], weights), w
+
+
+def test_a_sample_of_the_backend_tests_passes():
+    sample = [
+        c for c in backend.cases(("node",))[::12] if not c.name.startswith(backend.RANDOM) and "bf16" not in c.name
+    ]
+    assert len(sample) > 100
+    for case in sample:
+        backend.run(case)
+
+
+@pytest.mark.slow
+def test_the_backend_tests_pass_but_for_random_numbers_and_last_bits():
+    every, failed = backend.cases(), []
+    for case in every:
+        try:
+            backend.run(case)
+        except Exception as error:
+            failed.append(f"{case.name}: {error}")
+    assert len(every) - len(failed) >= 2000, "\n".join(failed)
+
+
+def test_a_model_runs_eagerly_and_as_one_program_for_any_batch():
+    proto, w = classifier()
+    model = td.onnx.load(proto)
+    compiled = td.compile(model, whole=True)
+    for n in (2, 5, 7):
+        x = np.random.default_rng(n).standard_normal((n, 3, 4)).astype(np.float32)
+        e = np.exp(x.reshape(n, 12) @ w)
+        expected = e / e.sum(-1, keepdims=True)
+        for run in (model, compiled):
+            np.testing.assert_allclose(run(td.tensor(x)).detach().numpy(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_are_parameters_that_can_be_trained():
+    model = td.onnx.load(classifier()[0])  # sizes and axes are no weights
+    ((name, weight),) = model.named_parameters()
+    assert ("w", (12, 5000)) == (name, tuple(weight.shape))
+    model(td.ones(2, 3, 4)).amax().backward()
+    assert weight.grad is not None
+
+
+def test_inputs_come_by_position_or_by_name():
+    model = td.onnx.load(classifier()[0])
+    x = td.ones(2, 3, 4)
+    assert bool(td.equal(model(x), model(x=x)).all())
+    with pytest.raises(td.ValueRangeError, match=r"the inputs \['x'\] are not given"):
+        model()
+    with pytest.raises(td.ValueRangeError, match="'z' is given twice or is no input"):
+        model(x, z=x)
+
+
+def test_a_branch_takes_values_from_around_it():
+    def branch(op, name):
+        return helper.make_graph(
+            [helper.make_node(op, ["x", "x"], [name])], op, [], [helper.make_tensor_value_info(name, 1, [2])]
+        )
+
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        helper.make_node("Greater", ["total", "bound"], ["c"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=branch("Add", "a"), else_branch=branch("Mul", "m")),
+    ]
+    weights = [("bound", np.array(0.0, np.float32))]
+    model = td.onnx.load(model_of(nodes, [("x", 1, [2])], [("y", 1, [2])], weights))
+    for run in (model, td.compile(model)):
+        assert [2.0, 4.0] == run(td.tensor([1.0, 2.0])).tolist()
+        assert [1.0, 4.0] == run(td.tensor([-1.0, -2.0])).tolist()
+
+
+def test_an_unknown_operator_is_named_when_the_file_is_loaded():
+    node = helper.make_node("Fancy", ["x"], ["y"], domain="my.domain")
+    with pytest.raises(td.UnsupportedError, match=r"1 operators of the file are not offered: my\.domain\.Fancy"):
+        td.onnx.load(model_of([node], [("x", 1, [2])], [("y", 1, [2])]))
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path):
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(b"\x08\x01no model at all")
+    with pytest.raises(td.UnsupportedError, match=r"broken\.onnx is no ONNX model"):
+        td.onnx.load(path)
+
+
+def test_an_error_names_the_node():
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="projection")
+    weights = [("w", np.ones((3, 2), np.float32))]
+    model = td.onnx.load(model_of([node], [("x", 1, ["n", 4])], [("y", 1, ["n", 2])], weights))
+    with pytest.raises(td.ShapeError) as caught:
+        model(td.ones(2, 4))
+    assert "in node 'projection' (MatMul) of the ONNX graph 'small'" in "\n".join(caught.value.__notes__)
+
+
+def test_weights_in_files_beside_the_model_are_loaded(tmp_path):
+    proto, _ = classifier()
+    path = tmp_path / "model.onnx"
+    onnx.save(proto, path, save_as_external_data=True, size_threshold=16)  # which takes the weights out of proto
+    x = td.ones(2, 3, 4)
+    assert bool(td.equal(td.onnx.load(path)(x), td.onnx.load(classifier()[0])(x)).all())
