@@ -5,7 +5,8 @@
     python tools/kernel_digests.py resnet --text     everything that is behind the digest of a program
 
 A line per program: training steps of models, examples of the documentation, layers, operators. A digest covers all steps in order:
-the source of each kernel (LLVM IR for two instruction sets, CUDA C), the routine and the arguments of each library call.
+the source of each kernel (LLVM IR for two instruction sets, CUDA C), the routine and the arguments of each library call. A stand-in
+computes nothing: there the few programs whose sizes depend on values (unique, bincount) differ from run to run.
 """
 
 from __future__ import annotations

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from tandem.codegen.buffer import root_of
+from tandem.codegen.lowering import Lowering, lowering_step
 from tandem.ops.join import Concat
 
 
-def write_into_concats(fusion, body: bool):
+@lowering_step
+def write_into_concats(lowering: Lowering):
     """Makes memory of operands a part of that of the result, wherever an elementwise kernel writes it and nobody is to find it
-    elsewhere. The routine sees that there is nothing to copy. body: as in lower; its results are inputs."""
+    elsewhere. The routine sees that there is nothing to copy. Results of a region's body are inputs."""
+    if not lowering.target.joins_concats:
+        return
+    fusion, body = lowering.fusion, lowering.body
     joins = [g for g in fusion.groups if g.kind == "library" and isinstance(g.node.op, Concat)]
     if not joins:
         return

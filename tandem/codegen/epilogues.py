@@ -7,8 +7,6 @@ the parameter whose gradient the product is). A result that nobody else reads ge
 The kernel comes forward to its product, and with it what it needs and the product does not: reading and writing memory says what
 may pass what, as in order.py. Blocks are written while other threads still read the product's operands, so the kernel must not
 write these. Updates of inputs do not pass steps that may fail (Note [Early checks] in src/program/capture.h).
-
-TANDEM_SKIP=epilogues leaves kernels on their own, TANDEM_PRINT=epilogues prints the steps.
 """
 
 from __future__ import annotations
@@ -19,12 +17,13 @@ from tandem.codegen.computes import Group
 from tandem.codegen.elementwise import one_space, transposed_loads
 from tandem.codegen.expr import Expr, substitute, topological
 from tandem.codegen.loops import Loop, Store, expression_cost
+from tandem.codegen.lowering import Lowering, lowering_step
 from tandem.codegen.nest import ITEM, Nest, unroll_for
 from tandem.codegen.order import must_precede, step_may_fail, uses_of, was_checked, writes_input
 from tandem.codegen.peak import buffer_bytes
 from tandem.codegen.schedule import EpilogueStep, KernelStep, LibraryStep
 from tandem.graph.symbolic import product
-from tandem.switches import DEBUG, PRINT, SKIP
+from tandem.switches import SKIP
 
 WORTH = 1 << 16  # bytes of a result that make it worthwhile: smaller ones stay in the cache anyway
 # The same for updates of inputs. Their arithmetic takes as long as their memory, so that there is little to gain where the cache
@@ -52,26 +51,26 @@ def is_product(step) -> bool:
     return result.kind == "alloc" and result.dtype is dtypes.float32 and buffer_bytes(result) >= WORTH
 
 
-def add_epilogues(fusion, steps: list, groups: dict[int, Group], body: bool) -> list:
-    """The steps, with kernels joined to products. groups: those of kernels that may be, by the identity of their steps. body: of a
-    region, which writes all of its results into inputs."""
+@lowering_step
+def epilogues(lowering: Lowering):
+    """Joins kernels to the products whose results they read. What they update is not that of a region's body, which writes all
+    of its results into inputs."""
+    groups = lowering.joining
     if not groups:
-        return steps
+        return
+    fusion, steps = lowering.fusion, list(lowering.steps)
     kept = {id(root_of(fusion.buffer_of[v])) for v in (*fusion.graph.outputs, *fusion.saved) if v in fusion.buffer_of}
-    steps, count = list(steps), len(steps)
     uses = [uses_of(s) for s in steps]
     j = 0
     while j < len(steps):
         group = groups.get(id(steps[j]))
-        found = _join(fusion, steps, uses, j, group, kept, body) if group is not None else None
+        found = _join(fusion, steps, uses, j, group, kept, lowering.body) if group is not None else None
         if found is None:
             j += 1
         else:  # there is one step less, and the next one has this place
             steps, uses = found
-    if "epilogues" in PRINT or DEBUG >= 3:
-        joined = "".join(f"\n{s!r}" for s in steps)
-        print(f"== epilogues: {count} -> {len(steps)} steps{joined}")
-    return steps
+    lowering.steps = steps
+    lowering.target.begin([s for s in steps if id(s) in groups or isinstance(s, EpilogueStep)])
 
 
 def _join(fusion, steps: list, uses: list, j: int, group: Group, kept: set[int], body: bool):

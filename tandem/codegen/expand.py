@@ -1,7 +1,4 @@
-"""expand: composite operators become the operators they are made of.
-
-So do reductions and products of complex numbers, which become those of their real and imaginary parts (`split_complex`).
-"""
+"""expand: operators that are made of others become these."""
 
 from __future__ import annotations
 
@@ -9,33 +6,31 @@ import functools
 
 from tandem import _runtime
 from tandem.graph.ir import Builder, Graph, Node, Value, source_scope
-from tandem.ops.define import Composite, add_input
+from tandem.ops.define import add_input
 
 
-def expand(graph: Graph, composed=None) -> tuple[Graph, dict[Value, Value]]:
-    """The graph without composite operators, and what stands for each of its values (empty where nothing changed).
+def expand(graph: Graph, choose=None, kind: str = "") -> tuple[Graph, dict[Value, Value]]:
+    """The graph without operators that are made of others (Op.made_of), on targets of a kind, and what stands for each of its
+    values (empty where nothing changed).
 
-    composed(node): what else to write out: None, or a function of the operator and its inputs.
+    choose(node): what else to write out: None, or a function of the operator and its inputs.
     """
-    composed = composed or (lambda node: None)
+
+    def formula(node):
+        own = node.op.made_of(kind, node.inputs)
+        if own is not None or choose is None:
+            return own
+        chosen = choose(node)
+        return None if chosen is None else functools.partial(chosen, node.op)
+
     total: dict[Value, Value] = {}
-    while any(_expands(node, composed) is not None for node in graph.nodes):  # those may hold others
-        graph, made = _expand_once(graph, composed)
+    while any(formula(node) is not None for node in graph.nodes):  # those may hold others
+        graph, made = _expand_once(graph, formula)
         total = {old: made[new] for old, new in total.items()} if total else made
     return graph, total
 
 
-def _expands(node, composed):
-    """What builds the node's results from other operators, if it does not stay."""
-    if isinstance(node.op, Composite):
-        return node.op.expand
-    if node.inputs and node.inputs[0].dtype.is_complex and hasattr(node.op, "split_complex"):
-        return node.op.split_complex
-    formula = composed(node)
-    return None if formula is None else functools.partial(formula, node.op)
-
-
-def _expand_once(graph: Graph, composed) -> tuple[Graph, dict[Value, Value]]:
+def _expand_once(graph: Graph, formula) -> tuple[Graph, dict[Value, Value]]:
     result = Graph(graph.symbols, graph.name)
     made: dict[Value, Value] = {}
     copies: dict[Node, tuple[Node, ...]] = {}
@@ -49,7 +44,7 @@ def _expand_once(graph: Graph, composed) -> tuple[Graph, dict[Value, Value]]:
                     continue
                 inputs = tuple(made[v] for v in node.inputs)
                 with source_scope(node.source):
-                    expands = _expands(node, composed)
+                    expands = formula(node)
                     if expands is None:
                         outputs = builder.again(node, inputs, copies).outputs
                     else:

@@ -23,6 +23,7 @@ from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import Buffer, is_one, is_zero, same, same_shape
 from tandem.codegen.computes import Compute, Group
 from tandem.codegen.kept import Kept
+from tandem.codegen.lowering import Lowering, lowering_step
 from tandem.codegen.target import Target
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import hint
@@ -550,6 +551,15 @@ class Fusion(Kept):
                 self._need(value)
         if compute.role != "partial":
             self.provider[compute.value] = group
+
+
+@lowering_step(optional=False)
+def fuse(lowering: Lowering):
+    """Decides which values get memory, and which share a kernel."""
+    lowering.fusion = Fusion(
+        lowering.graph, lowering.layouts, lowering.saved, lowering.target, lowering.exact_views, lowering.in_pieces,
+        lowering.on_host,
+    )  # fmt: skip
 
 
 def _running(a: int) -> int:

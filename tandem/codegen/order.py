@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tandem.codegen.buffer import root_of, same
+from tandem.codegen.lowering import Lowering, lowering_step
 from tandem.codegen.schedule import EpilogueStep, KernelStep, LibraryStep, RegionStep
 from tandem.ops.failing import MAY_FAIL, checks_of, may_fail, will_not_fail
 
@@ -35,7 +36,14 @@ def groups_before_failures(fusion) -> set:
     return found
 
 
-def failures_first(steps: list) -> list:
+@lowering_step
+def failures_first(lowering: Lowering):
+    """Steps that may fail come before the first that writes memory from outside, where nothing forbids it."""
+    if lowering.target.fails_first and lowering.graph.mutations:
+        lowering.steps = reordered(lowering.steps)
+
+
+def reordered(steps: list) -> list:
     begin = next((i for i, step in enumerate(steps) if writes_input(step)), len(steps))
     failing = [i for i in range(begin + 1, len(steps)) if step_may_fail(steps[i])]
     if not failing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tandem.codegen.buffer import Buffer, root_of, same, same_shape
 from tandem.codegen.computes import Compute, Group
+from tandem.codegen.lowering import Lowering, lowering_step
 from tandem.codegen.rows import levels_of
 from tandem.graph.symbolic import hint
 from tandem.ops.index import Scatter
@@ -12,7 +13,8 @@ from tandem.ops.index import Scatter
 WORTH = 1 << 20  # bytes
 
 
-def overwrite_last_operands(fusion):
+@lowering_step
+def overwrite_last_operands(lowering: Lowering):
     """Lets elementwise kernels write into the memory of an operand of the same shape that nothing reads later; on the CPU also
     those that sum columns on their way, on devices those that make passes over rows (Target.overwriting).
 
@@ -21,7 +23,7 @@ def overwrite_last_operands(fusion):
     What somebody else is to find there stays as it is. The first to read a product may still be joined to it (epilogues.py), and
     then there is nothing to overwrite.
     """
-    target = fusion.target
+    fusion, target = lowering.fusion, lowering.target
     last: dict[int, int] = {}  # id of memory -> the last group that uses it
     first: dict[int, int] = {}  # id of a product's memory -> the first group that reads it
     for group in fusion.groups:

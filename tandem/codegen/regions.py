@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.buffer import Buffer, Layout, allocate, dense_strides, is_one, same
+from tandem.codegen.lowering import Lowering
 from tandem.codegen.repeat import fits_one_kernel
 from tandem.codegen.schedule import Part, RegionStep
 from tandem.graph.ir import Builder, Graph, Type
@@ -15,13 +16,14 @@ from tandem.ops.define import add_input
 from tandem.ops.region import Block, Cond, Scan, While
 
 
-def region_steps(fusion, node, lower, copy, inside, target) -> list:
-    """The step of a region, after copies of what it must find in row-major order. inside, target: as in lower.
+def region_steps(lowering: Lowering, node) -> list:
+    """The step of a region, after copies of what it must find in row-major order.
 
     On a device, numbers of the host are copied there first, so that a recorded graph need not know of them; only what decides how
     to go on is read from the host if it is there. The position in a loop comes with each launch.
     """
-    op = node.op
+    fusion, target, op = lowering.fusion, lowering.target, node.op
+    copy = target.nests()["copy"]
     steps: list = []
     inputs = [fusion.buffer_of[v] for v in node.inputs]
     outputs = [fusion.buffer_of[v] for v in node.outputs]
@@ -38,8 +40,8 @@ def region_steps(fusion, node, lower, copy, inside, target) -> list:
             layouts[i] = _row_layout(inputs[i])
     if isinstance(op, (Scan, While)):
         layouts.append(None)  # the position
-    if inside is not None:
-        op = op.with_graphs(*map(inside, op.graphs()))
+    if lowering.inside is not None:
+        op = op.with_graphs(*map(lowering.inside, op.graphs()))
     if isinstance(op, While) and fits_one_kernel(op, fusion.resolve):
         steps.append(RegionStep(op, inputs, outputs, [target.repeat_part(op, layouts, fusion.resolve)], node))
         return steps
@@ -47,7 +49,7 @@ def region_steps(fusion, node, lower, copy, inside, target) -> list:
     for graph in op.graphs():
         placed = with_targets(graph)
         position = {placed.inputs[len(graph.inputs) - 1]} if isinstance(op, (Scan, While)) else set()
-        lowered = lower(placed, layouts + [None] * len(graph.outputs), target=target, on_host=position)
+        lowered = lowering.lower_part(placed, layouts + [None] * len(graph.outputs), on_host=position)
         parts.append(Part(placed, lowered))
     steps.append(RegionStep(op, inputs, outputs, parts, node))
     return steps

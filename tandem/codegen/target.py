@@ -16,6 +16,7 @@ from tandem.graph.ir import Graph, Value
 class Target:
     """The answers that most targets give; each says where its own differ."""
 
+    rules = None  # RuleTable: how operators are written in others (rules.py)
     kind = ""  # "cpu", "cuda": where it runs, for operators whose routine not every kind has
 
     # -- what it has
@@ -51,20 +52,6 @@ class Target:
     def repeat_part(self, op, layouts, resolve):
         """A loop over single elements as one kernel."""
         raise NotImplementedError
-
-    # -- operators that are written in others, before groups are made
-
-    def prepared(self, graph: Graph, saved: list[Value], layouts: list) -> dict:
-        """What the library does in one call where a part of it would be a kernel of its own: nodes, with a formula for each."""
-        return {}
-
-    def composed(self, layouts: list):
-        """Operators that have no routine here, written in others: for `expand`."""
-        raise NotImplementedError
-
-    def rewritten(self, graph: Graph, saved: list[Value]) -> dict:
-        """What is computed in another way for the sake of memory traffic, written in other operators."""
-        return {}
 
     # -- memory
 

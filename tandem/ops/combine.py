@@ -273,6 +273,7 @@ class SegmentReduce(LibraryOp):
 
     name = "segment_reduce"
     routine = "segment_reduce"
+    only_on = "cpu"
     kind: str
     initial: float
     takes = "T[n,*rest] i64[k]"

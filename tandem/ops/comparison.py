@@ -372,6 +372,7 @@ class IsIn(LibraryOp):
 
     name = "isin"
     routine = "isin"
+    only_on = "cpu"
     takes = "T[*s] T[n]"
 
     def infer(self, x: Type, values: Type) -> Type:

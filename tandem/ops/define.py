@@ -137,7 +137,18 @@ class Op:
             )
         )
 
+    def made_of(self, kind: str, inputs) -> Callable | None:
+        """What builds its results from other operators on targets of this kind ("cpu", "cuda"; "" for any), given its inputs;
+        None where it has code of its own."""
+        if self.split_complex is not None and inputs and inputs[0].dtype.is_complex:
+            return self.split_complex
+        return None
+
     # -- what a primitive defines
+
+    split_complex = (
+        None  # a method that builds the result for complex inputs, where kernels compute with real ones only
+    )
 
     def infer(self, *types: Type) -> Type:
         raise NotImplementedError
@@ -189,15 +200,27 @@ class Composite(Op):
 
     takes_complex = False
 
+    def made_of(self, kind: str, inputs) -> Callable:
+        return self.expand
+
     def expand(self, *inputs: Value) -> Value | tuple[Value, ...]:
         raise NotImplementedError
 
 
 class LibraryOp(Op):
-    """A call into src/library. `routine` names it; `attributes` gives its int and float arguments."""
+    """A call into src/library. `routine` names it; `attributes` gives its int and float arguments.
+
+    An operator whose routine one kind of target has alone (`only_on`) says with `composed` what it is made of elsewhere.
+    """
 
     routine = ""
+    only_on = ""
     takes_complex = False
+
+    def made_of(self, kind: str, inputs) -> Callable | None:
+        if self.only_on and kind and kind != self.only_on:
+            return self.composed
+        return super().made_of(kind, inputs)
 
     def attributes(self, *types: Type) -> tuple[tuple, tuple]:
         """(ints, floats) for the call; ints may be symbolic."""

@@ -79,6 +79,7 @@ class Pdist(LibraryOp):
 
     name = "pdist"
     routine = "pdist"
+    only_on = "cpu"
     p: float
     takes = "F[n,d]"
 

@@ -50,6 +50,7 @@ class LSTMSequence(LibraryOp):
 
     name = "lstm_sequence"
     routine = "lstm_sequence"
+    only_on = "cuda"
     low_precision = True
     sparse_grads = True
     reverse: bool
@@ -62,7 +63,7 @@ class LSTMSequence(LibraryOp):
     def rule(self, gates: Type, h: Type, c: Type, w: Type):
         rules.need(self, w.shape[0] == 4 * w.shape[1], f"w is {w!r}; there are 4 gates")
 
-    def on_host(self, gates, h, c, w):
+    def composed(self, gates, h, c, w):
         """Written out step by step, where there is no routine."""
         wide = _wide(gates.dtype)
         steps = _count(gates.shape[0])
@@ -83,7 +84,7 @@ class LSTMSequence(LibraryOp):
         if g_activated is not None:  # second derivatives: only the gradient reads the activated gates
             from tandem.autodiff.vjp import vjp
 
-            return vjp(self.on_host, [gates, h, c, w], list(g))
+            return vjp(self.composed, [gates, h, c, w], list(g))
         if g_hidden is None and g_cells is None:
             return None, None, None, None
         if g_hidden is None:
@@ -102,6 +103,7 @@ class LSTMSequenceBackward(LibraryOp):
 
     name = "lstm_sequence_backward"
     routine = "lstm_sequence_backward"
+    only_on = "cuda"
     reverse: bool
     takes = "F[t,n,h] F[t,n,g] ?[t,n,h] ?[n,h] F[g,h] ?[t,n,h]?"
 
@@ -112,7 +114,7 @@ class LSTMSequenceBackward(LibraryOp):
         rules.need(self, w.shape[0] == 4 * w.shape[1], f"w is {w!r}; there are 4 gates")
         rules.allowed(self, cells.dtype is _wide(g.dtype), f"cells are {cells.dtype}")
 
-    def on_host(self, g, activated, cells, c, w, *g_cells):
+    def composed(self, g, activated, cells, c, w, *g_cells):
         wide = cells.dtype
         steps = _count(g.shape[0])
         dh, dc = cast(F.zeros_like(c), wide), cast(F.zeros_like(c), wide)
@@ -136,7 +138,7 @@ class LSTMSequenceBackward(LibraryOp):
         from tandem.autodiff.vjp import vjp
 
         # The formula written out: exact, of any order; only second derivatives pay for its length.
-        return vjp(self.on_host, list(inputs), list(g))
+        return vjp(self.composed, list(inputs), list(g))
 
 
 @op(hidden=True)

@@ -188,6 +188,7 @@ class Roll(LibraryOp):
     takes_complex = True
     holomorphic = False
     routine = "roll"
+    only_on = "cpu"
     axes: tuple
     shifts: tuple
     takes = "?[*s]"

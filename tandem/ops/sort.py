@@ -94,6 +94,7 @@ class Select(LibraryOp):
 
     name = "select"
     routine = "select"
+    only_on = "cpu"
     axis: int
     k: object  # Dim
     nan_wins: bool

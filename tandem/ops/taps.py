@@ -50,6 +50,7 @@ class TapSum(_Taps):
 
     name = "tap_sum"
     routine = "tap_sum"
+    only_on = "cpu"
     takes = "F[n,c,size] ?[n,points] ?[n,points]..."
 
     def infer(self, x: Type, *rest: Type) -> Type:
@@ -87,6 +88,7 @@ class TapScatter(_Taps):
 
     name = "tap_scatter"
     routine = "tap_scatter"
+    only_on = "cpu"
     size: object  # Dim
     takes = "F[n,c,points] ?[n,points] ?[n,points]..."
 
@@ -127,6 +129,7 @@ class TapDot(_Taps):
 
     name = "tap_dot"
     routine = "tap_dot"
+    only_on = "cpu"
     takes = "F[n,c,points] F[n,c,size] ?[n,points] ?[n,points]..."
 
     def infer(self, g: Type, x: Type, *offsets: Type):

@@ -56,8 +56,9 @@ def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e
     compiled and eager results agree (largest difference 0)
     """
     import tandem as td
+    from tandem.codegen.lower import OPTIONAL
     from tandem.compiled import Compiled
-    from tandem.passes.pipeline import OF_STEPS, PIPELINE
+    from tandem.passes.pipeline import PIPELINE
 
     function = fn._fn if isinstance(fn, Compiled) else fn
     state = _state(state)
@@ -94,7 +95,7 @@ def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e
         differs, difference, output = parts(run(compiled=True, skip=inherited))
         if not differs:
             return Bisection(True, (), difference, output)
-        names = [*dict.fromkeys(p.__name__ for p in PIPELINE), *OF_STEPS]
+        names = [*dict.fromkeys(p.__name__ for p in PIPELINE), *OPTIONAL]
         guilty = [n for n in names if not parts(run(compiled=True, skip=f"{inherited},{n}" if inherited else n))[0]]
         faults: list = []
 

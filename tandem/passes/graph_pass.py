@@ -8,16 +8,15 @@ TANDEM_CHECK=0          does not verify that graph
 from __future__ import annotations
 
 import functools
-import threading
 import time
 from collections.abc import Callable
 
 from tandem.graph.ir import Graph
+from tandem.graph.timing import note_time
 from tandem.graph.verify import verify
 from tandem.switches import CHECK, DEBUG, PRINT, SKIP
 
 PASSES: dict[str, Callable[[Graph], Graph]] = {}
-_local = threading.local()
 
 
 def graph_pass(fn: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:
@@ -33,24 +32,10 @@ def graph_pass(fn: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:
         seconds = time.perf_counter() - started
         if CHECK and result is not graph:
             verify(result, name, set(graph.nodes))
-        times = getattr(_local, "times", None)
-        if times is not None:
-            times[name] = times.get(name, 0.0) + seconds
+        note_time(name, seconds)
         if name in PRINT or DEBUG >= 3:
             print(f"== {name}: {len(graph.nodes)} -> {len(result.nodes)} nodes, {seconds * 1e3:.1f} ms\n{result}")
         return result
 
     PASSES[name] = run
     return run
-
-
-class pass_times:
-    """Collects how long passes of this thread take: {name: seconds}."""
-
-    def __enter__(self) -> dict[str, float]:
-        self._before = getattr(_local, "times", None)
-        _local.times = {}
-        return _local.times
-
-    def __exit__(self, *exc):
-        _local.times = self._before

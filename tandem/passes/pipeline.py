@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tandem.codegen.lower import LOWERING, OPTIONAL
 from tandem.errors import SwitchWarning, warn
 from tandem.graph.ir import Graph
+from tandem.graph.timing import pass_times
 from tandem.graph.verify import verify
 from tandem.passes.channels_last import channels_last, is_for
 from tandem.passes.common_subexpressions import common_subexpressions
@@ -11,7 +13,7 @@ from tandem.passes.eliminate_dead import eliminate_dead
 from tandem.passes.expand_composites import expand_composites
 from tandem.passes.fold_constants import fold_constants
 from tandem.passes.fold_conv_affine import fold_conv_affine
-from tandem.passes.graph_pass import PASSES, pass_times
+from tandem.passes.graph_pass import PASSES
 from tandem.passes.merge_matmuls import merge_matmuls
 from tandem.passes.reassociate_matmul import reassociate_matmul
 from tandem.passes.relu_masks import relu_masks
@@ -36,12 +38,8 @@ PIPELINE = [
     simplify_regions,       # all of this inside of loops and branches
 ]  # fmt: skip
 
-
-# Those that work on lowered programs (tandem/codegen) and are switched by name like the others.
-OF_STEPS = ("epilogues",)
-# Stages of code generation that PRINT can name too: which operators share a kernel, and what is computed again to save memory
-# (tandem/program/driver.py).
-PRINTED = (*OF_STEPS, "fusion", "recompute")
+# A stage of code generation that PRINT can name besides: what is computed again to save memory (tandem/codegen/recompute.py).
+STAGES = ("recompute",)
 
 
 def run_pipeline(graph: Graph, times: dict[str, float] | None = None, layouts=None) -> Graph:
@@ -62,10 +60,15 @@ def run_pipeline(graph: Graph, times: dict[str, float] | None = None, layouts=No
 
 
 def check_names():
-    """Warns of switches that name no pass: a slip, which would go unnoticed."""
-    for switch in (SKIP, PRINT):
-        of_steps = PRINTED if switch is PRINT else OF_STEPS
-        unknown = {name.strip() for name in switch.value.split(",")} - {"", "all", *PASSES, *of_steps}
+    """Warns of switches that name no pass and no step of lowering: a slip, which would go unnoticed."""
+    steps = [step.__name__ for step in LOWERING]
+    for switch, others in ((SKIP, OPTIONAL), (PRINT, [*steps, *STAGES])):
+        unknown = {name.strip() for name in switch.value.split(",")} - {"", "all", *PASSES, *others}
         if unknown:
-            known = ", ".join(dict.fromkeys([run.__name__ for run in PIPELINE] + [*of_steps]))
-            warn(f"{switch} names no pass: {', '.join(sorted(unknown))}\n  fix: passes are {known}", SwitchWarning)
+            known = ", ".join(dict.fromkeys([run.__name__ for run in PIPELINE] + [*others]))
+            needed = ", which nothing can do without" if unknown <= set(steps) else ""
+            warn(
+                f"{switch} names no pass{' that can be left out' if needed else ''}: {', '.join(sorted(unknown))}{needed}"
+                f"\n  fix: passes are {known}",
+                SwitchWarning,
+            )

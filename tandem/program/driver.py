@@ -16,6 +16,7 @@ from tandem.codegen.target import target_of
 from tandem.codegen.workers import compiling_ahead
 from tandem.errors import CompileWarning, TandemError, UnsupportedError, warn
 from tandem.graph.ir import Graph
+from tandem.graph.timing import pass_times
 from tandem.ops.region import Region
 from tandem.passes.pipeline import check_names, run_pipeline
 from tandem.program import stored
@@ -156,10 +157,12 @@ def _optimise(request: Request, source: Source, facts: dict, seconds: dict) -> t
     target = target_of(request.device)
     if budget is None or source.saved or not target.recomputes:
         budget = None
-        schedule = lower(
-            simple, source.layouts, source.saved, target=target, exact_views=request.options.exact_views,
-            in_pieces=True, epilogues=True, on_host=source.on_host,
-        )  # fmt: skip
+        with pass_times() as taken:
+            schedule = lower(
+                simple, source.layouts, source.saved, target=target, exact_views=request.options.exact_views,
+                in_pieces=True, epilogues=True, on_host=source.on_host,
+            )  # fmt: skip
+        facts["passes"].update(taken)
     else:
         source.graph, schedule = recompute(simple, source.layouts, budget)
     if PRINT:
@@ -214,7 +217,7 @@ def tell_failure(error: Exception, what: str, report):
 
 
 def _print_stages(simple: Graph, graph: Graph, schedule: Schedule, budget):
-    """What code generation made of the graph, where TANDEM_PRINT names its stages (PRINTED in passes/pipeline.py)."""
+    """What code generation made of the graph, where TANDEM_PRINT names its stages (STAGES in passes/pipeline.py)."""
     from tandem.graph.view import show_bytes  # only here: it imports what pages are made with
 
     if "recompute" in PRINT:
@@ -227,10 +230,3 @@ def _print_stages(simple: Graph, graph: Graph, schedule: Schedule, budget):
             print(
                 f"== recompute: {len(simple.nodes)} -> {len(graph.nodes)} nodes, peak {peak}; computed again: {again}"
             )
-    if "fusion" in PRINT:
-        print(f"== fusion: {len(graph.nodes)} nodes -> {len(schedule.steps)} steps")
-        for step in schedule.steps:
-            nodes = dict.fromkeys(getattr(step, "nodes", None) or [step.node])
-            print(f"{step!r}   # {', '.join(n.op.name for n in nodes)}")
-    if "epilogues" in PRINT and not any(hasattr(step, "follows") for step in schedule.steps):
-        print(f"== epilogues: {len(schedule.steps)} steps, none of which joins a product")

@@ -1,5 +1,5 @@
 """What is written in other operators on the CPU: reductions of tensors in memory that a routine of the library does better than a
-generated loop, gradients of attention that belong together, and operators that only devices have.
+generated loop, and gradients of attention that belong together.
 
 Reductions only of what comes into the graph row-major: in the middle of a graph one is fused with what it reduces.
 """
@@ -7,7 +7,9 @@ Reductions only of what comes into the graph row-major: in the middle of a graph
 from __future__ import annotations
 
 from tandem import dtypes
+from tandem.codegen.lowering import Lowering
 from tandem.codegen.packed_attention import attention_of_three, packed
+from tandem.codegen.rules import RuleTable
 from tandem.graph.ir import Type
 from tandem.ops.arithmetic import Cast
 from tandem.ops.define import Input, LibraryOp, register
@@ -49,28 +51,23 @@ class AnySet(LibraryOp):
         return (int(self.all),), ()
 
 
-def composed(layouts: list):
-    """What to write a node in, given how the graph's inputs lie: for `expand`."""
+def _is_row_major(value, lowering: Lowering) -> bool:
+    return isinstance(value.op, Input) and lowering.layouts[value.op.position] is None
 
-    def is_row_major(value) -> bool:
-        return isinstance(value.op, Input) and layouts[value.op.position] is None
 
-    def choose(node):
-        if type(node.op) is Concat:
-            return packed if attention_of_three(node) is not None else None
-        if type(node.op) is not Reduce:
-            formula = getattr(node.op, "on_host", None)  # of an operator whose routine only devices have
-            return None if formula is None else lambda op, *inputs: formula(*inputs)
-        op, x = node.op, node.inputs[0]
-        if op.kind in ("argmax", "argmin"):
-            trailing = tuple(sorted(op.axes)) == tuple(range(x.ndim - len(op.axes), x.ndim))
-            return _search if trailing and op.axes and x.dtype in _SEARCHED and is_row_major(x) else None
-        if op.kind in ("any", "all") and len(op.axes) == x.ndim:
-            source = _uncast(x)
-            return _look if is_row_major(source) and not source.dtype.is_complex else None
-        return None
+def _attention(node, lowering: Lowering):
+    return packed if attention_of_three(node) is not None else None
 
-    return choose
+
+def _reduction(node, lowering: Lowering):
+    op, x = node.op, node.inputs[0]
+    if op.kind in ("argmax", "argmin"):
+        trailing = tuple(sorted(op.axes)) == tuple(range(x.ndim - len(op.axes), x.ndim))
+        return _search if trailing and op.axes and x.dtype in _SEARCHED and _is_row_major(x, lowering) else None
+    if op.kind in ("any", "all") and len(op.axes) == x.ndim:
+        source = _uncast(x)
+        return _look if _is_row_major(source, lowering) and not source.dtype.is_complex else None
+    return None
 
 
 def _uncast(x):
@@ -83,3 +80,6 @@ def _search(op, x):
 
 def _look(op, x):
     return AnySet(op.kind == "all")(_uncast(x))
+
+
+RULES = RuleTable(operators={Concat: _attention, Reduce: _reduction})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tandem.codegen.columns import columns
 from tandem.codegen.costs import few_reads
-from tandem.codegen.cpu.compose import composed
+from tandem.codegen.cpu.compose import RULES
 from tandem.codegen.elementwise import copy, elementwise
 from tandem.codegen.repeat import repeat_part
 from tandem.codegen.rows import rows
@@ -18,6 +18,7 @@ _NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns, "copy": 
 
 class CpuTarget(Target):
     kind = "cpu"
+    rules = RULES
     renders_philox = True
     joins_products = True
     joins_concats = True
@@ -34,9 +35,6 @@ class CpuTarget(Target):
 
     def repeat_part(self, op, layouts, resolve):
         return repeat_part(op, layouts, resolve)
-
-    def composed(self, layouts: list):
-        return composed(layouts)
 
     def begin(self, steps: list, alone: bool = False):
         for step in steps:

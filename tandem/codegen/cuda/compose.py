@@ -8,13 +8,12 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.codegen.cuda.attention import fits
 from tandem.codegen.packed_attention import attention_of_three, packed
-from tandem.graph.ir import Graph, Node, Type
+from tandem.graph.ir import Node, Type
 from tandem.graph.symbolic import hint, product
 from tandem.ops.arithmetic import Cast
 from tandem.ops.attention import Attention, AttentionBackward
 from tandem.ops.conv import ConvBackwardData, ConvBackwardWeight, ConvForward
 from tandem.ops.define import LibraryOp
-from tandem.ops.join import Concat
 from tandem.ops.matmul import Matmul
 from tandem.ops.prepare import cast, constant, full_expand
 from tandem.ops.unary import Relu
@@ -58,9 +57,15 @@ class BiasedConv(ConvForward):
     """A convolution whose bias the library adds, in the same call where it can: see `biased`."""
 
 
-def biased(graph: Graph, images: set) -> dict[Node, object]:
-    """The convolutions whose bias would be a pass of its own, as in eager calls: no kernel follows that could add it. `images`:
-    inputs that lie channels-last."""
+def _images(lowering) -> set:
+    """Inputs that lie channels-last."""
+    layouts = zip(lowering.graph.inputs, lowering.layouts)
+    return {v for v, layout in layouts if layout is not None and layout.unit_axis == 1}
+
+
+def biased(lowering) -> dict[Node, object]:
+    """The convolutions whose bias would be a pass of its own, as in eager calls: no kernel follows that could add it."""
+    graph, images = lowering.graph, _images(lowering)
     found = {node: _in_the_library for node in graph.nodes if type(node.op) is ConvForward and _is_biased(node, images)}
     if found:
         for node in graph.nodes:
@@ -77,8 +82,9 @@ class ReluConv(ConvForward):
     routine = "conv_relu"
 
 
-def rectified(graph: Graph, saved, images: set) -> dict[Node, object]:
+def rectified(lowering) -> dict[Node, object]:
     """The ReLUs of convolutions with a bias that nobody else reads, where a library call wants their result in memory."""
+    graph, saved, images = lowering.graph, lowering.saved, _images(lowering)
     found = {}
     for node in graph.nodes:
         convolved = node.inputs[0] if isinstance(node.op, Relu) else None
@@ -106,10 +112,10 @@ class WideMatmul(Matmul):
         return Type(dtypes.float32, super().infer(a, b).shape)
 
 
-def wide_products(graph: Graph, saved) -> dict[Node, object]:
+def wide_products(lowering) -> dict[Node, object]:
     """The casts to float32 of products that nobody else reads, and that are results: gradients of weights in mixed precision.
     Small products have a kernel of ours, which is quicker with a cast than a call of the library."""
-    found = {}
+    graph, saved, found = lowering.graph, lowering.saved, {}
     for node in graph.nodes:
         if isinstance(node.op, Cast) and type(node.inputs[0].op) is Matmul and _is_wide(node):
             found[node] = _as_computed
@@ -196,31 +202,32 @@ def _padded_weight(op, x, g):
     return ConvBackwardWeight(*_without_padding(op), op.kernel)(_padded(op, x), g)
 
 
-_FORMULAS = {Attention: attention, AttentionBackward: attention_backward}
 _PADDED = {ConvForward: _padded_forward, ConvBackwardData: _padded_data, ConvBackwardWeight: _padded_weight}
 
 
-def composed(node, capability: int):
-    """The formula for a node on a device of this compute capability, or None where it has a routine."""
+def convolution(node, lowering):
+    """Padding that differs between both ends is done before, and a bias added afterwards."""
     op = node.op
-    if type(op) is Concat:
-        made = attention_of_three(node)
-        fitting = made is not None and fits(made.op, [v.type for v in made.inputs[1:]], True, capability)
-        return packed if fitting else None
-    if hasattr(op, "composed"):
-        return type(op).composed
-    if type(op) in _PADDED:
-        if any(low is not high and low != high for low, high in zip(op.pad_low, op.pad_high)):
-            return _PADDED[type(op)]
-        return _with_bias if len(node.inputs) == 3 else None
-    if op.name in ("fft", "rfft", "irfft"):
-        from tandem.codegen.cuda.fft import FORMULAS
+    if any(low is not high and low != high for low, high in zip(op.pad_low, op.pad_high)):
+        return _PADDED[type(op)]
+    return _with_bias if len(node.inputs) == 3 else None
 
-        return FORMULAS[type(op)]
-    formula = _FORMULAS.get(type(op))
-    if formula is not None:
-        backward = type(op) is AttentionBackward
-        types = [v.type for v in node.inputs]
-        if fits(op, types[1:] if backward else types, backward, capability):
-            return None
-    return formula
+
+def concatenation(node, lowering):
+    """Gradients of attention that belong together, where a kernel of ours computes them."""
+    made = attention_of_three(node)
+    return packed if made is not None and _fits(made, lowering) else None
+
+
+def attention_formula(node, lowering):
+    return None if _fits(node, lowering) else _FORMULAS[type(node.op)]
+
+
+def _fits(node, lowering) -> bool:
+    """Whether a kernel of ours computes attention, or its gradients, of these sizes."""
+    backward = type(node.op) is AttentionBackward
+    types = [v.type for v in node.inputs]
+    return fits(node.op, types[1:] if backward else types, backward, lowering.target.capability)
+
+
+_FORMULAS = {Attention: attention, AttentionBackward: attention_backward}

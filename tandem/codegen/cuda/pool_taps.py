@@ -13,7 +13,7 @@ import functools
 
 from tandem.codegen.cuda.ops import C_TYPE
 from tandem.codegen.cuda.text import ANY, Text, names_of, read, wide_type, write
-from tandem.graph.ir import Graph, Node, Value
+from tandem.graph.ir import Node, Value
 from tandem.graph.symbolic import ceildiv, hint, product
 from tandem.ops.arithmetic import Cast
 from tandem.ops.comparison import Less, Where
@@ -25,8 +25,9 @@ from tandem.ops.unary import Relu
 # -- where they stand for others
 
 
-def taps(graph: Graph, saved: list[Value]) -> dict[Node, object]:
+def taps(lowering) -> dict[Node, object]:
     """The nodes that are written differently, with a formula for each."""
+    graph, saved = lowering.graph, lowering.saved
     pools = [node for node in graph.nodes if isinstance(node.op, (PoolMax, PoolMaxTaps))]
     if not pools:
         return {}

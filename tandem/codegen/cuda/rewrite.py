@@ -19,8 +19,9 @@ from tandem.ops.movement import Reshape
 from tandem.ops.unary import Relu
 
 
-def casts(graph: Graph) -> dict[Node, object]:
+def casts(lowering) -> dict[Node, object]:
     """Casts of reshaped values, made before the reshape: there they are part of the kernel that computes the value."""
+    graph = lowering.graph
     uses: dict[Value, int] = {}
     for node in graph.nodes:
         for v in node.inputs:
@@ -38,8 +39,9 @@ def _before_reshape(op: Cast, x: Value) -> Value:
     return x.op(op(x.node.inputs[0]))
 
 
-def masks(graph: Graph) -> dict[Node, object]:
+def masks(lowering) -> dict[Node, object]:
     """The comparisons that are better made before the ReLU, each with a formula for it."""
+    graph = lowering.graph
     candidates = [node for node in graph.nodes if _asks_relu(node)]
     if not candidates:
         return {}

@@ -10,6 +10,7 @@ from tandem.codegen.buffer import same
 from tandem.codegen.costs import little_traffic
 from tandem.codegen.cuda import nests as cuda_nests
 from tandem.codegen.cuda import routines as cuda_routines
+from tandem.codegen.cuda.rules import RULES
 from tandem.codegen.schedule import KernelStep, LibraryStep
 from tandem.codegen.target import Target
 from tandem.graph.ir import Graph, Value
@@ -34,6 +35,7 @@ def _multiplies(node, users: dict) -> bool:
 
 class CudaTarget(Target):
     kind = "cuda"
+    rules = RULES
     has_own_memory = True
     approximates = True
     starts_early = True
@@ -90,26 +92,6 @@ class CudaTarget(Target):
             return CudaKernel(name, pointers, locals, linear, body, (1, 1), False, frozenset(), None, 0)
 
         return repeat_part(op, layouts, resolve, kernel, on_host=True)
-
-    def prepared(self, graph: Graph, saved: list[Value], layouts: list) -> dict:
-        """What the library does in one call where a part of it would be a kernel of its own: nodes, with a formula for each."""
-        from tandem.codegen.cuda.compose import biased, rectified, wide_products
-
-        images = {v for v, layout in zip(graph.inputs, layouts) if layout is not None and layout.unit_axis == 1}
-        return {**biased(graph, images), **rectified(graph, saved, images), **wide_products(graph, saved)}
-
-    def composed(self, layouts: list):
-        """Operators that have no routine here, written in others."""
-        from tandem.codegen.cuda.compose import composed
-
-        return functools.partial(composed, capability=self.capability)
-
-    def rewritten(self, graph: Graph, saved: list[Value]) -> dict:
-        """What is computed in another way for the sake of memory traffic, written in other operators."""
-        from tandem.codegen.cuda.pool_taps import taps
-        from tandem.codegen.cuda.rewrite import casts, masks
-
-        return {**casts(graph), **masks(graph), **taps(graph, saved)}
 
     def allocate(self, value: Value, shape: tuple, order: tuple, users: dict) -> memory.Buffer:
         """Memory for a value inside the program. Long rows of matrices that products read or write start at multiples of 16 bytes,
