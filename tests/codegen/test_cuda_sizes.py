@@ -5,11 +5,12 @@ import random
 import pytest
 
 import tandem as td
+from tandem.codegen import lower
 from tandem.codegen.cuda.render import render
 from tandem.codegen.cuda.sizes import inverse
 from tandem.codegen.target import target_of
 from tandem.errors import CompileWarning
-from tandem.tracing import program, stored
+from tandem.program import driver, stored
 
 
 class Stop(Exception):
@@ -23,17 +24,13 @@ def steps_of(monkeypatch):
     def lowered(function, *args):
         found = []
 
-        def graph_of(calls, leaves, numbers, ints, outputs, writes, free, free_ints, *_):
-            graph, layouts, joined = program.join(calls, leaves, numbers, ints, free, free_ints)
-            graph.outputs = [joined[site] for site in outputs]
-            graph.mutations = [(leaf, joined[call, output]) for leaf, call, output in writes]
-            program.resolve_sizes(graph)
-            graph = program.run_pipeline(graph, {})
-            on_host = {v for i, v in enumerate(graph.inputs) if i >= len(leaves)}
-            found.extend(program.lower(graph, layouts, target=target_of(1), on_host=on_host).steps)
+        def optimise(request, source, facts, seconds):
+            source = driver._simplify(source, {}, arrange=False)
+            numbers = {v for v in source.graph.inputs if v.type.weak}
+            found.extend(lower(source.graph, source.layouts, target=target_of(1), on_host=numbers).steps)
             raise Stop
 
-        monkeypatch.setattr(program, "_graph", graph_of)
+        monkeypatch.setattr(driver, "_optimise", optimise)
         monkeypatch.setattr(stored, "load", lambda *a: None)
         with pytest.warns(CompileWarning):  # that it runs one by one
             td.compile(lambda *args: function(*args))(*args)
