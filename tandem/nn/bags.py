@@ -7,6 +7,7 @@ from tandem import dtypes
 from tandem.autograd.modes import no_grad
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.ops.define import op
+from tandem.ops.precision import in_float32, wide_dtype
 from tandem.ops.prepare import show_shape
 
 
@@ -59,6 +60,7 @@ def _count(kept, axis: int):
 
 
 @op(hidden=True, name="embedding_bag")
+@in_float32
 def _rows_of_bags(x: Tensor, weight: Tensor, scale: Tensor | None, mode, padding_idx):
     rows = F.embedding(x, weight, padding_idx)
     if scale is not None:
@@ -77,6 +79,7 @@ def _rows_of_bags(x: Tensor, weight: Tensor, scale: Tensor | None, mode, padding
 
 
 @op(hidden=True, name="embedding_bag")
+@in_float32
 def _bags_by_offsets(x: Tensor, weight: Tensor, offsets: Tensor, scale: Tensor | None, mode, padding_idx):
     if offsets.ndim != 1:
         raise ShapeError("embedding_bag", f"offsets are {show_shape(offsets.shape)}; they must have one axis")
@@ -114,6 +117,8 @@ def renormalize_rows_(weight, index, max_norm: float, norm_type: float = 2.0):
 def scale_gradient_by_frequency(out: Tensor, index: Tensor, rows: Int):
     """out as it is, whose gradient is divided by how often its row is in index."""
     flat = F.reshape(index, (-1,))
-    counts = F.index_add(F.full((rows,), 0, dtype=out.dtype), 0, flat, F.full((flat.shape[0],), 1, dtype=out.dtype))
-    share = F.unsqueeze(F.reshape(1 / F.index_select(counts, 0, flat), index.shape), -1) * out
+    dtype = wide_dtype(out.dtype)
+    counts = F.index_add(F.full((rows,), 0, dtype=dtype), 0, flat, F.full((flat.shape[0],), 1, dtype=dtype))
+    share = F.unsqueeze(F.reshape(1 / F.index_select(counts, 0, flat), index.shape), -1)
+    share = F.astype(share * out, out.dtype)
     return F.stop_gradient(out - share) + share

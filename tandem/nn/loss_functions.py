@@ -9,10 +9,12 @@ from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.ops.define import op
 from tandem.ops.loss import reduce_loss
+from tandem.ops.precision import in_float32, round_loss, widen
 from tandem.ops.prepare import show_shape
 
 
 @op(hidden=True)
+@in_float32(loss=True)
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input=True, full=False, *, eps=1e-8, reduction="mean"):
     """Negative log likelihood of Poisson-distributed targets, whose rate (or its logarithm) is input.
 
@@ -28,6 +30,7 @@ def poisson_nll_loss(input: Tensor, target: Tensor, log_input=True, full=False, 
 
 
 @op(hidden=True)
+@in_float32(loss=True)
 def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor, full=False, eps=1e-6, *, reduction="mean"):
     """Negative log likelihood of targets with mean input and variance var, which counts as eps where it is smaller."""
     if isinstance(var, (int, float)):
@@ -42,6 +45,7 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor, full=False, ep
 
 
 @op(hidden=True)
+@in_float32(loss=True)
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin=1.0, *, reduction="mean"):
     """input where target is 1, max(0, margin - input) where it is -1."""
     near = F.where(F.equal(target, -1), 0, input)
@@ -50,12 +54,14 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin=1.0, *, reduction
 
 
 @op(hidden=True)
+@in_float32(loss=True)
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin=0.0, *, reduction="mean"):
     """max(0, -target * (input1 - input2) + margin): target 1 wants input1 larger, -1 input2."""
     return reduce_loss("margin_ranking_loss", F.relu(-target * (input1 - input2) + margin), reduction)
 
 
 @op(hidden=True)
+@in_float32(loss=True)
 def soft_margin_loss(input: Tensor, target: Tensor, *, reduction="mean"):
     """log(1 + exp(-target * input)), for targets 1 and -1."""
     return reduce_loss("soft_margin_loss", F.softplus(-target * input), reduction)
@@ -65,14 +71,17 @@ def soft_margin_loss(input: Tensor, target: Tensor, *, reduction="mean"):
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin=0.0, *, reduction="mean"):
     """1 - cosine of the angle where target is 1, max(0, cosine - margin) where it is -1. inputs: (N, D) or (D)"""
     epsilon = 1e-12
+    dtype = input1.dtype
+    input1, input2 = widen(input1), widen(input2)
     cosine = F.sum(input1 * input2, -1) / F.sqrt(
         (F.sum(input1 * input1, -1) + epsilon) * (F.sum(input2 * input2, -1) + epsilon)
     )
     loss = F.where(F.equal(target, 1), 1 - cosine, 0) + F.where(F.equal(target, -1), F.relu(cosine - margin), 0)
-    return reduce_loss("cosine_embedding_loss", loss, reduction)
+    return round_loss(reduce_loss("cosine_embedding_loss", loss, reduction), dtype)
 
 
 @op(hidden=True)
+@in_float32(loss=True)
 def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction="mean"):
     """Binary cross entropy of sigmoid(input) with several labels, the mean over classes. input, target: (N, C) or (C)"""
     loss = target * F.softplus(-input) + (1 - target) * F.softplus(input)
@@ -82,6 +91,7 @@ def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | 
 
 
 @op(hidden=True)
+@in_float32(loss=True)
 def multi_margin_loss(
     input: Tensor, target: Tensor, p=1, margin=1.0, weight: Tensor | None = None, *, reduction="mean"
 ):
@@ -102,6 +112,7 @@ def multi_margin_loss(
 
 
 @op(hidden=True)
+@in_float32(loss=True)
 def multilabel_margin_loss(input: Tensor, target: Tensor, *, reduction="mean"):
     """Sum over pairs of a target class and another one of max(0, 1 - input[target] + input[other]), over the number of classes.
 
@@ -122,6 +133,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, *, reduction="mean"):
 
 
 @op(hidden=True)
+@in_float32(loss=True)
 def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin=1.0, p=2, eps=1e-6, swap=False, *, reduction="mean"
 ):

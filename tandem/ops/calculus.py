@@ -6,6 +6,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.ops.define import alias, as_tensor, op, public
+from tandem.ops.precision import in_float32
 from tandem.ops.prepare import normalize_axis, show, show_shape, to_float
 
 
@@ -32,6 +33,7 @@ def _areas(name: str, y, x, dx, axis):
 
 
 @op
+@in_float32
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Tensor = 1, axis=-1):
     """The integral of y along an axis by the trapezoidal rule: sampled at x, or dx apart.
 
@@ -43,6 +45,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Tensor = 1, axis=-1):
 
 
 @op
+@in_float32
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Tensor = 1, axis=-1):
     """The integral of y along an axis up to each sample but the first.
 
@@ -125,6 +128,7 @@ def gradient(x: Tensor, *, spacing=1, axis=None, edge_order=1):
 
 
 @op
+@in_float32
 def cov(x: Tensor, *, correction=1, fweights: Tensor | None = None, aweights: Tensor | None = None):
     """Covariances of variables, whose samples are the columns of x. fweights: how often each sample counts, aweights: how much.
 
@@ -165,6 +169,7 @@ def cov(x: Tensor, *, correction=1, fweights: Tensor | None = None, aweights: Te
 
 
 @op
+@in_float32
 def corrcoef(x: Tensor):
     """Pearson's correlations of variables, whose samples are the columns of x: covariances over deviations.
 

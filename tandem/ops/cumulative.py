@@ -10,6 +10,7 @@ from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Type, Value
 from tandem.ops import rules
 from tandem.ops.define import LibraryOp, inplace, op, public, register
+from tandem.ops.precision import in_float32, widen
 from tandem.ops.prepare import as_value, cast, constant, full_expand, normalize_axis, to_float
 from tandem.ops.reduce import sum_dtype
 
@@ -125,7 +126,10 @@ def _scan(name: str, kind: str, x, axis, dtype) -> Value:
         x = F.Reshape((x.type.numel,))(x)
         axis = 0
     axis = normalize_axis(name, axis, x.ndim)
-    return Cumulative(axis, kind)(cast(x, dtypes.as_dtype(dtype) if dtype is not None else sum_dtype(x.dtype)))
+    x = cast(x, dtypes.as_dtype(dtype) if dtype is not None else sum_dtype(x.dtype))
+    if kind == "prod":  # its gradient multiplies results, which must not have been rounded to 16 bits
+        return cast(Cumulative(axis, kind)(widen(x)), x.dtype)
+    return Cumulative(axis, kind)(x)
 
 
 @op
@@ -250,6 +254,7 @@ def cummin(x: Tensor, axis=-1):
 
 
 @op
+@in_float32
 def logcumsumexp(x: Tensor, axis):
     """log of the running sum of exp along an axis, without overflow.
 

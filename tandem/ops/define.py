@@ -73,14 +73,6 @@ def _lowered(inputs):
     return tuple(lowered)
 
 
-def full_precision(x: Value) -> Value:
-    """x in float32 where td.autocast is on and x has 16 bits: losses are computed so, as they are sums of many small terms."""
-    import tandem.ops as F
-
-    narrow = tracing.autocast_dtype is not None and x.dtype in (dtypes.float16, dtypes.bfloat16)
-    return F.Cast(dtypes.float32)(x) if narrow else x
-
-
 class Op:
     """A primitive operator with its attributes. Equal ops hash equal, for plans and common subexpressions."""
 

@@ -9,6 +9,7 @@ from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type
 from tandem.ops.define import LibraryOp, inplace, op, public, register
+from tandem.ops.precision import in_float32
 from tandem.ops.prepare import cast, normalize_axis, promote, show_shape, to_float
 from tandem.ops.statistics import _root
 
@@ -25,6 +26,7 @@ def norm_of(x, p: float, axis: int):
 
 
 @op
+@in_float32
 def cdist(x1: Tensor, x2: Tensor, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     """Distances of every point of x1 to every point of x2 by the p-norm.
 
@@ -102,11 +104,9 @@ class Pdist(LibraryOp):
 
 
 @op(name="pdist", hidden=True)
+@in_float32
 def _pdist(x: Tensor, p):
-    x = to_float(x)
-    if x.dtype in (dtypes.float32, dtypes.float64):
-        return Pdist(p)(x)
-    return cast(Pdist(p)(cast(x, dtypes.float32)), x.dtype)
+    return Pdist(p)(to_float(x))
 
 
 @public
@@ -126,6 +126,7 @@ def pdist(x: Tensor, p=2.0):
 
 
 @op
+@in_float32
 def dist(x: Tensor, y: Tensor, p=2):
     """The p-norm of x - y over all elements.
 
@@ -137,6 +138,7 @@ def dist(x: Tensor, y: Tensor, p=2):
 
 
 @op
+@in_float32
 def renorm(x: Tensor, p, axis, maxnorm):
     """x whose slices along an axis are shortened to a p-norm of at most maxnorm.
 

@@ -7,6 +7,7 @@ from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type
 from tandem.ops.define import Composite, op, public, register
+from tandem.ops.index import scatter_sum
 from tandem.ops.prepare import cast, constant, full_expand, show, show_shape
 
 
@@ -33,7 +34,7 @@ class Rows(Composite):
         if self.padding >= 0:
             kept = F.NotEqual()(index, constant(self.padding, dtypes.int64))
             g = F.Where()(full_expand(F.Reshape((*index.shape, 1))(kept), g.shape), g, constant(0, g.dtype))
-        return F.Scatter("add")(F.zeros_like(weight), g, index), None
+        return scatter_sum(F.zeros_like(weight), g, index), None
 
 
 @op(method=False)

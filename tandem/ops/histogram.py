@@ -10,6 +10,7 @@ from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.ops import rules
 from tandem.ops.define import LibraryOp, as_tensor, op, public, register
+from tandem.ops.index import scatter_sum
 from tandem.ops.prepare import cast, constant, show, show_shape
 
 
@@ -56,7 +57,7 @@ def _bincount(x: Tensor, weights: Tensor, size: Int):
     if not weights.dtype.is_inexact:
         weights = cast(weights, dtypes.float64)
     # The caller has looked at the smallest and the largest: no position needs a check.
-    return F.Scatter("add")(F.full((size,), 0, dtype=weights.dtype), weights, x)
+    return scatter_sum(F.full((size,), 0, dtype=weights.dtype), weights, x)
 
 
 @public(method=True)

@@ -9,6 +9,7 @@ from tandem.graph.ir import Type, Value
 from tandem.ops import rules
 from tandem.ops.define import LibraryOp, Op, inplace, op, register
 from tandem.ops.movement import Permute, Reshape
+from tandem.ops.precision import widen
 from tandem.ops.prepare import (
     as_dtype_value,
     broadcast_shapes,
@@ -89,7 +90,7 @@ class Gather(Op):
         return {1 + k: (x.shape[k], k) for k in range(len(indices))}
 
     def grad(self, g, x, *indices):
-        return (Scatter("add")(F.zeros_like(x), g, *indices), *(None for _ in indices))
+        return (scatter_sum(F.zeros_like(x), g, *indices), *(None for _ in indices))
 
 
 @register
@@ -146,8 +147,17 @@ class Scatter(LibraryOp):
         # max, min: shared by all that attain the extremum
         base_hits = cast(F.equal(base, out), g.dtype)
         update_hits = cast(F.equal(updates, Gather()(out, *indices)), g.dtype)
-        share = g / Scatter("add")(base_hits, update_hits, *indices)
+        share = g / scatter_sum(base_hits, update_hits, *indices)
         return (base_hits * share, update_hits * Gather()(share, *indices), *none)
+
+
+def scatter_in(mode: str, base: Value, updates: Value, *indices: Value) -> Value:
+    return scatter_sum(base, updates, *indices) if mode == "add" else Scatter(mode)(base, updates, *indices)
+
+
+def scatter_sum(base: Value, updates: Value, *indices: Value) -> Value:
+    """Scatter("add") that adds 16-bit floats up in float32."""
+    return cast(Scatter("add")(widen(base), widen(updates), *indices), base.dtype)
 
 
 def _product_grad(g: Value, base: Value, updates: Value, indices) -> tuple[Value, Value]:
@@ -254,7 +264,7 @@ def scatter_at(x: Tensor, indices: Tensors, axes, values: Tensor, mode="set", ap
         values = Permute(
             tuple(range(axes[0], axes[0] + k)) + tuple(range(axes[0])) + tuple(range(axes[0] + k, values.ndim))
         )(values)
-    return _to_back(Scatter(mode)(front, values, *indices), axes)
+    return _to_back(scatter_in(mode, front, values, *indices), axes)
 
 
 inplace(scatter_at)

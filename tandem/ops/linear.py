@@ -8,6 +8,7 @@ from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import product
 from tandem.ops.define import Composite, alias, inplace, op, register
 from tandem.ops.matmul import sum_rows
+from tandem.ops.precision import in_float32
 from tandem.ops.prepare import broadcast, normalize_axis, promote, show, show_shape, to_float
 
 
@@ -262,6 +263,7 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta=1, alpha=1):
 
 
 @op(method=False)
+@in_float32
 def cosine_similarity(x1: Tensor, x2: Tensor, axis=1, eps=1e-8):
     """Cosine of the angle between vectors along an axis; norms count as eps where they are smaller.
 
@@ -277,6 +279,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, axis=1, eps=1e-8):
 
 
 @op(method=False)
+@in_float32
 def pairwise_distance(x1: Tensor, x2: Tensor, p=2.0, eps=1e-6, keepdims=False):
     """p-norm of x1 - x2 + eps along the last axis.
 

@@ -6,7 +6,8 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
-from tandem.ops.define import full_precision, op
+from tandem.ops.define import op
+from tandem.ops.precision import in_float32, round_loss, wide_dtype, widen
 from tandem.ops.prepare import broadcast_shapes, cast, constant, promote, show, show_shape, to_float
 
 
@@ -22,7 +23,7 @@ def reduce_loss(name: str, loss: Value, reduction: str) -> Value:
 
 def _pair(name: str, input: Value, target: Value) -> tuple[Value, Value]:
     """Both in one floating dtype, broadcast against each other."""
-    input, target = promote(full_precision(to_float(input)), full_precision(to_float(target)))
+    input, target = promote(to_float(input), to_float(target))
     shape = broadcast_shapes(name, input.shape, target.shape)
     return F.expand(input, shape), F.expand(target, shape)
 
@@ -77,10 +78,10 @@ class _Targets:
         kept = F.not_equal(target, ignore_index)
         index = F.where(kept, target, constant(0, dtypes.int64))
         self.index = F.CheckIndex(input.shape[axis], axis, False)(index)
-        factor = cast(kept, input.dtype)
+        factor = cast(kept, wide_dtype(input.dtype))
         weight = _class_weights(name, weight, input.shape[axis])
         if weight is not None:
-            factor = factor * cast(F.Gather()(weight, self.index), input.dtype)
+            factor = factor * cast(F.Gather()(weight, self.index), factor.dtype)
         self.axis, self.kept, self.factor = axis, kept, factor
 
     def reduce(self, name: str, loss: Value, reduction: str) -> Value:
@@ -117,12 +118,12 @@ def cross_entropy(
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueRangeError(name, f"label_smoothing is {label_smoothing}; it must be between 0 and 1")
     if target.dtype.is_inexact and target.ndim == x.ndim:
-        x = full_precision(x)
-        return _soft_cross_entropy(x, target, weight, axis, reduction, label_smoothing)
+        loss = _soft_cross_entropy(widen(x), target, weight, axis, reduction, label_smoothing)
+        return round_loss(loss, x.dtype)
     targets = _Targets(name, x, target, weight, ignore_index)
     # One element of a row is picked before it is widened, so that the widened row need not be in memory.
-    picked = full_precision(F.Pick(axis)(x, targets.index))
-    x = full_precision(x)
+    picked = widen(F.Pick(axis)(x, targets.index))
+    dtype, x = x.dtype, widen(x)
     total = F.LogSumExp((axis,))(x)
     loss = (total - picked) * cast(targets.factor, x.dtype)
     if label_smoothing:
@@ -135,7 +136,7 @@ def cross_entropy(
         loss = loss * (1.0 - label_smoothing) + every * label_smoothing
     # An ignored row may hold infinities: 0 * inf is no loss.
     loss = F.where(targets.kept, loss, constant(0, x.dtype))
-    return targets.reduce(name, loss, reduction)
+    return round_loss(targets.reduce(name, loss, reduction), dtype)
 
 
 def _along_axis(v: Value, axis: int, ndim: int) -> Value:
@@ -171,15 +172,16 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, *, ign
     """
     x = to_float(input)
     targets = _Targets("nll_loss", x, target, weight, ignore_index)
-    picked = full_precision(F.Pick(targets.axis)(x, targets.index))
+    picked = widen(F.Pick(targets.axis)(x, targets.index))
     loss = F.where(targets.kept, -picked * cast(targets.factor, picked.dtype), constant(0, picked.dtype))
-    return targets.reduce("nll_loss", loss, reduction)
+    return round_loss(targets.reduce("nll_loss", loss, reduction), x.dtype)
 
 
 # -- regression
 
 
 @op(method=False)
+@in_float32(loss=True)
 def mse_loss(input: Tensor, target: Tensor, *, reduction="mean", weight: Tensor | None = None):
     """Squared difference; with weight, times weight, and the mean is over weights.
 
@@ -192,6 +194,7 @@ def mse_loss(input: Tensor, target: Tensor, *, reduction="mean", weight: Tensor 
 
 
 @op(method=False)
+@in_float32(loss=True)
 def l1_loss(input: Tensor, target: Tensor, *, reduction="mean", weight: Tensor | None = None):
     """Absolute difference; with weight, times weight, and the mean is over weights.
 
@@ -203,6 +206,7 @@ def l1_loss(input: Tensor, target: Tensor, *, reduction="mean", weight: Tensor |
 
 
 @op(method=False)
+@in_float32(loss=True)
 def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction="mean", beta=1.0):
     """0.5 * d * d / beta where |d| < beta, |d| - 0.5 * beta elsewhere, for d = input - target.
 
@@ -220,6 +224,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction="mean", beta=1.0)
 
 
 @op(method=False)
+@in_float32(loss=True)
 def huber_loss(input: Tensor, target: Tensor, *, reduction="mean", delta=1.0, weight: Tensor | None = None):
     """0.5 * d * d where |d| < delta, delta * (|d| - 0.5 * delta) elsewhere, for d = input - target.
 
@@ -243,6 +248,7 @@ def _weighted(name: str, loss: Value, weight: Value | None, reduction: str) -> V
 
 
 @op(method=False)
+@in_float32(loss=True)
 def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction="mean"):
     """-(target * log(input) + (1 - target) * log(1 - input)), with logarithms no lower than -100.
 
@@ -257,6 +263,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
 
 
 @op(method=False)
+@in_float32(loss=True)
 def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction="mean", pos_weight: Tensor | None = None
 ):
@@ -272,6 +279,7 @@ def binary_cross_entropy_with_logits(
 
 
 @op(method=False)
+@in_float32(loss=True)
 def kl_div(input: Tensor, target: Tensor, *, reduction="mean", log_target=False):
     """Kullback-Leibler divergence target * (log(target) - input). input: log-probabilities; target: probabilities, or their
     logarithms with log_target. reduction may also be "batchmean": the sum over the size of axis 0.

@@ -9,12 +9,8 @@ from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import product
 from tandem.ops import rules
 from tandem.ops.define import Composite, op, public, register
+from tandem.ops.precision import in_float32, wide_dtype, widen
 from tandem.ops.prepare import cast, constant, full_expand, normalize_axis, show, show_shape, to_float
-
-
-def _wide(dtype: dtypes.DType) -> dtypes.DType:
-    """The dtype of means and variances: 16 bits are too few to add up in."""
-    return dtypes.float32 if dtype.itemsize == 2 else dtype
 
 
 def _mean(x: Value, axes) -> Value:
@@ -30,33 +26,8 @@ def _scale(square: Value, eps: float) -> Value:
     return constant(1, square.dtype) / F.Sqrt()(square + constant(eps, square.dtype))
 
 
-@register
-class Moments(Composite):
-    """mean, (biased) variance and 1 / sqrt(variance + eps) over axes, which stay with size 1.
-
-    Backward needs the mean and the last.
-    """
-
-    name = "moments"
-    axes: tuple
-    eps: float
-    sparse_grads = True
-    takes = "F[*s]"
-
-    def infer(self, x: Type):
-        return (Type(_wide(x.dtype), tuple(1 if i in self.axes else d for i, d in enumerate(x.shape))),) * 3
-
-    def expand(self, x):
-        return _moments(x, self.axes, self.eps)
-
-    def grad(self, g, x, *, out):
-        mean, _, scale = out
-        parts = _moments_grads(g, x, mean, scale, self.axes)
-        return cast(parts[0] if len(parts) == 1 else parts[0] + parts[1], x.dtype)
-
-
 def _moments(x: Value, axes, eps: float) -> tuple[Value, Value, Value]:
-    wide = cast(x, _wide(x.dtype))
+    wide = cast(x, wide_dtype(x.dtype))
     mean = _mean(wide, axes)
     if x.dtype.itemsize == 2:  # float32 has bits to spare for 16-bit numbers: one pass over memory is enough
         variance = F.maximum(_mean(wide * wide, axes) - mean * mean, constant(0, mean.dtype))
@@ -100,7 +71,7 @@ class Normalize(Composite):
     takes = "F[*s] ?[*w]..."
 
     def infer(self, x: Type, *_):
-        stats = Type(_wide(x.dtype), tuple(1 if i in self.axes else d for i, d in enumerate(x.shape)))
+        stats = Type(wide_dtype(x.dtype), tuple(1 if i in self.axes else d for i, d in enumerate(x.shape)))
         return Type(x.dtype, x.shape), stats, stats, stats
 
     def rule(self, x: Type, *parameters: Type):
@@ -118,7 +89,7 @@ class Normalize(Composite):
             )
 
     def _parameter(self, x: Value, v: Value) -> Value:
-        return cast(v, _wide(x.dtype))
+        return cast(v, wide_dtype(x.dtype))
 
     def expand(self, x, *parameters):
         mean, variance, scale = _moments(x, self.axes, self.eps)
@@ -195,10 +166,10 @@ class InverseRootMeanSquare(Composite):
     takes = "F[*s]"
 
     def infer(self, x: Type) -> Type:
-        return Type(_wide(x.dtype), tuple(1 if i in self.axes else d for i, d in enumerate(x.shape)))
+        return Type(wide_dtype(x.dtype), tuple(1 if i in self.axes else d for i, d in enumerate(x.shape)))
 
     def expand(self, x):
-        wide = cast(x, _wide(x.dtype))
+        wide = cast(x, wide_dtype(x.dtype))
         return _scale(_mean(wide * wide, self.axes), self.eps)
 
     def grad(self, g, x, *, out):
@@ -207,9 +178,7 @@ class InverseRootMeanSquare(Composite):
 
 def standardize(x: Value, axes, eps: float) -> tuple[Value, Value, Value]:
     """(x - mean) / sqrt(variance + eps), mean and variance over axes."""
-    mean, variance, scale = Moments(axes, float(eps))(x)
-    y = (cast(x, mean.dtype) - full_expand(mean, x.shape)) * full_expand(scale, x.shape)
-    return cast(y, x.dtype), mean, variance
+    return _normalize(x, axes, tuple(a for a in range(x.ndim) if a not in axes), None, None, eps)
 
 
 def _normalize(x: Value, axes, shared, weight: Value | None, bias: Value | None, eps: float) -> tuple:
@@ -278,9 +247,9 @@ def rms_norm(x: Tensor, normalized_shape: Ints, weight: Tensor | None = None, ep
     axes = _trailing_axes("rms_norm", x, normalized_shape)
     if eps is None:
         eps = _EPSILON[dtypes.part_dtype(x.dtype).name]
-    scale = InverseRootMeanSquare(axes, float(eps))(x)
-    y = cast(cast(x, scale.dtype) * full_expand(scale, x.shape), x.dtype)
-    return _affine("rms_norm", y, weight, None, tuple(x.shape[a] for a in axes))
+    wide = widen(x)
+    y = wide * full_expand(InverseRootMeanSquare(axes, float(eps))(wide), x.shape)
+    return cast(_affine("rms_norm", y, weight, None, tuple(x.shape[a] for a in axes)), x.dtype)
 
 
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -497,6 +466,7 @@ def instance_norm(
 
 
 @op
+@in_float32
 def normalize(x: Tensor, p=2.0, axis=1, eps=1e-12):
     """x over its p-norm along an axis, which counts as eps where it is smaller.
 

@@ -7,6 +7,7 @@ from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.define import op, public
+from tandem.ops.precision import in_float32
 from tandem.ops.prepare import cast, normalize_axis, show_shape, to_float
 from tandem.ops.reduce import at_positions
 from tandem.ops.sort import Ordered, Sort, SortValues
@@ -140,6 +141,7 @@ def _quantile(name: str, x: Value, q, axis, keepdims, interpolation: str, ignore
 
 
 @op
+@in_float32
 def quantile(x: Tensor, q: Tensor, axis=None, keepdims=False, *, interpolation="linear"):
     """The value below which a share q of the elements lies. Between two neighbours in order, interpolation is "linear", "lower",
     "higher", "nearest" or "midpoint".
@@ -153,6 +155,7 @@ def quantile(x: Tensor, q: Tensor, axis=None, keepdims=False, *, interpolation="
 
 
 @op
+@in_float32
 def nanquantile(x: Tensor, q: Tensor, axis=None, keepdims=False, *, interpolation="linear"):
     """quantile of the elements that are not NaN; NaN where there are none.
 

@@ -11,6 +11,7 @@ from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import product
 from tandem.ops import rules
 from tandem.ops.define import Op, method, op, public, register
+from tandem.ops.precision import widen
 from tandem.ops.prepare import cast, constant, full_expand, normalize_axes, normalize_axis, show_shape, to_float
 
 
@@ -68,9 +69,10 @@ class Reduce(Op):
             return F.Expand(x.shape)(g)
         if self.kind in ("max", "min"):
             # Shared equally by all elements that attain the extremum.
-            hit = cast(F.Equal()(x, full_expand(out, x.shape)), x.dtype)
-            count = Reduce("sum", self.axes)(hit)
-            return hit * full_expand(g / count, x.shape)
+            hit = F.Equal()(x, full_expand(out, x.shape))
+            g = widen(g)
+            share = cast(g / Reduce("sum", self.axes)(cast(hit, g.dtype)), x.dtype)
+            return cast(hit, x.dtype) * full_expand(share, x.shape)
         if self.kind == "prod":
             return _prod_grad(g, x, self.axes)
         return None
@@ -86,12 +88,12 @@ def in_line(x: Value, axes: tuple[int, ...]) -> tuple[Value, tuple, tuple]:
 
 def _prod_grad(g, x: Value, axes: tuple[int, ...]) -> Value:
     """Each element's gradient is the product of all others. Dividing the product by the element would fail at zeros."""
-    line, order, moved = in_line(x, axes)
+    line, order, moved = in_line(widen(x), axes)
     from tandem.ops.cumulative import exclusive_product
 
     others = exclusive_product(line) * exclusive_product(line, reverse=True)
     back = tuple(order.index(i) for i in range(x.ndim))
-    return F.Permute(back)(F.Reshape(moved)(others)) * full_expand(g, x.shape)
+    return cast(F.Permute(back)(F.Reshape(moved)(others)) * full_expand(widen(g), x.shape), x.dtype)
 
 
 # -- functions
@@ -142,8 +144,9 @@ def mean(x: Tensor, axis=None, keepdims=False, *, dtype=None):
     """
     x = cast(x, dtypes.as_dtype(dtype)) if dtype is not None else to_float(x)
     axes = normalize_axes("mean", axis, x.ndim)
+    wide = widen(x)
     count = product(x.shape[a] for a in axes)
-    return reduce(x, "sum", axes, keepdims) / constant(count, x.dtype)
+    return cast(reduce(wide, "sum", axes, keepdims) / constant(count, wide.dtype), x.dtype)
 
 
 @op
@@ -287,8 +290,10 @@ def nanmean(x: Tensor, axis=None, keepdims=False, *, dtype=None):
     >>> td.nanmean(td.tensor([1.0, float("nan"), 2.0]))
     tensor(1.5000)
     """
-    total = F.nansum(to_float(x), axis, keepdims, dtype=dtype)
-    return total / F.sum(F.logical_not(F.isnan(x)), axis, keepdims=keepdims)
+    x = cast(x, dtypes.as_dtype(dtype)) if dtype is not None else to_float(x)
+    wide = widen(x)
+    total = F.nansum(wide, axis, keepdims)
+    return cast(total / F.sum(F.logical_not(F.isnan(wide)), axis, keepdims=keepdims), x.dtype)
 
 
 # -- max and min: the standard's functions, and PyTorch's

@@ -9,8 +9,9 @@ from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import product
 from tandem.ops.define import inplace, op, public
-from tandem.ops.index import Gather, Scatter, along, checked
+from tandem.ops.index import Gather, Scatter, along, checked, scatter_in
 from tandem.ops.movement import Reshape, take_slice
+from tandem.ops.precision import widen
 from tandem.ops.prepare import (
     as_dtype_value,
     broadcast_shapes,
@@ -25,7 +26,7 @@ _MODES = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": 
 
 
 def _scatter_along(name: str, x: Value, axis: int, index: Value, source, mode: str) -> Value:
-    return Scatter(mode)(*_prepared(name, x, axis, index, source))
+    return scatter_in(mode, *_prepared(name, x, axis, index, source))
 
 
 def _prepared(name: str, x: Value, axis: int, index: Value, source) -> tuple[Value, ...]:
@@ -107,10 +108,11 @@ def _reduced(name: str, reduce: str, include_self: bool, x: Value, source: Value
         untouched = F.Equal()(count, constant(0, dtypes.int64))
         base = F.Where()(untouched, x, _neutral(reduce, x.dtype))
     if reduce != "mean":
-        return Scatter(_MODES[reduce])(base, source, *indices)
-    total = Scatter("add")(base, source, *indices)
+        return scatter_in(_MODES[reduce], base, source, *indices)
+    total = Scatter("add")(widen(base), widen(source), *indices)
     count = F.maximum(count, 1)
-    return F.divide(total, cast(count, x.dtype)) if x.dtype.is_inexact else cast(F.floor_divide(total, count), x.dtype)
+    made = F.divide(total, cast(count, total.dtype)) if x.dtype.is_inexact else F.floor_divide(total, count)
+    return cast(made, x.dtype)
 
 
 def _neutral(reduce: str, dtype: dtypes.DType) -> Value:

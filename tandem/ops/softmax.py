@@ -6,6 +6,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import Composite, op, register
+from tandem.ops.precision import NARROW, widen
 from tandem.ops.prepare import cast, constant, full_expand, normalize_axis, to_float
 
 
@@ -27,13 +28,15 @@ class Softmax(Composite):
         return Type(x.dtype, x.shape)
 
     def expand(self, x):
-        top = F.Reduce("max", (self.axis,))(x)
-        e = F.Exp()(x - full_expand(top, x.shape))
-        return e / full_expand(F.Reduce("sum", (self.axis,))(e), x.shape)
+        wide = widen(x)
+        top = F.Reduce("max", (self.axis,))(wide)
+        e = F.Exp()(wide - full_expand(top, x.shape))
+        return cast(e / full_expand(F.Reduce("sum", (self.axis,))(e), x.shape), x.dtype)
 
     def grad(self, g, x, *, out):
-        weighted = g * out
-        return weighted - out * full_expand(F.Reduce("sum", (self.axis,))(weighted), x.shape)
+        out = widen(out)
+        weighted = widen(g) * out
+        return cast(weighted - out * full_expand(F.Reduce("sum", (self.axis,))(weighted), x.shape), x.dtype)
 
 
 @register
@@ -48,11 +51,17 @@ class LogSoftmax(Composite):
         return Type(x.dtype, x.shape)
 
     def expand(self, x):
-        shifted = x - full_expand(F.Reduce("max", (self.axis,))(x), x.shape)
-        return shifted - full_expand(F.Log()(F.Reduce("sum", (self.axis,))(F.Exp()(shifted))), x.shape)
+        wide = widen(x)
+        shifted = wide - full_expand(F.Reduce("max", (self.axis,))(wide), x.shape)
+        total = F.Log()(F.Reduce("sum", (self.axis,))(F.Exp()(shifted)))
+        return cast(shifted - full_expand(total, x.shape), x.dtype)
 
     def grad(self, g, x, *, out):
-        return g - F.Exp()(out) * full_expand(F.Reduce("sum", (self.axis,))(g), x.shape)
+        if x.dtype in NARROW:  # a logarithm of 16 bits has no digits left for its exp
+            g, share = widen(g), Softmax(self.axis)(widen(x))
+        else:
+            share = F.Exp()(out)
+        return cast(g - share * full_expand(F.Reduce("sum", (self.axis,))(g), x.shape), x.dtype)
 
 
 @register

@@ -7,9 +7,11 @@ import math
 import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ValueRangeError
+from tandem.graph.ir import Value
 from tandem.graph.symbolic import product
 from tandem.ops.complexes import imag_of, real_of
 from tandem.ops.define import method, op
+from tandem.ops.precision import in_float32, widen
 from tandem.ops.prepare import cast, constant, normalize_axes, normalize_axis, to_float
 
 
@@ -36,6 +38,7 @@ def _moments(name: str, x, axis, correction, unbiased, keepdims: bool, default: 
 
 
 @op
+@in_float32
 def var(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None):
     """Variance over axes (all by default): squared distances from the mean, added up and divided by their number less correction.
 
@@ -56,6 +59,7 @@ def _root(x):
 
 
 @op
+@in_float32
 def std(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None):
     """Standard deviation: the square root of the variance. See var for the correction.
 
@@ -66,6 +70,7 @@ def std(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None)
 
 
 @op
+@in_float32
 def var_mean(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None):
     """(variance, mean) over axes, in one go. As PyTorch has it: the correction is 1 unless given.
 
@@ -76,6 +81,7 @@ def var_mean(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=
 
 
 @op
+@in_float32
 def std_mean(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None):
     """(standard deviation, mean) over axes, in one go. As PyTorch has it: the correction is 1 unless given.
 
@@ -106,6 +112,7 @@ _as_pytorch(std)
 
 
 @op
+@in_float32
 def logsumexp(x: Tensor, axis=None, keepdims=False):
     """log of the sum of exp over axes (all by default), without overflow.
 
@@ -131,6 +138,10 @@ def vector_norm(x: Tensor, ord=2, axis=None, keepdims=False, *, dtype=None):
     tensor(5.)
     """
     x = cast(x, dtypes.as_dtype(dtype)) if dtype is not None else to_float(x)
+    return cast(_vector_norm(widen(x), ord, axis, keepdims), dtypes.part_dtype(x.dtype))
+
+
+def _vector_norm(x: Value, ord, axis, keepdims: bool) -> Value:
     axes = normalize_axes("vector_norm", axis, x.ndim)
     if ord == 2:
         squares = F.square(real_of(x)) + F.square(imag_of(x)) if x.dtype.is_complex else x * x

@@ -8,15 +8,17 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.autograd.modes import no_grad
 from tandem.ops.define import op
+from tandem.ops.precision import widen
 
 
 @op(hidden=True, mutates=("total",))
 def _add_power(total: Tensor, g: Tensor, p: Tensor):
-    return total + F.sum(F.astype(F.power(F.abs(g), p), total.dtype))
+    return total + F.sum(F.astype(F.power(F.abs(widen(g)), p), total.dtype))
 
 
 @op(hidden=True, mutates=("total",))
 def _add_square(total: Tensor, g: Tensor):
+    g = widen(g)
     squares = F.square(F.real(g)) + F.square(F.imag(g)) if g.dtype.is_complex else g * g
     return total + F.astype(F.sum(squares), total.dtype)
 
@@ -29,6 +31,13 @@ def _take_largest(total: Tensor, g: Tensor):
 @op(hidden=True)
 def _clip_factor(norm: Tensor, max_norm: Tensor):
     return F.minimum(max_norm / (norm + 1e-6), 1.0)
+
+
+@op(hidden=True, mutates=("g",))
+def _scale(g: Tensor, factor: Tensor):
+    """In float32: a factor may be too small for 16 bits."""
+    wide = widen(g)
+    return F.astype(wide * F.astype(factor, dtypes.part_dtype(wide.dtype)), g.dtype)
 
 
 def _gradients(parameters) -> list:
@@ -68,7 +77,7 @@ def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach=None)
     """Scales gradients in place so that total_norm becomes at most max_norm."""
     factor = _clip_factor(total_norm, float(max_norm))
     for g in _gradients(parameters):
-        g.mul_(factor.to(g.dtype) if factor.dtype is not g.dtype else factor)
+        _scale(g, factor)
 
 
 @no_grad()
