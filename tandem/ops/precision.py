@@ -6,7 +6,7 @@ from functools import wraps
 
 from tandem import dtypes
 from tandem.graph.ir import Value
-from tandem.ops import define
+from tandem.ops.define import tracing
 from tandem.ops.prepare import cast
 
 NARROW = (dtypes.float16, dtypes.bfloat16)
@@ -23,7 +23,7 @@ def widen(x: Value) -> Value:
 
 def round_loss(y: Value, dtype: dtypes.DType) -> Value:
     """A loss computed in float32 as one of `dtype`; it stays where td.autocast is on."""
-    return y if dtype not in NARROW or define.tracing.autocast_dtype is not None else cast(y, dtype)
+    return y if dtype not in NARROW or tracing.autocast_dtype is not None else cast(y, dtype)
 
 
 def _narrow_values(args) -> list[Value]:
@@ -49,7 +49,7 @@ def in_float32(fn=None, *, loss: bool = False):
         chosen = {id(x): widen(x) for x in narrow}
         replace = lambda x: chosen.get(id(x), x)
         made = fn(*map(replace, args), **{k: replace(v) for k, v in kwargs.items()})
-        if dtype not in NARROW or (loss and define.tracing.autocast_dtype is not None):
+        if dtype not in NARROW or (loss and tracing.autocast_dtype is not None):
             return made
         round_once = lambda y: cast(y, dtype) if y.dtype is dtypes.float32 else y
         return tuple(map(round_once, made)) if isinstance(made, tuple) else round_once(made)
