@@ -5,16 +5,18 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime, dtypes, preload
 from tandem.errors import DTypeError, IntegerRangeError
+from tandem.forks import compiling
 from tandem.graph.ir import Value, kept_builders
 
 
 def _compile(function, spec):
-    if preload.watches_calls:
-        _foresee(function, spec)
-    from tandem.tracing.compile import compile_plan
+    with compiling():
+        if preload.watches_calls:
+            _foresee(function, spec)
+        from tandem.tracing.compile import compile_plan
 
-    with kept_builders():
-        return compile_plan(function, spec)
+        with kept_builders():
+            return compile_plan(function, spec)
 
 
 def _foresee(function, spec):
@@ -27,10 +29,11 @@ def _foresee(function, spec):
 
 
 def _compile_capture(*description):
-    from tandem.tracing.program import compile_capture
+    with compiling():
+        from tandem.tracing.program import compile_capture
 
-    with kept_builders():
-        return compile_capture(*description)
+        with kept_builders():
+            return compile_capture(*description)
 
 
 def _convert(op: str, parameter: str, value, meets: str | None = None):
@@ -81,15 +84,17 @@ def _extras(function, args, kwargs):
 
 
 def _join_backward(first, second, output: int):
-    from tandem.tracing.joined import joined, with_sum
+    with compiling():
+        from tandem.tracing.joined import joined, with_sum
 
-    return with_sum(first) if second is None else joined(first, second, output)
+        return with_sum(first) if second is None else joined(first, second, output)
 
 
 def _load_kernels(kernels, device: int):
-    from tandem.codegen.cuda.compile import load_kernels
+    with compiling():
+        from tandem.codegen.cuda.compile import load_kernels
 
-    return load_kernels(kernels, device)
+        return load_kernels(kernels, device)
 
 
 def connect():

@@ -5,6 +5,9 @@ The environment is read once, at import. A scope changes a switch for the whole 
 """
 
 import os
+from collections.abc import Callable
+
+from tandem import _runtime
 
 __all__ = ["SWITCHES", "Switch", "switches"]
 
@@ -14,18 +17,25 @@ SWITCHES: dict[str, "Switch"] = {}
 class Switch:
     """One setting, of the type of its default: an int, or a text that may be a comma-separated list of names.
 
-    `DEBUG >= 2`, `if CHECK`, `"simplify" in SKIP`; `.value` is the setting itself.
+    `DEBUG >= 2`, `if CHECK`, `"simplify" in SKIP`; `.value` is the setting itself. `native` makes it the number that the runtime
+    works with (src/switches.h).
     """
 
-    __slots__ = ("default", "help", "name", "value")
+    __slots__ = ("default", "help", "name", "native", "value")
 
-    def __init__(self, name: str, default: int | str, help: str):
+    def __init__(self, name: str, default: int | str, help: str, native: Callable[[int | str], int] | None = None):
         self.name = name
         self.default = default
         self.help = help
+        self.native = native
         text = os.environ.get(self.variable)
-        self.value = default if text is None else self.parse(text)
+        self.set(default if text is None else self.parse(text))
         SWITCHES[name] = self
+
+    def set(self, value: int | str) -> None:
+        if self.native is not None:
+            _runtime.set_switch(self.name, self.native(value))
+        self.value = value
 
     @property
     def variable(self) -> str:
@@ -34,7 +44,10 @@ class Switch:
     def parse(self, given: int | str) -> int | str:
         if isinstance(self.default, str):
             text = str(given).strip()
-            return "" if text == "0" else text
+            text = "" if text == "0" else text
+            if self.native is not None:
+                self.native(text)  # raises for what it does not know
+            return text
         try:
             return int(given)
         except ValueError:
@@ -70,17 +83,42 @@ class switches:
                 raise ValueError(f"there is no switch {name!r}\n  fix: one of {', '.join(SWITCHES)}")
         found = ((SWITCHES[name.upper()], value) for name, value in settings.items())
         self._settings = {switch: switch.parse(value) for switch, value in found}
-        self._before: list[dict[Switch, int | str]] = []  # a stack, so that one object can be entered twice
+        self._before: list[tuple] = []  # a stack, so that one object can be entered twice
 
     def __enter__(self):
-        self._before.append({switch: switch.value for switch in self._settings})
+        self._before.append(({switch: switch.value for switch in self._settings}, _runtime.num_threads()))
         for switch, value in self._settings.items():
-            switch.value = value
+            switch.set(value)
         return self
 
     def __exit__(self, *_):
-        for switch, value in self._before.pop().items():
-            switch.value = value
+        before, threads = self._before.pop()
+        for switch, value in before.items():
+            switch.set(value)
+        if NUM_THREADS in before:
+            _runtime.set_num_threads(threads)  # td.set_num_threads may have said something else than the switch
+
+
+class _Threads(Switch):
+    """The number of threads is not the switch's alone: td.set_num_threads changes it too."""
+
+    __slots__ = ()
+
+    def set(self, value: int | str) -> None:
+        if value or hasattr(self, "value"):  # at import, 0 leaves it to OMP_NUM_THREADS and the machine
+            _runtime.set_num_threads(max(int(value), 0))
+        self.value = value
+
+
+def _isa(text: str) -> int:
+    known = {"": 0, "baseline": 1, "avx2": 2}
+    if text not in known:
+        raise ValueError(f"TANDEM_ISA is {text!r}\n  fix: 'baseline', 'avx2', or nothing for the best there is")
+    return known[text]
+
+
+def _launcher(text: str) -> int:
+    return -1 if text == "auto" else int(bool(text))
 
 
 DEBUG = Switch(
@@ -105,28 +143,24 @@ COMPILE_WORKERS = Switch(
     "processes that help to compile a large program, at most, and five times as many for a program on a CUDA device; "
     "0 compiles all of it in this one",
 )
-NUM_THREADS = Switch("NUM_THREADS", 0, "threads of a kernel; by default as many as affinity and cgroup quota allow")
-ISA = Switch(
-    "ISA", "", "'baseline' or 'avx2': library routines use no better instructions than these; read at first use"
-)
+NUM_THREADS = _Threads("NUM_THREADS", 0, "threads of a kernel; by default as many as affinity and cgroup quota allow")
+ISA = Switch("ISA", "", "'baseline' or 'avx2': library routines use no better instructions than these", native=_isa)
 WINOGRAD = Switch(
     "WINOGRAD",
     1,
-    "convolutions of 3 x 3 over many channels by Winograd's method; 0: summed directly; read at first use",
+    "convolutions of 3 x 3 over many channels by Winograd's method; 0: summed directly",
+    native=int,
 )
-TUNE = Switch(
-    "TUNE", 0, "matrix products on devices by the fastest algorithm, found by trying each once; read at first use"
-)
-AHEAD = Switch(
-    "AHEAD", 1, "devices begin with a recorded program while its calls are still being noted; read at first use"
-)
+TUNE = Switch("TUNE", 0, "matrix products on devices by the fastest algorithm, found by trying each once", native=int)
+AHEAD = Switch("AHEAD", 1, "devices begin with a recorded program while its calls are still being noted", native=int)
 LAUNCHER = Switch(
     "LAUNCHER",
-    "",
-    "rows of eager kernels are launched on devices by a thread of their own: 0 never, 1 also where a process may use less than "
-    "four processors; read at first use",
+    "auto",
+    "rows of eager kernels are launched on devices by a thread of their own: 0 never, 1 always, auto where a process may use at "
+    "least four processors",
+    native=_launcher,
 )
-EARLY = Switch("EARLY", 1, "eager kernels are set up on devices while earlier ones run; read at first use")
+EARLY = Switch("EARLY", 1, "eager kernels are set up on devices while earlier ones run", native=int)
 WGMMA = Switch(
     "WGMMA",
     1,

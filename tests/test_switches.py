@@ -94,3 +94,68 @@ def test_levels_of_debug_show_what_they_say(capsys):
     assert "tandem: program: " in shown[2] and " = input()" not in shown[2]
     assert " = input()" in shown[3] and "define void @kernel" not in shown[3]
     assert "compiled in" in shown[4] and "define void @kernel" in shown[4]
+
+
+def test_the_runtime_follows_switches_in_scopes():
+    """Each has an effect that can be seen without a device, or is set where the runtime looks."""
+    import numpy as np
+
+    import tandem as td
+
+    names = [name for name, switch in SWITCHES.items() if switch.native is not None]
+    assert names == ["ISA", "WINOGRAD", "TUNE", "AHEAD", "LAUNCHER", "EARLY"]
+    assert 'getenv("TANDEM_' not in "".join(
+        p.read_text() for p in (ROOT / "src").rglob("*.cc") if p.name != "driver.cc"
+    )
+    best = td._runtime.library_isa()
+    with switches(ISA="baseline"):
+        assert td._runtime.library_isa() == "baseline"
+        x = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+        np.testing.assert_allclose((td.tensor(x) @ td.tensor(x).T).numpy(), x @ x.T)
+    assert td._runtime.library_isa() == best
+
+
+def test_an_unknown_instruction_set_is_refused_before_anything_changes():
+    with pytest.raises(ValueError, match=r"(?s)TANDEM_ISA is 'sse9'.*fix: 'baseline', 'avx2'"):
+        switches(CHECK=0, ISA="sse9")
+    assert CHECK
+
+
+def test_threads_in_scopes():
+    import tandem as td
+
+    before = td.get_num_threads()
+    try:
+        td.set_num_threads(3)
+        with switches(NUM_THREADS=2):
+            assert td.get_num_threads() == 2
+            with switches(NUM_THREADS=1):
+                assert td.get_num_threads() == 1
+            assert td.get_num_threads() == 2
+        assert td.get_num_threads() == 3
+        with switches(CHECK=1):
+            td.set_num_threads(2)
+        assert td.get_num_threads() == 2
+    finally:
+        td.set_num_threads(before)
+    code = "import tandem as td; print(td.get_num_threads())"
+    assert run(code, TANDEM_NUM_THREADS="5").stdout.strip() == "5"
+    assert run(code, OMP_NUM_THREADS="3", TANDEM_NUM_THREADS="0").stdout.strip() == "3"
+    assert run(code, OMP_NUM_THREADS="3", TANDEM_NUM_THREADS="2").stdout.strip() == "2"
+
+
+def test_winograd_in_scopes():
+    """The two methods round differently, which tells them apart."""
+    import tandem as td
+
+    td.manual_seed(0)
+    x, w = td.randn(2, 64, 24, 24), td.randn(64, 64, 3, 3)
+
+    def conv():
+        return td.nn.functional.conv2d(x, w, padding=1).numpy()
+
+    on = conv()
+    with switches(WINOGRAD=0):
+        off = conv()
+    assert (on == conv()).all()
+    assert abs(on - off).max() < 1e-2

@@ -18,6 +18,11 @@ struct Edge {  // "input i of this node was output `index` of `node`"; no node: 
 
 using TensorList = SmallVector<TensorRef, 4>;
 
+// Note [Cycles through records]
+// A context of a Python function, or a hook, may hold a tensor whose history holds it: a cycle through records, which
+// Python's collector sees only if tensors show it what records hold. A tensor shows what it alone holds: records that
+// nobody else refers to, as far as they lead to Python objects (holds_python). Other records are not looked at, so that
+// collections do not walk along tapes.
 class Node {
  public:
   virtual ~Node();
@@ -27,6 +32,15 @@ class Node {
   virtual const char* name() const = 0;
   virtual bool is_accumulator() const { return false; }
   virtual PlanNode* as_plan_node() { return nullptr; }
+  virtual PyObject* python_object() const { return nullptr; }  // borrowed: what a record in Python holds
+
+  // See Note [Cycles through records].
+  bool is_shared() const { return references_ > 1; }
+  void link(Edge edge) {
+    if (edge.node && edge.node->holds_python) holds_python = true;
+    edges.push_back(std::move(edge));
+  }
+  int visit(visitproc visit, void* arg);
 
   void retain() noexcept { ++references_; }
   void release() noexcept {
@@ -36,6 +50,7 @@ class Node {
   SmallVector<Edge, 2> edges;
   uint32_t num_outputs = 1;
   std::vector<std::pair<uint32_t, PyObject*>> hooks;  // (output, callable or list owned): run on that output's gradient
+  bool holds_python = false;                          // this record, or one before it, holds Python objects
   uint64_t sequence = 0;                              // later calls have higher numbers: backward goes from high to low
   Source source;
 

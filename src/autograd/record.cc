@@ -276,6 +276,8 @@ TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
   TensorRef g = std::move(grads[0]);
   AutogradExtra& extra = extra_of(leaf_.get());
   g = run_hooks(extra.hooks, std::move(g));
+  // Operators may let go of the GIL, and another thread may then change or drop the gradient.
+  const auto current = [&] { return TensorRef::share(reinterpret_cast<Tensor*>(extra.grad)); };
   if (!extra.grad) {
     // Nobody else holds it: take it as it is. Otherwise copy, or two leaves would share one gradient.
     bool sole = Py_REFCNT(g.object()) == 1 && g->storage->references() == 1 && !(g->extra && g->extra->base) &&
@@ -286,21 +288,40 @@ TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
       if (!copy) throw PythonError{};
       g = TensorRef::adopt(reinterpret_cast<Tensor*>(copy));
     }
+  }
+  if (!extra.grad) {
     if (active_capture) active_capture->note_rebinding(leaf_.object(), nullptr, nullptr);
     extra.grad = reinterpret_cast<PyObject*>(g.leak());
   } else if (create_graph) {
-    TensorRef sum = call_binary(callbacks.add, extra.grad, g.object());
+    const TensorRef before = current();
+    TensorRef sum = call_binary(callbacks.add, before.object(), g.object());
     if (active_capture) active_capture->note_rebinding(leaf_.object(), nullptr, extra.grad);
     PyObject* old = std::exchange(extra.grad, reinterpret_cast<PyObject*>(sum.leak()));
-    Py_DECREF(old);
+    Py_XDECREF(old);
   } else {
-    call_binary(callbacks.add_, extra.grad, g.object());
+    const TensorRef before = current();
+    call_binary(callbacks.add_, before.object(), g.object());
   }
   run_after(extra.after, leaf_.get());
   return {};
 }
 
 // -- Python backward
+
+int Node::visit(visitproc visit, void* arg) {
+  if (!holds_python || is_shared()) return 0;
+  std::vector<Node*> open{this};
+  while (!open.empty()) {
+    Node* node = open.back();
+    open.pop_back();
+    if (!node->holds_python || node->is_shared()) continue;
+    Py_VISIT(node->python_object());
+    for (auto& [output, hook] : node->hooks) Py_VISIT(hook);
+    for (Edge& edge : node->edges)
+      if (edge.node) open.push_back(edge.node.get());
+  }
+  return 0;
+}
 
 PythonNode::~PythonNode() {
   Py_XDECREF(function_);

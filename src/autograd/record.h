@@ -108,11 +108,13 @@ class PythonNode final : public Node {
  public:
   PythonNode(PyObject* function, std::string name) : function_(function), name_(std::move(name)) {
     Py_INCREF(function_);
+    holds_python = true;
   }
   ~PythonNode() override;
   TensorList apply(TensorList grads, bool create_graph) override;
   void release_saved() override;
   const char* name() const override { return name_.c_str(); }
+  PyObject* python_object() const override { return function_; }
 
  private:
   PyObject* function_;  // called with (create_graph, *grads) -> tuple of Tensor or None; null once released

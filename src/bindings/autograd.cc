@@ -76,7 +76,7 @@ void record_python(nb::object function, const std::string& name, nb::list inputs
   auto node = Ref<PythonNode>::adopt(new PythonNode(function.ptr(), name));
   node->sequence = next_sequence();
   node->source = user_source();
-  for (nb::handle h : inputs) node->edges.push_back(h.is_none() ? Edge{} : gradient_edge(as_tensor(h)));
+  for (nb::handle h : inputs) node->link(h.is_none() ? Edge{} : gradient_edge(as_tensor(h)));
   uint32_t index = 0;
   for (nb::handle h : outputs) {
     Tensor* t = as_tensor(h);
@@ -92,6 +92,7 @@ nb::object hooks_of(nb::handle h) {  // the dict of hooks that run on this tenso
       if (output == t->output_index) return nb::borrow(hooks);
     PyObject* fresh = PyDict_New();
     t->history->hooks.emplace_back(t->output_index, fresh);
+    t->history->holds_python = true;
     return nb::borrow(fresh);
   }
   AutogradExtra& extra = extra_of(t);

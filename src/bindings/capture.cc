@@ -47,6 +47,7 @@ struct BodyScope {  // a function given to td.scan and the like, being taken dow
 
   nb::list enter(const std::vector<std::tuple<int, std::vector<int64_t>, bool>>& inputs, int device) {
     capture.region_device = device;
+    capture.thread = std::this_thread::get_id();
     outer = std::exchange(active_capture, &capture);
     entered = true;
     nb::list made;
@@ -104,6 +105,7 @@ void register_capture(nb::module_& m) {
       .def(nb::init<ProgramCache*, bool>(), nb::keep_alive<1, 2>())
       .def("enter",
            [](CaptureScope& s) {
+             s.capture.thread = std::this_thread::get_id();
              s.outer = std::exchange(active_capture, &s.capture);
              s.entered = true;
            })

@@ -2,14 +2,18 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
 #include "check.h"
 #include "device/parallel.h"
 #include "library/blas.h"
+#include "library/kernels/kernels.h"
 #include "library/registry.h"
+#include "switches.h"
 
 namespace nb = nanobind;
 
@@ -66,7 +70,20 @@ void register_library(nb::module_& m) {
   m.def("blas_backend", &library::blas_backend,
         "What serves matrix products and convolutions: onednn, openblas or loops.");
   m.def("num_threads", &num_threads);
-  m.def("set_num_threads", &set_num_threads, nb::arg("n"));
+  m.def("set_num_threads", &set_num_threads, nb::arg("n"));  // 0: as many as the process may use
+  m.def("library_isa", [] { return library::kernels().name; });
+  m.def(
+      "set_switch",
+      [](const std::string& name, int value) {
+        const std::pair<const char*, std::atomic<int>*> known[] = {
+            {"AHEAD", &switches::ahead},       {"EARLY", &switches::early}, {"ISA", &switches::isa},
+            {"LAUNCHER", &switches::launcher}, {"TUNE", &switches::tune},   {"WINOGRAD", &switches::winograd},
+        };
+        for (auto& [known_name, setting] : known)
+          if (name == known_name) return setting->store(value);
+        fail(ErrorKind::Internal, "no switch ", name);
+      },
+      nb::arg("name"), nb::arg("value"));
 }
 
 }  // namespace tandem

@@ -4,6 +4,9 @@ namespace tandem {
 void register_flat(nanobind::module_& m);  // flat.cc
 }
 
+// The runtime is one for a process: its operators call Python functions of the interpreter that imported it first. So a
+// second one is refused, before nanobind makes itself at home there: our PyInit goes before its own.
+#define PyInit__runtime init_runtime
 NB_MODULE(_runtime, m) {
   // Registered operators and types live until the process ends; nanobind would call each of them a leak.
   nanobind::set_leak_warnings(false);
@@ -31,4 +34,15 @@ NB_MODULE(_runtime, m) {
   tandem::register_shared_memory(m);
   tandem::register_cuda(m);
   tandem::register_profile(m);
+}
+#undef PyInit__runtime
+
+extern "C" NB_EXPORT PyObject* PyInit__runtime() {
+  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+    PyErr_SetString(PyExc_ImportError,
+                    "tandem serves the main interpreter of a process, and cannot be imported in a second one"
+                    "\n  fix: use processes (multiprocessing) or threads instead of subinterpreters");
+    return nullptr;
+  }
+  return init_runtime();
 }

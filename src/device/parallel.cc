@@ -217,12 +217,9 @@ Pool& pool() {
 }
 
 int default_num_threads() {
-  for (const char* variable : {"TANDEM_NUM_THREADS", "OMP_NUM_THREADS"}) {
-    const char* text = std::getenv(variable);
-    const int count = text ? std::atoi(text) : 0;
-    if (count > 0) return count;
-  }
-  return usable_cpus();
+  const char* text = std::getenv("OMP_NUM_THREADS");
+  const int count = text ? std::atoi(text) : 0;
+  return count > 0 ? count : usable_cpus();
 }
 
 std::atomic<int>& thread_count() {
@@ -236,7 +233,7 @@ int num_threads() {
   return thread_count().load(std::memory_order_relaxed);
 }
 void set_num_threads(int n) {
-  thread_count().store(std::clamp(n, 1, 1024));
+  thread_count().store(n == 0 ? default_num_threads() : std::clamp(n, 1, 1024));
 }
 bool in_parallel() {
   return inside;

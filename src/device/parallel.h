@@ -7,8 +7,8 @@
 namespace tandem {
 
 int num_threads();
-void set_num_threads(int n);
-bool in_parallel();  // whether the calling thread is running a piece of a parallel call
+void set_num_threads(int n);  // 0: as many as the process may use
+bool in_parallel();           // whether the calling thread is running a piece of a parallel call
 
 // Calls body(begin, end, data) over disjoint pieces of [0, extent). `cost` estimates the work of one item in
 // nanoseconds; small totals run inline in the calling thread. Pieces are balanced dynamically; an exception in a piece

@@ -310,7 +310,7 @@ Ref<PlanNode> begin_record(const Ref<Plan>& plan, Argument* arguments) {
   auto node = Ref<PlanNode>::adopt(new PlanNode(plan));
   node->sequence = next_sequence();
   node->source = user_source();
-  for (int32_t i : plan->grad_inputs) node->edges.push_back(gradient_edge(arguments[i].tensor));
+  for (int32_t i : plan->grad_inputs) node->link(gradient_edge(arguments[i].tensor));
   for (const SavedItem& item : plan->saved)
     if (item.from == SavedItem::From::Input) {
       node->saved.push_back(save(arguments[item.index].tensor, false, 0));
@@ -409,7 +409,8 @@ Capture* suspend_capture_if_needed(OpFunction* op, Argument* arguments, int coun
   if (fits && writable()) return nullptr;
   capture->flush(Capture::End::Memory);
   for (int i = 0; i < count; ++i)
-    if (arguments[i].kind == Argument::Kind::Tensor && arguments[i].tensor->storage->pending()) refuse_promise();
+    if (arguments[i].kind == Argument::Kind::Tensor && arguments[i].tensor->storage->pending())
+      await_promise(arguments[i].tensor->storage);
   if (writable()) return nullptr;
   active_capture = nullptr;
   return capture;
@@ -444,7 +445,7 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
     Argument& a = arguments[i];
     if (a.kind == Argument::Kind::Tensor) {
       if (a.tensor->storage->pending() && !active_capture) [[unlikely]]
-        refuse_promise();
+        await_promise(a.tensor->storage);
       if (a.tensor->extra && a.tensor->extra->base) refresh_view(a.tensor);
       inputs[i].view = &a.tensor->view;
     } else {

@@ -35,8 +35,11 @@ struct CacheEntry {
   std::vector<uint8_t> signature;
   PyObject* keep = nullptr;         // static arguments that went by identity
   std::vector<Ref<Plan>> variants;  // same signature, different guards; most recently used first
+  uint64_t used = 0;                // when it was found last, in finds of its cache
 };
 
+// Plans by signature. There may be any number of signatures, as every static number makes one; those used last are
+// kept.
 class PlanCache {
  public:
   ~PlanCache() { clear(); }
@@ -48,8 +51,10 @@ class PlanCache {
 
  private:
   void rehash(size_t capacity);
+  void drop_oldest();
   std::vector<std::unique_ptr<CacheEntry>> slots_;
   size_t count_ = 0;
+  uint64_t finds_ = 0;
 };
 
 struct OpFunction {

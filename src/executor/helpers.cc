@@ -1,11 +1,11 @@
 #include "executor/helpers.h"
 
-#include <unistd.h>
-
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <thread>
+
+#include "fork_guard.h"
 
 namespace tandem::flow {
 
@@ -16,7 +16,6 @@ struct Pool {
   std::condition_variable wake;
   std::deque<std::function<void()>> work;
   int idle = 0;
-  pid_t process = getpid();
 
   void serve() {
     std::unique_lock lock(mutex);
@@ -37,10 +36,11 @@ struct Pool {
 // Never destroyed: its threads wait on it until the process is gone. A child process after fork has none of them.
 std::mutex pool_mutex;
 Pool* the_pool = nullptr;
+ForkGuard fork_pool(pool_mutex, [] { the_pool = nullptr; });
 
 Pool& pool() {
   std::lock_guard guard(pool_mutex);
-  if (!the_pool || the_pool->process != getpid()) the_pool = new Pool;
+  if (!the_pool) the_pool = new Pool;
   return *the_pool;
 }
 

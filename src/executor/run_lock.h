@@ -3,6 +3,8 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "fork_guard.h"
+
 namespace tandem {
 
 class RunLock {
@@ -41,7 +43,15 @@ class RunLock {
   }
 
  private:
+  // In a child of fork those who had it, or waited, do not exist.
+  void renew_in_child() {
+    renew(changed_);
+    readers_ = waiting_ = 0;
+    writing_ = false;
+  }
+
   std::mutex mutex_;  // guards all below
+  ForkGuard fork_{mutex_, [this] { renew_in_child(); }};
   std::condition_variable changed_;
   int readers_ = 0, waiting_ = 0;
   bool writing_ = false;

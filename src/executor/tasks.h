@@ -10,6 +10,7 @@
 #include "executor/flow.h"
 #include "executor/run_lock.h"
 #include "executor/tensor_payload.h"
+#include "fork_guard.h"
 
 namespace tandem {
 
@@ -58,6 +59,7 @@ class PlanTask final : public flow::Task {
     Ref<Plan> plan;  // kept until the task goes, so that a run may use it without the GIL
   };
   std::mutex mutex_;  // guards variants_
+  ForkGuard fork_{mutex_};
   std::vector<Variant> variants_;
 };
 

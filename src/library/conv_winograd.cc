@@ -27,6 +27,7 @@
 #include "library/kernels/kernels.h"
 #include "library/scratch.h"
 #include "library/strided.h"
+#include "switches.h"
 
 namespace tandem::library {
 namespace {
@@ -42,11 +43,7 @@ uint32_t* words(float* p) {
 }
 
 bool wanted() {  // for bisecting
-  static const bool on = [] {
-    const char* text = std::getenv("TANDEM_WINOGRAD");
-    return !text || std::strcmp(text, "0") != 0;
-  }();
-  return on;
+  return switches::get(switches::winograd) != 0;
 }
 
 // Images whose channels or columns lie side by side.

@@ -1,7 +1,6 @@
 #include "library/kernels/kernels.h"
 
-#include <cstdlib>
-#include <cstring>
+#include "switches.h"
 
 namespace tandem::library {
 
@@ -19,27 +18,28 @@ extern const Kernels table;
 
 namespace {
 
-const Kernels* choose() {
+struct Tables {  // the best of this processor that a switch allows
+  const Kernels* best[3];
+
+  Tables() {
+    for (const Kernels*& table : best) table = &baseline::table;
 #ifdef TANDEM_X86
-  __builtin_cpu_init();
-  const bool has_avx2 =
-      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  // For tests: a lesser set than the best.
-  const char* wanted = std::getenv("TANDEM_ISA");
-  if (wanted && !std::strcmp(wanted, "baseline")) return &baseline::table;
-  if (has_avx512 && !(wanted && !std::strcmp(wanted, "avx2"))) return &avx512::table;
-  if (has_avx2) return &avx2::table;
+    __builtin_cpu_init();
+    const bool has_avx2 =
+        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    if (has_avx2) best[switches::kBestIsa] = best[switches::kAvx2] = &avx2::table;
+    if (has_avx512) best[switches::kBestIsa] = &avx512::table;
 #endif
-  return &baseline::table;
-}
+  }
+};
 
 }  // namespace
 
 const Kernels& kernels() {
-  static const Kernels* const best = choose();
-  return *best;
+  static const Tables tables;
+  return *tables.best[switches::get(switches::isa)];
 }
 
 }  // namespace tandem::library

@@ -22,7 +22,7 @@ constexpr int64_t kRows = 256, kBlockRows = 128;  // of a that go through a slic
 
 bool fits(const Product<float>& p) {
   // Elsewhere tiles are not our own, and were not compared.
-  static const bool avx2 = !std::strcmp(kernels().name, "avx2");
+  const bool avx2 = !std::strcmp(kernels().name, "avx2");
   return avx2 && !p.packed && p.c.column == 1 && p.m >= 64 && p.n >= 256 && p.k >= 64 && p.k <= kLongestProduct &&
          p.m * p.n * p.k >= int64_t{1} << 25;
 }

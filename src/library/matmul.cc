@@ -50,7 +50,7 @@ void matmul_own(const Batched& p) {
 // 2048x2048
 // @ 2048x2048 by 6 %, those of a training step of gpt-mini by 2 to 3 %, where operands are not in the cache yet.
 bool suits_own_code(const Batched& p) {
-  static const bool avx2 = !std::strcmp(kernels().name, "avx2");
+  const bool avx2 = !std::strcmp(kernels().name, "avx2");
   if (!avx2 || p.dtype != DType::Float32) return false;
   const bool transposed = p.a.row == 1 && p.a.column > 1;
   if (p.batch.count(0, p.batch.ndim) > 1) {

@@ -12,6 +12,7 @@
 
 #include "check.h"
 #include "device/parallel.h"
+#include "fork_guard.h"
 #include "library/blas.h"
 #include "library/openmp/shim.h"
 #include "library/registry.h"
@@ -165,6 +166,7 @@ Executable::Executable(const std::function<dnnl_status_t(dnnl_primitive_desc_t*,
   check(make(&desc, attr), what);
   desc_.reset(desc);
   dnnl_primitive_t primitive;
+  const NoFork making;  // in the library's cache, which has a lock
   check(api()->dnnl_primitive_create(&primitive, desc), what);
   primitive_.reset(primitive);
   const auto scratch = query(dnnl_query_scratchpad_md);

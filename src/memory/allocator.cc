@@ -27,13 +27,16 @@ constinit thread_local bool fresh_block = false;
 
 // Never destroyed: tensors may outlive static destruction.
 Allocator& allocator() {
-  static Allocator* instance = [] {
-    // A child of fork must not inherit a lock that a thread, which it does not have, was holding.
-    pthread_atfork([] { allocator().mutex.lock(); }, [] { allocator().mutex.unlock(); },
-                   [] { allocator().mutex.unlock(); });
-    return new Allocator;
-  }();
+  static auto* instance = new Allocator;
   return *instance;
+}
+
+// A child of fork must not inherit a lock that a thread, which it does not have, was holding. This comes before all
+// other constructors, because what is registered first is locked last: who holds another lock (fork_guard.h) may want
+// memory.
+__attribute__((constructor(101))) static void guard_forks() {
+  pthread_atfork([] { allocator().mutex.lock(); }, [] { allocator().mutex.unlock(); },
+                 [] { allocator().mutex.unlock(); });
 }
 
 void give_back(const std::vector<Range>& ranges) {

@@ -1,6 +1,7 @@
 #include "program/capture.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "autograd/mode.h"
@@ -23,7 +24,31 @@ bool is_dense(const View& v) {
 }
 }  // namespace
 
+namespace {
+
+std::vector<Capture*>& captures() {  // all there are; GIL
+  static auto* list = new std::vector<Capture*>();
+  return *list;
+}
+
+bool is_captured_elsewhere(const Storage* storage) {
+  const std::thread::id here = std::this_thread::get_id();
+  return std::any_of(captures().begin(), captures().end(),
+                     [&](const Capture* c) { return c->thread != here && c->promises(storage); });
+}
+
+}  // namespace
+
+Capture::Capture(ProgramCache* programs) : programs_(programs) {
+  captures().push_back(this);
+}
+
+Capture::Capture(std::string region) : region(std::move(region)) {
+  captures().push_back(this);
+}
+
 Capture::~Capture() {
+  std::erase(captures(), this);
   drop_guess();
   forget_calls();
   forget_rebindings();
@@ -323,7 +348,21 @@ PyObject* Capture::leaf_tensors() const {
   return list;
 }
 
-void refuse_promise() {
+bool Capture::promises(const Storage* storage) const {
+  return std::any_of(promises_.begin(), promises_.end(), [&](const Promise& p) { return p.storage.get() == storage; });
+}
+
+void await_promise(const Storage* storage) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kPatience =
+      std::chrono::seconds(60);  // the other thread may be waiting for us, at a lock of the user's
+  const Clock::time_point start = Clock::now();
+  while (is_captured_elsewhere(storage) && Clock::now() - start < kPatience) {
+    if (active_capture && active_capture->region.empty()) active_capture->flush(Capture::End::Memory);
+    Py_BEGIN_ALLOW_THREADS std::this_thread::sleep_for(std::chrono::microseconds(100));
+    Py_END_ALLOW_THREADS if (PyErr_CheckSignals()) throw PythonError{};
+  }
+  if (!storage->pending()) return;
   fail(ErrorKind::Value,
        "a tensor without a value is used: it comes from a compiled function that failed or still runs in another "
        "thread, or from inside a function given to td.scan, td.cond or the like, which only describes what to do"

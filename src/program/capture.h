@@ -43,6 +43,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -63,6 +64,7 @@ class ProgramCache {
  public:
   struct Entry {
     std::vector<uint8_t> key;
+    uint64_t hash = 0, used = 0;  // used: when it was found last, in finds of its cache
     struct Program {
       Ref<Plan> plan;
       int64_t number = -1;  // in the report
@@ -79,7 +81,7 @@ class ProgramCache {
   std::shared_ptr<Entry> find_or_insert(const std::vector<uint8_t>& key);
   void clear();
   int64_t num_reported() const { return report ? PyList_GET_SIZE(report) : 0; }
-  void tell_dropped(int64_t number);            // the report's graph of a program that is no longer kept goes, too
+  void tell(int64_t number, const char* what);  // the report, of a program that is no longer kept: "drop", "forget"
   std::vector<std::shared_ptr<Entry>> entries;  // shared: a thread may clear what another one runs
   PyObject* report = nullptr;                   // Python list that programs describe themselves in (owned)
   PyObject* watch = nullptr;                    // called before a program runs, with its inputs; see td.bisect (owned)
@@ -88,13 +90,15 @@ class ProgramCache {
   ~ProgramCache();
 
  private:
+  void drop_oldest();
   std::unordered_multimap<uint64_t, size_t> index_;
+  uint64_t finds_ = 0;
 };
 
 class Capture {
  public:
-  explicit Capture(ProgramCache* programs) : programs_(programs) {}
-  explicit Capture(std::string region) : region(std::move(region)) {}
+  explicit Capture(ProgramCache* programs);
+  explicit Capture(std::string region);
   Capture(const Capture&) = delete;
   ~Capture();
 
@@ -128,6 +132,8 @@ class Capture {
     whole = false;
   }
   int64_t noted() const { return noted_before_ + static_cast<int64_t>(calls_.size()); }  // calls since start_over
+  bool promises(const Storage* storage) const;
+  std::thread::id thread;  // where it is active
   int64_t segments = 0;
   bool whole = false;  // reading a value is an error instead of the end of a segment
 
@@ -253,8 +259,12 @@ extern thread_local Capture* active_capture;
 
 bool same_view(const View& a, const View& b);  // the same elements
 
-// For a tensor that never got memory: a compiled function failed or still runs elsewhere, or a loop only described it.
-[[noreturn]] void refuse_promise();
+// Note [Promises of other threads]
+// Parameters and their gradients may be shared by threads, so that one meets what another one has captured and not run
+// yet. It runs what it has noted itself, so that nobody waits for it in turn, and waits until the other one's program
+// has run; then both go on as eager threads would. A promise that no thread is at work on never gets memory: a compiled
+// function failed, or a loop only described it. That is refused.
+void await_promise(const Storage* storage);
 
 // Makes sure that t's memory holds its value: what every reader of elements calls first.
 inline void materialize(const Tensor* t) {
@@ -269,7 +279,7 @@ inline void materialize(const Tensor* t) {
     active_capture->flush(Capture::End::Read);
   }
   if (t->storage->pending()) [[unlikely]]
-    refuse_promise();
+    await_promise(t->storage);
 }
 
 }  // namespace tandem

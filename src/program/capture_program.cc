@@ -17,7 +17,7 @@ namespace tandem {
 namespace {
 
 constexpr size_t kMaxSizeVariants = 16;
-constexpr size_t kMaxSequences = 512;  // of operators, per function; a function that makes more starts over
+constexpr size_t kMaxSequences = 128;  // of operators, per function: those used last are kept
 
 template <typename T>
 void append(std::vector<uint8_t>& bytes, T value) {
@@ -39,12 +39,35 @@ std::shared_ptr<ProgramCache::Entry> ProgramCache::find_or_insert(const std::vec
   for (; i < key.size(); ++i) h = (h ^ key[i]) * 1099511628211ull;
   auto [first, last] = index_.equal_range(h);
   for (auto it = first; it != last; ++it)
-    if (entries[it->second]->key == key) return entries[it->second];
-  if (entries.size() >= kMaxSequences) clear();
+    if (entries[it->second]->key == key) {
+      entries[it->second]->used = ++finds_;
+      return entries[it->second];
+    }
+  if (entries.size() >= kMaxSequences) drop_oldest();
   entries.push_back(std::make_shared<Entry>());
   entries.back()->key = key;
+  entries.back()->hash = h;
+  entries.back()->used = ++finds_;
   index_.emplace(h, entries.size() - 1);
   return entries.back();
+}
+
+void ProgramCache::drop_oldest() {
+  const size_t kept = kMaxSequences - kMaxSequences / 4;
+  std::vector<std::shared_ptr<Entry>> all = entries;
+  std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept), all.end(),
+                   [](auto& a, auto& b) { return a->used > b->used; });
+  const uint64_t oldest = std::min_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept),
+                                           [](auto& a, auto& b) { return a->used < b->used; })
+                              ->get()
+                              ->used;
+  std::erase_if(entries, [&](auto& entry) { return entry->used < oldest; });  // in the order they came
+  index_.clear();
+  for (size_t i = 0; i < entries.size(); ++i) index_.emplace(entries[i]->hash, i);
+  latest.clear();
+  for (auto& entry : all)
+    if (entry->used < oldest)
+      for (const Entry::Program& program : entry->programs) tell(program.number, "forget");
 }
 
 ProgramCache::ProgramCache() = default;
@@ -65,9 +88,9 @@ void ProgramCache::clear() {
   index_.clear();
 }
 
-void ProgramCache::tell_dropped(int64_t number) {
+void ProgramCache::tell(int64_t number, const char* what) {
   if (!report) return;
-  PyObject* done = PyObject_CallMethod(report, "drop", "L", static_cast<long long>(number));
+  PyObject* done = PyObject_CallMethod(report, what, "L", static_cast<long long>(number));
   if (!done) PyErr_Clear();
   Py_XDECREF(done);
 }
@@ -342,7 +365,7 @@ void Capture::flush(End end) {
     Ref<Plan> program = compile(wanted, !entry.programs.empty(), end);
     if (program) {
       if (entry.programs.size() >= kMaxSizeVariants) {
-        programs_->tell_dropped(entry.programs.back().number);
+        programs_->tell(entry.programs.back().number, "drop");
         entry.programs.pop_back();
       }
       entry.programs.insert(entry.programs.begin(), {program, programs_->num_reported() - 1});

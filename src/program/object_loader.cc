@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "check.h"
+#include "fork_guard.h"
 #include "program/far_angles.h"
 #include "program/object_linker.h"
 
@@ -118,6 +119,7 @@ uint8_t* own_pages(const ObjectLinker& linker) {
 
 void* load_object(std::string_view object, const std::string& entry) {
   static std::mutex mutex;  // guards arena
+  static ForkGuard fork(mutex);
   static Arena arena;
 
   ObjectLinker linker(object);

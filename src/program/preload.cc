@@ -10,10 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "fork_guard.h"
+
 namespace tandem {
 namespace {
 
 std::mutex mutex;  // guards threads
+ForkGuard fork_threads(mutex);
 auto* threads = new std::vector<std::thread>();
 
 }  // namespace

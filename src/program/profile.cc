@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "device/cuda/device.h"
+#include "fork_guard.h"
 #include "tensor/source.h"
 
 namespace tandem::profile {
@@ -26,6 +27,7 @@ struct Clock {  // of a device: an event, and what the host's clock showed when 
 };
 
 std::mutex mutex;  // guards everything below
+ForkGuard fork_profile(mutex);
 Result result;
 std::vector<Pending> pending;
 std::vector<cuda::Event> spare[cuda::kMaxDevices];

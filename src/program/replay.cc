@@ -15,6 +15,7 @@
 #include "program/plan.h"
 #include "program/profile.h"
 #include "program/region.h"
+#include "switches.h"
 
 namespace tandem {
 namespace {
@@ -271,7 +272,7 @@ void Replay::launch(PlanRun& run) {
 // -- ahead
 
 int32_t Replay::first_ahead() const {
-  static const bool off = std::getenv("TANDEM_AHEAD") && std::strcmp(std::getenv("TANDEM_AHEAD"), "0") == 0;
+  const bool off = switches::get(switches::ahead) == 0;
   return off || pieces_.size() < 2 || profile::recording() ? INT32_MAX : pieces_.front().after;
 }
 

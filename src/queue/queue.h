@@ -19,6 +19,7 @@
 
 #include "executor/cancellation.h"
 #include "executor/flow.h"
+#include "fork_guard.h"
 
 namespace tandem {
 
@@ -79,8 +80,9 @@ class Queue {
 
   const Order order_;
   const int64_t capacity_, min_after_dequeue_;
-  mutable std::mutex mutex_;      // guards all below
-  std::deque<Element> elements_;  // Priority: a heap
+  mutable std::mutex mutex_;                                                    // guards all below
+  ForkGuard fork_{mutex_, [this] { producers_.clear(), consumers_.clear(); }};  // threads that a child does not have
+  std::deque<Element> elements_;                                                // Priority: a heap
   uint64_t next_sequence_ = 0;
   std::deque<Waiter*> producers_, consumers_;
   bool closed_ = false;

@@ -9,6 +9,7 @@
 #include "device/cuda/device.h"
 #include "dispatch/op_function.h"
 #include "dispatch/signature.h"
+#include "fork_guard.h"
 #include "program/profile.h"
 #include "tensor/copy.h"
 #include "tensor/pinned.h"
@@ -22,6 +23,7 @@ struct InFlight {
   Ref<Storage> storage;
 };
 std::mutex flight_mutex;  // guards in_flight
+ForkGuard fork_flight(flight_mutex);
 std::deque<InFlight>& in_flight() {
   static auto* list = new std::deque<InFlight>();
   return *list;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/cuda/device.h"
+#include "fork_guard.h"
 
 namespace tandem {
 namespace {
@@ -20,6 +21,7 @@ struct PinnedBlock {
 };
 constexpr size_t kMostPinned = size_t{1} << 30;  // kept
 std::mutex pinned_mutex;                         // guards the two below
+ForkGuard fork_pinned(pinned_mutex);
 size_t pinned_kept = 0;
 std::map<size_t, std::vector<void*>>& pinned_blocks() {
   static auto* blocks = new std::map<size_t, std::vector<void*>>();

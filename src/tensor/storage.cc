@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device/cuda/memory.h"
+#include "fork_guard.h"
 #include "memory/allocator.h"
 #include "memory/format.h"
 #include "tensor/tensor.h"
@@ -27,6 +28,7 @@ struct LargeRecord {
 namespace {
 
 std::mutex records_mutex;  // guards the list and what is in it; never held while waiting for the GIL
+ForkGuard fork_records(records_mutex);
 LargeRecord* records = nullptr;
 
 void insert(LargeRecord* record) {

@@ -99,7 +99,7 @@ int traverse_tensor(PyObject* self, visitproc visit, void* arg) {
     Py_VISIT(t->extra->after);
     Py_VISIT(t->extra->base);
   }
-  return 0;
+  return t->history ? t->history->visit(visit, arg) : 0;
 }
 
 int clear_tensor(PyObject* self) {
@@ -111,6 +111,8 @@ int clear_tensor(PyObject* self) {
     Py_CLEAR(t->extra->after);
     Py_CLEAR(t->extra->base);
   }
+  if (t->history && t->history->holds_python)
+    if (Node* history = std::exchange(t->history, nullptr)) history->release();
   return 0;
 }
 

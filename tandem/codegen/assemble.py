@@ -48,6 +48,7 @@ declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)
 """
 _compiler = None  # made when the first kernel is compiled
 _lock = threading.Lock()
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)
 
 
 def compiler(keep_lsr: bool):

@@ -26,6 +26,7 @@ DAY = 24 * 3600.0
 
 _loaded: dict[tuple[str, str], int] = {}
 _busy: dict[tuple[str, str], threading.Lock] = {}  # one thread compiles a kernel, the others wait for it
+os.register_at_fork(after_in_child=_busy.clear)
 _stored = 0  # bytes written since the directory was last looked over
 _trimmed_here: set[str] = set()
 

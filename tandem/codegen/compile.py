@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import sys
-import threading
 import time
 
+from tandem import forks
 from tandem.codegen import cache
 from tandem.codegen.loops import RENDERED
 from tandem.codegen.workers import ready
+from tandem.forks import compiling
 from tandem.preload import load_compiler
 from tandem.switches import DEBUG
 
 _addresses: dict[str, int] = {}
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 @functools.cache
@@ -36,22 +36,10 @@ def vector_bytes() -> int:
     return 64 if "avx512bw" in flags else 32 if "avx2" in flags else 16
 
 
-@contextlib.contextmanager
-def without_collections():
-    """Compiling makes thousands of small objects, which would have Python look through all of the program's for cycles."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 def address(kernel) -> int:
     found = _addresses.get(kernel.key)
     if found is None:
-        with _lock, without_collections():
+        with compiling(), _lock:
             found = _addresses.get(kernel.key)
             if found is None:
                 key = f"{kernel.key}-{RENDERED}"  # the cache adds the CPU
@@ -72,7 +60,7 @@ def stored_address(key: str) -> int:
 
     found = _addresses.get(key)
     if found is None:
-        with _lock:
+        with compiling(), _lock:
             found = _addresses[key] = cache.load(f"{key}-{RENDERED}", gone, "kernel")
     return found
 

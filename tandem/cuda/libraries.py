@@ -9,15 +9,14 @@ import glob
 import os
 import site
 import sys
-import threading
 
-from tandem import _runtime
+from tandem import _runtime, forks
 from tandem.errors import DeviceError
 
 _SYSTEM = ("/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib", "/usr/lib/x86_64-linux-gnu")
 
 
-_lock = threading.Lock()  # many threads compile at once, and looking through folders takes as long as compiling
+_lock = forks.lock()  # many threads compile at once, and looking through folders takes as long as compiling
 _products_ahead = False
 
 

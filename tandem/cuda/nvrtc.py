@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 
+from tandem import forks
 from tandem.cuda import assemble
 from tandem.cuda.libraries import open_library
 from tandem.errors import DeviceError, InternalError
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _opened: ctypes.CDLL | None = None
 
 

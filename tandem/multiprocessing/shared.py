@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 
-from tandem import _runtime
+from tandem import _runtime, forks
 from tandem.errors import AutogradError
 
 Tensor, SharedMemory = _runtime.Tensor, _runtime.SharedMemory
@@ -70,7 +69,7 @@ def share_memory_(tensor):
 
 # Memory that came from other processes, by inode: what two messages mention is mapped once.
 _known: weakref.WeakValueDictionary[int, SharedMemory] = weakref.WeakValueDictionary()
-_lock = threading.Lock()  # guards _known
+_lock = forks.lock()  # guards _known
 
 
 def attach(fd: int) -> SharedMemory:

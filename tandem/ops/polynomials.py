@@ -24,7 +24,7 @@ class OrthogonalPolynomial(LibraryOp):
     """The polynomial of one family of degree n at x, differentiated by x `order` times."""
 
     name = "orthogonal_polynomial"
-    routine = "special"
+    routine = "polynomial"
     family: int
     order: int = 0
     takes = "F[*s] F[*s]"

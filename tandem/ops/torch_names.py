@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.errors import AutogradError, DTypeError, ShapeError
+from tandem.errors import AutogradError, DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.define import FUNCTIONS, METHODS, OWN_METHODS, alias, inplace, method, op, public
 
@@ -237,6 +237,8 @@ def set_num_threads(n: int):
 
     >>> td.set_num_threads(td.get_num_threads())
     """
+    if n < 1:
+        raise ValueRangeError("set_num_threads", f"n={n}; there must be at least one thread")
     _runtime.set_num_threads(n)
 
 

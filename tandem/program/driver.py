@@ -15,6 +15,7 @@ from tandem.codegen.schedule import kernels_of
 from tandem.codegen.target import target_of
 from tandem.codegen.workers import compiling_ahead
 from tandem.errors import CompileWarning, TandemError, UnsupportedError, warn
+from tandem.forks import compiling
 from tandem.graph.ir import Graph
 from tandem.graph.timing import pass_times
 from tandem.ops.region import Region
@@ -36,6 +37,11 @@ class Program(NamedTuple):
 
 
 def compile(request: Request) -> Program:
+    with compiling():
+        return _compile(request)
+
+
+def _compile(request: Request) -> Program:
     if not request.options.whole:
         return _compile_operator(request)
     started = time.perf_counter()

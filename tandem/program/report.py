@@ -47,6 +47,10 @@ class Report(list):
         """There were too many variants of one sequence: the runtime no longer keeps this one."""
         self[number]["graph"] = None
 
+    def forget(self, number: int):
+        """There were too many sequences: the runtime no longer keeps those that were not used for longest."""
+        self[number] = None
+
     def entry(self, number: int) -> dict:
         try:
             found = self[number]
@@ -63,6 +67,8 @@ class Report(list):
     def _missing(self, number: int, found: dict | None) -> str:
         if found:
             return f"program {number} was dropped again: there were too many variants"
+        if number in range(-len(self), len(self)):
+            return f"program {number} was dropped again: there were too many sequences of operators"
         if not self:
             return "no program was compiled so far: the function was not called, or its calls computed nothing"
         return f"there is no program {number}; there are {len(self)}, from 0 on"
@@ -89,6 +95,8 @@ class Report(list):
         from tandem.graph.view import show_bytes  # only here: it imports what pages are made with
 
         for number, r in enumerate(self):
+            if r is None:
+                continue
             kind = "any sizes" if r["symbolic"] else "these sizes: " + " ".join(_sizes(s) for s in r["sizes"][:8])
             kind += " ..." if not r["symbolic"] and len(r["sizes"]) > 8 else ""
             times = ", ".join(f"{phase} {seconds * 1e3:.1f} ms" for phase, seconds in r["seconds"].items())
@@ -104,6 +112,8 @@ class Report(list):
                 f"{show_bytes(memory['outputs'])} are results; inputs {show_bytes(memory['inputs'])}",
                 f"    time: {times}" + ("" if "load" in r["seconds"] else f" ({passes} ms)"),
             ]
+        if forgotten := sum(r is None for r in self):
+            lines.append(f"  {forgotten} programs were dropped: too many sequences of operators to keep")
         lines += [f"  no program, calls run one by one: {cause}" for cause in self.failures]
         return "\n".join(lines)
 
@@ -113,8 +123,10 @@ class Report(list):
         begins = f"begins with {_place(sites[0])}"
         if number == 0:
             return f"the first one; {begins}"
-        common = [_common(sites, self[other]["sites"]) for other in range(number)]
-        nearest = max(range(number), key=lambda other: (common[other], other))
+        common = {n: _common(sites, self[n]["sites"]) for n in range(number) if self[n] is not None}
+        if not common:
+            return f"no other is kept; {begins}"
+        nearest = max(common, key=lambda other: (common[other], other))
         length, other = common[nearest], self[nearest]["sites"]
         if length == 0:
             return f"no other {begins}"

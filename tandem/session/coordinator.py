@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 
+from tandem import forks
 from tandem.errors import CancelledError, DeadlineError, QueueClosedError, ValueRangeError
 from tandem.session.graph import default_graph
 from tandem.session.session import current_session
@@ -30,7 +31,7 @@ class Coordinator:
     def __init__(self, clean_stop_exception_types=(QueueClosedError, CancelledError)):
         self._clean = tuple(clean_stop_exception_types)
         self._stop = threading.Event()
-        self._lock = threading.Lock()  # guards _error and _threads
+        self._lock = forks.lock()  # guards _error and _threads
         self._error: BaseException | None = None
         self._threads: set[threading.Thread] = set()
         self.joined = False
@@ -115,7 +116,7 @@ class QueueRunner:
         self.enqueue_ops = list(enqueue_ops)
         if not self.enqueue_ops:
             raise ValueRangeError("QueueRunner", "there is nothing to run: enqueue_ops is empty")
-        self._lock = threading.Lock()  # guards _running and _errors
+        self._lock = forks.lock()  # guards _running and _errors
         self._running = 0
         self._errors: list[BaseException] = []
 

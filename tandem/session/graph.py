@@ -7,10 +7,9 @@ built, so errors show up there; a run traces the calls that it needs again, with
 from __future__ import annotations
 
 import contextlib
-import threading
 
 import tandem.ops as F
-from tandem import _runtime, dtypes
+from tandem import _runtime, dtypes, forks
 from tandem.devices import as_device
 from tandem.errors import DTypeError, IndexRangeError, TandemError, UnsupportedError, ValueRangeError, user_source
 from tandem.graph import ir
@@ -610,7 +609,7 @@ def _results(result) -> list:
 
 
 _default = Graph("default")
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 def default_graph() -> Graph:

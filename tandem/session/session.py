@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from tandem import _runtime
+from tandem import _runtime, forks
 from tandem.constructors import asarray, tensor
 from tandem.errors import CancelledError, DeadlineError, DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
@@ -83,7 +83,7 @@ class Session:
         self.lock = _runtime.RunLock()  # variables: many runs that read, or one that writes
         self._cells: dict[Value, _runtime.VariableCell] = {}
         self._programs: OrderedDict[tuple, Program | FlowProgram] = OrderedDict()  # least recently used first
-        self._mutex = threading.Lock()  # guards _programs, _waiting, _closed, _generator, _runs_of
+        self._mutex = forks.lock()  # guards _programs, _waiting, _closed, _generator, _runs_of
         self._waiting: set = set()
         self._closed = False
         self._generator = None

@@ -10,7 +10,6 @@ from tandem import _runtime, dtypes
 from tandem.autodiff.partition import partition
 from tandem.autodiff.reverse import backpropagate
 from tandem.codegen import Layout
-from tandem.codegen.compile import without_collections
 from tandem.devices import DEVICES, code_of
 from tandem.errors import DeviceError, DTypeError, InternalError, ShapeError
 from tandem.graph.ir import Builder, Graph, Type, Value, replay, revise
@@ -71,7 +70,7 @@ def _device_of(function, spec: list[tuple]) -> int:
 
 def compile_plan(function, spec: list[tuple]):
     device = _device_of(function, spec)
-    with traced_for(_autocast_dtype(device), device > 0), without_collections():
+    with traced_for(_autocast_dtype(device), device > 0):
         return _compile_plan(function, spec, device)
 
 

@@ -7,7 +7,6 @@ symbolic sizes and serves them all. Programs are kept on disk (stored.py).
 
 from __future__ import annotations
 
-import gc
 from typing import NamedTuple
 
 from tandem import dtypes
@@ -55,9 +54,6 @@ class Captured(NamedTuple):
 def compile_capture(*description):
     """The program of what was captured; None where none can be made, when the calls run one by one."""
     captured = Captured(*description)
-    # Graphs are many small objects that all stay: looking for garbage among them takes a third of the time and finds none.
-    collecting = gc.isenabled()
-    gc.disable()
     try:
         return _compile(captured)
     except (UnsupportedError, MemoryError):  # what the caller can do something about
@@ -65,9 +61,6 @@ def compile_capture(*description):
     except Exception as error:
         tell_failure(error, f"a program of {len(captured.calls)} operator calls", captured.report)
         return None
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _compile(captured: Captured):

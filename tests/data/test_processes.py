@@ -11,33 +11,11 @@ import pytest
 from tandem.data import DataLoader
 from tandem.errors import WorkerError
 from tests.data import samples
+from tests.processes import in_child
 
 
 def numbers(loader):
     return [x.tolist() for x in loader]
-
-
-def in_child(work) -> int:
-    """The exit status of a forked child that does this and ends as programs do, with what is registered for exit."""
-    child = os.fork()
-    if child == 0:
-        import atexit
-
-        status = 1
-        try:
-            work()
-            status = 0
-        finally:
-            atexit._run_exitfuncs()
-            os._exit(status)
-    for _ in range(600):
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.1)
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-    raise AssertionError("the child hangs")
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -72,6 +50,7 @@ PARENT = """
 import os, sys, time
 import tandem as td
 from tests.data import samples
+from tests.processes import in_child
 
 if __name__ == "__main__":
     loader = td.data.DataLoader(samples.Squares(), num_workers=2, multiprocessing_context=sys.argv[1], persistent_workers=True)

@@ -157,3 +157,14 @@ def test_forward_mode_and_batches(name):
     numeric = (f(x[0] + v * 1e-6) - f(x[0] - v * 1e-6)) / 2e-6
     assert_close(moved, numeric.numpy(), rtol=1e-5, atol=1e-7)
     assert_close(td.vmap(f)(x), td.stack([f(row) for row in x]).numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [2**40, 2**21, 1e30, float("inf")])
+def test_polynomials_of_degrees_that_would_never_end_are_refused(n):
+    for compiled in (False, True):
+        f = lambda x, n: td.special.legendre_polynomial_p(x, n)
+        f = td.compile(f) if compiled else f
+        for degree in (n, td.tensor([2.0, n])):
+            with pytest.raises(td.ValueRangeError, match="degrees up to 1048576 are computed"):
+                f(td.tensor([0.5, 0.25], dtype=td.float64), degree).tolist()
+    assert td.special.chebyshev_polynomial_t(td.tensor(1.0), 1000.0).item() == 1

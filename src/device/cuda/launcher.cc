@@ -16,6 +16,7 @@
 #include "device/cuda/device.h"
 #include "device/cuda/launches.h"
 #include "device/relax.h"
+#include "switches.h"
 
 namespace tandem::cuda {
 
@@ -276,29 +277,36 @@ class Launcher {
 };
 
 bool is_wanted() {
-  const char* text = std::getenv("TANDEM_LAUNCHER");
-  if (text && *text) return std::strcmp(text, "0") != 0;
-  return usable_cpus() >= 4;
+  static const bool pays = usable_cpus() >= 4;
+  const int wanted = switches::get(switches::launcher);
+  return wanted < 0 ? pays : wanted != 0;
 }
 
-Launcher* launcher() {
-  static Launcher* instance = []() -> Launcher* {
-    if (!is_wanted()) return nullptr;
-    static Launcher* made = new Launcher;
-    pthread_atfork(nullptr, nullptr, [] { made->forget(); });
+std::atomic<Launcher*> made{nullptr};
+
+Launcher* make_launcher() {
+  static Launcher* const instance = [] {
+    made.store(new Launcher);
+    pthread_atfork(nullptr, nullptr, [] { made.load()->forget(); });
     std::atexit([] {  // before the driver's own ending
-      made->off.store(true, std::memory_order_relaxed);
+      made.load()->off.store(true, std::memory_order_relaxed);
       settle();
     });
-    return made;
+    return made.load();
   }();
   return instance;
+}
+
+// Null where nobody has wanted one so far.
+Launcher* launcher() {
+  Launcher* l = made.load(std::memory_order_acquire);
+  return l || !is_wanted() ? l : make_launcher();
 }
 
 }  // namespace
 
 bool hand_over(const KernelLaunch& kernel, const uint64_t* words, size_t count) {
-  Launcher* l = launcher();
+  Launcher* l = is_wanted() ? launcher() : nullptr;
   if (!l || count > kWords || l->off.load(std::memory_order_relaxed)) return false;
   if (l->failure.load(std::memory_order_relaxed)) [[unlikely]]
     return false;  // what is launched directly tells

@@ -8,7 +8,9 @@
 
 #include "check.h"
 #include "device/cuda/device.h"
+#include "fork_guard.h"
 #include "library/fault_codes.h"
+#include "switches.h"
 
 namespace tandem::cuda {
 namespace {
@@ -25,6 +27,7 @@ struct Checked {
   std::string op, line;
 };
 std::mutex mutex;  // guards `checked` and the making of reports
+ForkGuard fork_reports(mutex);
 std::deque<Checked> checked;
 Report* made[kMaxDevices];
 
@@ -32,17 +35,16 @@ Report* made[kMaxDevices];
 
 thread_local bool recording = false;
 
-// Whether the device has the instruction, and nobody said TANDEM_EARLY=0.
+// Whether the device has the instruction, and nobody switched it off.
 static bool launches_early(int device) {
   enum { kUnknown, kNo, kYes };
   static std::atomic<int> found[kMaxDevices];
   int known = found[device].load(std::memory_order_relaxed);
   if (known == kUnknown) [[unlikely]] {
-    const char* text = std::getenv("TANDEM_EARLY");
-    known = properties(device).major >= 9 && !(text && std::strcmp(text, "0") == 0) ? kYes : kNo;
+    known = properties(device).major >= 9 ? kYes : kNo;
     found[device].store(known, std::memory_order_relaxed);
   }
-  return known == kYes;
+  return known == kYes && switches::get(switches::early) != 0;
 }
 
 Status launch(int device, Function function, unsigned blocks, const unsigned (&threads)[2], unsigned shared_bytes,

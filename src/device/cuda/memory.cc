@@ -10,6 +10,7 @@
 #include "check.h"
 #include "device/cuda/device.h"
 #include "device/cuda/virtual_memory.h"
+#include "fork_guard.h"
 #include "memory/format.h"
 
 namespace tandem::cuda {
@@ -68,6 +69,7 @@ struct Kept {
 
 struct DeviceMemory {
   std::mutex mutex;  // guards everything here
+  ForkGuard fork{mutex};
   std::map<PoolKey, FreeList> free;
   Kept kept[kKeptSizes];
   std::map<PoolKey, FreeList> unmapped;  // in expandable segments
@@ -86,6 +88,7 @@ DeviceMemory& memory_of(int device) {
 thread_local uint64_t active_pool = 0;
 uint64_t pools_made = 0;
 std::mutex pools_mutex;
+ForkGuard fork_pools(pools_mutex);
 
 constexpr uint64_t kGraphPool = uint64_t{1} << 63;  // told apart from addresses of streams
 

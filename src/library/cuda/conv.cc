@@ -15,6 +15,7 @@
 #include "device/cuda/copy.h"
 #include "device/cuda/device.h"
 #include "device/cuda/launches.h"
+#include "fork_guard.h"
 #include "library/cuda/conv_plan.h"
 #include "library/cuda/open.h"
 #include "library/registry.h"
@@ -111,6 +112,7 @@ void check(int status, const char* what) {
 }
 
 std::mutex cudnn_mutex;  // guards the handles of cuDNN, and what is kept of convolutions
+ForkGuard fork_cudnn(cudnn_mutex);
 
 Handle handle(int device, cuda::Stream stream) {
   static Handle made[cuda::kMaxDevices];

@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "device/cuda/device.h"
+#include "fork_guard.h"
 #include "library/cuda/host.h"
 #include "library/cuda/open.h"
 #include "library/registry.h"
@@ -59,6 +60,7 @@ void run_lines(const Call& call) {
   TD_CHECK(n < (int64_t{1} << 31) && batch < (int64_t{1} << 31), "a transform of ", batch, " lines of ", n);
   constexpr int kSingle = 0x29, kTwofold = 0x69;
   static std::mutex mutex;  // guards plans
+  static ForkGuard fork(mutex);
   static auto* plans = new std::map<std::tuple<int, int64_t, int64_t, bool>, int>();
   std::lock_guard guard(mutex);
   auto [found, fresh] = plans->try_emplace({call.device, n, batch, single}, 0);

@@ -19,9 +19,11 @@
 #include "device/cuda/copy.h"
 #include "device/cuda/device.h"
 #include "device/cuda/launches.h"
+#include "fork_guard.h"
 #include "library/cuda/open.h"
 #include "library/registry.h"
 #include "program/preload.h"
+#include "switches.h"
 
 namespace tandem::library {
 namespace {
@@ -134,11 +136,7 @@ struct Entry {
 
 // TANDEM_TUNE: the algorithm of a product is the fastest of several, found by trying, instead of cuBLASLt's first.
 bool tunes() {
-  static const bool on = [] {
-    const char* text = std::getenv("TANDEM_TUNE");
-    return text && std::strcmp(text, "0") != 0 && *text;
-  }();
-  return on;
+  return switches::get(switches::tune) != 0;
 }
 constexpr int kTried = 8;
 
@@ -353,8 +351,10 @@ void product(const Call& call, View a, View b, View c, const View* bias, bool ad
   const uint64_t alignment = low_bits & (~low_bits + 1);
   const Key key{{device, static_cast<int>(c.dtype) | static_cast<int>(a.dtype) << 8, m, n, k, ra.matrix.transposed,
                  ra.matrix.step, rb.matrix.transposed, rb.matrix.step, mc.step, inner, offsets[0], offsets[1],
-                 offsets[2], (bias ? 1 : 0) | (cuda::allow_tf32 ? 2 : 0), static_cast<int64_t>(alignment)}};
+                 offsets[2], (bias ? 1 : 0) | (cuda::allow_tf32 ? 2 : 0) | (tunes() ? 4 : 0),
+                 static_cast<int64_t>(alignment)}};
   static std::mutex mutex;  // guards entries
+  static ForkGuard fork(mutex);
   static auto* entries = new std::map<Key, Entry>();
   Entry* entry;
   {

@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "device/parallel.h"
+#include "fork_guard.h"
 #include "library/scratch.h"
 
 namespace tandem::library::fft {
@@ -116,6 +117,7 @@ class Cache {
 
  private:
   std::mutex mutex_;  // guards the following
+  ForkGuard fork_{mutex_};
   std::unordered_map<int64_t, std::shared_ptr<const Value>> values_;
 };
 

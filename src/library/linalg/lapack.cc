@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "device/parallel.h"
+#include "fork_guard.h"
 #include "library/blas.h"
 
 namespace tandem::library::linalg {
@@ -74,7 +75,8 @@ Lapack<T> load() {
 
 namespace {
 std::mutex many_threads;  // held by the ManyThreads that is alive
-}
+ForkGuard fork_many_threads(many_threads, {}, ForkGuard::Before::Go);
+}  // namespace
 
 ManyThreads::ManyThreads() {
   many_threads.lock();

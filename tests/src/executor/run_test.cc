@@ -1,5 +1,5 @@
 // The tagged executor: tables of Switch, Merge and dead values, frames, iterations in flight, errors, waiting.
-// links: src/executor/graph.cc src/executor/run.cc src/executor/helpers.cc
+// links: src/executor/graph.cc src/executor/run.cc src/executor/helpers.cc src/fork_guard.cc
 #include "executor/run.h"
 
 #include <chrono>

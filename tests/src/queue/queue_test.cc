@@ -1,5 +1,5 @@
 // Queues: order, capacity, batches larger than the queue, closing, timeouts, cancellation, many threads.
-// links: src/queue/queue.cc
+// links: src/queue/queue.cc src/fork_guard.cc
 #include "queue/queue.h"
 
 #include <atomic>

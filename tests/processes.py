@@ -1,0 +1,50 @@
+"""Processes for tests: forked children and scripts, with time-outs."""
+
+import os
+import subprocess
+import sys
+import time
+import traceback
+
+
+def in_child(work, timeout: float = 100) -> int:
+    """The exit status of a forked child that does this and ends as programs do, with what is registered for exit."""
+    child = os.fork()
+    if child == 0:
+        import atexit
+
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            atexit._run_exitfuncs()
+            os._exit(status)
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    raise AssertionError("the child hangs")
+
+
+def run_script(
+    code: str, folder, *arguments: str, timeout: float = 300, **environment: str
+) -> subprocess.CompletedProcess:
+    """Runs a program in a process of its own, in this folder, where its modules can import what tests can."""
+    script = folder / "script.py"
+    script.write_text(code)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
+    return subprocess.run(
+        [sys.executable, str(script), *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
