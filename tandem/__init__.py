@@ -95,6 +95,7 @@ _LAZY = (
     "data",
     "distributed",
     "distributions",
+    "export",
     "fft",
     "func",
     "jit",

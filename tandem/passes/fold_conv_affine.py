@@ -30,7 +30,12 @@ _STEPS = ("add", "sub", "mul")
 
 @graph_pass
 def fold_conv_affine(graph: Graph) -> Graph:
-    ends = _chains(graph)
+    return fold_affine(graph)
+
+
+def fold_affine(graph: Graph, constant_weights: bool = False) -> Graph:
+    """constant_weights: whether weights never change, so that scaling them costs nothing: then every chain is folded."""
+    ends = _chains(graph, constant_weights)
     if not ends:
         return graph
     kept: dict[Node, list[Value]] = {}
@@ -47,7 +52,7 @@ def fold_conv_affine(graph: Graph) -> Graph:
     return rebuild(graph, visit)
 
 
-def _chains(graph: Graph) -> dict[Node, list[Node]]:
+def _chains(graph: Graph, everywhere: bool) -> dict[Node, list[Node]]:
     """Per last node of a chain, the nodes before it, from the convolution on."""
     uses = use_counts(graph)
     readers: dict[Value, list[Node]] = {}
@@ -68,7 +73,8 @@ def _chains(graph: Graph) -> dict[Node, list[Node]]:
             chain.append(user)
             value = user.outputs[0]
         followed = any(isinstance(n.op, (Elementwise, F.Reduce)) for n in readers.get(value, ()))
-        if len(chain) > 1 and not followed and (not scaled or _count(node.inputs[1]) <= _count(node.outputs[0])):
+        pays = not followed and (not scaled or _count(node.inputs[1]) <= _count(node.outputs[0]))
+        if len(chain) > 1 and (everywhere or pays):
             found[chain[-1]] = chain[:-1]
     return found
 

@@ -1,0 +1,166 @@
+"""Functions and modules as ONNX files: what is written is read again, and run by onnxruntime where that is installed."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import tandem as td
+import tandem.nn.functional as F
+from tandem import models
+
+onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
+
+
+def flat(results) -> list:
+    return [results] if isinstance(results, td.Tensor) else [leaf for part in results for leaf in flat(part)]
+
+
+def check_save(fn, *args, tolerance=2e-5, whole_batches=True, **options):
+    """What is written gives the function's results, for the given sizes and for batches three times as large."""
+    proto = td.onnx.save(fn, args, **options)
+    runs = [lambda *xs: flat(td.onnx.load(proto)(*xs))]
+    if importlib.util.find_spec("onnxruntime") is not None:
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(proto.SerializeToString())
+        names = [i.name for i in session.get_inputs()]
+        runs.append(lambda *xs: session.run(None, {n: x.numpy() for n, x in zip(names, xs, strict=True)}))
+    for given in [args, [td.concat([a, a, a], axis=0) for a in args]] if whole_batches else [args]:
+        with td.no_grad():
+            expected = flat(fn(*given))
+            for run in runs:
+                for e, got in zip(expected, run(*given), strict=True):
+                    np.testing.assert_allclose(np.asarray(got), e.numpy(), rtol=tolerance, atol=tolerance)
+    return proto
+
+
+def kinds(proto) -> list[str]:
+    return [node.op_type for node in proto.graph.node]
+
+
+def lstm(x):
+    return LSTM(x)[0]
+
+
+td.manual_seed(3)
+LSTM = td.nn.LSTM(4, 5, batch_first=True)
+LAYERS = {
+    "group_norm": (td.nn.GroupNorm(2, 4), (2, 4, 5, 5)),
+    "conv_transpose": (td.nn.ConvTranspose2d(3, 4, 3, 2, 1, 1), (2, 3, 5, 5)),
+    "lstm": (lstm, (2, 6, 4)),
+    "transformer": (td.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (2, 5, 16)),
+    "upsample": (td.nn.Upsample(scale_factor=2, mode="bilinear"), (2, 3, 4, 4)),
+    "adaptive": (td.nn.AdaptiveAvgPool2d(3), (2, 3, 8, 7)),
+    "instance_norm": (td.nn.InstanceNorm2d(3), (2, 3, 4, 4)),
+    "activations": (td.nn.Sequential(td.nn.ELU(), td.nn.Mish(), td.nn.Hardswish(), td.nn.SiLU(), td.nn.GELU()), (3, 3)),
+    "pools": (td.nn.Sequential(td.nn.MaxPool2d(3, 2, 1), td.nn.AvgPool2d(2, ceil_mode=True)), (2, 3, 9, 9)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers(name):
+    layer, shape = LAYERS[name]
+    check_save(layer.eval() if isinstance(layer, td.nn.Module) else layer, td.randn(*shape))
+
+
+SMALL = {
+    "LeNet": (lambda: models.LeNet(), lambda: (td.randn(2, 1, 28, 28),)),
+    "GPT2": (lambda: models.GPT2(100, 32, 2, 2, 32), lambda: (td.randint(0, 100, (2, 16)),)),
+    "BERT": (lambda: models.BERT(100, 32, 2, 2, 64, 64), lambda: (td.randint(0, 100, (2, 16)),)),
+    "ViT": (lambda: models.ViT(32, 8, 32, 2, 2, 64, 10), lambda: (td.randn(2, 3, 32, 32),)),
+    "NCF": (lambda: models.NCF(50, 60, 8, (16, 8)), lambda: (td.randint(0, 50, (4,)), td.randint(0, 50, (4,)))),
+    "LSTMLanguageModel": (lambda: models.LSTMLanguageModel(50, 16, 2), lambda: (td.randint(0, 50, (3, 7)),)),
+}
+LARGE = {
+    "resnet18": (models.resnet18, lambda: (td.randn(1, 3, 64, 64),)),
+    "MobileNetV2": (models.MobileNetV2, lambda: (td.randn(1, 3, 64, 64),)),
+    "VGG": (lambda: models.VGG(11, width=64), lambda: (td.randn(1, 3, 64, 64),)),
+    "InceptionV3": (models.InceptionV3, lambda: (td.randn(1, 3, 299, 299),)),
+    "AlexNet": (models.AlexNet, lambda: (td.randn(1, 3, 224, 224),)),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_models(name):
+    make, arguments = SMALL[name]
+    check_save(make().eval(), *arguments())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_large_models(name):
+    make, arguments = LARGE[name]
+    check_save(make().eval(), *arguments(), tolerance=1e-4)
+
+
+def test_batch_norm_goes_into_the_convolution():
+    model = td.nn.Sequential(td.nn.Conv2d(3, 4, 3), td.nn.BatchNorm2d(4), td.nn.ReLU())
+    model(td.randn(8, 3, 8, 8))  # statistics other than 0 and 1
+    model.eval()
+    assert ["Conv", "Relu"] == kinds(check_save(model, td.randn(2, 3, 8, 8)))
+    assert "Mul" in kinds(check_save(model, td.randn(2, 3, 8, 8), fold=False))
+
+
+def test_weights_keep_their_names():
+    proto = td.onnx.save(td.nn.Sequential(td.nn.Linear(3, 2)), td.ones(4, 3))
+    assert {"0.weight", "0.bias"} == {t.name for t in proto.graph.initializer}
+
+
+def test_functions_of_many_kinds():
+    def mixed(x):
+        return (
+            td.sort(x, axis=-1) + td.cumsum(x, 1), td.roll(x, 1, 1), td.tril(x), td.logsumexp(x, -1), td.var(x, axis=1),
+            x[:, ::2], x.flip(1), F.pad(x, (1, 2)), td.einsum("ij,kj->ik", x, x), td.expm1(x), td.log1p(x.abs()),
+            td.atan2(x, x + 1), x // 0.5, x % 0.7, td.argmax(x, axis=1), (x > 0).any(axis=1), x[:, [2, 0]],
+        )  # fmt: skip
+
+    check_save(mixed, td.randn(5, 5), tolerance=1e-4)
+
+
+def test_sizes_that_are_computed():
+    def pairs(x):
+        n, m = x.shape
+        return td.zeros(2 * n, m) + td.concat([x, x]), x.reshape(n * m), x.sum() / n
+
+    check_save(pairs, td.randn(1, 3))
+
+
+def test_several_axes_of_any_size():
+    proto = td.onnx.save(lambda a: td.softmax(a, -1) * a.shape[1], td.randn(2, 3), dynamic={"x": (0, 1)})
+    x = td.randn(4, 5)
+    np.testing.assert_allclose(td.onnx.load(proto)(x).numpy(), (td.softmax(x, -1) * 5).numpy(), rtol=1e-5)
+
+
+def test_branches_and_loops():
+    check_save(lambda x: td.cond(x.sum() > 0, lambda: x * 2, lambda: x - 1), td.ones(3, 2))
+    check_save(lambda x: td.cond(x.sum() > 0, lambda: x * 2, lambda: x - 1), -td.ones(3, 2))
+
+    def doubled(x):
+        return td.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * 2.0), (td.tensor(0), x))[1]
+
+    check_save(doubled, td.randn(3, 2))
+
+    def summed(x):
+        total, rows = td.scan(lambda c, r: (c + r, c * r), td.zeros(4), x)
+        return rows + total
+
+    check_save(summed, td.randn(3, 4))
+
+
+def test_random_numbers_are_refused():
+    with pytest.raises(td.UnsupportedError, match=r"draws random numbers(.|\n)*model\.eval\(\)"):
+        td.onnx.save(td.nn.Dropout(0.5).train(), td.ones(2, 3))
+
+
+def test_an_operator_without_a_counterpart_is_named():
+    with pytest.raises(td.UnsupportedError, match="onnx lgamma: it cannot be written with operators of ONNX's"):
+        td.onnx.save(lambda x: td.lgamma(x), td.ones(2, 3))
+
+
+def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path):
+    with pytest.raises(td.UnsupportedError):
+        td.onnx.save(lambda x: td.lgamma(x), td.ones(2, 3), tmp_path / "m.onnx")
+    td.onnx.save(td.nn.Linear(3, 2), td.ones(2, 3), tmp_path / "n.onnx")
+    assert ["n.onnx"] == [p.name for p in tmp_path.iterdir()]
+    assert (5, 2) == tuple(td.onnx.load(tmp_path / "n.onnx")(td.ones(5, 3)).shape)
