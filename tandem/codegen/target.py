@@ -79,6 +79,10 @@ class Target:
 
     # -- compilation
 
+    def source_of(self, kernel) -> str:
+        """The kernel as its renderer writes it."""
+        raise NotImplementedError
+
     def begin(self, steps: list, alone: bool = False):
         """Has steps of a program compiled while others are still being made; `alone`: only those that become no part of others."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tandem.codegen.columns import columns
+from tandem.codegen.compile import text_of
 from tandem.codegen.costs import few_reads
 from tandem.codegen.cpu.compose import RULES
 from tandem.codegen.elementwise import copy, elementwise
@@ -35,6 +36,9 @@ class CpuTarget(Target):
 
     def repeat_part(self, op, layouts, resolve):
         return repeat_part(op, layouts, resolve)
+
+    def source_of(self, kernel) -> str:
+        return text_of(kernel)
 
     def begin(self, steps: list, alone: bool = False):
         for step in steps:

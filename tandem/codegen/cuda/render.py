@@ -22,7 +22,7 @@ from tandem.codegen.cuda.kernel import CudaKernel, TextKernel, arguments, signat
 from tandem.codegen.cuda.loops import Loops
 from tandem.codegen.cuda.ops import C_TYPE, PRELUDE, STREAMED, functor, identity
 from tandem.codegen.cuda.values import Scope
-from tandem.codegen.loops import Accumulate, Declare, Finish, Loop, Repeat, Store, Transpose
+from tandem.codegen.loops import Accumulate, Loop, Repeat, Store, Transpose
 
 TEAM_BYTES = 1 << 14  # of shared memory in which a team adds up
 MOST_LINES = 160  # of a flat loop, in all its versions, for which 32 registers are enough
@@ -84,27 +84,9 @@ class _Renderer(Loops):
 
     # -- statements
 
-    def body(self, statements: list):
-        if all(type(s) in (Store, Accumulate) for s in statements):
-            for s in statements:
-                if type(s) is Store:  # values before any store: a store may overwrite what another value reads
-                    self.value(s.value)
-                    self.value(s.offset)
-        for s in statements:
-            if type(s) is Store:
-                self.store(s)
-            elif type(s) is Loop:
-                getattr(self, "loop_" + s.mode)(s)
-            elif type(s) is Accumulate:
-                self.accumulate(s)
-            elif type(s) is Declare:
-                self.declare(s.acc)
-            elif type(s) is Finish:
-                self.finish(s.acc)
-            elif type(s) is Transpose:
-                self.transpose(s)
-            elif type(s) is Repeat:
-                self.repeat(s)
+    def before_stores(self, s: Store):
+        self.value(s.value)
+        self.value(s.offset)
 
     def leader(self) -> str:
         """Whether this thread is the one that writes results of its item."""

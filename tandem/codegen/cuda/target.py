@@ -10,6 +10,7 @@ from tandem.codegen.buffer import same
 from tandem.codegen.costs import little_traffic
 from tandem.codegen.cuda import nests as cuda_nests
 from tandem.codegen.cuda import routines as cuda_routines
+from tandem.codegen.cuda.render import source
 from tandem.codegen.cuda.rules import RULES
 from tandem.codegen.schedule import KernelStep, LibraryStep
 from tandem.codegen.target import Target
@@ -71,6 +72,9 @@ class CudaTarget(Target):
             from tandem.cuda.libraries import open_products_ahead
 
             open_products_ahead(self.device, product.inputs[0].dtype)
+
+    def source_of(self, kernel) -> str:
+        return source(kernel)
 
     def begin(self, steps: list, alone: bool = False):
         """Has steps of a program compiled while others are still being made; `alone`: only those that become no part of others."""

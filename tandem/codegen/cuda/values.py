@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tandem.codegen.cuda.kernel import CudaKernel
 from tandem.codegen.cuda.ops import C_TYPE, constant, operation
-from tandem.codegen.depths import Depths
 from tandem.codegen.expr import Expr
 from tandem.codegen.loops import Loop, Store
+from tandem.codegen.render import Renderer
 
 BLOCK_INDEX = 1000  # the loop variable that counts items (nest.ITEM)
 
@@ -30,7 +30,7 @@ def _statements(body: list):
             yield from _statements(s.body)
 
 
-class Values(Depths):
+class Values(Renderer):
     def __init__(self, kernel: CudaKernel):
         super().__init__(kernel.linear)
         self.kernel = kernel

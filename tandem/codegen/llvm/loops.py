@@ -6,7 +6,7 @@ from tandem import dtypes
 from tandem.codegen.expr import Expr
 from tandem.codegen.llvm.ops import MEMORY, TYPE, alignment, vector
 from tandem.codegen.llvm.values import Scope, Values
-from tandem.codegen.loops import PAST_CACHES, Accumulate, Declare, Finish, Loop, Repeat, Store, Transpose
+from tandem.codegen.loops import PAST_CACHES, Accumulate, Loop, Repeat, Store, Transpose
 
 LONG_BODY = 24  # expressions from which on a vector loop's body is not rendered a second time for the tail
 # Expressions up to which a long body is for two vectors at once: they do not wait for each other.
@@ -30,33 +30,8 @@ class Survey:
 
 
 class Loops(Values):
-    # -- statements
-
-    def body(self, statements: list):
-        simple = all(type(s) in (Store, Accumulate) for s in statements)
-        for s in statements if simple else ():
-            if type(s) is Store:  # values before any store: a store may overwrite what another value reads
-                self.operand(s.value, self.scopes[-1])
-        for s in statements:
-            if type(s) is Store:
-                self.store(s)
-            elif type(s) is Loop:
-                if s.mode == "vector":
-                    self.vector_loop(s)
-                elif s.mode == "items":
-                    self.items_loop(s)
-                else:
-                    self.serial_loop(s)
-            elif type(s) is Accumulate:
-                self.accumulate(s)
-            elif type(s) is Declare:
-                self.declare(s.acc)
-            elif type(s) is Finish:
-                self.finish(s.acc)
-            elif type(s) is Transpose:
-                self.transpose(s)
-            elif type(s) is Repeat:
-                self.repeat(s)
+    def before_stores(self, s: Store):
+        self.operand(s.value, self.scopes[-1])
 
     def label(self) -> str:
         self.labels += 1
@@ -91,7 +66,7 @@ class Loops(Values):
         ]
         parent.label = leave
 
-    def serial_loop(self, s: Loop):
+    def loop_serial(self, s: Loop):
         self.counted(self.value(s.start), self.value(s.end), s.step, lambda _: self.body(s.body), s.var)
 
     def repeat(self, s: Repeat):
@@ -177,7 +152,7 @@ class Loops(Values):
         nest((whole_rows, rows), ("0", columns), 1, move_element)
         nest(("0", whole_rows), (whole_columns, columns), 1, move_element)
 
-    def items_loop(self, s: Loop):
+    def loop_items(self, s: Loop):
         """The parallel loop. Its counter is split by division once; after that the digits are counted up like an odometer's."""
         parent = self.scopes[-1]
         start, end = self.value(s.start), self.value(s.end)
@@ -274,7 +249,7 @@ class Loops(Values):
         stride = self.stride(offset)
         return isinstance(stride, int) and stride == 1
 
-    def vector_loop(self, s: Loop):
+    def loop_vector(self, s: Loop):
         parent = self.scopes[-1]
         start, end = self.value(s.start), self.value(s.end)
         survey = self.survey(s)

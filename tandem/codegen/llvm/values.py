@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tandem import dtypes
-from tandem.codegen.depths import Depths
 from tandem.codegen.expr import PHILOX_FACTORS, PHILOX_ROUNDS, PHILOX_STEPS, Expr
 from tandem.codegen.llvm.ops import MEMORY, TYPE, Ops, alignment, constant, vector
 from tandem.codegen.loops import Kernel, Store
+from tandem.codegen.render import Renderer
 
 
 class Scope:
@@ -28,9 +28,9 @@ class Scope:
         self.left = ""  # and how many elements are left
 
 
-class Values(Depths, Ops):
+class Values(Renderer, Ops):
     def __init__(self, kernel: Kernel, vector_bytes: int, features: frozenset[str]):
-        Depths.__init__(self, kernel.linear)
+        Renderer.__init__(self, kernel.linear)
         Ops.__init__(self, features)
         self.kernel = kernel
         self.vector_bytes = vector_bytes

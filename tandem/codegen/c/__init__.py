@@ -1,0 +1,1 @@
+"""Portable C99: kernels as text that any C compiler takes."""
