@@ -12,9 +12,9 @@ from tandem import _runtime
 from tandem.constructors import asarray
 from tandem.control.body import spec, take_down
 from tandem.control.tree import Structure
-from tandem.errors import TandemError, UnsupportedError, ValueRangeError
-from tandem.graph.ir import Builder, Graph
-from tandem.graph.symbolic import Sym
+from tandem.errors import TandemError, UnsupportedError, ValueRangeError, warn
+from tandem.graph.ir import Builder, Graph, Type, replay
+from tandem.graph.symbolic import Sym, Symbols, substitute
 from tandem.nn.module import Module
 from tandem.ops.define import add_input
 from tandem.ops.region import Region
@@ -58,7 +58,15 @@ def trace(fn, args: tuple, dynamic=True, names: list[str] | None = None) -> Expo
     if len(names) != len(tensors):
         raise ValueRangeError("export", f"{len(names)} names were given for {len(tensors)} arguments")
     axes = _dynamic_axes(dynamic, names, tensors)
-    result, shapes = _run(fn, tensors, axes)
+    try:
+        result, shapes = _run(fn, tensors, axes)
+    except TandemError:
+        if dynamic is not True:
+            raise
+        axes = [() for _ in tensors]
+        result, shapes = _run(fn, tensors, axes)
+        warn("export: the function runs with the sizes of its arguments only, so these are fixed\n"
+             "  fix: name the axes that may change: dynamic={name: axes}", UserWarning)  # fmt: skip
     taken = result.taken
     leaves = [_describe(t.dtype, shape) for t, shape in zip(tensors, shapes, strict=True)]
     leaves += [_describe(t.dtype, t.shape) for t in taken.consts]
@@ -75,6 +83,7 @@ def trace(fn, args: tuple, dynamic=True, names: list[str] | None = None) -> Expo
     for step in (eliminate_dead, fold_constants, simplify, common_subexpressions, eliminate_dead):
         graph = step(graph)
     _refuse_random(graph)
+    graph = _with_own_sizes(graph, axes)
     return Exported(graph, names, _weights(fn, taken.consts), _output_names(result.structure), result.structure)
 
 
@@ -210,6 +219,32 @@ def _with_constants(graph: Graph, count: int, numbers: list, sizes: dict[int, Sy
         _runtime.exit_trace()
     result.inputs = inputs
     result.outputs = [made[v] for v in graph.outputs]
+    return result
+
+
+def _with_own_sizes(graph: Graph, axes: list) -> Graph:
+    """The graph with no symbols but the free sizes of its arguments."""
+    old, new = graph.symbols, Symbols()
+    sizes: dict[int, object] = {}
+    for index, (kind, *place) in enumerate(old.origins):
+        free = kind == "size" and place[0] < len(axes) and place[1] in axes[place[0]]
+        if kind != "local":
+            sizes[index] = new.new(old.hints[index], (kind, *place), not_one=True) if free else old.hints[index]
+    result = Graph(new, graph.name)
+    _runtime.enter_trace()
+    try:
+        with Builder(result) as builder:
+            inputs = []
+            for v in graph.inputs:
+                shape = tuple(substitute(d, sizes) for d in v.shape)
+                inputs.append(add_input(builder, Type(v.dtype, shape)))
+            result.outputs = replay(graph, inputs, sizes)
+    finally:
+        _runtime.exit_trace()
+    for index, size in sizes.items():  # sizes of arguments that must be equal
+        if isinstance(size, Sym):
+            resolved = old.resolve(_symbol(old, index))
+            new.require("==", size - substitute(resolved, sizes))
     return result
 
 
