@@ -70,6 +70,7 @@ from tandem.ops.memory_format import channels_last, channels_last_3d, contiguous
 from tandem.ops.methods import attach as _attach_operators  # noqa: E402
 from tandem.ops.random import Generator, default_generator  # noqa: E402
 from tandem.passes.bisect import bisect  # noqa: E402
+from tandem.program.report import programs  # noqa: E402
 from tandem.sizes import Size  # noqa: E402
 from tandem.tensor_methods import Tensor  # noqa: E402
 from tandem.tensor_methods import attach as _attach_methods  # noqa: E402

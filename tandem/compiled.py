@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tandem import _runtime, module_calls
 from tandem.errors import DTypeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
-from tandem.program.report import Report
+from tandem.program.report import Report, check_budget
 from tandem.switches import EAGER
 
 
@@ -277,16 +277,7 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
     whole = whole or fullgraph
     if fn is None:
         return lambda f: compile(f, whole=whole, memory_budget=memory_budget)
-    if memory_budget is not None and (isinstance(memory_budget, bool) or not hasattr(memory_budget, "__float__")):
-        raise DTypeError(
-            "compile",
-            f"memory_budget is {memory_budget!r}, of type {type(memory_budget).__name__}; it must be a number",
-            fix="give a part of the usual peak, such as 0.5, or bytes",
-        )
-    if memory_budget is not None and not memory_budget > 0:
-        raise ValueRangeError(
-            "compile", f"memory_budget is {memory_budget}", fix="give a part of the usual peak, such as 0.5, or bytes"
-        )
+    check_budget("compile", memory_budget)
     if not callable(fn):
         raise DTypeError("compile", f"a {type(fn).__name__} cannot be called", fix="give a function or a module")
     nn = sys.modules.get("tandem.nn.module")

@@ -255,18 +255,21 @@ void Replay::launch(PlanRun& run) {
   for (size_t k = owner_ ? begun_ : 0; k < pieces_.size(); ++k) launch_piece(run, k, stream);
   owner_ = nullptr;
   begun_ = 0;
-  // Results get memory of their own; what lies in the graph's is overwritten by the next launch.
-  for (const Plan::Output& output : plan.outputs) {
-    int32_t root = output.value;
+  // Results get memory of their own, and so does what backward needs: what lies in the graph's is overwritten by the
+  // next launch.
+  const auto copy_out = [&](int32_t root) {
     while (plan.values[root].kind == ValueKind::View) root = plan.values[root].source;
     const PlanValue& value = plan.values[root];
-    if (value.kind != ValueKind::Fresh || run.storage_[root]) continue;
+    if (value.kind != ValueKind::Fresh || run.storage_[root]) return;
     size_t bytes = item_size(value.dtype);
     for (int32_t s : value.shape) bytes *= static_cast<size_t>(run.ints_[s]);
     run.storage_[root] = Storage::allocate(bytes, plan.device);
     run.data_[root] = run.storage_[root]->data();
     cuda::copy_on_device(device_, run.data_[root], addresses_[root], bytes);
-  }
+  };
+  for (const Plan::Output& output : plan.outputs) copy_out(output.value);
+  for (const SavedItem& item : plan.saved)
+    if (item.from == SavedItem::From::Temporary) copy_out(item.index);
 }
 
 // -- ahead

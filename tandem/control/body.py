@@ -16,7 +16,8 @@ from tandem.control.regions import make_cond, make_scan, make_while
 from tandem.control.tree import Structure, flatten
 from tandem.errors import DTypeError, InternalError, UnsupportedError
 from tandem.graph.ir import current_builder
-from tandem.ops.define import ParameterSpec, make_function
+from tandem.ops.define import ParameterSpec, Role, make_function
+from tandem.program.report import budget_of
 
 _LEAF, _RESULT = 1, 2
 _RANDOM = ("seed", "offset")
@@ -212,6 +213,7 @@ def call_region(kind: str, parts: list[Taken], operands: list, state: tuple, *, 
         extent is None,
         reverse,
         recording,
+        budget_of(None),
     )
     function = _functions.get(key)
     if function is None:
@@ -222,7 +224,9 @@ def call_region(kind: str, parts: list[Taken], operands: list, state: tuple, *, 
         if len(_functions) >= _MOST_FUNCTIONS:
             del _functions[next(iter(_functions))]
         make = _function(kind, bodies, len(operands), carried, scanned, extent is not None, reverse)
-        function = _functions[key] = make_function(kind, make, _PARAMETERS, digest=_digest(key, bodies))
+        function = _functions[key] = make_function(
+            kind, make, _PARAMETERS, role=Role(whole=True), digest=_digest(key, bodies)
+        )
     if any(p.draws for p in parts):
         _runtime.default_generator().set_state(state)
     return function([*operands, *consts], numbers, ints)

@@ -175,8 +175,10 @@ class Graph:
             self._sealed = True
         return self
 
-    def run(self, *inputs):
+    def run(self, *inputs, memory_budget: float | None = None):
         """Computes the outputs from tensors and numbers for the inputs, and writes what the graph writes.
+
+        It is compiled once for all sizes that its shape rules allow. memory_budget: what the program may take, as in td.compile.
 
         >>> double = td.compile(lambda x: x * 2.0)
         >>> y = double(td.ones(2))
@@ -185,7 +187,21 @@ class Graph:
         """
         from tandem.tracing.run_graph import run_graph
 
-        return run_graph(self, inputs)
+        return run_graph(self, inputs, memory_budget)
+
+    def explain(self) -> str:
+        """What `run` has compiled the graph to, as text: programs, sizes, memory, times.
+
+        >>> double = td.compile(lambda x: x * 2.0)
+        >>> y = double(td.ones(2))
+        >>> graph = double.graph()
+        >>> y = graph.run(td.ones(3), 2.0)
+        >>> graph.explain().splitlines()[0]
+        'program: 1 sequences of operators, 1 programs'
+        """
+        from tandem.tracing.run_graph import reports_of
+
+        return "\n".join(report.explain(self.name or "graph", len(report)) for report in reports_of(self))
 
     def to_json(self) -> str:
         """The graph as text that `Graph.from_json` reads (tandem/graph/serialize.py)."""

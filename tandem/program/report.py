@@ -2,11 +2,68 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from typing import NamedTuple
 
 from tandem import dtypes
-from tandem.errors import ValueRangeError, source_at
+from tandem.errors import DTypeError, ValueRangeError, source_at
 from tandem.graph.ir import Origin
+
+
+class _Here(threading.local):
+    report: Report | None = None  # of the innermost td.programs
+
+
+_here = _Here()
+
+
+@contextlib.contextmanager
+def programs(*, memory_budget: float | None = None):
+    """Collects what is compiled inside, by whatever means: compiled functions, sessions, graphs from files, transforms and loops.
+
+    memory_budget: for programs that are made inside and have none of their own, as in td.compile. What was compiled before stays.
+
+    Gives a list with a dict for each program; str() of it explains them, as fn.explain() does, and `largest()` is what the largest
+    of them takes.
+
+    >>> with td.programs() as made:
+    ...     y = td.vmap(lambda x: (x * 2).sum())(td.ones(3, 2))
+    >>> len(made), made.largest()["outputs"]
+    (1, 12)
+    """
+    before, _here.report = _here.report, Report(check_budget("programs", memory_budget))
+    try:
+        yield _here.report
+    finally:
+        _here.report = before
+
+
+def check_budget(op: str, memory_budget):
+    """The budget, if it is one."""
+    if memory_budget is not None and (isinstance(memory_budget, bool) or not hasattr(memory_budget, "__float__")):
+        raise DTypeError(
+            op,
+            f"memory_budget is {memory_budget!r}, of type {type(memory_budget).__name__}; it must be a number",
+            fix="give a part of the usual peak, such as 0.5, or bytes",
+        )
+    if memory_budget is not None and not memory_budget > 0:
+        raise ValueRangeError(
+            op, f"memory_budget is {memory_budget}", fix="give a part of the usual peak, such as 0.5, or bytes"
+        )
+    return memory_budget
+
+
+def budget_of(report: Report | None) -> float | None:
+    """What a program may take: what its door says, or the scope around."""
+    if report is not None and report.memory_budget is not None:
+        return report.memory_budget
+    return _here.report.memory_budget if _here.report is not None else None
+
+
+def reports(report: Report | None) -> list[Report]:
+    """Who wants to know of a program: its door, and the scope around."""
+    return [r for r in (report, _here.report) if r is not None]
 
 
 class Site(NamedTuple):
@@ -21,12 +78,19 @@ class Site(NamedTuple):
 class Report(list):
     """A dict for each program, and how programs were asked for."""
 
-    def __init__(self, memory_budget: float | None):
+    def __init__(self, memory_budget: float | None = None):
         super().__init__()
         self.memory_budget = memory_budget
         self.fresh = False  # whether programs are made anew even where they lie on disk
         self.failures: list[str] = []  # why no program could be made of a sequence; its calls run one by one
         self.restarts = 0
+
+    def __str__(self):
+        return self.explain("programs", len(self))
+
+    def largest(self) -> dict | None:
+        """What the program takes that takes the most, in bytes; None if there is none."""
+        return max(map(self.memory, self), key=lambda memory: memory["peak"], default=None)
 
     def add_graph(self, graph, traced, shapes: list[tuple], facts: dict, seconds: dict):
         """A program of a graph, for any sizes. graph: after the passes, or what makes it; traced: before them."""

@@ -10,6 +10,7 @@ from tandem import _runtime
 from tandem.errors import CancelledError, TandemError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.define import Role, make_function
+from tandem.program.report import Report
 from tandem.session.flow_check import Frames, refuse
 from tandem.session.flow_groups import Grouping, variables_read
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
@@ -72,8 +73,16 @@ def _printing_task(node: StepNode):
 class FlowProgram:
     """The part of a graph that some fetches need, as a graph of the tagged executor."""
 
-    def __init__(self, graph: Graph, fetches: list, fed: list[SymbolicTensor], steps: list[StepNode] | None = None):
+    def __init__(
+        self,
+        graph: Graph,
+        fetches: list,
+        fed: list[SymbolicTensor],
+        steps: list[StepNode] | None = None,
+        memory_budget: float | None = None,
+    ):
         self.graph = graph
+        self.reports = [Report(memory_budget)]  # of all groups
         self.fetches = [f for f in fetches if isinstance(f, Value)]
         self.fed = fed
         fed_set = set(fed)
@@ -214,7 +223,7 @@ class FlowProgram:
             trace.check_guards()
             return (*(trace.value(v) for v in results), *(trace.state[v] for v in written))
 
-        role = Role(whole=True, own_results=len(written) if touches else None)
+        role = Role(whole=True, own_results=len(written) if touches else None, report=self.reports[0])
         return make_function("run", body, PARAMETERS, role=role)
 
     # -- connecting

@@ -49,19 +49,20 @@ from tandem.tracing.compile import RandomState
 class Lowered:
     """A graph with regions, run by the tagged executor: lowered(tensors) -> tensors."""
 
-    def __init__(self, graph: Graph, parallel_iterations: int = 10, name: str = "lowered"):
+    def __init__(self, graph: Graph, parallel_iterations: int = 10, name: str = "lowered", report=None):
         if graph.mutations:
             raise UnsupportedError(name, "a graph that writes into its inputs cannot be lowered to primitives")
         self.graph = graph
         self.parallel = parallel_iterations
         self.last_outcome = None
+        self.report = report  # takes down what the tasks are compiled to
         self._flows: dict[tuple, object] = {}
 
     def __call__(self, tensors: list, seed: int = 0, threads: int | None = None) -> list:
         sizes = self._bind(tensors)
         key = tuple(sorted(sizes.items()))
         if key not in self._flows:
-            self._flows[key] = _Lowering(self.graph, sizes, self.parallel).build()
+            self._flows[key] = _Lowering(self.graph, sizes, self.parallel, self.report).build()
         outcome = self._flows[key].run(
             tensors, [], _runtime.RunLock(), seed, threads or _runtime.num_threads(), _runtime.Cancellation()
         )
@@ -83,8 +84,9 @@ class Lowered:
 class LoweredFunction:
     """What an operator function of (inputs, generator) does, with its regions lowered: for sessions that are asked to."""
 
-    def __init__(self, body, stored: int = 0):
+    def __init__(self, body, stored: int = 0, report=None):
         self._body = body
+        self._report = report
         self._stored = stored
         self._traced: dict[tuple, tuple] = {}
 
@@ -119,7 +121,7 @@ class LoweredFunction:
         written = [position for position, _ in graph.mutations]
         graph.outputs += [value for _, value in graph.mutations]
         graph.mutations = []
-        return Lowered(graph), written, draws
+        return Lowered(graph, report=self._report), written, draws
 
 
 class _Draws:
@@ -139,10 +141,11 @@ class Place:
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, sizes: dict[int, int], parallel: int):
+    def __init__(self, graph: Graph, sizes: dict[int, int], parallel: int, report):
         self.graph = graph
         self.sizes = sizes
         self.parallel = parallel
+        self.role = Role(whole=True, report=report)
         self.units: list[Unit] = []
         self.frames = 1
 
@@ -245,7 +248,7 @@ class _Lowering:
                         raise UnsupportedError(None, f"a size is {actual} where {expected} was expected")
             return tuple(compute(change, *values))
 
-        task = _runtime.plan_task(_function(body), [], [])
+        task = _runtime.plan_task(make_function("lowered", body, PARAMETERS, role=self.role), [], [])
         at, _ = self._add(
             Unit(COMPUTE, task=task, num_outputs=num_outputs), [*(p for _, p in carriers), *inputs], place.pivot
         )
@@ -420,7 +423,3 @@ def _row(x: Value, i: Value) -> Value:
 def _with_row(stack: Value, i: Value, row: Value) -> Value:
     here = F.equal(F.Iota(tuple(stack.shape), 0, dtypes.int64)(), i)
     return F.where(here, F.expand(F.reshape(row, (1, *row.shape)), stack.shape), stack)
-
-
-def _function(body):
-    return make_function("lowered", body, PARAMETERS, role=Role(whole=True))

@@ -91,7 +91,14 @@ def streams_of(call: Call) -> list[int | None]:
 class Program:
     """The part of a graph that some fetches need, ready to run."""
 
-    def __init__(self, graph: Graph, fetches: list, fed: list[SymbolicTensor], regions: str = "native"):
+    def __init__(
+        self,
+        graph: Graph,
+        fetches: list,
+        fed: list[SymbolicTensor],
+        regions: str = "native",
+        memory_budget: float | None = None,
+    ):
         self.graph = graph
         self.fetches = [f for f in fetches if isinstance(f, Value)]
         self.fed = fed
@@ -109,12 +116,13 @@ class Program:
         self.printing = [n for n in self.steps if isinstance(n.op, Print) and n in asked]
         self._direct = [self._find_direct(host) for host in [*self.hosts, None]]
         stored = [0] * len(self.hosts) + [len(self.replaced)]
-        self.reports = [Report(None) for _ in stored]  # of the program before each host, and the last one
+        self.reports = [Report(memory_budget) for _ in stored]  # of the program before each host, and the last one
         if regions == "primitives":
             from tandem.session.lower import LoweredFunction
 
             self.functions = [
-                LoweredFunction(self._body(h), n) for h, n in zip([*self.hosts, None], stored, strict=True)
+                LoweredFunction(self._body(h), n, report)
+                for h, n, report in zip([*self.hosts, None], stored, self.reports, strict=True)
             ]
             return
         self.functions = [

@@ -10,6 +10,7 @@ from tandem import _runtime, forks
 from tandem.constructors import asarray, tensor
 from tandem.errors import CancelledError, DeadlineError, DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
+from tandem.program.report import check_budget
 from tandem.session.flow_program import FlowProgram
 from tandem.session.graph import (
     Graph,
@@ -42,15 +43,17 @@ def active_session(graph: Graph) -> Session | None:
     return next((s for s in reversed(getattr(_current, "sessions", ())) if s.graph is graph), None)
 
 
-def make_program(graph: Graph, wanted: list, fed: list, regions: str) -> Program | FlowProgram:
+def make_program(
+    graph: Graph, wanted: list, fed: list, regions: str, memory_budget: float | None = None
+) -> Program | FlowProgram:
     """One plan for all of it, where that is possible. The tagged executor where branches and loops were wired by hand, or where
     a Python function or a queue comes after a write, which must happen first and once."""
     steps = needed(wanted, set(fed) - passed_through(wanted, set(fed)))
     wired = any(isinstance(n.op, Primitive) for n in steps)
     first_write = next((k for k, n in enumerate(steps) if written_by(n)), len(steps))
     if wired or any(is_host(n) for n in steps[first_write:]):
-        return FlowProgram(graph, wanted, fed)
-    return Program(graph, wanted, fed, regions)
+        return FlowProgram(graph, wanted, fed, memory_budget=memory_budget)
+    return Program(graph, wanted, fed, regions, memory_budget)
 
 
 class Session:
@@ -64,12 +67,13 @@ class Session:
     {'sum of squares': tensor(14.)}
 
     regions: how td.cond, td.while_loop and td.scan run: as native loops, or lowered to Switch, Merge and the like ("primitives").
+    memory_budget: what a program may take at its peak, as in td.compile; `memory` tells what was reached.
     """
 
     max_programs = 256
     advice = ""  # what else there is to do about variables without values
 
-    def __init__(self, graph: Graph | None = None, regions: str = "native"):
+    def __init__(self, graph: Graph | None = None, regions: str = "native", memory_budget: float | None = None):
         if regions not in ("native", "primitives"):
             raise ValueRangeError("Session", f"regions is {regions!r}; it must be 'native' or 'primitives'")
         if graph is not None and not isinstance(graph, Graph):
@@ -80,6 +84,7 @@ class Session:
             )
         self.graph = default_graph() if graph is None else graph
         self.regions = regions
+        self.memory_budget = check_budget("Session", memory_budget)
         self.lock = _runtime.RunLock()  # variables: many runs that read, or one that writes
         self._cells: dict[Value, _runtime.VariableCell] = {}
         self._programs: OrderedDict[tuple, Program | FlowProgram] = OrderedDict()  # least recently used first
@@ -171,6 +176,30 @@ class Session:
             )
         return found.seal()
 
+    def explain(self, fetches=None, feeds=()) -> str:
+        """Which programs runs of these fetches with these tensors fed were compiled to, as text; None: those of all runs so far.
+
+        >>> x = td.placeholder(td.float32, (None,), name="x")
+        >>> session = td.Session()
+        >>> y = session.run(x * 2, {x: [1.0, 2.0]})
+        >>> print(session.explain().splitlines()[0])
+        run: 1 sequences of operators, 1 programs
+        """
+        return "\n".join(r.explain("run", len(r)) for r in self._reports(fetches, feeds) if r or fetches is not None)
+
+    def memory(self, fetches=None, feeds=()) -> dict | None:
+        """What the largest of these programs takes, in bytes, as `memory` of a compiled function does; None if there is none."""
+        found = [r.largest() for r in self._reports(fetches, feeds)]
+        return max(filter(None, found), key=lambda memory: memory["peak"], default=None)
+
+    def _reports(self, fetches, feeds) -> list:
+        if fetches is None:
+            with self._mutex:
+                return [report for program in self._programs.values() for report in program.reports]
+        wanted: list = []
+        self._flatten(fetches, wanted)
+        return self._program(wanted, [self._feedable(k) for k in feeds]).reports
+
     def _execute_within(self, timeout: float, program, fed: list) -> list:
         late = threading.Event()
         started: list = []
@@ -202,7 +231,7 @@ class Session:
             if program is not None:
                 self._programs.move_to_end(key)
                 return program
-        program = make_program(self.graph, wanted, fed, self.regions)
+        program = make_program(self.graph, wanted, fed, self.regions, self.memory_budget)
         with self._mutex:
             program = self._programs.setdefault(key, program)
             while len(self._programs) > self.max_programs:

@@ -18,6 +18,7 @@ from tandem.ops.define import Backward, ParameterSpec, Role, add_input, make_fun
 from tandem.ops.region import Region
 from tandem.program.driver import compile as compile_program
 from tandem.program.driver import make
+from tandem.program.report import budget_of, reports
 from tandem.program.request import Options, Request, Source
 from tandem.tracing.digest import digest_of
 from tandem.tracing.inputs import input_type
@@ -88,11 +89,11 @@ def _compile_plan(function, spec: list[tuple], device: int):
     check_devices(traced.graph, device)
     request = _request(function, spec, traced, split)
     program = compile_program(request)
-    report = function.role.report
-    if report is not None:
+    if request.options.whole:
         graph = program.graph or (lambda: make(request, None, {}, {})[0].graph)
         shapes = [item[2] for item in spec if item[0] == "tensor"]
-        report.add_graph(graph, traced.graph, shapes, program.facts, program.seconds)
+        for report in reports(function.role.report):
+            report.add_graph(graph, traced.graph, shapes, program.facts, program.seconds)
     digest = digest_of(function, spec)
     if split is not None:
         first, twice = (_backward_function(function, graph, split, traced, digest) for graph in ("first", "twice"))
@@ -117,10 +118,10 @@ def _request(function, spec: list[tuple], traced: Traced, split) -> Request:
         return OperatorWriter(request, source, schedule, builder, traced, split).write()
 
     options = Options(
-        whole=role.whole and split is None,
+        whole=role.whole and not _runtime.capturing(),  # where the program around has passes of its own
         exact_views=True,
         own_results=role.own_results,
-        memory_budget=role.report.memory_budget if role.report is not None else None,
+        memory_budget=budget_of(role.report),
         captured=_runtime.capturing(),
     )
     request = Request(function.__name__, build, traced.device, write, spec, options)
@@ -404,7 +405,7 @@ def _backward_function(function, which: str, split, traced: Traced, digest: str 
         results = replay(graph, inputs, sizes)
         return tuple(results)
 
-    role = Role(backward=Backward(graph, backward, len(output_types), split.grad_positions))
+    role = Role(whole=function.role.whole, backward=Backward(graph, backward, len(output_types), split.grad_positions))
     return make_function(name, backward, BACKWARD_PARAMETERS, role=role, digest=digest and f"{digest} {which}")
 
 

@@ -19,7 +19,7 @@ from tandem.ops.define import add_input
 from tandem.ops.movement import Reshape
 from tandem.program.driver import compile as compile_program
 from tandem.program.driver import make, tell_failure
-from tandem.program.report import Report, Site
+from tandem.program.report import Report, Site, budget_of, reports
 from tandem.program.request import Options, Request, Size, Source
 from tandem.program.stored import key_of
 from tandem.program.write import ProgramWriter
@@ -80,8 +80,8 @@ def _compile(captured: Captured):
     facts = {"memory": None, **program.facts, "calls": len(calls), "symbolic": symbolic}
     if program.written != shapes:
         facts["memory"] = None  # counted again when asked for
-    if report is not None:
-        report.append({
+    for told in reports(report):
+        told.append({
             **facts, "graph": graph, "seconds": program.seconds, "ended": ended, "shapes": shapes, "ints": ints,
             "sizes": [sizes for _, _, sizes, *_ in known],
             "sites": [Site(plan.name, code, line) for plan, _, _, code, line, *_ in calls],
@@ -92,7 +92,7 @@ def _compile(captured: Captured):
 
 def _request(captured: Captured, known: list[tuple], free: list, free_ints: list[bool]) -> Request:
     calls, leaves, numbers, ints, outputs, writes, _, _, report = captured
-    budget = report.memory_budget if report is not None else None
+    budget = budget_of(report)
 
     def build() -> Source:
         graph, layouts, joined = join(calls, leaves, numbers, ints, free, free_ints)

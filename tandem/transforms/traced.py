@@ -9,6 +9,7 @@ from __future__ import annotations
 from tandem import _runtime
 from tandem.control.body import _PARAMETERS, Body, Bound, Result, _digest, device_of, take_down
 from tandem.ops.define import Role, make_function
+from tandem.program.report import budget_of
 
 _functions: dict = {}
 _MOST_FUNCTIONS = 512
@@ -27,7 +28,7 @@ def call(
     """Calls the operator function of build(body, operands, consts, generator) -> values. `settings` tell builds apart."""
     taken = result.taken
     recording = _runtime.grad_enabled()
-    key = (name, (taken.key,), settings, len(operands), recording)
+    key = (name, (taken.key,), settings, len(operands), recording, budget_of(None))
     function = _functions.get(key)
     if function is None:
         body = Body(taken, list(range(len(taken.consts))), len(taken.consts), 0, recording)
@@ -40,7 +41,7 @@ def call(
         if len(_functions) >= _MOST_FUNCTIONS:
             del _functions[next(iter(_functions))]
         function = _functions[key] = make_function(
-            name, fn, _PARAMETERS, role=Role(recompute=recompute), digest=_digest(key, [body])
+            name, fn, _PARAMETERS, role=Role(whole=True, recompute=recompute), digest=_digest(key, [body])
         )
     if taken.draws:
         _runtime.default_generator().set_state(state)

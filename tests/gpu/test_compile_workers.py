@@ -195,11 +195,11 @@ def test_a_program_that_cannot_be_made_leaves_nothing(tmp_path):
     run(
         """
 import warnings
-from tandem.tracing import program
+from tandem.program import driver
 def fail(*args):
     assert compile._begun
     raise AssertionError("no such program")
-program.memory_of = fail
+driver.memory_of = fail
 with warnings.catch_warnings(record=True):
     warnings.simplefilter("always")
     td.compile(step)()
