@@ -22,9 +22,32 @@ namespace {
 
 void prepare_device_kernels(Plan& plan);
 
+// Calls may come from a file (tandem/program/stored.py): what they refer to must be there.
+void is_one_of(const char* what, int index, int count) {
+  if (index < 0 || index >= count) fail(ErrorKind::Value, "a plan has ", what, ' ', index, ", of ", count);
+}
+
+// `least`: -1 where that stands for none.
+void refers_to(const char* what, const std::vector<int32_t>& indices, size_t count, int32_t least) {
+  for (int32_t index : indices)
+    if (index < least || index >= static_cast<int64_t>(count))
+      fail(ErrorKind::Value, "a plan refers to ", what, ' ', index, ", of ", count);
+}
+
 struct PlanBuilder {
   Ref<Plan> plan = Ref<Plan>::adopt(new Plan());
   std::shared_ptr<const Origin> here;  // of the instructions that follow
+
+  void slots(const std::vector<int32_t>& indices, int32_t least = 0) {
+    refers_to("slot", indices, plan->initial.size(), least);
+  }
+  void values(const std::vector<int32_t>& indices, int32_t least = -1) {
+    refers_to("value", indices, plan->values.size(), least);
+  }
+  Instruction& last() {
+    if (plan->instructions.empty()) fail(ErrorKind::Value, "a plan tells more of an instruction that it does not have");
+    return plan->instructions.back();
+  }
 
   void origin(std::string op, std::string file, std::string function, int line, int call) {
     here = std::make_shared<const Origin>(Origin{std::move(op), std::move(file), std::move(function), line, call});
@@ -36,26 +59,44 @@ struct PlanBuilder {
     return static_cast<int32_t>(plan->initial.size()) - 1;
   }
   int32_t bind(int kind, int32_t input, int32_t axis) {
+    is_one_of("a kind of size", kind, 3);
     int32_t s = slot(0);
     plan->bindings.push_back({static_cast<Binding::From>(kind), input, axis, s});
     return s;
   }
   int32_t int_op(int code, int32_t a, int32_t b) {
+    is_one_of("an operation on integers", code, 7);
+    slots({a, b});
     int32_t s = slot(0);
     plan->int_ops.push_back({static_cast<IntCode>(code), a, b, s});
     return s;
   }
-  void guard(int relation, int32_t s) { plan->guards.push_back({static_cast<Relation>(relation), s}); }
+  void guard(int relation, int32_t s) {
+    is_one_of("a relation", relation, 4);
+    slots({s});
+    plan->guards.push_back({static_cast<Relation>(relation), s});
+  }
   int32_t value(int kind, int dtype, int32_t source, int32_t offset, std::vector<int32_t> shape,
                 std::vector<int32_t> strides) {
     if (shape.size() > kMaxDims)
       fail(ErrorKind::Shape, "a tensor has ", shape.size(), " axes; at most ", kMaxDims, " are supported");
+    is_one_of("a kind of value", kind, 3);
+    is_one_of("a dtype", dtype, kNumDTypes);
+    if (static_cast<ValueKind>(kind) == ValueKind::View) {
+      values({source}, 0);
+      slots({offset});
+    }
+    slots(shape);
+    slots(strides);
     plan->values.push_back({static_cast<ValueKind>(kind), static_cast<DType>(dtype), source, offset, std::move(shape),
                             std::move(strides)});
     return static_cast<int32_t>(plan->values.size()) - 1;
   }
   void kernel(nb::object kernel, std::vector<int32_t> values, std::vector<int32_t> ints, int32_t extent, double cost,
               std::string label) {
+    this->values(values);
+    slots(ints);
+    slots({extent}, -1);
     Instruction in{Instruction::Kind::Kernel};
     if (!plan->kernels) plan->kernels = PyList_New(0);
     PyList_Append(plan->kernels, kernel.ptr());
@@ -69,6 +110,9 @@ struct PlanBuilder {
   }
   void library(const std::string& routine, std::vector<int32_t> inputs, std::vector<int32_t> outputs,
                std::vector<int32_t> ints, std::vector<double> floats, std::string label) {
+    values(inputs);
+    values(outputs);
+    slots(ints);
     Instruction in{Instruction::Kind::Library};
     in.routine = library::find(routine);
     in.prepares = library::prepares(routine);
@@ -88,9 +132,12 @@ struct PlanBuilder {
   // put in at `result`; `value`: the result; `keeps`: whether it is among the routine's outputs.
   void epilogue(nb::object kernel, std::vector<int32_t> operands, std::vector<int32_t> ints, int32_t result,
                 int32_t value, bool keeps, std::vector<int32_t> alike, double cost) {
+    values(operands);
+    values({value});
+    slots(ints);
+    Instruction& in = last();
     if (!plan->kernels) plan->kernels = PyList_New(0);
     PyList_Append(plan->kernels, kernel.ptr());
-    Instruction& in = plan->instructions.back();
     in.epilogue = std::make_shared<EpilogueCode>();
     in.epilogue->first = static_cast<int32_t>(in.values.size());
     in.epilogue->result = result;
@@ -106,12 +153,17 @@ struct PlanBuilder {
 
   // The plan of a graph of the region that comes next, and which slots here are its integers.
   void part(PlanBuilder& builder, std::vector<int32_t> ints) {
+    slots(ints, -1);
     next_region->plans.push_back(builder.plan);
     next_region->ints.push_back(std::move(ints));
     if (builder.plan->kernels && !plan->kernels) plan->kernels = PyList_New(0);
   }
   void region(int kind, std::vector<int32_t> inputs, std::vector<int32_t> outputs, int32_t carried, int32_t scanned,
               int32_t extent, bool reverse) {
+    is_one_of("a kind of region", kind, 5);
+    values(inputs);
+    values(outputs);
+    slots({extent}, -1);
     auto region = std::exchange(next_region, std::make_shared<Region>());
     region->kind = static_cast<Region::Kind>(kind);
     region->carried = carried;
@@ -129,11 +181,13 @@ struct PlanBuilder {
     plan->instructions.push_back(std::move(in));
   }
   void free(std::vector<int32_t> values) {
+    this->values(values);
     Instruction in{Instruction::Kind::Free};
     in.values = std::move(values);
     plan->instructions.push_back(std::move(in));
   }
   void output(int32_t value, int32_t same_as_input, int32_t view_of_input, bool differentiable) {
+    values({value});
     plan->outputs.push_back({value, same_as_input, view_of_input, differentiable});
   }
   void backward(std::vector<int32_t> grad_inputs, std::vector<std::tuple<int, int32_t, int32_t>> saved,
@@ -163,7 +217,16 @@ struct PlanBuilder {
         inputs[i].integer = nb::cast<int64_t>(arguments[i][1]);
       }
     }
+    for (const Binding& b : plan->bindings) check_binding(b, inputs);
+    for (const PlanValue& v : plan->values)
+      if (v.kind == ValueKind::Input) is_one_of("an input", v.source, static_cast<int>(inputs.size()));
     return PlanRun(*plan, inputs.data()).guards_hold();
+  }
+  static void check_binding(const Binding& b, const std::vector<InputView>& inputs) {
+    is_one_of("an input", b.input, static_cast<int>(inputs.size()));
+    if (b.from == Binding::From::Int) return;
+    const View* view = inputs[b.input].view;
+    is_one_of("an axis", b.axis, view ? view->ndim : 0);
   }
   // Runs the plan as it stands, for tools that look inside programs: `numbers` as the bytes that kernels read. All
   // outputs must be fresh memory, or views of such.
@@ -197,10 +260,16 @@ struct PlanBuilder {
     return results;
   }
   // Several launches of the kernel that was added last become one: `extents` of each, all of whose operands it has.
-  void parts(std::vector<int32_t> extents) { plan->instructions.back().parts = std::move(extents); }
+  void parts(std::vector<int32_t> extents) {
+    slots(extents);
+    last().parts = std::move(extents);
+  }
   // What the kernel that was added last writes.
-  void writes(std::vector<int32_t> values) { plan->instructions.back().writes = std::move(values); }
-  void on_host(int32_t value) { plan->values[value].on_host = true; }
+  void writes(std::vector<int32_t> values) {
+    this->values(values);
+    last().writes = std::move(values);
+  }
+  void on_host(int32_t value) { plan->values.at(value).on_host = true; }
   // Of a program on a device: how many inputs it has, which of them it writes, and which lie on the host.
   void set_program(size_t inputs, std::vector<int32_t> written, std::vector<int32_t> host) {
     plan->is_program = true;

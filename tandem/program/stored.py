@@ -14,8 +14,7 @@ import os
 import sys
 from _blake2 import blake2b  # without hashlib, which loads OpenSSL
 
-from tandem import _runtime
-from tandem.codegen import cache
+from tandem import _runtime, disk_cache
 from tandem.codegen.compile import stored_address
 from tandem.codegen.loops import RENDERED, Kernel
 from tandem.graph.ir import Origin
@@ -111,8 +110,17 @@ class StoredKernel:
         return stored_address(self.key)
 
 
+# What a Recorder notes of the writing of a program, and nothing else, is done again. First arguments that are no plain values:
+_CALLS = frozenset((
+    "slot", "bind", "int_op", "guard", "value", "no_origin", "begin_writes", "kernel", "library", "epilogue", "part", "region",
+    "free", "output", "on_host", "parts", "writes", "set_program", "lay_out", "set_device", "set_name", "set_returns_tuple",
+    "set_rng_advance",
+))  # fmt: skip
+_SPECIAL = {"kernel": ("kernel", "cuda"), "epilogue": ("kernel", "cuda"), "part": ("plan",)}
+
+
 def _replay(packed, request: Request):
-    """A PlanBuilder with these calls made. Raises LookupError where the code of a kernel is gone."""
+    """A PlanBuilder with these calls made. Raises LookupError where the code of a kernel is gone, ValueError for other calls."""
     builder = _runtime.PlanBuilder()
     for name, args in packed:
         if name == "origin":
@@ -120,7 +128,15 @@ def _replay(packed, request: Request):
             if origin is not None:
                 write_origin(builder, origin)
             continue
-        getattr(builder, name)(*(_unpack(a, request) if type(a) is tuple else a for a in args))
+        if name not in _CALLS:
+            raise ValueError(f"a program does not call {name!r}")
+        if name in _SPECIAL:
+            first, *args = args
+            if type(first) is not tuple or first[0] not in _SPECIAL[name]:
+                raise ValueError(f"{name} of {first!r}")
+            getattr(builder, name)(_unpack(first, request), *args)
+        else:
+            getattr(builder, name)(*args)
     return builder
 
 
@@ -144,26 +160,20 @@ def write_origin(builder, origin: Origin):
 def save(request: Request, recorder: Recorder, written, facts: dict) -> None:
     """Keeps a program, with what its writer gave and facts about it: numbers and text."""
     if request.key and recorder.calls is not None:
-        cache.write(_path(request.key), FORMAT, marshal.dumps((facts, written, recorder.calls)))
+        disk_cache.write(_path(request.key), FORMAT, marshal.dumps((facts, written, recorder.calls)))
 
 
 def load(request: Request):
     """(builder, what the writer gave, facts) of a program that was kept and accepts these arguments, or None."""
-    content = request.key and cache.read(_path(request.key), FORMAT)
+    content = request.key and disk_cache.read(_path(request.key), FORMAT)
     if not content:
         return None
     try:
         facts, written, packed = marshal.loads(content)
         builder = _replay(packed, request)
-        return (builder, written, facts) if builder.accepts(request.spec) else None
-    except (
-        LookupError,
-        ValueError,
-        EOFError,
-        TypeError,
-        AttributeError,
-    ):  # kernels gone, or not what this version expects
-        return None
+        return (builder, written, facts) if isinstance(facts, dict) and builder.accepts(request.spec) else None
+    except (LookupError, ValueError, EOFError, TypeError, AttributeError, OverflowError, RuntimeError):
+        return None  # kernels gone, or not what this version expects
 
 
 def _path(key: str) -> str:

@@ -194,17 +194,6 @@ def test_a_file_under_a_foreign_name_is_replaced(object_code, directory, monkeyp
     assert good == {path: path.read_bytes() for path in good}
 
 
-def test_files_without_their_name_are_missed(tmp_path):
-    """As they were before names were part of the checksum."""
-    from hashlib import blake2b
-
-    path = tmp_path / "kernel.o"
-    path.write_bytes(cache.FORMAT + blake2b(b"content", digest_size=cache.CHECKSUM_SIZE).digest() + b"content")
-    assert cache.read(str(path), cache.FORMAT) is None
-    cache.write(str(path), cache.FORMAT, b"content")
-    assert cache.read(str(path), cache.FORMAT) == b"content"
-
-
 SHUFFLED = """
 import tandem as td
 f = td.compile(lambda x: (x[1:3] * 2 + 1).exp().sum(0) / 3)
@@ -260,19 +249,6 @@ def test_threads_wait_for_the_one_that_compiles(object_code):
         thread.join()
     assert compiled == [1]
     assert len(addresses) == 8 and len(set(addresses)) == 1
-
-
-def test_trimming_removes_what_was_used_least_recently(tmp_path):
-    for i in range(10):
-        (tmp_path / f"{i}.o").write_bytes(b"x" * 100)
-        os.utime(tmp_path / f"{i}.o", (1000 + i, 1000 + i))
-    (tmp_path / "old.tmp").write_bytes(b"")
-    os.utime(tmp_path / "old.tmp", (0, 0))
-    (tmp_path / "new.tmp").write_bytes(b"")
-    cache.trim(str(tmp_path), 1000)
-    assert len(list(tmp_path.glob("*.o"))) == 10
-    cache.trim(str(tmp_path), 500)
-    assert {"6.o", "7.o", "8.o", "9.o", "new.tmp"} == {path.name for path in tmp_path.iterdir()}
 
 
 def test_loading_from_disk_is_quick_and_needs_no_llvm(object_code, directory):

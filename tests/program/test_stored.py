@@ -102,3 +102,24 @@ def test_programs_without_their_kernels_are_made_again(tmp_path):
     second = run(tmp_path)
     assert second[0] == first[0]
     assert second[1] == "False True"
+
+
+def hostile(seed: int, count: int) -> list[int]:
+    root = pathlib.Path(__file__).parents[2]
+    command = [sys.executable, "-m", "tests.program.hostile", str(seed), str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root)
+    assert done.returncode == 0, done.stderr
+    return [int(n) for n in done.stdout.split()]
+
+
+def test_calls_that_no_program_makes_are_not_made():
+    """Files with right checksums that say anything: the program is made again, or the calls are those of a program."""
+    again, taken = hostile(1, 400)
+    assert again > 100
+    assert taken > 0
+
+
+@pytest.mark.slow
+def test_many_files_that_say_anything():
+    for seed in range(2, 7):
+        hostile(seed, 5000)

@@ -10,8 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from hashlib import blake2b
 
-from tandem import _runtime
-from tandem.codegen import cache
+from tandem import _runtime, disk_cache
 from tandem.codegen.cuda import workers
 from tandem.codegen.cuda.kernel import entry
 from tandem.codegen.cuda.render import source
@@ -81,7 +80,9 @@ class StoredCudaKernel:
     def __init__(self, device: int, key: str, name: str, threads: tuple[int, int], reports: bool, shared: int):
         self.source_key, self.name, self.threads, self.reports, self.shared = key, name, threads, reports, shared
         _, major, minor, *_ = _runtime.cuda_properties(device)
-        if not cache.read(_path(f"{key}-{10 * major + minor}") or "", FORMAT):  # there is no source to compile it from
+        if not disk_cache.read(
+            _path(f"{key}-{10 * major + minor}") or "", FORMAT
+        ):  # there is no source to compile it from
             raise LookupError(key)
 
 
@@ -173,7 +174,7 @@ def _wait(pending: dict) -> str | None:
 
 def _image(key: str, kernel, capability: int) -> bytes:
     path = _path(key)
-    image = path and cache.read(path, FORMAT)
+    image = path and disk_cache.read(path, FORMAT)
     if not image:
         from tandem.cuda.nvrtc import compile_source
 
@@ -194,7 +195,7 @@ def _show(kernel):
 def _keep(key: str, image: bytes):
     path = _path(key)
     if path:
-        cache.write(path, FORMAT, image)
+        disk_cache.write(path, FORMAT, image)
 
 
 def _forget():
