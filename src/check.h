@@ -7,7 +7,7 @@
 
 namespace tandem {
 
-enum class ErrorKind { Internal, Shape, Type, Index, Value, Memory, Autograd, Device, Unsupported, LinAlg };
+enum class ErrorKind { Internal, Shape, Type, Index, Value, Memory, Autograd, Device, Unsupported, LinAlg, Distributed, Deadline };
 
 // The user's operator and line that a step of a program comes from.
 struct Origin {

@@ -17,6 +17,7 @@ from tandem.errors import (
     CheckpointError,
     DeadlineError,
     DeviceError,
+    DistributedError,
     DTypeError,
     IndexRangeError,
     IntegerRangeError,

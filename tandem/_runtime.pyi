@@ -683,3 +683,68 @@ def profile_start() -> bool:
 
 def profile_stop() -> tuple:
     """Ends the recording: (entries, how many were left out)."""
+
+class Board:
+    """The memory that the ranks of a group on one host share."""
+
+    @staticmethod
+    def create(size: int, shared: bool) -> Board: ...
+
+    @staticmethod
+    def attach(descriptor: int) -> Board:
+        """Takes the descriptor over."""
+
+    @property
+    def descriptor(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+class Communicator:
+    """A rank's part in a group."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def leave(self, failed: bool, text: str) -> None: ...
+
+    def records(self) -> list: ...
+
+    def await_question(self, seconds: float) -> str: ...
+
+    def answer(self, where: str) -> None: ...
+
+    def set_timeout(self, seconds: float) -> None: ...
+
+class Member(Communicator):
+    """A rank of a group on one host."""
+
+    def __init__(self, board: Board, rank: int, names: Sequence[int]) -> None: ...
+
+    def connect(self, rank: int, pid: int, heap: int) -> None: ...
+
+class RankContext:
+    """The groups of a rank, by token."""
+
+    def __init__(self) -> None: ...
+
+    def put(self, token: int, communicator: Communicator | None) -> None: ...
+
+    @staticmethod
+    def enter(context: RankContext | None) -> None:
+        """Has this thread be that rank."""
+
+    @staticmethod
+    def set_default(context: RankContext | None) -> None: ...
+
+def begin_shared_heap() -> int:
+    """
+    The descriptor of memory that other processes can map; -1: there is none.
+    """
+
+def pause_shared_heap() -> None: ...
+
+def reduction_is_defined(dtype: int, reduction: int) -> bool: ...

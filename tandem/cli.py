@@ -1,4 +1,4 @@
-"""The `tandem` command: quickstart, doctor, bench, train, view."""
+"""The `tandem` command: quickstart, doctor, bench, train, view, run."""
 
 from __future__ import annotations
 
@@ -32,11 +32,22 @@ def main(arguments: list[str] | None = None) -> int:
     train.add_argument("--epochs", type=int)
     view = add("view", "write the page of a run from its history, and say where it is")
     view.add_argument("run", help="the folder of a run")
+    run = add("run", "start a program on several ranks of this host, with torchrun's flags and environment")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["run"]:  # its own flags are only known where they are needed
+        from tandem.distributed.launch import add_arguments
+
+        add_arguments(run)
     options = parser.parse_args(arguments)
     try:
-        return {"quickstart": _quickstart, "doctor": _doctor, "bench": _bench, "train": _train, "view": _view}[
-            options.command
-        ](options)
+        return {
+            "quickstart": _quickstart,
+            "doctor": _doctor,
+            "bench": _bench,
+            "train": _train,
+            "view": _view,
+            "run": _run,
+        }[options.command](options)
     except (OSError, ValueError, TypeError, ImportError, KeyError) as error:
         print(f"tandem {options.command}: {error}", file=sys.stderr)
         return 1
@@ -50,6 +61,15 @@ def _quickstart(options) -> int:
 
     run(options.epochs, options.out)
     return 0
+
+
+# -- run
+
+
+def _run(options) -> int:
+    from tandem.distributed.launch import main as run
+
+    return run(options)
 
 
 # -- doctor

@@ -17,6 +17,7 @@
         DeadlineError     (TimeoutError)     waited longer than allowed
         CheckpointError   (RuntimeError)     a file that is damaged, or holds other things than are asked for
         WorkerError       (RuntimeError)     a process of a data loader that died or failed
+        DistributedError  (RuntimeError)     a rank that died, left or does something else than the others
     RuntimeWarning, UserWarning
       CompileWarning                         a program that could not be compiled and runs in another way
       SwitchWarning                          a switch that says something without a meaning
@@ -47,6 +48,7 @@ __all__ = [
     "DTypeError",
     "DeadlineError",
     "DeviceError",
+    "DistributedError",
     "IndexRangeError",
     "IntegerRangeError",
     "InternalError",
@@ -225,6 +227,10 @@ class WorkerError(TandemError, RuntimeError):
     """A process of a data loader that died or failed."""
 
 
+class DistributedError(TandemError, RuntimeError):
+    """Ranks that cannot go on together: one died, left, or does something else than the others."""
+
+
 class QueueClosedError(TandemError, EOFError):
     """A queue that is closed: nothing more goes in, or what is left does not suffice."""
 
@@ -276,6 +282,8 @@ _KINDS = {
     "LinAlg": LinAlgError,
     "Device": DeviceError,
     "Unsupported": UnsupportedError,
+    "Distributed": DistributedError,
+    "Deadline": DeadlineError,
 }
 
 

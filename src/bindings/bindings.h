@@ -27,5 +27,6 @@ void register_shared_memory(nanobind::module_& m);
 void register_object_loader(nanobind::module_& m);
 void register_cuda(nanobind::module_& m);
 void register_profile(nanobind::module_& m);
+void register_collectives(nanobind::module_& m);
 
 }  // namespace tandem

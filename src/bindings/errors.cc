@@ -33,6 +33,10 @@ const char* kind_name(ErrorKind kind) {
       return "Unsupported";
     case ErrorKind::LinAlg:
       return "LinAlg";
+    case ErrorKind::Distributed:
+      return "Distributed";
+    case ErrorKind::Deadline:
+      return "Deadline";
   }
   return "Internal";
 }

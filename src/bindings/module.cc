@@ -34,6 +34,7 @@ NB_MODULE(_runtime, m) {
   tandem::register_shared_memory(m);
   tandem::register_cuda(m);
   tandem::register_profile(m);
+  tandem::register_collectives(m);
 }
 #undef PyInit__runtime
 

@@ -11,7 +11,7 @@ namespace {
 // A function's static, so that it exists before the first Register, whatever the order of static initialisation.
 struct Routine {
   Function function;
-  bool prepares;
+  bool prepares, waits;
 };
 std::map<std::string, Routine>& routines() {
   static std::map<std::string, Routine> map;
@@ -20,8 +20,8 @@ std::map<std::string, Routine>& routines() {
 
 }  // namespace
 
-Register::Register(const char* name, Function function, bool prepares) {
-  routines()[name] = {function, prepares};
+Register::Register(const char* name, Function function, bool prepares, bool waits) {
+  routines()[name] = {function, prepares, waits};
 }
 
 Function find(const std::string& name) {
@@ -34,6 +34,13 @@ bool prepares(const std::string& name) {
   const auto found = routines().find(name);
   return found != routines().end() && found->second.prepares;
 }
+
+bool waits(const std::string& name) {
+  const auto found = routines().find(name);
+  return found != routines().end() && found->second.waits;
+}
+
+thread_local std::string line_of_call;
 
 static thread_local size_t* scratch_need = nullptr;
 

@@ -9,6 +9,10 @@
 
 #include "tensor/view.h"
 
+namespace tandem {
+struct Origin;  // check.h
+}
+
 namespace tandem::library {
 
 struct Epilogue;  // library/epilogue.h
@@ -30,6 +34,7 @@ struct Call {
   int64_t* int_results = nullptr;         // where a routine that computes sizes (count_nonzero, ...) leaves them
   int device = 0;                         // of a routine for devices: which cuda device, and
   void* stream = nullptr;                 // where to queue the work
+  const Origin* origin = nullptr;         // the user's line that it comes from, where a program knows it
   const Epilogue* epilogue = nullptr;     // what is done to the result, block by block; see Note [Epilogues]
   uint32_t same = 0;                      // in a loop: which inputs stay the same (bits), and
   std::unique_ptr<Kept>* kept = nullptr;  // where to keep what was made of them until the loop ends
@@ -39,11 +44,12 @@ using Function = void (*)(const Call&);
 
 // Registers at static-initialisation time: `static Register matmul("matmul", &run_matmul);`
 struct Register {
-  Register(const char* name, Function function, bool prepares = false);
+  Register(const char* name, Function function, bool prepares = false, bool waits = false);
 };
 
 Function find(const std::string& name);  // throws if there is no such routine
 bool prepares(const std::string& name);  // whether prepare() is of use to it
+bool waits(const std::string& name);     // whether it waits for others, so that the GIL must be free meanwhile
 
 // Note [Preparing]
 // What oneDNN runs it first makes: it chooses an implementation for the sizes and writes machine code, which takes
@@ -59,5 +65,8 @@ size_t scratch_of(const Call& call, Function routine);
 bool measuring();
 void need_scratch(size_t bytes);
 std::vector<std::string> names();
+
+// The user's line, where this thread runs a plan that waits and was made for one operator.
+extern thread_local std::string line_of_call;
 
 }  // namespace tandem::library

@@ -18,6 +18,7 @@
 #include "memory/allocator_impl.h"
 #include "memory/format.h"
 #include "memory/fresh.h"
+#include "memory/shared_heap.h"
 #include "memory/system.h"
 
 namespace tandem {
@@ -36,13 +37,17 @@ Allocator& allocator() {
 // memory.
 __attribute__((constructor(101))) static void guard_forks() {
   pthread_atfork([] { allocator().mutex.lock(); }, [] { allocator().mutex.unlock(); },
-                 [] { allocator().mutex.unlock(); });
+                 [] {
+                   heap::note_fork();
+                   allocator().forget_inherited();
+                   allocator().mutex.unlock();
+                 });
 }
 
 void give_back(const std::vector<Range>& ranges) {
   for (auto [address, bytes] : ranges) {
     ASAN_UNPOISON_MEMORY_REGION(address, bytes);
-    system_unmap(address, bytes);
+    unmap_block(address, bytes);
   }
 }
 

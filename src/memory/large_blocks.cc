@@ -8,9 +8,19 @@
 #include <vector>
 
 #include "memory/allocator_impl.h"
+#include "memory/shared_heap.h"
 #include "memory/system.h"
 
 namespace tandem::blocks {
+
+void* map_block(size_t bytes, size_t alignment) {
+  void* shared = heap::map(bytes, alignment);
+  return shared ? shared : system_map(bytes, alignment);
+}
+
+void unmap_block(void* address, size_t bytes) noexcept {
+  if (!heap::unmap(address, bytes)) system_unmap(address, bytes);
+}
 
 // Note [Chunks]
 // Blocks below the size of a huge page would be made of small pages, and those of a model's parameters, gradients and
@@ -20,7 +30,7 @@ void* Allocator::take_from_chunk(size_t bytes) {
   if (bytes >= kHugePage || stats.live_bytes < static_cast<int64_t>(kChunkFrom)) return nullptr;
   if (chunk_bytes < bytes) {
     if (!reserve_locked(kChunk)) return nullptr;
-    void* fresh = system_map(kChunk, kHugePage);
+    void* fresh = map_block(kChunk, kHugePage);
     if (!fresh) {
       stats.reserved_bytes -= static_cast<int64_t>(kChunk);
       --stats.system_allocations;
@@ -33,7 +43,7 @@ void* Allocator::take_from_chunk(size_t bytes) {
         add_to_cache(chunk, chunk_bytes);
       } catch (const std::bad_alloc&) {  // no memory for the entry
         stats.reserved_bytes -= static_cast<int64_t>(chunk_bytes);
-        system_unmap(chunk, chunk_bytes);
+        unmap_block(chunk, chunk_bytes);
       }
     }
     chunk = static_cast<char*>(fresh);
@@ -89,7 +99,7 @@ void* Allocator::allocate_large(size_t bytes, size_t* capacity) {
   }
   mutex.unlock();
   give_back(trimmed);
-  void* block = system_map(rounded, rounded >= kHugePage ? kHugePage : size_t{4} << 10);
+  void* block = map_block(rounded, rounded >= kHugePage ? kHugePage : size_t{4} << 10);
   if (block && rounded >= kHugePage) madvise(block, rounded, MADV_HUGEPAGE);
   mutex.lock();
   if (!block) {
@@ -106,6 +116,7 @@ void* Allocator::allocate_large(size_t bytes, size_t* capacity) {
 void Allocator::deallocate_large(void* block, size_t capacity) noexcept {
   ASAN_POISON_MEMORY_REGION(block, capacity);
   count_free(capacity);
+  if (heap::inherited(block)) return;
   try {
     add_to_cache(block, capacity);
   } catch (...) {  // no memory for the entry: do without the cache
@@ -153,6 +164,16 @@ void* Allocator::take_from_cache(std::map<std::pair<size_t, uint64_t>, void*>::i
   if (at->first.first >= kSplitMin) joinable.erase(static_cast<char*>(block));
   cached.erase(at);
   return block;
+}
+
+// In a child of fork: blocks that its parent's heap has handed out or will hand out are not its own.
+void Allocator::forget_inherited() {
+  for (auto at = cached.begin(); at != cached.end();) {
+    const auto here = at++;
+    if (heap::inherited(here->second)) take_from_cache(here);
+  }
+  if (heap::inherited(chunk)) chunk_bytes = 0;
+  std::erase_if(idle_arenas, [](const Range& arena) { return heap::inherited(arena.first); });
 }
 
 // A program whose sizes grow step by step would leave behind a cached block of each size. Whenever the system is asked

@@ -37,7 +37,7 @@ class LibraryOperands {
   }
 
  private:
-  static constexpr size_t kInline = 12, kMaxInts = 64;
+  static constexpr size_t kInline = 12, kMaxInts = 160;
   const Instruction& in_;
   View inline_[kInline];
   std::unique_ptr<View[]> many_;

@@ -9,6 +9,7 @@
 #include "program/library_call.h"
 #include "program/profile.h"
 #include "program/region.h"
+#include "tensor/known_source.h"
 
 namespace tandem {
 
@@ -339,6 +340,7 @@ void PlanRun::run_instructions(const Instruction*& current) {
         const LibraryOperands operands(in, ints_, [this](int32_t value) { return view(value); });
         library::Call call = operands.call();
         keep_for(in, call);
+        call.origin = in.origin.get();
         run_routine(in, call);
         break;
       }
@@ -454,7 +456,8 @@ void PlanRun::execute() {
   const bool prepare = meets_new_sizes();
   std::shared_ptr<const MemoryLayout> layout = plan_.lays_out ? find_layout() : nullptr;
   const bool lay_out = plan_.lays_out && !layout;
-  if (!prepare && !lay_out && estimated_cost() < kReleaseNanoseconds) {
+  if (plan_.waits) library::line_of_call = format_source(KnownSource().get());
+  if (!prepare && !lay_out && !plan_.waits && estimated_cost() < kReleaseNanoseconds) {
     if (layout) take_arena(std::move(layout));
     run_instructions();
     return;

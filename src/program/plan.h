@@ -155,6 +155,8 @@ struct Plan {
   std::vector<bool> host_inputs;  // inputs that lie on the host
   mutable std::shared_ptr<Replay> replay;
 
+  bool waits = false;  // whether a routine waits for others, with the GIL free
+
   int32_t num_prepared = 0;                 // instructions that can be made ready for new sizes
   mutable std::vector<uint64_t> ready_for;  // hashes of sizes for which that was done (GIL)
 

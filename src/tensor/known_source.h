@@ -17,6 +17,7 @@ class KnownSource {
     Py_XDECREF(source_.code);
   }
   KnownSource(const KnownSource&) = delete;
+  const Source& get() const { return source_; }
 
  private:
   Source source_;

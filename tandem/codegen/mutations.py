@@ -92,8 +92,10 @@ def _scatter_directly(fusion: Fusion, value: Value, target: Buffer, readers) -> 
 
 
 def _library_directly(fusion: Fusion, value: Value, target: Buffer, readers) -> bool:
-    """Lets a routine write its result into an input that nothing reads: where the body of a loop puts its results."""
-    if not isinstance(value.op, LibraryOp) or isinstance(value.op, CheckIndex) or readers:
+    """Lets a routine write its result into an input that nothing reads, or that it reads itself and may write over."""
+    if not isinstance(value.op, LibraryOp) or isinstance(value.op, CheckIndex):
+        return False
+    if readers and not _overwrites(fusion, value, target, readers):
         return False
     if sum(v is value for _, v in fusion.graph.mutations) > 1:
         return False
@@ -106,6 +108,17 @@ def _library_directly(fusion: Fusion, value: Value, target: Buffer, readers) -> 
         return False
     fusion.buffer_of[value] = target
     return True
+
+
+def _overwrites(fusion: Fusion, value: Value, target: Buffer, readers) -> bool:
+    """Whether a routine that may write its results over its operands has this input in the result's place, as its last reader."""
+    node = value.node
+    if not node.op.overwrites or fusion.buffer_of[node.inputs[value.index]] is not target:
+        return False
+    position = fusion.provider[value].position
+    return sum(v is node.inputs[value.index] for v in node.inputs) == 1 and all(
+        group.position <= position for group, _, _ in readers
+    )
 
 
 def _unpermuted(value: Value) -> tuple[list[int], Value]:

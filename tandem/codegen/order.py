@@ -70,7 +70,7 @@ def _before(step: int, begin: int, uses: list, moved: set[int]) -> set[int]:
 
 def must_precede(a: Uses, b: Uses) -> bool:
     """Whether a step that comes before another must stay there: one writes what the other reads or writes, or waits for it."""
-    if a.writes & b.reads or a.writes & b.writes or a.reads & b.writes:
+    if a.writes & b.reads or a.writes & b.writes or a.reads & b.writes or (a.effect and b.effect):
         return True
     return bool(b.waits) and not b.waits.isdisjoint(a.nodes)
 
@@ -101,7 +101,12 @@ def step_may_fail(step) -> bool:
 
 
 def writes_input(step) -> bool:
-    return any(b.kind == "input" for b in map(root_of, _written(step)))
+    """Whether a step cannot be made undone: it writes memory from outside, or has an effect there, as collectives have."""
+    return has_effect(step) or any(b.kind == "input" for b in map(root_of, _written(step)))
+
+
+def has_effect(step) -> bool:
+    return not isinstance(step, KernelStep) and step.node.op.effect
 
 
 def _written(step) -> list:
@@ -115,6 +120,7 @@ class Uses(NamedTuple):
     writes: set[int]
     waits: set
     nodes: list
+    effect: bool
 
 
 def uses_of(step) -> Uses:
@@ -122,4 +128,5 @@ def uses_of(step) -> Uses:
     read = step.buffers if isinstance(step, KernelStep) else step.inputs
     nodes = step.nodes if isinstance(step, (KernelStep, EpilogueStep)) else [step.node]
     waits = {n for node in nodes for n in node.control}
-    return Uses({id(root_of(b)) for b in read}, {id(root_of(b)) for b in _written(step)}, waits, nodes)
+    effect = any(node.op.effect for node in nodes)
+    return Uses({id(root_of(b)) for b in read}, {id(root_of(b)) for b in _written(step)}, waits, nodes, effect)

@@ -14,6 +14,7 @@ from tandem.ops import (
     bitwise,
     calculus,
     classify,
+    collective,
     combine,
     comparison,
     complexes,

@@ -208,6 +208,7 @@ class LibraryOp(Op):
     routine = ""
     only_on = ""
     takes_complex = False
+    overwrites = False  # whether the k-th result may lie where the k-th operand lies
 
     def made_of(self, kind: str, inputs) -> Callable | None:
         if self.only_on and kind and kind != self.only_on:

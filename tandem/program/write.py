@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tandem import _runtime
 from tandem.codegen import Buffer, EpilogueStep, KernelStep, RegionStep
 from tandem.codegen.buffer import root_of
+from tandem.codegen.order import has_effect
 from tandem.graph.ir import Origin
 from tandem.graph.symbolic import Dim, Sym, symbol_indices
 from tandem.program.request import Request, Source
@@ -257,7 +258,7 @@ class ProgramWriter(ScheduleWriter):
     def _step(self, step):
         if self.whole and not self._has_written:
             written = step.writes if isinstance(step, KernelStep) else step.outputs
-            if any(root_of(b).kind == "input" for b in written):
+            if has_effect(step) or any(root_of(b).kind == "input" for b in written):
                 self._has_written = True
                 self.builder.begin_writes()
         super()._step(step)

@@ -1,0 +1,346 @@
+// The collectives of ranks that share memory.
+//
+// Note [Direct and staged]
+// Where every rank's operands and results lie in memory that the others can look at (Note [Shared heap], or ranks that
+// are threads) and are large, ranks read and write them where they are: an all-reduce is one pass over memory, each
+// rank reducing its part of the elements and writing it to all. Otherwise operands pass through stages, a window at a
+// time. Ranks decide by what all of them published, so they decide alike.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <sstream>
+
+#include "check.h"
+#include "collectives/member.h"
+#include "collectives/reduce.h"
+#include "memory/shared_heap.h"
+
+namespace tandem::collectives {
+namespace {
+
+constexpr int64_t kDirectBytes = int64_t{64} << 10;  // below, a copy costs less than a second meeting
+constexpr int64_t kOwnPiece = 4096;                  // elements; pieces below are one rank's work
+constexpr int64_t kRedundant = int64_t{16} << 10;    // bytes that every rank reduces for itself
+
+int64_t item_of(const Request& request) {
+  return static_cast<int64_t>(item_size(request.dtype));
+}
+
+// The part of [0, count) that is rank r's, in whole cache lines but for the last.
+std::pair<int64_t, int64_t> share(int64_t count, int rank, int size) {
+  const auto bound = [&](int r) { return r == size ? count : count / 16 * r / size * 16; };
+  return {bound(rank), bound(rank + 1)};
+}
+
+// Elements [begin, begin + count) of all pieces, as if they lay one after the other: f(piece, first, n, done).
+template <typename F>
+void for_range(const std::vector<Piece>& pieces, int64_t begin, int64_t count, F f) {
+  int64_t at = 0, done = 0;
+  for (size_t i = 0; i < pieces.size() && done < count; ++i) {
+    const int64_t n = pieces[i].in_count, first = std::max<int64_t>(0, begin + done - at);
+    at += n;
+    if (first >= n) continue;
+    const int64_t part = std::min(n - first, count - done);
+    f(i, first, part, done);
+    done += part;
+  }
+}
+
+// Where rank r's part begins in elements that are laid out by these sizes, or equally.
+int64_t offset_in(const int64_t* sizes, bool uneven, int64_t each, int rank) {
+  return uneven ? std::accumulate(sizes, sizes + rank, int64_t{0}) : each * rank;
+}
+
+bool same_shape(const Call& a, const Call& b, int first) {
+  return a.ndim == b.ndim && std::equal(a.shape + std::min(first, a.ndim), a.shape + std::min(a.ndim, 8),
+                                        b.shape + std::min(first, b.ndim));
+}
+
+// Whether what two ranks were asked for fits together.
+bool fits(const Descriptor& a, int rank_a, const Descriptor& b, int rank_b) {
+  const Call &x = a.call, &y = b.call;
+  if (x.kind != y.kind || x.dtype != y.dtype || x.reduction != y.reduction || x.root != y.root ||
+      a.num_pieces != b.num_pieces || a.uneven != b.uneven)
+    return false;
+  for (int i = 0; i < a.num_pieces && a.num_pieces > 1; ++i)
+    if (a.pieces[i].in_count != b.pieces[i].in_count) return false;
+  switch (static_cast<Kind>(x.kind)) {
+    case Kind::AllGather:
+      return a.uneven ? a.takes[rank_b] == y.in_count && b.takes[rank_a] == x.in_count && same_shape(x, y, 1)
+                      : same_shape(x, y, 0);
+    case Kind::AllToAll:
+      return a.uneven ? a.sends[rank_b] == b.takes[rank_a] && b.sends[rank_a] == a.takes[rank_b] && same_shape(x, y, 1)
+                      : same_shape(x, y, 0);
+    default:
+      return same_shape(x, y, 0) && x.in_count == y.in_count;
+  }
+}
+
+// By sizes alone, in which ranks agree.
+bool is_small(const Descriptor& d) {
+  const auto item = static_cast<int64_t>(item_size(static_cast<DType>(d.call.dtype)));
+  return (d.call.in_count + d.call.out_count) * item < kDirectBytes;
+}
+
+}  // namespace
+
+void describe(const Request& request, bool threads, Descriptor& to) {
+  Call& call = to.call;
+  call.kind = static_cast<uint32_t>(request.kind);
+  call.reduction = static_cast<uint32_t>(request.reduction);
+  call.dtype = static_cast<uint32_t>(request.dtype);
+  call.root = request.root;
+  call.tag = request.tag;
+  call.ndim = request.ndim;
+  std::copy(std::begin(request.shape), std::end(request.shape), call.shape);
+  call.in_count = call.out_count = 0;
+  const size_t n = std::min<size_t>(kLine - 1, request.line.size());
+  std::memcpy(call.line, request.line.data(), n);
+  call.line[n] = 0;
+  to.num_pieces = static_cast<int32_t>(request.pieces.size());
+  const int64_t item = item_of(request);
+  const auto place = [&](const char* data, int64_t count) {
+    if (threads || count == 0) return Address{reinterpret_cast<int64_t>(data)};
+    return Address{data ? heap::offset_of(data, count * item) : -1};
+  };
+  to.addressable = true;
+  for (size_t i = 0; i < request.pieces.size(); ++i) {
+    const Piece& piece = request.pieces[i];
+    auto& described = to.pieces[i];
+    described = {place(piece.in, piece.in_count), place(piece.out, piece.out_count), piece.in_count, piece.out_count};
+    to.addressable &= described.in.known() && described.out.known();
+    call.in_count += piece.in_count;
+    call.out_count += piece.out_count;
+  }
+  to.addressable &= !is_small(to);
+  to.uneven = !request.sends.empty() || !request.takes.empty();
+  std::copy(request.sends.begin(), request.sends.end(), to.sends);
+  std::copy(request.takes.begin(), request.takes.end(), to.takes);
+}
+
+void Member::run(const Request& request) {
+  TD_CHECK(request.pieces.size() <= kMostPieces && request.sends.size() <= kMostRanks &&
+           request.takes.size() <= kMostRanks);
+  if (left_) fail(ErrorKind::Distributed, "this group of ranks was destroyed\n  fix: call init_process_group again");
+  if (request.kind == Kind::Send) return send(request);
+  if (request.kind == Kind::Receive) return receive(request);
+  std::lock_guard guard(mutex_);
+  collect(request);
+}
+
+void Member::collect(const Request& request) {
+  Slot& mine = board_->slot(rank_);
+  Descriptor& descriptor = mine.descriptors[++operations_ & 1];
+  describe(request, !board_->shared(), descriptor);
+  Entry& entry = note(descriptor.call);
+  if (board_->header().first_failed.load()) tell_failure(descriptor.call);
+  descriptor.addressable &= can_look_at_all_;
+  const bool small = is_small(descriptor) && (request.kind == Kind::AllReduce || request.kind == Kind::Broadcast);
+  if (small) {  // goes to the stage at once, so that one meeting does
+    put_on_stage(request, 0, descriptor.call.in_count);
+    ++publications_;
+  }
+  arrive();
+  compare(request);
+  switch (request.kind) {
+    case Kind::AllReduce:
+      all_reduce(request);
+      break;
+    case Kind::Broadcast:
+      broadcast(request);
+      break;
+    case Kind::Barrier:
+      break;
+    default:
+      exchange(request);
+  }
+  entry.ended.store(1);
+}
+
+void Member::compare(const Request&) const {
+  bool agree = true;
+  for (int a = 0; a < size_; ++a)
+    for (int b = a + 1; b < size_; ++b) agree &= fits(descriptor(a), a, descriptor(b), b);
+  if (agree) return;
+  std::map<std::string, std::vector<int>> asked;
+  for (int r = 0; r < size_; ++r) asked[describe(descriptor(r).call)].push_back(names_[r]);
+  std::map<int, std::string> lines;
+  for (const auto& [text, ranks] : asked) {
+    std::ostringstream line;
+    line << "\n  rank" << (ranks.size() > 1 ? "s " : " ");
+    for (size_t i = 0; i < ranks.size(); ++i) line << (i ? ", " : "") << ranks[i];
+    line << ": " << text;
+    lines[ranks[0]] = line.str();
+  }
+  std::ostringstream text;
+  text << "ranks do not agree on collective number " << board_->slot(rank_).entered.load() << ':';
+  for (const auto& [rank, line] : lines) text << line;
+  text << "\n  fix: call the same collectives in the same order, with the same types and sizes, on every rank";
+  fail(ErrorKind::Distributed, text.str());
+}
+
+bool Member::is_direct() const {
+  for (int r = 0; r < size_; ++r)
+    if (!descriptor(r).addressable) return false;
+  return true;
+}
+
+const char* Member::source(int rank, int piece) const {
+  if (!board_->shared()) return reinterpret_cast<const char*>(descriptor(rank).pieces[piece].in.offset);
+  const char* base = rank == rank_ ? heap::base() : peers_[rank].heap;
+  return base + descriptor(rank).pieces[piece].in.offset;
+}
+
+char* Member::target(int rank, int piece) const {
+  if (!board_->shared()) return reinterpret_cast<char*>(descriptor(rank).pieces[piece].out.offset);
+  char* base = rank == rank_ ? heap::base() : peers_[rank].heap;
+  return base + descriptor(rank).pieces[piece].out.offset;
+}
+
+// This rank's elements [begin, begin + count), for the publication that comes next.
+void Member::put_on_stage(const Request& request, int64_t begin, int64_t count) {
+  const int64_t item = item_of(request);
+  char* to = board_->stage(rank_, publications_ + 1);
+  for_range(request.pieces, begin, count, [&](size_t i, int64_t first, int64_t n, int64_t done) {
+    std::memcpy(to + done * item, request.pieces[i].in + first * item, n * item);
+  });
+}
+
+void Member::publish() {
+  ++publications_;
+  arrive();
+}
+
+void Member::all_reduce(const Request& request) {
+  const int64_t count = descriptor(rank_).call.in_count, window = kStage / item_of(request);
+  if (is_small(descriptor(rank_))) return reduce_window(request, 0, count);
+  if (is_direct()) return all_reduce_directly(request);
+  for (int64_t begin = 0; begin < count; begin += window) {
+    const int64_t n = std::min(window, count - begin);
+    put_on_stage(request, begin, n);
+    publish();
+    reduce_window(request, begin, n);
+  }
+}
+
+void Member::all_reduce_directly(const Request& request) {
+  const int64_t item = item_of(request);
+  std::vector<const char*> in(size_);
+  std::vector<char*> out(size_);
+  for (int i = 0; i < static_cast<int>(request.pieces.size()); ++i) {
+    const int64_t count = request.pieces[i].in_count;
+    auto [begin, end] = share(count, rank_, size_);
+    if (count < kOwnPiece) begin = 0, end = i % size_ == rank_ ? count : 0;
+    if (begin == end) continue;
+    for (int r = 0; r < size_; ++r) {
+      in[r] = source(r, i) + begin * item;
+      out[r] = target(r, i) + begin * item;
+    }
+    reduce(in.data(), size_, out.data(), size_, end - begin, request.dtype, request.reduction);
+  }
+  arrive();
+}
+
+// What all ranks have on their stages, reduced into the results. Each rank for itself where there is little of it;
+// otherwise each its part, which the others then take from its stage.
+void Member::reduce_window(const Request& request, int64_t begin, int64_t count) {
+  const int64_t item = item_of(request);
+  std::vector<const char*> in(size_);
+  if (size_ <= 2 || count * item <= kRedundant) {
+    for_range(request.pieces, begin, count, [&](size_t i, int64_t first, int64_t n, int64_t done) {
+      for (int r = 0; r < size_; ++r) in[r] = stage(r) + done * item;
+      char* out = request.pieces[i].out + first * item;
+      reduce(in.data(), size_, &out, 1, n, request.dtype, request.reduction);
+    });
+    return;
+  }
+  const auto [first, last] = share(count, rank_, size_);
+  for (int r = 0; r < size_; ++r) in[r] = stage(r) + first * item;
+  char* out = stage(rank_) + first * item;
+  reduce(in.data(), size_, &out, 1, last - first, request.dtype, request.reduction);
+  arrive();
+  for (int r = 0; r < size_; ++r) {
+    const auto [from, to] = share(count, r, size_);
+    for_range(request.pieces, begin + from, to - from, [&](size_t i, int64_t at, int64_t n, int64_t done) {
+      std::memcpy(request.pieces[i].out + at * item, stage(r) + (from + done) * item, n * item);
+    });
+  }
+}
+
+void Member::broadcast(const Request& request) {
+  const int root = request.root;
+  const int64_t item = item_of(request), count = descriptor(rank_).call.in_count, window = kStage / item;
+  const auto take = [&](int64_t begin, int64_t n) {
+    for_range(request.pieces, begin, n, [&](size_t i, int64_t first, int64_t part, int64_t done) {
+      std::memcpy(request.pieces[i].out + first * item, stage(root) + done * item, part * item);
+    });
+  };
+  if (is_small(descriptor(rank_))) return take(0, count);
+  if (is_direct()) {
+    for (size_t i = 0; i < request.pieces.size(); ++i)
+      if (request.pieces[i].out != source(root, static_cast<int>(i)))
+        std::memcpy(request.pieces[i].out, source(root, static_cast<int>(i)), request.pieces[i].in_count * item);
+    return arrive();
+  }
+  for (int64_t begin = 0; begin < count; begin += window) {
+    const int64_t n = std::min(window, count - begin);
+    if (rank_ == root) put_on_stage(request, begin, n);
+    publish();
+    take(begin, n);
+  }
+}
+
+// all_gather, reduce_scatter, reduce, all_to_all: every rank takes what it needs of the others' operands.
+void Member::exchange(const Request& request) {
+  const int64_t item = item_of(request);
+  std::vector<const char*> sources(size_);
+  int64_t most = 0;
+  for (int r = 0; r < size_; ++r) most = std::max(most, descriptor(r).call.in_count);
+  if (is_direct()) {
+    for (int r = 0; r < size_; ++r) sources[r] = source(r, 0);
+    take(request, 0, most, sources);
+    return arrive();
+  }
+  const int64_t window = kStage / item, own = descriptor(rank_).call.in_count;
+  for (int64_t begin = 0; begin < most; begin += window) {
+    put_on_stage(request, begin, std::clamp<int64_t>(own - begin, 0, window));
+    publish();
+    for (int r = 0; r < size_; ++r) sources[r] = stage(r);
+    take(request, begin, begin + window, sources);
+  }
+  if (request.kind == Kind::Reduce && rank_ != request.root)
+    std::memset(request.pieces[0].out, 0, request.pieces[0].out_count * item);
+}
+
+// What this rank needs of elements [begin, end) of each operand; sources: where those lie.
+void Member::take(const Request& request, int64_t begin, int64_t end, const std::vector<const char*>& sources) {
+  const int64_t item = item_of(request);
+  const Descriptor& mine = descriptor(rank_);
+  char* out = request.pieces[0].out;
+  if (request.kind == Kind::Reduce || request.kind == Kind::ReduceScatter) {
+    const bool all = request.kind == Kind::Reduce;
+    const int64_t count = mine.call.out_count;
+    const int64_t first = all ? 0 : offset_in(mine.takes, mine.uneven, count, rank_);
+    const int64_t from = std::max(begin, first), to = std::min(end, first + count);
+    if (from >= to || (all && rank_ != request.root)) return;
+    std::vector<const char*> in(size_);
+    for (int r = 0; r < size_; ++r) in[r] = sources[r] + (from - begin) * item;
+    out += (from - first) * item;
+    return reduce(in.data(), size_, &out, 1, to - from, request.dtype, request.reduction);
+  }
+  for (int i = 0; i < size_; ++i) {
+    const int r = (rank_ + i) % size_;
+    const Descriptor& theirs = descriptor(r);
+    const bool gather = request.kind == Kind::AllGather;
+    const int64_t each = gather ? theirs.call.in_count : theirs.call.in_count / size_;
+    const int64_t first = gather ? 0 : offset_in(theirs.sends, theirs.uneven, each, rank_);
+    const int64_t count = mine.uneven ? mine.takes[r] : each;
+    const int64_t place = offset_in(mine.takes, mine.uneven, each, r);
+    const int64_t from = std::max(begin, first), to = std::min(end, first + count);
+    if (from < to)
+      std::memcpy(out + (place + from - first) * item, sources[r] + (from - begin) * item, (to - from) * item);
+  }
+}
+
+}  // namespace tandem::collectives

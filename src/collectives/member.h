@@ -1,0 +1,96 @@
+// A rank of a group on one host: threads of one process, or processes that share memory.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/board.h"
+#include "collectives/communicator.h"
+
+namespace tandem::collectives {
+
+class Member : public Communicator {
+ public:
+  Member(std::shared_ptr<Board> board, int rank, std::vector<int> names);  // names: what ranks are called in messages
+  ~Member() override;
+
+  // Another rank's process: how to know that it lives, and its heap (-1: none). Descriptors are taken over.
+  void connect(int rank, int pid, int heap);
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void run(const Request& request) override;
+  void leave(bool failed, const std::string& text) noexcept override;
+  std::vector<Record> records() const override;
+  std::string await_question(double seconds) override;
+  void answer(const std::string& where) override;
+  void set_timeout(double seconds) override { timeout_ = seconds; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Peer {
+    int pidfd = -1;
+    char* heap = nullptr;
+    size_t heap_bytes = 0;
+  };
+
+  // Note [Waiting]
+  // A rank that waits spins for some microseconds, as long as ranks are no more than processors, and then sleeps on the
+  // word that it waits for, in slices. Between slices it looks whether the others live (their pidfds, which tell at
+  // once and cost nothing), whether one has failed, whether the user interrupts, and whether the time is over.
+  void arrive();  // at the next meeting, and until all have
+  void wait(std::atomic<uint32_t>& word, std::atomic<uint32_t>& sleepers, uint32_t until, int whom, const Call& call);
+  void look_around(int whom, const Call& call, double waited, bool* warned);
+  void check_presence(int whom, const Call& call);
+  [[noreturn]] void tell_failure(const Call& call) const;
+  std::vector<int> missing(int whom) const;  // that one, or (-1) the ranks that have not arrived at this meeting
+  std::string whereabouts(const std::vector<int>& ranks);  // what is known of them, a line each
+  std::string name(int rank) const { return "rank " + std::to_string(names_[rank]); }
+  Entry& note(const Call& call);
+
+  // collectives.cc
+  void collect(const Request& request);
+  void compare(const Request& request) const;
+  const Descriptor& descriptor(int rank) const { return board_->slot(rank).descriptors[operations_ & 1]; }
+  bool is_direct() const;
+  const char* source(int rank, int piece) const;
+  char* target(int rank, int piece) const;
+  void put_on_stage(const Request& request, int64_t begin, int64_t count);
+  void publish();  // what was put there, at a meeting
+  char* stage(int rank) const { return board_->stage(rank, publications_); }
+  void all_reduce(const Request& request);
+  void all_reduce_directly(const Request& request);
+  void reduce_window(const Request& request, int64_t begin, int64_t count);
+  void broadcast(const Request& request);
+  void exchange(const Request& request);
+  void take(const Request& request, int64_t begin, int64_t end, const std::vector<const char*>& sources);
+
+  // channel.cc
+  void send(const Request& request);
+  void receive(const Request& request);
+  void compare_message(const Request& request, const Descriptor& theirs, int other);
+
+  std::shared_ptr<Board> board_;
+  const int rank_, size_;
+  const std::vector<int> names_;
+  std::vector<Peer> peers_;
+  std::mutex mutex_;           // one collective at a time; sends and receives have channels of their own
+  uint32_t phase_ = 0;         // the latest meeting
+  uint32_t operations_ = 0;    // collectives begun: descriptors take turns by it,
+  uint32_t publications_ = 0;  // and stages by this
+  std::mutex entries_mutex_;   // guards the slot's entries
+  double timeout_ = 1800;
+  bool can_look_at_all_ = true;  // whether the heaps of all others are mapped here
+  uint32_t answered_ = 0;
+  bool left_ = false;
+};
+
+std::string describe(const Call& call);  // all_reduce(sum) of float32 (3, 4) at train.py:12
+void describe(const Request& request, bool threads, Descriptor& to);
+
+// Asked by threads that wait, now and then: throws where the user has interrupted the program.
+extern void (*check_interrupt)();
+
+}  // namespace tandem::collectives

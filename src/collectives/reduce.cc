@@ -1,0 +1,216 @@
+#include "collectives/reduce.h"
+
+#include <algorithm>
+#include <complex>
+#include <cstring>
+#include <type_traits>
+
+#include "check.h"
+#include "device/parallel.h"
+#include "library/half.h"
+
+namespace tandem::collectives {
+namespace {
+
+constexpr int64_t kBlock = 2048;  // elements that stay in the first cache while they are worked on
+
+struct Half {
+  using Stored = uint16_t;
+  static float load(uint16_t x) { return library::half_to_float(x); }
+  static uint16_t store(float x) { return library::float_to_half(x); }
+};
+struct BFloat16 {
+  using Stored = uint16_t;
+  static float load(uint16_t x) { return library::bfloat16_to_float(x); }
+  static uint16_t store(float x) { return library::float_to_bfloat16(x); }
+};
+
+template <typename T>
+T extreme(T a, T b, bool largest) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (a != a) return a;  // NaN wins, as in the operators
+    if (b != b) return b;
+  }
+  return (a < b) == largest ? b : a;
+}
+
+template <typename T>
+constexpr bool is_complex_type = false;
+template <typename T>
+constexpr bool is_complex_type<std::complex<T>> = true;
+
+// Integers wrap around.
+template <typename T, typename F>
+T wrapping(T a, T b, F f) {
+  if constexpr (std::is_integral_v<T> && sizeof(T) >= 4)
+    return static_cast<T>(f(static_cast<std::make_unsigned_t<T>>(a), static_cast<std::make_unsigned_t<T>>(b)));
+  else
+    return static_cast<T>(f(a, b));
+}
+template <typename T>
+T sum(T a, T b) {
+  return wrapping(a, b, [](auto x, auto y) { return x + y; });
+}
+template <typename T>
+T product(T a, T b) {
+  if constexpr (std::is_same_v<T, uint16_t>) return static_cast<T>(static_cast<uint32_t>(a) * b);
+  return wrapping(a, b, [](auto x, auto y) { return x * y; });
+}
+
+// a[i] = a[i] with b[i]
+template <typename T>
+void combine(T* a, const T* b, int64_t n, Reduction reduction) {
+  switch (reduction) {
+    case Reduction::Sum:
+    case Reduction::Average:
+      for (int64_t i = 0; i < n; ++i) a[i] = sum(a[i], b[i]);
+      return;
+    case Reduction::Product:
+      for (int64_t i = 0; i < n; ++i) a[i] = product(a[i], b[i]);
+      return;
+    default:
+      break;
+  }
+  if constexpr (!is_complex_type<T>) {
+    if (reduction == Reduction::Minimum || reduction == Reduction::Maximum) {
+      const bool largest = reduction == Reduction::Maximum;
+      for (int64_t i = 0; i < n; ++i) a[i] = extreme(a[i], b[i], largest);
+      return;
+    }
+  }
+  if constexpr (std::is_integral_v<T>) {
+    for (int64_t i = 0; i < n; ++i)
+      a[i] = static_cast<T>(reduction == Reduction::And  ? a[i] & b[i]
+                            : reduction == Reduction::Or ? a[i] | b[i]
+                                                         : a[i] ^ b[i]);
+    return;
+  }
+  TD_CHECK(false, "a reduction that this type does not have");
+}
+
+template <typename T>
+void finish(T* a, int64_t n, int num, Reduction reduction) {
+  if constexpr (std::is_floating_point_v<T> || is_complex_type<T>) {
+    if (reduction != Reduction::Average) return;
+    for (int64_t i = 0; i < n; ++i) a[i] = a[i] / static_cast<T>(num);
+  }
+}
+
+template <typename T>
+void reduce_plain(const char* const* in, int num_in, char* const* out, int num_out, int64_t begin, int64_t end,
+                  Reduction reduction) {
+  T block[kBlock];
+  for (int64_t at = begin; at < end; at += kBlock) {
+    const int64_t n = std::min(kBlock, end - at);
+    const size_t offset = at * sizeof(T), bytes = n * sizeof(T);
+    const auto part = [&](int r) { return reinterpret_cast<const T*>(in[r] + offset); };
+    if (num_in == 2 && reduction == Reduction::Sum && num_out >= 1) {  // without the detour
+      T* to = reinterpret_cast<T*>(out[0] + offset);
+      const T *a = part(0), *b = part(1);
+#pragma GCC ivdep  // an output may be an input, at the same place
+      for (int64_t i = 0; i < n; ++i) to[i] = sum(a[i], b[i]);
+      for (int k = 1; k < num_out; ++k) std::memcpy(out[k] + offset, to, bytes);
+      continue;
+    }
+    std::memcpy(block, part(0), bytes);
+    for (int r = 1; r < num_in; ++r) combine(block, part(r), n, reduction);
+    finish(block, n, num_in, reduction);
+    for (int k = 0; k < num_out; ++k) std::memcpy(out[k] + offset, block, bytes);
+  }
+}
+
+template <typename F>
+void reduce_small_float(const char* const* in, int num_in, char* const* out, int num_out, int64_t begin, int64_t end,
+                        Reduction reduction) {
+  float sum[kBlock], one[kBlock];
+  uint16_t made[kBlock];
+  for (int64_t at = begin; at < end; at += kBlock) {
+    const int64_t n = std::min(kBlock, end - at);
+    const auto load = [&](int r, float* to) {
+      const auto* from = reinterpret_cast<const uint16_t*>(in[r]) + at;
+      for (int64_t i = 0; i < n; ++i) to[i] = F::load(from[i]);
+    };
+    load(0, sum);
+    for (int r = 1; r < num_in; ++r) {
+      load(r, one);
+      combine(sum, one, n, reduction);
+    }
+    finish(sum, n, num_in, reduction);
+    for (int64_t i = 0; i < n; ++i) made[i] = F::store(sum[i]);
+    for (int k = 0; k < num_out; ++k) std::memcpy(out[k] + at * 2, made, n * 2);
+  }
+}
+
+// Elements 0 and 1: a sum says whether any is set, a product whether all are.
+Reduction of_bool(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::Sum:
+    case Reduction::Maximum:
+      return Reduction::Or;
+    case Reduction::Product:
+    case Reduction::Minimum:
+      return Reduction::And;
+    default:
+      return reduction;
+  }
+}
+
+}  // namespace
+
+bool is_defined(DType dtype, Reduction reduction) {
+  switch (reduction) {
+    case Reduction::Sum:
+    case Reduction::Product:
+      return true;
+    case Reduction::Average:
+      return is_floating(dtype) || is_complex(dtype);
+    case Reduction::Minimum:
+    case Reduction::Maximum:
+      return !is_complex(dtype);
+    default:
+      return !is_floating(dtype) && !is_complex(dtype);
+  }
+}
+
+void reduce(const char* const* in, int num_in, char* const* out, int num_out, int64_t count, DType dtype,
+            Reduction reduction) {
+  TD_CHECK(is_defined(dtype, reduction));
+  const auto run = [&](auto function, Reduction kind) {
+    parallel_for(count, 0.15 * num_in * static_cast<double>(item_size(dtype)) / 4,
+                 [&](int64_t begin, int64_t end) { function(in, num_in, out, num_out, begin, end, kind); });
+  };
+  switch (dtype) {
+    case DType::Bool:
+      return run(reduce_plain<uint8_t>, of_bool(reduction));
+    case DType::Int8:
+      return run(reduce_plain<int8_t>, reduction);
+    case DType::Int16:
+      return run(reduce_plain<int16_t>, reduction);
+    case DType::Int32:
+      return run(reduce_plain<int32_t>, reduction);
+    case DType::Int64:
+      return run(reduce_plain<int64_t>, reduction);
+    case DType::UInt8:
+      return run(reduce_plain<uint8_t>, reduction);
+    case DType::UInt16:
+      return run(reduce_plain<uint16_t>, reduction);
+    case DType::UInt32:
+      return run(reduce_plain<uint32_t>, reduction);
+    case DType::UInt64:
+      return run(reduce_plain<uint64_t>, reduction);
+    case DType::Float16:
+      return run(reduce_small_float<Half>, reduction);
+    case DType::BFloat16:
+      return run(reduce_small_float<BFloat16>, reduction);
+    case DType::Float32:
+      return run(reduce_plain<float>, reduction);
+    case DType::Float64:
+      return run(reduce_plain<double>, reduction);
+    case DType::Complex64:
+      return run(reduce_plain<std::complex<float>>, reduction);
+    case DType::Complex128:
+      return run(reduce_plain<std::complex<double>>, reduction);
+  }
+}
+
+}  // namespace tandem::collectives

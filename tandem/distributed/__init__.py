@@ -1,0 +1,63 @@
+"""Many processes, one model: process groups, collectives, and ways to start ranks.
+
+tandem run -n 4 train.py          the program on four ranks of this host
+
+td.distributed.init_process_group()
+td.distributed.all_reduce(x)      in place, under PyTorch's names
+td.distributed.functional         with gradients, for compiled functions and deferred graphs too
+"""
+
+from tandem.distributed import functional
+from tandem.distributed.collectives import (
+    P2POp,
+    all_gather,
+    all_gather_into_tensor,
+    all_reduce,
+    all_reduce_coalesced,
+    all_to_all,
+    all_to_all_single,
+    barrier,
+    batch_isend_irecv,
+    broadcast,
+    broadcast_coalesced,
+    gather,
+    irecv,
+    isend,
+    monitored_barrier,
+    recv,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_tensor,
+    scatter,
+    send,
+)
+from tandem.distributed.group import (
+    GroupMember,
+    ProcessGroup,
+    destroy_process_group,
+    flight_record,
+    get_backend,
+    get_global_rank,
+    get_group_rank,
+    get_process_group_ranks,
+    get_rank,
+    get_world_size,
+    init_process_group,
+    is_available,
+    is_initialized,
+    new_group,
+)
+from tandem.distributed.objects import all_gather_object, broadcast_object_list, gather_object
+from tandem.distributed.reduction import ReduceOp
+from tandem.distributed.spawning import spawn
+from tandem.distributed.store import Store
+from tandem.distributed.work import Work
+
+__all__ = [
+    "GroupMember", "P2POp", "ProcessGroup", "ReduceOp", "Store", "Work", "all_gather", "all_gather_into_tensor",
+    "all_gather_object", "all_reduce", "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier",
+    "batch_isend_irecv", "broadcast", "broadcast_coalesced", "broadcast_object_list", "destroy_process_group", "flight_record",
+    "functional", "gather", "gather_object", "get_backend", "get_global_rank", "get_group_rank", "get_process_group_ranks",
+    "get_rank", "get_world_size", "init_process_group", "irecv", "is_available", "is_initialized", "isend", "monitored_barrier",
+    "new_group", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "spawn",
+]  # fmt: skip
