@@ -43,9 +43,10 @@ struct Descriptor {
   int64_t sends[kMostRanks], takes[kMostRanks];
 };
 
-struct Entry {                        // of the flight recorder
-  std::atomic<int64_t> sequence;      // 0: none yet
-  std::atomic<int64_t> began, ended;  // nanoseconds of CLOCK_MONOTONIC; 0: not yet
+struct Entry {                    // of the flight recorder
+  std::atomic<int64_t> sequence;  // 0: none yet
+  std::atomic<int64_t> began;     // nanoseconds of CLOCK_MONOTONIC
+  std::atomic<bool> done;
   Call call;
 };
 

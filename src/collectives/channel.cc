@@ -45,7 +45,7 @@ void Member::send(const Request& request) {
     advance(channel.sent, channel.sleepers);
   }
   if (described.addressable) wait(channel.taken, channel.sleepers, before + 1, request.root, described.call);
-  entry.ended.store(1);
+  entry.done.store(true);
 }
 
 void Member::receive(const Request& request) {
@@ -87,7 +87,7 @@ void Member::receive(const Request& request) {
       advance(channel.taken, channel.sleepers);
     }
   }
-  entry.ended.store(1);
+  entry.done.store(true);
 }
 
 }  // namespace tandem::collectives

@@ -155,7 +155,7 @@ void Member::collect(const Request& request) {
     default:
       exchange(request);
   }
-  entry.ended.store(1);
+  entry.done.store(true);
 }
 
 void Member::compare(const Request&) const {

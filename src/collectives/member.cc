@@ -88,10 +88,8 @@ Member::Member(std::shared_ptr<Board> board, int rank, std::vector<int> names)
 
 Member::~Member() {
   leave(false, "");
-  for (const Peer& peer : peers_) {
+  for (const Peer& peer : peers_)
     if (peer.pidfd >= 0) close(peer.pidfd);
-    if (peer.heap) heap::detach(peer.heap, peer.heap_bytes);
-  }
 }
 
 void Member::connect(int rank, int pid, int heap) {
@@ -99,7 +97,8 @@ void Member::connect(int rank, int pid, int heap) {
   peer.pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (peer.pidfd < 0 && errno == ESRCH) fail(ErrorKind::Distributed, name(rank), " (process ", pid, ") has ended");
   if (heap >= 0) {
-    peer.heap = heap::attach(heap, &peer.heap_bytes);
+    peer.mapping = heap::attach(heap);
+    peer.heap = peer.mapping ? peer.mapping->base : nullptr;
     close(heap);
   }
   can_look_at_all_ &= peer.heap != nullptr;
@@ -109,13 +108,12 @@ void Member::leave(bool failed, const std::string& text) noexcept {
   if (left_) return;
   left_ = true;
   Slot& mine = board_->slot(rank_);
-  if (failed) {
-    copy_text(mine.failure, kText, text);
-    uint32_t none = 0;
-    board_->header().first_failed.compare_exchange_strong(none, rank_ + 1);
-  }
-  mine.presence.store(static_cast<uint32_t>(failed ? Presence::Failed : Presence::Left));
-  futex_wake(mine.phase);  // those who wait look around
+  auto here = static_cast<uint32_t>(Presence::Here);
+  if (failed)
+    mark_failed(text);
+  else
+    mine.presence.compare_exchange_strong(here, static_cast<uint32_t>(Presence::Left));
+  futex_wake(mine.phase);                   // those who wait look around
   board_->header().questions.fetch_add(1);  // and so does the thread that answers
   futex_wake(board_->header().questions);
   for (int r = 0; r < size_; ++r) {
@@ -132,7 +130,7 @@ Entry& Member::note(const Call& call) {
   entry.sequence.store(0);
   entry.call = call;
   entry.began.store(now());
-  entry.ended.store(0);
+  entry.done.store(false);
   entry.sequence.store(number);
   mine.entered.store(number);
   return entry;
@@ -169,8 +167,22 @@ void Member::wait(std::atomic<uint32_t>& word, std::atomic<uint32_t>& sleepers, 
     if (word.load() == seen) futex_wait(word, seen, kSlice);
     sleepers.fetch_sub(1);
     if (reached(word.load(), until)) return;
-    look_around(whom, call, waited(), &warned);
+    try {
+      look_around(whom, call, waited(), &warned);
+    } catch (...) {  // others may count on what this rank has announced: the group cannot go on
+      mark_failed("it gave up waiting in " + describe(call));
+      throw;
+    }
   }
+}
+
+void Member::mark_failed(const std::string& text) noexcept {
+  Slot& mine = board_->slot(rank_);
+  auto here = static_cast<uint32_t>(Presence::Here);
+  copy_text(mine.failure, kText, text);
+  if (!mine.presence.compare_exchange_strong(here, static_cast<uint32_t>(Presence::Failed))) return;
+  uint32_t none = 0;
+  board_->header().first_failed.compare_exchange_strong(none, rank_ + 1);
 }
 
 void Member::look_around(int whom, const Call& call, double waited, bool* warned) {
@@ -262,8 +274,8 @@ std::string Member::whereabouts(const std::vector<int>& ranks) {
     if (last == 0)
       text << "; it has called no collective";
     else
-      text << "; its " << (entry.ended.load() ? "latest collective was " : "current collective is ") << "number "
-           << last << ", " << describe(entry.call);
+      text << "; its " << (entry.done.load() ? "latest collective was " : "current collective is ") << "number " << last
+           << ", " << describe(entry.call);
   }
   return text.str();
 }
@@ -293,7 +305,7 @@ std::vector<Record> Member::records() const {
     for (int64_t i = std::max<int64_t>(1, last - kRecords + 2); i <= last; ++i) {
       const Entry& entry = slot.entries[i % kRecords];
       if (entry.sequence.load() != i) continue;
-      all.push_back({names_[r], i, describe(entry.call), entry.ended.load() != 0,
+      all.push_back({names_[r], i, describe(entry.call), entry.done.load(),
                      static_cast<double>(time - entry.began.load()) * 1e-9});
     }
   }

@@ -8,6 +8,7 @@
 
 #include "collectives/board.h"
 #include "collectives/communicator.h"
+#include "memory/shared_heap.h"
 
 namespace tandem::collectives {
 
@@ -32,8 +33,8 @@ class Member : public Communicator {
   using Clock = std::chrono::steady_clock;
   struct Peer {
     int pidfd = -1;
-    char* heap = nullptr;
-    size_t heap_bytes = 0;
+    std::shared_ptr<heap::Mapping> mapping;
+    char* heap = nullptr;  // its first byte here
   };
 
   // Note [Waiting]
@@ -44,6 +45,7 @@ class Member : public Communicator {
   void wait(std::atomic<uint32_t>& word, std::atomic<uint32_t>& sleepers, uint32_t until, int whom, const Call& call);
   void look_around(int whom, const Call& call, double waited, bool* warned);
   void check_presence(int whom, const Call& call);
+  void mark_failed(const std::string& text) noexcept;
   [[noreturn]] void tell_failure(const Call& call) const;
   std::vector<int> missing(int whom) const;  // that one, or (-1) the ranks that have not arrived at this meeting
   std::string whereabouts(const std::vector<int>& ranks);  // what is known of them, a line each

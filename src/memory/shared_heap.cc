@@ -93,14 +93,23 @@ void pause() {
   heap.open = false;
 }
 
-char* attach(int descriptor, size_t* bytes) {
+std::shared_ptr<Mapping> attach(int descriptor) {
+  static std::mutex mutex;  // guards what follows
+  static auto* known = new std::map<ino_t, std::weak_ptr<Mapping>>;
   struct stat info;
   if (fstat(descriptor, &info) != 0) return nullptr;
-  *bytes = static_cast<size_t>(info.st_size);
-  return reserve(descriptor, *bytes);
+  std::lock_guard guard(mutex);
+  std::weak_ptr<Mapping>& found = (*known)[info.st_ino];
+  if (auto mapping = found.lock()) return mapping;
+  const auto bytes = static_cast<size_t>(info.st_size);
+  char* base = reserve(descriptor, bytes);
+  if (!base) return nullptr;
+  auto mapping = std::make_shared<Mapping>(base, bytes);
+  found = mapping;
+  return mapping;
 }
 
-void detach(char* base, size_t bytes) noexcept {
+Mapping::~Mapping() {
   munmap(base - kPage, bytes + 2 * kPage);
 }
 

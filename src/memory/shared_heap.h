@@ -9,14 +9,20 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace tandem::heap {
 
 int begin();                // the descriptor to hand to others; -1 where the system has no such memory. Again: the same
 void pause();               // no further blocks from here; what there is stays
 void note_fork() noexcept;  // in the child
-char* attach(int descriptor, size_t* bytes);  // the heap of another process in this one's memory; null if refused
-void detach(char* base, size_t bytes) noexcept;
+
+struct Mapping {  // the heap of another process in this one's memory
+  char* base;
+  size_t bytes;
+  ~Mapping();
+};
+std::shared_ptr<Mapping> attach(int descriptor);  // the same for all who have it; null where the system refuses
 
 void* map(size_t bytes, size_t alignment) noexcept;  // null: not begun, or full
 bool unmap(void* address, size_t bytes) noexcept;    // whether it is from here

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import threading
+
 import tandem.ops as F
 from tandem import _runtime
 from tandem.errors import AutogradError, ShapeError
+
+_ending = threading.local()  # calls: what is to be done when the backward pass of this thread ends
+
+
+def when_done(call):
+    """Has a function called when the backward pass that runs in this thread has ended, all gradients being there. For hooks."""
+    if not hasattr(_ending, "calls"):
+        _ending.calls = []
+    _ending.calls.append(call)
+
+
+def _end():
+    calls = getattr(_ending, "calls", None)
+    if calls:
+        del _ending.calls
+        for call in calls:
+            call()
 
 
 def _start(tensors, grads, name: str) -> tuple[list, list]:
@@ -61,6 +80,7 @@ def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, creat
     retain = create_graph if retain_graph is None else retain_graph
     if inputs is None:
         _runtime.backward(tensors, grads, None, retain, create_graph)
+        _end()
         return
     inputs = [inputs] if isinstance(inputs, _runtime.Tensor) else list(inputs)
     for leaf, g in zip(inputs, _runtime.backward(tensors, grads, inputs, retain, create_graph), strict=True):
@@ -75,6 +95,7 @@ def _tensor_backward(self, gradient=None, retain_graph=None, create_graph=False,
         and not create_graph
         and _runtime.backward_from_loss(self, bool(retain_graph))
     ):
+        _end()
         return
     backward(self, gradient, retain_graph, create_graph, inputs)
 

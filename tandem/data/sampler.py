@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 
 from tandem import _runtime, dtypes
 from tandem.data.seeding import mix
@@ -189,31 +190,54 @@ class BatchSampler(Sampler):
 
 
 class DistributedSampler(Sampler):
-    """The part of the indices that one of several replicas takes; all parts have the same length.
+    """The part of the indices that one of several replicas takes.
 
-    num_replicas, rank: from the environment's WORLD_SIZE and RANK unless given
+    num_replicas, rank: those of the process group, or of the environment's WORLD_SIZE and RANK, unless given
+    pad: whether parts have the same length, some indices coming twice (or, with drop_last, being left out). Without, every index
+        comes exactly once, and parts may differ by one
+
+    An epoch that was begun with another number of replicas goes on where it stopped: `resume(used)` leaves out the indices that all
+    replicas together have used, and divides the rest.
 
     >>> list(td.data.DistributedSampler(range(5), num_replicas=2, rank=1, shuffle=False))
     [1, 3, 0]
+    >>> list(td.data.DistributedSampler(range(5), num_replicas=2, rank=1, shuffle=False, pad=False))
+    [1, 3]
     """
 
     def __init__(
-        self, dataset, num_replicas=None, rank=None, shuffle: bool = True, seed: int = 0, drop_last: bool = False
-    ):
-        self.num_replicas = int(os.environ.get("WORLD_SIZE", 1)) if num_replicas is None else num_replicas
-        self.rank = int(os.environ.get("RANK", 0)) if rank is None else rank
+        self, dataset, num_replicas=None, rank=None, shuffle: bool = True, seed: int = 0, drop_last: bool = False, pad: bool = True
+    ):  # fmt: skip
+        here = _place()
+        self.num_replicas = here[1] if num_replicas is None else num_replicas
+        self.rank = here[0] if rank is None else rank
         if not 0 <= self.rank < self.num_replicas:
             raise ValueRangeError("DistributedSampler", f"rank {self.rank} is not one of {self.num_replicas} replicas")
-        self.dataset, self.shuffle, self.seed, self.drop_last = dataset, shuffle, seed, drop_last
+        if drop_last and not pad:
+            raise ValueRangeError(
+                "DistributedSampler", "drop_last leaves indices out, and pad=False uses each exactly once"
+            )
+        self.dataset, self.shuffle, self.seed, self.drop_last, self.pad = dataset, shuffle, seed, drop_last, pad
         self.epoch, self._fixed = 0, False
+        self.used = 0  # indices of this epoch that replicas have used before
 
     def set_epoch(self, epoch: int):
         """The epoch whose order comes next; from then on the caller counts epochs, not the loader."""
+        if epoch != self.epoch:
+            self.used = 0
         self.epoch, self._fixed = epoch, True
+
+    def resume(self, used: int):
+        """Goes on with an epoch of which all replicas together have used so many indices: ranks times steps times batch size."""
+        if not 0 <= used <= len(self.dataset):
+            raise ValueRangeError("DistributedSampler", f"used={used} of {len(self.dataset)} indices")
+        self.used = used
 
     def begin(self, seed: int, epoch: int):
         # The seed is this sampler's own: replicas must agree on the order, and their loaders' seeds may differ.
         if not self._fixed:
+            if epoch != self.epoch:
+                self.used = 0
             self.epoch = epoch
 
     def __iter__(self):
@@ -224,14 +248,28 @@ class DistributedSampler(Sampler):
             order = randperm(size, generator=Generator(mix(self.seed, self.epoch, 1))).tolist()
         else:
             order = list(range(size))
+        order = order[self.used :]
+        if not self.pad:
+            return iter(order[self.rank :: self.num_replicas])
         total = len(self) * self.num_replicas
         while len(order) < total and order:
             order += order[: total - len(order)]
         return iter(order[self.rank : total : self.num_replicas])
 
     def __len__(self):
-        size = len(self.dataset)
+        size = len(self.dataset) - self.used
+        if not self.pad:
+            return len(range(self.rank, size, self.num_replicas))
         return size // self.num_replicas if self.drop_last else -(-size // self.num_replicas)
+
+
+def _place() -> tuple[int, int]:
+    """(rank, number of ranks) of this process."""
+    group = sys.modules.get("tandem.distributed.group")
+    rank = None if group is None else group.current()
+    if rank is not None:
+        return rank.rank, rank.size
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
 def begin(sampler, seed: int, epoch: int):

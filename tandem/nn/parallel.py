@@ -1,4 +1,4 @@
-"""DataParallel, for programs that wrap their models in it."""
+"""DataParallel, for programs that wrap their models in it; and DistributedDataParallel under PyTorch's path."""
 
 from __future__ import annotations
 
@@ -32,3 +32,11 @@ class DataParallel(Module):
 
     def forward(self, *args, **kwargs):
         return self.module(*args, **kwargs)
+
+
+def __getattr__(name: str):
+    if name == "DistributedDataParallel":
+        from tandem.distributed.data_parallel import DistributedDataParallel
+
+        return DistributedDataParallel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

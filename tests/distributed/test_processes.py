@@ -110,7 +110,8 @@ def test_run_starts_ranks_with_torchruns_environment(tmp_path):
         x = td.tensor([float(os.environ["RANK"])])
         td.distributed.all_reduce(x)
         names = ("LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-        print(td.distributed.get_rank(), x.item(), *[os.environ[n] for n in names], td.get_num_threads(), flush=True)
+        line = [td.distributed.get_rank(), x.item(), *[os.environ[n] for n in names], td.get_num_threads()]
+        os.write(1, (" ".join(map(str, line)) + "\\n").encode())  # at once, whatever the other rank prints
         td.distributed.destroy_process_group()
         """,
         "--nproc_per_node=2",
@@ -172,7 +173,7 @@ def test_an_interrupt_ends_all_ranks(tmp_path):
         "import tandem as td, os\n"
         "td.distributed.init_process_group()\n"
         "td.distributed.barrier()\n"
-        "print(os.getpid(), flush=True)\n"
+        "os.write(1, f'{os.getpid()}\\n'.encode())\n"
         "if td.distributed.get_rank() == 0: td.distributed.barrier()\n"
         "import time; time.sleep(60)\n"
     )

@@ -1,0 +1,252 @@
+"""Data parallel training: the same model on every rank, each with its part of the batch, and gradients averaged over ranks.
+
+Note [Data parallel]
+A model is made data parallel as it is: it keeps its class, its parameters and their names. When a backward pass that has reached
+one of its parameters ends, all gradients are averaged, in buckets, each at the cost of one collective. That is a call like any
+other, so in a compiled training step it becomes part of the program. On ranks of one host nothing is gained by beginning earlier:
+computing and reducing share the same processors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import tandem.ops as F
+from tandem import _runtime
+from tandem.autograd.backward import when_done
+from tandem.autograd.modes import is_grad_enabled, no_grad
+from tandem.constructors import tensor
+from tandem.distributed.collectives import broadcast_coalesced
+from tandem.distributed.functional import MOST_TENSORS
+from tandem.distributed.group import ProcessGroup, group_of
+from tandem.errors import DistributedError, UnsupportedError
+from tandem.nn.module import Module
+
+_STATE = "_data_parallel"  # where a module keeps it, among its attributes
+
+
+class _Reducer:
+    """Averages the gradients of a module's parameters."""
+
+    def __init__(self, module: Module, group: ProcessGroup, bucket_bytes: float, unused: bool, broadcast_buffers: bool):
+        self.module, self.group, self.bucket_bytes = module, group, bucket_bytes
+        self.unused, self.broadcast_buffers = unused, broadcast_buffers
+        self.synchronises = True
+        self.joined = False
+        self._waiting = False  # whether the end of a backward pass is awaited
+        self.handles = [
+            module.register_forward_pre_hook(_before_forward),
+            *(
+                p.register_post_accumulate_grad_hook(self._after_gradient)
+                for p in module.parameters()
+                if p.requires_grad
+            ),
+        ]
+
+    def __reduce__(self):  # a copy of the module is not data parallel
+        return type(None), ()
+
+    def __deepcopy__(self, memo):
+        return None
+
+    def synchronise_parameters(self):
+        with no_grad():
+            broadcast_coalesced([*self.module.parameters(), *self.module.buffers()], self.group.ranks[0], self.group)
+
+    def before_forward(self, module: Module):
+        if not module.training or not self.synchronises or not is_grad_enabled():
+            return
+        if self.joined:
+            self.active_ranks(True)
+        elif self.broadcast_buffers:
+            buffers = list(module.buffers())
+            if buffers:
+                broadcast_coalesced(buffers, self.group.ranks[0], self.group)
+
+    def _after_gradient(self, parameter):
+        if self.synchronises and not self._waiting:
+            self._waiting = True
+            when_done(self._reduce)
+
+    def _reduce(self):
+        self._waiting = False
+        parameters = [p for p in self.module.parameters() if p.requires_grad]
+        with no_grad():
+            if self.unused or self.joined:
+                self._reduce_with_unused(parameters)
+            else:
+                self._average([p for p in parameters if p.grad is not None])
+
+    def _reduce_with_unused(self, parameters: list):
+        """Gradients that a rank does not have count as zeros; what no rank has stays None."""
+        used = None
+        if not _runtime.capturing():  # reading values would end a program: there, they become zeros
+            mask = tensor([p.grad is not None for p in parameters])
+            used = F.all_reduce(mask, self.group.token, self.group.size(), "max").tolist()
+        for i, p in enumerate(parameters):
+            if p.grad is None and (used is None or used[i]):
+                p.grad = F.zeros_like(p)
+        self._average([p for p in parameters if p.grad is not None])
+
+    def _average(self, parameters: list):
+        for bucket in _buckets(parameters, self.bucket_bytes):
+            made = F.all_reduce_coalesced([p.grad for p in bucket], self.group.token, self.group.size(), "avg")
+            for p, g in zip(bucket, made, strict=True):
+                p.grad = g
+
+    def active_ranks(self, active: bool) -> int:
+        """How many ranks still have data."""
+        count = F.all_reduce(tensor([int(active)]), self.group.token, self.group.size(), "sum")
+        return count.tolist()[0]
+
+    def shadow(self):
+        """Takes part in the steps of ranks that have more data, with gradients of zeros."""
+        parameters = [p for p in self.module.parameters() if p.requires_grad]
+        mine = [p.grad for p in parameters]
+        while self.active_ranks(False):
+            for p in parameters:
+                p.grad = None
+            self._reduce()
+        for p, g in zip(parameters, mine, strict=True):
+            p.grad = g
+
+
+def _before_forward(module: Module, args):
+    reducer = module.__dict__.get(_STATE)
+    if reducer is not None:  # unless it is a copy
+        reducer.before_forward(module)
+
+
+def _buckets(parameters: list, most_bytes: float):
+    """Parameters in groups of one dtype of gradients and at most so many bytes; in the reverse order, as gradients come."""
+    bucket, size = [], 0
+    for p in reversed(parameters):
+        n = p.grad.numel() * p.grad.dtype.itemsize
+        other = bucket and (
+            p.grad.dtype != bucket[0].grad.dtype or size + n > most_bytes or len(bucket) == MOST_TENSORS
+        )
+        if other:
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(p)
+        size += n
+    if bucket:
+        yield bucket
+
+
+def data_parallel(
+    module: Module, *, group: ProcessGroup | None = None, bucket_cap_mb: float = 25, find_unused_parameters: bool = False,
+    broadcast_buffers: bool = True,
+) -> Module:  # fmt: skip
+    """Makes a module data parallel, and gives it. Its parameters and buffers become those of the first rank; from then on, backward
+    leaves gradients averaged over all ranks.
+
+    bucket_cap_mb: how much is reduced at once
+    find_unused_parameters: whether some parameters may have no gradient on some ranks
+    broadcast_buffers: whether buffers are those of the first rank in every forward pass that trains
+
+    >>> td.distributed.init_process_group()
+    >>> model = td.distributed.data_parallel(td.nn.Linear(2, 1))
+    >>> model(td.ones(3, 2)).sum().backward()
+    >>> [name for name, _ in model.named_parameters()], model.weight.grad.tolist()
+    (['weight', 'bias'], [[3.0, 3.0]])
+    >>> td.distributed.destroy_process_group()
+    """
+    group = group_of(group, "data_parallel")
+    if group is None:
+        raise DistributedError("data_parallel", "this rank is not in the group")
+    if module.__dict__.get(_STATE) is not None:
+        raise DistributedError("data_parallel", "the module is data parallel already")
+    reducer = _Reducer(module, group, bucket_cap_mb * 2**20, find_unused_parameters, broadcast_buffers)
+    module.__dict__[_STATE] = reducer
+    reducer.synchronise_parameters()
+    return module
+
+
+def _reducer_of(module: Module, op: str) -> _Reducer:
+    reducer = module.__dict__.get(_STATE)
+    if reducer is None:
+        raise DistributedError(
+            op, "the module is not data parallel", fix="use td.distributed.data_parallel(module) first"
+        )
+    return reducer
+
+
+@contextlib.contextmanager
+def no_sync(module: Module):
+    """Inside, backward adds up gradients of this rank alone; the next one outside averages the sums. For gradient accumulation."""
+    reducer = _reducer_of(module, "no_sync")
+    before, reducer.synchronises = reducer.synchronises, False
+    try:
+        yield
+    finally:
+        reducer.synchronises = before
+
+
+@contextlib.contextmanager
+def join(module: Module):
+    """For ranks with different numbers of batches: inside, each step counts ranks that still have data, and a rank that is done
+    takes part in the others' steps with gradients of zeros."""
+    reducer = _reducer_of(module, "join")
+    reducer.joined = True
+    try:
+        yield
+        with no_grad():
+            reducer.shadow()
+    finally:
+        reducer.joined = False
+
+
+class DistributedDataParallel(Module):
+    """A module made data parallel, under PyTorch's name. Unlike there, it renames nothing: it has the parameters, names and
+    attributes of the module, which it shares, and is one of its class; `module` is the module itself.
+
+    >>> td.distributed.init_process_group()
+    >>> model = td.distributed.DistributedDataParallel(td.nn.Linear(2, 1))
+    >>> list(model.state_dict()), isinstance(model, td.nn.Linear)
+    (['weight', 'bias'], True)
+    >>> td.distributed.destroy_process_group()
+    """
+
+    def __new__(cls, module: Module, device_ids=None, output_device=None, dim: int = 0, broadcast_buffers: bool = True,
+                init_sync: bool = True, process_group: ProcessGroup | None = None, bucket_cap_mb: float | None = 25,
+                find_unused_parameters: bool = False, check_reduction: bool = False, gradient_as_bucket_view: bool = False,
+                static_graph: bool = False, **others):  # fmt: skip
+        if device_ids:
+            raise UnsupportedError(
+                "DistributedDataParallel", "device_ids are given; ranks work on the CPU", fix="leave them out"
+            )
+        data_parallel(
+            module, group=process_group, bucket_cap_mb=25 if bucket_cap_mb is None else bucket_cap_mb,
+            find_unused_parameters=find_unused_parameters, broadcast_buffers=broadcast_buffers,
+        )  # fmt: skip
+        kind = type(module)
+        made = object.__new__(
+            type(kind.__name__, (cls, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+        )
+        object.__setattr__(made, "__dict__", module.__dict__)
+        return made
+
+    def __init__(self, *args, **kwargs):
+        """All is done."""
+
+    def __reduce__(self):
+        return _copied, (self.module,)
+
+    @property
+    def module(self) -> Module:
+        return _reducer_of(self, "module").module
+
+    def no_sync(self):
+        """See `td.distributed.no_sync`."""
+        return no_sync(self)
+
+    def join(
+        self, divide_by_initial_world_size: bool = True, enable: bool = True, throw_on_early_termination: bool = False
+    ):
+        """See `td.distributed.join`."""
+        return join(self) if enable else contextlib.nullcontext()
+
+
+def _copied(module: Module) -> Module:
+    return module
