@@ -360,3 +360,9 @@ def recv(x: Tensor, token=0, size=1, peer=0, tag=0):
 
 
 recv_ = inplace(recv)
+
+for _function in (
+    all_reduce, all_reduce_, all_reduce_coalesced, broadcast, broadcast_, broadcast_coalesced, reduce_to, all_gather,
+    reduce_scatter, all_to_all, barrier, send, recv, recv_,
+):  # fmt: skip
+    _function.effect = True  # as its primitive: for graphs that hold calls

@@ -22,12 +22,23 @@ class Frames:
         self.names: list[str] = [""]
         self.numbers: dict[tuple, int] = {}
         self.frame_of: dict[StepNode, int | None] = {}
+        self._check_collectives()
         self._check_merges()
         for node in nodes:
             self.frame_of[node] = self._place(node)
         self._check_back_edges()
         self._check_fetches(fetches)
         self._check_loops()
+
+    def _check_collectives(self):
+        """A dataflow graph runs what is ready, so that ranks might run collectives in different orders."""
+        for node in self.nodes:
+            op = getattr(node.op, "op", None) if isinstance(node.op, Primitive) else getattr(node.op, "function", None)
+            if getattr(op, "effect", False):
+                raise refuse(
+                    node, "a collective needs its place in one order of all, and a graph wired by hand has none",
+                    fix="use td.cond, td.while_loop or td.scan instead of wiring, and read queues in another graph",
+                )  # fmt: skip
 
     def entered(self, node: StepNode) -> int:
         """The frame that an Enter leads into."""

@@ -92,9 +92,25 @@ def clip_grad_norm_(
     (tensor(5.), tensor([0.6000, 0.8000]))
     """
     parameters = [parameters] if isinstance(parameters, _runtime.Tensor) else list(parameters)
-    norm = get_total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
+    divided = [p for p in parameters if getattr(p, "sharding", None) is not None]
+    if divided:
+        norm = _norm_over_ranks(parameters, divided, float(norm_type))
+    else:
+        norm = get_total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(parameters, max_norm, norm)
     return norm
+
+
+def _norm_over_ranks(parameters: list, divided: list, norm_type: float):
+    """The total norm where ranks have parts of some gradients (tandem/distributed/fully_shard.py)."""
+    group = divided[0].sharding.group
+    ids = {id(p) for p in divided}
+    here = get_total_norm(_gradients(divided), norm_type).to(dtypes.float64)
+    whole = get_total_norm(_gradients(p for p in parameters if id(p) not in ids), norm_type).to(dtypes.float64)
+    if norm_type == math.inf:
+        return F.maximum(F.all_reduce(here, group.token, group.size(), "max"), whole).to(dtypes.float32)
+    total = F.all_reduce(here**norm_type, group.token, group.size(), "sum") + whole**norm_type
+    return (total ** (1.0 / norm_type)).to(dtypes.float32)
 
 
 @no_grad()

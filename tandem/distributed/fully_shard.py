@@ -1,0 +1,184 @@
+"""Fully sharded training: each rank holds a part of every parameter, of its gradient and of the optimiser's state.
+
+Note [Fully sharded]
+A parameter is divided by its rows: a rank has `rows[rank]` of them, and the module has that part under the parameter's own name.
+While the module computes, the name stands for the whole parameter, put together by an all-gather; its gradient is a
+reduce-scatter, so backward leaves each rank its part of the gradient. What backward needs of whole parameters it gathers again: the
+module's forward is a checkpoint (tandem/transforms/checkpoint.py), which computes again what backward reads and no more, so of a
+linear layer the all-gather and not the product.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tandem.ops as F
+from tandem.autograd.modes import is_grad_enabled, no_grad
+from tandem.distributed.collectives import broadcast_coalesced
+from tandem.distributed.group import ProcessGroup, group_of
+from tandem.errors import DistributedError, ShapeError
+from tandem.nn.module import Module
+from tandem.nn.parameter import Parameter
+from tandem.transforms.checkpoint import checkpoint
+
+_STATE = "_fully_sharded"
+
+
+class Sharding(NamedTuple):
+    """How a parameter is divided among the ranks of a group."""
+
+    group: ProcessGroup
+    shape: tuple[int, ...]  # of the whole
+    rows: tuple[int, ...]  # of each rank
+
+    @property
+    def start(self) -> int:
+        """The first row of this rank."""
+        return sum(self.rows[: self.group.rank()])
+
+    def whole(self, part):
+        """The whole parameter, of the parts of all ranks."""
+        return F.all_gather(part, self.group.token, self.group.size(), _uneven(self.rows))
+
+    def part(self, whole):
+        return whole[self.start : self.start + self.rows[self.group.rank()]]
+
+
+def _uneven(rows: tuple[int, ...]):
+    return None if len(set(rows)) == 1 else rows
+
+
+def divided(count: int, parts: int) -> tuple[int, ...]:
+    """Rows for each of several ranks, as equal as they can be."""
+    return tuple(count // parts + (r < count % parts) for r in range(parts))
+
+
+class ShardedParameter(Parameter):
+    """A rank's rows of a parameter; `sharding` says which."""
+
+    def __new__(cls, data=None, requires_grad: bool = True, sharding: Sharding | None = None):
+        made = super().__new__(cls, data, requires_grad)
+        made.sharding = sharding
+        return made
+
+    def full_tensor(self):
+        """The whole parameter; all ranks must ask for it."""
+        with no_grad():
+            return self.sharding.whole(self.detach())
+
+
+class _Sharded(Module):
+    """What a sharded module is besides its own class."""
+
+    def forward(self, *args, **kwargs):
+        state = self.__dict__[_STATE]
+        if not state.reshards or not is_grad_enabled():
+            return state.run(super().forward, args, kwargs)
+        forward = super().forward
+        return checkpoint(lambda *a, **k: state.run(forward, a, k), *args, **kwargs)
+
+
+class _State:
+    """The parameters that a module gathers when it is called: its own and those of its children that gather none themselves."""
+
+    def __init__(self, module: Module, group: ProcessGroup, reshards: bool):
+        self.group, self.reshards = group, reshards
+        self.members: list[tuple[Module, str, ShardedParameter]] = []
+        shared: dict[int, ShardedParameter] = {}
+        for part in _own_modules(module):
+            for name, p in list(part._parameters.items()):
+                if p is None or isinstance(p, ShardedParameter):
+                    continue
+                if id(p) not in shared:
+                    shared[id(p)] = self._shard(p)
+                part._parameters[name] = shared[id(p)]
+                self.members.append((part, name, shared[id(p)]))
+
+    def _shard(self, p: Parameter) -> ShardedParameter:
+        shape = tuple(p.shape)
+        if not shape:
+            raise ShapeError(
+                "fully_shard", "a parameter without axes has no rows to divide", fix="give it the shape (1,)"
+            )
+        sharding = Sharding(self.group, shape, divided(shape[0], self.group.size()))
+        with no_grad():
+            made = ShardedParameter(sharding.part(p.detach()).clone(), p.requires_grad, sharding)
+        if p.requires_grad:
+            size = self.group.size()
+            made.register_hook(lambda g: g / size)  # the average over ranks, not the sum
+        return made
+
+    def run(self, forward, args, kwargs):
+        """forward with whole parameters under their names."""
+        whole: dict[int, object] = {}
+        for module, name, p in self.members:
+            if id(p) not in whole:
+                whole[id(p)] = p.sharding.whole(p)
+            module.__dict__[name] = whole[id(p)]
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            for module, name, _ in self.members:
+                del module.__dict__[name]
+
+
+def _own_modules(module: Module):
+    yield module
+    for child in module._modules.values():
+        if child is not None and _STATE not in child.__dict__:
+            yield from _own_modules(child)
+
+
+def fully_shard(module: Module, *, group: ProcessGroup | None = None, reshard_after_forward: bool = True) -> Module:
+    """Divides a module's parameters among the ranks of a group, in place, and gives the module. Its parameters keep their
+    names; each rank's have some of their rows. Gradients are averaged over ranks. Make the optimiser afterwards.
+
+    Call it for the layers of a model first and then for the model: each call makes one unit, whose parameters are gathered at once.
+
+    reshard_after_forward: whether whole parameters are let go after forward and gathered again for backward. The module's forward
+        runs as td.checkpoint does it, so it may not read values of tensors; False where it does, or where memory does not matter
+
+    >>> td.distributed.init_process_group()
+    >>> model = td.distributed.fully_shard(td.nn.Linear(2, 3))
+    >>> model(td.ones(1, 2)).sum().backward()
+    >>> model.weight.grad.shape
+    (3, 2)
+    >>> td.distributed.destroy_process_group()
+    """
+    group = group_of(group, "fully_shard")
+    if group is None:
+        raise DistributedError("fully_shard", "this rank is not in the group")
+    if _STATE in module.__dict__:
+        raise DistributedError("fully_shard", "the module is fully sharded already")
+    with no_grad():
+        own = [p for part in _own_modules(module) for p in part._parameters.values()]
+        broadcast_coalesced(
+            [p for p in own if p is not None and not isinstance(p, ShardedParameter)], group.ranks[0], group
+        )
+        broadcast_coalesced(list(module.buffers()), group.ranks[0], group)
+    module.__dict__[_STATE] = _State(module, group, reshard_after_forward)
+    kind = type(module)
+    object.__setattr__(module, "__class__", type(kind.__name__, (_Sharded, kind), {"__module__": kind.__module__}))
+    return module
+
+
+def full_state_dict(module: Module) -> dict:
+    """module.state_dict() with whole parameters, on every rank; all ranks must ask for it."""
+    state = module.state_dict()
+    for name, p in module.named_parameters(remove_duplicate=False):
+        if isinstance(p, ShardedParameter) and name in state:
+            state[name] = p.full_tensor()
+    return state
+
+
+def load_full_state_dict(module: Module, state: dict):
+    """Gives a sharded module the values of whole parameters."""
+    parts = dict(state)
+    for name, p in module.named_parameters(remove_duplicate=False):
+        if isinstance(p, ShardedParameter) and name in parts:
+            if tuple(parts[name].shape) != p.sharding.shape:
+                raise ShapeError(
+                    "load_full_state_dict", f"{name} is {tuple(parts[name].shape)} and the parameter {p.sharding.shape}"
+                )
+            parts[name] = p.sharding.part(parts[name])
+    module.load_state_dict(parts)
