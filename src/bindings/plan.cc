@@ -314,15 +314,15 @@ void prepare_device_kernels(Plan& plan) {
   if (!loaded) throw PythonError{};
   nb::object owner = nb::steal(loaded);
   try {
-    auto list = nb::cast<std::vector<std::tuple<uintptr_t, int, int, bool, uint32_t>>>(owner);
+    auto list = nb::cast<std::vector<std::tuple<uintptr_t, int, int, int, uint32_t>>>(owner);
     size_t k = 0;
     for (Instruction* instruction : instructions) {
       Instruction& in = *instruction;
-      auto [function, x, y, reports, shared] = list.at(k++);
+      auto [function, x, y, extra, shared] = list.at(k++);
       in.function = reinterpret_cast<void*>(function);
       in.threads[0] = static_cast<uint16_t>(x);
       in.threads[1] = static_cast<uint16_t>(y);
-      in.reports = reports;
+      in.extra = static_cast<uint8_t>(extra);
       in.shared = shared;
     }
   } catch (nb::python_error& error) {

@@ -95,7 +95,7 @@ struct Callbacks {
   PyObject* check_finite = nullptr;     // (op name, tensors, where)
   PyObject* extras = nullptr;           // (op, args, kwargs): a call with out= and the like, which all operators take
   PyObject* join_backward = nullptr;    // (backward function, that of the record before it) -> OpFunction or None
-  PyObject* load_kernels = nullptr;     // (kernels, device) -> [(function, threads x, threads y, reports, shared)]
+  PyObject* load_kernels = nullptr;     // (kernels, device) -> [(function, threads x, threads y, extra, shared)]
 };
 extern Callbacks callbacks;
 

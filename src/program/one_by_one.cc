@@ -41,16 +41,9 @@ std::shared_ptr<const Origin> Capture::today(int32_t call) const {
   if (static_cast<size_t>(call) >= calls_.size()) return nullptr;
   const Source& source = calls_[call].source;
   if (!source.code) return nullptr;
-  auto* code = reinterpret_cast<PyCodeObject*>(source.code);
-  const char* file = PyUnicode_AsUTF8(code->co_filename);
-  const char* qualified = PyUnicode_AsUTF8(code->co_qualname);
-  PyErr_Clear();
-  std::string function = qualified ? qualified : "";
-  constexpr std::string_view inside = "<locals>.";  // as tandem/errors.py shows it
-  if (const size_t at = function.rfind(inside); at != std::string::npos) function.erase(0, at + inside.size());
-  return std::make_shared<const Origin>(Origin{calls_[call].plan->name, file ? file : "", function,
-                                               PyCode_Addr2Line(code, source.instruction),
-                                               static_cast<int>(-2 - (noted_before_ + call))});
+  Origin origin = origin_of(source, calls_[call].plan->name);
+  origin.call = static_cast<int>(-2 - (noted_before_ + call));
+  return std::make_shared<const Origin>(std::move(origin));
 }
 
 void Capture::run_one_by_one(const std::vector<size_t>& escaping) {

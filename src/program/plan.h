@@ -87,7 +87,12 @@ struct Instruction {
   bool checks = false;          // Library: only checks its input, which may be done early (Note [Early checks])
   bool prepares = false;        // Library: can be made ready for new sizes; see Note [Preparing] in library/registry.h
   std::vector<int32_t> writes;  // Kernel, of programs: those of its values that it writes
-  bool reports = false;         // complains about bad indices through the device's report (device/cuda/launches.h)
+  // Kernels of a device: what follows their operands and integers.
+  enum Extra : uint8_t {
+    kReports = 1,  // complains about bad indices: the device's report and the launch's number (device/cuda/launches.h)
+    kGuarded = 2,  // writes inputs, unless a check has failed: the device's flag
+  };
+  uint8_t extra = 0;
 
   profile::Kind profiled() const;  // what a profile calls it
 };
@@ -230,6 +235,7 @@ class PlanRun {
   int64_t blocks(const Instruction& instruction) const;
   void forget_addresses();
   void give_back(int32_t value);
+  size_t add_extra_words(const Instruction& instruction, uint64_t number, uint64_t* words, size_t count);
   char* recorded_address(int32_t value);
   friend class Replay;
   double estimated_cost() const;

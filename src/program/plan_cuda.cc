@@ -19,13 +19,12 @@
 namespace tandem {
 namespace {
 
-// Where a launch that may complain comes from, for the message that shows much later.
-std::string user_line() {
-  if (!PyGILState_Check()) return "";
-  Source source = user_source();
-  std::string line = format_source(source);
+// Where an operator that may complain was called, for the message that shows much later.
+std::shared_ptr<const Origin> called_from(const std::string& op) {
+  Source source = PyGILState_Check() ? user_source() : Source{};
+  auto origin = std::make_shared<const Origin>(origin_of(source, op));
   Py_XDECREF(source.code);
-  return line;
+  return origin;
 }
 
 }  // namespace
@@ -75,6 +74,17 @@ void PlanRun::fill_words(const Instruction& in, uint64_t* words) {
     }
     for (size_t i = part * ints; i < (part + 1) * ints; ++i) words[n++] = static_cast<uint64_t>(ints_[in.ints[i]]);
   }
+}
+
+size_t PlanRun::add_extra_words(const Instruction& in, uint64_t number, uint64_t* words, size_t n) {
+  const int device = plan_.device - 1;
+  if (in.extra & Instruction::kReports) {
+    words[n++] = reinterpret_cast<uint64_t>(cuda::reports(device));
+    words[n++] = number;
+    cuda::note_checked_launch(number, in.origin ? in.origin : called_from(plan_.name));
+  }
+  if (in.extra & Instruction::kGuarded) words[n++] = cuda::failure_flag(device);
+  return n;
 }
 
 bool PlanRun::update_words(HostNode& node) {
@@ -138,23 +148,14 @@ void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_n
       uint64_t inline_words[kInline];
       std::unique_ptr<uint64_t[]> many;
       uint64_t* words = inline_words;
-      if (count_words(in) + 2 > kInline) {
-        many.reset(new uint64_t[count_words(in) + 2]);
+      constexpr size_t kMostExtra = 3;
+      if (count_words(in) + kMostExtra > kInline) {
+        many.reset(new uint64_t[count_words(in) + kMostExtra]);
         words = many.get();
       }
       fill_words(in, words);
-      size_t n = count_words(in);
       const uint64_t number = cuda::note_launch(in.label.c_str());
-      if (in.reports) {
-        words[n++] = reinterpret_cast<uint64_t>(cuda::reports(device));
-        words[n++] = number;
-        if (in.origin)
-          cuda::note_checked_launch(
-              number, in.origin->op,
-              in.origin->file.substr(in.origin->file.rfind('/') + 1) + ":" + std::to_string(in.origin->line));
-        else
-          cuda::note_checked_launch(number, plan_.name, user_line());
-      }
+      const size_t n = in.extra ? add_extra_words(in, number, words, count_words(in)) : count_words(in);
       const cuda::KernelLaunch kernel{static_cast<cuda::Function>(in.function),
                                       static_cast<unsigned>(extent),
                                       {in.threads[0], in.threads[1]},

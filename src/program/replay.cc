@@ -21,7 +21,8 @@ namespace tandem {
 namespace {
 
 constexpr int kPlainRuns = 2;       // before recording: libraries choose their algorithms, and moving inputs show
-constexpr int kMostRecordings = 6;  // of one program; one whose inputs never settle runs plainly
+constexpr int kMostRecordings = 6;  // of one set of sizes; one whose inputs never settle runs plainly
+constexpr size_t kMostRecorded = 16, kMostSeen = 16;  // sets of sizes: with a graph, and those that may get one
 
 constexpr int64_t kMostLaunches = 5000;  // of the iterations of loops in one graph
 
@@ -54,45 +55,88 @@ size_t span_bytes(const View& v) {  // of a dense view
 }  // namespace
 
 Replay::~Replay() {
-  forget();
+  for (auto& recording : recordings_) forget(*recording);
   if (event_) cuda::driver().event_destroy(event_);
 }
 
-void Replay::forget() {
+void Replay::forget(Recording& recording) {
+  if (begun_of_ == &recording) give_up(owner_);
   const cuda::Driver& d = cuda::driver();
-  for (Recorded& piece : pieces_) {
+  for (RecordedPiece& piece : recording.pieces) {
     if (piece.executable) d.graph_exec_destroy(piece.executable);
     if (piece.graph) d.graph_destroy(piece.graph);
   }
-  pieces_.clear();
-  owner_ = nullptr;
-  begun_ = 0;
-  for (Input& input : inputs_) input.place = nullptr, input.recorded = nullptr;
-  if (pool_) cuda::release_pool(device_, pool_);
+  recording.pieces.clear();
+  for (Input& input : recording.inputs) input.place = nullptr, input.recorded = nullptr;
+  cuda::forget_checked_launches(recording.first_launch, recording.last_launch);
+  if (!pool_ || latest()) return;
+  cuda::release_pool(device_, pool_);
   pool_ = 0;
+}
+
+// Leaves at most so many of the recordings that have a graph, or that have none: the ones used last.
+void Replay::drop(bool recorded, size_t most) {
+  size_t count = 0;
+  std::erase_if(recordings_, [&](std::unique_ptr<Recording>& recording) {
+    if (recording->pieces.empty() == recorded || ++count <= most) return false;
+    forget(*recording);
+    return true;
+  });
+}
+
+const Replay::Recording* Replay::latest() const {
+  for (const auto& recording : recordings_)
+    if (!recording->pieces.empty()) return recording.get();
+  return nullptr;
+}
+
+Replay::Recording& Replay::find(const Plan& plan, const PlanRun& run) {
+  const size_t count = plan.initial.size();
+  const auto same = [&](const auto& r) { return std::equal(r->ints.begin(), r->ints.end(), run.ints_); };
+  auto found = std::find_if(recordings_.begin(), recordings_.end(), same);
+  if (found == recordings_.end()) {
+    drop(false, kMostSeen - 1);
+    found = recordings_.insert(recordings_.begin(), std::make_unique<Recording>());
+    (*found)->ints.assign(run.ints_, run.ints_ + count);
+  }
+  std::rotate(recordings_.begin(), found, found + 1);
+  return *recordings_.front();
 }
 
 void Replay::run(const Plan& plan, PlanRun& run) {
   if (owner_ && owner_ != run.owner_) give_up(owner_);
-  if (!hopeless_ && runs_ == 0) hopeless_ = !recordable(plan);
+  if (!hopeless_ && recordings_.empty()) hopeless_ = !recordable(plan);
   if (hopeless_ || profile::recording() || launches_of_loops(plan, run) > kMostLaunches) {
     give_up(owner_);
     return run.run_on_device();
   }
-  const size_t count = plan.num_inputs;
-  if (!pieces_.empty() && fits(plan, run)) {
-    replayed_ = true;
-    return launch(run);
+  Recording& recording = find(plan, run);
+  if (!recording.pieces.empty() && fits(plan, run, recording)) {
+    recording.replayed = true;
+    if (begun_of_ != &recording) give_up(owner_);
+    return launch(run, recording);
   }
   give_up(owner_);
-  // Which inputs moved since the last run?
-  bool settled = !std::exchange(replayed_, false) && inputs_.size() == count &&
-                 ints_ == std::vector<int64_t>(run.ints_, run.ints_ + plan.initial.size());
-  if (inputs_.size() != count) inputs_.resize(count);
+  const bool settled = settle(plan, run, recording);
+  if (++recording.runs <= kPlainRuns || !settled) return run.run_on_device();
+  forget(recording);
+  if (recording.recordings >= kMostRecordings) return run.run_on_device();
+  ++recording.recordings;
+  drop(true, kMostRecorded - 1);
+  if (record(plan, run, recording)) return launch(run, recording);
+  hopeless_ = true;
+  run.run_on_device();
+}
+
+// Whether inputs are where they were in the last run of these sizes, or may be copied.
+bool Replay::settle(const Plan& plan, const PlanRun& run, Recording& recording) const {
+  const size_t count = plan.num_inputs;
+  bool settled = !std::exchange(recording.replayed, false) && recording.inputs.size() == count;
+  recording.inputs.resize(count);
   for (size_t i = 0; i < count; ++i) {
     const View* view = run.inputs_[i].view;
     if (!view) continue;
-    Input& input = inputs_[i];
+    Input& input = recording.inputs[i];
     if (settled && !input.copied && input.address != view->data) {
       const bool written =
           std::find(plan.written.begin(), plan.written.end(), static_cast<int32_t>(i)) != plan.written.end();
@@ -104,31 +148,21 @@ void Replay::run(const Plan& plan, PlanRun& run) {
     }
     if (!input.copied) input.address = view->data;
   }
-  ints_.assign(run.ints_, run.ints_ + plan.initial.size());
-  if (++runs_ <= kPlainRuns || !settled) return run.run_on_device();
-  if (++recordings_ > kMostRecordings) {
-    forget();
-    hopeless_ = true;
-    return run.run_on_device();
-  }
-  forget();
-  if (record(plan, run)) return launch(run);
-  hopeless_ = true;
-  run.run_on_device();
+  return settled;
 }
 
-bool Replay::fits(const Plan& plan, PlanRun& run) {
-  if (!std::equal(recorded_ints_.begin(), recorded_ints_.end(), run.ints_)) return false;
-  for (size_t i = 0; i < inputs_.size(); ++i) {
+bool Replay::fits(const Plan& plan, const PlanRun& run, const Recording& recording) const {
+  for (size_t i = 0; i < recording.inputs.size(); ++i) {
     const View* view = run.inputs_[i].view;
-    if (view && !inputs_[i].place && !plan.host_inputs[i] && inputs_[i].recorded != view->data) return false;
+    const Input& input = recording.inputs[i];
+    if (view && !input.place && !plan.host_inputs[i] && input.recorded != view->data) return false;
   }
   return true;
 }
 
-void Replay::record_piece(PlanRun& run, const Piece& piece, cuda::Stream stream) {
+void Replay::record_piece(PlanRun& run, const Piece& piece, cuda::Stream stream, Recording& recording) {
   const cuda::Driver& d = cuda::driver();
-  Recorded& recorded = pieces_.emplace_back();
+  RecordedPiece& recorded = recording.pieces.emplace_back();
   recorded.after = piece.after;
   constexpr int kRelaxed = 2;
   cuda::check(d.begin_capture(stream, kRelaxed), "recording a graph");
@@ -151,7 +185,7 @@ void Replay::record_piece(PlanRun& run, const Piece& piece, cuda::Stream stream)
   cuda::check(d.instantiate(&recorded.executable, recorded.graph, 0), "making a graph");
 }
 
-bool Replay::record(const Plan& plan, PlanRun& run) {
+bool Replay::record(const Plan& plan, PlanRun& run, Recording& recording) {
   const cuda::Driver& d = cuda::driver();
   cuda::activate(device_);
   cuda::reports(device_);
@@ -160,16 +194,17 @@ bool Replay::record(const Plan& plan, PlanRun& run) {
   constexpr unsigned kNonBlocking = 1;
   if (!stream) cuda::check(d.stream_create(&stream, kNonBlocking, 0), "making a stream");
   const cuda::Stream before = cuda::current_streams[device_];
-  pool_ = cuda::new_pool();
+  if (!pool_) pool_ = cuda::new_pool();
   cuda::set_pool(pool_);
+  recording.first_launch = cuda::launches_so_far();
   cuda::current_streams[device_] = stream;
   const auto restore = [&] {
     cuda::current_streams[device_] = before;
     cuda::set_pool(0);
   };
   try {
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      Input& input = inputs_[i];
+    for (size_t i = 0; i < recording.inputs.size(); ++i) {
+      Input& input = recording.inputs[i];
       const View* view = run.inputs_[i].view;
       if (!view) continue;
       input.geometry.assign(view->shape, view->shape + view->ndim);
@@ -179,29 +214,32 @@ bool Replay::record(const Plan& plan, PlanRun& run) {
       input.place = Ref<Storage>::adopt(Storage::allocate(span_bytes(*view), plan.device));
       input.recorded = input.place->data();
     }
-    recorded_ints_ = ints_;
     // The values of inputs are looked up once, when first used: give the graph's.
     for (size_t v = 0; v < plan.values.size(); ++v) {
       const PlanValue& value = plan.values[v];
       if (value.kind == ValueKind::Input && run.inputs_[value.source].view && !value.on_host)
-        run.data_[v] = inputs_[value.source].recorded;
+        run.data_[v] = recording.inputs[value.source].recorded;
     }
-    noted_ = run.noted_ ? *run.noted_ : Noted();
-    const size_t before_ints = noted_.leaves + noted_.numbers;  // a program need not take integers as inputs
-    const bool dividable = run.noted_ && (inputs_.size() == before_ints || inputs_.size() == noted_.known.size());
-    noted_ints_.clear();
-    for (size_t i = before_ints; i < noted_.known.size(); ++i) noted_ints_.push_back(run.inputs_[i].integer);
-    for (const Piece& piece : divide(plan, dividable ? &noted_ : nullptr)) record_piece(run, piece, stream);
+    Noted& noted = recording.noted = run.noted_ ? *run.noted_ : Noted();
+    const size_t before_ints = noted.leaves + noted.numbers;  // a program need not take integers as inputs
+    const size_t inputs = recording.inputs.size();
+    const bool dividable = run.noted_ && (inputs == before_ints || inputs == noted.known.size());
+    recording.noted_ints.clear();
+    for (size_t i = before_ints; i < noted.known.size(); ++i) recording.noted_ints.push_back(run.inputs_[i].integer);
+    for (const Piece& piece : divide(plan, dividable ? &noted : nullptr)) record_piece(run, piece, stream, recording);
   } catch (...) {  // something that cannot be recorded; the plain run will say if it is more than that
     PyErr_Clear();
     restore();
     run.forget_addresses();
-    forget();
+    recording.last_launch = cuda::launches_so_far();
+    forget(recording);
     return false;
   }
   restore();
-  addresses_.resize(plan.values.size());
-  for (size_t v = 0; v < plan.values.size(); ++v) addresses_[v] = run.recorded_address(static_cast<int32_t>(v));
+  recording.last_launch = cuda::launches_so_far();
+  recording.addresses.resize(plan.values.size());
+  for (size_t v = 0; v < plan.values.size(); ++v)
+    recording.addresses[v] = run.recorded_address(static_cast<int32_t>(v));
   // What the run holds goes back to the graph's pool, where nobody else takes it.
   run.forget_addresses();
   return true;
@@ -220,9 +258,8 @@ void Replay::follow(cuda::Stream stream) {
   last_stream_ = stream;
 }
 
-void Replay::launch_piece(PlanRun& run, size_t number, cuda::Stream stream) {
+void Replay::launch_piece(PlanRun& run, RecordedPiece& piece, cuda::Stream stream) {
   const cuda::Driver& d = cuda::driver();
-  Recorded& piece = pieces_[number];
   for (HostNode& node : piece.host_nodes) {
     if (!run.update_words(node)) continue;
     const Instruction& in = *node.instruction;
@@ -242,19 +279,18 @@ void Replay::launch_piece(PlanRun& run, size_t number, cuda::Stream stream) {
   cuda::check(d.graph_launch(piece.executable, stream), "launching a graph");
 }
 
-void Replay::launch(PlanRun& run) {
+void Replay::launch(PlanRun& run, Recording& recording) {
   const Plan& plan = run.plan_;
   cuda::activate(device_);
   const cuda::Stream stream = cuda::current_stream(device_);
   follow(stream);
-  for (size_t i = owner_ ? copied_ : 0; i < inputs_.size(); ++i) {
-    if (!inputs_[i].place) continue;
+  for (size_t i = owner_ ? copied_ : 0; i < recording.inputs.size(); ++i) {
+    if (!recording.inputs[i].place) continue;
     const View* view = run.inputs_[i].view;
-    cuda::copy_on_device(device_, inputs_[i].recorded, view->data, span_bytes(*view));
+    cuda::copy_on_device(device_, recording.inputs[i].recorded, view->data, span_bytes(*view));
   }
-  for (size_t k = owner_ ? begun_ : 0; k < pieces_.size(); ++k) launch_piece(run, k, stream);
-  owner_ = nullptr;
-  begun_ = 0;
+  for (size_t k = owner_ ? begun_ : 0; k < recording.pieces.size(); ++k) launch_piece(run, recording.pieces[k], stream);
+  give_up(owner_);
   // Results get memory of their own, and so does what backward needs: what lies in the graph's is overwritten by the
   // next launch.
   const auto copy_out = [&](int32_t root) {
@@ -265,7 +301,7 @@ void Replay::launch(PlanRun& run) {
     for (int32_t s : value.shape) bytes *= static_cast<size_t>(run.ints_[s]);
     run.storage_[root] = Storage::allocate(bytes, plan.device);
     run.data_[root] = run.storage_[root]->data();
-    cuda::copy_on_device(device_, run.data_[root], addresses_[root], bytes);
+    cuda::copy_on_device(device_, run.data_[root], recording.addresses[root], bytes);
   };
   for (const Plan::Output& output : plan.outputs) copy_out(output.value);
   for (const SavedItem& item : plan.saved)
@@ -276,36 +312,64 @@ void Replay::launch(PlanRun& run) {
 
 int32_t Replay::first_ahead() const {
   const bool off = switches::get(switches::ahead) == 0;
-  return off || pieces_.size() < 2 || profile::recording() ? INT32_MAX : pieces_.front().after;
+  const Recording* recording = off || profile::recording() ? nullptr : latest();
+  return !recording || recording->pieces.size() < 2 ? INT32_MAX : recording->pieces.front().after;
+}
+
+// What is noted in a run of a program is alike for all sizes.
+size_t Replay::leaves() const {
+  return latest() ? latest()->noted.leaves : 0;
+}
+size_t Replay::numbers() const {
+  return latest() ? latest()->noted.numbers : 0;
 }
 
 bool Replay::give_up(const void* owner) {
   if (!owner_ || owner_ != owner) return false;
   owner_ = nullptr;
+  begun_of_ = nullptr;
   return std::exchange(begun_, 0) > 0;
+}
+
+bool Replay::fits(const Plan& plan, const InputView& given, size_t leaf, const Recording& recording) const {
+  const View* view = given.view;
+  const Input& input = recording.inputs[leaf];
+  const auto dims = static_cast<size_t>(view->ndim);
+  return input.geometry.size() == 2 * dims && std::equal(view->shape, view->shape + dims, input.geometry.begin()) &&
+         std::equal(view->strides, view->strides + dims, input.geometry.begin() + static_cast<int64_t>(dims)) &&
+         (input.place || plan.host_inputs[leaf] || input.recorded == view->data);
+}
+
+// The latest recording that what is known so far allows.
+Replay::Recording* Replay::find_ahead(const Plan& plan, int32_t calls, const InputView* inputs) {
+  for (auto& recording : recordings_) {
+    if (recording->pieces.size() < 2) continue;
+    size_t leaf = 0;
+    const Noted& noted = recording->noted;
+    while (leaf < noted.leaves && noted.known[leaf] <= calls && fits(plan, inputs[leaf], leaf, *recording)) ++leaf;
+    if (leaf == noted.leaves || noted.known[leaf] > calls) return recording.get();
+  }
+  return nullptr;
 }
 
 int32_t Replay::go_ahead(const Plan& plan, const void* owner, int32_t calls, const InputView* inputs) {
   if (owner_ && owner_ != owner) give_up(owner_);  // somebody else was faster, in another thread
   if (!owner_) {
-    if (pieces_.size() < 2) return -1;
+    begun_of_ = find_ahead(plan, calls, inputs);
+    if (!begun_of_) return -1;
     owner_ = owner;
     begun_ = checked_ = copied_ = 0;
   }
-  for (; checked_ < noted_.leaves && noted_.known[checked_] <= calls; ++checked_) {
-    const View* view = inputs[checked_].view;
-    const Input& input = inputs_[checked_];
-    const auto dims = static_cast<size_t>(view->ndim);
-    if (input.geometry.size() != 2 * dims || !std::equal(view->shape, view->shape + dims, input.geometry.begin()) ||
-        !std::equal(view->strides, view->strides + dims, input.geometry.begin() + static_cast<int64_t>(dims)) ||
-        (!input.place && !plan.host_inputs[checked_] && input.recorded != view->data)) {
+  Recording& recording = *begun_of_;
+  const Noted& noted = recording.noted;
+  for (; checked_ < noted.leaves && noted.known[checked_] <= calls; ++checked_)
+    if (!fits(plan, inputs[checked_], checked_, recording)) {
       give_up(owner);
       return -1;
     }
-  }
-  const size_t before_ints = noted_.leaves + noted_.numbers;
-  for (size_t k = 0; k < noted_ints_.size() && noted_.known[before_ints + k] <= calls; ++k)
-    if (inputs[before_ints + k].integer != noted_ints_[k]) {
+  const size_t before_ints = noted.leaves + noted.numbers;
+  for (size_t k = 0; k < recording.noted_ints.size() && noted.known[before_ints + k] <= calls; ++k)
+    if (inputs[before_ints + k].integer != recording.noted_ints[k]) {
       give_up(owner);
       return -1;
     }
@@ -313,13 +377,15 @@ int32_t Replay::go_ahead(const Plan& plan, const void* owner, int32_t calls, con
   const cuda::Stream stream = cuda::current_stream(device_);
   follow(stream);
   for (; copied_ < checked_; ++copied_)
-    if (inputs_[copied_].place)
-      cuda::copy_on_device(device_, inputs_[copied_].recorded, inputs[copied_].view->data,
+    if (recording.inputs[copied_].place)
+      cuda::copy_on_device(device_, recording.inputs[copied_].recorded, inputs[copied_].view->data,
                            span_bytes(*inputs[copied_].view));
   PlanRun run(plan, inputs);  // for the numbers alone
-  std::copy(recorded_ints_.begin(), recorded_ints_.end(), run.ints_);
-  for (; begun_ + 1 < pieces_.size() && pieces_[begun_].after <= calls; ++begun_) launch_piece(run, begun_, stream);
-  return begun_ + 1 < pieces_.size() ? pieces_[begun_].after : INT32_MAX;
+  std::copy(recording.ints.begin(), recording.ints.end(), run.ints_);
+  std::vector<RecordedPiece>& pieces = recording.pieces;
+  for (; begun_ + 1 < pieces.size() && pieces[begun_].after <= calls; ++begun_)
+    launch_piece(run, pieces[begun_], stream);
+  return begun_ + 1 < pieces.size() ? pieces[begun_].after : INT32_MAX;
 }
 
 }  // namespace tandem

@@ -6,8 +6,9 @@
 // graph. Inputs are used where they lie if they did not move between the runs before (parameters, optimiser state), and
 // are copied into memory of the graph if they did (a batch). Numbers, which change from call to call (a learning rate,
 // the random offset), are arguments of single launches and are put into the graph anew where they changed. Results are
-// copied out, so that they belong to whoever holds them. Sizes are fixed: other sizes run plainly, or get a graph of
-// their own.
+// copied out, so that they belong to whoever holds them. Sizes are fixed: each set of sizes that comes again and again
+// gets a recording of its own, and the ones used least recently go when there are too many. Recordings of one program
+// share their memory, as no two of them run at once.
 //
 // A graph is recorded in pieces (Note [Pieces] in program/pieces.h), of which all but the last can be launched before
 // the run begins (Note [Ahead] in program/capture.h).
@@ -51,8 +52,8 @@ class Replay {
 
   // See Note [Ahead]: what `owner` notes seems to become this program again.
   int32_t first_ahead() const;  // calls that must be noted for the first piece; INT32_MAX if there is nothing to begin
-  size_t leaves() const { return noted_.leaves; }
-  size_t numbers() const { return noted_.numbers; }
+  size_t leaves() const;
+  size_t numbers() const;
   // Launches the pieces that `calls` noted calls allow, of which `inputs` knows what is known so far. Gives with how
   // many calls there is more to do, or -1 if this is not the run that was recorded, after which all is forgotten.
   int32_t go_ahead(const Plan& plan, const void* owner, int32_t calls, const InputView* inputs);
@@ -66,39 +67,50 @@ class Replay {
     Ref<Storage> place;             // of what is copied for the graph
     std::vector<int64_t> geometry;  // its shape, then its strides
   };
-  struct Recorded {  // a piece
+  struct RecordedPiece {
     cuda::Graph graph = nullptr;
     cuda::GraphExec executable = nullptr;
     int32_t after;  // calls that must have been noted
     std::vector<HostNode> host_nodes;
   };
-  bool record(const Plan& plan, PlanRun& run);
-  void record_piece(PlanRun& run, const Piece& piece, cuda::Stream stream);
-  bool fits(const Plan& plan, PlanRun& run);
-  void launch(PlanRun& run);
-  void launch_piece(PlanRun& run, size_t number, cuda::Stream stream);
+  struct Recording {            // of one set of sizes
+    std::vector<int64_t> ints;  // all of the plan's, which say what the sizes are
+    int runs = 0, recordings = 0;
+    bool replayed = false;  // the last run
+    std::vector<Input> inputs;
+    std::vector<RecordedPiece> pieces;  // none: not recorded yet
+    std::vector<char*> addresses;       // of the plan's values, in the graph
+    Noted noted;
+    std::vector<int64_t> noted_ints;
+    uint64_t first_launch = 0, last_launch = 0;  // numbers of its launches
+  };
+  Recording& find(const Plan& plan, const PlanRun& run);  // and makes it the first
+  bool settle(const Plan& plan, const PlanRun& run, Recording& recording) const;
+  bool record(const Plan& plan, PlanRun& run, Recording& recording);
+  void record_piece(PlanRun& run, const Piece& piece, cuda::Stream stream, Recording& recording);
+  bool fits(const Plan& plan, const PlanRun& run, const Recording& recording) const;
+  bool fits(const Plan& plan, const InputView& given, size_t leaf, const Recording& recording) const;
+  Recording* find_ahead(const Plan& plan, int32_t calls, const InputView* inputs);
+  void launch(PlanRun& run, Recording& recording);
+  void launch_piece(PlanRun& run, RecordedPiece& piece, cuda::Stream stream);
   void follow(cuda::Stream stream);
-  void forget();
+  void forget(Recording& recording);
+  void drop(bool recorded, size_t most);
+  const Recording* latest() const;  // of those that are recorded
 
   int device_;
-  int runs_ = 0, recordings_ = 0;
   bool hopeless_ = false;
-  bool replayed_ = false;  // the last run: one of another size after it, and before the next, gets no graph
-  std::vector<Input> inputs_;
-  std::vector<int64_t> ints_, recorded_ints_;  // of the last run, of the graph
-  std::vector<char*> addresses_;               // of the plan's values, in the graph
-  std::vector<Recorded> pieces_;
-  Noted noted_;
-  std::vector<int64_t> noted_ints_;
+  std::vector<std::unique_ptr<Recording>> recordings_;  // the latest first
   uint64_t pool_ = 0;
   bool launched_ = false;
   cuda::Stream last_stream_ = nullptr;  // of the latest launch
   cuda::Event event_ = nullptr;
 
-  const void* owner_ = nullptr;  // of what was begun
-  size_t begun_ = 0;             // pieces
-  size_t checked_ = 0;           // leaves
-  size_t copied_ = 0;            // leaves whose contents the graph has, if they are copied at all
+  const void* owner_ = nullptr;    // of what was begun
+  Recording* begun_of_ = nullptr;  // which that is
+  size_t begun_ = 0;               // pieces
+  size_t checked_ = 0;             // leaves
+  size_t copied_ = 0;              // leaves whose contents the graph has, if they are copied at all
 };
 
 }  // namespace tandem

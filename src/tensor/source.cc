@@ -81,6 +81,18 @@ Source user_source() {
   return {};
 }
 
+Origin origin_of(const Source& source, const std::string& op) {
+  if (!source.code) return {op, "", "", 0};
+  auto* code = reinterpret_cast<PyCodeObject*>(source.code);
+  const char* file = PyUnicode_AsUTF8(code->co_filename);
+  const char* qualified = PyUnicode_AsUTF8(code->co_qualname);
+  PyErr_Clear();
+  std::string function = qualified ? qualified : "";
+  constexpr std::string_view inside = "<locals>.";  // as tandem/errors.py shows it
+  if (const size_t at = function.rfind(inside); at != std::string::npos) function.erase(0, at + inside.size());
+  return {op, file ? file : "", function, PyCode_Addr2Line(code, source.instruction)};
+}
+
 std::string format_source(const Source& source) {
   if (!source.code) return "";
   auto* code = reinterpret_cast<PyCodeObject*>(source.code);

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "check.h"
+
 namespace tandem {
 
 // A code object and an instruction in it. The line is worked out only when a message needs it.
@@ -14,6 +16,9 @@ struct Source {
 
 // The innermost running line that is not Tandem's own, with a new reference; empty where there is none. Needs the GIL.
 Source user_source();
+
+// The operator and line for errors that are raised later; `source` may be empty. Needs the GIL, unless it is.
+Origin origin_of(const Source& source, const std::string& op);
 
 std::string format_source(const Source& source);  // "train.py:12", or "" for an empty one. Needs the GIL.
 

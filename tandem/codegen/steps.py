@@ -40,6 +40,8 @@ def make_steps(lowering: Lowering):
             if lowering.epilogues and is_product(steps[-1]):
                 products.add(id(steps[-1].outputs[0]))
     steps += lowering.copies
+    if not lowering.body:
+        target.guard(steps)
 
 
 @lowering_step

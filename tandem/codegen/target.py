@@ -31,6 +31,7 @@ class Target:
     joins_products = False  # whether kernels may run on blocks of products (epilogues.py)
     joins_concats = False  # whether operands of concatenations are computed in their place (concat.py)
     fails_first = False  # whether steps that may fail come before what is written (order.py)
+    guards_writes = False  # whether steps that fail are noticed late, so that kernels themselves must not write then
     overwriting = "rows"  # the groups besides elementwise ones whose results may take an operand's place (overwrite.py)
     writes_columns = False  # whether what follows a reduction of columns may be written over what it reads
     sums_rows_on = False  # whether a kernel over rows goes on with what reads them again (Fusion._find_rows)
@@ -64,6 +65,9 @@ class Target:
         return None
 
     # -- steps
+
+    def guard(self, steps: list):
+        """Has steps that write what existed before the program write nothing once a check has failed."""
 
     def sums_across(self, group, reduced: frozenset, dtype) -> bool:
         """Whether a kernel over rows can also sum across them."""

@@ -1,10 +1,14 @@
 #include "device/cuda/launches.h"
 
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
+#include <sstream>
+#include <utility>
 
 #include "check.h"
 #include "device/cuda/device.h"
@@ -22,13 +26,11 @@ struct Launch {
 Launch ring[kKept];
 std::atomic<uint64_t> launched{0};
 
-struct Checked {
-  uint64_t number;
-  std::string op, line;
-};
-std::mutex mutex;  // guards `checked` and the making of reports
+constexpr size_t kMostChecked = 4096;
+std::mutex mutex;  // guards what launches check, and the making of reports
 ForkGuard fork_reports(mutex);
-std::deque<Checked> checked;
+std::deque<std::pair<uint64_t, std::shared_ptr<const Origin>>> checked;
+std::map<uint64_t, std::shared_ptr<const Origin>> recorded_checks;
 Report* made[kMaxDevices];
 
 }  // namespace
@@ -67,12 +69,24 @@ uint64_t note_launch(const char* label) {
   return number;
 }
 
+uint64_t launches_so_far() {
+  return launched.load(std::memory_order_relaxed);
+}
+
 std::string recent_launches(int count) {
   uint64_t last = launched.load();
   std::string text = "\n  a kernel failed some time before; the last launches were, latest first:";
   for (int k = 0; k < count && last > static_cast<uint64_t>(k); ++k)
     text += std::string(k ? ", " : " ") + ring[(last - 1 - k) % kKept].label;
   return text;
+}
+
+// Waits for the device: nothing that is still queued may be written when the flag falls.
+static void clear_flag(const Report* report) {
+  const Driver& d = driver();
+  check(d.synchronize_context(), "waiting for the device");
+  check(d.set_bytes(report->failed, 0, sizeof(uint64_t), nullptr), "clearing a flag");
+  check(d.synchronize_context(), "waiting for the device");
 }
 
 Report* reports(int device) {
@@ -82,33 +96,60 @@ Report* reports(int device) {
     void* memory = nullptr;
     constexpr unsigned kPortable = 1, kMapped = 2;
     check(driver().host_allocate(&memory, sizeof(Report), kPortable | kMapped), "allocating pinned memory");
+    auto* report = static_cast<Report*>(memory);
     std::memset(memory, 0, sizeof(Report));
-    made[device] = static_cast<Report*>(memory);
+    check(driver().allocate(&report->failed, sizeof(uint64_t)), "allocating device memory");
+    clear_flag(report);
+    made[device] = report;
   }
   return made[device];
 }
 
-void note_checked_launch(uint64_t number, const std::string& op, const std::string& line) {
+Address failure_flag(int device) {
+  Report* report = made[device];
+  return (report ? report : reports(device))->failed;
+}
+
+void note_checked_launch(uint64_t number, std::shared_ptr<const Origin> origin) {
   std::lock_guard guard(mutex);
-  checked.push_back({number, op, line});
-  if (checked.size() > 4096) checked.pop_front();
+  if (recording) {
+    recorded_checks.emplace(number, std::move(origin));
+    return;
+  }
+  checked.emplace_back(number, std::move(origin));
+  if (checked.size() > kMostChecked) checked.pop_front();
+}
+
+void forget_checked_launches(uint64_t first, uint64_t last) {
+  std::lock_guard guard(mutex);
+  recorded_checks.erase(recorded_checks.lower_bound(first), recorded_checks.lower_bound(last));
+}
+
+static std::shared_ptr<const Origin> find_checked(uint64_t number) {
+  std::lock_guard guard(mutex);
+  if (auto found = recorded_checks.find(number); found != recorded_checks.end()) return found->second;
+  for (const auto& [launch, origin] : checked)
+    if (launch == number) return origin;
+  return nullptr;
 }
 
 void raise_device_errors(int device) {
   Report* report = made[device];
   if (!report || !static_cast<volatile Report*>(report)->written) return;
   std::atomic_thread_fence(std::memory_order_acquire);
-  Report found = *report;
-  std::memset(report, 0, sizeof *report);
-  std::lock_guard guard(mutex);
-  std::string op, line;
-  for (const Checked& c : checked)
-    if (c.number == found.number) op = c.op, line = c.line;
-  const std::string where = line.empty() ? "" : "; launched at " + line;
-  if (found.bound == library::kWeightsBound)
-    fail(ErrorKind::Value, op.empty() ? "" : op + ": ", library::weight_fault(found.value), where);
-  fail(ErrorKind::Index, op.empty() ? "" : op + ": ", "index ", found.value, " is out of range for an axis of size ",
-       found.bound, where);
+  activate(device);
+  clear_flag(report);
+  const Report found = *report;
+  std::memset(report, 0, offsetof(Report, failed));
+  const bool weights = found.bound == library::kWeightsBound;
+  std::ostringstream text;
+  if (weights)
+    text << library::weight_fault(found.value);
+  else
+    text << "index " << found.value << " is out of range for axis " << found.axis << " with size " << found.bound;
+  Error error(weights ? ErrorKind::Value : ErrorKind::Index, text.str());
+  error.origin = find_checked(found.number);
+  throw error;
 }
 
 }  // namespace tandem::cuda

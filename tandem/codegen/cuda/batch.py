@@ -151,7 +151,12 @@ const unsigned block = blockIdx.x - (unsigned)all.starts[part], blocks = (unsign
 """
     inside = body[opening:].replace("blockIdx.x", "block").replace("gridDim.x", "blocks")
     launches = f"struct Launches {{ u64 starts[{count + 1}]; Arguments items[{count}]; }};\n"
-    return TextKernel(kernel.name, head + launches + 'extern "C"' + body[:opening] + find + inside, kernel.threads)
+    return TextKernel(
+        kernel.name,
+        head + launches + 'extern "C"' + body[:opening] + find + inside,
+        kernel.threads,
+        guarded=kernel.guarded,
+    )
 
 
 def _power(count: int) -> int:

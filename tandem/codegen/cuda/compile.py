@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from tandem import _runtime, disk_cache
 from tandem.codegen.cuda import workers
-from tandem.codegen.cuda.kernel import entry
+from tandem.codegen.cuda.kernel import GUARDED, REPORTS, entry, extra_words
 from tandem.codegen.cuda.render import source
 from tandem.errors import DeviceError, InternalError
 from tandem.switches import DEBUG, cache_dir
@@ -26,7 +26,7 @@ _begun: dict[str, Future | workers.Job] = {}  # machine code that somebody will 
 
 
 def load_kernels(kernels, device: int):
-    """What the runtime asks for: of a list of kernels, [(function, threads x, threads y, whether it reports,
+    """What the runtime asks for: of a list of kernels, [(function, threads x, threads y, extra words,
     bytes of shared memory)]; of an int, the kernel that copies elements of that size, that fills (0) or widens (-1), or of a
     dtype's number - 1000 that multiplies small matrices; of a name, where that library may be."""
     if isinstance(kernels, str):
@@ -40,7 +40,7 @@ def load_kernels(kernels, device: int):
             return functions([fill_kernel() if kernels == 0 else widen_kernel()], device)[0]
         return functions([copy_kernel(kernels) if kernels > 0 else small_matmul_kernel(kernels + 1000)], device)[0]
     return [
-        (function, *kernel.threads, kernel.reports, getattr(kernel, "shared", 0))
+        (function, *kernel.threads, extra_words(kernel), getattr(kernel, "shared", 0))
         for kernel, function in zip(kernels, functions(kernels, device))
     ]
 
@@ -71,14 +71,15 @@ def source_key(kernel, capability: int) -> str:
 def describe_kernel(kernel) -> tuple:
     """What a program that is kept on disk knows of a kernel: enough to launch it, and where its code is."""
     source_key(kernel, 0)
-    return kernel.source_key, kernel.name, tuple(kernel.threads), kernel.reports, getattr(kernel, "shared", 0)
+    return kernel.source_key, kernel.name, tuple(kernel.threads), extra_words(kernel), getattr(kernel, "shared", 0)
 
 
 class StoredCudaKernel:
     """A kernel of which only the machine code is left. Raises LookupError if there is none for the device."""
 
-    def __init__(self, device: int, key: str, name: str, threads: tuple[int, int], reports: bool, shared: int):
-        self.source_key, self.name, self.threads, self.reports, self.shared = key, name, threads, reports, shared
+    def __init__(self, device: int, key: str, name: str, threads: tuple[int, int], extra: int, shared: int):
+        self.source_key, self.name, self.threads, self.shared = key, name, threads, shared
+        self.reports, self.guarded = bool(extra & REPORTS), bool(extra & GUARDED)
         _, major, minor, *_ = _runtime.cuda_properties(device)
         if not disk_cache.read(
             _path(f"{key}-{10 * major + minor}") or "", FORMAT

@@ -1,4 +1,11 @@
-"""Kernels for CUDA devices: made of loops and expressions, or written by hand; and what their sources have in common."""
+"""Kernels for CUDA devices: made of loops and expressions, or written by hand; and what their sources have in common.
+
+Note [Guarded writes]
+A kernel that finds an index out of range says so in the device's report (src/device/cuda/launches.h), and the host learns of it
+when it next waits. By then the rest of the step is queued. So the kernel also sets a flag in the device's memory, and kernels that
+write what existed before them, such as parameters, read the flag and store nothing while it is set; it is cleared when the error
+is raised. The flag is read when a kernel begins and used at the stores, so that nothing waits for it.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +26,7 @@ class CudaKernel(Kernel):
     aligned    slots that start at multiples of 16 bytes, whoever calls
     known      integers that are known sizes -> the power of two that divides them (Note [Sizes as arguments])
     inverses   integers -> those that quotients by them are computed with
+    guarded    writes nothing once a check has failed (Note [Guarded writes])
     flat       of a flat loop whose sizes are known, integers: whole pieces of a row, their inverse, all pieces
     once       no thread takes more than one piece of a flat loop
     """
@@ -30,6 +38,7 @@ class CudaKernel(Kernel):
     once = False
 
     reports = False
+    guarded = False
     num_ints = 0  # that a launch passes, used or not
 
     def __init__(self, name: str, pointers: list[DType], locals: list, linear: list[Expr], body: list,
@@ -46,9 +55,8 @@ class CudaKernel(Kernel):
     def facts(self) -> str:
         """All that its source depends on, besides its statements."""
         slots = f"{sorted(self.by_value)} {sorted(self.constant)} {sorted(self.aligned)}"
-        return (
-            f"{self.threads} {slots} {self.kept} {self.known} {self.inverses} {self.flat} {self.once} {self.num_ints}"
-        )
+        sizes = f"{self.known} {self.inverses} {self.flat} {self.once} {self.num_ints}"
+        return f"{self.threads} {slots} {self.kept} {sizes} {self.guarded}"
 
 
 class TextKernel:
@@ -65,6 +73,7 @@ class TextKernel:
         reports: bool = False,
         shared: int = 0,
         exact=False,
+        guarded: bool = False,
     ):
         self.name = name
         self.text = text
@@ -72,6 +81,8 @@ class TextKernel:
         self.reports = reports
         self.shared = shared
         self.exact = exact
+        self.guarded = guarded
+        self.skips = guarded  # its stores look at the flag themselves
 
 
 def entry(name: str) -> str:
@@ -83,6 +94,13 @@ def signature(name: str, threads: tuple[int, int], blocks: int = 0) -> str:
     """`blocks`: how many of them shall have room on a multiprocessor."""
     bounds = f"__launch_bounds__({threads[0] * threads[1]}{f', {blocks}' if blocks else ''})"
     return f'extern "C" __global__ void {bounds} {entry(name)}(const __grid_constant__ Arguments a)'
+
+
+REPORTS, GUARDED = 1, 2  # what follows a kernel's operands and integers: see Instruction::Extra in src/program/plan.h
+
+
+def extra_words(kernel) -> int:
+    return REPORTS * kernel.reports | GUARDED * kernel.guarded
 
 
 def arguments(pointers: int, ints: int, reports: bool = False) -> str:

@@ -38,7 +38,21 @@ def source(kernel: CudaKernel | TextKernel) -> str:
     text = kernel.text if isinstance(kernel, TextKernel) else render(kernel)
     before, _, function = text.rpartition('extern "C"')
     head, _, body = function.partition("{")
-    return f'{PRELUDE}{before}extern "C"{head}{{ BEGIN{body}'
+    begin = "BEGIN"
+    if kernel.guarded:
+        before, flag = _with_flag(before)
+        begin += f" const bool failed = __ldg((const u32*){flag});"
+        if isinstance(kernel, TextKernel) and not kernel.skips:
+            begin += " if (__syncthreads_or(failed)) return;"
+    return f'{PRELUDE}{before}extern "C"{head}{{ {begin}{body}'
+
+
+def _with_flag(text: str) -> tuple[str, str]:
+    """Declarations with the address of the device's flag behind all other arguments, and how the kernel names it."""
+    name, variable = ("Launches", "all") if "struct Launches {" in text else ("Arguments", "a")
+    start = text.index(f"struct {name} {{")
+    end = text.index("};", start)
+    return f"{text[:end]}u64 failed; {text[end:]}", f"{variable}.failed"
 
 
 def _bytes_held(lines: list[str]) -> int:
@@ -100,6 +114,7 @@ class _Renderer(Loops):
         scope = self.scopes[-1]
         dtype = C_TYPE[self.kernel.slot_dtype(s.slot)]
         value = self.value(s.value)
+        allowed = "if (!failed) " if self.kernel.guarded else ""
         if scope.element:
             piece = scope.loop
             if s.slot >= 0 and piece.unroll > 1 and self.stride(s.offset, len(self.scopes) - 1) == 1:
@@ -113,20 +128,22 @@ class _Renderer(Loops):
                 only = "if (threadIdx.y == 0) { " if self.first_row_only(piece) else "{ "
                 store = "store_whole" if self.streams else "store_all"
                 if self.only:
-                    scope.lines_after.append(f"{only}{store}<{piece.unroll}>({address}, {array}); }}")
+                    scope.lines_after.append(f"{allowed}{only}{store}<{piece.unroll}>({address}, {array}); }}")
                     return
                 scope.lines_after.append(
-                    f"{only}if (whole) {store}<{piece.unroll}>({address}, {array}); else "
+                    f"{allowed}{only}if (whole) {store}<{piece.unroll}>({address}, {array}); else "
                     f"for (int k = 0; k < {piece.unroll}; ++k) if ({self.i0} + k < {self.limit}) {address}[k] = {array}[k]; }}"
                 )
                 return
             condition = "if (on && threadIdx.y == 0) " if self.first_row_only(piece) else "if (on) "
-            scope.lines.append(f"{condition}{self.pointer(s.slot)}[{self.value(s.offset)}] = {value};")
+            scope.lines.append(f"{allowed}{condition}{self.pointer(s.slot)}[{self.value(s.offset)}] = {value};")
             return
         if scope.condition:
-            scope.lines.append(f"if ({scope.condition}) {self.pointer(s.slot)}[{self.value(s.offset)}] = {value};")
+            scope.lines.append(
+                f"{allowed}if ({scope.condition}) {self.pointer(s.slot)}[{self.value(s.offset)}] = {value};"
+            )
             return
-        scope.lines.append(f"if ({self.leader()}) {self.pointer(s.slot)}[{self.value(s.offset)}] = {value};")
+        scope.lines.append(f"{allowed}if ({self.leader()}) {self.pointer(s.slot)}[{self.value(s.offset)}] = {value};")
 
     def first_row_only(self, piece: Loop) -> bool:
         """Whether all threads of a team hold the same: results of reductions."""

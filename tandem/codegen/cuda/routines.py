@@ -22,11 +22,12 @@ from tandem.switches import CUSOLVER
 
 WEIGHTS_BOUND = -1  # see src/library/fault_codes.h
 REPORT = """\
-struct Report { u64 claimed, number; i64 value, bound; u64 written; };
-DEVICE void complain(u64 report, u64 number, i64 value, i64 bound) {
+struct Report { u64 claimed, number; i64 value, bound, axis; u64 written, failed; };
+DEVICE void complain(u64 report, u64 number, i64 value, i64 bound, i64 axis) {
   Report* r = (Report*)report;
+  *(volatile u32*)r->failed = 1;
   if (atomicCAS(&r->claimed, 0ull, 1ull) != 0ull) return;
-  r->number = number; r->value = value; r->bound = bound;
+  r->number = number; r->value = value; r->bound = bound; r->axis = axis;
   __threadfence_system();
   *(volatile u64*)&r->written = 1;
 }"""
@@ -34,14 +35,14 @@ DEVICE void complain(u64 report, u64 number, i64 value, i64 bound) {
 
 def check_index(fusion, step) -> list:
     index = step.inputs[0]
-    bound, negative, _ = step.ints
+    bound, negative, axis = step.ints
     t = Text("check_index", step.node, reports=True)
     names = names_of("d", len(index.shape))
     body = t.digits("i", index.shape, names)
     n = t.dim(bound)
     low = f"-(i64){n}" if negative else "0"
     body += f"\nconst i64 v = (i64){t.at(index, names)};"
-    body += f"\nif (v < {low} || v >= {n}) complain(a.report, a.number, v, {n});"
+    body += f"\nif (v < {low} || v >= {n}) complain(a.report, a.number, v, {n}, {axis});"
     return [t.flat(count_of(index), body, REPORT)]
 
 
@@ -50,7 +51,7 @@ def check_weights(fusion, step) -> list:
     t = Text("check_weights", step.node, reports=True)
     names = names_of("d", len(codes.shape))
     body = t.digits("i", codes.shape, names)
-    body += f"\nconst i64 v = {t.at(codes, names)};\nif (v) complain(a.report, a.number, v, {WEIGHTS_BOUND});"
+    body += f"\nconst i64 v = {t.at(codes, names)};\nif (v) complain(a.report, a.number, v, {WEIGHTS_BOUND}, 0);"
     return [t.flat(count_of(codes), body, REPORT)]
 
 

@@ -12,6 +12,7 @@ from tandem.codegen.cuda import nests as cuda_nests
 from tandem.codegen.cuda import routines as cuda_routines
 from tandem.codegen.cuda.render import source
 from tandem.codegen.cuda.rules import RULES
+from tandem.codegen.order import writes_input
 from tandem.codegen.schedule import KernelStep, LibraryStep
 from tandem.codegen.target import Target
 from tandem.graph.ir import Graph, Value
@@ -40,6 +41,8 @@ class CudaTarget(Target):
     has_own_memory = True
     approximates = True
     starts_early = True
+    fails_first = True
+    guards_writes = True
     overwriting = "rows"
     writes_columns = True  # a thread reads and writes its own column
     sums_rows_on = True
@@ -83,6 +86,7 @@ class CudaTarget(Target):
 
         if _runtime.cuda_unavailable():
             return
+        self.guard(steps)
         for step in steps:
             if isinstance(step, KernelStep) and not (alone and together(step)):
                 begin(step.kernel, self.device, self.capability)
@@ -124,6 +128,12 @@ class CudaTarget(Target):
             "elementwise": cuda_nests.elementwise, "rows": cuda_nests.rows, "columns": cuda_nests.columns,
             "copy": cuda_nests.copy,
         }  # fmt: skip
+
+    def guard(self, steps: list):
+        """Has steps that write what existed before them write nothing once a check has failed (Note [Guarded writes])."""
+        for step in steps:
+            if isinstance(step, KernelStep) and writes_input(step):
+                step.kernel.guarded = True
 
     def finish(self, steps: list) -> list:
         """The steps of a whole schedule, put together where that saves launches."""

@@ -1,0 +1,75 @@
+"""Indices out of range on a CUDA device: the error of the CPU, and nothing is written by the step that has them."""
+
+import pytest
+
+import tandem as td
+from tandem import nn
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not td.cuda.is_available(), reason="needs a CUDA device")]
+
+
+def message(call) -> str:
+    with pytest.raises(td.IndexRangeError) as caught:
+        call()
+        td.cuda.synchronize()
+    return str(caught.value).split("\n  at ")[0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, i: x[i],
+        lambda x, i: x[:, i],
+        lambda x, i: td.take_along_axis(x, i.reshape(-1, 1), 0),
+        lambda x, i: nn.functional.embedding(i, x),
+        lambda x, i: x.index_select(0, i),
+        lambda x, i: x.__setitem__(i, 0.0),
+    ],
+)
+def test_the_text_is_that_of_the_cpu(call):
+    index = td.tensor([1, 9])
+    expected = message(lambda: call(td.ones(4, 3), index))
+    there = td.ones(4, 3, device="cuda")
+    assert expected == message(lambda: call(there, index.cuda()))
+    assert expected.replace("index 9", "index 10") == message(
+        lambda: td.compile(lambda i: call(there, i + 1))(index.cuda())
+    )
+    td.ones(3, device="cuda").sum().item()  # the device goes on
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled", "replayed"])
+def test_a_step_with_a_bad_index_writes_nothing(how):
+    td.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4), nn.BatchNorm1d(4)).to("cuda")
+    optimizer = td.optim.Adam(model.parameters(), lr=0.1)
+
+    def step(index):
+        loss = (model(index) ** 2).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    step = step if how == "eager" else td.compile(step)
+    good, bad = td.tensor([0, 1, 2]).cuda(), td.tensor([0, 9, 2]).cuda()
+    for _ in range(5 if how == "replayed" else 1):
+        step(good).item()
+    before = {k: v.cpu().tolist() for k, v in model.state_dict().items()}
+    with pytest.raises(td.IndexRangeError, match="index 9 is out of range for axis 0 with size 5"):
+        for _ in range(3):
+            step(bad)
+        td.cuda.synchronize()
+    assert before == {k: v.cpu().tolist() for k, v in model.state_dict().items()}
+    step(good).item()
+    assert before != {k: v.cpu().tolist() for k, v in model.state_dict().items()}
+
+
+def test_sizes_that_come_back_are_replayed():
+    fn = td.compile(lambda x: (td.softmax(x @ x.T, -1) * 2).sum(0))
+    sizes = range(8, 20)
+    for n in sizes:
+        for _ in range(4):
+            fn(td.ones(n, 4, device="cuda"))
+    for n in sizes:
+        x = td.randn(n, 4, device="cuda")
+        td.testing.assert_close(fn(x).cpu(), (td.softmax(x.cpu() @ x.cpu().T, -1) * 2).sum(0), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,92 @@
+"""Checks of indices and recordings of programs, on the stand-in: what is launched with which arguments."""
+
+import shutil
+
+import pytest
+
+from tests.gpu.test_stand_in import run
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+
+def test_kernels_that_write_what_existed_before_look_at_the_flag(tmp_path):
+    run(
+        """
+from tandem import nn
+sources = {}
+def compile_source(source, capability, name, *rest):
+    sources[name] = source[source.index("struct Arguments"):]
+    return b"nothing"
+nvrtc.compile_source = compile_source
+def guarded(call):
+    sources.clear()
+    call()
+    return {name: "u64 failed; }" in source for name, source in sources.items()}
+x, y, i = td.ones(64, 4, device="cuda"), td.ones(64, 4, device="cuda"), td.tensor([1, 2], device="cuda")
+assert set(guarded(lambda: x * y + 1.5).values()) == {False}
+assert guarded(lambda: x.mul_(y)) == {"mul": True}
+assert "if (!failed)" in sources["mul"]
+found = guarded(lambda: x.__setitem__(i, 2.0))
+assert not found.pop("check_index") and any(found.values()), found
+assert "__syncthreads_or(failed)" in "".join(sources.values())
+model = nn.Sequential(nn.Embedding(10, 8), nn.Linear(8, 8), nn.Linear(8, 8)).to("cuda")
+optimizer = td.optim.SGD(model.parameters(), lr=0.1)
+@td.compile
+def step(i):
+    model(i).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+found = guarded(lambda: step(i))
+assert True in found.values() and False in found.values(), found
+assert any("struct Launches" in s and "u64 failed; }" in s for s in sources.values())  # updates of several parameters in one launch
+""",
+        tmp_path,
+    )
+
+
+def test_every_size_that_comes_again_has_a_recording(tmp_path):
+    run(
+        """
+fn = td.compile(lambda x: (td.softmax(x @ x.T, -1) * 2).sum(0))
+sizes = list(range(65, 75))
+inputs = {n: td.ones(n, 4, device="cuda") for n in sizes}
+for n in sizes:
+    for _ in range(4):
+        fn(inputs[n])
+def launched_by(n):
+    before = counts()
+    fn(inputs[n])
+    after = counts()
+    return after["graphs"] - before["graphs"], after["launches"] - before["launches"]
+for _ in range(2):
+    for n in sizes:  # taking turns
+        graphs, launches = launched_by(n)
+        assert graphs >= 1 and launches == 0, (n, graphs, launches)
+# the ones used least recently go
+for n in range(75, 87):
+    inputs[n] = td.ones(n, 4, device="cuda")
+    for _ in range(4):
+        fn(inputs[n])
+assert launched_by(86)[0] >= 1 and launched_by(74)[0] >= 1
+assert launched_by(65)[0] == 0
+""",
+        tmp_path,
+    )
+
+
+def test_recordings_of_one_program_share_their_memory(tmp_path):
+    run(
+        """
+fn = td.compile(lambda x: td.softmax(x @ x.T, -1).exp().sum())
+def grown(n):
+    x = td.ones(n, 64, device="cuda")
+    before = td.cuda.memory_reserved()
+    for _ in range(5):
+        fn(x)
+    return td.cuda.memory_reserved() - before
+first = grown(2048)
+assert first > 0
+assert sum(grown(n) for n in (2047, 2046, 2045, 2044)) <= first
+""",
+        tmp_path,
+    )
