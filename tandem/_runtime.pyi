@@ -452,6 +452,23 @@ def num_threads() -> int: ...
 
 def set_num_threads(n: int) -> None: ...
 
+def time_products(kind: int, runs: int) -> tuple[float, float]:
+    """
+    Seconds of a typical product of a kind, by our own code and by oneDNN (Note [Choice of products]).
+    """
+
+def prefer_products(kind: int, own: int, at_once: bool = False) -> bool:
+    """
+    1: products of a kind by our own code, 0: by oneDNN, -1: as the instruction set suggests. False where such a product was made already, and it is not to be so at once.
+    """
+
+def product_kind(batch: int, m: int, n: int, k: int, a: tuple[int, int], b: tuple[int, int]) -> int:
+    """The kind of a product, given the strides of its operands."""
+
+def prefers_own_products(kind: int) -> bool: ...
+
+def suggests_own_products(kind: int) -> bool: ...
+
 def library_isa() -> str: ...
 
 def set_switch(name: str, value: int) -> None: ...

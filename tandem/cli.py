@@ -1,4 +1,4 @@
-"""The `tandem` command: quickstart, doctor, bench, train, view, run."""
+"""The `tandem` command: quickstart, doctor, bench, tune, train, view, run."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("doctor", "what is installed and found: versions, devices, threads, caches; and a self-test")
     bench = add("bench", "how fast a few operators and a training step are here, against NumPy")
     bench.add_argument("--seconds", type=float, default=0.3, help="how long each is measured")
+    add("tune", "measure what is quickest on this machine where its properties do not say so, and keep it")
     train = add("train", "train what a function makes, or a configuration file describes")
     train.add_argument(
         "what", metavar="CONFIG|module:function", help="a JSON file, or a function that gives Trainer.fit's arguments"
@@ -44,6 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
             "quickstart": _quickstart,
             "doctor": _doctor,
             "bench": _bench,
+            "tune": _tune,
             "train": _train,
             "view": _view,
             "run": _run,
@@ -190,6 +192,18 @@ def _bench(options) -> int:
     eager, compiled = _best(step, options.seconds), _best(td.compile(step), options.seconds)
     print(f"training step 784-100-10, batch 128: eager {eager * 1e6:.0f} us, compiled {compiled * 1e6:.0f} us")
     print("against PyTorch and others: benchmarks/ in the source tree")
+    return 0
+
+
+# -- tune
+
+
+def _tune(options) -> int:
+    from tandem import tune
+
+    print(f"products of float32, ms   {'ours':>8} {'oneDNN':>8}")
+    for kind, (own, ours, onednn) in tune.tune().items():
+        print(f"  {kind:22}  {ours * 1e3:8.3f} {onednn * 1e3:8.3f}   {'ours' if own else 'oneDNN'}")
     return 0
 
 

@@ -1,4 +1,5 @@
 // Library routines by name, on NumPy arrays: for tests and experiments. Programs call them without Python.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -12,6 +13,7 @@
 #include "device/parallel.h"
 #include "library/blas.h"
 #include "library/kernels/kernels.h"
+#include "library/product_choice.h"
 #include "library/registry.h"
 #include "switches.h"
 
@@ -71,6 +73,40 @@ void register_library(nb::module_& m) {
         "What serves matrix products and convolutions: onednn, openblas or loops.");
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, nb::arg("n"));  // 0: as many as the process may use
+  m.def(
+      "time_products",
+      [](int kind, int runs) {
+        const auto times = library::time_products(static_cast<library::ProductKind>(kind), runs);
+        return std::make_pair(times.own, times.onednn);
+      },
+      nb::arg("kind"), nb::arg("runs"), nb::call_guard<nb::gil_scoped_release>(),
+      "Seconds of a typical product of a kind, by our own code and by oneDNN (Note [Choice of products]).");
+  m.def(
+      "prefer_products",
+      [](int kind, int own, bool at_once) {
+        return library::prefer(static_cast<library::ProductKind>(kind), own, at_once);
+      },
+      nb::arg("kind"), nb::arg("own"), nb::arg("at_once") = false,
+      "1: products of a kind by our own code, 0: by oneDNN, -1: as the instruction set suggests. False where such a "
+      "product was made already, and it is not to be so at once.");
+  m.def(
+      "product_kind",
+      [](int64_t batch, int64_t m, int64_t n, int64_t k, std::pair<int64_t, int64_t> a, std::pair<int64_t, int64_t> b) {
+        library::Batched p{};
+        p.m = m, p.n = n, p.k = k;
+        p.a.row = a.first, p.a.column = a.second, p.b.row = b.first, p.b.column = b.second;
+        p.batch.ndim = 1;
+        p.batch.shape[0] = batch;
+        return static_cast<int>(library::kind_of(p));
+      },
+      nb::arg("batch"), nb::arg("m"), nb::arg("n"), nb::arg("k"), nb::arg("a"), nb::arg("b"),
+      "The kind of a product, given the strides of its operands.");
+  m.def(
+      "prefers_own_products", [](int kind) { return library::prefers_own(static_cast<library::ProductKind>(kind)); },
+      nb::arg("kind"));
+  m.def(
+      "suggests_own_products", [](int kind) { return library::suggested(static_cast<library::ProductKind>(kind)); },
+      nb::arg("kind"));
   m.def("library_isa", [] { return library::kernels().name; });
   m.def(
       "set_switch",

@@ -10,6 +10,7 @@
 #include "library/gemm_blocked.h"
 #include "library/gemm_listed.h"
 #include "library/matmul_impl.h"
+#include "library/product_choice.h"
 #include "library/registry.h"
 #include "library/scalar.h"
 #include "library/scratch.h"
@@ -42,28 +43,8 @@ void matmul_own(const Batched& p) {
   parallel_for(count, p.m * p.n * p.k * 0.05 * sizeof(T) / 4 + 30, some);
 }
 
-// On AVX2, where oneDNN has no kernels of its own kind: it packs by columns that fall into the same cache sets where
-// rows lie a multiple of 2 KB apart, reads a transposed a badly, and shares tall and narrow or few rows badly between
-// threads (6272x256 @ 256x64 ran at half the speed of one thread on each of two). In between it is quicker by up to 7 %
-// where rows or columns are short (benchmarks/products.py), but for wide results of short rows of b, which it shares
-// badly too (1024x384 @ 384x1152 with a bias ran on one thread). Larger products are as quick or quicker here:
-// 2048x2048
-// @ 2048x2048 by 6 %, those of a training step of gpt-mini by 2 to 3 %, where operands are not in the cache yet.
 bool suits_own_code(const Batched& p) {
-  const bool avx2 = !std::strcmp(kernels().name, "avx2");
-  if (!avx2 || p.dtype != DType::Float32) return false;
-  const bool transposed = p.a.row == 1 && p.a.column > 1;
-  if (p.batch.count(0, p.batch.ndim) > 1) {
-    if (p.m < 128 || p.k > 512) return false;
-    return (transposed && p.a.column % 128 == 0 && p.n <= 512) || (p.b.column == 1 && p.b.row % 512 == 0 && p.m <= 512);
-  }
-  if (p.n < 64 || p.m < (transposed ? 8 : 16)) return false;
-  constexpr int64_t kFew = 288, kMany = 1000, kTall = 4096;
-  if (transposed || p.m <= kFew) return true;
-  if (p.b.row == 1 && p.n >= 1024 && p.k <= 512) return true;
-  if (p.b.column == 1 && p.b.row % 512 == 0 && p.m <= 512) return true;
-  if (p.m >= kMany && p.n >= 384 && p.k >= 256 && p.k <= 2048) return true;
-  return p.m >= kTall && p.n < 1024;
+  return p.dtype == DType::Float32 && prefers_own(kind_of(p));
 }
 
 // oneDNN reads a transposed a by columns, which are copied to where they do not collide in the cache. (1024x700 @

@@ -14,7 +14,7 @@ import os
 import sys
 from _blake2 import blake2b  # without hashlib, which loads OpenSSL
 
-from tandem import _runtime, disk_cache
+from tandem import _runtime, disk_cache, tune
 from tandem.codegen.compile import stored_address
 from tandem.codegen.loops import RENDERED, Kernel
 from tandem.graph.ir import Origin
@@ -170,6 +170,7 @@ def load(request: Request):
         return None
     try:
         facts, written, packed = marshal.loads(content)
+        tune.load()  # who computes products is known before the program runs
         builder = _replay(packed, request)
         return (builder, written, facts) if isinstance(facts, dict) and builder.accepts(request.spec) else None
     except (LookupError, ValueError, EOFError, TypeError, AttributeError, OverflowError, RuntimeError):

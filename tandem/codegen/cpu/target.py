@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from tandem import dtypes
 from tandem.codegen.columns import columns
 from tandem.codegen.compile import text_of
 from tandem.codegen.costs import few_reads
@@ -13,6 +16,9 @@ from tandem.codegen.schedule import kernels_in
 from tandem.codegen.target import Target
 from tandem.codegen.workers import note
 from tandem.graph.ir import Value
+from tandem.graph.symbolic import hint
+from tandem.ops.matmul import Matmul
+from tandem.tune import prepare_products
 
 _NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns, "copy": copy}
 
@@ -37,6 +43,11 @@ class CpuTarget(Target):
     def repeat_part(self, op, layouts, resolve):
         return repeat_part(op, layouts, resolve)
 
+    def library_steps(self, fusion, step) -> list:
+        if isinstance(step.node.op, Matmul) and step.outputs[0].dtype is dtypes.float32:
+            _prepare_product(*step.inputs[:2])
+        return [step]
+
     def source_of(self, kernel) -> str:
         return text_of(kernel)
 
@@ -44,6 +55,16 @@ class CpuTarget(Target):
         for step in steps:
             for kernel in kernels_in(step):
                 note(kernel)
+
+
+def _prepare_product(a, b):
+    """Has measured who multiplies matrices like these, of the sizes that are known now."""
+    batch = math.prod(map(hint, a.shape[:-2]))
+    m, k, n = hint(a.shape[-2]), hint(a.shape[-1]), hint(b.shape[-1])
+    if batch > 1 and all(hint(s) == 0 for s in b.strides[:-2]):  # one taller product
+        batch, m = 1, batch * m
+    strides = [(hint(x.strides[-2]), hint(x.strides[-1])) for x in (a, b)]
+    prepare_products(batch, m, n, k, *strides)
 
 
 CPU = CpuTarget()
