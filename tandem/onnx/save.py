@@ -6,16 +6,17 @@ import os
 
 import numpy as np
 
-from tandem import _runtime, dtypes
+from tandem import dtypes
 from tandem.errors import UnsupportedError
+from tandem.export.composition import composition
 from tandem.export.fold import fold_weights
 from tandem.export.trace import Exported, to_numpy, trace
-from tandem.graph.ir import Builder, Graph, Node, Type, Value
+from tandem.graph.ir import Graph, Node, Type, Value
 from tandem.graph.symbolic import Sym
 from tandem.onnx.read import onnx_package
 from tandem.onnx.types import code_of
 from tandem.onnx.writers import WRITERS
-from tandem.ops.define import Composite, Elementwise, add_input
+from tandem.ops.define import Composite, Elementwise
 from tandem.ops.movement import Expand
 
 OPSET, IR_VERSION = 20, 10
@@ -122,20 +123,6 @@ def _broadcasts(values: list[Value], shape) -> bool:
         return False
     full = [v.shape for v in values if v.ndim]
     return all(any(str(s[a]) == str(d) for s in full) for a, d in enumerate(shape))
-
-
-def composition(node: Node, symbols) -> Graph:
-    """What a composite operator is made of."""
-    graph = Graph(symbols, node.op.name)
-    _runtime.enter_trace()
-    try:
-        with Builder(graph) as builder:
-            graph.inputs = [add_input(builder, v.type) for v in node.inputs]
-            made = node.op.expand(*graph.inputs)
-    finally:
-        _runtime.exit_trace()
-    graph.outputs = list(made) if isinstance(made, (tuple, list)) else [made]
-    return graph
 
 
 class Writer:

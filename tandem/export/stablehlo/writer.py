@@ -1,0 +1,340 @@
+"""Graphs of primitives as StableHLO text, the input of XLA, IREE and the compilers of other accelerators.
+
+Sizes are static: a compiler for an accelerator wants to know them. Weights are arguments after the function's own.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+
+from tandem import dtypes
+from tandem.codegen.expr import ScalarBuilder, topological
+from tandem.errors import UnsupportedError
+from tandem.export.composition import composition
+from tandem.graph.ir import Graph, Node, Type, Value
+from tandem.ops.define import Composite, Elementwise
+
+_NAMES = {
+    dtypes.bool_: "i1", dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32", dtypes.int64: "i64",
+    dtypes.uint8: "ui8", dtypes.uint16: "ui16", dtypes.uint32: "ui32", dtypes.uint64: "ui64", dtypes.float16: "f16",
+    dtypes.bfloat16: "bf16", dtypes.float32: "f32", dtypes.float64: "f64", dtypes.complex64: "complex<f32>",
+    dtypes.complex128: "complex<f64>",
+}  # fmt: skip
+WRITERS: dict = {}
+
+
+def writes(*names: str):
+    """Registers how a primitive is written: fn(writer, node, *names of inputs) -> name or tuple of names."""
+
+    def register(function):
+        for name in names:
+            if name in WRITERS:
+                raise ValueError(f"{name} has two writers")
+            WRITERS[name] = function
+        return function
+
+    return register
+
+
+def tensor(dtype: dtypes.DType, shape=()) -> str:
+    """The name of a tensor type: tensor<2x3xf32>."""
+    return f"tensor<{''.join(f'{int(n)}x' for n in shape)}{_NAMES[dtype]}>"
+
+
+def type_of(type: Type) -> str:
+    return tensor(type.dtype, type.shape)
+
+
+class Writer:
+    """Lines of one function."""
+
+    def __init__(self):
+        self.lines: list[str] = []
+        self.names: dict[Value, str] = {}
+        self._count = 0
+        self._constants: dict = {}
+        self.indent = "    "
+
+    def fresh(self) -> str:
+        self._count += 1
+        return f"%{self._count}"
+
+    def line(self, text: str):
+        self.lines.append(self.indent + text)
+
+    def emit(self, text: str) -> str:
+        """A line with one result."""
+        name = self.fresh()
+        self.line(f"{name} = {text}")
+        return name
+
+    def op(self, name: str, operands, dtype, shape, source=None, attributes: str = "") -> str:
+        """An operator whose operands all have one type: the result's, or `source`'s where they differ."""
+        result = tensor(dtype, shape)
+        joined = ", ".join(operands)
+        if source is None:
+            return self.emit(f"stablehlo.{name} {joined}{attributes} : {result}")
+        return self.emit(f"stablehlo.{name} {joined}{attributes} : ({', '.join(source)}) -> {result}")
+
+    # -- constants
+
+    def scalar(self, value, dtype: dtypes.DType) -> str:
+        return self.full(value, dtype, ())
+
+    def full(self, value, dtype: dtypes.DType, shape) -> str:
+        """A constant of one value."""
+        text = literal(value, dtype)
+        key = (text, dtype, tuple(int(n) for n in shape))
+        if key not in self._constants:
+            self._constants[key] = self.emit(f"stablehlo.constant dense<{text}> : {tensor(dtype, shape)}")
+        return self._constants[key]
+
+    def integers(self, array) -> str:
+        """A constant of int64."""
+        text = str(array.tolist()).replace(" ", "")
+        return self.emit(f"stablehlo.constant dense<{text}> : {tensor(dtypes.int64, array.shape)}")
+
+    # -- shapes
+
+    def broadcast(self, x: str, dtype, shape, wanted, axes=None) -> str:
+        """x with its axes at `axes` of the wanted shape."""
+        axes = list(range(len(shape))) if axes is None else list(axes)
+        if tuple(shape) == tuple(wanted):
+            return x
+        text = f"stablehlo.broadcast_in_dim {x}, dims = {axes} : ({tensor(dtype, shape)}) -> {tensor(dtype, wanted)}"
+        return self.emit(text)
+
+    def reshape(self, x: str, dtype, shape, wanted) -> str:
+        if tuple(shape) == tuple(wanted):
+            return x
+        return self.emit(f"stablehlo.reshape {x} : ({tensor(dtype, shape)}) -> {tensor(dtype, wanted)}")
+
+    def convert(self, x: str, source, dtype, shape) -> str:
+        if source is dtype:
+            return x
+        return self.emit(f"stablehlo.convert {x} : ({tensor(source, shape)}) -> {tensor(dtype, shape)}")
+
+    def compare(self, how: str, a: str, b: str, dtype, shape) -> str:
+        kind = "FLOAT" if dtype.is_inexact else "SIGNED" if dtype.kind == "int" else "UNSIGNED"
+        types = f"({tensor(dtype, shape)}, {tensor(dtype, shape)}) -> {tensor(dtypes.bool_, shape)}"
+        return self.emit(f"stablehlo.compare {how}, {a}, {b}, {kind} : {types}")
+
+    def select(self, condition: str, a: str, b: str, dtype, shape) -> str:
+        return self.emit(
+            f"stablehlo.select {condition}, {a}, {b} : {tensor(dtypes.bool_, shape)}, {tensor(dtype, shape)}"
+        )
+
+    # -- graphs
+
+    def write(self, graph: Graph) -> list[str]:
+        for node in graph.nodes:
+            if node.op.name == "input":
+                continue
+            operands = [self.names[v] for v in node.inputs]
+            writer = WRITERS.get(node.op.name)
+            if writer is not None:
+                result = writer(self, node, *operands)
+                results = result if isinstance(result, tuple) else (result,)
+            elif isinstance(node.op, Elementwise):
+                results = (expression(self, node, operands),)
+            elif isinstance(node.op, Composite):
+                results = self.inline(composition(node, graph.symbols), operands)
+            else:
+                self.refuse(node, "it")
+            self.names.update(zip(node.outputs, results, strict=True))
+        return [self.names[v] for v in graph.outputs]
+
+    def inline(self, graph: Graph, operands) -> tuple[str, ...]:
+        """The nodes of a graph here, on these operands."""
+        before, self.names = self.names, {**self.names, **dict(zip(graph.inputs, operands, strict=True))}
+        results = tuple(self.write(graph))
+        self.names = before
+        return results
+
+    def region(self, arguments: list[Type], build) -> list[str]:
+        """Lines of a region with a block of these arguments; build(names) gives the names of what it returns."""
+        lines, self.lines = self.lines, []
+        constants, self._constants = self._constants, dict(self._constants)
+        self.indent += "  "
+        names = [self.fresh() for _ in arguments]
+        results, types = build(names)
+        self.line(f"stablehlo.return {', '.join(results)} : {', '.join(types)}")
+        self.indent = self.indent[:-2]
+        lines, self.lines = self.lines, lines
+        self._constants = constants
+        if names:
+            block = ", ".join(f"{n}: {type_of(t)}" for n, t in zip(names, arguments, strict=True))
+            lines.insert(0, f"{self.indent}^bb0({block}):")
+        return lines
+
+    def refuse(self, node: Node, what: str):
+        where = f" (at {node.source})" if node.source else ""
+        raise UnsupportedError(f"stablehlo {node.op.name}", f"{what} cannot be written as StableHLO{where}")
+
+
+def literal(value, dtype: dtypes.DType) -> str:
+    """A number as MLIR writes it; floats by their bits, so that none is rounded."""
+    if dtype is dtypes.bool_:
+        return "true" if value else "false"
+    if dtype.is_integer:
+        return str(int(value))
+    if dtype.is_complex:
+        part = dtypes.REAL_PART[dtype]
+        return f"({literal(complex(value).real, part)}, {literal(complex(value).imag, part)})"
+    bits = dtype.numpy.type(value).tobytes()[::-1].hex().upper()
+    return f"0x{bits}"
+
+
+# -- elementwise operators that StableHLO has not: by the scalar expressions that kernels are made of
+
+_UNARY = {
+    "neg": "negate",
+    "sqrt": "sqrt",
+    "floor": "floor",
+    "ceil": "ceil",
+    "round": "round_nearest_even",
+    "abs": "abs",
+}
+_BINARY = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "min": "minimum", "max": "maximum", "and": "and",
+    "or": "or", "xor": "xor", "shl": "shift_left", "idiv": "divide", "imod": "remainder",
+}  # fmt: skip
+
+
+class _Native(ScalarBuilder):
+    """Functions that StableHLO has stay calls of it. Ours add and take away large numbers to round, which compilers that simplify
+    (x + c) - c undo."""
+
+    def native(self, name: str, *args):
+        args = [self.widen(a) for a in args]
+        return self.make("native", tuple(args), args[0].dtype, name)
+
+    def sinh(self, x):
+        e = self.expm1(x)
+        return (e + e / (e + 1)) * 0.5
+
+    def cosh(self, x):
+        e = self.exp(x)
+        return (e + 1 / e) * 0.5
+
+    def softplus(self, x):
+        x = self.widen(x)
+        return self.max(x, 0) + self.log1p(self.exp(-self.abs(x)))
+
+    def logaddexp(self, x, y):
+        x, y = self.widen(x), self.widen(y)
+        larger = self.max(x, y)
+        return self.where(x == y, x + math.log(2), larger + self.log1p(self.exp(-self.abs(x - y))))
+
+    def bessel_i0(self, x):
+        return self.exp(self.abs(x)) * self.bessel_i0e(x)
+
+    def bessel_i1(self, x):
+        return self.exp(self.abs(x)) * self.bessel_i1e(x)
+
+
+for _name, _op in {
+    "exp": "exponential", "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "sin": "sine",
+    "cos": "cosine", "tan": "tan", "tanh": "tanh", "sigmoid": "logistic", "atan2": "atan2", "pow": "power", "rsqrt": "rsqrt",
+}.items():  # fmt: skip
+    setattr(_Native, _name, lambda self, *args, op=_op: self.native(op, *args))
+
+
+def expression(w: Writer, node: Node, operands: list[str]) -> str:
+    """The operator's scalar expression, on whole tensors."""
+    builder = _Native()
+    shape = node.outputs[0].shape
+    leaves, made = [], {}
+    for v, name in zip(node.inputs, operands, strict=True):
+        leaf = builder.make("var", (), v.dtype, len(leaves))
+        leaves.append(leaf)
+        made[leaf.id] = w.broadcast(name, v.dtype, v.shape, shape, [])
+    root = builder.cast(node.op.body(builder, *leaves), node.outputs[0].dtype)
+    for e in topological([root]):
+        if e.id not in made:
+            made[e.id] = _scalar_op(w, node, e, [made[a.id] for a in e.args], shape)
+    return made[root.id]
+
+
+def _scalar_op(w: Writer, node: Node, e, args: list[str], shape) -> str:
+    dtype = e.dtype
+    given = e.args[0].dtype if e.args else dtype
+    if e.op == "const":
+        return w.full(_value(e), dtype, shape)
+    if e.op == "native":
+        return w.op(e.attr, args, dtype, shape)
+    if e.op in _UNARY:
+        return w.op(_UNARY[e.op], args, dtype, shape)
+    if e.op in _BINARY:
+        return w.op(_BINARY[e.op], args, dtype, shape)
+    if e.op in ("eq", "ne", "lt", "le", "gt", "ge"):
+        return w.compare(e.op.upper(), *args, given, shape)
+    if e.op == "not":
+        return w.op("not", args, dtype, shape)
+    if e.op == "shr":
+        return w.op("shift_right_arithmetic" if dtype.kind == "int" else "shift_right_logical", args, dtype, shape)
+    if e.op == "cast":
+        return _convert(w, args[0], given, dtype, shape)
+    if e.op == "bitcast":
+        return w.op("bitcast_convert", args, dtype, shape, [tensor(given, shape)])
+    if e.op == "where":
+        return w.select(*args, dtype, shape)
+    if e.op == "rarely":
+        condition, usual, slow = args
+        return w.select(condition, slow, usual, dtype, shape)
+    if e.op == "fma":
+        return w.op("add", [w.op("multiply", args[:2], dtype, shape), args[2]], dtype, shape)
+    if e.op == "isnan":
+        return w.compare("NE", args[0], args[0], given, shape)
+    if e.op == "trunc":
+        whole = w.op("floor", [w.op("abs", args, dtype, shape)], dtype, shape)
+        return w.op("multiply", [w.op("sign", args, dtype, shape), whole], dtype, shape)
+    if e.op == "copysign":
+        return _copysign(w, args, dtype, shape)
+    if e.op == "near_angle":
+        return args[0]
+    if e.op in ("complex", "real", "imag"):
+        parts = [tensor(a.dtype, shape) for a in e.args]
+        return w.op(e.op, args, dtype, shape, parts)
+    if e.op in ("floordiv", "mod"):
+        return _integer_division(w, e.op, args, dtype, shape)
+    return w.refuse(node, f"the scalar operation {e.op}")
+
+
+def _value(e):
+    if e.dtype is dtypes.float32:
+        return struct.unpack("<f", struct.pack("<I", e.attr))[0]
+    if e.dtype is dtypes.float64:
+        return struct.unpack("<d", struct.pack("<Q", e.attr))[0]
+    return e.attr
+
+
+def _convert(w: Writer, x: str, source, dtype, shape) -> str:
+    return w.convert(x, source, dtype, shape)
+
+
+def _copysign(w: Writer, args, dtype, shape) -> str:
+    """By bits, so that the sign of zeros counts."""
+    bits = dtypes.uint32 if dtype is dtypes.float32 else dtypes.uint64
+    width = 8 * dtype.itemsize
+    a, b = (w.op("bitcast_convert", [x], bits, shape, [tensor(dtype, shape)]) for x in args)
+    sign = w.op("and", [b, w.full(1 << (width - 1), bits, shape)], bits, shape)
+    rest = w.op("and", [a, w.full((1 << (width - 1)) - 1, bits, shape)], bits, shape)
+    return w.op("bitcast_convert", [w.op("or", [rest, sign], bits, shape)], dtype, shape, [tensor(bits, shape)])
+
+
+def _integer_division(w: Writer, op: str, args, dtype, shape) -> str:
+    """Toward minus infinity; by zero: zero."""
+    a, b = args
+    zero, one = w.full(0, dtype, shape), w.full(1, dtype, shape)
+    none = w.compare("EQ", b, zero, dtype, shape)
+    safe = w.select(none, one, b, dtype, shape)
+    quotient, rest = w.op("divide", [a, safe], dtype, shape), w.op("remainder", [a, safe], dtype, shape)
+    if dtype.kind == "int":
+        uneven = w.compare("NE", rest, zero, dtype, shape)
+        signs = w.compare("LT", w.op("xor", [rest, safe], dtype, shape), zero, dtype, shape)
+        below = w.op("and", [uneven, signs], dtypes.bool_, shape)
+        quotient = w.select(below, w.op("subtract", [quotient, one], dtype, shape), quotient, dtype, shape)
+        rest = w.select(below, w.op("add", [rest, safe], dtype, shape), rest, dtype, shape)
+    return w.select(none, zero, quotient if op == "floordiv" else rest, dtype, shape)

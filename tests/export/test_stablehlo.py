@@ -1,0 +1,113 @@
+"""Functions as StableHLO: the text, and its values as XLA computes them where jaxlib is installed."""
+
+import os
+
+import numpy as np
+import pytest
+
+import tandem as td
+import tandem.nn.functional as F
+from tandem import models
+
+
+def test_the_text_of_a_small_function():
+    text = str(td.export.stablehlo(lambda x: (x @ x).relu().sum(), td.ones(2, 2)))
+    for part in (
+        "func.func public @main(%x: tensor<2x2xf32>) -> (tensor<f32>)",
+        "stablehlo.dot_general",
+        "applies stablehlo.add",
+    ):
+        assert part in text
+
+
+def test_weights_are_arguments_behind_the_functions_own():
+    made = td.export.stablehlo(td.nn.Linear(3, 2), td.ones(4, 3))
+    assert ["weight", "bias"] == list(made.weights)
+    assert "@main(%x: tensor<4x3xf32>, %w0: tensor<2x3xf32>, %w1: tensor<2xf32>)" in made.text
+
+
+def test_what_cannot_be_written_is_named():
+    with pytest.raises(td.UnsupportedError, match="stablehlo svd: it cannot be written as StableHLO"):
+        td.export.stablehlo(lambda x: td.linalg.svd(x)[1], td.ones(3, 3))
+
+
+@pytest.fixture(scope="module")
+def xla():
+    pytest.importorskip("jaxlib", reason="jaxlib is not installed")
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    import jax
+    from jaxlib import _jax, xla_client
+
+    (device, *_) = jax.devices("cpu")
+
+    def run(text: str, arrays: list) -> list:
+        with jax.enable_x64(True):
+            options = xla_client.CompileOptions()
+            program = device.client.compile_and_load(text.encode(), _jax.DeviceList((device,)), options)
+            results = program.execute_sharded([jax.device_put(a, device) for a in arrays])
+            return [np.asarray(x[0]) for x in results.disassemble_into_single_device_arrays()]
+
+    return run
+
+
+def flat(results) -> list:
+    return [results] if isinstance(results, td.Tensor) else [leaf for part in results for leaf in flat(part)]
+
+
+def check(xla, fn, *args, tolerance=2e-5):
+    made = td.export.stablehlo(fn, args)
+    with td.no_grad():
+        expected = flat(fn(*args))
+    results = xla(made.text, [*(a.numpy() for a in args), *(w.detach().numpy() for w in made.weights.values())])
+    for e, got in zip(expected, results, strict=True):
+        assert e.numpy().dtype == got.dtype
+        np.testing.assert_allclose(got, e.numpy(), rtol=tolerance, atol=tolerance)
+
+
+td.manual_seed(3)
+LSTM = td.nn.LSTM(4, 5, batch_first=True)
+CONV = td.nn.Conv2d(2, 3, 3, 2, 1)
+CASES = {
+    "movement": (lambda x: (x.flip(1), td.roll(x, 1, 1), x[:, ::2], F.pad(x, (1, 2)), td.tril(x), x[:, [2, 0]]), (5, 5)),
+    "reductions": (
+        lambda x: (td.argmax(x, 1), td.amin(x, 0), td.prod(x), (x > 0).any(1), td.logsumexp(x, 1), td.var(x)), (4, 6),
+    ),
+    "order": (lambda x: (td.sort(x, axis=1), td.argsort(x, axis=1, descending=True), td.topk(x, 2), td.cumsum(x, 1)), (4, 6)),
+    "functions": (
+        lambda x: (td.lgamma(x.abs() + 0.5), td.erf(x), td.asin(x.tanh()), td.sinh(x), td.i0(x), F.softplus(x), td.tan(x)), (4, 5),
+    ),
+    "division": (lambda x: (x // 0.3, x % 0.3, td.fmod(x, 0.3), td.trunc(x), td.copysign(x, -x), x.abs() ** 1.3), (4, 5)),
+    "integers": (lambda x: ((x * 10).long() // 3, (x * 10).long() % -3, (x * 10).int() >> 1), (4, 5)),
+    "scatter": (lambda x: td.index_add(td.zeros(3, 4), 0, td.tensor([0, 2, 0]), x), (3, 4)),
+    "lstm": (lambda x: LSTM(x)[0], (2, 3, 4)),
+    "gradient": (lambda x: td.grad(lambda y: (CONV(y).tanh() ** 2).sum())(x), (2, 2, 9, 9)),
+    "transformer": (td.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval(), (2, 5, 16)),
+    "pools": (td.nn.Sequential(td.nn.MaxPool2d(3, 2, 1), td.nn.AvgPool2d(2, ceil_mode=True, padding=1)), (2, 3, 9, 9)),
+    "adaptive": (td.nn.AdaptiveAvgPool2d(3), (2, 3, 8, 7)),
+    "transposed": (td.nn.ConvTranspose2d(4, 4, 3, 2, 1, 1, groups=2), (2, 4, 5, 5)),
+    "branch": (lambda x: td.cond(x.sum() > 0, lambda: x * 2, lambda: x - 1), (3, 2)),
+    "loop": (lambda x: td.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * 2.0), (td.tensor(0), x))[1], (3, 2)),
+    "scan": (lambda x: td.scan(lambda c, r: (c + r, c * r), td.zeros(4), x), (3, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", CASES)
+def test_values_are_those_of_xla(xla, name):
+    fn, shape = CASES[name]
+    check(xla, fn, td.randn(*shape))
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    "model, args",
+    [
+        (models.LeNet, lambda: (td.randn(2, 1, 28, 28),)),
+        (lambda: models.GPT2(100, 32, 2, 2, 32), lambda: (td.randint(0, 100, (2, 16)),)),
+        (lambda: models.ViT(32, 8, 32, 2, 2, 64, 10), lambda: (td.randn(2, 3, 32, 32),)),
+        (models.MobileNetV2, lambda: (td.randn(1, 3, 64, 64),)),
+    ],
+    ids=["lenet", "gpt2", "vit", "mobilenet"],
+)
+def test_models(xla, model, args):
+    check(xla, model().eval(), *args(), tolerance=1e-4)
