@@ -129,3 +129,13 @@ def test_errors_and_switches_sit_at_the_bottom():
     known = set(modules())
     assert set() == imports_at_the_top(PACKAGE / "switches.py", known)
     assert {"tandem.switches"} == imports_at_the_top(PACKAGE / "errors.py", known)
+
+
+def test_every_pass_and_every_step_of_lowering_has_a_test_of_its_name():
+    from tandem.codegen.lower import LOWERING
+    from tandem.passes.pipeline import PIPELINE
+
+    missing = [f"tests/passes/test_{p.__name__}.py" for p in PIPELINE] + [
+        f"tests/codegen/test_{step.__name__}.py" for step in LOWERING
+    ]
+    assert [] == [path for path in dict.fromkeys(missing) if not (PACKAGE.parent / path).exists()]

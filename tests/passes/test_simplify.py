@@ -4,9 +4,6 @@ import tandem as td
 import tandem.ops as F
 from tandem.errors import InternalError
 from tandem.graph.ir import Graph
-from tandem.passes.common_subexpressions import common_subexpressions
-from tandem.passes.eliminate_dead import eliminate_dead
-from tandem.passes.fold_constants import fold_constants
 from tandem.passes.rewrite import Rules, any_, op_
 from tandem.passes.simplify import simplify, simplify_fast
 from tests.passes.check import check_pass, trace
@@ -141,63 +138,6 @@ def test_names_that_occur_twice_are_one_value():
     rules = Rules((x - x, lambda x: F.Neg()(x)))
     check_pass(rules.apply, lambda x: F.Sub()(x, F.Exp()(x)), lambda x: F.Sub()(x, F.Exp()(x)), M)
     check_pass(rules.apply, lambda x: F.Sub()(x, x), lambda x: F.Neg()(x), M)
-
-
-# -- the small passes
-
-
-def test_constants_are_folded():
-    tenth, fifth = 0.10000000149011612, 0.20000000298023224  # as float32 has them
-    three_tenths = lambda x: F.Mul()(x, number(0.30000001192092896))
-    check_pass(fold_constants, lambda x: F.Mul()(x, F.Add()(number(tenth), number(fifth))), three_tenths, M)
-    size = lambda x: F.Cast(td.float32)(F.Size(12, td.int64)())
-    check_pass(fold_constants, lambda x: F.Div()(x, size(x)), lambda x: F.Div()(x, number(12.0)), M)
-    check_pass(
-        fold_constants, lambda x: F.Add()(x, F.Exp()(number(1.0))), lambda x: F.Add()(x, F.Exp()(number(1.0))), M
-    )
-    wide = lambda x: F.Expand((3, 4))(F.Reshape((1, 1))(number(2.0)))
-    check_pass(fold_constants, lambda x: F.Mul()(x, wide(x)), lambda x: F.Mul()(x, number(2.0)), M)
-    both = lambda x: F.Add()(wide(x), wide(x))
-    check_pass(fold_constants, both, both, M)
-
-
-def test_what_is_computed_twice_is_computed_once():
-    graph = trace(lambda x, y: (F.Exp()(F.Add()(x, y)), F.Exp()(F.Add()(y, x))), M * 2)
-    result = common_subexpressions(graph)
-    assert result.outputs[0] is result.outputs[1]
-    assert [n.op.name for n in eliminate_dead(result).nodes] == ["input", "input", "add", "exp"]
-
-
-def test_sums_of_the_same_elements_in_another_shape_are_one():
-    def sums(x):
-        flat = F.Reshape((6, 4))(x)
-        return F.Reshape((4,))(F.Reduce("sum", (0, 1))(x)), F.Reshape((4,))(F.Reduce("sum", (0,))(flat))
-
-    result = simplify(common_subexpressions(trace(sums, ["f32[2,3,4]"])))
-    assert result.outputs[0] is result.outputs[1]
-
-    def others(x):
-        flat, mixed = F.Reshape((6, 4))(x), F.Reshape((8, 3))(x)
-        return (F.Reduce("sum", (0, 1))(x), F.Reduce("sum", (0,))(mixed), F.Reduce("max", (0,))(flat),
-                F.Reduce("argmax", (0, 1))(x), F.Reduce("argmax", (0,))(flat), F.Reduce("sum", (1,))(flat))  # fmt: skip
-
-    graph = trace(others, ["f32[2,3,4]"])
-    assert common_subexpressions(graph) is graph
-
-
-def test_what_nobody_needs_goes_but_effects_stay():
-    class Announce(F.Copy):
-        name = "announce"
-        effect = True
-
-    def program(x):
-        F.Exp()(x)
-        Announce()(x), Announce()(x)
-        return F.Neg()(x)
-
-    graph = trace(program, M)
-    assert [n.op.name for n in eliminate_dead(graph).nodes] == ["input", "announce", "announce", "neg"]
-    assert [n.op.name for n in common_subexpressions(graph).nodes].count("announce") == 2
 
 
 def test_passes_can_be_skipped_and_printed(capsys):
