@@ -20,7 +20,7 @@ endif
 # The scripts of .venv (cmake, ninja, clang-format) come before the system's.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help install prebuilt quickstart test test-all lint format stubs docs bench sanitize native clean
+.PHONY: help install prebuilt quickstart test test-all fuzz lint format stubs docs bench sanitize native clean
 .DELETE_ON_ERROR:
 
 help:
@@ -89,6 +89,11 @@ test-all: install $(VENV)/.test $(VENV)/.oracle
 	$(PY) -m ruff check
 	$(PY) -m pytest -n $(JOBS)
 	$(PY) tools/cuda_check.py -n $(JOBS)
+
+## make fuzz         random programs, states and calls; COUNT=100000 for a night, SEED= for the same again (tests/fuzz/run.py)
+COUNT ?= 2000
+fuzz: install $(VENV)/.test
+	$(PY) -m tests.fuzz.run all --count $(COUNT) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
 
 CXX_FILES = $(shell find src tests -name '*.h' -o -name '*.cc')
 

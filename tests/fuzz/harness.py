@@ -361,42 +361,66 @@ EXAMPLES: dict[str, list] = {}
 SKIP = {"seed", "manual_seed", "set_default_dtype", "set_num_threads", "save", "load"}
 
 
+def names_of_calls() -> list[str]:
+    return sorted(n for n in FUNCTIONS if n not in SKIP) + ["getitem", "setitem"] * 8
+
+
+def prepare():
+    """Once in a process."""
+    if not EXAMPLES:
+        faulthandler.enable()
+        EXAMPLES.update(examples())
+        td.memory.set_limit(LIMIT)
+
+
+def run_call(seed: int):
+    """One call by chance. Raises AssertionError where it does what no call may do."""
+    prepare()
+    r = random.Random(seed)
+    problem, _ = try_call(r.choice(names_of_calls()), r.randrange(2**62), lambda text: print(text, flush=True))
+    assert problem is None, problem
+
+
+def try_call(name: str, seed: int, tell) -> tuple[str | None, bool]:
+    """(what is wrong with the call, whether it gave a result). `tell` gets the call as text before it is made."""
+    maker = Maker(seed)
+    try:
+        text, call = make_call(maker, name)
+    except ALLOWED as e:
+        tell(f"could not make arguments of {name}: {e!r}"[:300])
+        return None, False
+    tell(text)
+    faulthandler.dump_traceback_later(SECONDS * 12, exit=True)
+    start = time.monotonic(), time.process_time()
+    problem, succeeded = None, False
+    try:
+        result = call()
+        succeeded = True
+        use(result, maker.r)
+    except ALLOWED as e:
+        if isinstance(e, td.InternalError) or "symbolic" in str(e):
+            problem = f"{type(e).__name__}: {e}\n  in {text}"
+    except BaseException as e:
+        problem = f"{type(e).__name__}: {e}\n  in {text}"
+    faulthandler.cancel_dump_traceback_later()
+    # On a busy machine the clock goes on while the call does not; on many cores its time is more than the clock's.
+    took = min(time.monotonic() - start[0], time.process_time() - start[1])
+    return (f"took {took:.1f} s\n  in {text}" if took > SECONDS else problem), succeeded
+
+
 def main(seed: int, calls: int, only: str | None):
-    faulthandler.enable()
-    EXAMPLES.update(examples())
-    td.memory.set_limit(LIMIT)
-    names = sorted(n for n in FUNCTIONS if n not in SKIP) + ["getitem", "setitem"] * 8
+    prepare()
+    names = names_of_calls()
     r = random.Random(seed)
     bad, succeeded = 0, set()
     for number in range(calls):
         name = only or r.choice(names)
-        call_seed = r.randrange(2**62)
-        maker = Maker(call_seed)
-        try:
-            text, call = make_call(maker, name)
-        except ALLOWED as e:
-            print(f"{number}: could not make arguments of {name}: {e!r}"[:300], flush=True)
-            continue
-        print(f"{number}: {text}", flush=True)
-        faulthandler.dump_traceback_later(SECONDS * 12, exit=True)
-        start = time.monotonic(), time.process_time()
-        try:
-            result = call()
+        problem, worked = try_call(name, r.randrange(2**62), lambda text, n=number: print(f"{n}: {text}", flush=True))
+        if worked:
             succeeded.add(name)
-            use(result, maker.r)
-        except ALLOWED as e:
-            if isinstance(e, td.InternalError) or "symbolic" in str(e):
-                bad += 1
-                print(f"bad: {number}: {type(e).__name__}: {e}\n  in {text}", flush=True)
-        except BaseException as e:
+        if problem is not None:
             bad += 1
-            print(f"bad: {number}: {type(e).__name__}: {e}\n  in {text}", flush=True)
-        faulthandler.cancel_dump_traceback_later()
-        # On a busy machine the clock goes on while the call does not; on many cores its time is more than the clock's.
-        took = min(time.monotonic() - start[0], time.process_time() - start[1])
-        if took > SECONDS:
-            bad += 1
-            print(f"bad: {number}: took {took:.1f} s\n  in {text}", flush=True)
+            print(f"bad: {number}: {problem}", flush=True)
     print(f"done: {bad} bad; no call succeeded of: {' '.join(sorted(set(names) - succeeded))}", flush=True)
 
 

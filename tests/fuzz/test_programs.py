@@ -1,9 +1,20 @@
+import pathlib
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 import tandem as td
 from tests.check import check_gradients
+from tests.fuzz import four_ways, machines
 from tests.fuzz.programs import loss_of, make_leaves, run
+
+KEPT = [
+    line.split()
+    for line in (pathlib.Path(__file__).parent / "seeds.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -20,3 +31,41 @@ def test_gradients_are_finite_differences(seed):
     arrays = tuple(leaf.detach().numpy() for leaf in make_leaves(seed))
 
     check_gradients(lambda *tensors: loss_of(seed, tensors), arrays)
+
+
+@pytest.mark.parametrize("first", range(0, 40, 5))
+def test_eager_compiled_session_and_numpy_agree(first):
+    for seed in range(first, first + 5):
+        four_ways.compare(seed)
+
+
+@pytest.mark.parametrize(("kind", "seed"), KEPT)
+def test_seeds_that_found_something(kind, seed):
+    {"programs": four_ways.compare, "machines": machines.compare}[kind](int(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(10_000, 12_000, 200))
+def test_more_programs_agree(first):
+    for seed in range(first, first + 200):
+        four_ways.compare(seed)
+
+
+def test_programs_do_all_there_is():
+    """A fuzzer that stops choosing something would find nothing there."""
+    chosen = {step.name for seed in range(2000) for step in four_ways.Program(seed).steps}
+    assert chosen == set(four_ways.RUN)
+
+
+def test_the_command_tells_which_seeds_fail(tmp_path, monkeypatch):
+    """A value that is wrong in one way is found, and so is a process that ends."""
+    monkeypatch.setitem(four_ways.RUN, "tanh", lambda xp, x: xp.tanh(x) + (xp is four_ways._Tandem) * 0.1)
+    seed = next(s for s in range(1000) if any(step.name == "tanh" for step in four_ways.Program(s).steps))
+    with pytest.raises(AssertionError, match=rf"eager, value \d+ of seed {seed}: "):
+        four_ways.compare(seed)
+    command = [sys.executable, "-m", "tests.fuzz.run", "programs", "--count", "2", "--seed", "3", "--jobs", "1"]
+    done = subprocess.run(
+        [*command, "--failed", str(tmp_path / "failed.txt")], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "done: 0 failed" in done.stdout
