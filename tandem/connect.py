@@ -7,9 +7,11 @@ from tandem import _runtime, dtypes, preload
 from tandem.errors import DTypeError, IntegerRangeError
 from tandem.forks import compiling
 from tandem.graph.ir import Value, kept_builders
+from tandem.tracing.describe import capture_of, spec_of
 
 
-def _compile(function, spec):
+def _compile(function, descriptions):
+    spec = [spec_of(d) for d in descriptions]
     with compiling():
         if preload.watches_calls:
             _foresee(function, spec)
@@ -23,7 +25,7 @@ def _foresee(function, spec):
     """Has the compiler begin to load if this call will need it, even before what traces and lowers is imported."""
     from tandem import prebuilt
 
-    on_device = any(item[0] == "tensor" and item[7] for item in spec)
+    on_device = any(item.kind == "tensor" and item.device for item in spec)
     if not on_device and not prebuilt.holds(prebuilt.call_key(function, spec)):
         preload.begin_compiling()
 
@@ -33,7 +35,7 @@ def _compile_capture(*description):
         from tandem.tracing.program import compile_capture
 
         with kept_builders():
-            return compile_capture(*description)
+            return compile_capture(capture_of(*description))
 
 
 def _convert(op: str, parameter: str, value, meets: str | None = None):

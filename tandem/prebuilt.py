@@ -135,16 +135,15 @@ def file() -> File | None:
     return found
 
 
-def call_key(function, spec: list[tuple]) -> str:
+def call_key(function, spec: list) -> str:
     """What stands in the file, among the kernels, for a call whose kernels are all there: what a plan depends on."""
     parts = [function.__name__]
     for item in spec:
-        if item[0] == "tensor":
-            _, code, shape, strides, layout, order, *rest = item
-            ones = "".join("1" if n == 1 else "n" if s else "0" for n, s in zip(shape, strides, strict=True))
-            parts.append(f"{code} {ones} {layout} {order} {rest}")
+        if item.kind == "tensor":
+            ones = "".join("1" if n == 1 else "n" if s else "0" for n, s in zip(item.shape, item.strides, strict=True))
+            parts.append(f"{item.dtype} {ones} {item.layout} {item.order} {[item.requires_grad, item.device]}")
         else:
-            parts.append(f"{item[0]} {item[1]!r}" if item[0] == "static" else item[0])
+            parts.append(f"{item.kind} {item.value!r}" if item.kind == "static" else item.kind)
     return "call " + "; ".join(parts)
 
 

@@ -18,8 +18,8 @@ from tandem.errors import DTypeError, InternalError, UnsupportedError
 from tandem.graph.ir import current_builder
 from tandem.ops.define import ParameterSpec, Role, make_function
 from tandem.program.report import budget_of
+from tandem.tracing.describe import LEAF, CallSpec, call_of, spec_of
 
-_LEAF, _RESULT = 1, 2
 _RANDOM = ("seed", "offset")
 _MOST_FUNCTIONS = 1024
 
@@ -31,7 +31,7 @@ class Taken:
         self.inputs = inputs
         self.sites = tuple(scope.locate(t) for t in outputs)
         self.leaves = scope.leaves()
-        self.numbers = scope.numbers()
+        self.numbers = [spec_of(n) for n in scope.numbers()]
         self.ints = scope.ints()
         self.key = (scope.key(), self.sites, inputs)
         self.scope = scope
@@ -45,6 +45,9 @@ class Taken:
                 "random numbers inside a loop or branch come from the default generator only",
                 fix="leave out generator=",
             )
+
+    def calls(self) -> list[CallSpec]:
+        return [call_of(c) for c in self.scope.calls()]
 
     @property
     def consts(self) -> list:
@@ -61,7 +64,7 @@ class Body:
     """What stays of a body in a function: the calls, and which of the function's arguments they use."""
 
     def __init__(self, taken: Taken, consts: list[int], numbers: int, ints: int, recording: bool):
-        self.calls = taken.scope.calls()
+        self.calls = taken.calls()
         self.plans = taken.scope.plans()
         self.sites = taken.sites
         self.inputs = taken.inputs
@@ -88,7 +91,7 @@ class Body:
         if draws is not None:
             draws.used = base + ints[self.num_ints + self.num_deltas]
         joined = join_calls(current_builder(), self.calls, leaves, numbers, ints[: self.num_ints], self._cut)
-        return [leaves[index] if kind == _LEAF else joined[index, output] for kind, index, output in self.sites]
+        return [leaves[index] if kind == LEAF else joined[index, output] for kind, index, output in self.sites]
 
     def _cut(self, value, recorded: bool):
         """What was computed without recording passes no gradients on."""
@@ -234,13 +237,11 @@ def call_region(kind: str, parts: list[Taken], operands: list, state: tuple, *, 
 
 def _digest(key, bodies: list[Body]) -> str | None:
     """What the function is made of, for programs that are kept on disk; None if a plan in it cannot tell."""
-    digests = [plan.digest for body in bodies for plan, *_ in body.calls]
+    digests = [call.plan.digest for body in bodies for call in body.calls]
     if None in digests:
         return None
     calls = [
-        (operands, temporaries, recorded)
-        for body in bodies
-        for _, operands, temporaries, _, _, recorded, _ in body.calls
+        ([tuple(o) for o in call.operands], call.temporaries, call.recorded) for body in bodies for call in body.calls
     ]
     # the first of a part's key has addresses in it
     return repr(

@@ -23,6 +23,7 @@ from tandem.passes.eliminate_dead import eliminate_dead
 from tandem.passes.fold_constants import fold_constants
 from tandem.passes.simplify import simplify
 from tandem.tracing.compile import resolve_sizes
+from tandem.tracing.describe import LEAF, ROW_MAJOR, TensorSpec
 from tandem.tracing.program import join
 
 # Note [Sizes by primes]
@@ -73,8 +74,10 @@ def trace(fn, args: tuple, dynamic=True, names: list[str] | None = None) -> Expo
     free = [*(set(a) for a in axes), *(set() for _ in taken.consts)]
     numbers = {shape[a] for shape, some in zip(shapes, axes, strict=True) for a in some}
     free_ints = [v > 1 and any(v % n == 0 for n in numbers) for v in taken.ints]
-    graph, _, joined = join(taken.scope.calls(), leaves, taken.numbers, taken.ints, free, free_ints)
-    graph.outputs = [graph.inputs[index] if kind == 1 else joined[index, output] for kind, index, output in taken.sites]
+    graph, _, joined = join(taken.calls(), leaves, taken.numbers, taken.ints, free, free_ints)
+    graph.outputs = [
+        graph.inputs[index] if kind == LEAF else joined[index, output] for kind, index, output in taken.sites
+    ]
     sizes = _free_sizes(graph.symbols, leaves, axes)
     _relate_integers(graph.symbols, sizes)
     resolve_sizes(graph)
@@ -140,14 +143,14 @@ def _prime_near(n: int) -> int:
     return n
 
 
-def _describe(dtype, shape) -> tuple:
+def _describe(dtype, shape) -> TensorSpec:
     """A row-major tensor on the CPU, as the runtime describes tensors (src/dispatch/describe.cc)."""
     shape = tuple(int(n) for n in shape)
     strides, step = [], 1
     for n in reversed(shape):
         strides.insert(0, step)
         step *= n
-    return ("tensor", dtype.code, shape, tuple(strides), 0, tuple(range(len(shape))), False, 0)
+    return TensorSpec("tensor", dtype.code, shape, tuple(strides), ROW_MAJOR, tuple(range(len(shape))), False, 0)
 
 
 def _free_sizes(symbols, leaves: list, axes: list) -> dict[int, Sym]:
@@ -155,7 +158,7 @@ def _free_sizes(symbols, leaves: list, axes: list) -> dict[int, Sym]:
     found = {}
     for index, (kind, *place) in enumerate(symbols.origins):
         if kind == "size" and place[0] < len(axes) and place[1] in axes[place[0]]:
-            found.setdefault(leaves[place[0]][2][place[1]], _symbol(symbols, index))
+            found.setdefault(leaves[place[0]].shape[place[1]], _symbol(symbols, index))
     return dict(sorted(found.items(), reverse=True))
 
 

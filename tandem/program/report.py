@@ -236,17 +236,16 @@ def _other_argument(mine: dict, theirs: dict) -> str | None:
 def _arguments(arguments: list[tuple], operands: list[tuple], ints: list[int]) -> dict[str, str]:
     """What a call was given, as far as programs depend on it: names and texts."""
     found: dict[str, list[str]] = {}
-    for name, (kind, *value), position in arguments:
+    for name, item, position in arguments:
         texts = found.setdefault(name, [])
+        kind = item.kind
         if kind == "tensor":
-            code, shape, *_, requires_grad, _ = value
-            texts.append(
-                f"<{dtypes.ALL[code].name}, {len(shape)} axes" + (", requires grad>" if requires_grad else ">")
-            )
+            axes = f"{dtypes.ALL[item.dtype].name}, {len(item.shape)} axes"
+            texts.append(f"<{axes}, requires grad>" if item.requires_grad else f"<{axes}>")
         elif kind == "int":
-            texts.append(str(ints[operands[position][1]]))
+            texts.append(str(ints[operands[position].index]))
         elif kind == "static":
-            texts.append(repr(value[0]))
+            texts.append(repr(item.value))
         elif kind in ("none", "float", "integer", "bool", "complex"):
             texts.append({"none": "None", "integer": "<an int>"}.get(kind, f"<a {kind}>"))
     return {name: texts[0] if len(texts) == 1 else f"({', '.join(texts)})" for name, texts in found.items()}

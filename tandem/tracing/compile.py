@@ -20,6 +20,7 @@ from tandem.program.driver import compile as compile_program
 from tandem.program.driver import make
 from tandem.program.report import budget_of, reports
 from tandem.program.request import Options, Request, Source
+from tandem.tracing.describe import TensorSpec, ValueSpec
 from tandem.tracing.digest import digest_of
 from tandem.tracing.inputs import input_type
 from tandem.tracing.operator_plan import (
@@ -31,6 +32,8 @@ from tandem.tracing.operator_plan import (
 )
 
 NUMBER_DTYPES = {"float": dtypes.float64, "bool": dtypes.bool_, "complex": dtypes.complex128}  # others: int64
+
+Spec = list[TensorSpec | ValueSpec]
 
 
 class Traced:
@@ -53,14 +56,14 @@ class Traced:
         return dict(zip(self.graph.inputs, self.positions, strict=True))
 
 
-def _device_of(function, spec: list[tuple]) -> int:
+def _device_of(function, spec: Spec) -> int:
     """Where a call runs: where its tensors are. A single element on the CPU may go with tensors elsewhere."""
-    tensors = [item for item in spec if item[0] == "tensor"]
+    tensors = [item for item in spec if item.kind == "tensor"]
     if not tensors:
         return _runtime.default_device()
-    devices = {item[7] for item in tensors if item[7] or item[2] or item[6]} or {0}
-    if len(devices) > 1 or (devices == {0} and any(item[7] for item in tensors)):
-        names = ", ".join(str(DEVICES[item[7]]) for item in tensors)
+    devices = {t.device for t in tensors if t.device or t.shape or t.requires_grad} or {0}
+    if len(devices) > 1 or (devices == {0} and any(t.device for t in tensors)):
+        names = ", ".join(str(DEVICES[t.device]) for t in tensors)
         raise DeviceError(
             function.__name__,
             f"its tensors are on different devices: {names}",
@@ -69,7 +72,7 @@ def _device_of(function, spec: list[tuple]) -> int:
     return devices.pop()
 
 
-def compile_plan(function, spec: list[tuple]):
+def compile_plan(function, spec: Spec):
     device = _device_of(function, spec)
     with traced_for(_autocast_dtype(device), device > 0):
         return _compile_plan(function, spec, device)
@@ -81,7 +84,7 @@ def _autocast_dtype(device: int):
     return dtypes.ALL[(mode - 1) % 16] if mode and (mode > 16) == (device > 0) else None
 
 
-def _compile_plan(function, spec: list[tuple], device: int):
+def _compile_plan(function, spec: Spec, device: int):
     traced = trace_call(function, spec)
     traced.device = device
     split = _differentiate(function, traced) if traced.wanted else None
@@ -91,7 +94,7 @@ def _compile_plan(function, spec: list[tuple], device: int):
     program = compile_program(request)
     if request.options.whole:
         graph = program.graph or (lambda: make(request, None, {}, {})[0].graph)
-        shapes = [item[2] for item in spec if item[0] == "tensor"]
+        shapes = [item.shape for item in spec if item.kind == "tensor"]
         for report in reports(function.role.report):
             report.add_graph(graph, traced.graph, shapes, program.facts, program.seconds)
     digest = digest_of(function, spec)
@@ -106,7 +109,7 @@ def _compile_plan(function, spec: list[tuple], device: int):
     return program.builder
 
 
-def _request(function, spec: list[tuple], traced: Traced, split) -> Request:
+def _request(function, spec: Spec, traced: Traced, split) -> Request:
     role = function.role
     saved = split.saved if split is not None else []
 
@@ -139,7 +142,7 @@ def check_devices(graph: Graph, device: int):
             )
 
 
-def trace_call(function, spec: list[tuple]) -> Traced:
+def trace_call(function, spec: Spec) -> Traced:
     graph = Graph(name=function.__name__)
     builder = Builder(graph)
     traced = Traced(graph)
@@ -195,7 +198,7 @@ class _Reader:
         position = self.position
         item = self.spec[position]
         self.position += 1
-        kind = item[0]
+        kind = item.kind
         if kind == "tensor":
             return self._tensor(position, item)
         if kind in ("float", "integer", "bool", "complex", "seed", "offset"):
@@ -204,10 +207,10 @@ class _Reader:
             self.traced.numbers.add(value)
             return value
         if kind == "int":
-            return self._int(position, item[1])
+            return self._int(position, item.value)
         if kind == "none":
             return None
-        return item[1]  # static, count
+        return item.value  # static, count
 
     def _input(self, position, type, layout):
         value = add_input(self.builder, type)
@@ -228,9 +231,9 @@ class _Reader:
             return symbols.new(n, (kind, position, axis), not_one=kind == "size", signed=kind == "stride")
 
         value = self._input(position, *input_type(description, size))
-        if description[6]:  # requires a gradient
+        if description.requires_grad:
             self.traced.wanted.append(value)
-        if description[7] == 0:  # means something only in calls on a device
+        if description.device == 0:  # means something only in calls on a device
             self.traced.on_host.add(value)
         return value
 
@@ -241,7 +244,7 @@ def _rebuild_arguments(parameters: list[ParameterSpec], reader: _Reader) -> list
         if parameter.kind == "tensors":
             arguments.append([reader.next() for _ in range(reader.next())])
         elif parameter.kind == "ints":
-            if reader.spec[reader.position][0] == "count":
+            if reader.spec[reader.position].kind == "count":
                 arguments.append(tuple(reader.next() for _ in range(reader.next())))
             else:
                 arguments.append(reader.next())

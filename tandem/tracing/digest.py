@@ -18,7 +18,7 @@ def digest_of(function, spec) -> str | None:
         base = function.digest = f"{fn.__module__}.{fn.__qualname__}/{function.__name__}" if ours else None
     if base is None:
         return None
-    text = repr([item[:1] if item[0] in _NUMBERS else item for item in spec])
+    text = repr([item.kind if item.kind in _NUMBERS else tuple(item) for item in spec])
     text += f" mode {_runtime.default_device()} {_runtime.autocast_mode()} {dtypes.default_float()}"
     if " at 0x" in text:  # an object without a text of its own
         return None

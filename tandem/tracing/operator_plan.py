@@ -29,8 +29,8 @@ def named_arguments(parameters, spec) -> list[tuple]:
     """What a call was given, argument by argument."""
     named, position = [], 0
     for p in parameters:
-        if p.kind in ("tensors", "ints") and spec[position][0] == "count":
-            count = 1 + spec[position][1]
+        if p.kind in ("tensors", "ints") and spec[position].kind == "count":
+            count = 1 + spec[position].value
         else:
             count = 2 if p.kind == "generator" else 1
         named += [(p.name, spec[i], i) for i in range(position, position + count)]

@@ -7,8 +7,6 @@ symbolic sizes and serves them all. Programs are kept on disk (stored.py).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tandem import dtypes
 from tandem.codegen import Layout
 from tandem.devices import DEVICES
@@ -19,41 +17,27 @@ from tandem.ops.define import add_input
 from tandem.ops.movement import Reshape
 from tandem.program.driver import compile as compile_program
 from tandem.program.driver import make, tell_failure
-from tandem.program.report import Report, Site, budget_of, reports
+from tandem.program.report import Site, budget_of, reports
 from tandem.program.request import Options, Request, Size, Source
 from tandem.program.stored import key_of
 from tandem.program.write import ProgramWriter
 from tandem.tracing.compile import NUMBER_DTYPES, _Tracing, resolve_sizes
+from tandem.tracing.describe import (
+    INT,
+    LEAF,
+    NUMBER,
+    RESULT,
+    ROW_MAJOR,
+    STRIDED,
+    CallSpec,
+    Captured,
+    TensorSpec,
+)
 from tandem.tracing.inputs import input_type
 
-_NONE, _LEAF, _RESULT, _NUMBER, _INT = range(5)
 
-
-class Captured(NamedTuple):
-    """A sequence of calls, as the runtime describes it (src/program/capture_program.cc)."""
-
-    calls: list[tuple]  # (plan, operands, temporaries, code, line, recorded, device)
-    leaves: list[tuple]
-    numbers: list[tuple]
-    ints: list[int]
-    outputs: list[tuple[int, int]]  # (call, output)
-    writes: list[tuple[int, int, int]]  # (leaf, call, output)
-    symbolic: bool
-    ended: str
-    report: Report | None
-
-    @property
-    def device(self) -> int:
-        return self.calls[0][0].device
-
-    @property
-    def spec(self) -> list[tuple]:
-        return [*self.leaves, *self.numbers, *(("int", v) for v in self.ints)]
-
-
-def compile_capture(*description):
+def compile_capture(captured: Captured):
     """The program of what was captured; None where none can be made, when the calls run one by one."""
-    captured = Captured(*description)
     try:
         return _compile(captured)
     except (UnsupportedError, MemoryError):  # what the caller can do something about
@@ -68,7 +52,7 @@ def _compile(captured: Captured):
     free = _free_axes(leaves, writes, symbolic)
     free_ints = _free_ints(ints, leaves, free, symbolic)
     known = [_known_sizes(leaf, axes) for leaf, axes in zip(leaves, free, strict=True)]
-    shapes = [shape for _, _, shape, *_ in leaves]
+    shapes = [leaf.shape for leaf in leaves]
     request = _request(captured, known, free, free_ints)
     program = compile_program(request)
     graph = program.graph
@@ -83,14 +67,14 @@ def _compile(captured: Captured):
     for told in reports(report):
         told.append({
             **facts, "graph": graph, "seconds": program.seconds, "ended": ended, "shapes": shapes, "ints": ints,
-            "sizes": [sizes for _, _, sizes, *_ in known],
-            "sites": [Site(plan.name, code, line) for plan, _, _, code, line, *_ in calls],
-            "given": [(plan.arguments, operands) for plan, operands, *_ in calls],
+            "sizes": [leaf.shape for leaf in known],
+            "sites": [Site(call.plan.name, call.code, call.line) for call in calls],
+            "given": [(call.plan.arguments, call.operands) for call in calls],
         })  # fmt: skip
     return program.builder
 
 
-def _request(captured: Captured, known: list[tuple], free: list, free_ints: list[bool]) -> Request:
+def _request(captured: Captured, known: list[TensorSpec], free: list, free_ints: list[bool]) -> Request:
     calls, leaves, numbers, ints, outputs, writes, _, _, report = captured
     budget = budget_of(report)
 
@@ -99,12 +83,12 @@ def _request(captured: Captured, known: list[tuple], free: list, free_ints: list
         graph.outputs = [joined[site] for site in outputs]
         graph.mutations = [(leaf, joined[call, output]) for leaf, call, output in writes]
         resolve_sizes(graph)
-        on_host = {v for i, v in enumerate(graph.inputs) if i >= len(leaves) or not leaves[i][7]}
+        on_host = {v for i, v in enumerate(graph.inputs) if i >= len(leaves) or not leaves[i].device}
         return Source(graph, layouts, range(len(graph.inputs)), on_host)
 
     def write(source: Source, schedule, builder) -> list:
         ProgramWriter(request, source, schedule, builder).write()
-        return [shape for _, _, shape, *_ in leaves]  # what was measured
+        return [leaf.shape for leaf in leaves]  # what was measured
 
     request = Request(
         name="program",
@@ -118,7 +102,7 @@ def _request(captured: Captured, known: list[tuple], free: list, free_ints: list
             fresh=report is not None and report.fresh,
             unfused_on_failure=False,  # the calls themselves can run
         ),
-        size=Size(len(calls), len({id(plan) for plan, *_ in calls})),
+        size=Size(len(calls), len({id(call.plan) for call in calls})),
         key=_key(captured, known, free_ints, budget),
         origin=lambda number: _origin_of_call(number, calls[number]),
         number=lambda origin: origin.call,
@@ -126,26 +110,21 @@ def _request(captured: Captured, known: list[tuple], free: list, free_ints: list
     return request
 
 
-def _key(captured: Captured, known: list[tuple], free_ints: list[bool], budget) -> str:
+def _key(captured: Captured, known: list[TensorSpec], free_ints: list[bool], budget) -> str:
     """`known`: per input its dtype, layout and sizes, None for those that the program computes with."""
     described = []
-    for plan, operands, temporaries, *_ in captured.calls:
-        if plan.digest is None:
+    for call in captured.calls:
+        if call.plan.digest is None:
             return ""
-        described.append((plan.digest, operands, temporaries))
+        described.append((call.plan.digest, [tuple(o) for o in call.operands], call.temporaries))
     ints = [(v < 0, v == 1) if is_free else v for v, is_free in zip(captured.ints, free_ints, strict=True)]
     # Numbers that a program computes with differ from call to call; their kinds do not.
-    kinds = [kind for kind, *_ in captured.numbers]
+    kinds = [number.kind for number in captured.numbers]
     return key_of(captured.device, (described, known, kinds, ints, captured.outputs, captured.writes, budget))
 
 
-def _origin_of_call(number: int, call: tuple) -> Origin | None:
-    plan, _, _, code, line, *_ = call
-    return None if code is None else origin_of(number, plan, code, line)
-
-
-def origin_of(number: int | None, plan, code, line: int) -> Origin:
-    return Origin(plan.name, source_at(code, line), number)
+def _origin_of_call(number: int | None, call: CallSpec) -> Origin | None:
+    return None if call.code is None else Origin(call.plan.name, source_at(call.code, call.line), number)
 
 
 def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: list[bool]):
@@ -160,50 +139,46 @@ def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: l
             leaf_values.append(add_input(builder, type))
             layouts.append(layout)
         number_values = []
-        for kind, *_ in numbers:
-            number_values.append(add_input(builder, Type(NUMBER_DTYPES.get(kind, dtypes.int64), (), weak=True)))
+        for number in numbers:
+            number_values.append(add_input(builder, Type(NUMBER_DTYPES.get(number.kind, dtypes.int64), (), weak=True)))
             layouts.append(None)
         first_int = len(leaves) + len(numbers)
         int_dims = [_int(symbols, first_int + i, v, free_ints[i]) for i, v in enumerate(ints)]
 
-        joined = join_calls(builder, calls, leaf_values, number_values, int_dims, origin_of=origin_of)
+        joined = join_calls(builder, calls, leaf_values, number_values, int_dims, numbered=True)
     return graph, layouts, joined
 
 
 def join_calls(
-    builder: Builder, calls, leaves, numbers, ints, finish=None, origin_of=None
+    builder: Builder, calls: list[CallSpec], leaves, numbers, ints, finish=None, numbered: bool = False
 ) -> dict[tuple[int, int], Value]:
     """The nodes of captured calls in the graph being built: the Value of every (call, output).
 
     finish(value, recorded): what stands for a result, given whether gradients were being recorded.
-    origin_of(number, plan, code, line): where the nodes of a call come from.
+    numbered: whether nodes know the number of their call. Those from the body of a loop do not: they know their line only as long
+    as the body is there.
     """
     joined: dict[tuple[int, int], Value] = {}
-    for number, (plan, operands, temporaries, code, line, recorded, device) in enumerate(calls):
+    for number, call in enumerate(calls):
+        plan = call.plan
         values = {}
-        for position, (kind, index, output) in enumerate(operands):
-            if kind == _LEAF:
+        for position, (kind, index, output) in enumerate(call.operands):
+            if kind == LEAF:
                 values[position] = leaves[index]
-            elif kind == _RESULT:
+            elif kind == RESULT:
                 values[position] = joined[index, output]
-            elif kind == _NUMBER:
+            elif kind == NUMBER:
                 values[position] = numbers[index]
-            elif kind == _INT:
+            elif kind == INT:
                 values[position] = ints[index]
-        origin = None
-        if code is not None:
-            origin = (origin_of or _body_origin)(number, plan, code, line)
+        origin = _origin_of_call(number if numbered else None, call)
         # A scope says where new tensors are made; what has operands runs where they are.
-        bound = DEVICES[device] if device == plan.device else None
+        bound = DEVICES[call.device] if call.device == plan.device else None
         with source_scope(origin), placed(builder, (), bound):
-            results = _replay(builder, plan, values, [plan.temporaries[t] for t in temporaries])
+            results = _replay(builder, plan, values, [plan.temporaries[t] for t in call.temporaries])
             for i, value in enumerate(results):
-                joined[number, i] = value if finish is None else finish(value, recorded)
+                joined[number, i] = value if finish is None else finish(value, call.recorded)
     return joined
-
-
-def _body_origin(number: int, plan, code, line: int) -> Origin:
-    return origin_of(None, plan, code, line)  # its line is known only as long as the body is there
 
 
 def _leaf(symbols, position: int, description, free: set[int] | None) -> tuple[Type, Layout | None]:
@@ -228,7 +203,7 @@ def _free_axes(leaves, writes, symbolic: bool) -> list[set[int] | None]:
         return [None] * len(leaves)
     written = {leaf for leaf, _, _ in writes}
     return [
-        {0} if position not in written and not leaf[6] and len(leaf[2]) > 0 and leaf[4] == 0 else set()
+        {0} if position not in written and not leaf.requires_grad and leaf.shape and leaf.layout == ROW_MAJOR else set()
         for position, leaf in enumerate(leaves)
     ]
 
@@ -236,20 +211,19 @@ def _free_axes(leaves, writes, symbolic: bool) -> list[set[int] | None]:
 def _free_ints(ints, leaves, free, symbolic: bool) -> list[bool]:
     """Which integer arguments the program computes with: those that may be made of a free size, as the batch times the length is.
     Comparing finds out: one that is not turns out to be equal to a known size."""
-    batches = {leaf[2][0] for leaf, axes in zip(leaves, free, strict=True) if axes and leaf[2][0] > 1}
+    batches = {leaf.shape[0] for leaf, axes in zip(leaves, free, strict=True) if axes and leaf.shape[0] > 1}
     return [symbolic or (v > 1 and any(v % n == 0 for n in batches)) for v in ints]
 
 
-def _known_sizes(leaf, free: set[int] | None) -> tuple:
+def _known_sizes(leaf: TensorSpec, free: set[int] | None) -> TensorSpec:
     """A leaf as far as its program depends on it."""
-    kind, code, shape, strides, layout_class, order, _, device = leaf
+    strides = leaf.strides if leaf.layout == STRIDED else None
     if free is None:
-        shape = tuple(n if n == 1 else None for n in shape)
-        strides = tuple(s if s in (0, 1) else None for s in strides) if layout_class == 2 else None
+        shape = tuple(n if n == 1 else None for n in leaf.shape)
+        strides = strides and tuple(s if s in (0, 1) else None for s in strides)
     else:
-        shape = tuple(None if axis in free and n != 1 else n for axis, n in enumerate(shape))
-        strides = strides if layout_class == 2 else None
-    return kind, code, shape, strides, layout_class, order, device
+        shape = tuple(None if axis in free and n != 1 else n for axis, n in enumerate(leaf.shape))
+    return leaf._replace(shape=shape, strides=strides, requires_grad=False)
 
 
 def _int(symbols, position: int, value: int, symbolic: bool):

@@ -3,12 +3,14 @@
 import pytest
 
 import tandem as td
+from tandem.codegen import lower
 from tandem.codegen.cuda import routines
 from tandem.codegen.cuda.render import source
 from tandem.codegen.target import target_of
 from tandem.errors import DeviceError
 from tandem.ops.define import ParameterSpec, make_function
 from tandem.tracing import compile as tracing
+from tandem.tracing.describe import TensorSpec
 
 
 def lowered(body, *shapes, dtype=td.float32, grad=False):
@@ -19,10 +21,10 @@ def lowered(body, *shapes, dtype=td.float32, grad=False):
 def steps_of(body, *shapes, dtype=td.float32, grad=False):
     parameters = [ParameterSpec(f"x{i}", "tensor", True, None, False) for i in range(len(shapes))]
     fn = make_function("fn", body, parameters)
-    spec = [("tensor", dtype.code, s, (), 0, None, grad, 1) for s in shapes]
+    spec = [TensorSpec("tensor", dtype.code, s, (), 0, None, grad, 1) for s in shapes]
     traced = tracing.trace_call(fn, spec)
     tracing.resolve_sizes(traced.graph)
-    return tracing.lower(traced.graph, traced.layouts, target=target_of(1), on_host=traced.numbers).steps
+    return lower(traced.graph, traced.layouts, target=target_of(1), on_host=traced.numbers).steps
 
 
 def compile_all(kernels):

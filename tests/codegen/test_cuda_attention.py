@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tandem as td
+from tandem.codegen import lower
 from tandem.codegen.cuda import attention_wgmma as wgmma
 from tandem.codegen.cuda.attention import GROUPS
 from tandem.codegen.target import target_of
@@ -16,6 +17,7 @@ from tandem.graph.symbolic import hint
 from tandem.ops.attention import Attention, AttentionBackward
 from tandem.ops.define import ParameterSpec, make_function
 from tandem.tracing import compile as tracing
+from tandem.tracing.describe import TensorSpec
 
 HERE = Path(__file__).parent
 
@@ -24,11 +26,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("g++") is None, 
 
 def lowered(body, shapes, dtypes):
     parameters = [ParameterSpec(f"x{i}", "tensor", True, None, False) for i in range(len(shapes))]
-    spec = [("tensor", t.code, s, (), 0, None, False, 1) for s, t in zip(shapes, dtypes)]
+    spec = [TensorSpec("tensor", t.code, s, (), 0, None, False, 1) for s, t in zip(shapes, dtypes)]
     traced = tracing.trace_call(make_function("fn", body, parameters), spec)
     tracing.resolve_sizes(traced.graph)
     with td.switches(WGMMA=1):
-        schedule = tracing.lower(traced.graph, traced.layouts, target=target_of(1), on_host=traced.numbers)
+        schedule = lower(traced.graph, traced.layouts, target=target_of(1), on_host=traced.numbers)
     return traced.graph, schedule
 
 

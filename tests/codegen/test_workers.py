@@ -9,7 +9,7 @@ import pytest
 
 import tandem as td
 from tandem.codegen import workers
-from tandem.tracing import program
+from tandem.program.request import Size
 
 FUNCTIONS = [td.tanh, td.exp2, td.log1p, td.sin, td.cos, td.atan, td.sigmoid, td.expm1, td.cosh]
 
@@ -32,7 +32,7 @@ def chains(count: int, kind: int):
 
 @pytest.fixture
 def large(monkeypatch, tmp_path):
-    monkeypatch.setattr(program, "_is_large", lambda calls: True)
+    monkeypatch.setattr(Size, "is_large", True)
     monkeypatch.setattr(workers, "_worth_beginning", lambda: 10**6)  # leaves all of it to the workers
     with td.switches(CACHE_DIR=str(tmp_path), COMPILE_WORKERS=1):
         yield

@@ -269,11 +269,11 @@ def test_structures_compare_but_for_order():
 
 
 def test_operator_functions_that_are_whole_programs_go_through_the_passes(capsys):
-    from tandem.ops.define import ParameterSpec, make_function
+    from tandem.ops.define import ParameterSpec, Role, make_function
 
     body = lambda inputs: (F.Exp()(F.Neg()(F.Neg()(inputs[0]))), F.Neg()(F.Neg()(inputs[1])))
-    program = make_function("program", body, [ParameterSpec("inputs", "tensors", True, None, False)])
-    program.whole_program = True
+    program = make_function("program", body, [ParameterSpec("inputs", "tensors", True, None, False)],
+                            role=Role(whole=True))  # fmt: skip
     with td.switches(PRINT="simplify"):
         a, b = program([td.zeros(2), td.ones(3)])
     assert a.tolist() == [1, 1] and b.tolist() == [1, 1, 1]

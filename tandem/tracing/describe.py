@@ -1,0 +1,83 @@
+"""What the runtime tells of calls and their arguments (src/dispatch/describe.cc, src/program/capture_program.cc), with names."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ROW_MAJOR, DENSE, STRIDED = range(3)  # LayoutClass in src/tensor/view.h
+NO_OPERAND, LEAF, RESULT, NUMBER, INT = range(5)  # Capture::Operand::Kind in src/program/capture.h
+
+
+class TensorSpec(NamedTuple):
+    """A tensor among the arguments, or an input of a program."""
+
+    kind: str  # "tensor"
+    dtype: int  # its code
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    layout: int  # ROW_MAJOR, DENSE under a permutation, STRIDED
+    order: tuple[int, ...] | None  # DENSE: axes from the largest stride to the smallest
+    requires_grad: bool
+    device: int  # 0 the CPU, k cuda:(k - 1)
+
+
+class ValueSpec(NamedTuple):
+    """Another argument: a number that a plan computes with, a static value, how many tensors follow."""
+
+    kind: str  # "float", "integer", "bool", "complex", "int", "seed", "offset", "static", "count", "none"
+    value: object = None
+
+
+class Operand(NamedTuple):
+    """Where an operand of a captured call comes from."""
+
+    kind: int  # NO_OPERAND, LEAF, RESULT, NUMBER, INT
+    index: int  # of the leaf, call, number or int
+    output: int  # of the call
+
+
+class CallSpec(NamedTuple):
+    """A captured call."""
+
+    plan: object  # CapturedPlan (operator_plan.py)
+    operands: list[Operand]
+    temporaries: list[int]  # values of the plan that backward needs, numbered after the outputs
+    code: object  # the user's line: its code object, or None
+    line: int
+    recorded: bool  # whether gradients were being recorded
+    device: int  # of the innermost `with td.device(...)`, or -1
+
+
+class Captured(NamedTuple):
+    """A sequence of calls, as the runtime describes it (src/program/capture_program.cc)."""
+
+    calls: list[CallSpec]
+    leaves: list[TensorSpec]
+    numbers: list[ValueSpec]
+    ints: list[int]
+    outputs: list[tuple[int, int]]  # (call, output)
+    writes: list[tuple[int, int, int]]  # (leaf, call, output)
+    symbolic: bool
+    ended: str
+    report: list | None  # tandem/program/report.py
+
+    @property
+    def device(self) -> int:
+        return self.calls[0].plan.device
+
+    @property
+    def spec(self) -> list[TensorSpec | ValueSpec]:
+        return [*self.leaves, *self.numbers, *(ValueSpec("int", v) for v in self.ints)]
+
+
+def spec_of(description: tuple) -> TensorSpec | ValueSpec:
+    return TensorSpec._make(description) if description[0] == "tensor" else ValueSpec(*description)
+
+
+def call_of(description: tuple) -> CallSpec:
+    plan, operands, *rest = description
+    return CallSpec(plan, [Operand._make(o) for o in operands], *rest)
+
+
+def capture_of(calls, leaves, numbers, *rest) -> Captured:
+    return Captured([call_of(c) for c in calls], [spec_of(d) for d in leaves], [spec_of(d) for d in numbers], *rest)
