@@ -7,7 +7,26 @@
 
 namespace tandem {
 
-enum class ErrorKind { Internal, Shape, Type, Index, Value, Memory, Autograd, Device, Unsupported, LinAlg, Distributed, Deadline };
+enum class ErrorKind {
+  Internal,
+  Shape,
+  Type,
+  Index,
+  Value,
+  Memory,
+  Autograd,
+  Device,
+  Unsupported,
+  LinAlg,
+  Distributed,
+  Deadline,
+  Division
+};
+
+// The rule of check_divisor, here because numbers are checked elsewhere than tensors.
+inline constexpr const char* kDividedByZero =
+    "ZeroDivisionError: an integer is divided by zero\n  fix: divide floats, or replace zeros first: td.where(y == 0, "
+    "1, y)";
 
 // The user's operator and line that a step of a program comes from.
 struct Origin {

@@ -2,15 +2,16 @@
 
     Exception
       TandemError                            the caller can fix it
-        ShapeError        (ValueError)       sizes or ranks that do not fit
-        DTypeError        (TypeError)        an element type, or a Python type, that is not accepted
-        IndexRangeError   (IndexError)       an index outside its axis
+        ShapeError        (ValueError, RuntimeError)  sizes or ranks that do not fit
+        DTypeError        (TypeError, RuntimeError)  an element type, or a Python type, that is not accepted
+        IndexRangeError   (IndexError, RuntimeError)  an index outside its axis
         AxisError         (both of the above)  an axis that a tensor does not have
-        ValueRangeError   (ValueError)       an argument outside what it may be
+        ValueRangeError   (ValueError, RuntimeError)  an argument outside what it may be
         DeviceError       (RuntimeError)     a device that is not there, or operands on different devices
         AutogradError     (RuntimeError)     a gradient that cannot be had: freed, mutated, not asked for
-        OutOfMemoryError  (MemoryError)      an allocation that failed, with the largest live tensors
+        OutOfMemoryError  (MemoryError, RuntimeError)  an allocation that failed, with the largest live tensors
         LinAlgError       (ValueError, RuntimeError)  a matrix that has no inverse, no factors, no converging iteration
+        DivisionError     (ZeroDivisionError, RuntimeError)  an integer divided by zero
         UnsupportedError  (NotImplementedError)  meaningful, but not offered
         QueueClosedError  (EOFError)         a queue that is closed
         CancelledError    (RuntimeError)     waited, and was told to stop
@@ -23,6 +24,9 @@
       SwitchWarning                          a switch that says something without a meaning
     RuntimeError
       InternalError                          a bug of Tandem, with what to report
+
+Python's own class comes first and PyTorch's, which is a RuntimeError for nearly everything, second: `except` clauses of both
+kinds of programs catch them.
 
 Raise with the op (an Op or its name, or None), the rule that is broken, and if there is one, the fix:
 
@@ -49,6 +53,7 @@ __all__ = [
     "DeadlineError",
     "DeviceError",
     "DistributedError",
+    "DivisionError",
     "IndexRangeError",
     "IntegerRangeError",
     "InternalError",
@@ -172,15 +177,15 @@ class TandemError(_Located, Exception):
     """Base of all errors that the caller can fix."""
 
 
-class ShapeError(TandemError, ValueError):
+class ShapeError(TandemError, ValueError, RuntimeError):
     """Sizes or ranks that do not fit."""
 
 
-class DTypeError(TandemError, TypeError):
+class DTypeError(TandemError, TypeError, RuntimeError):
     """An element type, or a Python type, that is not accepted here."""
 
 
-class IndexRangeError(TandemError, IndexError):
+class IndexRangeError(TandemError, IndexError, RuntimeError):
     """An index outside its axis."""
 
 
@@ -188,7 +193,7 @@ class AxisError(ShapeError, IndexRangeError):
     """An axis that the tensor does not have. A ValueError and an IndexError, as NumPy's."""
 
 
-class ValueRangeError(TandemError, ValueError):
+class ValueRangeError(TandemError, ValueError, RuntimeError):
     """An argument outside what it may be."""
 
 
@@ -204,7 +209,7 @@ class AutogradError(TandemError, RuntimeError):
     """A gradient that cannot be had: its inputs were freed or mutated, or it was never asked for."""
 
 
-class OutOfMemoryError(TandemError, MemoryError):
+class OutOfMemoryError(TandemError, MemoryError, RuntimeError):
     """An allocation that failed."""
 
 
@@ -213,6 +218,10 @@ class LinAlgError(TandemError, ValueError, RuntimeError):
 
     A ValueError as in NumPy, and a RuntimeError as in PyTorch.
     """
+
+
+class DivisionError(TandemError, ZeroDivisionError, RuntimeError):
+    """An integer that is divided by zero. A ZeroDivisionError as in Python, and a RuntimeError as in PyTorch."""
 
 
 class UnsupportedError(TandemError, NotImplementedError):
@@ -284,6 +293,7 @@ _KINDS = {
     "Unsupported": UnsupportedError,
     "Distributed": DistributedError,
     "Deadline": DeadlineError,
+    "Division": DivisionError,
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import _runtime, dtypes
+from tandem import _runtime, dtypes, typed
 from tandem.array_api import array_namespace, to_device
 from tandem.autograd import views
 from tandem.autograd.backward import _tensor_backward
@@ -319,6 +319,7 @@ def attach():
     from tandem.ops import torch_names
 
     torch_names.attach(Tensor)
+    typed.attach(Tensor)
     for fn in (to, cuda, cpu, pin_memory, is_pinned, record_stream, requires_grad_, detach, detach_, register_hook,
                register_post_accumulate_grad_hook,
                retain_grad, numpy, __copy__, __deepcopy__, __reduce_ex__, __format__, view_as_self, share_memory_,

@@ -12,10 +12,11 @@ import re
 import pytest
 
 import tandem as td
+import tandem.torch
 from tandem.ops.define import _SYNONYMS
 
 ROOT = pathlib.Path(__file__).parent.parent
-SPACES = {"torch": td, "Tensor": td.Tensor}
+SPACES = {"torch": tandem.torch, "Tensor": td.Tensor}
 LINES = [line for line in (ROOT / "tests" / "torch_names.txt").read_text().splitlines() if not line.startswith("#")]
 NAMES = {line.partition("(")[0]: re.findall(r"\w+", line.partition("(")[2]) for line in LINES}
 
@@ -65,6 +66,7 @@ MISNAMED = {
     "topk", "uniform_",
 }  # fmt: skip
 NOT_TAKEN = {
+    "torch.convolution": "output_padding, which PyTorch's overrides misspell",
     "torch.embedding": "as nn.functional.embedding, which has them",
     "autograd.backward": "grad_variables, the old name of grad_tensors",
     "func.jacrev": "_preallocate_and_copy",

@@ -104,7 +104,7 @@ void PlanNode::release_saved() {
 }
 
 TensorRef PlanNode::unpack(const SavedTensor& s, bool create_graph) {
-  if (s.version != s.storage->version())
+  if (s.version != s.storage->version_for(s.unwatched))
     fail(ErrorKind::Autograd, "backward of ", name(), " needs a tensor that was changed in place after it was saved",
          "\n  saved at ", format_source(source), "\n  changed at ", format_source(s.storage->mutated_at),
          "\n  fix: change a clone() instead, or use the out-of-place form of the operator");

@@ -42,7 +42,8 @@ struct SavedTensor {
   Edge edge;  // where gradients of this tensor go, for higher orders
   bool requires_grad = false;
   bool is_output = false;
-  bool promised = false;  // view.data is an offset into memory that came later
+  bool unwatched = false;  // saved from x.data: compares its writes only
+  bool promised = false;   // view.data is an offset into memory that came later
   uint16_t output_index = 0;
 };
 

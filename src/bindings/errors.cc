@@ -37,6 +37,8 @@ const char* kind_name(ErrorKind kind) {
       return "Distributed";
     case ErrorKind::Deadline:
       return "Deadline";
+    case ErrorKind::Division:
+      return "Division";
   }
   return "Internal";
 }

@@ -50,7 +50,7 @@ PyObject* get_nbytes(PyObject* self, void*) {
 }
 
 PyObject* get_version(PyObject* self, void*) {
-  return PyLong_FromUnsignedLong(as_tensor(self)->storage->version());
+  return PyLong_FromUnsignedLong(as_tensor(self)->storage->version_for(as_tensor(self)->unwatched));
 }
 PyObject* get_is_leaf(PyObject* self, void*) {
   return PyBool_FromLong(as_tensor(self)->is_leaf());
@@ -63,8 +63,11 @@ PyObject* get_writable(PyObject* self, void*) {
 }
 
 PyObject* get_data(PyObject* self, void*) {
-  return guarded<PyObject*>(nullptr,
-                            [&] { return reinterpret_cast<PyObject*>(new_of_type(TensorType, as_tensor(self))); });
+  return guarded<PyObject*>(nullptr, [&] {
+    Tensor* made = new_of_type(TensorType, as_tensor(self));
+    made->unwatched = true;
+    return reinterpret_cast<PyObject*>(made);
+  });
 }
 
 // Memory is never exchanged under a tensor, since records of the tape and views would not notice: values are copied
@@ -167,7 +170,8 @@ PyGetSetDef tensor_properties[] = {
     {"requires_grad", get_requires_grad, set_requires_grad, "Whether operators on this tensor are recorded.", nullptr},
     {"is_leaf", get_is_leaf, nullptr, "Whether no recorded operator made this tensor.", nullptr},
     {"grad", get_grad, set_grad, "The gradient that backward() has summed here, or None.", nullptr},
-    {"_version", get_version, nullptr, "How many in-place changes the memory has seen.", nullptr},
+    {"_version", get_version, nullptr, "How many in-place changes the memory has seen; x.data counts its own.",
+     nullptr},
     {"_inference", get_inference, nullptr, "Whether the tensor was made in inference mode.", nullptr},
     {"_writable", get_writable, nullptr, "Whether the memory may be changed.", nullptr},
     {"__dict__", get_dict, set_dict, nullptr, nullptr},

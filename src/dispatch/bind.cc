@@ -145,7 +145,8 @@ void add_big_integer(OpFunction* op, const BoundCall& call, const Parameter& par
   auto& parameters = *op->parameters;
   for (size_t i = 0; i < parameters.size(); ++i) {
     PyObject* value = call.values[i];
-    if (parameters[i].kind == ParameterKind::Tensor || parameters[i].kind == ParameterKind::OptionalTensor) {
+    if (parameters[i].kind == ParameterKind::Tensor || parameters[i].kind == ParameterKind::Divisor ||
+        parameters[i].kind == ParameterKind::OptionalTensor) {
       meet(value);
     } else if (parameters[i].kind == ParameterKind::Tensors && (PyTuple_Check(value) || PyList_Check(value))) {
       for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(value); ++k) meet(PySequence_Fast_GET_ITEM(value, k));
@@ -164,6 +165,17 @@ void add_big_integer(OpFunction* op, const BoundCall& call, const Parameter& par
   Argument& a = out.add();
   a.kind = Argument::Kind::Float;
   a.real = value;
+}
+
+// Tensors are checked by the plan (check_divisor); a number is not worth a step of it.
+void check_divisor(Arguments& out) {
+  const Argument& divisor = out.data()[out.size() - 1];
+  const bool is_zero = (divisor.kind == Argument::Kind::Integer && divisor.integer == 0) ||
+                       (divisor.kind == Argument::Kind::Bool && !divisor.truth);
+  if (!is_zero || out.data()[0].kind != Argument::Kind::Tensor) return;
+  const Tensor* x = out.data()[0].tensor;
+  if (is_floating(x->view.dtype) || is_complex(x->view.dtype) || !x->storage->on_host()) return;
+  fail(ErrorKind::Division, kDividedByZero);
 }
 
 void add_int(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out) {
@@ -279,6 +291,10 @@ void flatten(OpFunction* op, const BoundCall& call, Arguments& out) {
     switch (parameter.kind) {
       case ParameterKind::Tensor:
         add_number_or_tensor(op, call, parameter, o, out);
+        break;
+      case ParameterKind::Divisor:
+        add_number_or_tensor(op, call, parameter, o, out);
+        check_divisor(out);
         break;
       case ParameterKind::OptionalTensor:
         if (o == Py_None)

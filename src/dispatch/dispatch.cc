@@ -227,7 +227,10 @@ void note_writes(Argument* arguments, int writes) {
   Source now = user_source();
   for (int k = 0; k < writes; ++k) {
     Storage* storage = arguments[k].tensor->storage;
-    storage->bump_version();
+    if (arguments[k].tensor->unwatched)
+      storage->bump_unwatched();
+    else
+      storage->bump_version();
     Source old = std::exchange(storage->mutated_at, now);
     if (k > 0) Py_XINCREF(now.code);
     Py_XDECREF(old.code);
@@ -296,7 +299,8 @@ SavedTensor save(Tensor* t, bool is_output, uint16_t output_index) {
   saved.storage = Ref<Storage>::share(t->storage);
   saved.view = t->view;
   saved.promised = t->storage->pending();
-  saved.version = t->storage->version();
+  saved.unwatched = t->unwatched;
+  saved.version = t->storage->version_for(t->unwatched);
   saved.is_output = is_output;
   saved.output_index = output_index;
   if (!is_output && t->requires_grad) {
@@ -344,7 +348,7 @@ void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, Argument* arg
       node->saved[k].storage = Ref<Storage>::adopt(made.storage);
       node->saved[k].view = made.view;
       node->saved[k].promised = made.storage->pending();
-      node->saved[k].version = made.storage->version();
+      node->saved[k].version = made.storage->version_for(false);
     } else if (item.from == SavedItem::From::Temporary) {
       int32_t root = item.index;
       while (plan.values[root].kind == ValueKind::View) root = plan.values[root].source;
@@ -353,7 +357,7 @@ void finish_record(const Plan& plan, PlanNode* node, PlanRun& run, Argument* arg
                                    ? Ref<Storage>::share(arguments[owner.source].tensor->storage)
                                    : Ref<Storage>::adopt(run.share_storage(root));
       node->saved[k].view = run.view(item.index);
-      node->saved[k].version = node->saved[k].storage->version();
+      node->saved[k].version = node->saved[k].storage->version_for(false);
     }
   }
   for (int32_t s : plan.saved_ints) node->ints.push_back(run.slot(s));

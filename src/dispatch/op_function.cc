@@ -87,6 +87,7 @@ PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
 ParameterKind parse_kind(const char* text) {
   std::string s = text;
   if (s == "tensor") return ParameterKind::Tensor;
+  if (s == "divisor") return ParameterKind::Divisor;
   if (s == "optional_tensor") return ParameterKind::OptionalTensor;
   if (s == "tensors") return ParameterKind::Tensors;
   if (s == "static") return ParameterKind::Static;

@@ -15,6 +15,7 @@ namespace tandem {
 
 enum class ParameterKind : uint8_t {
   Tensor,          // a tensor or a Python number
+  Divisor,         // the same, but where the other operands are integers the number must not be 0
   OptionalTensor,  // or None
   Tensors,         // a list or tuple of them
   Static,          // a Python value that the plan is specialised to

@@ -1,5 +1,6 @@
 // check_index (index), ints [bound, allow_negative, axis]: throws Error(Index) for the first value that is out of
-// range. check_weights (codes): throws Error(Value) for the first int64 that is not 0. nonzero_count (x):
+// range. check_weights (codes): throws Error(Value) for the first int64 that is not 0.
+// check_divisor (y): throws Error(Division) for a 0. nonzero_count (x):
 // int_results[0] = how many elements are not zero. nonzero (x) -> (count, ndim) int64: their positions, in order.
 #include <algorithm>
 #include <atomic>
@@ -91,6 +92,23 @@ void run_check_weights(const Call& call) {
   for_rows<int64_t>(x, loop, 0, x.numel(), [&](const int64_t* row, int64_t stride, int64_t n, int64_t) {
     for (int64_t i = 0; i < n; ++i)
       if (row[i * stride]) fail(ErrorKind::Value, weight_fault(row[i * stride]));
+  });
+}
+
+void run_check_divisor(const Call& call) {
+  const View& x = call.inputs[0];
+  const Loop<1> loop = make_loop<1>({&x}, 0, x.ndim, false);
+  for_real("check_divisor", x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    std::atomic<bool> bad{false};
+    parallel_for(x.numel(), 0.3, [&](int64_t begin, int64_t end) {
+      for_rows<T>(x, loop, begin, end, [&](const T* row, int64_t stride, int64_t n, int64_t) {
+        bool zero = false;
+        for (int64_t i = 0; i < n; ++i) zero |= row[i * stride] == T{};
+        if (zero) bad = true;
+      });
+    });
+    if (bad) fail(ErrorKind::Division, kDividedByZero);
   });
 }
 
@@ -236,6 +254,7 @@ void run_nonzero(const Call& call) {
 
 const Register check_index("check_index", &run_check_index);
 const Register check_weights("check_weights", &run_check_weights);
+const Register check_divisor("check_divisor", &run_check_divisor);
 const Register nonzero_count("nonzero_count", &run_nonzero_count);
 const Register nonzero("nonzero", &run_nonzero);
 

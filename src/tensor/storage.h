@@ -43,6 +43,13 @@ class Storage {
   uint32_t version() const { return version_; }
   void bump_version() { ++version_; }
 
+  // Note [Writes through x.data]
+  // x.data is outside of what autograd watches, as in PyTorch: writes through it change the memory, so that everything
+  // that depends on contents sees a new version, but a record that saved x runs backward all the same. Such tensors
+  // and their views are `unwatched`; their writes are counted apart, and what was saved compares the count of its kind.
+  void bump_unwatched() { ++version_, ++unwatched_; }
+  uint32_t version_for(bool unwatched) const { return unwatched ? unwatched_ : version_ - unwatched_; }
+
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
@@ -69,6 +76,7 @@ class Storage {
 
   std::atomic<int64_t> references_{1};
   uint32_t version_ = 0;
+  uint32_t unwatched_ = 0;  // how many of them were writes through x.data
   bool writable_ = true;
   bool pending_ = false;
   bool pinned_ = false;

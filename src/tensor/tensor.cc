@@ -37,6 +37,7 @@ void fill(Tensor* t, Storage* storage, char* data, DType dtype, int ndim, const 
   std::copy_n(strides, ndim, t->view.strides);
   t->requires_grad = false;
   t->inference = false;
+  t->unwatched = false;
   t->output_index = 0;
   t->history = nullptr;
   t->extra = nullptr;
@@ -143,7 +144,9 @@ Tensor* new_contiguous(DType dtype, int ndim, const int64_t* shape, int device) 
 
 Tensor* new_view(const Tensor* base, char* data, DType dtype, int ndim, const int64_t* shape, const int64_t* strides) {
   base->storage->retain();
-  return new_tensor(base->storage, data, dtype, ndim, shape, strides);
+  Tensor* made = new_tensor(base->storage, data, dtype, ndim, shape, strides);
+  made->unwatched = base->unwatched;
+  return made;
 }
 
 Tensor* new_of_type(PyTypeObject* type, const Tensor* base) {
@@ -156,6 +159,7 @@ Tensor* new_of_type(PyTypeObject* type, const Tensor* base) {
   }
   base->storage->retain();
   fill(t, base->storage, v.data, v.dtype, v.ndim, v.shape, v.strides);
+  t->unwatched = base->unwatched;
   return t;
 }
 

@@ -17,6 +17,7 @@ struct Tensor {
   PyObject_HEAD Storage* storage;  // owned
   bool requires_grad;              // leaf asked for it, or result of a recorded operator
   bool inference;                  // made in inference mode: never takes part in autograd
+  bool unwatched;                  // x.data or a view of it: see Note [Writes through x.data]
   uint16_t output_index;           // which output of `history` this is
   Node* history;                   // owned; the record that made this tensor, or null for leaves
   AutogradExtra* extra;            // owned, lazily made

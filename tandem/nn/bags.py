@@ -16,7 +16,7 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     """Sums, means or maxima over bags of rows of weight.
 
     input: (B, N) of integers, or (N) with offsets (B) where bags begin -> (B, D). per_sample_weights: shape of input, for "sum".
-    padding_idx: a row that counts as not there. Empty bags give zeros.
+    padding_idx: a row that counts as not there, from the end if negative. Empty bags give zeros.
 
     >>> td.nn.functional.embedding_bag(td.tensor([[0, 1]]), td.tensor([[1.0], [5.0]]))
     tensor([[3.]])
@@ -32,6 +32,11 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
         raise ShapeError("embedding_bag", f"input is {input.shape}; it must be (B, N), or (N) with offsets")
     if max_norm is not None:
         renormalize_rows_(weight, input, max_norm, norm_type)
+    if padding_idx is not None:
+        rows = weight.shape[0]
+        if not -rows <= padding_idx < rows:
+            raise ValueRangeError("embedding_bag", f"padding_idx is {padding_idx}; weight has {rows} rows")
+        padding_idx %= rows
     if offsets is None:
         return _rows_of_bags(input, weight, per_sample_weights, mode, padding_idx)
     if include_last_offset:

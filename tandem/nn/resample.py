@@ -6,7 +6,7 @@ import math
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.errors import ShapeError, ValueRangeError
+from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
 from tandem.ops.define import as_tensor, op
 from tandem.ops.prepare import show_shape
 
@@ -56,6 +56,10 @@ def interpolate(input, size=None, scale_factor=None, mode: str = "nearest", alig
     if len(sizes) != axes:
         raise ShapeError("interpolate", f"{len(sizes)} sizes were given for the {axes} spatial axes of {input.shape}")
     if mode == "area":
+        if not input.dtype.is_inexact:
+            raise UnsupportedError(
+                "interpolate", f"mode 'area' takes floats, not {input.dtype}", fix="convert the input: x.float()"
+            )
         if all(n % m == 0 for n, m in zip(spatial, sizes, strict=True)):  # windows of one size
             pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[axes - 1]
             return pool(input, tuple(n // m for n, m in zip(spatial, sizes, strict=True)))
@@ -67,6 +71,8 @@ def interpolate(input, size=None, scale_factor=None, mode: str = "nearest", alig
                 if sizes[axis] != spatial[axis]:
                     input = F.repeat_interleave(input, sizes[axis] // spatial[axis], axis + 2)
             return input if sizes != tuple(spatial) else F.clone(input)
+    if not input.dtype.is_inexact and mode not in ("nearest", "nearest-exact"):
+        return _resize_bytes(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     kind = "linear" if mode in ("bilinear", "trilinear") else "cubic" if mode == "bicubic" else mode
     steps = [_step(n, m, f, kind, bool(align_corners)) for n, m, f in zip(spatial, sizes, factors, strict=True)]
     if antialias:
@@ -80,6 +86,19 @@ def interpolate(input, size=None, scale_factor=None, mode: str = "nearest", alig
     for axis, (m, step) in enumerate(zip(sizes, steps, strict=True)):
         input = _resize_axis(input, axis + 2, m, step, kind, bool(align_corners))
     return input
+
+
+def _resize_bytes(input, *options):
+    """Bytes are averaged as floats and rounded."""
+    mode = options[2]
+    if input.dtype is not dtypes.uint8:
+        raise UnsupportedError(
+            "interpolate",
+            f"mode {mode!r} takes floats, or bytes (uint8), not {input.dtype}",
+            fix="convert the input: x.float()",
+        )
+    made = interpolate(F.astype(input, dtypes.float32), *options)
+    return F.astype(F.clip(F.floor(made + 0.5), 0, 255), dtypes.uint8)
 
 
 def _step(n: int, m: int, factor, kind: str, align_corners: bool) -> float:

@@ -9,7 +9,7 @@ from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import Composite, Elementwise, inplace, op, register
 from tandem.ops.movement import take_slice
-from tandem.ops.prepare import constant, normalize_axis, show, show_shape, to_float
+from tandem.ops.prepare import constant, normalize_axis, show, show_shape, to_float, with_weights
 
 # So that activations of independent, standardised inputs stay standardised (Klambauer et al., 2017).
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -67,6 +67,7 @@ def prelu(x: Tensor, weight: Tensor):
     >>> td.prelu(td.tensor([[-1.0, -1.0]]), td.tensor([0.1, 0.2]))
     tensor([[-0.1000, -0.2000]])
     """
+    x, weight = with_weights("prelu", x, weight)
     if weight.ndim == 1 and weight.shape[0] == 1:
         weight = F.Reshape(())(weight)
     elif weight.ndim == 1:

@@ -164,6 +164,7 @@ def true_divide(x: Tensor, y: Tensor, *, rounding_mode=None):
     if rounding_mode is not None:
         if rounding_mode not in ("floor", "trunc"):
             raise ValueRangeError("divide", f"rounding_mode is {rounding_mode!r}; it must be None, 'floor' or 'trunc'")
+        x, y = promote(x, y)  # a number too is looked at by the plan: true division may have it 0
         return F.floor_divide(x, y) if rounding_mode == "floor" else F.trunc_divide(x, y)
     a, b = promote(x, y)
     return Div()(*broadcast("divide", to_float(a), to_float(b)))

@@ -17,7 +17,16 @@ from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import hint, product
 from tandem.ops import rules
 from tandem.ops.define import LibraryOp, op, register
-from tandem.ops.prepare import broadcast_shapes, cast, constant, full_expand, promote, require_float, show, show_shape
+from tandem.ops.prepare import (
+    broadcast_shapes,
+    cast,
+    constant,
+    full_expand,
+    require_float,
+    show,
+    show_shape,
+    with_weights,
+)
 
 
 def _sum_dtype(dtype: dtypes.DType) -> dtypes.DType:
@@ -204,7 +213,7 @@ def scaled_dot_product_attention(
              [0.5000]]])
     """
     name = "scaled_dot_product_attention"
-    query, key, value = promote(query, key, value)
+    query, key, value = with_weights(name, query, key, value)
     require_float(name, query, "query")
     if (
         min(query.ndim, key.ndim, value.ndim) < 2

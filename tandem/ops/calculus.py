@@ -132,7 +132,7 @@ def gradient(x: Tensor, *, spacing=1, axis=None, edge_order=1):
 def cov(x: Tensor, *, correction=1, fweights: Tensor | None = None, aweights: Tensor | None = None):
     """Covariances of variables, whose samples are the columns of x. fweights: how often each sample counts, aweights: how much.
 
-    x: (variables, samples) -> (variables, variables); a vector is one variable
+    x: (variables, samples) -> (variables, variables); a vector is one variable, whose variance has no axes
 
     >>> td.cov(td.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))
     tensor([[ 1., -1.],
@@ -141,8 +141,8 @@ def cov(x: Tensor, *, correction=1, fweights: Tensor | None = None, aweights: Te
     if x.ndim > 2:
         raise ShapeError("cov", f"x has {x.ndim} axes; at most 2 are possible")
     x = to_float(x)
-    single = x.ndim < 2
-    x = F.Reshape((1, x.type.numel))(x) if single else x
+    x = F.Reshape((1, x.type.numel))(x) if x.ndim < 2 else x
+    single = x.shape[0] == 1
     n = x.shape[1]
     weights = None
     for name, w in (("fweights", fweights), ("aweights", aweights)):

@@ -8,6 +8,7 @@ from tandem.graph.ir import Type, Value
 from tandem.ops.define import Elementwise, LibraryOp, alias, inplace, method, op, public, register
 from tandem.ops.prepare import (
     as_dtype_value,
+    assigned,
     binary,
     broadcast,
     cast,
@@ -208,7 +209,7 @@ def masked_fill(x: Tensor, mask: Tensor, value: Tensor):
     >>> td.masked_fill(td.tensor([1.0, 2.0]), td.tensor([True, False]), 0)
     tensor([0., 2.])
     """
-    return Where()(*broadcast("masked_fill", to_bool(mask), as_dtype_value(value, x.dtype), x))
+    return Where()(*broadcast("masked_fill", to_bool(mask), assigned("masked_fill", value, x.dtype), x))
 
 
 @register

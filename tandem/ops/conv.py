@@ -14,7 +14,7 @@ from tandem.graph.ir import Type, Value
 from tandem.ops import rules
 from tandem.ops.complexes import bilinear
 from tandem.ops.define import LibraryOp, op, register
-from tandem.ops.prepare import promote, require_float, show, show_shape
+from tandem.ops.prepare import require_float, show, show_shape, with_weights
 from tandem.ops.windows import per_axis, strides_like, with_batch, without_batch
 
 
@@ -150,12 +150,11 @@ def output_size(n, kernel, stride: int, low, high, dilation: int):
 
 def _operands(name: str, x: Value, weight: Value, bias: Value | None, spatial: int):
     require_float(name, x)
-    values = promote(x, weight) if bias is None else promote(x, weight, bias)
-    x, added = with_batch(name, values[0], spatial)
-    weight = values[1]
+    x, weight, bias = with_weights(name, x, weight, bias)
+    x, added = with_batch(name, x, spatial)
     if weight.ndim != spatial + 2:
         raise ShapeError(name, f"weight is {show_shape(weight.shape)}; it must have {spatial + 2} axes")
-    return x, weight, values[2] if bias is not None else None, added
+    return x, weight, bias, added
 
 
 def _check_bias(name: str, bias: Value | None, channels):
@@ -268,10 +267,23 @@ def convolve_transposed(
         raise ShapeError(
             name, f"the output would be {show_shape(size)}: x {show_shape(x.shape)} is too small for padding {padding}"
         )
-    y = ConvBackwardData(stride, padding, padding, dilation, groups, size)(x, weight)
+    y = _spread(x, weight, stride, padding, dilation, groups, size, extra)
     if bias is not None:
         y = y + F.Reshape((1, bias.shape[0]) + (1,) * spatial)(bias)
     return without_batch(y, added)
+
+
+def _spread(x: Value, weight: Value, stride, padding, dilation, groups, size, extra) -> Value:
+    """The convolution of `size` elements whose gradient this is must have as many results as x has elements. Whole strides of
+    output_padding would give it more: they come off its padding at the end, and what is left of them are zeros."""
+    whole = tuple(e - e % s for e, s in zip(extra, stride, strict=True))
+    high = tuple(max(p - w, 0) for p, w in zip(padding, whole, strict=True))
+    zeros = tuple(max(w - p, 0) for p, w in zip(padding, whole, strict=True))
+    inner = tuple(n - z for n, z in zip(size, zeros, strict=True))
+    y = ConvBackwardData(stride, padding, high, dilation, groups, inner)(x, weight)
+    if not any(zeros):
+        return y
+    return F.Embed((0,) * y.ndim, (1,) * y.ndim, (*y.shape[:2], *size))(y)
 
 
 @op(method=False)

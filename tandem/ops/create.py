@@ -11,7 +11,7 @@ from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Sym
 from tandem.ops import rules
 from tandem.ops.define import Op, inplace, method, op, public, register
-from tandem.ops.prepare import as_dtype_value, as_value, cast, constant, full_expand, result_dtype
+from tandem.ops.prepare import as_dtype_value, as_value, assigned, cast, constant, full_expand, result_dtype
 
 
 @register
@@ -155,7 +155,7 @@ def _full(shape: Ints, fill_value: Tensor, *, dtype=None):
         if d < 0:
             raise ShapeError("full", f"size {d} is negative")
     dtype = dtypes.as_dtype(dtype) if dtype is not None else result_dtype(fill_value)
-    return F.Copy()(full_expand(as_dtype_value(fill_value, dtype), shape, "full"))
+    return F.Copy()(full_expand(assigned("full", fill_value, dtype), shape, "full"))
 
 
 @public

@@ -277,6 +277,7 @@ def add_input(builder: Builder, type: Type) -> Value:
 
 _KINDS = {
     "Tensor": "tensor",
+    "Divisor": "tensor",  # or a number that must not be 0 where the first operand holds integers
     "Tensor | None": "optional_tensor",
     "Tensors": "tensors",
     "Int": "int",
@@ -290,17 +291,18 @@ _KINDS = {
 class ParameterSpec:
     """One parameter of an operator function; `kind` says how the dispatcher treats it (src/dispatch/op_function.h)."""
 
-    __slots__ = ("name", "kind", "required", "default", "keyword_only")
+    __slots__ = ("name", "kind", "required", "default", "keyword_only", "divisor")
 
-    def __init__(self, name, kind, required, default, keyword_only):
+    def __init__(self, name, kind, required, default, keyword_only, divisor=False):
         self.name = name
         self.kind = kind
+        self.divisor = divisor
         self.required = required
         self.default = default
         self.keyword_only = keyword_only
 
     def as_tuple(self):
-        return (self.name, self.kind, self.required, self.default, self.keyword_only)
+        return (self.name, "divisor" if self.divisor else self.kind, self.required, self.default, self.keyword_only)
 
 
 def _parameters(fn) -> list[ParameterSpec]:
@@ -318,8 +320,9 @@ def _parameters(fn) -> list[ParameterSpec]:
         else:
             required = i < first_default
             default = None if required else defaults[i - first_default]
-        kind = _KINDS.get(fn.__annotations__.get(name), "static")
-        result.append(ParameterSpec(name, kind, required, default, keyword_only))
+        annotation = fn.__annotations__.get(name)
+        kind = _KINDS.get(annotation, "static")
+        result.append(ParameterSpec(name, kind, required, default, keyword_only, annotation == "Divisor"))
     return result
 
 

@@ -1,15 +1,17 @@
 """Whole quotients and remainders.
 
-Dividing integers by zero gives 0, quotient and remainder alike, and nothing traps: the most negative number divided by -1 is
-itself, as it is when integers wrap everywhere else.
+Dividing integers by zero raises a DivisionError, as in PyTorch and Python; on devices, which have no time to look, it gives 0,
+quotient and remainder alike. Nothing traps: the most negative number divided by -1 is itself, as it is when integers wrap
+everywhere else.
 """
 
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem.errors import DTypeError
-from tandem.ops.define import Elementwise, alias, inplace, op, register
-from tandem.ops.prepare import broadcast, promote
+from tandem.errors import DivisionError, DTypeError
+from tandem.graph.ir import Value
+from tandem.ops.define import Elementwise, alias, inplace, op, register, tracing
+from tandem.ops.prepare import broadcast, promote, weak_kind
 
 
 @register
@@ -52,12 +54,29 @@ def _apply(name: str, primitive, x, y):
     a, b = promote(x, y)
     if a.dtype.kind == "bool":
         raise DTypeError(name, "booleans cannot be divided", fix="convert them: x.to(td.int64)")
+    if a.dtype.is_integer and not tracing.on_device:
+        b = _not_zero(name, y, b)
     return primitive(*broadcast(name, a, b))
 
 
+def _not_zero(name: str, y, b: Value) -> Value:
+    """b, the divisor y in the type of the result, checked. Numbers of calls were looked at when arguments were bound."""
+    if isinstance(b.op, F.Constant):
+        if b.op.value == 0:
+            raise DivisionError(
+                name,
+                "ZeroDivisionError: an integer is divided by zero",
+                fix="divide floats, or replace zeros first: td.where(y == 0, 1, y)",
+            )
+        return b
+    if weak_kind(y) is not None or isinstance(b.op, F.Size):
+        return b
+    return F.CheckDivisor()(b)
+
+
 @op
-def floor_divide(x: Tensor, y: Tensor):
-    """Quotient rounded down. Integers divided by 0 give 0.
+def floor_divide(x: Tensor, y: Divisor):
+    """Quotient rounded down. Integers divided by 0 raise a DivisionError.
 
     >>> td.floor_divide(td.tensor([7, -7]), 2)
     tensor([ 3, -4])
@@ -66,8 +85,8 @@ def floor_divide(x: Tensor, y: Tensor):
 
 
 @op
-def remainder(x: Tensor, y: Tensor):
-    """What floor_divide leaves, with the sign of y, as Python's %. Integers: the remainder by 0 is 0.
+def remainder(x: Tensor, y: Divisor):
+    """What floor_divide leaves, with the sign of y, as Python's %. Integers: the remainder by 0 raises a DivisionError.
 
     >>> td.remainder(td.tensor([7, -7]), 3)
     tensor([1, 2])
@@ -76,7 +95,7 @@ def remainder(x: Tensor, y: Tensor):
 
 
 @op
-def fmod(x: Tensor, y: Tensor):
+def fmod(x: Tensor, y: Divisor):
     """What division rounded toward zero leaves, with the sign of x, as in C.
 
     >>> td.fmod(td.tensor([7, -7]), 3)
@@ -86,8 +105,8 @@ def fmod(x: Tensor, y: Tensor):
 
 
 @op
-def trunc_divide(x: Tensor, y: Tensor):
-    """Quotient rounded toward zero. Integers divided by 0 give 0.
+def trunc_divide(x: Tensor, y: Divisor):
+    """Quotient rounded toward zero. Integers divided by 0 raise a DivisionError.
 
     >>> td.trunc_divide(td.tensor([7, -7]), 2)
     tensor([ 3, -3])

@@ -1,8 +1,6 @@
-"""x[key] and x[key] = value, by NumPy's rules."""
+"""x[key] and x[key] = value, by PyTorch's rules, which are NumPy's but for integers beside index tensors."""
 
 from __future__ import annotations
-
-import itertools
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
@@ -149,6 +147,8 @@ def split_key(key) -> tuple[list, list, dict]:
 
 def _as_index(k):
     if not _is_tensor(k):
+        if isinstance(k, range):
+            k = list(k)
         if not (isinstance(k, (bool, list, tuple)) or hasattr(k, "dtype")):
             raise DTypeError(
                 "getitem",
@@ -202,8 +202,7 @@ def getitem(x, key):
     pattern, numbers, tensors = split_key(key)
     if not tensors:
         return F.index_basic(x, "".join(pattern), tuple(numbers))
-    view, indices, axes, apart = _advanced(x, pattern, numbers, tensors)
-    return F.gather_at(view, indices, axes, apart)
+    return F.gather_at(*_advanced(x, pattern, numbers, tensors))
 
 
 def setitem(x, key, value):
@@ -216,6 +215,10 @@ def put(x, key, value, mode: str):
     if not _is_tensor(value) and not isinstance(value, (bool, int, float)):
         import tandem as td
 
+        if isinstance(value, complex) and not x.dtype.is_complex:
+            raise DTypeError(
+                "setitem", f"a complex value cannot go into {x.dtype}", fix="use a complex tensor, or value.real"
+            )
         value = td.asarray(value, dtype=x.dtype if isinstance(value, complex) and x.dtype.is_complex else None)
     plain = _plain_indices(x, key)
     if plain is not None and (
@@ -245,11 +248,11 @@ def put(x, key, value, mode: str):
         mask = F.reshape(tensors[0], tensors[0].shape + (1,) * (x.ndim - tensors[0].ndim))
         F.masked_fill_(x, mask, value)  # one pass, and no need to count
         return
-    target, indices, axes, apart = _advanced(x, pattern, numbers, tensors)
+    target, indices, axes = _advanced(x, pattern, numbers, tensors)
     if _is_tensor(value):
         shape = broadcast_shapes("index_put", *(i.shape for i in indices))
         value = _drop_leading(value, len(shape) + target.ndim - len(axes))
-    F.scatter_at_(target, indices, axes, value, mode, apart)
+    F.scatter_at_(target, indices, axes, value, mode)
 
 
 def _drop_leading(value, ndim: int):
@@ -261,8 +264,9 @@ def _drop_leading(value, ndim: int):
 
 # Note [Index tensors]
 # A key with index tensors is a view by its basic part, then a gather at the index tensors on some axes of that view. Integers
-# beside index tensors are index tensors too, as in NumPy: they decide with them whether all are neighbours. A 0-d mask stands
-# on a new axis of size 1, of which it takes the one element or none.
+# are of the basic part, as in PyTorch: their axes are gone before it is asked whether index tensors are neighbours, so that
+# x[0, :, index] is x[0][:, index]. (To NumPy they are index tensors, and the result of that has its axes the other way round.)
+# A 0-d mask stands on a new axis of size 1, of which it takes the one element or none.
 
 
 def _advanced(x, pattern, numbers, tensors):
@@ -290,10 +294,8 @@ def _advanced(x, pattern, numbers, tensors):
                 found.append((len(expanded), positions))
                 expanded.append(letter)
         elif c == "i":
-            import tandem as td
-
-            found.append((len(expanded), td.tensor(_normal_int(next(rest), x.shape[axis], axis))))
-            expanded.append(":")
+            expanded.append(c)
+            kept.append(_normal_int(next(rest), x.shape[axis], axis))
         else:
             expanded.append(c)
             if c not in ":ne":
@@ -301,10 +303,9 @@ def _advanced(x, pattern, numbers, tensors):
                 kept += [next(rest) for bit in (1, 2, 4) if bits & bit]
     view = F.index_basic(x, "".join(expanded), tuple(kept))
     ellipsis = x.ndim - sum(widths)
-    axes = tuple(sum(ellipsis if c == "e" else 1 for c in expanded[:position]) for position, _ in found)
-    # An ellipsis keeps index tensors apart even where it stands for no axis.
-    apart = any(b - a > 1 for (a, _), (b, _) in itertools.pairwise(found))
-    return view, [t for _, t in found], axes, apart
+    wide = {"e": ellipsis, "i": 0}
+    axes = tuple(sum(wide.get(c, 1) for c in expanded[:position]) for position, _ in found)
+    return view, [t for _, t in found], axes
 
 
 def _check_mask(x, mask, axis: int):

@@ -62,6 +62,20 @@ class CheckWeights(CheckIndex):
         return (), ()
 
 
+@register
+class CheckDivisor(CheckIndex):
+    """Passes a divisor of integers on if it has no 0; raises an error otherwise."""
+
+    name = "check_divisor"
+    routine = "check_divisor"
+    bound: object = 1
+    axis: int = 0
+    negative: bool = False
+
+    def attributes(self, divisor):
+        return (), ()
+
+
 def _indices_fit(op, x: Type, indices):
     rules.need(op, 1 <= len(indices) <= x.ndim, f"x is {x!r}, and there are {len(indices)} index tensors")
     for t in indices:
@@ -229,13 +243,13 @@ def _prepare_indices(name: str, x: Value, indices: list[Value], axes: tuple[int,
 
 
 @op(internal=True)
-def gather_at(x: Tensor, indices: Tensors, axes, apart=False):
+def gather_at(x: Tensor, indices: Tensors, axes):
     """x at positions given by index tensors on some axes, as NumPy's advanced indexing: the axes of the (broadcast) index
-    stand where the indexed axes stood if those are neighbours, in front otherwise (or if told that they are `apart`).
+    stand where the indexed axes stood if those are neighbours, in front otherwise.
     """
     indices = _prepare_indices("index", x, indices, axes)
     out = Gather()(_front(x, axes), *indices)
-    neighbours = not apart and axes == tuple(range(axes[0], axes[0] + len(axes)))
+    neighbours = axes == tuple(range(axes[0], axes[0] + len(axes)))
     if neighbours and axes[0] > 0:
         k = indices[0].ndim
         out = Permute(tuple(range(k, k + axes[0])) + tuple(range(k)) + tuple(range(k + axes[0], out.ndim)))(out)
@@ -243,7 +257,7 @@ def gather_at(x: Tensor, indices: Tensors, axes, apart=False):
 
 
 @op(internal=True)
-def scatter_at(x: Tensor, indices: Tensors, axes, values: Tensor, mode="set", apart=False):
+def scatter_at(x: Tensor, indices: Tensors, axes, values: Tensor, mode="set"):
     """x with values put (set, add, max, min, mul) at positions given by index tensors on some axes; values broadcast to the
     shape that gather_at would give.
     """
@@ -253,7 +267,7 @@ def scatter_at(x: Tensor, indices: Tensors, axes, values: Tensor, mode="set", ap
     k = len(index_shape)
     rest = front.shape[len(axes) :]
     values = as_dtype_value(values, x.dtype)
-    neighbours = not apart and axes == tuple(range(axes[0], axes[0] + len(axes)))
+    neighbours = axes == tuple(range(axes[0], axes[0] + len(axes)))
     shape = rest[: axes[0]] + index_shape + rest[axes[0] :] if neighbours else index_shape + rest
     if broadcast_shapes("index_put", values.shape, shape) != shape:
         raise ShapeError(

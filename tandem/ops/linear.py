@@ -9,7 +9,7 @@ from tandem.graph.symbolic import product
 from tandem.ops.define import Composite, alias, inplace, op, register
 from tandem.ops.matmul import sum_rows
 from tandem.ops.precision import in_float32
-from tandem.ops.prepare import broadcast, normalize_axis, promote, show, show_shape, to_float
+from tandem.ops.prepare import as_value, broadcast, normalize_axis, promote, show, show_shape, to_float, with_weights
 
 
 @register
@@ -40,7 +40,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None):
     >>> td.linear(td.tensor([1.0, 2.0]), td.tensor([[1.0, 1.0], [0.0, 1.0]]), td.tensor([0.5, 0.5]))
     tensor([3.5000, 2.5000])
     """
-    x, weight, *rest = promote(x, weight) if bias is None else promote(x, weight, bias)
+    x, weight, bias = with_weights("linear", as_value(x), as_value(weight), bias)
+    rest = () if bias is None else (bias,)
     if x.ndim == 0 or weight.ndim not in (1, 2) or x.shape[-1] != weight.shape[-1]:
         raise ShapeError(
             "linear",
@@ -69,7 +70,7 @@ def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None)
     >>> td.bilinear(td.tensor([1.0, 2.0]), td.tensor([3.0]), td.ones(1, 2, 1))
     tensor([9.])
     """
-    x1, x2, weight = promote(x1, x2, weight)
+    x1, x2, weight, bias = with_weights("bilinear", x1, x2, weight, bias)
     if weight.ndim != 3 or x1.ndim != x2.ndim or x1.shape[-1] != weight.shape[1] or x2.shape[-1] != weight.shape[2]:
         raise ShapeError(
             "bilinear",

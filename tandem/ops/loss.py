@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.errors import DTypeError, ShapeError, ValueRangeError
+from tandem.errors import DTypeError, ShapeError, ValueRangeError, warn
 from tandem.graph.ir import Value
-from tandem.ops.define import op
+from tandem.ops.define import op, public
 from tandem.ops.precision import in_float32, round_loss, wide_dtype, widen
 from tandem.ops.prepare import broadcast_shapes, cast, constant, promote, show, show_shape, to_float
 
@@ -26,6 +26,16 @@ def _pair(name: str, input: Value, target: Value) -> tuple[Value, Value]:
     input, target = promote(to_float(input), to_float(target))
     shape = broadcast_shapes(name, input.shape, target.shape)
     return F.expand(input, shape), F.expand(target, shape)
+
+
+def _same_shape_pair(name: str, input: Value, target: Value) -> tuple[Value, Value]:
+    if input.ndim != target.ndim or any(a != b for a, b in zip(input.shape, target.shape, strict=True)):
+        raise ShapeError(
+            name,
+            f"input is {show_shape(input.shape)} and target is {show_shape(target.shape)}; they must have the same shape",
+            fix="for instance target.reshape(input.shape)",
+        )
+    return _pair(name, input, target)
 
 
 def _weighted_mean(name: str, loss: Value, weight: Value | None, reduction: str) -> Value:
@@ -180,57 +190,37 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, *, ign
 # -- regression
 
 
-@op(method=False)
+@op(name="mse_loss", hidden=True)
 @in_float32(loss=True)
-def mse_loss(input: Tensor, target: Tensor, *, reduction="mean", weight: Tensor | None = None):
-    """Squared difference; with weight, times weight, and the mean is over weights.
-
-    >>> td.mse_loss(td.tensor([1.0, 2.0]), td.tensor([1.0, 4.0]))
-    tensor(2.)
-    """
+def _mse_loss(input: Tensor, target: Tensor, *, reduction="mean", weight: Tensor | None = None):
     input, target = _pair("mse_loss", input, target)
     difference = input - target
     return _weighted_mean("mse_loss", difference * difference, weight, reduction)
 
 
-@op(method=False)
+@op(name="l1_loss", hidden=True)
 @in_float32(loss=True)
-def l1_loss(input: Tensor, target: Tensor, *, reduction="mean", weight: Tensor | None = None):
-    """Absolute difference; with weight, times weight, and the mean is over weights.
-
-    >>> td.l1_loss(td.tensor([1.0, 2.0]), td.tensor([1.0, 4.0]))
-    tensor(1.)
-    """
+def _l1_loss(input: Tensor, target: Tensor, *, reduction="mean", weight: Tensor | None = None):
     input, target = _pair("l1_loss", input, target)
     return _weighted_mean("l1_loss", F.abs(input - target), weight, reduction)
 
 
-@op(method=False)
+@op(name="smooth_l1_loss", hidden=True)
 @in_float32(loss=True)
-def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction="mean", beta=1.0):
-    """0.5 * d * d / beta where |d| < beta, |d| - 0.5 * beta elsewhere, for d = input - target.
-
-    >>> td.smooth_l1_loss(td.tensor([1.0, 2.0]), td.tensor([1.5, 4.0]), reduction="none")
-    tensor([0.1250, 1.5000])
-    """
+def _smooth_l1_loss(input: Tensor, target: Tensor, *, reduction="mean", beta=1.0):
     if beta < 0:
         raise ValueRangeError("smooth_l1_loss", f"beta is {beta} and must not be negative")
     if beta == 0:
-        return F.l1_loss(input, target, reduction=reduction)
+        return _l1_loss(input, target, reduction=reduction)
     input, target = _pair("smooth_l1_loss", input, target)
     d = input - target
     size = F.abs(d)
     return reduce_loss("smooth_l1_loss", F.where(size < beta, d * d * (0.5 / beta), size - 0.5 * beta), reduction)
 
 
-@op(method=False)
+@op(name="huber_loss", hidden=True)
 @in_float32(loss=True)
-def huber_loss(input: Tensor, target: Tensor, *, reduction="mean", delta=1.0, weight: Tensor | None = None):
-    """0.5 * d * d where |d| < delta, delta * (|d| - 0.5 * delta) elsewhere, for d = input - target.
-
-    >>> td.huber_loss(td.tensor([1.0, 2.0]), td.tensor([1.5, 4.0]), reduction="none")
-    tensor([0.1250, 1.5000])
-    """
+def _huber_loss(input: Tensor, target: Tensor, *, reduction="mean", delta=1.0, weight: Tensor | None = None):
     if delta <= 0:
         raise ValueRangeError("huber_loss", f"delta is {delta} and must be positive")
     input, target = _pair("huber_loss", input, target)
@@ -238,6 +228,66 @@ def huber_loss(input: Tensor, target: Tensor, *, reduction="mean", delta=1.0, we
     size = F.abs(d)
     loss = F.where(size < delta, d * d * 0.5, (size - 0.5 * delta) * delta)
     return _weighted("huber_loss", loss, weight, reduction)
+
+
+def old_reduction(size_average, reduce, reduction: str) -> str:
+    """PyTorch's arguments before there was `reduction`, as it."""
+    if size_average is None and reduce is None:
+        return reduction
+    return "none" if reduce is False else "sum" if size_average is False else "mean"
+
+
+def _warn_of_broadcast(name: str, input, target):
+    if tuple(input.shape) != tuple(target.shape):
+        warn(
+            f"{name}: input is {show_shape(input.shape)} and target is {show_shape(target.shape)}; they are broadcast against each "
+            "other, which is rarely what is meant. Make their shapes equal, for instance by target.reshape(input.shape)",
+            UserWarning,
+        )
+
+
+@public
+def mse_loss(input: Tensor, target: Tensor, size_average=None, reduce=None, reduction="mean", weight=None):
+    """Squared difference; with weight, times weight, and the mean is over weights.
+
+    >>> td.mse_loss(td.tensor([1.0, 2.0]), td.tensor([1.0, 4.0]))
+    tensor(2.)
+    """
+    _warn_of_broadcast("mse_loss", input, target)
+    return _mse_loss(input, target, reduction=old_reduction(size_average, reduce, reduction), weight=weight)
+
+
+@public
+def l1_loss(input: Tensor, target: Tensor, size_average=None, reduce=None, reduction="mean", weight=None):
+    """Absolute difference; with weight, times weight, and the mean is over weights.
+
+    >>> td.l1_loss(td.tensor([1.0, 2.0]), td.tensor([1.0, 4.0]))
+    tensor(1.)
+    """
+    _warn_of_broadcast("l1_loss", input, target)
+    return _l1_loss(input, target, reduction=old_reduction(size_average, reduce, reduction), weight=weight)
+
+
+@public
+def smooth_l1_loss(input: Tensor, target: Tensor, size_average=None, reduce=None, reduction="mean", beta=1.0):
+    """0.5 * d * d / beta where |d| < beta, |d| - 0.5 * beta elsewhere, for d = input - target.
+
+    >>> td.smooth_l1_loss(td.tensor([1.0, 2.0]), td.tensor([1.5, 4.0]), reduction="none")
+    tensor([0.1250, 1.5000])
+    """
+    _warn_of_broadcast("smooth_l1_loss", input, target)
+    return _smooth_l1_loss(input, target, reduction=old_reduction(size_average, reduce, reduction), beta=beta)
+
+
+@public
+def huber_loss(input: Tensor, target: Tensor, reduction="mean", delta=1.0, weight=None):
+    """0.5 * d * d where |d| < delta, delta * (|d| - 0.5 * delta) elsewhere, for d = input - target.
+
+    >>> td.huber_loss(td.tensor([1.0, 2.0]), td.tensor([1.5, 4.0]), reduction="none")
+    tensor([0.1250, 1.5000])
+    """
+    _warn_of_broadcast("huber_loss", input, target)
+    return _huber_loss(input, target, reduction=reduction, delta=delta, weight=weight)
 
 
 # -- probabilities
@@ -257,7 +307,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     >>> td.binary_cross_entropy(td.tensor([0.5, 0.9]), td.tensor([1.0, 1.0]))
     tensor(0.3993)
     """
-    x, t = _pair("binary_cross_entropy", input, target)
+    x, t = _same_shape_pair("binary_cross_entropy", input, target)
     loss = -(t * F.clip(F.log(x), -100.0) + (1 - t) * F.clip(F.log1p(-x), -100.0))
     return _weighted("binary_cross_entropy", loss, weight, reduction)
 
@@ -272,7 +322,7 @@ def binary_cross_entropy_with_logits(
     >>> td.binary_cross_entropy_with_logits(td.tensor([0.0, 100.0]), td.tensor([1.0, 1.0]))
     tensor(0.3466)
     """
-    x, t = _pair("binary_cross_entropy_with_logits", input, target)
+    x, t = _same_shape_pair("binary_cross_entropy_with_logits", input, target)
     positive = 1 if pos_weight is None else (pos_weight - 1) * t + 1
     loss = (1 - t) * x + positive * F.softplus(-x)
     return _weighted("binary_cross_entropy_with_logits", loss, weight, reduction)

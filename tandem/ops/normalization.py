@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.errors import ShapeError, ValueRangeError
+from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import product
 from tandem.ops import rules
-from tandem.ops.define import Composite, op, public, register
+from tandem.ops.define import Composite, op, public, register, tracing
 from tandem.ops.precision import in_float32, wide_dtype, widen
 from tandem.ops.prepare import cast, constant, full_expand, normalize_axis, show, show_shape, to_float
 
@@ -204,13 +204,29 @@ def _affine(name: str, y: Value, weight: Value | None, bias: Value | None, shape
     """y * weight + bias, both of the given shape up to axes of size 1."""
     dtype = y.dtype
     for what, v in (("weight", weight), ("bias", bias)):
-        _check_affine(name, what, v, shape)
+        _check_affine(name, what, y, v, shape)
     if weight is not None:
         y = cast(y * weight, dtype)
     return y if bias is None else cast(y + bias, dtype)
 
 
-def _check_affine(name: str, what: str, v: Value | None, shape):
+def _check_dtype(name: str, what: str, x: Value, v: Value | None):
+    """Weights are of x's dtype; for the 16-bit ones they may be float32."""
+    if v is None or v.dtype is x.dtype:
+        return
+    if x.dtype in (dtypes.float16, dtypes.bfloat16) and v.dtype is dtypes.float32:
+        return
+    if tracing.autocast_dtype is not None and x.dtype is not dtypes.float64 and v.dtype is not dtypes.float64:
+        return
+    raise DTypeError(
+        name,
+        f"the input is {x.dtype} and {what} is {v.dtype}; they must have the same dtype",
+        fix=f"convert the input, x.to(td.{v.dtype}), or the layer, layer.to(td.{x.dtype})",
+    )
+
+
+def _check_affine(name: str, what: str, x: Value, v: Value | None, shape):
+    _check_dtype(name, what, x, v)
     if v is not None and (v.ndim != len(shape) or any(a != b for a, b in zip(v.shape, shape, strict=True))):
         raise ShapeError(name, f"{what} is {show_shape(v.shape)} and must be {show_shape(shape)}")
 
@@ -228,7 +244,7 @@ def layer_norm(x: Tensor, normalized_shape: Ints, weight: Tensor | None = None, 
     axes = _trailing_axes("layer_norm", x, normalized_shape)
     shape = tuple(x.shape[a] for a in axes)
     for what, v in (("weight", weight), ("bias", bias)):
-        _check_affine("layer_norm", what, v, shape)
+        _check_affine("layer_norm", what, x, v, shape)
     leading = tuple(range(x.ndim - len(axes)))
     spread = lambda v: v if v is None or not leading else F.Reshape((1,) * len(leading) + shape)(v)
     return _normalize(x, axes, leading, spread(weight), spread(bias), eps)[0]
@@ -258,7 +274,8 @@ _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "floa
 # -- over a batch
 
 
-def _check_per_channel(name: str, what: str, v: Value | None, channels):
+def _check_per_channel(name: str, what: str, x: Value, v: Value | None, channels):
+    _check_dtype(name, what, x, v)
     if v is not None and (v.ndim != 1 or v.shape[0] != channels):
         raise ShapeError(
             name, f"{what} is {show_shape(v.shape)} and must have one element for each of the {show(channels)} channels"
@@ -266,8 +283,8 @@ def _check_per_channel(name: str, what: str, v: Value | None, channels):
 
 
 def _channel_affine(name: str, y: Value, weight: Value | None, bias: Value | None) -> Value:
-    _check_per_channel(name, "weight", weight, y.shape[1])
-    _check_per_channel(name, "bias", bias, y.shape[1])
+    _check_per_channel(name, "weight", y, weight, y.shape[1])
+    _check_per_channel(name, "bias", y, bias, y.shape[1])
     dtype = y.dtype
     if weight is not None:
         y = cast(y * _per_channel(weight, y.ndim), dtype)
@@ -300,7 +317,7 @@ def _standardize_batch(x: Tensor, weight: Tensor | None, bias: Tensor | None, ep
             fix="train on larger batches",
         )
     for what, v in (("weight", weight), ("bias", bias)):
-        _check_per_channel("batch_norm", what, v, x.shape[1])
+        _check_per_channel("batch_norm", what, x, v, x.shape[1])
     spread = lambda v: None if v is None else _per_channel(v, x.ndim)
     y, mean, variance = _normalize(x, axes, axes, spread(weight), spread(bias), eps)
     unbiased = variance * (constant(count, variance.dtype) / constant(count - 1, variance.dtype))
@@ -321,7 +338,7 @@ def _scale_batch(x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor | Non
     _check_channels("batch_norm", x)
     x = to_float(x)
     for what, v in (("running_mean", mean), ("running_var", variance)):
-        _check_per_channel("batch_norm", what, v, x.shape[1])
+        _check_per_channel("batch_norm", what, x, v, x.shape[1])
     scale = F.Reshape((1, x.shape[1]) + (1,) * (x.ndim - 2))(
         constant(1, variance.dtype) / F.sqrt(variance + constant(eps, variance.dtype))
     )
@@ -414,7 +431,7 @@ def group_norm(x: Tensor, num_groups, weight: Tensor | None = None, bias: Tensor
     grouped = F.Reshape((x.shape[0], num_groups, channels // num_groups, *x.shape[2:]))(x)
     y = standardize(grouped, tuple(range(2, grouped.ndim)), eps)[0]
     for what, v in (("weight", weight), ("bias", bias)):
-        _check_per_channel("group_norm", what, v, channels)
+        _check_per_channel("group_norm", what, x, v, channels)
         if v is not None:  # in the grouped shape, so that all is one kernel
             v = F.Reshape((1, num_groups, channels // num_groups) + (1,) * (x.ndim - 2))(v)
             y = cast(y * v if what == "weight" else y + v, x.dtype)

@@ -7,6 +7,7 @@ from tandem import dtypes
 from tandem.errors import AxisError, DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import Dim, Sym, product
+from tandem.ops.define import tracing
 
 _NUMBER_KINDS = {bool: "bool", int: "int", float: "float", complex: "complex"}
 
@@ -69,6 +70,13 @@ def result_dtype(*operands) -> dtypes.DType:
 
 def as_dtype_value(x, dtype: dtypes.DType) -> Value:
     return cast(x, dtype) if isinstance(x, Value) else constant(x, dtype)
+
+
+def assigned(op: str, x, dtype: dtypes.DType) -> Value:
+    """x as it is written into elements of dtype: a complex number does not lose its imaginary part there."""
+    if not dtype.is_complex and (weak_kind(x) == "complex" or (isinstance(x, Value) and x.dtype.is_complex)):
+        raise DTypeError(op, f"a complex value cannot go into {dtype}", fix="use a complex tensor, or value.real")
+    return as_dtype_value(x, dtype)
 
 
 def promote(*operands) -> tuple[Value, ...]:
@@ -205,6 +213,26 @@ def full_expand(x: Value, shape: tuple[Dim, ...], op: str = "expand") -> Value:
     return expand_to(x, shape, op)
 
 
+def with_weights(op: str, x: Value, *weights: Value | None) -> tuple:
+    """x and the weights of a layer, which must have its dtype; under td.autocast, one of those that it converts.
+
+    A layer does not convert: float64 data would make everything after it float64, and slow, without a word.
+    """
+    given = [x, *(w for w in weights if w is not None)]
+    if all(w.dtype is x.dtype for w in given):
+        return x, *weights
+    narrow = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
+    if tracing.autocast_dtype is None or any(w.dtype not in narrow for w in given):
+        other = next(w.dtype for w in given if w.dtype is not x.dtype)
+        raise DTypeError(
+            op,
+            f"the input is {x.dtype} and the weights are {other}; they must have the same dtype",
+            fix=f"convert the input, x.to(td.{other}), or the layer, layer.to(td.{x.dtype})",
+        )
+    made = iter(promote(*given))
+    return tuple(None if w is None else next(made) for w in (x, *weights))
+
+
 def binary(op: str, primitive, x, y) -> Value:
     """The usual two-operand elementwise function: promote, broadcast, apply."""
     x, y = promote(x, y)
@@ -217,6 +245,8 @@ def float_binary(op: str, primitive, x, y) -> Value:
 
 
 def normalize_axis(op: str, axis: int, ndim: int) -> int:
+    if isinstance(axis, bool):
+        raise DTypeError(op, f"axis is {axis}; it must be an integer", fix="name the argument that it is meant for")
     axis = int(axis)
     if not -ndim <= axis < ndim:
         if ndim == 0 and axis in (0, -1):

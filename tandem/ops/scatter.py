@@ -14,6 +14,7 @@ from tandem.ops.movement import Reshape, take_slice
 from tandem.ops.precision import widen
 from tandem.ops.prepare import (
     as_dtype_value,
+    assigned,
     broadcast_shapes,
     cast,
     constant,
@@ -185,6 +186,7 @@ def index_fill(x: Tensor, axis, index: Tensor, value: Tensor):
     """
     if isinstance(value, Value) and value.ndim:
         raise ShapeError("index_fill", f"value is {show_shape(value.shape)} and must be 0-d")
+    value = assigned("index_fill", value, x.dtype)
     return _write_slices("index_fill", x, axis, index, value, "set")
 
 
@@ -195,6 +197,10 @@ def index_reduce(x: Tensor, axis, index: Tensor, source: Tensor, reduce, *, incl
     >>> td.index_reduce(td.ones(2), 0, td.tensor([0, 0]), td.tensor([3.0, 2.0]), "prod")
     tensor([6., 1.])
     """
+    if x.ndim == 0:
+        source = Reshape((1,))(source) if isinstance(source, Value) and source.ndim == 0 else source
+        made = F.index_reduce(Reshape((1,))(x), axis, index, source, reduce, include_self=include_self)
+        return Reshape(())(made)
     axis, index = _slices("index_reduce", x, axis, index, source)
     shape = tuple(index.shape[0] if a == axis else 1 for a in range(x.ndim))
     source = full_expand(as_dtype_value(source, x.dtype), x.shape[:axis] + index.shape + x.shape[axis + 1 :])

@@ -17,6 +17,8 @@ from tandem.ops.prepare import cast, constant, normalize_axes, normalize_axis, t
 
 def _moments(name: str, x, axis, correction, unbiased, keepdims: bool, default: int = 0):
     """(variance, mean). Two passes: the mean first, then squared distances from it."""
+    if isinstance(axis, bool):  # PyTorch's x.var(unbiased)
+        axis, unbiased = None, axis
     if correction is None:
         correction = default if unbiased is None else int(unbiased)
     elif unbiased is not None:
@@ -189,14 +191,14 @@ def diff(x: Tensor, n=1, axis=-1, prepend: Tensor | None = None, append: Tensor 
     """
     if n < 0:
         raise ValueRangeError("diff", f"n is {n}; it must not be negative")
+    if n == 0:
+        return F.Copy()(x)
     axis = normalize_axis("diff", axis, x.ndim)
     parts = [
         p if p is None or p.ndim else F.expand(p, (*x.shape[:axis], 1, *x.shape[axis + 1 :])) for p in (prepend, append)
     ]
     if parts[0] is not None or parts[1] is not None:
         x = F.concat([p for p in (parts[0], x, parts[1]) if p is not None], axis)
-    if n == 0:
-        return F.Copy()(x)
     for _ in range(n):
         size = x.shape[axis]
         if size <= 1:

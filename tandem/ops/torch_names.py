@@ -365,12 +365,6 @@ def dim_order(x) -> tuple:
     return tuple(sorted(range(x.ndim), key=lambda a: -x.strides[a]))
 
 
-@method(name="type")
-def _type(x, dtype=None, non_blocking=False):
-    """This tensor as another dtype; without one, the name of its own."""
-    return f"tandem.{x.dtype}" if dtype is None else F.astype(x, dtypes.as_dtype(dtype), copy=False)
-
-
 @method(name="get_device")
 def _get_device(x) -> int:
     """The number of the device; -1 for the CPU."""

@@ -33,10 +33,42 @@ def as_key(key):
     return td.tensor(key) if isinstance(key, np.ndarray) else key
 
 
+def is_int(k) -> bool:
+    return (isinstance(k, (int, np.integer)) and not isinstance(k, bool)) or (
+        isinstance(k, np.ndarray) and k.ndim == 0 and k.dtype.kind == "i"
+    )
+
+
+def integers_first(x, key) -> tuple:
+    """(y, rest) so that NumPy's y[rest] is what PyTorch has for x[key]: integers are applied before index arrays are."""
+    key = tuple(
+        np.array(k) if isinstance(k, (list, tuple)) and k else k for k in (key if isinstance(key, tuple) else (key,))
+    )
+
+    def width(k) -> int:
+        if k is None or k is Ellipsis or isinstance(k, bool):
+            return 0
+        return k.ndim if getattr(k, "dtype", None) is np.dtype(bool) else 1
+
+    skipped = x.ndim - sum(width(k) for k in key)
+    basic, rest = [], []
+    for k in key:
+        if k is Ellipsis:
+            basic += [slice(None)] * skipped
+            rest += [slice(None)] * skipped
+        elif is_int(k):
+            basic.append(int(k))
+        else:
+            basic += [slice(None)] * width(k)
+            rest.append(k)
+    return x[tuple(basic)] if basic else x, tuple(rest)
+
+
 @pytest.mark.parametrize("key", KEYS, ids=str)
 def test_getitem(key):
     x = td.tensor(X)
-    expected = X[key]
+    inner, rest = integers_first(X, key)
+    expected = inner[rest]
     for k in (key, as_key(key)):
         got = x[k]
         assert got.shape == expected.shape
@@ -47,13 +79,15 @@ def test_getitem(key):
 
 @pytest.mark.parametrize("key", KEYS, ids=str)
 def test_setitem(key):
-    shape = X[key].shape
+    inner, rest = integers_first(X, key)
+    shape = inner[rest].shape
     values = [7, np.arange(np.prod(shape, dtype=int)).reshape(shape) + 100.0]
-    if not (isinstance(key, np.ndarray) and key.ndim == 3):  # NumPy does not take more than a 1-d value there; we do
+    if not (len(rest) == 1 and isinstance(rest[0], np.ndarray) and rest[0].ndim > 1):
+        # NumPy takes 1-d values only there; we take more
         values.append(np.full((1, 1, *shape[-1:]), -1.5))
     for value in values:
         expected, x, moved = X.copy(), td.tensor(X), td.tensor(np.ascontiguousarray(X.T)).permute(2, 1, 0)
-        expected[key] = value
+        integers_first(expected, key)[0][rest] = value
         x[as_key(key)] = value if np.isscalar(value) else td.tensor(value)
         moved[key] = value
         np.testing.assert_array_equal(x.numpy(), expected)
@@ -63,9 +97,10 @@ def test_setitem(key):
 @pytest.mark.parametrize("key", KEYS, ids=str)
 def test_in_place_operator_on_items(key):
     expected, x = X.copy(), td.tensor(X)
-    expected[key] += 10
+    inner, rest = integers_first(expected, key)
+    inner[rest] += 10
     x[key] += 10
-    expected[key] *= 2
+    inner[rest] *= 2
     x[key] *= 2
     np.testing.assert_array_equal(x.numpy(), expected)
 
@@ -234,13 +269,32 @@ def keyed_arrays(draw):
     return x, tuple(key)
 
 
+def test_integers_go_before_index_tensors_as_in_pytorch():
+    x = td.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
+    index = td.tensor([0, 1, 1])
+    assert x[0, :, index].shape == (3, 3, 5)
+    assert x[:, 2, :, index].shape == (2, 4, 3)
+    assert td.equal(x[0, :, index], x[0][:, index]).all()
+    assert x[index, 0, index].shape == (3, 5)
+    assert x[index, :, index].shape == (3, 3, 5)
+    x[0, :, index] = td.zeros(3, 3, 5, dtype=td.int64)
+    assert int(x[0, :, :2].sum()) == 0 and int(x[0, :, 2:].sum()) > 0
+
+
+def test_a_range_is_an_index():
+    x = td.arange(6).reshape(3, 2)
+    assert x[range(2)].tolist() == [[0, 1], [2, 3]]
+    assert x[:, range(1, 2)].tolist() == [[1], [3], [5]]
+
+
 @settings(max_examples=300, deadline=None)
 @given(keyed_arrays(), st.booleans())
 def test_random_keys(case, ours):
     x, key = case
     t = td.tensor(x)
     try:
-        expected = x[key]
+        inner, rest = integers_first(x, key)
+        expected = inner[rest]
     except IndexError:
         with pytest.raises((IndexError, td.ShapeError)):
             t[key]
@@ -249,11 +303,14 @@ def test_random_keys(case, ours):
     assert got.shape == expected.shape, key
     np.testing.assert_array_equal(got.numpy(), expected)
     written, target = x.copy(), td.tensor(x)
+    inner, rest = integers_first(written, key)
+    if inner.ndim == 0:
+        return
     values = np.arange(expected.size).reshape(expected.shape) + 1000
-    written[key] = values
+    inner[rest] = values
     target[key] = td.tensor(values)
     np.testing.assert_array_equal(target.numpy(), written)
-    written[key] -= 5
+    inner[rest] -= 5
     target[key] -= 5
     np.testing.assert_array_equal(target.numpy(), written)
 

@@ -1,0 +1,51 @@
+"""PyTorch's namespace: `import tandem.torch as torch`. Names, parameters, results and exception classes are PyTorch's.
+
+Tensors, layers, optimisers and operators are those of `tandem`; functions that PyTorch and the Array API standard define
+differently are PyTorch's here and the standard's there. `tandem.torch.install()` has packages that `import torch` get this one.
+
+>>> import tandem.torch as torch
+>>> torch.std(torch.tensor([1.0, 2.0, 3.0]))
+tensor(1.)
+>>> torch.equal(torch.ones(2), torch.ones(2))
+True
+"""
+
+import importlib as _importlib
+
+import tandem as _tandem
+from tandem.torch import functions as _functions
+from tandem.torch import inner as _inner
+from tandem.torch import legacy as _legacy
+from tandem.torch import paths as _paths
+from tandem.torch.paths import install
+
+__version__ = _paths.VERSION
+
+# The names of tandem, less what is private to it; modules come by __getattr__, as they are imported when first used.
+globals().update({
+    _name: _value for _name, _value in vars(_tandem).items() if not _name.startswith("_") and _name not in _tandem._LAZY
+})  # fmt: skip
+for _module in (_inner, _legacy, _functions):
+    globals().update({_name: getattr(_module, _name) for _name in _module.__all__})
+del _module
+_paths.watch()
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(f"module 'tandem.torch' has no attribute {name!r}")
+    try:
+        found = getattr(_tandem, name)
+    except AttributeError:
+        try:
+            found = _importlib.import_module(f"tandem.torch.{name}")
+        except ModuleNotFoundError:
+            raise AttributeError(
+                f"module 'torch' has no attribute {name!r} in Tandem: docs/pytorch.md lists what is left out, and why"
+            ) from None
+    globals()[name] = found
+    return found
+
+
+def __dir__():
+    return sorted({*globals(), *_tandem._LAZY, *_tandem._FUNCTIONAL})
