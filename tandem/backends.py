@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 
 
 class _TF32:
@@ -93,6 +94,8 @@ class _Absent:
 
 
 cuda, cudnn, mps, mkl, mkldnn, openmp = _Cuda(), _Cudnn(), _Absent(), _Absent(), _Present(), _Absent()
+for _name in ("cuda", "cudnn", "mps", "mkl", "mkldnn", "openmp"):  # import tandem.backends.cudnn as cudnn
+    sys.modules[f"{__name__}.{_name}"] = globals()[_name]
 
 
 def set_float32_matmul_precision(precision: str) -> None:

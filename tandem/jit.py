@@ -6,6 +6,8 @@ from typing import Final
 
 __all__ = [
     "Final",
+    "ScriptFunction",
+    "ScriptModule",
     "annotate",
     "export",
     "ignore",
@@ -13,8 +15,28 @@ __all__ = [
     "is_tracing",
     "script",
     "script_if_tracing",
+    "trace",
     "unused",
 ]
+
+
+class ScriptModule:
+    """What TorchScript makes of modules: nothing here is one, which isinstance tells."""
+
+
+class ScriptFunction:
+    """What TorchScript makes of functions: nothing here is one, which isinstance tells."""
+
+
+def trace(func, example_inputs=None, **kwargs):
+    """td.compile(func): programs are made from what runs, for whatever inputs come.
+
+    >>> td.jit.trace(lambda x: 2 * x, (td.ones(2),))(td.ones(3))
+    tensor([2., 2., 2.])
+    """
+    from tandem.compiled import compile
+
+    return compile(func)
 
 
 def script(obj, optimize=None, example_inputs=None, **kwargs):

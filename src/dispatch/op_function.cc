@@ -15,9 +15,11 @@ namespace {
 
 // Keywords that every operator takes, whatever its parameters are: out=, inplace=, and some that mean nothing here.
 bool has_extras(OpFunction* op, PyObject* kwnames) {
-  static PyObject* const extras[] = {PyUnicode_InternFromString("out"), PyUnicode_InternFromString("inplace"),
-                                     PyUnicode_InternFromString("non_blocking"),
-                                     PyUnicode_InternFromString("sparse_grad")};
+  static PyObject* const extras[] = {
+      PyUnicode_InternFromString("out"),          PyUnicode_InternFromString("inplace"),
+      PyUnicode_InternFromString("non_blocking"), PyUnicode_InternFromString("sparse_grad"),
+      PyUnicode_InternFromString("layout"),       PyUnicode_InternFromString("pin_memory"),
+      PyUnicode_InternFromString("memory_format")};
   for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); ++k) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, k);
     for (PyObject* extra : extras) {

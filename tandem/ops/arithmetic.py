@@ -10,6 +10,7 @@ from tandem.devices import as_device
 from tandem.errors import DTypeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.define import Elementwise, alias, inplace, method, op, register
+from tandem.ops.memory_format import in_format
 from tandem.ops.prepare import as_value, binary, broadcast, float_binary, promote, to_float
 
 LN2 = math.log(2)
@@ -317,8 +318,9 @@ def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Tensor = 1):
 
 
 def _converter(name: str, dtype: dtypes.DType):
-    def convert(x):
-        return x if x.dtype is dtype else F.converted(x, dtype)
+    def convert(x, memory_format=None):
+        made = x if x.dtype is dtype else F.converted(x, dtype)
+        return made if memory_format is None else in_format(made, memory_format)
 
     convert.__name__ = convert.__qualname__ = name
     convert.__doc__ = f"This tensor as {dtype}; itself if it is that already."

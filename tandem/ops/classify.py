@@ -193,7 +193,7 @@ def allclose(x: Tensor, y: Tensor, rtol=1e-5, atol=1e-8, equal_nan=False) -> boo
 
 
 @op
-def nan_to_num(x: Tensor, nan: Tensor = 0.0, posinf: Tensor | None = None, neginf: Tensor | None = None):
+def nan_to_num(x: Tensor, nan: Tensor | None = 0.0, posinf: Tensor | None = None, neginf: Tensor | None = None):
     """x with NaN replaced by nan, infinities by posinf and neginf (the largest and lowest finite numbers by default).
 
     >>> td.nan_to_num(td.tensor([1.0, float("nan")]))
@@ -207,7 +207,7 @@ def nan_to_num(x: Tensor, nan: Tensor = 0.0, posinf: Tensor | None = None, negin
     import ml_dtypes
 
     largest = float(ml_dtypes.finfo(x.dtype.numpy).max)
-    result = F.where(F.isnan(x), as_dtype_value(nan, x.dtype), x)
+    result = F.where(F.isnan(x), as_dtype_value(0.0 if nan is None else nan, x.dtype), x)
     result = F.where(F.isposinf(x), as_dtype_value(largest if posinf is None else posinf, x.dtype), result)
     return F.where(F.isneginf(x), as_dtype_value(-largest if neginf is None else neginf, x.dtype), result)
 

@@ -137,7 +137,7 @@ def unravel_index(indices: Tensor, shape):
     total = math.prod(shape)
     if indices.size and not (0 <= int(F.amin(indices)) and int(F.amax(indices)) < total):
         raise ValueRangeError("unravel_index", f"indices reach beyond the {total} elements of shape {shape}")
-    made = []
+    made, indices = [], F.astype(indices, dtypes.int64)
     for n in reversed(shape):
         made.append(F.remainder(indices, n))
         indices = F.floor_divide(indices, n)
@@ -331,8 +331,9 @@ def _by_owner(data, lengths, kind: str, start: float):
 
 
 @method
-def sum_to_size(x, *size):
+def sum_to_size(x, *sizes, size=None):
     """Sums over what broadcasting would have added to reach x from a tensor of this size."""
+    size = sizes if size is None else (size,)
     size = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else tuple(size)
     lead = x.ndim - len(size)
     if lead < 0 or any(s not in (1, n) for s, n in zip(size, x.shape[lead:], strict=True)):

@@ -318,15 +318,15 @@ def is_conj(x) -> bool:
 
 
 @method
-def cfloat(x):
+def cfloat(x, memory_format=None):
     """This tensor as complex64; itself if it is that already."""
-    return x if x.dtype is dtypes.complex64 else F.astype(x, dtypes.complex64)
+    return x.to(dtypes.complex64, memory_format=memory_format)
 
 
 @method
-def cdouble(x):
+def cdouble(x, memory_format=None):
     """This tensor as complex128; itself if it is that already."""
-    return x if x.dtype is dtypes.complex128 else F.astype(x, dtypes.complex128)
+    return x.to(dtypes.complex128, memory_format=memory_format)
 
 
 alias("conj_physical", conj)

@@ -250,36 +250,48 @@ def _same(x, device):
     return device if device is not None or isinstance(x, Value) else x.device
 
 
-def _new_shape(sizes) -> tuple:
+def _new_shape(sizes, size=None) -> tuple:
+    if size is not None:
+        return tuple(size)
     return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
 
 
 @method
-def new_zeros(x, *sizes, dtype=None, device=None, requires_grad: bool = False):
+def new_zeros(
+    x, *sizes, size=None, dtype=None, device=None, requires_grad: bool = False, layout=None, pin_memory=False
+):
     """Zeros of another shape with x's dtype."""
-    return full(_new_shape(sizes), 0, dtype=dtype or x.dtype, device=_same(x, device), requires_grad=requires_grad)
+    return full(
+        _new_shape(sizes, size), 0, dtype=dtype or x.dtype, device=_same(x, device), requires_grad=requires_grad
+    )
 
 
 @method
-def new_ones(x, *sizes, dtype=None, device=None, requires_grad: bool = False):
+def new_ones(x, *sizes, size=None, dtype=None, device=None, requires_grad: bool = False, layout=None, pin_memory=False):
     """Ones of another shape with x's dtype."""
-    return full(_new_shape(sizes), 1, dtype=dtype or x.dtype, device=_same(x, device), requires_grad=requires_grad)
+    return full(
+        _new_shape(sizes, size), 1, dtype=dtype or x.dtype, device=_same(x, device), requires_grad=requires_grad
+    )
 
 
 @method
-def new_full(x, size, fill_value, *, dtype=None, device=None, requires_grad: bool = False):
+def new_full(
+    x, size, fill_value, *, dtype=None, device=None, requires_grad: bool = False, layout=None, pin_memory=False
+):
     """One value in another shape with x's dtype."""
     return full(size, fill_value, dtype=dtype or x.dtype, device=_same(x, device), requires_grad=requires_grad)
 
 
 @method
-def new_empty(x, *sizes, dtype=None, device=None, requires_grad: bool = False):
+def new_empty(
+    x, *sizes, size=None, dtype=None, device=None, requires_grad: bool = False, layout=None, pin_memory=False
+):
     """Elements that are not initialised, of another shape with x's dtype."""
-    return finish(_empty_like(x, _new_shape(sizes), dtype, device), device, requires_grad)
+    return finish(_empty_like(x, _new_shape(sizes, size), dtype, device), device, requires_grad)
 
 
 @method
-def new_tensor(x, data, *, dtype=None, device=None, requires_grad: bool = False):
+def new_tensor(x, data, *, dtype=None, device=None, requires_grad: bool = False, pin_memory=False):
     """A new tensor of the data with x's dtype."""
     from tandem.constructors import tensor
 
@@ -304,7 +316,7 @@ def _number(v):
 
 
 @public
-def arange(start, stop=None, step=1, *, dtype=None, device=None, requires_grad: bool = False):
+def arange(start=0, stop=None, step=1, *, end=None, dtype=None, device=None, requires_grad: bool = False):
     """Evenly spaced numbers from start (0 by default) up to, not including, stop.
 
     >>> td.arange(3)
@@ -312,13 +324,13 @@ def arange(start, stop=None, step=1, *, dtype=None, device=None, requires_grad: 
     >>> td.arange(1.0, 2.0, 0.25)
     tensor([1.0000, 1.2500, 1.5000, 1.7500])
     """
-    if dtype is device is None and type(start) is type(step) is int and step == 1 and not requires_grad:
+    if dtype is device is end is None and type(start) is type(step) is int and step == 1 and not requires_grad:
         # Integers one after the other: most calls, which need none of what follows.
         if stop is None:
             return ramp(0, 1, start if start > 0 else 0, dtype=dtypes.int64)
         if type(stop) is int:
             return ramp(start, 1, stop - start if stop > start else 0, dtype=dtypes.int64)
-    start, stop, step = _number(start), _number(stop), _number(step)
+    start, stop, step = _number(start), _number(stop if end is None else end), _number(step)
     if stop is None:
         start, stop = 0, start
     if step == 0:

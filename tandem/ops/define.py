@@ -425,7 +425,7 @@ def public(fn=None, *, name: str | None = None, method: bool = False):
     for given, ours in _SYNONYMS:
         if ours in names and given not in names:
             synonyms.setdefault(given, ours)
-    fn = _prepare_arguments(fn, tensors, synonyms, "out" not in names)
+    fn = _prepare_arguments(fn, tensors, synonyms, names)
     _claim(FUNCTIONS, name or fn.__name__, fn)
     if method:
         METHODS.add(name or fn.__name__)
@@ -448,13 +448,21 @@ _SYNONYMS = (
 )  # fmt: skip
 
 
-def _prepare_arguments(fn, tensors, synonyms, takes_out):
+def _prepare_arguments(fn, tensors, synonyms, names):
+    takes_out = "out" not in names
+    dropped = tuple(n for n in ("layout", "pin_memory") if n not in names)
+    takes_format = "memory_format" not in names
+
     @functools.wraps(fn)
     def wrapper(*args, **kwargs):
-        out = None
+        out = memory_format = None
         if kwargs:
             if takes_out:
                 out = kwargs.pop("out", None)
+            if takes_format:
+                memory_format = kwargs.pop("memory_format", None)
+            for name in dropped:
+                kwargs.pop(name, None)
             if synonyms:
                 kwargs = {synonyms.get(k, k): v for k, v in kwargs.items()}
         for i, name in tensors:
@@ -463,11 +471,12 @@ def _prepare_arguments(fn, tensors, synonyms, takes_out):
                     args = (*args[:i], as_tensor(fn.__name__, name, args[i]), *args[i + 1 :])
             elif name in kwargs:
                 kwargs[name] = as_tensor(fn.__name__, name, kwargs[name])
-        if out is None:
+        if out is None and memory_format is None:
             return fn(*args, **kwargs)
         from tandem.ops.extras import store
+        from tandem.ops.memory_format import in_format
 
-        return store(fn.__name__, fn(*args, **kwargs), out)
+        return store(fn.__name__, in_format(fn(*args, **kwargs), memory_format), out)
 
     return wrapper
 

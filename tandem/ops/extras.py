@@ -1,4 +1,4 @@
-"""What every operator function takes besides its own parameters: out=, inplace= and keywords that mean nothing here.
+"""What every operator function takes besides its own parameters: out=, inplace=, memory_format=, and what means nothing here.
 
 Note [out=]
 A call with out= runs a form of the operator whose first argument is `out` and whose result goes into its memory: the kernels that
@@ -12,17 +12,26 @@ import tandem.ops as F
 from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Value, is_tracing
 from tandem.ops.define import ParameterSpec, make_function
+from tandem.ops.memory_format import in_format
 from tandem.ops.prepare import show_shape
 
 _KINDS = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 
 
+# What says nothing here: copies are never put off, memory is strided and pinned when asked by x.pin_memory().
+MEANINGLESS = ("non_blocking", "sparse_grad", "layout", "pin_memory")
+
+
 def call(function, args: tuple, kwargs: dict):
     """function(*args, **kwargs), where kwargs hold what all functions take."""
     out, inplace = kwargs.pop("out", None), kwargs.pop("inplace", False)
-    for name in ("non_blocking", "sparse_grad"):
-        if not any(p.name == name for p in function.parameters):
+    own = {p.name for p in function.parameters}
+    for name in MEANINGLESS:
+        if name not in own:
             kwargs.pop(name, None)
+    memory_format = kwargs.pop("memory_format", None) if "memory_format" not in own else None
+    if memory_format is not None:
+        return in_format(call(function, args, {**kwargs, "out": out, "inplace": inplace}), memory_format)
     if inplace and out is None:
         first = args[0] if args else kwargs.get(function.parameters[0].name, kwargs.get("input"))
         # In a deferred graph nothing is written in place; its nodes give new values.

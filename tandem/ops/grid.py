@@ -97,8 +97,8 @@ def diagonal(x: Tensor, offset: Int = 0, axis1=0, axis2=1):
 
 
 @op
-def diag_embed(x: Tensor, offset: Int = 0):
-    """Matrices with the last axis of x on their diagonal (or the offset-th above it).
+def diag_embed(x: Tensor, offset: Int = 0, dim1=-2, dim2=-1):
+    """Matrices with the last axis of x on their diagonal (or the offset-th above it): dim1 counts rows, dim2 columns.
 
     x: (*b, n) -> (*b, n, n)
 
@@ -108,6 +108,11 @@ def diag_embed(x: Tensor, offset: Int = 0):
     """
     if x.ndim == 0:
         raise ShapeError("diag_embed", "x has no axes; at least 1 is needed")
+    rows, columns = (normalize_axis("diag_embed", a, x.ndim + 1) for a in (dim1, dim2))
+    if rows == columns:
+        raise ValueRangeError("diag_embed", f"dim1 and dim2 are both {rows}; they must differ")
+    if (rows, columns) != (x.ndim - 1, x.ndim):
+        return F.Copy()(F.moveaxis(F.diag_embed(x, offset), (-2, -1), (rows, columns)))
     n = x.shape[-1] + abs(offset)
     if x.shape[-1] == 0:
         return F.full((*x.shape[:-1], n, n), 0, dtype=x.dtype)

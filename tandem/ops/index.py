@@ -311,6 +311,12 @@ def index_select(x: Tensor, axis, index: Tensor):
     axis = normalize_axis("index_select", axis, x.ndim)
     if index.ndim > 1:
         raise ShapeError("index_select", f"index is {show_shape(index.shape)} and must be 1-d")
+    if x.ndim == 0:
+        if index.type.numel != 1:
+            raise ShapeError(
+                "index_select", f"x has no axes, so that index, {show_shape(index.shape)}, must have one element"
+            )
+        return Reshape(())(F.gather_at(Reshape((1,))(x), [Reshape((1,))(index)], (0,)))
     if index.ndim == 0:
         index = Reshape((1,))(index)
     return F.gather_at(x, [index], (axis,))
@@ -351,6 +357,8 @@ def gather(x: Tensor, axis, index: Tensor):
             [4]])
     """
     axis = normalize_axis("gather", axis, x.ndim)
+    if x.ndim == 0 and index.ndim == 1:
+        return F.gather_at(Reshape((1,))(x), [index], (0,))
     indices, shape = along("gather", x, index, axis)
     for a in range(x.ndim):
         if a != axis and shape[a] > x.shape[a]:

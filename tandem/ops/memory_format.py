@@ -120,3 +120,9 @@ def contiguous(x: Tensor, memory_format=contiguous_format):
     if memory_format is contiguous_format:
         return F.row_major(x)
     return _arranged(x, memory_format.order_for("contiguous", x.shape))
+
+
+def in_format(result, memory_format):
+    """A result in the memory format that was asked for."""
+    kept = memory_format is None or memory_format is preserve_format or isinstance(result, Value)
+    return result if kept else contiguous(result, memory_format)

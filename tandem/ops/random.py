@@ -176,7 +176,7 @@ def uniform(low=0.0, high=1.0, size=(), *, dtype=None, device=None, requires_gra
 
 
 @public
-def randint(low, high=None, size=None, *, dtype=None, device=None, requires_grad: bool = False, generator=None):
+def randint(low=None, high=None, size=None, *, dtype=None, device=None, requires_grad: bool = False, generator=None):
     """Random integers from low (0 if one bound is given) up to, not including, high.
 
     >>> td.randint(5, 6, (3,))
@@ -184,8 +184,8 @@ def randint(low, high=None, size=None, *, dtype=None, device=None, requires_grad
     """
     if isinstance(high, (tuple, list)):  # randint(high, size)
         high, size = None, high
-    if high is None:
-        low, high = 0, low
+    if high is None or low is None:
+        low, high = 0, low if high is None else high
     if size is None:
         size = ()
     if not low < high:
@@ -283,13 +283,15 @@ def randn_like(x: Tensor, *, dtype=None, device=None, requires_grad: bool = Fals
 
 
 @public(method=True)
-def randint_like(x: Tensor, low, high=None, *, dtype=None, device=None, requires_grad: bool = False, generator=None):
+def randint_like(
+    x: Tensor, low=None, high=None, *, dtype=None, device=None, requires_grad: bool = False, generator=None
+):
     """Random integers from low (0 if one bound is given) up to, not including, high, with the shape and dtype of x.
 
     >>> td.randint_like(td.zeros(2), 3, 4)
     tensor([3., 3.])
     """
-    low, high = (0, low) if high is None else (low, high)
+    low, high = (0, low if high is None else high) if high is None or low is None else (low, high)
     return finish(_randint_like(x, low, high, dtype, generator), device, requires_grad)
 
 

@@ -103,6 +103,16 @@ def together_for(group: dict) -> Together | None:
     return Together() if on_device and not _runtime.capturing() else None
 
 
+class _Required:
+    """The default of an argument that optimisers cannot do without, as programs written for PyTorch mark it."""
+
+    def __repr__(self):
+        return "<required parameter>"
+
+
+required = _Required()
+
+
 class Optimizer:
     """Base of all optimisers.
 

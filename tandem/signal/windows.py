@@ -21,7 +21,7 @@ def _made(name: str, M: int, dtype, device, requires_grad: bool, shape):
         raise ValueRangeError(name, f"M is {M}; it must not be negative")
     dtype = dtypes.default_float() if dtype is None else dtypes.as_dtype(dtype)
     if dtype not in (dtypes.float32, dtypes.float64):
-        raise DTypeError(name, f"dtype is {dtype}; it must be float32 or float64")
+        raise ValueRangeError(name, f"dtype is {dtype}; it must be float32 or float64")
     values = shape() if M > 1 else F.full((M,), 1.0, dtype=dtypes.float64)
     return finish(F.astype(values, dtype), device, requires_grad)
 

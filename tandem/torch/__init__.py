@@ -11,6 +11,7 @@ True
 """
 
 import importlib as _importlib
+import types as _types
 
 import tandem as _tandem
 from tandem.torch import functions as _functions
@@ -23,7 +24,8 @@ __version__ = _paths.VERSION
 
 # The names of tandem, less what is private to it; modules come by __getattr__, as they are imported when first used.
 globals().update({
-    _name: _value for _name, _value in vars(_tandem).items() if not _name.startswith("_") and _name not in _tandem._LAZY
+    _name: _value for _name, _value in vars(_tandem).items()
+    if not _name.startswith("_") and not isinstance(_value, _types.ModuleType)
 })  # fmt: skip
 for _module in (_inner, _legacy, _functions):
     globals().update({_name: getattr(_module, _name) for _name in _module.__all__})
@@ -31,9 +33,14 @@ del _module
 _paths.watch()
 
 
+_OWN = ("fft", "linalg", "special")  # modules that differ from tandem's
+
+
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(f"module 'tandem.torch' has no attribute {name!r}")
+    if name in _OWN:
+        return _importlib.import_module(f"tandem.torch.{name}")
     try:
         found = getattr(_tandem, name)
     except AttributeError:

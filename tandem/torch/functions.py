@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import tandem as td
 import tandem.ops as F
+from tandem.errors import ValueRangeError
 from tandem.ops.define import as_tensor
 from tandem.ops.extras import store
+from tandem.ops.prepare import normalize_axes
+from tandem.torch.adapt import named, of_tensors
 
 Tensor = td.Tensor
 
@@ -107,9 +110,183 @@ def range(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devic
     return store("range", F.range(start, end, step, dtype=dtype, device=device, requires_grad=requires_grad), out)
 
 
+def arange(
+    start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+):
+    """Evenly spaced numbers from start up to, not including, end.
+
+    >>> td.torch.arange(1, 4)
+    tensor([1, 2, 3])
+    """
+    first, last = (0, start) if end is None else (start, end)
+    if (last - first) * step < 0:
+        raise ValueRangeError("arange", f"no step of {step} leads from {first} to {last}")
+    return store("arange", F.arange(start, end, step, dtype=dtype, device=device, requires_grad=requires_grad), out)
+
+
+def constant_pad_nd(input, pad, value=0):
+    """pad with a constant.
+
+    >>> td.torch.constant_pad_nd(td.ones(2), (1, 0))
+    tensor([0., 1., 1.])
+    """
+    return F.pad(input, pad, "constant", value)
+
+
+def gradient(input, *, spacing=None, dim=None, edge_order=1):
+    """Derivatives of a sampled function along axes (all by default), one tensor each.
+
+    >>> td.torch.gradient(td.tensor([1.0, 4.0, 9.0]))
+    (tensor([3., 4., 5.]),)
+    """
+    if dim is not None and not isinstance(dim, int) and len(set(dim)) != len(tuple(dim)):
+        raise ValueRangeError("gradient", f"dim {tuple(dim)} names an axis twice")
+    return F.gradient(input, spacing=1 if spacing is None else spacing, axis=dim, edge_order=edge_order)
+
+
+def _sum_dtype(input, dtype):
+    """Unsigned integers add up in int64, as all integers do."""
+    return td.int64 if dtype is None and input.dtype.kind == "uint" and input.dtype is not td.uint64 else dtype
+
+
+def _wide(name: str, function):
+    def total(input, *args, dtype=None, **kwargs):
+        if type(input) is Tensor and input.dtype.kind != "uint":
+            return function(input, *args, **kwargs) if dtype is None else function(input, *args, dtype=dtype, **kwargs)
+        return function(input, *args, dtype=_sum_dtype(as_tensor(name, "input", input), dtype), **kwargs)
+
+    total.__name__ = total.__qualname__ = name
+    total.__doc__ = f"td.{name}, of unsigned integers in int64."
+    return total
+
+
+sum, prod, cumsum, cumprod = (_wide(name, getattr(F, name)) for name in ("sum", "prod", "cumsum", "cumprod"))
+
+
 def is_storage(obj) -> bool:
     """False: memory has no object of its own here."""
     return False
 
 
-__all__ = ["equal", "is_storage", "max", "meshgrid", "min", "nonzero", "range", "sort", "std", "take", "var"]
+# -- PyTorch's names for parameters that are called otherwise here
+
+_NAMED = {
+    "cholesky_inverse": "input upper", "cholesky_solve": "input input2 upper", "dot": "input tensor|other", "frexp": "input|a",
+    "geqrf": "input", "hsplit": "input sections|indices|indices_or_sections",
+    "dsplit": "input sections|indices|indices_or_sections", "lu_solve": "input LU_data LU_pivots",
+    "ormqr": "input input2|tau input3|other left transpose", "pinverse": "input rcond", "qr": "input some",
+    "split_with_sizes": "input split_sizes dim", "svd": "input some compute_uv", "unsafe_split": "input split_size dim",
+    "tensor_split": "input indices_or_sections|sections|indices|tensor_indices_or_sections dim", "vdot": "input other",
+    "vsplit": "input sections|indices|indices_or_sections",
+}  # fmt: skip
+for _name, _names in _NAMED.items():
+    globals()[_name] = named(_name, getattr(td, _name), *_names.split())
+
+
+# -- operands that must be tensors
+
+_EITHER = (
+    "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "float_power", "pow", "remainder",
+    "xlogy",
+)  # fmt: skip
+_FIRST = ("clamp_max", "clamp_min", "copysign", "eq", "fmod", "ge", "gt", "le", "lt", "ne", "rsub")
+_BOTH = (
+    "atan2", "complex", "fmax", "fmin", "gcd", "heaviside", "hypot", "igamma", "igammac", "lcm", "ldexp", "logaddexp",
+    "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "nextafter", "logaddexp2", "polar",
+)  # fmt: skip
+for _needed, _names in enumerate((_EITHER, _FIRST, _BOTH)):
+    for _name in _names:
+        globals()[_name] = of_tensors(_name, getattr(td, _name), _needed)
+
+
+def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """Where |input - other| <= atol + rtol * |other|.
+
+    >>> td.torch.isclose(td.tensor([1.0, 2.0]), td.tensor([1.0, 2.1]))
+    tensor([ True, False])
+    """
+    for what, v in (("rtol", rtol), ("atol", atol)):
+        if v < 0:
+            raise ValueRangeError("isclose", f"{what} is {v}; it must not be negative")
+    return _isclose(input, other, rtol, atol, equal_nan)
+
+
+_isclose = of_tensors("isclose", td.isclose, 2)
+
+
+def squeeze(input, dim=None):
+    """input without axes of size 1: all of them, or those named, where they have that size.
+
+    >>> td.torch.squeeze(td.ones(1, 2), (0, 1)).shape
+    (2,)
+    """
+    if dim is None or isinstance(dim, int):
+        return input.squeeze() if dim is None else input.squeeze(dim)
+    axes = normalize_axes("squeeze", tuple(dim), input.ndim)
+    return F.squeeze(input, tuple(a for a in axes if input.shape[a] == 1))
+
+
+def searchsorted(
+    sorted_sequence, input=None, *, out_int32=False, right=False, side=None, sorter=None, out=None, self=None
+):
+    """Where values would have to be put into a sorted sequence to keep it in order.
+
+    >>> td.torch.searchsorted(td.tensor([1, 3]), td.tensor([2]), out_int32=True)
+    tensor([1], dtype=int32)
+    """
+    if side == "left" and right:
+        raise ValueRangeError("searchsorted", "side is 'left' and right is True; they contradict each other")
+    values = self if input is None else input
+    made = F.searchsorted(sorted_sequence, values, side=side or "left", right=right, sorter=sorter)
+    return store("searchsorted", made.to(td.int32) if out_int32 else made, out)
+
+
+def bucketize(input, boundaries, *, out_int32=False, right=False, out=None):
+    """The number of the interval between sorted boundaries that each element falls into.
+
+    >>> td.torch.bucketize(td.tensor([0, 5]), td.tensor([1, 3]), out_int32=True)
+    tensor([0, 2], dtype=int32)
+    """
+    made = F.bucketize(as_tensor("bucketize", "input", input), boundaries, right=right)
+    return store("bucketize", made.to(td.int32) if out_int32 else made, out)
+
+
+def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
+    """Every element repeated along an axis; of repeats alone, their positions so often.
+
+    >>> td.torch.repeat_interleave(td.tensor([1, 2]), 2)
+    tensor([1, 1, 2, 2])
+    """
+    if repeats is None:
+        return F.repeat_interleave(F.arange(input.numel()), input)
+    return F.repeat_interleave(input, repeats, dim)
+
+
+def isin(elements, test_elements, *, assume_unique=False, invert=False):
+    """Where an element is among others.
+
+    >>> td.torch.isin(td.tensor([1, 2]), td.tensor([2]))
+    tensor([False,  True])
+    """
+    return F.isin(elements, test_elements, invert=invert)
+
+
+def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
+    """Norm of vectors or, with "nuc" and "fro", of matrices.
+
+    >>> td.torch.norm(td.tensor([3.0, 4.0]))
+    tensor(5.)
+    """
+    if p == "nuc":
+        axes = (-2, -1) if dim is None else dim
+        made = td.linalg.matrix_norm(input, "nuc", axes, keepdim, dtype=dtype)
+    else:
+        made = F.norm(input, p, dim, keepdim, dtype=dtype)
+    return store("norm", made, out)
+
+
+__all__ = [
+    *_NAMED, *_EITHER, *_FIRST, *_BOTH, "bucketize", "isclose", "isin", "norm", "repeat_interleave", "searchsorted",
+    "squeeze", "arange", "constant_pad_nd", "cumprod", "cumsum", "equal", "gradient", "is_storage", "max",
+    "meshgrid", "min", "nonzero", "prod", "range", "sort", "std", "sum", "take", "var",
+]  # fmt: skip

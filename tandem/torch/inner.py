@@ -6,6 +6,7 @@ import tandem as td
 import tandem.ops as F
 from tandem.errors import ValueRangeError
 from tandem.ops.extras import store
+from tandem.torch import functions
 
 # -- copies of views
 
@@ -21,13 +22,32 @@ def _copy_of(name: str, view):
     return copied
 
 
+def _slice(x, dim=0, start=None, end=None, step=1):
+    return x[(slice(None),) * (dim % x.ndim) + (slice(start, end, step),)]
+
+
 _VIEWS = {
-    "alias": lambda x: x, "as_strided": td.as_strided, "detach": td.detach, "diagonal": td.diagonal, "expand": td.Tensor.expand,
-    "narrow": td.narrow, "permute": td.permute, "select": td.select, "slice": lambda x, dim=0, start=None, end=None, step=1:
-    x[(slice(None),) * (dim % x.ndim) + (slice(start, end, step),)], "split": td.split, "split_with_sizes": td.split_with_sizes,
-    "squeeze": td.squeeze, "t": td.t, "transpose": td.transpose, "unbind": td.unbind, "unfold": td.Tensor.unfold,
-    "unsqueeze": td.unsqueeze, "view": td.Tensor.view, "view_as_complex": td.view_as_complex, "view_as_real": td.view_as_real,
-}  # fmt: skip
+    "alias": lambda x: x,
+    "as_strided": td.as_strided,
+    "detach": td.detach,
+    "diagonal": td.diagonal,
+    "expand": lambda x, size, implicit=False: x.expand(size),
+    "narrow": td.narrow,
+    "permute": td.permute,
+    "select": td.select,
+    "slice": _slice,
+    "split": td.split,
+    "split_with_sizes": functions.split_with_sizes,
+    "squeeze": functions.squeeze,
+    "t": td.t,
+    "transpose": td.transpose,
+    "unbind": td.unbind,
+    "unfold": lambda x, dimension, size, step: x.unfold(dimension, size, step),
+    "unsqueeze": td.unsqueeze,
+    "view": lambda x, size=None, dtype=None: x.view(size if dtype is None else dtype),
+    "view_as_complex": td.view_as_complex,
+    "view_as_real": td.view_as_real,
+}
 _COPIES = [f"{_name}_copy" for _name in _VIEWS]
 for _name, _view in _VIEWS.items():
     globals()[f"{_name}_copy"] = _copy_of(f"{_name}_copy", _view)
@@ -36,22 +56,22 @@ for _name, _view in _VIEWS.items():
 # -- normalisation, with the statistics
 
 
-def _standardized(x, axes, eps):
-    mean = F.mean(x, axes, keepdims=True)
-    scale = F.rsqrt(F.var(x, axes, keepdims=True) + eps)
-    return (x - mean) * scale, mean, scale
+def _statistics(x, axes, eps):
+    """(mean, 1 / deviation), through which no gradient goes."""
+    x = x.detach()
+    return F.mean(x, axes, keepdims=True), F.rsqrt(F.var(x, axes, keepdims=True) + eps)
 
 
 def native_layer_norm(input, normalized_shape, weight, bias, eps):
     """(layer_norm, mean, 1 / deviation)."""
     axes = tuple(range(input.ndim - len(tuple(normalized_shape)), input.ndim))
-    _, mean, scale = _standardized(input, axes, eps)
+    mean, scale = _statistics(input, axes, eps)
     return F.layer_norm(input, tuple(normalized_shape), weight, bias, eps), mean, scale
 
 
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     """(group_norm, mean, 1 / deviation), the latter (N, group)."""
-    _, mean, scale = _standardized(input.reshape(N, group, -1), 2, eps)
+    mean, scale = _statistics(input.reshape(N, group, C // group * HxW), 2, eps)
     return F.group_norm(input, group, weight, bias, eps), mean.reshape(N, group), scale.reshape(N, group)
 
 
@@ -59,7 +79,7 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
     """(batch_norm, mean, 1 / deviation), the latter (C); empty where running statistics are used."""
     if training:
         axes = (0, *range(2, input.ndim))
-        _, mean, scale = _standardized(input, axes, eps)
+        mean, scale = _statistics(input, axes, eps)
         saved = mean.reshape(-1), scale.reshape(-1)
     else:
         saved = td.empty(0, dtype=input.dtype), td.empty(0, dtype=input.dtype)
@@ -132,7 +152,7 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False, *, 
     """
     matrix = A.mT if transpose else A
     solution = td.linalg.solve_triangular(matrix, b, upper=upper != transpose, unitriangular=unitriangular)
-    return store("triangular_solve", (solution, F.clone(F.triu(A) if upper else F.tril(A))), out)
+    return store("triangular_solve", (solution, F.clone(A)), out)
 
 
 def frobenius_norm(input, dim=(), keepdim=False, *, out=None):

@@ -41,7 +41,7 @@ class _Same(importlib.abc.Loader):
 
     def create_module(self, spec):
         module = importlib.import_module(self.target)
-        self.spec = module.__spec__
+        self.spec = getattr(module, "__spec__", None)
         return module
 
     def exec_module(self, module):

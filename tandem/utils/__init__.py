@@ -3,7 +3,7 @@ writes TensorBoard's event files."""
 
 import importlib
 
-_MODULES = ("checkpoint", "data", "dlpack", "hooks", "tensorboard")
+_MODULES = ("_pytree", "checkpoint", "data", "dlpack", "hooks", "model_zoo", "tensorboard")
 
 
 def __getattr__(name):

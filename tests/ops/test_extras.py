@@ -131,7 +131,7 @@ def test_facts():
     assert (
         td.numel(x) == 6 and x.is_same_size(td.ones(2, 3)) and not td.is_nonzero(td.zeros(1)) and not x.is_inference()
     )
-    assert x.type(td.int32).dtype is td.int32 and x.type() == "tandem.float32" and x.get_device() == -1
+    assert x.type(td.int32).dtype is td.int32 and x.type() == "torch.FloatTensor" and x.get_device() == -1
     assert x.equal(td.zeros(2, 3)) is True and x.dim_order() == (0, 1) and x.is_set_to(x) and not x.is_pinned()
     assert td.promote_types("int8", "float16") is td.float16 and td.get_default_dtype() is td.float32
     assert td.scalar_tensor(3).shape == () and td.range(0, 1, 0.5).tolist() == [0.0, 0.5, 1.0]
