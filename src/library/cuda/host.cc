@@ -89,6 +89,7 @@ namespace {
   const Register through_host_##routine("host." #routine, \
                                         [](const Call& call) { cuda::call_on_host(find(#routine), call); })
 TD_THROUGH_HOST(special);
+TD_THROUGH_HOST(polynomial);
 TD_THROUGH_HOST(cholesky);
 TD_THROUGH_HOST(lu_factor);
 TD_THROUGH_HOST(lu_solve);
