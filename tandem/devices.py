@@ -115,7 +115,8 @@ def code_of(device) -> int:
         raise DeviceError(None, f"device {str(device)!r} is not known; known are 'cpu' and 'cuda'")
     problem = _runtime.cuda_unavailable()
     if problem:
-        raise DeviceError(None, f"device {str(device)!r} is not available: {problem}")
+        problem, _, fix = problem.partition("\n  fix: ")
+        raise DeviceError(None, f"device {str(device)!r} is not available: {problem}", fix or None)
     index = index or 0
     count = _runtime.cuda_device_count()
     if index >= count:

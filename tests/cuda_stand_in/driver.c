@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef unsigned long long Address;
 enum { kOutOfMemory = 2, kInvalid = 1 };
@@ -44,7 +45,9 @@ static void take_time(void) {  // as many microseconds as STAND_IN_LAUNCH says
 }
 void stand_in_clear(void) { log_text[logged = 0] = 0, launches = graph_launches = recorded = 0; }
 
-int cuInit(unsigned f) { return 0; }
+static pid_t process;  // that initialised it; a forked child gets CUDA_ERROR_NOT_INITIALIZED
+static int forked(void) { return getpid() != process ? 3 : 0; }
+int cuInit(unsigned f) { return process = getpid(), 0; }
 int cuDriverGetVersion(int* v) { return *v = 12080, 0; }
 int cuGetErrorName(int s, const char** t) { return *t = "STAND_IN", 0; }
 int cuGetErrorString(int s, const char** t) { return *t = "an error of the stand-in", 0; }
@@ -108,8 +111,8 @@ int cuMemGetInfo_v2(size_t* available, size_t* all) { return *available = total(
 int cuMemHostAlloc(void** p, size_t bytes, unsigned flags) { return (*p = calloc(1, bytes)) ? 0 : kOutOfMemory; }
 int cuMemFreeHost(void* p) { return free(p), 0; }
 int cuMemHostGetDevicePointer_v2(Address* a, void* p, unsigned flags) { return *a = (Address)p, 0; }
-int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, void* s) { return memcpy((void*)to, from, n), 0; }
-int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, void* s) { return memcpy(to, (void*)from, n), 0; }
+int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, void* s) { return memcpy((void*)to, from, n), forked(); }
+int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, void* s) { return memcpy(to, (void*)from, n), forked(); }
 int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, void* s) { return memmove((void*)to, (void*)from, n), 0; }
 int cuMemcpyAsync(Address to, Address from, size_t n, void* s) { return memmove((void*)to, (void*)from, n), 0; }
 int cuMemsetD8Async(Address to, unsigned char v, size_t n, void* s) { return memset((void*)to, v, n), 0; }

@@ -90,3 +90,24 @@ assert sum(grown(n) for n in (2047, 2046, 2045, 2044)) <= first
 """,
         tmp_path,
     )
+
+
+def test_a_forked_child_is_told_of_the_fork(tmp_path):
+    run(
+        """
+x = td.ones(3, device="cuda")
+def said(call):
+    try:
+        call()
+    except td.DeviceError as error:
+        return str(error)
+child = os.fork()
+if child == 0:
+    first, second = said(lambda: td.ones(3, device="cuda")), said(x.cpu)
+    told = all(text and "was forked from one that had used CUDA" in text and "spawn" in text for text in (first, second))
+    os._exit(0 if told and not td.cuda.is_available() else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert x.cpu().shape == (3,)
+""",
+        tmp_path,
+    )

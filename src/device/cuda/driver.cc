@@ -1,6 +1,7 @@
 #include "device/cuda/driver.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -22,6 +23,14 @@ struct Opened {
   std::string problem;  // empty: ready
   int devices = 0;
 };
+
+// The driver, once initialised, does not survive a fork: every call of a child fails.
+bool forked = false;  // from a process that had opened it; set before the child has a second thread
+constexpr const char* kForked =
+    "this process was forked from one that had used CUDA, which the driver does not survive"
+    "\n  fix: start processes by \"spawn\" (multiprocessing.get_context(\"spawn\"), or "
+    "multiprocessing_context=\"spawn\" of a"
+    " DataLoader), or fork before anything asks for a device";
 
 std::string status_text(const Driver& d, Status status) {
   const char *name = nullptr, *text = nullptr;
@@ -54,6 +63,7 @@ void open(Opened& opened) {
     if (!missing.empty()) opened.problem += " (it lacks " + missing + ")";
     return;
   }
+  pthread_atfork(nullptr, nullptr, [] { forked = true; });
   if (Status status = d.init(0)) {
     opened.problem = "the NVIDIA driver (CUDA " + shown + ") refuses to start: " + status_text(d, status);
     return;
@@ -105,10 +115,11 @@ const VirtualMemory* virtual_memory() {
 }
 
 std::string why_unavailable() {
-  return opened().problem;
+  return forked ? kForked : opened().problem;
 }
 
 void fail_status(Status status, const char* what) {
+  if (forked) fail(ErrorKind::Device, what, ": ", kForked);
   std::string text = std::string(what) + ": " + status_text(opened().functions, status);
   // 700 and its neighbours: a kernel went wrong earlier, and the context is lost.
   if (status >= 700 && status < 720) text += recent_launches(8);
