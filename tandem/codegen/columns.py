@@ -5,17 +5,18 @@ from __future__ import annotations
 from tandem import dtypes
 from tandem.codegen.buffer import allocate
 from tandem.codegen.computes import Compute, Group
-from tandem.codegen.expr import Expr
+from tandem.codegen.expr import Expr, compute_dtype
 from tandem.codegen.fuse import Fusion
 from tandem.codegen.loops import Loop, Store, expression_cost
-from tandem.codegen.nest import CELL, CHUNK, ITEM, Nest, is_positional
+from tandem.codegen.nest import CELL, CHUNK, FIRST_BLOCK, ITEM, Nest, adds_floats, is_positional
 from tandem.codegen.schedule import KernelStep
-from tandem.graph.symbolic import ceildiv, maximum, minimum, product
+from tandem.graph.symbolic import Dim, ceildiv, maximum, minimum, product
 
 NARROW = 16  # columns below which a loop across them is too short
 COLUMNS = 1024  # elements of the local arrays in which columns accumulate
 CHUNKS = 64  # most chunks that rows are split in, and
-AT_ONCE = 4  # rows added to the local arrays in one go, if adding them is cheap
+AT_ONCE = 8  # rows added to the local arrays in one go, if adding them is cheap: a power of two
+SUM_ROWS = 16  # rows of a block, where it is one at a time
 ROWS = 64  # fewest rows of a chunk; both decide the order of summation, so they never depend on threads
 
 
@@ -106,19 +107,38 @@ class _Columns:
         self.here = e.linear(local_form)
         self.nest.own_forms.add(id(local_form))
         self.locals = []
-        for x, position in self.rows[0].operands:
-            values = e.local(x.dtype, self.width)
-            self.locals.append((values, None if position is None else e.local(dtypes.int64, self.width), x.dtype))
+        # Of sums of floats: the local array in which blocks are added up in float64 (Note [Sums in blocks]). Several rows at once
+        # are a block already, and go there directly.
+        self.totals = []
+        for (x, position), member in zip(self.rows[0].operands, self.reductions):
+            adds, dtype = adds_floats(member.node.op.kind, x.dtype), x.dtype
+            if adds and len(self.rows) > 1:
+                adds, dtype = False, dtypes.float64
+            values = e.local(dtype, self.width)
+            self.locals.append((values, None if position is None else e.local(dtypes.int64, self.width), dtype))
+            self.totals.append(e.local(dtypes.float64, self.width) if adds else None)
 
     def _local(self, slot: int, dtype) -> Expr:
         return self.b.make("load", (self.here,), dtype, slot)
 
     def _clear(self) -> list:
         stores = []
-        for (values, places, dtype), member in zip(self.locals, self.reductions):
+        for (values, places, dtype), total, member in zip(self.locals, self.totals, self.reductions):
+            if total is not None:
+                stores.append(Store(total, self.here, self.b.const(0, dtypes.float64)))
             stores.append(Store(values, self.here, identity(self.b, member.node.op.kind, dtype)))
             if places is not None:
                 stores.append(Store(places, self.here, self.b.const(0, dtypes.int64)))
+        return stores
+
+    def _flush(self) -> list:
+        """Ends a block: sums go to their totals, and start from zero again."""
+        b, stores = self.b, []
+        for (values, _, dtype), total in zip(self.locals, self.totals):
+            if total is not None:
+                block = b.cast(self._local(values, dtype), dtypes.float64)
+                stores.append(Store(total, self.here, self._local(total, dtypes.float64) + block))
+                stores.append(Store(values, self.here, b.const(0, dtype)))
         return stores
 
     def _add(self, rows: list[_Rows]) -> list:
@@ -134,18 +154,22 @@ class _Columns:
                 body.append(Store(values, here, b.where(better, total, old)))
                 body.append(Store(places, here, b.where(better, position, self._local(places, dtypes.int64))))
                 continue
-            for other in rows[1:]:
-                total = combine(b, kind, total, other.operands[k][0])
-            body.append(Store(values, here, combine(b, kind, old, total)))
+            terms = [r.operands[k][0] for r in rows]
+            while len(terms) > 1:
+                terms = [combine(b, kind, x, y) for x, y in zip(terms[::2], terms[1::2])]
+            body.append(Store(values, here, combine(b, kind, old, b.cast(terms[0], dtype))))
         return body + [s for r in rows for s in r.stores]
 
     def _finish(self) -> list:
         """What happens to a block's results: work at the kept rank, or partial results for a second kernel."""
         nest, forms = self.nest, self.forms
         stores: list = []
-        for (values, places, dtype), member in zip(self.locals, self.reductions):
+        for (values, places, dtype), total, member in zip(self.locals, self.totals, self.reductions):
+            if total is not None:
+                values, dtype = total, dtypes.float64
             result = self._local(values, dtype) if places is None else self._local(places, dtypes.int64)
             if not self.group.split:
+                result = self.b.cast(result, compute_dtype(member.value.dtype))
                 nest.e.given[member.value] = result
                 if member.stored:
                     stores.extend(nest.stores(member, result))
@@ -162,6 +186,25 @@ class _Columns:
                 stores.extend(nest.stores(member, value))
                 self.roots.append(value)
         return stores
+
+    def _blocks(self, reduced: list[int], cut: int, first_row: Expr, last_row: Expr) -> tuple[list, dict]:
+        """Loops over blocks of rows, [(variable, start, end)], and where the loops over rows begin and end in a block. See Note
+        [Sums in blocks]."""
+        nest, e, b = self.nest, self.e, self.b
+        ends = {v: (e.dim(0), e.dim(nest.sizes[v])) for v in reduced}
+        ends[cut] = first_row, last_row
+        blocks = []
+        inside: Dim = 1
+        for v in reversed(reduced) if any(t is not None for t in self.totals) else ():
+            size, step = nest.sizes[v], maximum(1, SUM_ROWS // maximum(1, inside))
+            inside = inside * size
+            if type(size) is int and type(step) is int and size <= step:
+                continue
+            counter, (low, high) = FIRST_BLOCK + v, ends[v]
+            start = low + e.var(counter) * e.dim(step)
+            blocks.insert(0, (counter, e.dim(0), b.idiv(high - low + e.dim(step) - 1, e.dim(step))))
+            ends[v] = start, b.min(start + e.dim(step), high)
+        return blocks, ends
 
     def step(self) -> KernelStep:
         nest, e, b, width = self.nest, self.e, self.b, self.width
@@ -187,8 +230,7 @@ class _Columns:
         start = e.var(CELL) * width
         stop = b.min(start + width, e.dim(size))
         across = lambda body, end: Loop(self.vector, start, end, body, "vector", 1, compact=True)
-        ends = {v: (e.dim(0), e.dim(nest.sizes[v])) for v in reduced}
-        ends[cut] = first_row, last_row
+        blocks, ends = self._blocks(reduced, cut, first_row, last_row)
         low, high = ends[self.row]
         stream = []
         if len(self.rows) > 1:
@@ -199,6 +241,11 @@ class _Columns:
         stream.append(Loop(self.row, low, high, [across(main, stop)]))
         for v in reversed(reduced[:-1]):
             stream = [Loop(v, *ends[v], stream)]
+        flush = self._flush()
+        if flush:
+            stream.append(across(flush, stop))
+        for counter, start_of, count in reversed(blocks):
+            stream = [Loop(counter, start_of, count, stream)]
         body = [across(self._clear(), start + width), *stream, across(finish, stop)]
         order = [ITEM, *[v for v, _ in digits], *reduced, self.vector]
         extent = product([n for _, n in digits])

@@ -7,8 +7,8 @@ from tandem.codegen.buffer import Buffer, allocate, is_one, is_zero
 from tandem.codegen.computes import Group
 from tandem.codegen.expr import substitute
 from tandem.codegen.fuse import Fusion
-from tandem.codegen.loops import PAST_CACHES, Accumulate, Declare, Finish, Loop, Transpose, expression_cost
-from tandem.codegen.nest import CELL, CHUNK, INNER, ITEM, Nest, unroll_for
+from tandem.codegen.loops import PAST_CACHES, Accumulate, Declare, Finish, Flush, Loop, Transpose, expression_cost
+from tandem.codegen.nest import CELL, CHUNK, FIRST_BLOCK, INNER, ITEM, SUM_LANES, SUM_ROUNDS, Nest, unroll_for
 from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import Dim, ceildiv, minimum, product
 
@@ -94,24 +94,36 @@ def _loops(nest: Nest, before: list, body: list, after: list, partials: list, ro
         total = n if may_be_large else None
         loop = Loop(vector, begin * BLOCK, b.min(end * BLOCK, n), body, "vector", unroll, total=total)
         return nest.step([loop], [vector], ceildiv(size, BLOCK), minimum(size, BLOCK), roots)
-    length = BLOCK if len(order) == 1 else INNER
+    length = INNER if len(order) > 1 else BLOCK
     digits = [(v, nest.sizes[v]) for v in order[:-1]] + [(CELL, ceildiv(size, length))]
     extent = product([count for _, count in digits])
     _store_partials(nest, partials, extent, after)
     start = e.var(CELL) * length
-    loop = Loop(vector, start, b.min(start + length, n), body, "vector", unroll)
+    loop = _in_blocks(nest, vector, start, b.min(start + length, n), body, unroll)
     items = nest.items(digits, [*before, loop, *after])
     return nest.step([items], [ITEM, *[v for v, _ in digits], vector], extent, minimum(size, length), roots)
+
+
+def _in_blocks(nest: Nest, vector: int, start, stop, body: list, unroll: int) -> Loop:
+    """The loop of one item, in the blocks of Note [Sums in blocks] if something is summed."""
+    sums = [s.acc for s in body if type(s) is Accumulate and s.acc.blocked]
+    if not sums:
+        return Loop(vector, start, stop, body, "vector", unroll)
+    e, size, counter = nest.e, SUM_ROUNDS * SUM_LANES * unroll, FIRST_BLOCK + vector
+    first = start + e.var(counter) * size
+    block = Loop(vector, first, e.b.min(first + size, stop), body, "vector", unroll)
+    count = e.b.idiv(stop - start + (size - 1), e.b.const(size, dtypes.int64))
+    return Loop(counter, e.dim(0), count, [block, *map(Flush, sums)])
 
 
 def _store_partials(nest: Nest, partials, extent: Dim, after: list):
     """Each item leaves its part of the full reductions in an array of `extent`."""
     e, b = nest.e, nest.e.b
     for member, acc in partials:
-        member.parts = allocate(acc.dtype, (extent,))
+        member.parts = allocate(acc.result, (extent,))
         form = e.forms.atom(ITEM)
         nest.own_forms.add(id(form))
-        scalar = b.make("scalar", (), acc.dtype, acc.id)
+        scalar = b.make("scalar", (), acc.result, acc.id)
         after.append(nest.store(member.parts, (form,), scalar))
 
 
@@ -164,7 +176,8 @@ def _tiles(nest: Nest, order, axis: int, loads, before, body, after, partials, r
     extent = product([n for _, n in digits])
     _store_partials(nest, partials, extent, after)
     inner = Loop(vector, starts[vector], stops[vector], body, "vector", 1)
-    inside = Loop(axis, starts[axis], stops[axis], [inner])
+    flushes = [Flush(acc) for _, acc in partials if acc.blocked]
+    inside = Loop(axis, starts[axis], stops[axis], [inner, *flushes])
     items = nest.items(digits, [*turns, *before, inside, *after])
     work = minimum(nest.sizes[axis], width) * minimum(nest.sizes[vector], width)
     return nest.step([items], [ITEM, *[v for v, _ in digits], axis, vector], extent, work, roots)

@@ -22,7 +22,7 @@ from tandem import dtypes
 from tandem.codegen.expr import COST, Expr, compute_dtype
 from tandem.dtypes import DType
 
-RENDERED = "10"  # part of every cache key: change it when a renderer makes other code from the same kernel
+RENDERED = "11"  # part of every cache key: change it when a renderer makes other code from the same kernel
 
 # Bytes from which on what a kernel stores is not found in a cache later on: more than most machines' last level has per process.
 PAST_CACHES = 32 << 20
@@ -65,16 +65,27 @@ class Store:
 
 
 class Accumulator:
-    """A running reduction. kind: sum, prod, max, min, any, all, argmax, argmin. `lanes`: it lives in a vector loop."""
+    """A running reduction. kind: sum, prod, max, min, any, all, argmax, argmin. `lanes`: it lives in a vector loop.
 
-    __slots__ = ("dtype", "id", "kind", "lanes", "unroll")
+    blocked: of a sum of floats, whose blocks end with Flush, and whose result is float64. See Note [Sums in blocks].
+    """
 
-    def __init__(self, id: int, kind: str, dtype: DType, lanes: bool = True):
+    __slots__ = ("blocked", "dtype", "id", "kind", "lanes", "unroll")
+
+    def __init__(self, id: int, kind: str, dtype: DType, lanes: bool = True, blocked: bool = False):
         self.id = id
         self.kind = kind
         self.dtype = dtype  # of the value; the position of argmax is int64
         self.lanes = lanes
         self.unroll = 1
+        self.blocked = blocked
+
+    @property
+    def result(self) -> DType:
+        """What Finish gives."""
+        if self.kind in ("argmax", "argmin"):
+            return dtypes.int64
+        return dtypes.float64 if self.blocked else self.dtype
 
 
 class Declare:
@@ -93,6 +104,15 @@ class Accumulate:
         self.acc = acc
         self.value = value
         self.position = position
+
+
+class Flush:
+    """Ends a block of a sum: what the accumulator holds goes to its float64 total, and it starts from zero again."""
+
+    __slots__ = ("acc",)
+
+    def __init__(self, acc: Accumulator):
+        self.acc = acc
 
 
 class Finish:
@@ -216,7 +236,11 @@ def _describe(kernel: Kernel) -> list[str]:
                 position = "" if s.position is None else number(s.position)
                 lines.append(f"{pad}accumulate {s.acc.id} {number(s.value)} {position}")
             elif type(s) is Declare:
-                lines.append(f"{pad}declare {s.acc.id} {s.acc.kind} {s.acc.dtype.short} {s.acc.lanes} {s.acc.unroll}")
+                lines.append(
+                    f"{pad}declare {s.acc.id} {s.acc.kind} {s.acc.dtype.short} {s.acc.lanes} {s.acc.unroll} {s.acc.blocked:d}"
+                )
+            elif type(s) is Flush:
+                lines.append(f"{pad}flush {s.acc.id}")
             elif type(s) is Finish:
                 lines.append(f"{pad}finish {s.acc.id}")
             elif type(s) is Repeat:

@@ -6,16 +6,23 @@ from tandem import dtypes
 from tandem.codegen.buffer import Buffer, is_one, is_zero, same
 from tandem.codegen.computes import Compute, Group
 from tandem.codegen.emit import Emitter, reduce_operand
-from tandem.codegen.expr import Expr
+from tandem.codegen.expr import Expr, compute_dtype
 from tandem.codegen.fuse import Fusion
 from tandem.codegen.index import Linear, exact
-from tandem.codegen.loops import Accumulate, Accumulator, Kernel, Loop, Store, expression_cost
+from tandem.codegen.loops import Accumulate, Accumulator, Flush, Kernel, Loop, Store, expression_cost
 from tandem.codegen.schedule import KernelStep
-from tandem.graph.symbolic import Dim
+from tandem.graph.symbolic import Dim, ceildiv, maximum
 
 INNER = 8192  # longest innermost loop of one item where there are outer loops too
 FIRST_SPLIT = 100  # loops that an axis was split in are numbered from here
 ITEM, CELL, CHUNK = 1000, 1001, 1002  # loop variables besides the axes 0, 1, ... of the group
+FIRST_BLOCK = 2000  # and those that count blocks of these axes
+# Note [Sums in blocks]
+# A running float32 sum of n numbers is off by up to n roundings of its last digit. Sums are therefore taken in short blocks, and
+# those are added up in float64: the error of a long sum is that of a block, whatever its axes and layout, and next to nothing is
+# done in float64. Blocks depend on the kernel only, never on threads. The result is rounded once, at the end.
+SUM_ROUNDS = 16  # numbers that a block adds up in each lane, where a vector has
+SUM_LANES = 16  # so many lanes; with fewer they are more
 NANOSECONDS = 0.06  # of one cost unit, vectorised
 LOAD_COST = 2.0
 
@@ -106,6 +113,8 @@ class Nest:
         x = e.emit(source, self.index(compute, source))
         e.nodes[node] = None
         if op.kind not in ("argmax", "argmin"):
+            if adds_floats(op.kind, x.dtype) and compute.value.dtype is dtypes.float64:
+                return x, None  # only the total is in float64
             return reduce_operand(e.b, op, x, compute.value), None
         flat, step = e.forms.zero, 1
         for axis in reversed(range(len(shape))):
@@ -116,7 +125,14 @@ class Nest:
 
     def accumulator(self, compute: Compute, dtype) -> Accumulator:
         self.accs += 1
-        return Accumulator(self.accs - 1, compute.node.op.kind, dtype)
+        kind = compute.node.op.kind
+        blocked = self.fusion.target.sums_in_blocks and adds_floats(kind, dtype)
+        return Accumulator(self.accs - 1, kind, dtype, blocked=blocked)
+
+    def result(self, compute: Compute, acc: Accumulator) -> Expr:
+        """What an accumulator has after Finish, in the type that kernels compute the value in."""
+        scalar = self.e.b.make("scalar", (), acc.result, acc.id)
+        return self.e.b.cast(scalar, compute_dtype(compute.value.dtype))
 
     # -- loops
 
@@ -135,14 +151,38 @@ class Nest:
         return merged
 
     def loops(self, order: list[int], body: list, unroll: int) -> list:
-        """Serial loops around an innermost vector loop."""
-        zero = self.e.dim(0)
+        """Serial loops around an innermost vector loop; in blocks, if something is summed. See Note [Sums in blocks]."""
         if not order:
             return body
-        inner = Loop(order[-1], zero, self.e.dim(self.sizes[order[-1]]), body, "vector", unroll)
+        sums = [s.acc for s in body if type(s) is Accumulate and s.acc.blocked]
+        blocks, ends = self.blocks(order, SUM_LANES * unroll) if sums else ([], {})
+        around = lambda v: ends.get(v) or (self.e.dim(0), self.e.dim(self.sizes[v]))
+        inner = Loop(order[-1], *around(order[-1]), body, "vector", unroll)
         for v in reversed(order[:-1]):
-            inner = Loop(v, zero, self.e.dim(self.sizes[v]), [inner])
-        return [inner]
+            inner = Loop(v, *around(v), [inner])
+        made = [inner]
+        if blocks:
+            made += map(Flush, sums)
+        for counter, count in reversed(blocks):
+            made = [Loop(counter, self.e.dim(0), self.e.dim(count), made)]
+        return made
+
+    def blocks(self, order: list[int], round: int) -> tuple[list, dict]:
+        """Loops that count blocks in the order of memory, [(variable, count)], and where each of the loops begins and ends in a
+        block. round: elements that the innermost loop takes in at once."""
+        e, counters, ends = self.e, [], {}
+        step, rounds = SUM_ROUNDS * round, ceildiv(self.sizes[order[-1]], round)
+        for v in reversed(order):
+            size = self.sizes[v]
+            if v != order[-1]:
+                step, rounds = maximum(1, SUM_ROUNDS // maximum(1, rounds)), rounds * size
+            if type(size) is int and type(step) is int and size <= step:
+                continue
+            counter = FIRST_BLOCK + v
+            start = e.var(counter) * e.dim(step)
+            counters.insert(0, (counter, ceildiv(size, step)))
+            ends[v] = start, e.b.min(start + e.dim(step), e.dim(size))
+        return counters, ends
 
     def items(self, digits: list[tuple[int, Dim]], body: list) -> Loop:
         b = self.e.b
@@ -174,6 +214,10 @@ def _name(nodes) -> str:
     if not names:
         return "copy"
     return names[0] if len(names) == 1 else "fused_" + "_".join(names[:6])
+
+
+def adds_floats(kind: str, dtype) -> bool:
+    return kind == "sum" and dtype in (dtypes.float32, dtypes.float64)
 
 
 def is_positional(compute: Compute) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tandem.codegen.expr import Expr
-from tandem.codegen.loops import Accumulate, Declare, Finish, Loop, Repeat, Store, Transpose
+from tandem.codegen.loops import Accumulate, Declare, Finish, Flush, Loop, Repeat, Store, Transpose
 
 
 class Renderer:
-    """A renderer has a method for each statement: store, accumulate, declare, finish, transpose, repeat, and loop_serial,
+    """A renderer has a method for each statement: store, accumulate, declare, flush, finish, transpose, repeat, and loop_serial,
     loop_vector, ... for the modes of loops that kernels of its target have.
 
     Each expression is computed once, in the outermost loop that it is constant in. The depth of a loop's variable is that of the
@@ -34,6 +34,8 @@ class Renderer:
                 self.accumulate(s)
             elif kind is Declare:
                 self.declare(s.acc)
+            elif kind is Flush:
+                self.flush(s.acc)
             elif kind is Finish:
                 self.finish(s.acc)
             elif kind is Transpose:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tandem import dtypes
 from tandem.codegen.computes import Group
 from tandem.codegen.expr import Expr, substitute, topological
 from tandem.codegen.fuse import Fusion
@@ -42,7 +41,7 @@ def rows(fusion: Fusion, group: Group) -> KernelStep:
 
 def row_passes(nest: Nest, group: Group) -> tuple[list, list]:
     """Passes over a row: [(at the kept rank before it, declarations, in the loop, after it)], and the expressions of each."""
-    e, b = nest.e, nest.e.b
+    e = nest.e
     levels = levels_of(group)
     passes = max(levels.values()) + 1
     roots: list[list] = [[] for _ in range(passes)]  # expressions computed in each pass
@@ -64,9 +63,7 @@ def row_passes(nest: Nest, group: Group) -> tuple[list, list]:
                 before.append(Declare(acc))
                 inner.append(Accumulate(acc, x, position))
                 after.append(Finish(acc))
-                result = dtypes.int64 if position is not None else x.dtype
-                scalar = b.make("scalar", (), result, acc.id)
-                e.given[member.value] = scalar
+                scalar = e.given[member.value] = nest.result(member, acc)
                 roots[number].append(x)
                 if member.stored:
                     after.extend(nest.stores(member, scalar))

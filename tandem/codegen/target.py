@@ -24,6 +24,8 @@ class Target:
     renders_philox = False  # whether its renderer writes random bits, rather than the kernel round by round
     approximates = False  # has instructions for 2^x and quotients that are good to a few last bits (ScalarBuilder)
 
+    sums_in_blocks = False  # whether its renderer knows Flush (Note [Sums in blocks] in nest.py)
+
     # -- liberties that lowering takes
     starts_early = (
         False  # whether programs begin in pieces, before all is known (Note [Pieces] in src/program/pieces.h)

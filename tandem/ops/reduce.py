@@ -21,7 +21,8 @@ class Reduce(Op):
 
     kind: sum, prod, max, min (NaN propagates), any, all, argmax, argmin (int64: first position in row-major order of the
     reduced axes; NaN counts as the extremum). 16-bit floats accumulate in float32; `dtype` is the type of accumulator and result
-    where it differs from the input's (sum of int32 in int64).
+    where it differs from the input's (sum of int32 in int64). A sum of float32 in float64 is rounded to float32 in blocks, but not
+    at the end: what divides it rounds once.
     """
 
     name = "reduce"
@@ -66,7 +67,7 @@ class Reduce(Op):
 
     def grad(self, g, x, *, out):
         if self.kind == "sum":
-            return F.Expand(x.shape)(g)
+            return F.Expand(x.shape)(cast(g, x.dtype))
         if self.kind in ("max", "min"):
             # Shared equally by all elements that attain the extremum.
             hit = F.Equal()(x, full_expand(out, x.shape))

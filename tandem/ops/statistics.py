@@ -13,6 +13,7 @@ from tandem.ops.complexes import imag_of, real_of
 from tandem.ops.define import method, op
 from tandem.ops.precision import in_float32, widen
 from tandem.ops.prepare import cast, constant, normalize_axes, normalize_axis, to_float
+from tandem.ops.reduce import reduce
 
 
 def _moments(name: str, x, axis, correction, unbiased, keepdims: bool, default: int = 0):
@@ -32,10 +33,11 @@ def _moments(name: str, x, axis, correction, unbiased, keepdims: bool, default: 
     axes = normalize_axes(name, axis, x.ndim)
     mean = F.mean(x, axes, keepdims=True)
     distance = x - mean
-    count = constant(product(x.shape[a] for a in axes), x.dtype)
+    count = constant(product(x.shape[a] for a in axes), dtypes.float64)
     if correction:
         count = F.maximum(count - correction, 0)
-    variance = F.sum(distance * distance, axes, keepdims=keepdims) / count
+    total = reduce(distance * distance, "sum", axes, keepdims, dtypes.float64)
+    variance = cast(total / count, x.dtype)
     return variance, (mean if keepdims else F.Reshape(variance.shape)(mean))
 
 

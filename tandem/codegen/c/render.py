@@ -208,6 +208,8 @@ class _Renderer(Renderer, Ops):
         if acc.lanes and acc.kind in ("sum", "prod") and acc.dtype.kind == "float":
             self.parts.add(acc.id)
             self.line(f"{t} {name}[{LANES}] = {{{', '.join([start] * LANES)}}};")
+            if acc.blocked:
+                self.line(f"double {name}_total = 0.0;")
             return
         self.parts.discard(acc.id)
         self.line(f"{t} {name} = {start};")
@@ -227,17 +229,27 @@ class _Renderer(Renderer, Ops):
             name += f"[{counter} % {LANES}]" if counter else "[0]"
         self.line(f"{name} = {self.combine(acc.kind, acc.dtype, name, value)};")
 
+    def merged(self, acc) -> str:
+        name, _ = self.accumulators[acc.id]
+        parts = [f"{name}[{k}]" for k in range(LANES)]
+        sign = "+" if acc.kind == "sum" else "*"
+        while len(parts) > 1:
+            parts = [f"({a} {sign} {b})" for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
+
+    def flush(self, acc):
+        name, _ = self.accumulators[acc.id]
+        self.line(f"{name}_total += {self.merged(acc)};")
+        self.line(f"for (int k = 0; k < {LANES}; ++k) {name}[k] = 0;")
+
     def finish(self, acc):
         name, _ = self.accumulators[acc.id]
         if acc.kind in ("argmax", "argmin"):
             name += "_at"
         elif acc.id in self.parts:
-            parts = [f"{name}[{k}]" for k in range(LANES)]
-            sign = "+" if acc.kind == "sum" else "*"
-            while len(parts) > 1:
-                parts = [f"({a} {sign} {b})" for a, b in zip(parts[::2], parts[1::2], strict=True)]
+            total = f"{name}_total + {self.merged(acc)}" if acc.blocked else self.merged(acc)
             name += "_all"
-            self.line(f"const {TYPE[acc.dtype]} {name} = {parts[0]};")
+            self.line(f"const {TYPE[acc.result]} {name} = {total};")
         self.accumulators[acc.id] = (name, len(self.scopes) - 1)
 
 

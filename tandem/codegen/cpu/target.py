@@ -27,6 +27,7 @@ class CpuTarget(Target):
     kind = "cpu"
     rules = RULES
     renders_philox = True
+    sums_in_blocks = True
     joins_products = True
     joins_concats = True
     fails_first = True

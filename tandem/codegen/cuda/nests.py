@@ -445,12 +445,10 @@ class _Columns:
     def _finish(self, accumulators, roots: list[Expr]) -> list:
         nest, forms, b = self.nest, self.forms, self.b
         stores: list = []
-        for member, acc, position in accumulators:
-            from tandem import dtypes
-
-            result = b.make("scalar", (), dtypes.int64 if position is not None else acc.dtype, acc.id)
+        for member, acc, _ in accumulators:
+            result = b.make("scalar", (), acc.result, acc.id)
             if not self.group.split:
-                nest.e.given[member.value] = result
+                result = nest.e.given[member.value] = nest.result(member, acc)
                 if member.stored:
                     stores.extend(nest.stores(member, result))
                 continue

@@ -7,14 +7,17 @@ for cheap masks. Accumulators live in stack slots that LLVM's first pass turns i
 
 from __future__ import annotations
 
+from tandem import dtypes
 from tandem.codegen.llvm.loops import Loops
-from tandem.codegen.llvm.ops import MEMORY, TYPE
+from tandem.codegen.llvm.ops import MEMORY, TYPE, vector
 from tandem.codegen.llvm.values import Scope
-from tandem.codegen.loops import Accumulate, Kernel
+from tandem.codegen.loops import Accumulate, Accumulator, Kernel
 
 # Instructions from which on a kernel without reductions is compiled the quick way: instruction selection without its own
 # optimisations, a third of the time. The code is long and straight, and runs 3 to 9 % slower.
 LONG_KERNEL = 240
+# Lanes in which a sum goes over to float64: fewer would cost a digit, more a conversion for every row.
+DOUBLE_LANES = 4
 
 
 def render(kernel: Kernel, vector_bytes: int, features: frozenset[str]) -> str:
@@ -112,13 +115,15 @@ class _Renderer(Loops):
         scope.lines.append(f"  store {type_} {new}, ptr {slot}")
         scope.lines.append(f"  store {index} {new_where}, ptr {position_slot}")
 
-    def finish(self, acc):
+    def merged(self, acc) -> dict[int, tuple[str, str]]:
+        """(value, position) of what an accumulator's slots hold, merged into one for each number of lanes."""
         scope = self.scopes[-1]
-        parts = [(key, slots) for key, slots in self.acc_parts[acc.id].items() if key != "scope"]
         element = TYPE[acc.dtype]
-        results = []
         by_lanes: dict[int, list] = {}
-        for (lanes, _), (slot, position_slot) in parts:
+        for key, slots in self.acc_parts[acc.id].items():
+            if type(key) is str:
+                continue
+            (lanes, _), (slot, position_slot) = key, slots
             type_ = element if lanes == 1 else f"<{lanes} x {element}>"
             index = "i64" if lanes == 1 else f"<{lanes} x i64>"
             value = self.line(scope, f"load {type_}, ptr {slot}")
@@ -128,7 +133,54 @@ class _Renderer(Loops):
             while len(found) > 1:
                 pairs = [self.merge(scope, acc, a, b, lanes) for a, b in zip(found[::2], found[1::2])]
                 found = pairs + found[len(pairs) * 2 :]
-            best = found[0]
+            by_lanes[lanes] = found[0]
+        return by_lanes
+
+    def flush(self, acc):
+        scope, parts = self.scopes[-1], self.acc_parts[acc.id]
+        totals = parts.setdefault("totals", {})
+        for lanes, value in self.in_double(acc).items():
+            type_ = vector("double", lanes)
+            name = totals.get(lanes)
+            if name is None:
+                name = totals[lanes] = f"%a{acc.id}_{lanes}_total"
+                if f"  {name} = alloca {type_}" not in self.allocas:
+                    self.allocas.append(f"  {name} = alloca {type_}")
+                parts["scope"].lines.append(f"  store {type_} zeroinitializer, ptr {name}")
+            new = self.line(scope, f"fadd {type_} {self.line(scope, f'load {type_}, ptr {name}')}, {value}")
+            scope.lines.append(f"  store {type_} {new}, ptr {name}")
+        for key, slots in parts.items():
+            if type(key) is not str:
+                zero = self.identity(acc, key[0])
+                scope.lines.append(f"  store {vector(TYPE[acc.dtype], key[0])} {zero}, ptr {slots[0]}")
+
+    def in_double(self, acc) -> dict[int, str]:
+        """What a sum's slots hold in float64, by the number of lanes, of which few are left: the rest is added in its own type."""
+        scope, element, found = self.scopes[-1], TYPE[acc.dtype], {}
+        for lanes, (value, _) in self.merged(acc).items():
+            while lanes > DOUBLE_LANES:
+                lanes //= 2
+                value = self.combine(scope, acc.kind, acc.dtype, *self.halves(scope, value, element, lanes), lanes)
+            if acc.dtype is not dtypes.float64:
+                value = self.line(scope, f"fpext {vector(element, lanes)} {value} to {vector('double', lanes)}")
+            found[lanes] = value
+        return found
+
+    def finish(self, acc):
+        scope, parts = self.scopes[-1], self.acc_parts[acc.id]
+        if "totals" in parts:
+            found = {
+                n: (self.line(scope, f"load {vector('double', n)}, ptr {x}"), "") for n, x in parts["totals"].items()
+            }
+        elif acc.blocked:
+            found = {lanes: (x, "") for lanes, x in self.in_double(acc).items()}
+        else:
+            found = self.merged(acc)
+        if acc.blocked:
+            acc = Accumulator(acc.id, acc.kind, dtypes.float64)
+        element = TYPE[acc.dtype]
+        results = []
+        for lanes, best in found.items():
             while lanes > 1:
                 lanes //= 2
                 low, high = self.halves(scope, best[0], element, lanes)

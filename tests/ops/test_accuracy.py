@@ -1,0 +1,76 @@
+"""One accuracy for sums of every axis and layout: that of a short sum, rounded once."""
+
+import numpy as np
+import pytest
+
+import tandem as td
+
+BAR = 3e-7  # of 2^-24 for one rounding; a running sum of these sizes is off by 1e-5 to 1e-3
+SHAPES = [
+    ((200_000, 3), 0),
+    ((20_000, 30), 0),
+    ((3, 200_000), 1),
+    ((3, 20_000, 10), 1),
+    ((4, 5, 30, 1000), (0, 2, 3)),
+    ((600_000,), None),
+    ((1000, 600), None),
+    ((9, 100), 1),
+    ((100, 9), 0),
+]
+LAYOUTS = {
+    "row-major": lambda x, f, axis: f(td.tensor(x), axis),
+    "strided": lambda x, f, axis: f(td.tensor(np.repeat(x, 2, -1))[..., ::2], axis),
+    "transposed": lambda x, f, axis: f(td.permute(td.tensor(np.ascontiguousarray(x.T)), range(x.ndim)[::-1]), axis),
+}
+FUNCTIONS = {
+    "sum": (td.sum, np.sum),
+    "mean": (td.mean, np.mean),
+    "norm": (lambda x, axis: td.vector_norm(x, 2, axis), lambda x, axis: np.sqrt(np.sum(x * x, axis))),
+    "sum of exp": (
+        lambda x, axis: td.compile(lambda v: td.sum(td.exp(v), axis))(x),
+        lambda x, axis: np.exp(x).sum(axis),
+    ),
+}
+
+
+def _error(got, want):
+    return np.max(np.abs(np.asarray(got, np.float64) - want) / np.abs(want))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_sums_are_as_good_as_a_short_one(name, layout):
+    ours, exact = FUNCTIONS[name]
+    for shape, axis in SHAPES:
+        for x in (np.full(shape, 0.1, np.float32), np.random.default_rng(0).random(shape, np.float32)):
+            got = LAYOUTS[layout](x, ours, axis).numpy()
+            assert _error(got, exact(x.astype(np.float64), axis)) < BAR, (shape, axis)
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_variances_are_rounded_once(offset):
+    for shape, axis in SHAPES:
+        x = np.random.default_rng(0).random(shape, np.float32) + np.float32(offset)
+        assert _error(td.var(td.tensor(x), axis).numpy(), np.var(x.astype(np.float64), axis)) < BAR
+
+
+def test_gradients_of_what_is_broadcast_are_such_sums():
+    b = td.zeros(8, 1, 1, requires_grad=True)
+    x = np.full((16, 8, 50, 50), 0.1, np.float32)
+    (td.tensor(x) * (1 + b)).sum().backward()
+    assert _error(b.grad.numpy().reshape(8), x.astype(np.float64).sum((0, 2, 3))) < BAR
+
+
+def test_sums_do_not_depend_on_threads():
+    x = td.tensor(np.random.default_rng(0).random((3000, 70), np.float32))
+    threads = td.get_num_threads()
+    try:
+        results = []
+        for n in (1, 2, 3):
+            td.set_num_threads(n)
+            results.append([td.sum(x).item(), td.sum(x, 0).numpy(), td.sum(x, 1).numpy(), td.var(x, 0).numpy()])
+    finally:
+        td.set_num_threads(threads)
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
