@@ -13,14 +13,17 @@ JOBS ?= 2
 # requirements live in .venv. CMake and Ninja come from PyPI: the system's may be missing or old.
 NATIVE := pyproject.toml CMakeLists.txt $(shell find cmake src -type f 2>/dev/null)
 PIP_INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check
-INSTALL_FROM = $(PY) tools/requirements.py $(1) > $(VENV)/requirements.txt && $(PIP_INSTALL) -r $(VENV)/requirements.txt
+# Versions are those of requirements.lock; where it does not fit (another machine, a newer Python), the newest that will do.
+INSTALL_FROM = $(PY) tools/requirements.py $(1) > $(VENV)/requirements.txt && \
+  { $(PIP_INSTALL) -r $(VENV)/requirements.txt -c requirements.lock || \
+  { echo "requirements.lock does not fit here: installing the newest versions instead"; $(PIP_INSTALL) -r $(VENV)/requirements.txt; }; }
 ifneq ($(shell command -v ccache 2>/dev/null),)
 export CMAKE_CXX_COMPILER_LAUNCHER ?= ccache
 endif
 # The scripts of .venv (cmake, ninja, clang-format) come before the system's.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help install prebuilt quickstart test test-all fuzz lint format stubs docs bench sanitize native clean
+.PHONY: help install prebuilt wheel lock quickstart test test-all fuzz lint format stubs docs bench sanitize native clean
 .DELETE_ON_ERROR:
 
 help:
@@ -37,11 +40,13 @@ $(VENV)/.created:
 	  $(PYTHON) -m pip --python $(PY) install --quiet pip; }
 	@touch $@
 
-$(VENV)/.tools: pyproject.toml tools/requirements.py | $(VENV)/.created
-	$(call INSTALL_FROM,build core) "cmake>=3.25" "ninja>=1.11"
+$(VENV)/.tools: pyproject.toml tools/requirements.py requirements.lock | $(VENV)/.created
+	$(call INSTALL_FROM,build core make)
 	@touch $@
 
+# The package was called tandem before it was tandem-dl; both would own the same files.
 $(VENV)/.built: $(NATIVE) | $(VENV)/.tools
+	@$(PY) -m pip uninstall --quiet --disable-pip-version-check --yes tandem 2>/dev/null || true
 	$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
 	@touch $@
 
@@ -73,6 +78,14 @@ install: $(VENV)/.tools $(VENV)/.built
 prebuilt: $(VENV)/.tools
 	$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
 	@touch $(VENV)/.built
+
+## make wheel        wheels for the Pythons found here, checked and tried in clean venvs, in dist/; ARGS="--pythons 3.12 --levels none"
+wheel: $(VENV)/.created
+	$(PY) tools/wheel.py $(ARGS)
+
+## make lock         write requirements.lock anew: the newest versions of what building, testing and the docs need
+lock: $(VENV)/.created
+	$(PY) tools/lock.py
 
 ## make quickstart   install, then train on handwritten digits (tandem quickstart)
 quickstart: install $(VENV)/.examples

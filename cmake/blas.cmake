@@ -56,10 +56,10 @@ endif()
 if(tandem_blas STREQUAL "onednn")
   message(STATUS "BLAS: oneDNN (${onednn_LIBRARY})")
   # The stand-in for libgomp, see Note [One thread pool].
-  add_library(tomp SHARED ${CMAKE_SOURCE_DIR}/src/library/openmp/shim.cc)
+  add_library(tomp SHARED ${CMAKE_SOURCE_DIR}/src/library/openmp/shim.cc ${TANDEM_PORTABLE})
   set(versions ${CMAKE_SOURCE_DIR}/src/library/openmp/versions.map)
   target_include_directories(tomp PRIVATE ${CMAKE_SOURCE_DIR}/src)
-  target_link_options(tomp PRIVATE -Wl,--version-script=${versions} -static-libstdc++ -static-libgcc)
+  target_link_options(tomp PRIVATE -Wl,--version-script=${versions} -static-libstdc++)
   set_target_properties(tomp PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${TANDEM_LIB_DIR} PREFIX lib SUFFIX .so.1
                         NO_SONAME ON LINK_DEPENDS ${versions})
   target_link_options(tomp PRIVATE -Wl,-soname,libtomp.so.1)

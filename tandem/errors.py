@@ -267,7 +267,7 @@ class InternalError(_Located, RuntimeError):
         from importlib.metadata import PackageNotFoundError, version
 
         try:
-            release = version("tandem")
+            release = version("tandem-dl")
         except PackageNotFoundError:  # run from a source tree that was never installed
             release = "source"
         python = ".".join(map(str, sys.version_info[:3]))

@@ -1,4 +1,4 @@
-"""Print requirements from pyproject.toml: `requirements.py build test` for those of the build and of the extra test."""
+"""Print requirements from pyproject.toml: `requirements.py build test` for those of the build and of the extra or group test."""
 
 import pathlib
 import sys
@@ -10,6 +10,8 @@ for name in sys.argv[1:]:
         lines = project["build-system"]["requires"]
     elif name == "core":
         lines = project["project"]["dependencies"]
+    elif name in project["dependency-groups"]:
+        lines = project["dependency-groups"][name]
     else:
         lines = project["project"]["optional-dependencies"][name]
     print("\n".join(lines))

@@ -1,4 +1,4 @@
-"""Where NVIDIA's libraries are: in wheels (`pip install tandem[cuda]`), or where the system has them."""
+"""Where NVIDIA's libraries are: in wheels (`pip install tandem-dl[cuda]`), or where the system has them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def open_library(name: str, wheel: str) -> ctypes.CDLL:
     raise DeviceError(
         None,
         f"lib{name} cannot be opened: {problems[0]}",
-        fix=f"pip install tandem[cuda] (or {wheel}), or install CUDA",
+        fix=f"pip install tandem-dl[cuda] (or {wheel}), or install CUDA",
     )
 
 

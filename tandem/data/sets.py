@@ -43,7 +43,7 @@ def need(package: str, what: str, install: str | None = None):
         raise UnsupportedError(
             "sets",
             f"{what} come with the package {name}, which is not installed",
-            fix=f"pip install {install or name}, or 'tandem[examples]'",
+            fix=f"pip install {install or name}, or 'tandem-dl[examples]'",
         ) from None
 
 

@@ -23,7 +23,7 @@ def need(package: str, what: str):
     except ImportError:
         name = {"PIL.Image": "pillow"}.get(package, package.partition(".")[0])
         raise UnsupportedError(
-            "data", f"{what} needs the package {name}", fix=f"pip install {name}, or 'tandem[data]'"
+            "data", f"{what} needs the package {name}", fix=f"pip install {name}, or 'tandem-dl[data]'"
         ) from None
 
 

@@ -97,6 +97,6 @@ def _tokenizers():
         import tokenizers.trainers
     except ImportError:
         raise UnsupportedError(
-            "Tokenize", "the package tokenizers is not installed", fix="pip install tokenizers, or 'tandem[data]'"
+            "Tokenize", "the package tokenizers is not installed", fix="pip install tokenizers, or 'tandem-dl[data]'"
         ) from None
     return tokenizers
