@@ -23,7 +23,7 @@ endif
 # The scripts of .venv (cmake, ninja, clang-format) come before the system's.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help install prebuilt wheel lock quickstart test test-all fuzz lint format stubs docs bench sanitize native clean
+.PHONY: help install prebuilt wheel lock quickstart test test-all fuzz accuracy lint format stubs docs bench sanitize native clean
 .DELETE_ON_ERROR:
 
 help:
@@ -108,6 +108,10 @@ COUNT ?= 2000
 fuzz: install $(VENV)/.test
 	$(PY) -m tests.fuzz.run all --count $(COUNT) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
 
+## make accuracy     how far functions are off, in units of the last place, measured with mpmath
+accuracy: install $(VENV)/.test
+	$(PY) -m tests.ops.last_places $(ARGS)
+
 CXX_FILES = $(shell find src tests -name '*.h' -o -name '*.cc')
 
 ## make lint         check style and formatting without changing a file
@@ -142,11 +146,20 @@ bench: install $(VENV)-bench/.created
 
 # The sanitized extension is tested in a copy of the tree, with a venv that borrows the packages of .venv: the editable
 # install there would otherwise be found first.
-SANITIZE := $(CURDIR)/build/sanitize
-SANITIZE_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1
-SANITIZE_TESTS ?= tests
+# SANITIZER=thread: data races instead; of the interpreter itself nothing is known, so what it does is not reported.
+SANITIZER ?= address
+SANITIZE := $(CURDIR)/build/sanitize-$(SANITIZER)
+SANITIZE_FLAGS.address := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+SANITIZE_FLAGS.thread := -fsanitize=thread
+SANITIZE_TESTS.address := tests
+SANITIZE_TESTS.thread := tests/tracing/test_threads.py tests/library/test_parallel.py tests/session/test_queues.py tests/session/test_concurrency.py
+SANITIZE_LIBRARIES.address := libasan.so libubsan.so libstdc++.so.6
+SANITIZE_LIBRARIES.thread := libtsan.so libstdc++.so.6
+SANITIZE_OPTIONS.address := ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+SANITIZE_OPTIONS.thread := TSAN_OPTIONS=die_after_fork=0:halt_on_error=0:exitcode=66:ignore_noninstrumented_modules=1
+SANITIZE_TESTS ?= $(SANITIZE_TESTS.$(SANITIZER))
 PURELIB = $$($(1) -c "import sysconfig; print(sysconfig.get_path('purelib'))")
-RUNTIME_OF_COMPILER = $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell $${CXX:-g++} -print-file-name=$(name)))
+RUNTIME_OF_COMPILER = $(foreach name,$(SANITIZE_LIBRARIES.$(SANITIZER)),$(shell $${CXX:-g++} -print-file-name=$(name)))
 ## make gpu-test     the operator checker and tests/gpu on a CUDA device, with the python3 at hand
 gpu-test:
 	tools/gpu_build.sh
@@ -166,10 +179,11 @@ gpu-bench:
 	tools/gpu_build.sh
 	python3 benchmarks/gpu.py
 
-## make sanitize     tests on an extension built with ASan and UBSan; SANITIZE_TESTS=tests/ops for a part
+## make sanitize     tests on an extension built with ASan and UBSan; SANITIZER=thread: those with threads, with ThreadSanitizer;
+##                   SANITIZE_TESTS=tests/ops for a part
 sanitize: install $(VENV)/.test
 	cmake -S . -B $(SANITIZE)/cmake -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPython_EXECUTABLE=$(CURDIR)/$(PY) \
-	  -DCMAKE_CXX_FLAGS="$(SANITIZE_FLAGS)"
+	  -DCMAKE_CXX_FLAGS="$(SANITIZE_FLAGS.$(SANITIZER)) -fno-omit-frame-pointer -g -O1"
 	cmake --build $(SANITIZE)/cmake
 	rm -rf $(SANITIZE)/tree && mkdir -p $(SANITIZE)/tree
 	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t $(SANITIZE)/tree
@@ -177,8 +191,8 @@ sanitize: install $(VENV)/.test
 	$(PYTHON) -m venv --without-pip --clear $(SANITIZE)/venv
 	echo $(call PURELIB,$(PY)) > $(call PURELIB,$(SANITIZE)/venv/bin/python)/borrowed.pth
 	cd $(SANITIZE)/tree && LD_PRELOAD="$(RUNTIME_OF_COMPILER)" TANDEM_CACHE_DIR=$(SANITIZE)/kernels \
-	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-	  $(SANITIZE)/venv/bin/python -m pytest -m "not slow and not oracle" $(SANITIZE_TESTS)
+	  $(SANITIZE_OPTIONS.$(SANITIZER)) \
+	  $(SANITIZE)/venv/bin/python -m pytest -n $(JOBS) -m "not slow and not oracle" $(SANITIZE_TESTS)
 
 ## make native       tests of C++ parts (allocator, threads, executor, queues) under ASan, UBSan and ThreadSanitizer
 native: $(VENV)/.test

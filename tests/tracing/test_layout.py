@@ -18,23 +18,30 @@ def network(x, w):
     return x.sum(1)
 
 
+def sums(x):
+    """Without products: what those take beside the block depends on which way was quickest on this machine."""
+    for _ in range(6):
+        x = (td.cumsum(x.tanh(), 1) + x).tanh()
+    return x.sum(1)
+
+
 @pytest.fixture
 def weight():
     td.manual_seed(0)
     return td.randn(256, 256) / 16
 
 
-def test_one_block_serves_a_run_and_takes_what_the_program_says(weight):
-    f = td.compile(network)
+def test_one_block_serves_a_run_and_takes_what_the_program_says():
+    f = td.compile(sums)
     x = td.randn(4096, 256)
-    f(x, weight)
+    f(x)
     memory.reset_peak()
     before = memory.stats()
-    f(x, weight)
+    f(x)
     after = memory.stats()
     assert after["system_allocations"] == before["system_allocations"]
     taken = after["peak_bytes"] - before["live_bytes"]
-    assert f.memory()["peak"] <= taken <= 1.05 * f.memory()["peak"] + 8 * MIB  # products may pack their operands
+    assert f.memory()["peak"] <= taken <= 1.05 * f.memory()["peak"]
 
 
 @pytest.mark.parametrize("sizes", [(64, 3000, 7, 3001, 0, 1, 64)])
@@ -62,28 +69,31 @@ def test_convolutions_find_their_working_memory_in_the_block():
         np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-3, atol=1e-5)
 
 
-def test_other_work_does_not_take_a_piece_of_an_idle_block(weight):
-    f = td.compile(network)
+def test_other_work_does_not_take_a_piece_of_an_idle_block():
+    f = td.compile(sums)
     x = td.randn(8192, 256)
-    f(x, weight)
+    f(x)
     batches = [td.ones(8192, 256)]
-    f(x, weight)
+    f(x)
     before = memory.stats()["system_allocations"]
     for _ in range(5):
         batches = [batches[-1], td.ones(8192, 256)]
-        f(batches[-1], weight)
+        f(batches[-1])
     assert memory.stats()["system_allocations"] <= before + 1  # for the second batch
 
 
-def test_a_larger_batch_adds_to_the_block_of_the_smaller(weight):
+def test_a_larger_batch_adds_to_the_block_of_the_smaller():
     memory.empty_cache()
-    f = td.compile(network)
-    for n in (4096, 8192, 16384):
-        x = td.ones(n, 256)
-        f(x, weight)
-    peak = f.memory()["peak"] * 16384 // 4096
-    del x
-    assert memory.stats()["reserved_bytes"] < memory.stats()["live_bytes"] + 1.1 * peak + 56 * MIB
+    before = memory.stats()["reserved_bytes"]
+    f = td.compile(sums)
+    sizes = (4096, 8192, 16384)
+    for n in sizes:
+        f(td.ones(n, 256))
+    smallest = f.memory()["peak"]
+    blocks = [smallest * n // sizes[0] for n in sizes]
+    inputs = sum(n * 256 * 4 for n in sizes)
+    assert sum(blocks) == 84 * MIB
+    assert memory.stats()["reserved_bytes"] - before < inputs + blocks[-1] + 24 * MIB < inputs + sum(blocks)
 
 
 def test_idle_blocks_serve_others_when_programs_are_over(weight):
