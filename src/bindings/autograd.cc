@@ -162,6 +162,7 @@ void register_autograd(nb::module_& m) {
     Tensor* t = as_tensor(h);
     return t->extra && t->extra->base ? nb::borrow(t->extra->base) : nb::none();
   });
+  m.def("note_write", [](nb::handle h) { as_tensor(h)->storage->bump_version(); });  // what a plan wrote in place
   m.def("is_inference", [](nb::handle h) { return as_tensor(h)->inference; });
   m.def("captured_source", [] {
     Source s = user_source();

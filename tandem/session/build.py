@@ -84,6 +84,8 @@ class Variable(SymbolicTensor):
 
     __slots__ = ("initial", "trainable", "__dict__")
 
+    shared: _runtime.Tensor | None = None  # the tensor whose memory it is: see shared_variable
+
     def __init__(self, initial, trainable: bool = True, name: str = "Variable", dtype=None):
         if isinstance(trainable, str):  # Variable(initial, name, trainable), as our own signature reads
             name, trainable = trainable, True if isinstance(name, str) else bool(name)
@@ -169,7 +171,30 @@ class Variable(SymbolicTensor):
         return f"<variable {self.name!r}, shape {tuple(self.shape)}, {self.dtype}>"
 
 
+def shared_variable(graph: Graph, tensor: _runtime.Tensor) -> Variable:
+    """The variable of a graph that is this tensor: runs read and write its memory, as eager code does.
+
+    Parameters become such variables when they meet a graph, and so does what an operator writes in place. All sessions share them.
+    """
+    found = graph._shared.get(id(tensor))
+    if found is None:
+        if id(tensor) in graph._held:
+            raise UnsupportedError(
+                None,
+                f"a tensor {tuple(tensor.shape)} is written that the graph has read as a constant before",
+                fix="write it before it is read, or make it a parameter (requires_grad_())",
+            )
+        type = Type(tensor.dtype, tuple(tensor.shape))
+        initial = graph.add_node(nodes.Fed("constant", tensor), (), (type,), "initial").outputs[0]
+        node = graph.add_node(nodes.Fed("variable"), (), (type,), "parameter" if tensor.requires_grad else "buffer")
+        found = graph._shared[id(tensor)] = Variable.of(node, initial, tensor.requires_grad)
+        found.shared = tensor
+    return found
+
+
 def _store(name: str, variable, value) -> SymbolicTensor:
+    if isinstance(variable, _runtime.Tensor):
+        variable = shared_variable(graph_of(value), variable)
     if not isinstance(variable, Variable):
         raise DTypeError(name, f"{variable!r} is no variable, so nothing can be assigned to it")
     value = as_tensor(variable.graph, value, None if isinstance(value, SymbolicTensor) else variable.dtype)
@@ -238,6 +263,7 @@ def variables_initializer(variables, name: str = "init") -> StepNode:
     """An operation that gives the variables their initial values."""
     variables = list(variables)
     graph = graph_of(*variables)
+    variables = [v for v in variables if v.shared is None]  # those have a value
     with graph.control_dependencies(None):
         return (
             group(*(v.initializer for v in variables), name=name)
@@ -266,6 +292,7 @@ def gradients(ys, xs, grad_ys=None) -> list:
     ys = list(ys) if isinstance(ys, (list, tuple)) else [ys]
     xs = list(xs) if isinstance(xs, (list, tuple)) else [xs]
     graph = graph_of(*ys)
+    xs = [shared_variable(graph, x) if isinstance(x, _runtime.Tensor) else x for x in xs]
     if grad_ys is None:
         grad_ys = [None] * len(ys)
     elif not isinstance(grad_ys, (list, tuple)):

@@ -326,6 +326,11 @@ class FlowProgram:
         place = run_device(self.device, operands, fed, session.held(self.held))
         with place as (fed, held), session.cancellable() as cancellation:
             outcome = self._flow.run([*fed, *held], cells, session.lock, seed, _runtime.num_threads(), cancellation)
+        written = {v for n in self.steps for v in written_by(n)}
+        for v, cell in zip(self.variables, cells, strict=True):
+            if v.shared is not None and v in written:
+                session.keep(v, cell.tensor)
+                session.note_writes([v])
         self.last_outcome = outcome
         if outcome.error is not None:
             raise self._located(outcome)

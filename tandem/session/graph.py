@@ -236,6 +236,7 @@ class Graph(ir.Graph):
         self._wired: list = []  # branches and loops being wired (wired.py), the innermost last
         self._sizes: dict[tuple, Sym] = {}
         self._held: dict[int, SymbolicTensor] = {}
+        self._shared: dict[int, SymbolicTensor] = {}  # variables that are tensors of eager code, by their ids
         self._by_name: dict[str, StepNode] = {}
         self._recorder = Recorder(self)
 
@@ -331,7 +332,7 @@ class Graph(ir.Graph):
 
     def hold(self, tensor, name: str = "constant") -> SymbolicTensor:
         """A tensor that is there already, as a value of this graph. It is read at each run."""
-        held = self._held.get(id(tensor))
+        held = self._shared.get(id(tensor), self._held.get(id(tensor)))
         if held is None:
             node = self.add_node(Fed("constant", tensor), (), (Type(tensor.dtype, tuple(tensor.shape)),), name)
             held = self._held[id(tensor)] = node.outputs[0]
@@ -500,6 +501,9 @@ class Recorder(Builder):
                 return map_leaves(tensor, x)
             return map_leaves(lambda y: take(self._operand(y)) if isinstance(y, (Value, _runtime.Tensor)) else y, x)
 
+        for x in args[: function.writes]:
+            if isinstance(x, _runtime.Tensor) and not self.graph.is_body:
+                self._shared(x)
         parameters = function.parameters
         kinds = {p.name: p.kind for p in parameters}
         recorded = [record(p.kind, a) for p, a in zip(parameters, args, strict=False)]
@@ -545,11 +549,17 @@ class Recorder(Builder):
         if isinstance(x, Value):
             raise UnsupportedError(None, f"{x!r} belongs to a function that is being traced, not to this graph")
         if isinstance(x, _runtime.Tensor):
-            return self.graph.hold(x)
+            is_state = x.requires_grad and x.is_leaf and not self.graph.is_body and id(x) not in self.graph._held
+            return self._shared(x) if is_state else self.graph.hold(x)
         with outside_graphs():
             from tandem.constructors import tensor
 
             return self.graph.hold(tensor(x))
+
+    def _shared(self, x) -> SymbolicTensor:
+        from tandem.session.build import shared_variable  # which builds on this module
+
+        return shared_variable(self.graph, x)
 
 
 class _Inference:

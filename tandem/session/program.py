@@ -246,7 +246,8 @@ class Program:
             results = self._call(self.functions[-1], inputs, random())
             first_new = len(results) - len(self.replaced)
             for v, value in zip(self.replaced, results[first_new:], strict=True):
-                session.cell(v).tensor = value
+                session.keep(v, value)
+            session.note_writes(self.in_place)
         at = len(self.fetches)
         for node in self.printing:
             count = len(node.inputs) - 1

@@ -313,7 +313,25 @@ class Session:
     def cell(self, variable) -> _runtime.VariableCell:
         """Where a variable's value is kept."""
         found = self._cells.get(variable)
-        return self._cells.setdefault(variable, _runtime.VariableCell()) if found is None else found
+        if found is None:
+            made = _runtime.VariableCell()
+            made.tensor = variable.shared
+            found = self._cells.setdefault(variable, made)
+        return found
+
+    def keep(self, variable, value: _runtime.Tensor):
+        """Makes value what a variable is: its new memory, or what the tensor that it shares holds."""
+        if variable.shared is None:
+            self.cell(variable).tensor = value
+        elif value is not variable.shared:
+            variable.shared.detach().copy_(value)
+            self.cell(variable).tensor = variable.shared
+
+    def note_writes(self, variables):
+        """A run has written these in their memory: what records saved of it is not what it holds any more."""
+        for v in variables:
+            if v.shared is not None:
+                _runtime.note_write(v.shared)
 
     def read(self, variables) -> list:
         return [self.check_value(v) for v in variables]
@@ -394,7 +412,7 @@ class Session:
             ready = {v: self._feed(v, x).clone() for v, x in values.items()}
         with self.writing():
             for v, x in ready.items():
-                self.cell(v).tensor = x
+                self.keep(v, x)
 
 
 class _Held:
