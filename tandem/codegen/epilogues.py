@@ -26,10 +26,6 @@ from tandem.graph.symbolic import product
 from tandem.switches import SKIP
 
 WORTH = 1 << 16  # bytes of a result that make it worthwhile: smaller ones stay in the cache anyway
-# The same for updates of inputs. Their arithmetic takes as long as their memory, so that there is little to gain where the cache
-# holds the parameter and what belongs to it, and the product has less of it. (A step of gpt-mini, whose weights have 1.8 and 2.4
-# MB, takes 1 % less for it; with those of an LSTM, 1 MB, or of 0.3 MB in NCF it is as long or longer.)
-WORTH_UPDATING = 3 << 19
 FARTHEST = 400  # steps that a kernel may pass
 MOST_BUFFERS, MOST_INTS = 60, 150  # what the runtime has room for
 
@@ -89,7 +85,7 @@ def _join(fusion, steps: list, uses: list, j: int, group: Group, kept: set[int],
         return None
     updates = writes_input(kernel)
     before = _needed(uses, i, j)
-    if before is None or (updates and not body and buffer_bytes(result) < WORTH_UPDATING):
+    if before is None or (updates and not body and buffer_bytes(result) < fusion.target.costs.update_bytes):
         return None
     after = [k for k in range(i + 1, j) if k not in before]
     if updates and any(step_may_fail(steps[k]) and not was_checked(steps, uses, k) for k in after):

@@ -17,6 +17,7 @@ class Target:
     """The answers that most targets give; each says where its own differ."""
 
     rules = None  # RuleTable: how operators are written in others (rules.py)
+    costs = None  # CpuCosts or CudaCosts: what decisions weigh (costs.py)
     kind = ""  # "cpu", "cuda": where it runs, for operators whose routine not every kind has
 
     # -- what it has

@@ -45,7 +45,7 @@ def key_of(device: int, described) -> str:
     """The key of a program that is made from what is described. "": it is not kept."""
     if not cache_dir() or DEBUG >= 2 or PRINT:
         return ""
-    target = (_runtime.cuda_properties(device - 1)[1:3], WGMMA.value, CUSOLVER.value) if device else None
+    target = (_runtime.cuda_properties(device - 1)[1:4], WGMMA.value, CUSOLVER.value) if device else None
     return blake2b(repr((fingerprint(), SKIP.value, target, described)).encode(), digest_size=20).hexdigest()
 
 

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tandem.codegen import EpilogueStep, KernelStep, epilogues, lower
+from tandem.codegen import EpilogueStep, KernelStep, lower
+from tandem.codegen.cpu.target import CPU
 from tandem.codegen.epilogues import _needed
 from tandem.codegen.order import Uses, writes_input
 
 
 @pytest.fixture(autouse=True)
 def small_updates_too(monkeypatch):
-    monkeypatch.setattr(epilogues, "WORTH_UPDATING", 0)
+    monkeypatch.setattr(CPU.costs, "update_bytes", 0)
 
 
 def floats(*shape, seed=0):

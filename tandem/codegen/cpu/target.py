@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from tandem import dtypes
 from tandem.codegen.columns import columns
 from tandem.codegen.compile import text_of
-from tandem.codegen.costs import few_reads
+from tandem.codegen.costs import CpuCosts, few_reads, second_level_cache
 from tandem.codegen.cpu.compose import RULES
 from tandem.codegen.elementwise import copy, elementwise
 from tandem.codegen.repeat import repeat_part
@@ -34,6 +35,10 @@ class CpuTarget(Target):
     overwriting = "columns"
     keeps_derivatives = True
     recomputes = True
+
+    @functools.cached_property
+    def costs(self) -> CpuCosts:
+        return CpuCosts(second_level_cache())
 
     def is_cheap(self, kept, value: Value, reads: int) -> bool:
         return few_reads(kept, value, reads)

@@ -151,4 +151,4 @@ def conv_backward_data(fusion, step) -> list | None:
 def conv_backward_weight(fusion, step) -> list | None:
     x, y = step.inputs
     g = _Geometry.of(step, x, step.outputs[0], y)
-    return None if g is None else sums(step, x, step.outputs[0], y, g)
+    return None if g is None else sums(fusion, step, x, step.outputs[0], y, g)

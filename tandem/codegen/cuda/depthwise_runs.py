@@ -12,7 +12,6 @@ from tandem.codegen.cuda.text import ANY, Text, read, write
 from tandem.graph.symbolic import ceildiv, hint, product
 
 RUN = 4
-BLOCKS = 528  # that sum gradients of filters
 
 HELPERS = (
     ANY
@@ -124,7 +123,7 @@ for (int p = 0; p < {RUN}; ++p) if (z0 + p < {width}) {{
     return [t.step(body, blocks * g.tiles, HELPERS)]
 
 
-def sums(step, x: Buffer, w: Buffer, y: Buffer, g) -> list:
+def sums(fusion, step, x: Buffer, w: Buffer, y: Buffer, g) -> list:
     """Gradients of filters: blocks add up runs of positions, a second kernel adds up the blocks, both in a fixed order."""
     dtype = dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
     wide, kind = g.wide(x.dtype), C_TYPE[x.dtype]
@@ -136,7 +135,7 @@ def sums(step, x: Buffer, w: Buffer, y: Buffer, g) -> list:
     tiles = -(-vectors // lanes)
     runs = (y.shape[0], y.shape[2], ceildiv(y.shape[3], RUN))
     total = product(runs)
-    blocks = max(1, min(BLOCKS // tiles, -(-hint(total) // (rows * 2))))
+    blocks = max(1, min(fusion.target.costs.filter_blocks // tiles, -(-hint(total) // (rows * 2))))
     parts = allocate(dtype, (blocks, g.taps, g.channels))
     t = Text(step.routine, step.node, (lanes, rows))
     sizes = [t.dim(d) for d in x.shape[2:]]

@@ -29,13 +29,10 @@ LONG_ROW = 32768  # longer ones are read again in every pass, by blocks so large
 LONG_THREADS = 512
 TILE = 32
 TEAM = 8  # rows of threads where threadIdx.y is a dimension of its own
-BLOCKS = 1056  # rows are cut in chunks until there are so many blocks: two rounds of four on each of the largest devices' 132
 CHUNK_ROWS = 64  # fewest rows of a chunk
-ACROSS_ROWS = 2048  # rows from which on their kernel also sums across them,
-ACROSS_BLOCKS = 132  # in so many chunks at most, one for each of the largest devices' multiprocessors,
-ACROSS_SUMS = 72  # and so many sums in a thread's registers
+ACROSS_ROWS = 2048  # rows from which on their kernel also sums across them
+ACROSS_SUMS = 72  # with so many sums in a thread's registers
 SETUP = 64  # what every thread computes for itself; if it is more, few blocks that stay share the elements
-SETUP_BLOCKS = 1056
 
 
 class CudaNest(Nest):
@@ -190,7 +187,7 @@ def _loops(nest: CudaNest, before: list, body: list, after: list, partials: list
     extent = ceildiv(pieces, THREADS)
     nest.once = not partials
     if nest.costs(roots)[0] > SETUP:
-        extent = minimum(extent, SETUP_BLOCKS)
+        extent = minimum(extent, nest.fusion.target.costs.setup_blocks)
         nest.once = False
     if partials:
         extent = minimum(maximum(ceildiv(extent, 4), 1), PARTS)
@@ -290,7 +287,7 @@ def _rows_and_sums(nest: CudaNest, plan, digits, vector: int, piece: int, roots:
     e, b, forms, known = nest.e, nest.e.b, nest.e.forms, nest.known
     size, extent = nest.sizes[vector], product([n for _, n in digits])
     nest.threads, nest.kept = (32, TEAM), -(-size // (32 * piece))
-    length = maximum(ceildiv(extent, ACROSS_BLOCKS * TEAM), 1) * TEAM
+    length = maximum(ceildiv(extent, nest.fusion.target.costs.across_blocks * TEAM), 1) * TEAM
     chunks = ceildiv(extent, length)
     first = e.var(CHUNK) * known.size("length", length)
     last = b.min(first + known.size("length", length), known.size("rows", extent))
@@ -416,7 +413,7 @@ class _Columns:
         known = nest.known
         first_row, last_row = e.dim(0), known.size("rows", n_rows)
         if self.group.split:
-            most = maximum(BLOCKS // maximum(product([n for _, n in digits]), 1), 1)
+            most = maximum(nest.fusion.target.costs.chunk_blocks // maximum(product([n for _, n in digits]), 1), 1)
             inner = max(hint(product([nest.sizes[v] for v in reduced[1:]])), 1)  # rows for each of those that are cut
             length = maximum(max(CHUNK_ROWS // inner, 1), ceildiv(n_rows, most))
             chunks = ceildiv(n_rows, length)

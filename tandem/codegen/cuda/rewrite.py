@@ -8,7 +8,6 @@ the result: 0 < relu(v) is 0 < v, and v is a few products away from x.
 from __future__ import annotations
 
 from tandem.codegen.computes import operator_cost
-from tandem.codegen.costs import DEVICE_CHEAP
 from tandem.graph.ir import Graph, Node, Value
 from tandem.graph.symbolic import hint
 from tandem.ops.arithmetic import Cast
@@ -48,7 +47,7 @@ def masks(lowering) -> dict[Node, object]:
     users = _Users(graph)
     found = {}
     for node in candidates:
-        leaf = _only_large_leaf(node.inputs[1].node.inputs[0])
+        leaf = _only_large_leaf(node.inputs[1].node.inputs[0], lowering.target.costs.cheap)
         if leaf is not None and users.needed_after(leaf, node):
             found[node] = _before_relu
     return found
@@ -72,7 +71,7 @@ def _size(value: Value) -> int:
     return size
 
 
-def _only_large_leaf(value: Value) -> Value | None:
+def _only_large_leaf(value: Value, cheap: float) -> Value | None:
     """The one large tensor in memory that value is made of, if it is one and computing value again is cheap."""
     size, cost = _size(value), 0.0
     leaves, stack, seen = set(), [value], set()
@@ -90,7 +89,7 @@ def _only_large_leaf(value: Value) -> Value | None:
             continue  # spread from something small
         else:
             return None
-        if cost > DEVICE_CHEAP or len(leaves) > 1:
+        if cost > cheap or len(leaves) > 1:
             return None
     return leaves.pop() if leaves else None
 

@@ -7,7 +7,7 @@ import functools
 from tandem import _runtime
 from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import same
-from tandem.codegen.costs import little_traffic
+from tandem.codegen.costs import CudaCosts, little_traffic
 from tandem.codegen.cuda import nests as cuda_nests
 from tandem.codegen.cuda import routines as cuda_routines
 from tandem.codegen.cuda.render import source
@@ -56,6 +56,14 @@ class CudaTarget(Target):
 
     def is_cheap(self, kept, value: Value, reads: int) -> bool:
         return little_traffic(kept, value)
+
+    @functools.cached_property
+    def costs(self) -> CudaCosts:
+        """Where there is no device, as when sources are checked without one, those of a large one."""
+        if _runtime.cuda_unavailable():
+            return CudaCosts(132)
+        _, _, _, processors, *_ = _runtime.cuda_properties(self.device)
+        return CudaCosts(processors)
 
     @functools.cached_property
     def capability(self) -> int:
