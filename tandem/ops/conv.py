@@ -69,6 +69,7 @@ class ConvForward(_Convolution):
 
     name = "conv_forward"
     routine = "conv_forward"
+    cuda_library = "cudnn"
     takes = "T[n,c,*s] T[o,g,*k] T[o]?"
 
     def infer(self, x: Type, w: Type, *bias: Type) -> Type:
@@ -100,6 +101,7 @@ class ConvBackwardData(_Convolution):
 
     name = "conv_backward_data"
     routine = "conv_backward_data"
+    cuda_library = "cudnn"
     size: tuple
     takes = "T[n,o,*out] T[o,g,*k]"
 
@@ -122,6 +124,7 @@ class ConvBackwardWeight(_Convolution):
 
     name = "conv_backward_weight"
     routine = "conv_backward_weight"
+    cuda_library = "cudnn"
     kernel: tuple
     takes = "T[n,c,*s] T[n,o,*out]"
 

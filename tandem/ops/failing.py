@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from tandem.graph.ir import Node, Value
 from tandem.graph.symbolic import Dim
-from tandem.ops.define import Elementwise, Movement, Op
+from tandem.ops.define import Elementwise, LibraryOp, Movement, Op
 from tandem.ops.region import Region
-
-MAY_FAIL = frozenset({
-    "bincount", "check_divisor", "check_index", "check_weights", "cholesky", "cofactor", "eig", "eigh", "inverse", "ldl_factor",
-    "ldl_solve", "lstsq", "lu_factor", "lu_solve", "permutation", "pinv", "polynomial", "scatter", "solve_triangular", "svd",
-})  # fmt: skip
 
 
 def may_fail(op: Op) -> bool:
     """By what its operands hold."""
     if isinstance(op, Region):
         return any(may_fail(node.op) for graph in op.graphs() for node in graph.nodes)
-    return getattr(op, "routine", None) in MAY_FAIL
+    return isinstance(op, LibraryOp) and op.may_fail
 
 
 def will_not_fail(node: Node, checked: set[tuple]) -> bool:

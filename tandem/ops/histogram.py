@@ -27,6 +27,7 @@ class Bincount(LibraryOp):
 
     name = "bincount"
     routine = "bincount"
+    may_fail = True
     low: object  # Dim
     size: object  # Dim
     takes = "I[*s]"

@@ -29,6 +29,7 @@ class CheckIndex(LibraryOp):
     name = "check_index"
     takes_complex = True
     routine = "check_index"
+    may_fail = True
     stays = True  # code that runs at once would have failed
     bound: object  # Dim
     axis: int
@@ -54,6 +55,7 @@ class CheckWeights(CheckIndex):
 
     name = "check_weights"
     routine = "check_weights"
+    may_fail = True
     bound: object = 1
     axis: int = 0
     negative: bool = False
@@ -68,6 +70,7 @@ class CheckDivisor(CheckIndex):
 
     name = "check_divisor"
     routine = "check_divisor"
+    may_fail = True
     bound: object = 1
     axis: int = 0
     negative: bool = False
@@ -118,6 +121,7 @@ class Scatter(LibraryOp):
     name = "scatter"
     takes_complex = True
     routine = "scatter"
+    may_fail = True
     mode: str
 
     @property

@@ -24,6 +24,7 @@ class Matmul(LibraryOp):
     name = "matmul"
     takes_complex = True
     routine = "matmul"
+    cuda_library = "cublas"
     takes = "T[*b,m,k] T[*b,k,n] T[n]?"
 
     def infer(self, a: Type, b: Type, *bias: Type) -> Type:

@@ -297,7 +297,7 @@ def test_order_of_steps():
     """(reads, writes): 0 the product, 4 the kernel; 2 must come first for the kernel's sake, 3 may wait."""
 
     def uses(*sets):
-        return [Uses(reads, writes, waits, [node]) for node, (reads, writes, waits) in enumerate(sets)]
+        return [Uses(reads, writes, waits, [node], False) for node, (reads, writes, waits) in enumerate(sets)]
 
     steps = [({1, 2}, {3}, ()), ({7}, {8}, ()), ({4}, {5}, ()), ({3}, {6}, ()), ({3, 5}, {9}, set())]
     assert _needed(uses(*steps), 0, 4) == [2]

@@ -24,8 +24,6 @@ from tandem.ops.windows import channels_last_strides, is_channels_last
 from tandem.switches import CUSOLVER
 
 LONG_ROW = 256
-LIBRARIES = {"matmul", "conv_forward", "conv_relu", "conv_backward_data", "conv_backward_weight"}
-SOLVER = {"lu_factor", "lu_solve", "eigh"}  # by cuSOLVER, where the switch says so
 
 
 def _multiplies(node, users: dict) -> bool:
@@ -169,7 +167,8 @@ class CudaTarget(Target):
             made = routine(fusion, step)
             if made is not None:
                 return steps + made
-        if step.routine not in LIBRARIES and not (CUSOLVER and step.routine in SOLVER):
+        library = step.node.op.cuda_library
+        if not library or (library == "cusolver" and not CUSOLVER):
             step.routine = "host." + step.routine  # on copies of its operands, by the routine of the CPU
             return [*steps, step]
         step.routine = "cuda." + step.routine

@@ -19,6 +19,7 @@ class LdlFactor(MatrixOp):
 
     name = "ldl_factor"
     routine = "ldl_factor"
+    may_fail = True
     hermitian: bool
     takes = "M[*b,n,n]"
 
@@ -36,6 +37,7 @@ class LdlFactor(MatrixOp):
 class LdlSolve(MatrixOp):
     name = "ldl_solve"
     routine = "ldl_solve"
+    may_fail = True
     hermitian: bool
     takes = "M[*b,n,n] i32[*b,n] M[*b,n,k]"
 

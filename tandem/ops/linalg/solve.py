@@ -39,6 +39,8 @@ class LuFactor(MatrixOp):
 
     name = "lu_factor"
     routine = "lu_factor"
+    may_fail = True
+    cuda_library = "cusolver"
     sparse_grads = True
     takes = "M[*b,m,n]"
 
@@ -58,6 +60,7 @@ class Permutation(LibraryOp):
 
     name = "permutation"
     routine = "permutation"
+    may_fail = True
     rows: object  # Dim
     inverse: bool
     takes = "i32[*b,k]"
@@ -79,6 +82,8 @@ class LuSolve(MatrixOp):
 
     name = "lu_solve"
     routine = "lu_solve"
+    may_fail = True
+    cuda_library = "cusolver"
     mode: int
     check: bool
     takes = "M[*b,n,n] M[*b,n,n] i32[*b,n] M[*b,n,k]"
@@ -109,6 +114,7 @@ class Inverse(MatrixOp):
 
     name = "inverse"
     routine = "inverse"
+    may_fail = True
     check: bool
     sparse_grads = True
     takes = "M[*b,n,n]"
@@ -145,6 +151,7 @@ class Cofactor(MatrixOp):
 
     name = "cofactor"
     routine = "cofactor"
+    may_fail = True
     takes = "M[*b,n,n]"
 
     def infer(self, a: Type) -> Type:

@@ -48,6 +48,8 @@ class Eigh(MatrixOp):
 
     name = "eigh"
     routine = "eigh"
+    may_fail = True
+    cuda_library = "cusolver"
     upper: bool
     sparse_grads = True
     takes = "M[*b,n,n]"
@@ -73,6 +75,8 @@ class Eigh(MatrixOp):
 class Eigvalsh(MatrixOp):
     name = "eigvalsh"
     routine = "eigh"
+    may_fail = True
+    cuda_library = "cusolver"
     upper: bool
     takes = "M[*b,n,n]"
 
@@ -93,6 +97,7 @@ class Eig(MatrixOp):
 
     name = "eig"
     routine = "eig"
+    may_fail = True
     sparse_grads = True
     takes = "M[*b,n,n]"
 
@@ -124,6 +129,7 @@ def _real_where(a: Value, g: Value) -> Value:
 class Eigvals(MatrixOp):
     name = "eigvals"
     routine = "eig"
+    may_fail = True
     takes = "M[*b,n,n]"
 
     def infer(self, a: Type) -> Type:
@@ -140,6 +146,7 @@ class Svd(MatrixOp):
 
     name = "svd"
     routine = "svd"
+    may_fail = True
     full: bool
     sparse_grads = True
     takes = "M[*b,m,n]"
@@ -211,6 +218,7 @@ def _svd_gradient(gu, gs, gvh, a, u, s, vh) -> Value:
 class Svdvals(MatrixOp):
     name = "svdvals"
     routine = "svd"
+    may_fail = True
     takes = "M[*b,m,n]"
 
     def infer(self, a: Type) -> Type:
@@ -230,6 +238,7 @@ class Pinv(MatrixOp):
 
     name = "pinv"
     routine = "pinv"
+    may_fail = True
     hermitian: bool
     takes = "M[*b,m,n] ?[*t]..."
 
@@ -259,6 +268,7 @@ class LstSq(MatrixOp):
 
     name = "lstsq"
     routine = "lstsq"
+    may_fail = True
     rcond: float
     sparse_grads = True
     takes = "M[*b,m,n] M[*b,m,k]"

@@ -22,6 +22,7 @@ class SolveTriangular(MatrixOp):
 
     name = "solve_triangular"
     routine = "solve_triangular"
+    may_fail = True
     upper: bool
     left: bool
     unit: bool
@@ -57,6 +58,7 @@ class Cholesky(MatrixOp):
 
     name = "cholesky"
     routine = "cholesky"
+    may_fail = True
     check: bool
     sparse_grads = True
     takes = "M[*b,n,n]"
