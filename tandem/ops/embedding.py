@@ -87,4 +87,6 @@ def one_hot(x: Tensor, num_classes: int = -1):
                 "one_hot", "x has no elements, so the number of classes is unknown", fix="pass num_classes"
             )
         num_classes = int(F.amax(x)) + 1
+    if num_classes < 0:
+        raise ValueRangeError("one_hot", f"num_classes is {num_classes}; it must be -1 or not negative")
     return _one_hot(x, num_classes)

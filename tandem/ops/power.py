@@ -40,8 +40,9 @@ class Pow(Elementwise):
         # y * x^(y-1) is 0 times infinity for y = 0 at x = 0 (and where 1/x overflows): there the exponent becomes 0 first.
         tiny = F.logical_and(F.equal(y, 0), F.less(F.abs(x), 1e-37))
         by_x = g * y * Pow()(x, F.where(tiny, 0, y - 1))
-        # 0^y does not change with y > 0: the logarithm of 0 must not come in, nor its derivative.
-        by_y = g * out * F.log(F.where(F.equal(x, 0), 1, x))
+        # 0^y does not change with y >= 0: the logarithm of 0 must not come in, nor its derivative. With y < 0 it is infinite.
+        flat = F.equal(x, 0) if y.dtype.is_complex else F.logical_and(F.equal(x, 0), F.greater_equal(y, 0))
+        by_y = g * out * F.log(F.where(flat, 1, x))
         return by_x, by_y
 
 

@@ -376,6 +376,8 @@ def multinomial(x: Tensor, num_samples: Int, replacement=False, *, generator: Ge
     """
     if x.ndim not in (1, 2):
         raise ShapeError("multinomial", f"x is {show_shape(x.shape)}; it must have 1 or 2 axes")
+    if num_samples < 0:
+        raise ValueRangeError("multinomial", f"num_samples is {show(num_samples)}; it must not be negative")
     x = to_float(x)
     wide = dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
     x = cast(x, wide)

@@ -161,9 +161,14 @@ def _vector_norm(x: Value, ord, axis, keepdims: bool) -> Value:
         return F.amin(size, axes, keepdims)
     if ord == 1:
         return F.sum(size, axes, keepdims=keepdims)
-    total = F.sum(F.power(size, ord), axes, keepdims=keepdims)
+    powers = F.power(size, ord)
+    if ord < 1:  # whose derivative at 0 is infinite, or has no sign: nothing flows there
+        zero = F.equal(size, 0)
+        powers = F.where(zero, math.inf if ord < 0 else 0, F.power(F.where(zero, 1, size), ord))
+    total = F.sum(powers, axes, keepdims=keepdims)
     if ord < 0:
-        return F.power(total, 1 / ord)
+        infinite = F.equal(total, math.inf)  # of a zero among the elements
+        return F.where(infinite, 0, F.power(F.where(infinite, 1, total), 1 / ord))
     zero = F.equal(total, 0)
     return F.where(zero, 0, F.power(F.where(zero, 1, total), 1 / ord))
 

@@ -74,3 +74,30 @@ def test_sums_do_not_depend_on_threads():
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("ord", [0.5, -0.5, -1.0, 1.5])
+def test_nothing_flows_through_zeros_of_a_norm(ord):
+    x = td.tensor([0.0, 1.0, 4.0], requires_grad=True)
+    td.vector_norm(x, ord).backward()
+    expected = [0.0, 0.0, 0.0] if ord < 0 else [0.0, *_norm_gradient(np.array([1.0, 4.0]), ord)]
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-6)
+
+
+def _norm_gradient(x, ord):
+    return x ** (ord - 1) * np.sum(x**ord) ** (1 / ord - 1)
+
+
+def test_a_power_of_zero_changes_with_a_negative_exponent():
+    y = td.tensor([-1.0, 0.0, 2.0], requires_grad=True)
+    (td.zeros(3) ** y).sum().backward()
+    np.testing.assert_array_equal(y.grad.numpy(), [-np.inf, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("call", [
+    lambda: td.multinomial(td.ones(0, 5), -3), lambda: td.multinomial(td.ones(0, 5), -3, replacement=True),
+    lambda: td.one_hot(td.zeros(0, dtype=td.int64), -5),
+], ids=["multinomial", "multinomial with replacement", "one_hot"])  # fmt: skip
+def test_negative_numbers_of_results_are_refused_though_there_are_no_rows(call):
+    with pytest.raises(td.ValueRangeError, match="negative"):
+        call()
