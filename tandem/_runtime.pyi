@@ -766,4 +766,9 @@ def begin_shared_heap() -> int:
 
 def pause_shared_heap() -> None: ...
 
+def move_to_shared_heap(tensor: Tensor) -> bool:
+    """
+    Moves a tensor whose memory nobody else has to where other ranks can look at it, if its size is one that collectives have met; whether that was done.
+    """
+
 def reduction_is_defined(dtype: int, reduction: int) -> bool: ...

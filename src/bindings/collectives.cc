@@ -3,13 +3,16 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
-#include <unistd.h>
 
+#include <cstring>
+
+#include "autograd/node.h"
 #include "bindings/bindings.h"
+#include "bindings/tensor_convert.h"
 #include "collectives/member.h"
 #include "collectives/reduce.h"
 #include "dispatch/op_function.h"
-#include "memory/allocator.h"
+#include "memory/allocator_impl.h"
 #include "memory/shared_heap.h"
 #include "tensor/dtype.h"
 
@@ -32,10 +35,22 @@ void look_for_signals() {
   if (stop) throw PythonError{};
 }
 
-int begin_heap() {
-  const int descriptor = heap::begin();
-  if (descriptor >= 0) empty_cache();  // what is allocated from now on lies there
-  return descriptor;
+// A tensor that stays and is met again by a collective goes where other ranks can look at it; nobody else may know its
+// address.
+bool move_to_heap(TensorRef tensor) {
+  Tensor* t = tensor.get();
+  Storage* from = t->storage;
+  if (!from || from->pending() || !from->on_host() || heap::holds(from->data()) || from->bytes() <= blocks::kSmallMax ||
+      !heap::is_wanted(blocks::large_block(from->bytes())))
+    return false;
+  if (from->references() > 1 || from->borrowed() || !from->writable() || !t->is_leaf() || (t->extra && t->extra->base))
+    return false;
+  Storage* to = Storage::allocate(from->bytes());
+  std::memcpy(to->data(), from->data(), from->bytes());
+  t->view.data = to->data() + (t->view.data - from->data());
+  t->storage = to;
+  from->release();
+  return true;
 }
 
 }  // namespace
@@ -77,8 +92,11 @@ void register_collectives(nb::module_& m) {
       .def_static("enter", &Context::enter, nb::arg("context").none(), "Has this thread be that rank.")
       .def_static("set_default", &Context::set_default, nb::arg("context").none());
 
-  m.def("begin_shared_heap", &begin_heap, "The descriptor of memory that other processes can map; -1: there is none.");
+  m.def("begin_shared_heap", &heap::begin, "The descriptor of memory that other processes can map; -1: there is none.");
   m.def("pause_shared_heap", &heap::pause);
+  m.def("move_to_shared_heap", &move_to_heap, nb::arg("tensor"),
+        "Moves a tensor whose memory nobody else has to where other ranks can look at it, if its size is one that "
+        "collectives have met; whether that was done.");
   m.def(
       "reduction_is_defined",
       [](int dtype, int reduction) { return is_defined(static_cast<DType>(dtype), static_cast<Reduction>(reduction)); },

@@ -102,7 +102,9 @@ void describe(const Request& request, bool threads, Descriptor& to) {
   const int64_t item = item_of(request);
   const auto place = [&](const char* data, int64_t count) {
     if (threads || count == 0) return Address{reinterpret_cast<int64_t>(data)};
-    return Address{data ? heap::offset_of(data, count * item) : -1};
+    const Address found{data ? heap::offset_of(data, count * item) : -1};
+    if (data && !found.known() && count * item >= kDirectBytes / 2) heap::want(count * item);
+    return found;
   };
   to.addressable = true;
   for (size_t i = 0; i < request.pieces.size(); ++i) {

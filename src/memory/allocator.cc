@@ -39,7 +39,6 @@ __attribute__((constructor(101))) static void guard_forks() {
   pthread_atfork([] { allocator().mutex.lock(); }, [] { allocator().mutex.unlock(); },
                  [] {
                    heap::note_fork();
-                   allocator().forget_inherited();
                    allocator().mutex.unlock();
                  });
 }
@@ -47,7 +46,7 @@ __attribute__((constructor(101))) static void guard_forks() {
 void give_back(const std::vector<Range>& ranges) {
   for (auto [address, bytes] : ranges) {
     ASAN_UNPOISON_MEMORY_REGION(address, bytes);
-    unmap_block(address, bytes);
+    system_unmap(address, bytes);
   }
 }
 
@@ -243,6 +242,7 @@ void empty_cache() {
   {
     std::lock_guard guard(a.mutex);
     a.take_all_locked(&ranges);
+    a.stats.reserved_bytes -= static_cast<int64_t>(heap::empty());
   }
   give_back(ranges);
 }

@@ -114,7 +114,6 @@ struct Allocator {
   bool dissolve_arenas();
   void* grow_arena(Range idle, size_t bytes);
   void* take_from_cache(std::map<std::pair<size_t, uint64_t>, void*>::iterator at);
-  void forget_inherited();
   void trim_locked(std::vector<Range>* out);
   void take_all_locked(std::vector<Range>* out);
   void unlink(Slab* slab);
@@ -132,8 +131,7 @@ struct Allocator {
 };
 
 Allocator& allocator();
-void* map_block(size_t bytes, size_t alignment);  // from the shared heap where there is one, else as system_map
-void unmap_block(void* address, size_t bytes) noexcept;
+size_t large_block(size_t bytes);  // the size of the block that so many bytes get, if they are more than kSmallMax
 void give_back(const std::vector<Range>& ranges);
 size_t effective_limit(const Allocator& a);
 

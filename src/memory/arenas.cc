@@ -9,7 +9,6 @@
 
 #include "memory/allocator.h"
 #include "memory/allocator_impl.h"
-#include "memory/shared_heap.h"
 #include "memory/system.h"
 
 namespace tandem {
@@ -38,7 +37,7 @@ bool Allocator::dissolve_arenas() {
 // held: the pages are moved, not copied.
 void* Allocator::grow_arena(Range idle, size_t bytes) {
   if (!reserve_locked(bytes - idle.second)) return nullptr;
-  void* block = map_block(bytes, kHugePage);
+  void* block = system_map(bytes, kHugePage);
   if (!block) {
     stats.reserved_bytes -= static_cast<int64_t>(bytes - idle.second);
     --stats.system_allocations;
@@ -46,9 +45,8 @@ void* Allocator::grow_arena(Range idle, size_t bytes) {
   }
   madvise(block, bytes, MADV_HUGEPAGE);
   ASAN_UNPOISON_MEMORY_REGION(idle.first, idle.second);
-  const bool movable = !heap::holds(block) && !heap::holds(idle.first);  // pages of a file keep their place in it
-  if (!movable || mremap(idle.first, idle.second, idle.second, MREMAP_MAYMOVE | MREMAP_FIXED, block) == MAP_FAILED)
-    unmap_block(idle.first, idle.second);
+  if (mremap(idle.first, idle.second, idle.second, MREMAP_MAYMOVE | MREMAP_FIXED, block) == MAP_FAILED)
+    system_unmap(idle.first, idle.second);
   return block;
 }
 

@@ -13,15 +13,6 @@
 
 namespace tandem::blocks {
 
-void* map_block(size_t bytes, size_t alignment) {
-  void* shared = heap::map(bytes, alignment);
-  return shared ? shared : system_map(bytes, alignment);
-}
-
-void unmap_block(void* address, size_t bytes) noexcept {
-  if (!heap::unmap(address, bytes)) system_unmap(address, bytes);
-}
-
 // Note [Chunks]
 // Blocks below the size of a huge page would be made of small pages, and those of a model's parameters, gradients and
 // optimiser state are many: faulting them in took longer than filling them. So once there is as much memory in use,
@@ -30,7 +21,7 @@ void* Allocator::take_from_chunk(size_t bytes) {
   if (bytes >= kHugePage || stats.live_bytes < static_cast<int64_t>(kChunkFrom)) return nullptr;
   if (chunk_bytes < bytes) {
     if (!reserve_locked(kChunk)) return nullptr;
-    void* fresh = map_block(kChunk, kHugePage);
+    void* fresh = system_map(kChunk, kHugePage);
     if (!fresh) {
       stats.reserved_bytes -= static_cast<int64_t>(kChunk);
       --stats.system_allocations;
@@ -43,7 +34,7 @@ void* Allocator::take_from_chunk(size_t bytes) {
         add_to_cache(chunk, chunk_bytes);
       } catch (const std::bad_alloc&) {  // no memory for the entry
         stats.reserved_bytes -= static_cast<int64_t>(chunk_bytes);
-        unmap_block(chunk, chunk_bytes);
+        system_unmap(chunk, chunk_bytes);
       }
     }
     chunk = static_cast<char*>(fresh);
@@ -53,11 +44,31 @@ void* Allocator::take_from_chunk(size_t bytes) {
   return std::exchange(chunk, chunk + bytes);
 }
 
+size_t large_block(size_t bytes) {
+  const size_t step = bytes < kHugePage ? size_t{4} << 10 : size_t{64} << 10;
+  return (bytes + step - 1) / step * step;
+}
+
 // Called with the lock held; lets it go around the system's work.
 void* Allocator::allocate_large(size_t bytes, size_t* capacity) {
   fresh_block = false;
-  size_t step = bytes < kHugePage ? size_t{4} << 10 : size_t{64} << 10;
-  size_t rounded = (bytes + step - 1) / step * step;
+  const size_t rounded = large_block(bytes);
+  if (heap::is_wanted(rounded)) {
+    void* shared = heap::take(rounded);
+    if (!shared && reserve_locked(rounded)) {
+      shared = heap::map(rounded);
+      fresh_block = shared != nullptr;
+      if (!shared) {
+        stats.reserved_bytes -= static_cast<int64_t>(rounded);
+        --stats.system_allocations;
+      }
+    }
+    if (shared) {
+      *capacity = rounded;
+      count_allocation(rounded);
+      return shared;
+    }
+  }
   auto found = cached.lower_bound({rounded, 0});
   // A block that is a little too large will do. One that is much too large will do where it saves asking the system,
   // whose fresh pages cost more than filling them: so a smaller batch runs in the memory of the larger one before it.
@@ -99,7 +110,7 @@ void* Allocator::allocate_large(size_t bytes, size_t* capacity) {
   }
   mutex.unlock();
   give_back(trimmed);
-  void* block = map_block(rounded, rounded >= kHugePage ? kHugePage : size_t{4} << 10);
+  void* block = system_map(rounded, rounded >= kHugePage ? kHugePage : size_t{4} << 10);
   if (block && rounded >= kHugePage) madvise(block, rounded, MADV_HUGEPAGE);
   mutex.lock();
   if (!block) {
@@ -116,7 +127,12 @@ void* Allocator::allocate_large(size_t bytes, size_t* capacity) {
 void Allocator::deallocate_large(void* block, size_t capacity) noexcept {
   ASAN_POISON_MEMORY_REGION(block, capacity);
   count_free(capacity);
-  if (heap::inherited(block)) return;
+  if (heap::holds(block)) {
+    if (!heap::give(block, capacity)) return;
+    stats.reserved_bytes -= static_cast<int64_t>(capacity);
+    ++stats.system_frees;
+    return;
+  }
   try {
     add_to_cache(block, capacity);
   } catch (...) {  // no memory for the entry: do without the cache
@@ -164,16 +180,6 @@ void* Allocator::take_from_cache(std::map<std::pair<size_t, uint64_t>, void*>::i
   if (at->first.first >= kSplitMin) joinable.erase(static_cast<char*>(block));
   cached.erase(at);
   return block;
-}
-
-// In a child of fork: blocks that its parent's heap has handed out or will hand out are not its own.
-void Allocator::forget_inherited() {
-  for (auto at = cached.begin(); at != cached.end();) {
-    const auto here = at++;
-    if (heap::inherited(here->second)) take_from_cache(here);
-  }
-  if (heap::inherited(chunk)) chunk_bytes = 0;
-  std::erase_if(idle_arenas, [](const Range& arena) { return heap::inherited(arena.first); });
 }
 
 // A program whose sizes grow step by step would leave behind a cached block of each size. Whenever the system is asked

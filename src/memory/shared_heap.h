@@ -1,11 +1,13 @@
-// Memory of this process that other processes of the host can map: large blocks come from here once it is begun, so
-// that collectives read and write tensors of other ranks where they lie.
+// Memory of this process that other processes of the host can map, so that collectives read and write tensors of other
+// ranks where they lie.
 //
 // Note [Shared heap]
 // One memfd without a name, as large as the machine's memory and sparse: what nobody has touched takes no memory, what
-// is given back is punched out. Only blocks of more than 32 KiB lie here, whose bookkeeping is private memory. A child
-// of fork shares these pages with its parent instead of getting copies: it takes no memory from here and gives none
-// back.
+// is given back is punched out. Its pages are small ones on most systems, with which kernels run a few percent slower,
+// so only blocks of certain sizes lie here: those of tensors that a collective has met elsewhere. Gradients are made
+// anew in every step, with the same sizes, so from the second step on they are here; a tensor that stays is moved
+// (bindings/collectives.cc). The bookkeeping is private memory. A child of fork shares these pages with its parent
+// instead of getting copies: it takes no memory from here and gives none back.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,12 +26,16 @@ struct Mapping {  // the heap of another process in this one's memory
 };
 std::shared_ptr<Mapping> attach(int descriptor);  // the same for all who have it; null where the system refuses
 
-void* map(size_t bytes, size_t alignment) noexcept;  // null: not begun, or full
-bool unmap(void* address, size_t bytes) noexcept;    // whether it is from here
-bool holds(const void* address) noexcept;            // whether it lies in this process's heap
-bool inherited(const void* address) noexcept;        // whether it lies in the heap of the process that forked this one
+void want(size_t bytes) noexcept;               // tensors of so many bytes are to lie here
+bool is_wanted(size_t block) noexcept;          // whether blocks of this size are
+void* take(size_t block) noexcept;              // one that came back; null: there is none
+void* map(size_t block) noexcept;               // a new one, filled with zeros; null: there is no room
+bool give(void* block, size_t bytes) noexcept;  // back; whether its memory went to the system
+size_t empty() noexcept;                        // gives the system what came back, and says how much that was
+
+bool holds(const void* address) noexcept;  // whether it lies in this process's heap
 char* base() noexcept;
 int64_t offset_of(const void* address,
-                  size_t bytes) noexcept;  // of memory that others may look at; -1: it lies elsewhere
+                  size_t bytes) noexcept;  // of memory that others can look at; -1: it lies elsewhere
 
 }  // namespace tandem::heap

@@ -74,6 +74,8 @@ std::shared_ptr<const MemoryLayout> PlanRun::make_layout() const {
   for (const Plan::Output& output : plan_.outputs) apart[roots[output.value]] = true;
   for (const SavedItem& item : plan_.saved)
     if (item.from == SavedItem::From::Temporary) apart[roots[item.index]] = true;
+  // Blocks of their own may lie where other ranks can look at them; see Note [Shared heap].
+  const library::Function waiting = plan_.waits ? library::find("collective") : nullptr;
   std::vector<MemoryPiece> pieces;
   std::vector<int32_t> owners;  // value, or ~instruction
   for (int32_t i = 0; i < count; ++i) {
@@ -81,7 +83,7 @@ std::shared_ptr<const MemoryLayout> PlanRun::make_layout() const {
     for (int32_t value : in.values) {
       MemoryPiece& life = lives[roots[value]];
       if (in.kind == Instruction::Kind::Free) life.last = i;
-      if (in.kind == Instruction::Kind::Region) apart[roots[value]] = true;
+      if (in.kind == Instruction::Kind::Region || (waiting && in.routine == waiting)) apart[roots[value]] = true;
       if (life.first < 0) life.first = i;
     }
     if (!in.prepares) continue;

@@ -7,6 +7,7 @@ With async_op=True they run in the background and give a `Work` to wait for.
 from __future__ import annotations
 
 import tandem.ops as F
+from tandem import _runtime
 from tandem.autograd.modes import no_grad
 from tandem.distributed import work
 from tandem.distributed.functional import batches, complete_splits
@@ -17,9 +18,15 @@ from tandem.errors import DTypeError, ShapeError, UnsupportedError
 from tandem.graph.ir import Value
 
 
-def _run(name: str, group: ProcessGroup, call, async_op: bool, result=None, lane="collectives") -> Work | None:
+def _run(
+    name: str, group: ProcessGroup, call, async_op: bool, result=None, lane="collectives", moved: tuple = ()
+) -> Work | None:
+    """moved: tensors that may be moved to memory that other ranks can look at, as they stay and are met again."""
+
     @no_grad()
     def quietly():
+        for tensor in moved:
+            _runtime.move_to_shared_heap(tensor)
         call()
 
     return work.run(group, lane, quietly, async_op, result)
@@ -48,7 +55,8 @@ def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op: bool = False) -> W
         return None
     _check("all_reduce", tensor)
     name = reduction_name(op)
-    return _run("all_reduce", group, lambda: F.all_reduce_(tensor, group.token, group.size(), name), async_op, [tensor])
+    return _run("all_reduce", group, lambda: F.all_reduce_(tensor, group.token, group.size(), name), async_op, [tensor],
+                moved=(tensor,))  # fmt: skip
 
 
 def all_reduce_coalesced(tensors, op=ReduceOp.SUM, group=None, async_op: bool = False) -> Work | None:
@@ -74,7 +82,8 @@ def broadcast(tensor, src: int = 0, group=None, async_op: bool = False) -> Work 
         return None
     _check("broadcast", tensor)
     root = group.position(src, "broadcast")
-    return _run("broadcast", group, lambda: F.broadcast_(tensor, group.token, group.size(), root), async_op, [tensor])
+    return _run("broadcast", group, lambda: F.broadcast_(tensor, group.token, group.size(), root), async_op, [tensor],
+                moved=(tensor,))  # fmt: skip
 
 
 def broadcast_coalesced(tensors, src: int = 0, group=None):

@@ -52,10 +52,24 @@ def foreign_memory():
     return float(x.min()), float(x.max())
 
 
+def stays_and_comes_again():
+    """What collectives meet again lies where others can look at it; what shares memory with NumPy stays where it is."""
+    stays, array = td.ones(100_000), np.ones(100_000, np.float32)
+    foreign = td.from_numpy(array)
+    viewed = td.ones(100_000)
+    part = viewed[:]
+    for _ in range(3):
+        for x in (stays, foreign, viewed):
+            dist.all_reduce(x)
+    again = td._runtime.move_to_shared_heap(td.from_numpy(array))
+    return float(stays.min()), float(array.max()), float(part.max()), again
+
+
 def forked_children():
     """A child of fork neither takes nor gives back memory that its parent shares with other ranks."""
-    x = td.full((1 << 18,), 3.0)
-    dist.all_reduce(x)
+    for _ in range(2):  # from the second time on blocks of this size are those that others can look at
+        x = td.full((1 << 18,), 3.0)
+        dist.all_reduce(x)
     spare = td.ones(1 << 18)
     del spare  # a free block of the heap
     pid = os.fork()
@@ -69,13 +83,13 @@ def forked_children():
 
 
 def several():
-    return foreign_memory(), forked_children()
+    return foreign_memory(), stays_and_comes_again(), forked_children()
 
 
 def test_memory_of_ranks():
     """Memory that others cannot look at, children of fork that leave shared memory alone, and no name in the file system."""
     before = set(os.listdir("/dev/shm"))
-    assert dist.spawn(several, 2) == [((8.0, 8.0), (0, 6.0, 14.0, 14.0))] * 2
+    assert dist.spawn(several, 2) == [((8.0, 8.0), (8.0, 8.0, 8.0, False), (0, 6.0, 14.0, 14.0))] * 2
     assert not {name for name in set(os.listdir("/dev/shm")) - before if "tandem" in name}
 
 
