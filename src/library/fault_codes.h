@@ -1,10 +1,12 @@
-// What can be wrong with the weights of a draw, as kernels find it: codes, 0 for none. See check_weights.
+// What checks on devices report in place of an axis' size where it is no index that is wrong. Weights of a draw have
+// codes for what is wrong with them, as kernels find it: 0 for nothing. See check_weights, check_divisor.
 #pragma once
 #include <cstdint>
 
 namespace tandem::library {
 
-constexpr int64_t kWeightsBound = -1;  // in place of an axis' size, in the report of a device: the value is such a code
+constexpr int64_t kWeightsBound = -1;  // the value is such a code
+constexpr int64_t kDivisorBound = -2;  // an integer was to be divided by 0
 
 inline const char* weight_fault(int64_t code) {
   return code == 1 ? "the weights hold a negative number, an infinity or NaN; they must be 0 or more, and finite"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import tandem.ops as F
 from tandem import dtypes
@@ -21,6 +22,7 @@ class Cast(Elementwise):
     """Elements converted to another dtype. Floats to integers truncate; anything to bool is `!= 0`."""
 
     name = "cast"
+    fold = staticmethod(lambda a: a)
     takes_complex = True
     holomorphic = False
     dtype: dtypes.DType
@@ -40,6 +42,7 @@ class Copy(Elementwise):
     """The same elements in fresh memory."""
 
     name = "copy"
+    fold = staticmethod(lambda a: a)
     takes_complex = True
     holomorphic = False
 
@@ -53,6 +56,8 @@ class Copy(Elementwise):
 @register
 class Add(Elementwise):
     name = "add"
+    fold = staticmethod(operator.add)
+    rounds = True
     takes_complex = True
     holomorphic = False
 
@@ -66,6 +71,8 @@ class Add(Elementwise):
 @register
 class Sub(Elementwise):
     name = "sub"
+    fold = staticmethod(operator.sub)
+    rounds = True
     takes_complex = True
     holomorphic = False
 
@@ -79,6 +86,8 @@ class Sub(Elementwise):
 @register
 class Mul(Elementwise):
     name = "mul"
+    fold = staticmethod(operator.mul)
+    rounds = True
     takes_complex = True
 
     def body(self, b, x, y):
@@ -93,6 +102,8 @@ class Div(Elementwise):
     """True division of floats."""
 
     name = "div"
+    fold = staticmethod(lambda a, b: None if b == 0 else a / b)
+    rounds = True
     takes_complex = True
 
     def body(self, b, x, y):
@@ -105,6 +116,8 @@ class Div(Elementwise):
 @register
 class Neg(Elementwise):
     name = "neg"
+    fold = staticmethod(operator.neg)
+    rounds = True
     takes_complex = True
     holomorphic = False
 

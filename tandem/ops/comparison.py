@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import tandem.ops as F
 from tandem import dtypes
 from tandem.graph.ir import Type, Value
@@ -26,9 +28,15 @@ class _Comparison(Elementwise):
         return dtypes.bool_
 
 
+def exact_extremum(pick):
+    """The larger or smaller of two constants. NaN propagates, and of 0.0 and -0.0 the kernel chooses."""
+    return staticmethod(lambda a, b: None if a != a or b != b or (a == 0 and b == 0) else pick(a, b))
+
+
 @register
 class Equal(_Comparison):
     name = "equal"
+    fold = staticmethod(operator.eq)
     takes_complex = True
 
     def body(self, b, x, y):
@@ -38,6 +46,7 @@ class Equal(_Comparison):
 @register
 class NotEqual(_Comparison):
     name = "not_equal"
+    fold = staticmethod(operator.ne)
     takes_complex = True
 
     def body(self, b, x, y):
@@ -47,6 +56,7 @@ class NotEqual(_Comparison):
 @register
 class Less(_Comparison):
     name = "less"
+    fold = staticmethod(operator.lt)
 
     def body(self, b, x, y):
         return x < y
@@ -55,6 +65,7 @@ class Less(_Comparison):
 @register
 class LessEqual(_Comparison):
     name = "less_equal"
+    fold = staticmethod(operator.le)
 
     def body(self, b, x, y):
         return x <= y
@@ -157,6 +168,7 @@ class Where(Elementwise):
     """condition ? x : y"""
 
     name = "where"
+    fold = staticmethod(lambda condition, a, b: a if condition else b)
     takes_complex = True
     holomorphic = False
 
@@ -217,6 +229,8 @@ class Maximum(Elementwise):
     """The larger of two; NaN if either is."""
 
     name = "maximum"
+    fold = exact_extremum(max)
+    rounds = True
 
     def body(self, b, x, y):
         return x | y if x.dtype.kind == "bool" else b.max(x, y)
@@ -230,6 +244,8 @@ class Minimum(Elementwise):
     """The smaller of two; NaN if either is."""
 
     name = "minimum"
+    fold = exact_extremum(min)
+    rounds = True
 
     def body(self, b, x, y):
         return x & y if x.dtype.kind == "bool" else b.min(x, y)
@@ -322,6 +338,7 @@ def clamp_max(x: Tensor, max: Tensor):
 @register
 class LogicalNot(Elementwise):
     name = "logical_not"
+    fold = staticmethod(operator.not_)
 
     def body(self, b, x):
         return ~x

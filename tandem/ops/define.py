@@ -161,6 +161,8 @@ class Elementwise(Op):
     """Same index in, same index out. Inputs all have one shape, or are 0-d and broadcast."""
 
     takes_complex = False
+    fold = None  # a function of constants, where every arithmetic that we have agrees on its result; it may give None
+    rounds = False  # whether that result has to be rounded, which is left to kernels for bool and 16-bit floats
 
     def infer(self, *types: Type) -> Type:
         return Type(self.result_dtype(*(t.dtype for t in types)), common_shape(types))

@@ -293,6 +293,8 @@ def square(x: Tensor):
 @register
 class Abs(Elementwise):
     name = "abs"
+    fold = staticmethod(abs)
+    rounds = True
     takes_complex = True
     holomorphic = False
 

@@ -7,7 +7,6 @@ the very precision of the graph. exp and its kin are left to the kernels, whose 
 from __future__ import annotations
 
 import math
-import operator
 import struct
 
 import tandem.ops as F
@@ -90,37 +89,15 @@ def to_dtype(number, dtype: dtypes.DType):
     return number
 
 
-def _divide(a, b):
-    return None if b == 0 else a / b
-
-
-def _extremum(pick):
-    # NaN propagates, and of 0.0 and -0.0 the kernel chooses
-    return lambda a, b: None if a != a or b != b or (a == 0 and b == 0) else pick(a, b)
-
-
-_EXACT = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": _divide, "neg": operator.neg, "abs": abs,
-    "equal": operator.eq, "not_equal": operator.ne, "less": operator.lt, "less_equal": operator.le,
-    "maximum": _extremum(max), "minimum": _extremum(min),
-    "where": lambda condition, a, b: a if condition else b,
-    "logical_not": operator.not_, "copy": lambda a: a, "cast": lambda a: a,
-}  # fmt: skip
-
-
-_ARITHMETIC = {"add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum"}
-
-
 def evaluate(op, numbers: list, types: list, dtype: dtypes.DType):
     """op on these constants, or None where it is not folded."""
-    fold = _EXACT.get(op.name)
-    if fold is None or dtype.is_complex or any(t.is_complex for t in types):
+    if op.fold is None or dtype.is_complex or any(t.is_complex for t in types):
         return None
-    if op.name in _ARITHMETIC and (dtype.kind == "bool" or (dtype.itemsize == 2 and dtype.is_floating)):
+    if op.rounds and (dtype.kind == "bool" or (dtype.itemsize == 2 and dtype.is_floating)):
         return None
-    if any(isinstance(n, float) and n != n for n in numbers) and op.name not in ("where", "copy"):
+    if any(isinstance(n, float) and n != n for n in numbers) and not isinstance(op, (F.Where, F.Copy)):
         return None
     # float64 has more than twice the digits of float32, so rounding the float64 result once more gives the float32 one
     exact = [to_dtype(n, t) for n, t in zip(numbers, types, strict=True)]
-    result = None if None in exact else fold(*exact)
+    result = None if None in exact else op.fold(*exact)
     return None if result is None else to_dtype(result, dtype)

@@ -254,6 +254,13 @@ def test_gradients_of_queries_keys_and_values_from_one_product_go_where_they_are
     assert [k.name for k in kernels if not k.name.startswith("attention")] == []
 
 
+def test_zeros_among_divisors_of_integers_are_looked_for():
+    steps = steps_of(lambda x, y: x // y, (5, 4), (5, 4), dtype=td.int32)
+    (check,) = (s.kernel for s in steps if s.kernel.name == "check_divisor")
+    assert "== 0) complain(" in source(check)
+    compile_all([s.kernel for s in steps])
+
+
 def test_every_library_operator_runs_on_devices():
     """By a kernel, a library of NVIDIA's, a composition of other operators, or through the host."""
     from tandem import _runtime

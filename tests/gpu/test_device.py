@@ -193,3 +193,10 @@ def test_a_replayed_program_follows_numbers_and_batches():
     noise = td.compile(lambda: td.rand(1000, device="cuda") + 0)
     seen = [noise().cpu().numpy() for _ in range(6)]
     assert all(not np.array_equal(a, b) for a, b in itertools.pairwise(seen))
+
+
+def test_an_integer_divided_by_zero_is_told_when_the_device_is_waited_for():
+    x, y = td.tensor([4, 6], device="cuda"), td.tensor([2, 0], device="cuda")
+    with pytest.raises(ZeroDivisionError, match="an integer is divided by zero"):
+        x // y
+        td.cuda.synchronize()

@@ -141,13 +141,15 @@ void raise_device_errors(int device) {
   clear_flag(report);
   const Report found = *report;
   std::memset(report, 0, offsetof(Report, failed));
-  const bool weights = found.bound == library::kWeightsBound;
+  const bool weights = found.bound == library::kWeightsBound, divisor = found.bound == library::kDivisorBound;
   std::ostringstream text;
   if (weights)
     text << library::weight_fault(found.value);
+  else if (divisor)
+    text << kDividedByZero;
   else
     text << "index " << found.value << " is out of range for axis " << found.axis << " with size " << found.bound;
-  Error error(weights ? ErrorKind::Value : ErrorKind::Index, text.str());
+  Error error(weights ? ErrorKind::Value : divisor ? ErrorKind::Division : ErrorKind::Index, text.str());
   error.origin = find_checked(found.number);
   throw error;
 }

@@ -20,7 +20,7 @@ from tandem.codegen.schedule import LibraryStep
 from tandem.graph.symbolic import product
 from tandem.switches import CUSOLVER
 
-WEIGHTS_BOUND = -1  # see src/library/fault_codes.h
+WEIGHTS_BOUND, DIVISOR_BOUND = -1, -2  # see src/library/fault_codes.h
 REPORT = """\
 struct Report { u64 claimed, number; i64 value, bound, axis; u64 written, failed; };
 DEVICE void complain(u64 report, u64 number, i64 value, i64 bound, i64 axis) {
@@ -53,6 +53,15 @@ def check_weights(fusion, step) -> list:
     body = t.digits("i", codes.shape, names)
     body += f"\nconst i64 v = {t.at(codes, names)};\nif (v) complain(a.report, a.number, v, {WEIGHTS_BOUND}, 0);"
     return [t.flat(count_of(codes), body, REPORT)]
+
+
+def check_divisor(fusion, step) -> list:
+    divisor = step.inputs[0]
+    t = Text("check_divisor", step.node, reports=True)
+    names = names_of("d", len(divisor.shape))
+    body = t.digits("i", divisor.shape, names)
+    body += f"\nif ({t.at(divisor, names)} == 0) complain(a.report, a.number, 0, {DIVISOR_BOUND}, 0);"
+    return [t.flat(count_of(divisor), body, REPORT)]
 
 
 def copy_step(fusion, step) -> list:
@@ -334,7 +343,7 @@ ROUTINES = {
     "attention": _attention(attention), "attention_backward": _attention(attention_backward),
     "attention_backward_packed": _attention(attention_backward_packed),
     "lstm_sequence": lstm_sequence, "lstm_sequence_backward": lstm_sequence_backward,
-    "check_index": check_index, "check_weights": check_weights, "cholesky": cholesky,
+    "check_divisor": check_divisor, "check_index": check_index, "check_weights": check_weights, "cholesky": cholesky,
     "copy": copy_step, "concat": concat, "cumulative": cumulative, "linear_scan": linear_scan,
     "nonzero": nonzero, "matmul": matmul, "scatter": scatter, "sort": sort, "topk": topk, **POOLING, **COUNTING,
     "pool_max_taps": pool_max_taps, "pool_max_taps_backward": pool_max_taps_backward,
