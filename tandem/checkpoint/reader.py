@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import glob
 import io
@@ -20,7 +21,8 @@ from tandem.errors import CheckpointError
 
 
 def load(path, map_location=None, *, mmap: bool = False, verify: bool = True, device=None, weights_only: bool = True):
-    """What `save` wrote. A safetensors file of another program gives its tensors by name.
+    """What `save` wrote. A safetensors file of another program gives its tensors by name; so do GGUF files, whose quantised tensors
+    become float32, and files of weights that torch.save wrote, of which nothing is run.
 
     mmap: map the file instead of reading it: elements come from the disk when they are first used, and changes stay in memory
     verify: compare the checksums (not with mmap, which would read everything)
@@ -33,6 +35,9 @@ def load(path, map_location=None, *, mmap: bool = False, verify: bool = True, de
     [tensor([0., 0.]), ('a', 1.5)]
     """
     where = device if device is not None else map_location
+    state = _foreign(path)
+    if state is not None:
+        return state if where is None else _moved(state, where)
     if mmap:
         with open(path) as file:
             state = file.state()
@@ -44,6 +49,20 @@ def load(path, map_location=None, *, mmap: bool = False, verify: bool = True, de
         finally:
             source.close()
     return state if where is None else _moved(state, where)
+
+
+def _foreign(path):
+    """What a file of another format holds; None for ours."""
+    if hasattr(path, "read") or files.is_url(path) or not os.path.isfile(files.local(path)):
+        return None
+    path = files.local(path)
+    with builtins.open(path, "rb") as file:
+        start = file.read(9)
+    if start[8:] == b"{" or start[:1] in (b"{", b""):  # safetensors, an index of shards
+        return None
+    from tandem.checkpoint.foreign import read_foreign  # pickles and zip archives are not imported for files of our own
+
+    return read_foreign(path)
 
 
 def _moved(value, device):
