@@ -124,7 +124,8 @@ _LAZY = (
 )  # packages that are imported when first used
 _SESSION = (
     "Coordinator", "FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "QueueRunner", "RandomShuffleQueue",
-    "Graph", "Print", "Saver", "Session", "Variable", "assign", "assign_add", "assign_sub", "control_dependencies", "default_graph",
+    "Graph", "Print", "Saver", "Session", "Variable", "assign", "assign_add", "assign_sub", "colocate_with",
+    "control_dependencies", "default_graph",
     "function", "global_variables_initializer", "gradients", "graph_ops", "group", "name_scope", "placeholder", "py_func",
     "trainable_variables",
 )  # fmt: skip

@@ -15,40 +15,46 @@ class Device:
     """A place for tensors, written "cpu", "cuda" or "cuda:1"; raises if it is not there. Equal to its name.
     As a context, where new tensors are made and where nodes of a deferred graph are to run. `td.device` is this class.
 
+    A name may say which process of a cluster has it: "/job:worker/task:3/device:cuda:0". Nodes of a deferred graph may be bound to
+    such a device wherever they are built; tensors are made on devices of this process, job "localhost", alone.
+
     >>> with td.device("cpu"):
     ...     td.ones(2).device
     device('cpu')
     """
 
-    __slots__ = ("_before", "index", "type")
+    __slots__ = ("_before", "index", "job", "task", "type")
 
     def __init__(self, type: str | int | Device, index: int | None = None):
+        job = task = None
         if isinstance(type, Device):
-            type, index = type.type, type.index
+            type, index, job, task = type.type, type.index, type.job, type.task
         elif isinstance(type, str):
-            type = f"{type}:{index}" if index is not None else type
-            # TensorFlow writes "/device:CPU:0".
-            type, _, number = (
-                type.removeprefix("/job:localhost").removeprefix("/device:").lstrip("/").lower().partition(":")
-            )
-            index = int(number) if number.isdigit() else number or None
+            type, index, job, task = _parse(type if index is None else f"{type}:{index}")
         elif isinstance(type, int) and not isinstance(type, bool):
             type, index = "cuda", type
         else:
             raise DeviceError(None, f"{type!r} is no device; write 'cpu', 'cuda' or 'cuda:1'")
-        self.type = type
-        self.index = index
+        self.type, self.index = type, index
+        self.job, self.task = job, task
         self._before: list = []
-        code_of(self)
+        if self.is_local:
+            code_of(self)
 
     @classmethod
-    def _unchecked(cls, type: str, index: int | None) -> Device:
+    def _unchecked(cls, type: str, index: int | None, job: str | None = None, task: int | None = None) -> Device:
         made = object.__new__(cls)
-        made.type, made.index, made._before = type, index, []
+        made.type, made.index, made.job, made.task, made._before = type, index, job, task, []
         return made
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is this process's."""
+        return self.job is None
+
     def __str__(self):
-        return self.type if self.index is None else f"{self.type}:{self.index}"
+        name = self.type if self.index is None else f"{self.type}:{self.index}"
+        return name if self.is_local else f"/job:{self.job}/task:{self.task or 0}/device:{name}"
 
     def __repr__(self):
         return f"device({str(self)!r})"
@@ -62,8 +68,10 @@ class Device:
         return hash(_canonical(str(self)))
 
     def __enter__(self):
-        code = code_of(self)
-        before = _runtime.set_default_device(code), _runtime.set_device_scope(code)
+        before = _runtime.default_device(), None
+        if self.is_local:
+            code = code_of(self)
+            before = _runtime.set_default_device(code), _runtime.set_device_scope(code)
         with contextlib.ExitStack() as stack:
             for scope in scopes:
                 stack.enter_context(scope(self))
@@ -72,13 +80,32 @@ class Device:
 
     def __exit__(self, *exc):
         before, stack = self._before.pop()
-        _runtime.set_default_device(before[0])
-        _runtime.set_device_scope(before[1])
+        if self.is_local:
+            _runtime.set_default_device(before[0])
+            _runtime.set_device_scope(before[1])
         stack.close()
 
 
+def _parse(name: str) -> tuple[str, int | str | None, str | None, int | None]:
+    """Type, index, job and task of a device's name, as in "cuda:1", "/device:CPU:0" or "/job:worker/task:3/device:cuda:0"."""
+    job = task = None
+    kind, index = "cpu", None
+    for part in name.strip("/").split("/") if name.startswith("/") else [name]:
+        key, _, value = part.partition(":")
+        if key == "job":
+            job = value
+        elif key in ("task", "replica") and value.isdigit():
+            task = int(value) if key == "task" else task
+        else:
+            kind, _, number = part.removeprefix("device:").lower().partition(":")
+            kind = "cuda" if kind == "gpu" and name.startswith("/") else kind
+            index = int(number) if number.isdigit() else number or None
+    return (kind, index, None, None) if job in (None, "localhost") else (kind, index, job, task or 0)
+
+
 def _canonical(name: str) -> str:
-    return {"cpu:0": "cpu", "cuda": "cuda:0"}.get(name, name)
+    head, slash, last = name.rpartition("device:")
+    return head + slash + {"cpu:0": "cpu", "cuda": "cuda:0"}.get(last, last)
 
 
 CPU = Device._unchecked("cpu", None)
@@ -87,8 +114,17 @@ DEVICES = [CPU] + [Device._unchecked("cuda", i) for i in range(15)]  # what Tens
 
 def named(name: str) -> Device:
     """The device of this name, whether this machine has it or not."""
-    kind, _, index = name.partition(":")
-    return Device._unchecked(kind, int(index) if index else None)
+    return Device._unchecked(*_parse(name))
+
+
+def known(device) -> Device:
+    """The device for a Device or a name of a kind that there is, whether this machine has it or not."""
+    found = named(device) if isinstance(device, str) else device
+    if not isinstance(found, Device):
+        return as_device(device)
+    if found.type not in ("cpu", "cuda") or isinstance(found.index, str):
+        raise DeviceError(None, f"device {str(found)!r} is not known; known are 'cpu' and 'cuda', or 'cuda:1'")
+    return found
 
 
 def as_device(device) -> Device:
@@ -105,6 +141,12 @@ def code_of(device) -> int:
     if not isinstance(device, Device):
         device = Device(device)
     kind, index = device.type, device.index
+    if not device.is_local:
+        raise DeviceError(
+            None,
+            f"device {str(device)!r} belongs to another process; this one is job 'localhost'",
+            fix="name a device of this process, such as 'cpu' or 'cuda:0'",
+        )
     if isinstance(index, str):
         raise DeviceError(None, f"device {str(device)!r} has no number; write 'cpu', 'cuda' or 'cuda:1'")
     if kind == "cpu":

@@ -7,6 +7,7 @@ from tandem.session.build import (
     assign,
     assign_add,
     assign_sub,
+    colocate_with,
     control_dependencies,
     device,
     global_variables,
@@ -40,7 +41,8 @@ from tandem.session.state import (
 __all__ = [
     "Coordinator", "FIFOQueue", "Function", "Graph", "PaddingFIFOQueue", "Print", "PriorityQueue", "QueueRunner",
     "RandomShuffleQueue", "Saver", "Session", "SymbolicTensor", "Variable", "add_queue_runner", "assign", "assign_add",
-    "assign_sub", "control_dependencies", "current_session", "default_graph", "device", "function", "global_variables",
+    "assign_sub", "colocate_with",
+    "control_dependencies", "current_session", "default_graph", "device", "function", "global_variables",
     "global_variables_initializer", "gradients", "graph_ops", "group", "identity", "name_scope", "no_op", "placeholder",
     "py_func", "reset_default_graph", "scatter_add", "scatter_div", "scatter_max", "scatter_min", "scatter_mul",
     "scatter_sub", "scatter_update", "set_random_seed", "start_queue_runners", "trainable_variables", "variables_initializer",

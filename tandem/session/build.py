@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tandem import _runtime, devices, dtypes
 from tandem.devices import Device
-from tandem.errors import DTypeError, ShapeError, UnsupportedError, ValueRangeError
+from tandem.errors import DeviceError, DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Type, Value, call_recorder, revise
 from tandem.session import nodes
 from tandem.session.graph import (
@@ -411,8 +411,37 @@ def control_dependencies(operations):
 
 
 def device(device):
-    """td.device, or with None a scope that lifts the device of the scopes around it."""
-    return default_graph().device(None) if device is None else Device(device)
+    """td.device, or with None a scope that lifts the device of the scopes around it. A device that is not here may be named: runs
+    that need it are refused, or placed elsewhere by soft placement."""
+    if device is None or not _is_here(device):
+        return default_graph().device(device)
+    return Device(device)
+
+
+def _is_here(device) -> bool:
+    try:
+        devices.code_of(device)
+    except DeviceError:
+        return False
+    return True
+
+
+def colocate_with(x):
+    """A scope: what is built inside runs where x does, whatever scopes of devices are around it.
+
+    x: a tensor or an operation of a deferred graph, or an eager tensor, next to which new tensors are then made.
+
+    >>> x = td.placeholder(td.float32, (2,))
+    >>> with td.device("cpu"):
+    ...     y = x * 2
+    >>> with td.colocate_with(y):
+    ...     (x + y).device
+    device('cpu')
+    """
+    if isinstance(x, _runtime.Tensor):
+        return Device(x.device)
+    node = as_node(x)
+    return node.graph.device(node.device)
 
 
 devices.scopes.append(lambda device: default_graph().device(device))

@@ -80,6 +80,7 @@ class FlowProgram:
         fed: list[SymbolicTensor],
         steps: list[StepNode] | None = None,
         memory_budget: float | None = None,
+        soft_placement: bool = False,
     ):
         self.graph = graph
         self.reports = [Report(memory_budget)]  # of all groups
@@ -88,7 +89,8 @@ class FlowProgram:
         fed_set = set(fed)
         self.passed = passed_through(fetches, fed_set) if steps is None else set()
         nodes = needed(fetches, fed_set - self.passed) if steps is None else steps
-        self.device = device_of(nodes)
+        self.device = device_of(nodes, soft_placement)
+        self.soft_placement = soft_placement
         self.steps = [n for n in nodes if not isinstance(n.op, Fed)]
         self.waits = any(n.control for n in self.steps)
         self.missing = next((n for n in nodes if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)

@@ -10,7 +10,7 @@ import contextlib
 
 import tandem.ops as F
 from tandem import _runtime, dtypes, forks
-from tandem.devices import as_device
+from tandem.devices import as_device, known
 from tandem.errors import DTypeError, IndexRangeError, TandemError, UnsupportedError, ValueRangeError, user_source
 from tandem.graph import ir
 from tandem.graph.ir import Builder, Node, Type, Value, revise
@@ -447,7 +447,9 @@ class Graph(ir.Graph):
 
     @contextlib.contextmanager
     def device(self, device):
-        self._devices.append(None if device is None else as_device(device))
+        """What is built inside is to run on this device: one that need not be here, as long as no run needs it. None lifts the
+        scopes around."""
+        self._devices.append(None if device is None else known(device))
         try:
             yield
         finally:

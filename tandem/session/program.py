@@ -30,7 +30,7 @@ import sys
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.devices import DEVICES, as_device, code_of
+from tandem.devices import CPU, DEVICES, as_device, code_of
 from tandem.errors import DeviceError, ShapeError, TandemError
 from tandem.graph import ir
 from tandem.graph.ir import Node, Origin, Value, current_builder, placed, source_scope
@@ -98,6 +98,7 @@ class Program:
         fed: list[SymbolicTensor],
         regions: str = "native",
         memory_budget: float | None = None,
+        soft_placement: bool = False,
     ):
         self.graph = graph
         self.fetches = [f for f in fetches if isinstance(f, Value)]
@@ -105,7 +106,8 @@ class Program:
         self.passed = passed_through(fetches, set(fed))
         self.steps = needed(fetches, set(fed) - self.passed)
         self.missing = next((n for n in self.steps if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)
-        self.device = device_of(self.steps)
+        self.device = device_of(self.steps, soft_placement)
+        self.soft_placement = soft_placement
         self.waits = any(n.control for n in self.steps)
         self.held = [n.outputs[0] for n in self.steps if isinstance(n.op, Fed) and n.op.tensor is not None]
         self._holds_arrays = any(v.ndim for v in self.held)
@@ -275,9 +277,14 @@ class Program:
             return host.op.call(host, operands, cancellation)
 
 
-def device_of(steps: list[StepNode]):
-    """Where a run of these must be, or None. Feeds and constants are brought there; a variable stays where it is."""
+def device_of(steps: list[StepNode], soft_placement: bool = False):
+    """Where a run of these must be, or None. Feeds and constants are brought there; a variable stays where it is.
+
+    soft_placement: where that cannot be, as near as it can: on the first device that is here among those asked for, or the CPU.
+    """
     bound = [n for n in steps if n.device is not None and not (isinstance(n.op, Fed) and n.op.name != "variable")]
+    if soft_placement and bound:
+        return next((d for d in map(_here, bound) if d is not None), CPU)
     for n in bound:
         if n.device != bound[0].device:
             raise DeviceError(
@@ -286,7 +293,24 @@ def device_of(steps: list[StepNode]):
                 fix="build both in the scope of one device, or fetch them in two runs",
                 source=n.source,
             )
-    return as_device(bound[0].device) if bound else None
+    if not bound:
+        return None
+    try:
+        return as_device(bound[0].device)
+    except DeviceError as error:
+        raise DeviceError(
+            bound[0].op.name,
+            f"{bound[0].name!r} is to run on {bound[0].device}, where it cannot: {error.rule}",
+            fix="build it in the scope of a device that is here, or use td.Session(graph, soft_placement=True)",
+            source=bound[0].source,
+        ) from None
+
+
+def _here(node: StepNode):
+    try:
+        return as_device(node.device)
+    except DeviceError:
+        return None
 
 
 @contextlib.contextmanager
@@ -377,7 +401,7 @@ class Trace:
         self.state: dict[Value, Value] = {}
         self.history: dict[Value, list] = {}
         self.prints: dict = {}
-        self.order = Order(program.waits)
+        self.order = Order(program.waits, program.device if program.soft_placement else None)
         self.sizes = Sizes(self)
         self.aliases: dict[Value, Value] = {}
         for key, value in zip(keys, inputs, strict=True):
@@ -494,8 +518,9 @@ class Trace:
 class Order:
     """Control inputs of deferred nodes, while they are traced, as those of the primitives that they become. See Note [Runs]."""
 
-    def __init__(self, waits: bool):
+    def __init__(self, waits: bool, device=None):
         self.waits = waits  # whether any node does
+        self.device = device  # under soft placement: where all of it runs
         self.noticed: dict[StepNode, dict[Node, None]] = {}  # what may fail in a step or in what it needs
 
     def of(self, node: StepNode) -> _Ordered:
@@ -509,7 +534,7 @@ class _Ordered:
         self.order, self.node = order, node
         self.control = dict.fromkeys(n for c in node.control for n in order.noticed.get(c, ()))
         self.builder = current_builder()
-        self.place = placed(self.builder, self.control, node.device)
+        self.place = placed(self.builder, self.control, node.device and (order.device or node.device))
 
     def __enter__(self):
         self.made = len(self.builder.graph.nodes)

@@ -44,7 +44,12 @@ def active_session(graph: Graph) -> Session | None:
 
 
 def make_program(
-    graph: Graph, wanted: list, fed: list, regions: str, memory_budget: float | None = None
+    graph: Graph,
+    wanted: list,
+    fed: list,
+    regions: str,
+    memory_budget: float | None = None,
+    soft_placement: bool = False,
 ) -> Program | FlowProgram:
     """One plan for all of it, where that is possible. The tagged executor where branches and loops were wired by hand, or where
     a Python function or a queue comes after a write, which must happen first and once."""
@@ -52,8 +57,8 @@ def make_program(
     wired = any(isinstance(n.op, Primitive) for n in steps)
     first_write = next((k for k, n in enumerate(steps) if written_by(n)), len(steps))
     if wired or any(is_host(n) for n in steps[first_write:]):
-        return FlowProgram(graph, wanted, fed, memory_budget=memory_budget)
-    return Program(graph, wanted, fed, regions, memory_budget)
+        return FlowProgram(graph, wanted, fed, None, memory_budget, soft_placement)
+    return Program(graph, wanted, fed, regions, memory_budget, soft_placement)
 
 
 class Session:
@@ -68,12 +73,19 @@ class Session:
 
     regions: how td.cond, td.while_loop and td.scan run: as native loops, or lowered to Switch, Merge and the like ("primitives").
     memory_budget: what a program may take at its peak, as in td.compile; `memory` tells what was reached.
+    soft_placement: runs whose nodes are bound to devices that are not here, or to several, run where they can instead of failing.
     """
 
     max_programs = 256
     advice = ""  # what else there is to do about variables without values
 
-    def __init__(self, graph: Graph | None = None, regions: str = "native", memory_budget: float | None = None):
+    def __init__(
+        self,
+        graph: Graph | None = None,
+        regions: str = "native",
+        memory_budget: float | None = None,
+        soft_placement: bool = False,
+    ):
         if regions not in ("native", "primitives"):
             raise ValueRangeError("Session", f"regions is {regions!r}; it must be 'native' or 'primitives'")
         if graph is not None and not isinstance(graph, Graph):
@@ -85,6 +97,7 @@ class Session:
         self.graph = default_graph() if graph is None else graph
         self.regions = regions
         self.memory_budget = check_budget("Session", memory_budget)
+        self.soft_placement = soft_placement
         self.lock = _runtime.RunLock()  # variables: many runs that read, or one that writes
         self._cells: dict[Value, _runtime.VariableCell] = {}
         self._programs: OrderedDict[tuple, Program | FlowProgram] = OrderedDict()  # least recently used first
@@ -231,7 +244,7 @@ class Session:
             if program is not None:
                 self._programs.move_to_end(key)
                 return program
-        program = make_program(self.graph, wanted, fed, self.regions, self.memory_budget)
+        program = make_program(self.graph, wanted, fed, self.regions, self.memory_budget, self.soft_placement)
         with self._mutex:
             program = self._programs.setdefault(key, program)
             while len(self._programs) > self.max_programs:

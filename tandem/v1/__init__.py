@@ -26,7 +26,15 @@ from tandem.dtypes import (
     uint64,
 )  # fmt: skip
 from tandem.dtypes import bool_ as bool
-from tandem.session import Graph, control_dependencies, device, name_scope, reset_default_graph, set_random_seed
+from tandem.session import (
+    Graph,
+    colocate_with,
+    control_dependencies,
+    device,
+    name_scope,
+    reset_default_graph,
+    set_random_seed,
+)
 from tandem.session import default_graph as get_default_graph
 from tandem.session import graph_ops as control_flow_ops
 from tandem.session.tensor_shape import Dimension, TensorShape

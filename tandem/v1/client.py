@@ -24,8 +24,8 @@ class GPUOptions:
 
 
 class ConfigProto:
-    """Settings of a session, accepted without effect: td.set_num_threads says how many threads there are, and a run is on one
-    device, that of its nodes."""
+    """Settings of a session. allow_soft_placement counts; the others are accepted without effect: td.set_num_threads says how many
+    threads there are, and a run is on one device, that of its nodes."""
 
     def __init__(self, device_count=None, intra_op_parallelism_threads=0, inter_op_parallelism_threads=0,
                  allow_soft_placement=False, log_device_placement=False, gpu_options=None):  # fmt: skip
@@ -38,10 +38,11 @@ class ConfigProto:
 
 
 class Session(_session.Session):
-    """Like td.Session, with arrays as results: Session(graph=None). config is accepted without effect."""
+    """Like td.Session, with arrays as results: Session(graph=None). Of config, allow_soft_placement counts."""
 
     def __init__(self, target="", graph=None, config=None):
-        super().__init__(target if isinstance(target, _session.Graph) else graph)
+        soft = config is not None and config.allow_soft_placement
+        super().__init__(target if isinstance(target, _session.Graph) else graph, soft_placement=soft)
 
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
         timeout = options.timeout_in_ms / 1000 if options is not None and options.timeout_in_ms else None
