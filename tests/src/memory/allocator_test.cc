@@ -1,5 +1,5 @@
 // The allocator: alignment, classes, reuse, exact counts, limits, and many threads at once.
-// links: src/memory/allocator.cc src/memory/arenas.cc src/memory/large_blocks.cc src/memory/system.cc
+// links: src/memory/allocator.cc src/memory/arenas.cc src/memory/large_blocks.cc src/memory/system.cc src/memory/shared_heap.cc
 #include "memory/allocator.h"
 
 #include <cstdio>
