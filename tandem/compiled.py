@@ -2,7 +2,7 @@
 
 The function's Python code runs at every call, so nothing that it looks at (attributes, closures, modes, branches) can go stale.
 Operators are only noted down; at the end, or when a value is read, everything noted becomes one program, which is compiled the
-first time and found again later. See Note [Capture] in src/program/capture.h.
+first time and found again later. See Note [Capture] in src/capture/capture.h.
 """
 
 from __future__ import annotations

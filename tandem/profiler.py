@@ -1,7 +1,7 @@
 """td.profile: what ran, when, for how long, and for which line of the user's program; td.benchmark: how long a call takes.
 
 Note [What is recorded]
-The runtime notes every call of an operator (or program), and inside it every kernel, library call and copy (src/program/profile.h).
+The runtime notes every call of an operator (or program), and inside it every kernel, library call and copy (src/profile/profile.h).
 On the CPU a step takes as long as its caller waits for it. On CUDA devices steps are timed by events on their stream, without
 waiting: the timeline shows both when the host queued a step and when the device ran it.
 """

@@ -6,11 +6,11 @@
 #include <queue>
 #include <utility>
 
-#include "autograd/mode.h"
 #include "autograd/record.h"
 #include "check.h"
-#include "program/capture.h"
-#include "tensor/known_source.h"
+#include "known_source.h"
+#include "modes.h"
+#include "operators/capturing.h"
 
 namespace tandem {
 

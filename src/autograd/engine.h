@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "autograd/node.h"
+#include "tensor/node.h"
 
 namespace tandem {
 

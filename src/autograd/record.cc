@@ -1,10 +1,10 @@
 #include "autograd/record.h"
 
-#include "autograd/mode.h"
 #include "check.h"
-#include "dispatch/signature.h"
-#include "program/capture.h"
-#include "tensor/known_source.h"
+#include "known_source.h"
+#include "modes.h"
+#include "operators/capturing.h"
+#include "operators/signature.h"
 
 namespace tandem {
 
@@ -290,12 +290,12 @@ TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
     }
   }
   if (!extra.grad) {
-    if (active_capture) active_capture->note_rebinding(leaf_.object(), nullptr, nullptr);
+    note_rebinding(leaf_.object(), nullptr, nullptr);
     extra.grad = reinterpret_cast<PyObject*>(g.leak());
   } else if (create_graph) {
     const TensorRef before = current();
     TensorRef sum = call_binary(callbacks.add, before.object(), g.object());
-    if (active_capture) active_capture->note_rebinding(leaf_.object(), nullptr, extra.grad);
+    note_rebinding(leaf_.object(), nullptr, extra.grad);
     PyObject* old = std::exchange(extra.grad, reinterpret_cast<PyObject*>(sum.leak()));
     Py_XDECREF(old);
   } else {

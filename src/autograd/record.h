@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "autograd/node.h"
-#include "dispatch/op_function.h"
+#include "operators/op_function.h"
+#include "tensor/node.h"
 
 namespace tandem {
 

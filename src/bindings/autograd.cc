@@ -4,11 +4,11 @@
 #include <nanobind/stl/vector.h>
 
 #include "autograd/engine.h"
-#include "autograd/mode.h"
 #include "autograd/record.h"
 #include "bindings/bindings.h"
-#include "bindings/errors.h"
 #include "check.h"
+#include "modes.h"
+#include "raise.h"
 
 namespace nb = nanobind;
 

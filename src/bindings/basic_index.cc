@@ -1,9 +1,9 @@
 #include "bindings/basic_index.h"
 
-#include "autograd/mode.h"
 #include "autograd/record.h"
-#include "dispatch/op_function.h"
-#include "program/capture.h"
+#include "capture/capture.h"
+#include "modes.h"
+#include "operators/op_function.h"
 
 namespace tandem {
 

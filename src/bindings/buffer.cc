@@ -3,13 +3,13 @@
 #include <string_view>
 
 #include "bindings/bindings.h"
-#include "bindings/errors.h"
 #include "bindings/foreign.h"
 #include "bindings/numpy_types.h"
 #include "bindings/tensor_convert.h"
 #include "bindings/tensor_type.h"
+#include "capture/capture.h"
 #include "check.h"
-#include "program/capture.h"
+#include "raise.h"
 #include "tensor/move.h"
 
 namespace nb = nanobind;

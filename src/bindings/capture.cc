@@ -1,5 +1,5 @@
 // Capture for Python: what tandem/compiled.py is made of.
-#include "program/capture.h"
+#include "capture/capture.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>

@@ -6,15 +6,15 @@
 
 #include <cstring>
 
-#include "autograd/node.h"
 #include "bindings/bindings.h"
 #include "bindings/tensor_convert.h"
 #include "collectives/member.h"
 #include "collectives/reduce.h"
-#include "dispatch/op_function.h"
 #include "memory/allocator_impl.h"
 #include "memory/shared_heap.h"
+#include "operators/op_function.h"
 #include "tensor/dtype.h"
+#include "tensor/node.h"
 
 namespace nb = nanobind;
 

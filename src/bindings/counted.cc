@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "autograd/mode.h"
 #include "bindings/bindings.h"
 #include "bindings/tensor_convert.h"
+#include "capture/capture.h"
 #include "check.h"
 #include "library/registry.h"
 #include "library/scalar.h"
 #include "library/strided.h"
-#include "program/capture.h"
+#include "modes.h"
 
 namespace nb = nanobind;
 

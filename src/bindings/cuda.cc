@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "capture/capture.h"
 #include "check.h"
 #include "device/cuda/device.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/launcher.h"
 #include "device/cuda/memory.h"
-#include "dispatch/op_function.h"
 #include "library/cuda/open.h"
-#include "program/capture.h"
-#include "program/profile.h"
+#include "operators/op_function.h"
+#include "profile/profile.h"
 #include "tensor/move.h"
 #include "tensor/pinned.h"
 

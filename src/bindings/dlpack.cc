@@ -6,11 +6,11 @@
 #include "bindings/bindings.h"
 #include "bindings/foreign.h"
 #include "bindings/tensor_convert.h"
+#include "capture/capture.h"
 #include "check.h"
 #include "device/cuda/device.h"
 #include "device/cuda/launcher.h"
 #include "device/cuda/memory.h"
-#include "program/capture.h"
 #include "tensor/copy.h"
 #include "tensor/move.h"
 

@@ -1,10 +1,10 @@
-#include "bindings/errors.h"
+#include "raise.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
 #include "bindings/bindings.h"
-#include "dispatch/op_function.h"
+#include "operators/op_function.h"
 
 namespace nb = nanobind;
 

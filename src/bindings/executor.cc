@@ -8,13 +8,13 @@
 #include <array>
 
 #include "bindings/bindings.h"
-#include "bindings/errors.h"
 #include "bindings/tensor_convert.h"
+#include "capture/capture.h"
 #include "check.h"
 #include "executor/run.h"
 #include "executor/run_lock.h"
 #include "executor/tasks.h"
-#include "program/capture.h"
+#include "raise.h"
 
 namespace nb = nanobind;
 

@@ -7,10 +7,10 @@
 
 #include "bindings/bindings.h"
 #include "bindings/tensor_convert.h"
+#include "capture/capture.h"
 #include "check.h"
 #include "files/crc32c.h"
 #include "files/transfer.h"
-#include "program/capture.h"
 
 namespace nb = nanobind;
 

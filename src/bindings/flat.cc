@@ -1,6 +1,6 @@
 // Tensors of one geometry as vectors, for updates of many parameters at once (tandem/optim/together.py).
 #include "bindings/bindings.h"
-#include "dispatch/signature.h"
+#include "operators/signature.h"
 #include "tensor/tensor.h"
 
 namespace nb = nanobind;

@@ -5,8 +5,8 @@
 #include "bindings/foreign.h"
 #include "bindings/numpy_types.h"
 #include "bindings/tensor_convert.h"
+#include "capture/capture.h"
 #include "check.h"
-#include "program/capture.h"
 #include "tensor/move.h"
 
 namespace nb = nanobind;

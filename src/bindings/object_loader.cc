@@ -1,13 +1,13 @@
-#include "program/object_loader.h"
+#include "loader/object_loader.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
 #include "bindings/bindings.h"
 #include "device/cpu_id.h"
-#include "program/far_angles.h"
-#include "program/object_linker.h"
-#include "program/preload.h"
+#include "device/preload.h"
+#include "loader/far_angles.h"
+#include "loader/object_linker.h"
 
 namespace nb = nanobind;
 

@@ -1,5 +1,5 @@
 // Plans as Python builds them (tandem/program/write.py).
-#include "program/plan.h"
+#include "plan/plan.h"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "bindings/bindings.h"
+#include "capture/capture.h"
 #include "check.h"
-#include "dispatch/op_function.h"
-#include "program/capture.h"
-#include "program/region.h"
+#include "operators/op_function.h"
+#include "plan/region.h"
 
 namespace nb = nanobind;
 

@@ -1,5 +1,5 @@
 // What td.profile sees of recordings (tandem/profiler.py).
-#include "program/profile.h"
+#include "profile/profile.h"
 
 #include "bindings/bindings.h"
 

@@ -6,8 +6,8 @@
 
 #include "bindings/bindings.h"
 #include "bindings/tensor_convert.h"
+#include "capture/capture.h"
 #include "check.h"
-#include "program/capture.h"
 #include "queue/tensor_queue.h"
 
 namespace nb = nanobind;

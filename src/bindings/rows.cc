@@ -8,9 +8,9 @@
 
 #include "bindings/bindings.h"
 #include "bindings/tensor_convert.h"
+#include "capture/capture.h"
 #include "check.h"
 #include "device/parallel.h"
-#include "program/capture.h"
 #include "tensor/copy.h"
 
 namespace nb = nanobind;

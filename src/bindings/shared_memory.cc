@@ -9,8 +9,8 @@
 #include "bindings/bindings.h"
 #include "bindings/foreign.h"
 #include "bindings/tensor_convert.h"
+#include "capture/capture.h"
 #include "check.h"
-#include "program/capture.h"
 
 namespace nb = nanobind;
 

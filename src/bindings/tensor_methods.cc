@@ -1,13 +1,13 @@
 // Methods of Tensor that give Python values; those that compute are attached by tandem/ops.
-#include "autograd/node.h"
 #include "bindings/dlpack.h"
-#include "bindings/errors.h"
 #include "bindings/numpy_types.h"
 #include "bindings/tensor_convert.h"
 #include "bindings/tensor_type.h"
+#include "capture/capture.h"
 #include "device/cuda/launcher.h"
-#include "program/capture.h"
+#include "raise.h"
 #include "tensor/move.h"
+#include "tensor/node.h"
 #include "tensor/scalar.h"
 
 namespace nb = nanobind;

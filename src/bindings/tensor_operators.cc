@@ -6,11 +6,11 @@
 
 #include "bindings/basic_index.h"
 #include "bindings/bindings.h"
-#include "bindings/errors.h"
 #include "bindings/numpy_types.h"
 #include "bindings/tensor_convert.h"
 #include "bindings/tensor_type.h"
-#include "program/capture.h"
+#include "capture/capture.h"
+#include "raise.h"
 #include "tensor/move.h"
 #include "tensor/scalar.h"
 #include "tensor/tensor.h"

@@ -1,11 +1,11 @@
 // Attributes of Tensor that are read from its fields.
 #include <algorithm>
 
-#include "autograd/node.h"
-#include "bindings/errors.h"
 #include "bindings/tensor_convert.h"
 #include "bindings/tensor_type.h"
-#include "program/capture.h"
+#include "capture/capture.h"
+#include "raise.h"
+#include "tensor/node.h"
 
 namespace nb = nanobind;
 

@@ -1,7 +1,7 @@
 // The Python type tandem.Tensor. It is not immutable: tandem/ops attaches methods to it.
 #include "bindings/tensor_type.h"
-#include "autograd/mode.h"
 #include "autograd/record.h"
+#include "modes.h"
 
 #include <structmember.h>
 
@@ -10,10 +10,10 @@
 #include <cstring>
 
 #include "bindings/bindings.h"
-#include "bindings/errors.h"
 #include "bindings/tensor_convert.h"
+#include "capture/capture.h"
 #include "memory/fresh.h"
-#include "program/capture.h"
+#include "raise.h"
 #include "tensor/tensor_object.h"
 
 namespace nb = nanobind;

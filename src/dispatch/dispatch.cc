@@ -3,25 +3,18 @@
 #include <cstdlib>
 #include <optional>
 
-#include "autograd/mode.h"
 #include "autograd/record.h"
+#include "capture/capture.h"
 #include "check.h"
-#include "dispatch/describe.h"
-#include "dispatch/op_function.h"
-#include "program/capture.h"
-#include "program/profile.h"
+#include "known_source.h"
+#include "modes.h"
+#include "operators/describe.h"
+#include "operators/op_function.h"
+#include "profile/profile.h"
 #include "tensor/default_dtype.h"
 #include "tensor/generator.h"
-#include "tensor/known_source.h"
 
 namespace tandem {
-
-Callbacks callbacks;
-thread_local int tracing_depth = 0;
-thread_local CallMode call_mode;
-thread_local int8_t device_scope = -1;
-thread_local GradMode grad_mode;
-bool anomaly_detection = false;
 
 namespace {
 

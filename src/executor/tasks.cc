@@ -5,9 +5,9 @@
 #include <cstring>
 #include <shared_mutex>
 
-#include "bindings/errors.h"
 #include "check.h"
 #include "executor/cancellation.h"
+#include "raise.h"
 
 namespace nb = nanobind;
 

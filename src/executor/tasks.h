@@ -6,11 +6,11 @@
 #include <mutex>
 #include <vector>
 
-#include "dispatch/op_function.h"
 #include "executor/flow.h"
 #include "executor/run_lock.h"
 #include "executor/tensor_payload.h"
 #include "fork_guard.h"
+#include "operators/op_function.h"
 
 namespace tandem {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "device/parallel.h"
-#include "library/fault_codes.h"
+#include "fault_codes.h"
 #include "library/kernels/kernels.h"
 #include "library/registry.h"
 #include "library/scalar.h"

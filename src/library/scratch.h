@@ -7,7 +7,7 @@
 
 namespace tandem::library {
 
-// What a program has set aside for the routine that this thread runs (program/layout.h). Scratch takes from here first.
+// What a program has set aside for the routine that this thread runs (plan/layout.h). Scratch takes from here first.
 struct ScratchPool {
   char* at = nullptr;
   char* end = nullptr;

@@ -15,7 +15,7 @@ namespace tandem {
 namespace blocks {
 
 // Note [Arenas]
-// A program lays its values out in one block (program/layout.h) and wants it back, whole, at its next run. Were that
+// A program lays its values out in one block (plan/layout.h) and wants it back, whole, at its next run. Were that
 // block cached with the others, the next batch of data would take a piece of it, and the step would map all of its
 // memory anew. So idle arenas are kept apart. What a larger program needs beyond one is added to it, with the pages
 // that it has. Where other work asks the system for a quarter of what lies idle, programs are taken to be over, and

@@ -4,10 +4,10 @@
 #include <cstring>
 
 #include "check.h"
-#include "device/cuda/copy.h"
 #include "device/cuda/device.h"
 #include "device/cuda/memory.h"
 #include "tensor/copy.h"
+#include "tensor/device_copy.h"
 
 namespace tandem {
 

@@ -4,14 +4,14 @@
 #include <deque>
 #include <mutex>
 
-#include "autograd/mode.h"
+#include "callbacks.h"
 #include "check.h"
 #include "device/cuda/device.h"
-#include "dispatch/op_function.h"
-#include "dispatch/signature.h"
 #include "fork_guard.h"
-#include "program/profile.h"
+#include "modes.h"
+#include "profile/profile.h"
 #include "tensor/copy.h"
+#include "tensor/layout_class.h"
 #include "tensor/pinned.h"
 
 namespace tandem {

@@ -1,4 +1,4 @@
-// Tensors on memory that does not exist yet (see program/capture.h). Until it does, View::data holds the offset in
+// Tensors on memory that does not exist yet (see capture/capture.h). Until it does, View::data holds the offset in
 // bytes.
 #pragma once
 #include "tensor/tensor.h"

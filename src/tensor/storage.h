@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ref.h"
-#include "tensor/source.h"
+#include "source.h"
 
 namespace tandem {
 

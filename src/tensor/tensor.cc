@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "autograd/node.h"
 #include "check.h"
+#include "tensor/node.h"
 #include "tensor/promised.h"
 #include "tensor/tensor_object.h"
 

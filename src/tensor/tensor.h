@@ -10,8 +10,8 @@
 
 namespace tandem {
 
-class Node;            // autograd/node.h: a tape record
-struct AutogradExtra;  // autograd/node.h: grad, hooks, view base; most tensors have none
+class Node;            // tensor/node.h: a tape record
+struct AutogradExtra;  // tensor/node.h: grad, hooks, view base; most tensors have none
 
 struct Tensor {
   PyObject_HEAD Storage* storage;  // owned

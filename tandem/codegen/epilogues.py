@@ -6,7 +6,7 @@ the parameter whose gradient the product is). A result that nobody else reads ge
 
 The kernel comes forward to its product, and with it what it needs and the product does not: reading and writing memory says what
 may pass what, as in order.py. Blocks are written while other threads still read the product's operands, so the kernel must not
-write these. Updates of inputs do not pass steps that may fail (Note [Early checks] in src/program/capture.h).
+write these. Updates of inputs do not pass steps that may fail (Note [Early checks] in src/capture/capture.h).
 """
 
 from __future__ import annotations

@@ -534,7 +534,7 @@ class Fusion(Kept):
 
     def _mixes(self, compute: Compute, group: Group) -> bool:
         """Whether a kernel of a program may compute both: one that writes inputs waits for the program's end, what others need must
-        not (Note [Pieces] in src/program/pieces.h). Updates of many inputs are one launch anyway (cuda/batch.py)."""
+        not (Note [Pieces] in src/replay/pieces.h). Updates of many inputs are one launch anyway (cuda/batch.py)."""
         if compute.value in self.updates:
             return compute.value not in self.mutated or all(m.value in self.updates for m in group.members)
         return all(m.value not in self.mutated for m in group.members)

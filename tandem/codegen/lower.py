@@ -54,7 +54,7 @@ def lower(
     target: what the steps are for (target.py).
     exact_views: whether an output that only rearranges an input must be a view wherever strides allow it, as it may be written to.
     in_pieces: whether the program may begin before all is known, so that what writes inputs comes last (Note [Pieces] in
-        src/program/pieces.h), where the target does so.
+        src/replay/pieces.h), where the target does so.
     body: whether it is inside of a loop or branch, whose results are stored like what is written, and are nobody's state.
     epilogues: whether kernels may run on blocks of products (epilogues.py), where the target does so: for whole programs.
     on_host: inputs that are Python numbers or single elements in host memory. On a device their values come with the launch.

@@ -28,9 +28,7 @@ class Target:
     sums_in_blocks = False  # whether its renderer knows Flush (Note [Sums in blocks] in nest.py)
 
     # -- liberties that lowering takes
-    starts_early = (
-        False  # whether programs begin in pieces, before all is known (Note [Pieces] in src/program/pieces.h)
-    )
+    starts_early = False  # whether programs begin in pieces, before all is known (Note [Pieces] in src/replay/pieces.h)
     joins_products = False  # whether kernels may run on blocks of products (epilogues.py)
     joins_concats = False  # whether operands of concatenations are computed in their place (concat.py)
     fails_first = False  # whether steps that may fail come before what is written (order.py)

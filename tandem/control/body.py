@@ -1,6 +1,6 @@
 """Bodies of loops and branches in compiled functions: taken down by running them once on promises.
 
-See Note [Capture of bodies] in src/program/capture.h. What was noted becomes the body of a region inside an operator function,
+See Note [Capture of bodies] in src/capture/capture.h. What was noted becomes the body of a region inside an operator function,
 which is called like any other: so it has plans, gradients, and a place in the program around it. The function is found again by
 what was noted, not by the identity of the body: the body's Python code runs at every call of td.scan (not at every iteration), so
 nothing that it looks at can go stale.

@@ -144,7 +144,7 @@ def _prime_near(n: int) -> int:
 
 
 def _describe(dtype, shape) -> TensorSpec:
-    """A row-major tensor on the CPU, as the runtime describes tensors (src/dispatch/describe.cc)."""
+    """A row-major tensor on the CPU, as the runtime describes tensors (src/operators/describe.cc)."""
     shape = tuple(int(n) for n in shape)
     strides, step = [], 1
     for n in reversed(shape):

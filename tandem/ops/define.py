@@ -293,7 +293,7 @@ _KINDS = {
 
 
 class ParameterSpec:
-    """One parameter of an operator function; `kind` says how the dispatcher treats it (src/dispatch/op_function.h)."""
+    """One parameter of an operator function; `kind` says how the dispatcher treats it (src/operators/op_function.h)."""
 
     __slots__ = ("name", "kind", "required", "default", "keyword_only", "divisor")
 
@@ -444,7 +444,7 @@ def method(fn=None, *, name: str | None = None):
     return fn
 
 
-# As the dispatcher accepts them for operator functions (src/dispatch/bind.cc).
+# As the dispatcher accepts them for operator functions (src/operators/bind.cc).
 _SYNONYMS = (
     ("dim", "axis"), ("keepdim", "keepdims"), ("dims", "axes"), ("dim", "axes"), ("dims", "axis"), ("input", "x"), ("self", "x"),
     ("other", "y"), ("src", "source"), ("size", "shape"), ("dim0", "axis0"), ("dim1", "axis1"), ("dim2", "axis2"), ("tensor", "x"),

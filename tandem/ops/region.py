@@ -15,7 +15,7 @@ Types of carried values are the same before and after each iteration. `position`
 may be None in a branch that does not make them: nobody looks at them then (see autodiff/regions.py). A Block is where sizes exist
 that depend on values: the gradient of a While runs as many iterations as the While did, and keeps as many values.
 
-Code generation makes a step of a region whose graphs are plans of their own (codegen/regions.py, src/program/region.cc): native
+Code generation makes a step of a region whose graphs are plans of their own (codegen/regions.py, src/plan/region.cc): native
 loops without Python.
 """
 

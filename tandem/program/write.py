@@ -1,4 +1,4 @@
-"""Writes a schedule down as a native plan: sizes as slots, buffers as values, steps as instructions (src/program/plan.h)."""
+"""Writes a schedule down as a native plan: sizes as slots, buffers as values, steps as instructions (src/plan/plan.h)."""
 
 from __future__ import annotations
 

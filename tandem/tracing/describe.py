@@ -1,11 +1,11 @@
-"""What the runtime tells of calls and their arguments (src/dispatch/describe.cc, src/program/capture_program.cc), with names."""
+"""What the runtime tells of calls and their arguments (src/operators/describe.cc, src/capture/capture_program.cc), with names."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 ROW_MAJOR, DENSE, STRIDED = range(3)  # LayoutClass in src/tensor/view.h
-NO_OPERAND, LEAF, RESULT, NUMBER, INT = range(5)  # Capture::Operand::Kind in src/program/capture.h
+NO_OPERAND, LEAF, RESULT, NUMBER, INT = range(5)  # Capture::Operand::Kind in src/capture/capture.h
 
 
 class TensorSpec(NamedTuple):
@@ -49,7 +49,7 @@ class CallSpec(NamedTuple):
 
 
 class Captured(NamedTuple):
-    """A sequence of calls, as the runtime describes it (src/program/capture_program.cc)."""
+    """A sequence of calls, as the runtime describes it (src/capture/capture_program.cc)."""
 
     calls: list[CallSpec]
     leaves: list[TensorSpec]

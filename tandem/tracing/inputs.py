@@ -1,4 +1,4 @@
-"""Tensors as the runtime describes them (src/dispatch/describe.cc), as types and layouts of a graph's inputs."""
+"""Tensors as the runtime describes them (src/operators/describe.cc), as types and layouts of a graph's inputs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """From captured calls to one program: their graphs joined, simplified and lowered together.
 
-Called when a compiled function meets a sequence of calls that it has no program for (src/program/capture.h). The first program is
+Called when a compiled function meets a sequence of calls that it has no program for (src/capture/capture.h). The first program is
 made for the very sizes of the call but for the leading axis of data, the batch; if others change too, a second one computes with
 symbolic sizes and serves them all. Programs are kept on disk (stored.py).
 """

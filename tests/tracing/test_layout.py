@@ -1,4 +1,4 @@
-"""Programs lay their values out in one block (src/program/layout.h)."""
+"""Programs lay their values out in one block (src/plan/layout.h)."""
 
 import threading
 

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "device/cuda/copy.h"
 #include "device/cuda/device.h"
+#include "device/cuda/own_kernels.h"
 
 namespace tandem::cuda {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "check.h"
 #include "device/cuda/device.h"
+#include "fault_codes.h"
 #include "fork_guard.h"
-#include "library/fault_codes.h"
 #include "switches.h"
 
 namespace tandem::cuda {

@@ -12,13 +12,14 @@
 #include <vector>
 
 #include "check.h"
-#include "device/cuda/copy.h"
 #include "device/cuda/device.h"
 #include "device/cuda/launches.h"
+#include "device/cuda/own_kernels.h"
 #include "fork_guard.h"
 #include "library/cuda/conv_plan.h"
 #include "library/cuda/open.h"
 #include "library/registry.h"
+#include "tensor/device_copy.h"
 
 namespace tandem::library {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <string>
 
+#include "callbacks.h"
 #include "check.h"
 #include "device/cuda/memory.h"
-#include "dispatch/op_function.h"
 
 namespace tandem::cuda {
 

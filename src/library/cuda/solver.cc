@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "check.h"
-#include "device/cuda/copy.h"
 #include "device/cuda/device.h"
 #include "library/cuda/host.h"
 #include "library/cuda/open.h"
 #include "library/registry.h"
+#include "tensor/device_copy.h"
 
 namespace tandem::library {
 namespace {

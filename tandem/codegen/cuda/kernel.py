@@ -96,7 +96,7 @@ def signature(name: str, threads: tuple[int, int], blocks: int = 0) -> str:
     return f'extern "C" __global__ void {bounds} {entry(name)}(const __grid_constant__ Arguments a)'
 
 
-REPORTS, GUARDED = 1, 2  # what follows a kernel's operands and integers: see Instruction::Extra in src/program/plan.h
+REPORTS, GUARDED = 1, 2  # what follows a kernel's operands and integers: see Instruction::Extra in src/plan/plan.h
 
 
 def extra_words(kernel) -> int:

@@ -20,7 +20,7 @@ from tandem.codegen.schedule import LibraryStep
 from tandem.graph.symbolic import product
 from tandem.switches import CUSOLVER
 
-WEIGHTS_BOUND, DIVISOR_BOUND = -1, -2  # see src/library/fault_codes.h
+WEIGHTS_BOUND, DIVISOR_BOUND = -1, -2  # see src/fault_codes.h
 REPORT = """\
 struct Report { u64 claimed, number; i64 value, bound, axis; u64 written, failed; };
 DEVICE void complain(u64 report, u64 number, i64 value, i64 bound, i64 axis) {
@@ -221,7 +221,7 @@ for (i64 k = 0; k < {t.dim(a.shape[-1])}; ++k) {{
 
 
 def copy_kernel(size: int) -> TextKernel:
-    """Elements of `size` bytes from one strided place to another; called by the runtime (src/device/cuda/copy.cc)."""
+    """Elements of `size` bytes from one strided place to another; called by the runtime (src/tensor/device_copy.cc)."""
     t = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "ulonglong2"}[size]
     axes = 32  # kMaxDims of src/tensor/view.h
     text = f"""struct Arguments {{

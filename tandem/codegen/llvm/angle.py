@@ -1,5 +1,5 @@
 """Angles beyond what sin, cos and tan reduce by multiplication, in Python's integers: what tests hold against the routine that
-kernels call where one occurs (src/program/far_angles.cc, Note [Far angles])."""
+kernels call where one occurs (src/loader/far_angles.cc, Note [Far angles])."""
 
 from __future__ import annotations
 

@@ -1,0 +1,26 @@
+// What the runtime calls in Python, and how it hears that this failed.
+#pragma once
+#include <Python.h>
+
+namespace tandem {
+
+struct PythonError {};  // a Python exception is set
+
+// Callbacks that the Python side registers.
+struct Callbacks {
+  PyObject* compile = nullptr;          // (op, spec list) -> Plan
+  PyObject* compile_capture = nullptr;  // (calls, leaves, numbers, ints, outputs, writes, symbolic, report) -> Plan
+  PyObject* convert = nullptr;          // (op name, parameter name, object) -> Tensor or number
+  PyObject* clone = nullptr;            // OpFunction
+  PyObject* add = nullptr;              // OpFunction
+  PyObject* add_ = nullptr;             // OpFunction, in place
+  PyObject* rebase = nullptr;           // (view): the base's history after an in-place write through a view
+  PyObject* refresh_view = nullptr;     // (view): the view's history after a write through its base
+  PyObject* check_finite = nullptr;     // (op name, tensors, where)
+  PyObject* extras = nullptr;           // (op, args, kwargs): a call with out= and the like, which all operators take
+  PyObject* join_backward = nullptr;    // (backward function, that of the record before it) -> OpFunction or None
+  PyObject* load_kernels = nullptr;     // (kernels, device) -> [(function, threads x, threads y, extra, shared)]
+};
+extern Callbacks callbacks;
+
+}  // namespace tandem

@@ -1,0 +1,403 @@
+// What was noted becomes a program, which runs: its description for Python, the programs that are kept, and flush.
+#include <algorithm>
+#include <cstring>
+
+#include "capture/capture.h"
+#include "check.h"
+#include "library/registry.h"
+#include "modes.h"
+#include "operators/describe.h"
+#include "profile/profile.h"
+#include "tensor/device_copy.h"
+#include "tensor/generator.h"
+#include "tensor/promised.h"
+
+namespace tandem {
+
+namespace {
+
+constexpr size_t kMaxSizeVariants = 16;
+constexpr size_t kMaxSequences = 128;  // of operators, per function: those used last are kept
+
+template <typename T>
+void append(std::vector<uint8_t>& bytes, T value) {
+  const auto* p = reinterpret_cast<const uint8_t*>(&value);
+  bytes.insert(bytes.end(), p, p + sizeof value);
+}
+
+}  // namespace
+
+std::shared_ptr<ProgramCache::Entry> ProgramCache::find_or_insert(const std::vector<uint8_t>& key) {
+  uint64_t h = 1469598103934665603ull;
+  size_t i = 0;
+  for (; i + 8 <= key.size(); i += 8) {
+    uint64_t v;
+    std::memcpy(&v, key.data() + i, 8);
+    h = (h ^ v) * 0x9E3779B97F4A7C15ull;
+    h ^= h >> 29;
+  }
+  for (; i < key.size(); ++i) h = (h ^ key[i]) * 1099511628211ull;
+  auto [first, last] = index_.equal_range(h);
+  for (auto it = first; it != last; ++it)
+    if (entries[it->second]->key == key) {
+      entries[it->second]->used = ++finds_;
+      return entries[it->second];
+    }
+  if (entries.size() >= kMaxSequences) drop_oldest();
+  entries.push_back(std::make_shared<Entry>());
+  entries.back()->key = key;
+  entries.back()->hash = h;
+  entries.back()->used = ++finds_;
+  index_.emplace(h, entries.size() - 1);
+  return entries.back();
+}
+
+void ProgramCache::drop_oldest() {
+  const size_t kept = kMaxSequences - kMaxSequences / 4;
+  std::vector<std::shared_ptr<Entry>> all = entries;
+  std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept), all.end(),
+                   [](auto& a, auto& b) { return a->used > b->used; });
+  const uint64_t oldest = std::min_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept),
+                                           [](auto& a, auto& b) { return a->used < b->used; })
+                              ->get()
+                              ->used;
+  std::erase_if(entries, [&](auto& entry) { return entry->used < oldest; });  // in the order they came
+  index_.clear();
+  for (size_t i = 0; i < entries.size(); ++i) index_.emplace(entries[i]->hash, i);
+  latest.clear();
+  for (auto& entry : all)
+    if (entry->used < oldest)
+      for (const Entry::Program& program : entry->programs) tell(program.number, "forget");
+}
+
+ProgramCache::ProgramCache() = default;
+
+ProgramCache::~ProgramCache() {
+  Py_XDECREF(report);
+  Py_XDECREF(watch);
+}
+
+void ProgramCache::clear() {
+  latest.clear();
+  if (report && !entries.empty()) {
+    PyObject* done = PyObject_CallMethod(report, "start_over", nullptr);
+    if (!done) PyErr_Clear();
+    Py_XDECREF(done);
+  }
+  entries.clear();
+  index_.clear();
+}
+
+void ProgramCache::tell(int64_t number, const char* what) {
+  if (!report) return;
+  PyObject* done = PyObject_CallMethod(report, what, "L", static_cast<long long>(number));
+  if (!done) PyErr_Clear();
+  Py_XDECREF(done);
+}
+
+// -- what Python is told
+
+namespace {
+
+PyObject* site_tuple(int kind, int32_t index, int32_t output) {
+  return Py_BuildValue("(iii)", kind, index, output);
+}
+
+}  // namespace
+
+PyObject* Capture::describe_calls() const {
+  PyObject* calls = PyList_New(0);
+  for (const Call& call : calls_) {
+    PyObject* operands = PyList_New(0);
+    for (const Operand& o : call.operands) {
+      PyObject* item = site_tuple(static_cast<int>(o.kind), o.index, o.output);
+      PyList_Append(operands, item);
+      Py_DECREF(item);
+    }
+    PyObject* temporaries = PyList_New(0);
+    for (int32_t v : call.temporaries) {
+      PyObject* item = PyLong_FromLong(v);
+      PyList_Append(temporaries, item);
+      Py_DECREF(item);
+    }
+    PyObject* code = call.source.code ? call.source.code : Py_None;
+    int line = call.source.code
+                   ? PyCode_Addr2Line(reinterpret_cast<PyCodeObject*>(call.source.code), call.source.instruction)
+                   : 0;
+    PyObject* item = Py_BuildValue("(ONNOiOi)", call.plan->keep ? call.plan->keep : Py_None, operands, temporaries,
+                                   code, line, call.recorded ? Py_True : Py_False, call.scope);
+    PyList_Append(calls, item);
+    Py_DECREF(item);
+  }
+  return calls;
+}
+
+PyObject* Capture::describe_leaves() const {
+  PyObject* leaves = PyList_New(0);
+  for (const Leaf& leaf : leaves_) {
+    PyObject* item = describe_view(leaf.view, leaf.requires_grad, leaf.storage->device());
+    PyList_Append(leaves, item);
+    Py_DECREF(item);
+  }
+  return leaves;
+}
+
+PyObject* Capture::describe_numbers() const {
+  PyObject* numbers = PyList_New(0);
+  for (const Argument& a : numbers_) {
+    PyObject* item = describe_argument(a);
+    PyList_Append(numbers, item);
+    Py_DECREF(item);
+  }
+  return numbers;
+}
+
+PyObject* Capture::describe_ints() const {
+  PyObject* ints = PyList_New(0);
+  for (int64_t v : ints_) {
+    PyObject* item = PyLong_FromLongLong(v);
+    PyList_Append(ints, item);
+    Py_DECREF(item);
+  }
+  return ints;
+}
+
+PyObject* Capture::generators() const {
+  PyObject* list = PyList_New(0);
+  for (size_t i = 0; i < numbers_.size(); ++i) {
+    if (numbers_[i].kind != Argument::Kind::Seed) continue;
+    bool is_default = reinterpret_cast<Generator*>(numbers_[i].object) == default_generator();
+    PyObject* item = Py_BuildValue("(nO)", static_cast<Py_ssize_t>(i), is_default ? Py_True : Py_False);
+    PyList_Append(list, item);
+    Py_DECREF(item);
+  }
+  return list;
+}
+
+std::vector<Ref<Plan>> Capture::plans() const {
+  std::vector<Ref<Plan>> list;
+  for (const Call& call : calls_) list.push_back(call.plan);
+  return list;
+}
+
+// -- programs
+
+Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic, End end) {
+  constexpr const char* kEnds[] = {"the function returns", "a value is read",
+                                   "memory that was written is used through another view, or written through a view",
+                                   "the next operator runs on another device"};
+  std::string ended = kEnds[static_cast<int>(end)];
+  if (end != End::Return) {
+    const Source here = user_source();
+    const std::string place = format_source(here);
+    if (!place.empty()) ended += " at " + place;
+    Py_XDECREF(here.code);
+  }
+  PyObject* calls = describe_calls();
+  PyObject* leaves = describe_leaves();
+  PyObject* numbers = describe_numbers();
+  PyObject* ints = describe_ints();
+  PyObject* outputs = PyList_New(0);
+  for (const Site& s : wanted) {
+    PyObject* item = Py_BuildValue("(ii)", s.index, s.output);
+    PyList_Append(outputs, item);
+    Py_DECREF(item);
+  }
+  PyObject* writes = PyList_New(0);
+  for (auto& [leaf, site] : ordered_writes()) {
+    PyObject* item = Py_BuildValue("(iii)", leaf, site.index, site.output);
+    PyList_Append(writes, item);
+    Py_DECREF(item);
+  }
+  const profile::Scope compiling(profile::Kind::Compile, "program");
+  const KeepTracingDepth keep;
+  PyObject* result = PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOsO", calls, leaves, numbers, ints,
+                                           outputs, writes, symbolic ? Py_True : Py_False, ended.c_str(),
+                                           programs_->report ? programs_->report : Py_None);
+  if (!result) throw PythonError{};
+  if (result == Py_None) {
+    Py_DECREF(result);
+    return Ref<Plan>();
+  }
+  Ref<Plan> plan = plan_from_python(result);
+  Py_DECREF(result);
+  if (!plan) throw PythonError{};
+  return plan;
+}
+
+void Capture::call_watch() {
+  PyObject* tensors = PyList_New(0);
+  for (const Leaf& leaf : leaves_) {
+    leaf.storage->retain();
+    const View& v = leaf.view;
+    auto* t = reinterpret_cast<PyObject*>(new_tensor(leaf.storage.get(), v.data, v.dtype, v.ndim, v.shape, v.strides));
+    PyList_Append(tensors, t);
+    Py_DECREF(t);
+  }
+  PyObject* done = PyObject_CallFunction(programs_->watch, "NNN", tensors, describe_numbers(), describe_ints());
+  if (!done) throw PythonError{};
+  Py_DECREF(done);
+}
+
+std::vector<Capture::Write> Capture::ordered_writes() const {
+  std::vector<Write> list = writes_;
+  std::sort(list.begin(), list.end(), [](const Write& a, const Write& b) { return a.leaf < b.leaf; });
+  return list;
+}
+
+void Capture::flush(End end) {
+  if (!region.empty()) refuse("writes in place into a tensor that it has not made");
+  if (calls_.empty()) return;
+  struct Suspend {  // what runs below is not to be captured
+    Capture* saved = std::exchange(active_capture, nullptr);
+    GradMode mode = grad_mode;
+    ~Suspend() {
+      active_capture = saved;
+      grad_mode = mode;
+    }
+  } suspend;
+  struct Reset {  // also when something fails: what was noted must not run a second time
+    Capture& capture;
+    ~Reset() { capture.reset(); }
+  } reset{*this};
+  struct Undo {
+    Capture& capture;
+    bool needed = true;
+    ~Undo() {
+      if (needed) capture.undo_rebindings();
+    }
+  } undo{*this};
+
+  std::vector<size_t> escaping;
+  std::vector<Site> wanted;
+  for (size_t i = 0; i < promises_.size(); ++i) {
+    if (promises_[i].storage->references() <= 1) continue;
+    escaping.push_back(i);
+    wanted.push_back(promises_[i].value);
+  }
+  std::vector<uint8_t> key = std::move(key_);
+  for (const Site& s : wanted) {
+    append(key, s.index);
+    append(key, s.output);
+  }
+  append(key, int32_t{-1});
+  const std::vector<Write> writes = ordered_writes();
+  for (auto& [leaf, site] : writes) {
+    append(key, leaf);
+    append(key, site.index);
+    append(key, site.output);
+  }
+
+  std::vector<InputView> inputs = inputs_so_far(leaves_.size(), numbers_.size());
+  const std::shared_ptr<ProgramCache::Entry> found = programs_->find_or_insert(key);
+  ProgramCache::Entry& entry = *found;
+  if (entry.plans.empty())
+    for (const Call& call : calls_) entry.plans.push_back(call.plan);
+  ++entry.runs;
+  constexpr int64_t kMostGuesses = 64;
+  if (segments < kMostGuesses) {
+    std::vector<std::shared_ptr<ProgramCache::Entry>>& latest = programs_->latest;
+    if (latest.size() <= static_cast<size_t>(segments)) latest.resize(segments + 1);
+    latest[segments] = found;
+  }
+  ++segments;
+  auto finish = [&](ProgramCache::Entry::Program& variant, PlanRun& run) {
+    const Ref<Plan> program = variant.plan;
+    ++variant.runs;
+    prepare_plan(*program);
+    if (program.get() != guessed_.get()) drop_guess();
+    const Noted noted = program->is_program ? when_noted() : Noted();
+    run.set_noted(&noted, this);
+    try {
+      run.execute();
+    } catch (Error& error) {
+      const bool of_values =
+          error.kind == ErrorKind::Index || error.kind == ErrorKind::LinAlg || error.kind == ErrorKind::Value;
+      if (of_values && !program->device && !run.wrote_inputs()) return false;  // see Note [Early checks]
+      // The same calls may come from other lines than when the program was made.
+      if (error.origin && error.origin->call >= 0) error.origin = today(error.origin->call);
+      throw;
+    }
+    if (guess_) entry.missed = 0;
+    std::vector<int32_t>
+        handed_out;  // fresh memory that a promise has taken over; others with the same value get copies
+    for (size_t k = 0; k < escaping.size(); ++k) {
+      Promise& promise = promises_[escaping[k]];
+      View made = run.view(program->outputs[k].value);
+      int32_t root = program->outputs[k].value;
+      while (program->values[root].kind == ValueKind::View) root = program->values[root].source;
+      View expected = promise.view;
+      expected.data = made.data;
+      bool fresh_root = program->values[root].kind == ValueKind::Fresh;
+      if (fresh_root && same_view(expected, made) &&
+          std::find(handed_out.begin(), handed_out.end(), root) == handed_out.end()) {
+        Ref<Storage> storage = Ref<Storage>::adopt(run.share_storage(root));
+        if (storage->data() == made.data) {
+          run.forget_storage(root);
+          promise.storage->fulfil(*storage);
+          handed_out.push_back(root);
+          continue;
+        }
+      }
+      Ref<Storage> fresh = Ref<Storage>::adopt(Storage::allocate(promise.storage->bytes(), program->device));
+      expected.data = fresh->data();
+      library::Call copy{&made, 1, &expected, 1, nullptr, 0, nullptr, 0};
+      if (program->device)
+        cuda::copy_elements(program->device - 1, made, expected);
+      else
+        library::find("copy")(copy);
+      promise.storage->fulfil(*fresh);
+    }
+    return true;
+  };
+  bool done = false, failed = false;
+  for (size_t k = 0; !done && !failed && k < entry.programs.size(); ++k) {
+    Ref<Plan> program = entry.programs[k].plan;
+    PlanRun run(*program, inputs.data());
+    if (!run.guards_hold()) continue;
+    if (k > 0) std::swap(entry.programs[k], entry.programs[k - 1]);
+    done = finish(entry.programs[k > 0 ? k - 1 : 0], run);
+    failed = !done;
+  }
+  if (!done && !failed && !entry.broken) {
+    // The first program is made for the very sizes it met; when others come, one that computes with sizes serves them
+    // all.
+    Ref<Plan> program = compile(wanted, !entry.programs.empty(), end);
+    if (program) {
+      if (entry.programs.size() >= kMaxSizeVariants) {
+        programs_->tell(entry.programs.back().number, "drop");
+        entry.programs.pop_back();
+      }
+      entry.programs.insert(entry.programs.begin(), {program, programs_->num_reported() - 1});
+      PlanRun run(*program, inputs.data());
+      TD_CHECK(run.guards_hold(), "a new program does not accept the call it was made for");
+      if (programs_->watch) call_watch();
+      done = finish(entry.programs.front(), run);
+    } else {
+      entry.broken = true;
+    }
+  }
+  if (!done) run_one_by_one(escaping);
+  undo.needed = false;
+  resolve_promises();
+}
+
+std::vector<InputView> Capture::inputs_so_far(size_t leaves, size_t numbers) {
+  std::vector<InputView> inputs(leaves + numbers + ints_.size());
+  for (size_t i = 0; i < leaves_.size(); ++i) inputs[i].view = &leaves_[i].view;
+  for (size_t i = 0; i < numbers_.size(); ++i) inputs[leaves + i].cell = reinterpret_cast<char*>(&numbers_[i].integer);
+  for (size_t i = 0; i < ints_.size(); ++i) inputs[leaves + numbers + i].integer = ints_[i];
+  return inputs;
+}
+
+Noted Capture::when_noted() const {
+  Noted noted;
+  noted.leaves = leaves_.size();
+  noted.numbers = numbers_.size();
+  for (const Leaf& leaf : leaves_) noted.known.push_back(leaf.known);
+  noted.known.insert(noted.known.end(), numbers_known_.begin(), numbers_known_.end());
+  noted.known.insert(noted.known.end(), ints_known_.begin(), ints_known_.end());
+  return noted;
+}
+
+}  // namespace tandem

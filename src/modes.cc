@@ -1,0 +1,14 @@
+#include "modes.h"
+
+#include "callbacks.h"
+
+namespace tandem {
+
+Callbacks callbacks;
+thread_local GradMode grad_mode;
+bool anomaly_detection = false;
+thread_local CallMode call_mode;
+thread_local int8_t device_scope = -1;
+thread_local int tracing_depth = 0;
+
+}  // namespace tandem

@@ -1,0 +1,37 @@
+// What calls of operators depend on besides their arguments, per thread.
+#pragma once
+#include <cstdint>
+
+namespace tandem {
+
+// Whether operators are recorded.
+struct GradMode {
+  bool enabled = true;
+  bool inference = false;
+};
+extern thread_local GradMode grad_mode;
+extern bool anomaly_detection;  // check results and gradients for NaN
+
+// What operators depend on besides their arguments. Device: where those without tensors among their arguments run, 0
+// the CPU, k cuda:(k - 1). Autocast: 0 off, else 1 + the code of the dtype for products, plus 16 for cuda rather than
+// the CPU.
+struct CallMode {
+  uint8_t device = 0;
+  uint8_t autocast = 0;
+};
+extern thread_local CallMode call_mode;
+
+// The device of the innermost `with td.device(...)`, or -1: captured calls tell their graphs, nothing depends on it.
+extern thread_local int8_t device_scope;
+
+// Set while Python functions are traced in this thread: calls then go straight to the Python implementation.
+extern thread_local int tracing_depth;
+
+// Around calls of Python code that traces: an interrupt may come between its entering a trace and its noting that it
+// has to leave it.
+struct KeepTracingDepth {
+  const int depth = tracing_depth;
+  ~KeepTracingDepth() { tracing_depth = depth; }
+};
+
+}  // namespace tandem

@@ -1,0 +1,236 @@
+// The Python type of operators.
+#include "operators/op_function.h"
+
+#include <structmember.h>
+
+#include "check.h"
+#include "operators/bind.h"
+#include "raise.h"
+
+namespace tandem {
+
+PyTypeObject* OpFunctionType = nullptr;
+
+namespace {
+
+// Keywords that every operator takes, whatever its parameters are: out=, inplace=, and some that mean nothing here.
+bool has_extras(OpFunction* op, PyObject* kwnames) {
+  static PyObject* const extras[] = {
+      PyUnicode_InternFromString("out"),          PyUnicode_InternFromString("inplace"),
+      PyUnicode_InternFromString("non_blocking"), PyUnicode_InternFromString("sparse_grad"),
+      PyUnicode_InternFromString("layout"),       PyUnicode_InternFromString("pin_memory"),
+      PyUnicode_InternFromString("memory_format")};
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); ++k) {
+    PyObject* name = PyTuple_GET_ITEM(kwnames, k);
+    for (PyObject* extra : extras) {
+      if (name != extra && PyUnicode_Compare(name, extra) != 0) continue;
+      bool own = false;
+      for (const Parameter& parameter : *op->parameters) own |= PyUnicode_Compare(parameter.name, name) == 0;
+      if (!own) return true;
+    }
+  }
+  return false;
+}
+
+PyObject* call_with_extras(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* tuple = PyTuple_New(nargs);
+  PyObject* keywords = PyDict_New();
+  bool ok = tuple && keywords;
+  for (Py_ssize_t i = 0; ok && i < nargs; ++i) PyTuple_SET_ITEM(tuple, i, Py_NewRef(args[i]));
+  for (Py_ssize_t k = 0; ok && k < PyTuple_GET_SIZE(kwnames); ++k)
+    ok = PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, k), args[nargs + k]) == 0;
+  PyObject* result = nullptr;
+  if (ok) {
+    PyObject* arguments[] = {self, tuple, keywords};
+    result = PyObject_Vectorcall(callbacks.extras, arguments, 3, nullptr);
+  }
+  Py_XDECREF(tuple);
+  Py_XDECREF(keywords);
+  return result;
+}
+
+PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  auto* op = reinterpret_cast<OpFunction*>(self);
+  if (kwnames && callbacks.extras && has_extras(op, kwnames))
+    return call_with_extras(self, args, PyVectorcall_NARGS(nargsf), kwnames);
+  BoundCall call;
+  try {
+    bind(op, args, PyVectorcall_NARGS(nargsf), kwnames, call);
+    if (tracing_depth > 0) return call_implementation(op, call);
+    Arguments arguments;
+    flatten(op, call, arguments);
+    bool returns_tuple = false;
+    TensorList results = dispatch(op, arguments.data(), arguments.size(), &returns_tuple);
+    if (!returns_tuple) {
+      if (results.empty()) Py_RETURN_NONE;
+      return reinterpret_cast<PyObject*>(results[0].leak());
+    }
+    PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(results.size()));
+    if (!tuple) return nullptr;
+    for (size_t i = 0; i < results.size(); ++i)
+      PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), reinterpret_cast<PyObject*>(results[i].leak()));
+    return tuple;
+  } catch (const SymbolicArgument&) {
+    return call_implementation(op, call);
+  } catch (const PythonError&) {
+    return nullptr;
+  } catch (const Error& error) {
+    raise_operator_error(op, error);
+    return nullptr;
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+    return nullptr;
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
+}
+
+ParameterKind parse_kind(const char* text) {
+  std::string s = text;
+  if (s == "tensor") return ParameterKind::Tensor;
+  if (s == "divisor") return ParameterKind::Divisor;
+  if (s == "optional_tensor") return ParameterKind::OptionalTensor;
+  if (s == "tensors") return ParameterKind::Tensors;
+  if (s == "static") return ParameterKind::Static;
+  if (s == "int") return ParameterKind::Int;
+  if (s == "ints") return ParameterKind::Ints;
+  if (s == "generator") return ParameterKind::Generator;
+  fail(ErrorKind::Internal, "unknown parameter kind ", s);
+}
+
+// OpFunction(name, implementation, parameters, num_positional, variadic, writes)
+// parameters: list of (name, kind, required, default, keyword_only)
+PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject*) {
+  PyObject *name, *implementation, *parameters;
+  int num_positional, variadic, writes;
+  if (!PyArg_ParseTuple(args, "UOO!iii", &name, &implementation, &PyList_Type, &parameters, &num_positional, &variadic,
+                        &writes))
+    return nullptr;
+  Py_ssize_t n = PyList_GET_SIZE(parameters);
+  if (n > kMaxParameters) {
+    PyErr_Format(PyExc_ValueError, "%U: more than %d parameters", name, kMaxParameters);
+    return nullptr;
+  }
+  auto list = std::make_unique<std::vector<Parameter>>();
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyObject *pname, *pdefault;
+    const char* kind;
+    int required, keyword_only;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(parameters, i), "UspOp", &pname, &kind, &required, &pdefault, &keyword_only))
+      return nullptr;
+    Py_INCREF(pname);
+    PyUnicode_InternInPlace(&pname);
+    try {
+      list->push_back(
+          {pname, parse_kind(kind), required ? nullptr : Py_NewRef(pdefault), static_cast<bool>(keyword_only)});
+    } catch (const Error& error) {
+      PyErr_SetString(PyExc_ValueError, error.what());
+      return nullptr;
+    }
+  }
+  auto* self = reinterpret_cast<OpFunction*>(type->tp_alloc(type, 0));
+  if (!self) return nullptr;
+  self->vectorcall = vectorcall;
+  self->parameters = list.release();
+  self->cache = new PlanCache();
+  self->name = Py_NewRef(name);
+  self->implementation = Py_NewRef(implementation);
+  self->num_positional = num_positional;
+  self->variadic = variadic;
+  self->writes = writes;
+  return reinterpret_cast<PyObject*>(self);
+}
+
+int op_traverse(PyObject* o, visitproc visit, void* arg) {
+  auto* self = reinterpret_cast<OpFunction*>(o);
+  Py_VISIT(Py_TYPE(o));
+  Py_VISIT(self->implementation);
+  Py_VISIT(self->attributes);
+  return 0;
+}
+
+int op_clear(PyObject* o) {
+  auto* self = reinterpret_cast<OpFunction*>(o);
+  Py_CLEAR(self->attributes);
+  return 0;
+}
+
+void op_dealloc(PyObject* o) {
+  auto* self = reinterpret_cast<OpFunction*>(o);
+  PyObject_GC_UnTrack(o);
+  for (Parameter& p : *self->parameters) {
+    Py_DECREF(p.name);
+    Py_XDECREF(p.default_value);
+  }
+  delete self->parameters;
+  delete self->cache;
+  Py_XDECREF(self->name);
+  Py_XDECREF(self->implementation);
+  Py_XDECREF(self->attributes);
+  PyTypeObject* type = Py_TYPE(o);
+  type->tp_free(o);
+  Py_DECREF(type);
+}
+
+PyObject* op_repr(PyObject* o) {
+  return PyUnicode_FromFormat("<tandem operator %U>", reinterpret_cast<OpFunction*>(o)->name);
+}
+
+// x.relu(): found on the class, bound like a function.
+PyObject* op_get(PyObject* self, PyObject* instance, PyObject*) {
+  if (!instance || instance == Py_None) return Py_NewRef(self);
+  return PyMethod_New(self, instance);
+}
+
+PyObject* op_clear_cache(PyObject* o, PyObject*) {
+  reinterpret_cast<OpFunction*>(o)->cache->clear();
+  Py_RETURN_NONE;
+}
+
+PyObject* op_num_plans(PyObject* o, void*) {
+  return PyLong_FromSize_t(reinterpret_cast<OpFunction*>(o)->cache->num_plans());
+}
+
+PyMethodDef methods[] = {
+    {"clear_cache", op_clear_cache, METH_NOARGS, "Forgets all plans."},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(OpFunction, vectorcall), READONLY, nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(OpFunction, attributes), READONLY, nullptr},
+    {"__name__", T_OBJECT, offsetof(OpFunction, name), READONLY, nullptr},
+    {"__wrapped__", T_OBJECT, offsetof(OpFunction, implementation), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+PyGetSetDef getset[] = {
+    {"num_plans", op_num_plans, nullptr, "How many plans were compiled.", nullptr},
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+PyType_Slot slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(op_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(op_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(op_traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(op_clear)},
+    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_repr, reinterpret_cast<void*>(op_repr)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(op_get)},
+    {Py_tp_methods, methods},
+    {Py_tp_members, members},
+    {Py_tp_getset, getset},
+    {0, nullptr},
+};
+PyType_Spec spec = {"tandem._runtime.OpFunction", sizeof(OpFunction), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+                    slots};
+
+}  // namespace
+
+void init_dispatch(PyObject* module) {
+  OpFunctionType = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  if (!OpFunctionType || PyModule_AddObjectRef(module, "OpFunction", reinterpret_cast<PyObject*>(OpFunctionType)) < 0)
+    fail(ErrorKind::Internal, "the OpFunction type could not be made");
+}
+
+}  // namespace tandem

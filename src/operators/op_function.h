@@ -1,0 +1,86 @@
+// The callable behind every operator: binds arguments, finds the plan for their signature, runs it, records it on the
+// tape.
+#pragma once
+#include <Python.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "callbacks.h"
+#include "modes.h"
+#include "operators/signature.h"
+#include "plan/plan.h"
+#include "small_vector.h"
+
+namespace tandem {
+
+enum class ParameterKind : uint8_t {
+  Tensor,          // a tensor or a Python number
+  Divisor,         // the same, but where the other operands are integers the number must not be 0
+  OptionalTensor,  // or None
+  Tensors,         // a list or tuple of them
+  Static,          // a Python value that the plan is specialised to
+  Int,             // an integer that the plan computes with
+  Ints,            // one or several such integers
+  Generator,       // a random generator or None for the default one
+};
+
+struct Parameter {
+  PyObject* name;  // interned
+  ParameterKind kind;
+  PyObject* default_value;  // null: required
+  bool keyword_only;
+};
+
+struct CacheEntry {
+  uint64_t hash = 0;
+  std::vector<uint8_t> signature;
+  PyObject* keep = nullptr;         // static arguments that went by identity
+  std::vector<Ref<Plan>> variants;  // same signature, different guards; most recently used first
+  uint64_t used = 0;                // when it was found last, in finds of its cache
+};
+
+// Plans by signature. There may be any number of signatures, as every static number makes one; those used last are
+// kept.
+class PlanCache {
+ public:
+  ~PlanCache() { clear(); }
+  CacheEntry* find(uint64_t hash, const Signature& signature);
+  CacheEntry* insert(uint64_t hash, const Signature& signature);
+  void clear();
+  size_t size() const { return count_; }
+  size_t num_plans() const;
+
+ private:
+  void rehash(size_t capacity);
+  void drop_oldest();
+  std::vector<std::unique_ptr<CacheEntry>> slots_;
+  size_t count_ = 0;
+  uint64_t finds_ = 0;
+};
+
+struct OpFunction {
+  PyObject_HEAD vectorcallfunc vectorcall;
+  std::vector<Parameter>* parameters;
+  PlanCache* cache;
+  PyObject* name;            // str
+  PyObject* implementation;  // the Python function, for tracing
+  PyObject* attributes;      // __dict__: __doc__, __signature__, ...
+  int num_positional;
+  int variadic;  // index of the Ints parameter that takes loose positional ints, or -1
+  int writes;    // in place: how many of its first arguments take the results
+};
+
+extern PyTypeObject* OpFunctionType;
+void init_dispatch(PyObject* module);
+
+// Runs `op` on bound arguments. Sets no Python error: throws PythonError when Python code raised, Error otherwise.
+using TensorList = SmallVector<TensorRef, 4>;
+TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* returns_tuple);
+
+// The plan that serves these arguments, compiled if there is none; ready to run. For callers that run plans themselves,
+// without gradients and capture.
+Ref<Plan> find_plan(OpFunction* op, Argument* arguments, int count);
+
+}  // namespace tandem

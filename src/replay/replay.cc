@@ -1,0 +1,396 @@
+#include "replay/replay.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "check.h"
+#include "device/cuda/device.h"
+#include "device/cuda/fills.h"
+#include "device/cuda/launches.h"
+#include "device/cuda/memory.h"
+#include "plan/plan.h"
+#include "plan/region.h"
+#include "profile/profile.h"
+#include "replay/pieces.h"
+#include "switches.h"
+#include "tensor/layout_class.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kPlainRuns = 2;       // before recording: libraries choose their algorithms, and moving inputs show
+constexpr int kMostRecordings = 6;  // of one set of sizes; one whose inputs never settle runs plainly
+constexpr size_t kMostRecorded = 16, kMostSeen = 16;  // sets of sizes: with a graph, and those that may get one
+
+constexpr int64_t kMostLaunches = 5000;  // of the iterations of loops in one graph
+
+// A loop is recorded iteration by iteration, if its length is known and it has no loops inside. Branches and While
+// loops depend on values, which the host reads.
+bool recordable(const Instruction& in) {
+  if (in.kind != Instruction::Kind::Region) return true;
+  const auto plain = [](const Instruction& inner) { return inner.kind != Instruction::Kind::Region; };
+  const std::vector<Instruction>& body = in.region->plans[0]->instructions;
+  return in.region->kind == Region::Kind::Scan && std::all_of(body.begin(), body.end(), plain);
+}
+
+bool recordable(const Plan& plan) {
+  return std::all_of(plan.instructions.begin(), plan.instructions.end(),
+                     [](const Instruction& in) { return recordable(in); });
+}
+
+int64_t launches_of_loops(const Plan& plan, const PlanRun& run) {
+  int64_t total = 0;
+  for (const Instruction& in : plan.instructions)
+    if (in.kind == Instruction::Kind::Region)
+      total += run.slot(in.region->extent) * static_cast<int64_t>(in.region->plans[0]->instructions.size());
+  return total;
+}
+
+size_t span_bytes(const View& v) {  // of a dense view
+  return static_cast<size_t>(v.numel()) * item_size(v.dtype);
+}
+
+}  // namespace
+
+void run_replayed(const Plan& plan, PlanRun& run) {
+  if (!plan.replay) plan.replay = std::make_shared<Replay>(plan.device - 1);
+  plan.replay->run(plan, run);
+}
+
+Replay::~Replay() {
+  for (auto& recording : recordings_) forget(*recording);
+  if (event_) cuda::driver().event_destroy(event_);
+}
+
+void Replay::forget(Recording& recording) {
+  if (begun_of_ == &recording) give_up(owner_);
+  const cuda::Driver& d = cuda::driver();
+  for (RecordedPiece& piece : recording.pieces) {
+    if (piece.executable) d.graph_exec_destroy(piece.executable);
+    if (piece.graph) d.graph_destroy(piece.graph);
+  }
+  recording.pieces.clear();
+  for (Input& input : recording.inputs) input.place = nullptr, input.recorded = nullptr;
+  cuda::forget_checked_launches(recording.first_launch, recording.last_launch);
+  if (!pool_ || latest()) return;
+  cuda::release_pool(device_, pool_);
+  pool_ = 0;
+}
+
+// Leaves at most so many of the recordings that have a graph, or that have none: the ones used last.
+void Replay::drop(bool recorded, size_t most) {
+  size_t count = 0;
+  std::erase_if(recordings_, [&](std::unique_ptr<Recording>& recording) {
+    if (recording->pieces.empty() == recorded || ++count <= most) return false;
+    forget(*recording);
+    return true;
+  });
+}
+
+const Replay::Recording* Replay::latest() const {
+  for (const auto& recording : recordings_)
+    if (!recording->pieces.empty()) return recording.get();
+  return nullptr;
+}
+
+Replay::Recording& Replay::find(const Plan& plan, const PlanRun& run) {
+  const size_t count = plan.initial.size();
+  const auto same = [&](const auto& r) { return std::equal(r->ints.begin(), r->ints.end(), run.ints_); };
+  auto found = std::find_if(recordings_.begin(), recordings_.end(), same);
+  if (found == recordings_.end()) {
+    drop(false, kMostSeen - 1);
+    found = recordings_.insert(recordings_.begin(), std::make_unique<Recording>());
+    (*found)->ints.assign(run.ints_, run.ints_ + count);
+  }
+  std::rotate(recordings_.begin(), found, found + 1);
+  return *recordings_.front();
+}
+
+void Replay::run(const Plan& plan, PlanRun& run) {
+  if (owner_ && owner_ != run.owner_) give_up(owner_);
+  if (!hopeless_ && recordings_.empty()) hopeless_ = !recordable(plan);
+  if (hopeless_ || profile::recording() || launches_of_loops(plan, run) > kMostLaunches) {
+    give_up(owner_);
+    return run.run_on_device();
+  }
+  Recording& recording = find(plan, run);
+  if (!recording.pieces.empty() && fits(plan, run, recording)) {
+    recording.replayed = true;
+    if (begun_of_ != &recording) give_up(owner_);
+    return launch(run, recording);
+  }
+  give_up(owner_);
+  const bool settled = settle(plan, run, recording);
+  if (++recording.runs <= kPlainRuns || !settled) return run.run_on_device();
+  forget(recording);
+  if (recording.recordings >= kMostRecordings) return run.run_on_device();
+  ++recording.recordings;
+  drop(true, kMostRecorded - 1);
+  if (record(plan, run, recording)) return launch(run, recording);
+  hopeless_ = true;
+  run.run_on_device();
+}
+
+// Whether inputs are where they were in the last run of these sizes, or may be copied.
+bool Replay::settle(const Plan& plan, const PlanRun& run, Recording& recording) const {
+  const size_t count = plan.num_inputs;
+  bool settled = !std::exchange(recording.replayed, false) && recording.inputs.size() == count;
+  recording.inputs.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    const View* view = run.inputs_[i].view;
+    if (!view) continue;
+    Input& input = recording.inputs[i];
+    if (settled && !input.copied && input.address != view->data) {
+      const bool written =
+          std::find(plan.written.begin(), plan.written.end(), static_cast<int32_t>(i)) != plan.written.end();
+      uint8_t order[kMaxDims];
+      if (written || classify(*view, order) == LayoutClass::Strided)
+        settled = false;
+      else
+        input.copied = true;
+    }
+    if (!input.copied) input.address = view->data;
+  }
+  return settled;
+}
+
+bool Replay::fits(const Plan& plan, const PlanRun& run, const Recording& recording) const {
+  for (size_t i = 0; i < recording.inputs.size(); ++i) {
+    const View* view = run.inputs_[i].view;
+    const Input& input = recording.inputs[i];
+    if (view && !input.place && !plan.host_inputs[i] && input.recorded != view->data) return false;
+  }
+  return true;
+}
+
+void Replay::record_piece(PlanRun& run, const Piece& piece, cuda::Stream stream, Recording& recording) {
+  const cuda::Driver& d = cuda::driver();
+  RecordedPiece& recorded = recording.pieces.emplace_back();
+  recorded.after = piece.after;
+  constexpr int kRelaxed = 2;
+  cuda::check(d.begin_capture(stream, kRelaxed), "recording a graph");
+  cuda::recording = true;
+  try {
+    for (size_t k = 0; k < piece.instructions.size(); ++k) {
+      run.run_on_device(*piece.instructions[k], &recorded.host_nodes);
+      for (int32_t v : piece.done[k]) run.give_back(v);
+    }
+  } catch (...) {
+    cuda::recording = false;
+    cuda::Graph broken = nullptr;
+    d.end_capture(stream, &broken);
+    if (broken) d.graph_destroy(broken);
+    throw;
+  }
+  cuda::recording = false;
+  cuda::check(d.end_capture(stream, &recorded.graph), "recording a graph");
+  cuda::fill_by_kernels(device_, recorded.graph);
+  cuda::check(d.instantiate(&recorded.executable, recorded.graph, 0), "making a graph");
+}
+
+bool Replay::record(const Plan& plan, PlanRun& run, Recording& recording) {
+  const cuda::Driver& d = cuda::driver();
+  cuda::activate(device_);
+  cuda::reports(device_);
+  static cuda::Stream streams[cuda::kMaxDevices];
+  cuda::Stream& stream = streams[device_];
+  constexpr unsigned kNonBlocking = 1;
+  if (!stream) cuda::check(d.stream_create(&stream, kNonBlocking, 0), "making a stream");
+  const cuda::Stream before = cuda::current_streams[device_];
+  if (!pool_) pool_ = cuda::new_pool();
+  cuda::set_pool(pool_);
+  recording.first_launch = cuda::launches_so_far();
+  cuda::current_streams[device_] = stream;
+  const auto restore = [&] {
+    cuda::current_streams[device_] = before;
+    cuda::set_pool(0);
+  };
+  try {
+    for (size_t i = 0; i < recording.inputs.size(); ++i) {
+      Input& input = recording.inputs[i];
+      const View* view = run.inputs_[i].view;
+      if (!view) continue;
+      input.geometry.assign(view->shape, view->shape + view->ndim);
+      input.geometry.insert(input.geometry.end(), view->strides, view->strides + view->ndim);
+      input.recorded = view->data;
+      if (!input.copied || plan.host_inputs[i]) continue;
+      input.place = Ref<Storage>::adopt(Storage::allocate(span_bytes(*view), plan.device));
+      input.recorded = input.place->data();
+    }
+    // The values of inputs are looked up once, when first used: give the graph's.
+    for (size_t v = 0; v < plan.values.size(); ++v) {
+      const PlanValue& value = plan.values[v];
+      if (value.kind == ValueKind::Input && run.inputs_[value.source].view && !value.on_host)
+        run.data_[v] = recording.inputs[value.source].recorded;
+    }
+    Noted& noted = recording.noted = run.noted_ ? *run.noted_ : Noted();
+    const size_t before_ints = noted.leaves + noted.numbers;  // a program need not take integers as inputs
+    const size_t inputs = recording.inputs.size();
+    const bool dividable = run.noted_ && (inputs == before_ints || inputs == noted.known.size());
+    recording.noted_ints.clear();
+    for (size_t i = before_ints; i < noted.known.size(); ++i) recording.noted_ints.push_back(run.inputs_[i].integer);
+    for (const Piece& piece : divide(plan, dividable ? &noted : nullptr)) record_piece(run, piece, stream, recording);
+  } catch (...) {  // something that cannot be recorded; the plain run will say if it is more than that
+    PyErr_Clear();
+    restore();
+    run.forget_addresses();
+    recording.last_launch = cuda::launches_so_far();
+    forget(recording);
+    return false;
+  }
+  restore();
+  recording.last_launch = cuda::launches_so_far();
+  recording.addresses.resize(plan.values.size());
+  for (size_t v = 0; v < plan.values.size(); ++v)
+    recording.addresses[v] = run.recorded_address(static_cast<int32_t>(v));
+  // What the run holds goes back to the graph's pool, where nobody else takes it.
+  run.forget_addresses();
+  return true;
+}
+
+// The graph's memory is in use until the launch before is done: on another stream, that has to be waited for.
+void Replay::follow(cuda::Stream stream) {
+  if (launched_ && last_stream_ != stream) {
+    const cuda::Driver& d = cuda::driver();
+    constexpr unsigned kWithoutTiming = 2;
+    if (!event_) cuda::check(d.event_create(&event_, kWithoutTiming), "making an event");
+    cuda::check(d.event_record(event_, last_stream_), "noting an event");
+    cuda::check(d.stream_wait_event(stream, event_, 0), "waiting for an event");
+  }
+  launched_ = true;
+  last_stream_ = stream;
+}
+
+void Replay::launch_piece(PlanRun& run, RecordedPiece& piece, cuda::Stream stream) {
+  const cuda::Driver& d = cuda::driver();
+  for (HostNode& node : piece.host_nodes) {
+    if (!run.update_words(node)) continue;
+    const Instruction& in = *node.instruction;
+    void* arguments[] = {node.words.data()};
+    cuda::KernelNodeParams p{};
+    p.function = static_cast<cuda::Function>(in.function);
+    p.grid[0] = static_cast<unsigned>(run.blocks(in));
+    p.grid[1] = p.grid[2] = 1;
+    p.block[0] = in.threads[0];
+    p.block[1] = in.threads[1];
+    p.block[2] = 1;
+    p.shared_bytes = in.shared;
+    p.arguments = arguments;
+    cuda::check(d.graph_set_kernel(piece.executable, node.node, &p), "putting numbers into a graph");
+  }
+  cuda::note_launch("graph");
+  cuda::check(d.graph_launch(piece.executable, stream), "launching a graph");
+}
+
+void Replay::launch(PlanRun& run, Recording& recording) {
+  const Plan& plan = run.plan_;
+  cuda::activate(device_);
+  const cuda::Stream stream = cuda::current_stream(device_);
+  follow(stream);
+  for (size_t i = owner_ ? copied_ : 0; i < recording.inputs.size(); ++i) {
+    if (!recording.inputs[i].place) continue;
+    const View* view = run.inputs_[i].view;
+    cuda::copy_on_device(device_, recording.inputs[i].recorded, view->data, span_bytes(*view));
+  }
+  for (size_t k = owner_ ? begun_ : 0; k < recording.pieces.size(); ++k) launch_piece(run, recording.pieces[k], stream);
+  give_up(owner_);
+  // Results get memory of their own, and so does what backward needs: what lies in the graph's is overwritten by the
+  // next launch.
+  const auto copy_out = [&](int32_t root) {
+    while (plan.values[root].kind == ValueKind::View) root = plan.values[root].source;
+    const PlanValue& value = plan.values[root];
+    if (value.kind != ValueKind::Fresh || run.storage_[root]) return;
+    size_t bytes = item_size(value.dtype);
+    for (int32_t s : value.shape) bytes *= static_cast<size_t>(run.ints_[s]);
+    run.storage_[root] = Storage::allocate(bytes, plan.device);
+    run.data_[root] = run.storage_[root]->data();
+    cuda::copy_on_device(device_, run.data_[root], recording.addresses[root], bytes);
+  };
+  for (const Plan::Output& output : plan.outputs) copy_out(output.value);
+  for (const SavedItem& item : plan.saved)
+    if (item.from == SavedItem::From::Temporary) copy_out(item.index);
+}
+
+// -- ahead
+
+int32_t Replay::first_ahead() const {
+  const bool off = switches::get(switches::ahead) == 0;
+  const Recording* recording = off || profile::recording() ? nullptr : latest();
+  return !recording || recording->pieces.size() < 2 ? INT32_MAX : recording->pieces.front().after;
+}
+
+// What is noted in a run of a program is alike for all sizes.
+size_t Replay::leaves() const {
+  return latest() ? latest()->noted.leaves : 0;
+}
+size_t Replay::numbers() const {
+  return latest() ? latest()->noted.numbers : 0;
+}
+
+bool Replay::give_up(const void* owner) {
+  if (!owner_ || owner_ != owner) return false;
+  owner_ = nullptr;
+  begun_of_ = nullptr;
+  return std::exchange(begun_, 0) > 0;
+}
+
+bool Replay::fits(const Plan& plan, const InputView& given, size_t leaf, const Recording& recording) const {
+  const View* view = given.view;
+  const Input& input = recording.inputs[leaf];
+  const auto dims = static_cast<size_t>(view->ndim);
+  return input.geometry.size() == 2 * dims && std::equal(view->shape, view->shape + dims, input.geometry.begin()) &&
+         std::equal(view->strides, view->strides + dims, input.geometry.begin() + static_cast<int64_t>(dims)) &&
+         (input.place || plan.host_inputs[leaf] || input.recorded == view->data);
+}
+
+// The latest recording that what is known so far allows.
+Replay::Recording* Replay::find_ahead(const Plan& plan, int32_t calls, const InputView* inputs) {
+  for (auto& recording : recordings_) {
+    if (recording->pieces.size() < 2) continue;
+    size_t leaf = 0;
+    const Noted& noted = recording->noted;
+    while (leaf < noted.leaves && noted.known[leaf] <= calls && fits(plan, inputs[leaf], leaf, *recording)) ++leaf;
+    if (leaf == noted.leaves || noted.known[leaf] > calls) return recording.get();
+  }
+  return nullptr;
+}
+
+int32_t Replay::go_ahead(const Plan& plan, const void* owner, int32_t calls, const InputView* inputs) {
+  if (owner_ && owner_ != owner) give_up(owner_);  // somebody else was faster, in another thread
+  if (!owner_) {
+    begun_of_ = find_ahead(plan, calls, inputs);
+    if (!begun_of_) return -1;
+    owner_ = owner;
+    begun_ = checked_ = copied_ = 0;
+  }
+  Recording& recording = *begun_of_;
+  const Noted& noted = recording.noted;
+  for (; checked_ < noted.leaves && noted.known[checked_] <= calls; ++checked_)
+    if (!fits(plan, inputs[checked_], checked_, recording)) {
+      give_up(owner);
+      return -1;
+    }
+  const size_t before_ints = noted.leaves + noted.numbers;
+  for (size_t k = 0; k < recording.noted_ints.size() && noted.known[before_ints + k] <= calls; ++k)
+    if (inputs[before_ints + k].integer != recording.noted_ints[k]) {
+      give_up(owner);
+      return -1;
+    }
+  cuda::activate(device_);
+  const cuda::Stream stream = cuda::current_stream(device_);
+  follow(stream);
+  for (; copied_ < checked_; ++copied_)
+    if (recording.inputs[copied_].place)
+      cuda::copy_on_device(device_, recording.inputs[copied_].recorded, inputs[copied_].view->data,
+                           span_bytes(*inputs[copied_].view));
+  PlanRun run(plan, inputs);  // for the numbers alone
+  std::copy(recording.ints.begin(), recording.ints.end(), run.ints_);
+  std::vector<RecordedPiece>& pieces = recording.pieces;
+  for (; begun_ + 1 < pieces.size() && pieces[begun_].after <= calls; ++begun_)
+    launch_piece(run, pieces[begun_], stream);
+  return begun_ + 1 < pieces.size() ? pieces[begun_].after : INT32_MAX;
+}
+
+}  // namespace tandem
