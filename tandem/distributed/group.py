@@ -31,6 +31,11 @@ class ProcessGroup:
     def size(self) -> int:
         return len(self.ranks)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs in the background."""
+        return all(q.is_idle for q in self.queues.values())
+
     def position(self, rank: int, op: str) -> int:
         """The position of a rank of the world in this group."""
         if rank not in self.ranks:

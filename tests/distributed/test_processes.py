@@ -65,6 +65,23 @@ def stays_and_comes_again():
     return float(stays.min()), float(array.max()), float(part.max()), again
 
 
+def compiled_readers():
+    """In a compiled function a tensor's memory stays where its earlier readers found it."""
+
+    @td.compile
+    def step(x):
+        y = x * 2
+        dist.all_reduce(x)
+        return y, x + 1
+
+    results = []
+    for _ in range(3):
+        x = td.ones(100_000) * (dist.get_rank() + 1)
+        y, z = step(x)
+        results.append((float(y.max()) == 2 * (dist.get_rank() + 1), float(z.min()), float(x.min())))
+    return results
+
+
 def forked_children():
     """A child of fork neither takes nor gives back memory that its parent shares with other ranks."""
     for _ in range(2):  # from the second time on blocks of this size are those that others can look at
@@ -83,13 +100,16 @@ def forked_children():
 
 
 def several():
-    return foreign_memory(), stays_and_comes_again(), forked_children()
+    return foreign_memory(), stays_and_comes_again(), compiled_readers(), forked_children()
 
 
 def test_memory_of_ranks():
     """Memory that others cannot look at, children of fork that leave shared memory alone, and no name in the file system."""
     before = set(os.listdir("/dev/shm"))
-    assert dist.spawn(several, 2) == [((8.0, 8.0), (8.0, 8.0, 8.0, False), (0, 6.0, 14.0, 14.0))] * 2
+    assert (
+        dist.spawn(several, 2)
+        == [((8.0, 8.0), (8.0, 8.0, 8.0, False), [(True, 4.0, 3.0)] * 3, (0, 6.0, 14.0, 14.0))] * 2
+    )
     assert not {name for name in set(os.listdir("/dev/shm")) - before if "tandem" in name}
 
 
