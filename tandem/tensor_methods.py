@@ -268,6 +268,8 @@ def view_as_self(self):
 
 
 def _check_finite(name, t, where):
+    if where is None and name.endswith("_backward"):
+        return  # the engine looks at what it gives, and knows the call that it is the gradient of
     if bool(F.any(F.isnan(t))):
         if where is None:
             raise AutogradError(name, f"the result of shape {t.shape} contains NaN")
