@@ -164,4 +164,7 @@ def __getattr__(name):
         from tandem import session
 
         return getattr(session, name)
-    raise AttributeError(f"module 'tandem' has no attribute {name!r}")
+    import sys
+
+    # With its name and module, Python suggests the name that was meant: td.sofmax.
+    raise AttributeError(f"module 'tandem' has no attribute {name!r}", name=name, obj=sys.modules[__name__])

@@ -11,9 +11,12 @@ import platform
 import sys
 import time
 
+from tandem import __version__
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("tandem", description="Deep learning: one program, two ways to run it.")
+    parser.add_argument("--version", action="version", version=f"tandem {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     add = lambda name, help: commands.add_parser(name, help=help, description=help)
     quick = add(

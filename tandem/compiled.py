@@ -59,6 +59,10 @@ class Compiled:
                 _print_lines(lines, failed)
         return result
 
+    def __repr__(self):
+        count = len(self._programs.program_runs())
+        return f"<compiled function {self._name}: {count} {'program' if count == 1 else 'programs'}>"
+
     @property
     def __defaults__(self):
         return self._fn.__defaults__

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.devices import DEVICES
@@ -60,6 +62,8 @@ def tensor(data, *, dtype=None, device=None, requires_grad: bool = False):
 def _from_data(name: str, data, dtype):
     if data is None:
         raise DTypeError(name, "data is None; numbers, nested lists, arrays or tensors are needed")
+    if not isinstance(data, (list, tuple, str)) and isinstance(data, Sequence):  # a deque, a range
+        data = list(data)
     return _runtime.from_data(data, dtype)
 
 

@@ -4,6 +4,7 @@
 #include "capture/capture.h"
 #include "modes.h"
 #include "operators/op_function.h"
+#include "tensor/size_type.h"
 
 namespace tandem {
 
@@ -66,7 +67,7 @@ Tensor* basic_view(Tensor* x, PyObject* key) {
   if (grad_mode.enabled && (x->requires_grad || (base && base->requires_grad))) return nullptr;
   PyObject* const* items = &key;
   Py_ssize_t count = 1;
-  if (PyTuple_CheckExact(key)) {
+  if (is_plain_tuple(key)) {
     items = reinterpret_cast<PyTupleObject*>(key)->ob_item;
     count = PyTuple_GET_SIZE(key);
   }

@@ -6,6 +6,7 @@
 #include "capture/capture.h"
 #include "raise.h"
 #include "tensor/node.h"
+#include "tensor/size_type.h"
 
 namespace nb = nanobind;
 
@@ -18,7 +19,13 @@ Tensor* as_tensor(PyObject* self) {
 
 PyObject* get_shape(PyObject* self, void*) {
   const View& view = as_tensor(self)->view;
-  return tuple_from_sizes(view.ndim, view.shape);
+  PyObject* sizes = new_sizes(view.ndim);
+  for (int i = 0; sizes && i < view.ndim; ++i) {
+    PyObject* size = PyLong_FromLongLong(view.shape[i]);
+    if (!size) Py_CLEAR(sizes);
+    if (sizes) PyTuple_SET_ITEM(sizes, i, size);
+  }
+  return sizes;
 }
 
 PyObject* get_strides(PyObject* self, void*) {

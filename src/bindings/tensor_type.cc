@@ -59,6 +59,9 @@ void make_type(nb::module_& m) {
   PyObject* type = PyType_FromSpec(&spec);
   if (!type) nb::raise_python_error();
   TensorType = reinterpret_cast<PyTypeObject*>(type);
+  PyObject* size = make_size_type();
+  if (!size) nb::raise_python_error();
+  m.attr("Size") = nb::handle(size);
   // NumPy leaves a mixed operation to the operand of higher priority.
   nb::handle(type).attr("__array_priority__") = 1000;
   m.attr("Tensor") = nb::handle(type);

@@ -1,6 +1,7 @@
 #include "operators/bind.h"
 
 #include "tensor/generator.h"
+#include "tensor/size_type.h"
 
 namespace tandem {
 
@@ -191,7 +192,7 @@ void add_int(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments&
 // Static arguments are compared by value where they are plain Python; NumPy's numbers become that.
 PyObject* plain_static(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out) {
   if (o == Py_None || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyUnicode_Check(o)) return o;
-  if (PyTuple_CheckExact(o) || PyList_CheckExact(o)) {
+  if (is_plain_tuple(o) || PyList_CheckExact(o)) {
     const Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
     PyObject* changed = nullptr;  // a tuple, once an item had to be
     for (Py_ssize_t i = 0; i < n; ++i) {

@@ -1,5 +1,7 @@
 #include "operators/signature.h"
 
+#include "tensor/size_type.h"
+
 namespace tandem {
 
 uint64_t Signature::hash() const {
@@ -59,9 +61,9 @@ void Signature::object(PyObject* o) {
       return bytes(s, n);
     }
     PyErr_Clear();
-  } else if (PyTuple_CheckExact(o) || PyList_CheckExact(o)) {
+  } else if (is_plain_tuple(o) || PyList_CheckExact(o)) {
     Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
-    byte(PyTuple_CheckExact(o) ? '(' : '[');
+    byte(is_plain_tuple(o) ? '(' : '[');
     value(static_cast<uint32_t>(n));
     for (Py_ssize_t i = 0; i < n; ++i) object(PySequence_Fast_GET_ITEM(o, i));
     return;

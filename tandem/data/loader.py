@@ -109,6 +109,11 @@ class DataLoader:
         self._current = None
         self._pool = None
 
+    def __repr__(self):
+        size = f"{len(self.dataset)} samples" if hasattr(self.dataset, "__len__") else "a stream"
+        workers = f", num_workers={self.num_workers}" if self.num_workers else ""
+        return f"DataLoader({type(self.dataset).__name__} of {size}, batch_size={self.batch_size}{workers})"
+
     # -- order and position
 
     @property

@@ -73,6 +73,9 @@ class _Random(Sampler):
         return Generator(draw_seed(self.generator) if key is None else key)
 
 
+_MOST_AT_ONCE = 1 << 20  # random indices
+
+
 class RandomSampler(_Random):
     """Indices in random order, or drawn with replacement.
 
@@ -98,7 +101,10 @@ class RandomSampler(_Random):
         if size == 0:
             return
         if self.replacement:
-            yield from _chunks(randint(0, size, (left,), generator=generator))
+            while left > 0:  # not all at once: there may be more than memory holds
+                count = min(left, _MOST_AT_ONCE)
+                yield from _chunks(randint(0, size, (count,), generator=generator))
+                left -= count
             return
         while left > 0:
             yield from itertools.islice(_chunks(randperm(size, generator=generator)), left)

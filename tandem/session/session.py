@@ -109,6 +109,10 @@ class Session:
             Value, int
         ] = {}  # seed of a stream of random numbers -> runs that drew from it, but for one
 
+    def __repr__(self):
+        state = "closed" if self._closed else f"{len(self._cells)} variables, {self.num_programs} programs"
+        return f"<Session of {self.graph!r}: {state}>"
+
     @property
     def num_programs(self) -> int:
         """How many sets of fetches and feeds are kept compiled; at most `max_programs`, those used last."""

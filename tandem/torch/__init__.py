@@ -33,7 +33,7 @@ del _module
 _paths.watch()
 
 
-_OWN = ("fft", "linalg", "special")  # modules that differ from tandem's
+_OWN = ("_C", "fft", "linalg", "special")  # modules that differ from tandem's
 
 
 def __getattr__(name):

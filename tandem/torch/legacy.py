@@ -21,6 +21,26 @@ def _typed(name: str, device: str):
     return _Typed(name, (), {"dtype": DTYPES[name], "device": device, "__module__": module})
 
 
+class _Generators(type):
+    """Calls make td.Generators, which know no device: the same numbers come on all of them."""
+
+    def __call__(cls, device="cpu"):
+        return td.Generator()
+
+    def __instancecheck__(cls, x):
+        return isinstance(x, td.Generator)
+
+
+class Generator(metaclass=_Generators):
+    """A source of random numbers, with a seed of its own.
+
+    >>> torch = td.torch
+    >>> a, b = (torch.rand(2, generator=torch.Generator(device="cpu").manual_seed(1)) for _ in range(2))
+    >>> torch.equal(a, b)
+    True
+    """
+
+
 def set_default_tensor_type(t):
     """torch.set_default_dtype by the name of a typed constructor.
 
@@ -35,4 +55,4 @@ for _name in _NAMES:
     globals()[_name] = _typed(_name, "cpu")
     setattr(td.cuda, _name, _typed(_name, "cuda"))
 
-__all__ = [*_NAMES, "set_default_tensor_type"]
+__all__ = [*_NAMES, "Generator", "set_default_tensor_type"]

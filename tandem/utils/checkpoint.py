@@ -2,7 +2,16 @@
 
 from tandem.transforms.checkpoint import checkpoint
 
-__all__ = ["checkpoint", "checkpoint_sequential"]
+__all__ = ["checkpoint", "checkpoint_sequential", "get_device_states", "set_device_states"]
+
+
+def get_device_states(*args) -> tuple:
+    """([], []): random numbers of all devices come from one generator, whose state td.get_rng_state() is."""
+    return [], []
+
+
+def set_device_states(devices, states, *, device_type=None) -> None:
+    """Does nothing; see get_device_states."""
 
 
 def checkpoint_sequential(functions, segments: int, input, use_reentrant=None, **kwargs):
