@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 import types
 
-from tandem import Tensor as Tensor
+from tandem import Size as Size, Tensor as Tensor
 
 
 def set_error_factory(factory: object) -> None:

@@ -14,6 +14,7 @@
 #include "capture/capture.h"
 #include "memory/fresh.h"
 #include "raise.h"
+#include "tensor/size_type.h"
 #include "tensor/tensor_object.h"
 
 namespace nb = nanobind;
