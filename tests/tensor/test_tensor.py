@@ -1,7 +1,9 @@
 """The Tensor object: attributes, conversions, subclasses, operators that call what is registered, garbage collection."""
 
+import collections
 import gc
 import operator
+import pickle
 import weakref
 
 import numpy as np
@@ -32,15 +34,29 @@ def test_attributes():
         t.shape = (4,)
 
 
-def test_tensors_are_not_made_by_calling_the_type():
-    with pytest.raises(TypeError, match=r"td\.tensor"):
-        Tensor([1.0])
+def test_calling_the_type_takes_sizes_or_elements_as_pytorch_has_it():
+    assert Tensor([1.0, 2.0]).tolist() == [1.0, 2.0] and Tensor(2, 3).shape == (2, 3)
 
     class Plain(Tensor):
         pass
 
-    with pytest.raises(TypeError, match=r"td\.tensor"):
-        Plain(3)
+    assert type(Plain(3)) is Plain and Plain(3).shape == (3,)
+    with pytest.raises(TypeError, match="sizes, or one sequence of numbers"):
+        Tensor([1.0], [2.0])
+
+
+def test_shapes_are_sizes():
+    shape = Tensor(2, 3, 4).shape
+    assert (
+        type(shape) is td.Size and shape == (2, 3, 4) and hash(shape) == hash((2, 3, 4)) and repr(shape) == "(2, 3, 4)"
+    )
+    assert shape.numel() == 24 and shape[1:].numel() == 12 and (shape + (5,)).numel() == 120 and td.Size().numel() == 1
+    assert td.zeros(shape).shape == shape and td.zeros(24).reshape(shape).shape == shape
+    assert type(pickle.loads(pickle.dumps(shape))) is td.Size
+
+
+def test_deques_and_ranges_become_tensors():
+    assert td.tensor(collections.deque([1, 2])).tolist() == [1, 2] and td.tensor(range(3)).tolist() == [0, 1, 2]
 
 
 def test_single_elements_convert():
