@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
+import tandem as td
 from tandem import _runtime, dtypes, errors
 from tandem._runtime import Tensor, from_data
 from tests.tensor.arrays import sample
