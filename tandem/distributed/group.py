@@ -16,6 +16,7 @@ from tandem.errors import DistributedError, UnsupportedError, ValueRangeError, _
 from tandem.switches import NUM_THREADS
 
 DEFAULT_TIMEOUT = 1800.0  # seconds
+WORLD = None  # the group of all, as PyTorch names it: td.distributed.group.WORLD
 
 
 class ProcessGroup:
@@ -49,7 +50,7 @@ class ProcessGroup:
 class GroupMember:
     """PyTorch's names for the group of all, and for what new_group gives ranks that are not in it."""
 
-    WORLD = None
+    WORLD = WORLD
     NON_GROUP_MEMBER = object()
 
 

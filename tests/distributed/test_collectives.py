@@ -250,6 +250,7 @@ def test_groups():
         r = dist.get_rank()
         low, high = dist.new_group([0, 1]), dist.new_group([1, 2])
         x = td.ones(2)
+        dist.barrier(group=dist.group.WORLD)
         dist.all_reduce(x, group=low)
         dist.broadcast(x, src=2, group=high)
         ranks = dist.get_process_group_ranks(low) if r < 2 else None
@@ -410,6 +411,22 @@ def test_sessions():
 
     y, g = [6.0, 6.0], [48.0, 48.0]
     assert on_ranks(2, work) == [[y, g]] * 2
+
+
+def test_graphs_wired_by_hand_have_no_order_for_collectives():
+    def work():
+        graph = td.Graph()
+        with graph.as_default():
+            x, p = td.placeholder(td.float32, (2,)), td.placeholder(td.bool, ())
+            no, yes = td.graph_ops.switch(x, p)
+            y, _ = td.graph_ops.merge([no, dist.functional.all_reduce(yes)])
+        with (
+            td.Session(graph) as session,
+            pytest.raises(td.ValueRangeError, match="a collective needs its place in one order"),
+        ):
+            session.run(y, {x: td.ones(2), p: True})
+
+    on_ranks(1, work)
 
 
 def test_collectives_inside_loops():
