@@ -84,7 +84,7 @@ NOT_TAKEN = {
 
 
 def aliases() -> dict[str, set[str]]:
-    text = (ROOT / "src" / "dispatch" / "bind.cc").read_text().partition("kAliases[] = {")[2].partition("};")[0]
+    text = (ROOT / "src" / "operators" / "bind.cc").read_text().partition("kAliases[] = {")[2].partition("};")[0]
     found: dict[str, set[str]] = {}
     for given, ours in [*re.findall(r'\{"(\w+)", "(\w+)"\}', text), *_SYNONYMS]:
         found.setdefault(given, set()).add(ours)
