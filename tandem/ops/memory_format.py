@@ -5,7 +5,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime
 from tandem.errors import DTypeError, ShapeError
-from tandem.graph.ir import Type
+from tandem.graph.ir import Type, Value
 from tandem.ops import rules
 from tandem.ops.define import LibraryOp, op, public, register
 from tandem.ops.prepare import show_shape

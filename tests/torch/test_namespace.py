@@ -32,6 +32,17 @@ def test_the_main_namespace_stays_the_standards():
     assert td.sort(x).tolist() == [1.0, 2.0, 3.0]
 
 
+def test_memory_formats_are_taken_everywhere():
+    x = torch.ones(2, 3, 4, 5)
+    last = torch.channels_last
+    for made in (x.clone(memory_format=last), torch.zeros_like(x, memory_format=last), x.double(memory_format=last)):
+        assert made.stride() == (60, 1, 15, 3)
+    assert (
+        torch.empty_like(x, memory_format=torch.preserve_format, layout=None, pin_memory=False).stride() == x.stride()
+    )
+    assert x.int(memory_format=torch.contiguous_format).dtype is torch.int32
+
+
 def test_out_takes_results():
     values, indices = torch.zeros(2), torch.zeros(2, dtype=torch.int64)
     torch.max(torch.tensor([[1.0, 5.0], [7.0, 2.0]]), 1, out=(values, indices))
