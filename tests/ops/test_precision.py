@@ -21,7 +21,7 @@ CASES = {
     "nanmean": td.nanmean,
     "sum": lambda x: td.sum(x / 256),
     "nansum": lambda x: td.nansum(x / 256),
-    "amax": lambda x: td.amax(td.minimum(x, 1.0)),
+    "amax": lambda x: td.amax(x - x.detach() + 1),  # all are the largest, and share the gradient
     "logsumexp": lambda x: td.logsumexp(x, -1),
     "logcumsumexp": lambda x: td.logcumsumexp(x / 16, -1),
     "norm_2": td.vector_norm,
