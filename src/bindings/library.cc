@@ -12,6 +12,7 @@
 #include "check.h"
 #include "device/parallel.h"
 #include "library/blas.h"
+#include "library/deterministic.h"
 #include "library/kernels/kernels.h"
 #include "library/product_choice.h"
 #include "library/registry.h"
@@ -72,6 +73,8 @@ void register_library(nb::module_& m) {
   m.def("blas_backend", &library::blas_backend,
         "What serves matrix products and convolutions: onednn, openblas or loops.");
   m.def("num_threads", &num_threads);
+  m.def("deterministic", &library::deterministic);
+  m.def("set_deterministic", [](bool on) { library::deterministic_flag = on; }, nb::arg("on"));
   m.def("set_num_threads", &set_num_threads, nb::arg("n"));  // 0: as many as the process may use
   m.def(
       "time_products",

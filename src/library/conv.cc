@@ -7,6 +7,7 @@
 #include "check.h"
 #include "library/conv_impl.h"
 #include "library/convert.h"
+#include "library/deterministic.h"
 #include "library/layout.h"
 #include "library/registry.h"
 #include "library/scalar.h"
@@ -70,7 +71,8 @@ void compute(Conv conv) {
                                                                : conv.x.numel() == 0 || conv.y.numel() == 0;
   if (empty_sum || (conv.kind == ConvKind::Forward && g.in_channels == 0))
     return preparing() ? void() : fill_empty(conv, result);
-  if (conv_winograd(conv) || conv_pointwise(conv) || conv_onednn(conv) || preparing()) return;
+  if (conv_winograd(conv) || conv_pointwise(conv)) return;
+  if ((!deterministic() && conv_onednn(conv)) || preparing()) return;
   if (result.dtype == DType::Float32 || result.dtype == DType::Float64) return conv_own(conv);
   if (result.dtype != DType::Float16 && result.dtype != DType::BFloat16) unsupported("convolution", result.dtype);
 

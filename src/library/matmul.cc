@@ -7,6 +7,7 @@
 #include "check.h"
 #include "device/parallel.h"
 #include "library/convert.h"
+#include "library/deterministic.h"
 #include "library/gemm_blocked.h"
 #include "library/gemm_listed.h"
 #include "library/matmul_impl.h"
@@ -44,7 +45,9 @@ void matmul_own(const Batched& p) {
 }
 
 bool suits_own_code(const Batched& p) {
-  return p.dtype == DType::Float32 && prefers_own(kind_of(p));
+  if (p.dtype != DType::Float32) return false;
+  const ProductKind kind = kind_of(p);
+  return deterministic() ? kind != ProductKind::kNever && suggested(kind) : prefers_own(kind);
 }
 
 // oneDNN reads a transposed a by columns, which are copied to where they do not collide in the cache. (1024x700 @
@@ -91,7 +94,7 @@ void compute_spread(const Batched& p) {
 }
 
 void compute(const Batched& p) {
-  const bool own = is_small(p.m, p.n, p.k) || p.k == 0 || suits_own_code(p);
+  const bool own = is_small(p.m, p.n, p.k) || p.k == 0 || deterministic() || suits_own_code(p);
   if (!own && (p.dtype == DType::Float32 || p.dtype == DType::Float64)) {
     if (leaves_out_zeros(p)) return;
     if (columns_collide(p)) return compute_spread(p);
@@ -255,7 +258,7 @@ void matmul(const View& a, const View& b, const View& c, const View* bias) {
   if (wide != c.dtype) {
     if (!bias) {
       const Batched p = normal_form(a, b, c, nullptr);
-      if (p.k > 0 && !is_small(p.m, p.n, p.k) && matmul_onednn(p)) return;
+      if (p.k > 0 && !is_small(p.m, p.n, p.k) && !deterministic() && matmul_onednn(p)) return;
     }
     if (preparing()) return;
     Widened wide_a, wide_b, wide_bias;

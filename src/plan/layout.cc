@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "device/parallel.h"
+#include "library/deterministic.h"
 #include "library/epilogue.h"
 #include "library/scratch.h"
 
@@ -49,7 +49,7 @@ int64_t place(std::vector<MemoryPiece>& pieces) {
 std::shared_ptr<const MemoryLayout> PlanRun::find_layout() const {
   const std::vector<Binding>& bindings = plan_.bindings;
   for (const auto& layout : plan_.layouts) {
-    bool same = layout->key.back() == num_threads();
+    bool same = layout->key.back() == library::conditions();
     for (size_t i = 0; same && i < bindings.size(); ++i) same = layout->key[i] == ints_[bindings[i].slot];
     if (same) return layout;
   }
@@ -59,7 +59,7 @@ std::shared_ptr<const MemoryLayout> PlanRun::find_layout() const {
 std::shared_ptr<const MemoryLayout> PlanRun::make_layout() const {
   auto layout = std::make_shared<MemoryLayout>();
   for (const Binding& bind : plan_.bindings) layout->key.push_back(ints_[bind.slot]);
-  layout->key.push_back(num_threads());
+  layout->key.push_back(library::conditions());
 
   const auto count = static_cast<int32_t>(plan_.instructions.size());
   std::vector<int32_t> roots(plan_.values.size());

@@ -6,6 +6,7 @@
 #include "check.h"
 #include "device/parallel.h"
 #include "known_source.h"
+#include "library/deterministic.h"
 #include "library/epilogue.h"
 #include "plan/library_call.h"
 #include "plan/region.h"
@@ -406,7 +407,7 @@ bool PlanRun::meets_new_sizes() {
   constexpr int32_t kWorthPreparing = 6;
   constexpr size_t kMostSizes = 64;
   if (plan_.num_prepared < kWorthPreparing) return false;
-  uint64_t hash = static_cast<uint64_t>(num_threads());
+  uint64_t hash = static_cast<uint64_t>(library::conditions());
   for (const Binding& bind : plan_.bindings) {
     hash = (hash ^ static_cast<uint64_t>(ints_[bind.slot])) * 0x9E3779B97F4A7C15ull;
     hash ^= hash >> 29;

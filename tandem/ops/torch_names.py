@@ -320,21 +320,32 @@ def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=N
 
 
 @public
-def use_deterministic_algorithms(mode, *, warn_only=False):
-    """Accepted for PyTorch's sake: the same call on the same machine always gives the same numbers here.
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False):
+    """Whether results of this process must not depend on the number of threads, nor on what a measurement chose.
+
+    The same call with the same number of threads gives the same bits in any case, and most operators for any number of threads.
+    Without this, convolutions and some matrix products are computed by oneDNN, whose sums depend on it, and large factorisations by
+    several threads of OpenBLAS; with it, by our own routines and by one thread, which may take longer. On CUDA devices no kernel
+    adds floats in an order that varies; with this, algorithms of cuBLASLt and cuDNN are not chosen by their times either. A
+    convolution that cuDNN has no deterministic algorithm for raises an error that says so, whatever warn_only is: no operator is
+    left to warn about.
 
     >>> td.use_deterministic_algorithms(True)
+    >>> td.are_deterministic_algorithms_enabled()
+    True
+    >>> td.use_deterministic_algorithms(False)
     """
+    _runtime.set_deterministic(bool(mode))
 
 
 @public
 def are_deterministic_algorithms_enabled() -> bool:
-    """True: there are no others.
+    """What td.use_deterministic_algorithms was told last; False in the beginning.
 
     >>> td.are_deterministic_algorithms_enabled()
-    True
+    False
     """
-    return True
+    return _runtime.deterministic()
 
 
 # -- methods that are no functions

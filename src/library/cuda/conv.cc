@@ -18,6 +18,7 @@
 #include "fork_guard.h"
 #include "library/cuda/conv_plan.h"
 #include "library/cuda/open.h"
+#include "library/deterministic.h"
 #include "library/registry.h"
 #include "tensor/device_copy.h"
 
@@ -307,11 +308,13 @@ void choose(int device, Handle h, Kind kind, Entry& e, const View& x, const View
     status = dnn.find_filter(h, e.x, x.data, e.y, y.data, e.convolution, e.w, w.data, 10, &count, found,
                              workspace.data(), most);
   check(status, "looking for a convolution algorithm");
-  for (int i = 0; i < count; ++i) {  // the fastest that gives the same result every time
+  // Of those that give the same result every time: the fastest, or one whose choice hangs on no measurement.
+  const Performance* best = nullptr;
+  for (int i = 0; i < count; ++i) {
     if (found[i].status != 0 || found[i].determinism == 0) continue;
-    e.best = found[i];
-    return;
+    if (!best || (deterministic() && found[i].algorithm < best->algorithm)) best = &found[i];
   }
+  if (best) return void(e.best = *best);
   fail(ErrorKind::Device, "cuDNN has no deterministic algorithm for this convolution");
 }
 
@@ -399,7 +402,8 @@ bool convolve(const Call& call, Kind kind, const View& x, const View& w, const V
   int64_t* at = key.values;
   for (int64_t v :
        {int64_t{device}, static_cast<int64_t>(kind), static_cast<int64_t>(x.dtype), int64_t{last},
-        int64_t{cuda::allow_tf32}, int64_t{g.groups}, int64_t{x.ndim}, int64_t{bias != nullptr} | int64_t{relu} << 1})
+        int64_t{cuda::allow_tf32}, int64_t{g.groups}, int64_t{x.ndim},
+        int64_t{bias != nullptr} | int64_t{relu} << 1 | int64_t{deterministic()} << 2})
     *at++ = v;
   for (int i = 0; i < x.ndim; ++i) *at++ = x.shape[i], *at++ = w.shape[i], *at++ = y.shape[i];
   for (int i = 0; i < g.spatial; ++i) *at++ = g.stride[i] | int64_t{g.pad[i]} << 20 | int64_t{g.dilation[i]} << 40;

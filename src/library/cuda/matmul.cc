@@ -22,6 +22,7 @@
 #include "device/preload.h"
 #include "fork_guard.h"
 #include "library/cuda/open.h"
+#include "library/deterministic.h"
 #include "library/registry.h"
 #include "switches.h"
 #include "tensor/device_copy.h"
@@ -137,7 +138,7 @@ struct Entry {
 
 // TANDEM_TUNE: the algorithm of a product is the fastest of several, found by trying, instead of cuBLASLt's first.
 bool tunes() {
-  return switches::get(switches::tune) != 0;
+  return switches::get(switches::tune) != 0 && !deterministic();
 }
 constexpr int kTried = 8;
 

@@ -10,6 +10,7 @@
 
 #include "check.h"
 #include "device/parallel.h"
+#include "library/deterministic.h"
 #include "library/linalg/lapack.h"
 #include "library/registry.h"
 #include "library/scratch.h"
@@ -142,7 +143,8 @@ void for_matrices(const View* const (&views)[K], int axes, double cost, Prepare&
   // times what they bring. So they are for large matrices only, and for more than a few threads.
   constexpr double kLarge = 2e8;  // nanoseconds
   constexpr int kManyThreads = 4;
-  if (Level3 && count == 1 && cost > kLarge && num_threads() >= kManyThreads && !in_parallel()) {
+  const bool many_threads = num_threads() >= kManyThreads && !in_parallel() && !deterministic();
+  if (Level3 && count == 1 && cost > kLarge && many_threads) {
     const ManyThreads threads;
     run(0, 1);
   } else if (count == 1) {
