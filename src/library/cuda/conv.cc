@@ -400,10 +400,9 @@ bool convolve(const Call& call, Kind kind, const View& x, const View& w, const V
   const bool strict = x.dtype == DType::Float32 && !cuda::allow_tf32;
   Key key;
   int64_t* at = key.values;
-  for (int64_t v :
-       {int64_t{device}, static_cast<int64_t>(kind), static_cast<int64_t>(x.dtype), int64_t{last},
-        int64_t{cuda::allow_tf32}, int64_t{g.groups}, int64_t{x.ndim},
-        int64_t{bias != nullptr} | int64_t{relu} << 1 | int64_t{deterministic()} << 2})
+  for (int64_t v : {int64_t{device}, static_cast<int64_t>(kind), static_cast<int64_t>(x.dtype), int64_t{last},
+                    int64_t{cuda::allow_tf32}, int64_t{g.groups}, int64_t{x.ndim},
+                    int64_t{bias != nullptr} | int64_t{relu} << 1 | int64_t{deterministic()} << 2})
     *at++ = v;
   for (int i = 0; i < x.ndim; ++i) *at++ = x.shape[i], *at++ = w.shape[i], *at++ = y.shape[i];
   for (int i = 0; i < g.spatial; ++i) *at++ = g.stride[i] | int64_t{g.pad[i]} << 20 | int64_t{g.dilation[i]} << 40;
