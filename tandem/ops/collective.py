@@ -16,6 +16,7 @@ import tandem.ops as F
 from tandem import _runtime
 from tandem.errors import AutogradError, DTypeError, ShapeError
 from tandem.graph.ir import Type, Value
+from tandem.ops import rules
 from tandem.ops.define import LibraryOp, inplace, op, register
 from tandem.ops.prepare import show_shape
 
@@ -48,6 +49,14 @@ class Collective(LibraryOp):
     def _ints(self, reduction: str = "sum", root: int = -1, tag: int = 0, sends=(), takes=()):
         numbers = _KINDS.index(self.name), self.token, self.size, REDUCTIONS.index(reduction), root, tag
         return (*numbers, len(sends), *sends, len(takes), *takes), ()
+
+    def rule(self, *types: Type):
+        rules.allowed(self, self.size >= 1 and self.token >= 0, f"{self.size} ranks of group {self.token}")
+        reduction, root = getattr(self, "reduction", "sum"), getattr(self, "root", 0)
+        rules.one_of(self, "reduction", reduction, REDUCTIONS)
+        rules.allowed(self, 0 <= root < self.size, f"root is {root}, of {self.size} ranks")
+        for name in ("rows", "sends", "receives"):
+            rules.sizes(self, name, getattr(self, name, ()))
 
     def _rows(self, x: Type):
         if not x.shape:
@@ -211,7 +220,7 @@ class AllToAll(Collective):
 
     name = "all_to_all"
     sends: tuple = ()
-    takes: tuple = ()
+    receives: tuple = ()
 
     def infer(self, x: Type) -> Type:
         rows = self._rows(x)
@@ -224,13 +233,13 @@ class AllToAll(Collective):
             return x
         if sum(self.sends) != rows:
             raise ShapeError(self, f"the tensor is {show_shape(x.shape)} and input_split_sizes are {list(self.sends)}")
-        return x.with_shape((sum(self.takes), *x.shape[1:]))
+        return x.with_shape((sum(self.receives), *x.shape[1:]))
 
     def attributes(self, x):
-        return self._ints(sends=self.sends, takes=self.takes)
+        return self._ints(sends=self.sends, takes=self.receives)
 
     def grad(self, g, x):
-        return AllToAll(self.token, self.size, self.takes, self.sends)(g)
+        return AllToAll(self.token, self.size, self.receives, self.sends)(g)
 
 
 @register

@@ -42,9 +42,8 @@ def classifier():
 
 
 def test_a_sample_of_the_backend_tests_passes():
-    sample = [
-        c for c in backend.cases(("node",))[::12] if not c.name.startswith(backend.RANDOM) and "bf16" not in c.name
-    ]
+    left_out = (*backend.RANDOM, "test_image_decoder")  # which needs pillow
+    sample = [c for c in backend.cases(("node",))[::12] if not c.name.startswith(left_out) and "bf16" not in c.name]
     assert len(sample) > 100
     for case in sample:
         backend.run(case)
