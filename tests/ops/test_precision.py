@@ -151,3 +151,10 @@ def test_autocast_keeps_losses_in_float32():
     with td.autocast("cpu", dtype=td.bfloat16):
         assert td.mse_loss(x, x).dtype is td.float32
         assert td.cross_entropy(x.reshape(1, 4), td.zeros(1, dtype=td.int64)).dtype is td.float32
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_distances_of_long_rows_are_as_good_as_short_ones(p):
+    x = np.random.default_rng(0).random(1_000_000, dtype=np.float32)
+    got = td.pdist(td.tensor(np.stack([x, np.zeros_like(x)])), p).item()
+    assert got == pytest.approx((x.astype(np.float64) ** p).sum() ** (1 / p), rel=1e-6)
