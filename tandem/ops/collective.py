@@ -216,7 +216,7 @@ class ReduceTo(Collective):
 
 @register
 class AllToAll(Collective):
-    """Each rank's rows divided among all. `sends`, `takes`: rows for each rank and from each, where they differ."""
+    """Each rank's rows divided among all. `sends`, `receives`: rows for each rank and from each, where they differ."""
 
     name = "all_to_all"
     sends: tuple = ()

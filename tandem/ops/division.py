@@ -1,7 +1,7 @@
 """Whole quotients and remainders.
 
-Dividing integers by zero raises a DivisionError, as in PyTorch and Python; on devices, which have no time to look, it gives 0,
-quotient and remainder alike. Nothing traps: the most negative number divided by -1 is itself, as it is when integers wrap
+Dividing integers by zero raises a DivisionError, as in PyTorch and Python; on devices it is told when the device is waited for,
+as of an index out of range. Nothing traps: the most negative number divided by -1 is itself, as it is when integers wrap
 everywhere else.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem.errors import DivisionError, DTypeError
 from tandem.graph.ir import Value
-from tandem.ops.define import Elementwise, alias, inplace, op, register, tracing
+from tandem.ops.define import Elementwise, alias, inplace, op, register
 from tandem.ops.prepare import broadcast, promote, weak_kind
 
 
@@ -54,7 +54,7 @@ def _apply(name: str, primitive, x, y):
     a, b = promote(x, y)
     if a.dtype.kind == "bool":
         raise DTypeError(name, "booleans cannot be divided", fix="convert them: x.to(td.int64)")
-    if a.dtype.is_integer and not tracing.on_device:
+    if a.dtype.is_integer:
         b = _not_zero(name, y, b)
     return primitive(*broadcast(name, a, b))
 
