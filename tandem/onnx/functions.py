@@ -6,6 +6,7 @@ import numpy as np
 
 from tandem import _runtime
 from tandem.errors import UnsupportedError
+from tandem.onnx.types import code_of
 
 
 def has_body(node) -> bool:
@@ -50,8 +51,6 @@ def function_body(node, given: list):
 
 def _type_proto(value) -> bytes:
     from onnx import helper
-
-    from tandem.onnx.types import code_of
 
     if value is None:
         return b""

@@ -136,6 +136,22 @@ def _apply(x, axis: int, taps, weights):
     return total
 
 
+@onnx_op("Upsample", since=1)
+def upsample_attributes(node, x):
+    return _upsample(node, x, node.get("scales"))
+
+
+@onnx_op("Upsample", since=9, static=(1,))
+def upsample(node, x, scales):
+    return _upsample(node, x, scales)
+
+
+def _upsample(node, x, scales):
+    sizes = [int(np.floor(n * s)) for n, s in zip(x.shape, scales, strict=True)]
+    mode = "linear" if node.get("mode", "nearest") in ("linear", "bilinear") else "nearest"
+    return resize_axes(x, range(x.ndim), sizes, list(scales), mode, "asymmetric", "floor")
+
+
 @onnx_op("AffineGrid", static=(1,))
 def affine_grid(node, theta, sizes):
     return F.affine_grid(theta, ints(sizes), align_corners=bool(node.get("align_corners", 0)))

@@ -8,8 +8,9 @@ import tandem.nn.functional as F
 import tandem.ops as ops
 from tandem import dtypes
 from tandem.constructors import asarray
+from tandem.onnx.operators.low_precision import cast_value, code_of_value
 from tandem.onnx.registry import onnx_op
-from tandem.onnx.types import has_tensor_type
+from tandem.onnx.types import dtype_of, has_tensor_type
 
 
 def ints(values) -> tuple[int, ...]:
@@ -190,15 +191,11 @@ def _sources(n: int, before: int, after: int, mode: str) -> np.ndarray:
 
 @onnx_op("Cast", scoped=True)
 def cast(node, scope, x):
-    from tandem.onnx.operators.low_precision import cast_value
-
     return cast_value(x, node["to"], bool(node.get("saturate", 1)), node.get("round_mode", "up"))
 
 
 @onnx_op("CastLike", scoped=True)
 def cast_like(node, scope, x, like):
-    from tandem.onnx.operators.low_precision import cast_value, code_of_value
-
     return cast_value(x, code_of_value(like), bool(node.get("saturate", 1)), node.get("round_mode", "up"))
 
 
@@ -213,8 +210,6 @@ def constant_of_shape(node, sizes):
 
 @onnx_op("EyeLike")
 def eye_like(node, x):
-    from tandem.onnx.types import dtype_of
-
     dtype = dtype_of(node["dtype"]) if "dtype" in node.attributes else x.dtype
     rows, columns = (int(n) for n in x.shape)
     return asarray(np.eye(rows, columns, node.get("k", 0), dtype.numpy))
@@ -279,21 +274,3 @@ def center_crop_pad(node, x, sizes):
         else:
             pads[axis], pads[axis + x.ndim] = extra // 2, extra - extra // 2
     return _pad(x, pads, "constant", 0, None)
-
-
-@onnx_op("Upsample", since=1)
-def upsample_attributes(node, x):
-    return _upsample(node, x, node.get("scales"))
-
-
-@onnx_op("Upsample", since=9, static=(1,))
-def upsample(node, x, scales):
-    return _upsample(node, x, scales)
-
-
-def _upsample(node, x, scales):
-    from tandem.onnx.operators.resize import resize_axes
-
-    sizes = [int(np.floor(n * s)) for n, s in zip(x.shape, scales, strict=True)]
-    mode = "linear" if node.get("mode", "nearest") in ("linear", "bilinear") else "nearest"
-    return resize_axes(x, range(x.ndim), sizes, list(scales), mode, "asymmetric", "floor")
