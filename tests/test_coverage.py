@@ -26,7 +26,7 @@ PUBLIC = {name: function for name, function in FUNCTIONS.items() if not name.sta
 def words_of_tests() -> set[str]:
     """Everything that stands after a dot or in quotes in the tests of operators: td.exp, x.exp_(), "exp"."""
     found = set()
-    for folder in ("ops", "autograd", "nn", "array_api"):
+    for folder in ("ops", "autograd", "nn", "array_api", "library"):
         for file in (TESTS / folder).rglob("test_*.py"):
             text = file.read_text()
             found.update(re.findall(r"\.([A-Za-z_]\w*)", text))

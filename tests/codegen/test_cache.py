@@ -134,7 +134,8 @@ def test_any_damaged_byte_is_an_error_or_harmless(object_code):
 
 def test_many_kernels_share_pages(object_code):
     addresses = sorted(_runtime.load_object(object_code, "twice") for _ in range(50))
-    assert max(b - a for a, b in itertools.pairwise(addresses)) < 4096
+    # One block of pages may become full on the way, and the next lies elsewhere.
+    assert sum(b - a >= 4096 for a, b in itertools.pairwise(addresses)) <= 1
 
 
 def _in_child(object_code, before, queue):
