@@ -32,6 +32,7 @@ def _foresee(function, spec):
 
 def _compile_capture(*description):
     with compiling():
+        import tandem.tracing.compile  # noqa: F401  # first, as _compile does: Note [Imports in threads] in preload.py
         from tandem.tracing.program import compile_capture
 
         with kept_builders():

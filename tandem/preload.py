@@ -3,6 +3,11 @@
 Most of the first compilation is loading it. A directory of kernels tells that compiling is behind us, most likely for good: then
 the library is loaded when it is needed. Kernels that came with the package (prebuilt.py) tell that it will hardly be needed:
 then it begins to load before a call is traced that nobody foresaw. With neither, it loads beside the rest of `import tandem`.
+
+Note [Imports in threads]
+Two threads that import modules of a package in different orders wait for each other; Python notices, and gives one of them a
+module that is half imported. So a thread of our own imports only what imports nothing else of the package (tandem/llvm), and a
+first call, in whichever thread, imports the rest in one order (connect.py).
 """
 
 from __future__ import annotations
@@ -62,7 +67,7 @@ def begin_compiling() -> None:
 def _warm_up() -> None:
     _runtime.finish_preload()  # Python would hold its lock while it waits for the library
     with contextlib.suppress(Exception):  # whatever it is, the first kernel meets it again and tells
-        from tandem.codegen.compile import warm_up
+        from tandem.llvm.assemble import warm_up
 
         warm_up()
 

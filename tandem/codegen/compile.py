@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import time
 
 from tandem import forks
@@ -12,6 +11,7 @@ from tandem.codegen import cache
 from tandem.codegen.loops import RENDERED
 from tandem.codegen.workers import ready
 from tandem.forks import compiling
+from tandem.llvm import assemble
 from tandem.preload import load_compiler
 from tandem.switches import DEBUG
 
@@ -65,11 +65,6 @@ def stored_address(key: str) -> int:
     return found
 
 
-def _keep_lsr() -> bool:
-    """The switch is one for the whole process, so it is left alone where someone else is known to compile with this LLVM."""
-    return "numba" in sys.modules
-
-
 def text_of(kernel, level=None) -> str:
     """The kernel as LLVM IR, for this host or for a Level (levels.py)."""
     from tandem.codegen.llvm.render import render
@@ -84,15 +79,7 @@ def text_of(kernel, level=None) -> str:
 
 
 def object_of(text: str, level=None) -> bytes:
-    from tandem.codegen.assemble import object_code
-
-    return object_code(text, _keep_lsr(), level.cpu if level else "")
-
-
-def warm_up() -> None:
-    from tandem.codegen.assemble import SMALL
-
-    object_of(SMALL)
+    return assemble.object_code(text, assemble.keeps_lsr(), level.cpu if level else "")
 
 
 def is_known(kernel) -> bool:
@@ -118,6 +105,4 @@ def compile_object(kernel) -> bytes:
 
 def assembly(kernel) -> str:
     """What the kernel compiles to, for people."""
-    from tandem.codegen import assemble
-
-    return assemble.assembly(text_of(kernel), _keep_lsr())
+    return assemble.assembly(text_of(kernel), assemble.keeps_lsr())

@@ -2,9 +2,10 @@
 
 Note [Compile workers]
 LLVM takes a third of the time that a new program takes, and llvmlite lets one thread of a process use it at a time. So a program
-with many parts starts a process beside it (assemble.py), which gets the text of every kernel as soon as that is known and gives
-back object code. At the end this process does what is left in the queue itself. Whatever goes wrong with a worker (it cannot be
-started, is killed, fails) only means that kernels are compiled here. The processes end with the program's compilation.
+with many parts starts a process beside it (llvm/assemble.py), which gets the text of every kernel as soon as that is known
+and gives back object code. At the end this process does what is left in the queue itself. Whatever goes wrong with a worker
+(it cannot be started, is killed, fails) only means that kernels are compiled here. The processes end with the program's
+compilation.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import threading
 from collections import deque
 
+from tandem.llvm import assemble
 from tandem.switches import COMPILE_WORKERS
 
 _here = threading.local()  # ahead: the Ahead that kernels made in this thread go to
@@ -136,8 +138,7 @@ def _start():
     if spec is None or not spec.submodule_search_locations or not sys.executable:
         return None
     folder = os.path.dirname(next(iter(spec.submodule_search_locations)))
-    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "assemble.py")
-    command = [sys.executable, "-I", "-S", script, folder, str(int("numba" in sys.modules))]
+    command = [sys.executable, "-I", "-S", assemble.__file__, folder, str(int(assemble.keeps_lsr()))]
     try:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     except OSError:

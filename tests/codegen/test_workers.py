@@ -9,6 +9,7 @@ import pytest
 
 import tandem as td
 from tandem.codegen import workers
+from tandem.llvm import assemble
 from tandem.program.request import Size
 
 FUNCTIONS = [td.tanh, td.exp2, td.log1p, td.sin, td.cos, td.atan, td.sigmoid, td.expm1, td.cosh]
@@ -110,7 +111,10 @@ def test_no_worker_without_a_second_processor_or_leave(large, monkeypatch, count
 
 
 def test_the_worker_imports_nothing_heavy():
-    script = workers.os.path.join(workers.os.path.dirname(workers.__file__), "assemble.py")
-    code = f"import runpy, sys; runpy.run_path({script!r}); print([m for m in ('numpy', 'tandem', 'llvmlite') if m in sys.modules])"
+    code = f"""
+import runpy, sys
+runpy.run_path({assemble.__file__!r})
+print([m for m in ('numpy', 'tandem', 'llvmlite') if m in sys.modules])
+"""
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

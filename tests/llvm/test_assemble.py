@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tandem.codegen import assemble
+from tandem.llvm import assemble
 
 SHORT = "define void @kernel(ptr %p) {\n  store float 1.0, ptr %p\n  ret void\n}\n"
 STACK = """define void @kernel(ptr %p) {

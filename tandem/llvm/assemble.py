@@ -1,4 +1,4 @@
-"""From LLVM IR text to object code. Also a program of its own, which does this for another process (workers.py).
+"""From LLVM IR text to object code. Also a program of its own, which does this for another process (codegen/workers.py).
 
     python assemble.py FOLDER_OF_LLVMLITE KEEP_LSR
 
@@ -8,7 +8,7 @@ It imports nothing but llvmlite, so that it starts quickly.
 Note [LLVM by way of llvmlite]
 LLVM comes in llvmlite's shared library. Importing llvmlite.binding takes longer than most compilations, and nearly all of that is
 Python that we do not need. So the few functions that we need are called directly in versions known to have them as they are
-written down here (tests/codegen/test_assemble.py compares both ways), and by way of llvmlite.binding in all others.
+written down here (tests/llvm/test_assemble.py compares both ways), and by way of llvmlite.binding in all others.
 """
 
 from __future__ import annotations
@@ -67,6 +67,16 @@ def object_code(text: str, keep_lsr: bool, cpu: str = "") -> bytes:
     """Position-independent object code; the function's symbol is `kernel`. `cpu`: LLVM's name of what it is for, or this host."""
     with _lock:
         return compiler(keep_lsr).emit(text, True, cpu)
+
+
+def keeps_lsr() -> bool:
+    """The switch is one for the whole process, so it is left alone where someone else is known to compile with this LLVM."""
+    return "numba" in sys.modules
+
+
+def warm_up() -> None:
+    """Compiles something small, which has the system bring in most of the pages that the first kernel needs."""
+    object_code(SMALL, keeps_lsr())
 
 
 def assembly(text: str, keep_lsr: bool) -> str:
