@@ -20,7 +20,7 @@ from tandem.ops.define import ParameterSpec, Role, make_function
 from tandem.program.report import budget_of
 from tandem.tracing.describe import LEAF, CallSpec, call_of, spec_of
 
-_RANDOM = ("seed", "offset")
+RANDOM = ("seed", "offset")
 _MOST_FUNCTIONS = 1024
 
 
@@ -54,7 +54,7 @@ class Taken:
         return self.leaves[self.inputs :]
 
     def plain_numbers(self) -> list:
-        return [value for kind, value in self.numbers if kind not in _RANDOM]
+        return [value for kind, value in self.numbers if kind not in RANDOM]
 
     def all_ints(self) -> list[int]:
         return [*self.ints, *self.deltas, self.draws]

@@ -10,7 +10,7 @@ import numpy as np
 import tandem.ops as F
 from tandem import _runtime
 from tandem.constructors import asarray
-from tandem.control.body import spec, take_down
+from tandem.control.body import RANDOM, Taken, spec, take_down
 from tandem.control.tree import Structure
 from tandem.errors import TandemError, UnsupportedError, ValueRangeError, warn
 from tandem.graph.ir import Builder, Graph, Type, replay
@@ -68,26 +68,45 @@ def trace(fn, args: tuple, dynamic=True, names: list[str] | None = None) -> Expo
         result, shapes = _run(fn, tensors, axes)
         warn("export: the function runs with the sizes of its arguments only, so these are fixed\n"
              "  fix: name the axes that may change: dynamic={name: axes}", UserWarning)  # fmt: skip
-    taken = result.taken
-    leaves = [_describe(t.dtype, shape) for t, shape in zip(tensors, shapes, strict=True)]
+    graph = graph_of(result.taken, [(t.dtype, s) for t, s in zip(tensors, shapes, strict=True)], axes)
+    _refuse_random(graph)
+    return Exported(graph, names, _weights(fn, result.taken.consts), _output_names(result.structure), result.structure)
+
+
+def graph_of(taken: Taken, arguments: list, axes: list, gradients: bool = False, random: bool = False) -> Graph:
+    """What was taken down as a graph with constants for numbers. Its inputs are the arguments and the weights.
+
+    arguments: (dtype, shape) of each; axes: those of each whose sizes are free
+    gradients: whether it is to be differentiated: what the function computed without recording passes none on
+    random: whether seeds and offsets of random numbers are inputs, after the others, instead of constants
+    """
+    leaves = [_describe(dtype, shape) for dtype, shape in arguments]
     leaves += [_describe(t.dtype, t.shape) for t in taken.consts]
     free = [*(set(a) for a in axes), *(set() for _ in taken.consts)]
-    numbers = {shape[a] for shape, some in zip(shapes, axes, strict=True) for a in some}
+    numbers = {shape[a] for (_, shape), some in zip(arguments, axes, strict=True) for a in some}
     free_ints = [v > 1 and any(v % n == 0 for n in numbers) for v in taken.ints]
-    graph, _, joined = join(taken.calls(), leaves, taken.numbers, taken.ints, free, free_ints)
+    graph, _, joined = join(
+        taken.calls(), leaves, taken.numbers, taken.ints, free, free_ints, _stop_unrecorded if gradients else None
+    )
     graph.outputs = [
         graph.inputs[index] if kind == LEAF else joined[index, output] for kind, index, output in taken.sites
     ]
     sizes = _free_sizes(graph.symbols, leaves, axes)
     _relate_integers(graph.symbols, sizes)
     resolve_sizes(graph)
-    graph = _with_constants(graph, len(leaves), [value for _, value in taken.numbers], sizes)
+    constants = [None if random and kind in RANDOM else (value,) for kind, value in taken.numbers]
+    graph = _with_constants(graph, len(leaves), constants, sizes)
     resolve_sizes(graph)
-    for step in (eliminate_dead, fold_constants, simplify, common_subexpressions, eliminate_dead):
+    passes = [eliminate_dead, fold_constants, simplify, common_subexpressions, eliminate_dead]
+    if gradients:
+        passes.remove(simplify)  # it drops what stops gradients
+    for step in passes:
         graph = step(graph)
-    _refuse_random(graph)
-    graph = _with_own_sizes(graph, axes)
-    return Exported(graph, names, _weights(fn, taken.consts), _output_names(result.structure), result.structure)
+    return _with_own_sizes(graph, axes)
+
+
+def _stop_unrecorded(value, recorded: bool):
+    return value if recorded or not value.dtype.is_inexact else F.StopGradient()(value)
 
 
 def _dynamic_axes(dynamic, names: list[str], tensors: list) -> list[tuple[int, ...]]:
@@ -204,15 +223,20 @@ def _all_nodes(graph: Graph):
                 yield from _all_nodes(inner)
 
 
-def _with_constants(graph: Graph, count: int, numbers: list, sizes: dict[int, Sym]) -> Graph:
-    """The graph with its Python numbers as constants, or as sizes where they are made of those."""
+def _with_constants(graph: Graph, count: int, constants: list, sizes: dict[int, Sym]) -> Graph:
+    """The graph with its Python numbers as constants, or as sizes where they are made of those; or still as inputs, where None is
+    given instead of a (number,)."""
     result = Graph(graph.symbols, graph.name)
     _runtime.enter_trace()
     try:
         with Builder(result) as builder:
             inputs = [add_input(builder, v.type) for v in graph.inputs[:count]]
-            numbers = [_number(value, v.dtype, sizes) for v, value in zip(graph.inputs[count:], numbers, strict=True)]
-            made = dict(zip(graph.inputs, [*inputs, *numbers], strict=True))
+            numbers = [
+                add_input(builder, v.type) if c is None else _number(c[0], v.dtype, sizes)
+                for v, c in zip(graph.inputs[count:], constants, strict=True)
+            ]
+            inputs += [n for n, c in zip(numbers, constants, strict=True) if c is None]
+            made = dict(zip(graph.inputs, [*inputs[:count], *numbers], strict=True))
             copies: dict = {}
             for node in graph.nodes:
                 if node.op.name != "input":

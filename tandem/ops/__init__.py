@@ -63,6 +63,7 @@ from tandem.ops import (
     softmax,
     sort,
     special,
+    stage,
     statistics,
     trigonometry,
     unary,

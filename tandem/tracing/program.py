@@ -127,8 +127,11 @@ def _origin_of_call(number: int | None, call: CallSpec) -> Origin | None:
     return None if call.code is None else Origin(call.plan.name, source_at(call.code, call.line), number)
 
 
-def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: list[bool]):
-    """One graph of all calls; gives it, the layouts of its inputs, and the Value of every (call, output)."""
+def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: list[bool], finish=None):
+    """One graph of all calls; gives it, the layouts of its inputs, and the Value of every (call, output).
+
+    finish: see join_calls
+    """
     graph = Graph(name="program")
     symbols = graph.symbols
     layouts: list[Layout | None] = []
@@ -145,7 +148,7 @@ def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: l
         first_int = len(leaves) + len(numbers)
         int_dims = [_int(symbols, first_int + i, v, free_ints[i]) for i, v in enumerate(ints)]
 
-        joined = join_calls(builder, calls, leaf_values, number_values, int_dims, numbered=True)
+        joined = join_calls(builder, calls, leaf_values, number_values, int_dims, finish, numbered=True)
     return graph, layouts, joined
 
 

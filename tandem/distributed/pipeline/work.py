@@ -1,0 +1,42 @@
+"""What a node costs, roughly: operations and bytes, from its shapes."""
+
+from __future__ import annotations
+
+import math
+
+from tandem.graph.ir import Node, Value
+from tandem.graph.symbolic import hint
+from tandem.ops.define import Movement
+
+OPERATIONS_PER_BYTE = 8.0  # of a processor that is as busy with one as with the other
+
+
+def size_of(value: Value) -> int:
+    """Bytes."""
+    return value.dtype.itemsize * _count(value)
+
+
+def work_of(node: Node) -> float:
+    """Operations, with bytes as operations that take as long."""
+    if isinstance(node.op, Movement) or not node.inputs:
+        return 0.0
+    moved = sum(map(size_of, node.outputs)) + sum(map(size_of, node.inputs))
+    return moved * OPERATIONS_PER_BYTE / 4 + _operations(node)
+
+
+def _operations(node: Node) -> float:
+    out = _count(node.outputs[0])
+    match node.op.name:
+        case "matmul":
+            return 2.0 * out * hint(node.inputs[0].shape[-1])
+        case "linear":
+            return 2.0 * out * hint(node.inputs[0].shape[-1])
+        case "conv_forward":
+            return 2.0 * out * math.prod(hint(d) for d in node.inputs[1].shape[1:])
+        case "attention":
+            return 4.0 * out * hint(node.inputs[1].shape[-2])
+    return float(out)
+
+
+def _count(value: Value) -> int:
+    return math.prod(hint(d) for d in value.shape)
