@@ -7,7 +7,7 @@ td.distributed.all_reduce(x)      in place, under PyTorch's names
 td.distributed.functional         with gradients, for compiled functions and deferred graphs too
 """
 
-from tandem.distributed import checkpoint, functional, pipeline
+from tandem.distributed import checkpoint, functional, pipeline, simulator
 from tandem.distributed.collectives import (
     P2POp,
     all_gather,
@@ -54,15 +54,16 @@ from tandem.distributed.pipeline import Pipeline, stage
 from tandem.distributed.reduction import ReduceOp
 from tandem.distributed.spawning import spawn
 from tandem.distributed.store import Store
+from tandem.distributed.topology import Topology
 from tandem.distributed.work import Work
 
 __all__ = [
-    "DistributedDataParallel", "GroupMember", "P2POp", "Pipeline", "ProcessGroup", "ReduceOp", "ShardedParameter", "Store", "Work",
-    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_reduce_coalesced", "all_to_all",
-    "all_to_all_single", "barrier", "batch_isend_irecv", "broadcast", "broadcast_coalesced", "broadcast_object_list",
-    "checkpoint", "data_parallel", "destroy_process_group", "flight_record", "full_state_dict", "fully_shard", "functional",
-    "gather", "gather_object", "get_backend", "get_global_rank", "get_group_rank", "get_process_group_ranks", "get_rank",
-    "get_world_size", "init_process_group", "irecv", "is_available", "is_initialized", "isend", "join", "load_full_state_dict",
-    "monitored_barrier", "new_group", "no_sync", "pipeline", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor",
-    "scatter", "send", "spawn", "stage",
+    "DistributedDataParallel", "GroupMember", "P2POp", "Pipeline", "ProcessGroup", "ReduceOp", "ShardedParameter", "Store",
+    "Topology", "Work", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_reduce_coalesced",
+    "all_to_all", "all_to_all_single", "barrier", "batch_isend_irecv", "broadcast", "broadcast_coalesced",
+    "broadcast_object_list", "checkpoint", "data_parallel", "destroy_process_group", "flight_record", "full_state_dict",
+    "fully_shard", "functional", "gather", "gather_object", "get_backend", "get_global_rank", "get_group_rank",
+    "get_process_group_ranks", "get_rank", "get_world_size", "init_process_group", "irecv", "is_available", "is_initialized",
+    "isend", "join", "load_full_state_dict", "monitored_barrier", "new_group", "no_sync", "pipeline", "recv", "reduce",
+    "reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "simulator", "spawn", "stage",
 ]  # fmt: skip

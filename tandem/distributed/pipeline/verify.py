@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from tandem.distributed.pipeline.schedule import KINDS, Action, Schedule
 from tandem.errors import ValueRangeError
 
@@ -15,7 +17,7 @@ def verify(schedule: Schedule) -> list[int]:
     """
     _check_complete(schedule)
     order(schedule)
-    return [_most_kept(row) for row in schedule.actions]
+    return most_kept(schedule)
 
 
 def _check_complete(schedule: Schedule):
@@ -57,12 +59,10 @@ def order(schedule: Schedule) -> list[Action]:
     return made
 
 
-def _most_kept(row: tuple[Action, ...]) -> int:
-    kept = most = 0
-    for a in row:
-        kept += {"F": 1, "I": 0}.get(a.kind, -1)
-        most = max(most, kept)
-    return most
+def most_kept(schedule: Schedule) -> list[int]:
+    """For each rank, of how many micro-batches and stages it keeps activations at most."""
+    change = {"F": 1, "I": 0, "B": -1, "W": -1}
+    return [max(itertools.accumulate((change[a.kind] for a in row), initial=0)) for row in schedule.actions]
 
 
 def _refuse(schedule: Schedule, text: str):
