@@ -1,7 +1,8 @@
 """What leaves Python: functions and modules as graphs that stand by themselves, and files of them."""
 
+from tandem.export.c99 import CProgram, c
 from tandem.export.saved import SavedModel, load, save
 from tandem.export.stablehlo import StableHLO, stablehlo
 from tandem.export.trace import Exported, trace
 
-__all__ = ["Exported", "SavedModel", "StableHLO", "load", "save", "stablehlo", "trace"]
+__all__ = ["CProgram", "Exported", "SavedModel", "StableHLO", "c", "load", "save", "stablehlo", "trace"]

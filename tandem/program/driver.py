@@ -198,6 +198,12 @@ def _with_saved(source: Source) -> Graph:
     return graph
 
 
+def schedule_for(graph: Graph, target) -> tuple[Graph, Schedule]:
+    """A graph on row-major inputs after all passes, and its steps for a target whose programs do not run here."""
+    simple = run_pipeline(graph)
+    return simple, lower(simple, [None] * len(simple.inputs), target=target)
+
+
 def _unfused(request: Request, source: Source) -> tuple[Source, Schedule]:
     """Every operator by itself, as eager calls would be: without passes, and with every value in memory."""
     graph = source.graph

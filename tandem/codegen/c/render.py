@@ -17,7 +17,7 @@ LANES = 8
 
 def render(kernel: Kernel, name: str = "kernel") -> str:
     """A complete source with one function of that name."""
-    renderer = _Renderer(kernel)
+    renderer = CRenderer(kernel)
     function = renderer.function(name)
     return "\n".join([HEADER, *renderer.helpers(), "", function])
 
@@ -31,7 +31,9 @@ class _Scope:
         self.counter = counter  # of a vector loop
 
 
-class _Renderer(Renderer, Ops):
+class CRenderer(Renderer, Ops):
+    index = "int64_t"  # the type of counters and offsets
+
     def __init__(self, kernel: Kernel):
         Renderer.__init__(self, kernel.linear)
         Ops.__init__(self)
@@ -44,15 +46,19 @@ class _Renderer(Renderer, Ops):
         self.names = 0
 
     def function(self, name: str) -> str:
-        self.body(self.kernel.body)
         lines = []
         for slot, dtype in enumerate(self.kernel.pointers):
             t = self.type(dtype)
             lines.append(f"{t}* p{slot} = ({t}*)pointers[{slot}];")
-        lines += [f"{self.type(dtype)} l{i + 1}[{size}];" for i, (dtype, size) in enumerate(self.kernel.locals)]
-        lines += ["if (begin >= end) return;", *self.scopes[0].lines]
+        lines += ["if (begin >= end) return;", *self.statements()]
         head = f"void {name}(void** pointers, const int64_t* ints, int64_t begin, int64_t end) {{"
-        return "\n".join([head, "  (void)ints;", *_indented(lines), "}", ""])
+        return "\n".join([head, "  (void)ints;", *indented(lines), "}", ""])
+
+    def statements(self) -> list[str]:
+        """What is between the braces of the function: local arrays, then the body."""
+        self.body(self.kernel.body)
+        local = [f"{self.type(dtype)} l{i + 1}[{size}];" for i, (dtype, size) in enumerate(self.kernel.locals)]
+        return [*local, *self.scopes[0].lines]
 
     # -- values
 
@@ -103,7 +109,7 @@ class _Renderer(Renderer, Ops):
         else:
             text = self.operation(e, [self.value(x) for x in e.args])
         name = self.fresh("v")
-        scope.lines.append(f"const {self.type(e.dtype)} {name} = {text};")
+        scope.lines.append(f"const {self.index if self.is_index(e) else self.type(e.dtype)} {name} = {text};")
         return name
 
     def is_index(self, e: Expr) -> bool:
@@ -131,8 +137,8 @@ class _Renderer(Renderer, Ops):
     def transpose(self, s: Transpose):
         offset, stride, rows, columns = (self.value(e) for e in (s.offset, s.stride, s.rows, s.columns))
         target, source = self.pointer(s.local), self.pointer(s.slot)
-        self.line(f"for (int64_t j = 0; j < {columns}; ++j)")
-        self.line(f"  for (int64_t i = 0; i < {rows}; ++i)")
+        self.line(f"for ({self.index} j = 0; j < {columns}; ++j)")
+        self.line(f"  for ({self.index} i = 0; i < {rows}; ++i)")
         self.line(f"    {target}[i * {s.width} + j] = {source}[{offset} + i + j * {stride}];")
 
     # -- loops
@@ -146,14 +152,14 @@ class _Renderer(Renderer, Ops):
     def close(self, head: str):
         self.forget_depths(len(self.scopes) - 1)
         inside = self.scopes.pop()
-        self.scopes[-1].lines += [head + " {", *_indented(inside.lines), "}"]
+        self.scopes[-1].lines += [head + " {", *indented(inside.lines), "}"]
 
     def loop_serial(self, s: Loop, vector: bool = False):
         start, end, var = self.value(s.start), self.value(s.end), self.fresh("i")
         self.open(_Scope(var if vector else ""), (s.var, var))
         self.body(s.body)
         step = f"++{var}" if s.step == 1 else f"{var} += {s.step}"
-        self.close(f"for (int64_t {var} = {start}; {var} < {end}; {step})")
+        self.close(f"for ({self.index} {var} = {start}; {var} < {end}; {step})")
 
     def loop_vector(self, s: Loop):
         self.loop_serial(s, vector=True)
@@ -168,13 +174,13 @@ class _Renderer(Renderer, Ops):
         for k in reversed(range(len(digits))):
             _, name = digits[k]
             if k == 0:
-                self.line(f"const int64_t {name} = {rest};")
+                self.line(f"const {self.index} {name} = {rest};")
                 break
             after = self.fresh("r")
-            self.line(f"const int64_t {after} = {rest} / {sizes[k]}, {name} = {rest} % {sizes[k]};")
+            self.line(f"const {self.index} {after} = {rest} / {sizes[k]}, {name} = {rest} % {sizes[k]};")
             rest = after
         self.body(s.body)
-        self.close(f"for (int64_t {var} = {start}; {var} < {end}; ++{var})")
+        self.close(f"for ({self.index} {var} = {start}; {var} < {end}; ++{var})")
 
     def repeat(self, s: Repeat):
         starts = [self.value(e) for e in (*s.starts, s.start)]
@@ -253,5 +259,5 @@ class _Renderer(Renderer, Ops):
         self.accumulators[acc.id] = (name, len(self.scopes) - 1)
 
 
-def _indented(lines: list[str]) -> list[str]:
+def indented(lines: list[str]) -> list[str]:
     return ["  " + line for line in lines]

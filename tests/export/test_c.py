@@ -1,0 +1,159 @@
+"""Functions as C99: what a compiler makes of the files computes what the function does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import numpy as np
+import pytest
+
+import tandem as td
+from tandem import nn
+from tandem.errors import UnsupportedError, ValueRangeError
+from tandem.export.c99.arena import Arena
+from tests.export.c_programs import COMPILER, check
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.linear = nn.Conv2d(2, 5, 3, padding=1), nn.BatchNorm2d(5), nn.Linear(5 * 9, 3)
+
+    def forward(self, x):
+        y = td.nn.functional.max_pool2d(td.relu(self.norm(self.conv(x))), 2)
+        return self.linear(y.flatten(1)).softmax(-1)
+
+
+@needs_compiler
+def test_a_convolution_network_gives_what_it_gives_here(tmp_path):
+    model = Small().eval()
+    x, y = td.randn(1, 2, 7, 6), td.randn(1, 2, 7, 6)
+    made = check(model, x, tmp_path, others=(y,), name="small")
+    text = "".join((tmp_path / f).read_text() for f in ("small.c", "small.h"))
+    assert "malloc" not in text and "batch" not in text, "no memory is taken, and batch norm is folded into the weights"
+    assert set(re.findall(r"#include <(\w+)\.h>", text)) == {"math", "stdbool", "stdint"}
+    assert f"#define SMALL_ARENA_BYTES {made.arena_bytes}\n" in text and 0 < made.arena_bytes < 2000
+    assert (
+        str(made) == f"small: arena {made.arena_bytes} bytes, weights {made.weight_bytes} bytes, 5 files in {tmp_path}"
+    )
+
+
+@needs_compiler
+def test_a_transformer_runs_with_weights_in_a_file_and_refuses_indices_out_of_range(tmp_path):
+    model = td.models.GPT2(vocabulary=20, context=8, layers=1, heads=2, width=8).eval()
+    tokens = td.tensor([[3, 1, 4, 1, 5]])
+    made = check(model, tokens, tmp_path, others=(td.tensor([[9, 2, 6, 5, 19]]),), weights="binary")
+    assert (tmp_path / "model_weights.bin").stat().st_size == made.weight_bytes
+    (tmp_path / "in.bin").write_bytes(np.array([3, 1, 20, 1, 5]).tobytes())
+    assert subprocess.run([tmp_path / "program", "in.bin", "out.bin"], cwd=tmp_path).returncode == 1
+    done = subprocess.run([tmp_path / "program"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and re.match(rf"arena: {made.arena_bytes} bytes, weights: ", done.stdout)
+
+
+@needs_compiler
+def test_a_loop_and_a_branch_are_a_loop_and_a_branch(tmp_path):
+    w = td.randn(3, 3)
+
+    def fn(x, n):
+        h, ys = td.scan(lambda h, row: ((h @ w).tanh() + row, h.sum()), td.zeros(3), x)
+        y = td.cond(n > 0, lambda v: v * 2, lambda v: v - 1, h)
+        _, total = td.while_loop(lambda i, t: i < n, lambda i, t: (i + 1, t + y.sum()), (td.tensor(0), td.tensor(0.0)))
+        return {"y": y, "rows": ys, "total": total}
+
+    x = td.randn(5, 3)
+    check(fn, (x, td.tensor(3)), tmp_path, others=(x * 2, td.tensor(-1)), input_names=["rows", "int"])
+    assert "const int64_t* int_" in (tmp_path / "model.h").read_text()
+
+
+def test_what_has_no_c_form_is_named_with_its_line():
+    with pytest.raises(UnsupportedError, match=r"svd.* has no C routine\n  fix: "):
+        td.export.c(lambda x: td.linalg.svd(x)[1], td.eye(3), "/nowhere")
+    with pytest.raises(UnsupportedError, match="'x' is complex64"):
+        td.export.c(lambda x: x, td.ones(2, dtype=td.complex64), "/nowhere")
+    with pytest.raises(ValueRangeError, match="'a-b' is no name of a C function\n  fix: name='a_b'"):
+        td.export.c(td.relu, td.ones(2), "/nowhere", name="a-b")
+    with pytest.raises(ValueRangeError, match="weights is 'file'"):
+        td.export.c(td.relu, td.ones(2), "/nowhere", weights="file")
+
+
+def test_blocks_of_the_arena_that_live_at_one_time_lie_apart():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        arena = Arena()
+        for i in range(30):
+            first = int(rng.integers(0, 20))
+            arena.add(i, int(rng.integers(1, 1000)), first, first + int(rng.integers(0, 5)))
+        offsets, size = arena.plan()
+        for i, n, first, last in arena.blocks:
+            assert offsets[i] % 16 == 0 and offsets[i] + n <= size
+            for j, m, other, end in arena.blocks:
+                if i != j and first <= end and other <= last:
+                    assert offsets[i] + n <= offsets[j] or offsets[j] + m <= offsets[i]
+
+
+F = td.nn.functional
+SWEEP = {
+    "mlp": lambda: (nn.Sequential(nn.Linear(10, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 4)), td.randn(3, 10)),
+    "lenet": lambda: (td.models.LeNet(), td.randn(2, 1, 28, 28)),
+    "mobilenet": lambda: (td.models.MobileNetV2(num_classes=5, width=0.25), td.randn(1, 3, 32, 32)),
+    "gpt": lambda: (td.models.GPT2(vocabulary=50, context=32, layers=2, heads=4, width=32), td.arange(20).reshape(2, 10)),
+    "lstm": lambda: (nn.LSTM(4, 6, num_layers=2, bidirectional=True), td.randn(5, 2, 4)),
+    "gru": lambda: (nn.GRU(4, 6, batch_first=True), td.randn(2, 5, 4)),
+    "conv1d": lambda: (nn.Conv1d(3, 8, 4, stride=2, padding=3, dilation=2), td.randn(2, 3, 21)),
+    "conv3d": lambda: (nn.Conv3d(2, 6, 3, padding=1), td.randn(1, 2, 4, 5, 6)),
+    "depthwise": lambda: (nn.Conv2d(6, 6, 3, groups=6, stride=2, padding=1), td.randn(1, 6, 9, 35)),
+    "groups": lambda: (nn.Conv2d(8, 12, 3, groups=2, padding=(2, 0)), td.randn(2, 8, 9, 7)),
+    "transposed": lambda: (nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2), td.randn(1, 4, 5, 1)),
+    "pools": lambda: (lambda x: (F.max_pool2d(x, 3, 2, 1, return_indices=True), F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+                                 F.avg_pool2d(x, 2, count_include_pad=False), F.adaptive_avg_pool2d(x, (3, 2)),
+                                 F.adaptive_max_pool2d(x, 2)), td.randn(2, 3, 9, 8)),
+    "attention": lambda: (lambda q, m: F.scaled_dot_product_attention(q, q, q, attn_mask=m),
+                          (td.randn(2, 3, 5, 4), td.rand(5, 5) > 0.3)),
+    "half": lambda: (nn.Sequential(nn.Linear(9, 20), nn.ReLU(), nn.Linear(20, 3)).half(), td.randn(2, 9).half()),
+    "bfloat16": lambda: (nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.Flatten()).bfloat16(), td.randn(1, 3, 6, 6).bfloat16()),
+    "double": lambda: (lambda a, b: (a @ b, a @ b.mT.contiguous().mT), (td.randn(4, 7, 9).double(), td.randn(4, 9, 5).double())),
+    "integers": lambda: (lambda a, b: (a @ b, a.cumsum(0), a // 3, a.max()),
+                         (td.arange(12).reshape(3, 4), td.arange(8).reshape(4, 2))),
+    "transposed_product": lambda: (lambda a, b: a @ b.T + 1, (td.randn(5, 19), td.randn(7, 19))),
+    "sorting": lambda: (lambda x: (x.sort(-1), x.topk(3, 0), x.sort(1, descending=True), x.argmax(1), x.median()), td.randn(5, 7)),
+    "scatter": lambda: (lambda x, i, v: (x.index_add(0, i, v), x.index_copy(0, i[:2], v[:2]), x[i], td.cat([x, v], 0)),
+                        (td.randn(5, 3), td.tensor([4, 0, 4]), td.randn(3, 3))),
+    "cumulative": lambda: (lambda x: (x.cumsum(1), x.cumprod(0), x.logsumexp(1)), td.randn(4, 6)),
+    "math": lambda: (lambda x: (x.exp(), x.sin() * 1e3, td.erf(x), x.abs().log1p(), td.lgamma(x.abs() + 1), x.var(0)),
+                     td.randn(6, 7)),
+    "output_twice": lambda: (lambda x: (x, x, x.T, x.T + 0, x[1:], td.ones(2)), td.randn(3, 4)),
+    "embedding": lambda: (nn.Embedding(9, 4), td.tensor([[1, 8], [0, 3]])),
+    "empty": lambda: (lambda x: (x * 2, x.sum(0)), td.zeros(0, 3)),
+    "scalar": lambda: (lambda x: x * x, td.tensor(3.0)),
+}  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SWEEP)
+def test_results_are_those_of_this_library(name, tmp_path):
+    td.manual_seed(0)
+    fn, args = SWEEP[name]()
+    fn = fn.eval() if isinstance(fn, nn.Module) else fn
+    check(fn, args, tmp_path, rtol=2e-4, atol=2e-5, weights="binary", flags=["-O1", "-fsanitize=address,undefined"])
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_lenet_is_small(tmp_path):
+    made = td.export.c(td.models.LeNet().eval(), td.zeros(1, 1, 28, 28), tmp_path)
+    subprocess.run([COMPILER, "-std=c99", "-O3", "-c", "model.c"], cwd=tmp_path, check=True)
+    text = int(subprocess.run(["size", "model.o"], cwd=tmp_path, capture_output=True, text=True).stdout.split()[6])
+    assert text < 64 << 10 and made.arena_bytes < 100 << 10
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_cmake_builds_it_and_its_test_passes(tmp_path):
+    td.export.c(Small().eval(), td.randn(1, 2, 7, 6), tmp_path)
+    for command in ("cmake -S . -B made", "cmake --build made", "ctest --test-dir made"):
+        done = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
