@@ -19,6 +19,11 @@ struct Callbacks {
   PyObject* check_finite = nullptr;     // (op name, tensors, where)
   PyObject* extras = nullptr;           // (op, args, kwargs): a call with out= and the like, which all operators take
   PyObject* join_backward = nullptr;    // (backward function, that of the record before it) -> OpFunction or None
+  PyObject* batch_plan = nullptr;       // (what Python knows of a plan, flags) -> OpFunction; see autobatch/batch.h
+  PyObject* contiguous = nullptr;       // OpFunction
+  PyObject* place_row = nullptr;        // (sum or None, gradient, block's shape, shape, strides, offset) -> Tensor
+  PyObject* take_row = nullptr;         // (block, row) -> Tensor
+  PyObject* take_view = nullptr;        // (flat tensor, shape, strides, offset) -> Tensor
   PyObject* load_kernels = nullptr;     // (kernels, device) -> [(function, threads x, threads y, extra, shared)]
 };
 extern Callbacks callbacks;

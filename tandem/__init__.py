@@ -43,6 +43,7 @@ _runtime.set_devices(_DEVICES)
 from tandem import autograd, cuda, memory  # noqa: E402
 from tandem.array_api import VERSION as __array_api_version__  # noqa: E402
 from tandem.array_api import __array_namespace_info__  # noqa: E402
+from tandem.autobatch import autobatch  # noqa: E402
 from tandem.autocast import GradScaler, autocast, is_autocast_enabled  # noqa: E402
 from tandem.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402
 from tandem.autograd.gradients import grad, value_and_grad, vjp  # noqa: E402

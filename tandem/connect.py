@@ -100,7 +100,31 @@ def _load_kernels(kernels, device: int):
         return load_kernels(kernels, device)
 
 
+def _batch_plan(plan, flags):
+    with compiling():
+        from tandem.transforms.grouped import group_function
+
+        return group_function(plan, flags)
+
+
+def _place_row(*args):
+    from tandem.transforms.grouped import place_row
+
+    return place_row(*args)
+
+
+def _take_view(*args):
+    from tandem.transforms.grouped import take_view
+
+    return take_view(*args)
+
+
 def connect():
+    _runtime.set_callback("batch_plan", _batch_plan)
+    _runtime.set_callback("place_row", _place_row)
+    _runtime.set_callback("take_view", _take_view)
+    _runtime.set_callback("take_row", lambda block, row: block[row])
+    _runtime.set_callback("contiguous", F.contiguous)
     _runtime.set_callback("extras", _extras)
     _runtime.set_callback("compile", _compile)
     _runtime.set_callback("compile_capture", _compile_capture)

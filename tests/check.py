@@ -3,15 +3,17 @@
     check_op(td.softplus, reference=lambda x: np.logaddexp(x, 0), shapes=[(3, 4), (), (0,)])
 
 Values are compared with the NumPy reference on every listed shape, dtype and memory layout; gradients with finite differences in
-float64, first and second order. The first case also runs inside td.compile and in a session, forward and backward, and under vmap
-and jvp.
+float64, first and second order. The first case also runs inside td.compile and in a session, forward and backward, under vmap
+and jvp, and, for a sample of the operators, under td.autobatch (for all of them with CHECK_ONLY=autobatch).
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import types
+import zlib
 
 import numpy as np
 
@@ -128,6 +130,11 @@ def check_op(
         for case in cases:
             compile_for_cuda(run, case, grad)
         return
+    autobatch = os.environ.get("CHECK_ONLY") == "autobatch"  # tests/test_autobatch.py: all of them
+    if cases and transforms and (autobatch or zlib.crc32(str(getattr(op, "__name__", "")).encode()) % 16 == 0):
+        check_autobatch(run, cases[0], grad)
+    if autobatch:
+        return
     if td.cuda.is_available():
         for i, case in enumerate(cases):
             check_cuda(run, case, grad, test_layouts, rtol, atol, compiled=i == 0)
@@ -188,6 +195,34 @@ def check_compiled(fn, case, grad):
         if isinstance(e, td.Tensor):
             assert a.dtype is e.dtype
             assert_close(a, e.detach().numpy(), message="compiled")
+
+
+def check_autobatch(fn, case, grad):
+    """The same values, gradients and random numbers for several examples under td.autobatch as one after the other."""
+
+    def both(scope):
+        td.manual_seed(0)
+        given = [[td.tensor(a, requires_grad=grad and _is_inexact(a)) for a in case] for _ in range(3)]
+        results = []
+        with scope:
+            for tensors in given:  # of every two operands one is a result itself, and so a row of a block
+                made = fn(*(t.clone() if k % 2 == 0 else t for k, t in enumerate(tensors)))
+                results += [
+                    p for p in (made if isinstance(made, (tuple, list)) else (made,)) if isinstance(p, td.Tensor)
+                ]
+        floats = [p for p in results if p.requires_grad]
+        if floats:
+            td.autograd.backward(floats, [td.ones_like(p) for p in floats])
+        return results, [t.grad for tensors in given for t in tensors]
+
+    expected, expected_grads = both(contextlib.nullcontext())
+    actual, actual_grads = both(td.autobatch())
+    for a, e in zip((*actual, *actual_grads), (*expected, *expected_grads), strict=True):
+        assert (a is None) == (e is None), "autobatch"
+        if e is not None:
+            assert a.dtype is e.dtype
+            loose = {"rtol": 1e-4, "atol": 1e-5} if a.dtype.name in ("float32", "complex64") else {}
+            assert_close(a, e.detach().numpy(), message="autobatch", **loose)
 
 
 def check_transforms(fn, case, grad):

@@ -14,6 +14,8 @@
 
 namespace tandem {
 
+thread_local uint64_t backward_number = 0;
+
 namespace {
 
 struct Pending {
@@ -96,7 +98,8 @@ class Engine {
       if (accumulates && targeted_) continue;
       TensorList incoming = std::move(state.grads);
       TensorList outgoing;
-      bool any = std::any_of(incoming.begin(), incoming.end(), [](const TensorRef& g) { return bool(g); });
+      bool any = std::any_of(incoming.begin(), incoming.end(), [](const TensorRef& g) { return bool(g); }) ||
+                 node->has_gradients();
       if (any && (accumulates || leads_on(node))) {
         incoming.resize(std::max<size_t>(incoming.size(), node->num_outputs));
         OpFunction* joined = nullptr;
@@ -285,10 +288,21 @@ struct ModeScope {
 
 std::vector<TensorRef> run_backward(const std::vector<Tensor*>& roots, std::vector<TensorRef> grads,
                                     const std::vector<Tensor*>& inputs, bool retain_graph, bool create_graph) {
+  for (Tensor* root : roots) run_deferred(root->storage);
+  for (const TensorRef& grad : grads) run_deferred(grad->storage);
+  const NotDeferred now;
   ModeScope scope(create_graph);
   std::optional<KnownSource> here;  // all that is noted from here on comes from this line
   if (active_capture) here.emplace();
   Engine engine(retain_graph, create_graph);
+  struct Numbered {
+    uint64_t outer = backward_number;
+    Numbered() {
+      static uint64_t runs = 0;  // GIL
+      backward_number = ++runs;
+    }
+    ~Numbered() { backward_number = outer; }
+  } numbered;
   return engine.run(roots, std::move(grads), inputs);
 }
 

@@ -8,6 +8,7 @@
 #include "bindings/bindings.h"
 #include "check.h"
 #include "modes.h"
+#include "operators/capturing.h"
 #include "raise.h"
 
 namespace nb = nanobind;
@@ -76,7 +77,10 @@ void record_python(nb::object function, const std::string& name, nb::list inputs
   auto node = Ref<PythonNode>::adopt(new PythonNode(function.ptr(), name));
   node->sequence = next_sequence();
   node->source = user_source();
-  for (nb::handle h : inputs) node->link(h.is_none() ? Edge{} : gradient_edge(as_tensor(h)));
+  for (nb::handle h : inputs) {
+    if (!h.is_none()) run_deferred(as_tensor(h)->storage);
+    node->link(h.is_none() ? Edge{} : gradient_edge(as_tensor(h)));
+  }
   uint32_t index = 0;
   for (nb::handle h : outputs) {
     Tensor* t = as_tensor(h);
@@ -186,6 +190,11 @@ void register_dispatch(nb::module_& m) {
                       : name == "check_finite"    ? &callbacks.check_finite
                       : name == "extras"          ? &callbacks.extras
                       : name == "join_backward"   ? &callbacks.join_backward
+                      : name == "batch_plan"      ? &callbacks.batch_plan
+                      : name == "contiguous"      ? &callbacks.contiguous
+                      : name == "place_row"       ? &callbacks.place_row
+                      : name == "take_view"       ? &callbacks.take_view
+                      : name == "take_row"        ? &callbacks.take_row
                       : name == "load_kernels"    ? &callbacks.load_kernels
                                                   : nullptr;
     if (!slot) throw nb::value_error("no such callback");

@@ -1,5 +1,8 @@
 #include "bindings/basic_index.h"
 
+#include <algorithm>
+
+#include "autobatch/batch.h"
 #include "autograd/record.h"
 #include "capture/capture.h"
 #include "modes.h"
@@ -62,9 +65,14 @@ struct Cursor {
 }  // namespace
 
 Tensor* basic_view(Tensor* x, PyObject* key) {
-  if (active_capture || tracing_depth > 0 || x->storage->pending()) return nullptr;
+  if (active_capture || tracing_depth > 0) return nullptr;
+  const bool deferred = x->storage->pending();
   auto* base = x->extra ? reinterpret_cast<Tensor*>(x->extra->base) : nullptr;
-  if (grad_mode.enabled && (x->requires_grad || (base && base->requires_grad))) return nullptr;
+  if (deferred) {
+    if (!active_batch || x->storage->batch() != active_batch || !active_batch->takes_views(x)) return nullptr;
+  } else if (grad_mode.enabled && (x->requires_grad || (base && base->requires_grad))) {
+    return nullptr;
+  }
   PyObject* const* items = &key;
   Py_ssize_t count = 1;
   if (is_plain_tuple(key)) {
@@ -98,7 +106,16 @@ Tensor* basic_view(Tensor* x, PyObject* key) {
     if (!done) return nullptr;
   }
   if (!cursor.rest(x->view.ndim)) return nullptr;
-  Tensor* made = new_view(x, cursor.data, x->view.dtype, cursor.ndim, cursor.shape, cursor.strides);
+  Tensor* made;
+  if (deferred) {
+    View v;
+    v.data = cursor.data, v.dtype = x->view.dtype, v.ndim = cursor.ndim;
+    std::copy_n(cursor.shape, cursor.ndim, v.shape);
+    std::copy_n(cursor.strides, cursor.ndim, v.strides);
+    made = active_batch->view(x, v, true).leak();
+  } else {
+    made = new_view(x, cursor.data, x->view.dtype, cursor.ndim, cursor.shape, cursor.strides);
+  }
   made->inference = grad_mode.inference || x->inference;
   if (!made->inference) {
     AutogradExtra& extra = extra_of(made);

@@ -357,6 +357,8 @@ bool Capture::promises(const Storage* storage) const {
 }
 
 void await_promise(const Storage* storage) {
+  run_deferred(storage);
+  if (!storage->pending()) return;
   using Clock = std::chrono::steady_clock;
   constexpr auto kPatience =
       std::chrono::seconds(60);  // the other thread may be waiting for us, at a lock of the user's

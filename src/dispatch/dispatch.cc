@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "autobatch/batch.h"
 #include "autograd/record.h"
 #include "capture/capture.h"
 #include "check.h"
@@ -39,6 +40,7 @@ Ref<Plan> compile(OpFunction* op, Argument* arguments, int count) {
   }
   const profile::Scope compiling(profile::Kind::Compile, profile::recording() ? PyUnicode_AsUTF8(op->name) : "");
   const KeepTracingDepth keep;
+  const NotDeferred now;
   PyObject* args[] = {reinterpret_cast<PyObject*>(op), spec};
   PyObject* result = PyObject_Vectorcall(callbacks.compile, args, 2, nullptr);
   Py_DECREF(spec);
@@ -372,6 +374,31 @@ void check_outputs(OpFunction* op, const TensorList& outputs) {
   }
 }
 
+void advance(Generator* generator, const Plan& plan, PlanRun& run) {
+  if (generator && plan.rng_advance >= 0) generator->offset += static_cast<uint64_t>(run.slot(plan.rng_advance));
+}
+
+// The results of a plan that computes nothing, if what they look at is deferred; false where it is there.
+bool make_views(Batch* batch, const Plan& plan, PlanRun& run, Argument* arguments, TensorList& views) {
+  for (const Plan::Output& output : plan.outputs) {
+    Tensor* base = arguments[output.same_as_input >= 0 ? output.same_as_input : output.view_of_input].tensor;
+    if (base->storage->batch() != batch || !batch->takes_views(base)) {
+      batch->run(base->storage);
+      return false;
+    }
+  }
+  for (const Plan::Output& output : plan.outputs) {
+    if (output.same_as_input >= 0) {
+      views.push_back(TensorRef::share(arguments[output.same_as_input].tensor));
+      continue;
+    }
+    Tensor* base = arguments[output.view_of_input].tensor;
+    views.push_back(batch->view(base, run.view(output.value), output.differentiable));
+    note_base(views[views.size() - 1].get(), base);
+  }
+  return true;
+}
+
 Ref<Plan> compile_for(OpFunction* op, Argument* arguments, int count, const Signature& signature, uint64_t hash,
                       const InputView* inputs) {
   Ref<Plan> plan = compile(op, arguments, count);
@@ -422,9 +449,19 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
   } resume;
   if (active_capture) [[unlikely]]
     resume.capture = suspend_capture_if_needed(op, arguments, count);
+  Batch* batch = active_capture ? nullptr : active_batch;
+  bool defers_write = false;
+  if (batch && op->writes) [[unlikely]] {
+    defers_write = op->writes == 1 && arguments[0].kind == Argument::Kind::Tensor && batch->can_write(arguments[0].tensor);
+    if (!defers_write) {
+      batch->run_all();
+      batch = nullptr;
+    }
+  }
   std::vector<TensorRef> clones;
   const bool apart = op->writes > kManyWrites && all_apart(arguments, count);
-  for (int k = 0; k < op->writes; ++k) prepare_write(arguments, apart ? 0 : count, k, op->writes, clones);
+  for (int k = 0; k < op->writes && !defers_write; ++k)
+    prepare_write(arguments, apart ? 0 : count, k, op->writes, clones);
   // A clone that was only noted down reads the memory that this call writes, in another way: it has to be made first.
   if (active_capture && !clones.empty()) [[unlikely]]
     resume.capture = suspend_capture_if_needed(op, arguments, count);
@@ -441,7 +478,8 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
   for (int i = 0; i < count; ++i) {
     Argument& a = arguments[i];
     if (a.kind == Argument::Kind::Tensor) {
-      if (a.tensor->storage->pending() && !active_capture) [[unlikely]]
+      if (a.tensor->storage->pending() && !active_capture && !(batch && a.tensor->storage->batch() == batch))
+          [[unlikely]]
         await_promise(a.tensor->storage);
       if (a.tensor->extra && a.tensor->extra->base) refresh_view(a.tensor);
       inputs[i].view = &a.tensor->view;
@@ -458,14 +496,28 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
   CacheEntry* entry = op->cache->find(hash, signature);
 
   auto finish = [&](const Ref<Plan>& plan, PlanRun& run) {
+    if (batch) [[unlikely]] {
+      const Batch::Fate fate = batch->fate(op, *plan, arguments, count);
+      if (fate != Batch::Fate::Now) {
+        *returns_tuple = plan->returns_tuple;
+        if (fate == Batch::Fate::Defer) {
+          advance(generator, *plan, run);
+          return batch->defer(op, plan, run, arguments, count);
+        }
+        TensorList views;
+        if (make_views(batch, *plan, run, arguments, views)) return views;
+      } else {
+        for (int i = 0; i < count; ++i)
+          if (arguments[i].kind == Argument::Kind::Tensor) batch->run(arguments[i].tensor->storage);
+      }
+    }
     if (active_capture && plan->num_checks) [[unlikely]]
       active_capture->check_early(run, arguments, count);
     std::optional<KnownSource> here;  // a call that is noted asks for it up to three times
     if (active_capture) here.emplace();
     Ref<PlanNode> node;
     if (!plan->grad_inputs.empty()) node = begin_record(plan, arguments);
-    uint64_t offset = generator && plan->rng_advance >= 0 ? static_cast<uint64_t>(run.slot(plan->rng_advance)) : 0;
-    if (generator) generator->offset += offset;  // before the GIL may be let go, so that no two calls share numbers
+    advance(generator, *plan, run);  // before the GIL may be let go, so that no two calls share numbers
     if (active_capture) active_capture->settle_device(plan->device);
     int32_t captured = active_capture ? active_capture->begin(plan, arguments, count) : -1;
     note_writes(arguments, op->writes);

@@ -10,6 +10,7 @@ namespace tandem {
 
 class Node;
 class PlanNode;
+class RowNode;  // autobatch/records.h
 
 struct Edge {  // "input i of this node was output `index` of `node`"; no node: nothing to differentiate
   Ref<Node> node;
@@ -31,11 +32,14 @@ class Node {
   virtual void release_saved() {}  // after backward without retain_graph
   virtual const char* name() const = 0;
   virtual bool is_accumulator() const { return false; }
+  virtual bool has_gradients() const { return false; }  // by another way than along edges (autobatch/records.h)
   virtual PlanNode* as_plan_node() { return nullptr; }
+  virtual RowNode* as_row() { return nullptr; }
   virtual PyObject* python_object() const { return nullptr; }  // borrowed: what a record in Python holds
 
   // See Note [Cycles through records].
   bool is_shared() const { return references_ > 1; }
+  int64_t references() const { return references_; }
   void link(Edge edge) {
     if (edge.node && edge.node->holds_python) holds_python = true;
     edges.push_back(std::move(edge));

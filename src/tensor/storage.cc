@@ -118,6 +118,22 @@ Storage* Storage::promise(size_t bytes, int device) {
   return storage;
 }
 
+Storage* Storage::promise_row(size_t bytes, int device, Batch* batch, size_t number) {
+  Storage* storage = promise(bytes, device);
+  storage->context_ = batch;
+  storage->capacity_ = number;
+  return storage;
+}
+
+void Storage::fulfil_row(Storage& block, size_t offset) {
+  pending_ = false;
+  data_ = block.data_ + offset;
+  capacity_ = 0;
+  block.retain();
+  context_ = &block;
+  release_ = &release_block;
+}
+
 void Storage::fulfil(Storage& made) {
   pending_ = false;
   data_ = std::exchange(made.data_, nullptr);
@@ -145,7 +161,7 @@ void Storage::destroy() noexcept {
     remove(record_);
     delete record_;
   }
-  if (capacity_) {
+  if (capacity_ && !pending_) {
     if (device_ == 0) [[likely]]
       deallocate(data_, capacity_);
     else

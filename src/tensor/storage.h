@@ -12,6 +12,7 @@
 
 namespace tandem {
 
+class Batch;  // autobatch/batch.h
 struct View;
 struct LargeRecord;  // storage.cc: what the out-of-memory error tells of a large block
 
@@ -28,26 +29,43 @@ class Storage {
   bool pending() const { return pending_; }
   void fulfil(Storage& made);
 
+  // A promise of calls that are deferred to run in batches (autobatch/batch.h), and its number there. Its memory is
+  // part of a larger block in the end, which lives as long as any of its rows; writing one counts as writing all.
+  static Storage* promise_row(size_t bytes, int device, Batch* batch, size_t number);
+  Batch* batch() const { return pending_ ? static_cast<Batch*>(context_) : nullptr; }
+  size_t number() const { return capacity_; }
+  void fulfil_row(Storage& block, size_t offset);
+  Storage* row_of() const { return release_ == &release_block ? static_cast<Storage*>(context_) : nullptr; }
+  void forget_batch() { context_ = nullptr, capacity_ = 0; }
+
   char* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   int device() const { return device_; }
   bool on_host() const { return device_ == 0; }
   bool pinned() const { return pinned_; }  // host memory that devices copy to and from by themselves
   void set_pinned() { pinned_ = true; }
-  void* block() const { return device_ && !release_ ? context_ : nullptr; }  // of the device's allocator, or null
+  void* block() const { return device_ && !release_ && !pending_ ? context_ : nullptr; }  // of the device's allocator, or null
   bool writable() const { return writable_; }
   bool borrowed() const { return release_ != nullptr; }  // another Storage may stand for the same memory
   bool overlaps(const Storage& other) const {
     return data_ < other.data_ + other.bytes_ && other.data_ < data_ + bytes_;
   }
   uint32_t version() const { return version_; }
-  void bump_version() { ++version_; }
+  void bump_version() {
+    ++version_;
+    if (release_ == &release_block) [[unlikely]]
+      static_cast<Storage*>(context_)->bump_version();
+  }
 
   // Note [Writes through x.data]
   // x.data is outside of what autograd watches, as in PyTorch: writes through it change the memory, so that everything
   // that depends on contents sees a new version, but a record that saved x runs backward all the same. Such tensors
   // and their views are `unwatched`; their writes are counted apart, and what was saved compares the count of its kind.
-  void bump_unwatched() { ++version_, ++unwatched_; }
+  void bump_unwatched() {
+    ++version_, ++unwatched_;
+    if (release_ == &release_block) [[unlikely]]
+      static_cast<Storage*>(context_)->bump_unwatched();
+  }
   uint32_t version_for(bool unwatched) const { return unwatched ? unwatched_ : version_ - unwatched_; }
 
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
@@ -72,6 +90,7 @@ class Storage {
   Storage() = default;
   ~Storage() = default;
   void destroy() noexcept;
+  static void release_block(void* block) { static_cast<Storage*>(block)->release(); }
   void set_record(const View& view);
 
   std::atomic<int64_t> references_{1};

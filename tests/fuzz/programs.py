@@ -89,6 +89,23 @@ def run(seed: int, leaves: list):
     return loss, td.autograd.grad(loss, leaves)
 
 
+def run_examples(seed: int, examples: list[list]):
+    """Losses of several examples, which mostly run the program with this seed, and gradients of all leaves. Two share their
+    leaves, and values are read on the way."""
+    r = random.Random(seed)
+    losses = []
+    for k, leaves in enumerate(examples):
+        losses.append(loss_of(seed + (k == 3), leaves))
+        if r.random() < 0.2:
+            losses.append(losses[-1] * float(losses[r.randrange(len(losses))].tanh()))
+    losses.append(loss_of(seed, [td.tanh(leaf) for leaf in examples[0]]))
+    return losses, td.autograd.grad(sum(losses), [leaf for leaves in examples for leaf in leaves])
+
+
+def make_examples(seed: int) -> list[list]:
+    return [[leaf.detach().mul(k + 1.0).requires_grad_() for leaf in make_leaves(seed)] for k in range(4)]
+
+
 def make_leaves(seed: int) -> list:
     r = random.Random(seed)
     shapes = [(3,), (2, 3), (3, 2), (1, 3), (), (4,), (2, 2, 3)]

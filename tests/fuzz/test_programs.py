@@ -8,7 +8,7 @@ import pytest
 import tandem as td
 from tests.check import check_gradients
 from tests.fuzz import four_ways, machines
-from tests.fuzz.programs import loss_of, make_leaves, run
+from tests.fuzz.programs import loss_of, make_examples, make_leaves, run, run_examples
 
 KEPT = [
     line.split()
@@ -24,6 +24,28 @@ def test_compiled_is_eager(seed):
     np.testing.assert_allclose(float(loss), float(eager_loss), rtol=1e-12)
     for a, b in zip(grads, eager_grads, strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-9, atol=1e-12)
+
+
+def check_autobatch(seed):
+    losses, grads = run_examples(seed, make_examples(seed))
+    with td.autobatch():
+        batched, batched_grads = run_examples(seed, make_examples(seed))
+    for a, b in zip((*batched, *batched_grads), (*losses, *grads), strict=True):
+        np.testing.assert_allclose(
+            a.detach().numpy(), b.detach().numpy(), rtol=1e-8, atol=1e-11, err_msg=f"seed {seed}"
+        )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_autobatch_is_eager(seed):
+    check_autobatch(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(10_000, 10_500, 50))
+def test_autobatch_is_eager_for_more_programs(first):
+    for seed in range(first, first + 50):
+        check_autobatch(seed)
 
 
 @pytest.mark.parametrize("seed", range(10))

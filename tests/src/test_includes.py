@@ -9,7 +9,7 @@ SRC = Path(__file__).parents[2] / "src"
 # The library is one room; what it does on CUDA devices is another.
 ROOMS = [
     "memory", "device", "device/cuda", "files", "portable", "profile", "tensor", "loader", "library", "library/cuda", "plan",
-    "replay", "operators", "autograd", "capture", "dispatch", "executor", "queue", "collectives", "bindings",
+    "replay", "operators", "autograd", "capture", "autobatch", "dispatch", "executor", "queue", "collectives", "bindings",
 ]  # fmt: skip
 
 

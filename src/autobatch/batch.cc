@@ -1,0 +1,225 @@
+#include "autobatch/batch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "check.h"
+#include "tensor/promised.h"
+
+namespace tandem {
+
+thread_local Batch* active_batch = nullptr;
+
+void run_deferred(const Storage* storage) {
+  Batch* batch = storage->batch();
+  if (batch && batch->thread == std::this_thread::get_id()) batch->run(storage);
+}
+
+Batch::~Batch() {
+  drop();
+}
+
+void Batch::drop() {
+  for (Promise& p : promises_)
+    if (p.storage->pending()) p.storage->forget_batch();
+  for (Call& call : calls_)
+    if (!call.done) finish(call);
+  calls_.clear();
+  promises_.clear();
+  waiting_ = 0;
+}
+
+void Batch::finish(Call& call) {
+  call.done = true;
+  --waiting_;
+  for (Operand& operand : call.operands) {
+    if (RowNode* row = operand.edge.node ? operand.edge.node->as_row() : nullptr) --row->uses;
+    if (operand.storage && holds(operand.storage.get())) --promises_[operand.storage->number()].uses;
+  }
+  call.operands.clear();
+  for (Argument& a : call.arguments)
+    if (a.kind == Argument::Kind::Static) Py_XDECREF(a.object);
+  call.arguments.clear();
+  Py_XDECREF(std::exchange(call.source.code, nullptr));
+  Py_CLEAR(call.op);
+  call.plan = nullptr;
+}
+
+void Batch::forget_if_done() {
+  if (waiting_ > 0) return;
+  calls_.clear();
+  promises_.clear();
+}
+
+Batch::Fate Batch::fate(const OpFunction* op, const Plan& plan, const Argument* arguments, int count) const {
+  if (op->writes) return count > 0 && op->writes == 1 && plan.outputs.size() == 1 ? Fate::Defer : Fate::Now;
+  bool views = true, computed = true;
+  for (const Plan::Output& output : plan.outputs) {
+    const bool is_view = output.same_as_input >= 0 || output.view_of_input >= 0;
+    views &= is_view;
+    computed &= !is_view;
+  }
+  if (views && plan.instructions.empty()) return Fate::View;
+  if (!computed || !plan.keep || plan.waits || anomaly_detection) return Fate::Now;
+  for (int i = 0; i < count; ++i)
+    if (arguments[i].kind == Argument::Kind::Tensor && arguments[i].tensor->inference != grad_mode.inference)
+      return Fate::Now;
+  return Fate::Defer;
+}
+
+bool Batch::can_write(const Tensor* t) const {
+  if (!holds(t->storage) || (t->extra && t->extra->base) || !t->view.is_contiguous()) return false;
+  const Promise& promise = promises_[t->storage->number()];
+  return t->storage->references() == 2 + promise.uses;  // the batch, calls, and this tensor
+}
+
+TensorRef Batch::promise(int32_t call, int32_t output, const PlanValue& value, PlanRun& run, bool wants_grad) {
+  View v;
+  v.dtype = value.dtype;
+  v.ndim = static_cast<int>(value.shape.size());
+  for (int i = 0; i < v.ndim; ++i) v.shape[i] = run.slot(value.shape[i]);
+  int64_t step = 1;
+  for (int i = v.ndim - 1; i >= 0; --i) {
+    v.strides[i] = step;
+    step *= std::max<int64_t>(v.shape[i], 1);
+  }
+  const size_t bytes = checked_bytes(v.dtype, v.ndim, v.shape);
+  Storage* storage = Storage::promise_row(bytes, run.device(), this, promises_.size());
+  Promise& made = promises_.emplace_back();
+  made.storage = Ref<Storage>::share(storage);
+  made.call = call;
+  made.output = output;
+  TensorRef t = TensorRef::adopt(new_tensor(storage, nullptr, v.dtype, v.ndim, v.shape, v.strides));
+  t->inference = grad_mode.inference;
+  if (wants_grad) {
+    auto row = Ref<RowNode>::adopt(new RowNode(static_cast<uint32_t>(output), v, bytes, nullptr));
+    row->uses = 1;
+    set_history(t.get(), row.get(), 0);
+    made.rows.push_back(std::move(row));
+  }
+  return t;
+}
+
+TensorList Batch::defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Argument* arguments, int count) {
+  if (plan->num_checks)  // see Note [Early checks] in capture/capture.h
+    for (int i = 0; i < count; ++i)
+      if (arguments[i].kind == Argument::Kind::Tensor && !arguments[i].tensor->storage->pending()) run.check_input(i);
+  const auto number = static_cast<int32_t>(calls_.size());
+  Call& call = calls_.emplace_back();
+  ++waiting_;
+  Py_INCREF(op);
+  call.op = op;
+  call.plan = plan;
+  call.example = example;
+  call.source = user_source();
+  call.mode = call_mode;
+  call.inference = grad_mode.inference;
+  call.functional = op->writes > 0;
+  const bool records = !plan->grad_inputs.empty();
+  for (int i = 0; i < count; ++i) {
+    Argument a = arguments[i];
+    if (a.kind == Argument::Kind::Static) Py_XINCREF(a.object);
+    if (a.kind == Argument::Kind::Seed || a.kind == Argument::Kind::Offset) {
+      call.functional = true;  // the generator has moved on already
+      if (a.kind == Argument::Kind::Seed) a.object = nullptr;
+    }
+    if (a.kind == Argument::Kind::Tensor) {
+      Tensor* t = a.tensor;
+      Operand& operand = call.operands.emplace_back();
+      if (records && t->requires_grad) {
+        operand.edge = gradient_edge(t);
+        if (RowNode* row = operand.edge.node->as_row()) ++row->uses;
+      }
+      if (holds(t->storage)) {
+        operand.storage = Ref<Storage>::share(t->storage);
+        operand.view = t->view;
+        ++promises_[t->storage->number()].uses;
+      } else {
+        operand.leaf = TensorRef::share(t);
+      }
+      a.tensor = nullptr;
+    }
+    call.arguments.push_back(a);
+  }
+  call.first_promise = static_cast<int32_t>(promises_.size());
+  TensorList outputs;
+  for (size_t k = 0; k < plan->outputs.size(); ++k) {
+    const Plan::Output& output = plan->outputs[k];
+    const bool wants_grad = records && output.differentiable;
+    TensorRef made = promise(number, static_cast<int32_t>(k), plan->values[output.value], run, wants_grad);
+    if (!op->writes) {
+      outputs.push_back(std::move(made));
+      continue;
+    }
+    Tensor* target = arguments[k].tensor;  // becomes what the call computes
+    std::swap(target->storage, made->storage);
+    std::copy_n(made->view.strides, made->view.ndim, target->view.strides);
+    target->view.data = nullptr;
+    set_history(target, made->history, 0);
+    outputs.push_back(TensorRef::share(target));
+  }
+  return outputs;
+}
+
+// Gradients of a view go straight to the block: not where elements of its base share memory, nor past a record that is
+// not ours.
+bool Batch::takes_views(const Tensor* of) const {
+  if (!of->requires_grad || !grad_mode.enabled) return true;
+  if (!of->history || !of->history->as_row()) return false;
+  for (int i = 0; i < of->view.ndim; ++i)
+    if (of->view.strides[i] == 0 && of->view.shape[i] > 1) return false;
+  return true;
+}
+
+TensorRef Batch::view(Tensor* of, const View& g, bool differentiable) {
+  TensorRef made = TensorRef::adopt(new_view(of, g.data, g.dtype, g.ndim, g.shape, g.strides));
+  made->inference = grad_mode.inference || of->inference;
+  if (!differentiable || !of->requires_grad || !grad_mode.enabled) return made;
+  RowNode* base = of->history->as_row();
+  auto shared = Ref<RowNode>::share(base);
+  auto row = Ref<RowNode>::adopt(new RowNode(base->output(), g, base->bytes(), std::move(shared)));
+  ++base->uses;
+  row->uses = 1;
+  set_history(made.get(), row.get(), 0);
+  promises_[of->storage->number()].rows.push_back(std::move(row));
+  return made;
+}
+
+void Batch::run(const Storage* wanted) {
+  if (!holds(wanted)) return;
+  std::vector<bool> needed(calls_.size());
+  std::vector<int32_t> open{promises_[wanted->number()].call}, list;
+  needed[open[0]] = true;
+  while (!open.empty()) {
+    const int32_t c = open.back();
+    open.pop_back();
+    list.push_back(c);
+    for (const Operand& operand : calls_[c].operands) {
+      if (!operand.storage || !holds(operand.storage.get())) continue;
+      const int32_t before = promises_[operand.storage->number()].call;
+      if (needed[before]) continue;
+      needed[before] = true;
+      open.push_back(before);
+    }
+  }
+  std::sort(list.begin(), list.end());
+  run_calls(std::move(list));
+}
+
+void Batch::run_all() {
+  if (waiting_ == 0) return;
+  std::vector<bool> needed(calls_.size());
+  for (const Promise& p : promises_)
+    if (p.storage->pending() && p.storage->references() > 1 + p.uses) needed[p.call] = true;
+  std::vector<int32_t> list;
+  for (auto c = static_cast<int32_t>(calls_.size()) - 1; c >= 0; --c) {
+    if (!needed[c] || calls_[c].done) continue;
+    list.push_back(c);
+    for (const Operand& operand : calls_[c].operands)
+      if (operand.storage && holds(operand.storage.get())) needed[promises_[operand.storage->number()].call] = true;
+  }
+  std::reverse(list.begin(), list.end());
+  run_calls(std::move(list));
+}
+
+}  // namespace tandem

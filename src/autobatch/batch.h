@@ -1,0 +1,116 @@
+// Automatic batching: inside td.autobatch, operator calls are deferred, and those that are alike run as one.
+//
+// Note [Autobatch]
+// A deferred call has its plan, so that shapes, types and errors are those of an eager call. Its results are promises:
+// tensors with sizes and a history, but no memory. When a value is needed, the calls that it needs run, and no others;
+// at the end of the scope, all whose results somebody still holds. Calls are alike if they have one plan (operator,
+// static values, types, what wants gradients), the same shapes and strides, the same numbers, and the same parameters;
+// order_groups (schedule.h) says which of them run together. A group runs as one operator function that Python makes
+// of the plan's graph and the batching rules (tandem/transforms/grouped.py), on operands with one axis more: rows
+// that lie side by side already are used in place, others are copied together, and what all members share is passed as it
+// is. The results of a group are blocks, and the promises become rows of them. Gradients: see Note [Gradients of
+// rows] in records.h.
+//
+// What a call only looks at (a slice, a transpose) is a view of a promise and no call. In-place operators on a
+// promise that nobody else looks at are deferred as what they compute; others run all that is deferred, and then happen.
+// Random numbers are those of eager calls: each member has its own place in the stream.
+#pragma once
+#include <Python.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "autobatch/records.h"
+#include "autobatch/schedule.h"
+#include "modes.h"
+#include "operators/capturing.h"
+#include "operators/op_function.h"
+#include "plan/plan.h"
+
+namespace tandem {
+
+class Batch {
+ public:
+  Batch() = default;
+  Batch(const Batch&) = delete;
+  ~Batch();
+
+  // What becomes of a call with this plan: a view made now, a deferred call, or one that runs now.
+  enum class Fate : uint8_t { View, Defer, Now };
+  Fate fate(const OpFunction* op, const Plan& plan, const Argument* arguments, int count) const;
+  TensorList defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Argument* arguments, int count);
+  // A view of a promise, with its history.
+  TensorRef view(Tensor* of, const View& geometry, bool differentiable);
+  bool takes_views(const Tensor* of) const;
+  bool can_write(const Tensor* t) const;  // whether a write of t can be deferred
+
+  void run(const Storage* wanted);  // what this promise needs
+  void run_all();                   // what somebody holds
+  void drop();                      // promises never get memory
+
+  int32_t example = -1;    // of the calls that are deferred now; -1 where examples are not numbered
+  int64_t groups = 0;      // how many have run, and
+  int64_t calls_run = 0;   // of how many calls
+  std::thread::id thread;  // where it is active
+
+ private:
+  struct Operand {
+    TensorRef leaf;        // has memory; or else a promise:
+    Ref<Storage> storage;  // whose memory it is,
+    SavedView view;        // with an offset for data
+    Edge edge;             // where its gradient goes, if it is wanted
+  };
+  struct Call {
+    OpFunction* op;  // new reference
+    Ref<Plan> plan;
+    SmallVector<Argument, 6> arguments;  // static ones are new references
+    SmallVector<Operand, 3> operands;    // of the arguments that are tensors
+    int32_t first_promise = 0;
+    int32_t example = -1;
+    Source source;
+    CallMode mode;
+    bool inference = false, functional = false, done = false;
+  };
+  struct Promise {
+    Ref<Storage> storage;
+    int32_t call, output;
+    int64_t uses = 0;  // by operands of deferred calls
+    std::vector<Ref<RowNode>> rows;
+  };
+  struct Function {  // of a plan, for which operands differ between members
+    Function(PyObject* op, Ref<Plan> plan) : op(op), plan(std::move(plan)) {}
+    Function(const Function&) = delete;
+    ~Function() { Py_XDECREF(op); }
+    PyObject* op;    // owned
+    Ref<Plan> plan;  // keeps the address in the key its own
+    bool failed = false;
+  };
+
+  TensorRef promise(int32_t call, int32_t output, const PlanValue& value, PlanRun& run, bool wants_grad);
+  bool holds(const Storage* storage) const { return storage->batch() == this; }
+  void finish(Call& call);  // lets go of what it holds
+  void forget_if_done();
+
+  // run.cc
+  void run_calls(std::vector<int32_t> calls);
+  int32_t kind_of(const Call& call, std::unordered_map<std::string, int32_t>& kinds) const;
+  void run_group(const std::vector<int32_t>& members);
+  bool split(const std::vector<int32_t>& members, const std::vector<bool>& shared);
+  void run_members(const std::vector<int32_t>& members);  // one after the other
+  static std::shared_ptr<Function> function_of(const Call& call, const std::vector<bool>& flags);
+  TensorList call_function(PyObject* op, const std::vector<int32_t>& members, const std::vector<bool>& shared);
+  TensorRef gather(const std::vector<int32_t>& members, size_t position, bool stacked);
+  bool same_operand(const Operand& a, const Operand& b) const;
+  View view_of(const Operand& operand) const;
+  void hand_out(const std::vector<int32_t>& members, TensorList blocks, bool stacked);
+
+  std::vector<Call> calls_;
+  std::vector<Promise> promises_;
+  int64_t waiting_ = 0;  // calls that have not run
+};
+
+}  // namespace tandem

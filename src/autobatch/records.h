@@ -1,0 +1,99 @@
+// Tape records of calls that ran in batches.
+//
+// Note [Gradients of rows]
+// A group of calls is recorded once, by the operator that ran it; its results are blocks, of which a tensor is a row.
+// Gradients of rows come from many sides, and most of a block gets none from each: so they are added in place, into one
+// block of sums, and what travels along the edges of the tape is only that they are there. A Block has the sums of a
+// group's results and hands them on to the group's own record; a Row puts the gradient of one tensor in; a Gather does so
+// for the rows that an operand of a group was made of, as far as they are rows of blocks, and gives others theirs.
+// Where somebody still holds a tensor when its consumers run, its gradient is asked for, or a hook looks at it,
+// perhaps: then it goes through the tensor's own record.
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "autograd/record.h"
+
+namespace tandem {
+
+class BlockNode final : public Node {
+ public:
+  explicit BlockNode(const TensorList& blocks);
+  TensorList apply(TensorList grads, bool create_graph) override;
+  const char* name() const override { return "autobatch"; }
+  bool has_gradients() const override;
+
+  // Adds `from`, which lies in `grad`, to the sums of an output, at a geometry whose data is an offset in bytes.
+  void add(uint32_t output, const View& place, const Tensor* grad, const View& from);
+  void add_recorded(uint32_t output, const View& place, TensorRef grad);  // the same, differentiable again
+  // All of an output's gradient at once, if nothing has come yet and it can be kept as it is.
+  bool take_whole(uint32_t output, TensorRef& grad);
+
+ private:
+  struct Sum {
+    SavedView block;  // the geometry
+    int device;
+    TensorRef total;
+    uint64_t backward = 0;  // the run of the engine that it belongs to
+    bool current() const;
+  };
+  Tensor* writable(Sum& sum);
+  std::vector<Sum> sums_;
+};
+
+// A tensor that is a row of a block, or a view of one (of `base`). Until the call has run, there is no block.
+class RowNode final : public Node {
+ public:
+  ~RowNode() override {
+    if (base_) --base_->uses;
+  }
+  // place: in the memory of the call's result alone, which has so many bytes.
+  RowNode(uint32_t output, const View& place, size_t bytes, Ref<RowNode> base)
+      : output_(output), bytes_(bytes), base_(std::move(base)) {
+    place_ = place;
+  }
+  TensorList apply(TensorList grads, bool create_graph) override;
+  const char* name() const override { return "autobatch"; }
+  RowNode* as_row() override { return this; }
+
+  void settle(const Ref<BlockNode>& block, size_t offset);
+  BlockNode* block() const { return block_.get(); }
+  uint32_t output() const { return output_; }
+  View place() const;   // in the block; data is an offset in bytes
+  View in_row() const;  // in the result alone
+  size_t bytes() const { return bytes_; }
+  // Whether a tensor with this history is held elsewhere than by `uses`: deferred calls, and the batch itself.
+  bool seen() const { return references() > uses || !hooks.empty() || (base_ && base_->seen()); }
+  int64_t uses = 0;
+
+ private:
+  TensorRef for_base(TensorRef grad, bool create_graph) const;
+  uint32_t output_;
+  size_t bytes_, offset_ = 0;
+  Ref<RowNode> base_;
+  bool through_base_ = false;
+  SavedView place_;
+  Ref<BlockNode> block_;
+};
+
+// An operand of a group, made of the rows that its members have.
+class GatherNode final : public Node {
+ public:
+  explicit GatherNode(bool stacked) : stacked_(stacked) {}
+  TensorList apply(TensorList grads, bool create_graph) override;
+  const char* name() const override { return "autobatch"; }
+
+  void add_member(const Edge& edge);  // where the gradient of the next row goes
+  bool one_block() const;             // whether all rows are of one
+  bool whole = false;                 // the rows are all of a block, in order
+
+ private:
+  struct Member {
+    int32_t edge;
+    Ref<Node> row;  // a RowNode; null: the edge takes the gradient itself
+  };
+  bool stacked_;
+  std::vector<Member> members_;
+};
+
+}  // namespace tandem

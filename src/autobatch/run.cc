@@ -1,0 +1,391 @@
+// Groups of deferred calls run: operands are gathered, results handed out.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "autobatch/batch.h"
+#include "autobatch/rows.h"
+#include "callbacks.h"
+#include "check.h"
+
+#include "known_source.h"
+#include "tensor/move.h"
+#include "tensor/promised.h"
+
+namespace tandem {
+
+namespace {
+
+struct Eagerly {  // what happens inside runs at once; modes are set for each group
+  Batch* batch = std::exchange(active_batch, nullptr);
+  Capture* capture = std::exchange(active_capture, nullptr);
+  GradMode grad = grad_mode;
+  CallMode call = call_mode;
+  Eagerly() = default;
+  Eagerly(const Eagerly&) = delete;
+  ~Eagerly() {
+    active_batch = batch;
+    active_capture = capture;
+    grad_mode = grad;
+    call_mode = call;
+    resolve_promises();
+  }
+};
+
+template <typename T>
+void append(std::string& key, const T& value) {
+  key.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void append(std::string& key, int ndim, const int64_t* shape, const int64_t* strides) {
+  key.append(reinterpret_cast<const char*>(shape), ndim * sizeof(int64_t));
+  key.append(reinterpret_cast<const char*>(strides), ndim * sizeof(int64_t));
+}
+
+// Arguments of an operator, and what keeps them alive.
+struct CallArguments {
+  SmallVector<Argument, 20> list;
+  SmallVector<TensorRef, 8> owned;
+  void tensor(TensorRef t) {
+    Argument& a = list.emplace_back();
+    a.kind = Argument::Kind::Tensor;
+    a.tensor = t.get();
+    owned.push_back(std::move(t));
+  }
+  void integer(Argument::Kind kind, int64_t value) {
+    Argument& a = list.emplace_back();
+    a.kind = kind;
+    a.integer = value;
+  }
+};
+
+TensorRef call_one(PyObject* function, Tensor* t) {
+  PyObject* args[] = {reinterpret_cast<PyObject*>(t)};
+  PyObject* made = PyObject_Vectorcall(function, args, 1, nullptr);
+  if (!made) throw PythonError{};
+  return TensorRef::adopt(reinterpret_cast<Tensor*>(made));
+}
+
+// Results in memory of their own, rows one after the other.
+void own_blocks(TensorList& blocks, const CallArguments& arguments) {
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    bool shared = false;
+    for (const TensorRef& t : arguments.owned) shared |= t->storage == blocks[i]->storage;
+    for (size_t j = 0; j < i; ++j) shared |= blocks[j]->storage == blocks[i]->storage;
+    if (shared) blocks[i] = call_one(callbacks.clone, blocks[i].get());
+    if (!blocks[i]->view.is_contiguous()) blocks[i] = call_one(callbacks.contiguous, blocks[i].get());
+  }
+}
+
+bool is_number(Argument::Kind kind) {
+  return kind == Argument::Kind::Float || kind == Argument::Kind::Complex || kind == Argument::Kind::Integer ||
+         kind == Argument::Kind::Bool || kind == Argument::Kind::Seed || kind == Argument::Kind::Offset;
+}
+
+}  // namespace
+
+// -- which calls run together
+
+int32_t Batch::kind_of(const Call& call, std::unordered_map<std::string, int32_t>& kinds) const {
+  std::string key;
+  append(key, call.plan.get());
+  append(key, call.mode);
+  append(key, call.inference);
+  size_t position = 0;
+  for (const Argument& a : call.arguments) {
+    if (a.kind == Argument::Kind::Tensor) {
+      const Operand& operand = call.operands[position++];
+      if (operand.leaf) {
+        const Tensor* t = operand.leaf.get();
+        append(key, t->view.ndim, t->view.shape, t->view.strides);
+        append(key, t->requires_grad && t->is_leaf() ? t : nullptr);  // a parameter
+      } else {
+        append(key, operand.view.ndim, operand.view.shape(), operand.view.strides());
+        append(key, static_cast<const Tensor*>(nullptr));
+      }
+    } else if (a.kind == Argument::Kind::Complex) {
+      append(key, a.real);
+      append(key, a.imaginary);
+    } else if (a.kind == Argument::Kind::Bool) {
+      append(key, a.truth);
+    } else if (a.kind != Argument::Kind::Offset && a.kind != Argument::Kind::Static) {
+      append(key, a.kind == Argument::Kind::None ? 0 : a.integer);
+    }
+  }
+  return kinds.try_emplace(std::move(key), static_cast<int32_t>(kinds.size())).first->second;
+}
+
+void Batch::run_calls(std::vector<int32_t> calls) {
+  if (calls.empty()) return forget_if_done();
+  const Eagerly eagerly;
+  const NoKnownSource looked_for;
+  std::unordered_map<std::string, int32_t> kinds;
+  std::vector<int32_t> place(calls_.size(), -1);
+  std::vector<Deferred> deferred(calls.size());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    place[calls[i]] = static_cast<int32_t>(i);
+    const Call& call = calls_[calls[i]];
+    deferred[i].kind = kind_of(call, kinds);
+    std::vector<int32_t>& needs = deferred[i].needs;
+    for (const Operand& operand : call.operands) {
+      if (!operand.storage || !holds(operand.storage.get())) continue;
+      const int32_t before = place[promises_[operand.storage->number()].call];
+      if (std::find(needs.begin(), needs.end(), before) == needs.end()) needs.push_back(before);
+    }
+  }
+  for (std::vector<int32_t>& group : order_groups(deferred, static_cast<int32_t>(kinds.size()))) {
+    for (int32_t& member : group) member = calls[member];
+    run_group(group);
+  }
+  forget_if_done();
+}
+
+// -- operands
+
+View Batch::view_of(const Operand& operand) const {
+  if (operand.leaf) return operand.leaf->view;
+  View v;
+  v.data = operand.storage->data() + reinterpret_cast<intptr_t>(operand.view.data);
+  v.dtype = operand.view.dtype;
+  v.ndim = operand.view.ndim;
+  std::copy_n(operand.view.shape(), v.ndim, v.shape);
+  std::copy_n(operand.view.strides(), v.ndim, v.strides);
+  return v;
+}
+
+bool Batch::same_operand(const Operand& a, const Operand& b) const {
+  if (a.leaf && a.leaf.get() == b.leaf.get()) return true;
+  if (a.edge.node.get() != b.edge.node.get() || a.edge.index != b.edge.index) return false;
+  const Storage* of_a = a.leaf ? a.leaf->storage : a.storage.get();
+  const Storage* of_b = b.leaf ? b.leaf->storage : b.storage.get();
+  return of_a == of_b && view_of(a).data == view_of(b).data;  // shapes and strides are those of the kind
+}
+
+TensorRef Batch::gather(const std::vector<int32_t>& members, size_t position, bool stacked) {
+  const Operand& first = calls_[members[0]].operands[position];
+  if (!stacked && first.leaf) return first.leaf;
+  const auto storage_of = [](const Operand& o) { return o.leaf ? o.leaf->storage : o.storage.get(); };
+  const auto memory_of = [&](const Operand& o) {
+    Storage* storage = storage_of(o);
+    return storage->row_of() ? storage->row_of() : storage;
+  };
+  const View row = view_of(first);
+  Storage* memory = memory_of(first);
+  const auto item = static_cast<int64_t>(item_size(row.dtype));
+  const auto n = static_cast<int64_t>(members.size());
+  View block = row;
+  int64_t step = 0;
+  bool side_by_side = true;
+  if (stacked) {
+    block.ndim = row.ndim + 1;
+    std::copy_n(row.shape, row.ndim, block.shape + 1);
+    block.shape[0] = n;
+    if (n > 1) step = view_of(calls_[members[1]].operands[position]).data - row.data;
+    side_by_side = step % item == 0;
+    for (int64_t k = 1; k < n && side_by_side; ++k) {
+      const Operand& operand = calls_[members[k]].operands[position];
+      side_by_side = memory_of(operand) == memory && view_of(operand).data == row.data + k * step;
+    }
+    std::copy_n(row.strides, row.ndim, block.strides + 1);
+    block.strides[0] = n > 1 ? step / item : row.numel();
+  }
+  TensorRef made;
+  if (side_by_side) {
+    memory->retain();
+    made = TensorRef::adopt(new_tensor(memory, block.data, block.dtype, block.ndim, block.shape, block.strides));
+  } else {
+    const int device = memory->device();
+    made = TensorRef::adopt(new_contiguous(block.dtype, block.ndim, block.shape, device));
+    View to = row;
+    int64_t size = 1;
+    for (int i = row.ndim - 1; i >= 0; --i) {
+      to.strides[i] = size;
+      size *= row.shape[i];
+    }
+    for (int64_t k = 0; k < n; ++k) {
+      to.data = made->view.data + k * size * item;
+      copy_row(view_of(calls_[members[k]].operands[position]), to, device);
+    }
+  }
+  made->inference = calls_[members[0]].inference;
+  if (!first.edge.node) return made;
+  auto node = Ref<GatherNode>::adopt(new GatherNode(stacked));
+  for (int32_t member : members) node->add_member(calls_[member].operands[position].edge);
+  node->sequence = next_sequence();
+  node->whole = stacked && side_by_side && made->view.data == memory->data() && made->view.is_contiguous() &&
+                static_cast<size_t>(made->view.numel() * item) == memory->bytes() && node->one_block();
+  set_history(made.get(), node.get(), 0);
+  return made;
+}
+
+// -- groups
+
+std::shared_ptr<Batch::Function> Batch::function_of(const Call& call, const std::vector<bool>& flags) {
+  static auto* functions = new std::map<std::pair<const Plan*, std::vector<bool>>, std::shared_ptr<Function>>();  // GIL
+  constexpr size_t kMost = 4096;
+  if (functions->size() >= kMost) functions->clear();
+  const std::pair<const Plan*, std::vector<bool>> key{call.plan.get(), flags};
+  if (auto found = functions->find(key); found != functions->end()) return found->second;
+  PyObject* list = PyTuple_New(static_cast<Py_ssize_t>(flags.size()));
+  for (size_t i = 0; i < flags.size(); ++i)
+    PyTuple_SET_ITEM(list, static_cast<Py_ssize_t>(i), Py_NewRef(flags[i] ? Py_True : Py_False));
+  PyObject* args[] = {call.plan->keep, list};
+  PyObject* made = PyObject_Vectorcall(callbacks.batch_plan, args, 2, nullptr);
+  Py_DECREF(list);
+  if (!made) throw PythonError{};
+  return (*functions)[key] = std::make_shared<Function>(made, call.plan);
+}
+
+// The operator function's parameters: tensors, numbers, integers and how many members there are.
+TensorList Batch::call_function(PyObject* op, const std::vector<int32_t>& members, const std::vector<bool>& shared) {
+  const Call& call = calls_[members[0]];
+  const auto n = static_cast<int64_t>(members.size());
+  CallArguments to;
+  int64_t numbers = 0, ints = 0, offsets = 0;
+  for (const Argument& a : call.arguments) {
+    offsets += a.kind == Argument::Kind::Offset && n > 1;
+    numbers += is_number(a.kind) && !(a.kind == Argument::Kind::Offset && n > 1);
+    ints += a.kind == Argument::Kind::Int;
+  }
+  to.integer(Argument::Kind::Count, static_cast<int64_t>(call.operands.size()) + offsets);
+  for (size_t p = 0; p < call.operands.size(); ++p)
+    to.tensor(shared[p] ? gather({members[0]}, p, false) : gather(members, p, true));
+  for (size_t i = 0; offsets && i < call.arguments.size(); ++i) {
+    if (call.arguments[i].kind != Argument::Kind::Offset) continue;
+    TensorRef places = TensorRef::adopt(new_contiguous(DType::Int64, 1, &n, 0));
+    for (int64_t k = 0; k < n; ++k) places->view.as<int64_t>()[k] = calls_[members[k]].arguments[i].integer;
+    if (call.plan->device)
+      places = TensorRef::adopt(move_tensor(places.get(), call.plan->device, false));
+    to.tensor(std::move(places));
+  }
+  to.integer(Argument::Kind::Count, numbers);
+  for (const Argument& a : call.arguments) {
+    if (!is_number(a.kind) || (a.kind == Argument::Kind::Offset && n > 1)) continue;
+    Argument& number = to.list.emplace_back(a);
+    if (a.kind == Argument::Kind::Seed || a.kind == Argument::Kind::Offset) number.kind = Argument::Kind::Integer;
+  }
+  to.integer(Argument::Kind::Count, ints + 1);
+  for (const Argument& a : call.arguments)
+    if (a.kind == Argument::Kind::Int) to.list.push_back(a);
+  to.integer(Argument::Kind::Int, n);
+  bool returns_tuple = false;
+  TensorList blocks =
+      dispatch(reinterpret_cast<OpFunction*>(op), to.list.data(), static_cast<int>(to.list.size()), &returns_tuple);
+  own_blocks(blocks, to);
+  return blocks;
+}
+
+void Batch::hand_out(const std::vector<int32_t>& members, TensorList blocks, bool stacked) {
+  Ref<BlockNode> node;
+  for (const TensorRef& block : blocks)
+    if (block->requires_grad && !node) {
+      node = Ref<BlockNode>::adopt(new BlockNode(blocks));
+      node->sequence = next_sequence();
+    }
+  for (size_t k = 0; k < members.size(); ++k) {
+    for (size_t o = 0; o < blocks.size(); ++o) {
+      Promise& promise = promises_[calls_[members[k]].first_promise + o];
+      Storage& memory = *blocks[o]->storage;
+      const size_t bytes = promise.storage->bytes();
+      TD_CHECK(static_cast<size_t>(blocks[o]->view.numel()) * item_size(blocks[o]->view.dtype) ==
+                   bytes * (stacked ? members.size() : 1),
+               "a group of ", calls_[members[k]].plan->name, " gave results of another size than its members");
+      promise.storage->fulfil_row(memory, static_cast<size_t>(blocks[o]->view.data - memory.data()) + k * bytes);
+      for (Ref<RowNode>& row : promise.rows) {
+        if (node) row->settle(node, k * bytes);
+        --row->uses;
+      }
+      promise.rows.clear();
+    }
+  }
+  for (int32_t member : members) finish(calls_[member]);
+  ++groups;
+  calls_run += static_cast<int64_t>(members.size());
+}
+
+void Batch::run_members(const std::vector<int32_t>& members) {
+  for (int32_t member : members) {
+    const Call& call = calls_[member];
+    try {
+      TensorList blocks;
+      if (call.functional) {
+        const std::vector<bool> none(call.operands.size(), false);
+        blocks = call_function(function_of(call, none)->op, {member}, std::vector<bool>(call.operands.size(), true));
+      } else {
+        CallArguments to;
+        size_t position = 0;
+        for (const Argument& a : call.arguments) {
+          if (a.kind == Argument::Kind::Tensor)
+            to.tensor(gather({member}, position++, false));
+          else
+            to.list.push_back(a);
+        }
+        bool returns_tuple = false;
+        blocks = dispatch(call.op, to.list.data(), static_cast<int>(to.list.size()), &returns_tuple);
+        own_blocks(blocks, to);
+      }
+      hand_out({member}, std::move(blocks), false);
+    } catch (const Error& error) {
+      std::string text = error.what();
+      if (call.example >= 0) text += "\n  in example " + std::to_string(call.example);
+      Error told(error.kind, text);
+      told.origin = error.origin;
+      if (call.source.code) told.origin = std::make_shared<const Origin>(origin_of(call.source, call.plan->name));
+      throw told;
+    }
+  }
+}
+
+// Members that share a large operand in parts run in parts: copying it for each would cost more than calls do.
+bool Batch::split(const std::vector<int32_t>& members, const std::vector<bool>& shared) {
+  constexpr int64_t kWorthACall = 1 << 18;  // bytes
+  for (size_t p = 0; p < shared.size(); ++p) {
+    if (shared[p]) continue;
+    const View v = view_of(calls_[members[0]].operands[p]);
+    const int64_t bytes = v.numel() * static_cast<int64_t>(item_size(v.dtype));
+    if (bytes * static_cast<int64_t>(members.size()) < kWorthACall) continue;
+    std::map<std::pair<const void*, const Node*>, std::vector<int32_t>> parts;
+    for (int32_t member : members) {
+      const Operand& operand = calls_[member].operands[p];
+      parts[{view_of(operand).data, operand.edge.node.get()}].push_back(member);
+    }
+    if (2 * parts.size() > members.size()) continue;
+    for (const auto& part : parts) run_group(part.second);
+    return true;
+  }
+  return false;
+}
+
+void Batch::run_group(const std::vector<int32_t>& members) {
+  const Call& call = calls_[members[0]];
+  grad_mode.enabled = !call.plan->grad_inputs.empty();
+  grad_mode.inference = call.inference;
+  call_mode = call.mode;
+  if (members.size() == 1) return run_members(members);
+  std::vector<bool> shared(call.operands.size(), true);
+  for (size_t p = 0; p < shared.size(); ++p)
+    for (size_t k = 1; k < members.size() && shared[p]; ++k)
+      shared[p] = same_operand(call.operands[p], calls_[members[k]].operands[p]);
+  if (split(members, shared)) return;
+  std::vector<bool> flags = shared;
+  flags.flip();
+  const std::shared_ptr<Function> function = function_of(call, flags);
+  if (function->failed) return run_members(members);
+  TensorList blocks;
+  try {
+    call_mode = CallMode{call.mode.device, 0};  // the plan's graph has the casts
+    blocks = call_function(function->op, members, shared);
+  } catch (const PythonError&) {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) throw;  // an interrupt
+    PyErr_Clear();                                        // no batching rule
+    function->failed = true;
+    call_mode = call.mode;
+    return run_members(members);
+  } catch (const Error&) {  // of one member: it fails again, by itself
+    call_mode = call.mode;
+    return run_members(members);
+  }
+  hand_out(members, std::move(blocks), true);
+}
+
+}  // namespace tandem

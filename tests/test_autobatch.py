@@ -1,0 +1,385 @@
+"""td.autobatch: results and gradients are those of the same code without it; calls that are alike run as one."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import tandem as td
+from tandem import nn
+
+TREES = [(1, (2, 3), ((4, 5), 6)), (1, 2), ((1, 2), (3, (4, 5))), 3]
+
+
+def parameters():
+    td.manual_seed(0)
+    return [td.randn(8, 8, requires_grad=True), td.zeros(8, requires_grad=True), td.randn(10, 8, requires_grad=True)]
+
+
+def state(tree, weight, bias, table):
+    if isinstance(tree, int):
+        return td.tanh(table[tree] @ weight + bias)
+    children = [state(child, weight, bias, table) for child in tree]
+    total = children[0]
+    for child in children[1:]:
+        total = total + child
+    left, right = (total @ weight + bias).chunk(2)
+    return td.tanh(td.cat([left * td.sigmoid(right), right]))
+
+
+def loss_of(trees, *parameters):
+    total = 0.0
+    for tree in trees:
+        total += (state(tree, *parameters) ** 2).sum()
+    return total
+
+
+def gradients(loss, parameters):
+    loss.backward()
+    found = [p.grad for p in parameters]
+    for p in parameters:
+        p.grad = None
+    return found
+
+
+def same(a, b, tolerance=1e-5):
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_allclose(x.detach().numpy(), y.detach().numpy(), rtol=tolerance, atol=tolerance)
+
+
+def test_a_recursion_over_trees_gives_the_same_values_and_gradients_in_fewer_operators():
+    p = parameters()
+    expected = loss_of(TREES, *p)
+    wanted = gradients(expected, p)
+    with td.autobatch() as batch:
+        loss = loss_of(TREES, *p)
+    same([loss], [expected])
+    assert batch.groups < batch.calls / 3
+    same(gradients(loss, p), wanted)
+
+
+def test_backward_and_an_optimiser_step_work_inside_the_scope():
+    p, q = parameters(), parameters()
+    for tensors, scope in ((p, td.autobatch()), (q, td.enable_grad())):
+        optimizer = td.optim.SGD(tensors, lr=0.1)
+        with scope:
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss_of(TREES, *tensors).backward()
+                optimizer.step()
+    same(p, q)
+
+
+def test_a_decorated_function_has_a_scope_of_its_own():
+    p = parameters()
+    decorated = td.autobatch(loss_of)
+    assert decorated.__name__ == "loss_of"
+    same([decorated(TREES, *p)], [loss_of(TREES, *p)])
+
+
+def test_reading_a_value_runs_what_it_needs_and_nothing_else():
+    x = td.ones(3)
+    with td.autobatch() as batch:
+        wanted = (x * 2).sum()
+        other = (x * 3).exp()
+        assert wanted.item() == 6.0
+        assert batch.calls == 2
+        if wanted > 5:
+            other = other + 1
+    np.testing.assert_allclose(other.numpy(), np.exp(3.0) + 1, rtol=1e-6)
+
+
+def test_what_nobody_holds_never_runs():
+    with td.autobatch() as batch:
+        kept = td.ones(3) * 2
+        del kept
+    assert batch.calls == 0
+
+
+def test_weight_gradients_of_a_group_are_one_product():
+    w = td.randn(4, 4, requires_grad=True)
+    xs = [td.randn(4) for _ in range(16)]
+    with td.autobatch() as batch:
+        loss = td.stack([x @ w for x in xs]).sum()
+        loss.item()
+        assert batch.groups == 3  # the products, stack and sum
+    loss.backward()
+    same([w.grad], [sum(x[:, None] * td.ones(4) for x in xs)])
+
+
+def test_no_grad_and_detach_stop_gradients():
+    w = td.ones(3, requires_grad=True)
+    with td.autobatch():
+        with td.no_grad():
+            a = [w * k for k in (1.0, 2.0)]
+        b = [(w * 3).detach() * w for _ in range(2)]
+    assert not a[0].requires_grad
+    sum(b).sum().backward()
+    same([w.grad], [td.full((3,), 6.0)])
+
+
+def test_random_numbers_are_those_of_eager_code():
+    x = td.ones(50)
+
+    def run():
+        td.manual_seed(3)
+        return [nn.functional.dropout(x * k, 0.5) for k in (1.0, 2.0, 3.0)] + [td.rand(4) for _ in range(3)]
+
+    expected = run()
+    with td.autobatch():
+        made = run()
+        after = td.rand(2)
+    same(made, expected, 0)
+    td.manual_seed(3)
+    run_again = run()
+    del run_again
+    same([after], [td.rand(2)], 0)
+
+
+def test_views_of_results_have_values_and_gradients():
+    x = [td.randn(2, 6, requires_grad=True) for _ in range(3)]
+
+    def run():
+        parts = []
+        for t in x:
+            y = td.tanh(t)
+            a, b, c = y.chunk(3, -1)
+            parts.append((y.T[1:3] * y[:, 2:4].reshape(2, 2)).sum() + (a * b.T @ c).sum() + y.expand(4, 2, 6).sum())
+            parts.append(y.reshape(3, 4).T[1:].mean() + y[0][1:4].sum() + y[..., None, 0].sum())
+        return sum(parts)
+
+    wanted = gradients(run(), x)
+    with td.autobatch():
+        loss = run()
+    same(gradients(loss, x), wanted)
+
+
+def test_gradients_of_intermediate_results_and_hooks_on_them():
+    w = td.randn(3, requires_grad=True)
+
+    def run(seen):
+        h = [td.tanh(w * k) for k in (1.0, 2.0)]
+        h[0].register_hook(lambda g: seen.append(g.clone()))
+        h[1].retain_grad()
+        views = [t[1:] for t in h]
+        return h, (h[0] * h[1]).sum() + (views[0] ** 2).sum() + (views[1][0] * 3)
+
+    seen, batched_seen = [], []
+    h, loss = run(seen)
+    expected = td.autograd.grad(loss, h, retain_graph=True)
+    loss.backward()
+    with td.autobatch():
+        g, batched = run(batched_seen)
+    same(td.autograd.grad(batched, g, retain_graph=True), expected)
+    batched.backward()
+    same([g[1].grad], [h[1].grad])
+    same(batched_seen, seen)
+
+
+def test_second_derivatives():
+    w = td.tensor([0.3, -0.7], requires_grad=True)
+    m = td.tensor([[0.5, 0.1], [-0.2, 0.8]], requires_grad=True)
+
+    def run():
+        h = [td.tanh(w * k) @ m for k in (1.0, 2.0, 3.0)]
+        h = [td.sin(t[:1]) * t[1:] + t.sum() for t in h]
+        return sum(h).sum()
+
+    def second(loss):
+        first = td.autograd.grad(loss, [w, m], create_graph=True)
+        return td.autograd.grad(sum((g**2).sum() for g in first), [w, m])
+
+    expected = second(run())
+    with td.autobatch():
+        loss = run()
+    same(second(loss), expected)
+
+
+def test_in_place_operators():
+    def run():
+        x = [td.ones(3) * k for k in (1.0, 2.0)]
+        total = x[0] * 0
+        for t in x:
+            total += t
+            t.mul_(2)
+        view = x[0][1:]
+        view.add_(10.0)
+        x[1][0] = 7.0
+        return [total, *x]
+
+    expected = run()
+    with td.autobatch():
+        made = run()
+    same(made, expected)
+
+
+def test_what_was_deferred_reads_memory_as_it_was():
+    x = td.ones(3)
+    with td.autobatch():
+        y = x * 2
+        x.add_(5.0)
+        z = x * 2
+    same([y, z], [td.full((3,), 2.0), td.full((3,), 12.0)])
+
+
+def test_a_shared_operand_that_is_a_result_itself():
+    w = td.randn(4, 4, requires_grad=True)
+    xs = [td.randn(4) for _ in range(5)]
+
+    def run():
+        scaled = w / td.linalg.norm(w)
+        return sum((x @ scaled).sum() for x in xs)
+
+    wanted = gradients(run(), [w])
+    with td.autobatch():
+        loss = run()
+    same(gradients(loss, [w]), wanted)
+
+
+def test_operators_with_several_results_and_without_batching_rules():
+    xs = [td.randn(5) for _ in range(3)]
+
+    def run():
+        return [t for x in xs for t in (*td.topk(x, 2), *td.max(x, 0), td.bincount(td.argsort(x)), x[x > 0])]
+
+    expected = run()
+    with td.autobatch():
+        made = run()
+    same(made, expected)
+
+
+def test_errors_name_the_example_and_the_line():
+    table = td.randn(4, 2)
+    indices = [td.tensor([k]) for k in (1, 2, 9, 3)]
+
+    @td.autobatch
+    def example(index):
+        return nn.functional.embedding(index + 0, table)  # the index is not known when this line runs
+
+    with pytest.raises(td.IndexRangeError, match="in example 2") as caught, td.autobatch():
+        made = [example(i) for i in indices]
+    assert len(made) == 4
+    assert "test_autobatch.py" in str(caught.value)
+
+
+def test_shape_errors_come_from_the_very_line():
+    with td.autobatch():
+        x = td.ones(3) * 2
+        with pytest.raises(td.ShapeError, match="matmul"):
+            x @ td.ones(4, 2)
+    same([x], [td.full((3,), 2.0)])
+
+
+def test_what_a_failing_scope_deferred_has_no_value():
+    with pytest.raises(KeyError), td.autobatch():
+        x = td.ones(3) * 2
+        raise KeyError
+    with pytest.raises(td.TandemError, match="without a value"):
+        x.sum().item()
+
+
+def test_modules_with_loops_of_different_lengths():
+    td.manual_seed(0)
+    cell, head = nn.LSTMCell(4, 6), nn.Linear(6, 2)
+    sequences = [td.randn(n, 4) for n in (3, 5, 1, 4)]
+    parameters = [*cell.parameters(), *head.parameters()]
+
+    def run():
+        losses = []
+        for xs in sequences:
+            h = c = td.zeros(1, 6)
+            for x in xs:
+                h, c = cell(x[None], (h, c))
+            losses.append(nn.functional.cross_entropy(head(h), td.tensor([1])))
+        return td.stack(losses).mean()
+
+    wanted = gradients(run(), parameters)
+    with td.autobatch() as batch:
+        loss = run()
+    assert batch.groups < batch.calls / 2
+    same(gradients(loss, parameters), wanted)
+
+
+def test_inside_a_compiled_function_it_changes_nothing():
+    p = parameters()
+    compiled = td.compile(td.autobatch(loss_of))
+    same([compiled(TREES[1:2], *p)], [loss_of(TREES[1:2], *p)])
+
+
+def test_compiled_functions_and_transforms_inside_a_scope():
+    f = td.compile(lambda x: td.tanh(x) * 2)
+    g = td.vmap(lambda x: x.sin() + 1)
+    x = [td.randn(2, 3) for _ in range(3)]
+    expected = [f(t + 1) + g(t * 2) for t in x]
+    with td.autobatch():
+        made = [f(t + 1) + g(t * 2) for t in x]
+    same(made, expected)
+
+
+def test_autocast_and_inference_mode():
+    w = td.randn(4, 4)
+    xs = [td.randn(2, 4) for _ in range(3)]
+    with td.autocast("cpu"):
+        expected = [x @ w for x in xs]
+        with td.autobatch():
+            made = [x @ w for x in xs]
+    assert made[0].dtype is td.bfloat16
+    same([m.float() for m in made], [e.float() for e in expected])
+    with td.inference_mode(), td.autobatch():
+        made = [x @ w for x in xs]
+    same(made, [x @ w for x in xs])
+
+
+def test_two_threads_have_scopes_of_their_own():
+    results = {}
+
+    def work(k):
+        with td.autobatch():
+            results[k] = sum(td.full((3,), float(i)) * k for i in range(20))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in (1, 2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    same([results[1], results[2]], [td.full((3,), 190.0), td.full((3,), 380.0)])
+
+
+def test_new_structures_make_no_new_plans():
+    p = parameters()
+
+    def plans():
+        with td.autobatch():
+            loss_of(TREES[::-1] + [((1, 2, 3), (4, (5, 6)), 7), (TREES[0], TREES[1])], *p).backward()
+        return sum(f.num_plans for f in [td.add, td.matmul, td.tanh])
+
+    plans()
+    first = plans()
+    assert plans() == first
+
+
+def test_a_tensor_read_twice_and_used_later():
+    w = td.ones(2, requires_grad=True)
+    with td.autobatch():
+        a = [w * k for k in (1.0, 2.0)]
+        assert a[0].sum().item() == 2.0
+        b = [t * t for t in a]
+        loss = sum(b).sum()
+    loss.backward()
+    same([w.grad], [td.full((2,), 10.0)])
+
+
+@pytest.mark.slow
+def test_every_operator_gives_under_autobatch_what_it_gives_alone():
+    """What check_op does for a sample of the operators, for all of them."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "tests/ops"]
+    done = subprocess.run(command, env={**os.environ, "CHECK_ONLY": "autobatch"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_calling_something_that_cannot_be_called():
+    with pytest.raises(td.DTypeError, match="cannot be called"):
+        td.autobatch(3)
