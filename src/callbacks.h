@@ -18,6 +18,8 @@ struct Callbacks {
   PyObject* refresh_view = nullptr;     // (view): the view's history after a write through its base
   PyObject* check_finite = nullptr;     // (op name, tensors, where)
   PyObject* extras = nullptr;           // (op, args, kwargs): a call with out= and the like, which all operators take
+  PyObject* in_parts = nullptr;         // (op, arguments): a call with a sparse or nested tensor among its arguments
+  PyObject* to_dense = nullptr;         // (tensor in parts) -> Tensor
   PyObject* join_backward = nullptr;    // (backward function, that of the record before it) -> OpFunction or None
   PyObject* batch_plan = nullptr;       // (what Python knows of a plan, flags) -> OpFunction; see autobatch/batch.h
   PyObject* contiguous = nullptr;       // OpFunction

@@ -115,6 +115,7 @@ _LAZY = (
     "random",
     "session",
     "signal",
+    "sparse",
     "special",
     "testing",
     "torch",
@@ -131,6 +132,8 @@ _SESSION = (
     "trainable_variables",
 )  # fmt: skip
 
+
+_SPARSE = ("sparse_coo", "sparse_coo_tensor", "sparse_csr", "sparse_csr_tensor", "strided")
 
 # Functions of networks that PyTorch has in its main namespace too.
 _FUNCTIONAL = (
@@ -161,6 +164,10 @@ def __getattr__(name):
         from tandem.nn import functional
 
         return getattr(functional, name)
+    if name in _SPARSE:
+        from tandem.sparse import tensor
+
+        return getattr(tensor, name)
     if name in _SESSION:
         from tandem import session
 

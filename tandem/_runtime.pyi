@@ -42,6 +42,11 @@ def make_subclass(type: type, data: Tensor) -> Tensor:
     An object of a subclass of Tensor on the memory of `data`, without its history; for __new__ of the subclass.
     """
 
+def make_in_parts(type: type, dtype: object, shape: object, device: int) -> Tensor:
+    """
+    An object of a subclass of Tensor that stands for a tensor without having its memory; operators hand it to Python (Note [Tensors in parts]).
+    """
+
 def set_data(tensor: Tensor, source: Tensor) -> None:
     """
     Gives a leaf the memory, shape and dtype of another tensor; it stays the same object for everyone who holds it.

@@ -86,6 +86,16 @@ def _extras(function, args, kwargs):
     return call(function, args, kwargs)
 
 
+def _in_parts(function, arguments):
+    from tandem.parts import call
+
+    return call(function, arguments)
+
+
+def _to_dense(x):
+    return x.to_dense()
+
+
 def _join_backward(first, second, output: int):
     with compiling():
         from tandem.tracing.joined import joined, with_sum
@@ -126,6 +136,8 @@ def connect():
     _runtime.set_callback("take_row", lambda block, row: block[row])
     _runtime.set_callback("contiguous", F.contiguous)
     _runtime.set_callback("extras", _extras)
+    _runtime.set_callback("in_parts", _in_parts)
+    _runtime.set_callback("to_dense", _to_dense)
     _runtime.set_callback("compile", _compile)
     _runtime.set_callback("compile_capture", _compile_capture)
     _runtime.set_callback("convert", _convert)

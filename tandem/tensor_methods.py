@@ -318,9 +318,10 @@ def _set_imag(x, value):
 
 
 def attach():
-    from tandem.ops import torch_names
+    from tandem.ops import sparse_methods, torch_names
 
     torch_names.attach(Tensor)
+    sparse_methods.attach(Tensor)
     typed.attach(Tensor)
     for fn in (to, cuda, cpu, pin_memory, is_pinned, record_stream, requires_grad_, detach, detach_, register_hook,
                register_post_accumulate_grad_hook,

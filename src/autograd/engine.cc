@@ -230,7 +230,7 @@ class Engine {
 
   void add_to(TensorRef& slot, TensorRef grad) {
     // Add into the buffer we already hold if it is ours alone; otherwise make a new sum.
-    bool ours = !create_ && Py_REFCNT(slot.object()) == 1 && slot->storage->references() == 1 &&
+    bool ours = !create_ && !slot->in_parts && Py_REFCNT(slot.object()) == 1 && slot->storage->references() == 1 &&
                 slot->storage->writable() && slot->view.is_contiguous() && slot->view.dtype == grad->view.dtype;
     PyObject* args[] = {slot.object(), grad.object()};
     PyObject* sum = PyObject_Vectorcall(ours ? callbacks.add_ : callbacks.add, args, 2, nullptr);

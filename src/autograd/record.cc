@@ -124,9 +124,19 @@ TensorRef PlanNode::unpack(const SavedTensor& s, bool create_graph) {
   return TensorRef::adopt(t);
 }
 
+// See Note [Tensors in parts].
+static TensorRef dense(const TensorRef& t) {
+  PyObject* args[] = {t.object()};
+  PyObject* made = PyObject_Vectorcall(callbacks.to_dense, args, 1, nullptr);
+  if (!made) throw PythonError{};
+  return TensorRef::adopt(reinterpret_cast<Tensor*>(made));
+}
+
 // Arguments of backward functions, and what keeps them alive.
 struct PlanNode::Arguments {
   void push(TensorRef t) {
+    if (t->in_parts) [[unlikely]]
+      t = dense(t);
     Argument& a = list.emplace_back();
     a.kind = Argument::Kind::Tensor;
     a.tensor = t.get();
@@ -280,8 +290,9 @@ TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
   const auto current = [&] { return TensorRef::share(reinterpret_cast<Tensor*>(extra.grad)); };
   if (!extra.grad) {
     // Nobody else holds it: take it as it is. Otherwise copy, or two leaves would share one gradient.
-    bool sole = Py_REFCNT(g.object()) == 1 && g->storage->references() == 1 && !(g->extra && g->extra->base) &&
-                (g->view.is_contiguous() || lies_like(g->view, leaf_->view));
+    bool sole = g->in_parts ||  // whose parts are never written in place
+                (Py_REFCNT(g.object()) == 1 && g->storage->references() == 1 && !(g->extra && g->extra->base) &&
+                 (g->view.is_contiguous() || lies_like(g->view, leaf_->view)));
     if (!sole && !create_graph) {
       PyObject* args[] = {g.object()};
       PyObject* copy = PyObject_Vectorcall(callbacks.clone, args, 1, nullptr);
@@ -292,7 +303,7 @@ TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
   if (!extra.grad) {
     note_rebinding(leaf_.object(), nullptr, nullptr);
     extra.grad = reinterpret_cast<PyObject*>(g.leak());
-  } else if (create_graph) {
+  } else if (create_graph || reinterpret_cast<Tensor*>(extra.grad)->in_parts) {  // a sum with it may be dense
     const TensorRef before = current();
     TensorRef sum = call_binary(callbacks.add, before.object(), g.object());
     note_rebinding(leaf_.object(), nullptr, extra.grad);

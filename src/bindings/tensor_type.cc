@@ -84,6 +84,17 @@ void register_tensor(nb::module_& m) {
       nb::arg("type"), nb::arg("data"),
       "An object of a subclass of Tensor on the memory of `data`, without its history; for __new__ of the subclass.");
   m.def(
+      "make_in_parts",
+      [](nb::type_object type, nb::object dtype, nb::object shape, int device) {
+        auto* cls = reinterpret_cast<PyTypeObject*>(type.ptr());
+        if (!PyType_IsSubtype(cls, TensorType)) fail(ErrorKind::Type, cls->tp_name, " is not a subclass of Tensor");
+        Sizes sizes = sizes_from_object(shape.ptr(), "shape");
+        return TensorRef::adopt(new_in_parts(cls, dtype_from_object(dtype.ptr()), sizes.count, sizes.values, device));
+      },
+      nb::arg("type"), nb::arg("dtype"), nb::arg("shape"), nb::arg("device"),
+      "An object of a subclass of Tensor that stands for a tensor without having its memory; operators hand it to "
+      "Python (Note [Tensors in parts]).");
+  m.def(
       "set_data",
       [](TensorRef tensor, TensorRef source) {
         Tensor* t = tensor.get();

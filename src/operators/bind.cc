@@ -85,6 +85,8 @@ void add_big_integer(OpFunction* op, const BoundCall& call, const Parameter& par
 void add_number_or_tensor(OpFunction* op, const BoundCall& call, const Parameter& parameter, PyObject* o,
                           Arguments& out, bool converted = false) {
   if (is_tensor(o)) {
+    if (reinterpret_cast<Tensor*>(o)->in_parts) [[unlikely]]
+      throw InParts{};
     Argument& a = out.add();
     a.kind = Argument::Kind::Tensor;
     a.tensor = reinterpret_cast<Tensor*>(o);
@@ -358,6 +360,37 @@ void flatten(OpFunction* op, const BoundCall& call, Arguments& out) {
       }
     }
   }
+}
+
+bool has_parts(OpFunction* op, const BoundCall& call) {
+  const auto in_parts = [](PyObject* o) { return o && is_tensor(o) && reinterpret_cast<Tensor*>(o)->in_parts; };
+  for (size_t i = 0; i < op->parameters->size(); ++i) {
+    PyObject* value = call.values[i];
+    if (in_parts(value)) return true;
+    if ((*op->parameters)[i].kind != ParameterKind::Tensors || !(PyTuple_Check(value) || PyList_Check(value))) continue;
+    for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(value); ++k)
+      if (in_parts(PySequence_Fast_GET_ITEM(value, k))) return true;
+  }
+  return false;
+}
+
+PyObject* call_in_parts(OpFunction* op, const BoundCall& call) {
+  const int n = static_cast<int>(op->parameters->size());
+  PyObject* values = PyTuple_New(n);
+  if (!values) return nullptr;
+  for (int i = 0; i < n; ++i) {
+    if (call.loose && i == op->variadic) {
+      PyObject* loose = PyTuple_New(call.num_loose);
+      for (Py_ssize_t k = 0; loose && k < call.num_loose; ++k) PyTuple_SET_ITEM(loose, k, Py_NewRef(call.loose[k]));
+      PyTuple_SET_ITEM(values, i, loose);
+    } else {
+      PyTuple_SET_ITEM(values, i, Py_NewRef(call.values[i]));
+    }
+  }
+  PyObject* arguments[] = {reinterpret_cast<PyObject*>(op), values};
+  PyObject* result = PyObject_Vectorcall(callbacks.in_parts, arguments, 2, nullptr);
+  Py_DECREF(values);
+  return result;
 }
 
 PyObject* call_implementation(OpFunction* op, const BoundCall& call) {

@@ -55,9 +55,14 @@ struct BoundCall {
 // Thrown by flatten: an argument is a symbolic tensor of a graph, so the call becomes a node of it instead of running.
 struct SymbolicArgument {};
 
+// Thrown by flatten: an argument is in parts (Note [Tensors in parts]).
+struct InParts {};
+
 // All throw PythonError with the Python exception set.
 void bind(OpFunction* op, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, BoundCall& call);
 void flatten(OpFunction* op, const BoundCall& call, Arguments& out);
 PyObject* call_implementation(OpFunction* op, const BoundCall& call);  // new reference or null
+bool has_parts(OpFunction* op, const BoundCall& call);                 // whether flatten would throw InParts
+PyObject* call_in_parts(OpFunction* op, const BoundCall& call);        // new reference or null
 
 }  // namespace tandem

@@ -56,7 +56,10 @@ PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
   BoundCall call;
   try {
     bind(op, args, PyVectorcall_NARGS(nargsf), kwnames, call);
-    if (tracing_depth > 0) return call_implementation(op, call);
+    if (tracing_depth > 0) {
+      if (has_parts(op, call)) throw InParts{};
+      return call_implementation(op, call);
+    }
     Arguments arguments;
     flatten(op, call, arguments);
     bool returns_tuple = false;
@@ -72,6 +75,8 @@ PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
     return tuple;
   } catch (const SymbolicArgument&) {
     return call_implementation(op, call);
+  } catch (const InParts&) {
+    return call_in_parts(op, call);
   } catch (const PythonError&) {
     return nullptr;
   } catch (const Error& error) {

@@ -38,6 +38,7 @@ void fill(Tensor* t, Storage* storage, char* data, DType dtype, int ndim, const 
   t->requires_grad = false;
   t->inference = false;
   t->unwatched = false;
+  t->in_parts = false;
   t->output_index = 0;
   t->history = nullptr;
   t->extra = nullptr;
@@ -160,6 +161,19 @@ Tensor* new_of_type(PyTypeObject* type, const Tensor* base) {
   base->storage->retain();
   fill(t, base->storage, v.data, v.dtype, v.ndim, v.shape, v.strides);
   t->unwatched = base->unwatched;
+  return t;
+}
+
+Tensor* new_in_parts(PyTypeObject* type, DType dtype, int ndim, const int64_t* shape, int device) {
+  auto* t = reinterpret_cast<Tensor*>(type->tp_alloc(type, 0));  // zero-filled, and tracked
+  if (!t) {
+    PyErr_Clear();
+    fail(ErrorKind::Memory, "out of memory: Python has none for a tensor object");
+  }
+  static char none;
+  const int64_t strides[kMaxDims] = {};
+  fill(t, Storage::borrow(&none, 0, false, [](void*) {}, nullptr, device), &none, dtype, ndim, shape, strides);
+  t->in_parts = true;
   return t;
 }
 

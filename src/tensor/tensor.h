@@ -10,6 +10,13 @@
 
 namespace tandem {
 
+// Note [Tensors in parts]
+// A sparse or nested tensor is an object of a subclass of Tensor that has the dtype, shape and device of what it stands
+// for, and no memory: what it holds are ordinary tensors, attributes of the object (indices and values, values and
+// lengths), with histories and gradients of their own. Operators never see one: binding arguments finds the flag and
+// hands the whole call to Python (callbacks.in_parts, tandem/parts.py), which has the forms that exist for it and an
+// error for the others. Gradients may be such tensors; where backward of an ordinary operator gets one, it is made
+// dense first.
 class Node;            // tensor/node.h: a tape record
 struct AutogradExtra;  // tensor/node.h: grad, hooks, view base; most tensors have none
 
@@ -18,6 +25,7 @@ struct Tensor {
   bool requires_grad;              // leaf asked for it, or result of a recorded operator
   bool inference;                  // made in inference mode: never takes part in autograd
   bool unwatched;                  // x.data or a view of it: see Note [Writes through x.data]
+  bool in_parts;                   // sparse or nested: see Note [Tensors in parts]
   uint16_t output_index;           // which output of `history` this is
   Node* history;                   // owned; the record that made this tensor, or null for leaves
   AutogradExtra* extra;            // owned, lazily made
@@ -47,6 +55,10 @@ Tensor* new_view(const Tensor* base, char* data, DType dtype, int ndim, const in
 
 // The same for a subclass of Tensor (which must not have its own __new__ called): the data of `base`, no history.
 Tensor* new_of_type(PyTypeObject* type, const Tensor* base);
+
+// An object of a subclass that stands for a tensor of this dtype, shape and device and has no memory: see
+// Note [Tensors in parts].
+Tensor* new_in_parts(PyTypeObject* type, DType dtype, int ndim, const int64_t* shape, int device);
 
 // Bytes of a contiguous tensor; throws Error(Shape) for negative sizes and Error(Memory) for what cannot be addressed.
 size_t checked_bytes(DType dtype, int ndim, const int64_t* shape);

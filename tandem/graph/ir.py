@@ -66,6 +66,7 @@ class Value(_Immutable):
     """One output of a node: a symbolic tensor."""
 
     __slots__ = ("node", "index", "type", "__weakref__")
+    _in_parts = is_sparse = False  # as tensors say
 
     def __init__(self, node: Node, index: int, type: Type):
         _set_node(self, node)

@@ -9,6 +9,7 @@ from tandem.errors import ShapeError, ValueRangeError
 from tandem.ops.define import op
 from tandem.ops.precision import in_float32, wide_dtype
 from tandem.ops.prepare import show_shape
+from tandem.sparse.lookup import sparse_embedding
 
 
 def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
@@ -37,16 +38,24 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
         if not -rows <= padding_idx < rows:
             raise ValueRangeError("embedding_bag", f"padding_idx is {padding_idx}; weight has {rows} rows")
         padding_idx %= rows
+    if sparse:
+        if mode == "max":
+            raise ValueRangeError("embedding_bag", "mode 'max' has no sparse gradient", fix="leave sparse=True out")
+        weight = sparse_embedding(input, weight, padding_idx, scale_grad_by_freq)
+    elif scale_grad_by_freq:
+        weight = scale_gradient_by_frequency(F.embedding(input, weight, padding_idx), input, weight.shape[0])
+    looked_up = sparse or scale_grad_by_freq
     if offsets is None:
-        return _rows_of_bags(input, weight, per_sample_weights, mode, padding_idx)
+        return _rows_of_bags(input, weight, per_sample_weights, mode, padding_idx, looked_up)
     if include_last_offset:
         offsets = offsets[:-1]
-    return _bags_by_offsets(input, weight, offsets, per_sample_weights, mode, padding_idx)
+    return _bags_by_offsets(input, weight, offsets, per_sample_weights, mode, padding_idx, looked_up)
 
 
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """Rows of a table by index. padding_idx: a row that takes no part in gradients; max_norm: rows that are used are shortened to
-    it first, in place; scale_grad_by_freq: gradients are divided by how often a row is used.
+    it first, in place; scale_grad_by_freq: gradients are divided by how often a row is used; sparse: the gradient of weight is
+    sparse and holds only the rows that were used.
 
     input: (*) of integers, weight: (V, D) -> (*, D)
 
@@ -56,6 +65,8 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     """
     if max_norm is not None:
         renormalize_rows_(weight, input, max_norm, norm_type)
+    if sparse:
+        return sparse_embedding(input, weight, padding_idx, scale_grad_by_freq)
     out = F.embedding(input, weight, padding_idx)
     return scale_gradient_by_frequency(out, input, weight.shape[0]) if scale_grad_by_freq else out
 
@@ -66,8 +77,9 @@ def _count(kept, axis: int):
 
 @op(hidden=True, name="embedding_bag")
 @in_float32
-def _rows_of_bags(x: Tensor, weight: Tensor, scale: Tensor | None, mode, padding_idx):
-    rows = F.embedding(x, weight, padding_idx)
+def _rows_of_bags(x: Tensor, weight: Tensor, scale: Tensor | None, mode, padding_idx, looked_up):
+    """looked_up: weight is the rows already, one for every element of x."""
+    rows = weight if looked_up else F.embedding(x, weight, padding_idx)
     if scale is not None:
         rows = rows * F.unsqueeze(scale, -1)
     if mode != "max":
@@ -85,7 +97,7 @@ def _rows_of_bags(x: Tensor, weight: Tensor, scale: Tensor | None, mode, padding
 
 @op(hidden=True, name="embedding_bag")
 @in_float32
-def _bags_by_offsets(x: Tensor, weight: Tensor, offsets: Tensor, scale: Tensor | None, mode, padding_idx):
+def _bags_by_offsets(x: Tensor, weight: Tensor, offsets: Tensor, scale: Tensor | None, mode, padding_idx, looked_up):
     if offsets.ndim != 1:
         raise ShapeError("embedding_bag", f"offsets are {show_shape(offsets.shape)}; they must have one axis")
     n, bags = x.shape[0], offsets.shape[0]
@@ -93,7 +105,7 @@ def _bags_by_offsets(x: Tensor, weight: Tensor, offsets: Tensor, scale: Tensor |
     place = F.Iota((n, bags), 0, dtypes.int64)()
     begin = F.expand(F.reshape(F.astype(offsets, dtypes.int64), (1, bags)), (n, bags))
     bag = F.sum(F.less_equal(begin, place), 1) - 1
-    rows = F.embedding(x, weight, padding_idx)
+    rows = weight if looked_up else F.embedding(x, weight, padding_idx)
     if scale is not None:
         rows = rows * F.unsqueeze(scale, -1)
     kept = F.full((n,), True, dtype=dtypes.bool_) if padding_idx is None else F.not_equal(x, padding_idx)

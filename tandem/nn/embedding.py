@@ -51,14 +51,16 @@ class _Table(Module):
             text += f", padding_idx={self.padding_idx}"
         if self.max_norm is not None:
             text += f", max_norm={self.max_norm}"
+        if self.sparse:
+            text += ", sparse=True"
         return text
 
 
 class Embedding(_Table):
     """Rows of a table by index. padding_idx: a row that starts at zero and takes no part in gradients.
 
-    input: (*) of integers -> (*, embedding_dim). max_norm: rows that are used are shortened to it first. Gradients of the weight
-    are dense; optim.SparseAdam updates only the rows that a batch used.
+    input: (*) of integers -> (*, embedding_dim). max_norm: rows that are used are shortened to it first. sparse: the gradient of
+    the weight is sparse, and optim.SGD, optim.Adagrad and optim.SparseAdam change only the rows that a batch used.
 
     >>> td.nn.Embedding(10, 3)(td.tensor([[1, 2], [4, 9]])).shape
     (2, 2, 3)
@@ -83,7 +85,9 @@ class Embedding(_Table):
         self.weight.requires_grad = not _freeze
 
     def forward(self, input):
-        return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
+        return F.embedding(
+            input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
+        )
 
 
 class EmbeddingBag(_Table):
@@ -108,7 +112,8 @@ class EmbeddingBag(_Table):
             renormalize_rows_(self.weight, input, self.max_norm, self.norm_type)
         return F.embedding_bag(
             input, self.weight, offsets, mode=self.mode, per_sample_weights=per_sample_weights,
-            include_last_offset=self.include_last_offset, padding_idx=self.padding_idx,
+            include_last_offset=self.include_last_offset, padding_idx=self.padding_idx, sparse=self.sparse,
+            scale_grad_by_freq=self.scale_grad_by_freq,
         )  # fmt: skip
 
     def extra_repr(self) -> str:

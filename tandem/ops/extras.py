@@ -26,6 +26,8 @@ def call(function, args: tuple, kwargs: dict):
     """function(*args, **kwargs), where kwargs hold what all functions take."""
     out, inplace = kwargs.pop("out", None), kwargs.pop("inplace", False)
     own = {p.name for p in function.parameters}
+    if kwargs.get("sparse_grad") and function is F.gather and out is None and not is_tracing():
+        return _sparse_gather(*args, **{k: v for k, v in kwargs.items() if k != "sparse_grad"})
     for name in MEANINGLESS:
         if name not in own:
             kwargs.pop(name, None)
@@ -45,6 +47,12 @@ def call(function, args: tuple, kwargs: dict):
     if isinstance(out, (tuple, list)):
         return store(function.__name__, function(*args, **kwargs), out)
     return _writing_form(function)(out, *args, **kwargs)
+
+
+def _sparse_gather(x, axis=None, index=None, *, dim=None):
+    from tandem.sparse.lookup import sparse_gather
+
+    return sparse_gather(x, dim if axis is None else axis, index)
 
 
 def _writing_form(function):

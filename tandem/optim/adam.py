@@ -248,23 +248,37 @@ class RAdam(Optimizer):
 
 
 @rule("step", "exp_avg", "exp_avg_sq")
+def sparse_adam_rows(
+    param: Tensor, step: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, grad: Tensor, lr: Tensor, beta1: Tensor, beta2: Tensor,
+    eps: Tensor, maximize,
+):  # fmt: skip
+    p, m, v, g = wide(param, exp_avg, exp_avg_sq, grad)
+    step = step + 1
+    m, v = moments(m, v, -g if maximize else g, beta1, beta2)
+    of_m, of_v = corrections(step, beta1, beta2)
+    size = like(p, exact(lr) * F.sqrt(of_v) / of_m)
+    return p - size * m / (F.sqrt(v) + like(p, eps)), step, m, v
+
+
+@rule("step", "exp_avg", "exp_avg_sq")
 def sparse_adam(
     param: Tensor, step: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, grad: Tensor, lr: Tensor, beta1: Tensor, beta2: Tensor,
     eps: Tensor, maximize,
 ):  # fmt: skip
-    p, old_m, old_v, g = wide(param, exp_avg, exp_avg_sq, grad)
-    step = step + 1
-    g = -g if maximize else g
+    old = wide(param, exp_avg, exp_avg_sq)
+    moved, step, m, v = sparse_adam_rows(param, step, exp_avg, exp_avg_sq, grad, lr, beta1, beta2, eps, maximize)
+    g = grad
     used = F.any(F.not_equal(g, 0), tuple(range(1, g.ndim)), keepdims=True) if g.ndim > 1 else F.not_equal(g, 0)
-    m, v = moments(old_m, old_v, g, beta1, beta2)
-    of_m, of_v = corrections(step, beta1, beta2)
-    size = like(p, exact(lr) * F.sqrt(of_v) / of_m)
-    moved = p - size * m / (F.sqrt(v) + like(p, eps))
-    return F.where(used, moved, p), step, F.where(used, m, old_m), F.where(used, v, old_v)
+    kept = [F.where(used, new, before) for new, before in zip((moved, m, v), old, strict=True)]
+    return kept[0], step, *kept[1:]
 
 
 class SparseAdam(Optimizer):
-    """Adam for embeddings: only rows with a gradient, that is those that the batch used, are changed, and only their state."""
+    """Adam for embeddings: only rows with a gradient, that is those that the batch used, are changed, and only their state.
+
+    Gradients may be sparse (Embedding(..., sparse=True)), so that the time of a step does not depend on the size of the table; of
+    dense ones, rows of zeros count as not used.
+    """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps: float = 1e-8, maximize: bool = False):
         check(lr=(lr, 0), eps=(eps, 0))
@@ -273,3 +287,6 @@ class SparseAdam(Optimizer):
 
     def rule(self, group):
         return sparse_adam, (group["lr"], *group["betas"], group["eps"], group["maximize"])
+
+    def sparse_rule(self, group):
+        return sparse_adam_rows, self.rule(group)[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem.ops import full, full_like
 from tandem.optim.numbers import decayed, exact, like, wide
-from tandem.optim.optimizer import Optimizer, check, rule
+from tandem.optim.optimizer import Optimizer, check, no_decay, rule
 
 
 @rule("step", "sum", elementwise=True)
@@ -48,6 +48,10 @@ class Adagrad(Optimizer):
 
     def rule(self, group):
         return adagrad, (group["lr"], group["lr_decay"], group["weight_decay"], group["eps"], group["maximize"])
+
+    def sparse_rule(self, group):
+        no_decay("Adagrad", group)
+        return self.rule(group)
 
 
 @rule("step", "square_avg", "acc_delta", elementwise=True)

@@ -27,11 +27,12 @@ from collections import defaultdict
 
 from tandem import _runtime, dtypes
 from tandem.autograd.modes import enable_grad, no_grad
-from tandem.errors import UnsupportedError
+from tandem.errors import UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.nn.hooks import HookHandle
 from tandem.ops import full, full_like, view_as_complex, view_as_real
 from tandem.ops.define import op
+from tandem.optim.by_row import by_row, rows_of
 from tandem.optim.together import Together
 
 Tensor = _runtime.Tensor
@@ -185,6 +186,9 @@ class Optimizer:
             g = p.grad
             if g is None:
                 continue
+            if g._in_parts:
+                self.update_rows(group, p, g)
+                continue
             own = state[p]
             if len(own) < len(names):
                 with state_of(p):
@@ -218,6 +222,24 @@ class Optimizer:
             together.flush()
             for known, step, count in behind:
                 known[1:] = step._version, count
+
+    def sparse_rule(self, group: dict) -> tuple:
+        """The same as `rule` for sparse gradients: what is done to the rows that they name."""
+        raise UnsupportedError(
+            type(self).__name__, "a gradient is sparse, and this optimiser changes all rows at every step",
+            fix="use optim.SparseAdam, Adagrad or SGD for this parameter, or an Embedding without sparse=True",
+        )  # fmt: skip
+
+    def update_rows(self, group: dict, p, g):
+        """One step of the rows of a parameter that a sparse gradient names."""
+        apply, settings = self.sparse_rule(group)
+        own, names = self.state[p], apply.state
+        if len(own) < len(names):
+            with state_of(p):
+                made = self.new_state(p, group, names)
+            own.update({k: v for k, v in made.items() if own.get(k) is None})
+        rows, values = rows_of(g)
+        by_row(apply)(p, *[own[name] for name in names], rows, values, *[as_float(s) for s in settings])
 
     # -- what users call
 
@@ -366,6 +388,15 @@ def _take(value, name: str, p):
 def as_float(setting):
     """A whole number as a float, so that lr=1 and lr=0.5 are one kind of argument and share a kernel."""
     return float(setting) if type(setting) is int else setting
+
+
+def no_decay(name: str, group: dict):
+    """Raises if a group with sparse gradients asks for weight decay, which would change all rows."""
+    if not (isinstance(group["weight_decay"], (int, float)) and group["weight_decay"] == 0):
+        raise ValueRangeError(
+            name, "weight_decay does not go with sparse gradients: it would change rows that no gradient names",
+            fix="put the parameter into a group with weight_decay=0",
+        )  # fmt: skip
 
 
 def check(**limits):

@@ -6,7 +6,18 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.ops import full
 from tandem.optim.numbers import decayed, exact, like, wide
-from tandem.optim.optimizer import Optimizer, Tensor, as_float, check, parts, rule, state_of, together_for, zeros_for
+from tandem.optim.optimizer import (
+    Optimizer,
+    Tensor,
+    as_float,
+    check,
+    no_decay,
+    parts,
+    rule,
+    state_of,
+    together_for,
+    zeros_for,
+)
 
 
 @rule(elementwise=True)
@@ -56,6 +67,9 @@ class SGD(Optimizer):
             "maximize": maximize, "ignored": ignored,
         })  # fmt: skip
 
+    def sparse_rule(self, group):
+        return sgd, (group["lr"], 0.0, group["maximize"])
+
     def update(self, group):
         lr, momentum, decay = (as_float(group[name]) for name in ("lr", "momentum", "weight_decay"))
         maximize = group["maximize"]
@@ -66,6 +80,12 @@ class SGD(Optimizer):
             g = p.grad
             if g is None:
                 continue
+            if g._in_parts:
+                no_decay("SGD", group)
+                if momentum == 0:
+                    self.update_rows(group, p, g)
+                    continue
+                g = g.to_dense()  # rows that were used before move on
             settings = usual
             if momentum == 0:
                 tensors, apply = (p, g), sgd

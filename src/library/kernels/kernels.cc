@@ -3,6 +3,7 @@
 
 #include "library/kernels/convert.h"
 #include "library/kernels/distance.h"
+#include "library/kernels/edges.h"
 #include "library/kernels/fft.h"
 #include "library/kernels/gemm.h"
 #include "library/kernels/gemm_listed.h"
@@ -57,6 +58,8 @@ const Kernels table = {
     winograd_kernels(),
     tap_kernels<float>(),
     tap_kernels<double>(),
+    edge_kernels<float>(),
+    edge_kernels<double>(),
     &transpose_u32,
     &from_half,
     &to_half,

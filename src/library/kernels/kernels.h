@@ -202,6 +202,25 @@ struct TapKernels {
               T* sums);  // sums[i * taps + t] += element times g[i]
 };
 
+// What edges of a graph read: edge q is row column[q] of x, `stride` elements apart, of heads * width elements. Weights
+// (or results) of edge q are those of number order[q], or q, `heads` to each; null values: all are 1.
+template <typename T>
+struct EdgeRows {
+  const T* x;
+  int64_t stride, heads, width;
+  const int64_t *column, *order;
+  const T* values;
+};
+
+template <typename T>
+struct EdgeKernels {
+  void (*sum)(const EdgeRows<T>& edges, int64_t begin, int64_t end, T* out);  // over edges begin to end
+  // The dot product with `a`, head by head, for every edge.
+  void (*dot)(const EdgeRows<T>& edges, const T* a, int64_t begin, int64_t end, T* out);
+  void (*softmax)(const T* x, int64_t rows, int64_t heads, T* out);  // over rows, each head for itself
+  void (*softmax_backward)(const T* y, const T* g, int64_t rows, int64_t heads, T* out);
+};
+
 struct Kernels {
   const char* name;
   GemmKernels<float> f32;
@@ -229,6 +248,8 @@ struct Kernels {
   WinogradKernels winograd;
   TapKernels<float> tap_f32;
   TapKernels<double> tap_f64;
+  EdgeKernels<float> edge_f32;
+  EdgeKernels<double> edge_f64;
 
   // to[r * to_row + c] = from[c * from_row + r], for r < rows and c < columns.
   void (*transpose_u32)(const uint32_t* from, int64_t from_row, uint32_t* to, int64_t to_row, int64_t rows,

@@ -9,6 +9,7 @@ from tandem import _runtime, dtypes
 from tandem.autograd.modes import no_grad
 from tandem.ops.define import op
 from tandem.ops.precision import widen
+from tandem.sparse.forms import single_values
 
 
 @op(hidden=True, mutates=("total",))
@@ -40,6 +41,11 @@ def _scale(g: Tensor, factor: Tensor):
     return F.astype(wide * F.astype(factor, dtypes.part_dtype(wide.dtype)), g.dtype)
 
 
+def _once(g):
+    """A gradient, or of a sparse one the values, each place once."""
+    return single_values(g) if g.is_sparse else g
+
+
 def _gradients(parameters) -> list:
     if isinstance(parameters, _runtime.Tensor):
         parameters = [parameters]
@@ -56,7 +62,7 @@ def get_total_norm(tensors, norm_type: float = 2.0, error_if_nonfinite: bool = F
     tensors = [t for t in ([tensors] if isinstance(tensors, _runtime.Tensor) else list(tensors)) if t.size]
     norm_type = float(norm_type)
     total = _runtime.from_data(0.0, dtypes.float64)
-    for t in tensors:
+    for t in map(_once, tensors):
         if norm_type == 2.0:
             _add_square(total, t)
         elif norm_type == math.inf:
@@ -77,7 +83,7 @@ def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach=None)
     """Scales gradients in place so that total_norm becomes at most max_norm."""
     factor = _clip_factor(total_norm, float(max_norm))
     for g in _gradients(parameters):
-        _scale(g, factor)
+        F.multiply_(g, factor) if g.is_sparse else _scale(g, factor)
 
 
 @no_grad()

@@ -1,0 +1,173 @@
+"""Sparse tensors: conversions, products, sums, and what is refused."""
+
+import numpy as np
+import pytest
+
+import tandem as td
+
+DENSE = np.array([[0.0, 2.0, 0.0], [3.0, 0.0, -1.0], [0.0, 0.0, 0.0], [4.0, 5.0, 0.0]], np.float32)
+LAYOUTS = [td.sparse_coo, td.sparse_csr]
+
+
+def sparse(layout=td.sparse_coo, dense=DENSE):
+    return td.tensor(dense).to_sparse(layout=layout)
+
+
+def same(actual, expected, **kwargs):
+    actual = actual.to_dense() if actual._in_parts else actual
+    np.testing.assert_allclose(actual.detach().numpy(), expected, **({"rtol": 1e-5, "atol": 1e-6} | kwargs))
+
+
+def test_parts_of_coordinates():
+    x = sparse()
+    assert (x.shape, x.dtype, x.layout, x.is_sparse, x.is_sparse_csr) == (
+        (4, 3),
+        td.float32,
+        td.sparse_coo,
+        True,
+        False,
+    )
+    assert (x.sparse_dim(), x.dense_dim(), x._nnz(), x.is_coalesced()) == (2, 0, 5, True)
+    assert x.indices().tolist() == [[0, 1, 1, 3, 3], [1, 0, 2, 0, 1]]
+    assert x.values().tolist() == [2, 3, -1, 4, 5]
+    assert td.zeros(2).layout is td.strided and not td.zeros(2).is_sparse
+
+
+def test_parts_of_compressed_rows():
+    x = td.sparse_csr_tensor([0, 1, 3, 3, 5], [1, 0, 2, 0, 1], [2.0, 3, -1, 4, 5], (4, 3))
+    assert x.is_sparse_csr and not x.is_sparse and x.layout is td.sparse_csr
+    assert x.crow_indices().tolist() == [0, 1, 3, 3, 5] and x.col_indices().tolist() == [1, 0, 2, 0, 1]
+    same(x, DENSE)
+    same(x.to_sparse_coo(), DENSE)
+    same(sparse().to_sparse_csr(), DENSE)
+
+
+def test_values_of_one_place_add_up():
+    x = td.sparse_coo_tensor([[1, 0, 1], [2, 0, 2]], [1.0, 2.0, 5.0], (2, 3))
+    assert not x.is_coalesced()
+    with pytest.raises(td.ValueRangeError, match=r"fix: x.coalesce\(\).values\(\)"):
+        x.values()
+    y = x.coalesce()
+    assert y.indices().tolist() == [[0, 1], [0, 2]] and y.values().tolist() == [2, 6]
+    same(x, y.to_dense().numpy())
+
+
+def test_dense_axes_follow_sparse_ones():
+    x = td.sparse_coo_tensor([[2, 0, 2]], td.arange(6).reshape(3, 2), (4, 2))
+    assert (x.sparse_dim(), x.dense_dim()) == (1, 1)
+    assert x.to_dense().tolist() == [[2, 3], [0, 0], [4, 6], [0, 0]]
+    assert td.tensor([[0, 0], [0, 7]]).to_sparse(1).values().tolist() == [[0, 7]]
+
+
+def test_a_size_may_be_left_out_and_entries_too():
+    assert td.sparse_coo_tensor([[0, 4]], [1.0, 2.0]).shape == (5,)
+    assert td.sparse_coo_tensor((2, 3)).to_dense().tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_arithmetic(layout):
+    x, other = sparse(layout), DENSE.T.copy().reshape(4, 3)
+    y = td.tensor(other).to_sparse(layout=layout)
+    full = td.tensor(other + 1)
+    same(x + y, DENSE + other)
+    same(x - y, DENSE - other)
+    same(x * y, DENSE * other)
+    same(x * 2, DENSE * 2)
+    same(2 * x / 4, DENSE / 2)
+    same(-x, -DENSE)
+    same(x * full, DENSE * (other + 1))
+    same(full + x, other + 1 + DENSE)
+    same(full - x, other + 1 - DENSE)
+    same(x.abs().sqrt(), np.sqrt(abs(DENSE)))
+    same(x**2, DENSE**2)
+    same(x.sum(), DENSE.sum())
+    same(x.t(), DENSE.T)
+    same(x.to(td.float64), DENSE)
+    assert (x + y).layout is layout and (x * 2).layout is layout
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_products_and_their_gradients(layout):
+    x, b = (
+        sparse(layout).requires_grad_(),
+        td.tensor(np.arange(6.0, dtype=np.float32).reshape(3, 2), requires_grad=True),
+    )
+    g = np.arange(8.0, dtype=np.float32).reshape(4, 2)
+    y = x @ b
+    same(y, DENSE @ b.detach().numpy())
+    y.backward(td.tensor(g))
+    same(b.grad, DENSE.T @ g)
+    same(x.grad, (g @ b.detach().numpy().T) * (DENSE != 0))
+    same(td.mv(x, b[:, 0]), DENSE @ b.detach().numpy()[:, 0])
+    same(td.ones(2, 4) @ x, np.ones((2, 4)) @ DENSE)
+    same(td.addmm(td.ones(4, 2), x, b), 1 + DENSE @ b.detach().numpy())
+    same(x @ sparse(layout, DENSE.T.copy()), DENSE @ DENSE.T)
+
+
+def test_products_are_compiled_once_for_all_structures():
+    @td.compile
+    def product(values, b, x):
+        return x.with_values(values) @ b
+
+    rng = np.random.default_rng(0)
+    for n in (5, 7, 9):
+        dense = (rng.random((n, 4)) < 0.5) * rng.standard_normal((n, 4)).astype(np.float32)
+        x = td.tensor(dense).to_sparse_csr()
+        same(product(x.values(), td.ones(4, 3), x), dense @ np.ones((4, 3)))
+    assert len(product.explain().splitlines()) < 40
+
+
+def test_gradients_reach_what_a_sparse_tensor_was_made_of():
+    dense, values = td.tensor(DENSE, requires_grad=True), td.ones(2, requires_grad=True)
+    (dense.to_sparse() * 3).sum().backward()
+    same(dense.grad, 3.0 * (DENSE != 0))
+    (td.sparse_coo_tensor([[0, 0], [1, 1]], values, (2, 2)).coalesce().to_dense() * 5).sum().backward()
+    same(values.grad, [5, 5])
+
+
+def test_functions_of_the_module():
+    x, a, b = sparse(td.sparse_csr), td.ones(4, 2), td.tensor(np.arange(6.0, dtype=np.float32).reshape(2, 3))
+    product = a.numpy() @ b.numpy()
+    same(td.sparse.sampled_addmm(x, a, b, beta=2.0), (2 * DENSE + product) * (DENSE != 0))
+    same(td.sparse.sum(x.to_sparse_coo(), 0), DENSE.sum(0))
+    same(td.sparse.sum(x.to_sparse_coo(), 1), DENSE.sum(1))
+    with np.errstate(invalid="ignore"):
+        raised = np.where(DENSE != 0, np.exp(DENSE), 0)
+        expected = np.nan_to_num(raised / raised.sum(1, keepdims=True))
+    same(td.sparse.softmax(sparse(), 1), expected)
+    values = td.sparse.log_softmax(sparse(), 1).values()
+    np.testing.assert_allclose(values.numpy(), np.log(expected[DENSE != 0]), rtol=1e-5, atol=1e-6)
+    same(td.sparse.mm(x, td.ones(3, 2), "mean")[1], [1, 1])
+    same(td.tensor(DENSE + 1).sparse_mask(sparse()), (DENSE + 1) * (DENSE != 0))
+    same(td.sparse.spdiags(td.tensor([[1.0, 2, 3]]), td.tensor([-1]), (3, 3)), np.diag([1.0, 2], -1))
+    same(td.cat([sparse(), sparse()], 1), np.concatenate([DENSE, DENSE], 1))
+
+
+def test_what_has_no_sparse_form_says_so():
+    x = sparse()
+    with pytest.raises(
+        td.UnsupportedError, match=r"exp: x is a sparse COO tensor of shape \(4, 3\).*no exp(.|\n)*to_dense\(\)"
+    ):
+        td.exp(x)
+    with pytest.raises(td.UnsupportedError, match="no add with these arguments"):
+        x + 1
+    with pytest.raises(td.UnsupportedError, match="has no memory of its own"):
+        x.numpy()
+    with pytest.raises(td.UnsupportedError, match="conv2d: "):
+        td.nn.functional.conv2d(td.zeros(1, 1, 3, 3), x)
+    with pytest.raises(td.ShapeError, match=r"the last axis of a \(3\) must equal the first of b \(4\)"):
+        x @ td.ones(4, 1)
+
+
+def test_places_are_checked():
+    with pytest.raises(td.IndexRangeError, match="index 4 is out of range for axis 0 with size 4"):
+        td.sparse_coo_tensor([[4]], [1.0], (4,))
+    with pytest.raises(td.ShapeError, match="they must be"):
+        td.sparse_coo_tensor([[0, 1]], [1.0], (4,))
+    with pytest.raises(td.ValueRangeError, match="must rise from 0"):
+        td.sparse_csr_tensor([0, 2, 1], [0], [1.0], (2, 2))
+
+
+def test_text_shows_the_parts():
+    text = repr(td.sparse_coo_tensor([[0]], [1.5], (2,)))
+    assert "indices=tensor([[0]])" in text and "values=tensor([1.5000])" in text and "size=(2,), nnz=1" in text
