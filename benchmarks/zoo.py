@@ -1,0 +1,361 @@
+"""The zoo: models of many families in plain PyTorch style (zoo/), one text for both libraries; prints ratios and their means.
+
+    python benchmarks/zoo.py [--models unet,llama] [--kind train,infer] [--modes eager,compiled]
+                             [--torch-modes eager,channels_last,compile] [--rounds 5] [--seconds 0.3]
+                             [--device cuda] [--scale 8] [--json FILE]
+    python benchmarks/zoo.py --check [--models ...]
+
+Every model runs in processes of its own, one a library and mode, which take turns; a time is the best one of all turns. PyTorch's
+images lie channels-last in a mode of their own, and the better one counts. On devices both train with bfloat16 autocast and fused
+Adam. --check: both libraries from the same weights and inputs, without dropout: losses and gradients compared, eager and compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import math
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).parent
+FAMILIES = "convnets", "dense", "generative", "language", "sequences", "structured", "vision_transformers"
+
+
+def load(library: str) -> dict:
+    """{name: function that makes a case}, with torch being either library."""
+    if library == "tandem":
+        import tandem.torch
+
+        tandem.torch.install()
+    sys.path.insert(0, str(HERE / "zoo"))
+    import case
+
+    for family in FAMILIES:
+        __import__(family)
+    return case.ZOO
+
+
+# -- one library in one process
+
+
+class Worker:
+    def __init__(self, library: str, mode: str, model: str, kind: str, device: str):
+        make = load(library)[model]
+        import torch
+
+        self.torch, self.device, self.kind = torch, device, kind
+        torch.manual_seed(0)
+        self.case = case = make()
+        self.model, self.inputs = case.model, case.inputs
+        self.model.train(kind == "train")
+        if device != "cpu":
+            self.model.to(device)
+            self.inputs = tuple(x.to(device) for x in self.inputs)
+        if mode == "channels_last":
+            self.model.to(memory_format=torch.channels_last)
+            self.inputs = tuple(
+                x.to(memory_format=torch.channels_last) if x.ndim == 4 and x.is_floating_point() else x
+                for x in self.inputs
+            )
+        if kind == "train":
+            fused = {"fused": True} if device != "cpu" or library == "torch" else {}
+            optimizers = case.optimizers or (lambda m: [torch.optim.Adam(m.parameters(), lr=1e-4, **fused)])
+            self.optimizers = optimizers(self.model)
+            step = self._own_step if case.step else self._step
+        else:
+            step = self._infer
+        compiles = mode in ("compiled", "compile", "reduce-overhead")
+        options = {"mode": "reduce-overhead"} if mode == "reduce-overhead" else {}
+        self.step = torch.compile(step, **options) if compiles else step
+
+    def _cast(self):
+        if self.device == "cpu":
+            return contextlib.nullcontext()
+        return self.torch.autocast("cuda", self.torch.bfloat16)
+
+    def _step(self, *inputs):
+        self.optimizers[0].zero_grad()
+        with self._cast():
+            loss = self.case.loss(self.model, *inputs)
+        loss.backward()
+        self.optimizers[0].step()
+        return loss
+
+    def _own_step(self, *inputs):
+        with self._cast():
+            return self.case.step(self.model, self.optimizers, *inputs)
+
+    def _infer(self, *inputs):
+        with self.torch.no_grad(), self._cast():
+            return self.case.forward(self.model, *inputs) if self.case.forward else self.model(inputs[0])
+
+    def wait(self):
+        if self.device != "cpu":
+            self.torch.cuda.synchronize()
+
+    def first(self) -> dict:
+        start = time.perf_counter()
+        result = self.step(*self.inputs)
+        value = float(result) if self.kind == "train" else 0.0
+        self.wait()
+        cold = time.perf_counter() - start
+        for _ in range(3):
+            result = self.step(*self.inputs)
+        self.wait()
+        return {"cold": cold, "loss": value}
+
+    def turn(self, seconds: float) -> float:
+        best, begun = math.inf, time.perf_counter()
+        many = 1 if self.device == "cpu" else 5
+        while time.perf_counter() - begun < seconds or best == math.inf:
+            start = time.perf_counter()
+            for _ in range(many):
+                result = self.step(*self.inputs)
+            self.wait()
+            if self.device == "cpu" and self.kind == "train":
+                float(result)
+            best = min(best, (time.perf_counter() - start) / many)
+        return best
+
+    def peak(self) -> float:
+        if self.device != "cpu":
+            return self.torch.cuda.max_memory_allocated() / 2**20
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def serve(arguments: list[str]):
+    library, mode, model, kind, device = arguments
+    answer = lambda value: print(json.dumps(value), flush=True)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    worker = Worker(library, mode, model, kind, device)
+    answer(worker.first())
+    for line in sys.stdin:
+        if line.strip() == "peak":
+            answer(worker.peak() - (before if device == "cpu" else 0))
+        else:
+            answer(worker.turn(float(line)))
+
+
+# -- the same weights in both
+
+
+def check_worker(arguments: list[str]):
+    """Losses and gradients of one library; weights and inputs are written by torch and read by tandem."""
+    library, model, file = arguments
+    make = load(library)[model]
+    import numpy as np
+    import torch
+
+    torch.manual_seed(0)
+    case = make()
+    case.model.eval()
+    names = [n for n, _ in case.model.named_parameters()]
+    if library == "torch":
+        arrays = {f"state {k}": v.numpy() for k, v in case.model.state_dict().items()}
+        arrays |= {f"input {i}": x.numpy() for i, x in enumerate(case.inputs)}
+        np.savez(file, **arrays)
+        inputs = case.inputs
+    else:
+        with np.load(file) as kept:
+            state = {k[6:]: torch.from_numpy(kept[k]) for k in kept.files if k.startswith("state ")}
+            inputs = [torch.from_numpy(kept[f"input {i}"]) for i in range(len(case.inputs))]
+        case.model.load_state_dict(state)
+
+    def step(*inputs):
+        case.model.zero_grad()
+        loss = case.loss(case.model, *inputs)
+        loss.backward()
+        return loss
+
+    found = {}
+    for mode in ("eager",) if library == "torch" else ("eager", "compiled"):
+        run = torch.compile(step) if mode == "compiled" else step
+        loss = float(run(*inputs))
+        grads = {n: p.grad for n, p in zip(names, case.model.parameters()) if p.grad is not None}
+        found[mode] = {
+            "loss": loss,
+            "grads": {
+                n: float(g.detach().double().norm() if not g.is_complex() else g.abs().norm()) for n, g in grads.items()
+            },
+        }
+    print(json.dumps(found), flush=True)
+
+
+def check(models: list[str]) -> int:
+    wrong = 0
+    for model in models:
+        with tempfile.TemporaryDirectory() as folder:
+            found = {}
+            for library in ("torch", "tandem"):
+                command = [sys.executable, __file__, "--check-worker", library, model, f"{folder}/kept.npz"]
+                done = subprocess.run(command, capture_output=True, text=True)
+                if done.returncode:
+                    print(
+                        f"{model:22} {library} failed: {done.stderr.strip().splitlines()[-1] if done.stderr else ''}",
+                        flush=True,
+                    )
+                    wrong += 1
+                    break
+                found |= {f"{library} {k}": v for k, v in json.loads(done.stdout.splitlines()[-1]).items()}
+            if len(found) == 3:
+                wrong += not report_check(model, found)
+    return wrong
+
+
+def report_check(model: str, found: dict) -> bool:
+    theirs, good = found["torch eager"], True
+    for mode in ("tandem eager", "tandem compiled"):
+        ours = found[mode]
+        far = abs(ours["loss"] - theirs["loss"]) / max(abs(theirs["loss"]), 1e-6)
+        names = set(theirs["grads"]) | set(ours["grads"])
+        largest = max(theirs["grads"].values(), default=1.0)
+        off = {n: abs(theirs["grads"].get(n, 0.0) - ours["grads"].get(n, 0.0)) for n in names}
+        worst = max(off, key=off.get) if off else None
+        bad = far > 1e-3 or (worst is not None and off[worst] > 5e-3 * largest)
+        good = good and not bad
+        if bad:
+            losses = f"loss {ours['loss']:.6g}, torch's {theirs['loss']:.6g}"
+            print(f"{model:22} {mode}: {losses}; gradient of {worst} off by {off.get(worst, 0):.3g}", flush=True)
+    if good:
+        print(f"{model:22} equal", flush=True)
+    return good
+
+
+# -- turns
+
+
+class Process:
+    def __init__(self, library: str, mode: str, model: str, kind: str, device: str):
+        self.name = f"{library} {mode}"
+        environment = os.environ | {"OMP_NUM_THREADS": "2", "TANDEM_NUM_THREADS": "2"}
+        self.errors = tempfile.TemporaryFile("w+")
+        command = [sys.executable, __file__, "--worker", library, mode, model, kind, device]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, env=environment
+        )
+        self.best = math.inf
+        self.first = self._answer()
+
+    def _answer(self):
+        while line := self.process.stdout.readline():
+            with contextlib.suppress(ValueError):
+                return json.loads(line)
+        self.errors.seek(0)
+        lines = self.errors.read().strip().splitlines()
+        print(f"    {self.name}: {lines[-1] if lines else 'ended'}", flush=True)
+        return None
+
+    def ask(self, text: str):
+        try:
+            self.process.stdin.write(text + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            return None
+        return self._answer()
+
+    def turn(self, seconds: float):
+        took = self.ask(str(seconds))
+        self.best = min(self.best, took if took is not None else math.inf)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def measure(model: str, kind: str, options) -> dict | None:
+    wanted = [("tandem", m) for m in options.modes.split(",")] + [
+        ("torch", m) for m in options.torch_modes.split(",") if m
+    ]
+    processes = [Process(*which, model, kind, options.device) for which in wanted]
+    alive = [p for p in processes if p.first is not None]
+    for _ in range(options.rounds):
+        for p in alive:
+            p.turn(options.seconds)
+    result = {p.name: {"ms": p.best * 1e3, "peak": p.ask("peak"), **p.first} for p in alive}
+    for p in processes:
+        p.close()
+    return result
+
+
+def ratios(result: dict) -> dict[str, float]:
+    ms = lambda name: result[name]["ms"] if name in result else math.inf
+    theirs = {n: r["ms"] for n, r in result.items() if n.startswith("torch")}
+    eager = min((t for n, t in theirs.items() if n in ("torch eager", "torch channels_last")), default=math.nan)
+    return {
+        "compiled/torch": ms("tandem compiled") / min(theirs.values(), default=math.nan),
+        "eager/torch": ms("tandem eager") / eager,
+        "compiled/eager": ms("tandem compiled") / ms("tandem eager"),
+    }
+
+
+def mean(values) -> float:
+    values = [v for v in values if v and math.isfinite(v)]
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def run(options, models: list[str]) -> dict:
+    results = {}
+    for kind in options.kind.split(","):
+        rows = {}
+        print(
+            f"{kind:22} " + " ".join(f"{c:>16}" for c in ("compiled/torch", "eager/torch", "compiled/eager")) + "   ms"
+        )
+        for model in models:
+            result = measure(model, kind, options)
+            results[f"{kind} {model}"] = result
+            rows[model] = ratios(result)
+            times = "  ".join(f"{n} {r['ms']:.2f}" for n, r in result.items())
+            print(f"{model:22} " + " ".join(f"{v:16.2f}" for v in rows[model].values()) + f"   {times}", flush=True)
+        for name, value in (
+            ("geometric mean", mean),
+            ("worst", lambda v: max((x for x in v if math.isfinite(x)), default=math.nan)),
+        ):
+            columns = zip(*(r.values() for r in rows.values()))
+            print(f"{name:22} " + " ".join(f"{value(list(c)):16.2f}" for c in columns), flush=True)
+    return results
+
+
+def names() -> list[str]:
+    """Of all models, without importing a library."""
+    found = []
+    for family in FAMILIES:
+        lines = (HERE / "zoo" / f"{family}.py").read_text().splitlines()
+        found += [b.split("(")[0].removeprefix("def ") for a, b in itertools.pairwise(lines) if a == "@zoo"]
+    return found
+
+
+def main():
+    if len(sys.argv) > 1 and sys.argv[1] in ("--worker", "--check-worker"):
+        return {"--worker": serve, "--check-worker": check_worker}[sys.argv[1]](sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="")
+    parser.add_argument("--kind", default="train")
+    parser.add_argument("--modes", default="eager,compiled")
+    parser.add_argument("--torch-modes", default="eager")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--scale", type=int, default=1)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    os.environ["ZOO_SCALE"] = str(options.scale)
+    models = [m for m in options.models.split(",") if m] or names()
+    if options.check:
+        return check(models)
+    results = run(options, models)
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(results, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
