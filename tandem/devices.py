@@ -62,10 +62,10 @@ class Device:
     def __eq__(self, other):
         if not isinstance(other, (Device, str)):
             return NotImplemented
-        return _canonical(str(self)) == _canonical(str(other))
+        return canonical(self) == canonical(other)
 
     def __hash__(self):
-        return hash(_canonical(str(self)))
+        return hash(canonical(self))
 
     def __enter__(self):
         before = _runtime.default_device(), None
@@ -103,8 +103,9 @@ def _parse(name: str) -> tuple[str, int | str | None, str | None, int | None]:
     return (kind, index, None, None) if job in (None, "localhost") else (kind, index, job, task or 0)
 
 
-def _canonical(name: str) -> str:
-    head, slash, last = name.rpartition("device:")
+def canonical(device: Device | str) -> str:
+    """The one name of a device that has several: "cpu" of "cpu:0", "cuda:0" of "cuda"."""
+    head, slash, last = str(device).rpartition("device:")
     return head + slash + {"cpu:0": "cpu", "cuda": "cuda:0"}.get(last, last)
 
 

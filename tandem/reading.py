@@ -17,7 +17,6 @@ _SIZE = (
     "how many elements that gives depends on values: keep all of them and mask by td.where(condition, y, 0), or give the number: "
     "td.nonzero_static(condition, size=n)"
 )
-_MOVE = "a program runs on one device: move what the function takes before it is called, and its results when it has returned"
 _GENERAL = (
     "choose by td.cond or td.where instead of `if`, repeat by td.while_loop instead of `while`, print by td.print, and read values "
     "when the function has returned"
@@ -28,7 +27,6 @@ _CALLS = {
     ),
     **dict.fromkeys(["nonzero", "argwhere", "flatnonzero", "masked_select", "unique", "unique_consecutive"], _SIZE),
     **dict.fromkeys(["max", "min"], "compare by td.maximum and td.minimum"),
-    **dict.fromkeys(["to", "cpu", "cuda"], _MOVE),
     "print": _PRINT,
     "range": "repeat inside the program by td.fori_loop(0, n, lambda i, y: ..., y)",
 }

@@ -7,9 +7,8 @@ from tandem import _runtime, dtypes, typed
 from tandem.array_api import array_namespace, to_device
 from tandem.autograd import views
 from tandem.autograd.backward import _tensor_backward
-from tandem.autograd.function import Function
 from tandem.autograd.modes import no_grad
-from tandem.devices import code_of
+from tandem.devices import DEVICES, code_of
 from tandem.errors import AutogradError, DTypeError, ShapeError
 from tandem.graph.ir import Value
 from tandem.ops.memory_format import MemoryFormat
@@ -19,25 +18,13 @@ Tensor = _runtime.Tensor
 bool_type = bool
 
 
-class _Move(Function):
-    """A copy on another device; gradients come back."""
-
-    @staticmethod
-    def forward(ctx, x, code, non_blocking):
-        ctx.source = _runtime.device_index(x)
-        return _runtime.move(x, code, non_blocking)
-
-    @staticmethod
-    def backward(ctx, g):
-        return _runtime.move(g, ctx.source), None, None
-
-
 def _moved(x, device, non_blocking: bool):
-    code = code_of(device)
-    if code == _runtime.device_index(x):
+    """x on a device: an operator where somebody records or captures it, and else a copy at once."""
+    code, source = code_of(device), _runtime.device_index(x)
+    if code == source:
         return x
-    if x.requires_grad and _runtime.grad_enabled():
-        return _Move.apply(x, code, non_blocking)
+    if _runtime.capturing() or (x.requires_grad and _runtime.grad_enabled()):
+        return F.transfer(x, str(DEVICES[code]), str(DEVICES[source]))
     return _runtime.move(x, code, non_blocking)
 
 

@@ -11,6 +11,7 @@
 #include "bindings/bindings.h"
 #include "capture/capture.h"
 #include "check.h"
+#include "device/cuda/device.h"
 #include "operators/op_function.h"
 #include "plan/region.h"
 
@@ -32,6 +33,10 @@ void refers_to(const char* what, const std::vector<int32_t>& indices, size_t cou
   for (int32_t index : indices)
     if (index < least || index >= static_cast<int64_t>(count))
       fail(ErrorKind::Value, "a plan refers to ", what, ' ', index, ", of ", count);
+}
+
+std::string device_name(int device) {
+  return device ? "cuda:" + std::to_string(device - 1) : std::string("cpu");
 }
 
 struct PlanBuilder {
@@ -181,6 +186,46 @@ struct PlanBuilder {
     in.origin = here;
     plan->instructions.push_back(std::move(in));
   }
+  // The plan that was given last, for one device, runs as part of this one.
+  void run_part(std::vector<int32_t> inputs, std::vector<int32_t> outputs) {
+    values(inputs);
+    values(outputs);
+    auto region = std::exchange(next_region, std::make_shared<Region>());
+    if (region->plans.size() != 1 || region->plans[0]->outputs.size() != outputs.size())
+      fail(ErrorKind::Value, "a plan runs a part that it does not have");
+    check_part(*region->plans[0], inputs.size(), region->ints[0].size());
+    Instruction in{Instruction::Kind::Part};
+    in.num_inputs = static_cast<int32_t>(inputs.size());
+    in.values = std::move(inputs);
+    in.values.insert(in.values.end(), outputs.begin(), outputs.end());
+    in.region = std::move(region);
+    in.origin = here;
+    plan->instructions.push_back(std::move(in));
+  }
+  static void check_part(const Plan& part, size_t tensors, size_t ints) {
+    for (const PlanValue& v : part.values)
+      if (v.kind == ValueKind::Input) is_one_of("an input", v.source, static_cast<int>(tensors));
+    for (const Binding& b : part.bindings) {
+      is_one_of("an input", b.input, static_cast<int>(tensors + ints));
+      if (b.from != Binding::From::Int) fail(ErrorKind::Value, "a part of a plan asks for sizes of its operands");
+    }
+    if (part.num_inputs > tensors) fail(ErrorKind::Value, "a part of a plan has ", part.num_inputs, " inputs");
+  }
+  void transfer(int32_t from, int32_t to) {
+    values({from, to}, 0);
+    Instruction in{Instruction::Kind::Transfer};
+    in.num_inputs = 1;
+    in.values = {from, to};
+    in.label = "copy " + device_name(plan->device_of(from)) + " to " + device_name(plan->device_of(to));
+    in.origin = here;
+    plan->instructions.push_back(std::move(in));
+  }
+  void place(int32_t value, int device, bool pinned) {
+    values({value}, 0);
+    is_one_of("a device", device, cuda::kMaxDevices + 1);
+    plan->values[value].device = static_cast<int8_t>(device);
+    plan->values[value].pinned = pinned;
+  }
   void free(std::vector<int32_t> values) {
     this->values(values);
     Instruction in{Instruction::Kind::Free};
@@ -290,7 +335,12 @@ void collect_kernels(Plan& plan, std::vector<Instruction*>& instructions, nb::li
   Py_ssize_t k = 0;
   for (Instruction& in : plan.instructions) {
     if (in.kind == Instruction::Kind::Region)
-      for (const Ref<Plan>& part : in.region->plans) collect_kernels(*part, instructions, kernels);
+      for (const Ref<Plan>& part : in.region->plans) {
+        if (part->over_devices)
+          prepare_plan(*part);
+        else
+          collect_kernels(*part, instructions, kernels);
+      }
     if (in.kind != Instruction::Kind::Kernel) continue;
     instructions.push_back(&in);
     kernels.append(nb::borrow(PyList_GET_ITEM(plan.kernels, k++)));
@@ -301,7 +351,8 @@ void forget_kernels(Plan& plan) {
   Py_CLEAR(plan.kernels);
   for (Instruction& in : plan.instructions)
     if (in.kind == Instruction::Kind::Region)
-      for (const Ref<Plan>& part : in.region->plans) forget_kernels(*part);
+      for (const Ref<Plan>& part : in.region->plans)
+        if (!part->over_devices) forget_kernels(*part);
 }
 
 // All kernels of a plan for a device in one call, so that they can be compiled side by side.
@@ -347,10 +398,10 @@ void prepare_plan(Plan& plan) {
   if (!plan.kernels) return;
   nb::object kernels = nb::borrow(plan.kernels);  // compiling runs Python, which may get here again
   size_t k = 0;
-  if (plan.device) return prepare_device_kernels(plan);
+  if (plan.device && !plan.over_devices) return prepare_device_kernels(plan);
   try {
     for (Instruction& in : plan.instructions) {
-      if (in.kind == Instruction::Kind::Region)
+      if (in.region)
         for (const Ref<Plan>& part : in.region->plans) prepare_plan(*part);
       if (in.kind != Instruction::Kind::Kernel && !in.epilogue) continue;
       nb::object kernel = nb::borrow(PyList_GET_ITEM(kernels.ptr(), static_cast<Py_ssize_t>(k++)));
@@ -381,6 +432,9 @@ void register_plan(nb::module_& m) {
       .def("epilogue", &PlanBuilder::epilogue)
       .def("part", &PlanBuilder::part)
       .def("region", &PlanBuilder::region)
+      .def("run_part", &PlanBuilder::run_part)
+      .def("transfer", &PlanBuilder::transfer)
+      .def("place", &PlanBuilder::place)
       .def("free", &PlanBuilder::free)
       .def("output", &PlanBuilder::output)
       .def("backward", &PlanBuilder::backward)
@@ -393,6 +447,7 @@ void register_plan(nb::module_& m) {
       .def("set_program", &PlanBuilder::set_program)
       .def("lay_out", [](PlanBuilder& b) { b.plan->lays_out = true; })
       .def("set_device", [](PlanBuilder& b, int device) { b.plan->device = device; })
+      .def("set_over_devices", [](PlanBuilder& b) { b.plan->over_devices = true; })
       .def("set_name", [](PlanBuilder& b, std::string name) { b.plan->name = std::move(name); })
       .def("set_returns_tuple", [](PlanBuilder& b, bool v) { b.plan->returns_tuple = v; })
       .def("set_rng_advance", [](PlanBuilder& b, int32_t s) { b.plan->rng_advance = s; });

@@ -173,7 +173,7 @@ void Capture::check_early(PlanRun& run, const Argument* arguments, int count) co
 
 // -- noting calls
 
-Tensor* Capture::promise(DType dtype, int ndim, const int64_t* shape, const int64_t* strides, Site site) {
+Tensor* Capture::promise(DType dtype, int ndim, const int64_t* shape, const int64_t* strides, Site site, int device) {
   View v;
   v.dtype = dtype;
   v.ndim = ndim;
@@ -186,7 +186,6 @@ Tensor* Capture::promise(DType dtype, int ndim, const int64_t* shape, const int6
       step *= std::max<int64_t>(shape[i], 1);
     }
   }
-  const int device = site.kind == Site::Kind::Result ? calls_[site.index].plan->device : region_device;
   Storage* storage = Storage::promise(checked_bytes(dtype, ndim, shape), device);
   storages_[storage].promise = static_cast<int32_t>(promises_.size());
   promises_.push_back({Ref<Storage>::share(storage), v, site});
@@ -290,7 +289,8 @@ TensorRef Capture::output(int32_t call, int32_t index, PlanRun& run, Argument* a
     shape[i] = run.slot(value.shape[i]);
     strides[i] = run.slot(value.strides[i]);
   }
-  return TensorRef::adopt(promise(value.dtype, static_cast<int>(value.shape.size()), shape, strides, site));
+  return TensorRef::adopt(promise(value.dtype, static_cast<int>(value.shape.size()), shape, strides, site,
+                                  plan.device_of(output.value)));
 }
 
 Capture::Temporary Capture::temporary(int32_t call, int32_t value_index, PlanRun& run, Argument* arguments) {
@@ -315,7 +315,8 @@ Capture::Temporary Capture::temporary(int32_t call, int32_t value_index, PlanRun
     shape[i] = run.slot(value.shape[i]);
     strides[i] = run.slot(value.strides[i]);
   }
-  TensorRef made = TensorRef::adopt(promise(value.dtype, static_cast<int>(value.shape.size()), shape, strides, site));
+  TensorRef made = TensorRef::adopt(promise(value.dtype, static_cast<int>(value.shape.size()), shape, strides, site,
+                                            plan.device_of(value_index)));
   made->storage->retain();
   return {made->storage, made->view};
 }
@@ -330,7 +331,7 @@ TensorRef Capture::input(DType dtype, int ndim, const int64_t* shape, bool requi
     step *= std::max<int64_t>(shape[i], 1);
   }
   Site site{Site::Kind::Leaf, static_cast<int32_t>(leaves_.size()), 0};
-  TensorRef t = TensorRef::adopt(promise(dtype, ndim, shape, strides, site));
+  TensorRef t = TensorRef::adopt(promise(dtype, ndim, shape, strides, site, region_device));
   t->requires_grad = requires_grad;
   leaves_.push_back({Ref<Storage>::share(t->storage), t->view, requires_grad, t, 0, -1});
   ++num_inputs_;

@@ -116,13 +116,8 @@ class Capture {
   // Before a result takes the place of `before` (may be null) in owner[key], or as the gradient of a tensor if key is
   // null. See Note [Rebinding].
   void note_rebinding(PyObject* owner, PyObject* key, PyObject* before);
-  // A program runs on one device: calls on another one end the segment. All of a body runs where its region does.
-  void settle_device(int device) {
-    if (region.empty() && !calls_.empty() && calls_.front().plan->device != device) [[unlikely]]
-      flush(End::Device);
-  }
   // Why a segment ends; texts for fn.explain() are in compile().
-  enum class End : uint8_t { Return, Read, Memory, Device };
+  enum class End : uint8_t { Return, Read, Memory };
   // Runs everything noted so far.
   void flush(End end);
   // Ready for another call of the function.
@@ -232,7 +227,7 @@ class Capture {
   void start_guess();                    // ahead.cc, all of these
   void follow_guess(size_t key_before);  // after a call was noted
   void drop_guess();
-  Tensor* promise(DType dtype, int ndim, const int64_t* shape, const int64_t* strides, Site site);
+  Tensor* promise(DType dtype, int ndim, const int64_t* shape, const int64_t* strides, Site site, int device);
 
   ProgramCache* programs_ = nullptr;
   size_t num_inputs_ = 0;  // of a body: the first promises and leaves

@@ -184,8 +184,7 @@ std::vector<Ref<Plan>> Capture::plans() const {
 
 Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic, End end) {
   constexpr const char* kEnds[] = {"the function returns", "a value is read",
-                                   "memory that was written is used through another view, or written through a view",
-                                   "the next operator runs on another device"};
+                                   "memory that was written is used through another view, or written through a view"};
   std::string ended = kEnds[static_cast<int>(end)];
   if (end != End::Return) {
     const Source here = user_source();
@@ -339,11 +338,12 @@ void Capture::flush(End end) {
           continue;
         }
       }
-      Ref<Storage> fresh = Ref<Storage>::adopt(Storage::allocate(promise.storage->bytes(), program->device));
+      const int device = promise.storage->device();
+      Ref<Storage> fresh = Ref<Storage>::adopt(Storage::allocate(promise.storage->bytes(), device));
       expected.data = fresh->data();
       library::Call copy{&made, 1, &expected, 1, nullptr, 0, nullptr, 0};
-      if (program->device)
-        cuda::copy_elements(program->device - 1, made, expected);
+      if (device)
+        cuda::copy_elements(device - 1, made, expected);
       else
         library::find("copy")(copy);
       promise.storage->fulfil(*fresh);

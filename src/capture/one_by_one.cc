@@ -107,7 +107,8 @@ void Capture::run_one_by_one(const std::vector<size_t>& escaping) {
         }
         if (site.kind != Site::Kind::Result || site.index >= c) continue;
         const Made& have = made[site.index][site.output];
-        promises_[i].storage->fulfil(*copied(have.view, promises_[i].view, plan.device).storage);
+        Promise& promise = promises_[i];
+        promise.storage->fulfil(*copied(have.view, promise.view, promise.storage->device()).storage);
       }
       resolve_promises();
       throw;
@@ -128,7 +129,7 @@ void Capture::run_one_by_one(const std::vector<size_t>& escaping) {
         dense.strides[d] = step;
         step *= std::max<int64_t>(dense.shape[d], 1);
       }
-      return copied(view, dense, plan.device);
+      return copied(view, dense, plan.device_of(value));
     };
     for (const Plan::Output& output : plan.outputs) {
       if (output.same_as_input >= 0) {  // written in place, or handed through
@@ -156,7 +157,7 @@ void Capture::run_one_by_one(const std::vector<size_t>& escaping) {
       promise.storage->fulfil(*storage);
       continue;
     }
-    Made own = copied(have, want, calls_[promise.value.index].plan->device);
+    Made own = copied(have, want, promise.storage->device());
     promise.storage->fulfil(*own.storage);
   }
 }

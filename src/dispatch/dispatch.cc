@@ -518,7 +518,6 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
     Ref<PlanNode> node;
     if (!plan->grad_inputs.empty()) node = begin_record(plan, arguments);
     advance(generator, *plan, run);  // before the GIL may be let go, so that no two calls share numbers
-    if (active_capture) active_capture->settle_device(plan->device);
     int32_t captured = active_capture ? active_capture->begin(plan, arguments, count) : -1;
     note_writes(arguments, op->writes);
     TensorList outputs;

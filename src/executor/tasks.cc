@@ -32,7 +32,7 @@ bool same_place(const View& a, const View& b) {
 }
 
 void execute_plan(const Plan& plan, PlanRun& run) {
-  if (!plan.device) return run.execute_without_gil();
+  if (!plan.device && !plan.over_devices) return run.execute_without_gil();
   Gil gil;
   run.execute();
 }

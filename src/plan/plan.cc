@@ -11,6 +11,7 @@
 #include "plan/library_call.h"
 #include "plan/region.h"
 #include "profile/profile.h"
+#include "tensor/pinned.h"
 
 namespace tandem {
 
@@ -143,7 +144,9 @@ char* PlanRun::address(int32_t index) {
       p = address(value.source) + ints_[value.offset] * static_cast<int64_t>(item_size(value.dtype));
       break;
     case ValueKind::Fresh:
-      storage_[index] = Storage::allocate(static_cast<size_t>(bytes_of(index)), plan_.device);
+      storage_[index] = value.pinned
+                            ? allocate_pinned(static_cast<size_t>(bytes_of(index)))
+                            : Storage::allocate(static_cast<size_t>(bytes_of(index)), plan_.device_of(index));
       p = storage_[index]->data();
       break;
   }
@@ -218,10 +221,14 @@ LoopState::LoopState(const Plan& plan, size_t first, size_t last)
 void PlanRun::run_again() {
   for (size_t i = 0; i < plan_.values.size(); ++i)
     if (plan_.values[i].kind != ValueKind::Fresh) data_[i] = nullptr;
-  if (plan_.device)
+  if (plan_.over_devices) {
+    for (size_t i = 0; i < plan_.values.size(); ++i) give_back(static_cast<int32_t>(i));
+    run_parts();
+  } else if (plan_.device) {
     run_on_device();
-  else
+  } else {
     run_instructions();
+  }
 }
 
 profile::Kind Instruction::profiled() const {
@@ -232,6 +239,9 @@ profile::Kind Instruction::profiled() const {
       return profile::Kind::Library;
     case Kind::Region:
       return profile::Kind::Region;
+    case Kind::Transfer:
+      return profile::Kind::Copy;
+    case Kind::Part:
     case Kind::Free:
       break;
   }
@@ -277,7 +287,10 @@ void PlanRun::run_instructions() {
 
 bool PlanRun::wrote_inputs() const {
   if (plan_.first_write < 0) return false;
-  return !failed_ || failed_ - plan_.instructions.data() >= plan_.first_write;
+  if (!failed_) return true;
+  const int64_t at = failed_ - plan_.instructions.data();
+  if (at == plan_.first_write && failed_->kind == Instruction::Kind::Part) return part_wrote_;
+  return at >= plan_.first_write;
 }
 
 void PlanRun::check_input(int32_t position) {
@@ -348,6 +361,10 @@ void PlanRun::run_instructions(const Instruction*& current) {
       case Instruction::Kind::Region:
         run_region(*in.region, *this, in);
         break;
+      case Instruction::Kind::Part:
+      case Instruction::Kind::Transfer:
+        TD_CHECK(false, "an instruction of a plan over several devices");
+        break;
       case Instruction::Kind::Free:
         for (int32_t index : in.values)
           if (storage_[index]) {
@@ -399,6 +416,7 @@ void PlanRun::keep_for(const Instruction& in, library::Call& call) {
 
 void PlanRun::execute_without_gil() {
   const profile::Scope operation(profile::Kind::Operator, plan_.name);
+  if (plan_.over_devices) return run_parts();
   run_instructions();
 }
 
@@ -446,6 +464,8 @@ void PlanRun::prepare_routines() {
 void PlanRun::execute() {
   if (plan_.instructions.empty()) return;
   const profile::Scope operation(profile::Kind::Operator, plan_.name);
+  if (plan_.over_devices) [[unlikely]]
+    return run_parts();
   if (plan_.device) [[unlikely]] {
     if (!plan_.is_program) return run_on_device();
     return run_replayed(plan_, *this);

@@ -42,6 +42,8 @@ struct PlanValue {
   std::vector<int32_t> shape;    // slots
   std::vector<int32_t> strides;  // slots; in elements
   bool on_host = false;  // of a plan for a device: a number, or a single element in host memory; kernels get its value
+  int8_t device = -1;    // of a plan over several devices: where it is; -1: where the plan runs
+  bool pinned = false;   // host memory that devices copy to and from by themselves
 };
 
 using KernelFunction = void (*)(void** pointers, const int64_t* ints, int64_t begin, int64_t end);
@@ -64,17 +66,18 @@ struct EpilogueCode {
 };
 
 struct Instruction {
-  enum class Kind : uint8_t { Kernel, Library, Free, Region } kind;
+  // Part, Transfer: of plans over several devices (parts.h)
+  enum class Kind : uint8_t { Kernel, Library, Free, Region, Part, Transfer } kind;
   KernelFunction kernel = nullptr;
   library::Function routine = nullptr;
-  std::vector<int32_t> values;  // Kernel: operands. Library, Region: inputs, outputs. Free: values to give back.
-  int32_t num_inputs = 0;       // Library, Region
+  std::vector<int32_t> values;  // Kernel: operands. Free: values to give back. Others: inputs, outputs
+  int32_t num_inputs = 0;       // Library, Region, Part
   std::vector<int32_t> ints;    // slots
   std::vector<double> floats;
   int32_t extent = -1;                     // Kernel: slot of the parallel extent
   double cost = 0;                         // Kernel: nanoseconds per item of the extent
   std::string label;                       // what runs, for readers
-  std::shared_ptr<Region> region;          // Region: plans that it runs
+  std::shared_ptr<Region> region;          // Region, Part: plans that it runs
   std::shared_ptr<EpilogueCode> epilogue;  // Library: what follows it
   std::shared_ptr<const Origin> origin;    // programs of many calls: which one this comes from, for errors
 
@@ -165,6 +168,7 @@ struct Plan {
       nullptr;  // kernels of the Kernel instructions, compiled when the plan first runs (owned list), or null
   std::string name;
   int device = 0;            // where it runs and its results lie: 0 the CPU, k cuda:(k - 1)
+  bool over_devices = false;  // Note [Parts] in parts.h: `device` is then where results lie that say nothing else
   int32_t num_checks = 0;    // instructions that only check
   int32_t first_write = -1;  // programs: the first instruction that writes an input; -1 if none does
 
@@ -182,6 +186,11 @@ struct Plan {
 
   bool lays_out = false;  // a program on the CPU: its values lie in one block; see Note [Memory layout]
   mutable std::vector<std::shared_ptr<const MemoryLayout>> layouts;  // for different sizes, latest last (GIL)
+
+  int device_of(int32_t value) const {  // where a value lies
+    while (values[value].kind == ValueKind::View) value = values[value].source;
+    return values[value].device < 0 ? device : values[value].device;
+  }
 
   Plan() = default;
   ~Plan();
@@ -206,6 +215,8 @@ struct LoopState {
   std::vector<uint32_t> same;                              // per instruction
   std::vector<std::unique_ptr<library::Kept>> kept;
 };
+
+class Transfers;  // plan/parts.h
 
 class PlanRun {
  public:
@@ -241,6 +252,12 @@ class PlanRun {
   void run_ints();
   void run_instructions();
   void run_instructions(const Instruction*& current);
+  // parts.cc
+  void run_parts();
+  void run_part(const Instruction& instruction, Transfers& transfers);
+  void take_result(int32_t value, const Plan& part, PlanRun& run, int32_t output);
+  void begin_transfer(const Instruction& instruction, Transfers& transfers);
+  bool is_number(int32_t value) const;  // of a plan over several devices: an input without sizes
   // plan_cuda.cc
   void run_on_device();
   void run_on_device(const Instruction& instruction, std::vector<HostNode>* host_nodes);  // the latter: recording;
@@ -271,6 +288,7 @@ class PlanRun {
   const Plan& plan_;
   bool overflow_ = false;
   const Instruction* failed_ = nullptr;
+  bool part_wrote_ = false;  // whether the part that failed had written inputs
   const InputView* inputs_;
   const Noted* noted_ = nullptr;
   const void* owner_ = nullptr;

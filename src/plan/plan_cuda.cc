@@ -197,6 +197,10 @@ void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_n
     case Instruction::Kind::Region:
       run_region(*in.region, *this, in);
       break;
+    case Instruction::Kind::Part:
+    case Instruction::Kind::Transfer:
+      TD_CHECK(false, "an instruction of a plan over several devices");
+      break;
     case Instruction::Kind::Free:
       for (int32_t index : in.values) give_back(index);
       break;

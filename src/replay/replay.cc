@@ -30,6 +30,7 @@ constexpr int64_t kMostLaunches = 5000;  // of the iterations of loops in one gr
 // loops depend on values, which the host reads.
 bool recordable(const Instruction& in) {
   if (in.kind != Instruction::Kind::Region) return true;
+  if (in.region->plans[0]->over_devices) return false;
   const auto plain = [](const Instruction& inner) { return inner.kind != Instruction::Kind::Region; };
   const std::vector<Instruction>& body = in.region->plans[0]->instructions;
   return in.region->kind == Region::Kind::Scan && std::all_of(body.begin(), body.end(), plain);

@@ -29,23 +29,6 @@ std::deque<InFlight>& in_flight() {
   return *list;
 }
 
-void keep_until_done(int device, Storage* storage) {
-  const cuda::Driver& d = cuda::driver();
-  cuda::Event event = nullptr;
-  constexpr unsigned kNoTiming = 2;
-  cuda::check(d.event_create(&event, kNoTiming), "cuEventCreate");
-  cuda::check(d.event_record(event, cuda::current_stream(device)), "cuEventRecord");
-  std::deque<InFlight> done;  // released outside the lock
-  std::lock_guard guard(flight_mutex);
-  auto& list = in_flight();
-  list.push_back({event, Ref<Storage>::share(storage)});
-  while (!list.empty() && d.event_query(list.front().event) == 0) {
-    d.event_destroy(list.front().event);
-    done.push_back(std::move(list.front()));
-    list.pop_front();
-  }
-}
-
 TensorRef dense(Tensor* tensor) {
   uint8_t order[kMaxDims];
   if (classify(tensor->view, order) != LayoutClass::Strided) return TensorRef::share(tensor);
@@ -65,6 +48,23 @@ std::string describe_copy(int from, int to) {
 }
 
 }  // namespace
+
+void keep_until_done(int device, Storage* storage) {
+  const cuda::Driver& d = cuda::driver();
+  cuda::Event event = nullptr;
+  constexpr unsigned kNoTiming = 2;
+  cuda::check(d.event_create(&event, kNoTiming), "cuEventCreate");
+  cuda::check(d.event_record(event, cuda::current_stream(device)), "cuEventRecord");
+  std::deque<InFlight> done;  // released outside the lock
+  std::lock_guard guard(flight_mutex);
+  auto& list = in_flight();
+  list.push_back({event, Ref<Storage>::share(storage)});
+  while (!list.empty() && d.event_query(list.front().event) == 0) {
+    d.event_destroy(list.front().event);
+    done.push_back(std::move(list.front()));
+    list.pop_front();
+  }
+}
 
 Tensor* move_tensor(Tensor* tensor, int device, bool non_blocking) {
   TensorRef source = dense(tensor);

@@ -139,6 +139,8 @@ void Storage::fulfil(Storage& made) {
   data_ = std::exchange(made.data_, nullptr);
   capacity_ = std::exchange(made.capacity_, 0);
   context_ = std::exchange(made.context_, nullptr);
+  release_ = std::exchange(made.release_, nullptr);
+  pinned_ = made.pinned_;
   device_ = made.device_;
   if (made.record_) {
     std::lock_guard guard(records_mutex);

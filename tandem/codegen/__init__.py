@@ -2,6 +2,8 @@
 
 from tandem.codegen.buffer import Buffer, Layout
 from tandem.codegen.lower import lower
-from tandem.codegen.schedule import EpilogueStep, KernelStep, LibraryStep, RegionStep, Schedule
+from tandem.codegen.schedule import EpilogueStep, KernelStep, LibraryStep, PartStep, RegionStep, Schedule, TransferStep
 
-__all__ = ["Buffer", "EpilogueStep", "KernelStep", "Layout", "LibraryStep", "RegionStep", "Schedule", "lower"]
+__all__ = [
+    "Buffer", "EpilogueStep", "KernelStep", "Layout", "LibraryStep", "PartStep", "RegionStep", "Schedule", "TransferStep", "lower",
+]  # fmt: skip

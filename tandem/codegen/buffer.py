@@ -25,9 +25,12 @@ class Buffer:
 
     kind: "input" (`position` of the call), "alloc" (taken by the plan), "view" (of `base`, starting `offset` elements after its
     first element). `order`: axes from the largest stride to the smallest where that is known. `unit`: the axis of stride 1.
+    `device`: where it is, of programs over several devices; `pinned`: host memory that devices copy from and to by themselves.
     """
 
-    __slots__ = ("base", "dtype", "kind", "offset", "on_host", "order", "position", "shape", "strides", "unit")
+    __slots__ = (
+        "base", "device", "dtype", "kind", "offset", "on_host", "order", "pinned", "position", "shape", "strides", "unit",
+    )  # fmt: skip
 
     def __init__(
         self, dtype: DType, shape, strides, kind: str, position=None, base=None, offset: Dim = 0, order=None, unit=None
@@ -41,6 +44,8 @@ class Buffer:
         self.offset = offset
         self.order = order
         self.unit = order[-1] if order and unit is None else unit
+        self.device: int | None = None
+        self.pinned = False
         self.on_host = base is not None and base.on_host  # a single element on the host, where kernels run on a device
 
     def __repr__(self):

@@ -13,11 +13,14 @@ from tandem.codegen.lowering import Lowering
 from tandem.codegen.mutations import copy_mutations, write_in_place
 from tandem.codegen.order import failures_first
 from tandem.codegen.overwrite import overwrite_last_operands
+from tandem.codegen.parts import lower_parts
 from tandem.codegen.rules import expand_operators, extend_calls, save_traffic
 from tandem.codegen.schedule import Schedule
 from tandem.codegen.steps import batch_launches, make_steps
 from tandem.codegen.target import Target
+from tandem.devices import DEVICES
 from tandem.graph.ir import Graph, Value
+from tandem.placement.where import spans_devices
 
 LOWERING = [
     extend_calls,             # first, while operators are what users wrote
@@ -63,7 +66,18 @@ def lower(
         graph, layouts, saved, target, inside=inside, exact_views=exact_views, in_pieces=in_pieces, body=body,
         epilogues=epilogues, on_host=on_host,
     )  # fmt: skip
-    lowering.lower_part = functools.partial(lower, target=target, body=True, epilogues=epilogues)
+    lowering.lower_part = functools.partial(_lower_body, target=target, epilogues=epilogues)
     for step in LOWERING:
         step(lowering)
     return Schedule(lowering.steps, lowering.buffers())
+
+
+def _lower_body(
+    graph: Graph, layouts: list[Layout | None], target: Target, epilogues: bool, on_host=frozenset()
+) -> Schedule:
+    """The graph of a region: on the region's device, or on several."""
+    device = str(DEVICES[target.number])
+    if not spans_devices(graph, device):
+        return lower(graph, layouts, target=target, body=True, epilogues=epilogues, on_host=on_host)
+    devices = [None if v in on_host else device for v in graph.inputs]
+    return lower_parts(functools.partial(lower, body=True), graph, layouts, devices, device)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tandem.codegen.buffer import root_of, same
 from tandem.codegen.lowering import Lowering, lowering_step
-from tandem.codegen.schedule import EpilogueStep, KernelStep, LibraryStep, RegionStep
+from tandem.codegen.schedule import EpilogueStep, KernelStep, LibraryStep, PartStep, RegionStep, TransferStep
 from tandem.ops.failing import checks_of, may_fail, will_not_fail
 
 
@@ -97,6 +97,10 @@ def was_checked(steps: list, uses: list, k: int) -> bool:
 def step_may_fail(step) -> bool:
     if isinstance(step, RegionStep):
         return any(step_may_fail(inner) for part in step.parts for inner in part.schedule.steps)
+    if isinstance(step, PartStep):
+        return any(map(step_may_fail, step.schedule.steps))
+    if isinstance(step, TransferStep):
+        return False
     if isinstance(step, KernelStep):
         return getattr(step.kernel, "reports", False)  # on devices, what checks is a kernel
     # a call through the host waits for the device, and stays where it is
@@ -109,10 +113,14 @@ def writes_input(step) -> bool:
 
 
 def has_effect(step) -> bool:
+    if isinstance(step, PartStep):
+        return any(map(has_effect, step.schedule.steps))
     return not isinstance(step, KernelStep) and step.node.op.effect
 
 
 def _written(step) -> list:
+    if isinstance(step, PartStep):
+        return [*step.writes, *step.outputs]
     return step.writes if isinstance(step, KernelStep) else step.outputs
 
 

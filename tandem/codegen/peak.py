@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tandem.codegen.buffer import Buffer, root_of
-from tandem.codegen.schedule import KernelStep, RegionStep, Schedule
+from tandem.codegen.schedule import KernelStep, PartStep, RegionStep, Schedule
 from tandem.graph.ir import Graph
 from tandem.graph.symbolic import hint
 
@@ -60,6 +60,8 @@ def memory_of(graph: Graph, schedule: Schedule) -> dict:
 
 def _inside(step) -> int:
     """What a region takes while it runs: memory of its parts, and second copies of what a loop carries."""
+    if isinstance(step, PartStep):  # its results are counted outside
+        return memory_of(step.graph, step.schedule)["peak"] - sum(map(buffer_bytes, step.outputs))
     if not isinstance(step, RegionStep):
         return 0
     carried = getattr(step.op, "carried", 0)

@@ -106,6 +106,42 @@ class RegionStep(LibraryStep):
         self.parts = parts
 
 
+class TransferStep:
+    """A copy to another device (codegen/parts.py)."""
+
+    __slots__ = ("inputs", "node", "outputs")
+
+    def __init__(self, source: Buffer, target: Buffer, node: Node):
+        self.inputs, self.outputs, self.node = [source], [target], node
+
+    def __repr__(self):
+        return f"<transfer: {self.inputs[0].device} to {self.outputs[0].device}>"
+
+
+class PartStep:
+    """A schedule for one device, as part of a program over several (codegen/parts.py).
+
+    host: which of the inputs of `graph` are in host memory; writes: which of them it writes
+    """
+
+    __slots__ = ("device", "graph", "host", "inputs", "node", "outputs", "schedule", "writes")
+
+    def __init__(
+        self, device: int, graph, schedule: Schedule, inputs: list[Buffer], outputs: list[Buffer], host: set[int]
+    ):
+        self.device = device
+        self.graph = graph
+        self.schedule = schedule
+        self.inputs = inputs
+        self.outputs = outputs
+        self.host = host
+        self.writes = [inputs[position] for position, _ in graph.mutations]
+        self.node = None
+
+    def __repr__(self):
+        return f"<part for {self.device}: {len(self.schedule.steps)} steps, {len(self.inputs)} in, {len(self.outputs)} out>"
+
+
 class Schedule:
     __slots__ = ("buffer_of", "steps")
 
@@ -131,3 +167,5 @@ def kernels_in(step):
     elif isinstance(step, RegionStep):
         for part in step.parts:
             yield from kernels_of(part.schedule)
+    elif isinstance(step, PartStep):
+        yield from kernels_of(step.schedule)

@@ -19,6 +19,7 @@ class Target:
     rules = None  # RuleTable: how operators are written in others (rules.py)
     costs = None  # CpuCosts or CudaCosts: what decisions weigh (costs.py)
     kind = ""  # "cpu", "cuda": where it runs, for operators whose routine not every kind has
+    number = 0  # of the device, as the runtime counts them
 
     # -- what it has
     has_own_memory = False  # single elements of the host then come with a launch

@@ -67,6 +67,7 @@ from tandem.ops import (
     special,
     stage,
     statistics,
+    transfer,
     trigonometry,
     unary,
     views,

@@ -145,7 +145,7 @@ def on_device(made, device):
     from tandem.devices import code_of
 
     code = code_of(device)
-    return made if _runtime.device_index(made) == code else _runtime.move(made, code)
+    return made if _runtime.device_index(made) == code else made.to(device)
 
 
 @op(name="full", hidden=True)

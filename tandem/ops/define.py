@@ -43,6 +43,7 @@ class _Tracing(threading.local):
 
     on_device = False  # a CUDA device
     autocast_dtype = None  # under td.autocast: the type for products
+    devices: dict[Value, str] = {}  # of inputs that are tensors
 
 
 tracing = _Tracing()

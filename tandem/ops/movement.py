@@ -17,6 +17,13 @@ from tandem.ops.prepare import broadcast_shapes as common_shape
 from tandem.ops.prepare import full_expand, normalize_axes, normalize_axis, show, show_shape
 
 
+def root(value: Value) -> Value:
+    """What a chain of movements looks at."""
+    while isinstance(value.op, Movement) and value.node.inputs:
+        value = value.node.inputs[0]
+    return value
+
+
 @register
 class Reshape(Movement):
     """The same elements in row-major order under another shape. The caller has made sizes agree."""

@@ -21,8 +21,9 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem.graph.ir import Graph, Node, Value
 from tandem.graph.symbolic import hint
+from tandem.ops.movement import root
 from tandem.passes.graph_pass import graph_pass
-from tandem.passes.rebuild import rebuild, root
+from tandem.passes.rebuild import rebuild
 from tandem.passes.simplify import concat_of_slices, same
 
 SMALL = 2_000_000  # multiplications of one product; below, rows with gaps cost more than calls

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tandem import _runtime
 from tandem.graph.ir import Builder, Graph, Node, Value, source_scope
-from tandem.ops.define import Movement
+from tandem.ops.movement import root
 
 Visit = Callable[[Node, tuple[Value, ...]], "Value | tuple[Value, ...] | None"]
 
@@ -85,13 +85,6 @@ def _own_memory(builder: Builder, old: Value, new: Value) -> Value:
     import tandem.ops as F
 
     return builder.add(F.Copy(), (new,)).outputs[0]
-
-
-def root(value: Value) -> Value:
-    """What a chain of movements looks at."""
-    while isinstance(value.op, Movement) and value.node.inputs:
-        value = value.node.inputs[0]
-    return value
 
 
 def use_counts(graph: Graph) -> dict[Value, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import traceback
 from collections import Counter
@@ -9,11 +10,15 @@ from typing import NamedTuple
 
 from tandem import _runtime, preload
 from tandem.codegen import Schedule, lower
+from tandem.codegen.loops import Kernel
+from tandem.codegen.own_memory import own_memory
+from tandem.codegen.parts import lower_parts
 from tandem.codegen.peak import memory_of
 from tandem.codegen.recompute import recompute
 from tandem.codegen.schedule import kernels_of
 from tandem.codegen.target import target_of
 from tandem.codegen.workers import compiling_ahead
+from tandem.devices import DEVICES
 from tandem.errors import CompileWarning, TandemError, UnsupportedError, warn
 from tandem.forks import compiling
 from tandem.graph.ir import Graph
@@ -21,7 +26,6 @@ from tandem.graph.timing import pass_times
 from tandem.ops.region import Region
 from tandem.passes.pipeline import check_names, run_pipeline
 from tandem.program import stored
-from tandem.program.own_memory import own_memory
 from tandem.program.request import Request, Size, Source
 from tandem.switches import DEBUG, PRINT, SKIP
 
@@ -57,7 +61,7 @@ def _compile(request: Request) -> Program:
     if found is not None:
         builder, written, facts = found
         return Program(builder, None, written, facts, {"load": time.perf_counter() - started})
-    if preload.watches_calls and request.device == 0:
+    if preload.watches_calls and 0 in request.all_devices:
         preload.begin_compiling()  # programs are hardly ever foreseen
     return _compile_whole(request, source)
 
@@ -77,6 +81,8 @@ def _compile_operator(request: Request) -> Program:
 
 def _lower_operator(source: Source, target, request: Request) -> Schedule:
     graph = source.graph
+    if source.devices is not None:
+        return _lower_over_devices(source, request)
     inside = run_pipeline if any(isinstance(node.op, Region) for node in graph.nodes) else None
     if not source.writes:
         exact_views = request.options.exact_views
@@ -87,6 +93,11 @@ def _lower_operator(source: Source, target, request: Request) -> Schedule:
     schedule = lower(graph, source.layouts, saved, inside, target, on_host=source.on_host)
     graph.outputs = results
     return schedule
+
+
+def _lower_over_devices(source: Source, request: Request, optimise=None) -> Schedule:
+    main = str(DEVICES[request.device])
+    return lower_parts(lower, source.graph, source.layouts, source.devices, main, source.saved, optimise)
 
 
 # -- a whole program
@@ -104,8 +115,8 @@ def _compile_whole(request: Request, source: Source | None) -> Program:
         write_started = time.perf_counter()
         written = request.write(source, schedule, recorder)
         compile_started = time.perf_counter()
-    if request.device == 0:
-        for kernel in kernels_of(schedule):
+    for kernel in kernels_of(schedule):
+        if type(kernel) is Kernel:  # those of devices are compiled all at once, when the program first runs
             kernel.address()
     seconds["write"] = compile_started - write_started
     seconds["compile"] = time.perf_counter() - compile_started
@@ -117,11 +128,18 @@ def _compile_whole(request: Request, source: Source | None) -> Program:
 def _compiling_beside(request: Request, source: Source | None):
     """While inside, processes beside this one compile kernels as they become known."""
     size = request.size or size_of(source.graph)
-    if request.device == 0:
+    with contextlib.ExitStack() as stack:
+        for device in request.all_devices:
+            stack.enter_context(_compiling_for(device, request, size))
+        return stack.pop_all()
+
+
+def _compiling_for(device: int, request: Request, size: Size):
+    if device == 0:
         return compiling_ahead(request.options.memory_budget is None and size.is_large)
     from tandem.codegen.cuda.compile import compiling_beside
 
-    return compiling_beside(request.device - 1, size.kinds)
+    return compiling_beside(device - 1, size.kinds)
 
 
 def size_of(graph: Graph) -> Size:
@@ -155,13 +173,18 @@ def make(request: Request, source: Source | None, facts: dict, seconds: dict) ->
 
 def _optimise(request: Request, source: Source, facts: dict, seconds: dict) -> tuple[Source, Schedule]:
     started = time.perf_counter()
-    source = _simplify(source, facts.setdefault("passes", {}), arrange=request.device == 0)
+    source = _simplify(source, facts.setdefault("passes", {}), arrange=request.device == 0 and source.devices is None)
     if request.options.own_results is not None:
         own_memory(source.graph, request.options.own_results)
     simplified = time.perf_counter()
     simple, budget = source.graph, request.options.memory_budget
     target = target_of(request.device)
-    if budget is None or source.saved or not target.recomputes:
+    if source.devices is not None:
+        budget = None
+        with pass_times() as taken:
+            schedule = _lower_over_devices(source, request, _optimise_part)
+        facts["passes"].update({name: facts["passes"].get(name, 0) + seconds for name, seconds in taken.items()})
+    elif budget is None or source.saved or not target.recomputes:
         budget = None
         with pass_times() as taken:
             schedule = lower(
@@ -177,6 +200,11 @@ def _optimise(request: Request, source: Source, facts: dict, seconds: dict) -> t
     return source, schedule
 
 
+def _optimise_part(graph: Graph, layouts: list, device: int) -> Graph:
+    """What one device computes, once more: what stood between its nodes is elsewhere now."""
+    return run_pipeline(graph, None, layouts if device == 0 else None)
+
+
 def _simplify(source: Source, times: dict, arrange: bool) -> Source:
     graph = _with_saved(source)
     simple = run_pipeline(graph, times, source.layouts if arrange else None)
@@ -184,7 +212,7 @@ def _simplify(source: Source, times: dict, arrange: bool) -> Source:
     simple.outputs, saved = simple.outputs[:count], simple.outputs[count:]
     new = dict(zip(source.graph.inputs, simple.inputs, strict=True))
     on_host = {new[v] for v in source.on_host}
-    return Source(simple, source.layouts, source.positions, on_host, saved, source.writes)
+    return Source(simple, source.layouts, source.positions, on_host, saved, source.writes, source.devices)
 
 
 def _with_saved(source: Source) -> Graph:
@@ -209,6 +237,8 @@ def _unfused(request: Request, source: Source) -> tuple[Source, Schedule]:
     graph = source.graph
     if request.options.own_results is not None:
         own_memory(graph, request.options.own_results)
+    if source.devices is not None:
+        return source, _lower_over_devices(source, request)
     values = [v for n in graph.nodes if n.op.name != "input" for v in n.outputs]
     target, exact_views = target_of(request.device), request.options.exact_views
     return source, lower(graph, source.layouts, values, None, target, exact_views, on_host=source.on_host)

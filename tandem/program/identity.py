@@ -19,9 +19,9 @@ def identify_by_graph(request: Request, source: Source) -> None:
     try:
         described = (
             _Text().whole(source), source.layouts, list(source.positions), sorted(number[v] for v in source.on_host), source.writes,
-            request.options, request.name,
+            source.devices, request.options, request.name,
         )  # fmt: skip
-        request.key = stored.key_of(request.device, described)
+        request.key = stored.key_of(request.all_devices, described)
     except TypeError:  # an operator with something inside that has no text of its own
         request.key = ""
 

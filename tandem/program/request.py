@@ -20,6 +20,7 @@ class Source:
     on_host: set[Value] = field(default_factory=set)  # of a program for a device: inputs in host memory
     saved: list[Value] = ()  # besides the outputs: what backward keeps
     writes: int = 0  # so many of the first outputs lie in the memory of the first inputs, and nowhere else
+    devices: list[str | None] | None = None  # of a graph over several devices: where inputs are, None for numbers
 
 
 class Options(NamedTuple):
@@ -54,6 +55,7 @@ class Request:
 
     build: makes the graph; not called where the program is found on disk.
     write: (source, schedule, recorder) -> facts: the instructions of a program, as its caller lays out arguments and results.
+    device: where it runs; of a program over several devices, where results are that could be anywhere.
     spec: descriptions of the arguments, which a program from disk must accept.
     size: None: counted from the graph.
     key: tells what is asked for from everything else; None: a whole program goes by its graph. "": not kept on disk.
@@ -70,3 +72,8 @@ class Request:
     key: str | None = None
     origin: Callable | None = None
     number: Callable | None = None
+    devices: tuple[int, ...] = ()  # all that it runs on, where there are several
+
+    @property
+    def all_devices(self) -> tuple[int, ...]:
+        return self.devices or (self.device,)

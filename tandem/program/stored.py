@@ -21,7 +21,7 @@ from tandem.graph.ir import Origin
 from tandem.program.request import Request
 from tandem.switches import CUSOLVER, DEBUG, PRINT, SKIP, WGMMA, cache_dir
 
-FORMAT = b"tandem program 4\n"  # change the number when what is in a file changes its meaning
+FORMAT = b"tandem program 5\n"  # change the number when what is in a file changes its meaning
 
 
 # -- what went into a program
@@ -41,12 +41,15 @@ def fingerprint() -> str:
     return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
-def key_of(device: int, described) -> str:
+def key_of(devices: tuple[int, ...], described) -> str:
     """The key of a program that is made from what is described. "": it is not kept."""
     if not cache_dir() or DEBUG >= 2 or PRINT:
         return ""
-    target = (_runtime.cuda_properties(device - 1)[1:4], WGMMA.value, CUSOLVER.value) if device else None
-    return blake2b(repr((fingerprint(), SKIP.value, target, described)).encode(), digest_size=20).hexdigest()
+    targets = [
+        (device, _runtime.cuda_properties(device - 1)[1:4], WGMMA.value, CUSOLVER.value) if device else None
+        for device in devices
+    ]
+    return blake2b(repr((fingerprint(), SKIP.value, targets, described)).encode(), digest_size=20).hexdigest()
 
 
 # -- writing and reading
@@ -114,7 +117,7 @@ class StoredKernel:
 _CALLS = frozenset((
     "slot", "bind", "int_op", "guard", "value", "no_origin", "begin_writes", "kernel", "library", "epilogue", "part", "region",
     "free", "output", "on_host", "parts", "writes", "set_program", "lay_out", "set_device", "set_name", "set_returns_tuple",
-    "set_rng_advance",
+    "set_rng_advance", "set_over_devices", "place", "transfer", "run_part",
 ))  # fmt: skip
 _SPECIAL = {"kernel": ("kernel", "cuda"), "epilogue": ("kernel", "cuda"), "part": ("plan",)}
 
@@ -122,7 +125,10 @@ _SPECIAL = {"kernel": ("kernel", "cuda"), "epilogue": ("kernel", "cuda"), "part"
 def _replay(packed, request: Request):
     """A PlanBuilder with these calls made. Raises LookupError where the code of a kernel is gone, ValueError for other calls."""
     builder = _runtime.PlanBuilder()
+    device = 0
     for name, args in packed:
+        if name == "set_device":
+            (device,) = args
         if name == "origin":
             origin = request.origin(args[0])
             if origin is not None:
@@ -134,19 +140,19 @@ def _replay(packed, request: Request):
             first, *args = args
             if type(first) is not tuple or first[0] not in _SPECIAL[name]:
                 raise ValueError(f"{name} of {first!r}")
-            getattr(builder, name)(_unpack(first, request), *args)
+            getattr(builder, name)(_unpack(first, request, device), *args)
         else:
             getattr(builder, name)(*args)
     return builder
 
 
-def _unpack(a: tuple, request: Request):
+def _unpack(a: tuple, request: Request, device: int):
     if a[0] == "plan":
         return _replay(a[1], request)
     if a[0] == "cuda":
         from tandem.codegen.cuda.compile import StoredCudaKernel
 
-        return StoredCudaKernel(request.device - 1, *a[1:])
+        return StoredCudaKernel(device - 1, *a[1:])
     kernel = StoredKernel(a[1], a[2])
     kernel.address()
     return kernel

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Sequence
 
 from tandem import _runtime
-from tandem.codegen import Buffer, EpilogueStep, KernelStep, RegionStep
+from tandem.codegen import Buffer, EpilogueStep, KernelStep, PartStep, RegionStep, TransferStep
 from tandem.codegen.buffer import root_of
-from tandem.codegen.order import has_effect
+from tandem.codegen.order import writes_input
 from tandem.graph.ir import Origin
 from tandem.graph.symbolic import Dim, Sym, symbol_indices
 from tandem.program.request import Request, Source
@@ -101,14 +101,8 @@ class ScheduleWriter:
 
     def write_steps(self, kept_values):
         builder = self.builder
-        builder.set_name(self.name)
-        if self.device:
-            builder.set_device(self.device)
-        origins = self.graph.symbols.origins
-        for relation, expression in self.graph.symbols.guards:
-            if any(origins[i][0] == "local" for i in symbol_indices(expression)):
-                continue  # what a region asked of its own sizes
-            builder.guard(_RELATIONS[relation], self.slot(expression))
+        self.write_place()
+        self._guards()
         last_use = self._last_uses({root_of(self.schedule.buffer_of[v]) for v in kept_values})
         for i, step in enumerate(self.schedule.steps):
             self._step(step)
@@ -122,6 +116,26 @@ class ScheduleWriter:
             print(f"tandem: {self.name}: {len(self.schedule.steps)} steps{steps}")
         if DEBUG >= 3:
             print(self.graph)
+
+    def _guards(self):
+        origins = self.graph.symbols.origins
+        for relation, expression in self.graph.symbols.guards:
+            if any(origins[i][0] == "local" for i in symbol_indices(expression)):
+                continue  # what a region asked of its own sizes
+            self.builder.guard(_RELATIONS[relation], self.slot(expression))
+
+    def write_place(self):
+        """What the plan is called and where it runs."""
+        self.builder.set_name(self.name)
+        if self.device:
+            self.builder.set_device(self.device)
+        if self.over_devices:
+            self.builder.set_over_devices()
+
+    @property
+    def over_devices(self) -> bool:
+        """Whether the steps are those of a program over several devices."""
+        return bool(self.schedule.steps) and isinstance(self.schedule.steps[0], (PartStep, TransferStep))
 
     def value(self, buffer: Buffer) -> int:
         index = self.values.get(buffer)
@@ -139,6 +153,8 @@ class ScheduleWriter:
                 index = self.builder.value(_FRESH, buffer.dtype.code, 0, 0, shape, strides)
             if buffer.on_host:
                 self.builder.on_host(index)
+            if buffer.device is not None or buffer.pinned:
+                self.builder.place(index, self.device if buffer.device is None else buffer.device, buffer.pinned)
             self.values[buffer] = index
         return index
 
@@ -175,6 +191,11 @@ class ScheduleWriter:
             self._region(step)
         elif isinstance(step, EpilogueStep):
             self._epilogue(step)
+        elif isinstance(step, TransferStep):
+            self.builder.transfer(self.value(step.inputs[0]), self.value(step.outputs[0]))
+        elif isinstance(step, PartStep):
+            self.builder.part(*DevicePartWriter(step, self).write())
+            self.builder.run_part([self.value(b) for b in step.inputs], [self.value(b) for b in step.outputs])
         else:
             self.builder.library(
                 step.routine,
@@ -247,25 +268,27 @@ def say_devices():
 class ProgramWriter(ScheduleWriter):
     """What all requests have in common: the steps, and the results in order."""
 
+    _has_written = False  # whether a step was written down that writes an input
+
     def __init__(self, request: Request, source: Source, schedule, builder):
         super().__init__(request.name, source.graph, source.positions, schedule, builder, request.device)
         self.arguments = max(source.positions, default=-1) + 1  # those that the steps know of
         self.whole = request.options.whole
         self.source = source
         self.tells_writes = self.whole and request.device > 0
-        self._has_written = False  # whether a step was written down that writes an input
 
     def _step(self, step):
         if self.whole and not self._has_written:
-            written = step.writes if isinstance(step, KernelStep) else step.outputs
-            if has_effect(step) or any(root_of(b).kind == "input" for b in written):
+            if writes_input(step):
                 self._has_written = True
                 self.builder.begin_writes()
         super()._step(step)
 
     def write(self):
         self.write_steps(self._kept())
-        if self.whole and self.device:
+        if self.over_devices:
+            pass  # each part is replayed or laid out by itself
+        elif self.whole and self.device:
             self._set_replayed()
         elif self.whole:
             self.builder.lay_out()
@@ -322,9 +345,28 @@ class PartWriter(ScheduleWriter):
         self.slot = PartSlots(builder, graph.symbols, outer.slot, len(graph.inputs), own)
 
     def write(self) -> tuple:
-        self.builder.set_name(self.name)
-        if self.device:
-            self.builder.set_device(self.device)
+        self.write_place()
         for step in self.schedule.steps:
             self._step(step)
         return self.builder, self.slot.handed_in
+
+
+class DevicePartWriter(ProgramWriter):
+    """The plan of one device's part of a program over several: a whole program, whose sizes are handed in."""
+
+    whole = True
+
+    def __init__(self, step: PartStep, outer: ScheduleWriter):
+        graph, number = step.graph, len(step.graph.inputs)
+        builder = Recorder(outer.builder.number) if isinstance(outer.builder, Recorder) else type(outer.builder)()
+        ScheduleWriter.__init__(self, outer.name, graph, range(number), step.schedule, builder, step.device)
+        self.slot = PartSlots(builder, graph.symbols, outer.slot, number, set())
+        self.arguments = number
+        self.tells_writes = step.device > 0
+
+    def write(self) -> tuple:
+        super().write()
+        return self.builder, self.slot.handed_in
+
+    def _guards(self):
+        """Those of the whole program hold."""

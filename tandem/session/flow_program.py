@@ -15,11 +15,11 @@ from tandem.session.flow_check import Frames, refuse
 from tandem.session.flow_groups import Grouping, variables_read
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
 from tandem.session.nodes import Fed, Group, Print
+from tandem.session.placing import Places, run_device
 from tandem.session.primitives import Enter, Exit, LoopCond, Merge, NextIteration, Primitive, Switch
 from tandem.session.program import (
     PARAMETERS,
     Trace,
-    device_of,
     draws_from_the_run,
     host_task,
     is_host,
@@ -28,7 +28,6 @@ from tandem.session.program import (
     passed_through,
     position,
     print_line,
-    run_device,
     written_by,
 )
 from tandem.session.unknown import show_shape
@@ -89,8 +88,7 @@ class FlowProgram:
         fed_set = set(fed)
         self.passed = passed_through(fetches, fed_set) if steps is None else set()
         nodes = needed(fetches, fed_set - self.passed) if steps is None else steps
-        self.device = device_of(nodes, soft_placement)
-        self.soft_placement = soft_placement
+        self.places = Places(nodes, soft_placement)
         self.steps = [n for n in nodes if not isinstance(n.op, Fed)]
         self.waits = any(n.control for n in self.steps)
         self.missing = next((n for n in nodes if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)
@@ -325,7 +323,7 @@ class FlowProgram:
                 session.check_value(v)
         seed = 0 if self._seeded else session.next_seed()
         operands = [*fed, *(cell.tensor for cell in cells if cell.tensor is not None)]
-        place = run_device(self.device, operands, fed, session.held(self.held))
+        place = run_device(self.places, operands, fed, session.held(self.held))
         with place as (fed, held), session.cancellable() as cancellation:
             outcome = self._flow.run([*fed, *held], cells, session.lock, seed, _runtime.num_threads(), cancellation)
         written = {v for n in self.steps for v in written_by(n)}

@@ -22,13 +22,13 @@ import functools
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.codegen.own_memory import own_memory
 from tandem.constructors import tensor, zeros
 from tandem.errors import UnsupportedError
 from tandem.graph.ir import Builder, Graph, Type, Value, current_builder, source_scope
 from tandem.graph.symbolic import Sym, substitute, symbol_indices
 from tandem.ops.define import Role, add_input, make_function
 from tandem.ops.region import Block, Cond, Region, Scan, While
-from tandem.program.own_memory import own_memory
 from tandem.session.flow_program import (
     COMPUTE,
     ENTER,

@@ -10,8 +10,8 @@ read and written is changed in its memory; one that is only written gets new mem
 
 What a node waits for by control_dependencies is in the run, before it: writes, prints and Python functions keep the order in which
 they were built. In the graph of primitives, nodes have as control inputs those that may fail among what they wait for, whose
-results may be read by nobody; the rest cannot be noticed (Note [Control inputs] in graph/ir.py). A run is on one device: where its
-nodes must be, if any of them must be somewhere.
+results may be read by nobody; the rest cannot be noticed (Note [Control inputs] in graph/ir.py). Nodes bound to a device run there,
+the others where their operands are (placing.py): a run may be on several devices.
 
 A Python function in the middle (py_func) divides a run into several programs. Each traces everything before it again and computes
 what its function needs, from the values that variables had at the beginning; only the last one stores into variables. That keeps
@@ -30,8 +30,7 @@ import sys
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.devices import CPU, DEVICES, as_device, code_of
-from tandem.errors import DeviceError, ShapeError, TandemError
+from tandem.errors import ShapeError, TandemError
 from tandem.graph import ir
 from tandem.graph.ir import Node, Origin, Value, current_builder, placed, source_scope
 from tandem.graph.symbolic import hint, substitute, symbol_indices
@@ -42,6 +41,7 @@ from tandem.program.report import Report
 from tandem.session.build import ancestors
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
 from tandem.session.nodes import Call, Fed, Gradients, Host, Identity, Print, Random, Replaced, Step, Store, map_leaves
+from tandem.session.placing import Places, Transfers, run_device
 from tandem.session.unknown import show_shape, unknown_index
 
 _NOTHING = contextlib.nullcontext()
@@ -106,8 +106,7 @@ class Program:
         self.passed = passed_through(fetches, set(fed))
         self.steps = needed(fetches, set(fed) - self.passed)
         self.missing = next((n for n in self.steps if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)
-        self.device = device_of(self.steps, soft_placement)
-        self.soft_placement = soft_placement
+        self.places = Places(self.steps, soft_placement)
         self.waits = any(n.control for n in self.steps)
         self.held = [n.outputs[0] for n in self.steps if isinstance(n.op, Fed) and n.op.tensor is not None]
         self._holds_arrays = any(v.ndim for v in self.held)
@@ -213,9 +212,9 @@ class Program:
 
     def execute(self, session, fed: list) -> list:
         held = session.held(self.held)
-        if self.device is None and not self._holds_arrays:
+        if self.places.device is None and not self._holds_arrays:
             return self._execute(session, fed, held)
-        with run_device(self.device, [*fed, *session.read(self.read)], fed, held) as (fed, held):
+        with run_device(self.places, [*fed, *session.read(self.read)], fed, held) as (fed, held):
             return self._execute(session, fed, held)
 
     def _execute(self, session, fed: list, held: list) -> list:
@@ -275,64 +274,6 @@ class Program:
             return host.op.call(host, operands, None)
         with session.cancellable() as cancellation:
             return host.op.call(host, operands, cancellation)
-
-
-def device_of(steps: list[StepNode], soft_placement: bool = False):
-    """Where a run of these must be, or None. Feeds and constants are brought there; a variable stays where it is.
-
-    soft_placement: where that cannot be, as near as it can: on the first device that is here among those asked for, or the CPU.
-    """
-    bound = [n for n in steps if n.device is not None and not (isinstance(n.op, Fed) and n.op.name != "variable")]
-    if soft_placement and bound:
-        return next((d for d in map(_here, bound) if d is not None), CPU)
-    for n in bound:
-        if n.device != bound[0].device:
-            raise DeviceError(
-                n.op.name,
-                f"{n.name!r} is to run on {n.device} and {bound[0].name!r} on {bound[0].device}; a run is on one device",
-                fix="build both in the scope of one device, or fetch them in two runs",
-                source=n.source,
-            )
-    if not bound:
-        return None
-    try:
-        return as_device(bound[0].device)
-    except DeviceError as error:
-        raise DeviceError(
-            bound[0].op.name,
-            f"{bound[0].name!r} is to run on {bound[0].device}, where it cannot: {error.rule}",
-            fix="build it in the scope of a device that is here, or use td.Session(graph, soft_placement=True)",
-            source=bound[0].source,
-        ) from None
-
-
-def _here(node: StepNode):
-    try:
-        return as_device(node.device)
-    except DeviceError:
-        return None
-
-
-@contextlib.contextmanager
-def run_device(device, operands, fed: list, held: list):
-    """Feeds and tensors of the graph, where a run takes them, which is on `device` as long as this lasts. Where no node is bound to
-    a device it is the one of operands on an accelerator, for the graph's own tensors: feeds and variables stay where they are."""
-    there = next(filter(None, map(_runtime.device_index, operands)), 0) if device is None else code_of(device)
-    if device is None and not there:
-        yield fed, held
-        return
-    if device is not None:
-        fed = [_moved(t, there) for t in fed]
-    held = [t if device is None and t.ndim == 0 else _moved(t, there) for t in held]  # numbers go anywhere
-    before = _runtime.set_default_device(there)
-    try:
-        yield fed, held
-    finally:
-        _runtime.set_default_device(before)
-
-
-def _moved(tensor, device: int):
-    return tensor if _runtime.device_index(tensor) == device else tensor.to(DEVICES[device])
 
 
 def needed(fetches, fed: set) -> list[StepNode]:
@@ -401,7 +342,11 @@ class Trace:
         self.state: dict[Value, Value] = {}
         self.history: dict[Value, list] = {}
         self.prints: dict = {}
-        self.order = Order(program.waits, program.device if program.soft_placement else None)
+        self.order = Order(program.waits, program.places)
+        self.transfers: Transfers | None = None
+        if Transfers.needed(program.places):
+            movable = {value for key, value in zip(keys, inputs, strict=True) if not is_variable(key)}
+            self.transfers = Transfers(program.places, movable)
         self.sizes = Sizes(self)
         self.aliases: dict[Value, Value] = {}
         for key, value in zip(keys, inputs, strict=True):
@@ -466,6 +411,8 @@ class Trace:
                 f"the value is {tuple(hint(d) for d in value.shape)} but variable {variable.name!r} is {tuple(variable.shape)}",
             )
         value = cast(as_value(value), variable.dtype)
+        if self.transfers is not None and variable in self.state:
+            value = self.transfers.like(value, self.state[variable])
         self.state[variable] = value
         self.history.setdefault(variable, []).append((position(node), value))
         return value
@@ -494,7 +441,10 @@ class Trace:
             self.placed = node
         try:
             with source_scope(node.source and Origin(node.op.name, node.source)), self.order.of(node) as order:
-                results = node.op.run(self, node, order.operands([self.value(v) for v in node.inputs]))
+                operands = order.operands([self.value(v) for v in node.inputs])
+                if self.transfers is not None:
+                    operands = self.transfers.operands(node, operands)
+                results = node.op.run(self, node, operands)
                 if written_by(node) and isinstance(node.op, Call):
                     results = [self.store(v, r, node) for v, r in zip(node.op.written, results, strict=False)]
                 elif isinstance(node.op, Call):
@@ -518,9 +468,9 @@ class Trace:
 class Order:
     """Control inputs of deferred nodes, while they are traced, as those of the primitives that they become. See Note [Runs]."""
 
-    def __init__(self, waits: bool, device=None):
+    def __init__(self, waits: bool, places: Places | None = None):
         self.waits = waits  # whether any node does
-        self.device = device  # under soft placement: where all of it runs
+        self.places = places  # None inside of a region
         self.noticed: dict[StepNode, dict[Node, None]] = {}  # what may fail in a step or in what it needs
 
     def of(self, node: StepNode) -> _Ordered:
@@ -534,7 +484,8 @@ class _Ordered:
         self.order, self.node = order, node
         self.control = dict.fromkeys(n for c in node.control for n in order.noticed.get(c, ()))
         self.builder = current_builder()
-        self.place = placed(self.builder, self.control, node.device and (order.device or node.device))
+        device = node.device if order.places is None else order.places.of(node)
+        self.place = placed(self.builder, self.control, device)
 
     def __enter__(self):
         self.made = len(self.builder.graph.nodes)

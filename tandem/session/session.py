@@ -73,7 +73,7 @@ class Session:
 
     regions: how td.cond, td.while_loop and td.scan run: as native loops, or lowered to Switch, Merge and the like ("primitives").
     memory_budget: what a program may take at its peak, as in td.compile; `memory` tells what was reached.
-    soft_placement: runs whose nodes are bound to devices that are not here, or to several, run where they can instead of failing.
+    soft_placement: nodes that are bound to devices that are not here run where they can instead of failing.
     """
 
     max_programs = 256

@@ -11,11 +11,12 @@ from tandem.autodiff.partition import partition
 from tandem.autodiff.reverse import backpropagate
 from tandem.codegen import Layout
 from tandem.devices import DEVICES, code_of
-from tandem.errors import DeviceError, DTypeError, InternalError, ShapeError
+from tandem.errors import DTypeError, InternalError, ShapeError
 from tandem.graph.ir import Builder, Graph, Type, Value, replay, revise
 from tandem.graph.symbolic import Sym, substitute
-from tandem.ops.define import Backward, ParameterSpec, Role, add_input, make_function, traced_for
+from tandem.ops.define import Backward, ParameterSpec, Role, add_input, make_function, traced_for, tracing
 from tandem.ops.region import Region
+from tandem.placement.where import Where, goes_along, on_different_devices, spans_devices
 from tandem.program.driver import compile as compile_program
 from tandem.program.driver import make
 from tandem.program.report import budget_of, reports
@@ -47,6 +48,7 @@ class Traced:
         self.numbers: set[Value] = set()  # inputs that are Python numbers
         self.on_host: set[Value] = set()  # of a call on a device: single elements in host memory
         self.device = 0  # where the call runs: 0 the CPU, k cuda:(k - 1)
+        self.where: Where | None = None  # of a call over several devices: where each value is
         self.rng_advance = 0
         self.is_tuple = False
 
@@ -57,19 +59,31 @@ class Traced:
 
 
 def _device_of(function, spec: Spec) -> int:
-    """Where a call runs: where its tensors are. A single element on the CPU may go with tensors elsewhere."""
+    """Where a call runs: where its tensors are. A single element on the CPU may go with tensors elsewhere. A function of many
+    operators may have tensors on several devices, which is for its operators to say."""
     tensors = [item for item in spec if item.kind == "tensor"]
     if not tensors:
         return _runtime.default_device()
     devices = {t.device for t in tensors if t.device or t.shape or t.requires_grad} or {0}
     if len(devices) > 1 or (devices == {0} and any(t.device for t in tensors)):
-        names = ", ".join(str(DEVICES[t.device]) for t in tensors)
-        raise DeviceError(
-            function.__name__,
-            f"its tensors are on different devices: {names}",
-            fix="move them together: x.to(y.device)",
-        )
+        if not function.role.whole:
+            raise on_different_devices(function.__name__, [DEVICES[t.device] for t in tensors])
+        return max(devices)
     return devices.pop()
+
+
+def _input_devices(spec: Spec, traced: Traced) -> list[str | None]:
+    """The device of every input of the graph, None for numbers."""
+    tensors = (spec[position] for position in traced.positions)
+    return [str(DEVICES[t.device]) if t.kind == "tensor" else None for t in tensors]
+
+
+def _is_over_devices(graph: Graph, devices: list[str | None], device: int) -> bool:
+    main = str(DEVICES[device])
+    elsewhere = (
+        d for v, d in zip(graph.inputs, devices, strict=True) if d not in (None, main) and not goes_along(v, d, main)
+    )
+    return any(elsewhere) or spans_devices(graph, main)
 
 
 def compile_plan(function, spec: Spec):
@@ -89,7 +103,10 @@ def _compile_plan(function, spec: Spec, device: int):
     traced.device = device
     split = _differentiate(function, traced) if traced.wanted else None
     resolve_sizes(traced.graph)
-    check_devices(traced.graph, device)
+    devices = _input_devices(spec, traced)
+    if _is_over_devices(traced.graph, devices, device):
+        traced.where = Where(traced.graph, devices)
+        traced.device = _results_device(traced)
     request = _request(function, spec, traced, split)
     program = compile_program(request)
     if request.options.whole:
@@ -104,7 +121,16 @@ def _compile_plan(function, spec: Spec, device: int):
     temporaries = temporaries_of(program.written, split)
     arguments = named_arguments(function.parameters, spec)
     program.builder.keep(
-        CapturedPlan(request.name, digest, traced.graph, traced.positions, temporaries, device, arguments)
+        CapturedPlan(
+            request.name,
+            digest,
+            traced.graph,
+            traced.positions,
+            temporaries,
+            traced.device,
+            arguments,
+            traced.where is not None,
+        )
     )
     return program.builder
 
@@ -115,7 +141,8 @@ def _request(function, spec: Spec, traced: Traced, split) -> Request:
 
     def build() -> Source:
         on_host = traced.numbers | traced.on_host
-        return Source(traced.graph, traced.layouts, traced.positions, on_host, saved, function.writes)
+        where = traced.where and [traced.where[v] for v in traced.graph.inputs]
+        return Source(traced.graph, traced.layouts, traced.positions, on_host, saved, function.writes, where)
 
     def write(source: Source, schedule, builder) -> tuple:
         return OperatorWriter(request, source, schedule, builder, traced, split).write()
@@ -128,18 +155,15 @@ def _request(function, spec: Spec, traced: Traced, split) -> Request:
         captured=_runtime.capturing(),
     )
     request = Request(function.__name__, build, traced.device, write, spec, options)
+    if traced.where is not None:
+        request.devices = tuple(sorted({traced.device, *(code_of(d) for d in traced.where.values() if d)}))
     return request
 
 
-def check_devices(graph: Graph, device: int):
-    """A program is on one device: what must run elsewhere cannot be part of it."""
-    for node in graph.nodes:
-        if node.device is not None and code_of(node.device) != device:
-            raise DeviceError(
-                node.op.name,
-                f"it is to run on {node.device}, and its operands are on {DEVICES[device]}",
-                fix=f'move them there: x.to("{node.device}")',
-            )
+def _results_device(traced: Traced) -> int:
+    """Where results are that could be anywhere: with the first that could not."""
+    found = next((traced.where[v] for v in traced.graph.outputs if traced.where[v] is not None), None)
+    return traced.device if found is None else code_of(found)
 
 
 def trace_call(function, spec: Spec) -> Traced:
@@ -148,6 +172,9 @@ def trace_call(function, spec: Spec) -> Traced:
     traced = Traced(graph)
     with builder, _Tracing():
         arguments = _rebuild_arguments(function.parameters, _Reader(spec, builder, traced))
+        if function.role.whole:
+            devices = zip(graph.inputs, _input_devices(spec, traced), strict=True)
+            tracing.devices = {v: device for v, device in devices if device is not None}
         positional = [a for p, a in zip(function.parameters, arguments, strict=True) if not p.keyword_only]
         keywords = {p.name: a for p, a in zip(function.parameters, arguments, strict=True) if p.keyword_only}
         result = function.__wrapped__.__wrapped__(*positional, **keywords)

@@ -66,8 +66,20 @@ class Captured(NamedTuple):
         return self.calls[0].plan.device
 
     @property
+    def devices(self) -> tuple[int, ...]:
+        """All devices that calls run on or operands are on, if there are several."""
+        return spanned(self.calls, [leaf for leaf in self.leaves if leaf.shape])
+
+    @property
     def spec(self) -> list[TensorSpec | ValueSpec]:
         return [*self.leaves, *self.numbers, *(ValueSpec("int", v) for v in self.ints)]
+
+
+def spanned(calls: list[CallSpec], leaves: list[TensorSpec] = ()) -> tuple[int, ...]:
+    """The devices of captured calls and what they read, if there are several."""
+    devices = {call.plan.device for call in calls} | {leaf.device for leaf in leaves}
+    over = len(devices) > 1 or any(call.plan.over_devices for call in calls)
+    return tuple(sorted(devices)) if over else ()
 
 
 def spec_of(description: tuple) -> TensorSpec | ValueSpec:

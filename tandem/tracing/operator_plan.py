@@ -23,6 +23,7 @@ class CapturedPlan(NamedTuple):
     temporaries: dict[int, Value]  # plan value -> Value, for what is saved besides inputs and outputs
     device: int
     arguments: list[tuple]  # [(name, description, its position among the operands)], for fn.explain()
+    over_devices: bool = False  # whether it runs on others besides
 
 
 def named_arguments(parameters, spec) -> list[tuple]:

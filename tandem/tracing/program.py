@@ -32,6 +32,7 @@ from tandem.tracing.describe import (
     CallSpec,
     Captured,
     TensorSpec,
+    spanned,
 )
 from tandem.tracing.inputs import input_type
 
@@ -77,6 +78,7 @@ def _compile(captured: Captured):
 def _request(captured: Captured, known: list[TensorSpec], free: list, free_ints: list[bool]) -> Request:
     calls, leaves, numbers, ints, outputs, writes, _, _, report = captured
     budget = budget_of(report)
+    devices = captured.devices
 
     def build() -> Source:
         graph, layouts, joined = join(calls, leaves, numbers, ints, free, free_ints)
@@ -84,7 +86,8 @@ def _request(captured: Captured, known: list[TensorSpec], free: list, free_ints:
         graph.mutations = [(leaf, joined[call, output]) for leaf, call, output in writes]
         resolve_sizes(graph)
         on_host = {v for i, v in enumerate(graph.inputs) if i >= len(leaves) or not leaves[i].device}
-        return Source(graph, layouts, range(len(graph.inputs)), on_host)
+        where = [*(str(DEVICES[leaf.device]) for leaf in leaves), *(None for _ in numbers)] if devices else None
+        return Source(graph, layouts, range(len(graph.inputs)), on_host, devices=where)
 
     def write(source: Source, schedule, builder) -> list:
         ProgramWriter(request, source, schedule, builder).write()
@@ -94,6 +97,7 @@ def _request(captured: Captured, known: list[TensorSpec], free: list, free_ints:
         name="program",
         build=build,
         device=captured.device,
+        devices=devices,
         write=write,
         spec=captured.spec,
         options=Options(
@@ -120,7 +124,8 @@ def _key(captured: Captured, known: list[TensorSpec], free_ints: list[bool], bud
     ints = [(v < 0, v == 1) if is_free else v for v, is_free in zip(captured.ints, free_ints, strict=True)]
     # Numbers that a program computes with differ from call to call; their kinds do not.
     kinds = [number.kind for number in captured.numbers]
-    return key_of(captured.device, (described, known, kinds, ints, captured.outputs, captured.writes, budget))
+    devices = captured.devices or (captured.device,)
+    return key_of(devices, (described, known, kinds, ints, captured.outputs, captured.writes, budget))
 
 
 def _origin_of_call(number: int | None, call: CallSpec) -> Origin | None:
@@ -162,6 +167,7 @@ def join_calls(
     as the body is there.
     """
     joined: dict[tuple[int, int], Value] = {}
+    spread = bool(spanned(calls))
     for number, call in enumerate(calls):
         plan = call.plan
         values = {}
@@ -175,8 +181,9 @@ def join_calls(
             elif kind == INT:
                 values[position] = ints[index]
         origin = _origin_of_call(number if numbered else None, call)
-        # A scope says where new tensors are made; what has operands runs where they are.
-        bound = DEVICES[call.device] if call.device == plan.device else None
+        # A scope says where new tensors are made; what has operands runs where they are. Of calls on several devices, each runs
+        # where it was called, whatever passes make of its operands.
+        bound = DEVICES[plan.device] if call.device == plan.device or (spread and not plan.over_devices) else None
         with source_scope(origin), placed(builder, (), bound):
             results = _replay(builder, plan, values, [plan.temporaries[t] for t in call.temporaries])
             for i, value in enumerate(results):

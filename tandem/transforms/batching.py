@@ -183,7 +183,7 @@ def _embed(b, node, values, flags):
     "again", "as_complex", "as_real", "part", "bessel", "cholesky", "cofactor", "contiguous", "det", "diagonal", "eig", "eigh",
     "eigvals", "eigvalsh", "gammainc", "gammaincc", "gcd", "geqrf", "householder_product", "inverse", "lu_factor", "lu_solve",
     "matrix_exp", "ndtri", "orthogonal_polynomial", "permutation", "qr", "slogdet", "solve_triangular", "svd", "svdvals", "zeta",
-    "check_divisor", "check_index", "check_weights",
+    "transfer", "check_divisor", "check_index", "check_weights",
 )  # fmt: skip
 def _leading(b, node, values, flags):
     if len({len(v.shape) for v in node.inputs}) > 1 and node.op.name in ("gammainc", "gammaincc", "zeta", "gcd"):

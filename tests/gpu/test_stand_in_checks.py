@@ -111,27 +111,3 @@ assert x.cpu().shape == (3,)
 """,
         tmp_path,
     )
-
-
-def test_a_move_in_the_middle_of_a_whole_program_gets_advice_that_fits(tmp_path):
-    (tmp_path / "moves.py").write_text("""
-def to_cpu(x):
-    return (x * 2).cpu() + 1
-def to(x):
-    return (x * 2).to("cpu") + 1
-""")
-    run(
-        """
-import sys
-sys.path.insert(0, os.environ["TANDEM_CACHE_DIR"])
-import moves
-for fn in (moves.to_cpu, moves.to):
-    try:
-        td.compile(fn, whole=True)(td.ones(3, device="cuda"))
-    except td.ValueRangeError as error:
-        assert "a program runs on one device: move what the function takes before it is called" in str(error), error
-    else:
-        raise AssertionError
-""",
-        tmp_path,
-    )

@@ -51,6 +51,7 @@ class CudaTarget(Target):
 
     def __init__(self, device: int):
         self.device = device  # of cuda:device
+        self.number = device + 1
 
     def is_cheap(self, kept, value: Value, reads: int) -> bool:
         return little_traffic(kept, value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem.graph.ir import Builder, Graph, Value
-from tandem.passes.rebuild import root
+from tandem.ops.movement import root
 
 
 def own_memory(graph: Graph, stored: int):

@@ -1,0 +1,1 @@
+"""Where a graph runs, and what crosses between devices. See README.md here."""
