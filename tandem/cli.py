@@ -257,7 +257,7 @@ def _train(options) -> int:
             os.path.join(trainer.folder, "page.html"), trainer.history, what, run if hasattr(run, "_report") else None
         )
         print(page)
-    return 0
+    return int(trainer.history.failed)
 
 
 # -- view
@@ -265,15 +265,17 @@ def _train(options) -> int:
 
 def _view(options) -> int:
     from tandem.training import History, write_page
+    from tandem.training.page import GRAPH
 
-    path = os.path.join(options.run, "history.json")
+    path, graph = os.path.join(options.run, History.name), os.path.join(options.run, GRAPH)
     if not os.path.exists(path):
-        raise ValueError(f"{options.run} has no history.json; it is written by Trainer(folder=...)")
-    print(
-        write_page(
-            os.path.join(options.run, "page.html"), History.load(path), os.path.basename(os.path.abspath(options.run))
-        )
-    )
+        raise ValueError(f"{options.run} has no {History.name}; Trainer(folder=...) writes it")
+    part = ""
+    if os.path.exists(graph):
+        with open(graph) as file:
+            part = file.read()
+    title = os.path.basename(os.path.abspath(options.run))
+    print(write_page(os.path.join(options.run, "page.html"), History.load(path), title, graph=part))
     return 0
 
 

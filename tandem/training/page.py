@@ -13,6 +13,7 @@ body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2em auto;padding
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse}td,th{padding:.2em .8em;text-align:right}
 td:first-child,th:first-child{text-align:left}th{border-bottom:1px solid #d1d5db}tr:nth-child(even){background:#f9fafb}
 svg text{font:12px system-ui,sans-serif;fill:#6b7280}iframe{width:100%;height:600px;border:1px solid #d1d5db}
+.stopped,.failed{padding:.4em .8em;border-left:4px solid #d97706;background:#fef3c7}.failed{border-color:#dc2626;background:#fee2e2}
 .bar{display:inline-block;height:.7em;background:#2563eb;margin-right:.5em}
 """
 
@@ -83,18 +84,44 @@ def _program(report: dict) -> str:
     )
 
 
+GRAPH = "graph.html"  # in the folder of a run: the part of its page about the graph
+
+
+def graph_part(compiled) -> str:
+    """The part of a page that shows the latest program of a compiled function."""
+    view = html.escape(compiled.graph().view(), quote=True)
+    return (
+        f"<h2>The dataflow graph of a training step</h2>{_program(compiled._report[-1])}"
+        f'<iframe title="graph" srcdoc="{view}"></iframe>'
+    )
+
+
+def _how_it_ended(name: str, history: History) -> str:
+    if history.stopped is not None:
+        kind = "failed" if history.failed else "stopped"
+        return f"<p class={kind}>{html.escape(name)} stopped: {html.escape(history.stopped)}</p>"
+    if not history.ended:
+        return (
+            f"<p class=stopped>{html.escape(name)} has not ended: it goes on, or was killed. These are its numbers up to step "
+            f"{history.steps[-1]['step'] if history.steps else 0}.</p>"
+        )
+    return ""
+
+
 def write_page(
-    path, history: History | dict[str, History], title: str = "A run", compiled=None, notes: str = ""
+    path, history: History | dict[str, History], title: str = "A run", compiled=None, notes: str = "", graph: str = ""
 ) -> str:
     """Writes the page of one or several runs and gives its path.
 
-    history: of one run, or {name: history} to compare. compiled: a compiled function, whose graph is shown. notes: HTML.
+    history: of one run, or {name: history} to compare. compiled: a compiled function, whose graph is shown; graph: the part of the
+    page that shows it, made earlier. notes: HTML.
     """
     runs = history if isinstance(history, dict) else {"": history}
     prefix = lambda name, what: f"{name} {what}" if name else what
     steps = {prefix(n, "loss"): [(s["step"], s["loss"]) for s in h.steps] for n, h in runs.items()}
     names = sorted({k for h in runs.values() for e in h.epochs for k in e if k not in ("epoch", "lr")})
-    parts = [f"<h1>{html.escape(title)}</h1>", notes, "<h2>Loss by step</h2>", curves(steps, title="loss")]
+    ends = [_how_it_ended(n or "the run", h) for n, h in runs.items()]
+    parts = [f"<h1>{html.escape(title)}</h1>", notes, *ends, "<h2>Loss by step</h2>", curves(steps, title="loss")]
     for group, wanted in (("Losses by epoch", [n for n in names if n.endswith("loss")]),
                           ("Metrics by epoch", [n for n in names if not n.endswith("loss")])):  # fmt: skip
         if wanted:
@@ -106,8 +133,8 @@ def write_page(
     for n, h in runs.items():
         parts += [f"<h2>Where the time went{': ' + html.escape(n) if n else ''}</h2>", _times(h.seconds)]
     if compiled is not None and compiled._report:
-        parts += ["<h2>The dataflow graph of a training step</h2>", _program(compiled._report[-1])]
-        parts.append(f'<iframe title="graph" srcdoc="{html.escape(compiled.graph().view(), quote=True)}"></iframe>')
+        graph = graph_part(compiled)
+    parts.append(graph)
     text = f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{_STYLE}</style>" + "\n".join(
         parts
     )

@@ -21,7 +21,7 @@ class Progress:
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("loss {task.fields[loss]:.4f}  {task.fields[rate]:,.0f}/s"),
+                TextColumn("{task.fields[now]}"),
                 TimeRemainingColumn(),
             ]
             self._bar = Bar(*columns, transient=True)
@@ -37,13 +37,13 @@ class Progress:
         if self._bar is not None:
             for task in list(self._bar.task_ids):
                 self._bar.remove_task(task)
-            self._task = self._bar.add_task(title, total=count, loss=float("nan"), rate=0.0)
+            self._task = self._bar.add_task(title, total=count, now="")
 
     def advance(self, loss: float, examples: int):
         self._examples += examples
         if self._bar is not None:
             rate = self._examples / max(time.perf_counter() - self._began, 1e-9)
-            self._bar.update(self._task, advance=1, loss=loss, rate=rate)
+            self._bar.update(self._task, advance=1, now=f"loss {loss:.4f}  {rate:,.0f}/s")
 
     def epoch(self, epoch: int, epochs: int, values: dict):
         if not self.shown:
@@ -54,4 +54,4 @@ class Progress:
         if self._bar is not None:
             self._bar.console.print(line, highlight=False)
         else:
-            print(line)
+            print(line, flush=True)

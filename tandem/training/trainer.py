@@ -19,6 +19,7 @@ from tandem.autograd.modes import no_grad
 from tandem.compiled import compile
 from tandem.training.history import History
 from tandem.training.metrics import Mean
+from tandem.training.page import GRAPH, graph_part
 from tandem.training.progress import Progress
 
 
@@ -89,6 +90,7 @@ class Trainer:
         self.history = History()
         self.step = self.epoch = 0
         self._why_stop: str | None = None
+        self._within_epoch = self._graph_written = False
         self._run_step = _compile(self._step) if compile else self._step
         self._run_forward = _compile(self._forward) if compile else self._forward
 
@@ -128,6 +130,7 @@ class Trainer:
             manager.restore()
             self.epoch, self.step = manager.extra["epoch"], manager.extra["step"]
         self._why_stop = None
+        self.history.stopped, self.history.failed, self.history.ended = None, False, False
         for callback in self.callbacks:
             callback.on_fit_start(self)
         with _Interrupt(self) as interrupt, Progress(self.progress) as progress:
@@ -150,18 +153,30 @@ class Trainer:
                 self._save(manager)
             if interrupt.happened:
                 self._save(manager)
-                hint = f"; run the same again to go on from {self.folder}" if manager is not None else ""
-                print(f"stopped after step {self.step} in epoch {self.epoch + 1}{hint}", file=sys.stderr)
+        self._tell_stop(epochs)
+        self.history.stopped, self.history.ended = self._why_stop, True
         if manager is not None:
             manager.wait()
-            self.history.save(os.path.join(self.folder, "history.json"))
-        self.history.stopped = self._why_stop
+            self._save_history()
         for callback in self.callbacks:
             callback.on_fit_end(self)
         return self.history
 
+    def _tell_stop(self, epochs: int):
+        if self._why_stop is None:
+            return
+        where = f" in epoch {self.epoch + 1}" if self._within_epoch else f", epoch {self.epoch} of {epochs}"
+        hint = (
+            f"; run the same again to go on from {self.folder}"
+            if self._why_stop == _INTERRUPTED and self.folder
+            else ""
+        )
+        fix = f"\n  fix: {_NOT_FINITE}" if self.history.failed else ""
+        print(f"stopped after step {self.step}{where}: {self._why_stop}{hint}{fix}", file=sys.stderr, flush=True)
+
     def _train_epoch(self, loader, epochs: int, progress) -> Mean | None:
         self.model.train()
+        self._within_epoch = True
         mean, waiting = Mean(), time.perf_counter()
         count = len(loader) if hasattr(loader, "__len__") else None
         progress.start(f"epoch {self.epoch + 1}/{epochs}", count)
@@ -185,7 +200,10 @@ class Trainer:
                 }
             )
             if not math.isfinite(loss):
-                self.stop(f"the loss is {loss} at step {self.step}")
+                self.history.failed = True
+                self.stop(f"the loss is {loss}")
+            if self.folder is not None:
+                self.history.save_sometimes(os.path.join(self.folder, History.name))
             if self.scheduler is not None and self.schedule == "step" and update:
                 self._schedule({"train_loss": loss})
             progress.advance(loss, size)
@@ -195,6 +213,7 @@ class Trainer:
                 return None
         if not mean.count:
             raise ValueError("the loader gave no batches")
+        self._within_epoch = False
         return mean
 
     def _schedule(self, values: dict):
@@ -257,9 +276,25 @@ class Trainer:
         if manager is not None:
             started = time.perf_counter()
             manager.save(self.step, extra={"epoch": self.epoch, "step": self.step})
+            self._save_history()
             self.history.spend("saving", time.perf_counter() - started)
 
+    def _save_history(self):
+        """What `tandem view` shows: numbers, and once there is a program its graph."""
+        self.history.save(os.path.join(self.folder, History.name))
+        path = os.path.join(self.folder, GRAPH)
+        report = getattr(self._run_step, "_report", None)
+        if report and not self._graph_written:
+            with open(path, "w") as file:
+                file.write(graph_part(self._run_step))
+            self._graph_written = True
 
+
+_INTERRUPTED = "interrupted"
+_NOT_FINITE = (
+    "a smaller learning rate, clip_norm=1.0, or inputs that are scaled; `with td.autograd.detect_anomaly():` around fit() names "
+    "the operator that gave NaN first"
+)
 _compile = compile
 
 
@@ -280,7 +315,7 @@ class _Interrupt:
         if self.happened:
             raise KeyboardInterrupt
         self.happened = True
-        self.trainer.stop("interrupted")
+        self.trainer.stop(_INTERRUPTED)
 
     def __exit__(self, *exc):
         if self.before is not None:

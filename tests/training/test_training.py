@@ -224,3 +224,67 @@ def test_quickstart(tmp_path, capsys):
     assert accuracy > 0.9
     assert "<iframe" in (tmp_path / "page.html").read_text()
     assert "times as fast" in capsys.readouterr().out
+
+
+def test_a_loss_that_is_no_number_ends_the_command_with_1_and_is_on_the_page(tmp_path, capsys):
+    (tmp_path / "diverging.py").write_text(
+        "from tests.training.test_training import make as build\n\n"
+        "def make():\n    trainer, loader = build()\n    trainer.optimizer.param_groups[0]['lr'] = 1e38\n"
+        "    return trainer, loader\n"
+    )
+    folder = tmp_path / "run"
+    assert main(["train", f"{tmp_path / 'diverging.py'}:make", "--folder", str(folder)]) == 1
+    told = capsys.readouterr().err
+    assert re.search(r"stopped after step \d+ in epoch 1: the loss is (nan|inf)", told)
+    assert "fix: a smaller learning rate" in told
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    state = json.loads((folder / "history.json").read_text(), parse_constant=refuse)
+    assert state["steps"][-1]["loss"] is None
+    assert state["failed"]
+    assert "stopped: the loss is" in (folder / "page.html").read_text()
+    assert math.isnan(History.load(folder / "history.json").steps[-1]["loss"])
+
+
+def test_early_stopping_says_why(tmp_path, capsys):
+    trainer, loader = make(tmp_path, callbacks=[EarlyStopping("train_loss", patience=2, least=10.0)])
+    trainer.fit(loader, 9)
+    told = "epoch 3 of 9: train_loss has not become better for 2 epochs"
+    assert told in capsys.readouterr().err
+    assert main(["view", str(tmp_path)]) == 0
+    assert "stopped: train_loss has not become better" in (tmp_path / "page.html").read_text()
+
+
+def test_view_shows_runs_that_go_on_or_were_killed_with_their_graph(tmp_path):
+    pages = []
+
+    class Look(td.training.Callback):
+        def on_step_end(self, trainer, step, loss):
+            if step in (3, 9):
+                assert main(["view", str(tmp_path)]) == 0
+                pages.append((tmp_path / "page.html").read_text())
+
+    trainer, loader = make(tmp_path, callbacks=[Look()])
+    trainer.fit(loader, 2)
+    assert all("has not ended" in page and "<polyline" in page for page in pages)
+    assert "<iframe" not in pages[0]
+    assert "<iframe" in pages[1]
+    assert main(["view", str(tmp_path)]) == 0
+    final = (tmp_path / "page.html").read_text()
+    assert "has not ended" not in final
+    assert "<iframe" in final
+
+
+def test_an_epoch_begins_without_a_loss():
+    pytest.importorskip("rich")
+    from tandem.training.progress import Progress
+
+    progress = Progress(True)
+    progress.live = True
+    with progress:
+        progress.start("epoch 1/2", 4)
+        assert progress._bar.tasks[0].fields["now"] == ""
+        progress.advance(0.5, 8)
+        assert progress._bar.tasks[0].fields["now"].startswith("loss 0.5000")
