@@ -18,6 +18,7 @@ from typing import NamedTuple
 from tandem import _runtime, module_calls
 from tandem.errors import DTypeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
+from tandem.program.recompiles import check_limit
 from tandem.program.report import Report, check_budget
 from tandem.switches import EAGER
 
@@ -25,12 +26,13 @@ from tandem.switches import EAGER
 class Compiled:
     """A compiled function. Call it like the function itself."""
 
-    def __init__(self, fn, whole: bool = False, memory_budget: float | None = None, name: str | None = None):
+    def __init__(self, fn, whole: bool = False, memory_budget: float | None = None, name: str | None = None,
+                 recompile_limit: float | None = None):  # fmt: skip
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._name = name or getattr(fn, "__name__", None) or type(fn).__name__
         self._whole = whole
-        self._report = Report(memory_budget)
+        self._report = Report(memory_budget, recompile_limit, self._name)
         self._programs = _runtime.ProgramCache(self._report)
 
     def __call__(self, *args, **kwargs):
@@ -71,13 +73,28 @@ class Compiled:
     def __kwdefaults__(self):
         return self._fn.__kwdefaults__
 
+    @property
+    def recompiles(self) -> int:
+        """How many programs were made besides the first that begins at each line. fn.explain() tells why.
+
+        >>> double = td.compile(lambda x: x * 2)
+        >>> y = double(td.ones(2)), double(td.ones(3)), double(td.ones(3, 3))
+        >>> double.recompiles
+        1
+        """
+        return self._report.recompiles.count
+
+    def _settings(self) -> tuple:
+        """What a copy of it is made with, besides the function."""
+        return self._whole, self._report.memory_budget, self._name, self._report.recompiles.own_limit
+
     def __copy__(self):
-        return Compiled(self._fn, self._whole, self._report.memory_budget, self._name)
+        return Compiled(self._fn, *self._settings())
 
     def __deepcopy__(self, memo):
         # As Python copies functions: those of a module are what they were, a bound method is one of the copied object.
         copied = memo[id(self)] = Compiled.__new__(Compiled)
-        copied.__init__(copy.deepcopy(self._fn, memo), self._whole, self._report.memory_budget, self._name)
+        copied.__init__(copy.deepcopy(self._fn, memo), *self._settings())
         return copied
 
     def __reduce__(self):
@@ -89,7 +106,7 @@ class Compiled:
                 "compile", f"the compiled function {name} cannot be pickled: functions are pickled by name, and {name} is another "
                 "object or none", fix="define it at the top of a module, under its own name, with @td.compile",
             )  # fmt: skip
-        return Compiled, (self._fn, self._whole, self._report.memory_budget, self._name)
+        return Compiled, (self._fn, *self._settings())
 
     def __get__(self, instance, owner=None):
         return self if instance is None else types.MethodType(self, instance)
@@ -260,8 +277,8 @@ def _refuse_in_body(objects):
     )  # fmt: skip
 
 
-def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None, fullgraph: bool = False, dynamic=None,
-            backend=None, mode=None, options=None):  # fmt: skip
+def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None, recompile_limit: float | None = None,
+            fullgraph: bool = False, dynamic=None, backend=None, mode=None, options=None):  # fmt: skip
     """fn with its operators run as whole programs: fused across operators, without intermediate results in memory.
 
     A module gives a module that shares its parameters and names. Functions that train work, too: backward(), in-place updates and
@@ -272,6 +289,9 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
     otherwise, above that bytes. Intermediate results are then computed again instead of kept, the cheapest first, as far as that
     helps; fn.memory() tells what was reached.
 
+    recompile_limit: how many more programs are made where one begins already, because sizes, arguments or branches are other ones;
+    then such calls run eagerly. A RecompileWarning tells of it, earlier still of half as many. Default: TANDEM_RECOMPILE_LIMIT.
+
     Of PyTorch's options, fullgraph means whole; dynamic, backend, mode and options choose nothing here and are ignored.
 
     >>> step = td.compile(lambda x: (x * 2 + 1).sum())
@@ -280,8 +300,9 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
     """
     whole = whole or fullgraph
     if fn is None:
-        return lambda f: compile(f, whole=whole, memory_budget=memory_budget)
+        return lambda f: compile(f, whole=whole, memory_budget=memory_budget, recompile_limit=recompile_limit)
     check_budget("compile", memory_budget)
+    check_limit(recompile_limit)
     if not callable(fn):
         raise DTypeError("compile", f"a {type(fn).__name__} cannot be called", fix="give a function or a module")
     nn = sys.modules.get("tandem.nn.module")
@@ -289,11 +310,11 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
         # Another object of the same attributes, the very same dict: whatever is changed on one is changed on the other.
         twin = object.__new__(type(fn))
         object.__setattr__(twin, "__dict__", fn.__dict__)
-        return compile_module(twin, whole, memory_budget)
-    return Compiled(fn, whole, memory_budget)
+        return compile_module(twin, whole, memory_budget, recompile_limit)
+    return Compiled(fn, whole, memory_budget, recompile_limit=recompile_limit)
 
 
-def compile_module(module, whole: bool, memory_budget: float | None):
+def compile_module(module, whole: bool, memory_budget: float | None, recompile_limit: float | None = None):
     """Makes calls of this very module run as compiled programs. It stays what it is: parameters, names, modes, hooks.
 
     Its class becomes a subclass of its class, made for it alone, that has __call__ and what a compiled function has.
@@ -301,7 +322,7 @@ def compile_module(module, whole: bool, memory_budget: float | None):
     kind = type(module)
     if "_compiled_call" in kind.__dict__:  # compiled already: once more, as asked for now
         kind = kind.__base__
-    compiled = Compiled(kind.__call__, whole, memory_budget, kind.__name__)
+    compiled = Compiled(kind.__call__, whole, memory_budget, kind.__name__, recompile_limit)
 
     def call(self, *args, **kwargs):
         return compiled(self, *args, **kwargs)
@@ -316,7 +337,10 @@ def compile_module(module, whole: bool, memory_budget: float | None):
     for name in ("explain", "graph", "memory"):
         if not hasattr(kind, name):
             members[name] = functools.partialmethod(_ask, name)
-    members["__reduce__"] = lambda self: (_restore_module, (kind, self.__dict__.copy(), whole, memory_budget))
+    members["__reduce__"] = lambda self: (
+        _restore_module,
+        (kind, self.__dict__.copy(), whole, memory_budget, recompile_limit),
+    )
     object.__setattr__(module, "__class__", type(kind.__name__, (kind,), members))
     return module
 
@@ -328,7 +352,7 @@ def _ask(module, name: str, *args, **kwargs):
     return getattr(type(module)._compiled_call, name)(*args, **kwargs)
 
 
-def _restore_module(kind, state: dict, whole: bool, memory_budget: float | None):
+def _restore_module(kind, state: dict, whole: bool, memory_budget: float | None, recompile_limit: float | None = None):
     module = kind.__new__(kind)
     module.__dict__.update(state)
-    return compile_module(module, whole, memory_budget)
+    return compile_module(module, whole, memory_budget, recompile_limit)

@@ -21,6 +21,7 @@
         DistributedError  (RuntimeError)     a rank that died, left or does something else than the others
     RuntimeWarning, UserWarning
       CompileWarning                         a program that could not be compiled and runs in another way
+      RecompileWarning                       a compiled function that is compiled again and again
       SwitchWarning                          a switch that says something without a meaning
     RuntimeError
       InternalError                          a bug of Tandem, with what to report
@@ -60,6 +61,7 @@ __all__ = [
     "LinAlgError",
     "OutOfMemoryError",
     "QueueClosedError",
+    "RecompileWarning",
     "ShapeError",
     "Source",
     "SwitchWarning",
@@ -254,6 +256,10 @@ class DeadlineError(TandemError, TimeoutError):
 
 class CompileWarning(RuntimeWarning):
     """A program could not be compiled, by a mistake of ours, and runs in another way with the same results."""
+
+
+class RecompileWarning(UserWarning):
+    """A compiled function meets calls again and again that none of its programs serves."""
 
 
 class SwitchWarning(UserWarning):

@@ -128,6 +128,11 @@ PRINT = Switch("PRINT", "", "passes to print the graph after, comma-separated, o
 SKIP = Switch("SKIP", "", "passes to leave out, comma-separated, or 'all'")
 CHECK = Switch("CHECK", 1, "verify the graph after every pass; 2 asks the rules of operators too")
 EAGER = Switch("EAGER", 0, "run compiled functions eagerly, line by line")
+RECOMPILE_LIMIT = Switch(
+    "RECOMPILE_LIMIT",
+    8,
+    "how often a compiled function is compiled again from one line on before it runs eagerly; 0: no limit",
+)
 TRACEBACK = Switch("TRACEBACK", "", "'full' keeps Tandem's own frames in tracebacks")
 CACHE = Switch("CACHE", 1, "keep generated kernels on disk")
 CACHE_DIR = Switch("CACHE_DIR", "", "where; by default `tandem` under `$XDG_CACHE_HOME` or `~/.cache`")

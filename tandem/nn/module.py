@@ -53,11 +53,11 @@ class Module:
     def forward(self, *args, **kwargs):
         raise NotImplementedError(f"{type(self).__name__} has no forward(): define what it computes")
 
-    def compile(self, *, whole: bool = False, memory_budget: float | None = None):
+    def compile(self, *, whole: bool = False, memory_budget: float | None = None, recompile_limit: float | None = None):
         """Makes calls of this module run as compiled programs, in place; td.compile(module) leaves the module itself as it is."""
         from tandem.compiled import compile_module
 
-        compile_module(self, whole, memory_budget)
+        compile_module(self, whole, memory_budget, recompile_limit)
 
     def __call__(self, *args, **kwargs):
         first = _noted_calls() if module_calls.running else -1

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tandem import dtypes
 from tandem.errors import DTypeError, ValueRangeError, source_at
 from tandem.graph.ir import Origin
+from tandem.program.recompiles import Recompiles
 
 
 class _Here(threading.local):
@@ -78,9 +79,11 @@ class Site(NamedTuple):
 class Report(list):
     """A dict for each program, and how programs were asked for."""
 
-    def __init__(self, memory_budget: float | None = None):
+    def __init__(self, memory_budget: float | None = None, recompile_limit: float | None = None, name: str = ""):
         super().__init__()
+        self.name = name  # of the compiled function
         self.memory_budget = memory_budget
+        self.recompiles = Recompiles(recompile_limit)
         self.fresh = False  # whether programs are made anew even where they lie on disk
         self.failures: list[str] = []  # why no program could be made of a sequence; its calls run one by one
         self.restarts = 0
@@ -101,6 +104,10 @@ class Report(list):
             "ended": "the graph does", "sites": sites or [Site(traced.name)], "shapes": shapes, "ints": [],
             "given": [((), ())] * max(len(sites), 1),
         })  # fmt: skip
+
+    def may_compile(self, entry: dict) -> bool:
+        """Whether a program is to be made of what the entry describes; told and limited where there are many."""
+        return self.recompiles.may_compile(self.name, entry, lambda: self._why(entry, len(self)), _same)
 
     def start_over(self):
         """There were too many sequences: the runtime has dropped them all."""
@@ -169,7 +176,7 @@ class Report(list):
             lines += [
                 f"  program {number}: {r['calls']} calls -> {r['joined']} nodes, {r['nodes']} after passes -> {r['steps']} steps; "
                 + _ran(number, runs),
-                f"    why: {self._why(number)}",
+                f"    why: {self._why(r, number)}",
                 f"    for {kind}",
                 f"    ends where {r['ended']}",
                 f"    memory: {show_bytes(memory['peak'])} at its peak (step {memory['at']}), of which "
@@ -178,12 +185,13 @@ class Report(list):
             ]
         if forgotten := sum(r is None for r in self):
             lines.append(f"  {forgotten} programs were dropped: too many sequences of operators to keep")
+        lines += self.recompiles.tell()
         lines += [f"  no program, calls run one by one: {cause}" for cause in self.failures]
         return "\n".join(lines)
 
-    def _why(self, number: int) -> str:
-        """Why none of the programs before this one served."""
-        sites = self[number]["sites"]
+    def _why(self, entry: dict, number: int) -> str:
+        """Why none of the programs before a number served what becomes program `entry`."""
+        sites = entry["sites"]
         begins = f"begins with {_place(sites[0])}"
         if number == 0:
             return f"the first one; {begins}"
@@ -195,12 +203,12 @@ class Report(list):
         if length == 0:
             return f"no other {begins}"
         if length == len(sites) == len(other):
-            for mine, theirs in zip(self[number]["shapes"], self[nearest]["shapes"], strict=False):
+            for mine, theirs in zip(entry["shapes"], self[nearest]["shapes"], strict=False):
                 if tuple(mine) != tuple(theirs):
                     return (
                         f"the operators of program {nearest}, but with sizes {_sizes(mine)} instead of {_sizes(theirs)}"
                     )
-            other = _other_argument(self[number], self[nearest]) or "on other layouts, or with other results kept"
+            other = _other_argument(entry, self[nearest]) or "on other layouts, or with other results kept"
             return f"the operators of program {nearest}, but {other}"
         mine = _place(sites[length]) if length < len(sites) else "nothing more"
         theirs = _place(other[length]) if length < len(other) else "nothing more"
@@ -221,6 +229,12 @@ def _common(a: list, b: list) -> int:
             break
         length += 1
     return length
+
+
+def _same(a: dict, b: dict) -> bool:
+    """Whether two programs are made of the same calls on the same sizes."""
+    facts = all(a[k] == b[k] for k in ("sites", "shapes", "symbolic"))
+    return facts and _other_argument(a, b) is None
 
 
 def _other_argument(mine: dict, theirs: dict) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tandem import dtypes
 from tandem.codegen import Layout
 from tandem.devices import DEVICES
-from tandem.errors import UnsupportedError, source_at
+from tandem.errors import RecompileWarning, UnsupportedError, source_at
 from tandem.graph.ir import Builder, Graph, Origin, Type, Value, placed, source_scope
 from tandem.graph.symbolic import Sym, hint, mentions, substitute
 from tandem.ops.define import add_input
@@ -41,7 +41,7 @@ def compile_capture(captured: Captured):
     """The program of what was captured; None where none can be made, when the calls run one by one."""
     try:
         return _compile(captured)
-    except (UnsupportedError, MemoryError):  # what the caller can do something about
+    except (UnsupportedError, MemoryError, RecompileWarning):  # what the caller can do something about
         raise
     except Exception as error:
         tell_failure(error, f"a program of {len(captured.calls)} operator calls", captured.report)
@@ -54,6 +54,14 @@ def _compile(captured: Captured):
     free_ints = _free_ints(ints, leaves, free, symbolic)
     known = [_known_sizes(leaf, axes) for leaf, axes in zip(leaves, free, strict=True)]
     shapes = [leaf.shape for leaf in leaves]
+    described = {
+        "ended": ended, "shapes": shapes, "ints": ints, "symbolic": symbolic, "calls": len(calls),
+        "sizes": [leaf.shape for leaf in known],
+        "sites": [Site(call.plan.name, call.code, call.line) for call in calls],
+        "given": [(call.plan.arguments, call.operands) for call in calls],
+    }  # fmt: skip
+    if report is not None and not report.may_compile(described):
+        return None
     request = _request(captured, known, free, free_ints)
     program = compile_program(request)
     graph = program.graph
@@ -62,16 +70,11 @@ def _compile(captured: Captured):
         def graph():
             return make(request, None, {}, {})[0].graph
 
-    facts = {"memory": None, **program.facts, "calls": len(calls), "symbolic": symbolic}
+    facts = {"memory": None, **program.facts, **described}
     if program.written != shapes:
         facts["memory"] = None  # counted again when asked for
     for told in reports(report):
-        told.append({
-            **facts, "graph": graph, "seconds": program.seconds, "ended": ended, "shapes": shapes, "ints": ints,
-            "sizes": [leaf.shape for leaf in known],
-            "sites": [Site(call.plan.name, call.code, call.line) for call in calls],
-            "given": [(call.plan.arguments, call.operands) for call in calls],
-        })  # fmt: skip
+        told.append({**facts, "graph": graph, "seconds": program.seconds})
     return program.builder
 
 
