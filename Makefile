@@ -126,9 +126,10 @@ format: $(VENV)/.test
 	$(PY) -m ruff format
 	clang-format -i $(CXX_FILES)
 
-## make stubs        write tandem/_runtime.pyi from the built extension
+## make stubs        write tandem/_runtime.pyi from the built extension, and what type checkers read of the namespaces
 stubs: install
 	$(PY) -m nanobind.stubgen -q -m tandem._runtime -o tandem/_runtime.pyi
+	$(PY) tools/write_stubs.py
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/.created
 	$(call INSTALL_FROM,docs)

@@ -7,6 +7,7 @@ It reads Python's own language reference, which every Python carries (PSF licenc
 """
 
 import argparse
+import collections
 import math
 import time
 
@@ -22,10 +23,8 @@ class Letters:
     """Text as numbers: rare characters are one number, so that the vocabulary stays small."""
 
     def __init__(self, text: str, size: int = 96):
-        counts = {}
-        for c in text:
-            counts[c] = counts.get(c, 0) + 1
-        self.known = sorted(sorted(counts, key=counts.get, reverse=True)[: size - 1])
+        common = collections.Counter(text).most_common(size - 1)
+        self.known = sorted(c for c, _ in common)
         self.number = {c: i + 1 for i, c in enumerate(self.known)}  # 0 is everything else
 
     def __len__(self) -> int:
@@ -95,7 +94,7 @@ def main(steps: int = STEPS, batch: int = BATCH, context: int = CONTEXT, layers:
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     options.add_argument("--text", default="python_docs", choices=["python_docs", "king_james"])
     options.add_argument("--steps", type=int, default=STEPS)
     options.add_argument("--prompt", default="The ")

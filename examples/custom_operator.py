@@ -14,6 +14,7 @@ import numpy as np
 
 import tandem as td
 import tandem.ops as F
+from tandem import Tensor
 from tandem.graph import Type
 from tandem.ops.define import Composite, op, register
 
@@ -22,7 +23,7 @@ from tandem.ops.define import Composite, op, register
 
 
 @op(hidden=True)
-def sine_linear(x: Tensor, frequency: Tensor):  # noqa: F821 - "Tensor" tells the dispatcher what the parameter is
+def sine_linear(x: Tensor, frequency: Tensor):  # "Tensor" tells the dispatcher what the parameter is
     """x + sin(frequency * x)^2 / frequency: an activation for periodic signals (Ziyin et al., 2020)."""
     return x + F.sin(frequency * x) ** 2 / frequency
 
@@ -49,7 +50,7 @@ class LogCosh(Composite):
 
 
 @op(hidden=True)
-def log_cosh(x: Tensor):  # noqa: F821
+def log_cosh(x: Tensor):
     """log(cosh(x)), elementwise: a loss that is square for small errors and absolute for large ones."""
     return LogCosh()(x)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tandem as td
 import tandem.ops as F
-from tandem import nn
+from tandem import Tensor, nn
 from tandem.nn.functional import cross_entropy
 from tandem.optim.optimizer import Optimizer, rule
 
@@ -20,8 +20,8 @@ from tandem.optim.optimizer import Optimizer, rule
 
 @rule("exp_avg", "exp_avg_diff", "exp_avg_sq", "last_grad")
 def adan(
-    param: Tensor, exp_avg: Tensor, exp_avg_diff: Tensor, exp_avg_sq: Tensor, last_grad: Tensor,  # noqa: F821
-    grad: Tensor, lr: Tensor, beta1: Tensor, beta2: Tensor, beta3: Tensor, eps: Tensor, weight_decay: Tensor,  # noqa: F821
+    param: Tensor, exp_avg: Tensor, exp_avg_diff: Tensor, exp_avg_sq: Tensor, last_grad: Tensor,
+    grad: Tensor, lr: Tensor, beta1: Tensor, beta2: Tensor, beta3: Tensor, eps: Tensor, weight_decay: Tensor,
 ):  # fmt: skip
     change = grad - last_grad
     exp_avg = (1 - beta1) * exp_avg + beta1 * grad

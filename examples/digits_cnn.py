@@ -68,7 +68,9 @@ def main(epochs: int = EPOCHS, width: int = 32, compiled: bool = True, seed: int
         right = accuracy(model, *test.tensors)
         show(f"epoch {epoch + 1:2d}  loss {losses[-1]:.4f}  test accuracy {right:.2%}  {seconds:.2f} s")
 
-    wrong = [i for i, (image, label) in enumerate(test) if model(image[None]).argmax().item() != label.item()]
+    wrong = [
+        i for i, (image, label) in enumerate(zip(*test.tensors)) if model(image[None]).argmax().item() != label.item()
+    ]
     show(f"{len(wrong)} of {len(test)} test images are wrong; " + (f"the first is number {wrong[0]}:" if wrong else ""))
     if wrong:
         image = test[wrong[0]][0][0]

@@ -9,6 +9,7 @@ asked to find one item kept back among a hundred.
 """
 
 import time
+from collections.abc import Callable
 
 import tandem as td
 from tandem import nn
@@ -58,7 +59,7 @@ def films_seen(liked: int):
     return film[order][first[:, None] + td.arange(liked)], int(film.max()) + 1
 
 
-def hit_rate(model: nn.Module, kept_back, others, at: int = 10) -> float:
+def hit_rate(model: Callable, kept_back, others, at: int = 10) -> float:
     """How often the item kept back is among the first ten of itself and ninety-nine others."""
     users = kept_back.shape[0]
     items = td.cat([kept_back[:, None], others], 1)
@@ -110,7 +111,9 @@ def main(users: int | None = None, items: int = ITEMS, liked: int = LIKED, epoch
     others = td.randint(0, items, (users, 99))
 
     counts = td.zeros(items).index_add(0, seen.flatten(), td.ones(seen.numel()))
-    found = {"popular": ([], hit_rate(lambda user, item: counts[item], kept_back, others))}
+    found: dict[str, tuple[list[float], float]] = {
+        "popular": ([], hit_rate(lambda user, item: counts[item], kept_back, others))
+    }
     show(
         f"{users} users, {items} items, {seen.numel():,} choices; popular items find {found['popular'][1]:.1%} in 10 of 100"
     )

@@ -85,7 +85,7 @@ def run(folder: str, options, kill_at: int | None = None) -> list[str]:
     ]
     lines = []
     with subprocess.Popen([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True) as child:
-        for line in child.stdout:
+        for line in child.stdout or ():
             lines.append(line.strip())
             print(f"  {lines[-1]}")
             if kill_at is not None and line.startswith("step") and int(line.split()[1]) >= kill_at:
@@ -98,7 +98,7 @@ def run(folder: str, options, kill_at: int | None = None) -> list[str]:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--save-every", type=int, default=5)
     parser.add_argument("--workers", type=int, default=0)

@@ -78,7 +78,7 @@ def main(
 
     # Train the head on features of the frozen rest, which are computed once.
     body, head = other, other.fc
-    body.fc = nn.Identity()
+    body.add_module("fc", nn.Identity())
     body.requires_grad_(False)
     train_x, train_y = digits("train", count, size)
     test_x, test_y = digits("test", count, size)
@@ -102,4 +102,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(sys.argv[1] if len(sys.argv) > 1 else None)

@@ -66,7 +66,7 @@ class Function:
         raise NotImplementedError
 
     @staticmethod
-    def backward(ctx, *grads):
+    def backward(ctx, *args, **kwargs):
         raise NotImplementedError("define backward(ctx, *grads) as a static method")
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Any
 
 from tandem import _runtime, dtypes, module_calls
 from tandem.autograd.modes import no_grad
@@ -59,7 +60,7 @@ class Module:
 
         compile_module(self, whole, memory_budget, recompile_limit)
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args, **kwargs) -> Any:
         first = _noted_calls() if module_calls.running else -1
         try:
             if self._hooks is None:

@@ -20,7 +20,7 @@ import copyreg
 import functools
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tandem import _runtime, dtypes
 from tandem.errors import InternalError
@@ -113,7 +113,7 @@ class Op:
 
     low_precision = False  # whether td.autocast brings its float32 inputs to 16 bits
 
-    def __call__(self, *inputs: Value) -> Value | tuple[Value, ...]:
+    def __call__(self, *inputs) -> Value | tuple[Value, ...]:
         if self.low_precision and tracing.autocast_dtype is not None:
             inputs = _lowered(inputs)
         node = current_builder().add(self, inputs)
@@ -143,10 +143,12 @@ class Op:
         None  # a method that builds the result for complex inputs, where kernels compute with real ones only
     )
 
-    def infer(self, *types: Type) -> Type:
+    def infer(
+        self, *types, **_
+    ):  # the type of the result, or a tuple of types; primitives have parameters of their own
         raise NotImplementedError
 
-    def grad(self, g, *inputs):
+    def grad(self, *args, **kwargs):  # (g, *inputs), and out= where the rule asks for the results
         return None
 
     def rule(self, *types: Type) -> None:
@@ -198,7 +200,7 @@ class Composite(Op):
     def made_of(self, kind: str, inputs) -> Callable:
         return self.expand
 
-    def expand(self, *inputs: Value) -> Value | tuple[Value, ...]:
+    def expand(self, *args, **kwargs):  # of the inputs
         raise NotImplementedError
 
 
@@ -385,7 +387,7 @@ def make_function(name: str, fn, parameters: list[ParameterSpec], variadic: str 
 
 
 def op(fn=None, *, name: str | None = None, variadic: str | None = None, hidden: bool = False, internal: bool = False,
-       method: bool = True, mutates: tuple = ()):  # fmt: skip
+       method: bool = True, mutates: tuple = ()) -> Any:  # fmt: skip
     """Makes a Python function an operator function: callable on tensors (plans) and on symbolic values (inlined).
 
     Annotations tell what parameters are: "Tensor", "Tensor | None", "Tensors", "Int"/"Ints" (numbers a plan computes with,

@@ -1,7 +1,6 @@
 """Optimisers, schedules of the learning rate, averages of weights."""
 
 from tandem.aliases import path as _path
-from tandem.optim import cyclic as _cyclic
 from tandem.optim import lr_scheduler, swa_utils
 from tandem.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam, SparseAdam
 from tandem.optim.adaptive import Adadelta, Adagrad, RMSprop
@@ -11,8 +10,6 @@ from tandem.optim.lbfgs import LBFGS
 from tandem.optim.muon import Muon
 from tandem.optim.optimizer import Optimizer, rule
 from tandem.optim.sgd import SGD
-
-lr_scheduler.CyclicLR, lr_scheduler.OneCycleLR = _cyclic.CyclicLR, _cyclic.OneCycleLR
 
 __all__ = [
     "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "Muon", "NAdam",

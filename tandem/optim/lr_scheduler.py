@@ -422,4 +422,7 @@ class SequentialLR(_Several):
         self._last_lr = scheduler.get_last_lr()
 
 
+from tandem.optim.cyclic import CyclicLR as CyclicLR  # noqa: E402 - which derive from LRScheduler
+from tandem.optim.cyclic import OneCycleLR as OneCycleLR  # noqa: E402
+
 _LRScheduler = LRScheduler  # its name before PyTorch 2.0, which programs derive theirs from

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from typing import Any
 
 from tandem import _runtime, forks
 from tandem.constructors import asarray, tensor
@@ -145,7 +146,7 @@ class Session:
         if self._closed:
             raise ValueRangeError("run", "the session is closed", fix="make a new td.Session")
 
-    def run(self, fetches, feed_dict=None, timeout: float | None = None):
+    def run(self, fetches, feed_dict=None, timeout: float | None = None) -> Any:
         """Values of the fetches: a tensor, an operation (None), a name, or lists, tuples and dicts of these.
 
         feed_dict: tensors of the graph (any of them, or their names) -> what they are in this run. timeout: seconds after which a
