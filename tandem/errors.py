@@ -42,6 +42,7 @@ import warnings
 from types import TracebackType
 from typing import NamedTuple
 
+from tandem import readers
 from tandem.switches import TRACEBACK
 
 __all__ = [
@@ -144,6 +145,7 @@ class _Located:
         self.fix = fix
         self.source = user_source() if source is None else source
         super().__init__(self._text())
+        readers.attach(TandemError, _is_user, hide_frames, _hides)
 
     def _text(self) -> str:
         text = self.rule if self.op is None else f"{self.op}: {self.rule}"
@@ -330,7 +332,7 @@ def hide_frames(error: BaseException) -> BaseException:
 
     Other exceptions, and all of them under TANDEM_TRACEBACK=full, stay as they are. Returns the error, for `raise`.
     """
-    if not isinstance(error, TandemError) or TRACEBACK.value == "full":
+    if not isinstance(error, TandemError) or not _hides():
         return error
     frames = []
     entry = error.__traceback__
@@ -346,6 +348,10 @@ def hide_frames(error: BaseException) -> BaseException:
         if _HIDDEN not in getattr(error, "__notes__", ()):
             error.add_note(_HIDDEN)
     return error
+
+
+def _hides() -> bool:
+    return TRACEBACK.value != "full"
 
 
 _HIDDEN = "  (Tandem's own frames are left out; TANDEM_TRACEBACK=full shows them)"

@@ -1,3 +1,6 @@
+import importlib
+import io
+import logging
 import os
 import pickle
 import subprocess
@@ -174,3 +177,52 @@ def test_none_and_what_cannot_be_called_are_refused_by_name():
         td.tensor(None)
     with pytest.raises(td.DTypeError, match="compile: a int cannot be called"):
         td.compile(3)
+
+
+# -- tracebacks by others than the interpreter
+
+FAILING = """
+import tandem as td
+
+def mine():
+    return td.nn.Sequential(td.nn.Linear(3, 4))(td.ones(2, 5))
+"""
+
+
+def test_logging_shows_no_frames_of_ours(tmp_path, monkeypatch):
+    (tmp_path / "failing.py").write_text(FAILING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out = io.StringIO()
+    logger = logging.getLogger("of-a-user")
+    logger.addHandler(logging.StreamHandler(out))
+    logger.propagate = False
+    try:
+        importlib.import_module("failing").mine()
+    except TandemError:
+        logger.exception("failed")
+    assert "failing.py" in out.getvalue()
+    assert "linear" in out.getvalue()
+    assert "tandem/nn" not in out.getvalue()
+
+
+def test_pytest_shows_no_frames_of_ours(tmp_path):
+    (tmp_path / "test_failing.py").write_text(FAILING + "\n\ndef test_it():\n    mine()\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)]
+    shown = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path).stdout
+    assert "test_failing.py:5" in shown
+    assert "tandem/nn" not in shown
+    full = {**os.environ, "TANDEM_TRACEBACK": "full"}
+    shown = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=full).stdout
+    assert "tandem/nn" in shown
+
+
+def test_ipython_shows_no_frames_of_ours(capsys):
+    pytest.importorskip("IPython")
+    program = (
+        "from IPython.core.interactiveshell import InteractiveShell\nshell = InteractiveShell.instance()\n"
+        f"shell.colors = 'nocolor'\nshell.run_cell('''{FAILING}\nmine()''')\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout
+    assert "mine()" in shown
+    assert "ShapeError" in shown
+    assert "tandem/nn" not in shown
