@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.devices import DEVICES
-from tandem.errors import DeviceError, DTypeError, ValueRangeError
+from tandem.errors import DeviceError, DTypeError, ShapeError, ValueRangeError
 from tandem.ops.create import _full, on_device
 
 
@@ -168,10 +168,16 @@ def zeros(shape=None, *more, size=None, dtype=None, device=None, requires_grad: 
     >>> td.zeros(2)
     tensor([0., 0.])
     """
-    shape, dtype = _shape(shape, more, size), dtype or dtypes.default_float()
-    if device is None and not requires_grad:
-        return _full(shape, 0, dtype=dtype)
-    return F.full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+    return _filled("zeros", 0, _shape(shape, more, size), dtype or dtypes.default_float(), device, requires_grad)
+
+
+def _filled(name: str, value: int, shape: tuple, dtype, device, requires_grad: bool):
+    try:
+        if device is None and not requires_grad:
+            return _full(shape, value, dtype=dtype)
+        return F.full(shape, value, dtype=dtype, device=device, requires_grad=requires_grad)
+    except ShapeError as error:  # by the name that the user wrote
+        raise ShapeError(name, error.rule, error.fix) from None
 
 
 def ones(shape=None, *more, size=None, dtype=None, device=None, requires_grad: bool = False):
@@ -180,7 +186,4 @@ def ones(shape=None, *more, size=None, dtype=None, device=None, requires_grad: b
     >>> td.ones(2)
     tensor([1., 1.])
     """
-    shape, dtype = _shape(shape, more, size), dtype or dtypes.default_float()
-    if device is None and not requires_grad:
-        return _full(shape, 1, dtype=dtype)
-    return F.full(shape, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+    return _filled("ones", 1, _shape(shape, more, size), dtype or dtypes.default_float(), device, requires_grad)

@@ -159,12 +159,17 @@ def code_of(device) -> int:
     problem = _runtime.cuda_unavailable()
     if problem:
         problem, _, fix = problem.partition("\n  fix: ")
-        raise DeviceError(None, f"device {str(device)!r} is not available: {problem}", fix or None)
+        raise DeviceError(None, f"device {str(device)!r} is not available: {problem}", fix or _NO_DEVICE)
     index = index or 0
     count = _runtime.cuda_device_count()
     if index >= count:
         raise DeviceError(None, f"device 'cuda:{index}' is not available; this machine has {count} CUDA device(s)")
     return index + 1
+
+
+_NO_DEVICE = (
+    'leave out device=, or choose by device="cuda" if td.cuda.is_available() else "cpu"; `tandem doctor` tells more'
+)
 
 
 def set_default_device(device) -> None:

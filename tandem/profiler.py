@@ -138,6 +138,11 @@ class profile:
             parts.append(f"{self.dropped} steps were too many to keep")
         return ", ".join(parts)
 
+    def __repr__(self) -> str:
+        spent = (self.end - self.start) / 1e6 if self.end else 0.0
+        state = f"{len(self.steps)} steps in {spent:.2f} ms" if self.end else "not ended" if self.start else "not begun"
+        return f"<profile: {state}; print it for a table>"
+
     def __str__(self) -> str:
         return self.table()
 

@@ -129,6 +129,9 @@ class TensorDataset(Dataset):
     makes_batches = True
     draws = False
 
+    def __repr__(self):
+        return f"TensorDataset({', '.join(f'{t.dtype}{list(t.shape)}' for t in self.tensors)})"
+
     def __init__(self, *tensors):
         from tandem.constructors import asarray
 

@@ -40,6 +40,12 @@ def save(fn, args, path, *, dynamic=True, input_names=None, output_names=None, f
     outputs = list(output_names or exported.outputs)
     if len(outputs) != len(exported.outputs):
         raise ValueRangeError("export", f"{len(outputs)} names were given for {len(exported.outputs)} results")
+    write(exported, path, outputs)
+
+
+def write(exported: Exported, path, outputs: list[str] | None = None):
+    """Writes what was traced."""
+    outputs = exported.outputs if outputs is None else outputs
     checkpoint.save(
         {
             "kind": _KIND, "format": FORMAT, "graph": exported.graph.to_json(), "arguments": exported.arguments,
@@ -52,6 +58,11 @@ def save(fn, args, path, *, dynamic=True, input_names=None, output_names=None, f
 
 def load(path) -> SavedModel:
     """The model of a file that `save` wrote. A CheckpointError says what is wrong with another file."""
+    return SavedModel(read(path))
+
+
+def read(path) -> Exported:
+    """What was traced and written to a file."""
     found = checkpoint.load(path)
     if not isinstance(found, dict) or found.get("kind") != _KIND:
         raise CheckpointError(
@@ -67,7 +78,7 @@ def load(path) -> SavedModel:
         _check(exported)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError("export", f"{path} is damaged: {error}") from None
-    return SavedModel(exported)
+    return exported
 
 
 def _check(exported: Exported):

@@ -156,6 +156,11 @@ class Graph:
         self.schedule = None  # of a compiled program: its steps, and
         self.memory: dict | None = None  # what they take
 
+    def __repr__(self):
+        what = f" of {self.name}" if self.name not in ("", "graph", "program") else ""
+        counts = ((self.nodes, "node"), (self.inputs, "input"), (self.outputs, "output"))
+        return f"<Graph{what}: {', '.join(f'{len(c)} {n}' + 's' * (len(c) != 1) for c, n in counts)}; print it, or view() it>"
+
     def __str__(self):
         from tandem.graph.printer import print_graph
 

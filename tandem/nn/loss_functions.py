@@ -101,6 +101,9 @@ def multi_margin_loss(
     """
     if p not in (1, 2):
         raise ValueRangeError("multi_margin_loss", f"p is {p}; it must be 1 or 2")
+    input = F.Reshape((1,))(input) if input.ndim == 0 else input
+    if input.ndim == 1 and target.ndim == 1 and target.shape[0] == 1:
+        target = F.Reshape(())(target)
     index = F.unsqueeze(target, -1)
     miss = F.relu(margin - F.take_along_axis(input, index, -1) + input)
     miss = miss * miss if p == 2 else miss
@@ -122,6 +125,8 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, *, reduction="mean"):
         raise ShapeError(
             "multilabel_margin_loss", f"input is {show_shape(input.shape)} and target {show_shape(target.shape)}"
         )
+    if input.ndim == 0:
+        input, target = F.Reshape((1,))(input), F.Reshape((1,))(target)
     counts = F.equal(F.cumsum(F.astype(F.less(target, 0), dtypes.int64), -1), 0)
     index = F.where(counts, target, 0)
     is_target = F.scatter_add(F.full(input.shape, 0, dtype=dtypes.int64), -1, index, F.astype(counts, dtypes.int64))
@@ -138,6 +143,7 @@ def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin=1.0, p=2, eps=1e-6, swap=False, *, reduction="mean"
 ):
     """max(0, distance to positive - distance to negative + margin). swap: also counts the distance between the two."""
+    _check_margin("triplet_margin_loss", margin)
     near = F.pairwise_distance(anchor, positive, float(p), eps)
     far = F.pairwise_distance(anchor, negative, float(p), eps)
     if swap:
@@ -149,12 +155,18 @@ def triplet_margin_with_distance_loss(
     anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"
 ):
     """triplet_margin_loss with a distance of one's own."""
+    _check_margin("triplet_margin_with_distance_loss", margin)
     distance = F.pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = F.minimum(far, distance(positive, negative))
     loss = F.relu(near - far + margin)
-    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
+    return reduce_loss("triplet_margin_with_distance_loss", loss, reduction)
+
+
+def _check_margin(name: str, margin: float):
+    if margin <= 0:
+        raise ValueRangeError(name, f"margin is {margin}; it must be greater than 0")
 
 
 # -- connectionist temporal classification
@@ -237,8 +249,10 @@ def ctc_loss(
 
 
 def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weight=None, reduction: str = "mean",
-                         ignore_index: int | None = None, label_smoothing: float = 0.0):  # fmt: skip
+                         ignore_index: int | None = None, label_smoothing: float = 0.0, options=None):  # fmt: skip
     """cross_entropy of linear(input, linear_weight, linear_bias). input: (N, E) or (E,), linear_weight: (C, E).
+
+    options, PyTorch's for how much is computed at a time, are accepted and change nothing.
 
     >>> td.nn.functional.linear_cross_entropy(td.zeros(2, 3), td.zeros(4, 3), td.tensor([0, 1]))
     tensor(1.3863)
@@ -247,6 +261,10 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
         raise ShapeError(
             "linear_cross_entropy",
             f"linear_weight is {show_shape(linear_weight.shape)}; it must be (classes, features)",
+        )
+    if ignore_index is not None and target.dtype.is_floating:
+        raise ValueRangeError(
+            "linear_cross_entropy", f"ignore_index is {ignore_index}, but target holds probabilities, not classes"
         )
     logits = F.linear(input, linear_weight, linear_bias)
     ignored = -100 if ignore_index is None else ignore_index

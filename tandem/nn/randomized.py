@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
+from tandem.errors import ValueRangeError
 from tandem.ops.define import op
 from tandem.ops.random import uniform_bits
 
@@ -25,6 +26,8 @@ def rrelu(
     generator=None,
 ):
     """x where positive, elsewhere x times a slope drawn from [lower, upper) for each element; their mean when not training."""
+    if lower > upper:
+        raise ValueRangeError("rrelu", f"lower is {lower} and upper {upper}; lower must not be greater")
     made = _rrelu(input, float(lower), float(upper), bool(training), generator)
     return F.copy_(input, made) if inplace else made
 

@@ -282,6 +282,12 @@ def logaddexp(x: Tensor, y: Tensor):
     >>> td.logaddexp(td.tensor([0.0, 1000.0]), td.tensor([0.0, 1000.0]))
     tensor([   0.6931, 1000.6932])
     """
+    x, y = promote(x, y)
+    if x.dtype.is_complex:
+        x, y = broadcast("logaddexp", x, y)
+        first = F.greater_equal(F.real(x), F.real(y))
+        large, small = F.where(first, x, y), F.where(first, y, x)
+        return large + F.log1p(F.exp(small - large))
     return float_binary("logaddexp", LogAddExp(), x, y)
 
 

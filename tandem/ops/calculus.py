@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.errors import ShapeError, ValueRangeError
+from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.ops.define import alias, as_tensor, op, public
 from tandem.ops.precision import in_float32
-from tandem.ops.prepare import normalize_axis, show, show_shape, to_float
+from tandem.ops.prepare import cast, normalize_axis, show, show_shape, to_float
 
 
 def _steps(name: str, y, x, axis: int):
@@ -102,7 +102,7 @@ def _slope(x: Tensor, places: Tensor | None, step: Tensor, axis, edge_order):
 
         first = edge(part(0, 1), part(1, 1), part(2, 1), *ends[0])
         last = -edge(part(n - 1, 1), part(n - 2, 1), part(n - 3, 1), *ends[1])
-    return F.concat([first, middle, last], axis)
+    return F.concat([cast(part, x.dtype) for part in (first, middle, last)], axis)
 
 
 @public(method=True)
@@ -144,7 +144,7 @@ def cov(x: Tensor, *, correction=1, fweights: Tensor | None = None, aweights: Te
     x = F.Reshape((1, x.type.numel))(x) if x.ndim < 2 else x
     single = x.shape[0] == 1
     n = x.shape[1]
-    weights = None
+    weights, real = None, dtypes.part_dtype(x.dtype)
     for name, w in (("fweights", fweights), ("aweights", aweights)):
         if w is None:
             continue
@@ -152,19 +152,21 @@ def cov(x: Tensor, *, correction=1, fweights: Tensor | None = None, aweights: Te
             raise ShapeError(
                 "cov", f"{name} is {show_shape(w.shape)}; it must have one number for each of {show(n)} samples"
             )
-        w = F.astype(w, x.dtype)
+        if name == "fweights" and not w.dtype.is_integer:
+            raise DTypeError("cov", f"fweights are {w.dtype}; they say how often samples count: integers")
+        w = F.astype(w, real)
         weights = w if weights is None else weights * w
     if weights is None:
         distance = x - F.mean(x, 1, keepdims=True)
-        count = F.astype(F.Size(n, dtypes.int64)(), x.dtype) - correction
+        count = F.astype(F.Size(n, dtypes.int64)(), real) - correction
         weighted = distance
     else:
         total = F.sum(weights)
         distance = x - F.sum(x * weights, 1, keepdims=True) / total
         weighted = distance * weights
-        less = total if aweights is None else F.sum(weights * F.astype(aweights, x.dtype))
+        less = total if aweights is None else F.sum(weights * F.astype(aweights, real))
         count = total - correction * (1 if aweights is None else less / total)
-    made = F.matmul(weighted, F.matrix_transpose(distance)) / F.maximum(count, 0)
+    made = F.matmul(weighted, F.matrix_transpose(F.conj(distance))) / F.maximum(count, 0)
     return F.Reshape(())(made) if single else made
 
 
@@ -180,8 +182,11 @@ def corrcoef(x: Tensor):
     c = F.cov(x)
     if c.ndim == 0:
         return c / c
-    deviation = F.sqrt(F.diagonal(c))
-    return F.clip(c / F.unsqueeze(deviation, 1) / F.unsqueeze(deviation, 0), -1.0, 1.0)
+    deviation = F.sqrt(F.real(F.diagonal(c)))
+    made = c / F.unsqueeze(deviation, 1) / F.unsqueeze(deviation, 0)
+    if made.dtype.is_complex:
+        return F.Complex()(*(F.clip(part, -1.0, 1.0) for part in (F.real(made), F.imag(made))))
+    return F.clip(made, -1.0, 1.0)
 
 
 alias("trapz", trapezoid)

@@ -339,4 +339,7 @@ def sum_to_size(x, *sizes, size=None):
     if lead < 0 or any(s not in (1, n) for s, n in zip(size, x.shape[lead:], strict=True)):
         raise ShapeError("sum_to_size", f"size {size} does not broadcast to x {show_shape(x.shape)}")
     axes = tuple(i for i, n in enumerate(x.shape[lead:], lead) if size[i - lead] == 1 and n != 1)
-    return F.reshape(F.sum(x, tuple(range(lead)) + axes), size) if lead or axes else x
+    if not lead and not axes and x.dtype.is_inexact:
+        return x
+    summed = F.sum(x, tuple(range(lead)) + axes, dtype=None if x.dtype.is_inexact else dtypes.int64)
+    return F.reshape(summed, size)

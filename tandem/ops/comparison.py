@@ -6,6 +6,7 @@ import operator
 
 import tandem.ops as F
 from tandem import dtypes
+from tandem.errors import ShapeError
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import Elementwise, LibraryOp, alias, inplace, method, op, public, register
 from tandem.ops.prepare import (
@@ -19,6 +20,7 @@ from tandem.ops.prepare import (
     nearest,
     promote,
     result_dtype,
+    show_shape,
     weak_kind,
 )
 
@@ -221,6 +223,9 @@ def masked_fill(x: Tensor, mask: Tensor, value: Tensor):
     >>> td.masked_fill(td.tensor([1.0, 2.0]), td.tensor([True, False]), 0)
     tensor([0., 2.])
     """
+    if value.ndim > 0:
+        raise ShapeError("masked_fill", f"value is {show_shape(value.shape)}; it must be a number or have no axes",
+                         fix="use td.where(mask, value, x)")  # fmt: skip
     return Where()(*broadcast("masked_fill", to_bool(mask), assigned("masked_fill", value, x.dtype), x))
 
 

@@ -11,7 +11,7 @@ from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Sym
 from tandem.ops import rules
 from tandem.ops.define import Op, inplace, method, op, public, register
-from tandem.ops.prepare import as_dtype_value, as_value, assigned, cast, constant, full_expand, result_dtype
+from tandem.ops.prepare import as_dtype_value, as_value, assigned, cast, constant, full_expand, result_dtype, show
 
 
 @register
@@ -153,7 +153,7 @@ def _full(shape: Ints, fill_value: Tensor, *, dtype=None):
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     for d in shape:
         if d < 0:
-            raise ShapeError("full", f"size {d} is negative")
+            raise ShapeError("full", f"size {show(d)} is negative", fix="sizes are counts of elements: 0 or more")
     dtype = dtypes.as_dtype(dtype) if dtype is not None else result_dtype(fill_value)
     return F.Copy()(full_expand(assigned("full", fill_value, dtype), shape, "full"))
 

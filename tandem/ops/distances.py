@@ -148,6 +148,8 @@ def renorm(x: Tensor, p, axis, maxnorm):
     """
     if p <= 0 or maxnorm < 0:
         raise ValueRangeError("renorm", f"p is {p} and maxnorm {maxnorm}; p must be positive, maxnorm not negative")
+    if x.ndim < 2:
+        raise ShapeError("renorm", f"x has {x.ndim} axes; slices along one need at least 2")
     axis = normalize_axis("renorm", axis, x.ndim)
     others = tuple(a for a in range(x.ndim) if a != axis)
     norms = F.vector_norm(x, math.inf if p == math.inf else p, others, True)

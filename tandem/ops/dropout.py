@@ -124,6 +124,8 @@ def feature_alpha_dropout(x: Tensor, p=0.5, training=False, *, generator: Genera
     >>> td.feature_alpha_dropout(td.ones(1, 1, 2), 0.5, training=False)
     tensor([[[1., 1.]]])
     """
+    if not training or p == 0:
+        return x
     if x.ndim < 2:
         raise ShapeError("feature_alpha_dropout", f"x is {show_shape(x.shape)}; it must be (N, C, *s)")
     return _alpha("feature_alpha_dropout", x, p, training, generator, x.shape[:2] + (1,) * (x.ndim - 2))

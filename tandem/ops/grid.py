@@ -7,7 +7,7 @@ from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import Sym, minimum
-from tandem.ops.create import arange, finish
+from tandem.ops.create import arange, finish, on_device
 from tandem.ops.define import as_tensor, inplace, op, public
 from tandem.ops.movement import take_slice
 from tandem.ops.prepare import cast, constant, normalize_axis
@@ -184,23 +184,28 @@ def _triangle_indices(rows, columns, offset, lower: bool):
     return F.stack([F.masked_select(rows_of, keep), F.masked_select(columns_of, keep)])
 
 
+def _placed(positions, dtype, device):
+    positions = positions if dtype is None else F.converted(positions, dtypes.as_dtype(dtype))
+    return on_device(positions, device)
+
+
 @public
-def tril_indices(rows, columns=None, offset=0):
+def tril_indices(rows, columns=None, offset=0, *, dtype=None, device=None):
     """Positions of the lower triangle of a matrix: (2, count).
 
     >>> td.tril_indices(2)
     tensor([[0, 1, 1],
             [0, 0, 1]])
     """
-    return _triangle_indices(rows, rows if columns is None else columns, offset, True)
+    return _placed(_triangle_indices(rows, rows if columns is None else columns, offset, True), dtype, device)
 
 
 @public
-def triu_indices(rows, columns=None, offset=0):
+def triu_indices(rows, columns=None, offset=0, *, dtype=None, device=None):
     """Positions of the upper triangle of a matrix: (2, count).
 
     >>> td.triu_indices(2)
     tensor([[0, 0, 1],
             [0, 1, 1]])
     """
-    return _triangle_indices(rows, rows if columns is None else columns, offset, False)
+    return _placed(_triangle_indices(rows, rows if columns is None else columns, offset, False), dtype, device)

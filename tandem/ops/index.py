@@ -363,6 +363,8 @@ def gather(x: Tensor, axis, index: Tensor):
     axis = normalize_axis("gather", axis, x.ndim)
     if x.ndim == 0 and index.ndim == 1:
         return F.gather_at(Reshape((1,))(x), [index], (0,))
+    if index.ndim != x.ndim and 0 in index.shape:
+        return F.full(index.shape, 0, dtype=x.dtype)
     indices, shape = along("gather", x, index, axis)
     for a in range(x.ndim):
         if a != axis and shape[a] > x.shape[a]:

@@ -9,6 +9,7 @@ from tandem import dtypes
 from tandem.errors import DTypeError
 from tandem.graph.ir import Type
 from tandem.ops import rules
+from tandem.ops.arithmetic import LN2
 from tandem.ops.define import Elementwise, LibraryOp, inplace, op, public, register
 from tandem.ops.prepare import as_value, broadcast, cast, constant, full_expand, promote, to_float
 
@@ -128,8 +129,10 @@ def ldexp(x: Tensor, y: Tensor):
     tensor([16.0000,  1.5000])
     """
     x, y = as_value(x), as_value(y)
-    if y.dtype.is_floating:
-        return F.multiply(x, F.exp2(y))
+    if y.dtype.is_complex:
+        return F.multiply(x, F.exp(y * LN2))
+    if y.dtype.is_floating or x.dtype.is_complex:
+        return F.multiply(x, F.exp2(F.astype(y, dtypes.part_dtype(to_float(x).dtype)) if y.dtype.is_integer else y))
     return Ldexp()(*broadcast("ldexp", to_float(x), cast(y, dtypes.int64)))
 
 

@@ -65,6 +65,8 @@ def join(name: str, tensors: list, axis: int | None) -> Value:
     if axis is None:
         values = [Reshape((v.type.numel,))(v) for v in values]
         axis = 0
+    if any(v.ndim != 1 for v in values):  # empty lists of old: PyTorch leaves them out, whatever the others are
+        values = [v for v in values if not (v.ndim == 1 and v.shape[0] == 0)] or values
     first = values[0]
     if first.ndim == 0:
         raise ShapeError(name, "0-d tensors cannot be joined", fix="use stack")

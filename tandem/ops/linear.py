@@ -80,7 +80,7 @@ def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None)
     lead, (outputs, m, n) = x1.shape[:-1], weight.shape
     rows = product(lead)
     partial = F.matmul(F.Reshape((rows, m))(x1), F.Reshape((m, outputs * n))(F.Permute((1, 0, 2))(weight)))
-    y = F.sum(F.Reshape((rows, outputs, n))(partial) * F.Reshape((rows, 1, n))(x2), -1)
+    y = F.sum(F.Reshape((rows, outputs, n))(partial) * F.Reshape((rows, 1, n))(x2), -1, dtype=partial.dtype)
     y = F.Reshape((*lead, outputs))(y)
     return y if bias is None else y + bias
 

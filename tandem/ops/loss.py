@@ -122,6 +122,13 @@ def cross_entropy(
     tensor(0.4076)
     """
     name = "cross_entropy"
+    if input.dtype.is_integer and target.dtype.is_floating:
+        raise DTypeError(
+            "cross_entropy",
+            f"input is {input.dtype} {show_shape(input.shape)} and target {target.dtype} {show_shape(target.shape)}; scores are "
+            "floating, classes are integers",
+            fix="the arguments seem to be swapped: cross_entropy(scores, classes)",
+        )
     x = to_float(input)
     axis = _class_axis(name, x)
     classes = x.shape[axis]

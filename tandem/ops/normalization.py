@@ -265,7 +265,8 @@ def rms_norm(x: Tensor, normalized_shape: Ints, weight: Tensor | None = None, ep
         eps = _EPSILON[dtypes.part_dtype(x.dtype).name]
     wide = widen(x)
     y = wide * full_expand(InverseRootMeanSquare(axes, float(eps))(wide), x.shape)
-    return cast(_affine("rms_norm", y, weight, None, tuple(x.shape[a] for a in axes)), x.dtype)
+    _check_affine("rms_norm", "weight", x, weight, tuple(x.shape[a] for a in axes))
+    return cast(y if weight is None else y * weight, x.dtype)
 
 
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}

@@ -299,8 +299,10 @@ def _output_size(n, kernel: int, stride: int, padding: int, dilation: int, ceil_
 
 def _windows(name: str, spatial: int, x: Value, kernel_size, stride, padding, dilation, ceil_mode):
     x, added = with_batch(name, x, spatial)
+    if x.shape[1] == 0:
+        raise ShapeError(name, f"x is {show_shape(x.shape[1:] if added else x.shape)}: it has no channels")
     kernel = per_axis(name, "kernel_size", kernel_size, spatial)
-    stride = kernel if stride is None or stride == () else per_axis(name, "stride", stride, spatial)
+    stride = kernel if stride is None or stride in ((), []) else per_axis(name, "stride", stride, spatial)
     padding = per_axis(name, "padding", padding, spatial, 0)
     dilation = per_axis(name, "dilation", dilation, spatial)
     for p, k in zip(padding, kernel, strict=True):

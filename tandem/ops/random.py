@@ -17,7 +17,7 @@ from tandem.graph.ir import Value
 from tandem.graph.symbolic import product
 from tandem.ops.complexes import imag_of, real_of
 from tandem.ops.create import finish, placed
-from tandem.ops.define import inplace, op, public
+from tandem.ops.define import FUNCTIONS, OWN_METHODS, inplace, op, public
 from tandem.ops.prepare import (
     as_dtype_value,
     broadcast_shapes,
@@ -365,6 +365,28 @@ inplace(_bernoulli_of)
 inplace(_random_of)
 
 
+def _checked(name: str, parameter: str, position: int, default: float, fits, rule: str):
+    """The in-place form of a sampler with its parameter checked where it is a number."""
+    unchecked = FUNCTIONS[name]
+
+    def sample(x, *args, **kwargs):
+        value = args[position] if len(args) > position else kwargs.get(parameter, default)
+        if isinstance(value, (int, float)) and not fits(value):
+            raise ValueRangeError(name, f"{parameter} is {value}; it must be {rule}")
+        return unchecked(x, *args, **kwargs)
+
+    sample.__name__ = sample.__qualname__ = name
+    sample.__doc__ = unchecked.__doc__
+    OWN_METHODS[name] = FUNCTIONS[name] = sample
+
+
+for _name, _parameter, _position, _default in (
+    ("exponential_", "lambd", 0, 1.0), ("log_normal_", "std", 1, 2.0), ("cauchy_", "sigma", 1, 1.0)
+):  # fmt: skip
+    _checked(_name, _parameter, _position, _default, lambda v: v > 0, "greater than 0")
+_checked("geometric_", "p", 0, 0.5, lambda v: 0 < v < 1, "between 0 and 1")
+
+
 @op
 def multinomial(x: Tensor, num_samples: Int, replacement=False, *, generator: Generator | None = None):
     """Positions drawn along the last axis with the probabilities, up to a factor, that x gives.
@@ -376,13 +398,14 @@ def multinomial(x: Tensor, num_samples: Int, replacement=False, *, generator: Ge
     """
     if x.ndim not in (1, 2):
         raise ShapeError("multinomial", f"x is {show_shape(x.shape)}; it must have 1 or 2 axes")
-    if num_samples < 0:
-        raise ValueRangeError("multinomial", f"num_samples is {show(num_samples)}; it must not be negative")
-    x = to_float(x)
+    if num_samples < 1:
+        raise ValueRangeError("multinomial", f"num_samples is {show(num_samples)}; it must be at least 1")
+    if not x.dtype.is_floating:
+        raise DTypeError("multinomial", f"x is {x.dtype}; probabilities are floating point numbers", fix="x.float()")
     wide = dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
     x = cast(x, wide)
     lead, size = x.shape[:-1], x.shape[-1]
-    if size == 0 and num_samples != 0:
+    if size == 0:
         raise ShapeError("multinomial", f"x is {show_shape(x.shape)}; there is nothing to draw from")
     faults = _weight_faults(x)
     if replacement:

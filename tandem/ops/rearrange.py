@@ -310,8 +310,9 @@ def repeat_each(x: Tensor, repeats: Int, axis=None):
 
 
 @public(method=True)
-def repeat_interleave(x: Tensor, repeats, axis=None):
+def repeat_interleave(x: Tensor, repeats, axis=None, *, output_size=None):
     """Every element repeated along an axis: `repeats` times, or as many times as a 1-d tensor of repeats says for each.
+    output_size, the size of that axis, is known without being told.
 
     >>> td.repeat_interleave(td.tensor([1, 2]), 2)
     tensor([1, 1, 2, 2])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.errors import DTypeError, ShapeError, ValueRangeError
+from tandem.errors import AxisError, DTypeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import product
 from tandem.ops import rules
@@ -167,7 +167,7 @@ def prod(x: Tensor, axis=None, keepdims=False, *, dtype=None):
 def _extremum(name: str, kind: str, x: Value, axis, keepdims: bool) -> Value:
     axes = normalize_axes(name, axis, x.ndim)
     if product(x.shape[a] for a in axes) == 0:
-        raise ShapeError(name, f"there is no {kind} over zero elements: x is {show_shape(x.shape)}, axes {axes}")
+        raise AxisError(name, f"there is no {kind} over zero elements: x is {show_shape(x.shape)}, axes {axes}")
     return reduce(x, kind, axes, keepdims)
 
 
@@ -218,7 +218,7 @@ def _arg_extremum(kind: str, x: Value, axis, keepdims: bool) -> Value:
         raise ValueRangeError(kind, f"axis is {axis!r}; it must be one axis or None")
     axes = normalize_axes(kind, axis, x.ndim)
     if product(x.shape[a] for a in axes) == 0:
-        raise ShapeError(kind, f"there is no {kind[3:]} over zero elements: x is {show_shape(x.shape)}, axes {axes}")
+        raise AxisError(kind, f"there is no {kind[3:]} over zero elements: x is {show_shape(x.shape)}, axes {axes}")
     if not axes:
         return F.full((), 0, dtype=dtypes.int64)
     return reduce(x, kind, axes, keepdims)

@@ -34,6 +34,12 @@ def _prepared(name: str, x: Value, axis: int, index: Value, source) -> tuple[Val
     """Operands of Scatter: x, source cut to the shape of index, an index tensor for every axis. 0-d operands
     count as 1-d."""
     axis = normalize_axis(name, axis, x.ndim)
+    if isinstance(source, Value) and source.ndim > 0 and source.dtype is not x.dtype:
+        raise DTypeError(
+            name,
+            f"x is {x.dtype} and source {source.dtype}; they must have the same dtype",
+            fix=f"source.to(td.{x.dtype})",
+        )
     source = as_dtype_value(source, x.dtype)
     if x.ndim == 0:
         x = Reshape((1,))(x)
@@ -282,18 +288,15 @@ def put_along_axis(x: Tensor, index: Tensor, values: Tensor, axis=-1):
 
 @op
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor):
-    """x with the places where mask holds filled from source, in row-major order; mask broadcasts to x.
+    """x with the places where mask holds filled from source, in row-major order; mask and x broadcast.
 
     >>> td.masked_scatter(td.zeros(3), td.tensor([True, False, True]), td.tensor([7.0, 8.0]))
     tensor([7., 0., 8.])
     """
     if mask.dtype.kind != "bool":
         raise DTypeError("masked_scatter", f"mask is {mask.dtype}; it must be boolean")
-    if broadcast_shapes("masked_scatter", mask.shape, x.shape) != x.shape:
-        raise ShapeError(
-            "masked_scatter", f"mask {show_shape(mask.shape)} does not broadcast to x {show_shape(x.shape)}"
-        )
-    mask = full_expand(mask, x.shape)
+    shape = broadcast_shapes("masked_scatter", mask.shape, x.shape)
+    mask, x = full_expand(mask, shape), full_expand(x, shape)
     flat = Reshape((product(x.shape),))(cast(mask, dtypes.int64))
     number = F.cumsum(flat, 0) - 1
     source = as_dtype_value(source, x.dtype)

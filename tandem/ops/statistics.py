@@ -127,7 +127,7 @@ def logsumexp(x: Tensor, axis=None, keepdims=False):
     axes = normalize_axes("logsumexp", axis, x.ndim)
     if product(x.shape[a] for a in axes) == 0:
         return F.log(F.sum(x, axes, keepdims=keepdims))  # of an empty sum: minus infinity
-    top = F.amax(x, axes, keepdims=True)
+    top = F.amax(F.real(x) if x.dtype.is_complex else x, axes, keepdims=True)
     top = F.stop_gradient(F.where(F.isfinite(top), top, 0))
     total = F.log(F.sum(F.exp(x - top), axes, keepdims=True)) + top
     return total if keepdims or not axes else F.squeeze(total, axes)

@@ -115,6 +115,10 @@ def empty_permuted(size, physical_layout, *, dtype=None, device=None, requires_g
     (1, 2)
     """
     order = tuple(physical_layout)
+    if sorted(order) != list(range(len(tuple(size)))):
+        raise ValueRangeError(
+            "empty_permuted", f"physical_layout is {order}; it must have each of {len(tuple(size))} axes once"
+        )
     block = _runtime.empty(tuple(size[a] for a in order), dtypes.as_dtype(dtype or dtypes.default_float()))
     return F.permute(block, tuple(order.index(a) for a in range(len(order)))).detach().requires_grad_(requires_grad)
 
@@ -467,15 +471,19 @@ for _name in (
 
 def _turned(name: str, view):
     def turn(x, *args, **kwargs):
-        if x.requires_grad and _runtime.grad_enabled():
+        recorded = x.requires_grad and _runtime.grad_enabled()
+        if recorded and x.is_leaf:
             raise AutogradError(
-                name, "a tensor that requires grad cannot change its axes in place", fix=f"use x = x.{name[:-1]}(...)"
+                name, "a leaf that requires grad cannot change its axes in place", fix=f"use x = x.{name[:-1]}(...)"
             )
         if isinstance(x, Value):
             raise DTypeError(
                 name, "a value in a graph cannot change its axes in place", fix=f"use x = x.{name[:-1]}(...)"
             )
-        _runtime.take_geometry(x, view(x, *args, **kwargs))
+        made = view(x, *args, **kwargs)
+        _runtime.take_geometry(x, made)
+        if recorded:
+            _runtime.share_history(x, made)
         return x
 
     turn.__name__ = turn.__qualname__ = name
@@ -485,7 +493,7 @@ def _turned(name: str, view):
 
 for _name in ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided"):
     if _name in FUNCTIONS:
-        _turned(_name + "_", FUNCTIONS[_name])
+        _turned(_name + "_", OWN_METHODS.get(_name, FUNCTIONS[_name]))
 
 
 @public(method=True)

@@ -112,7 +112,7 @@ class Session:
 
     def __repr__(self):
         state = "closed" if self._closed else f"{len(self._cells)} variables, {self.num_programs} programs"
-        return f"<Session of {self.graph!r}: {state}>"
+        return f"<Session of a graph of {len(self.graph.nodes)} nodes: {state}>"
 
     @property
     def num_programs(self) -> int:

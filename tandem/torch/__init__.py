@@ -11,6 +11,7 @@ True
 """
 
 import importlib as _importlib
+import sys as _sys
 import types as _types
 
 import tandem as _tandem
@@ -33,7 +34,7 @@ del _module
 _paths.watch()
 
 
-_OWN = ("_C", "fft", "linalg", "special")  # modules that differ from tandem's
+_OWN = ("_C", "export", "fft", "fx", "hub", "library", "linalg", "special")  # modules that differ from tandem's
 
 
 def __getattr__(name):
@@ -41,14 +42,19 @@ def __getattr__(name):
         raise AttributeError(f"module 'tandem.torch' has no attribute {name!r}")
     if name in _OWN:
         return _importlib.import_module(f"tandem.torch.{name}")
+    if name == "ops":
+        return _importlib.import_module("tandem.torch.library").ops
     try:
         found = getattr(_tandem, name)
     except AttributeError:
         try:
             found = _importlib.import_module(f"tandem.torch.{name}")
         except ModuleNotFoundError:
+            from tandem.torch.left_out import ADVICE
+
+            advice = ADVICE.get(name, "docs/pytorch.md lists what is left out, and why")
             raise AttributeError(
-                f"module 'torch' has no attribute {name!r} in Tandem: docs/pytorch.md lists what is left out, and why"
+                f"module 'torch' has no attribute {name!r} in Tandem: {advice}", name=name, obj=_sys.modules[__name__]
             ) from None
     globals()[name] = found
     return found

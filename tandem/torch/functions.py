@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from builtins import any as any_
+
 import tandem as td
 import tandem.ops as F
-from tandem.errors import ValueRangeError
+from tandem.errors import DTypeError, ValueRangeError
+from tandem.graph.ir import Value
 from tandem.ops.define import as_tensor
 from tandem.ops.extras import store
 from tandem.ops.prepare import normalize_axes
-from tandem.torch.adapt import named, of_tensors
+from tandem.torch.adapt import named, of_tensors, taking_out
 
 Tensor = td.Tensor
 
@@ -74,6 +78,10 @@ def meshgrid(*tensors, indexing: str = "ij"):
 
 def _extremum(name: str, method):
     def extremum(input, dim=None, keepdim=False, *, other=None, out=None):
+        if not isinstance(input, (Tensor, Value)):
+            raise DTypeError(
+                name, f"input is a {type(input).__name__}; it must be a tensor", fix="use torch.tensor(...)"
+            )
         if other is not None:
             dim = other
         made = method(input, dim, keepdim)
@@ -119,6 +127,8 @@ def arange(
     tensor([1, 2, 3])
     """
     first, last = (0, start) if end is None else (start, end)
+    if any_(isinstance(n, float) and not math.isfinite(n) for n in (first, last, step)):
+        raise ValueRangeError("arange", f"{first}, {last} and {step} must be finite")
     if (last - first) * step < 0:
         raise ValueRangeError("arange", f"no step of {step} leads from {first} to {last}")
     return store("arange", F.arange(start, end, step, dtype=dtype, device=device, requires_grad=requires_grad), out)
@@ -160,7 +170,50 @@ def _wide(name: str, function):
     return total
 
 
-sum, prod, cumsum, cumprod = (_wide(name, getattr(F, name)) for name in ("sum", "prod", "cumsum", "cumprod"))
+sum, prod, cumsum, cumprod, nansum, trace = (
+    _wide(name, getattr(F, name)) for name in ("sum", "prod", "cumsum", "cumprod", "nansum", "trace")
+)
+
+
+def _bytes(name: str, function):
+    def asked(input, *args, **kwargs):
+        made = function(input, *args, **kwargs)
+        return made.to(td.uint8) if input.dtype is td.uint8 and kwargs.get("out") is None else made
+
+    asked.__name__ = asked.__qualname__ = name
+    asked.__doc__ = f"td.{name}; of uint8, which were PyTorch's truth values once, in uint8."
+    return asked
+
+
+all, any = _bytes("all", F.all), _bytes("any", F.any)
+
+
+def _all_axes(name: str, function):
+    def reduced(input, dim=(), keepdim=False, *, out=None):
+        axes = None if isinstance(dim, (tuple, list)) and not dim else dim
+        return function(input, axes, keepdim) if out is None else function(input, axes, keepdim, out=out)
+
+    reduced.__name__ = reduced.__qualname__ = name
+    reduced.__doc__ = f"td.{name} over axes; over all of them if dim is ()."
+    return reduced
+
+
+amax, amin = _all_axes("amax", F.amax), _all_axes("amin", F.amin)
+
+
+def complex(real, imag, *, out=None):
+    """Complex numbers of their parts, which must have one dtype.
+
+    >>> td.torch.complex(td.ones(1), td.zeros(1))
+    tensor([1.+0.j])
+    """
+    for part in (real, imag):
+        if not isinstance(part, Tensor) or not part.dtype.is_floating or part.dtype is not real.dtype:
+            kinds = ", ".join(str(getattr(p, "dtype", type(p).__name__)) for p in (real, imag))
+            raise DTypeError("complex", f"the parts are {kinds}; both must be tensors of one floating dtype")
+    if out is not None and out.dtype is not td.promote_types(real.dtype, td.complex64):
+        raise DTypeError("complex", f"out is {out.dtype}; parts of {real.dtype} make another complex dtype")
+    return td.complex(real, imag) if out is None else td.complex(real, imag, out=out)
 
 
 def is_storage(obj) -> bool:
@@ -172,7 +225,9 @@ def is_storage(obj) -> bool:
 
 _NAMED = {
     "cholesky_inverse": "input upper", "cholesky_solve": "input input2 upper", "dot": "input tensor|other", "frexp": "input|a",
-    "geqrf": "input", "hsplit": "input sections|indices|indices_or_sections",
+    "geqrf": "input", "lu": "input|A pivot get_infos", "lu_unpack": "LU_data LU_pivots unpack_data unpack_pivots",
+    "tril_indices": "row|rows col|columns offset", "triu_indices": "row|rows col|columns offset",
+    "hsplit": "input sections|indices|indices_or_sections",
     "dsplit": "input sections|indices|indices_or_sections", "lu_solve": "input LU_data LU_pivots",
     "ormqr": "input input2|tau input3|other left transpose", "pinverse": "input rcond", "qr": "input some",
     "split_with_sizes": "input split_sizes dim", "svd": "input some compute_uv", "unsafe_split": "input split_size dim",
@@ -183,6 +238,27 @@ for _name, _names in _NAMED.items():
     globals()[_name] = named(_name, getattr(td, _name), *_names.split())
 
 
+# -- new tensors: with out=, and what says nothing here
+
+_MADE = ("empty", "ones", "zeros")
+
+
+def _made(name: str, function):
+    function = taking_out(name, function)
+
+    def make(*args, layout=None, pin_memory=False, names=None, memory_format=None, **kwargs):
+        made = function(*args, **kwargs)
+        return made if memory_format is None else F.contiguous(made, memory_format)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = function.__doc__
+    return make
+
+
+for _name in _MADE:
+    globals()[_name] = _made(_name, getattr(td, _name))
+
+
 # -- operands that must be tensors
 
 _EITHER = (
@@ -191,7 +267,7 @@ _EITHER = (
 )  # fmt: skip
 _FIRST = ("clamp_max", "clamp_min", "copysign", "eq", "fmod", "ge", "gt", "le", "lt", "ne", "rsub")
 _BOTH = (
-    "atan2", "complex", "fmax", "fmin", "gcd", "heaviside", "hypot", "igamma", "igammac", "lcm", "ldexp", "logaddexp",
+    "atan2", "fmax", "fmin", "gcd", "heaviside", "hypot", "igamma", "igammac", "lcm", "ldexp", "logaddexp",
     "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "nextafter", "logaddexp2", "polar",
 )  # fmt: skip
 for _needed, _names in enumerate((_EITHER, _FIRST, _BOTH)):
@@ -262,13 +338,13 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     return F.repeat_interleave(input, repeats, dim)
 
 
-def isin(elements, test_elements, *, assume_unique=False, invert=False):
+def isin(elements, test_elements, *, assume_unique=False, invert=False, out=None):
     """Where an element is among others.
 
     >>> td.torch.isin(td.tensor([1, 2]), td.tensor([2]))
     tensor([False,  True])
     """
-    return F.isin(elements, test_elements, invert=invert)
+    return store("isin", F.isin(elements, test_elements, invert=invert), out)
 
 
 def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
@@ -286,7 +362,7 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
 
 
 __all__ = [
-    *_NAMED, *_EITHER, *_FIRST, *_BOTH, "bucketize", "isclose", "isin", "norm", "repeat_interleave", "searchsorted",
-    "squeeze", "arange", "constant_pad_nd", "cumprod", "cumsum", "equal", "gradient", "is_storage", "max",
-    "meshgrid", "min", "nonzero", "prod", "range", "sort", "std", "sum", "take", "var",
+    *_NAMED, *_EITHER, *_FIRST, *_BOTH, *_MADE, "all", "amax", "amin", "any", "arange", "bucketize", "complex", "constant_pad_nd",
+    "cumprod", "cumsum", "equal", "gradient", "is_storage", "isclose", "isin", "max", "meshgrid", "min", "nansum", "nonzero",
+    "norm", "prod", "range", "repeat_interleave", "searchsorted", "sort", "squeeze", "std", "sum", "take", "trace", "var",
 ]  # fmt: skip

@@ -144,14 +144,14 @@ def convolution(input, weight, bias, stride, padding, dilation, transposed, outp
     return (F.conv1d, F.conv2d, F.conv3d)[axes - 1](input, weight, bias, stride, padding, dilation, groups)
 
 
-def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False, *, out=None):
-    """(X with A X = b, A) for a triangular A. PyTorch advises torch.linalg.solve_triangular.
+def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False, *, out=None):
+    """(X with A X = input, A) for a triangular A. PyTorch advises torch.linalg.solve_triangular.
 
     >>> td.torch.triangular_solve(td.ones(2, 1), 2 * td.eye(2))[0].tolist()
     [[0.5], [0.5]]
     """
     matrix = A.mT if transpose else A
-    solution = td.linalg.solve_triangular(matrix, b, upper=upper != transpose, unitriangular=unitriangular)
+    solution = td.linalg.solve_triangular(matrix, input, upper=upper != transpose, unitriangular=unitriangular)
     return store("triangular_solve", (solution, F.clone(A)), out)
 
 

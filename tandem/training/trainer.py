@@ -17,6 +17,7 @@ import time
 from tandem import _runtime
 from tandem.autograd.modes import no_grad
 from tandem.compiled import compile
+from tandem.errors import DTypeError
 from tandem.training.history import History
 from tandem.training.metrics import Mean
 from tandem.training.page import GRAPH, graph_part
@@ -94,6 +95,11 @@ class Trainer:
         self._run_step = _compile(self._step) if compile else self._step
         self._run_forward = _compile(self._forward) if compile else self._forward
 
+    def __repr__(self):
+        where = f", folder={self.folder!r}" if self.folder else ""
+        names = ", ".join(type(part).__name__ for part in (self.model, self.optimizer))
+        return f"<Trainer of {names}: epoch {self.epoch}, step {self.step}{where}>"
+
     # -- one step
 
     def _forward(self, batch):
@@ -105,6 +111,17 @@ class Trainer:
     def _outputs_and_loss(self, batch):
         if self.whole_batch:
             return None, self.loss(self.model, batch)
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+            shown = (
+                f"{type(batch).__name__} of {len(batch)}"
+                if isinstance(batch, (tuple, list, dict))
+                else type(batch).__name__
+            )
+            raise DTypeError(
+                "Trainer", f"the loader gives a {shown}; a batch must be a pair (inputs, targets)",
+                fix="have the dataset give pairs, or take batches as they are: Trainer(..., loss=lambda model, batch: ..., "
+                "whole_batch=True)",
+            )  # fmt: skip
         inputs, targets = batch
         outputs = self.model(inputs)
         return outputs, self.loss(outputs, targets)

@@ -119,9 +119,13 @@ def test_other_axes_in_place():
     assert x.transpose_(0, 1).swapaxes_(0, 1).stride() == (1, 3)
     x += 1
     assert x.sum().item() == 21
-    y = td.ones(2, 1, requires_grad=True) * 2
+    leaf = td.ones(2, 1, requires_grad=True)
     with pytest.raises(td.errors.AutogradError, match="cannot change its axes in place"):
-        y.squeeze_()
+        leaf.squeeze_()
+    y = leaf * 2
+    assert y.squeeze_().shape == (2,)
+    (y * td.tensor([3.0, 5.0])).sum().backward()
+    assert leaf.grad.tolist() == [[6.0], [10.0]]
 
 
 def test_facts():

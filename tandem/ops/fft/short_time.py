@@ -86,10 +86,10 @@ def overlap_add(frames: Value, hop: int) -> Value:
 
 @public(method=True)
 def stft(x: Tensor, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
-         onesided=None, return_complex=None):  # fmt: skip
+         onesided=None, return_complex=None, align_to_window=None):  # fmt: skip
     """Short-time Fourier transform: of frames of n_fft elements, hop_length apart (n_fft // 4 unless given), times a window of
     win_length elements. With center, frames stand around their positions, and x is padded for that. onesided keeps n_fft // 2 + 1
-    frequencies (the default for real signals).
+    frequencies (the default for real signals). Frames are as wide as n_fft; align_to_window says nothing more.
 
     x: (n) or (b, n) -> (frequencies, frames) or (b, frequencies, frames) complex; a last axis (re, im) if return_complex is False
 
@@ -130,11 +130,10 @@ def _istft(
         raise ShapeError("istft", f"x has {show(x.shape[1])} frequencies; n_fft = {n_fft} makes {wanted}")
     norm = BY_ROOT if normalized else BY_N
     x = F.Permute((0, 2, 1))(x)
-    if onesided:
-        frames = Irfft(2, n_fft, norm, False)(x)
-    else:
+    if return_complex and not onesided:
         frames = Fft((2,), False, norm)(x)
-        frames = frames if return_complex else F.real(frames)
+    else:  # a real signal: the other frequencies are conjugates of these
+        frames = Irfft(2, n_fft, norm, False)(x if onesided else F.slice_axis(x, 2, 0, n_fft // 2 + 1))
     window = _window("istft", window, win_length, n_fft, dtypes.part_dtype(frames.dtype))
     total = overlap_add(frames * window, hop)
     envelope = overlap_add(full_expand(window * window, (1, *frames.shape[1:])), hop)

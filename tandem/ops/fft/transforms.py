@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.errors import DTypeError, ShapeError, ValueRangeError
+from tandem.errors import AxisError, DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.ops import rules
 from tandem.ops.define import LibraryOp, op, register
@@ -125,7 +125,7 @@ def _prepare(name: str, x: Value, real: bool = False) -> Value:
     if real and x.dtype.is_complex:
         raise DTypeError(name, f"x is {x.dtype}; it must be real", fix="use fft, or x.real")
     if x.ndim == 0:
-        raise ShapeError(name, "x has no axes; at least 1 is needed")
+        raise AxisError(name, "x has no axes; at least 1 is needed")
     return x
 
 

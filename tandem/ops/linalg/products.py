@@ -9,7 +9,7 @@ from tandem.graph.ir import Type, Value
 from tandem.ops.define import op, register
 from tandem.ops.linalg.prepare import MatrixOp, adjoint, identity, mm, spelled, square
 from tandem.ops.linalg.solve import Inverse
-from tandem.ops.prepare import broadcast_shapes, cast, full_expand, promote, show, show_shape
+from tandem.ops.prepare import broadcast_shapes, cast, full_expand, normalize_axis, promote, show, show_shape
 from tandem.ops.reduce import sum_dtype
 
 
@@ -148,6 +148,7 @@ def _cross(name: str, x: Value, y: Value, axis: int) -> Value:
         raise ShapeError(name, f"x is {show_shape(x.shape)} and y {show_shape(y.shape)}; both need at least one axis")
     place = axis if axis < 0 else axis - max(x.ndim, y.ndim)
     shape = broadcast_shapes(name, x.shape, y.shape)
+    normalize_axis(name, axis, max(x.ndim, y.ndim))
     if not -min(x.ndim, y.ndim) <= place < 0 or x.shape[place] != 3 or y.shape[place] != 3:
         raise ShapeError(
             name, f"x is {show_shape(x.shape)} and y {show_shape(y.shape)}; axis {axis} of both must have 3 elements"
@@ -216,7 +217,8 @@ def vander(x: Tensor, N: Int | None = None):
             [1, 3, 9]])
     """
     if x.ndim == 0:
-        raise ShapeError("vander", "x has no axes; at least 1 is needed")
+        x = F.Reshape((1,))(x)
+    x = cast(x, dtypes.int64) if x.dtype.is_integer else x
     count = x.shape[-1] if N is None else N
     if count < 0:
         raise ValueRangeError("vander", f"N is {count}; it must not be negative")

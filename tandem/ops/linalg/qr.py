@@ -239,6 +239,11 @@ def ormqr(x: Tensor, tau: Tensor, other: Tensor, left=True, transpose=False):
     """
     x, other = promote(matrices("ormqr", x), matrices("ormqr", other, "other"))
     m, k = x.shape[-2:]
+    if tau.ndim != x.ndim - 1 or tau.shape[-1] > minimum(m, k):
+        raise ShapeError(
+            "ormqr",
+            f"x is {show_shape(x.shape)} and tau {show_shape(tau.shape)}; tau has one number for each reflection in x",
+        )
     if k < m:
         x = F.Embed((0,) * x.ndim, (1,) * x.ndim, (*x.shape[:-2], m, m))(x)
     elif k > m:

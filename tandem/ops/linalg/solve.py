@@ -528,11 +528,11 @@ def _tensorsolve(A: Tensor, B: Tensor, axes):
         moved = [a % A.ndim for a in axes]
         A = F.Permute((*(i for i in range(A.ndim) if i not in moved), *moved))(A)
     last = A.shape[B.ndim :]
-    if tuple(show_shape(A.shape[: B.ndim])) != tuple(show_shape(B.shape)) or product(last) != product(B.shape):
+    if product(A.shape[: B.ndim]) != product(B.shape) or product(last) != product(B.shape):
         raise ShapeError(
             "tensorsolve",
-            f"A is {show_shape(A.shape)} and B {show_shape(B.shape)}; A must begin with the axes of B and hold as many "
-            "elements in the others",
+            f"A is {show_shape(A.shape)} and B {show_shape(B.shape)}; the first {B.ndim} axes of A must hold as "
+            "many elements as B, and so must the others",
         )
     n = product(B.shape)
     return F.Reshape(last)(solve(F.Reshape((n, n))(A), F.Reshape((n,))(B)))

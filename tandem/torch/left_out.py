@@ -1,0 +1,21 @@
+"""Parts of PyTorch that have no counterpart, and what to use instead: what `torch.<name>` says."""
+
+ADVICE = {
+    "_dynamo": "programs are made of what runs; td.compile(fn).explain() tells of them, and recompile_limit bounds them",
+    "_inductor": "td.compile generates code by itself; TANDEM_DEBUG=4 shows it",
+    "ao": "there is no quantisation of PyTorch's kind; 16-bit floats: model.to(torch.bfloat16)",
+    "classes": "classes of TorchScript need PyTorch's runtime; use Python's",
+    "futures": "use concurrent.futures",
+    "mps": "devices are 'cpu' and 'cuda'",
+    "monitor": "use td.profile and td.training's logs",
+    "nested": "pad to one length and mask, or use lists of tensors",
+    "overrides": "subclasses of Tensor inherit its methods; there is no __torch_function__ to override them by",
+    "package": "use td.export.save for programs, and ordinary Python packages for code",
+    "quantization": "there is no quantisation of PyTorch's kind; 16-bit floats: model.to(torch.bfloat16)",
+    "quantize_per_tensor": "there is no quantisation of PyTorch's kind",
+    "Stream": "torch.cuda.Stream is the class of streams",
+    "Event": "torch.cuda.Event is the class of events",
+    "TypedStorage": "memory has no object of its own; x.data_ptr(), x.nbytes and x.numpy() tell of it",
+    "UntypedStorage": "memory has no object of its own; x.data_ptr(), x.nbytes and x.numpy() tell of it",
+    "xpu": "devices are 'cpu' and 'cuda'",
+}
