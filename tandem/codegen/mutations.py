@@ -89,7 +89,13 @@ def _scatter_directly(fusion: Fusion, value: Value, target: Buffer, readers) -> 
     position = fusion.provider[scattered].position
     if any(group.position > position for group, _, _ in readers):
         return False
-    fusion.buffer_of[scattered] = fusion.buffer_of[scattered.node.inputs[0]]
+    old, new = fusion.buffer_of[scattered], fusion.buffer_of[scattered.node.inputs[0]]
+    views = [b for b in fusion.buffer_of.values() if b.kind == "view" and b.base is old]
+    if views and (new.kind == "view" or not same_shape(old.strides, new.strides)):
+        return False
+    for b in views:  # what shows parts of the result shows them there
+        b.base = new
+    fusion.buffer_of[scattered] = new
     fusion.buffer_of[value] = target
     return True
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import tandem as td
 from tandem.codegen import lower
 from tandem.ops.movement import Permute
 from tandem.switches import switches
@@ -37,3 +38,18 @@ def test_results_are_the_same_without_it(skip):
         (doubled,) = run(lower(trace.graph, trace.layouts), trace.graph, [x])
     np.testing.assert_array_equal(x, before + 1)
     np.testing.assert_array_equal(doubled, before * 2)
+
+
+def test_a_routine_that_reads_a_view_of_what_a_scatter_wrote_sees_it():
+    rows, w = td.arange(2)[:, None], td.randn(2, 4, 5)
+    x, places = td.randn(2, 1, 3), td.tensor([[1], [3]])
+
+    def step(store):
+        store[rows, places] = x
+        return store[:, :4].mT @ w
+
+    start = td.randn(2, 6, 3)
+    stores = [start.clone(), start.clone()]
+    expected, got = step(stores[0]), td.compile(step)(stores[1])
+    np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-6)
+    np.testing.assert_array_equal(stores[1].numpy(), stores[0].numpy())
