@@ -102,6 +102,7 @@ _LAZY = (
     "export",
     "fft",
     "func",
+    "generation",
     "jit",
     "linalg",
     "masked",

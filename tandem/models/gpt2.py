@@ -6,6 +6,7 @@ import math
 
 import tandem as td
 from tandem import nn
+from tandem.generation import generate, stream
 from tandem.nn import functional as F
 
 SIZES = {  # layers, heads, width
@@ -23,16 +24,16 @@ class Attention(nn.Module):
         self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.resid_dropout = nn.Dropout(dropout)
 
-    def forward(self, x, past=None):
+    def forward(self, x, cache=None, layer: int = 0):
         b, t, d = x.shape
         q, k, v = self.c_attn(x).reshape(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
-        if past is not None:
-            k, v = td.cat([past[0], k], 2), td.cat([past[1], v], 2)
+        mask = None
+        if cache is not None:
+            k, v = cache.extend(layer, k, v)
+            mask = cache.mask
         dropout = self.dropout if self.training else 0.0
-        # One new token may look at all before it; several at once only at those up to themselves.
-        y = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=past is None)
-        y = y.permute(0, 2, 1, 3).reshape(b, t, d)
-        return self.resid_dropout(self.c_proj(y)), (k, v)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=mask is None)
+        return self.resid_dropout(self.c_proj(y.permute(0, 2, 1, 3).reshape(b, t, d)))
 
 
 class Block(nn.Module):
@@ -43,11 +44,10 @@ class Block(nn.Module):
         self.mlp = nn.ModuleDict({"c_fc": nn.Linear(width, 4 * width), "c_proj": nn.Linear(4 * width, width)})
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x, past=None):
-        y, present = self.attn(self.ln_1(x), past)
-        x = x + y
+    def forward(self, x, cache=None, layer: int = 0):
+        x = x + self.attn(self.ln_1(x), cache, layer)
         hidden = F.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh")
-        return x + self.dropout(self.mlp["c_proj"](hidden)), present
+        return x + self.dropout(self.mlp["c_proj"](hidden))
 
 
 class GPT2(nn.Module):
@@ -61,7 +61,7 @@ class GPT2(nn.Module):
     def __init__(self, vocabulary: int = 50257, context: int = 1024, layers: int = 12, heads: int = 12, width: int = 768,
                  dropout: float = 0.1):  # fmt: skip
         super().__init__()
-        self.context = context
+        self.context, self.cache_sizes = context, (layers, heads, width // heads)
         self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
         self.drop = nn.Dropout(dropout)
         self.h = nn.ModuleList([Block(width, heads, dropout) for _ in range(layers)])
@@ -74,39 +74,29 @@ class GPT2(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
 
-    def hidden(self, tokens, past=None):
-        """The last layer's activations (n, t, width), and keys and values to go on from."""
-        start = 0 if past is None else past[0][0].shape[2]
-        positions = td.arange(start, start + tokens.shape[1])
+    def hidden(self, tokens, cache=None):
+        """The last layer's activations (n, t, width). With a cache, tokens are at its positions, and go on from what it holds."""
+        positions = td.arange(tokens.shape[1]) if cache is None else cache.positions
         x = self.drop(self.wte(tokens) + self.wpe(positions))
-        presents = []
         for i, block in enumerate(self.h):
-            x, present = block(x, None if past is None else past[i])
-            presents.append(present)
-        return self.ln_f(x), presents
+            x = block(x, cache, i)
+        return self.ln_f(x)
+
+    def scores(self, hidden):
+        return F.linear(hidden, self.wte.weight)
 
     def forward(self, tokens):
-        return F.linear(self.hidden(tokens)[0], self.wte.weight)
+        return self.scores(self.hidden(tokens))
 
-    @td.no_grad()
-    def generate(self, tokens, count: int, temperature: float = 1.0, top_k: int | None = None, generator=None):
-        """tokens (n, t) with `count` more, drawn from what the model expects; temperature 0 takes the likeliest."""
-        past, step = None, tokens
-        for _ in range(count):
-            if past is not None and past[0][0].shape[2] >= self.context:
-                past, step = None, tokens[:, -self.context // 2 :]
-            hidden, past = self.hidden(step, past)
-            scores = F.linear(hidden[:, -1], self.wte.weight)
-            if temperature == 0:
-                step = scores.argmax(-1, keepdim=True)
-            else:
-                scores = scores / temperature
-                if top_k is not None:
-                    least = scores.topk(min(top_k, scores.shape[-1]), -1)[0][:, -1:]
-                    scores = td.where(scores < least, -float("inf"), scores)
-                step = td.multinomial(F.softmax(scores, -1), 1, generator=generator)
-            tokens = td.cat([tokens, step], 1)
-        return tokens
+    def generate(
+        self, tokens, count: int, temperature: float = 1.0, top_k: int | None = None, generator=None, **settings
+    ):
+        """tokens (n, t), or a list of prompts, with `count` more; all settings are those of td.generation.generate."""
+        return generate(self, tokens, count, temperature=temperature, top_k=top_k, generator=generator, **settings)
+
+    def stream(self, tokens, count: int, **settings):
+        """The tokens of `generate` as they are made; settings as of td.generation.stream."""
+        return stream(self, tokens, count, **settings)
 
     def load_published(self, state: dict, strict: bool = True):
         """Takes over weights as published: matrices of the blocks are stored (in, out), names may begin with "transformer."."""
