@@ -1,7 +1,7 @@
 """Speculative decoding (Leviathan et al., 2023): a small model guesses, the large one checks all guesses in one step.
 
-A guess x with probability q(x) is kept with probability min(1, p(x) / q(x)); the first that is not is replaced by one sampled from what p
-has above q. So tokens are distributed as if the large model alone had been sampled, and greedy results are its own.
+A guess x with probability q(x) is kept with probability min(1, p(x) / q(x)); the first that is not is replaced by one sampled from
+what p has above q. So tokens are distributed as if the large model alone had been sampled, and greedy results are its own.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from tandem.models.vit import ViT, vit_b_16, vit_b_32, vit_l_16
 
 __all__ = [
     "BERT", "GAT", "GCN", "GNMT", "GPT2", "NCF", "VGG", "AlexNet", "BinaryTreeLSTMCell", "ChildSumTreeLSTMCell", "Discriminator",
-    "GATConv", "GCNConv", "Generator", "InceptionV3", "LSTMLanguageModel", "LeNet", "Llama", "MobileNetV1", "MobileNetV2", "ResNet", "Tree",
-    "TreeLSTM", "ViT", "gpt2", "resnet18", "resnet34", "resnet50", "resnet101", "vgg11", "vgg13", "vgg16", "vgg19", "vit_b_16",
-    "vit_b_32", "vit_l_16",
+    "GATConv", "GCNConv", "Generator", "InceptionV3", "LSTMLanguageModel", "LeNet", "Llama", "MobileNetV1", "MobileNetV2",
+    "ResNet", "Tree", "TreeLSTM", "ViT", "gpt2", "resnet18", "resnet34", "resnet50", "resnet101", "vgg11", "vgg13", "vgg16",
+    "vgg19", "vit_b_16", "vit_b_32", "vit_l_16",
 ]  # fmt: skip

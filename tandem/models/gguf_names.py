@@ -35,7 +35,7 @@ def settings_of_gguf(path) -> tuple[dict, dict]:
         "bias": "blk.0.attn_q.bias" in state,
     }  # fmt: skip
     if kind == "qwen2":  # its queries and keys are stored as published
-        state = {name: value for name, value in _renamed(state).items()}
+        state = _renamed(state)
     return settings, state
 
 

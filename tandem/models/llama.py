@@ -1,6 +1,7 @@
 """Llama (Touvron et al., 2023; Grattafiori et al., 2024): rotary positions, grouped-query attention, RMS norms, SwiGLU.
 
-Weights are named as in the published safetensors files; those of GGUF files are renamed. Mistral and Qwen2, which differ in a bias, load too.
+Weights are named as in the published safetensors files; those of GGUF files are renamed. Mistral and Qwen2, which differ in a
+bias, load too.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def c(
 
     >>> made = td.export.c(td.nn.Linear(3, 2), td.ones(1, 3), "/tmp/linear_c", name="linear")
     >>> made.arena_bytes, made.weight_bytes, sorted(made.files)
-    (0, 32, ['CMakeLists.txt', 'linear.c', 'linear.h', 'linear_weights.c', 'main.c'])
+    (0, 48, ['CMakeLists.txt', 'linear.c', 'linear.h', 'linear_weights.c', 'main.c'])
     """
     if weights not in ("arrays", "binary"):
         raise ValueRangeError("export.c", f"weights is {weights!r}; it may be 'arrays' or 'binary'")
