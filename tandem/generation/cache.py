@@ -2,9 +2,9 @@
 
 Note [Slots]
 A token at position p of its sequence has slot p, whatever the other sequences of the batch are doing, and a query at position p
-looks at slots 0 to p. So prompts of different lengths are padded at their ends: what padding leaves in later slots is never seen, and
-is overwritten when the sequence gets there. A step looks at the first `seen` slots only; how many is a size like any other, so one
-program serves all of them.
+looks at slots 0 to p. So prompts of different lengths are padded at their ends: what padding leaves in later slots is never
+seen, and is overwritten when the sequence gets there. A step looks at the first `seen` slots only; how many is a size like any
+other, so one program serves all of them.
 """
 
 from __future__ import annotations
