@@ -13,7 +13,8 @@ SPACES = tool["spaces"]()
 
 # What neither the standard nor NumPy, SciPy or PyTorch has, at least not under a name of its own.
 OWN = {
-    "": "cond fori_loop map scan stop_gradient switch_case trunc_divide value_and_grad vector_norm vjp while_loop",
+    "": "cond dynamic_partition dynamic_stitch fori_loop map scan segment_max segment_mean segment_min segment_prod "
+    "segment_softmax segment_sum stop_gradient switch_case trunc_divide value_and_grad vector_norm vjp while_loop",
     "linalg": "cholesky_inverse cholesky_solve",
     "fft": "",
     "special": "",

@@ -157,9 +157,17 @@ from tandem.nn.transformer import (
 from tandem.nn import utils  # isort: skip
 
 
+_GRAPH = ("GATConv", "GCNConv", "GINConv", "GINEConv", "MessagePassing", "SAGEConv")
+
+
 def __getattr__(name):
     if name == "modules":  # PyTorch's paths, for programs that import by them
         import importlib
 
         return importlib.import_module("tandem.nn.modules")
+    if name == "graph" or name in _GRAPH:  # imported when first used
+        import importlib
+
+        graph = importlib.import_module("tandem.nn.graph")
+        return graph if name == "graph" else getattr(graph, name)
     raise AttributeError(f"module 'tandem.nn' has no attribute {name!r}")

@@ -27,6 +27,7 @@ from tandem.nn.resample import (
     upsample_bilinear,
     upsample_nearest,
 )
+from tandem.nn.sampled_losses import embedding_lookup, nce_loss, sampled_softmax_loss
 from tandem.nn.sampling import affine_grid, fractional_max_pool2d, fractional_max_pool3d, grid_sample
 from tandem.nn.windows import (
     fold,

@@ -10,12 +10,17 @@ from tandem.graph.ir import Value
 from tandem.sparse.tensor import make_coo
 
 
+def rows_at(index, weight, padding_idx=None):
+    """F.embedding, also of tables with a number in each row."""
+    return F.embedding(index, weight, padding_idx) if weight.ndim == 2 else F.take(weight, index, 0)
+
+
 class _Rows(Function):
     @staticmethod
     def forward(ctx, weight, index, padding_idx, by_frequency):
         ctx.save_for_backward(index)
         ctx.shape, ctx.padding_idx, ctx.by_frequency = weight.shape, padding_idx, by_frequency
-        return F.embedding(index, weight, padding_idx)
+        return rows_at(index, weight, padding_idx)
 
     @staticmethod
     def backward(ctx, g):
@@ -24,20 +29,25 @@ class _Rows(Function):
         values = F.reshape(g, (-1, *ctx.shape[1:]))
         if ctx.by_frequency:
             counts = F.bincount(rows, minlength=ctx.shape[0])
-            values = values / F.unsqueeze(F.astype(counts[rows], values.dtype), -1)
+            values = values / _over(F.astype(counts[rows], values.dtype), values)
         if ctx.padding_idx is not None:
             kept = F.not_equal(rows, ctx.padding_idx)
             if _runtime.capturing():  # where sizes must not depend on values
-                values = F.where(F.unsqueeze(kept, -1), values, 0)
+                values = F.where(_over(kept, values), values, 0)
             else:
                 rows, values = rows[kept], values[kept]
         return make_coo(F.unsqueeze(rows, 0), values, ctx.shape, False), None, None, None
 
 
+def _over(x, values):
+    """x (m) against values (m, *r)"""
+    return F.reshape(x, (x.shape[0], *(1,) * (values.ndim - 1)))
+
+
 def sparse_embedding(index, weight, padding_idx=None, by_frequency: bool = False):
     """F.embedding(index, weight) whose gradient is sparse: of the rows that index names, one entry for each."""
     if isinstance(weight, Value) or isinstance(index, Value):
-        return F.embedding(index, weight, padding_idx)  # in deferred graphs gradients are dense
+        return rows_at(index, weight, padding_idx)  # in deferred graphs gradients are dense
     if not weight.is_leaf and weight.requires_grad and _runtime.in_body():
         raise UnsupportedError("embedding", "sparse=True has no meaning in the body of a loop", fix="leave it out")
     return _Rows.apply(weight, index, padding_idx, by_frequency)

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import tandem as _td
 from tandem.errors import ValueRangeError
+from tandem.nn import candidates as _candidates
+from tandem.nn import sampled_losses as _losses
 from tandem.session.graph import SymbolicTensor
 from tandem.v1.shapes import sizes
 from tandem.v1.wrap import in_graph, operand
@@ -107,8 +109,45 @@ def l2_normalize(x, axis=None, epsilon=1e-12, dim=None):
 
 
 @in_graph
-def embedding_lookup(params, ids):
-    return params[ids]
+def embedding_lookup(params, ids, partition_strategy="mod"):
+    """Rows of a table, or of one that is a list of shards: id k is row k // n of shard k % n ("mod"), or shards hold neighbouring
+    ids ("div")."""
+    if not isinstance(params, (list, tuple)):
+        return params[ids]
+    return _losses.embedding_lookup([operand(p) for p in params], operand(ids), partition_strategy)
+
+
+@in_graph
+def log_uniform_candidate_sampler(true_classes, num_true, num_sampled, unique, range_max, seed=None):
+    """sampled_candidates, true_expected_count, sampled_expected_count; see tandem/nn/candidates.py."""
+    return _candidates.log_uniform_candidate_sampler(
+        operand(true_classes), num_true, num_sampled, unique, range_max, seed
+    )
+
+
+@in_graph
+def uniform_candidate_sampler(true_classes, num_true, num_sampled, unique, range_max, seed=None):
+    """sampled_candidates, true_expected_count, sampled_expected_count; see tandem/nn/candidates.py."""
+    return _candidates.uniform_candidate_sampler(operand(true_classes), num_true, num_sampled, unique, range_max, seed)
+
+
+learned_unigram_candidate_sampler = _candidates.learned_unigram_candidate_sampler
+
+
+@in_graph
+def sampled_softmax_loss(weights, biases, labels, inputs, num_sampled, num_classes, num_true=1, sampled_values=None,
+                         remove_accidental_hits=True, partition_strategy="mod"):  # fmt: skip
+    """Cross-entropy over true classes and a sample of the others: (batch)."""
+    return _losses.sampled_softmax_loss(weights, biases, labels, inputs, num_sampled, num_classes, num_true, sampled_values,
+                                        remove_accidental_hits, partition_strategy=partition_strategy)  # fmt: skip
+
+
+@in_graph
+def nce_loss(weights, biases, labels, inputs, num_sampled, num_classes, num_true=1, sampled_values=None,
+             remove_accidental_hits=False, partition_strategy="mod"):  # fmt: skip
+    """Noise-contrastive estimation: (batch)."""
+    return _losses.nce_loss(weights, biases, labels, inputs, num_sampled, num_classes, num_true, sampled_values,
+                            remove_accidental_hits, partition_strategy=partition_strategy)  # fmt: skip
 
 
 @in_graph
