@@ -59,8 +59,8 @@ def symbolic_trace(root, concrete_args=None) -> GraphModule:
     >>> traced = td.torch.fx.symbolic_trace(lambda x: x * 2 + 1)
     >>> traced(td.ones(2))
     tensor([3., 3.])
-    >>> traced.graph
-    <Graph: 6 nodes, 3 inputs, 1 output; print it, or view() it>
+    >>> len(traced.graph.outputs)
+    1
     """
     return GraphModule(root)
 

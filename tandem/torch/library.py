@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 
+from tandem import Tensor
 from tandem.autograd.function import Function
 from tandem.errors import DTypeError, UnsupportedError, ValueRangeError
 
@@ -27,7 +28,7 @@ class CustomOpDef:
         class CustomOp(Function):
             @staticmethod
             def forward(ctx, *args):
-                result = definition._fn(*args)
+                result = definition._fn(*(a.detach() if isinstance(a, Tensor) else a for a in args))
                 if definition._setup is not None:
                     definition._setup(ctx, args, result)
                 return result

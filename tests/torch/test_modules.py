@@ -19,7 +19,7 @@ def test_fx_shows_the_graph_of_what_ran():
 def test_custom_operators_have_gradients_of_their_own():
     @torch.library.custom_op("tests::cube", mutates_args=())
     def cube(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-        return td.tensor(x.detach().numpy() ** 3 * scale)
+        return td.tensor(x.numpy() ** 3 * scale)
 
     def setup_context(ctx, inputs, output):
         ctx.save_for_backward(inputs[0])
