@@ -14,7 +14,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from tandem import _runtime
+from tandem import _runtime, files
 from tandem.errors import UnsupportedError
 
 _KINDS = ("operator", "kernel", "library", "region", "copy", "compile", "wait")
@@ -154,8 +154,7 @@ class profile:
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes a timeline in Chrome's trace format, which ui.perfetto.dev shows."""
-        with open(path, "w") as file:
-            json.dump(self.trace(), file)
+        files.write(path, json.dumps(self.trace()), durable=False)
 
     export_chrome_trace = save
 

@@ -12,8 +12,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tandem import _runtime
-from tandem.checkpoint import files, header
+from tandem import _runtime, files
+from tandem.checkpoint import header
 from tandem.checkpoint.shards import index_path
 from tandem.checkpoint.structure import decode
 from tandem.checkpoint.writer import as_bytes

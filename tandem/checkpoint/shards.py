@@ -16,8 +16,7 @@ import json
 import os
 import re
 
-from tandem import _runtime
-from tandem.checkpoint import files
+from tandem import _runtime, files
 
 JOURNAL = "journal"  # how names of journals end
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 
-from tandem import _runtime, dtypes
-from tandem.checkpoint import files, shards
+from tandem import _runtime, dtypes, files
+from tandem.checkpoint import shards
 from tandem.checkpoint.header import Layout
 from tandem.checkpoint.structure import VERSION, Encoder
 from tandem.errors import ValueRangeError

@@ -14,11 +14,10 @@ import shutil
 import uuid
 from typing import NamedTuple
 
-from tandem import _runtime, dtypes
+from tandem import _runtime, dtypes, files
 from tandem.autograd.modes import no_grad
 from tandem.checkpoint import open as open_file
 from tandem.checkpoint import save as save_file
-from tandem.checkpoint.files import sync_folder
 from tandem.distributed.collectives import barrier
 from tandem.distributed.fully_shard import Sharding
 from tandem.distributed.group import this_rank
@@ -108,13 +107,7 @@ def _file(rank: int) -> str:
 
 
 def _replace_index(folder: str, index: dict):
-    temporary = os.path.join(folder, f".{index['folder']}.json")
-    with open(temporary, "w") as file:
-        json.dump(index, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, os.path.join(folder, "index.json"))
-    sync_folder(folder)
+    files.write(os.path.join(folder, "index.json"), json.dumps(index))
     for other in os.listdir(folder):  # of checkpoints that are no longer named, and of saves that were cut short
         if other.startswith("save-") and other != index["folder"]:
             shutil.rmtree(os.path.join(folder, other), ignore_errors=True)

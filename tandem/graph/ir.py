@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from tandem import dtypes
+from tandem import dtypes, files
 from tandem.errors import DTypeError
 from tandem.graph.symbolic import Dim, Sym, Symbols, product, substitute
 
@@ -223,10 +223,8 @@ class Graph:
         return from_json(text)
 
     def save(self, path):
-        """Writes the graph to a file that `Graph.load` reads, in another process too."""
-        text = self.to_json()  # before the file is touched
-        with open(path, "w") as file:
-            file.write(text)
+        """Writes the graph to a file that `Graph.load` reads, in another process too. An old file is replaced whole."""
+        files.write(path, self.to_json())
 
     @staticmethod
     def load(path) -> Graph:
@@ -244,8 +242,7 @@ class Graph:
 
         text = render(self, self.schedule, peak=self.memory["peak"] if self.memory else None)
         if path is not None:
-            with open(path, "w") as file:
-                file.write(text)
+            files.write(path, text, durable=False)
         return text
 
     def roots(self) -> list[Value]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 
-from tandem import dtypes
+from tandem import dtypes, files
 from tandem.errors import UnsupportedError
 from tandem.export.composition import composition
 from tandem.export.fold import fold_weights
@@ -48,20 +46,8 @@ def save(fn, args, path=None, *, dynamic=True, input_names=None, output_names=No
     )
     onnx.checker.check_model(model)
     if path is not None:
-        _write(onnx, model, path)
+        files.write(path, model.SerializeToString())
     return model
-
-
-def _write(onnx, model, path):
-    path = os.fspath(path)
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(model.SerializeToString())
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
 
 
 def _graph_proto(onnx, exported: Exported, outputs: list[str], opset: int):

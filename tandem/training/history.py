@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
+
+from tandem import files
 
 
 class History:
@@ -41,9 +42,7 @@ class History:
     def save(self, path):
         """Writes it as JSON, which has no NaN and no infinities: these are null there. Readers never see half a file."""
         started = time.perf_counter()
-        with open(f"{path}.part", "w") as file:
-            json.dump(_plain(self.state_dict()), file, allow_nan=False)
-        os.replace(f"{path}.part", path)
+        files.write(path, json.dumps(_plain(self.state_dict()), allow_nan=False), durable=False)
         self._saved = time.perf_counter()
         self._took = self._saved - started
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import socket
 import struct
 import time
+
+from tandem import files
 
 
 class CSVLog:
@@ -27,13 +30,16 @@ class CSVLog:
         self._rows.append(row)
         new = [name for name in row if name not in self._columns]
         self._columns += new
-        with open(self.path, "w" if new else "a", newline="") as file:
-            writer = csv.DictWriter(file, self._columns)
-            if new:
-                writer.writeheader()
-                writer.writerows(self._rows)
-            else:
-                writer.writerow(row)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns)
+        if new:
+            writer.writeheader()
+            writer.writerows(self._rows)
+            files.write(self.path, text.getvalue(), durable=False)
+        else:
+            writer.writerow(row)
+            with open(self.path, "a", newline="") as file:
+                file.write(text.getvalue())
 
     def close(self):
         pass

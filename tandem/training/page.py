@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 
+from tandem import files
 from tandem.training.history import History
 
 _COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2")
@@ -138,6 +139,5 @@ def write_page(
     text = f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{_STYLE}</style>" + "\n".join(
         parts
     )
-    with open(path, "w") as file:
-        file.write(text)
+    files.write(path, text, durable=False)
     return str(path)

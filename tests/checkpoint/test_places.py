@@ -55,7 +55,7 @@ def test_a_socket_is_refused_by_name(tmp_path):
 
     with socket.socket(socket.AF_UNIX) as s:
         s.bind(str(tmp_path / "socket"))
-        with pytest.raises(ValueError, match=r"socket is a socket; a checkpoint is a file"):
+        with pytest.raises(ValueError, match=r"socket is a socket; what is saved is a file"):
             td.save(td.ones(1), tmp_path / "socket")
         with pytest.raises(td.CheckpointError, match=r"socket is a socket"):
             td.load(tmp_path / "socket")
@@ -95,7 +95,7 @@ def test_a_file_keeps_its_mode(tmp_path):
 
 
 def test_leftovers_of_dead_processes_go_and_those_of_living_ones_stay(tmp_path):
-    from tandem.checkpoint import files
+    from tandem import files
 
     path = str(tmp_path / "a.safetensors")
     with files.replaced(path) as fd:

@@ -119,7 +119,7 @@ def test_threads_that_save_under_one_name_are_never_mixed(tmp_path):
 
 KILLED = """
 import os, sys, tandem as td
-from tandem.checkpoint import files
+from tandem import files
 path, steps = sys.argv[1], int(sys.argv[2])
 count = 0
 def dying(call):

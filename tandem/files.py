@@ -1,4 +1,4 @@
-"""Files that are replaced whole: a crash at any byte leaves the old one.
+"""Files that are replaced whole: a crash at any byte leaves the old one. Every file that users name is written this way.
 
 A new file is written beside the old one under a temporary name, brought to the disk, and renamed.
 
@@ -57,11 +57,33 @@ def filesystem(url: str):
     return fsspec.core.url_to_fs(url)
 
 
+def write(path, content: str | bytes, durable: bool = True) -> None:
+    """Makes `content` that of a file, which is replaced whole; a pipe or character device is written into.
+
+    path: a file name, or a URL that fsspec knows
+    durable: wait until the disk has it, so that it survives a power cut
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if is_url(path):
+        system, name = filesystem(path)
+        with system.open(name, "wb") as stream:
+            stream.write(data)
+        return
+    path = local(path)
+    kind = kind_of(path)
+    if kind is not None:
+        with stream_to(path, kind) as stream:
+            stream.write(data)
+        return
+    with replaced(path, durable) as fd, open(fd, "wb", closefd=False) as file:
+        file.write(data)
+
+
 @contextlib.contextmanager
 def stream_to(path: str, kind: str):
     """A pipe or character device, open for writing front to back."""
     if kind not in ("pipe", "device"):
-        raise ValueRangeError("save", f"{path} is a {kind}; a checkpoint is a file", fix="name a file")
+        raise ValueRangeError("save", f"{path} is a {kind}; what is saved is a file", fix="name a file")
     with _named(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_CLOEXEC), "wb") as stream:
         yield stream
 
