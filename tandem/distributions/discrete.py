@@ -81,7 +81,9 @@ class Bernoulli(_Binary, ExponentialFamily):
         return td.nn.functional.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
     def enumerate_support(self, expand: bool = True):
-        values = td.arange(2, dtype=self._given.dtype).reshape(2, *(1,) * len(self.batch_shape))
+        values = td.arange(2, dtype=self._given.dtype, device=self._given.device).reshape(
+            2, *(1,) * len(self.batch_shape)
+        )
         return values.expand(2, *self.batch_shape) if expand else values
 
 
@@ -267,7 +269,7 @@ class Categorical(Distribution):
         return -(td.clip(self.logits, smallest) * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True):
-        values = td.arange(self._num_events).reshape(-1, *(1,) * len(self.batch_shape))
+        values = td.arange(self._num_events, device=self.logits.device).reshape(-1, *(1,) * len(self.batch_shape))
         return values.expand(-1, *self.batch_shape) if expand else values
 
 

@@ -21,7 +21,8 @@ class Embeddings(nn.Module):
     def forward(self, tokens, types=None):
         types = td.zeros_like(tokens) if types is None else types
         x = self.word_embeddings(tokens) + self.token_type_embeddings(types)
-        return self.dropout(self.LayerNorm(x + self.position_embeddings(td.arange(tokens.shape[1]))))
+        positions = td.arange(tokens.shape[1], device=tokens.device)
+        return self.dropout(self.LayerNorm(x + self.position_embeddings(positions)))
 
 
 class SelfAttention(nn.Module):

@@ -76,7 +76,7 @@ class GPT2(nn.Module):
 
     def hidden(self, tokens, cache=None):
         """The last layer's activations (n, t, width). With a cache, tokens are at its positions, and go on from what it holds."""
-        positions = td.arange(tokens.shape[1]) if cache is None else cache.positions
+        positions = td.arange(tokens.shape[1], device=tokens.device) if cache is None else cache.positions
         x = self.drop(self.wte(tokens) + self.wpe(positions))
         for i, block in enumerate(self.h):
             x = block(x, cache, i)

@@ -87,8 +87,8 @@ class GNMT(nn.Module):
     def translate(self, source, start: int, end: int, longest: int = 50):
         """The likeliest next token again and again: (longest, n) at most, until every sentence has ended."""
         memory, state = self.encoder(source), None
-        token = td.full((1, source.shape[1]), start, dtype=td.int64)
-        ended, out = td.zeros(source.shape[1], dtype=td.bool), []
+        token = td.full((1, source.shape[1]), start, dtype=td.int64, device=source.device)
+        ended, out = td.zeros(source.shape[1], dtype=td.bool, device=source.device), []
         for _ in range(longest):
             scores, state = self.decoder(token, memory, state=state)
             token = scores.argmax(-1)

@@ -66,7 +66,7 @@ class TreeLSTM(nn.Module):
         self.classifier = nn.Linear(width, num_classes)
 
     def state(self, tree: Tree):
-        x = self.empty if tree.token is None else self.embedding(td.tensor([tree.token]))
+        x = self.empty if tree.token is None else self.embedding(td.tensor([tree.token], device=self.empty.device))
         return self.cell(x, [self.state(child) for child in tree.children])
 
     def forward(self, tree: Tree):

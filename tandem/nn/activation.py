@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tandem import _runtime, dtypes
 from tandem.nn import functional as F
 from tandem.nn import init as _init
 from tandem.nn.module import Module
-from tandem.nn.parameter import Parameter
+from tandem.nn.parameter import Parameter, empty_tensor
 
 
 class _Plain(Module):
@@ -177,9 +176,7 @@ class PReLU(Module):
     def __init__(self, num_parameters: int = 1, init: float = 0.25, device=None, dtype=None):
         super().__init__()
         self.num_parameters, self.init = num_parameters, init
-        self.weight = Parameter(
-            _runtime.empty((num_parameters,), dtypes.default_float() if dtype is None else dtypes.as_dtype(dtype))
-        )
+        self.weight = Parameter(empty_tensor(num_parameters, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self):

@@ -5,11 +5,10 @@ Call a model with such layers once before its parameters go to an optimiser or i
 
 from __future__ import annotations
 
-from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.nn import conv, linear, normalization
 from tandem.nn.module import Module
-from tandem.nn.parameter import Buffer, Parameter
+from tandem.nn.parameter import Buffer, Parameter, empty_tensor
 
 
 class UninitializedParameter(Parameter):
@@ -22,10 +21,7 @@ class UninitializedParameter(Parameter):
     is_uninitialized = True
 
     def __new__(cls, requires_grad: bool = True, device=None, dtype=None):
-        from tandem.devices import code_of
-
-        kind = dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)
-        return super().__new__(cls, _runtime.empty((0,), kind, code_of(device)), requires_grad)
+        return super().__new__(cls, empty_tensor(0, device=device, dtype=dtype), requires_grad)
 
     def __repr__(self):
         return "<UninitializedParameter>"
@@ -37,10 +33,7 @@ class UninitializedBuffer(Buffer):
     is_uninitialized = True
 
     def __new__(cls, requires_grad: bool = False, device=None, dtype=None, persistent: bool = True):
-        from tandem.devices import code_of
-
-        kind = dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)
-        return super().__new__(cls, _runtime.empty((0,), kind, code_of(device)), persistent=persistent)
+        return super().__new__(cls, empty_tensor(0, device=device, dtype=dtype), persistent=persistent)
 
     def __repr__(self):
         return "<UninitializedBuffer>"
@@ -54,7 +47,7 @@ class _Lazy:
     def __init__(self, *args, device=None, dtype=None, **kwargs):
         Module.__init__(self)
         # Made once for nothing, so that arguments that make no sense are refused here and not at the first call.
-        probe = self.become(self._probe_features(*args, **kwargs), *args, **kwargs)
+        probe = self.become(self._probe_features(*args, **kwargs), *args, device=device, dtype=dtype, **kwargs)
         self._arguments = args, kwargs
         for name, value in probe.__dict__.items():
             self.__dict__.setdefault(name, value)
@@ -86,7 +79,7 @@ class _Lazy:
 
     def _settle(self, features: int):
         args, kwargs = self._arguments
-        held = next((p for p in self._parameters.values() if p is not None), None)
+        held = next((t for t in (*self._parameters.values(), *self._buffers.values()) if t is not None), None)
         made = self.become(int(features), *args, **kwargs)
         if held is not None:
             made.to(device=held.device, dtype=held.dtype)

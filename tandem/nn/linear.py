@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import math
 
-from tandem import _runtime, dtypes
 from tandem.nn import functional as F
 from tandem.nn import init
 from tandem.nn.module import Module
-from tandem.nn.parameter import Parameter
+from tandem.nn.parameter import Parameter, empty_tensor
 
 
 def empty_parameter(*shape, device=None, dtype=None) -> Parameter:
     """A parameter whose values are still to be set."""
-    from tandem.devices import code_of
-
-    return Parameter(
-        _runtime.empty(shape, dtypes.default_float() if dtype is None else dtypes.as_dtype(dtype), code_of(device))
-    )
+    return Parameter(empty_tensor(*shape, device=device, dtype=dtype))
 
 
 class Identity(Module):

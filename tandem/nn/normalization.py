@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from tandem import _runtime, dtypes
+from tandem import dtypes
 from tandem.nn import functional as F
 from tandem.nn import init
 from tandem.nn.linear import empty_parameter
 from tandem.nn.module import Module
+from tandem.nn.parameter import empty_tensor
 from tandem.ops.normalization import batch_norm_counted
-
-
-def _statistic(value: float, size: int, dtype):
-    return _runtime.empty((size,), dtypes.default_float() if dtype is None else dtypes.as_dtype(dtype)).fill_(value)
 
 
 class _ByStatistics(Module):
@@ -23,10 +20,12 @@ class _ByStatistics(Module):
         self.affine, self.track_running_stats = affine, track_running_stats
         for name, wanted in (("weight", affine), ("bias", affine and bias)):
             self.register_parameter(name, empty_parameter(num_features, device=device, dtype=dtype) if wanted else None)
-        self.register_buffer("running_mean", _statistic(0.0, num_features, dtype) if track_running_stats else None)
-        self.register_buffer("running_var", _statistic(1.0, num_features, dtype) if track_running_stats else None)
+        for name in ("running_mean", "running_var"):
+            self.register_buffer(
+                name, empty_tensor(num_features, device=device, dtype=dtype) if track_running_stats else None
+            )
         self.register_buffer(
-            "num_batches_tracked", _runtime.from_data(0, dtypes.int64) if track_running_stats else None
+            "num_batches_tracked", empty_tensor(device=device, dtype=dtypes.int64) if track_running_stats else None
         )
         self.reset_parameters()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tandem import _runtime
+from tandem import _runtime, dtypes
+from tandem.devices import code_of
 
 Tensor = _runtime.Tensor
 
@@ -17,7 +18,7 @@ class Parameter(Tensor):
 
     def __new__(cls, data=None, requires_grad: bool = True):
         if data is None:
-            data = _runtime.empty((0,), _default_dtype())
+            data = empty_tensor(0)
         if not isinstance(data, Tensor):
             raise TypeError(f"a {cls.__name__} is made from a tensor, not from a {type(data).__name__}")
         made = _runtime.make_subclass(cls, data)
@@ -36,13 +37,12 @@ class Buffer(Tensor):
 
     def __new__(cls, data=None, *, persistent: bool = True):
         if data is None:
-            data = _runtime.empty((0,), _default_dtype())
+            data = empty_tensor(0)
         made = _runtime.make_subclass(cls, data)
         made.persistent = persistent
         return made
 
 
-def _default_dtype():
-    from tandem import dtypes
-
-    return dtypes.default_float()
+def empty_tensor(*shape, device=None, dtype=None) -> Tensor:
+    """For the state of a module, its values still to be set: where and of the type that new tensors are, unless told otherwise."""
+    return _runtime.empty(shape, dtypes.default_float() if dtype is None else dtypes.as_dtype(dtype), code_of(device))

@@ -18,7 +18,7 @@ from tandem.nn.normalization import LayerNorm
 
 def causal_mask(size: int, device=None, dtype=None):
     """-inf above the diagonal, 0 elsewhere: (size, size)."""
-    return ops.triu(ops.full((size, size), float("-inf"), dtype=dtype or dtypes.default_float()), 1)
+    return ops.triu(ops.full((size, size), float("-inf"), dtype=dtype or dtypes.default_float(), device=device), 1)
 
 
 def _activation(activation):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.devices import DEVICES, code_of
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import Sym, minimum
@@ -177,7 +178,7 @@ def meshgrid(*tensors, indexing: str = "xy"):
 
 
 def _triangle_indices(rows, columns, offset, lower: bool):
-    if not _runtime.default_device() and not any(isinstance(n, Sym) for n in (rows, columns, offset)):
+    if not any(isinstance(n, Sym) for n in (rows, columns, offset)):
         return _runtime.triangle_indices(rows, columns, offset, lower)
     rows_of, columns_of = F.meshgrid(arange(rows), arange(columns), indexing="ij")
     keep = F.less_equal(columns_of - rows_of, offset) if lower else F.greater_equal(columns_of - rows_of, offset)
@@ -186,7 +187,7 @@ def _triangle_indices(rows, columns, offset, lower: bool):
 
 def _placed(positions, dtype, device):
     positions = positions if dtype is None else F.converted(positions, dtypes.as_dtype(dtype))
-    return on_device(positions, device)
+    return on_device(positions, DEVICES[code_of(device)])
 
 
 @public

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.devices import code_of
 from tandem.errors import AutogradError, DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.define import FUNCTIONS, METHODS, OWN_METHODS, alias, inplace, method, op, public
@@ -103,7 +104,7 @@ def empty_strided(size, stride, *, dtype=None, device=None, requires_grad=False)
     (1, 2)
     """
     reach = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if 0 not in tuple(size) else 0
-    block = _runtime.empty((reach,), dtypes.as_dtype(dtype or dtypes.default_float()))
+    block = _runtime.empty((reach,), dtypes.as_dtype(dtype or dtypes.default_float()), code_of(device))
     return F.as_strided(block, tuple(size), tuple(stride)).detach().requires_grad_(requires_grad)
 
 
@@ -119,7 +120,8 @@ def empty_permuted(size, physical_layout, *, dtype=None, device=None, requires_g
         raise ValueRangeError(
             "empty_permuted", f"physical_layout is {order}; it must have each of {len(tuple(size))} axes once"
         )
-    block = _runtime.empty(tuple(size[a] for a in order), dtypes.as_dtype(dtype or dtypes.default_float()))
+    shape = tuple(size[a] for a in order)
+    block = _runtime.empty(shape, dtypes.as_dtype(dtype or dtypes.default_float()), code_of(device))
     return F.permute(block, tuple(order.index(a) for a in range(len(order)))).detach().requires_grad_(requires_grad)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import math
 
-from tandem import _runtime, dtypes
+from tandem import dtypes
 from tandem.autograd.modes import no_grad
 from tandem.nn.module import Module
+from tandem.nn.parameter import empty_tensor
 from tandem.ops import lerp_
 from tandem.optim.lr_scheduler import LRScheduler
 
@@ -51,7 +52,9 @@ class AveragedModel(Module):
     def __init__(self, model: Module, device=None, avg_fn=None, multi_avg_fn=None, use_buffers: bool = False):
         super().__init__()
         self.module = copy.deepcopy(model)
-        self.register_buffer("n_averaged", _runtime.from_data(0, dtypes.int64))
+        if device is not None:
+            self.module.to(device)
+        self.register_buffer("n_averaged", empty_tensor(device=device, dtype=dtypes.int64).zero_())
         self.avg_fn = avg_fn or multi_avg_fn or get_swa_avg_fn()
         self.use_buffers = use_buffers
 

@@ -93,7 +93,7 @@ class _SpectralNorm(Module):
                 matrix = as_matrix(weight, self.dim)
                 rows, columns = matrix.shape
                 for name, size in (("_u", rows), ("_v", columns)):
-                    x = F.randn(size, dtype=weight.dtype)
+                    x = F.randn(size, dtype=weight.dtype, device=weight.device)
                     self.register_buffer(name, x / F.sqrt(F.sum(x * x)))
                 self._iterate(matrix, 15)
 

@@ -210,7 +210,7 @@ class RandomStructured(_Structured):
     """Prunes channels, the indices of axis dim, at random."""
 
     def _scores(self, t, axis):
-        return F.rand(t.shape[axis])
+        return F.rand(t.shape[axis], device=t.device)
 
 
 class LnStructured(_Structured):
