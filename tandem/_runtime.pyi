@@ -488,7 +488,7 @@ def set_deterministic(on: bool) -> None: ...
 
 def set_num_threads(n: int) -> None: ...
 
-def time_products(kind: int, runs: int) -> tuple[float, float]:
+def time_products(kind: int, runs: int) -> tuple[list[float], list[float]]:
     """
     Seconds of a typical product of a kind, by our own code and by oneDNN (Note [Choice of products]).
     """

@@ -3,6 +3,12 @@
 Whether matrix products are quicker by our own code or by oneDNN depends on the processor (Note [Choice of products] in
 src/library/product_choice.h). The first program that has a product of some kind measures it, for a few milliseconds, before it
 runs; `tandem tune` measures all of them with more care. What was found is kept in a file under the cache folder, by machine.
+
+Note [Trust in measurements]
+A machine may be busy while it is measured. Both ways take turns, and of each the least time counts: other work makes a run longer,
+never shorter. So measurements of several processes are joined by taking the least again, and no single one decides for ever: a
+kind is settled by two quiet measurements, made by different processes, or by four noisy ones. A measurement is quiet if the two
+least times of each way are nearly the same; on a busy machine they are not.
 """
 
 from __future__ import annotations
@@ -11,8 +17,9 @@ import functools
 import os
 import time
 from _blake2 import blake2b
+from typing import NamedTuple
 
-from tandem import _runtime
+from tandem import _runtime, disk_cache
 from tandem.switches import cache_dir
 
 # In the order of ProductKind in src/library/product_choice.h.
@@ -20,9 +27,28 @@ KINDS = ("never", "batched", "transposed", "few_rows", "wide", "colliding", "lar
 WORTH = 1 << 21  # multiplications of a product that are worth a measurement
 BUDGET = 0.25  # seconds that a process spends on them unasked
 MARGIN = 1.1  # by how much one must be quicker than the other to take the place of what the instruction set suggests
-RUNS = 3
+RUNS = 5
+QUIET = 1.05  # by how much the second of the least times may be longer than the first
+SETTLED = 4  # trust with which a kind is not measured again
+FORMAT = b"tandem products 2\n"
 
-_known: dict[str, dict[str, bool]] = {}  # by file: kind -> whether our own code is quicker
+
+class Finding(NamedTuple):
+    """What is known of a kind: the least seconds of a typical product by us and by oneDNN, and how much that is to be trusted."""
+
+    own: float
+    onednn: float
+    trust: int
+
+    def joined(self, other: Finding | None) -> Finding:
+        """See Note [Trust in measurements]."""
+        if other is None:
+            return self
+        return Finding(min(self.own, other.own), min(self.onednn, other.onednn), self.trust + other.trust)
+
+
+_known: dict[str, dict[str, Finding]] = {}  # by file and kind
+_measured: set[tuple[str, str]] = set()  # files and kinds, by this process
 _spent = 0.0
 
 
@@ -34,48 +60,63 @@ def prepare_products(batch: int, m: int, n: int, k: int, a: tuple, b: tuple):
     if batch * m * n * k < WORTH or _runtime.blas_backend() != "onednn" or _runtime.deterministic():
         return
     kind = KINDS[_runtime.product_kind(batch, m, n, k, a, b)]
-    if kind == "never" or kind in known or _spent >= BUDGET:
+    if kind == "never" or (path, kind) in _measured or _spent >= BUDGET:
         return
+    before = known.get(kind)
+    if before is not None and before.trust >= SETTLED:
+        return
+    _measured.add((path, kind))
     started = time.perf_counter()
-    known[kind] = measure(kind, RUNS)[0]
+    known[kind] = measure(kind, RUNS).joined(before)
     _spent += time.perf_counter() - started
-    _runtime.prefer_products(KINDS.index(kind), known[kind])
+    _runtime.prefer_products(KINDS.index(kind), prefers_own(kind, known[kind]))
     _save(path, known)
 
 
-def measure(kind: str, runs: int) -> tuple[bool, float, float]:
-    """Whether our own code is preferred for a kind of products; seconds of a typical one, by us and by oneDNN."""
-    number = KINDS.index(kind)
-    own, onednn = _runtime.time_products(number, runs)
-    margin = MARGIN if _suggests_own(number) else 1 / MARGIN
-    return own <= onednn * margin, own, onednn
+def measure(kind: str, runs: int) -> Finding:
+    """Of one measurement: worth half of what settles a kind if it was quiet, a quarter if not."""
+    own, onednn = (sorted(times) for times in _runtime.time_products(KINDS.index(kind), runs))
+    quiet = all(times[1] <= times[0] * QUIET for times in (own, onednn))
+    return Finding(own[0], onednn[0], SETTLED // 2 if quiet else SETTLED // 4)
 
 
-def tune(runs: int = 20) -> dict[str, tuple[bool, float, float]]:
+def prefers_own(kind: str, found: Finding) -> bool:
+    """Whether our own code computes products of a kind."""
+    return found.own <= found.onednn * (MARGIN if _suggests_own(KINDS.index(kind)) else 1 / MARGIN)
+
+
+def tune(runs: int = 20, attempts: int = 8) -> dict[str, tuple[bool, float, float]]:
     """Measures all kinds of products, and keeps what was found for processes that start from now on: by kind, whether our own code
-    is preferred, and the seconds of a typical product by us and by oneDNN."""
-    found = {kind: measure(kind, runs) for kind in KINDS[1:]}
-    known = {kind: own for kind, (own, _, _) in found.items()}
+    is preferred, and the seconds of a typical product by us and by oneDNN. Goes on while other work disturbs it, up to some
+    attempts; what is not settled by then, later programs measure again."""
+    known = {}
+    for kind in KINDS[1:]:
+        found = measure(kind, runs)
+        for _ in range(attempts - 1):
+            if found.trust >= SETTLED:
+                break
+            found = measure(kind, runs).joined(found._replace(trust=min(found.trust, SETTLED // 2)))
+        known[kind] = found
     _known[_path()] = known
     _save(_path(), known)
-    return found
+    return {kind: (prefers_own(kind, found), found.own, found.onednn) for kind, found in known.items()}
 
 
-def load() -> dict[str, bool]:
+def load() -> dict[str, Finding]:
     """What was measured on this machine before; the library follows it from now on."""
     path = _path()
     known = _known.get(path)
     if known is None:
-        known = _known[path] = {}
-        try:
-            with open(path) as f:
-                words = [line.split() for line in f]
-            known.update((kind, own == "own") for kind, own in words if kind in KINDS and own in ("own", "onednn"))
-        except (OSError, ValueError):  # none yet, or not ours: measured again
-            known.clear()
-        for kind, own in known.items():
-            _runtime.prefer_products(KINDS.index(kind), own)
+        known = _known[path] = _read(path)
+        for kind, found in known.items():
+            _runtime.prefer_products(KINDS.index(kind), prefers_own(kind, found))
     return known
+
+
+def _read(path: str) -> dict[str, Finding]:
+    content = disk_cache.read(path, FORMAT) if path else None
+    lines = [line.split() for line in (content or b"").decode().splitlines()]
+    return {kind: Finding(float(own), float(onednn), int(trust)) for kind, own, onednn, trust in lines}
 
 
 def _suggests_own(number: int) -> bool:
@@ -87,7 +128,7 @@ def _path() -> str:
     folder = cache_dir()
     if not folder:
         return ""
-    described = f"1 {_processor()} {_runtime.library_isa()} {_runtime.num_threads()}"
+    described = f"{_processor()} {_runtime.library_isa()} {_runtime.num_threads()}"
     return os.path.join(folder, "machine", blake2b(described.encode(), digest_size=8).hexdigest())
 
 
@@ -100,13 +141,7 @@ def _processor() -> str:
         return ""
 
 
-def _save(path: str, known: dict[str, bool]):
-    if not path:
-        return
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(f"{path}.{os.getpid()}", "w") as f:
-            f.writelines(f"{kind} {'own' if own else 'onednn'}\n" for kind, own in known.items())
-        os.replace(f.name, path)
-    except OSError:
-        pass  # a folder that cannot be written: the next process measures again
+def _save(path: str, known: dict[str, Finding]):
+    if path:
+        lines = (f"{kind} {found.own!r} {found.onednn!r} {found.trust}\n" for kind, found in known.items())
+        disk_cache.write(path, FORMAT, "".join(lines).encode())

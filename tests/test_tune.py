@@ -1,5 +1,6 @@
 """What is measured per machine: who computes products, how that is kept, and that both ways give the same numbers."""
 
+import pathlib
 import subprocess
 import sys
 
@@ -29,6 +30,7 @@ def strides(rows, columns, order):
 def here(tmp_path, monkeypatch):
     """A machine on which nothing was measured, and whose library goes back to what it was."""
     monkeypatch.setattr(tune, "_known", {})
+    monkeypatch.setattr(tune, "_measured", set())
     monkeypatch.setattr(tune, "_spent", 0.0)
     before = [_runtime.prefers_own_products(i) for i in range(len(tune.KINDS))]
     with td.switches(CACHE_DIR=str(tmp_path), CACHE=1):
@@ -58,31 +60,99 @@ def test_both_ways_compute_every_kind(kind, isa, here):
         _runtime.prefer_products(number, -1, at_once=True)
 
 
-def test_a_program_with_a_large_product_measures_its_kind_once(here, monkeypatch):
-    measured = []
-    monkeypatch.setattr(tune, "measure", lambda kind, runs: measured.append(kind) or (True, 1.0, 2.0))
-    tune.prepare_products(1, 64, 512, 512, (512, 1), (1, 512))
-    tune.prepare_products(1, 65, 512, 513, (513, 1), (1, 513))
-    tune.prepare_products(1, 8, 8, 8, (8, 1), (8, 1))
-    assert measured == ["few_rows"]
-    (file,) = (here / "machine").iterdir()
-    assert file.read_text() == "few_rows own\n"
-    monkeypatch.setattr(tune, "_known", {})  # another process
-    tune.prepare_products(1, 64, 512, 512, (512, 1), (1, 512))
-    assert measured == ["few_rows"]
+def prepare(kind="few_rows"):
+    batch, m, n, k, order = SHAPES[kind]
+    tune.prepare_products(batch, m, n, k, strides(m, k, order[0]), strides(k, n, order[1]))
 
 
-def test_measuring_ends_with_its_budget(here, monkeypatch):
+@pytest.fixture
+def clock(here, monkeypatch):
+    """What runs of a typical product take, as a list of pairs of lists for measurements to come."""
+    to_come = []
+    monkeypatch.setattr(_runtime, "time_products", lambda kind, runs: to_come.pop(0))
+    monkeypatch.setattr(tune, "_suggests_own", lambda number: True)
+    return to_come
+
+
+def another_process(monkeypatch):
+    monkeypatch.setattr(tune, "_known", {})
+    monkeypatch.setattr(tune, "_measured", set())
+
+
+QUIET_OWN = [1.0, 1.01, 1.02], [2.0, 2.02, 5.0]
+QUIET_ONEDNN = [2.0, 2.01, 2.02], [1.0, 1.02, 1.1]
+NOISY_OWN = [3.0, 4.0, 9.0], [4.0, 7.0, 8.0]  # by chance: oneDNN is quicker, as quiet measurements show
+
+
+def test_a_process_measures_a_kind_once(clock):
+    clock.append(QUIET_OWN)
+    prepare()
+    prepare()
+    tune.prepare_products(1, 8, 8, 8, (8, 1), (8, 1))  # too small to be worth it
+    assert not clock and ["few_rows"] == list(tune.load())
+
+
+def test_two_quiet_measurements_settle_a_kind(clock, monkeypatch):
+    clock += [QUIET_OWN, QUIET_OWN]
+    for _ in range(4):
+        prepare()
+        another_process(monkeypatch)
+    assert not clock
+    assert tune.Finding(1.0, 2.0, tune.SETTLED) == tune.load()["few_rows"]
+
+
+def test_what_was_measured_on_a_busy_machine_is_not_kept_for_ever(clock, monkeypatch):
+    clock += [NOISY_OWN, QUIET_ONEDNN, QUIET_ONEDNN]
+    chosen = []
+    for _ in range(4):
+        prepare()
+        chosen.append(tune.prefers_own("few_rows", tune.load()["few_rows"]))
+        another_process(monkeypatch)
+    assert not clock and [True, False, False, False] == chosen
+
+
+def test_a_machine_that_is_always_busy_is_measured_four_times(clock, monkeypatch):
+    clock += [NOISY_OWN] * 4
+    for _ in range(6):
+        prepare()
+        another_process(monkeypatch)
+    assert not clock
+
+
+def test_tuning_goes_on_while_it_is_disturbed(clock):
+    settled = [(QUIET_OWN, QUIET_OWN)] * (len(tune.KINDS) - 2)
+    clock += [NOISY_OWN, NOISY_OWN, QUIET_ONEDNN] + [times for pair in settled for times in pair]
+    found = tune.tune()
+    assert not clock and (False, 2.0, 1.0) == found["batched"]
+    assert all(f.trust >= tune.SETTLED for f in tune.load().values())
+
+
+def test_what_tuning_does_not_settle_is_measured_again(clock, monkeypatch):
+    clock += [NOISY_OWN] * 8 * (len(tune.KINDS) - 1) + [QUIET_ONEDNN]
+    tune.tune()
+    another_process(monkeypatch)
+    prepare()
+    assert not clock and not tune.prefers_own("few_rows", tune.load()["few_rows"])
+
+
+def test_measuring_ends_with_its_budget(clock, monkeypatch):
     monkeypatch.setattr(tune, "_spent", tune.BUDGET)
-    monkeypatch.setattr(tune, "measure", lambda *a: pytest.fail("measured"))
-    tune.prepare_products(1, 64, 512, 512, (512, 1), (1, 512))
+    prepare()  # nothing is to come
 
 
-def test_a_file_that_is_no_list_of_kinds_is_left_alone(here):
-    (here / "machine").mkdir()
-    tune_file = here / "machine" / tune._path().rpartition("/")[2]
-    tune_file.write_text("few_rows own and more\nwide maybe\n")
-    assert tune.load() == {}
+def test_a_damaged_file_is_measured_anew(clock, monkeypatch):
+    clock += [QUIET_OWN, QUIET_ONEDNN]
+    prepare()
+    file = pathlib.Path(tune._path())
+    file.write_bytes(file.read_bytes().replace(b"few_rows", b"few_cows"))
+    another_process(monkeypatch)
+    prepare()
+    assert not clock and tune.Finding(2.0, 1.0, 2) == tune.load()["few_rows"]
+
+
+def test_times_of_every_run_are_given():
+    own, onednn = _runtime.time_products(tune.KINDS.index("few_rows"), 2)
+    assert 2 == len(own) == len(onednn) and min(own + onednn) > 0
 
 
 def test_what_was_used_keeps_its_way_while_the_process_lives():
@@ -102,7 +172,6 @@ assert _runtime.prefers_own_products(kind) == suggested
 
 
 def test_the_quicker_way_is_preferred_but_for_a_margin(monkeypatch):
-    number = tune.KINDS.index("few_rows")
     for suggested, ratio, expected in [
         (True, 1.05, True),
         (True, 1.2, False),
@@ -110,5 +179,4 @@ def test_the_quicker_way_is_preferred_but_for_a_margin(monkeypatch):
         (False, 0.8, True),
     ]:
         monkeypatch.setattr(tune, "_suggests_own", lambda n, s=suggested: s)
-        monkeypatch.setattr(_runtime, "time_products", lambda n, runs, r=ratio: (r, 1.0) if n == number else None)
-        assert tune.measure("few_rows", 1) == (expected, ratio, 1.0)
+        assert expected == tune.prefers_own("few_rows", tune.Finding(ratio, 1.0, 1))

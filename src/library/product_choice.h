@@ -8,6 +8,8 @@
 // before that by what is known of the instruction set. Results differ in the last bits between the two: a kind that was
 // used keeps its preference while the process lives.
 #pragma once
+#include <vector>
+
 #include "library/matmul_impl.h"
 
 namespace tandem::library {
@@ -33,9 +35,9 @@ bool suggested(ProductKind kind);  // by the instruction set
 // meant to be so at once, this leaves alone what was used already; false then.
 bool prefer(ProductKind kind, int own, bool at_once);
 
-// Seconds that a typical product of a kind takes us and oneDNN: the least of some runs, which take turns.
+// Seconds that a typical product of a kind takes us and oneDNN, of every run; they take turns.
 struct ProductTimes {
-  double own, onednn;
+  std::vector<double> own, onednn;
 };
 ProductTimes time_products(ProductKind kind, int runs);
 
