@@ -68,9 +68,10 @@ class Accumulator:
     """A running reduction. kind: sum, prod, max, min, any, all, argmax, argmin. `lanes`: it lives in a vector loop.
 
     blocked: of a sum of floats, whose blocks end with Flush, and whose result is float64. See Note [Sums in blocks].
+    compensated: of a sum of float32, which keeps what is rounded away. See Note [Sums on devices] in cuda/nests.py.
     """
 
-    __slots__ = ("blocked", "dtype", "id", "kind", "lanes", "unroll")
+    __slots__ = ("blocked", "compensated", "dtype", "id", "kind", "lanes", "unroll")
 
     def __init__(self, id: int, kind: str, dtype: DType, lanes: bool = True, blocked: bool = False):
         self.id = id
@@ -79,6 +80,7 @@ class Accumulator:
         self.lanes = lanes
         self.unroll = 1
         self.blocked = blocked
+        self.compensated = False
 
     @property
     def result(self) -> DType:
@@ -236,8 +238,9 @@ def _describe(kernel: Kernel) -> list[str]:
                 position = "" if s.position is None else number(s.position)
                 lines.append(f"{pad}accumulate {s.acc.id} {number(s.value)} {position}")
             elif type(s) is Declare:
+                kept = f"{s.acc.blocked:d} {s.acc.compensated:d}"
                 lines.append(
-                    f"{pad}declare {s.acc.id} {s.acc.kind} {s.acc.dtype.short} {s.acc.lanes} {s.acc.unroll} {s.acc.blocked:d}"
+                    f"{pad}declare {s.acc.id} {s.acc.kind} {s.acc.dtype.short} {s.acc.lanes} {s.acc.unroll} {kept}"
                 )
             elif type(s) is Flush:
                 lines.append(f"{pad}flush {s.acc.id}")

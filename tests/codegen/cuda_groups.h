@@ -1,14 +1,9 @@
-// Runs kernels for groups of warps on the CPU, for tests: the threads of a block are fibers, tensor cores are loops
-// that read shared memory by their descriptors, as the PTX manual has them; copies arrive at once. bfloat16 only.
-#include <ucontext.h>
+// Runs kernels for groups of warps on the CPU, for tests: tensor cores are loops that read
+// shared memory by their descriptors, as the PTX manual has them; copies arrive at once. bfloat16 only.
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <vector>
-#define __global__
-#define __launch_bounds__(...)
-#define __grid_constant__
+#include "cuda_fibers.h"
 typedef signed char i8;
 typedef short i16;
 typedef int i32;
@@ -27,48 +22,6 @@ struct float2 {
   float x, y;
 };
 #define DEVICE static inline
-static int current;
-struct Block {
-  int x;
-};
-static Block blockIdx;
-struct Tid {
-  struct X {
-    operator int() const { return current; }
-  } x;
-} threadIdx;
-static ucontext_t main_context;
-static std::vector<ucontext_t> fibers;
-static std::vector<bool> alive;
-static void yield() {
-  swapcontext(&fibers[current], &main_context);
-}
-static int NT_;
-struct Barrier {
-  int count = 0;
-  u64 generation = 0;
-  void sync(int n) {
-    u64 g = generation;
-    if (++count == n) {
-      count = 0;
-      ++generation;
-    } else
-      while (g == generation) yield();
-  }
-};
-static Barrier block_barrier, warp_barrier[64], group_barrier[16];
-static void __syncthreads() {
-  block_barrier.sync(NT_);
-}
-static float exchanged[1024];
-static float __shfl_xor_sync(unsigned, float x, int m) {
-  int me = current;
-  exchanged[me] = x;
-  warp_barrier[me / 32].sync(32);
-  float y = exchanged[me ^ m];
-  warp_barrier[me / 32].sync(32);
-  return y;
-}
 static int __any_sync(unsigned, bool b) {
   float x = b;
   for (int m = 1; m < 32; m <<= 1) {
@@ -229,38 +182,3 @@ static float exp2_fast(float x) {
 struct uint4 {
   u32 x, y, z, w;
 };
-template <class F>
-bool run_block(int nt, F body) {
-  NT_ = nt;
-  fibers.resize(nt);
-  alive.assign(nt, true);
-  static std::vector<char*> stacks;
-  while ((int)stacks.size() < nt) stacks.push_back((char*)malloc(1 << 16));
-  static F* the_body;
-  the_body = &body;
-  auto entry = +[] {
-    (*the_body)();
-    alive[current] = false;
-  };
-  for (int i = 0; i < nt; ++i) {
-    getcontext(&fibers[i]);
-    fibers[i].uc_stack = {stacks[i], 0, 1 << 16};
-    fibers[i].uc_link = &main_context;
-    makecontext(&fibers[i], entry, 0);
-  }
-  int left = nt;
-  long rounds = 0;
-  while (left) {
-    left = 0;
-    for (int i = 0; i < nt; ++i)
-      if (alive[i]) {
-        current = i;
-        swapcontext(&main_context, &fibers[i]);
-        left += alive[i];
-      }
-    if (++rounds > 2000000) {
-      return false;
-    }
-  }
-  return true;
-}

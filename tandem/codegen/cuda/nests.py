@@ -5,6 +5,7 @@ See render.py for what the modes of loops mean. How work is cut up depends on si
 
 from __future__ import annotations
 
+from tandem import dtypes
 from tandem.codegen.buffer import Buffer, allocate, is_one, root_of
 from tandem.codegen.columns import columns_rows
 from tandem.codegen.computes import Compute, Group
@@ -32,6 +33,13 @@ TEAM = 8  # rows of threads where threadIdx.y is a dimension of its own
 CHUNK_ROWS = 64  # fewest rows of a chunk
 ACROSS_ROWS = 2048  # rows from which on their kernel also sums across them
 ACROSS_SUMS = 72  # with so many sums in a thread's registers
+ACROSS_TURNS = 32  # most rows that a warp sums across in registers, which have no room for what is rounded away
+# Note [Sums on devices]
+# As on the CPU (Note [Sums in blocks] in nest.py), a long sum of float32 is as exact as a short one, whatever its axes and layout.
+# float64 is slow on many devices. So a thread keeps what its additions round away in a second register and adds it at the end;
+# where the elements of a piece go to one sum, they are added up first, and the thread does so once for each piece. What threads
+# have is added pairwise. Nothing is kept where a thread is known to add few numbers.
+FEW = 32
 SETUP = 64  # what every thread computes for itself; if it is more, few blocks that stay share the elements
 
 
@@ -39,6 +47,7 @@ class CudaNest(Nest):
     def __init__(self, fusion: Fusion, group: Group, splits: list[tuple] = ()):
         super().__init__(fusion, group, splits)
         self.stored: list = []
+        self.sums: list[Accumulator] = []  # that keep what is rounded away
         self.known = Sizes(self.e)
         self.e.clamp = True  # a bad index is reported late: until then it must not reach beyond memory
 
@@ -80,6 +89,20 @@ class CudaNest(Nest):
         kernel.known, kernel.inverses = self.known.known, self.known.inverses
         kernel.flat, kernel.once = self.flat, self.once
         return KernelStep(kernel, e.buffers, self.known.values(), extent, work, 1.0, nodes, self.writes)
+
+    def accumulator(self, compute: Compute, dtype: DType) -> Accumulator:
+        acc = super().accumulator(compute, dtype)
+        acc.compensated = acc.kind == "sum" and dtype is dtypes.float32
+        if acc.compensated:
+            self.sums.append(acc)
+        return acc
+
+    def add_up(self, count: Dim):
+        """Each thread adds up this many numbers: few need no care. See Note [Sums on devices]."""
+        if type(count) is int and count <= FEW:
+            for acc in self.sums:
+                acc.compensated = False
+            self.sums = []
 
     def items(self, digits: list[tuple[int, Dim]], body: list) -> Loop:
         loop = super().items([], body)
@@ -192,6 +215,7 @@ def _loops(nest: CudaNest, before: list, body: list, after: list, partials: list
     if partials:
         extent = minimum(maximum(ceildiv(extent, 4), 1), PARTS)
         _store_partials(nest, partials, extent, after)
+        nest.add_up(ceildiv(pieces, extent * THREADS) * piece)
     loop = nest.flat_loop(vector, size, piece, digits, body)
     return nest.step([*before, loop, *after], [ITEM, *[v for v, _ in digits], vector], extent, 1, roots)
 
@@ -257,6 +281,7 @@ def rows(fusion: Fusion, group: Group) -> KernelStep:
     else:
         nest.threads = (LONG_THREADS if hint(work) > LONG_ROW else THREADS, 1)
         blocks = extent
+    nest.add_up(ceildiv(work, nest.threads[0]))
     nest.kept = _pieces_to_keep(nest, plan, reduced, piece)
     body = []
     for outer, before, inner, after in plan:
@@ -287,7 +312,9 @@ def _rows_and_sums(nest: CudaNest, plan, digits, vector: int, piece: int, roots:
     e, b, forms, known = nest.e, nest.e.b, nest.e.forms, nest.known
     size, extent = nest.sizes[vector], product([n for _, n in digits])
     nest.threads, nest.kept = (32, TEAM), -(-size // (32 * piece))
-    length = maximum(ceildiv(extent, nest.fusion.target.costs.across_blocks * TEAM), 1) * TEAM
+    turns = ceildiv(extent, nest.fusion.target.costs.across_blocks * TEAM)
+    length = maximum(minimum(turns, ACROSS_TURNS), 1) * TEAM
+    nest.add_up(ACROSS_TURNS)
     chunks = ceildiv(extent, length)
     first = e.var(CHUNK) * known.size("length", length)
     last = b.min(first + known.size("length", length), known.size("rows", extent))
@@ -394,7 +421,7 @@ class _Columns:
         kept, reduced = nest.merge(self.kept), nest.merge(self.reduced)
         size, n_rows = nest.sizes[self.vector], nest.sizes[reduced[0]]
         piece = nest.piece(self.vector, size, roots)
-        while piece > 1 and piece * len(accumulators) > 32:
+        while piece > 1 and piece * (len(accumulators) + len(nest.sums)) > 32:
             piece //= 2
         if (
             self.group.parts_of is not None
@@ -422,6 +449,11 @@ class _Columns:
             last_row = b.min(first_row + known.size("length", length), last_row)
             for member, _, _ in accumulators:
                 member.parts.shape = (chunks, *member.parts.shape[1:])
+        else:
+            length = n_rows
+        shared = self.row_of(reduced)
+        lengths = {v: nest.sizes[v] for v in reduced} | {reduced[0]: length}
+        nest.add_up(product([ceildiv(n, rows) if v == shared else n for v, n in lengths.items()]))
         start = e.var(CELL) * width
         stop = b.min(start + width, known.size("columns", size))
         ends = {v: (e.dim(0), e.dim(nest.sizes[v])) for v in reduced}

@@ -79,6 +79,13 @@ template <class T> DEVICE T mod_s(T x, T y) {
   return r != 0 && (r ^ y) < 0 ? T(r + y) : r;
 }
 struct Sum { template <class T> static DEVICE T of(T a, T b) { return a + b; } };
+// A sum that keeps what is rounded away: x goes to `sum`, what that loses to `rest`, which is added at the end.
+DEVICE void add_exactly(float& sum, float& rest, float x) {
+  const float total = sum + x, part = total - sum;
+  rest += (sum - (total - part)) + (x - part);
+  sum = total;
+}
+DEVICE float with_rest(float sum, float rest) { return sum - sum == 0.0f ? sum + rest : sum; }  // infinity has none
 struct Prod { template <class T> static DEVICE T of(T a, T b) { return a * b; } };
 struct Max { template <class T> static DEVICE T of(T a, T b) { return larger(a, b); } };
 struct Min { template <class T> static DEVICE T of(T a, T b) { return smaller(a, b); } };

@@ -61,6 +61,11 @@ def _bytes_held(lines: list[str]) -> int:
     return sum(_ITEM_SIZES[t] * int(count) for t, _, count in found)
 
 
+def rest_of(accumulator: str) -> str:
+    """What its additions have lost (Note [Sums on devices] in nests.py)."""
+    return accumulator + "r"
+
+
 class _Renderer(Loops):
     def render(self) -> str:
         self.scopes.append(Scope())
@@ -168,6 +173,8 @@ class _Renderer(Loops):
             )
         else:
             self.line(f"{t} {name} = {start};")
+        if acc.compensated:
+            self.line(f"float {rest_of(name)}[{acc.lanes}] = {{}};" if per_element else f"float {rest_of(name)} = 0;")
         self.acc_name[acc.id] = (name, len(self.scopes) - 1, per_element)
 
     def accumulate(self, s: Accumulate):
@@ -177,7 +184,16 @@ class _Renderer(Loops):
         if s.position is not None:
             value = f"Placed<{C_TYPE[s.acc.dtype]}>{{{value}, {self.value(s.position)}}}"
         guard = "if (on) " if self.scopes[-1].condition else ""
-        self.line(f"{guard}{target} = {functor(s.acc.kind, s.acc.dtype)}::of({target}, {value});")
+        if not s.acc.compensated:
+            self.line(f"{guard}{target} = {functor(s.acc.kind, s.acc.dtype)}::of({target}, {value});")
+        elif per_element or not self.scopes[-1].element or self.scopes[-1].loop.unroll == 1:
+            rest = self.element_of(rest_of(name)) if per_element else rest_of(name)
+            self.line(f"{guard}add_exactly({target}, {rest}, {value});")
+        else:  # the elements of a piece are few: what they add up to is added exactly
+            part = self.fresh("q")
+            self.scopes[-2].lines.append(f"float {part} = 0;")
+            self.line(f"{guard}{part} += {value};")
+            self.scopes[-1].lines_after.append(f"add_exactly({target}, {rest_of(name)}, {part});")
 
     def finish(self, acc):
         name, _, per_element = self.acc_name[acc.id]
@@ -185,6 +201,12 @@ class _Renderer(Loops):
         size = acc.dtype.itemsize if acc.kind not in ("argmax", "argmin") else 16
         t = C_TYPE[acc.dtype] if size != 16 or acc.dtype.itemsize == 16 else f"Placed<{C_TYPE[acc.dtype]}>"
         x, y = self.kernel.threads
+        if acc.compensated:
+            rest = rest_of(name)
+            if per_element:
+                self.line(f"for (int k = 0; k < {acc.lanes}; ++k) {name}[k] = with_rest({name}[k], {rest}[k]);")
+            else:
+                self.line(f"{name} = with_rest({name}, {rest});")
         if self.kernel.team or per_element:
             at_once = 1
             while per_element and acc.lanes % (2 * at_once) == 0 and 2 * at_once * x * y * size <= TEAM_BYTES:
