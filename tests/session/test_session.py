@@ -323,7 +323,7 @@ def test_gradients(graph):
 def test_gradients_around_a_python_function(graph):
     x = td.placeholder(td.float32, (2,))
     scale = td.py_func(lambda a: a.sum(), [x * 1], td.float32, shape=())
-    dropped = td.dropout(x, 0.5) if hasattr(td, "dropout") else x
+    dropped = td.dropout(x, 0.5)
     y = (dropped * dropped * scale).sum()
     (g,) = td.gradients(y, x)
     value, g, d = td.Session(graph).run([y, g, dropped], {x: [1, 3]})
