@@ -30,4 +30,8 @@ bool conv_pointwise(const Conv& conv);
 bool conv_onednn(const Conv& conv);
 void conv_own(const Conv& conv);  // float32 and float64
 
+// Of contiguous tensors: channels that have windows of their own. False for others.
+template <typename T>
+bool conv_depthwise(ConvKind kind, const Geometry& geometry, T* x, T* w, const T* bias, T* y);
+
 }  // namespace tandem::library

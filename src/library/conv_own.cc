@@ -1,5 +1,6 @@
 // Convolutions as matrix products over unfolded patches: for float64, and where oneDNN is missing or refuses.
 #include <algorithm>
+#include <utility>
 
 #include "device/parallel.h"
 #include "library/conv_impl.h"
@@ -169,22 +170,23 @@ void run(const Conv& conv) {
   const View x = dense(conv.x, memory[0], conv.kind != ConvKind::BackwardData);
   const View w = dense(conv.w, memory[1], conv.kind != ConvKind::BackwardWeight);
   const View y = dense(conv.y, memory[2], conv.kind != ConvKind::Forward);
-  switch (conv.kind) {
-    case ConvKind::Forward: {
-      const T* bias = conv.bias ? dense(*conv.bias, memory[3], true).as<T>() : nullptr;
-      forward<T>(conv.geometry, x.as<T>(), w.as<T>(), bias, y.as<T>());
-      if (y.data != conv.y.data) copy_elements(y, conv.y);
-      return;
+  const T* bias = conv.bias ? dense(*conv.bias, memory[3], true).as<T>() : nullptr;
+  const Geometry& g = conv.geometry;
+  if (!conv_depthwise<T>(conv.kind, g, x.as<T>(), w.as<T>(), bias, y.as<T>())) switch (conv.kind) {
+      case ConvKind::Forward:
+        forward<T>(g, x.as<T>(), w.as<T>(), bias, y.as<T>());
+        break;
+      case ConvKind::BackwardData:
+        backward_data<T>(g, y.as<T>(), w.as<T>(), x.as<T>());
+        break;
+      case ConvKind::BackwardWeight:
+        backward_weight<T>(g, x.as<T>(), y.as<T>(), w.as<T>());
+        break;
     }
-    case ConvKind::BackwardData:
-      backward_data<T>(conv.geometry, y.as<T>(), w.as<T>(), x.as<T>());
-      if (x.data != conv.x.data) copy_elements(x, conv.x);
-      return;
-    case ConvKind::BackwardWeight:
-      backward_weight<T>(conv.geometry, x.as<T>(), y.as<T>(), w.as<T>());
-      if (w.data != conv.w.data) copy_elements(w, conv.w);
-      return;
-  }
+  const auto [made, wanted] = conv.kind == ConvKind::Forward        ? std::pair(&y, &conv.y)
+                              : conv.kind == ConvKind::BackwardData ? std::pair(&x, &conv.x)
+                                                                    : std::pair(&w, &conv.w);
+  if (made->data != wanted->data) copy_elements(*made, *wanted);
 }
 
 }  // namespace

@@ -196,3 +196,45 @@ def test_convolution_of_nothing(dtype):
     bias = np.arange(4).astype(dtype)
     y = run("conv_forward", [np.empty((2, 0, 5), dtype), np.empty((4, 0, 3), dtype), bias], [((2, 4, 5), dtype)], ints)
     np.testing.assert_array_equal(y, np.broadcast_to(bias[:, None], (2, 4, 5)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("channels", "each", "kernel", "stride", "padding", "dilation", "size"),
+    [
+        (5, 1, (3, 3), (1, 1), (1, 1), (1, 1), (9, 11)),
+        (4, 2, (3, 3), (2, 2), (1, 1), (1, 1), (9, 12)),
+        (6, 1, (5, 5), (1, 1), (2, 2), (2, 2), (13, 9)),
+        (3, 3, (2, 4), (2, 3), (0, 0), (1, 1), (8, 17)),
+        (4, 1, (7, 7), (1, 1), (3, 3), (1, 1), (3, 3)),  # most of the window is outside
+        (2, 1, (1, 3), (3, 1), (0, 4), (1, 2), (4, 5)),
+    ],
+)
+def test_windows_of_single_channels_by_our_own_code(dtype, channels, each, kernel, stride, padding, dilation, size):
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(2, channels, *size)), rng.normal(size=(channels * each, 1, *kernel))
+    bias = rng.normal(size=channels * each)
+
+    def results(dtype, groups):
+        # As one group, weights between other channels are zeros.
+        weights = w
+        if groups == 1:
+            weights = np.zeros((channels * each, channels, *kernel))
+            for o in range(channels * each):
+                weights[o, o // each] = w[o, 0]
+        given = [td.tensor(a.astype(dtype), requires_grad=True) for a in (x, weights, bias)]
+        y = td.conv2d(*given, stride=stride, padding=padding, dilation=dilation, groups=groups)
+        (y * y).sum().backward()
+        made = [t.numpy() for t in (y.detach(), *(t.grad for t in given))]
+        if groups == 1:
+            made[2] = np.stack([made[2][o, o // each] for o in range(channels * each)])[:, None]
+        return made
+
+    expected = results(np.float64, 1)
+    td.use_deterministic_algorithms(True)
+    try:
+        found = results(dtype, channels)
+    finally:
+        td.use_deterministic_algorithms(False)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=(2e-6 if dtype is np.float32 else 1e-14) * np.abs(b).max())
