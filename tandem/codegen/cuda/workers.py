@@ -31,6 +31,7 @@ from tandem.switches import COMPILE_WORKERS, cache_dir
 
 FEW = 3  # operators or kernels that are not worth a process
 LINGER = 2.0  # seconds that processes without work stay; a step may have several programs
+LOOK = 0.5  # seconds after which somebody looks whether that is over
 PATIENCE = 60.0  # seconds for a kernel; then something is wrong with the process
 
 _lock = threading.Lock()  # guards all of these; nobody waits for a process while holding it
@@ -232,7 +233,7 @@ def _watch() -> None:
     """Ends the processes when nobody has needed them for a while."""
     global _watching
     while True:
-        time.sleep(LINGER / 4)
+        time.sleep(LOOK)
         with _lock:
             _exchange()
             idle = time.monotonic() - _used
