@@ -95,7 +95,7 @@ quickstart: install $(VENV)/.examples
 test: install $(VENV)/.test
 	$(PY) -m ruff check
 	$(PY) -m pytest -n $(JOBS) -m "not slow and not oracle"
-	$(PY) tools/cuda_check.py -n $(JOBS)
+	$(PY) tools/cuda_check.py -n $(JOBS) -m "not slow and not oracle"
 
 ## make test-all     every test: the slow ones and those that compare with PyTorch too
 test-all: install $(VENV)/.test $(VENV)/.oracle

@@ -20,8 +20,6 @@ def main():
     arguments = sys.argv[1:]
     if not any(a.startswith("tests") for a in arguments):
         arguments.append("tests/ops")
-    if "-m" not in arguments:
-        arguments += ["-m", "not slow and not oracle"]
     variables = environment(CHECK_ONLY="nvrtc", PYTHONPATH=str(ROOT))
     os.chdir(ROOT)
     os.execve(sys.executable, [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments], variables)
