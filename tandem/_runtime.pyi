@@ -6,7 +6,12 @@ from tandem import Size as Size, Tensor as Tensor
 
 def set_error_factory(factory: object) -> None:
     """
-    Have errors of the runtime made by factory(kind, message, fix, op, source); tandem.errors.from_runtime unless set.
+    Have errors of the runtime made by factory(kind, message, fix, op, source, place); tandem.errors.from_runtime unless set.
+    """
+
+def set_modules_here(here: object) -> None:
+    """
+    What to ask for the modules that run where an error may show late (module_calls.here).
     """
 
 def memory_stats() -> dict: ...
@@ -150,7 +155,7 @@ class PlanBuilder:
 
     def value(self, arg0: int, arg1: int, arg2: int, arg3: int, arg4: Sequence[int], arg5: Sequence[int], /) -> int: ...
 
-    def origin(self, op: str, file: str, function: str, line: int, call: int = -1) -> None: ...
+    def origin(self, op: str, file: str, function: str, line: int, call: int = -1, place: object | None = None) -> None: ...
 
     def begin_writes(self) -> None: ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import _runtime, dtypes, preload
+from tandem import _runtime, dtypes, module_calls, preload
 from tandem.errors import DTypeError, IntegerRangeError
 from tandem.forks import compiling
 from tandem.graph.ir import Value, kept_builders
@@ -146,3 +146,4 @@ def connect():
     _runtime.set_callback("add", F.add)
     _runtime.set_callback("add_", F.add_)
     _runtime.set_callback("load_kernels", _load_kernels)
+    _runtime.set_modules_here(module_calls.here)

@@ -309,11 +309,23 @@ _KINDS = {
 _SHOWN = {"gather_at": "getitem", "index_basic": "getitem", "scatter_at": "setitem", "scatter_at_": "setitem"}
 
 
-def from_runtime(kind: str, message: str, fix: str | None = None, op: str | None = None, source=None) -> Exception:
+def from_runtime(
+    kind: str, message: str, fix: str | None = None, op: str | None = None, source=None, place: tuple | None = None
+) -> Exception:
     """The exception for an error of the C++ runtime. A message may start with the name of its op: `matmul: ...`.
 
     source: (file, line, function) where it is not the line that runs now, as in a compiled program.
+    place: in which module it arose, where that is not one that runs now (tandem/module_calls.py)
     """
+    error = _made(kind, message, fix, op, source)
+    if place is not None:
+        from tandem import module_calls
+
+        module_calls.place(error, place)
+    return error
+
+
+def _made(kind: str, message: str, fix: str | None, op: str | None, source) -> Exception:
     op = _SHOWN.get(op, op)
     if message.startswith("a value is read in the middle of a function"):
         from tandem.reading import fix_at

@@ -1,11 +1,15 @@
 """Which modules the calls of a compiled function were made in, so that an error of its program names them as eager code does.
 
-A program runs when its modules have returned; the runtime tells which of the noted calls failed (`error._call`).
+A program runs when its modules have returned; the runtime tells which of the noted calls failed (`error._call`). What a device
+finds comes later still: the place of such a call is kept with it (Note [Modules of late errors] in src/places.h). A place is
+(path, text) of a module, as errors show it, or weak references to the modules that run, inner ones first; () where there is none.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
+import weakref
 
 _local = threading.local()
 running: list[None] = []  # one for each compiled function that runs, in any thread: modules look at this first
@@ -26,6 +30,8 @@ def end(before: list | None):
 
 def note(error: BaseException, module, first: int = 0):
     """Has the error name modules that returned before it was found, and the one around, if the call that failed was made in it."""
+    if getattr(error, "_placed", False):
+        return
     from tandem.nn.module import _note_path
 
     call = getattr(error, "_call", None)
@@ -46,3 +52,58 @@ def add(first: int, behind: int, module):
     ranges = getattr(_local, "ranges", None)
     if ranges is not None:  # not what td.scan describes while only another thread runs a compiled function
         ranges.append((first, behind, module))
+
+
+# -- errors that show late
+
+
+def _running():
+    """The frames of calls of modules, inner ones first."""
+    code = sys.modules["tandem.nn.module"].Module.__call__.__code__ if "tandem.nn.module" in sys.modules else None
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is code:
+            yield frame.f_locals
+        frame = frame.f_back
+
+
+def here() -> tuple:
+    """The place of what runs now."""
+    return tuple(weakref.ref(call["self"]) for call in _running())
+
+
+def places(first: int, count: int) -> list[tuple]:
+    """The place of each of `count` calls of the compiled function that runs, from this one on."""
+    total = first + count
+    ranges = list(getattr(_local, "ranges", None) or ())
+    ranges += [(call["first"], total, call["self"]) for call in _running() if call["first"] >= 0]
+    inner, outer = [None] * count, [None] * count
+    for begin, end, module in reversed(ranges):  # outer ones first
+        for number in range(max(begin - first, 0), min(end, total) - first):
+            inner[number] = module
+            outer[number] = outer[number] or module
+    names: dict[int, dict[int, str]] = {}
+    texts: dict[tuple[int, int], tuple] = {}
+    for module, root in zip(inner, outer, strict=True):
+        if module is None or (id(module), id(root)) in texts:
+            continue
+        known = names.setdefault(id(root), {})
+        if not known:
+            known.update((id(m), name) for name, m in root.named_modules())
+        path = None if module is root else f"{root._get_name()}.{known.get(id(module)) or module._get_name()}"
+        text = repr(module)
+        texts[id(module), id(root)] = path, module._get_name() if "\n" in text else text
+    return [() if m is None else texts[id(m), id(r)] for m, r in zip(inner, outer, strict=True)]
+
+
+def place(error: BaseException, where: tuple):
+    """Has an error that shows late name its own place, and no module that only happens to run now."""
+    from tandem.nn.module import _note_path
+
+    error._placed = True
+    if where and isinstance(where[-1], str):
+        error.place(*where)
+        return
+    for module in (reference() for reference in where):
+        if module is not None:
+            _note_path(module, error)

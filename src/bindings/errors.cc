@@ -5,6 +5,7 @@
 
 #include "bindings/bindings.h"
 #include "operators/op_function.h"
+#include "places.h"
 
 namespace nb = nanobind;
 
@@ -44,7 +45,7 @@ const char* kind_name(ErrorKind kind) {
 }
 
 PyObject*& error_factory() {
-  static PyObject* factory = nullptr;  // kind, message, fix, op, source -> exception
+  static PyObject* factory = nullptr;  // kind, message, fix, op, source, place -> exception
   return factory;
 }
 
@@ -78,8 +79,9 @@ static void raise_as(const Error& error, nb::object op) {
       op = nb::str(origin->op.c_str());
       if (!origin->file.empty()) source = nb::make_tuple(origin->file, origin->line, origin->function);
     }
-    nb::object exception =
-        nb::handle(error_factory())(kind_name(error.kind), nb::str(text.data(), text.size()), fix, op, source);
+    PyObject* place = place_of(error.origin);
+    nb::object exception = nb::handle(error_factory())(kind_name(error.kind), nb::str(text.data(), text.size()), fix,
+                                                       op, source, place ? nb::borrow(place) : nb::none());
     if (error.origin && error.origin->call <= -2) exception.attr("_call") = -2 - error.origin->call;  // Capture::today
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   } catch (nb::python_error& failure) {
@@ -122,8 +124,15 @@ void register_errors(nb::module_& m) {
         Py_XDECREF(before);
       },
       nb::arg("factory"),
-      "Have errors of the runtime made by factory(kind, message, fix, op, source); tandem.errors.from_runtime unless "
-      "set.");
+      "Have errors of the runtime made by factory(kind, message, fix, op, source, place); tandem.errors.from_runtime "
+      "unless set.");
+  m.def(
+      "set_modules_here",
+      [](nb::object here) {
+        Py_XDECREF(modules_here);
+        modules_here = here.release().ptr();
+      },
+      nb::arg("here"), "What to ask for the modules that run where an error may show late (module_calls.here).");
 }
 
 }  // namespace tandem

@@ -13,6 +13,7 @@
 #include "check.h"
 #include "device/cuda/device.h"
 #include "operators/op_function.h"
+#include "places.h"
 #include "plan/region.h"
 
 namespace nb = nanobind;
@@ -54,8 +55,9 @@ struct PlanBuilder {
     return plan->instructions.back();
   }
 
-  void origin(std::string op, std::string file, std::string function, int line, int call) {
-    here = std::make_shared<const Origin>(Origin{std::move(op), std::move(file), std::move(function), line, call});
+  void origin(std::string op, std::string file, std::string function, int line, int call, nb::object place) {
+    Origin made{std::move(op), std::move(file), std::move(function), line, call};
+    here = place.is_none() ? std::make_shared<const Origin>(std::move(made)) : placed(std::move(made), place.ptr());
   }
   void no_origin() { here.reset(); }
 
@@ -424,7 +426,7 @@ void register_plan(nb::module_& m) {
       .def("guard", &PlanBuilder::guard)
       .def("value", &PlanBuilder::value)
       .def("origin", &PlanBuilder::origin, nb::arg("op"), nb::arg("file"), nb::arg("function"), nb::arg("line"),
-           nb::arg("call") = -1)
+           nb::arg("call") = -1, nb::arg("place") = nb::none())
       .def("begin_writes", &PlanBuilder::begin_writes)
       .def("no_origin", &PlanBuilder::no_origin)
       .def("kernel", &PlanBuilder::kernel)

@@ -7,6 +7,7 @@
 #include "library/registry.h"
 #include "modes.h"
 #include "operators/describe.h"
+#include "places.h"
 #include "profile/profile.h"
 #include "tensor/device_copy.h"
 #include "tensor/generator.h"
@@ -210,9 +211,10 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic, End e
   }
   const profile::Scope compiling(profile::Kind::Compile, "program");
   const KeepTracingDepth keep;
-  PyObject* result = PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOsO", calls, leaves, numbers, ints,
-                                           outputs, writes, symbolic ? Py_True : Py_False, ended.c_str(),
-                                           programs_->report ? programs_->report : Py_None);
+  PyObject* result =
+      PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOsOL", calls, leaves, numbers, ints, outputs, writes,
+                            symbolic ? Py_True : Py_False, ended.c_str(),
+                            programs_->report ? programs_->report : Py_None, static_cast<long long>(noted_before_));
   if (!result) throw PythonError{};
   if (result == Py_None) {
     Py_DECREF(result);
@@ -314,7 +316,8 @@ void Capture::flush(End end) {
           error.kind == ErrorKind::Index || error.kind == ErrorKind::LinAlg || error.kind == ErrorKind::Value;
       if (of_values && !program->device && !run.wrote_inputs()) return false;  // see Note [Early checks]
       // The same calls may come from other lines than when the program was made.
-      if (error.origin && error.origin->call >= 0) error.origin = today(error.origin->call);
+      // What knows its place may be of a program that ran before.
+      if (error.origin && error.origin->call >= 0 && !place_of(error.origin)) error.origin = today(error.origin->call);
       throw;
     }
     if (guess_) entry.missed = 0;

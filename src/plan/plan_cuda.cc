@@ -10,6 +10,7 @@
 #include "device/cuda/device.h"
 #include "device/cuda/launcher.h"
 #include "device/cuda/launches.h"
+#include "places.h"
 #include "plan/library_call.h"
 #include "plan/plan.h"
 #include "plan/region.h"
@@ -22,9 +23,17 @@ namespace {
 // Where an operator that may complain was called, for the message that shows much later.
 std::shared_ptr<const Origin> called_from(const std::string& op) {
   Source source = PyGILState_Check() ? user_source() : Source{};
-  auto origin = std::make_shared<const Origin>(origin_of(source, op));
+  Origin origin = origin_of(source, op);
   Py_XDECREF(source.code);
-  return origin;
+  if (!modules_here || !PyGILState_Check()) return std::make_shared<const Origin>(std::move(origin));
+  PyObject* place = PyObject_CallNoArgs(modules_here);  // see Note [Modules of late errors]
+  if (!place) {
+    PyErr_Clear();
+    return std::make_shared<const Origin>(std::move(origin));
+  }
+  auto made = placed(std::move(origin), place);
+  Py_DECREF(place);
+  return made;
 }
 
 }  // namespace

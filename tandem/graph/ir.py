@@ -427,15 +427,16 @@ def current_source():
 
 class Origin(str):
     """Where a node comes from: as text "train.py:7", with the operator that the user called there, the whole Source, and which of
-    a program's calls it was."""
+    a program's calls it was. place: in which module, for errors that show late (tandem/module_calls.py)."""
 
-    __slots__ = ("call", "op", "source")
+    __slots__ = ("call", "op", "place", "source")
 
-    def __new__(cls, op: str, source, call: int | None = 0):
+    def __new__(cls, op: str, source, call: int | None = 0, place: tuple | None = None):
         self = super().__new__(cls, source.short)
         self.op = op
         self.source = source
         self.call = call
+        self.place = place
         return self
 
 

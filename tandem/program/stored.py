@@ -160,7 +160,8 @@ def _unpack(a: tuple, request: Request, device: int):
 
 def write_origin(builder, origin: Origin):
     source = origin.source
-    builder.origin(origin.op, source.file, source.function, source.line, -1 if origin.call is None else origin.call)
+    call = -1 if origin.call is None else origin.call
+    builder.origin(origin.op, source.file, source.function, source.line, call, origin.place)
 
 
 def save(request: Request, recorder: Recorder, written, facts: dict) -> None:

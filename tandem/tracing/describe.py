@@ -60,6 +60,7 @@ class Captured(NamedTuple):
     symbolic: bool
     ended: str
     report: list | None  # tandem/program/report.py
+    first: int = 0  # calls of the function before these
 
     @property
     def device(self) -> int:

@@ -7,7 +7,7 @@ symbolic sizes and serves them all. Programs are kept on disk (stored.py).
 
 from __future__ import annotations
 
-from tandem import dtypes
+from tandem import dtypes, module_calls
 from tandem.codegen import Layout
 from tandem.devices import DEVICES
 from tandem.errors import RecompileWarning, UnsupportedError, source_at
@@ -49,7 +49,7 @@ def compile_capture(captured: Captured):
 
 
 def _compile(captured: Captured):
-    calls, leaves, _, ints, _, writes, symbolic, ended, report = captured
+    calls, leaves, _, ints, _, writes, symbolic, ended, report, _ = captured
     free = _free_axes(leaves, writes, symbolic)
     free_ints = _free_ints(ints, leaves, free, symbolic)
     known = [_known_sizes(leaf, axes) for leaf, axes in zip(leaves, free, strict=True)]
@@ -79,12 +79,13 @@ def _compile(captured: Captured):
 
 
 def _request(captured: Captured, known: list[TensorSpec], free: list, free_ints: list[bool]) -> Request:
-    calls, leaves, numbers, ints, outputs, writes, _, _, report = captured
+    calls, leaves, numbers, ints, outputs, writes, _, _, report, first = captured
     budget = budget_of(report)
     devices = captured.devices
+    places = module_calls.places(first, len(calls)) if captured.device or devices else None
 
     def build() -> Source:
-        graph, layouts, joined = join(calls, leaves, numbers, ints, free, free_ints)
+        graph, layouts, joined = join(calls, leaves, numbers, ints, free, free_ints, places=places)
         graph.outputs = [joined[site] for site in outputs]
         graph.mutations = [(leaf, joined[call, output]) for leaf, call, output in writes]
         resolve_sizes(graph)
@@ -111,7 +112,7 @@ def _request(captured: Captured, known: list[TensorSpec], free: list, free_ints:
         ),
         size=Size(len(calls), len({id(call.plan) for call in calls})),
         key=_key(captured, known, free_ints, budget),
-        origin=lambda number: _origin_of_call(number, calls[number]),
+        origin=lambda number: _origin_of_call(number, calls[number], places),
         number=lambda origin: origin.call,
     )
     return request
@@ -131,14 +132,17 @@ def _key(captured: Captured, known: list[TensorSpec], free_ints: list[bool], bud
     return key_of(devices, (described, known, kinds, ints, captured.outputs, captured.writes, budget))
 
 
-def _origin_of_call(number: int | None, call: CallSpec) -> Origin | None:
-    return None if call.code is None else Origin(call.plan.name, source_at(call.code, call.line), number)
+def _origin_of_call(number: int | None, call: CallSpec, places: list[tuple] | None = None) -> Origin | None:
+    if call.code is None:
+        return None
+    place = places[number] if places is not None and number is not None else None
+    return Origin(call.plan.name, source_at(call.code, call.line), number, place)
 
 
-def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: list[bool], finish=None):
+def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: list[bool], finish=None, places=None):
     """One graph of all calls; gives it, the layouts of its inputs, and the Value of every (call, output).
 
-    finish: see join_calls
+    finish, places: see join_calls
     """
     graph = Graph(name="program")
     symbols = graph.symbols
@@ -156,18 +160,19 @@ def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: l
         first_int = len(leaves) + len(numbers)
         int_dims = [_int(symbols, first_int + i, v, free_ints[i]) for i, v in enumerate(ints)]
 
-        joined = join_calls(builder, calls, leaf_values, number_values, int_dims, finish, numbered=True)
+        joined = join_calls(builder, calls, leaf_values, number_values, int_dims, finish, numbered=True, places=places)
     return graph, layouts, joined
 
 
 def join_calls(
-    builder: Builder, calls: list[CallSpec], leaves, numbers, ints, finish=None, numbered: bool = False
+    builder: Builder, calls: list[CallSpec], leaves, numbers, ints, finish=None, numbered: bool = False, places=None
 ) -> dict[tuple[int, int], Value]:
     """The nodes of captured calls in the graph being built: the Value of every (call, output).
 
     finish(value, recorded): what stands for a result, given whether gradients were being recorded.
     numbered: whether nodes know the number of their call. Those from the body of a loop do not: they know their line only as long
     as the body is there.
+    places: in which modules calls were made, for errors that show late (tandem/module_calls.py)
     """
     joined: dict[tuple[int, int], Value] = {}
     spread = bool(spanned(calls))
@@ -183,7 +188,7 @@ def join_calls(
                 values[position] = numbers[index]
             elif kind == INT:
                 values[position] = ints[index]
-        origin = _origin_of_call(number if numbered else None, call)
+        origin = _origin_of_call(number if numbered else None, call, places)
         # A scope says where new tensors are made; what has operands runs where they are. Of calls on several devices, each runs
         # where it was called, whatever passes make of its operands.
         bound = DEVICES[plan.device] if call.device == plan.device or (spread and not plan.over_devices) else None

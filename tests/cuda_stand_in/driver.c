@@ -33,6 +33,28 @@ void stand_in_counts(long long* out) {
 const char* stand_in_log(void) { return log_text; }
 static int failing;
 void stand_in_fail(int status) { failing = status; }  // the next launch does
+// The next launch that checks indices, or the next launch of a graph with one, complains of this index: see Report in
+// src/device/cuda/launches.h.
+static long long *report, complaint[3], checked = -1;
+static int complains;
+void stand_in_complain(long long value, long long bound, long long axis) {
+  complains = 1, complaint[0] = value, complaint[1] = bound, complaint[2] = axis;
+}
+static void complain(void) {
+  if (!complains || checked < 0) return;
+  complains = 0, report[0] = report[5] = 1, report[1] = checked;
+  memcpy(report + 2, complaint, sizeof complaint);
+}
+static void check(void** arguments) {  // a kernel's one argument: words, among them the report's address and a number
+  if (!report || !arguments) return;
+  const long long* words = arguments[0];
+  for (int k = 0; k < 24; ++k)
+    if (words[k] == (long long)report) {
+      checked = words[k + 1];
+      if (!capturing) complain();
+      return;
+    }
+}
 static void take_time(void) {  // as many microseconds as STAND_IN_LAUNCH says
   static long micros = -1;
   if (micros < 0) micros = getenv("STAND_IN_LAUNCH") ? atol(getenv("STAND_IN_LAUNCH")) : 0;
@@ -108,7 +130,11 @@ int cuMemSetAccess(Address a, size_t bytes, const void* access, size_t count) {
   return mprotect((void*)a, bytes, PROT_READ | PROT_WRITE) ? kInvalid : 0;
 }
 int cuMemGetInfo_v2(size_t* available, size_t* all) { return *available = total() - allocated, *all = total(), 0; }
-int cuMemHostAlloc(void** p, size_t bytes, unsigned flags) { return (*p = calloc(1, bytes)) ? 0 : kOutOfMemory; }
+int cuMemHostAlloc(void** p, size_t bytes, unsigned flags) {
+  *p = calloc(1, bytes);
+  if (bytes == 7 * sizeof(long long)) report = *p;
+  return *p ? 0 : kOutOfMemory;
+}
 int cuMemFreeHost(void* p) { return free(p), 0; }
 int cuMemHostGetDevicePointer_v2(Address* a, void* p, unsigned flags) { return *a = (Address)p, 0; }
 int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, void* s) { return memcpy((void*)to, from, n), forked(); }
@@ -145,6 +171,7 @@ int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
                    void* s, void** arguments, void** extra) {
   if (gx == 0 || bx * by * bz > 1024) return kInvalid;
   ++*(capturing ? &recorded : &launches);
+  check(arguments);
   size_t length = strlen(f);
   if (logged + length + 2 < sizeof log_text) {
     memcpy(log_text + logged, f, length);
@@ -189,6 +216,7 @@ int cuGraphInstantiateWithFlags(void** x, void* g, unsigned long long flags) {
 int cuGraphLaunch(void* x, void* s) {
   ++graph_launches;
   take_time();
+  complain();
   if (is_row(x))
     for (int k = 0; k < ((struct row*)x)->count; ++k)
       cuLaunchKernel(((struct row*)x)->names[k], 1, 1, 1, 1, 1, 1, 0, s, 0, 0);

@@ -73,3 +73,16 @@ def test_sizes_that_come_back_are_replayed():
     for n in sizes:
         x = td.randn(n, 4, device="cuda")
         td.testing.assert_close(fn(x).cpu(), (td.softmax(x.cpu() @ x.cpu().T, -1) * 2).sum(0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled", "replayed"])
+def test_the_module_is_named(how):
+    model = nn.Sequential(nn.Sequential(nn.Embedding(5, 4)), nn.Linear(4, 4)).to("cuda")
+    step = model if how == "eager" else td.compile(lambda i: model(i).sum())
+    for _ in range(5 if how == "replayed" else 0):
+        step(td.tensor([0, 1, 2], device="cuda"))
+    with pytest.raises(td.IndexRangeError) as caught:
+        for _ in range(3):
+            step(td.tensor([0, 9, 2], device="cuda"))
+        td.cuda.synchronize()
+    assert "Sequential.0.0" == caught.value.module and "Embedding(5, 4)" == caught.value.layer

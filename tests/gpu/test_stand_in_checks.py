@@ -111,3 +111,79 @@ assert x.cpu().shape == (3,)
 """,
         tmp_path,
     )
+
+
+MODEL = """
+from tandem import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList([nn.Embedding(10, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU())])
+    def forward(self, i):
+        return self.parts[1](self.parts[0](i))
+model, i = Net().to("cuda"), td.tensor([1, 2], device="cuda")
+library.stand_in_complain.argtypes = [ctypes.c_longlong] * 3
+def error_of(call):
+    library.stand_in_complain(12, 10, 0)
+    try:
+        for _ in range(3):
+            call()
+        td.cuda.synchronize()
+    except td.IndexRangeError as error:
+        return error
+"""
+
+
+def test_late_errors_name_the_module_that_had_the_index(tmp_path):
+    run(
+        MODEL
+        + """
+def names_it(error):
+    text = str(error)
+    assert "Net.parts.0: embedding: index 12 is out of range for axis 0 with size 10" in text, text
+    assert "in Embedding(10, 8)" in text, text
+names_it(error_of(lambda: model(i)))
+step = td.compile(lambda i: model(i).sum())
+names_it(error_of(lambda: step(i)))
+for _ in range(5):
+    step(i)
+before = counts()["graphs"]
+names_it(error_of(lambda: step(i)))
+assert counts()["graphs"] > before
+class Other(nn.Module):  # which only happens to run when the error shows
+    def forward(self, x):
+        return x.cpu()
+def later():
+    x = model(i)
+    Other()(x)
+names_it(error_of(later))
+""",
+        tmp_path,
+    )
+
+
+def test_late_errors_outside_of_modules_name_none(tmp_path):
+    run(
+        MODEL
+        + """
+class Other(nn.Module):
+    def forward(self, x):
+        return x.cpu()
+def later():
+    x = td.ones(10, 8, device="cuda")[i]
+    Other()(x)
+error = error_of(later)
+assert "index 12" in str(error) and error.module is None and "Other" not in str(error), str(error)
+""",
+        tmp_path,
+    )
+
+
+def test_a_second_process_that_finds_the_program_on_disk_names_its_own_modules(tmp_path):
+    script = """
+step = td.compile(lambda i: model(i).sum())
+text = str(error_of(lambda: step(i)))
+assert f"{type(model).__name__}.parts.0: embedding" in text, text
+"""
+    run(MODEL + script, tmp_path)
+    run(MODEL.replace("Net", "Another") + script, tmp_path)

@@ -111,18 +111,23 @@ Address failure_flag(int device) {
 }
 
 void note_checked_launch(uint64_t number, std::shared_ptr<const Origin> origin) {
+  std::shared_ptr<const Origin> oldest;  // goes when nothing is locked: it may want the GIL
   std::lock_guard guard(mutex);
   if (recording) {
     recorded_checks.emplace(number, std::move(origin));
     return;
   }
   checked.emplace_back(number, std::move(origin));
-  if (checked.size() > kMostChecked) checked.pop_front();
+  if (checked.size() <= kMostChecked) return;
+  oldest = std::move(checked.front().second);
+  checked.pop_front();
 }
 
 void forget_checked_launches(uint64_t first, uint64_t last) {
+  std::map<uint64_t, std::shared_ptr<const Origin>> forgotten;  // which go when nothing is locked
   std::lock_guard guard(mutex);
-  recorded_checks.erase(recorded_checks.lower_bound(first), recorded_checks.lower_bound(last));
+  for (auto at = recorded_checks.lower_bound(first); at != recorded_checks.lower_bound(last);)
+    forgotten.insert(recorded_checks.extract(at++));
 }
 
 static std::shared_ptr<const Origin> find_checked(uint64_t number) {
