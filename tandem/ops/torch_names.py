@@ -8,6 +8,7 @@ from tandem import _runtime, dtypes
 from tandem.devices import code_of
 from tandem.errors import AutogradError, DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
+from tandem.ops.create import finish
 from tandem.ops.define import FUNCTIONS, METHODS, OWN_METHODS, alias, inplace, method, op, public
 
 # -- other names for functions
@@ -80,7 +81,7 @@ def range_(start=0, end=None, step=1, *, dtype=None, device=None, requires_grad=
         start, end = 0, start
     count = int((end - start) / step) + 1
     made = F.arange(count, dtype=dtypes.float64) * step + start
-    return F.astype(made, dtype or dtypes.default_float())
+    return finish(F.astype(made, dtype or dtypes.default_float()), device, requires_grad)
 
 
 @public

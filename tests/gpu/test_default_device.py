@@ -94,7 +94,7 @@ zeros(2; ones(2; full((2,), 1.0; empty(2; arange(3; arange(3.0; linspace(0, 1, 3
 randint(0, 3, (2,); randperm(4; tensor([1.0]; tensor(1; tril_indices(3, 3; triu_indices(3, 3; hann_window(4; hamming_window(4
 blackman_window(4; bartlett_window(4; kaiser_window(4; normal(0.0, 1.0, (2,); empty_strided((2, 2), (2, 1)
 empty_permuted((2, 3), (1, 0); fft.fftfreq(4; fft.rfftfreq(4; nn.Transformer.generate_square_subsequent_mask(3; scalar_tensor(1.0
-range(0, 3; uniform(0.0, 1.0, (2,); Tensor(2, 3; asarray([1.0]; as_tensor([1.0]
+range(0, 3; uniform(0.0, 1.0, (2,); Tensor(2, 3
 """
 
 

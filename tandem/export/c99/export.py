@@ -16,6 +16,7 @@ from tandem.export.c99.program import Program
 from tandem.export.c99.target import TARGET
 from tandem.export.fold import fold_weights
 from tandem.export.trace import to_numpy, trace
+from tandem.files import write as write_file
 from tandem.program.driver import schedule_for
 
 _RESERVED = {
@@ -86,11 +87,11 @@ def _write_files(folder: Path, name: str, program: Program, inputs: list, output
     }
     folder.mkdir(parents=True, exist_ok=True)
     if binary:
-        (folder / f"{name}_weights.bin").write_bytes(files.weights_binary(program))
+        write_file(folder / f"{name}_weights.bin", files.weights_binary(program))
     else:
         texts[f"{name}_weights.c"] = files.weights_source(program)
     for file, text in texts.items():
-        (folder / file).write_text(text)
+        write_file(folder / file, text)
     made = [*texts, *([f"{name}_weights.bin"] if binary else [])]
     return CProgram(name, folder, made, program.arena_bytes, size)
 
