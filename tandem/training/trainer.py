@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-from tandem import _runtime
+from tandem import _runtime, files
 from tandem.autograd.modes import no_grad
 from tandem.compiled import compile
 from tandem.errors import DTypeError
@@ -302,8 +302,7 @@ class Trainer:
         path = os.path.join(self.folder, GRAPH)
         report = getattr(self._run_step, "_report", None)
         if report and not self._graph_written:
-            with open(path, "w") as file:
-                file.write(graph_part(self._run_step))
+            files.write(path, graph_part(self._run_step), durable=False)
             self._graph_written = True
 
 
