@@ -8,12 +8,14 @@ from tandem.nn import adaptive as adaptive
 from tandem.nn import attention as attention
 from tandem.nn import attention_functions as attention_functions
 from tandem.nn import bags as bags
+from tandem.nn import candidates as candidates
 from tandem.nn import containers as containers
 from tandem.nn import conv as conv
 from tandem.nn import dropout as dropout
 from tandem.nn import embedding as embedding
 from tandem.nn import functional as functional
 from tandem.nn import functional_call as functional_call
+from tandem.nn import graph as graph
 from tandem.nn import hooks as hooks
 from tandem.nn import init as init
 from tandem.nn import lazy as lazy
@@ -29,6 +31,7 @@ from tandem.nn import pooling as pooling
 from tandem.nn import randomized as randomized
 from tandem.nn import resample as resample
 from tandem.nn import rnn as rnn
+from tandem.nn import sampled_losses as sampled_losses
 from tandem.nn import sampling as sampling
 from tandem.nn import shape as shape
 from tandem.nn import state as state

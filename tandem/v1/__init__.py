@@ -48,6 +48,7 @@ from tandem.v1.constants import constant, convert_to_tensor
 from tandem.v1.control_flow import cond, map_fn, scan, while_loop
 from tandem.v1.draws import random_normal, random_uniform, truncated_normal
 from tandem.v1.initializers import *  # noqa: F403
+from tandem.v1.left_out import refuse as _refuse
 from tandem.v1.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
 from tandem.v1.shapes import rank, shape, size
 from tandem.v1.variables import (
@@ -81,3 +82,7 @@ __all__ = [
     and name not in dir(_builtins)
     and (name in _MODULES or not isinstance(value, _types.ModuleType))
 ]
+
+
+def __getattr__(name):
+    raise _refuse(__name__, name)

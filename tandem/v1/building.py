@@ -2,9 +2,11 @@
 
 import builtins as _builtins
 
+from tandem import dtypes as _dtypes
 from tandem import session as _session
 from tandem.errors import ShapeError as _ShapeError
 from tandem.errors import UnsupportedError as _UnsupportedError
+from tandem.errors import ValueRangeError as _ValueRangeError
 from tandem.graph.ir import Type as _Type
 from tandem.graph.ir import revise as _revise
 from tandem.session.build import as_tensor as _as_tensor
@@ -89,6 +91,21 @@ def no_op(name=None):
 def Print(input_, data, message=None, first_n=None, summarize=None, name=None):
     """input_, and as a side effect of computing it, a line with the values of `data` on standard error after the run."""
     return _session.Print(input_, data, message or "", first_n, summarize, name or "print")
+
+
+def Assert(condition, data, summarize=None, name=None):
+    """An operation that fails where the condition does not hold, with the values of `data`: run it, or make others depend on it.
+
+    with tf.control_dependencies([tf.Assert(tf.reduce_all(x > 0), [x])]): ...
+    """
+
+    def check(holds, *values):
+        if not holds.all():
+            shown = ", ".join(str(v.ravel()[:summarize].tolist()) for v in values)
+            raise _ValueRangeError("Assert", f"the condition does not hold; data: {shown}")
+        return holds
+
+    return _session.py_func(check, [condition, *data], _dtypes.bool_, None, name or "Assert")
 
 
 def py_func(func, inp, Tout, stateful=True, name=None, shape=None):

@@ -48,6 +48,14 @@ class Session(_session.Session):
         timeout = options.timeout_in_ms / 1000 if options is not None and options.timeout_in_ms else None
         return map_leaves(_array, super().run(fetches, feed_dict, timeout))
 
+    def partial_run_setup(self, fetches, feeds=None):
+        raise AttributeError(
+            "runs are whole: there is no partial_run. Make one run that fetches everything, with py_func where Python decides in "
+            "between; or several runs that pass values on by feed_dict"
+        )
+
+    partial_run = partial_run_setup
+
     def make_callable(self, fetches, feed_list=None, accept_options=False):
         """A function of what feed_list names, in its order, that runs the fetches."""
         feeds = list(feed_list or [])

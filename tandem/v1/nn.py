@@ -7,6 +7,7 @@ from tandem.errors import ValueRangeError
 from tandem.nn import candidates as _candidates
 from tandem.nn import sampled_losses as _losses
 from tandem.session.graph import SymbolicTensor
+from tandem.v1.left_out import refuse
 from tandem.v1.shapes import sizes
 from tandem.v1.wrap import in_graph, operand
 
@@ -190,3 +191,7 @@ def _pad(x, window, strides, padding: str, value: float):
         total = max((-(-n // s) - 1) * s + k - n, 0)
         around.append((total // 2, total - total // 2))
     return _td.pad(x, (0, 0, *around[1], *around[0]), value=value)
+
+
+def __getattr__(name):
+    raise refuse(__name__, name)

@@ -1,6 +1,7 @@
 """train: optimisers under their classic names, over those of tandem.optim; Saver, Coordinator, QueueRunner."""
 
 import contextlib
+import json
 import os
 
 import tandem as _td
@@ -15,7 +16,9 @@ from tandem.session import (  # noqa: F401
 from tandem.session import train as _train
 from tandem.session.graph import SymbolicTensor, outside_graphs
 from tandem.session.saver import Saver as _Saver
+from tandem.v1.averages import ExponentialMovingAverage  # noqa: F401
 from tandem.v1.building import gradients
+from tandem.v1.left_out import refuse
 from tandem.v1.wrap import in_graph, operand
 
 
@@ -37,11 +40,30 @@ class Saver(_Saver):
             global_step = sess.run(global_step)
         path = super().save(sess, save_path, global_step)
         self.last_checkpoints = [*(p for p in self.last_checkpoints if p != path), path]
+        with open(os.path.join(os.path.dirname(path), _LATEST), "w") as file:
+            json.dump({"model_checkpoint_path": os.path.basename(path)}, file)
         while self._most and len(self.last_checkpoints) > self._most:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(self.last_checkpoints[0])
             del self.last_checkpoints[0]
         return path
+
+
+_LATEST = "checkpoint"  # in the folder of what a Saver writes: which file is the last
+
+
+def latest_checkpoint(checkpoint_dir, latest_filename=None) -> str | None:
+    """The path that a Saver has written last into this folder; None if there is none."""
+    try:
+        with open(os.path.join(checkpoint_dir, latest_filename or _LATEST)) as file:
+            path = os.path.join(checkpoint_dir, json.load(file)["model_checkpoint_path"])
+    except (FileNotFoundError, KeyError, ValueError):
+        return None
+    return path if os.path.exists(path) else None
+
+
+def __getattr__(name):
+    raise refuse(__name__, name)
 
 
 @in_graph

@@ -404,7 +404,9 @@ def test_a_saver_keeps_the_last_files(tmp_path):
         for k in range(4):
             step.load(k, session)
             path = saver.save(session, str(tmp_path / "model"), global_step=step)
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["model-2", "model-3"] and path.endswith("model-3")
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint", "model-2", "model-3"] and path.endswith(
+            "model-3"
+        )
         assert saver.last_checkpoints == [str(tmp_path / "model-2"), path]
         v.load(9.0, session)
         w.load(9.0, session)
