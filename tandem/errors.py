@@ -42,7 +42,7 @@ import warnings
 from types import TracebackType
 from typing import NamedTuple
 
-from tandem import readers
+from tandem.readers import attach
 from tandem.switches import TRACEBACK
 
 __all__ = [
@@ -145,7 +145,7 @@ class _Located:
         self.fix = fix
         self.source = user_source() if source is None else source
         super().__init__(self._text())
-        readers.attach(TandemError, _is_user, hide_frames, _hides)
+        attach(TandemError, _is_user, hide_frames, _hides)
 
     def _text(self) -> str:
         text = self.rule if self.op is None else f"{self.op}: {self.rule}"
