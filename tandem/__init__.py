@@ -153,6 +153,10 @@ def __getattr__(name):
         from tandem import profiler
 
         return getattr(profiler, name)
+    if name in ("Structure", "vertex"):
+        from tandem import vertex_program
+
+        return getattr(vertex_program, name)
     if name in ("save", "load"):
         from tandem import checkpoint
 

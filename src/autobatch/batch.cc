@@ -29,13 +29,31 @@ void Batch::drop() {
   waiting_ = 0;
 }
 
+Batch::Operand Batch::operand_of(Tensor* t, bool wants_grad) {
+  Operand operand;
+  if (wants_grad && t->requires_grad) {
+    operand.edge = gradient_edge(t);
+    if (RowNode* row = operand.edge.node->as_row()) ++row->uses;
+  }
+  if (holds(t->storage)) {
+    operand.storage = Ref<Storage>::share(t->storage);
+    operand.view = t->view;
+    ++promises_[t->storage->number()].uses;
+  } else {
+    operand.leaf = TensorRef::share(t);
+  }
+  return operand;
+}
+
+void Batch::release(Operand& operand) {
+  if (RowNode* row = operand.edge.node ? operand.edge.node->as_row() : nullptr) --row->uses;
+  if (operand.storage && holds(operand.storage.get())) --promises_[operand.storage->number()].uses;
+}
+
 void Batch::finish(Call& call) {
   call.done = true;
   --waiting_;
-  for (Operand& operand : call.operands) {
-    if (RowNode* row = operand.edge.node ? operand.edge.node->as_row() : nullptr) --row->uses;
-    if (operand.storage && holds(operand.storage.get())) --promises_[operand.storage->number()].uses;
-  }
+  for (Operand& operand : call.operands) release(operand);
   call.operands.clear();
   for (Argument& a : call.arguments)
     if (a.kind == Argument::Kind::Static) Py_XDECREF(a.object);
@@ -60,7 +78,7 @@ Batch::Fate Batch::fate(const OpFunction* op, const Plan& plan, const Argument* 
     computed &= !is_view;
   }
   if (views && plan.instructions.empty()) return Fate::View;
-  if (!computed || !plan.keep || plan.waits || anomaly_detection) return Fate::Now;
+  if (!computed || !plan.keep || plan.waits) return Fate::Now;
   for (int i = 0; i < count; ++i)
     if (arguments[i].kind == Argument::Kind::Tensor && arguments[i].tensor->inference != grad_mode.inference)
       return Fate::Now;
@@ -115,28 +133,17 @@ TensorList Batch::defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Arg
   call.mode = call_mode;
   call.inference = grad_mode.inference;
   call.functional = op->writes > 0;
+  call.of_vertex = defers_vertices;
   const bool records = !plan->grad_inputs.empty();
   for (int i = 0; i < count; ++i) {
     Argument a = arguments[i];
     if (a.kind == Argument::Kind::Static) Py_XINCREF(a.object);
     if (a.kind == Argument::Kind::Seed || a.kind == Argument::Kind::Offset) {
-      call.functional = true;  // the generator has moved on already
-      if (a.kind == Argument::Kind::Seed) a.object = nullptr;
+      if (plan->rng_advance >= 0) call.functional = true;  // the generator has moved on already
+      a.object = nullptr;
     }
     if (a.kind == Argument::Kind::Tensor) {
-      Tensor* t = a.tensor;
-      Operand& operand = call.operands.emplace_back();
-      if (records && t->requires_grad) {
-        operand.edge = gradient_edge(t);
-        if (RowNode* row = operand.edge.node->as_row()) ++row->uses;
-      }
-      if (holds(t->storage)) {
-        operand.storage = Ref<Storage>::share(t->storage);
-        operand.view = t->view;
-        ++promises_[t->storage->number()].uses;
-      } else {
-        operand.leaf = TensorRef::share(t);
-      }
+      call.operands.push_back(operand_of(a.tensor, records));
       a.tensor = nullptr;
     }
     call.arguments.push_back(a);
@@ -203,6 +210,13 @@ void Batch::run(const Storage* wanted) {
     }
   }
   std::sort(list.begin(), list.end());
+  run_calls(std::move(list));
+}
+
+void Batch::run_waiting() {
+  std::vector<int32_t> list;
+  for (size_t c = 0; c < calls_.size(); ++c)
+    if (!calls_[c].done) list.push_back(static_cast<int32_t>(c));
   run_calls(std::move(list));
 }
 

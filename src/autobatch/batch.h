@@ -7,13 +7,13 @@
 // static values, types, what wants gradients), the same shapes and strides, the same numbers, and the same parameters;
 // order_groups (schedule.h) says which of them run together. A group runs as one operator function that Python makes
 // of the plan's graph and the batching rules (tandem/transforms/grouped.py), on operands with one axis more: rows
-// that lie side by side already are used in place, others are copied together, and what all members share is passed as it
-// is. The results of a group are blocks, and the promises become rows of them. Gradients: see Note [Gradients of
+// that lie side by side already are used in place, others are copied together, and what all members share is passed as
+// it is. The results of a group are blocks, and the promises become rows of them. Gradients: see Note [Gradients of
 // rows] in records.h.
 //
 // What a call only looks at (a slice, a transpose) is a view of a promise and no call. In-place operators on a
-// promise that nobody else looks at are deferred as what they compute; others run all that is deferred, and then happen.
-// Random numbers are those of eager calls: each member has its own place in the stream.
+// promise that nobody else looks at are deferred as what they compute; others run all that is deferred, and then
+// happen. Random numbers are those of eager calls: each member has its own place in the stream.
 #pragma once
 #include <Python.h>
 
@@ -33,6 +33,24 @@
 
 namespace tandem {
 
+struct Structure {                // what vertices take from others, as rows of a matrix in CSR form
+  std::vector<int64_t> offsets;   // one more than there are vertices
+  std::vector<int64_t> children;  // by vertex
+  int64_t size() const { return static_cast<int64_t>(offsets.size()) - 1; }
+};
+
+// Vertices after all that they take from; those at one depth lie together. Throws Error(Value) where there is a cycle,
+// Error(Index) where a vertex does not exist.
+std::vector<int64_t> order_vertices(const Structure& structure);
+
+struct VertexFunction {
+  OpFunction*
+      op;  // of a list of tensors (a vertex's inputs, states of others, constants), numbers, integers, generator
+  std::vector<TensorRef> constants;
+  std::vector<Argument> numbers, ints;
+};
+using VertexFunctions = std::unordered_map<int64_t, VertexFunction>;
+
 class Batch {
  public:
   Batch() = default;
@@ -50,9 +68,17 @@ class Batch {
 
   void run(const Storage* wanted);  // what this promise needs
   void run_all();                   // what somebody holds
+  void run_waiting();               // everything
   void drop();                      // promises never get memory
 
-  int32_t example = -1;    // of the calls that are deferred now; -1 where examples are not numbered
+  // Calls functions, by how many others a vertex takes from, on each vertex and gives results as blocks, one row a
+  // vertex. Inputs have a row a vertex. See vertices.cc.
+  TensorList run_vertices(const Structure& structure, const VertexFunctions& functions, TensorList inputs,
+                          size_t states);
+
+  int32_t example = -1;  // of the calls that are deferred now; -1 where examples are not numbered
+  const char* unit = "example";
+  bool defers_vertices = false;
   int64_t groups = 0;      // how many have run, and
   int64_t calls_run = 0;   // of how many calls
   std::thread::id thread;  // where it is active
@@ -74,6 +100,7 @@ class Batch {
     Source source;
     CallMode mode;
     bool inference = false, functional = false, done = false;
+    bool of_vertex = false;  // of a vertex program
   };
   struct Promise {
     Ref<Storage> storage;
@@ -90,6 +117,8 @@ class Batch {
     bool failed = false;
   };
 
+  Operand operand_of(Tensor* t, bool wants_grad);
+  void release(Operand& operand);
   TensorRef promise(int32_t call, int32_t output, const PlanValue& value, PlanRun& run, bool wants_grad);
   bool holds(const Storage* storage) const { return storage->batch() == this; }
   void finish(Call& call);  // lets go of what it holds
@@ -104,6 +133,10 @@ class Batch {
   static std::shared_ptr<Function> function_of(const Call& call, const std::vector<bool>& flags);
   TensorList call_function(PyObject* op, const std::vector<int32_t>& members, const std::vector<bool>& shared);
   TensorRef gather(const std::vector<int32_t>& members, size_t position, bool stacked);
+  TensorRef gather(const std::vector<const Operand*>& rows, bool stacked);
+  bool side_by_side(const std::vector<const Operand*>& rows) const;
+  bool is_shared(const std::vector<int32_t>& members, size_t position) const;
+  static Storage* memory_of(const Operand& operand);
   bool same_operand(const Operand& a, const Operand& b) const;
   View view_of(const Operand& operand) const;
   void hand_out(const std::vector<int32_t>& members, TensorList blocks, bool stacked);

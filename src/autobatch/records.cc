@@ -78,8 +78,7 @@ Tensor* BlockNode::writable(Sum& sum) {
   const bool ours = begun && Py_REFCNT(sum.total.object()) == 1 && sum.total->storage->references() == 1 &&
                     sum.total->storage->writable() && sum.total->view.is_contiguous();
   if (ours) return sum.total.get();
-  TensorRef fresh =
-      TensorRef::adopt(new_contiguous(sum.block.dtype, sum.block.ndim, sum.block.shape(), sum.device));
+  TensorRef fresh = TensorRef::adopt(new_contiguous(sum.block.dtype, sum.block.ndim, sum.block.shape(), sum.device));
   if (begun)
     copy_row(sum.total->view, fresh->view, sum.device);
   else
@@ -104,9 +103,9 @@ void BlockNode::add_recorded(uint32_t output, const View& place, TensorRef grad)
          "\n  fix: leave out td.autobatch where create_graph=True");
   const int64_t offset = reinterpret_cast<intptr_t>(place.data) / static_cast<int64_t>(item_size(place.dtype));
   PyObject* before = sum.current() ? sum.total.object() : Py_None;
-  TensorRef made = called(callbacks.place_row, "OONNNL", before, grad.object(),
-                          tuple_of(sum.block.shape(), sum.block.ndim), tuple_of(place.shape, place.ndim),
-                          tuple_of(place.strides, place.ndim), static_cast<long long>(offset));
+  TensorRef made =
+      called(callbacks.place_row, "OONNNL", before, grad.object(), tuple_of(sum.block.shape(), sum.block.ndim),
+             tuple_of(place.shape, place.ndim), tuple_of(place.strides, place.ndim), static_cast<long long>(offset));
   sum.total = std::move(made);
   sum.backward = backward_number;
 }
@@ -181,13 +180,21 @@ TensorList RowNode::apply(TensorList grads, bool create_graph) {
 
 // -- operands
 
+GatherNode::~GatherNode() {
+  for (Member& member : members_)
+    if (member.row) --static_cast<RowNode*>(member.row.get())->uses;
+}
+
 void GatherNode::add_member(const Edge& edge) {
   RowNode* row = edge.node ? edge.node->as_row() : nullptr;
   if (row && row->seen()) row = nullptr;
   Member& member = members_.emplace_back();
   member.edge = -1;
   if (!edge.node) return;
-  if (row) member.row = edge.node;
+  if (row) {
+    member.row = edge.node;
+    ++row->uses;
+  }
   Node* target = row ? row->block() : edge.node.get();
   const uint32_t index = row ? row->output() : edge.index;
   for (size_t i = edges.size(); i-- > 0 && edges.size() - i <= 8;) {  // mostly that of the row before
@@ -223,11 +230,11 @@ TensorList GatherNode::apply(TensorList grads, bool create_graph) {
       row->block()->add(row->output(), row->place(), g.get(), from);
       continue;
     }
-    TensorRef own = stacked_ ? create_graph
-                                   ? called(callbacks.take_row, "OL", g.object(), static_cast<long long>(k))
-                                   : TensorRef::adopt(new_view(g.get(), from.data, from.dtype, from.ndim, from.shape,
-                                                               from.strides))
-                             : g;
+    TensorRef own =
+        stacked_ ? create_graph
+                       ? called(callbacks.take_row, "OL", g.object(), static_cast<long long>(k))
+                       : TensorRef::adopt(new_view(g.get(), from.data, from.dtype, from.ndim, from.shape, from.strides))
+                 : g;
     if (member.row) {
       auto* row = static_cast<RowNode*>(member.row.get());
       row->block()->add_recorded(row->output(), row->place(), std::move(own));

@@ -4,8 +4,8 @@
 // A group of calls is recorded once, by the operator that ran it; its results are blocks, of which a tensor is a row.
 // Gradients of rows come from many sides, and most of a block gets none from each: so they are added in place, into one
 // block of sums, and what travels along the edges of the tape is only that they are there. A Block has the sums of a
-// group's results and hands them on to the group's own record; a Row puts the gradient of one tensor in; a Gather does so
-// for the rows that an operand of a group was made of, as far as they are rows of blocks, and gives others theirs.
+// group's results and hands them on to the group's own record; a Row puts the gradient of one tensor in; a Gather does
+// so for the rows that an operand of a group was made of, as far as they are rows of blocks, and gives others theirs.
 // Where somebody still holds a tensor when its consumers run, its gradient is asked for, or a hook looks at it,
 // perhaps: then it goes through the tensor's own record.
 #pragma once
@@ -80,6 +80,7 @@ class RowNode final : public Node {
 class GatherNode final : public Node {
  public:
   explicit GatherNode(bool stacked) : stacked_(stacked) {}
+  ~GatherNode() override;
   TensorList apply(TensorList grads, bool create_graph) override;
   const char* name() const override { return "autobatch"; }
 

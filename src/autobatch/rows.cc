@@ -67,9 +67,8 @@ void add_on_host(const View& from, const View& to) {
     case DType::Float64:
       return for_each<double>(from, to, [](double& a, double& b) { b += a; });
     case DType::Float16:
-      return for_each<uint16_t>(from, to, [](uint16_t& a, uint16_t& b) {
-        b = double_to_half(half_to_double(a) + half_to_double(b));
-      });
+      return for_each<uint16_t>(
+          from, to, [](uint16_t& a, uint16_t& b) { b = double_to_half(half_to_double(a) + half_to_double(b)); });
     case DType::BFloat16:
       return for_each<uint16_t>(from, to, [](uint16_t& a, uint16_t& b) {
         b = double_to_bfloat16(bfloat16_to_double(a) + bfloat16_to_double(b));

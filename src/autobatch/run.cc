@@ -153,44 +153,71 @@ View Batch::view_of(const Operand& operand) const {
   return v;
 }
 
+Storage* Batch::memory_of(const Operand& operand) {
+  Storage* storage = operand.leaf ? operand.leaf->storage : operand.storage.get();
+  return storage->row_of() ? storage->row_of() : storage;
+}
+
 bool Batch::same_operand(const Operand& a, const Operand& b) const {
   if (a.leaf && a.leaf.get() == b.leaf.get()) return true;
   if (a.edge.node.get() != b.edge.node.get() || a.edge.index != b.edge.index) return false;
-  const Storage* of_a = a.leaf ? a.leaf->storage : a.storage.get();
-  const Storage* of_b = b.leaf ? b.leaf->storage : b.storage.get();
-  return of_a == of_b && view_of(a).data == view_of(b).data;  // shapes and strides are those of the kind
+  return memory_of(a) == memory_of(b) &&
+         view_of(a).data == view_of(b).data;  // shapes and strides are those of the kind
+}
+
+// Whether members have one operand, which is then passed as it is. Small ones that happen to be the same are copied all
+// the same, or a group would need a plan for this and one for when they are not.
+bool Batch::is_shared(const std::vector<int32_t>& members, size_t position) const {
+  const Operand& first = calls_[members[0]].operands[position];
+  const Tensor* leaf = first.leaf.get();
+  if (leaf && leaf->requires_grad && leaf->is_leaf()) return true;  // a parameter: members are alike in it
+  constexpr int64_t kWorthAPlan = 4096;                             // bytes
+  const View v = view_of(first);
+  if (v.numel() * static_cast<int64_t>(item_size(v.dtype)) < kWorthAPlan) return false;
+  if (calls_[members[0]].of_vertex && !leaf) return false;  // a state
+  return std::all_of(members.begin() + 1, members.end(),
+                     [&](int32_t member) { return same_operand(first, calls_[member].operands[position]); });
 }
 
 TensorRef Batch::gather(const std::vector<int32_t>& members, size_t position, bool stacked) {
-  const Operand& first = calls_[members[0]].operands[position];
+  std::vector<const Operand*> rows;
+  rows.reserve(members.size());
+  for (int32_t member : members) rows.push_back(&calls_[member].operands[position]);
+  TensorRef made = gather(rows, stacked);
+  if (stacked || !rows[0]->leaf) made->inference = calls_[members[0]].inference;
+  return made;
+}
+
+// Whether rows lie one after the other in one block. With gaps between them they are copied: a group would need one
+// plan for operands with gaps, and one for those without.
+bool Batch::side_by_side(const std::vector<const Operand*>& rows) const {
+  const View first = view_of(*rows[0]);
+  if (!first.is_contiguous()) return false;
+  const int64_t step = first.numel() * static_cast<int64_t>(item_size(first.dtype));
+  const Storage* memory = memory_of(*rows[0]);
+  for (size_t k = 1; k < rows.size(); ++k)
+    if (memory_of(*rows[k]) != memory || view_of(*rows[k]).data != first.data + static_cast<int64_t>(k) * step)
+      return false;
+  return true;
+}
+
+TensorRef Batch::gather(const std::vector<const Operand*>& rows, bool stacked) {
+  const Operand& first = *rows[0];
   if (!stacked && first.leaf) return first.leaf;
-  const auto storage_of = [](const Operand& o) { return o.leaf ? o.leaf->storage : o.storage.get(); };
-  const auto memory_of = [&](const Operand& o) {
-    Storage* storage = storage_of(o);
-    return storage->row_of() ? storage->row_of() : storage;
-  };
   const View row = view_of(first);
   Storage* memory = memory_of(first);
-  const auto item = static_cast<int64_t>(item_size(row.dtype));
-  const auto n = static_cast<int64_t>(members.size());
   View block = row;
-  int64_t step = 0;
-  bool side_by_side = true;
   if (stacked) {
     block.ndim = row.ndim + 1;
+    block.shape[0] = static_cast<int64_t>(rows.size());
     std::copy_n(row.shape, row.ndim, block.shape + 1);
-    block.shape[0] = n;
-    if (n > 1) step = view_of(calls_[members[1]].operands[position]).data - row.data;
-    side_by_side = step % item == 0;
-    for (int64_t k = 1; k < n && side_by_side; ++k) {
-      const Operand& operand = calls_[members[k]].operands[position];
-      side_by_side = memory_of(operand) == memory && view_of(operand).data == row.data + k * step;
-    }
     std::copy_n(row.strides, row.ndim, block.strides + 1);
-    block.strides[0] = n > 1 ? step / item : row.numel();
+    block.strides[0] = row.numel();
   }
   TensorRef made;
-  if (side_by_side) {
+  const bool in_place = !stacked || side_by_side(rows);
+  const auto item = static_cast<int64_t>(item_size(row.dtype));
+  if (in_place) {
     memory->retain();
     made = TensorRef::adopt(new_tensor(memory, block.data, block.dtype, block.ndim, block.shape, block.strides));
   } else {
@@ -202,17 +229,16 @@ TensorRef Batch::gather(const std::vector<int32_t>& members, size_t position, bo
       to.strides[i] = size;
       size *= row.shape[i];
     }
-    for (int64_t k = 0; k < n; ++k) {
-      to.data = made->view.data + k * size * item;
-      copy_row(view_of(calls_[members[k]].operands[position]), to, device);
+    for (size_t k = 0; k < rows.size(); ++k) {
+      to.data = made->view.data + static_cast<int64_t>(k) * size * item;
+      copy_row(view_of(*rows[k]), to, device);
     }
   }
-  made->inference = calls_[members[0]].inference;
   if (!first.edge.node) return made;
   auto node = Ref<GatherNode>::adopt(new GatherNode(stacked));
-  for (int32_t member : members) node->add_member(calls_[member].operands[position].edge);
+  for (const Operand* operand : rows) node->add_member(operand->edge);
   node->sequence = next_sequence();
-  node->whole = stacked && side_by_side && made->view.data == memory->data() && made->view.is_contiguous() &&
+  node->whole = stacked && in_place && made->view.data == memory->data() && made->view.is_contiguous() &&
                 static_cast<size_t>(made->view.numel() * item) == memory->bytes() && node->one_block();
   set_history(made.get(), node.get(), 0);
   return made;
@@ -242,9 +268,10 @@ TensorList Batch::call_function(PyObject* op, const std::vector<int32_t>& member
   const auto n = static_cast<int64_t>(members.size());
   CallArguments to;
   int64_t numbers = 0, ints = 0, offsets = 0;
+  const bool random = call.plan->rng_advance >= 0 && n > 1;  // members have places of their own in the stream
   for (const Argument& a : call.arguments) {
-    offsets += a.kind == Argument::Kind::Offset && n > 1;
-    numbers += is_number(a.kind) && !(a.kind == Argument::Kind::Offset && n > 1);
+    offsets += a.kind == Argument::Kind::Offset && random;
+    numbers += is_number(a.kind) && !(a.kind == Argument::Kind::Offset && random);
     ints += a.kind == Argument::Kind::Int;
   }
   to.integer(Argument::Kind::Count, static_cast<int64_t>(call.operands.size()) + offsets);
@@ -254,13 +281,12 @@ TensorList Batch::call_function(PyObject* op, const std::vector<int32_t>& member
     if (call.arguments[i].kind != Argument::Kind::Offset) continue;
     TensorRef places = TensorRef::adopt(new_contiguous(DType::Int64, 1, &n, 0));
     for (int64_t k = 0; k < n; ++k) places->view.as<int64_t>()[k] = calls_[members[k]].arguments[i].integer;
-    if (call.plan->device)
-      places = TensorRef::adopt(move_tensor(places.get(), call.plan->device, false));
+    if (call.plan->device) places = TensorRef::adopt(move_tensor(places.get(), call.plan->device, false));
     to.tensor(std::move(places));
   }
   to.integer(Argument::Kind::Count, numbers);
   for (const Argument& a : call.arguments) {
-    if (!is_number(a.kind) || (a.kind == Argument::Kind::Offset && n > 1)) continue;
+    if (!is_number(a.kind) || (a.kind == Argument::Kind::Offset && random)) continue;
     Argument& number = to.list.emplace_back(a);
     if (a.kind == Argument::Kind::Seed || a.kind == Argument::Kind::Offset) number.kind = Argument::Kind::Integer;
   }
@@ -288,14 +314,12 @@ void Batch::hand_out(const std::vector<int32_t>& members, TensorList blocks, boo
       Storage& memory = *blocks[o]->storage;
       const size_t bytes = promise.storage->bytes();
       TD_CHECK(static_cast<size_t>(blocks[o]->view.numel()) * item_size(blocks[o]->view.dtype) ==
-                   bytes * (stacked ? members.size() : 1),
+                   bytes * (stacked ? std::max<size_t>(members.size(), 2) : 1),
                "a group of ", calls_[members[k]].plan->name, " gave results of another size than its members");
       promise.storage->fulfil_row(memory, static_cast<size_t>(blocks[o]->view.data - memory.data()) + k * bytes);
-      for (Ref<RowNode>& row : promise.rows) {
+      for (Ref<RowNode>& row : promise.rows)
         if (node) row->settle(node, k * bytes);
-        --row->uses;
-      }
-      promise.rows.clear();
+      for (Ref<RowNode>& row : std::exchange(promise.rows, {})) --row->uses;
     }
   }
   for (int32_t member : members) finish(calls_[member]);
@@ -327,7 +351,7 @@ void Batch::run_members(const std::vector<int32_t>& members) {
       hand_out({member}, std::move(blocks), false);
     } catch (const Error& error) {
       std::string text = error.what();
-      if (call.example >= 0) text += "\n  in example " + std::to_string(call.example);
+      if (call.example >= 0) text += std::string("\n  in ") + unit + " " + std::to_string(call.example);
       Error told(error.kind, text);
       told.origin = error.origin;
       if (call.source.code) told.origin = std::make_shared<const Origin>(origin_of(call.source, call.plan->name));
@@ -361,11 +385,9 @@ void Batch::run_group(const std::vector<int32_t>& members) {
   grad_mode.enabled = !call.plan->grad_inputs.empty();
   grad_mode.inference = call.inference;
   call_mode = call.mode;
-  if (members.size() == 1) return run_members(members);
-  std::vector<bool> shared(call.operands.size(), true);
-  for (size_t p = 0; p < shared.size(); ++p)
-    for (size_t k = 1; k < members.size() && shared[p]; ++k)
-      shared[p] = same_operand(call.operands[p], calls_[members[k]].operands[p]);
+  if (members.size() == 1 && !call.of_vertex) return run_members(members);
+  std::vector<bool> shared(call.operands.size());
+  for (size_t p = 0; p < shared.size(); ++p) shared[p] = is_shared(members, p);
   if (split(members, shared)) return;
   std::vector<bool> flags = shared;
   flags.flip();
@@ -374,7 +396,9 @@ void Batch::run_group(const std::vector<int32_t>& members) {
   TensorList blocks;
   try {
     call_mode = CallMode{call.mode.device, 0};  // the plan's graph has the casts
-    blocks = call_function(function->op, members, shared);
+    // A vertex alone runs as two: no other plan has to be compiled for it, and gradients of the second row are zeros.
+    const std::vector<int32_t> twice{members[0], members[0]};
+    blocks = call_function(function->op, members.size() == 1 ? twice : members, shared);
   } catch (const PythonError&) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) throw;  // an interrupt
     PyErr_Clear();                                        // no batching rule

@@ -452,7 +452,8 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
   Batch* batch = active_capture ? nullptr : active_batch;
   bool defers_write = false;
   if (batch && op->writes) [[unlikely]] {
-    defers_write = op->writes == 1 && arguments[0].kind == Argument::Kind::Tensor && batch->can_write(arguments[0].tensor);
+    defers_write =
+        op->writes == 1 && arguments[0].kind == Argument::Kind::Tensor && batch->can_write(arguments[0].tensor);
     if (!defers_write) {
       batch->run_all();
       batch = nullptr;

@@ -44,7 +44,9 @@ class Storage {
   bool on_host() const { return device_ == 0; }
   bool pinned() const { return pinned_; }  // host memory that devices copy to and from by themselves
   void set_pinned() { pinned_ = true; }
-  void* block() const { return device_ && !release_ && !pending_ ? context_ : nullptr; }  // of the device's allocator, or null
+  void* block() const {
+    return device_ && !release_ && !pending_ ? context_ : nullptr;
+  }  // of the device's allocator, or null
   bool writable() const { return writable_; }
   bool borrowed() const { return release_ != nullptr; }  // another Storage may stand for the same memory
   bool overlaps(const Storage& other) const {

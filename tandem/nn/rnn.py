@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+from tandem import _runtime
 from tandem.errors import ShapeError
 from tandem.nn import functional as F
 from tandem.nn import init
 from tandem.nn.linear import empty_parameter
 from tandem.nn.module import Module
-from tandem.nn.steps import Cut, gru_step, lstm_step, on_device, rnn_step, run_steps, scan_steps
+from tandem.nn.steps import Cut, gru_step, lstm_step, masked_steps, on_device, rnn_step, run_steps, scan_steps
 from tandem.nn.utils.rnn import PackedSequence
 from tandem.ops import concat, full, index_select, stack
 from tandem.ops.lstm_sequence import lstm_sequence
@@ -104,6 +105,8 @@ class RNNBase(Module):
                     output, final = self._sequence(suffix, gates, len(sizes), first, reverse)
                 elif min(sizes) == max(sizes):
                     output, final = scan_steps(step, gates, len(sizes), first, reverse)
+                elif _runtime.capturing():
+                    output, final = masked_steps(step, gates, sizes, first, reverse)
                 else:
                     outputs, final = run_steps(step, list(Cut.apply(gates, tuple(sizes))), first, reverse)
                     output = concat(outputs, 0)

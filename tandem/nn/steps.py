@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import _runtime
+from tandem import _runtime, dtypes
 from tandem.autograd.function import Function
 from tandem.control.loops import native_scan
 from tandem.ops.define import op
@@ -78,6 +78,34 @@ def scan_steps(step, gates, steps: int, state: tuple, reverse: bool) -> tuple:
 
     state, outputs = native_scan(once, tuple(state), parts, reverse)
     return F.reshape(outputs, (steps * rows, *outputs.shape[2:])), state
+
+
+def masked_steps(step, gates, sizes: list[int], state: tuple, reverse: bool) -> tuple:
+    """Runs step(part, *state) -> state over parts of these sizes, which fall, as one native loop over parts of the first one's
+    size. Gives what scan_steps does.
+
+    Sizes are data here: which row of gates belongs where, and which of a part's rows go on, are tensors, so that one program serves
+    sequences of all lengths. It costs steps on rows that have ended.
+    """
+    steps, most = len(sizes), sizes[0]
+    device = gates.device
+    going = [i < n for n in sizes for i in range(most)]
+    places, row = [], 0
+    for n in sizes:
+        places += [row + min(i, n - 1) for i in range(most)]
+        row += n
+    flags = _runtime.from_data(going, dtypes.bool_).to(device).reshape(steps, most, 1)
+    spread = F.index_select(gates, 0, _runtime.from_data(places, dtypes.int64).to(device))
+    parts = F.reshape(spread, (steps, most, *gates.shape[1:]))
+
+    def once(state, given):
+        part, flag = given
+        after = step(part, *state)
+        return tuple(F.where(flag, a, s) for a, s in zip(after, state, strict=True)), after[0]
+
+    state, outputs = native_scan(once, tuple(state), (parts, flags), reverse)
+    rows = _runtime.from_data([t * most + i for t, n in enumerate(sizes) for i in range(n)], dtypes.int64).to(device)
+    return F.index_select(F.reshape(outputs, (steps * most, *outputs.shape[2:])), 0, rows), state
 
 
 def run_steps(step, parts: list, state: tuple, reverse: bool) -> tuple[list, tuple]:

@@ -10,7 +10,7 @@ import numpy
 from tandem.constructors import asarray, zeros
 from tandem.errors import InternalError
 from tandem.graph.ir import Type, current_builder
-from tandem.ops.define import ParameterSpec, make_function
+from tandem.ops.define import ParameterSpec, Role, make_function
 from tandem.ops.region import region_graph
 from tandem.tracing.program import _replay
 from tandem.transforms.batching import Batcher
@@ -20,6 +20,7 @@ _PARAMETERS = [
     ParameterSpec("numbers", "tensors", True, None, False),
     ParameterSpec("ints", "ints", True, None, False),
 ]
+_FEW_NODES = 32  # of a single operator; what is larger was a function of the user's, for which passes pay
 _NUMBERS = ("float", "complex", "integer", "bool", "seed")
 
 
@@ -60,7 +61,8 @@ def group_function(plan, flags: tuple[bool, ...]):
         return tuple(batcher.full(*made) for made in batcher.graph(graph, values, batched))
 
     digest = None if plan.digest is None else repr(("group", plan.digest, flags))
-    return make_function(plan.name, fn, _PARAMETERS, digest=digest)
+    role = Role(whole=len(plan.graph.nodes) > _FEW_NODES)
+    return make_function(plan.name, fn, _PARAMETERS, role=role, digest=digest)
 
 
 # -- gradients of rows, where they are differentiated again

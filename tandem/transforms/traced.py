@@ -22,21 +22,19 @@ def take(name: str, fn, specs: list[tuple], operands: list) -> tuple[Result, tup
     return take_down(name, fn, specs, device=device_of(operands)), state
 
 
-def call(
-    name: str, result: Result, operands: list, state: tuple, settings: tuple, build, recompute: bool = False
-) -> list:
-    """Calls the operator function of build(body, operands, consts, generator) -> values. `settings` tell builds apart."""
+def prepare(name: str, result: Result, operands: int, state: tuple, settings: tuple, build, recompute: bool = False):
+    """The operator function of build(body, operands, consts, generator) -> values, of so many operands and then the constants of
+    what was taken down. `settings` tell builds apart."""
     taken = result.taken
     recording = _runtime.grad_enabled()
-    key = (name, (taken.key,), settings, len(operands), recording, budget_of(None))
+    key = (name, (taken.key,), settings, operands, recording, budget_of(None))
     function = _functions.get(key)
     if function is None:
         body = Body(taken, list(range(len(taken.consts))), len(taken.consts), 0, recording)
-        count = len(operands)
 
         def fn(tensors, numbers, ints, generator):
-            consts = [*tensors[count:], *numbers]
-            return tuple(build(Bound(body, ints), tensors[:count], consts, generator))
+            consts = [*tensors[operands:], *numbers]
+            return tuple(build(Bound(body, ints), tensors[:operands], consts, generator))
 
         if len(_functions) >= _MOST_FUNCTIONS:
             del _functions[next(iter(_functions))]
@@ -45,5 +43,14 @@ def call(
         )
     if taken.draws:
         _runtime.default_generator().set_state(state)
+    return function
+
+
+def call(
+    name: str, result: Result, operands: list, state: tuple, settings: tuple, build, recompute: bool = False
+) -> list:
+    """Calls the operator function that `prepare` gives."""
+    function = prepare(name, result, len(operands), state, settings, build, recompute)
+    taken = result.taken
     made = function([*operands, *taken.consts], taken.plain_numbers(), taken.all_ints())
     return list(made) if isinstance(made, tuple) else [made]

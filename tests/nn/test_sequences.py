@@ -56,3 +56,30 @@ def test_mistakes():
             rnn.pack_padded_sequence(x, lengths)
     with pytest.raises(ValueError, match="total_length"):
         rnn.pad_packed_sequence(rnn.pack_padded_sequence(x, [4, 2]), total_length=3)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_compiled_packed_sequences_take_lengths_as_data(kind):
+    td.manual_seed(0)
+    layer = kind(3, 4, num_layers=2, bidirectional=True)
+    parameters = list(layer.parameters())
+
+    def step(sequences):
+        packed, last = layer(rnn.pack_sequence(sequences, enforce_sorted=False))
+        last = last[0] if isinstance(last, tuple) else last
+        loss = (packed.data**2).sum() + last.sum()
+        return loss, td.autograd.grad(loss, parameters)
+
+    compiled = td.compile(step)
+    for lengths in ([4, 2, 6], [3, 5, 2], [2, 7, 3], [5, 5, 4]):
+        sequences = [td.randn(n, 3) for n in lengths]
+        (loss, grads), (expected, wanted) = compiled(sequences), step(sequences)
+        np.testing.assert_allclose(loss.item(), expected.item(), rtol=1e-5)
+        for g, w in zip(grads, wanted, strict=True):
+            np.testing.assert_allclose(g.numpy(), w.numpy(), rtol=1e-4, atol=1e-5)
+    assert compiled._programs.num_programs <= 2
+
+
+def test_packing_nothing_is_refused():
+    with pytest.raises(ValueError, match="at least 1"):
+        rnn.pack_sequence([])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from tandem import _runtime, dtypes
-from tandem.ops import argsort, full, index_select, pad, stack
+from tandem.ops import argsort, concat, full, index_select, pad, stack
 
 
 class PackedSequence(NamedTuple):
@@ -29,6 +29,17 @@ def _lengths(lengths) -> list[int]:
     return [int(n) for n in (lengths.tolist() if hasattr(lengths, "tolist") else lengths)]
 
 
+def _sorted(lengths: list[int], enforce_sorted: bool) -> tuple:
+    """The lengths as they fall, where sequences were before, and the way back; None for both where they have to fall already."""
+    if enforce_sorted:
+        if any(a < b for a, b in pairwise(lengths)):
+            raise ValueError(f"lengths {lengths} must not rise; pass enforce_sorted=False to have sequences sorted")
+        return lengths, None, None
+    positions = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    order = _runtime.from_data(positions, dtypes.int64)
+    return [lengths[i] for i in positions], order, argsort(order)
+
+
 def pack_padded_sequence(input, lengths, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
     """Packs (L, N, *), or (N, L, *) with batch_first, leaving out what is past each length.
 
@@ -44,16 +55,9 @@ def pack_padded_sequence(input, lengths, batch_first: bool = False, enforce_sort
         raise ValueError(f"{len(lengths)} lengths were given for a batch of {x.shape[1]}")
     if not lengths or min(lengths) <= 0 or max(lengths) > x.shape[0]:
         raise ValueError(f"lengths {lengths} must lie between 1 and {x.shape[0]}")
-    order = back = None
-    if enforce_sorted:
-        if any(a < b for a, b in pairwise(lengths)):
-            raise ValueError(f"lengths {lengths} must not rise; pass enforce_sorted=False to have sequences sorted")
-    else:
-        positions = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-        order = _runtime.from_data(positions, dtypes.int64)
-        back = argsort(order)
+    lengths, order, back = _sorted(lengths, enforce_sorted)
+    if order is not None:
         x = index_select(x, 1, order)
-        lengths = [lengths[i] for i in positions]
     sizes = [sum(n > t for n in lengths) for t in range(lengths[0])]
     # One gather of rows, so that the gradient is one scatter.
     rows = _runtime.from_data([t * x.shape[1] + i for t, count in enumerate(sizes) for i in range(count)], dtypes.int64)
@@ -107,7 +111,17 @@ def unpad_sequence(padded_sequences, lengths, batch_first: bool = False) -> list
 def pack_sequence(sequences, enforce_sorted: bool = True) -> PackedSequence:
     """Packs tensors (L_i, *)."""
     sequences = list(sequences)
-    return pack_padded_sequence(pad_sequence(sequences), [s.shape[0] for s in sequences], enforce_sorted=enforce_sorted)
+    given = [s.shape[0] for s in sequences]
+    if not given or min(given) <= 0:
+        raise ValueError(f"lengths {given} must be at least 1")
+    lengths, order, back = _sorted(given, enforce_sorted)
+    starts = [0, *accumulate(given)]
+    first = [starts[i] for i in (range(len(given)) if order is None else order.tolist())]
+    sizes = [sum(n > t for n in lengths) for t in range(lengths[0])]
+    # One gather of rows, which are data: nothing here depends on how long which sequence is.
+    rows = _runtime.from_data([first[i] + t for t, count in enumerate(sizes) for i in range(count)], dtypes.int64)
+    data = index_select(concat(sequences, 0), 0, rows)
+    return PackedSequence(data, _runtime.from_data(sizes, dtypes.int64), order, back)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list:
