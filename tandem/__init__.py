@@ -108,6 +108,7 @@ _LAZY = (
     "masked",
     "models",
     "multiprocessing",
+    "nested",
     "nn",
     "onnx",
     "optim",

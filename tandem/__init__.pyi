@@ -23,6 +23,7 @@ from tandem import masked as masked
 from tandem import memory as memory
 from tandem import models as models
 from tandem import multiprocessing as multiprocessing
+from tandem import nested as nested
 from tandem import nn as nn
 from tandem import onnx as onnx
 from tandem import optim as optim

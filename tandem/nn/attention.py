@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import enum
 
-from tandem.nn import init
+from tandem.errors import UnsupportedError
+from tandem.nn import functional, init
 from tandem.nn.attention_functions import attend, batch_first
 from tandem.nn.linear import NonDynamicallyQuantizableLinear, empty_parameter
 from tandem.nn.module import Module
@@ -58,6 +59,8 @@ class MultiheadAttention(Module):
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights: bool = True, attn_mask=None,
                 average_attn_weights: bool = True, is_causal: bool = False):  # fmt: skip
+        if getattr(query, "is_nested", False):
+            return self._attend_nested(query, key, value, key_padding_mask, attn_mask, is_causal), None
         single = query.ndim == 2
         query, key, value = batch_first(query, key, value, single, self.batch_first)
         if single and key_padding_mask is not None:
@@ -73,6 +76,28 @@ class MultiheadAttention(Module):
         if single:
             return out.squeeze(0), None if seen is None else seen.squeeze(0)
         return (out if self.batch_first else out.transpose(0, 1)), seen
+
+    def _attend_nested(self, query, key, value, key_padding_mask, attn_mask, is_causal: bool):
+        """Of nested tensors (B, ragged, E): no mask says where they end."""
+        if (
+            key_padding_mask is not None
+            or (attn_mask is not None and not is_causal)
+            or self.bias_k is not None
+            or (self.dropout and self.training)
+        ):
+            raise UnsupportedError(
+                "MultiheadAttention", "nested tensors go without masks, bias_k and dropout of weights",
+                fix="use is_causal=True, or x.to_padded_tensor(0.0) with masks",
+            )  # fmt: skip
+        same = self._qkv_same_embed_dim
+        weights = self.in_proj_weight.chunk(3) if same else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        heads = [
+            functional.linear(x, w, b).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for x, w, b in zip((query, key, value), weights, biases, strict=True)
+        ]
+        made = functional.scaled_dot_product_attention(*heads, is_causal=is_causal)
+        return self.out_proj(made.transpose(1, 2).flatten(-2))
 
     def extra_repr(self) -> str:
         return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}"

@@ -53,6 +53,7 @@ from tandem.ops import (
     pool,
     power,
     products,
+    ragged_attention,
     random,
     rearrange,
     recurrent,
