@@ -115,6 +115,7 @@ _LAZY = (
     "profiler",
     "training",
     "random",
+    "serve",
     "session",
     "signal",
     "sparse",

@@ -1,4 +1,4 @@
-"""The `tandem` command: quickstart, doctor, bench, tune, train, view, run."""
+"""The `tandem` command: quickstart, doctor, bench, tune, train, view, run, serve."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ def main(arguments: list[str] | None = None) -> int:
         from tandem.distributed.launch import add_arguments
 
         add_arguments(run)
+    serve = add("serve", "answer requests for models over HTTP")
+    if arguments[:1] == ["serve"]:
+        from tandem.serve import command
+
+        command.add_arguments(serve)
     options = parser.parse_args(arguments)
     try:
         return {
@@ -52,6 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
             "train": _train,
             "view": _view,
             "run": _run,
+            "serve": _serve,
         }[options.command](options)
     except (OSError, ValueError, TypeError, ImportError, KeyError) as error:
         print(f"tandem {options.command}: {error}", file=sys.stderr)
@@ -78,6 +84,12 @@ def _run(options) -> int:
 
 
 # -- doctor
+
+
+def _serve(options) -> int:
+    from tandem.serve.command import run
+
+    return run(options)
 
 
 def _version(package: str) -> str:

@@ -8,6 +8,8 @@ import tandem as td
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.generation.cache import Cache, StaticCache
 
+# Programs of one model: prompts and single tokens, alone and in batches, every kind of cache, sizes that happen to be equal.
+LIMIT = 64
 _steps: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # model -> its compiled step, for all caches
 
 
@@ -31,7 +33,7 @@ def step_of(model):
                 )
             return reference().scores(hidden)
 
-        found = _steps[model] = td.compile(step)
+        found = _steps[model] = td.compile(step, recompile_limit=LIMIT)
     return found
 
 

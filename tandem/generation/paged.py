@@ -66,10 +66,12 @@ class PagedCache(Cache):
 
     def select(self, sequences: list, seen: int):
         """Rows are these sequences, of at most `seen` tokens with those to come; None is padding. Room must have been made."""
-        self.table = td.tensor(self.pool.table(sequences, -(-seen // self.pool.size)))
+        self.table = td.tensor(
+            self.pool.table(sequences, max(-(-seen // self.pool.size), 2))
+        )  # one would be a program of its own
 
     def begin(self, positions, seen: int):
-        super().begin(positions, -(-seen // self.pool.size) * self.pool.size)
+        super().begin(positions, self.table.shape[1] * self.pool.size)
         self._blocks = td.take_along_dim(self.table, positions // self.pool.size, 1)
         self._places = positions % self.pool.size
 

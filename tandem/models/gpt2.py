@@ -61,7 +61,7 @@ class GPT2(nn.Module):
     def __init__(self, vocabulary: int = 50257, context: int = 1024, layers: int = 12, heads: int = 12, width: int = 768,
                  dropout: float = 0.1):  # fmt: skip
         super().__init__()
-        self.context, self.cache_sizes = context, (layers, heads, width // heads)
+        self.vocabulary, self.context, self.cache_sizes = vocabulary, context, (layers, heads, width // heads)
         self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
         self.drop = nn.Dropout(dropout)
         self.h = nn.ModuleList([Block(width, heads, dropout) for _ in range(layers)])

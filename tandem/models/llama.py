@@ -112,7 +112,7 @@ class Llama(nn.Module):
             raise ValueRangeError(
                 "Llama", f"{heads} heads of width {head_width} cannot share {kv_heads} key heads, or turn in pairs"
             )
-        self.context, self.cache_sizes = context, (layers, kv_heads, head_width)
+        self.vocabulary, self.context, self.cache_sizes = vocabulary, context, (layers, kv_heads, head_width)
         self.model = nn.ModuleDict({
             "embed_tokens": nn.Embedding(vocabulary, width),
             "layers": nn.ModuleList([Layer(width, heads, kv_heads, head_width, hidden, eps, bias) for _ in range(layers)]),

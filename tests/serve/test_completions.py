@@ -1,0 +1,146 @@
+"""Language models behind HTTP: many prompts at one time give what each gives alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from tandem.generation import Sampling
+from tandem.serve import App, Engine, Limits, ModelStore
+from tests.serve.client import ask, text_model, together
+
+
+class Letters:
+    """A tokenizer: a letter is a token."""
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(c) % 30 for c in text]
+
+    def decode(self, tokens: list[int]) -> str:
+        return "".join(chr(97 + t) if t < 26 else "." for t in tokens)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return text_model()
+
+
+def served(model, tokenizer=None, stops=(), **limits) -> App:
+    store = ModelStore(Limits(**limits))
+    store.add("words", model, tokenizer=tokenizer, stops=stops)
+    return App(store)
+
+
+PROMPTS = [[1 + i % 29, 3, i % 7][: 1 + i % 3] for i in range(12)]
+
+
+def complete(app, prompt, **settings):
+    return ask(app, "POST", "/v1/completions", {"model": "words", "prompt": prompt, "temperature": 0, **settings})
+
+
+def test_prompts_that_come_together_give_what_each_gives_alone(model):
+    """Also where the cache has room for a few of them only, so that some must wait or go back."""
+    expected = [model.generate([p], 10, temperature=0)[0][len(p) :] for p in PROMPTS]
+    for limits in ({"rows": 16}, {"rows": 5, "blocks": 4}):
+        app = served(model, **limits)
+        answers = together(*(complete(app, p, max_tokens=10) for p in PROMPTS))
+        assert [a.json()["choices"][0]["text"] for a in answers] == [" ".join(map(str, e)) for e in expected]
+        usage = answers[1].json()["usage"]
+        assert usage == {"prompt_tokens": 2, "completion_tokens": 10, "total_tokens": 12}
+        engine = app.store.get("words").engine
+        assert engine.cache.pool.free == engine.cache.pool.blocks - 1 and not engine.running
+        if limits["rows"] == 16:
+            assert engine.steps < 60, "a hundred tokens are a few steps"
+
+
+def test_a_stream_has_the_tokens_one_by_one(model):
+    app = served(model, Letters())
+    whole, stream = together(complete(app, "hello", max_tokens=6), complete(app, "hello", max_tokens=6, stream=True))
+    events = [json.loads(c.removeprefix(b"data: ")) for c in stream.chunks[:-1]]
+    assert stream.chunks[-1] == b"data: [DONE]\n\n" and stream.headers["content-type"] == "text/event-stream"
+    assert "".join(e["choices"][0]["text"] for e in events) == whole.json()["choices"][0]["text"]
+    assert [e["choices"][0]["finish_reason"] for e in events] == [None] * 6 + ["length"]
+
+
+def test_a_chat_is_a_prompt_of_its_messages(model):
+    app = served(model, Letters())
+    messages = [{"role": "user", "content": "hi"}]
+    body = {"model": "words", "messages": messages, "max_tokens": 4, "temperature": 0}
+    whole, plain = together(
+        ask(app, "POST", "/v1/chat/completions", body), complete(app, "user: hi\nassistant:", max_tokens=4)
+    )
+    made = whole.json()
+    assert made["object"] == "chat.completion"
+    assert made["choices"][0]["message"] == {"role": "assistant", "content": plain.json()["choices"][0]["text"]}
+
+
+def test_texts_and_tokens_end_an_answer(model):
+    free = model.generate([[7, 7, 7]], 8, temperature=0)[0][3:]
+    text = Letters().decode(free)
+    app = served(model, Letters(), stops=[free[5]])
+    prompt = [7, 7, 7]
+    by_text, by_token, streamed = together(
+        complete(app, prompt, max_tokens=8, stop=text[2:4]), complete(app, prompt, max_tokens=8),
+        complete(app, prompt, max_tokens=8, stop=[text[2:4]], stream=True),
+    )  # fmt: skip
+    assert by_text.json()["choices"][0]["text"] == text[: text.index(text[2:4])]
+    events = [json.loads(c.removeprefix(b"data: ")) for c in streamed.chunks[:-1]]
+    assert "".join(e["choices"][0]["text"] for e in events) == by_text.json()["choices"][0]["text"]
+    end = free.index(free[5])
+    assert by_token.json()["choices"][0] == {"index": 0, "logprobs": None, "text": text[:end], "finish_reason": "stop"}
+
+
+def test_samples_of_one_seed_are_the_same(model):
+    app = served(model)
+    answers = together(*(complete(app, [3], max_tokens=8, temperature=2.0, top_p=0.9, seed=s) for s in (5, 5, 6)))
+    first, second, other = (a.json()["choices"][0]["text"] for a in answers)
+    assert first == second != other
+
+
+def test_mistakes_in_a_request_are_named(model):
+    app = served(model, count=20)
+    cases = [
+        ({"prompt": "text"}, "has no tokenizer: give the prompt as a list of tokens"), ({"prompt": []}, "prompt must be one text"),
+        ({"prompt": [99]}, "tokens of the prompt must be from 0 to 29"), ({"prompt": [1], "max_tokens": 21}, "it may be 1 to 20"),
+        ({"prompt": [1], "temperature": -1}, "temperature is -1.0"), ({"prompt": [1], "temperature": "hot"}, "must be a number"),
+        ({"prompt": [1], "n": 2}, "n may be 1 only"), ({"prompt": [1], "stop": [3.5]}, "stop must be a text"),
+        ({"prompt": [1] * 40, "max_tokens": 20}, "40 tokens of the prompt and 20 more are over the limit of 48"),
+    ]  # fmt: skip
+    answers = together(*(complete(app, **body) for body, _ in cases))
+    for (body, text), answer in zip(cases, answers, strict=True):
+        assert answer.status == 400 and text in answer.json()["error"], (body, answer.body)
+    chat = {"model": "words", "messages": [{"role": "user"}]}
+    (answer,) = together(ask(app, "POST", "/v1/chat/completions", chat))
+    assert answer.status == 400 and "messages must be a list" in answer.json()["error"]
+
+
+def test_prompts_beyond_the_queue_are_refused_and_a_client_that_leaves_frees_its_blocks(model):
+    async def run():
+        engine = Engine(model, rows=1, limit=2)
+        first = engine.submit([1], 40, Sampling(0))
+        reading = first.__aiter__()
+        await anext(reading)
+        second, third = (engine.submit([2], 3, Sampling(0)) for _ in range(2))
+        with pytest.raises(Exception, match="2 prompts are waiting; try again later"):
+            engine.submit([2], 3, Sampling(0))
+        await reading.aclose()  # the client has gone
+        made = [[t async for t in s] for s in (second, third)]
+        engine.close()
+        return engine, made
+
+    engine, made = asyncio.run(run())
+    assert made[0] == made[1] == model.generate([[2]], 3, temperature=0)[0][1:]
+    assert engine.cache.pool.free == engine.cache.pool.blocks - 1
+
+
+def test_an_error_in_a_step_reaches_those_in_it_and_others_go_on(model):
+    app = served(model)
+    engine = app.store.get("words").engine
+    step = engine._step
+    engine._step = lambda *args: (_ for _ in ()).throw(RuntimeError("broken"))
+    (failed,) = together(complete(app, [1], max_tokens=3))
+    engine._step = step
+    (answer,) = together(complete(app, [1], max_tokens=3))
+    assert failed.status == 500 and "broken" not in failed.json()["error"] and answer.status == 200
