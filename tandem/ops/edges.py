@@ -116,15 +116,12 @@ def _fits(op, x: Type, start: Type, column: Type, *more: Type):
     rules.need(op, x.ndim == 3, f"x is {x!r}; it must have 3 axes")
 
 
-class _Edges(LibraryOp):
-    """start, column, order, and the same of the transposed matrix, are the last six operands."""
-
-    only_on = "cpu"
-
-
 @register
-class Spmm(_Edges):
-    """x (k, h, d)[, values (m, h)], edges -> (n, h, d): sums over the edges of a row of x[column] times their value."""
+class Spmm(LibraryOp):
+    """x (k, h, d)[, values (m, h)], edges -> (n, h, d): sums over the edges of a row of x[column] times their value.
+
+    Edges are start, column and order, and the same of the transposed matrix.
+    """
 
     name = "spmm"
     routine = "spmm"
@@ -155,18 +152,9 @@ class Spmm(_Edges):
         gv = (Sddmm()(g, x, *edges),) if values else ()
         return (gx, *gv, *(None,) * 6)
 
-    def composed(self, x, *rest):
-        start, column, order = rest[-6:-3]
-        n, m = start.shape[0] - 1, column.shape[0]
-        read = Gather()(x, column)
-        if self.weighted:
-            weight = Gather()(rest[0], order)
-            read = read * full_expand(Reshape((*weight.shape, 1))(weight), read.shape)
-        return scatter_sum(F.full((n, *x.shape[1:]), 0, dtype=x.dtype), read, owners(start, m))
-
 
 @register
-class Sddmm(_Edges):
+class Sddmm(LibraryOp):
     """a (n, h, d), x (k, h, d), edges -> (m, h): the dot products of row and column of every edge."""
 
     name = "sddmm"
@@ -193,12 +181,6 @@ class Sddmm(_Edges):
             Spmm(True)(a, g, *edges[3:], *edges[:3]),
             *(None,) * 6,
         )
-
-    def composed(self, a, x, *edges):
-        start, column, order = edges[:3]
-        m = column.shape[0]
-        dots = F.sum(Gather()(a, owners(start, m)) * Gather()(x, column), -1)
-        return Scatter("set")(F.zeros_like(dots), dots, order)
 
 
 @register
@@ -228,7 +210,6 @@ class EdgeSum(LibraryOp):
 
     name = "edge_sum"
     routine = "spmm"
-    only_on = "cpu"
     takes = "?[m,*r] i64[m] i64[s] i64[m]"
 
     def infer(self, x: Type, index: Type, start: Type, order: Type) -> Type:
@@ -243,10 +224,10 @@ class EdgeSum(LibraryOp):
 
     def made_of(self, kind, inputs):
         if inputs and inputs[0].dtype not in (dtypes.float32, dtypes.float64):
-            return self.composed
+            return self.scattered
         return super().made_of(kind, inputs)
 
-    def composed(self, x, index, start, order):
+    def scattered(self, x, index, start, order):
         return scatter_sum(F.full((start.shape[0] - 1, *x.shape[1:]), 0, dtype=x.dtype), x, index)
 
 
@@ -256,7 +237,6 @@ class SegmentSoftmax(LibraryOp):
 
     name = "segment_softmax"
     routine = "segment_softmax"
-    only_on = "cpu"
     takes = "F[m,h] i64[s]"
 
     def infer(self, x: Type, start: Type) -> Type:
@@ -268,15 +248,6 @@ class SegmentSoftmax(LibraryOp):
     def grad(self, g, x, start, *, out):
         return SegmentSoftmaxBackward()(out, g, start), None
 
-    def composed(self, x, start):
-        n, m = start.shape[0] - 1, x.shape[0]
-        owner = owners(start, m)
-        lowest = F.full((n, x.shape[1]), float("-inf"), dtype=x.dtype)
-        largest = F.stop_gradient(Scatter("max")(lowest, x, owner))
-        raised = F.exp(x - Gather()(largest, owner))
-        total = Scatter("add")(F.full((n, x.shape[1]), 0, dtype=x.dtype), raised, owner)
-        return raised / Gather()(total, owner)
-
 
 @register
 class SegmentSoftmaxBackward(LibraryOp):
@@ -284,7 +255,6 @@ class SegmentSoftmaxBackward(LibraryOp):
 
     name = "segment_softmax_backward"
     routine = "segment_softmax_backward"
-    only_on = "cpu"
     takes = "F[m,h] F[m,h] i64[s]"
 
     def infer(self, y: Type, g: Type, start: Type) -> Type:
@@ -296,9 +266,9 @@ class SegmentSoftmaxBackward(LibraryOp):
     def grad(self, g, y, g_y, start):
         from tandem.autodiff.vjp import vjp
 
-        return (*vjp(lambda a, b: self.composed(a, b, start), [y, g_y], [g]), None)
+        return (*vjp(lambda a, b: self.formula(a, b, start), [y, g_y], [g]), None)
 
-    def composed(self, y, g, start):
+    def formula(self, y, g, start):
         n, m = start.shape[0] - 1, y.shape[0]
         owner = owners(start, m)
         total = Scatter("add")(F.full((n, y.shape[1]), 0, dtype=y.dtype), y * g, owner)

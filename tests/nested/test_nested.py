@@ -8,6 +8,7 @@ from tandem.nested.forms import FORMS
 from tandem.nn import functional as F
 from tandem.ops.ragged_attention import ragged_attention
 from tests.check import check_op
+from tests.ops.test_edges import beside
 
 LENGTHS = [3, 1, 5]
 
@@ -117,7 +118,7 @@ def test_ragged_attention(causal):
         return out
 
     check_op(
-        lambda q, k, v: ragged_attention(q, k, v, start_q, start_k, causal, None),
+        lambda q, k, v: ragged_attention(q, k, v, *beside(q, [start_q, start_k]), causal, None),
         reference,
         inputs=[(q, k, v)],
         names=["ragged_attention"],

@@ -17,6 +17,11 @@ PLACES = structure(td.tensor(ROW), td.tensor(COLUMN), N, K)
 EDGES = list(PLACES.edges)
 
 
+def beside(x, tensors):
+    """tensors where x is; values of a graph are on no device yet"""
+    return [t.to(x.device) for t in tensors] if isinstance(x, td.Tensor) else list(tensors)
+
+
 def sample(*shape):
     return RNG.uniform(-2, 2, shape).astype(np.float32)
 
@@ -29,7 +34,7 @@ def test_spmm(h, d):
         return out
 
     check_op(
-        lambda x, values: edges.spmm(x, values, EDGES),
+        lambda x, values: edges.spmm(x, values, beside(x, EDGES)),
         reference,
         inputs=[(sample(K, h, d), sample(M, h))],
         names=["spmm"],
@@ -44,13 +49,13 @@ def test_spmm_without_weights():
         np.add.at(out, ROW, x[COLUMN])
         return out
 
-    check_op(lambda x: edges.spmm(x, None, EDGES), reference, inputs=[(sample(K, 2, 3),)], names=["spmm"])
+    check_op(lambda x: edges.spmm(x, None, beside(x, EDGES)), reference, inputs=[(sample(K, 2, 3),)], names=["spmm"])
 
 
 @pytest.mark.parametrize("h, d", [(1, 3), (2, 4), (3, 16)])
 def test_sddmm(h, d):
     check_op(
-        lambda a, x: edges.sddmm(a, x, EDGES),
+        lambda a, x: edges.sddmm(a, x, beside(x, EDGES)),
         lambda a, x: (a[ROW] * x[COLUMN]).sum(-1),
         inputs=[(sample(N, h, d), sample(K, h, d))],
         names=["sddmm"],
@@ -61,14 +66,19 @@ def test_sddmm(h, d):
 
 def test_edge_gather_and_edge_sum():
     where = td.tensor(ROW), PLACES.start, PLACES.order
-    check_op(lambda x: edges.edge_gather(x, *where), lambda x: x[ROW], inputs=[(sample(N, 3),)], names=["edge_gather"])
+    check_op(
+        lambda x: edges.edge_gather(x, *beside(x, where)),
+        lambda x: x[ROW],
+        inputs=[(sample(N, 3),)],
+        names=["edge_gather"],
+    )
 
     def reference(x):
         out = np.zeros((N, 2, 3), x.dtype)
         np.add.at(out, ROW, x)
         return out
 
-    check_op(lambda x: edges.edge_sum(x, *where), reference, inputs=[(sample(M, 2, 3),)], names=["edge_sum"])
+    check_op(lambda x: edges.edge_sum(x, *beside(x, where)), reference, inputs=[(sample(M, 2, 3),)], names=["edge_sum"])
 
 
 @pytest.mark.parametrize("h", [1, 2, 20])
@@ -83,7 +93,7 @@ def test_edge_softmax(h):
         return out
 
     check_op(
-        lambda x: edges.edge_softmax(x, td.tensor(start)),
+        lambda x: edges.edge_softmax(x, *beside(x, [td.tensor(start)])),
         reference,
         inputs=[(sample(M, h),)],
         names=["edge_softmax"],
@@ -115,7 +125,7 @@ def test_coalesce_rows(dtype):
 
 def test_coalesce_rows_has_gradients():
     check_op(
-        lambda values: edges.coalesce_rows(td.tensor([5, 2, 5]), values)[1],
+        lambda values: edges.coalesce_rows(*beside(values, [td.tensor([5, 2, 5])]), values)[1],
         lambda values: np.stack([values[1], values[0] + values[2], values[0] + values[2]]),
         inputs=[(sample(3, 2),)],
         names=["coalesce_rows"],

@@ -8,6 +8,7 @@ from tandem.codegen.buffer import Buffer
 from tandem.codegen.cuda.attention import attention, attention_backward, attention_backward_packed
 from tandem.codegen.cuda.counting import COUNTING
 from tandem.codegen.cuda.depthwise import conv_backward_data, conv_backward_weight, conv_forward
+from tandem.codegen.cuda.edges import EDGES
 from tandem.codegen.cuda.kernel import TextKernel
 from tandem.codegen.cuda.lstm import lstm_sequence, lstm_sequence_backward
 from tandem.codegen.cuda.nests import copy
@@ -345,6 +346,6 @@ ROUTINES = {
     "lstm_sequence": lstm_sequence, "lstm_sequence_backward": lstm_sequence_backward,
     "check_divisor": check_divisor, "check_index": check_index, "check_weights": check_weights, "cholesky": cholesky,
     "copy": copy_step, "concat": concat, "cumulative": cumulative, "linear_scan": linear_scan,
-    "nonzero": nonzero, "matmul": matmul, "scatter": scatter, "sort": sort, "topk": topk, **POOLING, **COUNTING,
+    **EDGES, "nonzero": nonzero, "matmul": matmul, "scatter": scatter, "sort": sort, "topk": topk, **POOLING, **COUNTING,
     "pool_max_taps": pool_max_taps, "pool_max_taps_backward": pool_max_taps_backward,
 }  # fmt: skip
