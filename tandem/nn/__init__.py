@@ -160,6 +160,10 @@ from tandem.nn import utils  # isort: skip
 _GRAPH = ("GATConv", "GCNConv", "GINConv", "GINEConv", "MessagePassing", "SAGEConv")
 
 
+def __dir__():
+    return sorted({*globals(), *_GRAPH})
+
+
 def __getattr__(name):
     if name == "modules":  # PyTorch's paths, for programs that import by them
         import importlib

@@ -92,6 +92,12 @@ from tandem.nn.dropout import Dropout3d as Dropout3d
 from tandem.nn.dropout import FeatureAlphaDropout as FeatureAlphaDropout
 from tandem.nn.embedding import Embedding as Embedding
 from tandem.nn.embedding import EmbeddingBag as EmbeddingBag
+from tandem.nn.graph.convolutions import GATConv as GATConv
+from tandem.nn.graph.convolutions import GCNConv as GCNConv
+from tandem.nn.graph.convolutions import GINConv as GINConv
+from tandem.nn.graph.convolutions import GINEConv as GINEConv
+from tandem.nn.graph.convolutions import SAGEConv as SAGEConv
+from tandem.nn.graph.message_passing import MessagePassing as MessagePassing
 from tandem.nn.lazy import LazyBatchNorm1d as LazyBatchNorm1d
 from tandem.nn.lazy import LazyBatchNorm2d as LazyBatchNorm2d
 from tandem.nn.lazy import LazyBatchNorm3d as LazyBatchNorm3d
