@@ -110,7 +110,9 @@ class _Parts:
         target.pinned = destination == HOST and waits
         self.at[value, destination] = target
         step = TransferStep(source, target, self._mover(value) or value.node)
-        (self.late if destination == HOST and not waits else self.steps).append(step)
+        # What an input holds goes before anything is written into one: others may share its memory.
+        changes = value.op.name == "input" and self.graph.mutations
+        (self.late if destination == HOST and not waits and not changes else self.steps).append(step)
 
     def _mover(self, value: Value) -> Node | None:
         """The transfer that moves a value, for errors and profiles."""

@@ -235,6 +235,12 @@ def call_region(kind: str, parts: list[Taken], operands: list, state: tuple, *, 
     return function([*operands, *consts], numbers, ints)
 
 
+def where_made(made, result: Result) -> list:
+    """Results of a region, each where the body made it: a region runs on one device, and a body may move tensors."""
+    wanted = [leaf.device if leaf.ndim else None for leaf in result.leaves]
+    return [m if d is None or m.device == d else m.to(d) for m, d in zip(made, wanted, strict=True)]
+
+
 def _digest(key, bodies: list[Body]) -> str | None:
     """What the function is made of, for programs that are kept on disk; None if a plan in it cannot tell."""
     digests = [call.plan.digest for body in bodies for call in body.calls]

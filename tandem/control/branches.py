@@ -5,7 +5,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.control import check
-from tandem.control.body import as_tensor, call_region, device_of, spec, take_down
+from tandem.control.body import as_tensor, call_region, device_of, spec, take_down, where_made
 from tandem.control.mode import deferred, is_captured
 from tandem.control.tree import flatten, unflatten
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
@@ -118,4 +118,4 @@ def _region(name: str, index, functions, args):
     if not results[0].leaves:
         return unflatten(results[0].structure, [])
     made = call_region("cond", [r.taken for r in results], [index, *tensors], state)
-    return unflatten(results[0].structure, made)
+    return unflatten(results[0].structure, where_made(made, results[0]))

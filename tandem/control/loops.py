@@ -8,7 +8,7 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.constructors import tensor
 from tandem.control import check
-from tandem.control.body import INDEX, as_tensor, call_region, device_of, inside_body, spec, take_down
+from tandem.control.body import INDEX, as_tensor, call_region, device_of, inside_body, spec, take_down, where_made
 from tandem.control.branches import _one, _truth
 from tandem.control.mode import deferred, is_captured
 from tandem.control.tree import flatten, unflatten
@@ -106,6 +106,7 @@ def _native_scan(name: str, f, carry, structure, rows, row_structure, steps: int
         return unflatten(structure, []), unflatten(ys_structure, [])
     made = call_region("scan", [result.taken], [*carry, *rows], state, carried=len(carry), scanned=len(rows),
                        extent=steps, reverse=reverse)  # fmt: skip
+    made = where_made(made, result)
     return unflatten(structure, made[: len(carry)]), unflatten(ys_structure, made[len(carry) :])
 
 
@@ -167,7 +168,7 @@ def _native_fori(body, init, lower: int, steps: int):
     if not carry:
         return unflatten(structure, [])
     made = call_region("scan", [result.taken], carry, state, carried=len(carry), extent=steps)
-    return unflatten(structure, made)
+    return unflatten(structure, where_made(made, result))
 
 
 def _caller(init, *functions):
@@ -257,4 +258,4 @@ def _native_while(test, body, variables, structure, most):
     cond = take_down(name, condition, inputs, device=device)
     result = take_down(name, lambda *values: body(unflatten(structure, values[:-1])), inputs, finish, device)
     made = call_region(name, [cond.taken, result.taken], variables, state, carried=len(variables), extent=most)
-    return unflatten(structure, made)
+    return unflatten(structure, where_made(made, result))
