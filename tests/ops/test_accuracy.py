@@ -99,5 +99,5 @@ def test_a_power_of_zero_changes_with_a_negative_exponent():
     lambda: td.one_hot(td.zeros(0, dtype=td.int64), -5),
 ], ids=["multinomial", "multinomial with replacement", "one_hot"])  # fmt: skip
 def test_negative_numbers_of_results_are_refused_though_there_are_no_rows(call):
-    with pytest.raises(td.ValueRangeError, match="negative|at least 1"):
+    with pytest.raises(td.ValueRangeError, match=r"negative|at least 1"):
         call()
