@@ -784,12 +784,15 @@ class Member(Communicator):
 
     def __init__(self, board: Board, rank: int, names: Sequence[int]) -> None: ...
 
+    def require_nccl(self) -> None:
+        """CUDA tensors never go through host memory."""
+
     def connect(self, rank: int, pid: int, heap: int) -> None: ...
 
 class RankContext:
     """The groups of a rank, by token."""
 
-    def __init__(self) -> None: ...
+    def __init__(self, rank_in_process: int = 0) -> None: ...
 
     def put(self, token: int, communicator: Communicator | None) -> None: ...
 

@@ -84,10 +84,11 @@ void register_collectives(nb::module_& m) {
   nb::class_<Member, Communicator>(m, "Member", "A rank of a group on one host.")
       .def(nb::init<std::shared_ptr<Board>, int, std::vector<int>>(), nb::arg("board"), nb::arg("rank"),
            nb::arg("names"))
+      .def("require_nccl", &Member::require_nccl, "CUDA tensors never go through host memory.")
       .def("connect", &Member::connect, nb::arg("rank"), nb::arg("pid"), nb::arg("heap"));
 
   nb::class_<Context>(m, "RankContext", "The groups of a rank, by token.")
-      .def(nb::init<>())
+      .def(nb::init<int>(), nb::arg("rank_in_process") = 0)
       .def("put", &Context::put, nb::arg("token"), nb::arg("communicator").none())
       .def_static("enter", &Context::enter, nb::arg("context").none(), "Has this thread be that rank.")
       .def_static("set_default", &Context::set_default, nb::arg("context").none());

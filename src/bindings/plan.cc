@@ -124,7 +124,8 @@ struct PlanBuilder {
     in.routine = library::find(routine);
     in.prepares = library::prepares(routine);
     plan->num_prepared += in.prepares;
-    plan->waits |= library::waits(routine);
+    in.waits = library::waits(routine);
+    plan->waits |= in.waits;
     in.checks = routine == "check_index";
     plan->num_checks += in.checks;
     in.num_inputs = static_cast<int32_t>(inputs.size());

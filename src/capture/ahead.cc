@@ -13,8 +13,9 @@ void Capture::start_guess() {
   const std::shared_ptr<ProgramCache::Entry>& entry = programs_->latest[segments];
   if (!entry || entry->missed >= kMostMisses || entry->programs.empty()) return;
   const Ref<Plan>& program = entry->programs.front().plan;
-  if (!program->replay) return;
-  const int32_t first = program->replay->first_ahead();
+  Replay* replay = program->replay();
+  if (!replay) return;
+  const int32_t first = replay->first_ahead();
   if (first == INT_MAX) return;
   guess_ = entry;
   guessed_ = program;
@@ -28,7 +29,7 @@ void Capture::follow_guess(size_t key_before) {
     return drop_guess();
   const auto calls = static_cast<int32_t>(calls_.size());
   if (calls < next_ahead_) return;
-  Replay& replay = *guessed_->replay;
+  Replay& replay = *guessed_->replay();
   if (replay.leaves() < leaves_.size() || replay.numbers() < numbers_.size()) return drop_guess();
   next_ahead_ = replay.go_ahead(*guessed_, this, calls, inputs_so_far(replay.leaves(), replay.numbers()).data());
   if (next_ahead_ < 0) drop_guess();
@@ -37,7 +38,7 @@ void Capture::follow_guess(size_t key_before) {
 void Capture::drop_guess() {
   next_ahead_ = INT_MAX;
   if (!guess_) return;
-  if (guessed_->replay && guessed_->replay->give_up(this)) ++guess_->missed;
+  if (Replay* replay = guessed_->replay(); replay && replay->give_up(this)) ++guess_->missed;
   guess_ = nullptr;
   guessed_ = nullptr;
 }

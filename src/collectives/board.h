@@ -25,7 +25,7 @@ struct Address {  // memory that others can look at: in the heap of a rank, or n
 
 struct Call {  // what a rank was asked for
   uint32_t kind, reduction, dtype;
-  int32_t root, ndim;
+  int32_t root, ndim, on_device;
   int64_t tag, shape[8];
   int64_t in_count, out_count;  // elements of all pieces
   char line[kLine];
@@ -40,6 +40,7 @@ struct Descriptor {
     int64_t in_count, out_count;
   } pieces[kMostPieces];
   bool uneven;
+  int64_t word;  // of Member::meet
   int64_t sends[kMostRanks], takes[kMostRanks];
 };
 

@@ -29,7 +29,8 @@ void Member::send(const Request& request) {
   describe(request, !board_->shared(), described);
   Entry& entry = note(described.call);
   const Piece& piece = request.pieces[0];
-  const int64_t bytes = piece.in_count * static_cast<int64_t>(item_size(request.dtype));
+  const int64_t bytes =
+      request.on_device ? 0 : piece.in_count * static_cast<int64_t>(item_size(request.dtype));  // the description alone
   const uint32_t before = channel.sent.load();
   // The description of the message before this one has been read when its last part was taken.
   wait(channel.taken, channel.sleepers, before, request.root, described.call);
@@ -45,6 +46,8 @@ void Member::send(const Request& request) {
     advance(channel.sent, channel.sleepers);
   }
   if (described.addressable) wait(channel.taken, channel.sleepers, before + 1, request.root, described.call);
+  if (!request.on_device && piece.out)  // the zero that functional.send gives
+    std::memset(piece.out, 0, piece.out_count * item_size(request.dtype));
   entry.done.store(true);
 }
 
@@ -54,16 +57,16 @@ void Member::receive(const Request& request) {
   describe(request, !board_->shared(), described);
   Entry& entry = note(described.call);
   const Piece& piece = request.pieces[0];
-  const int64_t bytes = piece.out_count * static_cast<int64_t>(item_size(request.dtype));
+  const int64_t bytes = request.on_device ? 0 : piece.out_count * static_cast<int64_t>(item_size(request.dtype));
   uint32_t part = channel.taken.load();
   wait(channel.sent, channel.sleepers, part + 1, request.root, described.call);
   const Descriptor theirs = channel.descriptor;
   const Call &a = described.call, &b = theirs.call;
-  const bool fits = a.dtype == b.dtype && a.out_count == b.in_count && a.tag == b.tag && a.ndim == b.ndim &&
+  const bool fits = a.dtype == b.dtype && a.out_count == b.in_count && a.tag == b.tag && a.ndim == b.ndim && a.on_device == b.on_device &&
                     std::equal(a.shape, a.shape + std::min(a.ndim, 8), b.shape);
   if (!fits) {
     const int64_t parts =
-        theirs.addressable ? 1 : parts_of(b.in_count * static_cast<int64_t>(item_size(static_cast<DType>(b.dtype))));
+        theirs.addressable || b.on_device ? 1 : parts_of(b.in_count * static_cast<int64_t>(item_size(static_cast<DType>(b.dtype))));
     for (int64_t i = 0; i < parts; ++i) {  // the message is taken, so that the next one may come
       wait(channel.sent, channel.sleepers, part + static_cast<uint32_t>(i) + 1, request.root, a);
       advance(channel.taken, channel.sleepers);

@@ -61,7 +61,7 @@ bool same_shape(const Call& a, const Call& b, int first) {
 bool fits(const Descriptor& a, int rank_a, const Descriptor& b, int rank_b) {
   const Call &x = a.call, &y = b.call;
   if (x.kind != y.kind || x.dtype != y.dtype || x.reduction != y.reduction || x.root != y.root ||
-      a.num_pieces != b.num_pieces || a.uneven != b.uneven)
+      x.on_device != y.on_device || (x.kind == static_cast<uint32_t>(Kind::Program) && x.tag != y.tag) || a.num_pieces != b.num_pieces || a.uneven != b.uneven)
     return false;
   for (int i = 0; i < a.num_pieces && a.num_pieces > 1; ++i)
     if (a.pieces[i].in_count != b.pieces[i].in_count) return false;
@@ -92,6 +92,7 @@ void describe(const Request& request, bool threads, Descriptor& to) {
   call.dtype = static_cast<uint32_t>(request.dtype);
   call.root = request.root;
   call.tag = request.tag;
+  call.on_device = request.on_device;
   call.ndim = request.ndim;
   std::copy(std::begin(request.shape), std::end(request.shape), call.shape);
   call.in_count = call.out_count = 0;
@@ -101,6 +102,7 @@ void describe(const Request& request, bool threads, Descriptor& to) {
   to.num_pieces = static_cast<int32_t>(request.pieces.size());
   const int64_t item = item_of(request);
   const auto place = [&](const char* data, int64_t count) {
+    if (request.on_device) return Address{};
     if (threads || count == 0) return Address{reinterpret_cast<int64_t>(data)};
     const Address found{data ? heap::offset_of(data, count * item) : -1};
     if (data && !found.known() && count * item >= kDirectBytes / 2) heap::want(count * item);
@@ -131,12 +133,32 @@ void Member::run(const Request& request) {
   collect(request);
 }
 
-void Member::collect(const Request& request) {
-  Slot& mine = board_->slot(rank_);
-  Descriptor& descriptor = mine.descriptors[++operations_ & 1];
+std::pair<Descriptor&, Entry&> Member::begin(const Request& request) {
+  Descriptor& descriptor = board_->slot(rank_).descriptors[++operations_ & 1];
   describe(request, !board_->shared(), descriptor);
   Entry& entry = note(descriptor.call);
   if (board_->header().first_failed.load()) tell_failure(descriptor.call);
+  return {descriptor, entry};
+}
+
+std::vector<int64_t> Member::meet(const Request& request, int64_t word) {
+  std::lock_guard guard(mutex_);
+  return hold_meeting(request, word);
+}
+
+std::vector<int64_t> Member::hold_meeting(const Request& request, int64_t word) {
+  auto [descriptor_here, entry] = begin(request);
+  descriptor_here.word = word;
+  arrive();
+  compare(request);
+  std::vector<int64_t> words;
+  for (int r = 0; r < size_; ++r) words.push_back(descriptor(r).word);
+  entry.done.store(true);
+  return words;
+}
+
+void Member::collect(const Request& request) {
+  auto [descriptor, entry] = begin(request);
   descriptor.addressable &= can_look_at_all_;
   const bool small = is_small(descriptor) && (request.kind == Kind::AllReduce || request.kind == Kind::Broadcast);
   if (small) {  // goes to the stage at once, so that one meeting does

@@ -8,12 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "device/cuda/driver.h"
 #include "tensor/view.h"
 
 namespace tandem::collectives {
 
 // The numbers are those of tandem/ops/collective.py.
-enum class Kind : uint32_t { AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll, Barrier, Send, Receive };
+// Program: what ranks agree on before they run a recorded graph (agreement.cc).
+enum class Kind : uint32_t {
+  AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll, Barrier, Send, Receive, Program
+};
 enum class Reduction : uint32_t { Sum, Average, Product, Minimum, Maximum, And, Or, Xor };
 
 const char* name_of(Kind kind);
@@ -36,6 +40,8 @@ struct Request {
   int ndim = 0;
   int64_t shape[8] = {};  // of the first operand, for messages
   std::string line;       // of the user's program
+  bool on_device = false;
+  std::shared_ptr<void> kept;  // memory that work on a device needs
 };
 
 struct Record {  // of the flight recorder
@@ -52,25 +58,39 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual void run(const Request& request) = 0;  // without the GIL; throws Error
+  // The same on memory of a device: queued behind what the stream has, and left as side work (device/cuda/side_work.h).
+  // False, on all ranks alike, if there is no such routine for devices: copies in host memory have to do.
+  virtual bool queue(const Request& request, int device, cuda::Stream stream) = 0;
+  // A meeting: gives the word of every rank, once all have been asked for the same.
+  virtual std::vector<int64_t> meet(const Request& request, int64_t word) = 0;
   // No further calls: the rank ends as it should, or by a failure that others are told about.
   virtual void leave(bool failed, const std::string& text) noexcept = 0;
   virtual std::vector<Record> records() const = 0;         // the latest of every rank
   virtual std::string await_question(double seconds) = 0;  // "where" when another rank asks, "" after this time, "end"
   virtual void answer(const std::string& where) = 0;
   virtual void set_timeout(double seconds) = 0;
+  virtual bool of_threads() const = 0;      // whether ranks are threads of this process
+  virtual void raise_device_failure() = 0;  // throws, once, if work of this group on devices was given up
+  const int64_t number = next_number();     // of all that this process has had
+
+ private:
+  static int64_t next_number();
 };
 
 // The groups of one rank, by token. A thread uses the one that it entered, else that of the process.
 class Context {
  public:
+  explicit Context(int rank_in_process = 0) : rank_in_process_(rank_in_process) {}
   void put(int64_t token, std::shared_ptr<Communicator> communicator);
   std::shared_ptr<Communicator> find(int64_t token) const;  // null if there is none
 
   static void enter(std::shared_ptr<Context> context);  // this thread's; null: none of its own
   static void set_default(std::shared_ptr<Context> context);
   static std::shared_ptr<Context> current();
+  const std::vector<std::shared_ptr<Communicator>>& groups() const { return groups_; }
 
  private:
+  const int rank_in_process_;  // where ranks are threads; see modes.h
   std::vector<std::shared_ptr<Communicator>> groups_;  // with the GIL
 };
 

@@ -1,6 +1,8 @@
+#include <atomic>
 #include <utility>
 
 #include "collectives/communicator.h"
+#include "modes.h"
 
 namespace tandem::collectives {
 namespace {
@@ -22,7 +24,13 @@ std::shared_ptr<Communicator> Context::find(int64_t token) const {
   return token >= 0 && token < static_cast<int64_t>(groups_.size()) ? groups_[token] : nullptr;
 }
 
+int64_t Communicator::next_number() {
+  static std::atomic<int64_t> count{0};
+  return ++count;
+}
+
 void Context::enter(std::shared_ptr<Context> context) {
+  rank_in_process = context ? context->rank_in_process_ : 0;
   own = std::move(context);
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kSpin = 25e-6;         // seconds
 constexpr int64_t kSlice = 20'000'000;  // nanoseconds
-constexpr double kWarnAfter = 30, kAnswer = 0.5;
+constexpr double kWarnAfter = 30, kAnswer = 0.5, kWatch = 0.1;
 constexpr int kAll = -1;
 
 int64_t now() {
@@ -51,7 +51,7 @@ void (*check_interrupt)() = nullptr;
 
 const char* name_of(Kind kind) {
   static constexpr const char* names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
-                                          "all_to_all", "barrier",    "send",           "recv"};
+                                          "all_to_all", "barrier",    "send",           "recv",      "program"};
   return names[static_cast<uint32_t>(kind)];
 }
 
@@ -66,11 +66,13 @@ std::string describe(const Call& call) {
   text << name_of(kind);
   if (kind == Kind::AllReduce || kind == Kind::ReduceScatter || kind == Kind::Reduce)
     text << '(' << name_of(static_cast<Reduction>(call.reduction)) << ')';
-  if (kind != Kind::Barrier) {
+  if (kind == Kind::Program) text << " with " << call.in_count << (call.in_count == 1 ? " collective" : " collectives");
+  if (kind != Kind::Barrier && kind != Kind::Program) {
     text << " of " << name(static_cast<DType>(call.dtype)) << " (";
     for (int i = 0; i < std::min(call.ndim, 8); ++i) text << (i ? ", " : "") << call.shape[i];
     text << (call.ndim == 1 ? ",)" : ")");
   }
+  if (call.on_device) text << " on cuda";
   if (kind == Kind::Broadcast) text << " from rank " << call.root;
   if (kind == Kind::Reduce || kind == Kind::Send) text << " to rank " << call.root;
   if (kind == Kind::Receive) text << " from rank " << call.root;
@@ -107,6 +109,7 @@ void Member::connect(int rank, int pid, int heap) {
 void Member::leave(bool failed, const std::string& text) noexcept {
   if (left_) return;
   left_ = true;
+  if (!failed) close_devices(false);  // what others wait for is done before
   Slot& mine = board_->slot(rank_);
   auto here = static_cast<uint32_t>(Presence::Here);
   if (failed)
@@ -120,6 +123,7 @@ void Member::leave(bool failed, const std::string& text) noexcept {
     futex_wake(board_->channel(rank_, r).sent);
     futex_wake(board_->channel(r, rank_).taken);
   }
+  if (failed) close_devices(true);
 }
 
 Entry& Member::note(const Call& call) {
@@ -205,9 +209,9 @@ void Member::look_around(int whom, const Call& call, double waited, bool* warned
 }
 
 // A rank that was killed comes before one that failed, perhaps for that reason; and the first before others.
-void Member::check_presence(int whom, const Call& call) {
+bool Member::find_failure() {
   std::atomic<uint32_t>& first = board_->header().first_failed;
-  if (first.load()) tell_failure(call);
+  if (first.load()) return true;
   for (int r = 0; r < size_; ++r) {
     if (peers_[r].pidfd < 0 || board_->slot(r).presence.load() == static_cast<uint32_t>(Presence::Left)) continue;
     pollfd wait{peers_[r].pidfd, POLLIN, 0};
@@ -222,8 +226,13 @@ void Member::check_presence(int whom, const Call& call) {
     if (theirs.presence.load() == static_cast<uint32_t>(Presence::Left)) continue;
     uint32_t none = 0;
     first.compare_exchange_strong(none, r + 1);
-    tell_failure(call);
+    return true;
   }
+  return false;
+}
+
+void Member::check_presence(int whom, const Call& call) {
+  if (find_failure()) tell_failure(call);
   for (const int r : missing(whom)) {
     if (board_->slot(r).presence.load() != static_cast<uint32_t>(Presence::Left)) continue;
     fail(ErrorKind::Distributed, name(r), " has left the group, and ", describe(call), " waits for it",
@@ -283,8 +292,10 @@ std::string Member::whereabouts(const std::vector<int>& ranks) {
 std::string Member::await_question(double seconds) {
   std::atomic<uint32_t>& questions = board_->header().questions;
   if (left_) return "end";
+  if (device_opened_) seconds = std::min(seconds, kWatch);
   if (questions.load() == answered_) futex_wait(questions, answered_, static_cast<int64_t>(seconds * 1e9));
   if (left_) return "end";
+  watch_devices();
   if (questions.load() == answered_) return "";
   answered_ = questions.load();
   return "where";

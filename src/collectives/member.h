@@ -2,12 +2,14 @@
 #pragma once
 #include <chrono>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "collectives/board.h"
 #include "collectives/communicator.h"
+#include "collectives/device_lane.h"
 #include "memory/shared_heap.h"
 
 namespace tandem::collectives {
@@ -23,11 +25,16 @@ class Member : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void run(const Request& request) override;
+  bool queue(const Request& request, int device, cuda::Stream stream) override;
+  std::vector<int64_t> meet(const Request& request, int64_t word) override;
   void leave(bool failed, const std::string& text) noexcept override;
   std::vector<Record> records() const override;
   std::string await_question(double seconds) override;
   void answer(const std::string& where) override;
   void set_timeout(double seconds) override { timeout_ = seconds; }
+  bool of_threads() const override { return !board_->shared(); }
+  void raise_device_failure() override;
+  void require_nccl() { requires_nccl_ = true; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -43,6 +50,7 @@ class Member : public Communicator {
   // once and cost nothing), whether one has failed, whether the user interrupts, and whether the time is over.
   void arrive();  // at the next meeting, and until all have
   void wait(std::atomic<uint32_t>& word, std::atomic<uint32_t>& sleepers, uint32_t until, int whom, const Call& call);
+  bool find_failure();  // whether a rank has failed or was killed, which is then on the board
   void look_around(int whom, const Call& call, double waited, bool* warned);
   void check_presence(int whom, const Call& call);
   void mark_failed(const std::string& text) noexcept;
@@ -52,7 +60,16 @@ class Member : public Communicator {
   std::string name(int rank) const { return "rank " + std::to_string(names_[rank]); }
   Entry& note(const Call& call);
 
+  // on_devices.cc
+  void open_device(const Request& request, int device);
+  bool queue_message(const Request& request, int device, cuda::Stream stream);
+  std::shared_ptr<DeviceLane> open_lane(int device, int rank, int size, const nccl::UniqueId& id, const Call& call);
+  void watch_devices();
+  void close_devices(bool failed) noexcept;
+
   // collectives.cc
+  std::pair<Descriptor&, Entry&> begin(const Request& request);
+  std::vector<int64_t> hold_meeting(const Request& request, int64_t word);
   void collect(const Request& request);
   void compare(const Request& request) const;
   const Descriptor& descriptor(int rank) const { return board_->slot(rank).descriptors[operations_ & 1]; }
@@ -87,6 +104,14 @@ class Member : public Communicator {
   bool can_look_at_all_ = true;  // whether the heaps of all others are mapped here
   uint32_t answered_ = 0;
   bool left_ = false;
+
+  bool requires_nccl_ = false;
+  bool device_opened_ = false;          // whether it was tried
+  std::shared_ptr<DeviceLane> device_;  // of collectives; null where NCCL cannot be used
+  std::mutex lanes_mutex_;              // guards what follows
+  std::vector<std::shared_ptr<DeviceLane>> lanes_;                     // all, to be given up together
+  std::map<std::pair<bool, int>, std::shared_ptr<DeviceLane>> pairs_;  // of messages: (whether sent, the other rank)
+  std::atomic<bool> gave_up_ = false, told_ = false;
 };
 
 std::string describe(const Call& call);  // all_reduce(sum) of float32 (3, 4) at train.py:12

@@ -6,9 +6,13 @@
 #include "check.h"
 #include "collectives/communicator.h"
 #include "collectives/reduce.h"
+#include "device/cuda/launches.h"
+#include "library/cuda/host.h"
+#include "library/cuda/open.h"
 #include "library/registry.h"
 #include "library/scratch.h"
 #include "library/strided.h"
+#include "tensor/device_copy.h"
 
 namespace tandem::collectives {
 
@@ -25,41 +29,49 @@ std::vector<int64_t> elements(const int64_t* rows, int64_t count, const View& of
   return made;
 }
 
-void add_piece(Request& request, const View* in, const View* out, library::Scratch<char>& memory) {
+Piece piece_of(const View* in, const View* out) {
   Piece piece;
   if (in) {
     piece.in_count = in->numel();
     piece.in = in->data;
-    if (!in->is_contiguous()) {
-      memory.resize(piece.in_count * item_size(in->dtype));
-      View dense = *in;
-      dense.data = memory.data();
-      library::set_contiguous(dense);
-      library::copy_elements(*in, dense);
-      piece.in = dense.data;
-    }
   }
   if (out) {
     TD_CHECK(out->is_contiguous());
     piece.out_count = out->numel();
     piece.out = out->data;
   }
-  request.pieces.push_back(piece);
+  return piece;
 }
 
-void run_collective(const library::Call& call) {
+// The operand in memory of its own, which has room for it.
+View dense_in(char* memory, const View& of) {
+  View dense = of;
+  dense.data = memory;
+  library::set_contiguous(dense);
+  return dense;
+}
+
+size_t bytes_of(const View& v) {
+  return static_cast<size_t>(v.numel()) * item_size(v.dtype);
+}
+
+std::shared_ptr<Communicator> group_of(const library::Call& call) {
   TD_CHECK(call.num_ints >= kFixed);
-  const int64_t* ints = call.ints;
   const std::shared_ptr<Context> context = Context::current();
-  const std::shared_ptr<Communicator> group = context ? context->find(ints[1]) : nullptr;
-  const auto kind = static_cast<Kind>(ints[0]);
+  std::shared_ptr<Communicator> group = context ? context->find(call.ints[1]) : nullptr;
+  const char* name = name_of(static_cast<Kind>(call.ints[0]));
   if (!group)
-    fail(ErrorKind::Distributed, name_of(kind),
+    fail(ErrorKind::Distributed, name,
          ": this rank is not in the group, or the group was destroyed\n"
          "  fix: call td.distributed.init_process_group() first");
-  if (group->size() != ints[2])
-    fail(ErrorKind::Distributed, name_of(kind), ": made for ", ints[2], " ranks, and the group has ", group->size());
-  Request request{kind};
+  if (group->size() != call.ints[2])
+    fail(ErrorKind::Distributed, name, ": made for ", call.ints[2], " ranks, and the group has ", group->size());
+  return group;
+}
+
+Request request_of(const library::Call& call) {
+  const int64_t* ints = call.ints;
+  Request request{static_cast<Kind>(ints[0])};
   request.reduction = static_cast<Reduction>(ints[3]);
   request.root = static_cast<int>(ints[4]);
   request.tag = ints[5];
@@ -73,20 +85,66 @@ void run_collective(const library::Call& call) {
   const int64_t takes = ints[kFixed + sends];
   TD_CHECK(call.num_ints == kFixed + sends + 1 + takes);
   request.takes = elements(ints + kFixed + sends + 1, takes, first);
-  std::vector<library::Scratch<char>> memory(std::max(call.num_inputs, 1));
   for (int i = 0; i < std::max(call.num_inputs, call.num_outputs); ++i)
-    add_piece(request, i < call.num_inputs ? &call.inputs[i] : nullptr,
-              i < call.num_outputs ? &call.outputs[i] : nullptr, memory[std::min<size_t>(i, memory.size() - 1)]);
+    request.pieces.push_back(piece_of(i < call.num_inputs ? &call.inputs[i] : nullptr,
+                                      i < call.num_outputs ? &call.outputs[i] : nullptr));
   if (call.origin) {
     const std::string& file = call.origin->file;
     request.line = file.substr(file.rfind('/') + 1) + ":" + std::to_string(call.origin->line);
   } else {
     request.line = library::line_of_call;
   }
+  return request;
+}
+
+void run_collective(const library::Call& call) {
+  const std::shared_ptr<Communicator> group = group_of(call);
+  Request request = request_of(call);
+  std::vector<library::Scratch<char>> memory(std::max(call.num_inputs, 1));
+  for (int i = 0; i < call.num_inputs; ++i) {
+    if (call.inputs[i].is_contiguous()) continue;
+    memory[i].resize(bytes_of(call.inputs[i]));
+    library::copy_elements(call.inputs[i], dense_in(memory[i].data(), call.inputs[i]));
+    request.pieces[i].in = memory[i].data();
+  }
   group->run(request);
 }
 
+// NCCL has results over their operands where both have one size.
+bool needs_copy(const Request& request, const View& in, const Piece& piece) {
+  if (!in.is_contiguous()) return true;
+  const bool moves = request.kind == Kind::AllGather || request.kind == Kind::ReduceScatter ||
+                     request.kind == Kind::AllToAll;
+  const auto item = static_cast<int64_t>(item_size(request.dtype));
+  return moves && piece.in < piece.out + piece.out_count * item && piece.out < piece.in + piece.in_count * item;
+}
+
+// The same for operands on a device, queued there.
+void queue_collective(const library::Call& call) {
+  const std::shared_ptr<Communicator> group = group_of(call);
+  Request request = request_of(call);
+  request.on_device = true;
+  auto memory = std::make_shared<std::vector<std::unique_ptr<cuda::Workspace>>>();
+  for (int i = 0; i < call.num_inputs; ++i) {
+    Piece& piece = request.pieces[i];
+    if (!needs_copy(request, call.inputs[i], piece)) continue;
+    memory->push_back(std::make_unique<cuda::Workspace>(call.device, bytes_of(call.inputs[i])));
+    cuda::copy_elements(call.device, call.inputs[i], dense_in(memory->back()->data(), call.inputs[i]));
+    piece.in = memory->back()->data();
+  }
+  request.kept = memory;
+  bool queued;
+  {
+    const cuda::GilReleased released;
+    queued = group->queue(request, call.device, static_cast<cuda::Stream>(call.stream));
+  }
+  if (queued) return;
+  if (cuda::recording) fail(ErrorKind::Unsupported, "a collective through host memory cannot be recorded");
+  cuda::call_on_host(&run_collective, call);
+}
+
 const library::Register register_collective("collective", &run_collective, false, true);
+const library::Register register_on_devices("cuda.collective", &queue_collective, false, true);
 
 }  // namespace
 }  // namespace tandem::collectives

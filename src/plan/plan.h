@@ -14,6 +14,7 @@
 
 #include "check.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/side_work.h"
 #include "library/registry.h"
 #include "memory/allocator.h"
 #include "tensor/storage.h"
@@ -88,6 +89,7 @@ struct Instruction {
   uint16_t threads[2] = {0, 0};
   uint32_t shared = 0;          // bytes of shared memory that a launch asks for
   bool checks = false;          // Library: only checks its input, which may be done early (Note [Early checks])
+  bool waits = false;           // Library: for other ranks, which have to run it as well
   bool prepares = false;        // Library: can be made ready for new sizes; see Note [Preparing] in library/registry.h
   std::vector<int32_t> writes;  // Kernel, of programs: those of its values that it writes
   // Kernels of a device: what follows their operands and integers.
@@ -177,7 +179,8 @@ struct Plan {
   size_t num_inputs = 0;
   std::vector<int32_t> written;   // inputs that it writes
   std::vector<bool> host_inputs;  // inputs that lie on the host
-  mutable std::shared_ptr<Replay> replay;
+  mutable std::vector<std::shared_ptr<Replay>> replays;  // by rank_in_process
+  Replay* replay() const;                                // this thread's; null if there is none yet
 
   bool waits = false;  // whether a routine waits for others, with the GIL free
 
@@ -266,6 +269,8 @@ class PlanRun {
   void fill_words(const Instruction& instruction, uint64_t* words);
   int64_t blocks(const Instruction& instruction) const;
   void forget_addresses();
+  void join_side_work(const Instruction& instruction);
+  void end_side_work();
   void give_back(int32_t value);
   size_t add_extra_words(const Instruction& instruction, uint64_t number, uint64_t* words, size_t count);
   char* recorded_address(int32_t value);
@@ -293,6 +298,7 @@ class PlanRun {
   const Noted* noted_ = nullptr;
   const void* owner_ = nullptr;
   LoopState* loop_ = nullptr;
+  cuda::SideWorks side_;  // what the current stream has not waited for
   static constexpr int kInlineSlots = 64, kInlineValues = 24;
   int64_t inline_ints_[kInlineSlots];
   char* inline_data_[kInlineValues];

@@ -10,6 +10,8 @@
 #include "device/cuda/device.h"
 #include "device/cuda/launcher.h"
 #include "device/cuda/launches.h"
+#include "device/cuda/side_work.h"
+#include "known_source.h"
 #include "places.h"
 #include "plan/library_call.h"
 #include "plan/plan.h"
@@ -133,18 +135,54 @@ char* PlanRun::recorded_address(int32_t index) {
 
 void PlanRun::give_back(int32_t value) {
   if (!storage_[value]) return;
+  const char* first = storage_[value]->data();
+  if (!side_.empty())
+    side_.join_users_of({first, first + storage_[value]->bytes()}, cuda::current_stream(plan_.device - 1));
   std::exchange(storage_[value], nullptr)->release();
   data_[value] = nullptr;
 }
 
+// The memory between the first and the last element of a view.
+static cuda::SideWork::Span span_of(const View& v) {
+  int64_t low = 0, high = 0;
+  for (int i = 0; i < v.ndim; ++i) {
+    if (v.shape[i] == 0) return {v.data, v.data};
+    (v.strides[i] < 0 ? low : high) += (v.shape[i] - 1) * v.strides[i];
+  }
+  const auto item = static_cast<int64_t>(item_size(v.dtype));
+  return {v.data + low * item, v.data + (high + 1) * item};
+}
+
+// See Note [Side work].
+void PlanRun::join_side_work(const Instruction& in) {
+  if (in.kind == Instruction::Kind::Free) return;  // give_back
+  const cuda::Stream stream = cuda::current_stream(plan_.device - 1);
+  for (int32_t v : in.values) {
+    if (plan_.values[v].on_host) continue;
+    side_.join_users_of(span_of(view(v)), stream);  // a new value may get memory that was given back
+  }
+}
+
+void PlanRun::end_side_work() {
+  if (!side_.empty()) side_.join(cuda::current_stream(plan_.device - 1));
+}
+
 void PlanRun::run_on_device() {
-  for (const Instruction& in : plan_.instructions) run_on_device(in, nullptr);
+  try {
+    for (const Instruction& in : plan_.instructions) run_on_device(in, nullptr);
+  } catch (...) {
+    end_side_work();
+    throw;
+  }
+  end_side_work();
 }
 
 void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_nodes) {
   const int device = plan_.device - 1;
   cuda::activate(device);
   const cuda::Stream stream = cuda::current_stream(device);
+  if (!side_.empty()) [[unlikely]]
+    join_side_work(in);
   const int timed_on = in.kind == Instruction::Kind::Region ? 0 : plan_.device;  // a region's steps are timed
   const profile::Scope timed(in.profiled(), in.label, in.origin.get(), timed_on, stream);
   switch (in.kind) {
@@ -200,7 +238,11 @@ void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_n
       library::Call call = operands.call();
       call.device = device;
       call.stream = stream;
+      call.origin = in.origin.get();
+      if (in.waits && !in.origin && PyGILState_Check()) library::line_of_call = format_source(KnownSource().get());
       in.routine(call);
+      if (in.waits)
+        for (cuda::SideWork& work : cuda::take_side_work()) side_.add(std::move(work));
       break;
     }
     case Instruction::Kind::Region:

@@ -35,7 +35,7 @@ std::vector<int32_t> when_ready(const Plan& plan, const std::vector<const Instru
   };
   std::vector<int32_t> result, early;
   for (const Instruction* in : list) {
-    int32_t ready = 1;
+    int32_t ready = in->waits ? kLast : 1;  // others wait for it in turn: it cannot be begun and given up
     each(*in, [&](int32_t root, bool written) {
       ready = std::max(ready, times(root).written);
       if (source(root) >= 0) ready = std::max(ready, written ? kLast : noted.known[source(root)]);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "check.h"
@@ -10,6 +11,8 @@
 #include "device/cuda/fills.h"
 #include "device/cuda/launches.h"
 #include "device/cuda/memory.h"
+#include "library/cuda/host.h"
+#include "modes.h"
 #include "plan/plan.h"
 #include "plan/region.h"
 #include "profile/profile.h"
@@ -55,12 +58,36 @@ size_t span_bytes(const View& v) {  // of a dense view
 
 }  // namespace
 
+Agreement agreement;
+
+namespace {
+
+std::vector<Replay*>& with_collectives() {  // GIL
+  static auto* all = new std::vector<Replay*>;
+  return *all;
+}
+
+}  // namespace
+
+void forget_graphs_of(int64_t group) {
+  for (Replay* replay : with_collectives()) replay->forget_graphs_of(group);
+}
+
+Replay* Plan::replay() const {
+  const auto lane = static_cast<size_t>(rank_in_process);
+  return lane < replays.size() ? replays[lane].get() : nullptr;
+}
+
 void run_replayed(const Plan& plan, PlanRun& run) {
-  if (!plan.replay) plan.replay = std::make_shared<Replay>(plan.device - 1);
-  plan.replay->run(plan, run);
+  const auto lane = static_cast<size_t>(rank_in_process);
+  if (plan.replays.size() <= lane) plan.replays.resize(lane + 1);
+  if (!plan.replays[lane]) plan.replays[lane] = std::make_shared<Replay>(plan.device - 1);
+  const std::shared_ptr<Replay> kept = plan.replays[lane];  // other threads may run while ranks wait for one another
+  kept->run(plan, run);
 }
 
 Replay::~Replay() {
+  std::erase(with_collectives(), this);
   for (auto& recording : recordings_) forget(*recording);
   if (event_) cuda::driver().event_destroy(event_);
 }
@@ -109,8 +136,50 @@ Replay::Recording& Replay::find(const Plan& plan, const PlanRun& run) {
   return *recordings_.front();
 }
 
+void Replay::forget_graphs_of(int64_t group) {
+  for (auto& recording : recordings_)
+    if (recording->group == group) forget(*recording);
+}
+
+// See Note [Replay]. Every rank comes here for the same runs; what it finds for itself is only what it wishes.
+void Replay::run_agreed(const Plan& plan, PlanRun& run, int64_t group) {
+  const int64_t kPlain = 0, kRecord = 1, kLaunch = 2;
+  const auto agree = [&](int64_t wish) { return agreement.agree(plan, run, wish); };
+  Recording& recording = find(plan, run);
+  const bool can_launch = !recording.pieces.empty() && recording.group == group && fits(plan, run, recording);
+  const bool settled = can_launch || settle(plan, run, recording);
+  const bool may_record = settled && (can_launch || recording.runs >= kPlainRuns) &&
+                          recording.recordings < kMostRecordings;
+  int64_t wish = can_launch ? kLaunch + recording.number : may_record ? kRecord : kPlain;
+  if (profile::recording() || launches_of_loops(plan, run) > kMostLaunches) wish = kPlain;
+  const int64_t agreed = agree(wish);
+  ++recording.runs;
+  recording.replayed = agreed >= kLaunch;
+  if (agreed < kLaunch || begun_of_ != &recording) give_up(owner_);
+  if (agreed == kPlain) return run.run_on_device();
+  if (agreed == kRecord) {
+    if (std::ranges::find(with_collectives(), this) == with_collectives().end()) with_collectives().push_back(this);
+    forget(recording);
+    ++recording.recordings;
+    drop(true, kMostRecorded - 1);
+    recording.group = group;
+    recording.number = agreement.new_recording(plan, run);
+    const bool recorded = record(plan, run, recording);
+    if (agree(recorded ? kRecord : kPlain) == kPlain) {
+      forget(recording);
+      hopeless_ = true;
+      return run.run_on_device();
+    }
+  }
+  launch(run, recording);
+}
+
 void Replay::run(const Plan& plan, PlanRun& run) {
   if (owner_ && owner_ != run.owner_) give_up(owner_);
+  if (plan.waits) {
+    const int64_t group = hopeless_ || !recordable(plan) ? -1 : agreement.group(plan, run);
+    return group < 0 ? run.run_on_device() : run_agreed(plan, run, group);
+  }
   if (!hopeless_ && recordings_.empty()) hopeless_ = !recordable(plan);
   if (hopeless_ || profile::recording() || launches_of_loops(plan, run) > kMostLaunches) {
     give_up(owner_);
@@ -178,9 +247,11 @@ void Replay::record_piece(PlanRun& run, const Piece& piece, cuda::Stream stream,
       run.run_on_device(*piece.instructions[k], &recorded.host_nodes);
       for (int32_t v : piece.done[k]) run.give_back(v);
     }
+    run.end_side_work();
   } catch (...) {
     cuda::recording = false;
     cuda::Graph broken = nullptr;
+    run.side_.clear();
     d.end_capture(stream, &broken);
     if (broken) d.graph_destroy(broken);
     throw;
@@ -195,7 +266,7 @@ bool Replay::record(const Plan& plan, PlanRun& run, Recording& recording) {
   const cuda::Driver& d = cuda::driver();
   cuda::activate(device_);
   cuda::reports(device_);
-  static cuda::Stream streams[cuda::kMaxDevices];
+  static thread_local cuda::Stream streams[cuda::kMaxDevices];  // ranks that are threads record at the same time
   cuda::Stream& stream = streams[device_];
   constexpr unsigned kNonBlocking = 1;
   if (!stream) cuda::check(d.stream_create(&stream, kNonBlocking, 0), "making a stream");
@@ -282,6 +353,8 @@ void Replay::launch_piece(PlanRun& run, RecordedPiece& piece, cuda::Stream strea
     cuda::check(d.graph_set_kernel(piece.executable, node.node, &p), "putting numbers into a graph");
   }
   cuda::note_launch("graph");
+  std::optional<cuda::GilReleased> released;
+  if (run.plan_.waits) released.emplace();  // ranks that are threads launch theirs at the same time
   cuda::check(d.graph_launch(piece.executable, stream), "launching a graph");
 }
 
@@ -297,6 +370,7 @@ void Replay::launch(PlanRun& run, Recording& recording) {
   }
   for (size_t k = owner_ ? begun_ : 0; k < recording.pieces.size(); ++k) launch_piece(run, recording.pieces[k], stream);
   give_up(owner_);
+  if (plan.waits) agreement.launched(plan, run);
   // Results get memory of their own, and so does what backward needs: what lies in the graph's is overwritten by the
   // next launch.
   const auto copy_out = [&](int32_t root) {

@@ -10,6 +10,10 @@
 // gets a recording of its own, and the ones used least recently go when there are too many. Recordings of one program
 // share their memory, as no two of them run at once.
 //
+// Collectives of devices belong to a graph on all ranks or on none, and the graphs that are launched together are those
+// that were recorded together. So ranks agree before each run of a program that has some (Agreement): a graph is
+// launched if all would launch one of the same recording, recorded if all may, and else the program runs plainly.
+//
 // A graph is recorded in pieces (Note [Pieces] in replay/pieces.h), of which all but the last can be launched before
 // the run begins (Note [Ahead] in capture/capture.h).
 #pragma once
@@ -24,6 +28,21 @@
 namespace tandem {
 
 struct Piece;
+
+// How ranks agree on a program with collectives; tandem::collectives sets these.
+struct Agreement {
+  // The group of all its collectives, as a number that no other group of this process has had; -1: they are of several
+  // groups, or between two ranks, so that ranks cannot agree.
+  int64_t (*group)(const Plan& plan, const PlanRun& run) = nullptr;
+  // What all ranks do, of what each wishes: 0 run plainly, 1 record, 2 + n launch recording n. The least; where they
+  // wish to launch different recordings, 1. Lets the GIL go.
+  int64_t (*agree)(const Plan& plan, const PlanRun& run, int64_t wish) = nullptr;
+  int64_t (*new_recording)(const Plan& plan, const PlanRun& run) = nullptr;  // a number, the same on all ranks
+  void (*launched)(const Plan& plan, const PlanRun& run) = nullptr;          // the graph, before memory is allocated
+};
+extern Agreement agreement;
+
+void forget_graphs_of(int64_t group);  // which ends. GIL
 
 class Replay {
  public:
@@ -42,6 +61,7 @@ class Replay {
   // many calls there is more to do, or -1 if this is not the run that was recorded, after which all is forgotten.
   int32_t go_ahead(const Plan& plan, const void* owner, int32_t calls, const InputView* inputs);
   bool give_up(const void* owner);  // whether anything had been begun
+  void forget_graphs_of(int64_t group);
 
  private:
   struct Input {
@@ -67,7 +87,9 @@ class Replay {
     Noted noted;
     std::vector<int64_t> noted_ints;
     uint64_t first_launch = 0, last_launch = 0;  // numbers of its launches
+    int64_t group = -1, number = -1;             // of what ranks recorded together
   };
+  void run_agreed(const Plan& plan, PlanRun& run, int64_t group);
   Recording& find(const Plan& plan, const PlanRun& run);  // and makes it the first
   bool settle(const Plan& plan, const PlanRun& run, Recording& recording) const;
   bool record(const Plan& plan, PlanRun& run, Recording& recording);

@@ -23,7 +23,7 @@ def write_in_place(lowering: Lowering):
     if not graph.mutations:
         return
     early = groups_before_failures(fusion) if lowering.target.fails_first and not lowering.body else ()
-    routines_write = lowering.body or not lowering.target.guards_writes  # only kernels are guarded
+    routines_write = lowering.body or not lowering.target.guards_writes  # only kernels are guarded; effects cannot be
     readers = _readers(fusion)
     for number, (position, value) in enumerate(graph.mutations):
         target = fusion.buffer_of[graph.inputs[position]]
@@ -34,7 +34,7 @@ def write_in_place(lowering: Lowering):
             fusion.computes[value].targets.append(target)
             lowering.written.add(number)
         elif _scatter_directly(fusion, value, target, reading) or (
-            routines_write and _library_directly(fusion, value, target, reading)
+            (routines_write or value.op.effect) and _library_directly(fusion, value, target, reading)
         ):
             lowering.written.add(number)
 

@@ -38,7 +38,7 @@ def _candidates(name: str) -> tuple[str, ...]:
         matches = glob.glob(f"{place}/lib{name}.so.[0-9]*")
         exact = [m for m in matches if m.rsplit(".so.", 1)[1].isdigit()]
         found += sorted(exact or matches, reverse=True)
-    return (*dict.fromkeys(found), *(f"lib{name}.so.{v}" for v in (14, 13, 12, 11, 9)), f"lib{name}.so")
+    return (*dict.fromkeys(found), *(f"lib{name}.so.{v}" for v in (14, 13, 12, 11, 9, 2)), f"lib{name}.so")
 
 
 def open_library(name: str, wheel: str) -> ctypes.CDLL:

@@ -10,7 +10,7 @@ import tandem.ops as F
 from tandem import _runtime
 from tandem.autograd.modes import no_grad
 from tandem.distributed import work
-from tandem.distributed.functional import batches, complete_splits, refuse_devices
+from tandem.distributed.functional import batches, complete_splits
 from tandem.distributed.group import ProcessGroup, group_of, this_rank
 from tandem.distributed.reduction import ReduceOp, reduction_name
 from tandem.distributed.work import Work
@@ -39,7 +39,6 @@ def _check(name: str, *tensors):
             name, "a tensor of a deferred graph cannot be written to",
             fix=f"use td.distributed.functional.{name.removesuffix('_into_tensor').removesuffix('_tensor')}, which gives a new one",
         )  # fmt: skip
-    refuse_devices(name, *tensors)
 
 
 def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op: bool = False) -> Work | None:

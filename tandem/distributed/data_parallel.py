@@ -212,9 +212,9 @@ class DistributedDataParallel(Module):
                 init_sync: bool = True, process_group: ProcessGroup | None = None, bucket_cap_mb: float | None = 25,
                 find_unused_parameters: bool = False, check_reduction: bool = False, gradient_as_bucket_view: bool = False,
                 static_graph: bool = False, **others):  # fmt: skip
-        if device_ids:
+        if device_ids is not None and len(device_ids) > 1:
             raise UnsupportedError(
-                "DistributedDataParallel", "device_ids are given; ranks work on the CPU", fix="leave them out"
+                "DistributedDataParallel", f"device_ids={device_ids!r}: a rank has one device", fix="give one"
             )
         data_parallel(
             module, group=process_group, bucket_cap_mb=25 if bucket_cap_mb is None else bucket_cap_mb,

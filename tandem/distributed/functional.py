@@ -7,25 +7,16 @@ alike.
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem._runtime import Tensor
 from tandem.distributed.group import group_of
 from tandem.distributed.reduction import reduction_name
-from tandem.errors import DistributedError, UnsupportedError
+from tandem.errors import DistributedError
 
 __all__ = [
     "all_gather", "all_reduce", "all_reduce_coalesced", "all_to_all", "broadcast", "recv", "reduce", "reduce_scatter", "send",
 ]  # fmt: skip
 
 
-def refuse_devices(name: str, *tensors):
-    """Ranks work on the CPU."""
-    for t in tensors:
-        if isinstance(t, Tensor) and t.device.type != "cpu":
-            raise UnsupportedError(name, f"a tensor is on {t.device}; collectives are on the CPU", fix="use x.cpu()")
-
-
-def _mine(group, name: str, *tensors):
-    refuse_devices(name, *tensors)
+def _mine(group, name: str):
     group = group_of(group, name)
     if group is None:
         raise DistributedError(name, "this rank is not in the group")
@@ -42,14 +33,14 @@ def all_reduce(x, op="sum", group=None):
     tensor([1., 2.])
     >>> td.distributed.destroy_process_group()
     """
-    group = _mine(group, "all_reduce", x)
+    group = _mine(group, "all_reduce")
     return F.all_reduce(x, group.token, group.size(), reduction_name(op))
 
 
 def all_reduce_coalesced(tensors, op="sum", group=None) -> list:
     """Several tensors reduced over all ranks, at the cost of one collective for those of a dtype."""
     tensors = list(tensors)
-    group = _mine(group, "all_reduce_coalesced", *tensors)
+    group = _mine(group, "all_reduce_coalesced")
     made = []
     for some in batches(tensors):
         made += F.all_reduce_coalesced(some, group.token, group.size(), reduction_name(op))
@@ -70,14 +61,14 @@ def batches(tensors: list):
 
 def all_gather(x, group=None, rows=None):
     """The rows of all ranks: x (n, ...) -> (n * ranks, ...). rows: how many each rank has, where they differ."""
-    group = _mine(group, "all_gather", x)
+    group = _mine(group, "all_gather")
     return F.all_gather(x, group.token, group.size(), None if rows is None else tuple(rows))
 
 
 def reduce_scatter(x, op="sum", group=None, rows=None):
     """Rows reduced over all ranks, of which this rank gets its part: x (n * ranks, ...) -> (n, ...). rows: how many each rank gets,
     where they differ."""
-    group = _mine(group, "reduce_scatter", x)
+    group = _mine(group, "reduce_scatter")
     if rows is None:
         return F.reduce_scatter(x, group.token, group.size(), reduction_name(op))
     return F.reduce_scatter(x, group.token, group.size(), reduction_name(op), rows[group.rank()], tuple(rows))
@@ -85,19 +76,19 @@ def reduce_scatter(x, op="sum", group=None, rows=None):
 
 def broadcast(x, src: int = 0, group=None):
     """The tensor of rank `src`; x has the same shape on all ranks."""
-    group = _mine(group, "broadcast", x)
+    group = _mine(group, "broadcast")
     return F.broadcast(x, group.token, group.size(), group.position(src, "broadcast"))
 
 
 def reduce(x, dst: int = 0, op="sum", group=None):
     """x reduced over all ranks, on rank `dst`; zeros on the others."""
-    group = _mine(group, "reduce", x)
+    group = _mine(group, "reduce")
     return F.reduce_to(x, group.token, group.size(), reduction_name(op), group.position(dst, "reduce"))
 
 
 def all_to_all(x, output_split_sizes=None, input_split_sizes=None, group=None):
     """This rank's rows divided among all ranks, in turn for theirs. Split sizes: rows from and for each rank, where they differ."""
-    group = _mine(group, "all_to_all", x)
+    group = _mine(group, "all_to_all")
     sends, takes = complete_splits(x, input_split_sizes, output_split_sizes, group.size())
     return F.all_to_all(x, group.token, group.size(), sends, takes)
 
@@ -112,12 +103,12 @@ def complete_splits(x, sends, takes, size: int):
 
 def send(x, dst: int, group=None, tag: int = 0):
     """Sends x to rank `dst`. Gives a zero; add it to the loss, and x gets its gradient from there in backward."""
-    group = _mine(group, "send", x)
+    group = _mine(group, "send")
     return F.send(x, group.token, group.size(), group.position(dst, "send"), tag)
 
 
 def recv(like, src: int, group=None, tag: int = 0):
     """What rank `src` sends: a tensor of the shape and dtype of `like`. If `like` requires a gradient, backward sends the result's
     gradient to that rank."""
-    group = _mine(group, "recv", like)
+    group = _mine(group, "recv")
     return F.recv(like, group.token, group.size(), group.position(src, "recv"), tag)

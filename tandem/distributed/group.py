@@ -57,9 +57,12 @@ class GroupMember:
 class Rank:
     """What a rank has: its engine, its groups, and a thread that tells others where it is when they miss it."""
 
-    def __init__(self, engine: Engine, rank: int, size: int, store: Store | None, timeout: float):
+    def __init__(
+        self, engine: Engine, rank: int, size: int, store: Store | None, timeout: float, requires_nccl: bool = False
+    ):
         self.engine, self.rank, self.size, self.store, self.timeout = engine, rank, size, store, timeout
-        self.context = _runtime.RankContext()
+        self.requires_nccl = requires_nccl  # whether CUDA tensors may not go through host memory
+        self.context = _runtime.RankContext(rank + 1 if engine.name == "threads" and size > 1 else 0)
         self.groups: list[ProcessGroup | None] = []  # by token
         self.thread = threading.get_ident()
         self.watchers: list[threading.Thread] = []
@@ -73,6 +76,8 @@ class Rank:
         position = ranks.index(self.rank)
         communicator = self.engine.communicator(token, ranks, position)
         communicator.set_timeout(self.timeout if timeout is None else timeout)
+        if self.requires_nccl:
+            communicator.require_nccl()
         self.context.put(token, communicator)
         self.groups[token] = ProcessGroup(token, ranks, position, communicator)
         watcher = threading.Thread(
@@ -171,7 +176,18 @@ def is_initialized() -> bool:
     return current() is not None
 
 
-_BACKENDS = {None: "shared_memory", "shared_memory": "shared_memory", "gloo": "shared_memory", "mpi": "shared_memory"}
+_BACKENDS = ("shared_memory", "gloo", "mpi", "nccl")
+
+
+def _wants_nccl(backend: str | None) -> bool:
+    """Whether CUDA tensors must go by NCCL. backend: a name, or PyTorch's "cpu:gloo,cuda:nccl"."""
+    names = [part.partition(":")[2] or part for part in backend.split(",")] if isinstance(backend, str) else []
+    if backend is not None and (not names or any(name not in _BACKENDS for name in names)):
+        raise UnsupportedError(
+            "init_process_group", f"backend {backend!r} is not offered",
+            fix='give "shared_memory", "nccl", or "gloo", which means the same as the first here',
+        )  # fmt: skip
+    return "nccl" in names
 
 
 def init_process_group(
@@ -183,7 +199,8 @@ def init_process_group(
 
     Without any of them it is the only rank of a group of one, so that a program may always call this.
 
-    backend: "shared_memory", for ranks of one host that work on the CPU; PyTorch's "gloo" and "mpi" mean the same
+    backend: "shared_memory", for ranks of one host; PyTorch's "gloo" and "mpi" mean the same. CUDA tensors go by NCCL where it
+        can be opened, and else through host memory, with a warning; with "nccl" that is an error
     init_method: "env://" (the environment says all), or "tcp://host:port" with world_size and rank
     timeout: how long a collective waits for others; seconds or a timedelta; half an hour unless given
 
@@ -197,25 +214,19 @@ def init_process_group(
         raise DistributedError(
             "init_process_group", "this process is in a group already", fix="call destroy_process_group first"
         )
-    backend = backend.removeprefix("cpu:").partition(",")[0] if isinstance(backend, str) else backend
-    if backend not in _BACKENDS:
-        raise UnsupportedError(
-            "init_process_group",
-            f"backend {backend!r} is not offered",
-            fix='give "shared_memory", or "gloo", which means the same here',
-        )
+    nccl = _wants_nccl(backend)
     seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
     seconds = DEFAULT_TIMEOUT if seconds is None else float(seconds)
     found = place(rank if rank >= 0 else None, world_size if world_size >= 0 else None)
     if found is None or found.size == 1:
-        _process = Rank(threads(1)[0], 0, 1, None, seconds)
+        _process = Rank(threads(1)[0], 0, 1, None, seconds, nccl)
     else:
         if not 0 <= found.rank < found.size:
             raise ValueRangeError("init_process_group", f"rank {found.rank} is not one of {found.size} ranks")
         store = _find_store(found, init_method, seconds) if store is None else store
         store = store.within(group_name + "/" if group_name else "")
         engine = SharedMemoryEngine(store, found.rank, found.size)
-        _process = Rank(engine, found.rank, found.size, store, seconds)
+        _process = Rank(engine, found.rank, found.size, store, seconds, nccl)
         _divide_threads(found.local_size)
     _runtime.RankContext.set_default(_process.context)
     _watch_ending()
@@ -320,7 +331,8 @@ def get_world_size(group: ProcessGroup | None = None) -> int:
 
 def get_backend(group: ProcessGroup | None = None) -> str:
     """The engine's name."""
-    return this_rank("get_backend").engine.name
+    rank = this_rank("get_backend")
+    return "nccl" if rank.requires_nccl else rank.engine.name
 
 
 def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:

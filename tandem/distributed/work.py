@@ -2,6 +2,8 @@
 
 A group has a thread for its collectives, which runs them in the order in which they were called, and one for each rank that is
 sent to or received from. A call that is not asynchronous goes the same way while others are under way, so that the order stays.
+Tensors on a device: such a thread has a stream of its own, which begins after what the caller's has when it calls; whoever waits
+has its current stream wait.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 
-from tandem import _runtime
+from tandem import _runtime, cuda
 from tandem.distributed.group import ProcessGroup, Rank, enter, this_rank
 
 
@@ -20,6 +22,7 @@ class Work:
         self._done = threading.Event()
         self._error: BaseException | None = None
         self._result = result
+        self._event: cuda.Event | None = None  # on a device, behind the collective
 
     def wait(self, timeout=None) -> bool:
         """Until it is done; raises what it failed with. False if that takes longer than `timeout` seconds."""
@@ -28,10 +31,12 @@ class Work:
             return False
         if self._error is not None:
             raise self._error
+        if self._event is not None:
+            self._event.wait()
         return True
 
     def is_completed(self) -> bool:
-        return self._done.is_set()
+        return self._done.is_set() and (self._event is None or self._event.query())
 
     def is_success(self) -> bool:
         return self.is_completed() and self._error is None
@@ -60,13 +65,18 @@ class Queue:
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
         self._under_way = 0
         self._lock = threading.Lock()  # guards _under_way
+        self._streams: dict[int, cuda.Stream] = {}  # by device
         threading.Thread(target=self._serve, args=(rank,), daemon=True, name="tandem collectives").start()
 
-    def put(self, call, result=None) -> Work:
+    def put(self, call, result=None, device: int | None = None) -> Work:
+        """device: the CUDA device on which its tensors are, if they are on one."""
         work = Work(result)
+        before = None
+        if device is not None:
+            before = cuda.current_stream(device).record_event(cuda.Event(device=device))
         with self._lock:
             self._under_way += 1
-        self._calls.put((work, call))
+        self._calls.put((work, call, before, device))
         return work
 
     @property
@@ -75,11 +85,27 @@ class Queue:
 
     def _serve(self, rank: Rank):
         enter(rank)
+        last: list = []  # what is under way on devices: its tensors stay until it is done
         while True:
-            work, call = self._calls.get()
-            work._run(call)
+            work, call, before, device = self._calls.get()
+            last = [(w, c) for w, c in last if not w.is_completed()]
+            if device is None:
+                work._run(call)
+            else:
+                work._run(lambda work=work, call=call, at=(before, device): self._run_on_device(work, call, *at))
+                last.append((work, call))
             with self._lock:
                 self._under_way -= 1
+            del work, call
+
+    def _run_on_device(self, work: Work, call, before: cuda.Event, device: int):
+        if device not in self._streams:
+            self._streams[device] = cuda.Stream(device)
+        stream = self._streams[device]
+        stream.wait_event(before)
+        with cuda.stream(stream):
+            call()
+        work._event = stream.record_event(cuda.Event(device=device))
 
 
 def run(group: ProcessGroup, lane, call, asynchronous: bool, result=None) -> Work | None:
@@ -93,10 +119,18 @@ def run(group: ProcessGroup, lane, call, asynchronous: bool, result=None) -> Wor
         return None
     if waiting is None:
         waiting = group.queues[lane] = Queue(this_rank("collective"))
-    work = waiting.put(call, result)
+    work = waiting.put(call, result, _device_of(result))
     if asynchronous:
         return work
     work.wait()
+    return None
+
+
+def _device_of(tensors) -> int | None:
+    """The CUDA device of what a collective writes."""
+    for t in tensors or ():
+        if isinstance(t, _runtime.Tensor) and t.device.type == "cuda":
+            return t.device.index
     return None
 
 

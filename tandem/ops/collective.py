@@ -39,6 +39,7 @@ class Collective(LibraryOp):
     """token: the group; size: its number of ranks."""
 
     routine = "collective"
+    cuda_library = "nccl"
     effect = True
     takes_complex = True
     holomorphic = False

@@ -213,7 +213,7 @@ class LibraryOp(Op):
     routine = ""
     only_on = ""
     may_fail = False  # while it runs: by what its operands hold, not by their types and sizes
-    cuda_library = ""  # of NVIDIA's that has the routine: cublas, cudnn, cusolver
+    cuda_library = ""  # of NVIDIA's that has the routine: cublas, cudnn, cusolver, nccl
     takes_complex = False
     overwrites = False  # whether the k-th result may lie where the k-th operand lies
 

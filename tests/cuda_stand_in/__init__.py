@@ -19,7 +19,7 @@ def build() -> str | None:
     if compiler is None:
         return None
     sources = hashlib.sha256(
-        b"".join((HERE / name).read_bytes() for name in ("driver.c", "libraries.c", "__init__.py"))
+        b"".join((HERE / name).read_bytes() for name in ("driver.c", "libraries.c", "nccl.c", "__init__.py"))
     )
     shared = Path(tempfile.gettempdir()) / f"tandem-stand-in-{os.getuid()}-{sources.hexdigest()[:16]}"
     if not shared.is_dir():
@@ -33,7 +33,9 @@ def build() -> str | None:
 
 
 def _build_in(folder: Path, compiler: str):
-    for source, names in (("driver.c", ["driver.so"]), ("libraries.c", ["libcublasLt.so.13", "libcudnn.so.9"])):
+    for source, names in (
+        ("driver.c", ["driver.so"]), ("libraries.c", ["libcublasLt.so.13", "libcudnn.so.9"]), ("nccl.c", ["libnccl.so.2"]),
+    ):  # fmt: skip
         made = folder / names[0]
         subprocess.run([compiler, "-O1", "-w", "-shared", "-fPIC", "-o", made, HERE / source], check=True)
         for name in names[1:]:

@@ -336,7 +336,9 @@ def test_gradients_through_messages():
         f = dist.functional
         if dist.get_rank() == 0:
             x = td.tensor([1.0, 2.0], requires_grad=True)
-            f.send(x * 3, 1).backward()
+            sent = f.send(x * 3, 1)
+            assert sent.item() == 0
+            sent.backward()
             return x.grad.tolist()
         like = td.zeros(2, requires_grad=True)
         y = f.recv(like, 0)

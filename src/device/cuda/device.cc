@@ -8,9 +8,11 @@
 #include "check.h"
 #include "device/cuda/launcher.h"
 #include "device/cuda/launches.h"
+#include "modes.h"
 
 namespace tandem::cuda {
 
+void (*after_wait)() = nullptr;
 thread_local int active_device = -1;
 thread_local Stream current_streams[kMaxDevices] = {};
 
@@ -38,6 +40,14 @@ class Released {
  private:
   PyThreadState* state_ = nullptr;
 };
+
+// Ranks that are threads must not queue their work behind one another's, as they wait for one another. What others have
+// queued before they began is theirs, too.
+void begin_stream_of_rank(int device) {
+  constexpr unsigned kNonBlocking = 1;
+  check(driver().synchronize_context(), "waiting for the device");
+  check(driver().stream_create(&current_streams[device], kNonBlocking, 0), "making a stream");
+}
 
 void require(int device) {
   driver();
@@ -79,6 +89,7 @@ void activate_slow(int device) {
   std::call_once(s.made, [&] { check(driver().retain_context(&s.context, s.handle), "making a context"); });
   check(driver().set_context(s.context), "cuCtxSetCurrent");
   active_device = device;
+  if (rank_in_process && !current_streams[device]) begin_stream_of_rank(device);
 }
 
 void follow_stream(int device, Stream earlier) {
@@ -105,6 +116,7 @@ void synchronize_stream(int device, Stream stream) {
   raise_device_errors(device);
   check(launch_failure(), "launching a kernel");
   check(status, "waiting for the device");
+  if (after_wait) after_wait();
 }
 
 void synchronize_device(int device) {
@@ -117,6 +129,7 @@ void synchronize_device(int device) {
   raise_device_errors(device);
   check(launch_failure(), "launching a kernel");
   check(status, "waiting for the device");
+  if (after_wait) after_wait();
 }
 
 void copy_to_device(int device, char* to, const char* from, size_t bytes, bool wait) {

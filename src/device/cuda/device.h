@@ -36,6 +36,9 @@ inline Stream current_stream(int device) {
 // What goes to the current stream from now on comes after what was queued on `earlier` so far.
 void follow_stream(int device, Stream earlier);
 
+// Called after the host has waited for a device: may throw what others found out meanwhile (collectives).
+extern void (*after_wait)();
+
 // Waits, with the GIL released if it is held, and reports errors of kernels (bad indices, faults).
 void synchronize_stream(int device, Stream stream);
 void synchronize_device(int device);

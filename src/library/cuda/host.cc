@@ -32,18 +32,13 @@ bool dense(const View& v, const Copied& span) {
   return static_cast<size_t>(v.numel()) * item_size(v.dtype) == span.bytes;
 }
 
-class Released {  // the GIL, while the routine runs
- public:
-  Released() : state_(PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
-  ~Released() {
-    if (state_) PyEval_RestoreThread(state_);
-  }
-
- private:
-  PyThreadState* state_;
-};
-
 }  // namespace
+
+GilReleased::GilReleased() : state_(PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+
+GilReleased::~GilReleased() {
+  if (state_) PyEval_RestoreThread(static_cast<PyThreadState*>(state_));
+}
 
 void call_on_host(library::Function routine, const library::Call& call) {
   const int count = call.num_inputs + call.num_outputs;
@@ -71,7 +66,7 @@ void call_on_host(library::Function routine, const library::Call& call) {
   here.device = 0;
   here.stream = nullptr;
   {
-    Released released;
+    const GilReleased released;
     routine(here);
   }
   for (int i = call.num_inputs; i < count; ++i)

@@ -9,4 +9,14 @@ namespace tandem::cuda {
 // Runs a routine of the CPU whose operands lie on call.device: they are copied, the results are copied back. Waits.
 void call_on_host(library::Function routine, const library::Call& call);
 
+class GilReleased {  // the GIL, while something waits; if this thread has it
+ public:
+  GilReleased();
+  ~GilReleased();
+  GilReleased(const GilReleased&) = delete;
+
+ private:
+  void* state_;
+};
+
 }  // namespace tandem::cuda
