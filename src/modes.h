@@ -24,8 +24,8 @@ extern thread_local CallMode call_mode;
 // The device of the innermost `with td.device(...)`, or -1: captured calls tell their graphs, nothing depends on it.
 extern thread_local int8_t device_scope;
 
-// Which of several ranks this thread is, where ranks are threads of one process: what they run at the same time must not
-// share memory. 0: the process is one.
+// Which of several ranks this thread is, where ranks are threads of one process: what they run at the same time must
+// not share memory. 0: the process is one.
 extern thread_local int rank_in_process;
 
 // Set while Python functions are traced in this thread: calls then go straight to the Python implementation.

@@ -62,11 +62,12 @@ void Member::receive(const Request& request) {
   wait(channel.sent, channel.sleepers, part + 1, request.root, described.call);
   const Descriptor theirs = channel.descriptor;
   const Call &a = described.call, &b = theirs.call;
-  const bool fits = a.dtype == b.dtype && a.out_count == b.in_count && a.tag == b.tag && a.ndim == b.ndim && a.on_device == b.on_device &&
-                    std::equal(a.shape, a.shape + std::min(a.ndim, 8), b.shape);
+  const bool fits = a.dtype == b.dtype && a.out_count == b.in_count && a.tag == b.tag && a.ndim == b.ndim &&
+                    a.on_device == b.on_device && std::equal(a.shape, a.shape + std::min(a.ndim, 8), b.shape);
   if (!fits) {
-    const int64_t parts =
-        theirs.addressable || b.on_device ? 1 : parts_of(b.in_count * static_cast<int64_t>(item_size(static_cast<DType>(b.dtype))));
+    const int64_t parts = theirs.addressable || b.on_device
+                              ? 1
+                              : parts_of(b.in_count * static_cast<int64_t>(item_size(static_cast<DType>(b.dtype))));
     for (int64_t i = 0; i < parts; ++i) {  // the message is taken, so that the next one may come
       wait(channel.sent, channel.sleepers, part + static_cast<uint32_t>(i) + 1, request.root, a);
       advance(channel.taken, channel.sleepers);

@@ -61,7 +61,8 @@ bool same_shape(const Call& a, const Call& b, int first) {
 bool fits(const Descriptor& a, int rank_a, const Descriptor& b, int rank_b) {
   const Call &x = a.call, &y = b.call;
   if (x.kind != y.kind || x.dtype != y.dtype || x.reduction != y.reduction || x.root != y.root ||
-      x.on_device != y.on_device || (x.kind == static_cast<uint32_t>(Kind::Program) && x.tag != y.tag) || a.num_pieces != b.num_pieces || a.uneven != b.uneven)
+      x.on_device != y.on_device || (x.kind == static_cast<uint32_t>(Kind::Program) && x.tag != y.tag) ||
+      a.num_pieces != b.num_pieces || a.uneven != b.uneven)
     return false;
   for (int i = 0; i < a.num_pieces && a.num_pieces > 1; ++i)
     if (a.pieces[i].in_count != b.pieces[i].in_count) return false;

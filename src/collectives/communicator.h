@@ -16,7 +16,16 @@ namespace tandem::collectives {
 // The numbers are those of tandem/ops/collective.py.
 // Program: what ranks agree on before they run a recorded graph (agreement.cc).
 enum class Kind : uint32_t {
-  AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll, Barrier, Send, Receive, Program
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  Broadcast,
+  Reduce,
+  AllToAll,
+  Barrier,
+  Send,
+  Receive,
+  Program
 };
 enum class Reduction : uint32_t { Sum, Average, Product, Minimum, Maximum, And, Or, Xor };
 
@@ -90,7 +99,7 @@ class Context {
   const std::vector<std::shared_ptr<Communicator>>& groups() const { return groups_; }
 
  private:
-  const int rank_in_process_;  // where ranks are threads; see modes.h
+  const int rank_in_process_;                          // where ranks are threads; see modes.h
   std::vector<std::shared_ptr<Communicator>> groups_;  // with the GIL
 };
 

@@ -106,9 +106,9 @@ class Member : public Communicator {
   bool left_ = false;
 
   bool requires_nccl_ = false;
-  bool device_opened_ = false;          // whether it was tried
-  std::shared_ptr<DeviceLane> device_;  // of collectives; null where NCCL cannot be used
-  std::mutex lanes_mutex_;              // guards what follows
+  bool device_opened_ = false;                                         // whether it was tried
+  std::shared_ptr<DeviceLane> device_;                                 // of collectives; null where NCCL cannot be used
+  std::mutex lanes_mutex_;                                             // guards what follows
   std::vector<std::shared_ptr<DeviceLane>> lanes_;                     // all, to be given up together
   std::map<std::pair<bool, int>, std::shared_ptr<DeviceLane>> pairs_;  // of messages: (whether sent, the other rank)
   std::atomic<bool> gave_up_ = false, told_ = false;

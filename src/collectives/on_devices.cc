@@ -121,8 +121,7 @@ void Member::open_device(const Request& request, int device) {
   }
   if (problem.empty()) return;
   if (requires_nccl_) fail(ErrorKind::Distributed, problem, "\n  fix: pip install nvidia-nccl-cu13");
-  if (rank_ == 0)
-    fprintf(stderr, "tandem: collectives of CUDA tensors go through host memory: %s\n", problem.c_str());
+  if (rank_ == 0) fprintf(stderr, "tandem: collectives of CUDA tensors go through host memory: %s\n", problem.c_str());
 }
 
 std::shared_ptr<DeviceLane> Member::open_lane(int device, int rank, int size, const nccl::UniqueId& id,

@@ -86,8 +86,8 @@ Request request_of(const library::Call& call) {
   TD_CHECK(call.num_ints == kFixed + sends + 1 + takes);
   request.takes = elements(ints + kFixed + sends + 1, takes, first);
   for (int i = 0; i < std::max(call.num_inputs, call.num_outputs); ++i)
-    request.pieces.push_back(piece_of(i < call.num_inputs ? &call.inputs[i] : nullptr,
-                                      i < call.num_outputs ? &call.outputs[i] : nullptr));
+    request.pieces.push_back(
+        piece_of(i < call.num_inputs ? &call.inputs[i] : nullptr, i < call.num_outputs ? &call.outputs[i] : nullptr));
   if (call.origin) {
     const std::string& file = call.origin->file;
     request.line = file.substr(file.rfind('/') + 1) + ":" + std::to_string(call.origin->line);
@@ -113,8 +113,8 @@ void run_collective(const library::Call& call) {
 // NCCL has results over their operands where both have one size.
 bool needs_copy(const Request& request, const View& in, const Piece& piece) {
   if (!in.is_contiguous()) return true;
-  const bool moves = request.kind == Kind::AllGather || request.kind == Kind::ReduceScatter ||
-                     request.kind == Kind::AllToAll;
+  const bool moves =
+      request.kind == Kind::AllGather || request.kind == Kind::ReduceScatter || request.kind == Kind::AllToAll;
   const auto item = static_cast<int64_t>(item_size(request.dtype));
   return moves && piece.in < piece.out + piece.out_count * item && piece.out < piece.in + piece.in_count * item;
 }

@@ -169,16 +169,16 @@ struct Plan {
   PyObject* kernels =
       nullptr;  // kernels of the Kernel instructions, compiled when the plan first runs (owned list), or null
   std::string name;
-  int device = 0;            // where it runs and its results lie: 0 the CPU, k cuda:(k - 1)
+  int device = 0;             // where it runs and its results lie: 0 the CPU, k cuda:(k - 1)
   bool over_devices = false;  // Note [Parts] in parts.h: `device` is then where results lie that say nothing else
-  int32_t num_checks = 0;    // instructions that only check
-  int32_t first_write = -1;  // programs: the first instruction that writes an input; -1 if none does
+  int32_t num_checks = 0;     // instructions that only check
+  int32_t first_write = -1;   // programs: the first instruction that writes an input; -1 if none does
 
   // Programs on a device, which may be replayed (see Note [Replay]).
   bool is_program = false;
   size_t num_inputs = 0;
-  std::vector<int32_t> written;   // inputs that it writes
-  std::vector<bool> host_inputs;  // inputs that lie on the host
+  std::vector<int32_t> written;                          // inputs that it writes
+  std::vector<bool> host_inputs;                         // inputs that lie on the host
   mutable std::vector<std::shared_ptr<Replay>> replays;  // by rank_in_process
   Replay* replay() const;                                // this thread's; null if there is none yet
 

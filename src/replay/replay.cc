@@ -148,8 +148,8 @@ void Replay::run_agreed(const Plan& plan, PlanRun& run, int64_t group) {
   Recording& recording = find(plan, run);
   const bool can_launch = !recording.pieces.empty() && recording.group == group && fits(plan, run, recording);
   const bool settled = can_launch || settle(plan, run, recording);
-  const bool may_record = settled && (can_launch || recording.runs >= kPlainRuns) &&
-                          recording.recordings < kMostRecordings;
+  const bool may_record =
+      settled && (can_launch || recording.runs >= kPlainRuns) && recording.recordings < kMostRecordings;
   int64_t wish = can_launch ? kLaunch + recording.number : may_record ? kRecord : kPlain;
   if (profile::recording() || launches_of_loops(plan, run) > kMostLaunches) wish = kPlain;
   const int64_t agreed = agree(wish);
