@@ -113,6 +113,7 @@ _LAZY = (
     "onnx",
     "optim",
     "profiler",
+    "quantization",
     "training",
     "random",
     "serve",
@@ -159,6 +160,10 @@ def __getattr__(name):
         from tandem import vertex_program
 
         return getattr(vertex_program, name)
+    if name == "quantize":
+        from tandem import quantization
+
+        return quantization.quantize
     if name in ("save", "load"):
         from tandem import checkpoint
 

@@ -53,6 +53,7 @@ from tandem.ops import (
     pool,
     power,
     products,
+    quantized,
     ragged_attention,
     random,
     rearrange,
