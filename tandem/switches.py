@@ -153,7 +153,8 @@ ISA = Switch("ISA", "", "'baseline' or 'avx2': library routines use no better in
 WINOGRAD = Switch(
     "WINOGRAD",
     1,
-    "convolutions of 3 x 3 over many channels by Winograd's method; 0: summed directly",
+    "convolutions of 3 x 3 over many channels by Winograd's method, as exact as direct sums; 2: in larger blocks, quicker and less "
+    "exact; 0: summed directly",
     native=int,
 )
 TUNE = Switch("TUNE", 0, "matrix products on devices by the fastest algorithm, found by trying each once", native=int)

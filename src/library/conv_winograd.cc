@@ -10,10 +10,12 @@
 // The other two kinds follow: the gradient of the input is such a convolution with turned weights, and the gradient of
 // the weights is the product of the input at the points with the gradient at the points (transforms transposed).
 //
-// The points are 0, +-sqrt(1/2), +-sqrt(2) and infinity: numbers grow less than with 1 and 2. Of 256 channels, results
-// were off by at most 1.3e-5 of their standard deviation (directly summed: 0.9e-5), gradients of the input by 1.6e-5
-// (0.2e-5), of weights by 0.5e-5 (0.8e-5). As in every method that subtracts, an infinity or NaN in the input reaches
-// all outputs of its block.
+// Blocks of two by two outputs need 16 points for 36 multiplications, with the points 0, 1, -1 and infinity. They lose
+// nothing: against float64 their error is that of direct sums (0.9 to 1.2 times, 64 to 512 channels). Blocks of four by
+// four, with the points 0, +-sqrt(1/2), +-sqrt(2) and infinity, are quicker and off by 3 to 5 times as much: transforms
+// alone cost 1.7 times. They are for those who ask for less precision (td.set_float32_matmul_precision("high")). As in
+// every method that subtracts, an infinity or NaN in the input reaches all outputs of its block.
+// Products over channels are added up in parts of kDepth: a sum of 512 in one row is off by twice as much.
 //
 // A block of images goes through three phases, each on all threads: transform of the input, products, transform of the
 // output. Blocks are as large as the cache holds. No sum depends on the number of threads.
@@ -32,7 +34,7 @@
 namespace tandem::library {
 namespace {
 
-constexpr int64_t kBlock = 4, kPatch = 6, kPoints = 36, kTaps = 9;
+constexpr int64_t kTaps = 9, kDepth = 32;
 constexpr int64_t kCache = 6 << 20;  // bytes at the points that one round of phases works on
 
 const uint32_t* words(const float* p) {
@@ -42,8 +44,16 @@ uint32_t* words(float* p) {
   return reinterpret_cast<uint32_t*>(p);
 }
 
-bool wanted() {  // for bisecting
-  return switches::get(switches::winograd) != 0;
+// Blocks of one of the two sizes.
+struct Method {
+  const WinogradKernels* kernel;
+  int64_t block, patch, points;
+  explicit Method(const WinogradKernels& kernels)
+      : kernel(&kernels), block(kernels.block), patch(block + 2), points(patch * patch) {}
+};
+
+Method wanted_method() {  // 1: as exact as direct sums; 2: quicker
+  return Method(switches::get(switches::winograd) > 1 ? kernels().winograd : kernels().winograd_small);
 }
 
 // Images whose channels or columns lie side by side.
@@ -103,15 +113,16 @@ struct Images {
 
 // Images cut into strips: rows of blocks, `across` in each.
 struct Strips {
-  int64_t down, across, count;
-  explicit Strips(const Images& images)
-      : down((images.height + kBlock - 1) / kBlock),
-        across((images.width + kBlock - 1) / kBlock),
-        count(images.batch * down) {}
+  int64_t down, across, count, points;
+  Strips(const Images& images, const Method& method)
+      : down((images.height + method.block - 1) / method.block),
+        across((images.width + method.block - 1) / method.block),
+        count(images.batch * down),
+        points(method.points) {}
 
   // As many as fit the cache at a time, with `channels` in all.
   int64_t at_once(int64_t channels) const {
-    const int64_t bytes = kPoints * across * channels * static_cast<int64_t>(sizeof(float));
+    const int64_t bytes = points * across * channels * static_cast<int64_t>(sizeof(float));
     const int64_t step = std::clamp<int64_t>(kCache / bytes, 1, count);
     const int64_t number = (count + step - 1) / step;
     return (count + number - 1) / number;
@@ -130,12 +141,13 @@ struct Strips {
 struct AtPoints {
   int64_t apart;
   Scratch<float> memory;
-  AtPoints(int64_t rows, int64_t channels) : apart(rows * channels + 16), memory(kPoints * apart + 32 * channels) {}
+  AtPoints(const Method& method, int64_t rows, int64_t channels)
+      : apart(rows * channels + 16), memory(method.points * apart + 32 * channels) {}
   float* point(int64_t e) const { return memory.data() + e * apart; }
 };
 
-size_t bytes_at_points(int64_t rows, int64_t channels) {
-  return (kPoints * (rows * channels + 16) + 32 * channels) * sizeof(float);
+size_t bytes_at_points(const Method& method, int64_t rows, int64_t channels) {
+  return (method.points * (rows * channels + 16) + 32 * channels) * sizeof(float);
 }
 
 // Nanoseconds of a transform of one block in one channel.
@@ -143,12 +155,16 @@ constexpr double kTransform = 6;
 
 // Weights at the points, packed for products with `k` channels on the left: [point][panel of n][k][panel].
 struct Weights {
-  int64_t n, k, panel = kernels().winograd.panel, apart;
+  int64_t n, k, panel, apart;
   Scratch<float> memory;
 
   // w is (O, C, 3, 3). `turned`: for the gradient of the input, from O channels to C.
-  Weights(const float* w, int64_t out, int64_t in, bool turned)
-      : n(turned ? in : out), k(turned ? out : in), apart(n * k + 16), memory(kPoints * apart) {
+  Weights(const Method& method, const float* w, int64_t out, int64_t in, bool turned)
+      : n(turned ? in : out),
+        k(turned ? out : in),
+        panel(method.kernel->panel),
+        apart(n * k + 16),
+        memory(method.points * apart) {
     parallel_for(n / panel, static_cast<double>(k * panel) * kTransform, [&](int64_t begin, int64_t end) {
       Scratch<float> taps(k * kTaps * panel);
       for (int64_t p = begin; p < end; ++p) {
@@ -160,45 +176,46 @@ struct Weights {
           kernels().transpose_u32(words(w + p * panel * in * kTaps), in * kTaps, words(taps.data()), panel, in * kTaps,
                                   panel);
         float* to = memory.data() + p * panel * k;
-        const auto& kernel = kernels().winograd;
+        const WinogradKernels& kernel = *method.kernel;
         (turned ? kernel.turned : kernel.weights)(taps.data(), k, to, apart);
       }
     });
   }
 };
 
-void read_blocks(const Images& images, int64_t top, int64_t left, bool gradient, const Strips& strips, int64_t first,
-                 int64_t count, const AtPoints& to) {
-  const int64_t size = gradient ? kBlock : kPatch, positions = strips.across * kBlock + size - kBlock;
+void read_blocks(const Method& method, const Images& images, int64_t top, int64_t left, bool gradient,
+                 const Strips& strips, int64_t first, int64_t count, const AtPoints& to) {
+  const int64_t block = method.block, size = gradient ? block : method.patch;
+  const int64_t positions = strips.across * block + size - block;
   const int64_t channels = images.channels;
   parallel_for(count, static_cast<double>(strips.across * channels) * kTransform, [&](int64_t begin, int64_t end) {
     Scratch<float> rows(size * positions * channels);
-    const auto& kernel = kernels().winograd;
+    const WinogradKernels& kernel = *method.kernel;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t strip = first + i;
-      images.read(strip / strips.down, strip % strips.down * kBlock - top, size, left, positions, rows.data());
+      images.read(strip / strips.down, strip % strips.down * block - top, size, left, positions, rows.data());
       (gradient ? kernel.gradient : kernel.input)(rows.data(), positions, channels, strips.across,
                                                   to.point(0) + i * strips.across * channels, to.apart);
     }
   });
 }
 
-void convolve(const Images& x, const Weights& weights, const Images& y, int64_t top, int64_t left, const float* bias) {
-  const Strips strips(y);
+void convolve(const Method& method, const Images& x, const Weights& weights, const Images& y, int64_t top, int64_t left,
+              const float* bias) {
+  const Strips strips(y, method);
   const int64_t k = weights.k, n = weights.n;
   strips.rounds(n + k, [&](int64_t first, int64_t count) {
     const int64_t blocks = count * strips.across;
-    const AtPoints in(blocks, k), out(blocks, n);
-    read_blocks(x, top, left, false, strips, first, count, in);
+    const AtPoints in(method, blocks, k), out(method, blocks, n);
+    read_blocks(method, x, top, left, false, strips, first, count, in);
 
     const int64_t panel = weights.panel, panels = n / panel;
     const int64_t parts = std::clamp<int64_t>(num_threads() / 8, 1, panels);  // of the columns
     const double work = 0.02 * static_cast<double>(blocks) * n * k / parts;
-    parallel_for(kPoints * parts, work, [&](int64_t begin, int64_t end) {
+    parallel_for(method.points * parts, work, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t e = i / parts, part = i % parts;
         const int64_t from = panels * part / parts * panel, to = panels * (part + 1) / parts * panel;
-        constexpr int64_t kDepth = 256;  // a panel of so many rows stays in the L1 cache
         for (int64_t p = 0; p < k; p += kDepth)
           kernels().f32.product_of(blocks, to - from, std::min(kDepth, k - p), {in.point(e) + p, k, 1},
                                    weights.memory.data() + e * weights.apart + from * k + p * panel, panel * k,
@@ -207,27 +224,27 @@ void convolve(const Images& x, const Weights& weights, const Images& y, int64_t 
     });
 
     parallel_for(count, static_cast<double>(strips.across * n) * kTransform, [&](int64_t begin, int64_t end) {
-      const int64_t positions = strips.across * kBlock;
-      Scratch<float> rows(kBlock * positions * n);
+      const int64_t block = method.block, positions = strips.across * block;
+      Scratch<float> rows(block * positions * n);
       for (int64_t i = begin; i < end; ++i) {
-        kernels().winograd.output(out.point(0) + i * strips.across * n, out.apart, n, strips.across, bias, rows.data(),
-                                  positions);
-        y.write((first + i) / strips.down, (first + i) % strips.down * kBlock, kBlock, positions, rows.data());
+        method.kernel->output(out.point(0) + i * strips.across * n, out.apart, n, strips.across, bias, rows.data(),
+                              positions);
+        y.write((first + i) / strips.down, (first + i) % strips.down * block, block, positions, rows.data());
       }
     });
   });
 }
 
-void gradient_of_weights(const Images& x, const Images& y, int64_t top, int64_t left, float* w) {
-  const Strips strips(y);
+void gradient_of_weights(const Method& method, const Images& x, const Images& y, int64_t top, int64_t left, float* w) {
+  const Strips strips(y, method);
   const int64_t in = x.channels, out = y.channels;
-  const AtPoints sums(in, out);
+  const AtPoints sums(method, in, out);
   strips.rounds(in + out, [&](int64_t first, int64_t count) {
     const int64_t blocks = count * strips.across;
-    const AtPoints values(blocks, in), gradients(blocks, out);
-    read_blocks(x, top, left, false, strips, first, count, values);
-    read_blocks(y, 0, 0, true, strips, first, count, gradients);
-    parallel_for(kPoints, 0.02 * static_cast<double>(blocks) * in * out, [&](int64_t begin, int64_t end) {
+    const AtPoints values(method, blocks, in), gradients(method, blocks, out);
+    read_blocks(method, x, top, left, false, strips, first, count, values);
+    read_blocks(method, y, 0, 0, true, strips, first, count, gradients);
+    parallel_for(method.points, 0.02 * static_cast<double>(blocks) * in * out, [&](int64_t begin, int64_t end) {
       for (int64_t e = begin; e < end; ++e)
         gemm<float>({.m = in,
                      .n = out,
@@ -239,11 +256,11 @@ void gradient_of_weights(const Images& x, const Images& y, int64_t top, int64_t 
     });
   });
 
-  const int64_t panel = kernels().winograd.panel;
+  const int64_t panel = method.kernel->panel;
   parallel_for(out / panel, static_cast<double>(in * panel) * kTransform, [&](int64_t begin, int64_t end) {
     Scratch<float> taps(in * kTaps * panel);
     for (int64_t p = begin; p < end; ++p) {
-      kernels().winograd.weights_gradient(sums.point(0) + p * panel, sums.apart, out, in, taps.data());
+      method.kernel->weights_gradient(sums.point(0) + p * panel, sums.apart, out, in, taps.data());
       kernels().transpose_u32(words(taps.data()), panel, words(w + p * panel * in * kTaps), in * kTaps, panel,
                               in * kTaps);
     }
@@ -251,12 +268,13 @@ void gradient_of_weights(const Images& x, const Images& y, int64_t top, int64_t 
 }
 
 // Whether it wins, in multiplications: those of transforms take as long as a few each.
-bool pays(const Geometry& g) {
-  const auto blocks_of = [](int64_t size) { return (size + kBlock - 1) / kBlock; };
+bool pays(const Method& method, const Geometry& g) {
+  const auto blocks_of = [&](int64_t size) { return (size + method.block - 1) / method.block; };
   const double in = static_cast<double>(g.in_channels), out = static_cast<double>(g.out_channels);
   const double blocks = static_cast<double>(g.batch * blocks_of(g.out[1]) * blocks_of(g.out[2]));
   const double direct = static_cast<double>(kTaps * g.batch * g.out[1] * g.out[2]) * in * out;
-  const double ours = kPoints * (blocks * in * out + 8 * blocks * (in + out) + 12 * in * out);
+  const double ours =
+      static_cast<double>(method.points) * (blocks * in * out + 8 * blocks * (in + out) + 12 * in * out);
   return direct > 1.6e7 && 1.15 * ours < direct;
 }
 
@@ -264,20 +282,23 @@ bool pays(const Geometry& g) {
 
 bool conv_winograd(const Conv& conv) {
   const Geometry& g = conv.geometry;
-  if (!wanted() || conv.x.dtype != DType::Float32 || g.spatial != 2 || g.groups != 1) return false;
+  if (switches::get(switches::winograd) == 0 || conv.x.dtype != DType::Float32 || g.spatial != 2 || g.groups != 1)
+    return false;
   for (int d = 1; d < 3; ++d)
     if (g.kernel[d] != 3 || g.stride[d] != 1 || g.dilation[d] != 1 || g.pad_low[d] < 0 || g.pad_low[d] > 2 ||
         g.pad_high[d] < 0)
       return false;
-  const int64_t panel = kernels().winograd.panel;
-  if (g.in_channels % panel != 0 || g.out_channels % panel != 0 || panel != kernels().f32.nr || !pays(g)) return false;
+  const Method method = wanted_method();
+  const int64_t panel = method.kernel->panel;
+  if (g.in_channels % panel != 0 || g.out_channels % panel != 0 || panel != kernels().f32.nr || !pays(method, g))
+    return false;
   if (!Images::fit(conv.x) || !Images::fit(conv.y)) return false;
   if (preparing()) {
-    const Strips strips{Images(conv.y)};
+    const Strips strips(Images(conv.y), method);
     const int64_t blocks = strips.at_once(g.in_channels + g.out_channels) * strips.across;
-    need_scratch(bytes_at_points(g.in_channels, g.out_channels));  // weights, or their gradient
-    need_scratch(bytes_at_points(blocks, g.in_channels));
-    need_scratch(bytes_at_points(blocks, g.out_channels));
+    need_scratch(bytes_at_points(method, g.in_channels, g.out_channels));  // weights, or their gradient
+    need_scratch(bytes_at_points(method, blocks, g.in_channels));
+    need_scratch(bytes_at_points(method, blocks, g.out_channels));
     return true;
   }
 
@@ -302,15 +323,16 @@ bool conv_winograd(const Conv& conv) {
         copy_elements(*conv.bias, line);
         bias = own_bias.data();
       }
-      convolve(x, Weights(weights, g.out_channels, g.in_channels, false), y, g.pad_low[1], g.pad_low[2], bias);
+      convolve(method, x, Weights(method, weights, g.out_channels, g.in_channels, false), y, g.pad_low[1], g.pad_low[2],
+               bias);
       break;
     }
     case ConvKind::BackwardData:
-      convolve(y, Weights(weights, g.out_channels, g.in_channels, true), x, 2 - g.pad_low[1], 2 - g.pad_low[2],
-               nullptr);
+      convolve(method, y, Weights(method, weights, g.out_channels, g.in_channels, true), x, 2 - g.pad_low[1],
+               2 - g.pad_low[2], nullptr);
       break;
     case ConvKind::BackwardWeight:
-      gradient_of_weights(x, y, g.pad_low[1], g.pad_low[2], weights);
+      gradient_of_weights(method, x, y, g.pad_low[1], g.pad_low[2], weights);
       if (w.data != conv.w.data) copy_elements(w, conv.w);
       break;
   }

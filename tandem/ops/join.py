@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem.errors import ShapeError, ValueRangeError
+from tandem.errors import AxisError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import Dim, ceildiv
 from tandem.ops import rules
@@ -334,8 +334,9 @@ def unbind(x: Tensor, axis=0):
     >>> td.unbind(td.tensor([[1, 2], [3, 4]]))
     (tensor([1, 2]), tensor([3, 4]))
     """
+    if x.ndim == 0:
+        raise AxisError("unbind", "x has no axes; at least 1 is needed")
     axis = normalize_axis("unbind", axis, x.ndim)
-    _need_axis("unbind", x)
     rest = x.shape[:axis] + x.shape[axis + 1 :]
     return tuple(Reshape(rest)(take_slice(x, {axis: (i, 1, 1)})) for i in range(int(x.shape[axis])))
 

@@ -384,6 +384,7 @@ for _name, _parameter, _position, _default in (
     ("exponential_", "lambd", 0, 1.0), ("log_normal_", "std", 1, 2.0), ("cauchy_", "sigma", 1, 1.0)
 ):  # fmt: skip
     _checked(_name, _parameter, _position, _default, lambda v: v > 0, "greater than 0")
+_checked("normal_", "std", 1, 1.0, lambda v: v >= 0, "0 or greater")
 _checked("geometric_", "p", 0, 0.5, lambda v: 0 < v <= 1, "greater than 0 and at most 1")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import tandem.ops as F
@@ -133,3 +134,17 @@ def kaiser(M, *, beta=12.0, sym=True, dtype=None, layout=None, device=None, requ
         return F.i0(F.sqrt(side) * beta) / F.i0(F.full((), float(beta), dtype=dtypes.float64))
 
     return _made("kaiser", M, dtype, device, requires_grad, shape)
+
+
+def _strided(window):
+    @functools.wraps(window)
+    def call(*args, layout=None, **kwargs):
+        if getattr(layout, "name", "strided") != "strided":
+            raise ValueRangeError(window.__name__, f"layout is {layout}; windows are strided")
+        return window(*args, **kwargs)
+
+    return call
+
+
+for _name in __all__:
+    globals()[_name] = _strided(globals()[_name])

@@ -66,3 +66,9 @@ REFUSED = {
 def test_bad_calls_are_refused(call):
     with pytest.raises(RuntimeError):
         call()
+
+
+def test_windows_are_strided():
+    assert torch.signal.windows.hann(4, layout=torch.strided).shape == (4,)
+    with pytest.raises(ValueError, match="windows are strided"):
+        torch.signal.windows.hann(4, layout=torch.sparse_coo)

@@ -5,7 +5,8 @@
 
 namespace tandem::library::TANDEM_ISA {
 
-// c (M rows, NV vectors of W) = or += a b, with b and c contiguous along n. The accumulators stay in registers.
+// c (M rows, NV vectors of W) = or += a b, with b and c contiguous along n. The accumulators stay in registers. What c
+// holds is added at the end: a long sum taken in parts is then off by less than one in a single row.
 template <typename T, int W, int NV, int M>
 inline __attribute__((always_inline)) void tile(int64_t k, const T* a, int64_t a_row, int64_t a_column, const T* b,
                                                 int64_t b_row, T* c, int64_t c_row, bool accumulate, const T* bias) {
@@ -15,9 +16,7 @@ inline __attribute__((always_inline)) void tile(int64_t k, const T* a, int64_t a
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) {
-      if (accumulate)
-        sum[i][v] = load<T, W>(c + i * c_row + v * W);
-      else if (bias)
+      if (bias)
         sum[i][v] = load<T, W>(bias + v * W);
       else
         sum[i][v] = Vector{};
@@ -37,7 +36,10 @@ inline __attribute__((always_inline)) void tile(int64_t k, const T* a, int64_t a
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) store<T, W>(c + i * c_row + v * W, sum[i][v]);
+    for (int v = 0; v < NV; ++v) {
+      T* to = c + i * c_row + v * W;
+      store<T, W>(to, accumulate ? sum[i][v] + load<T, W>(to) : sum[i][v]);
+    }
 }
 
 template <typename T, int W, int NV, int M>

@@ -170,12 +170,13 @@ struct DistanceKernels {
 };
 
 // Transforms of Winograd's convolutions (kernels/winograd.h). Blocks lie side by side in rows (row, position, channel)
-// of `width` positions; to[e * apart + block * channels + c] is point e of 36 of channel c. Channels are whole vectors.
+// of `width` positions; to[e * apart + block * channels + c] is point e of channel c. Channels are whole vectors.
 struct WinogradKernels {
+  int block;  // outputs along each axis, which are made of block + 2 inputs
   int panel;  // output channels that weights are taken in: taps are [k][9][panel]
   using ToPoints = void (*)(const float* rows, int64_t width, int64_t channels, int64_t blocks, float* to,
                             int64_t apart);
-  ToPoints input, gradient;  // of 6 x 6 positions, of 4 x 4; blocks are 4 positions apart
+  ToPoints input, gradient;  // of block + 2 positions each way, of `block`; blocks are `block` positions apart
   void (*output)(const float* from, int64_t apart, int64_t channels, int64_t blocks, const float* bias, float* rows,
                  int64_t width);
   using WeightsToPoints = void (*)(const float* taps, int64_t k, float* to, int64_t apart);
@@ -245,7 +246,7 @@ struct Kernels {
   OrderKernels<int64_t> order_i64;
   DistanceKernels<float> distance_f32;
   DistanceKernels<double> distance_f64;
-  WinogradKernels winograd;
+  WinogradKernels winograd, winograd_small;  // blocks of 4 x 4 and of 2 x 2 outputs
   TapKernels<float> tap_f32;
   TapKernels<double> tap_f64;
   EdgeKernels<float> edge_f32;
