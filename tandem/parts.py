@@ -88,8 +88,16 @@ class TensorInParts(Tensor):
     def __deepcopy__(self, memo):
         return self.clone()
 
+    def __copy__(self):
+        return self.with_values(self.values() if self.is_nested else self._values())
+
     def __reduce_ex__(self, protocol):
-        raise UnsupportedError("pickle", f"{self.kind} tensors are not pickled", fix="save their parts")
+        make, parts = self._parts()
+        return make, parts
+
+    def _parts(self) -> tuple:
+        """The function that makes it of its parts, and these."""
+        raise NotImplementedError
 
 
 def call(function, arguments: tuple):

@@ -73,6 +73,7 @@ int get_tensor_buffer(PyObject* self, Py_buffer* view, int flags) {
   return guarded(-1, [&] {
     view->obj = nullptr;
     const Tensor* tensor = reinterpret_cast<const Tensor*>(self);
+    if (tensor->in_parts) return refuse(view, "a sparse or nested tensor has no memory of its own: x.to_dense() has");
     materialize(tensor);
     require_host(tensor, "the buffer protocol");
     const View& v = tensor->view;

@@ -151,6 +151,9 @@ Tensor* new_view(const Tensor* base, char* data, DType dtype, int ndim, const in
 }
 
 Tensor* new_of_type(PyTypeObject* type, const Tensor* base) {
+  if (base->in_parts)
+    fail(ErrorKind::Type, "a sparse or nested tensor has no memory that ", type->tp_name,
+         " could be made of\n  fix: make it dense first: x.to_dense()");
   const View& v = base->view;
   if (type == TensorType) return new_view(base, v.data, v.dtype, v.ndim, v.shape, v.strides);
   auto* t = reinterpret_cast<Tensor*>(type->tp_alloc(type, 0));  // zero-filled, and tracked
@@ -170,9 +173,9 @@ Tensor* new_in_parts(PyTypeObject* type, DType dtype, int ndim, const int64_t* s
     PyErr_Clear();
     fail(ErrorKind::Memory, "out of memory: Python has none for a tensor object");
   }
-  static char none;
+  alignas(16) static char none[16];  // as much as an element, which is zero for whoever reads it
   const int64_t strides[kMaxDims] = {};
-  fill(t, Storage::borrow(&none, 0, false, [](void*) {}, nullptr, device), &none, dtype, ndim, shape, strides);
+  fill(t, Storage::borrow(none, 0, false, [](void*) {}, nullptr, device), none, dtype, ndim, shape, strides);
   t->in_parts = true;
   return t;
 }

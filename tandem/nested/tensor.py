@@ -146,6 +146,13 @@ class NestedTensor(TensorInParts):
     def detach(self):
         return self.with_values(self._values_part.detach())
 
+    @property
+    def data(self):
+        return self.with_values(self._values_part.data)
+
+    def _parts(self):
+        return make, (self._values_part, self._offsets_part, self._longest, self._ragged)
+
     def is_contiguous(self, *args, **kwargs) -> bool:
         return self._ragged == 1
 

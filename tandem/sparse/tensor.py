@@ -263,6 +263,11 @@ class SparseTensor(TensorInParts):
     def mT(self):
         return self.t()
 
+    def _parts(self):
+        if self.layout is sparse_csr:
+            return make_csr, (self._crow, self._col, self._values_part, tuple(self.shape))
+        return make_coo, (self._indices_part, self._values_part, tuple(self.shape), self._coalesced)
+
     def __len__(self) -> int:
         return self.shape[0]
 

@@ -1,5 +1,8 @@
 """Batches of different lengths: every result is that of the tensors one by one."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -182,3 +185,16 @@ def test_what_has_no_nested_form_says_so():
     with pytest.raises(td.ShapeError, match="they must agree in dtype and in all axes but the first"):
         td.nested.nested_tensor([td.ones(2, 3), td.ones(2, 4)])
     assert "cumsum" not in FORMS
+
+
+def test_copies_and_pickles_hold_the_parts():
+    x = nested(4)
+    for made in (pickle.loads(pickle.dumps(x)), copy.copy(x), copy.deepcopy(x)):
+        assert made.to_dense().tolist() == x.to_dense().tolist()
+
+
+def test_nothing_reads_memory_that_is_not_there():
+    x = nested(4)
+    for read in (memoryview, np.asarray, td.nn.Parameter):
+        with pytest.raises((TypeError, ValueError, BufferError, td.TandemError), match="memory"):
+            read(x)

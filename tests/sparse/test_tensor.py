@@ -1,5 +1,8 @@
 """Sparse tensors: conversions, products, sums, and what is refused."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -171,3 +174,16 @@ def test_places_are_checked():
 def test_text_shows_the_parts():
     text = repr(td.sparse_coo_tensor([[0]], [1.5], (2,)))
     assert "indices=tensor([[0]])" in text and "values=tensor([1.5000])" in text and "size=(2,), nnz=1" in text
+
+
+def test_copies_and_pickles_hold_the_parts():
+    x = sparse(td.sparse_csr)
+    for made in (pickle.loads(pickle.dumps(x)), copy.copy(x), copy.deepcopy(x)):
+        assert made.to_dense().tolist() == x.to_dense().tolist()
+
+
+def test_nothing_reads_memory_that_is_not_there():
+    x = sparse(td.sparse_csr)
+    for read in (memoryview, np.asarray, td.nn.Parameter):
+        with pytest.raises((TypeError, ValueError, BufferError, td.TandemError), match="memory"):
+            read(x)
