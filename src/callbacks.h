@@ -26,6 +26,9 @@ struct Callbacks {
   PyObject* place_row = nullptr;        // (sum or None, gradient, block's shape, shape, strides, offset) -> Tensor
   PyObject* take_row = nullptr;         // (block, row) -> Tensor
   PyObject* take_view = nullptr;        // (flat tensor, shape, strides, offset) -> Tensor
+  PyObject* sharded = nullptr;          // (op, spec list, tensors) -> (tensors, whether a tuple, counters used)
+  PyObject* gather = nullptr;           // (sharded tensor) -> Tensor with all of its elements
+  PyObject* sharded_grad = nullptr;     // (leaf, gradient) -> the gradient with the placements of the leaf
   PyObject* load_kernels = nullptr;     // (kernels, device) -> [(function, threads x, threads y, extra, shared)]
 };
 extern Callbacks callbacks;

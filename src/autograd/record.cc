@@ -286,6 +286,8 @@ TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
   TensorRef g = std::move(grads[0]);
   AutogradExtra& extra = extra_of(leaf_.get());
   g = run_hooks(extra.hooks, std::move(g));
+  if (leaf_->storage->sharded() || g->storage->sharded()) [[unlikely]]
+    g = call_binary(callbacks.sharded_grad, leaf_.object(), g.object());
   // Operators may let go of the GIL, and another thread may then change or drop the gradient.
   const auto current = [&] { return TensorRef::share(reinterpret_cast<Tensor*>(extra.grad)); };
   if (!extra.grad) {

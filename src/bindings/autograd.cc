@@ -54,7 +54,7 @@ nb::object backward(nb::list roots, nb::list grads, nb::object inputs, bool reta
 // backward() of a loss, without further arguments. False if it is not such a case: Python then explains what is wrong.
 bool backward_from_loss(nb::handle h, bool retain_graph) {
   Tensor* t = as_tensor(h);
-  if (!t->requires_grad || t->view.numel() != 1 || !t->storage->on_host()) return false;
+  if (!t->requires_grad || t->view.numel() != 1 || !t->storage->on_host() || t->storage->sharded()) return false;
   TensorRef one = TensorRef::adopt(new_contiguous(t->view.dtype, t->view.ndim, t->view.shape));
   if (t->view.dtype == DType::Float32)
     *one->view.as<float>() = 1.0f;
@@ -197,6 +197,9 @@ void register_dispatch(nb::module_& m) {
                       : name == "place_row"       ? &callbacks.place_row
                       : name == "take_view"       ? &callbacks.take_view
                       : name == "take_row"        ? &callbacks.take_row
+                      : name == "sharded"         ? &callbacks.sharded
+                      : name == "gather"          ? &callbacks.gather
+                      : name == "sharded_grad"    ? &callbacks.sharded_grad
                       : name == "load_kernels"    ? &callbacks.load_kernels
                                                   : nullptr;
     if (!slot) throw nb::value_error("no such callback");

@@ -65,7 +65,7 @@ struct Cursor {
 }  // namespace
 
 Tensor* basic_view(Tensor* x, PyObject* key) {
-  if (active_capture || tracing_depth > 0) return nullptr;
+  if (active_capture || tracing_depth > 0 || x->storage->sharded()) return nullptr;
   const bool deferred = x->storage->pending();
   auto* base = x->extra ? reinterpret_cast<Tensor*>(x->extra->base) : nullptr;
   if (deferred) {

@@ -53,8 +53,9 @@ PyObject* item(PyObject* self, PyObject*) {
     int64_t count = view.numel();
     if (count != 1)
       fail(ErrorKind::Value, "item() needs a tensor with one element, this one has ", count, "\n  fix: use x.tolist()");
-    materialize(as_tensor(self));
-    return read_element(ElementCopy(as_tensor(self)).data, view.dtype);
+    const TensorRef whole = gathered(as_tensor(self));
+    materialize(whole.get());
+    return read_element(ElementCopy(whole.get()).data, view.dtype);
   });
 }
 
@@ -70,8 +71,9 @@ nb::object nested_list(const View& view, int axis, const char* data) {
 
 PyObject* tolist(PyObject* self, PyObject*) {
   return guarded<PyObject*>(nullptr, [&] {
-    materialize(as_tensor(self));
-    TensorRef here = on_host(as_tensor(self));
+    const TensorRef whole = gathered(as_tensor(self));
+    materialize(whole.get());
+    TensorRef here = on_host(whole.get());
     const View& view = here->view;
     return nested_list(view, 0, view.data).release().ptr();
   });
@@ -101,7 +103,7 @@ PyObject* to_array(PyObject* self, PyObject* args, PyObject* kwargs) {
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO:__array__", const_cast<char**>(names), &dtype, &copy))
       nb::raise_python_error();
     refuse_recorded(as_tensor(self), "NumPy");
-    nb::object array = nb::steal(numpy_from_tensor(as_tensor(self)));
+    nb::object array = nb::steal(numpy_from_tensor(gathered(as_tensor(self)).get()));
     if (dtype != Py_None) {
       nb::object wanted = nb::module_::import_("numpy").attr("dtype")(nb::handle(dtype));
       if (!wanted.equal(array.attr("dtype"))) {

@@ -234,8 +234,9 @@ ElementCopy single_element(PyObject* self, const char* what) {
   if (count != 1)
     fail(ErrorKind::Value, what, " needs a tensor with one element, this one has ", count,
          "\n  fix: reduce it first (x.sum(), x[0], ...), or use x.tolist()");
-  materialize(as_tensor(self));
-  return ElementCopy(as_tensor(self));
+  const TensorRef whole = gathered(as_tensor(self));
+  materialize(whole.get());
+  return ElementCopy(whole.get());
 }
 
 int truth(PyObject* self) {
@@ -245,8 +246,9 @@ int truth(PyObject* self) {
     if (count != 1)
       fail(ErrorKind::Value, "the truth of a tensor with ", count,
            " elements is ambiguous\n  fix: use x.any() or x.all()");
-    materialize(as_tensor(self));
-    return static_cast<int>(element_is_true(ElementCopy(as_tensor(self)).data, view.dtype));
+    const TensorRef whole = gathered(as_tensor(self));
+    materialize(whole.get());
+    return static_cast<int>(element_is_true(ElementCopy(whole.get()).data, view.dtype));
   });
 }
 
@@ -275,8 +277,9 @@ PyObject* to_index(PyObject* self) {
     if (view.dtype >= DType::Float16 || view.dtype == DType::Bool || view.numel() != 1)
       fail(ErrorKind::Type, "only an integer tensor with one element can be used as an index, this one is ",
            name(view.dtype), " ", format_shape(view.ndim, view.shape));
-    materialize(as_tensor(self));
-    return read_element(ElementCopy(as_tensor(self)).data, view.dtype);
+    const TensorRef whole = gathered(as_tensor(self));
+    materialize(whole.get());
+    return read_element(ElementCopy(whole.get()).data, view.dtype);
   });
 }
 

@@ -102,8 +102,8 @@ void register_tensor(nb::module_& m) {
           fail(ErrorKind::Autograd, "set_data: only leaves that are no views can be given other data");
         if (t->requires_grad && !is_floating(source->view.dtype) && !is_complex(source->view.dtype))
           fail(ErrorKind::Type, "set_data: the tensor requires grad and cannot hold ", name(source->view.dtype));
-        materialize(t);
-        materialize(source.get());
+        if (!t->storage->sharded()) materialize(t);
+        if (!source->storage->sharded()) materialize(source.get());
         t->storage->bump_version();  // what records saved of it is not its data any more
         source->storage->retain();
         Storage* old = std::exchange(t->storage, source->storage);
@@ -181,8 +181,35 @@ void register_tensor(nb::module_& m) {
       },
       nb::arg("made"), nb::arg("of"), "`made`, which shares the memory of `of`, counts as a view of it from now on.");
   m.def(
+      "make_sharded",
+      [](nb::object parts, nb::object shape, nb::object dtype, int device, bool writable) {
+        Sizes sizes = sizes_from_object(shape.ptr(), "shape");
+        const DType kind = dtype_from_object(dtype.ptr());
+        int64_t strides[kMaxDims], step = 1;
+        for (int i = sizes.count - 1; i >= 0; --i) {
+          strides[i] = step;
+          step *= std::max<int64_t>(sizes.values[i], 1);
+        }
+        const size_t bytes = checked_bytes(kind, sizes.count, sizes.values);
+        Storage* storage = Storage::shard(bytes, parts.release().ptr(), writable, device);
+        Tensor* made = new_tensor(storage, storage->data(), kind, sizes.count, sizes.values, strides);
+        made->inference = grad_mode.inference;
+        return TensorRef::adopt(made);
+      },
+      nb::arg("parts"), nb::arg("shape"), nb::arg("dtype"), nb::arg("device") = 0, nb::arg("writable") = true,
+      "A tensor whose elements lie on several ranks, as `parts` says; `shape` is that of the whole.");
+  m.def(
+      "parts_of",
+      [](nb::handle h) -> nb::object {
+        if (!is_tensor(h.ptr())) return nb::none();
+        PyObject* parts = reinterpret_cast<Tensor*>(h.ptr())->storage->parts();
+        return parts ? nb::borrow(parts) : nb::none();
+      },
+      nb::arg("tensor").none(), "What make_sharded was given, of a sharded tensor or a view of it; None for all others.");
+  m.def(
       "reinterpret",
       [](TensorRef tensor, nb::object shape_object, nb::object strides_object, nb::object dtype_object) {
+        if (tensor->storage->sharded()) refuse_sharded(tensor.get());
         Sizes shape = sizes_from_object(shape_object.ptr(), "shape");
         Sizes strides = sizes_from_object(strides_object.ptr(), "strides");
         DType dtype = dtype_from_object(dtype_object.ptr());

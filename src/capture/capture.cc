@@ -162,12 +162,28 @@ bool Capture::can_write(const Tensor* t) const {
   return true;
 }
 
+void refuse_sharded(const Tensor* t) {
+  fail(ErrorKind::Value, "the elements of this tensor ", format_shape(t->view.ndim, t->view.shape),
+       " lie on several ranks, and this needs them in the memory of one",
+       "\n  fix: use x.full_tensor() (all ranks must call it), or x.to_local() for this rank's part");
+}
+
+TensorRef gathered(const Tensor* tensor) {
+  auto* t = const_cast<Tensor*>(tensor);
+  if (!t->storage->sharded()) [[likely]]
+    return TensorRef::share(t);
+  PyObject* args[] = {reinterpret_cast<PyObject*>(t)};
+  PyObject* whole = PyObject_Vectorcall(callbacks.gather, args, 1, nullptr);
+  if (!whole) throw PythonError{};
+  return TensorRef::adopt(reinterpret_cast<Tensor*>(whole));
+}
+
 void Capture::check_early(PlanRun& run, const Argument* arguments, int count) const {
   if (!region.empty() || run.device()) return;
   for (int i = 0; i < count; ++i) {
     if (arguments[i].kind != Argument::Kind::Tensor) continue;
     const Storage* storage = arguments[i].tensor->storage;
-    if (!storage->pending() && !is_written(storage)) run.check_input(i);
+    if (!storage->pending() && !storage->sharded() && !is_written(storage)) run.check_input(i);
   }
 }
 

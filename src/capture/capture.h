@@ -260,8 +260,15 @@ bool same_view(const View& a, const View& b);  // the same elements
 // function failed, or a loop only described it. That is refused.
 void await_promise(const Storage* storage);
 
+[[noreturn]] void refuse_sharded(const Tensor* t);
+
+// t, or what holds all elements of a sharded tensor: all ranks must ask for it. For readers of single values.
+TensorRef gathered(const Tensor* t);
+
 // Makes sure that t's memory holds its value: what every reader of elements calls first.
 inline void materialize(const Tensor* t) {
+  if (t->storage->sharded()) [[unlikely]]
+    refuse_sharded(t);
   if (active_capture && active_capture->is_behind(t->storage)) [[unlikely]] {
     if (!active_capture->region.empty()) active_capture->refuse("reads the value of a tensor");
     if (active_capture->whole)

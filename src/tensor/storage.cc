@@ -110,6 +110,16 @@ Storage* Storage::borrow(void* data, size_t bytes, bool writable, void (*release
   return storage;
 }
 
+Storage* Storage::shard(size_t bytes, PyObject* parts, bool writable, int device) {
+  static std::atomic<uintptr_t> next{uintptr_t{1} << 60};  // no address of a process has this bit
+  const uintptr_t at = next.fetch_add((bytes + 64) & ~size_t{63}, std::memory_order_relaxed);
+  Storage* storage = borrow(
+      reinterpret_cast<void*>(at), bytes, writable, [](void* owned) { Py_DECREF(static_cast<PyObject*>(owned)); }, parts,
+      device);
+  storage->sharded_ = true;
+  return storage;
+}
+
 Storage* Storage::promise(size_t bytes, int device) {
   Storage* storage = new Storage;
   storage->device_ = static_cast<uint8_t>(device);

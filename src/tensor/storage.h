@@ -38,6 +38,14 @@ class Storage {
   Storage* row_of() const { return release_ == &release_block ? static_cast<Storage*>(context_) : nullptr; }
   void forget_batch() { context_ = nullptr, capacity_ = 0; }
 
+  // Note [Sharded storages]
+  // Elements that lie in parts on several ranks. `parts`, a Python object that is taken over, says where. There is no
+  // memory: the address is one that nothing is ever mapped at, of a range of its own, so that tensors on it compare as
+  // others do. dispatch() hands calls on such tensors to Python (tandem/distributed/sharding); materialize() refuses.
+  static Storage* shard(size_t bytes, PyObject* parts, bool writable, int device);
+  bool sharded() const { return sharded_; }
+  PyObject* parts() const { return sharded_ ? static_cast<PyObject*>(context_) : nullptr; }  // borrowed
+
   char* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   int device() const { return device_; }
@@ -101,6 +109,7 @@ class Storage {
   bool writable_ = true;
   bool pending_ = false;
   bool pinned_ = false;
+  bool sharded_ = false;
   uint8_t device_ = 0;
   char* data_ = nullptr;
   size_t bytes_ = 0;
