@@ -27,6 +27,7 @@ from tandem.errors import (
     OutOfMemoryError,
     QueueClosedError,
     ShapeError,
+    ShardingError,
     TandemError,
     UnsupportedError,
     ValueRangeError,

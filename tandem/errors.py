@@ -19,6 +19,7 @@
         CheckpointError   (RuntimeError)     a file that is damaged, or holds other things than are asked for
         WorkerError       (RuntimeError)     a process of a data loader that died or failed
         DistributedError  (RuntimeError)     a rank that died, left or does something else than the others
+        ShardingError     (ValueError, RuntimeError)  sharded tensors whose placements leave more than one way to go on
     RuntimeWarning, UserWarning
       CompileWarning                         a program that could not be compiled and runs in another way
       RecompileWarning                       a compiled function that is compiled again and again
@@ -64,6 +65,7 @@ __all__ = [
     "QueueClosedError",
     "RecompileWarning",
     "ShapeError",
+    "ShardingError",
     "Source",
     "SwitchWarning",
     "TandemError",
@@ -242,6 +244,10 @@ class WorkerError(TandemError, RuntimeError):
 
 class DistributedError(TandemError, RuntimeError):
     """Ranks that cannot go on together: one died, left, or does something else than the others."""
+
+
+class ShardingError(TandemError, ValueError, RuntimeError):
+    """Sharded tensors whose placements do not fit together, or leave a choice that is the caller's."""
 
 
 class QueueClosedError(TandemError, EOFError):

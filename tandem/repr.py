@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tandem import dtypes
+from tandem import _runtime, dtypes
 
 
 class Options:
@@ -130,6 +130,10 @@ def _wrap(parts: list[str], indent: int) -> str:
 
 
 def format_tensor(t) -> str:
+    parts = _runtime.parts_of(t)
+    if parts is not None:
+        more = ", requires_grad=True" if t.requires_grad else ""
+        return f"sharded({format_tensor(parts.local)}, shape={tuple(t.shape)}, {parts.mesh!r}, {list(parts.placements)}{more})"
     data = t.detach() if t.requires_grad else t
     nested = _shown(data, data.size > Options.threshold) if data.size else []  # a million rows of nothing are nothing
     values: list = []

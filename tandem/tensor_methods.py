@@ -9,7 +9,7 @@ from tandem.autograd import views
 from tandem.autograd.backward import _tensor_backward
 from tandem.autograd.modes import no_grad
 from tandem.devices import DEVICES, code_of
-from tandem.errors import AutogradError, DTypeError, ShapeError
+from tandem.errors import AutogradError, DTypeError, ShapeError, ShardingError
 from tandem.graph.ir import Value
 from tandem.ops.memory_format import MemoryFormat
 from tandem.repr import format_tensor
@@ -170,6 +170,8 @@ def numpy(self, *, force: bool = False):
             "the tensor requires grad, and NumPy would not record what is done to it",
             fix="use x.detach().numpy()",
         )
+    if _runtime.parts_of(self) is not None:
+        return self.detach().full_tensor().numpy()
     return _runtime.to_numpy(self.detach() if self.requires_grad else self)
 
 
@@ -223,6 +225,11 @@ def __reduce_ex__(self, protocol):
             "only leaves can be pickled; this tensor was computed by a recorded operator",
             fix="pickle x.detach()",
         )
+    if _runtime.parts_of(self) is not None:
+        raise ShardingError(
+            "pickle", "the tensor's elements lie on several ranks",
+            fix="pickle x.full_tensor(), or save it with td.distributed.checkpoint",
+        )  # fmt: skip
     return _rebuild, (
         type(self),
         _runtime.to_bytes(self),

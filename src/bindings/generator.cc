@@ -32,7 +32,10 @@ uint64_t fresh_seed() {
 
 }  // namespace
 
+static thread_local Generator* of_thread = nullptr;  // of a rank that is a thread; kept by its Python object
+
 Generator* default_generator() {
+  if (of_thread) return of_thread;
   static Generator* generator = new Generator{0, 0};  // never destroyed: Python may hold it
   return generator;
 }
@@ -88,6 +91,11 @@ void register_generator(nb::module_& m) {
             ("Generator(seed=" + std::to_string(self.seed) + ", offset=" + std::to_string(self.offset) + ")").c_str());
       });
   m.def("default_generator", &default_generator, nb::rv_policy::reference);
+  m.def(
+      "set_thread_generator",
+      [](nb::object generator) { of_thread = generator.is_none() ? nullptr : nb::cast<Generator*>(generator); },
+      nb::arg("generator").none(),
+      "Gives this thread a default generator of its own, which the caller keeps; None: that of the process.");
 }
 
 }  // namespace tandem

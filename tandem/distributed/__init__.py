@@ -52,6 +52,23 @@ from tandem.distributed.group import (
 from tandem.distributed.objects import all_gather_object, broadcast_object_list, gather_object
 from tandem.distributed.pipeline import Pipeline, stage
 from tandem.distributed.reduction import ReduceOp
+from tandem.distributed.sharding import (
+    DeviceMesh,
+    DTensor,
+    Mesh,
+    NamedSharding,
+    Partial,
+    PartitionSpec,
+    Placement,
+    Replicate,
+    Shard,
+    distribute_tensor,
+    from_local,
+    implicit_replication,
+    init_device_mesh,
+    redistribute,
+    with_sharding_constraint,
+)
 from tandem.distributed.spawning import spawn
 from tandem.distributed.store import Store
 from tandem.distributed.topology import Topology

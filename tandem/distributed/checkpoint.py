@@ -19,7 +19,7 @@ from tandem.autograd.modes import no_grad
 from tandem.checkpoint import open as open_file
 from tandem.checkpoint import save as save_file
 from tandem.distributed.collectives import barrier
-from tandem.distributed.fully_shard import Sharding
+from tandem.distributed.fully_shard import Division
 from tandem.distributed.group import this_rank
 from tandem.distributed.objects import broadcast_object_list
 from tandem.errors import CheckpointError
@@ -31,25 +31,25 @@ _VERSION = 1
 
 class _Tensor(NamedTuple):
     tensor: object  # this rank's
-    sharding: Sharding | None  # None: all ranks have the same
+    division: Division | None  # None: all ranks have the same
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.tensor.shape) if self.sharding is None else self.sharding.shape
+        return tuple(self.tensor.shape) if self.division is None else self.division.shape
 
     @property
     def rows(self) -> tuple[int, int]:
         """Those of this rank."""
-        if self.sharding is None:
+        if self.division is None:
             return 0, self.shape[0] if self.shape else 1
-        return self.sharding.start, self.sharding.start + self.tensor.shape[0]
+        return self.division.start, self.division.start + self.tensor.shape[0]
 
 
 def _tensors(model: Module, optimizer) -> tuple[dict[str, _Tensor], dict[str, object]]:
     """What a checkpoint holds: tensors by name, and plain values of the optimiser's state."""
     named = dict(model.named_parameters(remove_duplicate=False))
     found = {
-        f"model/{name}": _Tensor(t.detach(), getattr(named.get(name), "sharding", None))
+        f"model/{name}": _Tensor(t.detach(), getattr(named.get(name), "division", None))
         for name, t in model.state_dict().items()
     }
     values: dict[str, object] = {}
@@ -57,7 +57,7 @@ def _tensors(model: Module, optimizer) -> tuple[dict[str, _Tensor], dict[str, ob
         for name, p in model.named_parameters():
             for key, value in optimizer.state.get(p, {}).items():
                 if isinstance(value, _runtime.Tensor):
-                    divided = getattr(p, "sharding", None) if value.shape == p.shape else None
+                    divided = getattr(p, "division", None) if value.shape == p.shape else None
                     found[f"optimizer/{name}/{key}"] = _Tensor(value.detach(), divided)
                 elif value is not None:
                     values[f"{name}/{key}"] = value
@@ -77,7 +77,7 @@ def save(folder: str, model: Module, optimizer=None, extra=None):
     target = os.path.join(folder, name[0])
     os.makedirs(target, exist_ok=True)
     tensors, values = _tensors(model, optimizer)
-    mine = {k: t.tensor for k, t in tensors.items() if t.tensor.numel() and (t.sharding is not None or rank.rank == 0)}
+    mine = {k: t.tensor for k, t in tensors.items() if t.tensor.numel() and (t.division is not None or rank.rank == 0)}
     save_file(mine, os.path.join(target, _file(rank.rank)))
     barrier()
     if rank.rank == 0:
@@ -92,12 +92,12 @@ def save(folder: str, model: Module, optimizer=None, extra=None):
 
 def _parts(t: _Tensor) -> list[list[int]]:
     """[rank, first row, last row] of those that wrote some."""
-    if t.sharding is None:
+    if t.division is None:
         return [[0, *t.rows]]
     parts, at = [], 0
-    for position, rows in enumerate(t.sharding.rows):
+    for position, rows in enumerate(t.division.rows):
         if rows:
-            parts.append([t.sharding.group.ranks[position], at, at + rows])
+            parts.append([t.division.group.ranks[position], at, at + rows])
         at += rows
     return parts
 
@@ -142,7 +142,7 @@ def _load_optimizer(reader: _Reader, index: dict, model: Module, optimizer):
         for full in index["tensors"]:
             start = f"optimizer/{name}/"
             if full.startswith(start) and "/" not in full[len(start) :]:
-                divided = getattr(p, "sharding", None) if tuple(index["tensors"][full]["shape"]) == _shape(p) else None
+                divided = getattr(p, "division", None) if tuple(index["tensors"][full]["shape"]) == _shape(p) else None
                 like = _Tensor(p.detach(), divided) if divided is not None else None
                 state[full[len(start) :]] = reader.rows(full, like)
         for full, value in index["values"].items():
@@ -155,8 +155,8 @@ def _load_optimizer(reader: _Reader, index: dict, model: Module, optimizer):
 
 
 def _shape(p) -> tuple[int, ...]:
-    sharding = getattr(p, "sharding", None)
-    return tuple(p.shape) if sharding is None else sharding.shape
+    division = getattr(p, "division", None)
+    return tuple(p.shape) if division is None else division.shape
 
 
 class _Reader:

@@ -24,7 +24,7 @@ from tandem.transforms.checkpoint import checkpoint
 _STATE = "_fully_sharded"
 
 
-class Sharding(NamedTuple):
+class Division(NamedTuple):
     """How a parameter is divided among the ranks of a group."""
 
     group: ProcessGroup
@@ -54,17 +54,19 @@ def divided(count: int, parts: int) -> tuple[int, ...]:
 
 
 class ShardedParameter(Parameter):
-    """A rank's rows of a parameter; `sharding` says which."""
+    """A rank's rows of a parameter; `division` says which."""
 
-    def __new__(cls, data=None, requires_grad: bool = True, sharding: Sharding | None = None):
+    division: Division | None = None
+
+    def __new__(cls, data=None, requires_grad: bool = True, division: Division | None = None):
         made = super().__new__(cls, data, requires_grad)
-        made.sharding = sharding
+        made.division = division
         return made
 
     def full_tensor(self):
         """The whole parameter; all ranks must ask for it."""
         with no_grad():
-            return self.sharding.whole(self.detach())
+            return self.division.whole(self.detach())
 
 
 class _Sharded(Module):
@@ -100,9 +102,9 @@ class _State:
             raise ShapeError(
                 "fully_shard", "a parameter without axes has no rows to divide", fix="give it the shape (1,)"
             )
-        sharding = Sharding(self.group, shape, divided(shape[0], self.group.size()))
+        division = Division(self.group, shape, divided(shape[0], self.group.size()))
         with no_grad():
-            made = ShardedParameter(sharding.part(p.detach()).clone(), p.requires_grad, sharding)
+            made = ShardedParameter(division.part(p.detach()).clone(), p.requires_grad, division)
         if p.requires_grad:
             size = self.group.size()
             made.register_hook(lambda g: g / size)  # the average over ranks, not the sum
@@ -113,7 +115,7 @@ class _State:
         whole: dict[int, object] = {}
         for module, name, p in self.members:
             if id(p) not in whole:
-                whole[id(p)] = p.sharding.whole(p)
+                whole[id(p)] = p.division.whole(p)
             module.__dict__[name] = whole[id(p)]
         try:
             return forward(*args, **kwargs)
@@ -176,9 +178,9 @@ def load_full_state_dict(module: Module, state: dict):
     parts = dict(state)
     for name, p in module.named_parameters(remove_duplicate=False):
         if isinstance(p, ShardedParameter) and name in parts:
-            if tuple(parts[name].shape) != p.sharding.shape:
+            if tuple(parts[name].shape) != p.division.shape:
                 raise ShapeError(
-                    "load_full_state_dict", f"{name} is {tuple(parts[name].shape)} and the parameter {p.sharding.shape}"
+                    "load_full_state_dict", f"{name} is {tuple(parts[name].shape)} and the parameter {p.division.shape}"
                 )
-            parts[name] = p.sharding.part(parts[name])
+            parts[name] = p.division.part(parts[name])
     module.load_state_dict(parts)

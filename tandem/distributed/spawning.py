@@ -50,10 +50,14 @@ def _spawn_threads(fn, n: int, args, kwargs, timeout: float) -> list:
     results: list = [None] * n
     failures: list[tuple[int, BaseException]] = []  # in the order in which they happened
     engines = threads(n)
+    state = _runtime.default_generator().get_state()
 
     def run(number: int):
         rank = group.Rank(engines[number], number, n, None, timeout)
         group.enter(rank)
+        generator = _runtime.Generator()
+        generator.set_state(state)
+        _runtime.set_thread_generator(generator)  # as processes have their own
         try:
             results[number] = fn(*args, **kwargs)
         except BaseException as error:
@@ -62,6 +66,7 @@ def _spawn_threads(fn, n: int, args, kwargs, timeout: float) -> list:
         finally:
             rank.close()
             group.enter(None)
+            _runtime.set_thread_generator(None)
 
     context = contextvars.copy_context()
     started = [threading.Thread(target=context.copy().run, args=(run, i), name=f"rank {i}") for i in range(n)]

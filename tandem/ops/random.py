@@ -443,7 +443,7 @@ def manual_seed(seed):
     >>> td.manual_seed(0)
     Generator(seed=0, offset=0)
     """
-    return default_generator.manual_seed(seed)
+    return _runtime.default_generator().manual_seed(seed)
 
 
 @public
@@ -453,7 +453,7 @@ def seed() -> int:
     >>> td.seed() == td.initial_seed()
     True
     """
-    return default_generator.seed()
+    return _runtime.default_generator().seed()
 
 
 @public
@@ -464,7 +464,7 @@ def initial_seed() -> int:
     >>> td.initial_seed()
     7
     """
-    return default_generator.initial_seed()
+    return _runtime.default_generator().initial_seed()
 
 
 @public
@@ -475,7 +475,7 @@ def get_rng_state() -> tuple[int, int]:
     >>> td.get_rng_state()
     (7, 0)
     """
-    return default_generator.get_state()
+    return _runtime.default_generator().get_state()
 
 
 @public
@@ -488,4 +488,4 @@ def set_rng_state(state):
     >>> td.array_equal(x, td.rand(3))
     True
     """
-    default_generator.set_state(tuple(state))
+    _runtime.default_generator().set_state(tuple(state))

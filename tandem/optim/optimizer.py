@@ -89,7 +89,7 @@ def state_of(p):
 def zeros_for(p):
     """Zeros for a parameter's state that lie as it does, so that updates run through both in one order. On the CPU those of
     contiguous ones are not written: the first step does."""
-    if isinstance(p, Tensor) and not _runtime.pending(p):
+    if isinstance(p, Tensor) and not _runtime.pending(p) and _runtime.parts_of(p) is None:
         if not p.is_contiguous():
             return p.detach().clone().zero_()
         if p.device.type == "cpu":

@@ -88,11 +88,11 @@ def _is_over_devices(graph: Graph, devices: list[str | None], device: int) -> bo
 
 def compile_plan(function, spec: Spec):
     device = _device_of(function, spec)
-    with traced_for(_autocast_dtype(device), device > 0):
+    with traced_for(autocast_dtype(device), device > 0):
         return _compile_plan(function, spec, device)
 
 
-def _autocast_dtype(device: int):
+def autocast_dtype(device: int):
     """The type that products are lowered to in a call on this device, or None."""
     mode = _runtime.autocast_mode()
     return dtypes.ALL[(mode - 1) % 16] if mode and (mode > 16) == (device > 0) else None
@@ -101,7 +101,7 @@ def _autocast_dtype(device: int):
 def _compile_plan(function, spec: Spec, device: int):
     traced = trace_call(function, spec)
     traced.device = device
-    split = _differentiate(function, traced) if traced.wanted else None
+    split = differentiate(function, traced) if traced.wanted else None
     resolve_sizes(traced.graph)
     devices = _input_devices(spec, traced)
     if _is_over_devices(traced.graph, devices, device):
@@ -116,7 +116,7 @@ def _compile_plan(function, spec: Spec, device: int):
             report.add_graph(graph, traced.graph, shapes, program.facts, program.seconds)
     digest = digest_of(function, spec)
     if split is not None:
-        first, twice = (_backward_function(function, graph, split, traced, digest) for graph in ("first", "twice"))
+        first, twice = (backward_function(function, graph, split, traced, digest) for graph in ("first", "twice"))
         attach_backward(program.builder, program.written, traced, split, first, twice)
     temporaries = temporaries_of(program.written, split)
     arguments = named_arguments(function.parameters, spec)
@@ -166,12 +166,13 @@ def _results_device(traced: Traced) -> int:
     return traced.device if found is None else code_of(found)
 
 
-def trace_call(function, spec: Spec) -> Traced:
+def trace_call(function, spec: Spec, reader=None) -> Traced:
+    """The call as a graph. reader: what makes inputs of the arguments' descriptions; symbolic ones unless given."""
     graph = Graph(name=function.__name__)
     builder = Builder(graph)
     traced = Traced(graph)
-    with builder, _Tracing():
-        arguments = _rebuild_arguments(function.parameters, _Reader(spec, builder, traced))
+    with builder, Tracing():
+        arguments = _rebuild_arguments(function.parameters, (reader or Reader)(spec, builder, traced))
         if function.role.whole:
             devices = zip(graph.inputs, _input_devices(spec, traced), strict=True)
             tracing.devices = {v: device for v, device in devices if device is not None}
@@ -184,7 +185,7 @@ def trace_call(function, spec: Spec) -> Traced:
             return traced
     traced.is_tuple = isinstance(result, (tuple, list))
     outputs = list(result) if traced.is_tuple else [result]
-    with builder, _Tracing():
+    with builder, Tracing():
         graph.outputs = [_own_memory(v, traced.numbers) for v in outputs if v is not None]
     return traced
 
@@ -204,7 +205,7 @@ def _own_memory(value: Value, numbers: set[Value]) -> Value:
     return F.Copy()(value) if value.dtype is dtype else F.Cast(dtype)(value)
 
 
-class _Tracing:
+class Tracing:
     def __enter__(self):
         _runtime.enter_trace()
 
@@ -212,7 +213,7 @@ class _Tracing:
         _runtime.exit_trace()
 
 
-class _Reader:
+class Reader:
     """Turns the flattened argument descriptions into symbolic values, one after the other."""
 
     def __init__(self, spec, builder: Builder, traced: Traced):
@@ -265,7 +266,7 @@ class _Reader:
         return value
 
 
-def _rebuild_arguments(parameters: list[ParameterSpec], reader: _Reader) -> list:
+def _rebuild_arguments(parameters: list[ParameterSpec], reader: Reader) -> list:
     arguments = []
     for parameter in parameters:
         if parameter.kind == "tensors":
@@ -339,14 +340,14 @@ def _store(function, graph: Graph, position: int, result: Value) -> Value:
 # -- gradients
 
 
-def _differentiate(function, traced: Traced):
+def differentiate(function, traced: Traced):
     """Builds backward for the traced call, or None if no output depends on an input that requires a gradient."""
     import tandem.ops as F
 
     graph = traced.graph
     forward_nodes = list(graph.nodes)
     builder = Builder(graph)
-    with builder, _Tracing():
+    with builder, Tracing():
         # Stand-ins for the incoming gradients: inputs of the joint graph that never become inputs of the forward one.
         grads = [
             builder.add(F.Incoming(i, v.type), ()).outputs[0] if v.dtype.is_inexact else None
@@ -402,7 +403,7 @@ BACKWARD_PARAMETERS = [
 ]
 
 
-def _backward_function(function, which: str, split, traced: Traced, digest: str | None):
+def backward_function(function, which: str, split, traced: Traced, digest: str | None):
     """An operator function that runs one of the backward graphs, `first` or `twice`. Being an operator, it can be differentiated in
     turn."""
     name = function.__name__ + "_backward"

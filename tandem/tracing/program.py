@@ -21,7 +21,7 @@ from tandem.program.report import Site, budget_of, reports
 from tandem.program.request import Options, Request, Size, Source
 from tandem.program.stored import key_of
 from tandem.program.write import ProgramWriter
-from tandem.tracing.compile import NUMBER_DTYPES, _Tracing, resolve_sizes
+from tandem.tracing.compile import NUMBER_DTYPES, Tracing, resolve_sizes
 from tandem.tracing.describe import (
     INT,
     LEAF,
@@ -147,7 +147,7 @@ def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: l
     graph = Graph(name="program")
     symbols = graph.symbols
     layouts: list[Layout | None] = []
-    with Builder(graph) as builder, _Tracing():
+    with Builder(graph) as builder, Tracing():
         leaf_values = []
         for position, leaf in enumerate(leaves):
             type, layout = _leaf(symbols, position, leaf, free[position])

@@ -106,7 +106,7 @@ def test_states_go_in_and_out():
         shard(model)
         dist.load_full_state_dict(model, whole)
         weight = model[0].weight
-        assert isinstance(weight, dist.ShardedParameter) and weight.sharding.shape == (7, 5)
+        assert isinstance(weight, dist.ShardedParameter) and weight.division.shape == (7, 5)
         return {k: v.tolist() for k, v in dist.full_state_dict(model).items()}, weight.shape[0]
 
     results = on_ranks(3, work)

@@ -61,6 +61,8 @@ def get_total_norm(tensors, norm_type: float = 2.0, error_if_nonfinite: bool = F
     """
     tensors = [t for t in ([tensors] if isinstance(tensors, _runtime.Tensor) else list(tensors)) if t.size]
     norm_type = float(norm_type)
+    if any(_runtime.parts_of(t) is not None for t in tensors):
+        return _norm_of_sharded(tensors, norm_type, error_if_nonfinite)
     total = _runtime.from_data(0.0, dtypes.float64)
     for t in map(_once, tensors):
         if norm_type == 2.0:
@@ -75,6 +77,24 @@ def get_total_norm(tensors, norm_type: float = 2.0, error_if_nonfinite: bool = F
         raise RuntimeError(
             f"the total norm of order {norm_type} is {total.item()}: gradients are not finite and cannot be clipped"
         )
+    return total if any(dtypes.part_dtype(t.dtype) is dtypes.float64 for t in tensors) else total.to(dtypes.float32)
+
+
+def _norm_of_sharded(tensors: list, norm_type: float, error_if_nonfinite: bool):
+    """The same where some are sharded: sums of parts stay partial until all are added, so ranks meet once."""
+    made = []
+    for t in tensors:
+        size = F.abs(t).to(dtypes.float64)
+        made.append(F.amax(size) if norm_type == math.inf else F.sum(size * size if norm_type == 2.0 else size**norm_type))
+    plain = [m for m in made if _runtime.parts_of(m) is None]
+    sharded = sorted((m for m in made if _runtime.parts_of(m) is not None), key=lambda m: str(m.placements))
+    total = None
+    for m in [*sharded, *plain]:
+        total = m if total is None else F.maximum(total, m) if norm_type == math.inf else total + m
+    total = total.full_tensor()
+    total = total if norm_type == math.inf else F.power(total, 1.0 / norm_type)
+    if error_if_nonfinite and not math.isfinite(total.item()):
+        raise RuntimeError(f"the total norm of order {norm_type} is {total.item()}: gradients cannot be clipped")
     return total if any(dtypes.part_dtype(t.dtype) is dtypes.float64 for t in tensors) else total.to(dtypes.float32)
 
 
@@ -98,7 +118,7 @@ def clip_grad_norm_(
     (tensor(5.), tensor([0.6000, 0.8000]))
     """
     parameters = [parameters] if isinstance(parameters, _runtime.Tensor) else list(parameters)
-    divided = [p for p in parameters if getattr(p, "sharding", None) is not None]
+    divided = [p for p in parameters if getattr(p, "division", None) is not None]
     if divided:
         norm = _norm_over_ranks(parameters, divided, float(norm_type))
     else:
@@ -109,7 +129,7 @@ def clip_grad_norm_(
 
 def _norm_over_ranks(parameters: list, divided: list, norm_type: float):
     """The total norm where ranks have parts of some gradients (tandem/distributed/fully_shard.py)."""
-    group = divided[0].sharding.group
+    group = divided[0].division.group
     ids = {id(p) for p in divided}
     here = get_total_norm(_gradients(divided), norm_type).to(dtypes.float64)
     whole = get_total_norm(_gradients(p for p in parameters if id(p) not in ids), norm_type).to(dtypes.float64)

@@ -1,0 +1,146 @@
+"""shard: a graph of whole tensors becomes the graph of one rank, on its parts, with collectives where parts have to meet.
+
+Placements go forward from those of the inputs, node by node, by the rules (rules.py). A composite whose own axes are divided is
+written in other operators; what has no rule gets whole operands. An eager call is the smallest graph, and its gradient another one:
+both are graphs of whole tensors, so a gradient is exact whatever the placements are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tandem.ops as F
+from tandem import dtypes
+from tandem.distributed.sharding.factors import Rule, choose
+from tandem.distributed.sharding.layout import (
+    REPLICATE,
+    Grid,
+    Placements,
+    has_partial,
+    replicated,
+    without_partial,
+)
+from tandem.distributed.sharding.move import Mover
+from tandem.distributed.sharding.placements import Partial, Shard
+from tandem.distributed.sharding.rules import rule_of
+from tandem.errors import ShardingError
+from tandem.graph.ir import Graph, Node, Value, current_builder
+from tandem.ops.define import Composite, Movement
+from tandem.ops.region import region_graph
+
+
+class Step(NamedTuple):
+    """What happened to a node, for explain()."""
+
+    node: Node
+    inputs: list[Placements]
+    outputs: list[Placements]
+    moved: list[tuple[str, int]]
+
+
+def as_list(values) -> list[Value]:
+    return [values] if isinstance(values, Value) else list(values)
+
+
+class Sharder:
+    """strict: whether operands that are divided by different factors are an error, as in what the user has called."""
+
+    def __init__(self, grid: Grid, strict: bool):
+        self.grid, self.strict = grid, strict
+        self.mover = Mover(grid)
+        self.steps: list[Step] = []
+        self._moved: dict = {}
+        self._whole = (REPLICATE,) * len(grid.shape)
+        self._given: set[Value] = set()
+
+    def graph(self, graph: Graph, inputs: list[Value], placements: list[Placements]) -> list[tuple[Value, Placements]]:
+        """The parts of the graph's outputs, given those of its inputs; made by the current builder."""
+        made: dict[Value, tuple[Value, Placements]] = dict(
+            zip(graph.inputs, zip(inputs, placements, strict=True), strict=True)
+        )
+        if not self._given:
+            self._given = set(graph.inputs)
+        for node in graph.nodes:
+            if node.op.name == "input":
+                continue
+            results = self._node(node, [made[v] for v in node.inputs])
+            made.update(zip(node.outputs, results, strict=True))
+        return [made[v] for v in graph.outputs]
+
+    def move(self, value: Value, shape, old: Placements, new: Placements) -> Value:
+        """value under other placements; made once."""
+        if old == new:
+            return value
+        key = (value, new)
+        if key not in self._moved:
+            self._moved[key] = self.mover.move(value, tuple(shape), old, new)
+        return self._moved[key]
+
+    def _node(self, node: Node, given: list[tuple[Value, Placements]]) -> list[tuple[Value, Placements]]:
+        values, old = [v for v, _ in given], [p for _, p in given]
+        if all(replicated(p) for p in old):
+            return [(v, self._whole) for v in current_builder().add(node.op, tuple(values)).outputs]
+        if node.op.name == "constraint":
+            return self._constrained(node, given)
+        rule = rule_of(node, self.grid, old)
+        if rule is None and isinstance(node.op, Composite):
+            inner = region_graph(
+                current_builder().graph.symbols, node.op.name, [v.type for v in node.inputs],
+                lambda *inputs: as_list(node.op.expand(*inputs)),
+            )  # fmt: skip
+            return self.graph(inner, values, old)
+        if rule is None:
+            rule = Rule([(None,) * v.ndim for v in node.inputs], [(None,) * v.ndim for v in node.outputs])
+        choice = choose(rule, list(node.inputs), old, len(self.grid.shape))
+        if self.strict and choice.conflicts:
+            self._refuse(node, old, choice.conflicts[0])
+        before = len(self.mover.moved)
+        parts = [
+            self.move(v, whole.shape, a, b)
+            for v, whole, a, b in zip(values, node.inputs, old, choice.inputs, strict=True)
+        ]
+        if rule.make is not None and not all(replicated(p) for p in choice.inputs):
+            results = as_list(rule.make(parts, choice.inputs, choice.outputs))
+        else:
+            results = list(current_builder().add(node.op, tuple(parts)).outputs)
+        self.steps.append(Step(node, choice.inputs, choice.outputs, self.mover.moved[before:]))
+        return list(zip(results, choice.outputs, strict=True))
+
+    def _constrained(self, node: Node, given):
+        (value, old), wanted = given[0], node.op.placements
+        before = len(self.mover.moved)
+        made = self.move(value, node.inputs[0].shape, old, wanted)
+        self.steps.append(Step(node, [old], [wanted], self.mover.moved[before:]))
+        return [(made, wanted)]
+
+    def _refuse(self, node: Node, given: list[Placements], conflict):
+        first, second = conflict.operands[:2]
+        if not all(self._from_user(node.inputs[i]) for i in (first, second)):
+            return
+        where = f"along mesh axis {conflict.mesh_axis}"
+        raise ShardingError(
+            node.op.name,
+            f"operand {first} {tuple(node.inputs[first].shape)} is {list(given[first])} and operand {second} "
+            f"{tuple(node.inputs[second].shape)} is {list(given[second])}: {where} they are divided along axes that do not meet, "
+            "and either could be gathered",
+            fix="say which: operand.redistribute(placements=[...]) before the call, with Replicate() there or the other's placement",
+        )
+
+    def _from_user(self, value: Value) -> bool:
+        while isinstance(value.node.op, Movement) or value.node.op.name == "cast":
+            value = value.node.inputs[0]
+        return value in self._given
+
+
+def finish(sharder: Sharder, whole: Value, value: Value, placements: Placements, wanted) -> tuple[Value, Placements]:
+    """A result under the placements that are wanted of it; None: as it is, or "no partial"."""
+    target = placements if wanted is None else without_partial(placements) if wanted == "whole" else wanted
+    return sharder.move(value, whole.shape, placements, target), target
+
+
+def dual(placements: Placements, found: Placements) -> Placements:
+    """The placements that a gradient gets: along mesh axes that divide the operand the operand's, elsewhere as it was found."""
+    return tuple(p if isinstance(p, Shard) else f for p, f in zip(placements, found, strict=True))
+
+
+__all__ = ["F", "Partial", "Sharder", "Step", "dtypes", "dual", "finish", "has_partial"]
