@@ -77,6 +77,16 @@ def set_view_base(made: Tensor, of: Tensor) -> None:
     `made`, which shares the memory of `of`, counts as a view of it from now on.
     """
 
+def make_sharded(parts: object, shape: object, dtype: object, device: int = 0, writable: bool = True) -> Tensor:
+    """
+    A tensor whose elements lie on several ranks, as `parts` says; `shape` is that of the whole.
+    """
+
+def parts_of(tensor: object | None) -> object:
+    """
+    What make_sharded was given, of a sharded tensor or a view of it; None for all others.
+    """
+
 def reinterpret(tensor: Tensor, shape: object, strides: object, dtype: object) -> Tensor:
     """
     The bytes of a tensor as elements of another type; the caller has checked that they fit. No history.
@@ -141,6 +151,11 @@ class Generator:
     def __repr__(self) -> str: ...
 
 def default_generator() -> Generator: ...
+
+def set_thread_generator(generator: object | None) -> None:
+    """
+    Gives this thread a default generator of its own, which the caller keeps; None: that of the process.
+    """
 
 class PlanBuilder:
     def __init__(self) -> None: ...

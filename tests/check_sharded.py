@@ -39,7 +39,7 @@ def ways(case, mesh_ndim: int, most: int) -> list[tuple]:
         if a.ndim:
             found.append(tuple((dist.Shard(0),) * mesh_ndim if b.ndim else whole for b in case))
             break
-    rng = random.Random(len(found))
+    rng = random.Random(f"{found} {most}")
     found = list(dict.fromkeys(found))
     if len(found) > most:
         found = found[:1] + rng.sample(found[1:], most - 1)
@@ -74,7 +74,9 @@ def check_sharded(fn, case, grad: bool, meshes=MESHES, most: int = MOST):
         return td.tensor(a, requires_grad=grad and a.dtype.kind in "fc")
 
     def gradients(results):
-        return [td.tensor(numbers(p.shape, i)).to(p.dtype) if p.dtype.is_inexact else None for i, p in enumerate(results)]
+        return [
+            td.tensor(numbers(p.shape, i)).to(p.dtype) if p.dtype.is_inexact else None for i, p in enumerate(results)
+        ]
 
     given = [make(a) for a in case]
     expected, expected_grads = run(fn, given, gradients)
@@ -103,7 +105,9 @@ def check_sharded(fn, case, grad: bool, meshes=MESHES, most: int = MOST):
         for placements in ways(case, len(shape), most):
             where = f"mesh {shape}, {[list(p) for p in placements]}"
             try:
-                for results, grads in dist.spawn(work, int(np.prod(shape)), (shape, placements), engine="threads", timeout=60):
+                for results, grads in dist.spawn(
+                    work, int(np.prod(shape)), (shape, placements), engine="threads", timeout=60
+                ):
                     compare(results, expected, f"{where}: result", problems)
                     compare(grads, expected_grads, f"{where}: gradient", problems)
             except td.ShardingError as error:

@@ -51,6 +51,16 @@ from tandem.distributed.group import (
 )
 from tandem.distributed.objects import all_gather_object, broadcast_object_list, gather_object
 from tandem.distributed.pipeline import Pipeline, stage
+from tandem.distributed.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    PrepareModuleOutput,
+    RowwiseParallel,
+    SequenceParallel,
+    distribute_module,
+    parallelize_module,
+)
 from tandem.distributed.reduction import ReduceOp
 from tandem.distributed.sharding import (
     DeviceMesh,
@@ -62,11 +72,15 @@ from tandem.distributed.sharding import (
     Placement,
     Replicate,
     Shard,
+    ShardingReport,
     distribute_tensor,
+    explain,
     from_local,
     implicit_replication,
     init_device_mesh,
     redistribute,
+    shard_map,
+    sharding_report,
     with_sharding_constraint,
 )
 from tandem.distributed.spawning import spawn
@@ -75,12 +89,17 @@ from tandem.distributed.topology import Topology
 from tandem.distributed.work import Work
 
 __all__ = [
-    "DistributedDataParallel", "GroupMember", "P2POp", "Pipeline", "ProcessGroup", "ReduceOp", "ShardedParameter", "Store",
-    "Topology", "Work", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_reduce_coalesced",
-    "all_to_all", "all_to_all_single", "barrier", "batch_isend_irecv", "broadcast", "broadcast_coalesced",
-    "broadcast_object_list", "checkpoint", "data_parallel", "destroy_process_group", "flight_record", "full_state_dict",
-    "fully_shard", "functional", "gather", "gather_object", "get_backend", "get_global_rank", "get_group_rank",
-    "get_process_group_ranks", "get_rank", "get_world_size", "init_process_group", "irecv", "is_available", "is_initialized",
-    "isend", "join", "load_full_state_dict", "monitored_barrier", "new_group", "no_sync", "pipeline", "recv", "reduce",
-    "reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "simulator", "spawn", "stage",
+    "ColwiseParallel", "DTensor", "DeviceMesh", "DistributedDataParallel", "GroupMember", "Mesh", "NamedSharding",
+    "P2POp", "ParallelStyle", "Partial", "PartitionSpec", "Pipeline", "Placement", "PrepareModuleInput",
+    "PrepareModuleOutput", "ProcessGroup", "ReduceOp", "Replicate", "RowwiseParallel", "SequenceParallel", "Shard",
+    "ShardedParameter", "ShardingReport", "Store", "Topology", "Work", "all_gather", "all_gather_into_tensor",
+    "all_gather_object", "all_reduce", "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier",
+    "batch_isend_irecv", "broadcast", "broadcast_coalesced", "broadcast_object_list", "checkpoint", "data_parallel",
+    "destroy_process_group", "distribute_module", "distribute_tensor", "explain", "flight_record", "from_local",
+    "full_state_dict", "fully_shard", "functional", "gather", "gather_object", "get_backend", "get_global_rank",
+    "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size", "implicit_replication",
+    "init_device_mesh", "init_process_group", "irecv", "is_available", "is_initialized", "isend", "join",
+    "load_full_state_dict", "monitored_barrier", "new_group", "no_sync", "parallelize_module", "pipeline", "recv",
+    "redistribute", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "shard_map",
+    "sharding_report", "simulator", "spawn", "stage", "with_sharding_constraint",
 ]  # fmt: skip

@@ -8,24 +8,24 @@ on one rank.
 
 from __future__ import annotations
 
-import hashlib
 from typing import NamedTuple
 
 import tandem.ops as F
 from tandem import _runtime
 from tandem.distributed.sharding.layout import REPLICATE, Placements, grid_of, has_partial, replicated, without_partial
+from tandem.distributed.sharding.local import local_function
+from tandem.distributed.sharding.moved import reduce_in_place
 from tandem.distributed.sharding.parts import check_member, make, state
 from tandem.distributed.sharding.placements import Shard
-from tandem.distributed.sharding.propagate import Sharder, Step
-from tandem.errors import AutogradError, ShapeError, ShardingError
+from tandem.distributed.sharding.propagate import NeedsReduced, Sharder, Step
+from tandem.errors import AutogradError, ShardingError
 from tandem.forks import compiling
-from tandem.graph.ir import Builder, Graph, Type, Value, kept_builders, replay
-from tandem.graph.serialize import to_json
-from tandem.ops.define import Movement, ParameterSpec, Role, add_input, make_function, traced_for
+from tandem.graph.ir import Builder, Graph, Type, Value, kept_builders
+from tandem.ops.define import Movement, add_input, traced_for
 from tandem.tracing.compile import (
     Reader,
-    Tracing,
     Traced,
+    Tracing,
     autocast_dtype,
     backward_function,
     differentiate,
@@ -33,10 +33,6 @@ from tandem.tracing.compile import (
 )
 from tandem.tracing.describe import ValueSpec, spec_of
 
-_PARAMETERS = [
-    ParameterSpec("tensors", "tensors", True, None, False),
-    ParameterSpec("numbers", "tensors", True, None, False),
-]
 _NUMBERS = ("float", "integer", "bool", "complex", "seed", "offset")
 _MOST = 4096  # calls that are kept
 
@@ -78,7 +74,6 @@ class Call(NamedTuple):
 
 
 _calls: dict = {}
-_functions: dict = {}
 
 
 def run_from_dispatch(function, descriptions, tensors):
@@ -97,10 +92,16 @@ def run(function, spec, tensors, wanted=None, strict: bool = True):
     call = _calls.get(key)
     if call is None:
         with compiling(), kept_builders():
-            call = _make(function, spec, placements, wanted, mesh, strict)
+            try:
+                call = _make(function, spec, placements, wanted, mesh, strict)
+            except NeedsReduced as need:
+                call = need
         if len(_calls) >= _MOST:
             del _calls[next(iter(_calls))]
         _calls[key] = call
+    if isinstance(call, NeedsReduced):
+        reduce_in_place(tensors[call.position], call.placements)
+        return run(function, spec, tensors, wanted, strict)
     return _run(function, call, mesh, spec, tensors), call.is_tuple, call.advance
 
 
@@ -156,7 +157,16 @@ def _key(function, spec, placements, wanted, mesh, strict: bool) -> tuple:
         else:
             items.append((item.kind, _frozen(item.value)))
     modes = _runtime.autocast_mode(), _runtime.default_dtype_code(), _runtime.default_device()
-    return function, tuple(items), wanted, strict, modes, mesh.shape, mesh.coordinate, tuple(g.token for g in mesh.groups)
+    return (
+        function,
+        tuple(items),
+        wanted,
+        strict,
+        modes,
+        mesh.shape,
+        mesh.coordinate,
+        tuple(g.token for g in mesh.groups),
+    )
 
 
 def _frozen(value):
@@ -198,9 +208,7 @@ def _make(function, spec, placements, wanted, mesh, strict: bool) -> Call:
     grid = grid_of(mesh)
     sharder = Sharder(grid, strict)
     at = traced.position_of
-    given = [
-        (REPLICATE,) * mesh.ndim if v in traced.numbers else placements[at[v]] for v in graph.inputs
-    ]
+    given = [(REPLICATE,) * mesh.ndim if v in traced.numbers else placements[at[v]] for v in graph.inputs]
     local = Graph(name=function.__name__)
     whole = Graph(graph.symbols, graph.name)
     whole.inputs, whole.nodes, whole.outputs = graph.inputs, graph.nodes, [*graph.outputs, *extras]
@@ -209,7 +217,10 @@ def _make(function, spec, placements, wanted, mesh, strict: bool) -> Call:
             add_input(builder, Type(v.dtype, grid.local_shape(v.shape, p), v.type.weak))
             for v, p in zip(graph.inputs, given, strict=True)
         ]
-        made = sharder.graph(whole, inputs, given)
+        try:
+            made = sharder.graph(whole, inputs, given)
+        except NeedsReduced as need:
+            raise NeedsReduced(at[graph.inputs[need.position]], need.placements) from None
         targets = _targets(function, whole, made, traced, placements, wanted)
         results = [
             sharder.move(value, v.shape, p, target)
@@ -225,7 +236,7 @@ def _make(function, spec, placements, wanted, mesh, strict: bool) -> Call:
     tensors = [at[v] for v in graph.inputs if v not in traced.numbers]
     numbers = [at[v] for v in graph.inputs if v in traced.numbers]
     return Call(
-        _function(function.__name__, local, [v in traced.numbers for v in graph.inputs]), tensors, numbers, outputs,
+        local_function(function.__name__, local, [v in traced.numbers for v in graph.inputs]), tensors, numbers, outputs,
         [(v.type, t) for v, t in zip(extras, targets[len(graph.outputs) :], strict=True)],
         traced.is_tuple, advance, record, sharder.steps, sharder.mover.moved,
     )  # fmt: skip
@@ -291,30 +302,6 @@ def _record(function, traced: Traced, split, extras, at) -> Record:
     recorded = [i for i, yes in enumerate(split.differentiable) if yes]
     return Record([at[v] for v in traced.wanted], saved, bool(split.copies), [at[v] for v in split.numbers], recorded,
                   first, twice)  # fmt: skip
-
-
-def _function(name: str, graph: Graph, is_number: list[bool]):
-    """An operator function that runs a graph of this rank. Ranks that are threads share it where their graphs are the same."""
-    key = name, hashlib.sha256(to_json(graph).encode()).hexdigest(), tuple(is_number)
-    function = _functions.get(key)
-    if function is not None:
-        return function
-
-    def fn(tensors, numbers):
-        tensors, numbers = iter(tensors), iter(numbers)
-        inputs = [next(numbers) if number else next(tensors) for number in is_number]
-        for value, expected in zip(inputs, graph.inputs, strict=True):
-            for actual, dim in zip(value.shape, expected.shape, strict=True):
-                if actual != dim:  # asking teaches that the size is this one
-                    raise ShapeError(name, f"a part has shape {value.shape}; expected is {expected.shape}")
-        return tuple(replay(graph, inputs, {}))
-
-    if len(_functions) >= _MOST:
-        del _functions[next(iter(_functions))]
-    function = _functions[key] = make_function(
-        name, fn, _PARAMETERS, role=Role(whole=len(graph.nodes) > 40), digest=f"sharded {key[1]}"
-    )
-    return function
 
 
 # -- running it
@@ -406,8 +393,8 @@ def _saved_again(function, call: Call, kept, spec, arguments) -> list:
 
 
 def _backward(function, mesh, grads, saved, numbers, inputs) -> list:
-    """Calls a backward function (BACKWARD_PARAMETERS in tracing/compile.py). Gradients of what is divided are divided alike; those of
-    plain tensors are whole."""
+    """Calls a backward function (BACKWARD_PARAMETERS in tracing/compile.py). Gradients of what is divided are divided alike; those
+    of plain tensors are whole."""
     spec, tensors = [], []
 
     def add(t):

@@ -8,6 +8,7 @@ the factor. So one procedure finds the placements for all operators:
 
 - an operand that is replicated is divided without communication;
 - one that is divided along an axis that is no factor, or partial where the operator is not linear in it, is redistributed;
+- where the operator is linear, partial operands stay so, and what is added to them is taken as a summand of one rank;
 - two operands that are divided by different factors leave a choice. In what the user has called this is an error that says what
   to write. In gradients nobody can write anything: the larger operand stays.
 """
@@ -65,16 +66,16 @@ def choose(rule: Rule, values: list[Value], given: list[Placements], ndim: int) 
             conflicts.append(Conflict(m, [operands[0] for operands in found.values()]))
         factor = max(found, key=lambda f: max(_elements(values[i]) for i in found[f])) if found else None
         partial = frozenset(i for i, p in enumerate(at) if isinstance(p, Partial))
-        passes = factor is None and partial in rule.linear and all(at[i].reduce_op == "sum" for i in partial)
+        sums = _passing(rule, at, partial) if factor is None and partial else frozenset()
         for i, factors in enumerate(rule.inputs):
-            if passes and i in partial:
-                inputs[i].append(at[i])
+            if i in sums:
+                inputs[i].append(Partial("sum"))
             elif factor is not None and factor in factors:
                 inputs[i].append(Shard(factors.index(factor)))
             else:
                 inputs[i].append(REPLICATE)
         for o, factors in enumerate(rule.outputs):
-            if passes:
+            if sums:
                 outputs[o].append(Partial("sum"))
             elif factor is None:
                 outputs[o].append(REPLICATE)
@@ -83,6 +84,13 @@ def choose(rule: Rule, values: list[Value], given: list[Placements], ndim: int) 
             else:
                 outputs[o].append(Partial(rule.contracted[factor]))
     return Choice([tuple(p) for p in inputs], [tuple(p) for p in outputs], conflicts)
+
+
+def _passing(rule: Rule, at: list, partial: frozenset) -> frozenset:
+    """Operands that go in as summands: the partial ones, and with them those that are added to them, on one rank."""
+    if any(at[i].reduce_op != "sum" for i in partial):
+        return frozenset()
+    return next((together for together in rule.linear if partial <= together), frozenset())
 
 
 def _reaches(rule: Rule, factor) -> bool:

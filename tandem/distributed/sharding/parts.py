@@ -26,7 +26,9 @@ def parts_of(tensor) -> Parts | None:
 def need_parts(tensor, op: str) -> Parts:
     parts = _runtime.parts_of(tensor)
     if parts is None:
-        raise ShardingError(op, "the tensor is not sharded", fix="use td.distributed.distribute_tensor(x, mesh, placements)")
+        raise ShardingError(
+            op, "the tensor is not sharded", fix="use td.distributed.distribute_tensor(x, mesh, placements)"
+        )
     return parts
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import tandem.ops as F
-from tandem import dtypes
 from tandem.distributed.sharding.factors import Rule, choose
 from tandem.distributed.sharding.layout import (
     REPLICATE,
@@ -18,10 +16,8 @@ from tandem.distributed.sharding.layout import (
     Placements,
     has_partial,
     replicated,
-    without_partial,
 )
 from tandem.distributed.sharding.move import Mover
-from tandem.distributed.sharding.placements import Partial, Shard
 from tandem.distributed.sharding.rules import rule_of
 from tandem.errors import ShardingError
 from tandem.graph.ir import Graph, Node, Value, current_builder
@@ -42,6 +38,13 @@ def as_list(values) -> list[Value]:
     return [values] if isinstance(values, Value) else list(values)
 
 
+class NeedsReduced(Exception):
+    """An operand of the call is partial and has to be reduced. That is done to the tensor itself, so that it happens once."""
+
+    def __init__(self, position: int, placements: Placements):
+        self.position, self.placements = position, placements
+
+
 class Sharder:
     """strict: whether operands that are divided by different factors are an error, as in what the user has called."""
 
@@ -52,6 +55,7 @@ class Sharder:
         self._moved: dict = {}
         self._whole = (REPLICATE,) * len(grid.shape)
         self._given: set[Value] = set()
+        self._partial: dict[Value, int] = {}
 
     def graph(self, graph: Graph, inputs: list[Value], placements: list[Placements]) -> list[tuple[Value, Placements]]:
         """The parts of the graph's outputs, given those of its inputs; made by the current builder."""
@@ -60,6 +64,7 @@ class Sharder:
         )
         if not self._given:
             self._given = set(graph.inputs)
+            self._partial = {v: i for i, (v, p) in enumerate(zip(inputs, placements, strict=True)) if has_partial(p)}
         for node in graph.nodes:
             if node.op.name == "input":
                 continue
@@ -71,6 +76,10 @@ class Sharder:
         """value under other placements; made once."""
         if old == new:
             return value
+        if value in self._partial and any(a.is_partial() and not b.is_partial() for a, b in zip(old, new, strict=True)):
+            raise NeedsReduced(
+                self._partial[value], tuple(b if a.is_partial() else a for a, b in zip(old, new, strict=True))
+            )
         key = (value, new)
         if key not in self._moved:
             self._moved[key] = self.mover.move(value, tuple(shape), old, new)
@@ -80,8 +89,6 @@ class Sharder:
         values, old = [v for v, _ in given], [p for _, p in given]
         if all(replicated(p) for p in old):
             return [(v, self._whole) for v in current_builder().add(node.op, tuple(values)).outputs]
-        if node.op.name == "constraint":
-            return self._constrained(node, given)
         rule = rule_of(node, self.grid, old)
         if rule is None and isinstance(node.op, Composite):
             inner = region_graph(
@@ -106,13 +113,6 @@ class Sharder:
         self.steps.append(Step(node, choice.inputs, choice.outputs, self.mover.moved[before:]))
         return list(zip(results, choice.outputs, strict=True))
 
-    def _constrained(self, node: Node, given):
-        (value, old), wanted = given[0], node.op.placements
-        before = len(self.mover.moved)
-        made = self.move(value, node.inputs[0].shape, old, wanted)
-        self.steps.append(Step(node, [old], [wanted], self.mover.moved[before:]))
-        return [(made, wanted)]
-
     def _refuse(self, node: Node, given: list[Placements], conflict):
         first, second = conflict.operands[:2]
         if not all(self._from_user(node.inputs[i]) for i in (first, second)):
@@ -123,24 +123,10 @@ class Sharder:
             f"operand {first} {tuple(node.inputs[first].shape)} is {list(given[first])} and operand {second} "
             f"{tuple(node.inputs[second].shape)} is {list(given[second])}: {where} they are divided along axes that do not meet, "
             "and either could be gathered",
-            fix="say which: operand.redistribute(placements=[...]) before the call, with Replicate() there or the other's placement",
+            fix="say which: operand.redistribute(placements=[...]) before the call, with Replicate() or the other's placement",
         )
 
     def _from_user(self, value: Value) -> bool:
         while isinstance(value.node.op, Movement) or value.node.op.name == "cast":
             value = value.node.inputs[0]
         return value in self._given
-
-
-def finish(sharder: Sharder, whole: Value, value: Value, placements: Placements, wanted) -> tuple[Value, Placements]:
-    """A result under the placements that are wanted of it; None: as it is, or "no partial"."""
-    target = placements if wanted is None else without_partial(placements) if wanted == "whole" else wanted
-    return sharder.move(value, whole.shape, placements, target), target
-
-
-def dual(placements: Placements, found: Placements) -> Placements:
-    """The placements that a gradient gets: along mesh axes that divide the operand the operand's, elsewhere as it was found."""
-    return tuple(p if isinstance(p, Shard) else f for p, f in zip(placements, found, strict=True))
-
-
-__all__ = ["F", "Partial", "Sharder", "Step", "dtypes", "dual", "finish", "has_partial"]

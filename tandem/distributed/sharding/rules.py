@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 
 import tandem.ops as F
-from tandem import dtypes
 from tandem.distributed.sharding.factors import Rule
 from tandem.distributed.sharding.layout import Grid
-from tandem.graph.ir import Node, Type
+from tandem.graph.ir import Node
 from tandem.ops.define import Elementwise
 
 RULES: dict = {}
@@ -90,16 +89,12 @@ _REDUCTIONS = {"sum": "sum", "prod": "product", "max": "max", "min": "min", "any
 def _reduce(node, grid, given):
     op, x = node.op, node.inputs[0]
     kind = _REDUCTIONS.get(op.kind)
-    if kind in ("max", "min") and (x.dtype.is_inexact and op.kind in ("max", "min")):
-        kind = f"{kind}"
     inside = tuple(d if kind is not None or d not in op.axes else None for d in range(x.ndim))
     out = tuple(None if d in op.axes else d for d in range(x.ndim))
-    contracted = {d: kind for d in op.axes} if kind is not None else {}
+    contracted = dict.fromkeys(op.axes, kind) if kind is not None else {}
     empty = any(x.shape[d] < math.prod(grid.shape) for d in op.axes)  # a rank without elements has no extremum
     if empty and op.kind in ("max", "min"):
         inside, contracted = out, {}
-    if kind == "product" and not x.dtype.is_inexact and x.dtype is not dtypes.int64:
-        contracted, inside = {}, out
     return Rule([inside], [out], contracted, _ONE if op.kind == "sum" and x.dtype.is_inexact else ())
 
 
@@ -206,6 +201,7 @@ def _concat(node, grid, given):
 
 # -- operators along an axis
 
+
 @rule("sort", "sort_values", "topk", "select", "cumulative", "running_extremum", "linear_scan")
 def _along(node, grid, given):
     axis = node.op.axis
@@ -253,33 +249,40 @@ def _matmul(node, grid, given):
     n = node.inputs[0].ndim - 2
     batch = tuple(range(n))
     bias = [("n",)] if len(node.inputs) == 3 else []
-    inner = None if bias else "k"  # the bias is added once
-    contracted = {} if bias else {"k": "sum"}
-    linear = (frozenset({0}), frozenset({1})) if not bias else ()
-    return Rule([(*batch, "m", inner), (*batch, inner, "n"), *bias], [(*batch, "m", "n")], contracted, linear)
+    return Rule([(*batch, "m", "k"), (*batch, "k", "n"), *bias], [(*batch, "m", "n")], {"k": "sum"}, _PRODUCT[len(bias)],
+                _biased_once(node, grid))  # fmt: skip
+
+
+_PRODUCT = (frozenset({0}), frozenset({1})), (frozenset({0, 2}), frozenset({1, 2}))
+
+
+def _biased_once(node: Node, grid: Grid):
+    """A product whose bias is added by one of the ranks that have summands of it."""
+
+    def make(values, inputs, outputs):
+        summands = zip(grid.coordinate, inputs[-1], outputs[0], strict=True)
+        adds = all(c == 0 or bias.is_partial() for c, bias, out in summands if out.is_partial())
+        return node.op(*(values if adds else values[:2]))
+
+    return make if len(node.inputs) == 3 else None
 
 
 @rule("linear")
 def _linear(node, grid, given):
     bias = [("n",)] if len(node.inputs) == 3 else []
-    divided = any(p.is_shard(1) for v in given[:2] for p in v)
-    if bias and divided:
-        return None  # a product, and then the bias
-    contracted = {} if bias else {"k": "sum"}
-    linear = (frozenset({0}), frozenset({1})) if not bias else ()
-    inner = None if bias else "k"
-    return Rule([("m", inner), ("n", inner), *bias], [("m", "n")], contracted, linear)
+    return Rule(
+        [("m", "k"), ("n", "k"), *bias], [("m", "n")], {"k": "sum"}, _PRODUCT[len(bias)], _biased_once(node, grid)
+    )
 
 
 @rule("conv_forward")
 def _conv_forward(node, grid, given):
-    op, (x, w, *bias) = node.op, node.inputs
+    op, (x, _, *bias) = node.op, node.inputs
     spatial = (None,) * (x.ndim - 2)
     if op.groups != 1:
         return Rule([("n", None, *spatial), (None, None, *spatial), *[(None,)] * len(bias)], [("n", None, *spatial)])
-    inner = None if bias else "c"
-    return Rule([("n", inner, *spatial), ("o", inner, *spatial), *[("o",)] * len(bias)], [("n", "o", *spatial)],
-                {} if bias else {"c": "sum"}, () if bias else (frozenset({0}), frozenset({1})))  # fmt: skip
+    return Rule([("n", "c", *spatial), ("o", "c", *spatial), *[("o",)] * len(bias)], [("n", "o", *spatial)], {"c": "sum"},
+                _PRODUCT[len(bias)], _biased_once(node, grid))  # fmt: skip
 
 
 @rule("conv_backward_data")
@@ -356,7 +359,9 @@ def _gather(node, grid, given):
     k = len(indices)
     index = tuple(("i", d) for d in range(indices[0].ndim))
     rest = tuple(("r", d) for d in range(k, x.ndim))
-    table = ("table",) if k == 1 and x.dtype.is_inexact and 0 not in grid.local_shape(x.shape, given[0]) else (None,) * k
+    table = (
+        ("table",) if k == 1 and x.dtype.is_inexact and 0 not in grid.local_shape(x.shape, given[0]) else (None,) * k
+    )
     if table == ("table",) and x.shape[0] < math.prod(grid.shape):
         table = (None,)
 
@@ -380,7 +385,7 @@ def _is_zero(value) -> bool:
 @rule("scatter")
 def _scatter(node, grid, given):
     """Sums into zeros from parts of the updates are partial sums."""
-    base, updates, *indices = node.inputs
+    base, _, *indices = node.inputs
     k = len(indices)
     sums = node.op.mode == "add" and _is_zero(base) and base.dtype.is_inexact
     index = tuple(("i", d) if sums else None for d in range(indices[0].ndim))
@@ -392,7 +397,7 @@ def _scatter(node, grid, given):
 
 @rule("pick")
 def _pick(node, grid, given):
-    x, index = node.inputs
+    x = node.inputs[0]
     axis = node.op.axis % x.ndim
     own = "table" if x.dtype.is_inexact and x.shape[axis] >= math.prod(grid.shape) else None
     rest = tuple(None if d == axis else d for d in range(x.ndim))
@@ -424,7 +429,3 @@ def _isin(node, grid, given):
 def _segments(node, grid, given):
     n = node.inputs[0].ndim
     return Rule([(None, *range(1, n)), (None,)], [(None, *range(1, n))])
-
-
-def type_of(shape, like: Type) -> Type:
-    return like.with_shape(shape)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import tandem.ops as F
-from tandem import _runtime
+from tandem import _runtime, dtypes
 from tandem.autograd.modes import enable_grad, no_grad
-from tandem.distributed.sharding.call import _function
-from tandem.distributed.sharding.layout import REPLICATE, Placements, grid_of, has_partial, replicated
+from tandem.distributed.sharding.layout import REPLICATE, Placements, has_partial
 from tandem.distributed.sharding.mesh import Mesh
-from tandem.distributed.sharding.move import Mover
-from tandem.distributed.sharding.parts import check_member, local_shape, make, need_parts, parts_of, state
+from tandem.distributed.sharding.moved import moved
+from tandem.distributed.sharding.parts import check_member, local_shape, make, need_parts, parts_of
 from tandem.distributed.sharding.placements import Partial, PartitionSpec, Shard, as_placements, as_spec
 from tandem.errors import ShapeError, ShardingError
-from tandem.graph.ir import Builder, Graph, Type
 from tandem.nn.parameter import Parameter
-from tandem.ops.define import add_input
-from tandem.tracing.compile import Tracing
+from tandem.ops.define import FUNCTIONS
 
 Tensor = _runtime.Tensor
 
@@ -53,42 +49,11 @@ class NamedSharding:
         return f"NamedSharding({self.mesh!r}, {self.spec!r})"
 
 
-# -- moving parts
-
-
-_moves: dict = {}
-
-
-class _Move:
-    """A redistribution on this rank: an operator function, and what it moves."""
-
-    def __init__(self, mesh: Mesh, shape, dtype, old: Placements, new: Placements):
-        grid = grid_of(mesh)
-        graph, mover = Graph(name="redistribute"), Mover(grid)
-        with Builder(graph) as builder, Tracing():
-            value = add_input(builder, Type(dtype, grid.local_shape(shape, old)))
-            made = mover.move(value, shape, old, new)
-            graph.outputs = [F.Copy()(made) if made is value else made]
-        self.moved = mover.moved
-        self.function = _function("redistribute", graph, [False])
-
-
-def moved(local, mesh: Mesh, shape, old: Placements, new: Placements):
-    """This rank's part under other placements; no history."""
-    if old == new:
-        return local
-    key = tuple(shape), local.dtype, old, new, mesh.shape, mesh.coordinate, tuple(g.token for g in mesh.groups)
-    found = _moves.get(key)
-    if found is None:
-        found = _moves[key] = _Move(mesh, tuple(shape), local.dtype, old, new)
-    for report in state.reports:
-        report.add_move(old, new, found.moved)
-    with no_grad():
-        return found.function([local], [])[0]
+# -- moving
 
 
 def _placed(tensor, mesh: Mesh, new: Placements, back: Placements | None = None):
-    """A sharded tensor under other placements, recorded. back: what its gradient is brought to; None: what divides the operand."""
+    """A sharded tensor under other placements, recorded. back: what its gradient is brought to; None: what divides the tensor."""
     parts = need_parts(tensor, "redistribute")
     local = moved(parts.local, mesh, tensor.shape, parts.placements, new)
     made = make(mesh, new, local, tensor.shape)
@@ -134,8 +99,8 @@ def with_sharding_constraint(tensor, sharding):
 
 
 def distribute_tensor(tensor, device_mesh: Mesh | NamedSharding, placements=None, *, src_data_rank: int | None = 0):
-    """A sharded tensor with the elements of `tensor`, which all ranks have or which rank `src_data_rank` of the mesh has and gives the
-    others (None: all ranks have the same, and nothing is sent).
+    """A sharded tensor with the elements of `tensor` on rank `src_data_rank` of the mesh, which sends them to the others; None: all
+    ranks have the same, and nothing is sent.
 
     >>> td.distributed.init_process_group()
     >>> mesh = td.distributed.Mesh(1, "data")
@@ -174,8 +139,8 @@ def distribute_tensor(tensor, device_mesh: Mesh | NamedSharding, placements=None
 
 
 def from_local(local, device_mesh: Mesh, placements=None, *, shape=None, run_check: bool = False):
-    """The sharded tensor of which this rank has `local`. Gradients come back to it: of a part the part, of Replicate and Partial the
-    whole.
+    """The sharded tensor of which this rank has `local`. Gradients come back to it: of a part the part, of Replicate and Partial
+    the whole.
 
     shape: of the whole; needed where parts along a divided axis are not equal
     """
@@ -243,10 +208,12 @@ def to_local(tensor, *, grad_placements=None):
     else:
         back = tuple(REPLICATE if isinstance(p, Partial) else p for p in parts.placements)
         recorded = tensor.requires_grad and _runtime.grad_enabled()
-        if recorded and any(not isinstance(p, Shard) and n > 1 for p, n in zip(parts.placements, parts.mesh.shape, strict=True)):
+        if recorded and any(
+            not isinstance(p, Shard) and n > 1 for p, n in zip(parts.placements, parts.mesh.shape, strict=True)
+        ):
             raise ShardingError(
-                "to_local", f"the tensor is {list(parts.placements)} and has a gradient: whether ranks do the same with it, or each "
-                "a part of the work, is not known",
+                "to_local", f"the tensor is {list(parts.placements)} and has a gradient: whether ranks do the same with it, or "
+                "each a part of the work, is not known",
                 fix="give grad_placements=[Replicate()] for the first, [Partial()] for the second; or x.detach().to_local()",
             )  # fmt: skip
     return _to_local(tensor, back)
@@ -277,7 +244,9 @@ def leaf_gradient(leaf, g):
     if parts is None:
         return full_tensor(g)
     if found is None:
-        raise ShardingError("backward", f"a plain gradient {tuple(g.shape)} came to a sharded leaf", fix="see td.distributed.from_local")
+        raise ShardingError(
+            "backward", f"a plain gradient {tuple(g.shape)} came to a sharded leaf", fix="use td.distributed.from_local"
+        )
     back = tuple(REPLICATE if isinstance(p, Partial) else p for p in parts.placements)
     return g if found.placements == back else _placed(g, parts.mesh, back)
 
@@ -291,12 +260,11 @@ def _created(name: str):
         check_member(device_mesh, name)
         size = tuple(size)
         new = as_placements(placements, device_mesh, len(size), name)
-        settings = dict(more) if dtype is None else {"dtype": dtype, **more}
+        dtype = dtypes.default_float() if dtype is None else dtypes.as_dtype(dtype)
         with no_grad():
-            seed = make(device_mesh, new, F.empty(local_shape(device_mesh, size, new), dtype=dtype), size)
-            like = getattr(F, f"{name}_like")
-            fill = (settings.pop("fill_value"),) if name == "full" else ()
-            made = like(seed, *fill, **settings)
+            made = make(device_mesh, new, _runtime.empty(local_shape(device_mesh, size, new), dtype), size)
+            if name != "empty":
+                made = FUNCTIONS[f"{name}_like"](made, **more)
             made = made if parts_of(made).placements == new else _placed(made, device_mesh, new)
         made.requires_grad = requires_grad
         return made
@@ -331,12 +299,6 @@ def sharding(self) -> NamedSharding | None:
     return None if spec is None else NamedSharding(parts.mesh, spec)
 
 
-def describe(tensor) -> str:
-    """The text of a sharded tensor: this rank's part, and where it lies."""
-    parts = parts_of(tensor)
-    return f"sharded({parts.local!r}, shape={tuple(tensor.shape)}, mesh={parts.mesh!r}, placements={list(parts.placements)})"
-
-
 def attach():
     """Connects the runtime with sharded tensors."""
     from tandem.distributed.sharding.call import run_from_dispatch
@@ -348,6 +310,3 @@ def attach():
     _runtime.set_callback("sharded", run_from_dispatch)
     _runtime.set_callback("gather", gathered)
     _runtime.set_callback("sharded_grad", leaf_gradient)
-
-
-__all__ = ["DTensor", "NamedSharding", "distribute_tensor", "from_local", "redistribute", "replicated"]

@@ -85,7 +85,9 @@ def _norm_of_sharded(tensors: list, norm_type: float, error_if_nonfinite: bool):
     made = []
     for t in tensors:
         size = F.abs(t).to(dtypes.float64)
-        made.append(F.amax(size) if norm_type == math.inf else F.sum(size * size if norm_type == 2.0 else size**norm_type))
+        made.append(
+            F.amax(size) if norm_type == math.inf else F.sum(size * size if norm_type == 2.0 else size**norm_type)
+        )
     plain = [m for m in made if _runtime.parts_of(m) is None]
     sharded = sorted((m for m in made if _runtime.parts_of(m) is not None), key=lambda m: str(m.placements))
     total = None
