@@ -1,6 +1,6 @@
 """Checkpoints of many ranks: each writes its parts, and any other number of ranks reads them.
 
-    folder/index.json            which rows of which tensor are in which file; the checkpoint is what this names
+    folder/index.json            which block of which tensor is in which file; the checkpoint is what this names
     folder/save-<name>/rank-00000.safetensors, ...
 
 A save writes a folder of its own and then replaces the index, so that a checkpoint is there as a whole or not at all.
@@ -8,6 +8,7 @@ A save writes a folder of its own and then replaces the index, so that a checkpo
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -22,43 +23,86 @@ from tandem.distributed.collectives import barrier
 from tandem.distributed.fully_shard import Division
 from tandem.distributed.group import this_rank
 from tandem.distributed.objects import broadcast_object_list
+from tandem.distributed.sharding.layout import Grid, grid_of
+from tandem.distributed.sharding.parts import make as make_sharded
 from tandem.errors import CheckpointError
 from tandem.nn.module import Module
-from tandem.ops import concatenate
 
-_VERSION = 1
+_VERSION = 2  # 1 had rows: [rank, first row, last row]
+
+
+class _Block(NamedTuple):
+    """A part of a tensor: where it begins, and its shape."""
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def overlap(self, other: _Block) -> _Block | None:
+        """What two have in common, if anything."""
+        start = tuple(max(a, b) for a, b in zip(self.start, other.start, strict=True))
+        ends = zip(self.start, self.shape, other.start, other.shape, strict=True)
+        shape = tuple(min(a + n, b + m) - at for at, (a, n, b, m) in zip(start, ends, strict=True))
+        return _Block(start, shape) if all(n > 0 for n in shape) else None
+
+    def within(self, other: _Block) -> tuple[slice, ...]:
+        """The index of this block in another one that holds it."""
+        return tuple(slice(a - b, a - b + n) for a, n, b in zip(self.start, self.shape, other.start, strict=True))
 
 
 class _Tensor(NamedTuple):
-    tensor: object  # this rank's
-    division: Division | None  # None: all ranks have the same
+    """What this rank has of a tensor, and who writes which part of it: blocks by rank."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.tensor.shape) if self.division is None else self.division.shape
+    tensor: object
+    shape: tuple[int, ...]
+    block: _Block
+    writers: dict[int, _Block]
 
-    @property
-    def rows(self) -> tuple[int, int]:
-        """Those of this rank."""
-        if self.division is None:
-            return 0, self.shape[0] if self.shape else 1
-        return self.division.start, self.division.start + self.tensor.shape[0]
+
+def _described(tensor, like) -> _Tensor:
+    """A tensor that lies on the ranks as `like` does, where it has its shape; otherwise all ranks have the same."""
+    parts = _runtime.parts_of(tensor)
+    if parts is not None:
+        return _of_sharded(tensor, parts)
+    division = getattr(like, "division", None) if like is not None and tensor.shape == like.shape else None
+    if division is not None:
+        return _of_division(tensor, division)
+    whole = _Block((0,) * tensor.ndim, tuple(tensor.shape))
+    return _Tensor(tensor, whole.shape, whole, {0: whole})
+
+
+def _of_division(tensor, division: Division) -> _Tensor:
+    """Of a fully sharded parameter: rows."""
+    rest, at, writers = division.shape[1:], 0, {}
+    for position, rows in enumerate(division.rows):
+        writers[division.group.ranks[position]] = _Block((at, *(0 for _ in rest)), (rows, *rest))
+        at += rows
+    block = _Block((division.start, *(0 for _ in rest)), tuple(tensor.shape))
+    return _Tensor(tensor, division.shape, block, writers)
+
+
+def _of_sharded(tensor, parts) -> _Tensor:
+    """Of a sharded tensor: of the ranks that have the same part, the first one writes it."""
+    if any(p.is_partial() for p in parts.placements):
+        raise CheckpointError("checkpoint", f"a tensor is {list(parts.placements)}", fix="redistribute it first")
+    shape, mesh, writers = tuple(tensor.shape), parts.mesh, {}
+    for rank, coordinate in zip(mesh.ranks, itertools.product(*map(range, mesh.shape)), strict=True):
+        if all(c == 0 or p.is_shard() for c, p in zip(coordinate, parts.placements, strict=True)):
+            spans = Grid(mesh.shape, coordinate, ()).spans(shape, parts.placements)
+            writers[rank] = _Block(tuple(a for a, _ in spans), tuple(n for _, n in spans))
+    spans = grid_of(mesh).spans(shape, parts.placements)
+    return _Tensor(parts.local, shape, _Block(tuple(a for a, _ in spans), tuple(n for _, n in spans)), writers)
 
 
 def _tensors(model: Module, optimizer) -> tuple[dict[str, _Tensor], dict[str, object]]:
     """What a checkpoint holds: tensors by name, and plain values of the optimiser's state."""
     named = dict(model.named_parameters(remove_duplicate=False))
-    found = {
-        f"model/{name}": _Tensor(t.detach(), getattr(named.get(name), "division", None))
-        for name, t in model.state_dict().items()
-    }
+    found = {f"model/{name}": _described(t.detach(), named.get(name)) for name, t in model.state_dict().items()}
     values: dict[str, object] = {}
     if optimizer is not None:
         for name, p in model.named_parameters():
             for key, value in optimizer.state.get(p, {}).items():
                 if isinstance(value, _runtime.Tensor):
-                    divided = getattr(p, "division", None) if value.shape == p.shape else None
-                    found[f"optimizer/{name}/{key}"] = _Tensor(value.detach(), divided)
+                    found[f"optimizer/{name}/{key}"] = _described(value.detach(), p)
                 elif value is not None:
                     values[f"{name}/{key}"] = value
     return found, values
@@ -70,14 +114,15 @@ def _settings(optimizer) -> list[dict]:
 
 
 def save(folder: str, model: Module, optimizer=None, extra=None):
-    """Writes a model, whole, data parallel or fully sharded, its optimiser, and `extra`, which is JSON. All ranks must call it."""
+    """Writes a model, whole, data parallel, fully sharded or of sharded tensors, its optimiser, and `extra`, which is JSON. All ranks
+    must call it."""
     rank = this_rank("checkpoint.save")
     name = [f"save-{uuid.uuid4().hex[:12]}"]
     broadcast_object_list(name, 0)
     target = os.path.join(folder, name[0])
     os.makedirs(target, exist_ok=True)
     tensors, values = _tensors(model, optimizer)
-    mine = {k: t.tensor for k, t in tensors.items() if t.tensor.numel() and (t.division is not None or rank.rank == 0)}
+    mine = {k: t.tensor.contiguous() for k, t in tensors.items() if t.tensor.numel() and rank.rank in t.writers}
     save_file(mine, os.path.join(target, _file(rank.rank)))
     barrier()
     if rank.rank == 0:
@@ -90,16 +135,9 @@ def save(folder: str, model: Module, optimizer=None, extra=None):
     barrier()
 
 
-def _parts(t: _Tensor) -> list[list[int]]:
-    """[rank, first row, last row] of those that wrote some."""
-    if t.division is None:
-        return [[0, *t.rows]]
-    parts, at = [], 0
-    for position, rows in enumerate(t.division.rows):
-        if rows:
-            parts.append([t.division.group.ranks[position], at, at + rows])
-        at += rows
-    return parts
+def _parts(t: _Tensor) -> list[list]:
+    """[rank, start, shape] of those that wrote some."""
+    return [[rank, block.start, block.shape] for rank, block in t.writers.items() if 0 not in block.shape]
 
 
 def _file(rank: int) -> str:
@@ -115,14 +153,14 @@ def _replace_index(folder: str, index: dict):
 
 def load(folder: str, model: Module, optimizer=None):
     """Reads what `save` wrote, with this or any other number of ranks, into a model and an optimiser; gives `extra`. Each rank
-    reads the rows that it has. Works without a process group, too."""
+    reads what it has. Works without a process group, too."""
     path = os.path.join(folder, "index.json")
     try:
         with open(path) as file:
             index = json.load(file)
     except (OSError, ValueError) as error:
         raise CheckpointError("checkpoint.load", f"{path} is no checkpoint: {error}") from None
-    if index.get("version") != _VERSION:
+    if index.get("version") not in (1, _VERSION):
         raise CheckpointError(
             "checkpoint.load", f"{path} has version {index.get('version')}; this is version {_VERSION}"
         )
@@ -130,7 +168,7 @@ def load(folder: str, model: Module, optimizer=None):
     tensors, _ = _tensors(model, None)
     with no_grad():
         for name, t in tensors.items():
-            t.tensor.copy_(reader.rows(name, t))
+            t.tensor.copy_(reader.read(name, t.shape, t.block))
         if optimizer is not None:
             _load_optimizer(reader, index, model, optimizer)
     return index["extra"]
@@ -138,13 +176,12 @@ def load(folder: str, model: Module, optimizer=None):
 
 def _load_optimizer(reader: _Reader, index: dict, model: Module, optimizer):
     for name, p in model.named_parameters():
-        state = {}
+        state: dict = {}
+        like = _described(p.detach(), p)
         for full in index["tensors"]:
             start = f"optimizer/{name}/"
             if full.startswith(start) and "/" not in full[len(start) :]:
-                divided = getattr(p, "division", None) if tuple(index["tensors"][full]["shape"]) == _shape(p) else None
-                like = _Tensor(p.detach(), divided) if divided is not None else None
-                state[full[len(start) :]] = reader.rows(full, like)
+                state[full[len(start) :]] = _state_tensor(reader, full, p, like)
         for full, value in index["values"].items():
             if full.rpartition("/")[0] == name:
                 state[full.rpartition("/")[2]] = value
@@ -154,9 +191,13 @@ def _load_optimizer(reader: _Reader, index: dict, model: Module, optimizer):
         group.update({k: tuple(v) if isinstance(group.get(k), tuple) else v for k, v in settings.items()})
 
 
-def _shape(p) -> tuple[int, ...]:
-    division = getattr(p, "division", None)
-    return tuple(p.shape) if division is None else division.shape
+def _state_tensor(reader: _Reader, name: str, p, like: _Tensor):
+    """A tensor of the optimiser's state: one of the parameter's shape lies as the parameter does."""
+    shape = tuple(reader.entry(name)["shape"])
+    if shape != like.shape:
+        return reader.read(name, shape, _Block((0,) * len(shape), shape))
+    made, parts = reader.read(name, shape, like.block), _runtime.parts_of(p)
+    return made if parts is None else make_sharded(parts.mesh, parts.placements, made, shape)
 
 
 class _Reader:
@@ -164,32 +205,34 @@ class _Reader:
         self.folder, self.tensors = folder, tensors
         self._files: dict[int, object] = {}
 
-    def rows(self, name: str, like: _Tensor | None):
-        """The rows of a tensor that `like` has, or all of it."""
-        entry = self.tensors.get(name)
-        if entry is None:
+    def entry(self, name: str) -> dict:
+        if name not in self.tensors:
             raise CheckpointError(
                 "checkpoint.load", f"{name} is not in {self.folder}", fix="load into the model that was saved"
             )
+        return self.tensors[name]
+
+    def read(self, name: str, expected: tuple[int, ...], wanted: _Block):
+        """A block of a tensor, put together from the parts that were written."""
+        entry = self.entry(name)
         shape = tuple(entry["shape"])
-        if like is not None and shape != like.shape:
-            raise CheckpointError(
-                "checkpoint.load", f"{name} is {shape} in {self.folder} and {like.shape} in the model"
-            )
-        first, last = (0, shape[0] if shape else 1) if like is None else like.rows
-        parts = []
-        for rank, begin, end in entry["parts"]:
-            a, b = max(first, begin), min(last, end)
-            if a >= b:
-                continue
-            part = self._file(rank)[name]
-            parts.append(part[a - begin : b - begin] if shape else part)
-        if not parts:
-            dtype = next(d for d in dtypes.ALL if d.name == entry["dtype"])
-            return _runtime.empty((last - first, *shape[1:]), dtype)
-        return parts[0].clone() if len(parts) == 1 else concatenate(parts)
+        if shape != expected:
+            raise CheckpointError("checkpoint.load", f"{name} is {shape} in {self.folder} and {expected} in the model")
+        dtype = next(d for d in dtypes.ALL if d.name == entry["dtype"])
+        made = _runtime.empty(wanted.shape, dtype)
+        for rank, start, end in entry["parts"]:
+            written = _Block(tuple(start), tuple(end)) if isinstance(start, list) else _rows(shape, start, end)
+            common = written.overlap(wanted)
+            if common is not None:
+                made[common.within(wanted)] = self._file(rank)[name][common.within(written)]
+        return made
 
     def _file(self, rank: int):
         if rank not in self._files:
             self._files[rank] = open_file(os.path.join(self.folder, _file(rank)))
         return self._files[rank]
+
+
+def _rows(shape: tuple[int, ...], first: int, last: int) -> _Block:
+    """A part as version 1 describes it."""
+    return _Block((first, *(0 for _ in shape[1:])), (last - first, *shape[1:])) if shape else _Block((), ())

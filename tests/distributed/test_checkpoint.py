@@ -32,7 +32,7 @@ def whole_state(model, optimizer):
     for name, p in model.named_parameters():
         for key, value in optimizer.state[p].items():
             if isinstance(value, td.Tensor):
-                divided = getattr(p, "sharding", None)
+                divided = getattr(p, "division", None)
                 state[name, key] = (divided.whole(value) if divided and value.shape == p.shape else value).tolist()
             else:
                 state[name, key] = value
