@@ -50,7 +50,6 @@ from tandem.distributed.group import (
     new_group,
 )
 from tandem.distributed.objects import all_gather_object, broadcast_object_list, gather_object
-from tandem.distributed.pipeline import Pipeline, stage
 from tandem.distributed.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -61,6 +60,7 @@ from tandem.distributed.parallel import (
     distribute_module,
     parallelize_module,
 )
+from tandem.distributed.pipeline import Pipeline, stage
 from tandem.distributed.reduction import ReduceOp
 from tandem.distributed.sharding import (
     DeviceMesh,

@@ -114,8 +114,8 @@ def _settings(optimizer) -> list[dict]:
 
 
 def save(folder: str, model: Module, optimizer=None, extra=None):
-    """Writes a model, whole, data parallel, fully sharded or of sharded tensors, its optimiser, and `extra`, which is JSON. All ranks
-    must call it."""
+    """Writes a model, whole, data parallel, fully sharded or of sharded tensors, its optimiser, and `extra`, which is JSON. All
+    ranks must call it."""
     rank = this_rank("checkpoint.save")
     name = [f"save-{uuid.uuid4().hex[:12]}"]
     broadcast_object_list(name, 0)

@@ -32,8 +32,10 @@ def step(mesh, model, optimizer):
 
 
 def whole(model, optimizer):
-    made = [p.detach().numpy() for p in model.parameters()]
-    return made + [optimizer.state[p][k].numpy() for p in model.parameters() for k in ("exp_avg", "exp_avg_sq", "step")]
+    made = [p.detach().numpy().copy() for p in model.parameters()]
+    return made + [
+        optimizer.state[p][k].numpy().copy() for p in model.parameters() for k in ("exp_avg", "exp_avg_sq", "step")
+    ]
 
 
 def test_any_mesh_reads_what_any_other_wrote(tmp_path):
