@@ -110,6 +110,9 @@ def check_sharded(fn, case, grad: bool, meshes=MESHES, most: int = MOST):
                 ):
                     compare(results, expected, f"{where}: result", problems)
                     compare(grads, expected_grads, f"{where}: gradient", problems)
+            except td.ValueRangeError as error:
+                if "a view of a sharded tensor cannot be written" not in str(error):
+                    problems.append(f"{where}: {error}")
             except td.ShardingError as error:
                 if "not meet" not in str(error):
                     problems.append(f"{where}: {error}")

@@ -159,6 +159,10 @@ void prepare_write(Argument* arguments, int count, int k, int writes, std::vecto
   if (target.kind != Argument::Kind::Tensor)
     fail(ErrorKind::Type, "an in-place operator needs a tensor to write to, not a number");
   Tensor* t = target.tensor;
+  if (t->storage->sharded() && !t->storage->writable())
+    fail(ErrorKind::Value,
+         "a view of a sharded tensor cannot be written: its elements may lie on other ranks\n  fix: write the tensor itself "
+         "(x.copy_(td.where(mask, new, x))), or work on a clone()");
   if (!t->storage->writable())
     fail(ErrorKind::Value,
          "the tensor's memory is read-only (it came from a read-only array)\n  fix: clone() it before writing");

@@ -84,7 +84,8 @@ def _base(fusion, group: Group, whole: Buffer, last: dict, stays: set) -> Buffer
     if base.kind != "alloc" or id(base) in stays or last[id(base)] != group.position or any(b is base for b in others):
         return None
     given = fusion.buffer_of[group.node.inputs[0]]
-    whole_base = same_shape(given.shape, base.shape)
+    # The transpose of a square matrix has its shape, but not its strides.
+    whole_base = same_shape(given.shape, base.shape) and _alike(given, whole)
     return base if whole_base and base.dtype is whole.dtype and _alike(base, whole) else None
 
 

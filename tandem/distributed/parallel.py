@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 
-from tandem import nn
+from tandem import _runtime, nn
 from tandem.autograd.modes import no_grad
 from tandem.distributed.sharding.mesh import Mesh
 from tandem.distributed.sharding.parts import parts_of
@@ -16,7 +16,6 @@ from tandem.distributed.sharding.placements import Placement, Replicate, Shard, 
 from tandem.distributed.sharding.tensor import _to_local, distribute_tensor, from_local, redistribute
 from tandem.errors import UnsupportedError, ValueRangeError
 from tandem.nn.module import Module
-from tandem.nn.parameter import Parameter
 
 _BY_COLUMNS = {  # kind of layer -> the axis of each parameter that belongs to results
     nn.Linear: {"weight": 0, "bias": 0},
@@ -26,11 +25,12 @@ _BY_ROWS = {nn.Linear: {"weight": 1, "bias": None}, nn.Embedding: {"weight": 0}}
 
 
 def _place_parameter(module: Module, name: str, mesh: Mesh, placements):
+    """The parameter stays the same object, for whoever holds it: optimisers, and modules that share it."""
     p = module._parameters.get(name)
-    if p is None:
+    if p is None or parts_of(p) is not None:
         return
     with no_grad():
-        module._parameters[name] = Parameter(distribute_tensor(p.detach(), mesh, placements), p.requires_grad)
+        _runtime.set_data(p, distribute_tensor(p.detach(), mesh, placements))
 
 
 def distribute_module(module: Module, device_mesh: Mesh, partition_fn=None, input_fn=None, output_fn=None) -> Module:
@@ -44,9 +44,9 @@ def distribute_module(module: Module, device_mesh: Mesh, partition_fn=None, inpu
         for key, p in list(part._parameters.items()):
             if p is not None and parts_of(p) is None:
                 _place_parameter(part, key, device_mesh, None)
-        for key, b in list(part._buffers.items()):
+        for b in list(part._buffers.values()):
             if b is not None and parts_of(b) is None:
-                part._buffers[key] = distribute_tensor(b, device_mesh)
+                _runtime.set_data(b, distribute_tensor(b, device_mesh))
     if input_fn is not None:
         module.register_forward_pre_hook(lambda m, inputs: input_fn(m, inputs, device_mesh))
     if output_fn is not None:
@@ -187,7 +187,7 @@ class PrepareModuleOutput(ParallelStyle):
 
 def parallelize_module(module: Module, device_mesh: Mesh, parallelize_plan, *, src_data_rank: int | None = 0) -> Module:
     """Divides the layers of a module among the ranks of a mesh with one axis, in place: {name: style}, or one style for the module.
-    Names may have `*`. Parameters that no style names are replicated. Make the optimiser afterwards.
+    Names may have `*`. Parameters that no style names are replicated.
 
     >>> td.distributed.init_process_group()
     >>> mesh = td.distributed.Mesh(1, "model")

@@ -19,6 +19,7 @@ from tandem.autograd.modes import no_grad
 from tandem.compiled import compile
 from tandem.errors import DTypeError
 from tandem.training.history import History
+from tandem.training.mesh import MeshCheckpoints, OnMesh, whole
 from tandem.training.metrics import Mean
 from tandem.training.page import GRAPH, graph_part
 from tandem.training.progress import Progress
@@ -72,11 +73,13 @@ class Trainer:
     compile: whether steps run as compiled programs      accumulate: batches whose gradients are added up for one step
     clip_norm: largest norm of the gradients      folder: checkpoints, logs and the page of the run go there, and it can be resumed
     forward_scope: a function that gives a context for forward passes, such as lambda: td.autocast("cpu", td.bfloat16)
+    mesh: a td.distributed.Mesh. Parameters that are not sharded yet are replicated on it; along its axis "data" each rank's loader
+        gives a part of the batch. The result is that of one process with the whole batch
     """
 
     def __init__(self, model, optimizer, loss, *, metrics: dict | None = None, scheduler=None, schedule: str = "epoch",
                  compile: bool = True, accumulate: int = 1, clip_norm: float | None = None, folder=None, keep: int = 3, logs=(),
-                 callbacks=(), progress: bool = True, whole_batch: bool = False, forward_scope=None):  # fmt: skip
+                 callbacks=(), progress: bool = True, whole_batch: bool = False, forward_scope=None, mesh=None):  # fmt: skip
         if schedule not in ("epoch", "step"):
             raise ValueError(f"schedule is {schedule!r}; it must be 'epoch' or 'step'")
         if accumulate < 1:
@@ -88,6 +91,7 @@ class Trainer:
         self.folder = None if folder is None else os.fspath(folder)
         self.keep, self.logs, self.callbacks = keep, list(logs), list(callbacks)
         self.progress = progress
+        self.mesh = None if mesh is None else OnMesh(mesh, model)
         self.history = History()
         self.step = self.epoch = 0
         self._why_stop: str | None = None
@@ -198,6 +202,7 @@ class Trainer:
         count = len(loader) if hasattr(loader, "__len__") else None
         progress.start(f"epoch {self.epoch + 1}/{epochs}", count)
         for i, batch in enumerate(loader):
+            batch = self._placed(batch)
             started = time.perf_counter()
             self.history.spend("waiting for data", started - waiting)
             update = (i + 1) % self.accumulate == 0 or i + 1 == count
@@ -257,10 +262,11 @@ class Trainer:
         for metric in self.metrics.values():
             metric.reset()
         for batch in loader:
+            batch = self._placed(batch)
             outputs, loss = self._run_forward(batch)
             mean.update(loss.item(), _first_tensor(batch).shape[0])
             for metric in self.metrics.values():
-                metric.update(outputs, batch[1])
+                metric.update(whole(outputs), whole(batch[1]))
         self.model.train(was_training)
         self.history.spend("evaluation", time.perf_counter() - started)
         return {"loss": mean.compute(), **{name: metric.compute() for name, metric in self.metrics.items()}}
@@ -269,7 +275,11 @@ class Trainer:
     def predict(self, loader) -> list:
         """The model's outputs for each batch: inputs, or (inputs, ...) of which the first is used."""
         self.model.eval()
-        return [self.model(batch[0] if isinstance(batch, (tuple, list)) else batch) for batch in loader]
+        inputs = (self._placed(batch[0] if isinstance(batch, (tuple, list)) else batch) for batch in loader)
+        return [whole(self.model(x)) for x in inputs]
+
+    def _placed(self, batch):
+        return batch if self.mesh is None else self.mesh.batch(batch)
 
     # -- saving
 
@@ -287,6 +297,9 @@ class Trainer:
         for i, callback in enumerate(self.callbacks):
             if hasattr(callback, "state_dict"):
                 parts[f"callback{i}"] = callback
+        if self.mesh is not None:
+            own = {name: part for name, part in parts.items() if name not in ("model", "optimizer", "history")}
+            return MeshCheckpoints(os.path.join(self.folder, "checkpoints"), self.model, self.optimizer, own)
         return CheckpointManager(os.path.join(self.folder, "checkpoints"), keep=self.keep, **parts)
 
     def _save(self, manager):

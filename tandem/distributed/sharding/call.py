@@ -97,7 +97,7 @@ def run(function, spec, tensors, wanted=None, strict: bool = True):
             except NeedsReduced as need:
                 call = need
         if len(_calls) >= _MOST:
-            del _calls[next(iter(_calls))]
+            _calls.pop(next(iter(_calls), None), None)  # another rank's thread may be here too
         _calls[key] = call
     if isinstance(call, NeedsReduced):
         reduce_in_place(tensors[call.position], call.placements)

@@ -39,7 +39,7 @@ def moved(local, mesh: Mesh, shape, old: Placements, new: Placements):
     found = _moves.get(key)
     if found is None:
         if len(_moves) >= _MOST:
-            del _moves[next(iter(_moves))]
+            _moves.pop(next(iter(_moves), None), None)  # another rank's thread may be here too
         found = _moves[key] = _Move(mesh, tuple(shape), local.dtype, old, new)
     for report in state.reports:
         report.add_move(tuple(shape), old, new, found.moved)
