@@ -11,7 +11,7 @@ from tandem.distributed import checkpoint
 from tests.distributed.sharding.ranks import R, S, on_mesh, sharded
 
 X = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
-WAYS = {(1,): ((S(0),), (R,)), (2,): ((S(0),), (S(1),)), (3,): ((S(1),), (S(0),)), (2, 2): ((S(0), S(1)), (R, S(0)))}
+WAYS = {(1,): ((S(0),), (R,)), (2,): ((S(0),), (R,)), (3,): ((S(1),), (R,)), (2, 2): ((S(0), S(1)), (S(0), R))}
 
 
 def prepared(mesh, seed):
