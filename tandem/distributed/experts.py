@@ -12,7 +12,7 @@ import math
 
 import tandem.ops as F
 from tandem import _runtime, dtypes, nn
-from tandem.distributed.parallel import ParallelStyle, _place_parameter, distribute_module
+from tandem.distributed.parallel import ParallelStyle, _along, _of, _place_parameter, distribute_module
 from tandem.distributed.sharding.mesh import Mesh
 from tandem.distributed.sharding.parts import parts_of
 from tandem.distributed.sharding.placements import Shard
@@ -97,15 +97,15 @@ class MixtureOfExperts(Module):
 class ExpertParallel(ParallelStyle):
     """A MixtureOfExperts whose experts are divided among the ranks, as its tokens are (along their first axis)."""
 
-    def apply(self, module: MixtureOfExperts, mesh: Mesh) -> Module:
+    def apply(self, module: MixtureOfExperts, mesh: Mesh, axis: int = 0) -> Module:
         if not isinstance(module, MixtureOfExperts):
             raise ValueRangeError("ExpertParallel", f"a {type(module).__name__} is no MixtureOfExperts")
         for name in ("w1", "w2"):
-            _place_parameter(module, name, mesh, [Shard(0)] * mesh.ndim)
+            _place_parameter(module, name, mesh, _along(Shard(0), mesh, axis))
         distribute_module(module, mesh)
 
-        def brought(axis: int):
-            return lambda x: redistribute(x, mesh, [Shard(axis)] * mesh.ndim) if parts_of(x) is not None else x
+        def brought(dim: int):
+            return lambda x: redistribute(x, mesh, _of(Shard(dim), mesh, axis, x)) if parts_of(x) is not None else x
 
         module._exchange = brought(0), brought(1)
         return module

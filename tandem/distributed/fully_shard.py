@@ -13,9 +13,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import tandem.ops as F
+from tandem import _runtime
 from tandem.autograd.modes import is_grad_enabled, no_grad
 from tandem.distributed.collectives import broadcast_coalesced
 from tandem.distributed.group import ProcessGroup, group_of
+from tandem.distributed.sharding.gathered import gathered
+from tandem.distributed.sharding.mesh import Mesh
+from tandem.distributed.sharding.parts import parts_of
+from tandem.distributed.sharding.placements import Replicate, Shard
+from tandem.distributed.sharding.tensor import distribute_tensor
 from tandem.errors import DistributedError, ShapeError
 from tandem.nn.module import Module
 from tandem.nn.parameter import Parameter
@@ -74,6 +80,8 @@ class _Sharded(Module):
 
     def forward(self, *args, **kwargs):
         state = self.__dict__[_STATE]
+        if isinstance(state, _MeshState):
+            return state.run(super().forward, args, kwargs)
         if not state.reshards or not is_grad_enabled():
             return state.run(super().forward, args, kwargs)
         forward = super().forward
@@ -124,6 +132,47 @@ class _State:
                 del module.__dict__[name]
 
 
+class _MeshState:
+    """The same on a mesh: parameters are sharded tensors, and their gradients those of the whole batch."""
+
+    def __init__(self, module: Module, mesh: Mesh, axis: int, reshards: bool):
+        self.axis, self.reshards = axis, reshards
+        self.members: list[tuple[Module, str, Parameter]] = []
+        for part in _own_modules(module):
+            for name, p in part._parameters.items():
+                if p is not None:
+                    self._place(p, mesh, name)
+                    self.members.append((part, name, p))
+
+    def _place(self, p: Parameter, mesh: Mesh, name: str):
+        if not p.shape:
+            raise ShapeError("fully_shard", f"{name} has no axes to divide", fix="give it the shape (1,)")
+        parts = parts_of(p)
+        if parts is not None and parts.placements[self.axis] == Shard(0):
+            return  # shared with another module
+        placements = [Replicate()] * mesh.ndim if parts is None else list(parts.placements)
+        placements[self.axis] = Shard(0)
+        with no_grad():
+            _runtime.set_data(p, distribute_tensor(p.detach(), mesh, placements))
+
+    def run(self, forward, args, kwargs):
+        """forward with whole parameters under their names."""
+        whole: dict[int, tuple] = {}
+        for module, name, p in self.members:
+            if id(p) not in whole:
+                placements = tuple(Replicate() if m == self.axis else q for m, q in enumerate(parts_of(p).placements))
+                whole[id(p)] = gathered(p, placements)
+            module.__dict__[name] = whole[id(p)][0]
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            for module, name, _ in self.members:
+                del module.__dict__[name]
+            if self.reshards:
+                for _, parts in whole.values():
+                    parts.release()
+
+
 def _own_modules(module: Module):
     yield module
     for child in module._modules.values():
@@ -131,12 +180,16 @@ def _own_modules(module: Module):
             yield from _own_modules(child)
 
 
-def fully_shard(module: Module, *, group: ProcessGroup | None = None, reshard_after_forward: bool = True) -> Module:
+def fully_shard(
+    module: Module, *, mesh: Mesh | None = None, group: ProcessGroup | None = None, reshard_after_forward: bool = True
+) -> Module:
     """Divides a module's parameters among the ranks of a group, in place, and gives the module. Its parameters keep their
     names; each rank's have some of their rows. Gradients are averaged over ranks. Make the optimiser afterwards.
 
     Call it for the layers of a model first and then for the model: each call makes one unit, whose parameters are gathered at once.
 
+    mesh: parameters become sharded tensors, divided by their rows along its axis "data" (or its first one), besides what they are
+        divided by already; inputs are sharded tensors, and gradients are those of the whole batch, not averages
     reshard_after_forward: whether whole parameters are let go after forward and gathered again for backward. The module's forward
         runs as td.checkpoint does it, so it may not read values of tensors; False where it does, or where memory does not matter
 
@@ -147,29 +200,36 @@ def fully_shard(module: Module, *, group: ProcessGroup | None = None, reshard_af
     (3, 2)
     >>> td.distributed.destroy_process_group()
     """
-    group = group_of(group, "fully_shard")
-    if group is None:
-        raise DistributedError("fully_shard", "this rank is not in the group")
     if _STATE in module.__dict__:
         raise DistributedError("fully_shard", "the module is fully sharded already")
+    if mesh is None:
+        module.__dict__[_STATE] = _of_group(module, group_of(group, "fully_shard"), reshard_after_forward)
+    else:
+        axis = mesh.axis_names.index("data") if "data" in mesh.axis_names else 0
+        module.__dict__[_STATE] = _MeshState(module, mesh, axis, reshard_after_forward)
+    kind = type(module)
+    object.__setattr__(module, "__class__", type(kind.__name__, (_Sharded, kind), {"__module__": kind.__module__}))
+    return module
+
+
+def _of_group(module: Module, group: ProcessGroup | None, reshards: bool) -> _State:
+    if group is None:
+        raise DistributedError("fully_shard", "this rank is not in the group")
     with no_grad():
         own = [p for part in _own_modules(module) for p in part._parameters.values()]
         broadcast_coalesced(
             [p for p in own if p is not None and not isinstance(p, ShardedParameter)], group.ranks[0], group
         )
         broadcast_coalesced(list(module.buffers()), group.ranks[0], group)
-    module.__dict__[_STATE] = _State(module, group, reshard_after_forward)
-    kind = type(module)
-    object.__setattr__(module, "__class__", type(kind.__name__, (_Sharded, kind), {"__module__": kind.__module__}))
-    return module
+    return _State(module, group, reshards)
 
 
 def full_state_dict(module: Module) -> dict:
     """module.state_dict() with whole parameters, on every rank; all ranks must ask for it."""
     state = module.state_dict()
     for name, p in module.named_parameters(remove_duplicate=False):
-        if isinstance(p, ShardedParameter) and name in state:
-            state[name] = p.full_tensor()
+        if (isinstance(p, ShardedParameter) or parts_of(p) is not None) and name in state:
+            state[name] = p.detach().full_tensor() if parts_of(p) is not None else p.full_tensor()
     return state
 
 

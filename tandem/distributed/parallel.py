@@ -62,33 +62,44 @@ class ParallelStyle:
     output_layouts: Placement | None = None
     use_local_output = False
 
-    def place(self, module: Module, mesh: Mesh):
+    def place(self, module: Module, mesh: Mesh, axis: int):
         raise NotImplementedError
 
-    def apply(self, module: Module, mesh: Mesh) -> Module:
-        self.place(module, mesh)
+    def apply(self, module: Module, mesh: Mesh, axis: int = 0) -> Module:
+        """Divides a module along an axis of the mesh, in place."""
+        self.place(module, mesh, axis)
         distribute_module(module, mesh)
-        module.register_forward_pre_hook(lambda m, inputs: (self.incoming(inputs[0], mesh), *inputs[1:]))
-        module.register_forward_hook(lambda m, inputs, outputs: self.outgoing(outputs, mesh))
+        module.register_forward_pre_hook(lambda m, inputs: (self.incoming(inputs[0], mesh, axis), *inputs[1:]))
+        module.register_forward_hook(lambda m, inputs, outputs: self.outgoing(outputs, mesh, axis))
         return module
 
-    def incoming(self, x, mesh: Mesh):
+    def incoming(self, x, mesh: Mesh, axis: int):
         if parts_of(x) is None:
-            x = from_local(x, mesh, _of(self.input_layouts, mesh, x))
+            x = from_local(x, mesh, _of(self.input_layouts, mesh, axis, x))
         return (
-            x if self.desired_input_layouts is None else redistribute(x, mesh, _of(self.desired_input_layouts, mesh, x))
+            x
+            if self.desired_input_layouts is None
+            else redistribute(x, mesh, _of(self.desired_input_layouts, mesh, axis, x))
         )
 
-    def outgoing(self, y, mesh: Mesh):
+    def outgoing(self, y, mesh: Mesh, axis: int):
         if self.output_layouts is not None and parts_of(y) is not None:
-            y = redistribute(y, mesh, _of(self.output_layouts, mesh, y))
+            y = redistribute(y, mesh, _of(self.output_layouts, mesh, axis, y))
             if self.use_local_output:
-                return _to_local(y, _of(self.output_layouts, mesh, y))
+                return _to_local(y, _of(self.output_layouts, mesh, axis, y))
         return y
 
 
-def _of(layout: Placement | None, mesh: Mesh, x):
-    return as_placements([layout or Replicate()] * mesh.ndim, mesh, x.ndim, "parallelize_module")
+def _of(layout: Placement | None, mesh: Mesh, axis: int, x) -> list[Placement]:
+    """The placements of x with this one along an axis of the mesh."""
+    parts = parts_of(x)
+    made = [Replicate()] * mesh.ndim if parts is None else list(parts.placements)
+    made[axis] = layout or Replicate()
+    return as_placements(made, mesh, x.ndim, "parallelize_module")
+
+
+def _along(placement: Placement, mesh: Mesh, axis: int) -> list[Placement]:
+    return [placement if m == axis else Replicate() for m in range(mesh.ndim)]
 
 
 def _axes(table: dict, module: Module, style: str) -> dict:
@@ -113,9 +124,9 @@ class ColwiseParallel(ParallelStyle):
         self.output_layouts = output_layouts or Shard(-1)
         self.use_local_output = use_local_output
 
-    def place(self, module, mesh):
-        for name, axis in _axes(self._table, module, type(self).__name__).items():
-            _place_parameter(module, name, mesh, [Replicate() if axis is None else Shard(axis)] * mesh.ndim)
+    def place(self, module, mesh, axis):
+        for name, dim in _axes(self._table, module, type(self).__name__).items():
+            _place_parameter(module, name, mesh, _along(Replicate() if dim is None else Shard(dim), mesh, axis))
 
 
 class RowwiseParallel(ColwiseParallel):
@@ -131,11 +142,11 @@ class RowwiseParallel(ColwiseParallel):
         self.output_layouts = output_layouts or Replicate()
         self.use_local_output = use_local_output
 
-    def incoming(self, x, mesh):
+    def incoming(self, x, mesh, axis):
         linear = x.dtype.is_floating
         self.input_layouts = self.input_layouts or (Shard(-1) if linear else Replicate())
         self.desired_input_layouts = Shard(-1) if linear else Replicate()
-        return super().incoming(x, mesh)
+        return super().incoming(x, mesh, axis)
 
 
 class SequenceParallel(ParallelStyle):
@@ -145,7 +156,7 @@ class SequenceParallel(ParallelStyle):
         self.input_layouts = self.desired_input_layouts = self.output_layouts = Shard(sequence_dim)
         self.use_local_output = use_local_output
 
-    def place(self, module, mesh):
+    def place(self, module, mesh, axis):
         pass  # parameters are on all ranks
 
 
@@ -155,14 +166,18 @@ class PrepareModuleInput(ParallelStyle):
     def __init__(self, *, input_layouts=None, desired_input_layouts=None, use_local_output: bool = False):
         self.layouts = [p if isinstance(p, (list, tuple)) else [p] for p in (input_layouts, desired_input_layouts)]
 
-    def apply(self, module, mesh):
+    def apply(self, module, mesh, axis=0):
         def prepare(m, inputs):
             made = list(inputs)
             for i, (given, wanted) in enumerate(zip(*self.layouts, strict=True)):
                 if given is None and wanted is None:
                     continue
-                x = made[i] if parts_of(made[i]) is not None else from_local(made[i], mesh, _of(given, mesh, made[i]))
-                made[i] = redistribute(x, mesh, _of(wanted, mesh, x))
+                x = (
+                    made[i]
+                    if parts_of(made[i]) is not None
+                    else from_local(made[i], mesh, _of(given, mesh, axis, made[i]))
+                )
+                made[i] = redistribute(x, mesh, _of(wanted, mesh, axis, x))
             return tuple(made)
 
         module.register_forward_pre_hook(prepare)
@@ -176,18 +191,22 @@ class PrepareModuleOutput(ParallelStyle):
         self.input_layouts, self.output_layouts = output_layouts, desired_output_layouts
         self.use_local_output = use_local_output
 
-    def apply(self, module, mesh):
+    def apply(self, module, mesh, axis=0):
         def prepare(m, inputs, y):
-            y = y if parts_of(y) is not None else from_local(y, mesh, _of(self.input_layouts, mesh, y))
-            return self.outgoing(y, mesh)
+            y = y if parts_of(y) is not None else from_local(y, mesh, _of(self.input_layouts, mesh, axis, y))
+            return self.outgoing(y, mesh, axis)
 
         module.register_forward_hook(prepare)
         return module
 
 
-def parallelize_module(module: Module, device_mesh: Mesh, parallelize_plan, *, src_data_rank: int | None = 0) -> Module:
-    """Divides the layers of a module among the ranks of a mesh with one axis, in place: {name: style}, or one style for the module.
+def parallelize_module(
+    module: Module, device_mesh: Mesh, parallelize_plan, *, axis=None, src_data_rank: int | None = 0
+) -> Module:
+    """Divides the layers of a module among the ranks along an axis of a mesh, in place: {name: style}, or one style for the module.
     Names may have `*`. Parameters that no style names are replicated.
+
+    axis: of the mesh, by name or number; its only one, or "model", unless given
 
     >>> td.distributed.init_process_group()
     >>> mesh = td.distributed.Mesh(1, "model")
@@ -198,10 +217,13 @@ def parallelize_module(module: Module, device_mesh: Mesh, parallelize_plan, *, s
     ((Shard(0),), (Shard(1),))
     >>> td.distributed.destroy_process_group()
     """
-    if device_mesh.ndim != 1:
-        raise ValueRangeError(
-            "parallelize_module", f"{device_mesh!r} has {device_mesh.ndim} axes", fix='give one of them: mesh["model"]'
-        )
+    if axis is None:
+        if device_mesh.ndim > 1 and "model" not in device_mesh.axis_names:
+            raise ValueRangeError(
+                "parallelize_module", f"{device_mesh!r} has {device_mesh.ndim} axes", fix="say which one: axis=..."
+            )
+        axis = 0 if device_mesh.ndim == 1 else "model"
+    number = device_mesh.axis(axis, "parallelize_module")
     if isinstance(parallelize_plan, ParallelStyle):
         parallelize_plan = {"": parallelize_plan}
     modules = dict(module.named_modules())
@@ -212,5 +234,5 @@ def parallelize_module(module: Module, device_mesh: Mesh, parallelize_plan, *, s
                 "parallelize_module", f"the module has no {pattern!r}; it has {sorted(modules)[1:20]}"
             )
         for name in found:
-            style.apply(modules[name], device_mesh)
+            style.apply(modules[name], device_mesh, number)
     return distribute_module(module, device_mesh)

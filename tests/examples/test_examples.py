@@ -5,6 +5,8 @@ import pathlib
 
 import pytest
 
+import tandem as td
+
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
@@ -40,6 +42,18 @@ def test_char_gpt():
     assert sum(losses[-5:]) / 5 < 5
     assert text.startswith("The ")
     assert len(text) == 44
+
+
+def test_gpt_sharded():
+    example = load("gpt_sharded")
+    settings = {"steps": 3, "batch": 4, "context": 8}
+    alone = example.train(**settings)
+
+    def work():
+        return example.train(td.distributed.Mesh((2, 2), ("data", "model")), **settings)
+
+    for losses in td.distributed.spawn(work, 4, engine="threads", timeout=120):
+        assert losses == pytest.approx(alone, rel=1e-3)
 
 
 def test_ncf():

@@ -13,8 +13,6 @@ from tandem.errors import ShardingError
 class Parts:
     """Of a tensor; views of it that are the same elements share it. `local` is this rank's part."""
 
-    __slots__ = ("local", "mesh", "placements")
-
     def __init__(self, mesh: Mesh, placements: Placements, local):
         self.mesh, self.placements, self.local = mesh, placements, local
 
