@@ -46,7 +46,7 @@ def test_char_gpt():
 
 def test_gpt_sharded():
     example = load("gpt_sharded")
-    settings = {"steps": 3, "batch": 4, "context": 8}
+    settings = {"steps": 2, "batch": 4, "context": 8, "layers": 1, "compiled": False}
     alone = example.train(**settings)
 
     def work():
