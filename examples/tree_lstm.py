@@ -1,12 +1,14 @@
-"""A Tree-LSTM learns to evaluate Boolean expressions of any shape: the network is built anew for every tree (Tai et al., 2015).
+"""A Tree-LSTM learns to evaluate Boolean expressions of any shape (Tai et al., 2015), written in two ways.
 
-    python examples/tree_lstm.py
+    python examples/tree_lstm.py [autobatch | vertex | plain]
 
-Each tree is a program of its own, `and(or(not(T), F), T)`, run by plain Python recursion. Eager execution needs nothing more:
-operators meet new shapes of computation, not new sizes, and the tape follows them.
+Each tree is a program of its own, `and(or(not(T), F), T)`. `plain` is Python recursion, tree by tree. `autobatch` is the very same
+code inside `td.autobatch`: operators of nodes and trees that are alike run as one. `vertex` says what happens at one vertex
+and passes trees as data.
 """
 
 import random
+import sys
 import time
 
 import tandem as td
@@ -24,14 +26,17 @@ def expression(rng: random.Random, depth: int) -> Tree:
         return Tree(value, [], value)
     operator = rng.choice(TOKENS[2:])
     children = [expression(rng, depth - 1) for _ in range(1 if operator == "not" else 2)]
-    a, b = (child.label or 0 for child in (children[0], children[-1]))
+    a, b = children[0].label, children[-1].label
     value = {"not": 1 - a, "and": a & b, "or": a | b, "xor": a ^ b}[operator]
     return Tree(TOKENS.index(operator), children, value)
 
 
 def written(tree: Tree) -> str:
     inner = ", ".join(written(child) for child in tree.children)
-    return TOKENS[tree.token or 0] + (f"({inner})" if inner else "")
+    return TOKENS[tree.token] + (f"({inner})" if inner else "")
+
+
+# -- by recursion
 
 
 def labelled(model: TreeLSTM, tree: Tree):
@@ -48,13 +53,64 @@ def labelled(model: TreeLSTM, tree: Tree):
     return td.cat(scores), td.tensor(labels)
 
 
+def recursive_loss(model: TreeLSTM, trees):
+    """The mean loss of all nodes, tree by tree and node by node."""
+    scores, labels = zip(*[labelled(model, tree) for tree in trees])
+    return F.cross_entropy(td.cat(scores), td.cat(labels))
+
+
+# -- by vertices
+
+
+def numbered(trees):
+    """The structure of the trees, with tokens and labels of its vertices."""
+    tokens, labels, parents = [], [], []
+
+    def visit(node):
+        children = [visit(child) for child in node.children]
+        tokens.append(node.token)
+        labels.append(node.label)
+        parents.append(-1)
+        for child in children:
+            parents[child] = len(parents) - 1
+        return len(parents) - 1
+
+    for tree in trees:
+        visit(tree)
+    return td.Structure.from_parents(parents), td.tensor(tokens), td.tensor(labels)
+
+
+def vertex_loss(model: TreeLSTM, trees):
+    """The same loss: the cell at one vertex, over all vertices of all trees."""
+    cell = model.cell
+
+    @td.vertex
+    def state(children, gates, forget):
+        h, c = children
+        i, o, u = (gates + cell.iou_h(h.sum(0))).chunk(3, -1)
+        kept = (td.sigmoid(forget + cell.f_h(h)) * c).sum(0)
+        c = td.sigmoid(i) * td.tanh(u) + kept
+        return td.sigmoid(o) * td.tanh(c), c
+
+    structure, tokens, labels = numbered(trees)
+    x = model.embedding(tokens)
+    zero = td.zeros(cell.width)
+    h, _ = state(structure, cell.iou_x(x), cell.f_x(x), state=(zero, zero))
+    return F.cross_entropy(model.classifier(h), labels)
+
+
+WAYS = {"autobatch": td.autobatch(recursive_loss), "vertex": vertex_loss, "plain": recursive_loss}
+
+
 def accuracy(model: TreeLSTM, trees) -> float:
     with td.no_grad():
-        return sum(model(t).argmax().item() == t.label for t in trees) / len(trees)
+        with td.autobatch():
+            scores = [model(tree) for tree in trees]
+        return sum(s.argmax().item() == t.label for s, t in zip(scores, trees, strict=True)) / len(trees)
 
 
 def main(epochs: int = EPOCHS, trees: int = TREES, depth: int = 4, width: int = 24, batch: int = BATCH, seed: int = 0,
-         show=print):  # fmt: skip
+         way: str = "autobatch", show=print):  # fmt: skip
     """Trains; gives the mean loss of each epoch and the accuracy on new trees, one level deeper too."""
     td.manual_seed(seed)
     rng = random.Random(seed)
@@ -73,8 +129,7 @@ def main(epochs: int = EPOCHS, trees: int = TREES, depth: int = 4, width: int = 
         rng.shuffle(train)
         for i in range(0, len(train), batch):
             optimizer.zero_grad()
-            scores, labels = zip(*[labelled(model, tree) for tree in train[i : i + batch]])
-            loss = F.cross_entropy(td.cat(scores), td.cat(labels))
+            loss = WAYS[way](model, train[i : i + batch])
             loss.backward()
             optimizer.step()
             total += loss.item()
@@ -88,4 +143,4 @@ def main(epochs: int = EPOCHS, trees: int = TREES, depth: int = 4, width: int = 
 
 
 if __name__ == "__main__":
-    main()
+    main(way=sys.argv[1] if len(sys.argv) > 1 else "autobatch")

@@ -1,5 +1,6 @@
 """td.autobatch: results and gradients are those of the same code without it; calls that are alike run as one."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tandem import nn
+from tandem import connect, nn
 
 TREES = [(1, (2, 3), ((4, 5), 6)), (1, 2), ((1, 2), (3, (4, 5))), 3]
 
@@ -378,6 +379,32 @@ def test_every_operator_gives_under_autobatch_what_it_gives_alone():
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "tests/ops"]
     done = subprocess.run(command, env={**os.environ, "CHECK_ONLY": "autobatch"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_a_tensor_that_goes_while_its_batch_runs():
+    """Collected when it has its memory already, but before all groups have run."""
+
+    def batch_plan(*args):
+        gc.collect()
+        return connect._batch_plan(*args)
+
+    with td.autobatch():
+        x = [td.ones(3) * k for k in (2.0, 2.0)]
+    td._runtime.set_callback("batch_plan", batch_plan)
+    try:
+        gc.disable()
+        with td.autobatch():
+            x = [td.ones(3) * k for k in (2.0, 2.0)]
+            cycle = [x[0][1:], x[1]]
+            cycle.append(cycle)
+            y = [td.roll(td.cosh(t), 2) for t in x]  # no plan of a group yet
+            del x, cycle
+    finally:
+        gc.enable()
+        td._runtime.set_callback("batch_plan", connect._batch_plan)
+    with td.autobatch():
+        z = [t + 1 for t in y]
+    same(z, [td.cosh(td.full((3,), k)) + 1 for k in (2.0, 2.0)])
 
 
 def test_calling_something_that_cannot_be_called():

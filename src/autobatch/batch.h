@@ -17,6 +17,7 @@
 #pragma once
 #include <Python.h>
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -126,7 +127,7 @@ class Batch {
 
   // run.cc
   void run_calls(std::vector<int32_t> calls);
-  int32_t kind_of(const Call& call, std::unordered_map<std::string, int32_t>& kinds) const;
+  static void describe(const Call& call, Signature& key);  // what calls that run together have in common
   void run_group(const std::vector<int32_t>& members);
   bool split(const std::vector<int32_t>& members, const std::vector<bool>& shared);
   void run_members(const std::vector<int32_t>& members);  // one after the other
@@ -134,14 +135,15 @@ class Batch {
   TensorList call_function(PyObject* op, const std::vector<int32_t>& members, const std::vector<bool>& shared);
   TensorRef gather(const std::vector<int32_t>& members, size_t position, bool stacked);
   TensorRef gather(const std::vector<const Operand*>& rows, bool stacked);
-  bool side_by_side(const std::vector<const Operand*>& rows) const;
+  static bool side_by_side(const std::vector<const Operand*>& rows, int64_t step);
   bool is_shared(const std::vector<int32_t>& members, size_t position) const;
   static Storage* memory_of(const Operand& operand);
   bool same_operand(const Operand& a, const Operand& b) const;
-  View view_of(const Operand& operand) const;
+  static View view_of(const Operand& operand);
+  static const char* data_of(const Operand& operand);
   void hand_out(const std::vector<int32_t>& members, TensorList blocks, bool stacked);
 
-  std::vector<Call> calls_;
+  std::deque<Call> calls_;
   std::vector<Promise> promises_;
   int64_t waiting_ = 0;  // calls that have not run
 };

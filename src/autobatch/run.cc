@@ -1,6 +1,9 @@
 // Groups of deferred calls run: operands are gathered, results handed out.
 #include <algorithm>
+#include <cstring>
 #include <map>
+#include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "autobatch/batch.h"
@@ -32,15 +35,30 @@ struct Eagerly {  // what happens inside runs at once; modes are set for each gr
   }
 };
 
-template <typename T>
-void append(std::string& key, const T& value) {
-  key.append(reinterpret_cast<const char*>(&value), sizeof value);
+void geometry(Signature& key, int ndim, const int64_t* shape, const int64_t* strides) {
+  key.bytes(shape, ndim * sizeof(int64_t));
+  key.bytes(strides, ndim * sizeof(int64_t));
 }
 
-void append(std::string& key, int ndim, const int64_t* shape, const int64_t* strides) {
-  key.append(reinterpret_cast<const char*>(shape), ndim * sizeof(int64_t));
-  key.append(reinterpret_cast<const char*>(strides), ndim * sizeof(int64_t));
-}
+// Numbers for what is described in different ways.
+class Kinds {
+ public:
+  int32_t number(const Signature& key) {
+    auto [first, last] = index_.equal_range(key.hash());
+    for (auto it = first; it != last; ++it) {
+      const std::string& known = keys_[it->second];
+      if (known.size() == key.size() && std::memcmp(known.data(), key.data(), key.size()) == 0) return it->second;
+    }
+    index_.emplace(key.hash(), size());
+    keys_.emplace_back(reinterpret_cast<const char*>(key.data()), key.size());
+    return size() - 1;
+  }
+  int32_t size() const { return static_cast<int32_t>(keys_.size()); }
+
+ private:
+  std::unordered_multimap<uint64_t, int32_t> index_;
+  std::vector<std::string> keys_;
+};
 
 // Arguments of an operator, and what keeps them alive.
 struct CallArguments {
@@ -86,54 +104,54 @@ bool is_number(Argument::Kind kind) {
 
 // -- which calls run together
 
-int32_t Batch::kind_of(const Call& call, std::unordered_map<std::string, int32_t>& kinds) const {
-  std::string key;
-  append(key, call.plan.get());
-  append(key, call.mode);
-  append(key, call.inference);
+void Batch::describe(const Call& call, Signature& key) {
+  key.value(call.plan.get());
+  key.value(call.mode);
+  key.value(call.inference);
   size_t position = 0;
   for (const Argument& a : call.arguments) {
     if (a.kind == Argument::Kind::Tensor) {
       const Operand& operand = call.operands[position++];
       if (operand.leaf) {
         const Tensor* t = operand.leaf.get();
-        append(key, t->view.ndim, t->view.shape, t->view.strides);
-        append(key, t->requires_grad && t->is_leaf() ? t : nullptr);  // a parameter
+        geometry(key, t->view.ndim, t->view.shape, t->view.strides);
+        key.value(t->requires_grad && t->is_leaf() ? t : nullptr);  // a parameter
       } else {
-        append(key, operand.view.ndim, operand.view.shape(), operand.view.strides());
-        append(key, static_cast<const Tensor*>(nullptr));
+        geometry(key, operand.view.ndim, operand.view.shape(), operand.view.strides());
+        key.value(static_cast<const Tensor*>(nullptr));
       }
     } else if (a.kind == Argument::Kind::Complex) {
-      append(key, a.real);
-      append(key, a.imaginary);
+      key.value(a.real);
+      key.value(a.imaginary);
     } else if (a.kind == Argument::Kind::Bool) {
-      append(key, a.truth);
+      key.value(a.truth);
     } else if (a.kind != Argument::Kind::Offset && a.kind != Argument::Kind::Static) {
-      append(key, a.kind == Argument::Kind::None ? 0 : a.integer);
+      key.value(a.kind == Argument::Kind::None ? 0 : a.integer);
     }
   }
-  return kinds.try_emplace(std::move(key), static_cast<int32_t>(kinds.size())).first->second;
 }
 
 void Batch::run_calls(std::vector<int32_t> calls) {
   if (calls.empty()) return forget_if_done();
   const Eagerly eagerly;
   const NoKnownSource looked_for;
-  std::unordered_map<std::string, int32_t> kinds;
+  Kinds kinds;
   std::vector<int32_t> place(calls_.size(), -1);
   std::vector<Deferred> deferred(calls.size());
   for (size_t i = 0; i < calls.size(); ++i) {
     place[calls[i]] = static_cast<int32_t>(i);
     const Call& call = calls_[calls[i]];
-    deferred[i].kind = kind_of(call, kinds);
-    std::vector<int32_t>& needs = deferred[i].needs;
+    Signature key;
+    describe(call, key);
+    deferred[i].kind = kinds.number(key);
+    SmallVector<int32_t, 4>& needs = deferred[i].needs;
     for (const Operand& operand : call.operands) {
       if (!operand.storage || !holds(operand.storage.get())) continue;
       const int32_t before = place[promises_[operand.storage->number()].call];
       if (std::find(needs.begin(), needs.end(), before) == needs.end()) needs.push_back(before);
     }
   }
-  for (std::vector<int32_t>& group : order_groups(deferred, static_cast<int32_t>(kinds.size()))) {
+  for (std::vector<int32_t>& group : order_groups(deferred, kinds.size())) {
     for (int32_t& member : group) member = calls[member];
     run_group(group);
   }
@@ -142,7 +160,12 @@ void Batch::run_calls(std::vector<int32_t> calls) {
 
 // -- operands
 
-View Batch::view_of(const Operand& operand) const {
+const char* Batch::data_of(const Operand& operand) {
+  return operand.leaf ? operand.leaf->view.data
+                      : operand.storage->data() + reinterpret_cast<intptr_t>(operand.view.data);
+}
+
+View Batch::view_of(const Operand& operand) {
   if (operand.leaf) return operand.leaf->view;
   View v;
   v.data = operand.storage->data() + reinterpret_cast<intptr_t>(operand.view.data);
@@ -190,14 +213,13 @@ TensorRef Batch::gather(const std::vector<int32_t>& members, size_t position, bo
 
 // Whether rows lie one after the other in one block. With gaps between them they are copied: a group would need one
 // plan for operands with gaps, and one for those without.
-bool Batch::side_by_side(const std::vector<const Operand*>& rows) const {
-  const View first = view_of(*rows[0]);
-  if (!first.is_contiguous()) return false;
-  const int64_t step = first.numel() * static_cast<int64_t>(item_size(first.dtype));
+bool Batch::side_by_side(const std::vector<const Operand*>& rows, int64_t step) {
+  const char* next = data_of(*rows[0]);
   const Storage* memory = memory_of(*rows[0]);
-  for (size_t k = 1; k < rows.size(); ++k)
-    if (memory_of(*rows[k]) != memory || view_of(*rows[k]).data != first.data + static_cast<int64_t>(k) * step)
-      return false;
+  for (const Operand* row : rows) {
+    if (data_of(*row) != next || memory_of(*row) != memory) return false;
+    next += step;
+  }
   return true;
 }
 
@@ -215,23 +237,31 @@ TensorRef Batch::gather(const std::vector<const Operand*>& rows, bool stacked) {
     block.strides[0] = row.numel();
   }
   TensorRef made;
-  const bool in_place = !stacked || side_by_side(rows);
   const auto item = static_cast<int64_t>(item_size(row.dtype));
+  const int64_t bytes = row.numel() * item;
+  const bool dense = row.is_contiguous();
+  const bool in_place = !stacked || (dense && side_by_side(rows, bytes));
   if (in_place) {
     memory->retain();
     made = TensorRef::adopt(new_tensor(memory, block.data, block.dtype, block.ndim, block.shape, block.strides));
   } else {
     const int device = memory->device();
     made = TensorRef::adopt(new_contiguous(block.dtype, block.ndim, block.shape, device));
-    View to = row;
-    int64_t size = 1;
-    for (int i = row.ndim - 1; i >= 0; --i) {
-      to.strides[i] = size;
-      size *= row.shape[i];
-    }
-    for (size_t k = 0; k < rows.size(); ++k) {
-      to.data = made->view.data + static_cast<int64_t>(k) * size * item;
-      copy_row(view_of(*rows[k]), to, device);
+    if (dense && !device) {
+      char* to = made->view.data;
+      for (const Operand* operand : rows) {
+        std::memcpy(to, data_of(*operand), static_cast<size_t>(bytes));
+        to += bytes;
+      }
+    } else {
+      View to = made->view;
+      to.ndim = row.ndim;
+      std::copy_n(made->view.shape + 1, row.ndim, to.shape);
+      std::copy_n(made->view.strides + 1, row.ndim, to.strides);
+      for (const Operand* operand : rows) {
+        copy_row(view_of(*operand), to, device);
+        to.data += bytes;
+      }
     }
   }
   if (!first.edge.node) return made;
@@ -308,18 +338,21 @@ void Batch::hand_out(const std::vector<int32_t>& members, TensorList blocks, boo
       node = Ref<BlockNode>::adopt(new BlockNode(blocks));
       node->sequence = next_sequence();
     }
-  for (size_t k = 0; k < members.size(); ++k) {
-    for (size_t o = 0; o < blocks.size(); ++o) {
+  for (size_t o = 0; o < blocks.size(); ++o) {
+    Storage& memory = *blocks[o]->storage;
+    const View& block = blocks[o]->view;
+    const size_t bytes = promises_[calls_[members[0]].first_promise + o].storage->bytes();
+    TD_CHECK(static_cast<size_t>(block.numel()) * item_size(block.dtype) ==
+                 bytes * (stacked ? std::max<size_t>(members.size(), 2) : 1),
+             "a group of ", calls_[members[0]].plan->name, " gave results of another size than its members");
+    size_t offset = static_cast<size_t>(block.data - memory.data());
+    for (size_t k = 0; k < members.size(); ++k, offset += bytes) {
       Promise& promise = promises_[calls_[members[k]].first_promise + o];
-      Storage& memory = *blocks[o]->storage;
-      const size_t bytes = promise.storage->bytes();
-      TD_CHECK(static_cast<size_t>(blocks[o]->view.numel()) * item_size(blocks[o]->view.dtype) ==
-                   bytes * (stacked ? std::max<size_t>(members.size(), 2) : 1),
-               "a group of ", calls_[members[k]].plan->name, " gave results of another size than its members");
-      promise.storage->fulfil_row(memory, static_cast<size_t>(blocks[o]->view.data - memory.data()) + k * bytes);
+      promise.storage->fulfil_row(memory, offset);
       for (Ref<RowNode>& row : promise.rows)
         if (node) row->settle(node, k * bytes);
-      for (Ref<RowNode>& row : std::exchange(promise.rows, {})) --row->uses;
+      for (Ref<RowNode>& row : promise.rows) --row->uses;
+      promise.rows.clear();
     }
   }
   for (int32_t member : members) finish(calls_[member]);

@@ -39,13 +39,18 @@ Groups by_depth(const std::vector<Deferred>& calls, const std::vector<int32_t>& 
 Groups by_agenda(const std::vector<Deferred>& calls, const std::vector<int32_t>& depth, int32_t kinds) {
   std::vector<double> total(kinds, 0.0);
   std::vector<int32_t> count(kinds, 0), waits(calls.size(), 0);
-  std::vector<std::vector<int32_t>> users(calls.size()), ready(kinds);
+  std::vector<std::vector<int32_t>> ready(kinds);
+  std::vector<int32_t> first(calls.size() + 1, 0);  // of a call among the users of all calls
   for (size_t i = 0; i < calls.size(); ++i) {
     total[calls[i].kind] += depth[i];
     ++count[calls[i].kind];
     waits[i] = static_cast<int32_t>(calls[i].needs.size());
-    for (int32_t need : calls[i].needs) users[need].push_back(static_cast<int32_t>(i));
+    for (int32_t need : calls[i].needs) ++first[need + 1];
   }
+  for (size_t i = 0; i < calls.size(); ++i) first[i + 1] += first[i];
+  std::vector<int32_t> users(first.back()), next(first.begin(), first.end() - 1);
+  for (size_t i = 0; i < calls.size(); ++i)
+    for (int32_t need : calls[i].needs) users[next[need]++] = static_cast<int32_t>(i);
   using Entry = std::pair<double, int32_t>;  // average depth, kind
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> agenda;
   const auto add = [&](int32_t i) {
@@ -62,8 +67,8 @@ Groups by_agenda(const std::vector<Deferred>& calls, const std::vector<int32_t>&
     std::vector<int32_t> group = std::exchange(ready[kind], {});
     std::sort(group.begin(), group.end());
     for (int32_t i : group)
-      for (int32_t user : users[i])
-        if (--waits[user] == 0) add(user);
+      for (int32_t u = first[i]; u < first[i + 1]; ++u)
+        if (--waits[users[u]] == 0) add(users[u]);
     groups.push_back(std::move(group));
   }
   return groups;

@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "small_vector.h"
+
 namespace tandem {
 
 struct Deferred {  // a call: after those before it, as far as it needs them
   int32_t kind;    // calls of one kind may run together
-  std::vector<int32_t> needs;
+  SmallVector<int32_t, 4> needs;
 };
 
 using Groups = std::vector<std::vector<int32_t>>;

@@ -81,13 +81,25 @@ static bool same_view(const SavedView& a, const View& b) {
   return true;
 }
 
+static uint64_t hash_of(const Storage* storage, const View& view) {
+  constexpr uint64_t kOdd = 0x9E3779B97F4A7C15ull;
+  uint64_t h = reinterpret_cast<uintptr_t>(storage) * kOdd;
+  const auto mix = [&](uint64_t v) {
+    h = (h ^ v) * kOdd;
+    h ^= h >> 29;
+  };
+  mix(reinterpret_cast<uintptr_t>(view.data));
+  mix(static_cast<uint64_t>(view.ndim));
+  for (int i = 0; i < view.ndim; ++i)
+    mix(static_cast<uint64_t>(view.shape[i]) ^ static_cast<uint64_t>(view.strides[i]) << 32);
+  return h;
+}
+
 const Capture::Site* Capture::find(const Tensor* t) const {
-  const StorageFacts* facts = storages_.find(t->storage);
-  if (!facts) return nullptr;
   const uint32_t version = t->storage->version();
-  for (int32_t i = facts->known; i >= 0; i = known_[i].next) {
+  for (int32_t i = by_view_.first(hash_of(t->storage, t->view)); i >= 0; i = by_view_.after(i)) {
     const Known& k = known_[i];
-    if (k.version != version || !same_view(k.view, t->view)) continue;
+    if (k.storage != t->storage || k.version != version || !same_view(k.view, t->view)) continue;
     // x and x.detach() from outside a body are the same memory, but not the same to gradients.
     if (!region.empty() && k.site.kind == Site::Kind::Leaf && leaves_[k.site.index].requires_grad != t->requires_grad)
       continue;
@@ -97,13 +109,12 @@ const Capture::Site* Capture::find(const Tensor* t) const {
 }
 
 void Capture::remember(Storage* storage, const View& view, Site site) {
-  StorageFacts& facts = storages_[storage];
+  by_view_.add(hash_of(storage, view));
   Known& k = known_.emplace_back();
-  k.next = facts.known;
+  k.storage = storage;
   k.version = storage->version();
   k.view = view;
   k.site = site;
-  facts.known = static_cast<int32_t>(known_.size()) - 1;
 }
 
 Capture::Operand Capture::resolve(Tensor* t, Signature& key) {
@@ -305,8 +316,8 @@ TensorRef Capture::output(int32_t call, int32_t index, PlanRun& run, Argument* a
     shape[i] = run.slot(value.shape[i]);
     strides[i] = run.slot(value.strides[i]);
   }
-  return TensorRef::adopt(promise(value.dtype, static_cast<int>(value.shape.size()), shape, strides, site,
-                                  plan.device_of(output.value)));
+  return TensorRef::adopt(
+      promise(value.dtype, static_cast<int>(value.shape.size()), shape, strides, site, plan.device_of(output.value)));
 }
 
 Capture::Temporary Capture::temporary(int32_t call, int32_t value_index, PlanRun& run, Argument* arguments) {
@@ -331,8 +342,8 @@ Capture::Temporary Capture::temporary(int32_t call, int32_t value_index, PlanRun
     shape[i] = run.slot(value.shape[i]);
     strides[i] = run.slot(value.strides[i]);
   }
-  TensorRef made = TensorRef::adopt(promise(value.dtype, static_cast<int>(value.shape.size()), shape, strides, site,
-                                            plan.device_of(value_index)));
+  TensorRef made = TensorRef::adopt(
+      promise(value.dtype, static_cast<int>(value.shape.size()), shape, strides, site, plan.device_of(value_index)));
   made->storage->retain();
   return {made->storage, made->view};
 }
@@ -411,6 +422,7 @@ void Capture::reset() {
   borrowed_leaves_.clear();
   borrowed_writes_.clear();
   known_.clear();
+  by_view_.clear();
   storages_.clear();
   key_.clear();
   forget_rebindings();

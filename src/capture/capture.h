@@ -186,8 +186,8 @@ class Capture {
     View view;   // how the storage is laid out; data is an offset
     Site value;  // what it holds at the end
   };
-  struct Known {   // a tensor we can name
-    int32_t next;  // the one before on the same storage, or -1
+  struct Known {  // a tensor we can name
+    const Storage* storage;
     uint32_t version;
     SavedView view;
     Site site;
@@ -241,6 +241,7 @@ class Capture {
   std::vector<Write> writes_;
   std::vector<int32_t> borrowed_leaves_, borrowed_writes_;  // those whose memory is somebody else's
   std::vector<Known> known_;
+  HashChains by_view_;  // of known_: by storage and geometry
   StorageTable storages_;
   std::vector<Rebinding> rebindings_;
   std::vector<uint8_t> key_;

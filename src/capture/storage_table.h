@@ -1,6 +1,7 @@
 // What a capture knows of storages: a hash table that keeps its memory from call to call, since a compiled function
 // fills it anew every time.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -10,7 +11,6 @@ class Storage;
 
 struct StorageFacts {
   const Storage* storage;
-  int32_t known = -1;    // the last of the tensors on it that can be named, of a chain
   int32_t promise = -1;  // memory that is not there yet
   int32_t leaf = -1;     // the last leaf on it, of a chain
   int32_t write = -1;    // it has memory, and calls write it
@@ -56,6 +56,46 @@ class StorageTable {
 
   std::vector<StorageFacts> entries_;
   std::vector<int32_t> slots_;  // a power of two
+};
+
+// Numbers from 0 on, each added with a hash: chains of those with hashes alike, the last first. A storage may have tens
+// of thousands of views (rows of an embedding), so these are not looked for one after the other.
+class HashChains {
+ public:
+  HashChains() : heads_(1024, -1) {}
+  void add(uint64_t hash) {
+    if (entries_.size() >= heads_.size()) grow();
+    int32_t& head = heads_[hash & (heads_.size() - 1)];
+    entries_.push_back({hash, head});
+    head = static_cast<int32_t>(entries_.size()) - 1;
+  }
+  int32_t first(uint64_t hash) const { return matching(heads_[hash & (heads_.size() - 1)], hash); }
+  int32_t after(int32_t number) const { return matching(entries_[number].next, entries_[number].hash); }
+  void clear() {
+    for (const Entry& entry : entries_) heads_[entry.hash & (heads_.size() - 1)] = -1;
+    entries_.clear();
+  }
+
+ private:
+  struct Entry {
+    uint64_t hash;
+    int32_t next;
+  };
+  int32_t matching(int32_t number, uint64_t hash) const {
+    while (number >= 0 && entries_[number].hash != hash) number = entries_[number].next;
+    return number;
+  }
+  void grow() {
+    heads_.assign(heads_.size() * 2, -1);
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      int32_t& head = heads_[entries_[i].hash & (heads_.size() - 1)];
+      entries_[i].next = head;
+      head = static_cast<int32_t>(i);
+    }
+  }
+
+  std::vector<Entry> entries_;
+  std::vector<int32_t> heads_;  // a power of two
 };
 
 }  // namespace tandem

@@ -59,7 +59,8 @@ void release_parts(Tensor* t) {
   }
   Py_CLEAR(t->attributes);
   if (Storage* storage = std::exchange(t->storage, nullptr)) {
-    if (storage->pending()) [[unlikely]]
+    // A row of a block may have got its memory while the rest of its batch still runs.
+    if (storage->pending() || storage->row_of()) [[unlikely]]
       forget_promised(t);
     storage->release();
   }

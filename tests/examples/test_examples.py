@@ -3,6 +3,7 @@
 import importlib.util
 import pathlib
 
+import numpy as np
 import pytest
 
 import tandem as td
@@ -79,6 +80,10 @@ def test_tree_lstm():
     assert right > 0.75
     leaf = [module.Tree(value, [], value) for value in (0, 1)]
     assert module.written(module.Tree(5, [leaf[1], module.Tree(2, [leaf[0]])])) == "xor(T, not(F))"
+    first = [
+        module.main(epochs=1, trees=10, depth=2, width=8, batch=5, way=way, show=Lines())[0] for way in module.WAYS
+    ]
+    np.testing.assert_allclose(first, [first[0]] * 3, rtol=1e-4)  # three ways to write one thing
 
 
 def test_custom_operator():
