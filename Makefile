@@ -23,7 +23,7 @@ endif
 # The scripts of .venv (cmake, ninja, clang-format) come before the system's.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help install prebuilt wheel lock quickstart test test-all fuzz accuracy lint format stubs docs bench sanitize native clean
+.PHONY: help install prebuilt wheel lock quickstart test test-all fuzz accuracy lint format stubs docs bench sanitize native clean sharded-check
 .DELETE_ON_ERROR:
 
 help:
@@ -174,6 +174,11 @@ gpu-sanitize:
 ## make cuda-check   compile every kernel that the operator tests need on CUDA devices; needs no device
 cuda-check: install $(VENV)/.test
 	$(PY) tools/cuda_check.py -n $(JOBS)
+
+## make sharded-check  every operator on sharded tensors, under all placements, against one rank; MOST= ways to place operands of a call
+MOST ?= 40
+sharded-check: install $(VENV)/.test
+	$(PY) tools/sharded_check.py --most $(MOST) -n $(JOBS)
 
 ## make gpu-bench    Tandem and PyTorch side by side on a CUDA device, with the python3 at hand
 gpu-bench:
