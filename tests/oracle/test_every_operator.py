@@ -27,7 +27,8 @@ def test_nearly_all_names_are_here(tool):
 
 
 SOME = (
-    "add", "cumsum", "gather", "index_select", "linalg.solve", "masked.mean", "max", "nn.functional.layer_norm", "sort", "std", "where",
+    "add", "cumsum", "gather", "index_select", "linalg.solve", "masked.mean", "max", "nn.functional.layer_norm", "sort",
+    "std", "where",
 )  # fmt: skip
 
 
