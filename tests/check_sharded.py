@@ -18,6 +18,10 @@ import tandem as td
 from tandem import distributed as dist
 
 MESHES = ((2,), (3,), (2, 2))
+REFUSED = (
+    "a view of a sharded tensor cannot be written",
+    "lie on several ranks",
+)  # what looks at memory: as_strided, unfold
 MOST = int(os.environ.get("SHARDED_MOST", "40"))  # ways to place the operands of a call on a mesh
 
 
@@ -111,7 +115,7 @@ def check_sharded(fn, case, grad: bool, meshes=MESHES, most: int = MOST):
                     compare(results, expected, f"{where}: result", problems)
                     compare(grads, expected_grads, f"{where}: gradient", problems)
             except td.ValueRangeError as error:
-                if "a view of a sharded tensor cannot be written" not in str(error):
+                if not any(text in str(error) for text in REFUSED):
                     problems.append(f"{where}: {error}")
             except td.ShardingError as error:
                 if "not meet" not in str(error):
