@@ -173,6 +173,10 @@ def __getattr__(name):
         from tandem import backends
 
         return getattr(backends, name)
+    if name == "parallelize":
+        from tandem import distributed
+
+        return distributed.parallelize
     if name in _FUNCTIONAL:
         from tandem.nn import functional
 

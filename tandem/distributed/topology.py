@@ -74,6 +74,12 @@ class Topology:
         device = DeviceModel(operations=640e12, bandwidth=2.8e12, memory=80e9, peak=989e12)
         return cls(nodes, per_node, device, Link(350e9, 8e-6), Link(40e9, 12e-6))
 
+    @classmethod
+    def processors(cls, ranks: int) -> Topology:
+        """Ranks of one host, a processor core each, with memory between them; float32."""
+        device = DeviceModel(operations=40e9, bandwidth=8e9, memory=8e9, launch=2e-6)
+        return cls(1, ranks, device, Link(4e9, 5e-6), Link(4e9, 5e-6))
+
     @property
     def devices(self) -> int:
         return self.nodes * self.per_node

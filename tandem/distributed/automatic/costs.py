@@ -1,0 +1,68 @@
+"""What strategies and moves cost on a cluster: seconds, and the bytes that a rank puts into collectives."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from tandem import _runtime
+from tandem.distributed.pipeline.work import work_of
+from tandem.distributed.sharding.layout import Grid, Placements
+from tandem.distributed.sharding.move import Mover
+from tandem.distributed.sharding.placements import Shard
+from tandem.distributed.topology import Link, Topology
+from tandem.graph.ir import Builder, Graph, Node, Type
+from tandem.ops.define import add_input
+
+
+class Costs:
+    """Costs for a mesh of this shape on a cluster. The last mesh axis has neighbours: the fastest link comes last."""
+
+    def __init__(self, grid: Grid, topology: Topology):
+        self.grid, self.topology = grid, topology
+        self.links = [self._link(m) for m in range(len(grid.shape))]
+        self.moved = functools.cache(self._moved)
+
+    def _link(self, axis: int) -> Link:
+        stride = math.prod(self.grid.shape[axis + 1 :])
+        return self.topology.link([i * stride for i in range(self.grid.shape[axis])])
+
+    def compute(self, node: Node, ways: int) -> float:
+        return work_of(node) / ways / self.topology.device.operations
+
+    def local_bytes(self, type: Type, placements: Placements) -> int:
+        return math.prod(self.grid.local_shape(type.shape, placements)) * type.dtype.itemsize
+
+    def _moved(self, dtype, shape: tuple, old: Placements, new: Placements) -> tuple[tuple[str, int], ...]:
+        """What moving a value takes: (collective, bytes) on one rank. Counted on the nodes that do it."""
+        if old == new:
+            return ()
+        mover = Mover(self.grid)
+        _runtime.enter_trace()
+        try:
+            with Builder(Graph()) as builder:
+                value = add_input(builder, Type(dtype, self.grid.local_shape(shape, old)))
+                mover.move(value, shape, old, new)
+        finally:
+            _runtime.exit_trace()
+        return tuple(mover.moved)
+
+    def move(self, type: Type, old: Placements, new: Placements) -> float:
+        """Seconds of moving a value."""
+        changed = [m for m, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
+        seconds = 0.0
+        for name, size in self.moved(type.dtype, tuple(type.shape), old, new):
+            worst = max((self._collective(name, size, m) for m in changed), default=0.0)
+            seconds += worst
+        if seconds == 0.0 and any(isinstance(p, Shard) for p in new) and changed:
+            seconds = self.local_bytes(type, new) * 2 / self.topology.device.bandwidth  # a copy of its part
+        return seconds
+
+    def _collective(self, name: str, size: int, axis: int) -> float:
+        n, link = self.grid.shape[axis], self.links[axis]
+        if n == 1:
+            return 0.0
+        passes = 2 if name == "all_reduce" else 1
+        return (
+            passes * (size * (n - 1) / n / link.bandwidth + link.latency * math.log2(n)) + self.topology.device.launch
+        )

@@ -1,0 +1,202 @@
+"""The best strategy for every operator, as an integer program.
+
+Note [The integer program]
+Each node takes one strategy, each input of the graph one placement: 0/1 variables that add up to 1. An edge from a value to an
+operand has a variable for each pair of placements, whose sums are those of its ends: it is 1 where the value is moved from the one
+to the other. A value that several operators want in the same way is moved once, so what costs is the largest of their edges'
+variables. What is minimised is seconds of computing and moving; what weights, gradients, optimiser state and saved values take is
+bounded. The relaxation is tight enough that HiGHS mostly needs no branching; its bound is the certificate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tandem.distributed.automatic.costs import Costs
+from tandem.distributed.automatic.step import Step
+from tandem.distributed.automatic.strategies import Strategy, placements_of, strategies_of
+from tandem.distributed.sharding.layout import REPLICATE, Placements
+from tandem.errors import UnsupportedError, ValueRangeError
+from tandem.graph.ir import Graph, Node, Value
+
+
+@dataclasses.dataclass
+class Solution:
+    strategies: dict[Node, Strategy]
+    placements: dict[Value, Placements]  # of inputs
+    seconds: float
+    bound: float  # no plan takes less
+    optimal: bool
+
+
+class Program:
+    """Variables and rows of an integer program, as they come."""
+
+    def __init__(self):
+        self.costs: list[float] = []
+        self.whole: list[bool] = []
+        self.rows: list[tuple[dict[int, float], float, float]] = []
+
+    def variable(self, cost: float = 0.0, whole: bool = True) -> int:
+        self.costs.append(cost)
+        self.whole.append(whole)
+        return len(self.costs) - 1
+
+    def row(self, terms: dict[int, float], low: float, high: float):
+        self.rows.append((terms, low, high))
+
+    def solve(self, time_limit: float, gap: float):
+        try:
+            from scipy import optimize, sparse
+        except ImportError:
+            raise UnsupportedError(
+                "parallelize", "the solver comes with scipy, which is not installed", fix="pip install scipy"
+            ) from None
+        entries = [(r, i, v) for r, (terms, _, _) in enumerate(self.rows) for i, v in terms.items()]
+        index = np.array([(r, i) for r, i, _ in entries]).T
+        matrix = sparse.csr_array(
+            (np.array([v for _, _, v in entries]), index), shape=(len(self.rows), len(self.costs))
+        )
+        limits = optimize.LinearConstraint(matrix, [low for _, low, _ in self.rows], [high for _, _, high in self.rows])
+        scale = max(self.costs) or 1.0
+        return scale, optimize.milp(
+            np.array(self.costs) / scale, constraints=limits, integrality=np.array(self.whole, dtype=int),
+            bounds=optimize.Bounds(0, 1), options={"time_limit": time_limit, "mip_rel_gap": gap},
+        )  # fmt: skip
+
+
+def solve(
+    step: Step, costs: Costs, memory_limit: float | None, state: float, time_limit: float, gap: float, lies=None
+) -> Solution:
+    """state: bytes of optimiser state for each byte of a weight. lies(position, placements): those that an input may have."""
+    made = _Encoder(step, costs, state, lies or (lambda position, placements: placements))
+    made.encode(memory_limit)
+    scale, result = made.program.solve(time_limit, gap)
+    if result.x is None:
+        raise ValueRangeError(
+            "parallelize", f"no plan was found: {result.message}",
+            fix="give more time (time_limit=), more memory (memory_limit=) or more ranks",
+        )  # fmt: skip
+    chosen = lambda variables: max(range(len(variables)), key=lambda i: result.x[variables[i]])
+    strategies = {n: made.options[n][chosen(v)] for n, v in made.of_node.items()}
+    placements = {v: made.inputs[v][chosen(x)] for v, x in made.of_input.items()}
+    bound = result.mip_dual_bound * scale if result.mip_dual_bound is not None else 0.0
+    return Solution(strategies, placements, float(result.fun * scale), float(bound), result.status == 0)
+
+
+class _Encoder:
+    def __init__(self, step: Step, costs: Costs, state: float, lies):
+        self.step, self.costs, self.state, self.lies = step, costs, state, lies
+        self.graph: Graph = step.graph
+        self.program = Program()
+        self.options: dict[Node, list[Strategy]] = {}
+        self.of_node: dict[Node, list[int]] = {}
+        self.inputs: dict[Value, list[Placements]] = {}
+        self.of_input: dict[Value, list[int]] = {}
+        self.ends: dict[
+            Value, dict[Placements, list[int]]
+        ] = {}  # a value's placements, and the variables that give them
+        self.wants: dict[Value, list[dict[Placements, list[int]]]] = {}  # what each reader wants, by the same
+
+    def encode(self, memory_limit: float | None):
+        scalars = {v for v in self.graph.inputs if not v.ndim}
+        whole = (REPLICATE,) * len(self.costs.grid.shape)
+        for position, v in enumerate(self.graph.inputs):
+            self.inputs[v] = [whole] if v in scalars else self.lies(position, placements_of(v, self.costs.grid))
+            self.of_input[v] = [self.program.variable() for _ in self.inputs[v]]
+            self.program.row(dict.fromkeys(self.of_input[v], 1.0), 1, 1)
+            self.ends[v] = {p: [x] for p, x in zip(self.inputs[v], self.of_input[v], strict=True)}
+        for node in self.graph.nodes:
+            if node.op.name != "input":
+                self._node(node)
+        self._outputs(whole)
+        for v, readers in self.wants.items():
+            self._moves(v, readers)
+        if memory_limit is not None:
+            self._memory(memory_limit)
+
+    def _node(self, node: Node):
+        options = self.options[node] = strategies_of(node, self.costs.grid)
+        variables = self.of_node[node] = [self.program.variable(self.costs.compute(node, s.ways)) for s in options]
+        self.program.row(dict.fromkeys(variables, 1.0), 1, 1)
+        for i, v in enumerate(node.inputs):
+            self._want(v, [(s.inputs[i], x) for s, x in zip(options, variables, strict=True)])
+        for i, v in enumerate(node.outputs):
+            ends = self.ends.setdefault(v, {})
+            for s, x in zip(options, variables, strict=True):
+                ends.setdefault(s.outputs[i], []).append(x)
+
+    def _want(self, v: Value, pairs):
+        wanted: dict[Placements, list[int]] = {}
+        for p, x in pairs:
+            wanted.setdefault(p, []).append(x)
+        self.wants.setdefault(v, []).append(wanted)
+
+    def _outputs(self, whole: Placements):
+        """The loss is wanted whole, a gradient as its weight lies."""
+        loss, *gradients = self.graph.outputs
+        always = self.program.variable()
+        self.program.row({always: 1.0}, 1, 1)
+        self._want(loss, [(whole, always)])
+        for position, g in zip(self.step.weights, gradients, strict=True):
+            weight = self.graph.inputs[position]
+            self._want(g, zip(self.inputs[weight], self.of_input[weight], strict=True))
+
+    def _moves(self, v: Value, readers: list[dict]):
+        """Edges from a value to all that read it."""
+        ends = self.ends[v]
+        shared: dict[tuple, int] = {}
+        for wanted in readers:
+            if len(ends) == 1 and set(wanted) == set(ends):
+                continue
+            into: dict[Placements, dict[int, float]] = {q: {} for q in wanted}
+            for p, sources in ends.items():
+                out: dict[int, float] = {}
+                for q in wanted:
+                    edge = self.program.variable(whole=False)
+                    out[edge] = into[q][edge] = 1.0
+                    self._pay(v, p, q, edge, shared)
+                self.program.row({**out, **dict.fromkeys(sources, -1.0)}, 0, 0)
+            for q, terms in into.items():
+                self.program.row({**terms, **dict.fromkeys(wanted[q], -1.0)}, 0, 0)
+
+    def _pay(self, v: Value, p: Placements, q: Placements, edge: int, shared: dict):
+        if p == q:
+            return
+        cost = self.costs.move(v.type, p, q)
+        if cost == 0.0:
+            return
+        paid = shared.get((p, q))
+        if paid is None:
+            paid = shared[p, q] = self.program.variable(cost, whole=False)
+        self.program.row({paid: 1.0, edge: -1.0}, 0, 1)
+
+    def _memory(self, limit: float):
+        terms: dict[int, float] = {}
+        for position in self.step.weights:
+            v = self.graph.inputs[position]
+            for p, x in zip(self.inputs[v], self.of_input[v], strict=True):
+                terms[x] = terms.get(x, 0.0) + (2 + self.state) * self.costs.local_bytes(v.type, p)
+        kept = kept_values(self.step)
+        for v, ends in self.ends.items():
+            if v in kept:
+                for p, sources in ends.items():
+                    for x in sources:
+                        terms[x] = terms.get(x, 0.0) + self.costs.local_bytes(v.type, p)
+        self.program.row({x: b / limit for x, b in terms.items()}, 0, 1)
+
+
+def kept_values(step: Step) -> set[Value]:
+    """What the forward pass computes and backward reads."""
+    graph = step.graph
+    forward: set[Node] = set()
+    stack = [graph.outputs[0].node]
+    while stack:
+        node = stack.pop()
+        if node not in forward:
+            forward.add(node)
+            stack.extend(v.node for v in node.inputs)
+    later = [n for n in graph.nodes if n not in forward]
+    return {v for n in later for v in n.inputs if v.node in forward and v.node.op.name != "input" and v.ndim}

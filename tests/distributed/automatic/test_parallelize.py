@@ -1,0 +1,233 @@
+"""Plans are optimal, take what they say, and train as one process does."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+import tandem as td
+from tandem import distributed as dist
+from tandem.distributed.automatic.costs import Costs
+from tandem.distributed.automatic.solve import solve
+from tandem.distributed.automatic.step import trace_step
+from tandem.distributed.automatic.strategies import placements_of, strategies_of
+from tandem.distributed.sharding.layout import Grid
+from tandem.distributed.topology import Link, Topology
+
+R, S = dist.Replicate(), dist.Shard
+RNG = np.random.default_rng(0)
+
+
+def weights(*shapes):
+    return [td.tensor(RNG.standard_normal(s).astype(np.float32) * 0.2, requires_grad=True) for s in shapes]
+
+
+def batch(*shape):
+    return td.tensor(RNG.standard_normal(shape).astype(np.float32))
+
+
+def mlp(rows, width, hidden):
+    w1, w2 = weights((width, hidden), (hidden, width))
+    return (lambda x: (td.relu(x @ w1) @ w2).square().mean()), (batch(rows, width),), [w1, w2]
+
+
+def test_a_large_layer_is_divided_by_columns_and_then_by_rows():
+    loss, args, _ = mlp(4, 256, 2048)
+    plan = td.parallelize(loss, args, (2,))
+    assert plan.optimal and plan.parameter_placements == [(S(1),), (S(0),)]
+    large = [n for _, n in plan.moved if n > 4]
+    assert large == [4 * 256 * 4]  # what both products add up to: one all-reduce forward; x needs no gradient
+    assert set(plan.collectives) == {"all_reduce"}
+
+
+def test_attention_is_divided_by_heads():
+    width, heads, t = 128, 4, 4
+    wq, wk, wv, wo = weights(*[(width, width)] * 4)
+
+    def loss(x):
+        split = lambda w: (x @ w).reshape(t, heads, width // heads).permute(1, 0, 2)
+        scores = td.softmax(split(wq) @ split(wk).transpose(1, 2), -1)
+        return ((scores @ split(wv)).permute(1, 0, 2).reshape(t, width) @ wo).square().mean()
+
+    plan = td.parallelize(loss, (batch(t, width),), (2,))
+    assert plan.optimal and plan.parameter_placements == [(S(1),), (S(1),), (S(1),), (S(0),)]
+    assert [n for _, n in plan.moved if n > 4] == [t * width * 4]
+
+
+def test_a_large_batch_is_divided_and_gradients_are_summed():
+    loss, args, _ = mlp(4096, 16, 32)
+    plan = td.parallelize(loss, args, (2,))
+    assert plan.argument_placements == [(S(0),)] and plan.parameter_placements == [(R,), (R,)]
+    assert sorted(n for _, n in plan.moved) == [4, 16 * 32 * 4, 16 * 32 * 4]
+
+
+def test_little_memory_divides_weights_and_gathers_them():
+    loss, args, w = mlp(4096, 64, 128)
+    plain = td.parallelize(loss, args, (2,))
+    limit = plain.memory - 4 * 4 * w[0].numel()  # half of what the weights take
+    little = td.parallelize(loss, args, (2,), memory_limit=limit)
+    assert little.memory <= limit and little.seconds > plain.seconds
+    assert little.argument_placements == [(S(0),)] and "all_gather" in little.collectives
+
+
+def test_the_plan_changes_with_the_link():
+    loss, args, _ = mlp(64, 128, 128)
+    fast = Topology.processors(2)
+    slow = dataclasses.replace(fast, inside=Link(1e5, 1e-1))
+    assert td.parallelize(loss, args, (2,), topology=fast).bytes > 0
+    assert td.parallelize(loss, args, (2,), topology=slow).bytes == 0  # each rank computes all
+
+
+def cheapest(step, costs):
+    """By trying all."""
+    graph = step.graph
+    nodes = [n for n in graph.nodes if n.op.name != "input"]
+    options = [strategies_of(n, costs.grid) for n in nodes]
+    inputs = [placements_of(v, costs.grid) for v in graph.inputs]
+    whole = (R,) * len(costs.grid.shape)
+    best = np.inf
+    for lies in itertools.product(*inputs):
+        for chosen in itertools.product(*options):
+            at = dict(zip(graph.inputs, lies, strict=True))
+            seconds, moves = 0.0, set()
+            for n, s in zip(nodes, chosen, strict=True):
+                at.update(zip(n.outputs, s.outputs, strict=True))
+                seconds += costs.compute(n, s.ways)
+            for n, s in zip(nodes, chosen, strict=True):
+                moves.update(zip(n.inputs, s.inputs, strict=True))
+            wanted = [whole, *(at[graph.inputs[i]] for i in step.weights)]
+            moves.update(zip(graph.outputs, wanted, strict=True))
+            seconds += sum(costs.move(v.type, at[v], q) for v, q in moves if at[v] != q)
+            best = min(best, seconds)
+    return best
+
+
+@pytest.mark.slow  # it tries all
+@pytest.mark.parametrize("rows, width, hidden", [(2, 4, 64), (256, 4, 4), (16, 32, 8)])
+def test_it_is_the_cheapest_of_all(rows, width, hidden):
+    (w,) = weights((width, hidden))
+    step = trace_step(lambda x: (x @ w).sum(), (batch(rows, width),))
+    costs = Costs(Grid((2,), (0,), (0,)), Topology.processors(2))
+    found = solve(step, costs, None, 2.0, 10.0, 1e-6)
+    assert found.optimal and found.seconds == pytest.approx(cheapest(step, costs), rel=1e-6)
+    assert found.bound == pytest.approx(found.seconds, rel=1e-4)
+
+
+def train(make, shape, steps=3):
+    """Losses and weights of steps by a plan, on a mesh of this shape, and how many collectives there were."""
+    loss, args, w = make()
+    expected = []
+    optimizer = td.optim.Adam(w, lr=0.01)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        found = loss(*args)
+        found.backward()
+        optimizer.step()
+        expected.append(found.item())
+
+    def work():
+        loss, args, _ = make()
+        plan = td.parallelize(loss, args, dist.Mesh(shape))
+        optimizer = td.optim.Adam(plan.parameters(), lr=0.01)
+        losses = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            losses.append(plan.step(*args).item())
+            optimizer.step()
+        return losses, [p.full_tensor().detach().numpy() for p in plan.parameters()], plan.bytes
+
+    results = dist.spawn(work, int(np.prod(shape)), engine="threads", timeout=60)
+    for losses, found, _ in results:
+        np.testing.assert_allclose(losses, expected, rtol=1e-4)
+        for a, b in zip(found, w, strict=True):
+            np.testing.assert_allclose(a, b.detach().numpy(), rtol=1e-3, atol=1e-4)
+    return results
+
+
+@pytest.mark.parametrize("shape", [(2,), (4,), (2, 2)])
+@pytest.mark.parametrize("sizes", [(4, 64, 256), (64, 8, 16)])
+def test_steps_by_a_plan_are_those_of_one_process(shape, sizes):
+    results = train(shared(lambda: mlp(*sizes)), shape)
+    assert len({moved for *_, moved in results}) == 1
+
+
+def shared(make):
+    """The same numbers each time, whichever thread asks."""
+    kept = make()
+    loss_args = kept[1]
+    arrays = [p.detach().numpy().copy() for p in kept[2]]
+
+    def again():
+        w1, w2 = (td.tensor(a, requires_grad=True) for a in arrays)
+        return (lambda x: (td.relu(x @ w1) @ w2).square().mean()), loss_args, [w1, w2]
+
+    return again
+
+
+def test_plans_are_kept_in_files(tmp_path):
+    loss, args, _ = mlp(4, 64, 256)
+    plan = td.parallelize(loss, args, (2,))
+    plan.save(tmp_path / "plan.json")
+    again = dist.load_plan(tmp_path / "plan.json", loss, args, (2,))
+    assert again.parameter_placements == plan.parameter_placements and again.explain() == plan.explain()
+    other, more, _ = mlp(8, 64, 256)
+    with pytest.raises(td.errors.CheckpointError, match="another function"):
+        dist.load_plan(tmp_path / "plan.json", other, more, (2,))
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(td.errors.CheckpointError, match="is no plan"):
+        dist.load_plan(tmp_path / "bad.json", loss, args, (2,))
+
+
+@pytest.mark.parametrize("sizes", [(4, 256, 512), (1024, 32, 32)])
+def test_no_usual_way_is_better(sizes):
+    loss, args, _ = mlp(*sizes)
+    ways = td.parallelize(loss, args, (2,)).alternatives()
+    assert min(ways.values()) == pytest.approx(ways["this plan"], rel=2e-3)
+    assert len(ways) == 5
+
+
+def gpt_loss():
+    td.manual_seed(0)
+    model = td.models.GPT2(vocabulary=48, context=8, layers=1, heads=2, width=16, dropout=0.0)
+    tokens = td.tensor(np.random.default_rng(1).integers(0, 48, (4, 9)))
+    x, y = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    return model, (lambda x, y: td.nn.functional.cross_entropy(model(x).reshape(-1, 48), y.reshape(-1))), (x, y)
+
+
+@pytest.mark.parametrize("limit", [None, 0.8])
+def test_a_model_that_nobody_planned_for(limit):
+    model, loss, args = gpt_loss()
+    whole = loss(*args)
+    whole.backward()
+    expected = {n: p.grad.numpy() for n, p in model.named_parameters()}
+    most = None if limit is None else limit * td.parallelize(loss, args, (2,)).memory
+
+    def work(model, loss):
+        plan = td.parallelize(loss, args, dist.Mesh(2), memory_limit=most).apply(model)
+        found = plan.step(*args)
+        return found.item(), {n: p.grad.full_tensor().numpy() for n, p in model.named_parameters()}
+
+    made = [gpt_loss() for _ in range(2)]
+    for found, gradients in dist.spawn(lambda: work(*made[dist.get_rank()][:2]), 2, engine="threads", timeout=120):
+        assert found == pytest.approx(whole.item(), rel=1e-5)
+        for name, g in gradients.items():
+            np.testing.assert_allclose(g, expected[name], rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_a_plan_tells():
+    loss, args, _ = mlp(4, 256, 2048)
+    text = td.parallelize(loss, args, (2,)).explain()
+    assert "optimal" in text and "matmul: R, S1 -> S1" in text and "all_reduce 4,096 B" in text
+
+
+def test_what_cannot_be_planned_is_refused():
+    loss, args, _ = mlp(4, 8, 8)
+    with pytest.raises(td.errors.ShardingError, match="only described"):
+        td.parallelize(loss, args, (2,)).step(*args)
+    with pytest.raises(td.errors.ShapeError, match="must give the loss"):
+        td.parallelize(lambda x: x, args, (2,))
+    with pytest.raises(td.errors.ValueRangeError, match="no parameter"):
+        td.parallelize(lambda x: x.sum(), args, (2,))
+    with pytest.raises(td.errors.ValueRangeError, match="no plan was found"):
+        td.parallelize(loss, args, (2,), memory_limit=10)
