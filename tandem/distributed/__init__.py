@@ -51,6 +51,7 @@ from tandem.distributed.group import (
     is_initialized,
     new_group,
 )
+from tandem.distributed.measure import measured
 from tandem.distributed.objects import all_gather_object, broadcast_object_list, gather_object
 from tandem.distributed.parallel import (
     ColwiseParallel,
@@ -101,7 +102,7 @@ __all__ = [
     "full_state_dict", "fully_shard", "functional", "gather", "gather_object", "get_backend", "get_global_rank",
     "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size", "implicit_replication", "init_device_mesh",
     "init_process_group", "irecv", "is_available", "is_initialized", "isend", "join", "load_full_state_dict", "load_plan",
-    "monitored_barrier", "new_group", "no_sync", "parallelize", "parallelize_module", "pipeline", "recv", "redistribute",
-    "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "shard_map", "sharding_report", "simulator",
-    "spawn", "stage", "with_sharding_constraint",
+    "measured", "monitored_barrier", "new_group", "no_sync", "parallelize", "parallelize_module", "pipeline", "recv",
+    "redistribute", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "shard_map", "sharding_report",
+    "simulator", "spawn", "stage", "with_sharding_constraint",
 ]  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 import os
@@ -12,6 +11,7 @@ from tandem import _runtime
 from tandem.autograd.modes import no_grad
 from tandem.checkpoint.files import replaced
 from tandem.constructors import asarray
+from tandem.distributed.automatic import decisions
 from tandem.distributed.automatic.costs import Costs
 from tandem.distributed.automatic.solve import Solution, kept_values, solve
 from tandem.distributed.automatic.step import Step, trace_step
@@ -19,7 +19,7 @@ from tandem.distributed.automatic.strategies import Strategy
 from tandem.distributed.sharding.layout import Grid, Placements, grid_of
 from tandem.distributed.sharding.mesh import Mesh
 from tandem.distributed.sharding.parts import parts_of
-from tandem.distributed.sharding.placements import Partial, Replicate, Shard
+from tandem.distributed.sharding.placements import Replicate, Shard
 from tandem.distributed.sharding.propagate import Sharder
 from tandem.distributed.sharding.tensor import distribute_tensor, from_local
 from tandem.distributed.topology import Topology
@@ -136,7 +136,7 @@ class ParallelPlan:
         for line in self.lines():
             divided = any(not isinstance(p, Replicate) for ps in (*line.inputs, *line.outputs) for p in ps)
             if divided or line.moved:
-                inputs, outputs = (", ".join(map(_shown, ps)) for ps in (line.inputs, line.outputs))
+                inputs, outputs = (", ".join(map(decisions.letters, ps)) for ps in (line.inputs, line.outputs))
                 moved = "".join(f"  {name} {n:,} B" for name, n in line.moved)
                 rows.append(f"  {line.op}: {inputs} -> {outputs}{moved}  {line.source}".rstrip())
         found = ", ".join(f"{n} {name}" for name, n in self.collectives.items()) or "no collectives"
@@ -272,17 +272,13 @@ class ParallelPlan:
     # -- files
 
     def save(self, path):
-        """Writes the decisions; `load` takes them for the same function and shapes."""
-        graph, s = self._step.graph, self._solution
-        text = json.dumps({
-            "format": 1, "graph": _digest(graph), "mesh": list(self._costs.grid.shape), "seconds": self.seconds, "bound": self.bound,
-            "optimal": self.optimal, "state": self._state,
-            "placements": [_written(s.placements[v]) for v in graph.inputs],
-            "strategies": [[[_written(p) for p in x.inputs], [_written(p) for p in x.outputs], x.ways]
-                           for x in (s.strategies[n] for n in graph.nodes if n in s.strategies)],
-        })  # fmt: skip
+        """Writes the decisions; `load_plan` takes them for the same function, shapes and mesh."""
+        kept = decisions.write(self._step, self._solution) | {
+            "mesh": list(self._costs.grid.shape),
+            "state": self._state,
+        }
         with replaced(os.path.abspath(path)) as file:
-            os.write(file, text.encode())
+            os.write(file, json.dumps(kept).encode())
 
 
 def parallelize(fn, args, mesh, *, topology: Topology | None = None, memory_limit: float | None = None, state: float = 2.0,
@@ -303,10 +299,16 @@ def parallelize(fn, args, mesh, *, topology: Topology | None = None, memory_limi
     True
     """
     step = trace_step(fn, args)
+    costs = _costs(mesh, topology)
+    solved = lambda: solve(step, costs, memory_limit, state, time_limit, gap)
+    solution = decisions.decide_together(step, mesh, solved) if isinstance(mesh, Mesh) else solved()
+    return ParallelPlan(step, mesh, costs, solution, state)
+
+
+def _costs(mesh, topology: Topology | None) -> Costs:
     shape = mesh.shape if isinstance(mesh, Mesh) else (mesh,) if isinstance(mesh, int) else tuple(mesh)
     grid = Grid(shape, (0,) * len(shape), tuple(range(len(shape))))
-    costs = Costs(grid, topology or Topology.processors(math.prod(shape)))
-    return ParallelPlan(step, mesh, costs, solve(step, costs, memory_limit, state, time_limit, gap), state)
+    return Costs(grid, topology or Topology.processors(math.prod(shape)))
 
 
 def load_plan(path, fn, args, mesh, *, topology: Topology | None = None) -> ParallelPlan:
@@ -314,39 +316,14 @@ def load_plan(path, fn, args, mesh, *, topology: Topology | None = None) -> Para
     with open(path, "rb") as file:
         try:
             kept = json.load(file)
-            kept["graph"], kept["strategies"]
+            kept["graph"], kept["mesh"]
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError("load_plan", f"{str(path)!r} is no plan: {error}") from None
-    step = trace_step(fn, args)
-    shape = mesh.shape if isinstance(mesh, Mesh) else (mesh,) if isinstance(mesh, int) else tuple(mesh)
-    if kept["graph"] != _digest(step.graph) or kept["mesh"] != list(shape):
-        raise CheckpointError(
-            "load_plan", f"{str(path)!r} is a plan for another function, other shapes or another mesh"
-        )
-    nodes = [n for n in step.graph.nodes if n.op.name != "input"]
-    strategies = {
-        n: Strategy(tuple(map(_read, inputs)), tuple(map(_read, outputs)), ways)
-        for n, (inputs, outputs, ways) in zip(nodes, kept["strategies"], strict=True)
-    }
-    placements = {v: _read(p) for v, p in zip(step.graph.inputs, kept["placements"], strict=True)}
-    grid = Grid(shape, (0,) * len(shape), tuple(range(len(shape))))
-    costs = Costs(grid, topology or Topology.processors(math.prod(shape)))
-    solution = Solution(strategies, placements, kept["seconds"], kept["bound"], kept["optimal"])
-    return ParallelPlan(step, mesh, costs, solution, kept["state"])
-
-
-def _digest(graph: Graph) -> str:
-    return hashlib.blake2b(graph.to_json().encode(), digest_size=16).hexdigest()
-
-
-def _shown(placements: Placements) -> str:
-    return "".join(_written(placements))
-
-
-def _written(placements: Placements) -> list[str]:
-    """R, S0, P: one for each mesh axis."""
-    return [f"S{p.dim}" if isinstance(p, Shard) else "P" if isinstance(p, Partial) else "R" for p in placements]
-
-
-def _read(texts: list[str]) -> Placements:
-    return tuple(Shard(int(t[1:])) if t[0] == "S" else Partial("sum") if t == "P" else Replicate() for t in texts)
+    step, costs = trace_step(fn, args), _costs(mesh, topology)
+    if kept["graph"] != decisions.digest(step) or kept["mesh"] != list(costs.grid.shape):
+        text = f"{str(path)!r} is a plan for another function, other shapes or another mesh"
+        raise CheckpointError("load_plan", text)
+    try:
+        return ParallelPlan(step, mesh, costs, decisions.read(step, kept), float(kept["state"]))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise CheckpointError("load_plan", f"{str(path)!r} is damaged: {error}") from None

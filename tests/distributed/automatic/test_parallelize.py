@@ -231,3 +231,14 @@ def test_what_cannot_be_planned_is_refused():
         td.parallelize(lambda x: x.sum(), args, (2,))
     with pytest.raises(td.errors.ValueRangeError, match="no plan was found"):
         td.parallelize(loss, args, (2,), memory_limit=10)
+
+
+def test_all_ranks_tell_that_there_is_no_plan():
+    def work():
+        loss, args, _ = mlp(4, 8, 8)
+        with pytest.raises(td.errors.ValueRangeError, match="no plan was found") as found:
+            td.parallelize(loss, args, dist.Mesh(2), memory_limit=10)
+        return str(found.value)
+
+    first, second = dist.spawn(work, 2, engine="threads", timeout=60)
+    assert first == second

@@ -1,0 +1,55 @@
+"""What this host and the ranks of a group reach: the numbers of a Topology, measured in about a second."""
+
+from __future__ import annotations
+
+import time
+
+import tandem.ops as F
+from tandem.autograd.modes import no_grad
+from tandem.constructors import ones, tensor
+from tandem.distributed.functional import all_reduce
+from tandem.distributed.group import ProcessGroup, group_of
+from tandem.distributed.topology import DeviceModel, Link, Topology
+
+_SIDE = 512  # of a product that runs at full speed
+_LARGE, _SMALL = 1 << 20, 64  # elements
+_MEMORY = 8e9
+
+
+def measured(group: ProcessGroup | None = None, repeats: int = 5) -> Topology:
+    """A Topology of the ranks of a group, on one host: rates of products and of memory, bandwidth and latency between them.
+
+    All ranks must call it; all get the same numbers, those of the slowest rank.
+
+    >>> td.distributed.init_process_group()
+    >>> td.distributed.measured().device.operations > 1e6
+    True
+    >>> td.distributed.destroy_process_group()
+    """
+    group = group_of(group, "measured")
+    with no_grad():
+        a, x = ones(_SIDE, _SIDE), ones(_LARGE)
+        product = _least(lambda: F.matmul(a, a), repeats)
+        copy = _least(lambda: x + 1.0, repeats)
+        large = _least(lambda: all_reduce(x, group=group), repeats)
+        small = _least(lambda: all_reduce(ones(_SMALL), group=group), repeats)
+        launch = _least(lambda: a[0] + 1.0, repeats)
+        product, copy, large, small, launch = all_reduce(
+            tensor([product, copy, large, small, launch]), "max", group
+        ).tolist()
+    n = group.size()
+    device = DeviceModel(2.0 * _SIDE**3 / product, 8.0 * _LARGE / copy, _MEMORY, launch)
+    moved = 2 * 4.0 * _LARGE * (n - 1) / n
+    bandwidth = moved / max(large - small, 1e-9) if n > 1 else device.bandwidth
+    link = Link(bandwidth, small / 2)
+    return Topology(1, n, device, link, link)
+
+
+def _least(call, repeats: int) -> float:
+    """Seconds of a call: the least of several."""
+    found = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        call().data_ptr()  # until it is computed
+        found.append(time.perf_counter() - start)
+    return min(found[1:])
