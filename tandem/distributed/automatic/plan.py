@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 
-from tandem import _runtime
+from tandem import _runtime, files
 from tandem.autograd.modes import no_grad
-from tandem.checkpoint.files import replaced
 from tandem.constructors import asarray
 from tandem.distributed.automatic import decisions
 from tandem.distributed.automatic.costs import Costs
@@ -277,8 +275,7 @@ class ParallelPlan:
             "mesh": list(self._costs.grid.shape),
             "state": self._state,
         }
-        with replaced(os.path.abspath(path)) as file:
-            os.write(file, json.dumps(kept).encode())
+        files.write(path, json.dumps(kept))
 
 
 def parallelize(fn, args, mesh, *, topology: Topology | None = None, memory_limit: float | None = None, state: float = 2.0,
