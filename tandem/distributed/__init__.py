@@ -7,7 +7,7 @@ td.distributed.all_reduce(x)      in place, under PyTorch's names
 td.distributed.functional         with gradients, for compiled functions and deferred graphs too
 """
 
-from tandem.distributed import checkpoint, functional, pipeline, simulator
+from tandem.distributed import checkpoint, elastic, functional, pipeline, simulator
 from tandem.distributed.automatic import ParallelPlan, load_plan, parallelize
 from tandem.distributed.collectives import (
     P2POp,
@@ -98,7 +98,7 @@ __all__ = [
     "SequenceParallel", "Shard", "ShardedParameter", "ShardingReport", "Store", "Topology", "Work", "all_gather",
     "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_reduce_coalesced", "all_to_all", "all_to_all_single",
     "barrier", "batch_isend_irecv", "broadcast", "broadcast_coalesced", "broadcast_object_list", "checkpoint", "data_parallel",
-    "destroy_process_group", "distribute_module", "distribute_tensor", "explain", "flight_record", "from_local",
+    "destroy_process_group", "distribute_module", "distribute_tensor", "elastic", "explain", "flight_record", "from_local",
     "full_state_dict", "fully_shard", "functional", "gather", "gather_object", "get_backend", "get_global_rank",
     "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size", "implicit_replication", "init_device_mesh",
     "init_process_group", "irecv", "is_available", "is_initialized", "isend", "join", "load_full_state_dict", "load_plan",

@@ -18,7 +18,7 @@ from tandem.autograd.modes import is_grad_enabled, no_grad
 from tandem.constructors import tensor
 from tandem.distributed.collectives import broadcast_coalesced
 from tandem.distributed.functional import MOST_TENSORS
-from tandem.distributed.group import ProcessGroup, group_of
+from tandem.distributed.group import ProcessGroup, group_of, this_rank
 from tandem.errors import DistributedError, UnsupportedError
 from tandem.nn.module import Module
 
@@ -50,6 +50,8 @@ class _Reducer:
         return None
 
     def synchronise_parameters(self):
+        if this_rank("data_parallel").is_new:  # it gets the others' with the rest of their state (elastic.py)
+            return
         with no_grad():
             broadcast_coalesced([*self.module.parameters(), *self.module.buffers()], self.group.ranks[0], self.group)
 

@@ -9,6 +9,7 @@ import sys
 import threading
 
 from tandem import _runtime
+from tandem.distributed import membership
 from tandem.distributed.engines import Engine, SharedMemoryEngine, threads
 from tandem.distributed.environment import place
 from tandem.distributed.store import Store, start_process
@@ -61,6 +62,8 @@ class Rank:
         self, engine: Engine, rank: int, size: int, store: Store | None, timeout: float, requires_nccl: bool = False
     ):
         self.engine, self.rank, self.size, self.store, self.timeout = engine, rank, size, store, timeout
+        self.place = None  # among those of an elastic program (membership.py)
+        self.is_new = False  # whether others run already, and this one has not got their state yet
         self.requires_nccl = requires_nccl  # whether CUDA tensors may not go through host memory
         self.context = _runtime.RankContext(rank + 1 if engine.name == "threads" and size > 1 else 0)
         self.groups: list[ProcessGroup | None] = []  # by token
@@ -86,6 +89,21 @@ class Rank:
         watcher.start()
         self.watchers.append(watcher)
         return self.groups[token]
+
+    def form_again(self, engine: Engine, rank: int, size: int):
+        """Another place among other ranks, in the same process. The group of all stays the same object, under the same token, so
+        that models and programs that have it go on; others end."""
+        self.leave()
+        for group in self.groups:
+            if group is not None:
+                self.context.put(group.token, None)
+        world = self.world
+        del self.groups[:]
+        self.engine.close()
+        self.engine, self.rank, self.size = engine, rank, size
+        made = self.add_group(tuple(range(size)))
+        world.ranks, world._rank, world.communicator, world.queues = made.ranks, made._rank, made.communicator, {}
+        self.groups[0] = self.world = world
 
     def leave(self, failure: str | None = None):
         """Ends its part in all groups; others that wait for it are told."""
@@ -192,7 +210,7 @@ def _wants_nccl(backend: str | None) -> bool:
 
 def init_process_group(
     backend: str | None = None, init_method: str | None = None, timeout=None, world_size: int = -1, rank: int = -1,
-    store: Store | None = None, group_name: str = "", pg_options=None, device_id=None,
+    store: Store | None = None, group_name: str = "", pg_options=None, device_id=None, elastic: bool = False,
 ):  # fmt: skip
     """Makes this process a rank of the group of all processes that were started together, by `tandem run`, torchrun, mpirun or
     srun.
@@ -203,6 +221,7 @@ def init_process_group(
         can be opened, and else through host memory, with a warning; with "nccl" that is an error
     init_method: "env://" (the environment says all), or "tcp://host:port" with world_size and rank
     timeout: how long a collective waits for others; seconds or a timedelta; half an hour unless given
+    elastic: whether ranks may go and come while the program runs, under `tandem run --elastic`; see td.distributed.elastic
 
     >>> td.distributed.init_process_group()
     >>> td.distributed.get_rank(), td.distributed.get_world_size()
@@ -217,6 +236,11 @@ def init_process_group(
     nccl = _wants_nccl(backend)
     seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
     seconds = DEFAULT_TIMEOUT if seconds is None else float(seconds)
+    if elastic or membership.is_elastic():
+        _process = _join(seconds, nccl)
+        _runtime.RankContext.set_default(_process.context)
+        _watch_ending()
+        return
     found = place(rank if rank >= 0 else None, world_size if world_size >= 0 else None)
     if found is None or found.size == 1:
         _process = Rank(threads(1)[0], 0, 1, None, seconds, nccl)
@@ -230,6 +254,24 @@ def init_process_group(
         _divide_threads(found.local_size)
     _runtime.RankContext.set_default(_process.context)
     _watch_ending()
+
+
+def _join(seconds: float, nccl: bool) -> Rank:
+    """A rank of an elastic program: its place is what the launcher says."""
+    if not membership.is_elastic():
+        return Rank(threads(1)[0], 0, 1, None, seconds, nccl)  # nobody started others
+    store = Store(os.environ["TANDEM_STORE"], min(seconds, 300.0))
+    place = membership.join(store)
+    while True:
+        try:
+            rank = Rank(place.engine(store), place.rank, place.size, store, seconds, nccl)
+            break
+        except DistributedError:  # another one has died meanwhile
+            place = membership.wait_for(store, place.generation, 60.0)
+    rank.place = place
+    rank.is_new = place.generation > 0
+    _divide_threads(place.size)
+    return rank
 
 
 def _find_store(found, init_method: str | None, seconds: float) -> Store:

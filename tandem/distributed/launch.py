@@ -23,9 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser):
         "--nproc_per_node",
         default="auto",
         dest="ranks",
-        help='number of ranks, or "auto": one a processor',
+        help='number of ranks, or "auto": one a processor; "2:4" with --elastic: at least 2 and at most 4',
     )
-    parser.add_argument("--nnodes", default="1", help="number of hosts: 1")
+    parser.add_argument(
+        "--nnodes", default="1", help='number of hosts: 1; "1:4" means --elastic with as many times the ranks'
+    )
+    parser.add_argument(
+        "--elastic",
+        action="store_true",
+        help="ranks may die, and others take their place (--max-restarts), as the program goes on",
+    )
     parser.add_argument("--standalone", action="store_true", help="as it always is")
     parser.add_argument("--master-addr", "--master_addr", default="127.0.0.1")
     parser.add_argument(
@@ -43,20 +50,32 @@ def add_arguments(parser: argparse.ArgumentParser):
 
 
 def main(options) -> int:
-    if options.nnodes not in ("1", "1:1"):
-        raise ValueError(f"--nnodes={options.nnodes}: ranks are on one host")
-    count = _runtime.num_threads() if options.ranks in ("auto", "cpu") else int(options.ranks)
-    if count < 1:
-        raise ValueError(f"-n {count}: there must be a rank")
+    least, count = _number_of_ranks(options)
+    if options.elastic:
+        return ElasticGang(options, count, least).run()
     for attempt in range(options.max_restarts + 1):
-        code = _Gang(options, count, attempt).run()
+        code = Gang(options, count, attempt).run()
         if code in (0, 130, 143) or attempt == options.max_restarts:
             return code
         print(f"tandem: all ranks start again ({attempt + 1} of {options.max_restarts})", file=sys.stderr)
     return code
 
 
-class _Gang:
+def _number_of_ranks(options) -> tuple[int, int]:
+    """The least and the greatest."""
+    text = str(_runtime.num_threads()) if options.ranks in ("auto", "cpu") else options.ranks
+    least, _, most = text.rpartition(":")
+    fewest, _, hosts = options.nnodes.rpartition(":")
+    options.elastic |= bool(least) or (bool(fewest) and int(hosts) > 1)
+    if hosts != "1" and not options.elastic:
+        raise ValueError(f"--nnodes={options.nnodes}: ranks are on one host")
+    count = int(most) * int(hosts)
+    if count < 1 or (least and not 1 <= int(least) <= int(most)):
+        raise ValueError(f"-n {options.ranks}: there must be a rank")
+    return int(least or (1 if options.elastic else most)) * int(fewest or 1), count
+
+
+class Gang:
     """The processes of all ranks. When one fails, all end."""
 
     def __init__(self, options, count: int, attempt: int):
@@ -68,8 +87,8 @@ class _Gang:
         before = signal.signal(signal.SIGTERM, _stop)
         try:
             for rank in range(self.count):
-                self.processes.append(subprocess.Popen(self._command(), env=self._environment(rank)))
-            return self._wait()
+                self.start(rank)
+            return self.wait()
         except KeyboardInterrupt:  # the terminal has told the ranks, too
             self._end(signal.SIGINT)
             return 130
@@ -80,6 +99,9 @@ class _Gang:
             self._end(signal.SIGTERM)
             signal.signal(signal.SIGTERM, before)
             self.service.close()
+
+    def start(self, rank: int, **more: str):
+        self.processes.append(subprocess.Popen(self._command(), env={**self._environment(rank), **more}))
 
     def _command(self) -> list[str]:
         o = self.options
@@ -102,7 +124,7 @@ class _Gang:
         made.setdefault("OMP_NUM_THREADS", each)
         return made
 
-    def _wait(self) -> int:
+    def wait(self) -> int:
         """Until all have ended, or one has failed; gives the first failure's status."""
         waiting = {os.pidfd_open(p.pid): (rank, p) for rank, p in enumerate(self.processes)}
         poll = select.poll()
@@ -158,6 +180,79 @@ class _Gang:
                 p.wait(max(0.0, end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 return
+
+
+class ElasticGang(Gang):
+    """Ranks that may die while the others go on; see Note [Membership] in membership.py."""
+
+    def __init__(self, options, count: int, least: int):
+        super().__init__(options, count, 0)
+        self.least = least
+        self.members: list[str] = []
+        self.generation = -1
+        self.left = options.max_restarts  # processes that may be started in the place of others
+        self.running: dict[int, tuple[str, subprocess.Popen]] = {}  # by a descriptor of the process
+        self.poll = select.poll()
+
+    def start(self, rank: int, **more: str):
+        super().start(rank, TANDEM_MEMBER=str(rank), **more)
+        process = self.processes[-1]
+        descriptor = os.pidfd_open(process.pid)
+        self.running[descriptor] = str(rank), process
+        self.poll.register(descriptor, select.POLLIN)
+
+    def publish(self, members: list[str], reason: str):
+        self.members = members
+        self.generation += 1
+        state = self.service.state
+        state.set(f"members/{self.generation}", [members, reason])
+        state.set("generation", self.generation)
+        state.bump(reason)
+
+    def wait(self) -> int:
+        self.publish([str(r) for r in range(self.count)], "the program begins")
+        code = 0
+        while self.running:
+            for descriptor, _ in self.poll.poll(50):
+                name, process = self.running.pop(descriptor)
+                self.poll.unregister(descriptor)
+                os.close(descriptor)
+                code = self._ended(name, process.wait())
+                if code:
+                    self._end(signal.SIGTERM, wait=False)
+                    return code
+            self._take_in()
+        return code
+
+    def _ended(self, name: str, code: int) -> int:
+        """What all end with, if they have to."""
+        if code == 0:
+            return 0
+        how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+        others = [m for m in self.members if m != name]
+        finished = [m for m in others if m not in {n for n, _ in self.running.values()}]
+        if name not in self.members:  # it had not been taken in
+            print(f"tandem: process {name}, which was to join, {how}", file=sys.stderr)
+            return 0
+        rank = self.members.index(name)
+        if finished or len(others) < self.least:
+            print(
+                f"tandem: rank {rank} of {len(self.members)} {how}; {len(others)} are too few to go on", file=sys.stderr
+            )
+            return code if code > 0 else 128 - code
+        print(f"tandem: rank {rank} of {len(self.members)} {how}; {len(others)} go on", file=sys.stderr)
+        self.publish(others, f"process {name} {how}")
+        if self.left > 0:
+            self.left -= 1
+            self.start(len(self.processes))
+        return 0
+
+    def _take_in(self):
+        """Those that are ready to join."""
+        values = self.service.state.values
+        ready = [n for n, _ in self.running.values() if n not in self.members and values.get(f"ready/{n}")]
+        if ready and len(self.members) < self.count:
+            self.publish([*self.members, *ready], f"process {', '.join(ready)} joins")
 
 
 class _Stopped(Exception):

@@ -113,3 +113,10 @@ def test_every_example_is_run_by_a_test():
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     missing = [path.stem for path in EXAMPLES.glob("*.py") if path.stem not in tests]
     assert not missing
+
+
+def test_elastic_resnet():
+    losses = load("elastic_resnet").main(epochs=4, samples=80, show=(lines := Lines()))
+    assert losses[-1] < 0.6 * losses[0]
+    assert len(lines) == 4
+    assert "1 ranks" in lines[0]
