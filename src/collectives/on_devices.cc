@@ -136,9 +136,10 @@ std::shared_ptr<DeviceLane> Member::open_lane(int device, int rank, int size, co
 }
 
 // Messages have a lane for each pair of ranks and direction, so that none holds up a collective or another pair. The
-// first one of a lane comes with its name, which the sender chooses.
+// first one of a lane comes with its name, which the sender chooses. Between threads they go through host memory:
+// making a lane allocates device memory, which may wait for the kernels of another lane, which wait for this thread.
 bool Member::queue_message(const Request& request, int device, cuda::Stream stream) {
-  const nccl::Api* api = nccl::api(nullptr);
+  const nccl::Api* api = of_threads() ? nullptr : nccl::api(nullptr);
   if (!api) return false;
   const bool sends = request.kind == Kind::Send;
   sends ? send(request) : receive(request);  // what it is; the elements follow on the device

@@ -44,6 +44,7 @@ def test_every_collective_between_processes(tmp_path):
     run("engine, n = 'shared_memory', 3" + CHECKS, tmp_path)
 
 
+@pytest.mark.slow  # the others have a few seconds to write down what they were told
 def test_a_rank_that_dies_in_a_collective_is_named_by_the_others(tmp_path):
     text = run(
         """
