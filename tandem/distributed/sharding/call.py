@@ -223,7 +223,7 @@ def _make(function, spec, placements, wanted, mesh, strict: bool) -> Call:
             raise NeedsReduced(at[graph.inputs[need.position]], need.placements) from None
         targets = _targets(function, whole, made, traced, placements, wanted)
         results = [
-            sharder.move(value, v.shape, p, target)
+            sharder.move(v, value, p, target)
             for v, (value, p), target in zip(whole.outputs, made, targets, strict=True)
         ]
         local.outputs = [F.Copy()(v) if v in local.inputs else v for v in results]

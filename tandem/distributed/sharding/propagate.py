@@ -64,7 +64,9 @@ class Sharder:
         )
         if not self._given:
             self._given = set(graph.inputs)
-            self._partial = {v: i for i, (v, p) in enumerate(zip(inputs, placements, strict=True)) if has_partial(p)}
+            self._partial = {
+                v: i for i, (v, p) in enumerate(zip(graph.inputs, placements, strict=True)) if has_partial(p)
+            }
         for node in graph.nodes:
             if node.op.name == "input":
                 continue
@@ -72,17 +74,17 @@ class Sharder:
             made.update(zip(node.outputs, results, strict=True))
         return [made[v] for v in graph.outputs]
 
-    def move(self, value: Value, shape, old: Placements, new: Placements) -> Value:
-        """value under other placements; made once."""
+    def move(self, whole: Value, value: Value, old: Placements, new: Placements) -> Value:
+        """value, this rank's part of `whole`, placed otherwise; made once for each whole value: parts of several ones may be
+        one and the same on some ranks, and all ranks must make the same collectives."""
         if old == new:
             return value
-        if value in self._partial and any(a.is_partial() and not b.is_partial() for a, b in zip(old, new, strict=True)):
-            raise NeedsReduced(
-                self._partial[value], tuple(b if a.is_partial() else a for a, b in zip(old, new, strict=True))
-            )
-        key = (value, new)
+        if whole in self._partial and any(a.is_partial() and not b.is_partial() for a, b in zip(old, new, strict=True)):
+            target = tuple(b if a.is_partial() else a for a, b in zip(old, new, strict=True))
+            raise NeedsReduced(self._partial[whole], target)
+        key = (whole, new)
         if key not in self._moved:
-            self._moved[key] = self.mover.move(value, tuple(shape), old, new)
+            self._moved[key] = self.mover.move(value, tuple(whole.shape), old, new)
         return self._moved[key]
 
     def _node(self, node: Node, given: list[tuple[Value, Placements]]) -> list[tuple[Value, Placements]]:
@@ -103,8 +105,7 @@ class Sharder:
             self._refuse(node, old, choice.conflicts[0])
         before = len(self.mover.moved)
         parts = [
-            self.move(v, whole.shape, a, b)
-            for v, whole, a, b in zip(values, node.inputs, old, choice.inputs, strict=True)
+            self.move(whole, v, a, b) for v, whole, a, b in zip(values, node.inputs, old, choice.inputs, strict=True)
         ]
         if rule.make is not None and not all(replicated(p) for p in choice.inputs):
             results = as_list(rule.make(parts, choice.inputs, choice.outputs))

@@ -81,6 +81,12 @@ def test_a_partial_sum_is_reduced_once_however_often_it_is_used():
         np.testing.assert_allclose(made, np.exp(total) + np.sin(total) * np.maximum(total, 0), rtol=1e-5)
 
 
+def test_ranks_make_the_same_collectives_where_their_parts_are_the_same_value():
+    """On a rank that holds zeros of a summand, x - 0.5 and x - 1.0 are both x - 0."""
+    for made in on_mesh((2,), lambda mesh: td.mvlgamma(sharded(X + 6, mesh, [P()]) * 1.0, 3).numpy()):
+        np.testing.assert_allclose(made, td.mvlgamma(td.tensor(X + 6), 3).numpy(), rtol=1e-4)
+
+
 def test_writing_in_place_writes_every_part_and_views_are_read_only():
     def work(mesh):
         x = sharded(X, mesh, [S(1)])
