@@ -158,6 +158,18 @@ def test_views_of_results_have_values_and_gradients():
     same(gradients(loss, x), wanted)
 
 
+def test_gradients_of_rows_that_are_reshaped():
+    x = [td.randn(2, 3, requires_grad=True) for _ in range(3)]
+
+    def run():
+        return sum((td.tanh(td.exp(t).reshape(6)) * k).sum() for k, t in enumerate(x, 1))
+
+    wanted = gradients(run(), x)
+    with td.autobatch():
+        loss = run()
+    same(gradients(loss, x), wanted)
+
+
 def test_gradients_of_intermediate_results_and_hooks_on_them():
     w = td.randn(3, requires_grad=True)
 

@@ -113,7 +113,10 @@ void BlockNode::add_recorded(uint32_t output, const View& place, TensorRef grad)
 bool BlockNode::take_whole(uint32_t output, TensorRef& grad) {
   Sum& sum = sums_[output];
   if (sum.current() || grad->view.dtype != sum.block.dtype) return false;
-  sum.total = std::move(grad);
+  // Rows may be views of another shape than the results that they are all of.
+  sum.total = TensorRef::adopt(
+      new_view(grad.get(), grad->view.data, grad->view.dtype, sum.block.ndim, sum.block.shape(), sum.block.strides()));
+  grad = TensorRef();
   sum.backward = backward_number;
   return true;
 }
