@@ -2,9 +2,9 @@
 #pragma once
 #include <Python.h>
 
-namespace tandem {
+#include "interpreter.h"
 
-struct PythonError {};  // a Python exception is set
+namespace tandem {
 
 // Callbacks that the Python side registers.
 struct Callbacks {
@@ -29,7 +29,9 @@ struct Callbacks {
   PyObject* sharded = nullptr;          // (op, spec list, tensors) -> (tensors, whether a tuple, counters used)
   PyObject* gather = nullptr;           // (sharded tensor) -> Tensor with all of its elements
   PyObject* sharded_grad = nullptr;     // (leaf, gradient) -> the gradient with the placements of the leaf
-  PyObject* load_kernels = nullptr;     // (kernels, device) -> [(function, threads x, threads y, extra, shared)]
+  PyObject* load_kernels = nullptr;     // (kernels, device) -> [CudaFunction]
+  PyObject* own_kernel = nullptr;       // (kind, argument, device) -> address of a function
+  PyObject* library_paths = nullptr;    // (name) -> where a library of NVIDIA's may be
 };
 extern Callbacks callbacks;
 

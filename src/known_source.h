@@ -14,7 +14,7 @@ class KnownSource {
   KnownSource() : source_(user_source()), before_(std::exchange(known_source, &source_)) {}
   ~KnownSource() {
     known_source = before_;
-    Py_XDECREF(source_.code);
+    interpreter.release(source_.code);
   }
   KnownSource(const KnownSource&) = delete;
   const Source& get() const { return source_; }

@@ -1,10 +1,7 @@
 #include "modes.h"
 
-#include "callbacks.h"
-
 namespace tandem {
 
-Callbacks callbacks;
 thread_local GradMode grad_mode;
 bool anomaly_detection = false;
 thread_local CallMode call_mode;

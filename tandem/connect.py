@@ -110,6 +110,19 @@ def _load_kernels(kernels, device: int):
         return load_kernels(kernels, device)
 
 
+def _own_kernel(kind: str, argument: int, device: int):
+    with compiling():
+        from tandem.codegen.cuda.compile import own_kernel
+
+        return own_kernel(kind, argument, device)
+
+
+def _library_paths(name: str):
+    from tandem.cuda.libraries import candidates
+
+    return list(candidates(name))
+
+
 def _batch_plan(plan, flags):
     with compiling():
         from tandem.transforms.grouped import group_function
@@ -147,3 +160,5 @@ def connect():
     _runtime.set_callback("add_", F.add_)
     _runtime.set_callback("load_kernels", _load_kernels)
     _runtime.set_modules_here(module_calls.here)
+    _runtime.set_callback("own_kernel", _own_kernel)
+    _runtime.set_callback("library_paths", _library_paths)

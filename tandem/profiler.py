@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tandem import _runtime, files
 from tandem.errors import UnsupportedError
 
-_KINDS = ("operator", "kernel", "library", "region", "copy", "compile", "wait")
+_KINDS = [kind.name.lower() for kind in _runtime.ProfileKind]
 _STEPS = ("kernel", "library", "copy")  # what does the work; others are around them
 
 

@@ -201,6 +201,8 @@ void register_dispatch(nb::module_& m) {
                       : name == "gather"          ? &callbacks.gather
                       : name == "sharded_grad"    ? &callbacks.sharded_grad
                       : name == "load_kernels"    ? &callbacks.load_kernels
+                      : name == "own_kernel"      ? &callbacks.own_kernel
+                      : name == "library_paths"   ? &callbacks.library_paths
                                                   : nullptr;
     if (!slot) throw nb::value_error("no such callback");
     Py_XDECREF(*slot);

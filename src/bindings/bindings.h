@@ -4,6 +4,7 @@
 
 namespace tandem {
 
+void connect_interpreter();  // interpreter.cc: before anything else
 void register_errors(nanobind::module_& m);
 void register_memory(nanobind::module_& m);
 void register_tensor(nanobind::module_& m);
@@ -13,6 +14,7 @@ void register_buffer(nanobind::module_& m);
 void register_dlpack(nanobind::module_& m);
 void register_generator(nanobind::module_& m);
 void register_plan(nanobind::module_& m);
+void register_enums(nanobind::module_& m);
 void register_dispatch(nanobind::module_& m);
 void register_autograd(nanobind::module_& m);
 void register_capture(nanobind::module_& m);

@@ -10,6 +10,7 @@ void register_flat(nanobind::module_& m);  // flat.cc
 NB_MODULE(_runtime, m) {
   // Registered operators and types live until the process ends; nanobind would call each of them a leak.
   nanobind::set_leak_warnings(false);
+  tandem::connect_interpreter();
   tandem::register_errors(m);
   tandem::register_memory(m);
   tandem::register_tensor(m);
@@ -18,6 +19,7 @@ NB_MODULE(_runtime, m) {
   tandem::register_buffer(m);
   tandem::register_dlpack(m);
   tandem::register_generator(m);
+  tandem::register_enums(m);
   tandem::register_plan(m);
   tandem::register_dispatch(m);
   tandem::register_autograd(m);

@@ -60,6 +60,8 @@ namespace tandem {
 
 class Capture;
 
+enum class OperandKind : uint8_t { None, Leaf, Result, Number, Int };  // where an operand of a call comes from
+
 // Programs of one compiled function, by what was captured.
 class ProgramCache {
  public:
@@ -162,7 +164,8 @@ class Capture {
     int32_t output;
   };
   struct Operand {
-    enum class Kind : uint8_t { None, Leaf, Result, Number, Int } kind;
+    using Kind = OperandKind;
+    Kind kind;
     int32_t index = 0, output = 0;
   };
   struct Call {

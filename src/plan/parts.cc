@@ -1,20 +1,19 @@
 #include "plan/parts.h"
 
-#include <Python.h>
-
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "check.h"
 #include "device/cuda/copy_streams.h"
 #include "device/cuda/memory.h"
+#include "interpreter.h"
 #include "library/registry.h"
 #include "plan/plan.h"
 #include "plan/region.h"
 #include "profile/profile.h"
 #include "tensor/device_copy.h"
 #include "tensor/layout_class.h"
-#include "tensor/move.h"
 #include "tensor/pinned.h"
 
 namespace tandem {
@@ -40,17 +39,6 @@ void copy_elements(int device, const View& from, const View& to) {
   else
     library::find("copy")({&from, 1, &to, 1, nullptr, 0, nullptr, 0});
 }
-
-// Devices are used with the GIL held; a loop around may have let it go.
-class Gil {
- public:
-  Gil() : state_(PyGILState_Ensure()) {}
-  ~Gil() { PyGILState_Release(state_); }
-  Gil(const Gil&) = delete;
-
- private:
-  PyGILState_STATE state_;
-};
 
 View row_major(View v) {
   int64_t step = 1;
@@ -89,7 +77,7 @@ void Transfers::begin(const Place& from, const Place& to) {
       keep_until_done(device, from.storage);
     else
       from_input_[device] = true;
-    to_device_[device] = true;
+    pending_.push_back({to.value, device, false});
   } else if (to.device == 0) {
     const int device = from.device - 1;
     const cuda::Stream compute = cuda::current_stream(device);
@@ -98,25 +86,24 @@ void Transfers::begin(const Place& from, const Place& to) {
     cuda::copy_to_host(device, to.view.data, source, bytes, false);
     also_used_on(from.storage, cuda::current_stream(device));
     from_input_there_[device] |= !from.storage;
-    to_host_[device] = true;
+    pending_.push_back({to.value, device, true});
   } else {
     cuda::copy_between(to.device - 1, to.view.data, from.device - 1, source, bytes);
   }
 }
 
-void Transfers::await_host(int device) {
-  if (!std::exchange(to_host_[device], false)) return;
+void Transfers::await_stream(int device, bool to_host) {
+  std::erase_if(pending_, [&](const Pending& p) { return p.device == device && p.to_host == to_host; });
+  if (!to_host) return cuda::follow_stream(device, cuda::copy_stream(device, cuda::Direction::ToDevice));
   const profile::Scope waiting(profile::Kind::Wait, "transfer");
   cuda::synchronize_stream(device, cuda::copy_stream(device, cuda::Direction::ToHost));
   from_input_there_[device] = false;
 }
 
-void Transfers::await(int device) {
-  if (device == 0) {
-    for (int i = 0; i < cuda::kMaxDevices; ++i) await_host(i);
-  } else if (std::exchange(to_device_[device - 1], false)) {
-    cuda::follow_stream(device - 1, cuda::copy_stream(device - 1, cuda::Direction::ToDevice));
-  }
+void Transfers::await(int32_t value) {
+  const auto found =
+      std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.value == value; });
+  if (found != pending_.end()) await_stream(found->device, found->to_host);
 }
 
 void Transfers::await_readers() {
@@ -129,12 +116,10 @@ void Transfers::await_readers() {
 }
 
 void Transfers::finish() {
-  await(0);
-  for (int i = 0; i < cuda::kMaxDevices; ++i) {
-    await(i + 1);
+  while (!pending_.empty()) await_stream(pending_.front().device, pending_.front().to_host);
+  for (int i = 0; i < cuda::kMaxDevices; ++i)
     if (std::exchange(from_input_[i], false))
       cuda::synchronize_stream(i, cuda::copy_stream(i, cuda::Direction::ToDevice));
-  }
 }
 
 // -- runs
@@ -147,8 +132,8 @@ bool PlanRun::is_number(int32_t value) const {
 void PlanRun::begin_transfer(const Instruction& in, Transfers& transfers) {
   const int32_t source = in.values[0], target = in.values[1];
   const int from_device = plan_.device_of(source), to_device = plan_.device_of(target);
-  Place from{view(source), from_device, storage_[source]};
-  transfers.await(from_device);  // it may itself have been copied there
+  transfers.await(source);  // it may itself have been copied there
+  Place from{source, view(source), from_device, storage_[source]};
   Ref<Storage> dense;
   if (!is_dense(from.view)) {
     dense = Transfers::dense_copy(from);
@@ -156,7 +141,7 @@ void PlanRun::begin_transfer(const Instruction& in, Transfers& transfers) {
     from.view.data = dense->data();
     from.storage = dense.get();
   }
-  if (to_device == 0) return transfers.begin(from, {view(target), 0, nullptr});
+  if (to_device == 0) return transfers.begin(from, {target, view(target), 0, nullptr});
   const cuda::Stream compute = cuda::current_stream(to_device - 1);
   if (from_device == 0) {  // memory of the stream that copies: the copy need not wait for kernels
     cuda::activate(to_device - 1);
@@ -165,7 +150,7 @@ void PlanRun::begin_transfer(const Instruction& in, Transfers& transfers) {
   }
   const View to = view(target);
   also_used_on(storage_[target], compute);
-  transfers.begin(from, {to, to_device, storage_[target]});
+  transfers.begin(from, {target, to, to_device, storage_[target]});
 }
 
 void PlanRun::take_result(int32_t value, const Plan& part, PlanRun& run, int32_t output) {
@@ -193,14 +178,13 @@ void PlanRun::run_part(const Instruction& in, Transfers& transfers) {
   const auto tensors = static_cast<size_t>(in.num_inputs);
   std::vector<View> views(tensors);
   std::vector<InputView> inputs(tensors + ints.size());
-  transfers.await(part.device);
   for (size_t i = 0; i < tensors; ++i) {
     const int32_t value = in.values[i];
     if (is_number(value)) {
       inputs[i].cell = address(value);
       continue;
     }
-    if (part.device && plan_.device_of(value) == 0) transfers.await(0);
+    transfers.await(value);
     views[i] = view(value);
     inputs[i].view = &views[i];
   }
@@ -219,7 +203,7 @@ void PlanRun::run_part(const Instruction& in, Transfers& transfers) {
 }
 
 void PlanRun::run_parts() {
-  const Gil gil;
+  const Locked locked;  // devices are used with the GIL held; a loop around may have let it go
   Transfers transfers;
   const Instruction* current = nullptr;
   try {

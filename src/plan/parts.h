@@ -23,6 +23,7 @@ namespace tandem {
 
 // A value on its way: `storage` is null for memory that the run does not hold, as that of inputs.
 struct Place {
+  int32_t value;  // of the plan
   View view;
   int device;
   Storage* storage;
@@ -34,17 +35,21 @@ class Transfers {
   // Queues a copy between two devices. Both views are dense, in the same order of axes.
   void begin(const Place& from, const Place& to);
 
-  void await(int device);         // work on this device, or on the host, reads what was copied there
-  void await_readers();           // somebody writes inputs, which copies may still read
-  void finish();                  // before the run ends
+  void await(int32_t value);  // work on its device, or on the host, reads a value that may have been copied there
+  void await_readers();       // somebody writes inputs, which copies may still read
+  void finish();              // before the run ends
   static Ref<Storage> dense_copy(const Place& from);  // elements that do not fill a block, one after the other
 
  private:
-  void await_host(int device);
-  bool to_device_[cuda::kMaxDevices] = {};    // copies that the device has not been told to wait for
-  bool to_host_[cuda::kMaxDevices] = {};      // copies that the host has not waited for
-  bool from_input_[cuda::kMaxDevices] = {};   // of inputs on the host
-  bool from_input_there_[cuda::kMaxDevices] = {};  // of inputs on the device
+  struct Pending {
+    int32_t value;
+    int device;    // that the copy is from or to
+    bool to_host;  // or to the device
+  };
+  void await_stream(int device, bool to_host);
+  std::vector<Pending> pending_;                   // copies that nobody was told to wait for
+  bool from_input_[cuda::kMaxDevices] = {};        // whether copies may still read inputs on the host,
+  bool from_input_there_[cuda::kMaxDevices] = {};  // and on the device
 };
 
 }  // namespace tandem

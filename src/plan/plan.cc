@@ -16,14 +16,11 @@
 namespace tandem {
 
 Plan::~Plan() {
-  Py_XDECREF(backward);
-  Py_XDECREF(backward_twice);
+  for (Object* object : {backward, backward_twice, keep, kernels}) interpreter.release(object);
   for (const Joined& j : joined) {
-    Py_DECREF(j.other);
-    Py_DECREF(j.both);
+    interpreter.release(j.other);
+    interpreter.release(j.both);
   }
-  Py_XDECREF(keep);
-  Py_XDECREF(kernels);
 }
 
 PlanRun::PlanRun(const Plan& plan, const InputView* inputs) : plan_(plan), inputs_(inputs) {
@@ -482,17 +479,13 @@ void PlanRun::execute() {
     run_instructions();
     return;
   }
-  PyThreadState* state = PyEval_SaveThread();
-  try {
+  {
+    const Unlocked unlocked;
     if (prepare) prepare_routines();
     if (lay_out) layout = make_layout();
     if (layout) take_arena(layout);
     run_instructions();
-  } catch (...) {
-    PyEval_RestoreThread(state);
-    throw;
   }
-  PyEval_RestoreThread(state);
   if (!lay_out) return;
   if (plan_.layouts.size() >= kMostLayouts) plan_.layouts.erase(plan_.layouts.begin());
   plan_.layouts.push_back(std::move(layout));

@@ -4,8 +4,6 @@
 // values are pieces of memory (inputs, fresh memory, views); instructions call generated kernels and library routines
 // in order.
 #pragma once
-#include <Python.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,6 +13,7 @@
 #include "check.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/side_work.h"
+#include "interpreter.h"
 #include "library/registry.h"
 #include "memory/allocator.h"
 #include "tensor/storage.h"
@@ -154,19 +153,19 @@ struct Plan {
   std::vector<SavedItem> saved;
   std::vector<int32_t> saved_ints;     // slots
   std::vector<int32_t> saved_numbers;  // input positions of Python numbers
-  PyObject* backward = nullptr;        // OpFunction (owned): gradients from saved values
-  PyObject* backward_twice = nullptr;  // OpFunction (owned): the same, differentiable again
+  Object* backward = nullptr;        // OpFunction (owned): gradients from saved values
+  Object* backward_twice = nullptr;  // OpFunction (owned): the same, differentiable again
   // What runs backward of this and of a record before it in one, or None: see Note [Joined records] in
   // autograd/record.h.
   struct Joined {
-    PyObject* other;  // backward function of the other record; None: the sum of two gradients
+    Object* other;  // backward function of the other record; None: the sum of two gradients
     uint32_t output;  // of the other record
-    PyObject* both;   // both owned
+    Object* both;   // both owned
   };
   std::vector<Joined> joined;
 
-  PyObject* keep = nullptr;  // what Python knows of the plan: its graph, for capture (owned)
-  PyObject* kernels =
+  Object* keep = nullptr;  // what Python knows of the plan: its graph, for capture (owned)
+  Object* kernels =
       nullptr;  // kernels of the Kernel instructions, compiled when the plan first runs (owned list), or null
   std::string name;
   int device = 0;             // where it runs and its results lie: 0 the CPU, k cuda:(k - 1)
@@ -319,6 +318,6 @@ void run_replayed(const Plan& plan, PlanRun& run);
 // Compiles (or loads) the plan's kernels if that was not done yet. Throws PythonError.
 void prepare_plan(Plan& plan);
 
-Ref<Plan> plan_from_python(PyObject* object);  // bindings/plan.cc; null with a Python error set
+Ref<Plan> plan_from_python(Object* object);  // bindings/plan.cc; null with a Python error set
 
 }  // namespace tandem

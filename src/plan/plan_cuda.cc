@@ -1,6 +1,4 @@
 // Plans on CUDA devices: the same instructions, queued on the current stream.
-#include <Python.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -12,7 +10,6 @@
 #include "device/cuda/launches.h"
 #include "device/cuda/side_work.h"
 #include "known_source.h"
-#include "places.h"
 #include "plan/library_call.h"
 #include "plan/plan.h"
 #include "plan/region.h"
@@ -20,26 +17,6 @@
 #include "source.h"
 
 namespace tandem {
-namespace {
-
-// Where an operator that may complain was called, for the message that shows much later.
-std::shared_ptr<const Origin> called_from(const std::string& op) {
-  Source source = PyGILState_Check() ? user_source() : Source{};
-  Origin origin = origin_of(source, op);
-  Py_XDECREF(source.code);
-  if (!modules_here || !PyGILState_Check()) return std::make_shared<const Origin>(std::move(origin));
-  PyObject* place = PyObject_CallNoArgs(modules_here);  // see Note [Modules of late errors]
-  if (!place) {
-    PyErr_Clear();
-    return std::make_shared<const Origin>(std::move(origin));
-  }
-  auto made = placed(std::move(origin), place);
-  Py_DECREF(place);
-  return made;
-}
-
-}  // namespace
-
 // A kernel takes one struct: an 8-byte word per operand (an address, or the value itself of what lies on the host),
 // then the integers, then, if it checks indices, the address of the device's report and the launch's number.
 // Words of a launch: of several in one, where the blocks of each begin; then, of each, its operands and integers.
@@ -92,7 +69,7 @@ size_t PlanRun::add_extra_words(const Instruction& in, uint64_t number, uint64_t
   if (in.extra & Instruction::kReports) {
     words[n++] = reinterpret_cast<uint64_t>(cuda::reports(device));
     words[n++] = number;
-    cuda::note_checked_launch(number, in.origin ? in.origin : called_from(plan_.name));
+    cuda::note_checked_launch(number, in.origin ? in.origin : interpreter.called_from(plan_.name));
   }
   if (in.extra & Instruction::kGuarded) words[n++] = cuda::failure_flag(device);
   return n;
@@ -239,7 +216,7 @@ void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_n
       call.device = device;
       call.stream = stream;
       call.origin = in.origin.get();
-      if (in.waits && !in.origin && PyGILState_Check()) library::line_of_call = format_source(KnownSource().get());
+      if (in.waits && !in.origin && interpreter.holds_lock()) library::line_of_call = format_source(KnownSource().get());
       in.routine(call);
       if (in.waits)
         for (cuda::SideWork& work : cuda::take_side_work()) side_.add(std::move(work));

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <optional>
 
-#include "callbacks.h"
 #include "check.h"
 #include "device/cuda/device.h"
+#include "interpreter.h"
 
 namespace tandem {
 
@@ -66,10 +66,8 @@ class Interrupt {
     auto now = std::chrono::steady_clock::now();
     if (now - last_ < std::chrono::milliseconds(200)) return;
     last_ = now;
-    PyGILState_STATE state = PyGILState_Ensure();
-    bool stop = PyErr_CheckSignals() != 0;
-    PyGILState_Release(state);
-    if (stop) throw PythonError{};
+    const Locked locked;
+    if (interpreter.interrupted()) throw PythonError{};
   }
 
  private:

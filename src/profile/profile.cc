@@ -1,6 +1,5 @@
 #include "profile/profile.h"
 
-#include <Python.h>
 #include <pthread.h>
 
 #include <chrono>
@@ -41,10 +40,10 @@ int64_t now() {
 }
 
 std::string user_line() {
-  if (!PyGILState_Check()) return "";
+  if (!interpreter.holds_lock()) return "";
   Source source = user_source();
   std::string line = format_source(source);
-  Py_XDECREF(source.code);
+  interpreter.release(source.code);
   return line;
 }
 

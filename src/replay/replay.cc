@@ -305,7 +305,7 @@ bool Replay::record(const Plan& plan, PlanRun& run, Recording& recording) {
     for (size_t i = before_ints; i < noted.known.size(); ++i) recording.noted_ints.push_back(run.inputs_[i].integer);
     for (const Piece& piece : divide(plan, dividable ? &noted : nullptr)) record_piece(run, piece, stream, recording);
   } catch (...) {  // something that cannot be recorded; the plain run will say if it is more than that
-    PyErr_Clear();
+    interpreter.clear_error();
     restore();
     run.forget_addresses();
     recording.last_launch = cuda::launches_so_far();

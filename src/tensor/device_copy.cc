@@ -34,7 +34,7 @@ void copy_elements(int device, const View& from, const View& to) {
   std::copy_n(from.strides, from.ndim, p.from_strides);
   std::copy_n(to.strides, to.ndim, p.to_strides);
   Function& function = kernels[device][size];
-  if (!function) function = load_own_kernel(device, static_cast<int>(size));
+  if (!function) function = load_own_kernel(device, "copy", static_cast<int>(size));
   note_launch("copy");
   constexpr int64_t kRowBlocks = 4224;  // that take turns with rows
   const bool rows = p.ndim == 2 && p.from_strides[1] == 1 && p.to_strides[1] == 1;

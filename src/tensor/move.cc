@@ -1,13 +1,10 @@
 #include "tensor/move.h"
 
 #include <cstring>
-#include <deque>
-#include <mutex>
 
 #include "callbacks.h"
 #include "check.h"
 #include "device/cuda/device.h"
-#include "fork_guard.h"
 #include "modes.h"
 #include "profile/profile.h"
 #include "tensor/copy.h"
@@ -16,18 +13,6 @@
 
 namespace tandem {
 namespace {
-
-// Host memory that queued copies still use.
-struct InFlight {
-  cuda::Event event;
-  Ref<Storage> storage;
-};
-std::mutex flight_mutex;  // guards in_flight
-ForkGuard fork_flight(flight_mutex);
-std::deque<InFlight>& in_flight() {
-  static auto* list = new std::deque<InFlight>();
-  return *list;
-}
 
 TensorRef dense(Tensor* tensor) {
   uint8_t order[kMaxDims];
@@ -48,23 +33,6 @@ std::string describe_copy(int from, int to) {
 }
 
 }  // namespace
-
-void keep_until_done(int device, Storage* storage) {
-  const cuda::Driver& d = cuda::driver();
-  cuda::Event event = nullptr;
-  constexpr unsigned kNoTiming = 2;
-  cuda::check(d.event_create(&event, kNoTiming), "cuEventCreate");
-  cuda::check(d.event_record(event, cuda::current_stream(device)), "cuEventRecord");
-  std::deque<InFlight> done;  // released outside the lock
-  std::lock_guard guard(flight_mutex);
-  auto& list = in_flight();
-  list.push_back({event, Ref<Storage>::share(storage)});
-  while (!list.empty() && d.event_query(list.front().event) == 0) {
-    d.event_destroy(list.front().event);
-    done.push_back(std::move(list.front()));
-    list.pop_front();
-  }
-}
 
 Tensor* move_tensor(Tensor* tensor, int device, bool non_blocking) {
   TensorRef source = dense(tensor);

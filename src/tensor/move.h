@@ -19,9 +19,6 @@ struct ElementCopy {
   char data[16];
 };
 
-// Holds on to host memory until what was queued on the device's current stream so far is done.
-void keep_until_done(int device, Storage* storage);
-
 // A tensor in pinned host memory with the elements of a host tensor.
 Tensor* pin_tensor(Tensor* tensor);
 

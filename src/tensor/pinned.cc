@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -39,7 +40,36 @@ void release_pinned(void* context) {
   pinned_blocks()[block->bytes].push_back(block->memory);
 }
 
+// Host memory that queued copies still use.
+struct InFlight {
+  cuda::Event event;
+  Ref<Storage> storage;
+};
+std::mutex flight_mutex;  // guards in_flight
+ForkGuard fork_flight(flight_mutex);
+std::deque<InFlight>& in_flight() {
+  static auto* list = new std::deque<InFlight>();
+  return *list;
+}
+
 }  // namespace
+
+void keep_until_done(int device, Storage* storage) {
+  const cuda::Driver& d = cuda::driver();
+  cuda::Event event = nullptr;
+  constexpr unsigned kNoTiming = 2;
+  cuda::check(d.event_create(&event, kNoTiming), "cuEventCreate");
+  cuda::check(d.event_record(event, cuda::current_stream(device)), "cuEventRecord");
+  std::deque<InFlight> done;  // released outside the lock
+  std::lock_guard guard(flight_mutex);
+  auto& list = in_flight();
+  list.push_back({event, Ref<Storage>::share(storage)});
+  while (!list.empty() && d.event_query(list.front().event) == 0) {
+    d.event_destroy(list.front().event);
+    done.push_back(std::move(list.front()));
+    list.pop_front();
+  }
+}
 
 Storage* allocate_pinned(size_t bytes) {
   auto block = std::make_unique<PinnedBlock>(PinnedBlock{nullptr, std::bit_ceil(std::max<size_t>(bytes, 4096))});

@@ -9,9 +9,19 @@
 #include "fork_guard.h"
 #include "memory/allocator.h"
 #include "memory/format.h"
-#include "tensor/tensor.h"
+#include "tensor/view.h"
 
 namespace tandem {
+
+std::string format_shape(int ndim, const int64_t* shape) {
+  std::string text = "(";
+  for (int i = 0; i < ndim; ++i) {
+    if (i) text += ", ";
+    text += std::to_string(shape[i]);
+  }
+  text += ndim == 1 ? ",)" : ")";
+  return text;
+}
 
 // Blocks of this size and more are listed, with the line that made them. Finding the line takes a fraction of a
 // microsecond, which filling a megabyte dwarfs.
@@ -45,8 +55,8 @@ void remove(LargeRecord* record) noexcept {
 }
 
 std::string report_largest(int count, int device) {
-  if (!Py_IsInitialized()) return "";
-  PyGILState_STATE gil = PyGILState_Ensure();
+  if (interpreter.is_gone()) return "";
+  const Locked locked;
   std::string text;
   {
     std::lock_guard guard(records_mutex);
@@ -66,7 +76,6 @@ std::string report_largest(int count, int device) {
       if (!line.empty()) text += " made at " + line;
     }
   }
-  PyGILState_Release(gil);
   return text;
 }
 
@@ -92,7 +101,7 @@ Storage* Storage::allocate(size_t bytes, int device) {
   storage->bytes_ = bytes;
   storage->capacity_ = capacity;
   if (bytes >= kLargeBytes) [[unlikely]] {
-    if (PyGILState_Check()) storage->made_at = user_source();
+    if (interpreter.holds_lock()) storage->made_at = user_source();
     storage->record_ = new LargeRecord{storage};
     insert(storage->record_);
   }
@@ -110,11 +119,11 @@ Storage* Storage::borrow(void* data, size_t bytes, bool writable, void (*release
   return storage;
 }
 
-Storage* Storage::shard(size_t bytes, PyObject* parts, bool writable, int device) {
+Storage* Storage::shard(size_t bytes, Object* parts, bool writable, int device) {
   static std::atomic<uintptr_t> next{uintptr_t{1} << 60};  // no address of a process has this bit
   const uintptr_t at = next.fetch_add((bytes + 64) & ~size_t{63}, std::memory_order_relaxed);
   Storage* storage = borrow(
-      reinterpret_cast<void*>(at), bytes, writable, [](void* owned) { Py_DECREF(static_cast<PyObject*>(owned)); }, parts,
+      reinterpret_cast<void*>(at), bytes, writable, [](void* owned) { interpreter.release(static_cast<Object*>(owned)); }, parts,
       device);
   storage->sharded_ = true;
   return storage;
@@ -181,12 +190,11 @@ void Storage::destroy() noexcept {
   }
   if (release_ || mutated_at.code || made_at.code) {
     // After the interpreter is gone, there is nobody left to give a reference back to.
-    if (Py_IsInitialized()) {
-      PyGILState_STATE gil = PyGILState_Ensure();
+    if (!interpreter.is_gone()) {
+      const Locked locked;
       if (release_) release_(context_);
-      Py_XDECREF(mutated_at.code);
-      Py_XDECREF(made_at.code);
-      PyGILState_Release(gil);
+      interpreter.release(mutated_at.code);
+      interpreter.release(made_at.code);
     }
   }
   delete this;

@@ -1,10 +1,9 @@
 // Reference-counted memory, shared by a tensor and its views, with the version counter that in-place operators raise.
 #pragma once
-#include <Python.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "ref.h"
@@ -42,9 +41,9 @@ class Storage {
   // Elements that lie in parts on several ranks. `parts`, a Python object that is taken over, says where. There is no
   // memory: the address is one that nothing is ever mapped at, of a range of its own, so that tensors on it compare as
   // others do. dispatch() hands calls on such tensors to Python (tandem/distributed/sharding); materialize() refuses.
-  static Storage* shard(size_t bytes, PyObject* parts, bool writable, int device);
+  static Storage* shard(size_t bytes, Object* parts, bool writable, int device);
   bool sharded() const { return sharded_; }
-  PyObject* parts() const { return sharded_ ? static_cast<PyObject*>(context_) : nullptr; }  // borrowed
+  Object* parts() const { return sharded_ ? static_cast<Object*>(context_) : nullptr; }  // borrowed
 
   char* data() const { return data_; }
   size_t bytes() const { return bytes_; }
@@ -118,5 +117,7 @@ class Storage {
   void* context_ = nullptr;  // for release_; of device memory, the allocator's block
   LargeRecord* record_ = nullptr;
 };
+
+std::string format_shape(int ndim, const int64_t* shape);  // "(2, 3)"
 
 }  // namespace tandem

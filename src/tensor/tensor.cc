@@ -198,14 +198,4 @@ size_t checked_bytes(DType dtype, int ndim, const int64_t* shape) {
   return empty ? 0 : bytes;
 }
 
-std::string format_shape(int ndim, const int64_t* shape) {
-  std::string text = "(";
-  for (int i = 0; i < ndim; ++i) {
-    if (i) text += ", ";
-    text += std::to_string(shape[i]);
-  }
-  text += ndim == 1 ? ",)" : ")";
-  return text;
-}
-
 }  // namespace tandem

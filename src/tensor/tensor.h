@@ -63,7 +63,6 @@ Tensor* new_in_parts(PyTypeObject* type, DType dtype, int ndim, const int64_t* s
 // Bytes of a contiguous tensor; throws Error(Shape) for negative sizes and Error(Memory) for what cannot be addressed.
 size_t checked_bytes(DType dtype, int ndim, const int64_t* shape);
 
-std::string format_shape(int ndim, const int64_t* shape);  // "(2, 3)"
 
 class TensorRef {  // owning pointer to a Tensor (Python reference)
  public:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 
 from tandem import _runtime
+from tandem._runtime import IntCode, RegionKind, Relation, SizeFrom, ValueKind
 from tandem.codegen import Buffer, EpilogueStep, KernelStep, PartStep, RegionStep, TransferStep
 from tandem.codegen.buffer import root_of
 from tandem.codegen.order import writes_input
@@ -15,12 +16,17 @@ from tandem.program.request import Request, Source
 from tandem.program.stored import Recorder, write_origin
 from tandem.switches import DEBUG
 
-_SIZE, _STRIDE, _INT = 0, 1, 2
-_ADD, _MUL, _FLOORDIV, _MOD, _MIN, _MAX, _SUB = range(7)
-_CODES = {"floordiv": _FLOORDIV, "mod": _MOD, "min": _MIN, "max": _MAX}
-_RELATIONS = {"==": 0, "!=": 1, "<": 2, ">=": 3}
-_INPUT, _FRESH, _VIEW = 0, 1, 2
-_REGIONS = {"cond": 0, "scan": 1, "while": 2, "block": 3, "repeat": 4}
+# Numbers of the runtime's enums: what is written is kept on disk, too (stored.py).
+_SIZE, _STRIDE, _INT = SizeFrom.Size.value, SizeFrom.Stride.value, SizeFrom.Int.value
+_ADD, _MUL, _SUB = IntCode.Add.value, IntCode.Mul.value, IntCode.Sub.value
+_CODES = {
+    "floordiv": IntCode.FloorDiv.value, "mod": IntCode.Mod.value, "min": IntCode.Min.value, "max": IntCode.Max.value,
+}  # fmt: skip
+_RELATIONS = {
+    "==": Relation.Equal.value, "!=": Relation.NotEqual.value, "<": Relation.Less.value, ">=": Relation.GreaterEqual.value,
+}  # fmt: skip
+_INPUT, _FRESH, _VIEW = ValueKind.Input.value, ValueKind.Fresh.value, ValueKind.View.value
+_REGIONS = {kind.name.lower(): kind.value for kind in RegionKind}
 
 
 class Slots:

@@ -32,7 +32,9 @@ from tandem.session.program import (
 )
 from tandem.session.unknown import show_shape
 
-SOURCE, COMPUTE, SWITCH, MERGE, ENTER, EXIT, NEXT_ITERATION, LOOP_COND, DONE, FETCH = range(10)  # flow::Kind
+SOURCE, COMPUTE, SWITCH, MERGE, ENTER, EXIT, NEXT_ITERATION, LOOP_COND, DONE, FETCH = (
+    kind.value for kind in _runtime.FlowKind
+)
 _KIND = {
     Switch: SWITCH,
     Merge: MERGE,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-ROW_MAJOR, DENSE, STRIDED = range(3)  # LayoutClass in src/tensor/view.h
-NO_OPERAND, LEAF, RESULT, NUMBER, INT = range(5)  # Capture::Operand::Kind in src/capture/capture.h
+from tandem._runtime import LayoutClass, OperandKind
+
+ROW_MAJOR, DENSE, STRIDED = LayoutClass.Contiguous.value, LayoutClass.Dense.value, LayoutClass.Strided.value
+NO_OPERAND, LEAF, RESULT, NUMBER, INT = (kind.value for kind in OperandKind)
 
 
 class TensorSpec(NamedTuple):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tandem._runtime import SavedFrom
 from tandem.codegen.buffer import root_of
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import Sym
 from tandem.program.request import Request, Source
 from tandem.program.write import ProgramWriter
 
-_SAVED_INPUT, _SAVED_OUTPUT, _SAVED_TEMPORARY = 0, 1, 2  # SavedItem::From
+_SAVED_INPUT, _SAVED_OUTPUT, _SAVED_TEMPORARY = SavedFrom.Input.value, SavedFrom.Output.value, SavedFrom.Temporary.value
 
 
 class CapturedPlan(NamedTuple):

@@ -1,13 +1,12 @@
 #include "device/cuda/device.h"
 
-#include <Python.h>
-
 #include <mutex>
 #include <vector>
 
 #include "check.h"
 #include "device/cuda/launcher.h"
 #include "device/cuda/launches.h"
+#include "interpreter.h"
 #include "modes.h"
 
 namespace tandem::cuda {
@@ -26,20 +25,6 @@ struct State {
   Properties properties;
 };
 State states[kMaxDevices];
-
-// Lets other Python threads run while this one waits for the device.
-class Released {
- public:
-  Released() {
-    if (Py_IsInitialized() && PyGILState_Check()) state_ = PyEval_SaveThread();
-  }
-  ~Released() {
-    if (state_) PyEval_RestoreThread(state_);
-  }
-
- private:
-  PyThreadState* state_ = nullptr;
-};
 
 // Ranks that are threads must not queue their work behind one another's, as they wait for one another. What others have
 // queued before they began is theirs, too.
@@ -110,7 +95,7 @@ void synchronize_stream(int device, Stream stream) {
   activate(device);
   Status status;
   {
-    Released released;
+    const Unlocked unlocked;
     status = driver().stream_synchronize(stream);
   }
   raise_device_errors(device);
@@ -123,7 +108,7 @@ void synchronize_device(int device) {
   activate(device);
   Status status;
   {
-    Released released;
+    const Unlocked unlocked;
     status = driver().synchronize_context();
   }
   raise_device_errors(device);

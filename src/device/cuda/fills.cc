@@ -10,7 +10,6 @@ namespace {
 
 constexpr int kFillNode = 2;          // CU_GRAPH_NODE_TYPE_MEMSET
 constexpr size_t kMostBytes = 16384;  // one block writes them
-constexpr int kFillKernel = 0;        // the number of fill_kernel in tandem/codegen/cuda/routines.py
 
 struct Arguments {  // of that kernel
   Address to;
@@ -42,7 +41,7 @@ void fill_by_kernels(int device, Graph graph) {
         listed([&](GraphNode* to, size_t* n) { return d.graph_dependencies(node, to, n); }, "a fill in a graph");
     const auto after =
         listed([&](GraphNode* to, size_t* n) { return d.graph_dependents(node, to, n); }, "a fill in a graph");
-    if (!kernels[device]) kernels[device] = load_own_kernel(device, kFillKernel);
+    if (!kernels[device]) kernels[device] = load_own_kernel(device, "fill");
     Arguments a{fill.to, fill.width, fill.value, fill.element_size};
     void* arguments[] = {&a};
     KernelNodeParams p{};

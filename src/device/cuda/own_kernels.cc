@@ -1,18 +1,14 @@
 #include "device/cuda/own_kernels.h"
 
-#include <Python.h>
-
-#include "callbacks.h"
+#include "check.h"
+#include "interpreter.h"
 
 namespace tandem::cuda {
 
-Function load_own_kernel(int device, int number) {
-  PyObject* loaded = PyObject_CallFunction(callbacks.load_kernels, "ii", number, device);
-  if (!loaded) throw PythonError{};
-  auto* found = reinterpret_cast<Function>(PyLong_AsVoidPtr(loaded));
-  Py_DECREF(loaded);
-  if (!found) throw PythonError{};
-  return found;
+Function load_own_kernel(int device, const char* kind, int argument) {
+  void* found = interpreter.own_kernel(kind, argument, device);
+  if (!found) fail(ErrorKind::Unsupported, "the kernel '", kind, "' cannot be compiled here");
+  return static_cast<Function>(found);
 }
 
 }  // namespace tandem::cuda

@@ -4,8 +4,8 @@
 
 namespace tandem::cuda {
 
-// A kernel that the runtime itself launches, by its number (load_kernels in tandem/codegen/cuda/compile.py). Needs the
-// GIL.
-Function load_own_kernel(int device, int number);
+// By what it does: "copy" (argument: the size of elements), "fill", "widen", "small_matmul" (argument: the dtype). See
+// own_kernel in tandem/codegen/cuda/compile.py, which writes them. Needs the GIL.
+Function load_own_kernel(int device, const char* kind, int argument = 0);
 
 }  // namespace tandem::cuda

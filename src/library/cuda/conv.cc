@@ -192,7 +192,6 @@ void format(int device, const View& v, bool last, bool filled, Formatted& out) {
 // same call, and for fewer it does the same by itself, without the bias. f lies channels-last, in elements of 2 bytes.
 constexpr int64_t kFewChannels = 8;
 void widen_channels(int device, cuda::Stream stream, Formatted& f) {
-  constexpr int kWidenKernel = -1;  // the number of widen_kernel in tandem/codegen/cuda/routines.py
   constexpr unsigned kThreads = 256;
   struct {  // what it takes
     const char* from;
@@ -206,7 +205,7 @@ void widen_channels(int device, cuda::Stream stream, Formatted& f) {
   wide.data = memory->data();
   p = {f.view.data, wide.data, wide.numel() / kFewChannels, f.view.shape[1]};
   static cuda::Function kernels[cuda::kMaxDevices];  // (GIL)
-  if (!kernels[device]) kernels[device] = cuda::load_own_kernel(device, kWidenKernel);
+  if (!kernels[device]) kernels[device] = cuda::load_own_kernel(device, "widen");
   const auto blocks = static_cast<unsigned>((p.pixels + kThreads - 1) / kThreads);
   cuda::note_launch("widen");
   cuda::check(cuda::launch(device, kernels[device], blocks, {kThreads, 1}, 0, stream, &p), "launching widen");

@@ -1,12 +1,11 @@
 #include "library/cuda/host.h"
 
-#include <Python.h>
-
 #include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "device/cuda/device.h"
+#include "interpreter.h"
 
 namespace tandem::cuda {
 namespace {
@@ -34,12 +33,6 @@ bool dense(const View& v, const Copied& span) {
 
 }  // namespace
 
-GilReleased::GilReleased() : state_(PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
-
-GilReleased::~GilReleased() {
-  if (state_) PyEval_RestoreThread(static_cast<PyThreadState*>(state_));
-}
-
 void call_on_host(library::Function routine, const library::Call& call) {
   const int count = call.num_inputs + call.num_outputs;
   std::vector<View> views(call.inputs, call.inputs + call.num_inputs);
@@ -66,7 +59,7 @@ void call_on_host(library::Function routine, const library::Call& call) {
   here.device = 0;
   here.stream = nullptr;
   {
-    const GilReleased released;
+    const Unlocked unlocked;
     routine(here);
   }
   for (int i = call.num_inputs; i < count; ++i)

@@ -1,5 +1,6 @@
 // Routines that devices do not have, on copies of their operands in host memory.
 #pragma once
+#include "interpreter.h"
 #include "library/registry.h"
 
 namespace tandem::cuda {
@@ -9,14 +10,6 @@ namespace tandem::cuda {
 // Runs a routine of the CPU whose operands lie on call.device: they are copied, the results are copied back. Waits.
 void call_on_host(library::Function routine, const library::Call& call);
 
-class GilReleased {  // the GIL, while something waits; if this thread has it
- public:
-  GilReleased();
-  ~GilReleased();
-  GilReleased(const GilReleased&) = delete;
-
- private:
-  void* state_;
-};
+using GilReleased = Unlocked;  // the GIL, while something waits; if this thread has it
 
 }  // namespace tandem::cuda

@@ -443,7 +443,7 @@ bool small_product(const Call& call, const View& a, const View& b, const View& c
                    batch.ndim ? batch.strides[2][0] : 0};
   static cuda::Function kernels[cuda::kMaxDevices][kNumDTypes];  // (GIL)
   cuda::Function& kernel = kernels[call.device][static_cast<int>(c.dtype)];
-  if (!kernel) kernel = cuda::load_own_kernel(call.device, static_cast<int>(c.dtype) - 1000);
+  if (!kernel) kernel = cuda::load_own_kernel(call.device, "small_matmul", static_cast<int>(c.dtype));
   cuda::check(cuda::launch(call.device, kernel, static_cast<unsigned>(blocks), {16, 16}, 0,
                            static_cast<cuda::Stream>(call.stream), &p),
               "launching a product");

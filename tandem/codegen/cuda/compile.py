@@ -25,24 +25,23 @@ _pool: ThreadPoolExecutor | None = None
 _begun: dict[str, Future | workers.Job] = {}  # machine code that somebody will ask for
 
 
-def load_kernels(kernels, device: int):
-    """What the runtime asks for: of a list of kernels, [(function, threads x, threads y, extra words,
-    bytes of shared memory)]; of an int, the kernel that copies elements of that size, that fills (0) or widens (-1), or of a
-    dtype's number - 1000 that multiplies small matrices; of a name, where that library may be."""
-    if isinstance(kernels, str):
-        from tandem.cuda.libraries import candidates
-
-        return list(candidates(kernels))
-    if isinstance(kernels, int):
-        from tandem.codegen.cuda.routines import copy_kernel, fill_kernel, small_matmul_kernel, widen_kernel
-
-        if kernels in (0, -1):
-            return functions([fill_kernel() if kernels == 0 else widen_kernel()], device)[0]
-        return functions([copy_kernel(kernels) if kernels > 0 else small_matmul_kernel(kernels + 1000)], device)[0]
+def load_kernels(kernels, device: int) -> list[_runtime.CudaFunction]:
+    """The functions of kernels, with how they are launched."""
     return [
-        (function, *kernel.threads, extra_words(kernel), getattr(kernel, "shared", 0))
-        for kernel, function in zip(kernels, functions(kernels, device))
+        _runtime.CudaFunction(function, *kernel.threads, extra_words(kernel), getattr(kernel, "shared", 0))
+        for kernel, function in zip(kernels, functions(kernels, device), strict=True)
     ]
+
+
+def own_kernel(kind: str, argument: int, device: int) -> int:
+    """The function of a kernel that the runtime launches by itself (src/device/cuda/own_kernels.h)."""
+    from tandem.codegen.cuda.routines import copy_kernel, fill_kernel, small_matmul_kernel, widen_kernel
+
+    make = {
+        "copy": lambda: copy_kernel(argument), "fill": fill_kernel, "widen": widen_kernel,
+        "small_matmul": lambda: small_matmul_kernel(argument),
+    }[kind]  # fmt: skip
+    return functions([make()], device)[0]
 
 
 def functions(kernels: list, device: int) -> list[int]:

@@ -9,6 +9,7 @@ is raised. The flag is read when a kernel begins and used at the stores, so that
 
 from __future__ import annotations
 
+from tandem._runtime import KernelExtra
 from tandem.codegen.expr import Expr
 from tandem.codegen.loops import Kernel
 from tandem.dtypes import DType
@@ -96,7 +97,7 @@ def signature(name: str, threads: tuple[int, int], blocks: int = 0) -> str:
     return f'extern "C" __global__ void {bounds} {entry(name)}(const __grid_constant__ Arguments a)'
 
 
-REPORTS, GUARDED = 1, 2  # what follows a kernel's operands and integers: see Instruction::Extra in src/plan/plan.h
+REPORTS, GUARDED = KernelExtra.Reports.value, KernelExtra.Guarded.value  # what follows a kernel's operands and integers
 
 
 def extra_words(kernel) -> int:

@@ -1,10 +1,17 @@
-#include "source.h"
+// Python as the interpreter of the runtime (interpreter.h).
+#include "interpreter.h"
+
+#include <Python.h>
 
 #include <cstring>
 #include <string_view>
 #include <unordered_map>
 
+#include "bindings/bindings.h"
+#include "callbacks.h"
 #include "known_source.h"
+#include "places.h"
+#include "source.h"
 
 namespace tandem {
 namespace {
@@ -58,9 +65,9 @@ bool is_user_code(PyCodeObject* code) {
 
 }  // namespace
 
-thread_local const Source* known_source = nullptr;
+namespace {
 
-Source user_source() {
+Source find_user_source() {
   if (known_source) {
     Py_XINCREF(known_source->code);
     return *known_source;
@@ -81,7 +88,7 @@ Source user_source() {
   return {};
 }
 
-Origin origin_of(const Source& source, const std::string& op) {
+Origin find_origin(const Source& source, const std::string& op) {
   if (!source.code) return {op, "", "", 0};
   auto* code = reinterpret_cast<PyCodeObject*>(source.code);
   const char* file = PyUnicode_AsUTF8(code->co_filename);
@@ -93,7 +100,7 @@ Origin origin_of(const Source& source, const std::string& op) {
   return {op, file ? file : "", function, PyCode_Addr2Line(code, source.instruction)};
 }
 
-std::string format_source(const Source& source) {
+std::string describe_source(const Source& source) {
   if (!source.code) return "";
   auto* code = reinterpret_cast<PyCodeObject*>(source.code);
   const char* path = PyUnicode_AsUTF8(code->co_filename);
@@ -103,6 +110,73 @@ std::string format_source(const Source& source) {
   }
   const char* slash = std::strrchr(path, '/');
   return std::string(slash ? slash + 1 : path) + ":" + std::to_string(PyCode_Addr2Line(code, source.instruction));
+}
+
+std::shared_ptr<const Origin> find_caller(const std::string& op) {
+  if (!PyGILState_Check()) return std::make_shared<const Origin>(Origin{op, "", "", 0});
+  Source source = user_source();
+  Origin origin = find_origin(source, op);
+  Py_XDECREF(source.code);
+  if (!modules_here) return std::make_shared<const Origin>(std::move(origin));
+  PyObject* place = PyObject_CallNoArgs(modules_here);  // see Note [Modules of late errors]
+  if (!place) {
+    PyErr_Clear();
+    return std::make_shared<const Origin>(std::move(origin));
+  }
+  auto made = placed(std::move(origin), place);
+  Py_DECREF(place);
+  return made;
+}
+
+void* find_own_kernel(const char* kind, int argument, int device) {
+  PyObject* loaded = PyObject_CallFunction(callbacks.own_kernel, "sii", kind, argument, device);
+  if (!loaded) throw PythonError{};
+  void* found = PyLong_AsVoidPtr(loaded);
+  Py_DECREF(loaded);
+  if (!found) throw PythonError{};
+  return found;
+}
+
+std::vector<std::string> find_library_paths(const char* name) {
+  PyObject* paths = PyObject_CallFunction(callbacks.library_paths, "s", name);
+  if (!paths) throw PythonError{};
+  std::vector<std::string> found;
+  for (Py_ssize_t i = 0; i < PySequence_Size(paths); ++i) {
+    PyObject* path = PySequence_GetItem(paths, i);
+    if (const char* text = path ? PyUnicode_AsUTF8(path) : nullptr) found.emplace_back(text);
+    Py_XDECREF(path);
+  }
+  Py_DECREF(paths);
+  PyErr_Clear();
+  return found;
+}
+
+}  // namespace
+
+Callbacks callbacks;
+
+void connect_interpreter() {
+  interpreter = {
+      .holds_lock = [] { return Py_IsInitialized() && PyGILState_Check(); },
+      .unlock = []() -> void* { return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr; },
+      .lock =
+          [](void* state) {
+            if (state) PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+          },
+      .is_gone = [] { return Py_IsInitialized() == 0; },
+      .enter = [] { return static_cast<int>(PyGILState_Ensure()); },
+      .leave = [](int state) { PyGILState_Release(static_cast<PyGILState_STATE>(state)); },
+      .release = [](Object* object) { Py_XDECREF(object); },
+      .retain = [](Object* object) { Py_XINCREF(object); },
+      .interrupted = [] { return PyErr_CheckSignals() != 0; },
+      .clear_error = [] { PyErr_Clear(); },
+      .user_source = &find_user_source,
+      .origin_of = &find_origin,
+      .format_source = &describe_source,
+      .called_from = &find_caller,
+      .own_kernel = &find_own_kernel,
+      .library_paths = &find_library_paths,
+  };
 }
 
 }  // namespace tandem
