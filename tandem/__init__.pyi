@@ -28,6 +28,7 @@ from tandem import nn as nn
 from tandem import onnx as onnx
 from tandem import optim as optim
 from tandem import profiler as profiler
+from tandem import quantization as quantization
 from tandem import random as random
 from tandem import serve as serve
 from tandem import session as session

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+import enum
 import types
 
 from tandem import Size as Size, Tensor as Tensor
@@ -156,6 +157,148 @@ def set_thread_generator(generator: object | None) -> None:
     """
     Gives this thread a default generator of its own, which the caller keeps; None: that of the process.
     """
+
+class IntCode(enum.Enum):
+    """What a plan computes of two integers."""
+
+    Add = 0
+
+    Mul = 1
+
+    FloorDiv = 2
+
+    Mod = 3
+
+    Min = 4
+
+    Max = 5
+
+    Sub = 6
+
+class Relation(enum.Enum):
+    """Of a guard: of an integer with 0."""
+
+    Equal = 0
+
+    NotEqual = 1
+
+    Less = 2
+
+    GreaterEqual = 3
+
+class ValueKind(enum.Enum):
+    """Where a value of a plan lies."""
+
+    Input = 0
+
+    Fresh = 1
+
+    View = 2
+
+class SizeFrom(enum.Enum):
+    """What of an input an integer of a plan is."""
+
+    Size = 0
+
+    Stride = 1
+
+    Int = 2
+
+class RegionKind(enum.Enum):
+    """What a region does with its plans."""
+
+    Cond = 0
+
+    Scan = 1
+
+    While = 2
+
+    Block = 3
+
+    Repeat = 4
+
+class SavedFrom(enum.Enum):
+    """What backward keeps."""
+
+    Input = 0
+
+    Output = 1
+
+    Temporary = 2
+
+class LayoutClass(enum.Enum):
+    """How a tensor's elements lie."""
+
+    Contiguous = 0
+
+    Dense = 1
+
+    Strided = 2
+
+class OperandKind(enum.Enum):
+    """Where an operand of a captured call comes from."""
+
+    NoOperand = 0
+
+    Leaf = 1
+
+    Result = 2
+
+    Number = 3
+
+    Int = 4
+
+class KernelExtra(enum.Enum):
+    """What follows the operands of a kernel of a device."""
+
+    Reports = 1
+
+    Guarded = 2
+
+class FlowKind(enum.Enum):
+    """What a node of a dataflow graph does."""
+
+    Source = 0
+
+    Compute = 1
+
+    Switch = 2
+
+    Merge = 3
+
+    Enter = 4
+
+    Exit = 5
+
+    NextIteration = 6
+
+    LoopCond = 7
+
+    Done = 8
+
+    Fetch = 9
+
+class ProfileKind(enum.Enum):
+    """What an entry of a profile is."""
+
+    Operator = 0
+
+    Kernel = 1
+
+    Library = 2
+
+    Region = 3
+
+    Copy = 4
+
+    Compile = 5
+
+    Wait = 6
+
+class CudaFunction:
+    """A kernel of a device, loaded: its address and how it is launched."""
+
+    def __init__(self, address: int, threads_x: int, threads_y: int, extra: int, shared: int) -> None: ...
 
 class PlanBuilder:
     def __init__(self) -> None: ...
