@@ -60,8 +60,9 @@ def simulate_workers(
     transfer: seconds that all servers together take to pass one worker's parameters or gradients on
 
     >>> from tandem.distributed.simulator import simulate_workers
-    >>> simulate_workers(4, 1.0, transfer=0.1, steps=3).times  # 4 pulls, then the last one computes and pushes
-    (1.5, 1.5, 1.5)
+    >>> report = simulate_workers(4, 1.0, transfer=0.125, steps=3)
+    >>> report.times  # 4 pulls, then the last one computes and pushes
+    (1.625, 1.625, 1.625)
     """
     needed = workers if needed is None else needed
     if mode not in ("synchronous", "asynchronous"):
