@@ -19,7 +19,7 @@ OWN = {
     "fft": "",
     "special": "",
     "random": "categorical cauchy fork_rng",
-    "Tensor": "strides to_device view_as_self",
+    "Tensor": "device_mesh full_tensor placements redistribute sharding strides to_device to_local view_as_self",
 }
 
 

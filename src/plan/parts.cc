@@ -73,10 +73,9 @@ void Transfers::begin(const Place& from, const Place& to) {
     const int device = to.device - 1;
     const cuda::StreamScope scope(device, cuda::copy_stream(device, cuda::Direction::ToDevice));
     cuda::copy_to_device(device, to.view.data, source, bytes, false);
-    if (from.storage)
-      keep_until_done(device, from.storage);
-    else
-      from_input_[device] = true;
+    if (from.storage) keep_until_done(device, from.storage);
+    // Of inputs, and of memory that a loop around writes again in its next iteration.
+    from_input_[device] = true;
     pending_.push_back({to.value, device, false});
   } else if (to.device == 0) {
     const int device = from.device - 1;

@@ -14,7 +14,7 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.control.regions import make_cond, make_scan, make_while
 from tandem.control.tree import Structure, flatten
-from tandem.errors import DTypeError, InternalError, UnsupportedError
+from tandem.errors import DeviceError, DTypeError, InternalError, UnsupportedError
 from tandem.graph.ir import current_builder
 from tandem.ops.define import ParameterSpec, Role, make_function
 from tandem.program.report import budget_of
@@ -205,6 +205,7 @@ def call_region(kind: str, parts: list[Taken], operands: list, state: tuple, *, 
         firsts.append((len(numbers), len(ints)))
         numbers += part.plain_numbers()
         ints += part.all_ints()
+    _refuse_several_devices(kind, [*operands, *consts])
     recording = _runtime.grad_enabled()
     key = (
         kind,
@@ -233,6 +234,16 @@ def call_region(kind: str, parts: list[Taken], operands: list, state: tuple, *, 
     if any(p.draws for p in parts):
         _runtime.default_generator().set_state(state)
     return function([*operands, *consts], numbers, ints)
+
+
+def _refuse_several_devices(kind: str, tensors: list):
+    """A region runs on one device, with all that it reads; single elements on the host go along."""
+    found = list(dict.fromkeys(str(t.device) for t in tensors if t.ndim))
+    if len(found) > 1:
+        raise DeviceError(
+            kind, f"what it reads is on several devices: {', '.join(found)}",
+            fix="move tensors to one device before the loop or branch: x.to(device)",
+        )  # fmt: skip
 
 
 def where_made(made, result: Result) -> list:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from tandem import _runtime
+from tandem import _runtime, files
 from tandem.codegen.compile import compile_object
 from tandem.codegen.loops import Kernel
 from tandem.codegen.schedule import kernels_of
@@ -42,8 +42,7 @@ def save_program(fn, args, path, *, dynamic=True):
     content += [_constant(t) for t in exported.weights.values()]
     arguments = exported.graph.inputs[: len(exported.arguments)]
     content += [_u32(len(arguments)), *(_input(v) for v in arguments), _calls(calls, numbers)]
-    with open(path, "wb") as file:
-        file.write(b"".join(content))
+    files.write(path, b"".join(content))
 
 
 def _compile(exported: Exported) -> tuple[list, dict[str, Kernel]]:

@@ -45,7 +45,7 @@ def run(options) -> int:
     try:
         import uvicorn
     except ImportError:
-        raise ImportError("uvicorn is not installed\n  fix: pip install tandem[serve]") from None
+        raise ImportError("uvicorn is not installed\n  fix: pip install 'tandem-dl[serve]'") from None
     if not options.models and not options.repository:
         raise ValueError("there is nothing to serve\n  fix: name a model, or --repository FOLDER")
     uvicorn.run(

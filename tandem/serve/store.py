@@ -172,10 +172,10 @@ def _texts(path: Path):
     tokenizer, stops = None, frozenset()
     if (path / "tokenizer.json").exists():
         try:
-            from tokenizers import Tokenizer  # an extra: tandem[data]
+            from tokenizers import Tokenizer  # an extra: tandem-dl[data]
         except ImportError:
             raise RequestError(
-                500, "tokenizer.json needs the package tokenizers\n  fix: pip install tandem[data]"
+                500, "tokenizer.json needs the package tokenizers\n  fix: pip install 'tandem-dl[data]'"
             ) from None
 
         tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))

@@ -5,6 +5,7 @@ import json
 import os
 
 import tandem as _td
+from tandem import files as _files
 from tandem import optim as _optim
 from tandem.errors import UnsupportedError
 from tandem.session import (  # noqa: F401
@@ -40,8 +41,8 @@ class Saver(_Saver):
             global_step = sess.run(global_step)
         path = super().save(sess, save_path, global_step)
         self.last_checkpoints = [*(p for p in self.last_checkpoints if p != path), path]
-        with open(os.path.join(os.path.dirname(path), _LATEST), "w") as file:
-            json.dump({"model_checkpoint_path": os.path.basename(path)}, file)
+        latest = {"model_checkpoint_path": os.path.basename(path)}
+        _files.write(os.path.join(os.path.dirname(path), _LATEST), json.dumps(latest))
         while self._most and len(self.last_checkpoints) > self._most:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(self.last_checkpoints[0])

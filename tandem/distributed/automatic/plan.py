@@ -34,6 +34,7 @@ class PlannedSharder(Sharder):
     def __init__(self, grid: Grid, strategies: dict[Node, Strategy]):
         super().__init__(grid, strict=False)
         self.strategies = strategies
+        self.moves: dict[Node, list[tuple[str, int]]] = {}  # what bringing operands to their places takes
 
     def _node(self, node: Node, given):
         chosen = self.strategies.get(node)
@@ -41,13 +42,11 @@ class PlannedSharder(Sharder):
             return super()._node(node, given)
         before = len(self.mover.moved)
         placed = [
-            (self.move(v, whole.shape, old, new), new)
+            (self.move(whole, v, old, new), new)
             for (v, old), whole, new in zip(given, node.inputs, chosen.inputs, strict=True)
         ]
         self.moves[node] = self.mover.moved[before:]
         return super()._node(node, placed)
-
-    moves: dict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +173,6 @@ class ParallelPlan:
         step, placements = self._step, self._solution.placements
         graph = Graph(name="parallel_step")
         sharder = PlannedSharder(grid, self._solution.strategies)
-        sharder.moves = {}
         _runtime.enter_trace()
         try:
             with Builder(graph) as builder:
@@ -185,7 +183,7 @@ class ParallelPlan:
                 results = sharder.graph(step.graph, inputs, [placements[v] for v in step.graph.inputs])
                 wanted = [self._whole(), *self.parameter_placements]
                 graph.outputs = [
-                    sharder.move(v, whole.shape, old, new)
+                    sharder.move(whole, v, old, new)
                     for (v, old), whole, new in zip(results, step.graph.outputs, wanted, strict=True)
                 ]
         finally:

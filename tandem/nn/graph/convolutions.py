@@ -188,7 +188,7 @@ class GINConv(Module):
     def __init__(self, nn: Module, eps: float = 0.0, train_eps: bool = False):
         super().__init__()
         self.nn = nn
-        start = F.full((1,), eps)
+        start = F.full((1,), float(eps))
         if train_eps:
             self.eps = Parameter(start)
         else:
