@@ -174,9 +174,8 @@ class Generator(nn.Module):
 class Discriminator(nn.Module):
     def __init__(self, width=32):
         super().__init__()
-        norm = nn.utils.spectral_norm if False else (lambda m: m)
         self.main = nn.Sequential(
-            norm(nn.Conv2d(3, width, 4, 2, 1)),
+            nn.Conv2d(3, width, 4, 2, 1),
             nn.LeakyReLU(0.2, inplace=True),
             nn.Conv2d(width, 2 * width, 4, 2, 1),
             nn.InstanceNorm2d(2 * width, affine=True),

@@ -222,7 +222,6 @@ class _Step:
     def __init__(self, pipe: Pipeline, micro: list[list], trains: bool = True):
         self.pipe, self.micro, self.trains = pipe, micro, trains
         self.values: dict = {}  # (value, micro-batch) -> tensor that this rank computed or received
-        self.arriving: dict = {}  # (value, reader, micro-batch) -> gradient that is still to be added
         self.saved: dict = {}  # (stage, micro-batch) -> what backward needs
         self.gradients: dict = {}
         self.losses: list = []

@@ -1,4 +1,4 @@
-"""Training on clusters that are not at hand, simulated: time, utilisation, bytes, memory; slow workers and failures."""
+"""Training on clusters that one does not have, simulated: time, utilisation, bytes, memory; slow workers and failures."""
 
 from tandem.distributed.simulator.failures import FailuresReport, simulate_failures
 from tandem.distributed.simulator.model import Transformer
