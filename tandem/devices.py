@@ -16,7 +16,8 @@ class Device:
     As a context, where new tensors are made and where nodes of a deferred graph are to run. `td.device` is this class.
 
     A name may say which process of a cluster has it: "/job:worker/task:3/device:cuda:0". Nodes of a deferred graph may be bound to
-    such a device wherever they are built; tensors are made on devices of this process, job "localhost", alone.
+    such a device wherever they are built; tensors are made on devices of this process, job "localhost", alone. A function of a
+    node that gives a name, or None, may stand for a name: it is asked for each node that a deferred graph gets inside.
 
     >>> with td.device("cpu"):
     ...     td.ones(2).device
@@ -24,6 +25,9 @@ class Device:
     """
 
     __slots__ = ("_before", "index", "job", "task", "type")
+
+    def __new__(cls, type=None, index: int | None = None):
+        return _OfNodes(type) if callable(type) else super().__new__(cls)
 
     def __init__(self, type: str | int | Device, index: int | None = None):
         job = task = None
@@ -84,6 +88,24 @@ class Device:
             _runtime.set_default_device(before[0])
             _runtime.set_device_scope(before[1])
         stack.close()
+
+
+class _OfNodes:
+    """A scope in which a function says where each node of a deferred graph runs."""
+
+    def __init__(self, function):
+        self.function = function
+        self._before: list = []
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            for scope in scopes:
+                stack.enter_context(scope(self.function))
+            self._before.append(stack.pop_all())
+        return self
+
+    def __exit__(self, *exc):
+        self._before.pop().close()
 
 
 def _parse(name: str) -> tuple[str, int | str | None, str | None, int | None]:

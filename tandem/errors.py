@@ -19,6 +19,7 @@
         CheckpointError   (RuntimeError)     a file that is damaged, or holds other things than are asked for
         WorkerError       (RuntimeError)     a process of a data loader that died or failed
         DistributedError  (RuntimeError)     a rank that died, left or does something else than the others
+        TaskError         (RuntimeError)     a task of a cluster that died or cannot be reached
         ShardingError     (ValueError, RuntimeError)  sharded tensors whose placements leave more than one way to go on
     RuntimeWarning, UserWarning
       CompileWarning                         a program that could not be compiled and runs in another way
@@ -69,6 +70,7 @@ __all__ = [
     "Source",
     "SwitchWarning",
     "TandemError",
+    "TaskError",
     "UnsupportedError",
     "ValueRangeError",
     "WorkerError",
@@ -244,6 +246,12 @@ class WorkerError(TandemError, RuntimeError):
 
 class DistributedError(TandemError, RuntimeError):
     """Ranks that cannot go on together: one died, left, or does something else than the others."""
+
+
+class TaskError(DistributedError):
+    """A task of a cluster that died, or that cannot be reached. `task` is its name."""
+
+    task: str | None = None
 
 
 class ShardingError(TandemError, ValueError, RuntimeError):

@@ -27,7 +27,7 @@ struct FlowBuilder {
 
   int32_t add(int kind, const std::vector<std::pair<int32_t, int32_t>>& inputs, std::vector<int32_t> controls,
               std::vector<int32_t> orders, int32_t num_outputs, std::shared_ptr<flow::Task> task, int32_t frame,
-              bool constant, int32_t parallel) {
+              bool constant, int32_t parallel, bool always) {
     if (kind < 0 || kind > static_cast<int>(flow::Kind::Fetch)) fail(ErrorKind::Value, "there is no such kind of node");
     flow::NodeSpec spec;
     spec.kind = static_cast<flow::Kind>(kind);
@@ -39,6 +39,7 @@ struct FlowBuilder {
     spec.frame = frame;
     spec.constant = constant;
     spec.parallel = parallel;
+    spec.always = always;
     specs.push_back(std::move(spec));
     return static_cast<int32_t>(specs.size()) - 1;
   }
@@ -69,7 +70,8 @@ nb::object as_exception(const std::exception_ptr& failure) {
 }
 
 FlowOutcome run_flow(const flow::Graph& graph, const nb::list& sources, const std::vector<VariableCell*>& cells,
-                     RunLock* lock, uint64_t seed, int threads, std::shared_ptr<flow::Cancellation> cancellation) {
+                     RunLock* lock, uint64_t seed, int threads, std::shared_ptr<flow::Cancellation> cancellation,
+                     nb::object context) {
   std::vector<flow::Token> tokens;
   for (nb::handle h : sources) {
     if (!is_tensor(h.ptr())) throw nb::type_error("sources must be tensors");
@@ -83,7 +85,7 @@ FlowOutcome run_flow(const flow::Graph& graph, const nb::list& sources, const st
   }
   if (static_cast<int32_t>(tokens.size()) != graph.num_sources())
     fail(ErrorKind::Value, "the graph takes ", graph.num_sources(), " sources, not ", tokens.size());
-  RunState state{lock, cells, seed};
+  RunState state{lock, cells, seed, context.ptr()};
   nb::object signal;
   flow::Options options;
   options.threads = threads;
@@ -171,7 +173,7 @@ void register_executor(nb::module_& m) {
       .def("release_write", &RunLock::unlock);
   nb::class_<flow::Graph>(m, "FlowGraph")
       .def("run", &run_flow, nb::arg("sources"), nb::arg("cells"), nb::arg("lock"), nb::arg("seed"), nb::arg("threads"),
-           nb::arg("cancellation"))
+           nb::arg("cancellation"), nb::arg("context") = nb::none())
       .def_prop_ro("num_nodes", [](const flow::Graph& g) { return g.nodes().size(); });
   nb::class_<FlowOutcome>(m, "FlowOutcome")
       .def_ro("results", &FlowOutcome::results)
@@ -184,7 +186,7 @@ void register_executor(nb::module_& m) {
       .def(nb::init<>())
       .def("add", &FlowBuilder::add, nb::arg("kind"), nb::arg("inputs"), nb::arg("controls"), nb::arg("orders"),
            nb::arg("num_outputs"), nb::arg("task").none() = nb::none(), nb::arg("frame") = -1,
-           nb::arg("constant") = false, nb::arg("parallel") = 10)
+           nb::arg("constant") = false, nb::arg("parallel") = 10, nb::arg("always") = false)
       .def("build", [](FlowBuilder& b, int32_t num_frames) {
         if (num_frames < 1) fail(ErrorKind::Value, "a graph has at least one frame");
         return new flow::Graph(std::exchange(b.specs, {}), num_frames);
@@ -197,10 +199,10 @@ void register_executor(nb::module_& m) {
       nb::arg("function"), nb::arg("read"), nb::arg("written"));
   m.def(
       "python_task",
-      [](nb::object function, bool blocking) {
-        return std::shared_ptr<flow::Task>(new PythonTask(function.ptr(), blocking));
+      [](nb::object function, bool blocking, bool placed) {
+        return std::shared_ptr<flow::Task>(new PythonTask(function.ptr(), blocking, placed));
       },
-      nb::arg("function"), nb::arg("blocking"));
+      nb::arg("function"), nb::arg("blocking"), nb::arg("placed") = false);
 }
 
 }  // namespace tandem

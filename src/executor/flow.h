@@ -11,6 +11,11 @@
 // does not run and gives dead results; so a branch not taken costs a few counters. Merge is the exception: it passes on
 // the first live input. Dead values end at NextIteration; an Exit gives a dead value only when its frame is over and
 // nothing live came out.
+//
+// Note [Dead values between tasks]
+// A graph may be one task's part of a larger one. What another part takes is sent by a node that runs also when its
+// value is dead (`always`), and says so; the node that receives it then gives dead values (`Place::dead`). The key of
+// an iteration depends on frames' numbers and on counts alone, so both parts know a value of a loop by it.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -56,6 +61,7 @@ struct Place {  // which execution of a node this is
   uint64_t key;  // of the frame instance and iteration; the same in every run, whatever the order of execution
   Cancellation* cancellation;
   void* state;  // what tasks of the run share
+  bool* dead;   // the task sets it where its results are dead
 };
 
 class Task {
@@ -82,6 +88,7 @@ struct NodeSpec {  // a node as it is described
   int32_t frame = -1;          // Enter and Done: which frame, a small number; 0 is the outermost
   bool constant = false;       // Enter
   int32_t parallel = 10;       // Enter: iterations that may be under way at once
+  bool always = false;         // Compute: runs also when an input is dead, which is null then
 };
 
 // A graph ready to run: checked, and with every node's frame and counts worked out. Throws Error for what cannot run.
@@ -99,6 +106,7 @@ class Graph {
     Kind kind;
     bool constant = false;
     bool loop_merge = false;
+    bool always = false;
     std::shared_ptr<Task> task;
     int32_t frame = 0;  // the frame whose iterations it runs in
     int32_t local = 0;  // number within that frame

@@ -137,6 +137,7 @@ Graph::Graph(std::vector<NodeSpec> specs, int32_t num_frames) {
     Frame& home = frames_[frame[n]];
     node.kind = spec.kind;
     node.task = std::move(spec.task);
+    node.always = spec.always;
     node.frame = frame[n];
     node.local = home.num_nodes++;
     node.num_inputs = static_cast<int32_t>(spec.inputs.size());

@@ -173,7 +173,7 @@ class Run : public std::enable_shared_from_this<Run> {
     Iteration& it = *r.iteration;
     State& state = it.states[node.local];
     Token* slots = it.slots.data() + node.first_slot;
-    if (state.dead) {
+    if (state.dead && !node.always) {
       ++outcome_.skipped;
       for (int32_t i = 0; i < node.num_inputs; ++i) slots[i] = nullptr;
       send_dead(node, it);
@@ -296,10 +296,11 @@ class Run : public std::enable_shared_from_this<Run> {
     bool timed = options_.threads > 1 && (outcome_.executed % 16 == 1 || node.task->nanoseconds >= 1000);
     lock.unlock();
     std::exception_ptr failure;
+    bool dead = false;
     auto begin = timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
     try {
       node.task->run(inputs, node.num_inputs, outputs, node.num_outputs,
-                     Place{r.node, it.key, options_.cancellation.get(), options_.state});
+                     Place{r.node, it.key, options_.cancellation.get(), options_.state, &dead});
     } catch (...) {
       failure = std::current_exception();
     }
@@ -314,8 +315,12 @@ class Run : public std::enable_shared_from_this<Run> {
     --busy_;
     if (failure) return stop(r.node, failure);
     if (over()) return;
-    for (int32_t k = 0; k < node.num_outputs; ++k) send(node.consumers[k], it, std::move(outputs[k]));
-    send(node.after, it, nullptr);
+    if (dead) {
+      send_dead(node, it);
+    } else {
+      for (int32_t k = 0; k < node.num_outputs; ++k) send(node.consumers[k], it, std::move(outputs[k]));
+      send(node.after, it, nullptr);
+    }
     finish(it);
     if (busy_ > 0 && (over() || !ready_.empty())) changed_.notify_all();
   }

@@ -202,7 +202,8 @@ void PlanTask::finish(const Plan& plan, PlanRun& run, flow::Token* inputs, flow:
   }
 }
 
-PythonTask::PythonTask(PyObject* function, bool blocking) : function_(Py_NewRef(function)), blocking_(blocking) {}
+PythonTask::PythonTask(PyObject* function, bool blocking, bool placed)
+    : function_(Py_NewRef(function)), blocking_(blocking), placed_(placed) {}
 
 PythonTask::~PythonTask() {
   Gil gil;
@@ -214,8 +215,22 @@ void PythonTask::run(flow::Token* inputs, int num_inputs, flow::Token* outputs, 
   Gil gil;
   nb::list arguments;
   for (int i = 0; i < num_inputs; ++i)
-    arguments.append(nb::steal(reinterpret_cast<PyObject*>(tensor_of(as_tensor(inputs[i])).leak())));
-  nb::object results = nb::handle(function_)(arguments, nb::cast(place.cancellation, nb::rv_policy::reference));
+    if (inputs[i])
+      arguments.append(nb::steal(reinterpret_cast<PyObject*>(tensor_of(as_tensor(inputs[i])).leak())));
+    else
+      arguments.append(nb::none());
+  nb::object cancellation = nb::cast(place.cancellation, nb::rv_policy::reference);
+  nb::object results;
+  if (placed_) {
+    nb::handle context = static_cast<RunState*>(place.state)->context;
+    results = nb::handle(function_)(arguments, cancellation, context, place.key);
+    if (results.is_none()) {
+      *place.dead = true;
+      return;
+    }
+  } else {
+    results = nb::handle(function_)(arguments, cancellation);
+  }
   nb::object sequence = nb::steal(PySequence_Fast(results.ptr(), "a task must give a list of tensors"));
   if (!sequence.is_valid()) throw nb::python_error();
   TD_CHECK(PySequence_Fast_GET_SIZE(sequence.ptr()) == num_outputs, "a Python task gave another number of results");

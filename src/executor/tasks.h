@@ -28,6 +28,7 @@ struct RunState {
   RunLock* lock = nullptr;
   std::vector<VariableCell*> cells;
   uint64_t seed = 0;
+  PyObject* context = nullptr;  // what Python tasks of the run are given, borrowed
 };
 
 // An operator function (inputs: list of tensors, generator) run by its plans: Python is entered for a new signature
@@ -63,10 +64,12 @@ class PlanTask final : public flow::Task {
   std::vector<Variant> variants_;
 };
 
-// A Python function of tensors that gives a list of tensors. A blocking one gets a thread of its own.
+// A Python function of tensors that gives a list of tensors. A blocking one gets a thread of its own. One that is
+// `placed` is told the run's context and the key of the iteration; None stands for a dead input, and as a result for
+// dead ones.
 class PythonTask final : public flow::Task {
  public:
-  PythonTask(PyObject* function, bool blocking);  // GIL; takes a reference
+  PythonTask(PyObject* function, bool blocking, bool placed);  // GIL; takes a reference
   ~PythonTask() override;
   void run(flow::Token* inputs, int num_inputs, flow::Token* outputs, int num_outputs,
            const flow::Place& place) override;
@@ -74,7 +77,7 @@ class PythonTask final : public flow::Task {
 
  private:
   PyObject* function_;
-  bool blocking_;
+  bool blocking_, placed_;
 };
 
 }  // namespace tandem

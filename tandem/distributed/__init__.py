@@ -9,6 +9,7 @@ td.distributed.functional         with gradients, for compiled functions and def
 
 from tandem.distributed import checkpoint, elastic, functional, pipeline, simulator
 from tandem.distributed.automatic import ParallelPlan, load_plan, parallelize
+from tandem.distributed.cluster import Cluster, ClusterSpec
 from tandem.distributed.collectives import (
     P2POp,
     all_gather,
@@ -92,17 +93,17 @@ from tandem.distributed.topology import Topology
 from tandem.distributed.work import Work
 
 __all__ = [
-    "ColwiseParallel", "DTensor", "DeviceMesh", "DistributedDataParallel", "ExpertParallel", "GroupMember", "Mesh",
-    "MixtureOfExperts", "NamedSharding", "P2POp", "ParallelPlan", "ParallelStyle", "Partial", "PartitionSpec", "Pipeline",
-    "Placement", "PrepareModuleInput", "PrepareModuleOutput", "ProcessGroup", "ReduceOp", "Replicate", "RowwiseParallel",
-    "SequenceParallel", "Shard", "ShardedParameter", "ShardingReport", "Store", "Topology", "Work", "all_gather",
-    "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_reduce_coalesced", "all_to_all", "all_to_all_single",
-    "barrier", "batch_isend_irecv", "broadcast", "broadcast_coalesced", "broadcast_object_list", "checkpoint", "data_parallel",
-    "destroy_process_group", "distribute_module", "distribute_tensor", "elastic", "explain", "flight_record", "from_local",
-    "full_state_dict", "fully_shard", "functional", "gather", "gather_object", "get_backend", "get_global_rank",
-    "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size", "implicit_replication", "init_device_mesh",
-    "init_process_group", "irecv", "is_available", "is_initialized", "isend", "join", "load_full_state_dict", "load_plan",
-    "measured", "monitored_barrier", "new_group", "no_sync", "parallelize", "parallelize_module", "pipeline", "recv",
-    "redistribute", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "shard_map", "sharding_report",
-    "simulator", "spawn", "stage", "with_sharding_constraint",
+    "Cluster", "ClusterSpec", "ColwiseParallel", "DTensor", "DeviceMesh", "DistributedDataParallel", "ExpertParallel",
+    "GroupMember", "Mesh", "MixtureOfExperts", "NamedSharding", "P2POp", "ParallelPlan", "ParallelStyle", "Partial",
+    "PartitionSpec", "Pipeline", "Placement", "PrepareModuleInput", "PrepareModuleOutput", "ProcessGroup", "ReduceOp",
+    "Replicate", "RowwiseParallel", "SequenceParallel", "Shard", "ShardedParameter", "ShardingReport", "Store", "Topology",
+    "Work", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_reduce_coalesced", "all_to_all",
+    "all_to_all_single", "barrier", "batch_isend_irecv", "broadcast", "broadcast_coalesced", "broadcast_object_list",
+    "checkpoint", "data_parallel", "destroy_process_group", "distribute_module", "distribute_tensor", "elastic", "explain",
+    "flight_record", "from_local", "full_state_dict", "fully_shard", "functional", "gather", "gather_object", "get_backend",
+    "get_global_rank", "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size", "implicit_replication",
+    "init_device_mesh", "init_process_group", "irecv", "is_available", "is_initialized", "isend", "join",
+    "load_full_state_dict", "load_plan", "measured", "monitored_barrier", "new_group", "no_sync", "parallelize",
+    "parallelize_module", "pipeline", "recv", "redistribute", "reduce", "reduce_scatter", "reduce_scatter_tensor",
+    "scatter", "send", "shard_map", "sharding_report", "simulator", "spawn", "stage", "with_sharding_constraint",
 ]  # fmt: skip

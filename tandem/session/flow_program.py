@@ -61,6 +61,7 @@ class Unit:
         self.frame = frame
         self.constant = constant
         self.parallel = parallel
+        self.always = False
 
 
 def _printing_task(node: StepNode):
@@ -125,7 +126,7 @@ class FlowProgram:
         for unit in self._units:
             builder.add(
                 unit.kind, unit.inputs, list(dict.fromkeys(unit.controls)), list(dict.fromkeys(unit.orders)), unit.num_outputs,
-                unit.task, unit.frame, unit.constant, unit.parallel,
+                unit.task, unit.frame, unit.constant, unit.parallel, unit.always,
             )  # fmt: skip
         self._flow = builder.build(len(self._frames.parents))
 
@@ -166,6 +167,7 @@ class FlowProgram:
                     unit.parallel = node.op.parallel_iterations
             elif is_host(node):
                 unit = Unit(COMPUTE, [node], host_task(node), len(node.outputs))
+                unit.always = node.op.always
             elif isinstance(node.op, Print):
                 unit = Unit(COMPUTE, [node], _printing_task(node), 1)
             else:

@@ -10,7 +10,7 @@ import contextlib
 
 import tandem.ops as F
 from tandem import _runtime, dtypes, forks
-from tandem.devices import as_device, known
+from tandem.devices import Device, as_device, known
 from tandem.errors import DTypeError, IndexRangeError, TandemError, UnsupportedError, ValueRangeError, user_source
 from tandem.graph import ir
 from tandem.graph.ir import Builder, Node, Type, Value, revise
@@ -297,11 +297,40 @@ class Graph(ir.Graph):
             inputs = [scope.bring_in(v) for v in inputs]
         # What comes from outside waits for nothing.
         control = () if isinstance(op, Fed) else tuple(dict.fromkeys(n for group in self._controls for n in group))
-        device = self._devices[-1] if self._devices else None
-        node = StepNode(self, op, inputs, types, self.unique_name(name or op.name), control, device)
+        node = StepNode(self, op, inputs, types, self.unique_name(name or op.name), control, None)
+        revise(node, "device", self._device_of(node))
         self._nodes.append(node)
         self._by_name[node.name] = node
         return node
+
+    def _device_of(self, node: StepNode) -> Device | None:
+        """Where a node is to run, by the scopes around: the innermost counts, which may leave the job to the next."""
+        found = None
+        for scope in reversed(self._devices):
+            if scope is None:
+                break
+            given = scope
+            if callable(scope):
+                given = scope(node)
+                if given is None or given == "":
+                    continue
+                given = known(given)
+            if found is None:
+                found = given
+            elif given.job is not None:
+                found = Device._unchecked(found.type, found.index, given.job, given.task)
+            if found.job is not None:
+                break
+        return found
+
+    @property
+    def current_device(self) -> Device | None:
+        """The device of the scopes around, without those that are functions."""
+        scopes, self._devices = self._devices, [s for s in self._devices if not callable(s)]
+        try:
+            return self._device_of(None)
+        finally:
+            self._devices = scopes
 
     def restore_node(self, node: StepNode):
         """Takes in a node of a file. Names of it and of its scopes are taken from then on."""
@@ -448,8 +477,8 @@ class Graph(ir.Graph):
     @contextlib.contextmanager
     def device(self, device):
         """What is built inside is to run on this device: one that need not be here, as long as no run needs it. None lifts the
-        scopes around."""
-        self._devices.append(None if device is None else known(device))
+        scopes around; a device without a job is one of the task that they name. A function of a node gives the device of each."""
+        self._devices.append(device if device is None or callable(device) else known(device))
         try:
             yield
         finally:

@@ -332,6 +332,8 @@ class Host(Step):
 
     differentiable = False
     blocking = False  # may wait for other runs
+    placed = False  # whether `call` is told the context of the run and the key of the iteration too
+    always = False  # whether it runs when an operand is dead, which is None then
 
 
 class PyFunc(Host):

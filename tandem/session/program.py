@@ -63,7 +63,7 @@ def is_host(node: StepNode) -> bool:
 def host_task(node: StepNode):
     """A host node, for the tagged executor."""
     return _runtime.python_task(
-        lambda operands, cancellation: node.op.call(node, operands, cancellation), node.op.blocking
+        lambda operands, *place: node.op.call(node, operands, *place), node.op.blocking, node.op.placed
     )
 
 

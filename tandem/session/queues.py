@@ -73,6 +73,8 @@ class Queue:
         self._single = not several and self.names is None
         if seed is None:
             seed = _runtime.default_generator().initial_seed()
+        self.min_after_dequeue, self.seed = min_after_dequeue, seed
+        self.device = default_graph().current_device  # of a cluster: whose task has it
         self._queue = _runtime.Queue(
             self.name, self.dtypes, [None if s is None else [-1 if n is None else n for n in s] for s in self.shapes],
             self._order, self._padding, capacity, min_after_dequeue, seed % 2**64,

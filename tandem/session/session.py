@@ -75,10 +75,14 @@ class Session:
     regions: how td.cond, td.while_loop and td.scan run: as native loops, or lowered to Switch, Merge and the like ("primitives").
     memory_budget: what a program may take at its peak, as in td.compile; `memory` tells what was reached.
     soft_placement: nodes that are bound to devices that are not here run where they can instead of failing.
+    target: a td.distributed.Cluster, on whose tasks the graph then runs (docs/cluster.md). placer: see its place.py.
     """
 
     max_programs = 256
     advice = ""  # what else there is to do about variables without values
+
+    def __new__(cls, *args, target=None, **options):
+        return super().__new__(cls if target is None else target.session_class)
 
     def __init__(
         self,
@@ -86,6 +90,7 @@ class Session:
         regions: str = "native",
         memory_budget: float | None = None,
         soft_placement: bool = False,
+        target=None,
     ):
         if regions not in ("native", "primitives"):
             raise ValueRangeError("Session", f"regions is {regions!r}; it must be 'native' or 'primitives'")
@@ -249,12 +254,15 @@ class Session:
             if program is not None:
                 self._programs.move_to_end(key)
                 return program
-        program = make_program(self.graph, wanted, fed, self.regions, self.memory_budget, self.soft_placement)
+        program = self._make_program(wanted, fed)
         with self._mutex:
             program = self._programs.setdefault(key, program)
             while len(self._programs) > self.max_programs:
                 self._programs.popitem(last=False)
         return program
+
+    def _make_program(self, wanted: list, fed: list) -> Program | FlowProgram:
+        return make_program(self.graph, wanted, fed, self.regions, self.memory_budget, self.soft_placement)
 
     # -- fetches and feeds
 

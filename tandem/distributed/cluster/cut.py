@@ -1,0 +1,256 @@
+"""A run of a graph, cut into a part for each task.
+
+Note [Cuts]
+The cut is made between the calls that a program consists of, not between primitives: a part is a deferred graph like the whole,
+with nodes that send and receive, and its task traces it with the sizes that it meets, fuses and compiles it. So sizes that only a
+task knows, such as those of what comes out of a queue, need no care here.
+
+A value goes to each other task that reads it once, and what two tasks exchange between the same two points is one message. A
+variable that another task reads is read by its own task, at the point of the program where the reader stands: after the writes
+before, before the writes after. What a node waits for on another task is a message without tensors.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+
+from tandem.distributed.cluster.nodes import Receive, Send
+from tandem.distributed.cluster.parts import Part
+from tandem.distributed.cluster.place import Placement, is_anywhere
+from tandem.errors import UnsupportedError
+from tandem.graph.ir import Value, revise
+from tandem.session.graph import Graph, StepNode, SymbolicTensor
+from tandem.session.nodes import Fed, Gradients, Host, Identity
+from tandem.session.program import draws_from_the_run, is_variable, needed, passed_through, position, written_by
+
+_END = float(2**60)  # the place of what happens after all nodes
+
+
+def make_node(graph: Graph, op, inputs, types, name: str, at: float, source, control=()) -> StepNode:
+    """A node of a part that the graph does not have."""
+    node = StepNode(graph, op, inputs, types, name, tuple(control), None)
+    revise(node, "id", at)
+    revise(node, "source", source)
+    revise(node, "wired", ())
+    return node
+
+
+class Cut:
+    """parts: task -> Part. feeds: task -> positions among what is fed. results: per fetched tensor, (task, its position there)."""
+
+    def __init__(
+        self, graph: Graph, fetches: list, fed: list[SymbolicTensor], spec, default: str, soft: bool, placer=None
+    ):
+        self.graph = graph
+        self.fetches = [f for f in fetches if isinstance(f, Value)]
+        fed_set = set(fed)
+        if passed_through(fetches, fed_set):
+            raise UnsupportedError(
+                "run",
+                "gradients pass through a tensor that is fed, which a cluster does not offer",
+                fix="feed the tensors that it is computed from",
+            )
+        nodes = needed(fetches, fed_set)
+        nodes = sorted({*nodes, *(v.node for n in nodes for v in written_by(n))}, key=position)
+        self.missing = next((n for n in nodes if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)
+        self.parts: dict[str, Part] = {}
+        if self.missing is not None:
+            return
+        self.seeds = [n.outputs[0] for n in nodes if isinstance(n.op, Fed) and n.op.name == "seed"]
+        self.held = [n.outputs[0] for n in nodes if isinstance(n.op, Fed) and n.op.name == "constant"]
+        self.variables = [n.outputs[0] for n in nodes if isinstance(n.op, Fed) and n.op.name == "variable"]
+        self.random = any(draws_from_the_run(n.op) for n in nodes if not isinstance(n.op, Fed))
+        self.fed = [*fed, *self.seeds]
+        self._fed = set(self.fed)
+        self.place = Placement(nodes, spec, default, soft, placer)
+        self._names = itertools.count()
+        self._nodes = [n for n in nodes if not (n.outputs and n.outputs[0] in self._fed)]
+        self._reads: dict[tuple, StepNode] = {}
+        self._writes = defaultdict(list)
+        for n in self._nodes:
+            for v in written_by(n):
+                self._writes[v].append(position(n))
+        self._find_crossings()
+        self._join_messages()
+        self._make_parts()
+
+    def task_of(self, node: StepNode) -> str:
+        return self.place[node]
+
+    # -- what crosses
+
+    def _find_crossings(self):
+        """What each node takes from other tasks: (value or node waited for, reader's task), and the reads that this asks for."""
+        self.values: dict[tuple[Value, str], None] = {}
+        self.waits: dict[tuple[StepNode, str], None] = {}
+        self.stand_in: dict[tuple[StepNode, Value], Value] = {}  # (node, remote variable) -> what is read of it
+        for node in list(self._nodes):
+            if isinstance(node.op, Fed):
+                continue
+            here = self.task_of(node)
+            for v in node.inputs:
+                if v in self._fed or is_anywhere(v.node) or self.task_of(v.node) == here:
+                    continue
+                if is_variable(v):
+                    read = self._read(v, self._when(node))
+                    self.stand_in[node, v] = v = read.outputs[0]
+                self.values[v, here] = None
+            for c in node.control:
+                if not is_anywhere(c) and self.task_of(c) != here:
+                    self.waits[c, here] = None
+
+    def _when(self, node: StepNode) -> tuple:
+        """The point at which a node reads variables: for gradients, that of what they are gradients of."""
+        if isinstance(node.op, Gradients):
+            return max(position(v.node) for v in node.inputs[: node.op.ys])
+        return position(node)
+
+    def _read(self, v: SymbolicTensor, at: tuple) -> StepNode:
+        """A node at the variable's task that reads it, between the same two writes."""
+        key = v, sum(write < at for write in self._writes[v])
+        found = self._reads.get(key)
+        if found is None:
+            name = f"{v.node.name}/read_{next(self._names)}"
+            found = make_node(self.graph, Identity(), (v,), (v.type,), name, at[0] - 0.5, v.node.source)
+            self._reads[key] = found
+            self.place[found] = self.task_of(v.node)
+        return found
+
+    # -- messages
+
+    def _join_messages(self):
+        """(source, destination, level or producer) -> what goes there in one message."""
+        waits = any(
+            getattr(n.op, "blocking", False) or n.op.hand_wired
+            for n in self._nodes
+            if isinstance(n.op, Host) or n.op.hand_wired
+        )
+        levels = None if waits else self._levels()
+        self.messages: dict[tuple, tuple[list, list]] = {}
+        for v, there in self.values:
+            self._message(v.node, there, levels)[0].append(v)
+        for node, there in self.waits:
+            self._message(node, there, levels)[1].append(node)
+
+    def _message(self, node: StepNode, there: str, levels) -> tuple[list, list]:
+        key = self.task_of(node), there, node if levels is None else levels[node]
+        return self.messages.setdefault(key, ([], []))
+
+    def _levels(self) -> dict[StepNode, int]:
+        """How many messages lie before each node. Messages between the same tasks after as many are one."""
+        levels: dict[StepNode, int] = {}
+        for node in self._in_order():
+            if isinstance(node.op, Fed):
+                continue
+            here, level = self.task_of(node), 0
+            sources = [self.stand_in.get((node, v), v) for v in node.inputs if v not in self._fed]
+            for source in [*(v.node for v in sources), *node.control]:
+                if source in levels:
+                    level = max(level, levels[source] + (self.task_of(source) != here))
+            levels[node] = level
+        return levels
+
+    def _in_order(self) -> list[StepNode]:
+        return sorted([*self._nodes, *self._reads.values()], key=position)
+
+    # -- parts
+
+    def _make_parts(self):
+        tasks: dict[str, list] = defaultdict(list)  # task -> nodes of its own
+        first: dict[StepNode, list] = defaultdict(list)  # node -> Receives that come before it
+        last: dict[StepNode, list] = defaultdict(list)  # node -> Sends that come after it
+        aliases: dict[str, dict] = defaultdict(dict)
+        controls: dict[str, dict] = defaultdict(lambda: defaultdict(list))
+        order = self._in_order()
+        at = {node: k for k, node in enumerate(order)}
+        readers = self._readers(order)
+        for edge, ((source, there, _), (values, waits)) in enumerate(self.messages.items()):
+            makers = [*(v.node for v in values), *waits]
+            end = max(makers, key=at.__getitem__)
+            users = [n for v in values for n in readers[v, there]] + [n for w in waits for n in readers[w, there]]
+            begin = min(users, key=at.__getitem__)
+            send = make_node(
+                self.graph, Send(edge, there), values, (), f"send_{edge}", end.id, end.source, dict.fromkeys(waits)
+            )
+            types = tuple(v.type for v in values)
+            receive = make_node(self.graph, Receive(edge, source), (), types, f"receive_{edge}", begin.id, end.source)
+            last[end].append(send)
+            first[begin].append(receive)
+            aliases[there].update(zip(values, receive.outputs, strict=True))
+            for w in waits:
+                for n in readers[w, there]:
+                    controls[there][n].append(receive)
+        for (node, v), read in self.stand_in.items():  # a remote variable is what was read of it
+            here = self.task_of(node)
+            aliases[here].setdefault(v, aliases[here][read])
+        self._check_reads()
+        constants = [n for n in order if is_anywhere(n)]
+        for node in order:
+            if is_anywhere(node):
+                continue
+            tasks[self.task_of(node)] += [*first[node], node, *last[node]]
+        self._place_fetches(tasks, order)
+        self._finish(tasks, constants, aliases, controls)
+
+    def _readers(self, order: list) -> dict:
+        found = defaultdict(list)
+        for node in order:
+            if is_anywhere(node):
+                continue
+            here = self.task_of(node)
+            for v in node.inputs:
+                found[self.stand_in.get((node, v), v), here].append(node)
+            for c in node.control:
+                found[c, here].append(node)
+        return found
+
+    def _check_reads(self):
+        """A task that reads a remote variable before and after a write has two values for one name."""
+        read: dict = {}
+        for (node, v), value in self.stand_in.items():
+            before = read.setdefault((self.task_of(node), v), (value, node))
+            if before[0] is not value:
+                raise UnsupportedError(
+                    "run",
+                    f"{node.name!r} reads variable {v.name!r} of {self.task_of(v.node)} after a write of this run, and "
+                    f"{before[1].name!r} before it",
+                    fix="read it once where it is: with td.colocate_with(v): now = v.value()",
+                    source=node.source,
+                )
+
+    def _place_fetches(self, tasks: dict, order: list):
+        self.results: list[tuple[str, int]] = []
+        self.fetched: dict[str, list] = defaultdict(list)
+        for v in self.fetches:
+            if is_variable(v) and v not in self._fed:
+                name = f"{v.node.name}/fetch_{next(self._names)}"
+                read = make_node(self.graph, Identity(), (v,), (v.type,), name, _END, v.node.source)
+                self.place[read] = self.task_of(v.node)
+                tasks[self.task_of(v.node)].append(read)
+                v = read.outputs[0]
+            task = self.place.default if v in self._fed or is_anywhere(v.node) else self.task_of(v.node)
+            self.results.append((task, len(self.fetched[task])))
+            self.fetched[task].append(v)
+
+    def _finish(self, tasks: dict, constants: list, aliases: dict, controls: dict):
+        self.feeds: dict[str, list[int]] = {}
+        for task in dict.fromkeys([*tasks, *self.fetched]):
+            nodes = tasks[task]
+            used = {v for n in nodes for v in n.inputs} | {*self.fetched[task]}
+            fed = [k for k, v in enumerate(self.fed) if v in used]
+            held = [n for n in constants if n.outputs[0] in used and n.outputs[0] not in self._fed]
+            placeholders = [
+                make_node(self.graph, Fed("placeholder"), (), (v.type,), v.node.name, v.node.id, v.node.source)
+                for v in (self.fed[k] for k in fed)
+            ]
+            known = {**aliases[task], **{self.fed[k]: p.outputs[0] for k, p in zip(fed, placeholders, strict=True)}}
+            own = [n for n in nodes if isinstance(n.op, Fed)]
+            written = [v.node for n in nodes for v in written_by(n)]
+            own = [n for n in dict.fromkeys([*own, *written]) if n.outputs[0] not in self._fed]
+            rest = [n for n in nodes if not isinstance(n.op, Fed)]
+            self.feeds[task] = fed
+            self.parts[task] = Part(
+                self.graph, [*placeholders, *held, *own, *rest], [p.outputs[0] for p in placeholders],
+                self.fetched[task], known, controls[task],
+            )  # fmt: skip

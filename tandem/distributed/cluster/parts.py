@@ -1,0 +1,122 @@
+"""A task's part of a program, as text and back.
+
+The text is that of deferred graphs (session/serialize.py), of the nodes of one task, and besides: "ids", their places in the
+whole program; "fed" and "fetched", numbers of values that each run is given and gives. Variables are named, and belong to the
+task. A value that another task computes is what a Receive gives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import ChainMap
+
+from tandem.distributed.cluster.nodes import Receive, Send
+from tandem.graph.ir import revise
+from tandem.graph.serialize import document
+from tandem.session.build import Variable
+from tandem.session.graph import Graph, StepNode, SymbolicTensor
+from tandem.session.nodes import Fed, Step
+from tandem.session.queues import Queue, QueueOp
+from tandem.session.serialize import DeferredReader, DeferredWriter, read_all
+
+# What only parts have: it stays out of files.
+_SAVED = {
+    QueueOp: ("queue", "operation", "timeout", "n"),
+    Send: ("edge", "destination"),
+    Receive: ("edge", "source"),
+}
+_KINDS = ChainMap({kind.__name__: kind for kind in _SAVED}, Step.KINDS)
+
+
+class PartWriter(DeferredWriter):
+    """aliases: values of other tasks -> what stands for them here. controls: node -> Receives that it waits for besides."""
+
+    kinds = _KINDS
+
+    def __init__(self, graph: Graph, nodes: list[StepNode], aliases: dict[SymbolicTensor, SymbolicTensor],
+                 controls: dict[StepNode, list]):  # fmt: skip
+        self.number, self.place, self.controls = {}, {}, controls
+        for node in nodes:
+            for body in getattr(node.op, "bodies", ()):
+                self._count(body.graph)
+            self.place[node] = len(self.place)
+            for v in node.outputs:
+                self.number[v] = len(self.number)
+        for outside, here in aliases.items():
+            self.number[outside] = self.number[here]
+
+    def _node(self, node: StepNode) -> dict:
+        item = super()._node(node)
+        device = node.device
+        item.pop("device", None)
+        if device is not None and device.type != "cpu":
+            item["device"] = device.type if device.index is None else f"{device.type}:{device.index}"
+        return item
+
+    def saved(self, op: Step) -> tuple[str, ...]:
+        return _SAVED.get(type(op)) or op.saved
+
+    def control(self, node: StepNode) -> list:
+        return [*(n for n in node.control if n in self.place), *self.controls.get(node, ())]
+
+    def variable(self, v: Variable) -> dict:
+        return {"trainable": v.trainable}
+
+    def other(self, x):
+        if isinstance(x, Queue):
+            return ["queue", queue_spec(x)]
+        return super().other(x)
+
+
+def queue_spec(queue: Queue) -> dict:
+    return {"kind": type(queue).__name__, "name": queue.name, "capacity": queue.capacity,
+            "dtypes": [d.name for d in queue.dtypes], "shapes": [None if s is None else list(s) for s in queue.shapes],
+            "least": queue.min_after_dequeue, "seed": queue.seed}  # fmt: skip
+
+
+class Part:
+    """nodes: in order. fed, fetched: values. aliases, controls: see PartWriter."""
+
+    def __init__(self, graph: Graph, nodes: list[StepNode], fed: list, fetched: list, aliases: dict, controls: dict):
+        writer = PartWriter(graph, nodes, aliases, controls)
+        self.text = document(
+            graph.symbols, writer, deferred=True, name=graph.name, seed=None, nodes=[writer._node(n) for n in nodes],
+            ids=[n.id for n in nodes], fed=[writer.number[v] for v in fed], fetched=[writer.number[v] for v in fetched],
+        )  # fmt: skip
+        self.hash = hashlib.sha256(self.text.encode()).hexdigest()[:24]
+
+
+class PartReader(DeferredReader):
+    kinds = _KINDS
+    trusted = True
+    queues = None  # makes queues of their descriptions
+
+    def _node(self, graph: Graph, item: dict):
+        super()._node(graph, item)
+        node = self.steps[-1]
+        if isinstance(node.op, Fed) and node.op.name == "variable":
+            Variable.of(node, node.outputs[0], bool(item["trainable"]))
+            self.values[-1] = node.outputs[0]
+
+    def other(self, tag, rest):
+        if tag == "queue":
+            return self.queues(rest[0])
+        return super().other(tag, rest)
+
+
+class ReadPart:
+    """The same at the task."""
+
+    def __init__(self, text: str, queues):
+        found = json.loads(text)
+
+        class WithQueues(PartReader):
+            pass
+
+        WithQueues.queues = staticmethod(queues)
+        self.graph, reader = read_all(found, WithQueues)
+        for node, at in zip(self.graph.nodes, found["ids"], strict=True):
+            revise(node, "id", at)
+        self.fed = [reader.values[i] for i in found["fed"]]
+        self.fetched = [reader.values[i] for i in found["fetched"]]

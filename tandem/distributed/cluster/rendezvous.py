@@ -1,0 +1,89 @@
+"""Where tensors from other tasks wait for the step that takes them, and steps for tensors.
+
+A message has a key: (step, edge, iteration), of which a step is a number that no other has, and `edge` counts what crosses
+between the parts of a program. The sender's incarnation is looked at when a message comes: what a task sent before it was
+started again is not taken.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from tandem.errors import CancelledError
+
+_REMEMBERED = 4096  # steps that are over: what still comes for them is dropped
+
+
+class Messages:
+    """What has come for one step, and who waits."""
+
+    def __init__(self):
+        self.there: dict[tuple, tuple] = {}
+        self.changed = threading.Condition()  # guards there, reason
+        self.reason: BaseException | None = None
+
+    def put(self, key: tuple, tensors):
+        with self.changed:
+            self.there.setdefault(key, tensors)
+            self.changed.notify_all()
+
+    def take(self, key: tuple):
+        """The tensors of a message once it has come; None if it is dead."""
+        with self.changed:
+            while key not in self.there:
+                if self.reason is not None:
+                    raise self.reason
+                self.changed.wait()
+            return self.there.pop(key)
+
+    def abort(self, reason: BaseException):
+        with self.changed:
+            if self.reason is None:
+                self.reason = reason
+            self.changed.notify_all()
+
+
+class Rendezvous:
+    """All steps of a task."""
+
+    def __init__(self):
+        self._steps: dict[str, Messages] = {}
+        self._over: OrderedDict[str, None] = OrderedDict()
+        self._lock = threading.Lock()  # guards both
+
+    def step(self, step: str) -> Messages | None:
+        """The messages of a step; None once it is over."""
+        with self._lock:
+            if step in self._over:
+                return None
+            found = self._steps.get(step)
+            if found is None:
+                found = self._steps[step] = Messages()
+            return found
+
+    def put(self, step: str, key: tuple, tensors):
+        messages = self.step(step)
+        if messages is not None:
+            messages.put(key, tensors)
+
+    def end(self, step: str):
+        with self._lock:
+            messages = self._steps.pop(step, None)
+            self._over[step] = None
+            while len(self._over) > _REMEMBERED:
+                self._over.popitem(last=False)
+        if messages is not None:
+            messages.abort(CancelledError("run", "the step is over"))
+
+    def end_all(self, prefix: str):
+        """Ends the steps of a controller that is gone."""
+        with self._lock:
+            found = [s for s in self._steps if s.startswith(prefix)]
+        for step in found:
+            self.end(step)
+
+    @property
+    def waiting(self) -> int:
+        """How many steps have messages or wait for them."""
+        return len(self._steps)

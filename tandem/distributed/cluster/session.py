@@ -1,0 +1,151 @@
+"""Sessions on a cluster: `td.Session(graph, target=cluster)`."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+
+from tandem.distributed.cluster.cut import Cut
+from tandem.distributed.cluster.errors import described
+from tandem.distributed.cluster.rpc import gather
+from tandem.errors import DTypeError, ValueRangeError
+from tandem.session.graph import outside_graphs
+from tandem.session.program import is_variable
+from tandem.session.session import Session
+
+
+class ClusterProgram:
+    """What fetches and feeds compile to: a part for each task, registered there once."""
+
+    def __init__(self, session: ClusterSession, fetches: list, fed: list):
+        self.cut = Cut(
+            session.graph, fetches, fed, session.cluster.spec, session.cluster.default_task, session.soft_placement,
+            session.placer,
+        )  # fmt: skip
+        self.missing = self.cut.missing
+        self.reports: list = []  # programs are compiled by tasks
+        self._held = [] if self.missing else [(v.node.op.tensor, v.node.op.tensor._version) for v in self.cut.held]
+
+    def is_stale(self) -> bool:
+        """Whether a tensor that the graph holds has been written since."""
+        return any(t._version != version for t, version in self._held)
+
+    def execute(self, session: ClusterSession, fed: list, timeout: float | None = None) -> list:
+        cut, cluster = self.cut, session.cluster
+        session.bring_shared(cut.variables, cut)
+        given = [*fed, *session.held(cut.seeds)]
+        seed = session.next_seed() if cut.random else 0
+        step = f"{cluster.id}:{next(cluster.steps)}"
+        for task, part in cut.parts.items():
+            if not cluster.knows(task, part.hash):
+                cluster.register(task, part)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        calls, begun = [], []
+
+        def abort(error):
+            reason = described(error)
+            for task in begun:
+                cluster.tell(task, "abort", step, reason)
+
+        try:
+            for task, part in cut.parts.items():
+                begun.append(task)
+                calls.append(self._begin(cluster, task, part, step, seed, [given[k] for k in cut.feeds[task]]))
+        except BaseException as error:
+            for call in calls:
+                call.forget()
+            abort(error)
+            raise
+
+        def again(k):  # the task has let go of the program, as of those that were not used for long
+            task, part = parts[k]
+            cluster.register(task, part)
+            return self._begin(cluster, task, part, step, seed, [given[i] for i in cut.feeds[task]])
+
+        parts = list(cut.parts.items())
+        answers = gather(calls, abort, deadline, again)
+        results = dict(zip(cut.parts, (tensors for _, tensors in answers), strict=True))
+        return [results[task][k] for task, k in cut.results]
+
+    def _begin(self, cluster, task, part, step, seed, tensors):
+        return cluster.peer(task).begin("run", step, part.hash, cluster.incarnations[task], seed, tensors=tensors)
+
+
+class ClusterSession(Session):
+    """A session whose nodes run on the tasks of a cluster. Variables belong to their tasks, which all sessions of the cluster share
+    by name."""
+
+    def __init__(
+        self, graph=None, regions="native", memory_budget=None, soft_placement=False, target=None, placer=None
+    ):
+        super().__init__(graph, regions, memory_budget, soft_placement)
+        self.cluster = target
+        self.placer = placer
+        self._shared: set = set()
+
+    def __repr__(self):
+        return f"<Session of a graph of {len(self.graph.nodes)} nodes on {self.cluster!r}>"
+
+    def _make_program(self, wanted: list, fed: list):
+        return ClusterProgram(self, wanted, fed)
+
+    def _program(self, wanted: list, fed: list):
+        program = super()._program(wanted, fed)
+        if program.is_stale():
+            with self._mutex:
+                self._programs.pop((tuple(map(id, wanted)), tuple(map(id, fed))), None)
+            program = super()._program(wanted, fed)
+        return program
+
+    def _execute_within(self, timeout: float, program, fed: list) -> list:
+        return program.execute(self, fed, timeout)
+
+    def close(self):
+        """Lets go of programs. Variables stay on their tasks."""
+        with self._mutex:
+            self._closed = True
+            self._programs.clear()
+
+    def task_of(self, variable) -> str:
+        device = variable.node.device
+        if device is None or device.job is None:
+            return self.cluster.default_task
+        return f"/job:{device.job}/task:{device.task or 0}"
+
+    def bring_shared(self, variables, cut: Cut):
+        """Parameters of eager code begin with the value that they have here, when a run first meets them."""
+        new = [v for v in variables if v.shared is not None and v not in self._shared]
+        for v in new:
+            self.cluster.peer(cut.place[v.node]).call("load", [v.node.name], True, tensors=[v.shared.detach()])
+            self._shared.add(v)
+
+    # -- variables from outside
+
+    def values_of(self, variables) -> list:
+        """Copies of the values of variables; of those of one task, all from between the same two writes."""
+        variables = list(variables)
+        tasks: OrderedDict[str, list] = OrderedDict()
+        for v in variables:
+            tasks.setdefault(self.task_of(v), []).append(v)
+        calls = [self.cluster.peer(t).begin("values", [v.node.name for v in vs]) for t, vs in tasks.items()]
+        found = {}
+        for vs, (there, tensors) in zip(tasks.values(), gather(calls), strict=True):
+            values = iter(tensors)
+            for v, is_there in zip(vs, there, strict=True):
+                if not is_there:
+                    raise ValueRangeError("value_of", f"variable {v.name!r} has no value on {self.task_of(v)}")
+                found[v] = next(values)
+        return [found[v] for v in variables]
+
+    def load_all(self, values: dict):
+        for variable in values:
+            if not is_variable(variable):
+                raise DTypeError("load", f"{variable!r} is no variable")
+        tasks: dict[str, list] = {}
+        with outside_graphs():
+            for v, x in values.items():
+                tasks.setdefault(self.task_of(v), []).append((v.node.name, self._feed(v, x)))
+        gather([
+            self.cluster.peer(t).begin("load", [n for n, _ in pairs], False, tensors=[x for _, x in pairs])
+            for t, pairs in tasks.items()
+        ])  # fmt: skip
