@@ -1,3 +1,4 @@
+import gc
 import signal
 
 import pytest
@@ -7,6 +8,13 @@ import pytest
 def interrupts():
     """Shells start jobs in the background with SIGINT ignored; tests of Ctrl-C would wait forever."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def older_objects():
+    """What earlier modules left, plans above all, is not walked again by each collection: the tests ask for many."""
+    gc.collect()
+    gc.freeze()
 
 
 NO_LAPACK = "factorisations need LAPACK (libscipy_openblas.so), and this copy of Tandem has none"

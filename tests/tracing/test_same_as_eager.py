@@ -450,25 +450,30 @@ def test_try_around_an_operator_catches_its_error_of_values_where_a_value_is_rea
         tried(read=False)(-td.eye(2))
 
 
+def read_in_another_thread(x, read):
+    y, found = x * 2, []
+    if read:
+        y.tolist()
+
+    def work():
+        try:
+            found.append((y + 1).tolist())
+        except td.ValueRangeError as error:
+            found.append(error.rule)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@pytest.mark.slow  # the other thread waits for a minute
+def test_a_value_without_memory_in_another_thread():
+    assert "still runs in another thread" in td.compile(read_in_another_thread)(td.ones(1), read=False)
+
+
 def test_threads_and_arrays_in_the_middle_of_a_function():
-    def f(x, read):
-        y, found = x * 2, []
-        if read:
-            y.tolist()
-
-        def work():
-            try:
-                found.append((y + 1).tolist())
-            except td.ValueRangeError as error:
-                found.append(error.rule)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        return found[0]
-
-    assert td.compile(f)(td.ones(1), read=True) == [3]
-    assert "still runs in another thread" in td.compile(f)(td.ones(1), read=False)
+    assert td.compile(read_in_another_thread)(td.ones(1), read=True) == [3]
 
     def g(x):
         array = x.numpy()
