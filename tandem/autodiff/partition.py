@@ -54,6 +54,16 @@ def partition(
     return Partition(saved, number_list, first, twice, sizes)
 
 
+def saved_values(given: list[Value], outputs: list[Value], incoming: list[Value], results: list[Value], computed: set[Node],
+                 nodes: list[Node]) -> list[Value]:  # fmt: skip
+    """What a forward pass from `given` to `outputs` saves so that `results` can be had from gradients that come in. computed: the
+    nodes whose results it may keep; nodes: all of both passes, in order."""
+    after_gradient = _reached_from(nodes, incoming)
+    came = set(incoming)
+    needed = [v for v in _boundary(results, after_gradient) if v not in came]
+    return _choose(needed, set(given) | set(outputs), computed)
+
+
 def _reached_from(nodes: list[Node], values: list[Value]) -> set[Node]:
     start = set(values)
     reached: set[Node] = set()

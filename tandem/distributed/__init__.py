@@ -89,12 +89,13 @@ from tandem.distributed.sharding import (
 )
 from tandem.distributed.spawning import spawn
 from tandem.distributed.store import Store
-from tandem.distributed.topology import Topology
+from tandem.distributed.topology import DeviceModel, Link, Topology
 from tandem.distributed.work import Work
 
 __all__ = [
-    "Cluster", "ClusterSpec", "ColwiseParallel", "DTensor", "DeviceMesh", "DistributedDataParallel", "ExpertParallel",
-    "GroupMember", "Mesh", "MixtureOfExperts", "NamedSharding", "P2POp", "ParallelPlan", "ParallelStyle", "Partial",
+    "Cluster", "ClusterSpec", "ColwiseParallel", "DTensor", "DeviceMesh", "DeviceModel",
+    "DistributedDataParallel", "ExpertParallel",
+    "GroupMember", "Link", "Mesh", "MixtureOfExperts", "NamedSharding", "P2POp", "ParallelPlan", "ParallelStyle", "Partial",
     "PartitionSpec", "Pipeline", "Placement", "PrepareModuleInput", "PrepareModuleOutput", "ProcessGroup", "ReduceOp",
     "Replicate", "RowwiseParallel", "SequenceParallel", "Shard", "ShardedParameter", "ShardingReport", "Store", "Topology",
     "Work", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_reduce_coalesced", "all_to_all",

@@ -28,6 +28,7 @@ class DeviceModel:
     bandwidth: bytes a second of its memory, as reached; memory: bytes
     launch: seconds that a kernel takes at least
     peak: operations a second as advertised, by which utilisation is counted; that of `operations` by default
+    times: of operators that were measured, by which plans are made where there are some (automatic/op_times.py)
     """
 
     operations: float
@@ -35,6 +36,7 @@ class DeviceModel:
     memory: float
     launch: float = 4e-6
     peak: float | None = None
+    times: object = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def advertised(self) -> float:

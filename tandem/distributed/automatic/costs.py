@@ -6,6 +6,7 @@ import functools
 import math
 
 from tandem import _runtime
+from tandem.distributed.automatic.strategies import Strategy
 from tandem.distributed.pipeline.work import work_of
 from tandem.distributed.sharding.layout import Grid, Placements
 from tandem.distributed.sharding.move import Mover
@@ -16,19 +17,38 @@ from tandem.ops.define import add_input
 
 
 class Costs:
-    """Costs for a mesh of this shape on a cluster. The last mesh axis has neighbours: the fastest link comes last."""
+    """Costs for a mesh of this shape on a cluster, whose first device is `first`. The last mesh axis has neighbours: the fastest
+    link comes last. state: bytes of optimiser state for each byte of a weight."""
 
-    def __init__(self, grid: Grid, topology: Topology):
-        self.grid, self.topology = grid, topology
+    def __init__(self, grid: Grid, topology: Topology, first: int = 0, state: float = 2.0, times=None):
+        self.grid, self.topology, self.first, self.state = grid, topology, first, state
         self.links = [self._link(m) for m in range(len(grid.shape))]
         self.moved = functools.cache(self._moved)
+        self.times = times  # of operators that were measured (op_times.py), or None
 
     def _link(self, axis: int) -> Link:
         stride = math.prod(self.grid.shape[axis + 1 :])
-        return self.topology.link([i * stride for i in range(self.grid.shape[axis])])
+        return self.topology.link([self.first + i * stride for i in range(self.grid.shape[axis])])
 
-    def compute(self, node: Node, ways: int) -> float:
-        return work_of(node) / ways / self.topology.device.operations
+    @property
+    def next_link(self) -> Link:
+        """To the ranks of another stage: beyond this place."""
+        size = math.prod(self.grid.shape)
+        return self.topology.link([self.first, (self.first + size) % self.topology.devices])
+
+    def compute(self, node: Node, strategy: Strategy) -> float:
+        measured = self.times.seconds(node, strategy, self.grid) if self.times is not None else None
+        if measured is not None:
+            return measured
+        return work_of(node) / strategy.ways / self.topology.device.operations
+
+    def update(self, type: Type, placements: Placements) -> float:
+        """Seconds of the optimiser: it reads weight, gradient and state, and writes weight and state."""
+        return self.local_bytes(type, placements) * (3 + 2 * self.state) / self.topology.device.bandwidth
+
+    def send(self, type: Type, placements: Placements) -> float:
+        """Seconds to send a rank's part to another stage."""
+        return self.next_link.time(self.local_bytes(type, placements))
 
     def local_bytes(self, type: Type, placements: Placements) -> int:
         return math.prod(self.grid.local_shape(type.shape, placements)) * type.dtype.itemsize
@@ -52,8 +72,7 @@ class Costs:
         changed = [m for m, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
         seconds = 0.0
         for name, size in self.moved(type.dtype, tuple(type.shape), old, new):
-            worst = max((self._collective(name, size, m) for m in changed), default=0.0)
-            seconds += worst
+            seconds += max((self._collective(name, size, m) for m in changed), default=0.0)
         if seconds == 0.0 and any(isinstance(p, Shard) for p in new) and changed:
             seconds = self.local_bytes(type, new) * 2 / self.topology.device.bandwidth  # a copy of its part
         return seconds
@@ -63,6 +82,5 @@ class Costs:
         if n == 1:
             return 0.0
         passes = 2 if name == "all_reduce" else 1
-        return (
-            passes * (size * (n - 1) / n / link.bandwidth + link.latency * math.log2(n)) + self.topology.device.launch
-        )
+        ring = size * (n - 1) / n / link.bandwidth + link.latency * math.log2(n)
+        return passes * ring + self.topology.device.launch

@@ -1,52 +1,34 @@
-"""parallelize: a plan of how a training step is divided over a mesh, and steps by it."""
+"""parallelize: a plan of how a training step is divided over ranks, and steps by it."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
+from typing import NamedTuple
 
 from tandem import _runtime, files
 from tandem.autograd.modes import no_grad
 from tandem.constructors import asarray
-from tandem.distributed.automatic import decisions
-from tandem.distributed.automatic.costs import Costs
-from tandem.distributed.automatic.solve import Solution, kept_values, solve
-from tandem.distributed.automatic.step import Step, trace_step
-from tandem.distributed.automatic.strategies import Strategy
-from tandem.distributed.sharding.layout import Grid, Placements, grid_of
+from tandem.distributed.automatic import decisions, page
+from tandem.distributed.automatic.choice import Choice, StageChoice
+from tandem.distributed.automatic.divide import Divided, divide, divided_stage
+from tandem.distributed.automatic.memory import plan_memory, stage_memory
+from tandem.distributed.automatic.search import Question, Search
+from tandem.distributed.group import group_of, is_initialized
+from tandem.distributed.measure import measured
+from tandem.distributed.pipeline.runtime import Pipeline
+from tandem.distributed.pipeline.step import part_of
+from tandem.distributed.pipeline.timeline import Timeline
+from tandem.distributed.sharding.layout import Placements, grid_of
 from tandem.distributed.sharding.mesh import Mesh
-from tandem.distributed.sharding.parts import parts_of
-from tandem.distributed.sharding.placements import Replicate, Shard
-from tandem.distributed.sharding.propagate import Sharder
+from tandem.distributed.sharding.placements import Replicate
 from tandem.distributed.sharding.tensor import distribute_tensor, from_local
 from tandem.distributed.topology import Topology
 from tandem.errors import CheckpointError, ShapeError, ShardingError
-from tandem.graph.ir import Builder, Graph, Node, Type, Value
 from tandem.nn.module import Module
 from tandem.nn.parameter import Parameter
-from tandem.ops.define import add_input
-
-
-class PlannedSharder(Sharder):
-    """The pass that divides a graph, by strategies that are given instead of those that follow from the operands."""
-
-    def __init__(self, grid: Grid, strategies: dict[Node, Strategy]):
-        super().__init__(grid, strict=False)
-        self.strategies = strategies
-        self.moves: dict[Node, list[tuple[str, int]]] = {}  # what bringing operands to their places takes
-
-    def _node(self, node: Node, given):
-        chosen = self.strategies.get(node)
-        if chosen is None:  # of an operator that is written in others
-            return super()._node(node, given)
-        before = len(self.mover.moved)
-        placed = [
-            (self.move(whole, v, old, new), new)
-            for (v, old), whole, new in zip(given, node.inputs, chosen.inputs, strict=True)
-        ]
-        self.moves[node] = self.mover.moved[before:]
-        return super()._node(node, placed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,37 +41,83 @@ class Line:
     outputs: list[Placements]
     moved: list[tuple[str, int]]
     seconds: float
+    stage: int = 0
+
+
+class Alternative(NamedTuple):
+    """A way to divide the step. seconds: of a step; bytes: that the busiest rank sends or puts into collectives in a step;
+    idle: the part of the time that ranks wait for one another's stages; memory: of the fullest rank, by the solver's count."""
+
+    seconds: float
+    bytes: int
+    idle: float
+    memory: float
 
 
 class ParallelPlan:
     """How a step is divided: made by `td.parallelize`.
 
-    seconds: of a step, by the cost model; bound: no plan takes less; optimal: whether this is known to be the best
-    collectives, bytes: what a rank takes part in, and puts in; memory: bytes of a rank, of weights, gradients, optimiser
-    state and what backward needs
+    seconds: of a step, by the cost model; bound: no plan of one stage takes less; optimal: whether each stage's division is known
+    to be the best
+    stages, micro_batches: of the pipeline; 1 where all ranks compute all layers together
+    collectives, bytes: what a rank takes part in during a step, and puts in; sent: bytes that it sends to other stages
+    memory: bytes of the fullest rank, by the memory planner
     """
 
-    def __init__(self, step: Step, mesh, costs: Costs, solution: Solution, state: float):
-        self._step, self._costs, self._solution, self._state = step, costs, solution, state
-        self.mesh = mesh
-        self.seconds, self.bound, self.optimal = solution.seconds, solution.bound, solution.optimal
-        self._graph, self._sharder, self._outputs = self._divided(costs.grid)
-        self._local = None
+    def __init__(self, choice: Choice, question: Question, mesh, group=None):
+        self.choice, self._question, self.mesh, self._group = choice, question, mesh, group
+        self.seconds, self.bound, self.optimal = choice.seconds, choice.bound, choice.optimal
+        self._local = self._pipe = None
+        self._tensors = list(choice.traced.tensors)
 
     # -- what it says
 
     @property
+    def stages(self) -> list[StageChoice]:
+        return self.choice.stages
+
+    @property
+    def micro_batches(self) -> int:
+        return self.choice.micro_batches
+
+    @property
+    def timeline(self) -> Timeline:
+        """What stages do when, by the cost model: a picture, and a trace for Perfetto."""
+        return self.choice.timeline
+
+    @functools.cached_property
+    def _divided(self) -> list[Divided]:
+        return [divide(s.step, s.solution, s.costs.grid) for s in self.stages]
+
+    @property
     def parameter_placements(self) -> list[Placements]:
-        """How the parameters lie, in the order in which the function reads them."""
-        return [self._solution.placements[self._step.graph.inputs[i]] for i in self._step.weights]
+        """How the parameters lie, in the order in which the function reads them; a tied one once for each stage that has it."""
+        return [s.solution.placements[s.step.graph.inputs[i]] for s in self.stages for i in s.step.weights]
 
     @property
     def argument_placements(self) -> list[Placements]:
-        return [self._solution.placements[v] for v in self._step.graph.inputs[: self._step.arguments]]
+        """How the arguments lie in the first stage that reads them."""
+        found = {}
+        for s in self.stages:
+            inputs = s.step.graph.inputs
+            values = self.choice.traced.graph.inputs if s.joint is None else s.joint.inputs
+            for v, own in zip(values, inputs, strict=False):
+                found.setdefault(v, s.solution.placements[own])
+        return [found[v] for v in self.choice.traced.graph.inputs[: self.choice.traced.arguments] if v in found]
 
     @property
     def moved(self) -> list[tuple[str, int]]:
-        return list(self._sharder.mover.moved)
+        """(collective, bytes) on a rank in a step: of the stage that moves most."""
+        return self._moved(self.busiest)
+
+    def _moved(self, stage: int) -> list[tuple[str, int]]:
+        made = self._divided[stage]
+        return made.moved * self.micro_batches + made.moved_once
+
+    @functools.cached_property
+    def busiest(self) -> int:
+        """The stage that puts most bytes into collectives."""
+        return max(range(len(self.stages)), key=lambda i: sum(n for _, n in self._moved(i)))
 
     @property
     def collectives(self) -> dict[str, int]:
@@ -102,190 +130,247 @@ class ParallelPlan:
     def bytes(self) -> int:
         return sum(n for _, n in self.moved)
 
-    @property
+    def sent(self, rank: int) -> int:
+        """Bytes that a rank sends to other stages in a step, without sums of tied weights."""
+        total = 0
+        count = len(self.stages)
+        for a in range(count):
+            if rank in self.stages[a].place.ranks:
+                for b in range(count):
+                    if a != b:
+                        total += self.choice.sent_between(b > a, a, b).get(rank, 0)
+        return total * self.micro_batches
+
+    @functools.cached_property
     def memory(self) -> float:
-        step, lies = self._step, dict(self._solution.placements)
-        for node, s in self._solution.strategies.items():
-            lies.update(zip(node.outputs, s.outputs, strict=True))
-        size = lambda v: self._costs.local_bytes(v.type, lies[v])
-        weights = [step.graph.inputs[i] for i in step.weights]
-        return (2 + self._state) * sum(map(size, weights)) + sum(map(size, kept_values(step)))
+        return plan_memory(self.choice)
 
     def lines(self) -> list[Line]:
-        made = []
-        for node, s in self._solution.strategies.items():
-            seconds = self._costs.compute(node, s.ways)
-            made.append(
-                Line(
-                    node.op.name,
-                    str(node.source or ""),
-                    list(s.inputs),
-                    list(s.outputs),
-                    self._sharder.moves.get(node, []),
-                    seconds,
-                )
+        return [
+            Line(
+                node.op.name, str(node.source or ""), list(s.inputs), list(s.outputs),
+                self._divided[number].sharder.moves.get(node, []), stage.costs.compute(node, s), number,
             )
-        return made
+            for number, stage in enumerate(self.stages)
+            for node, s in stage.solution.strategies.items()
+        ]  # fmt: skip
 
-    def explain(self) -> str:
-        """Each operator that is divided or moves something: placements and bytes; and what all takes."""
-        rows = []
-        for line in self.lines():
-            divided = any(not isinstance(p, Replicate) for ps in (*line.inputs, *line.outputs) for p in ps)
-            if divided or line.moved:
-                inputs, outputs = (", ".join(map(decisions.letters, ps)) for ps in (line.inputs, line.outputs))
-                moved = "".join(f"  {name} {n:,} B" for name, n in line.moved)
-                rows.append(f"  {line.op}: {inputs} -> {outputs}{moved}  {line.source}".rstrip())
+    def explain(self, alternatives: bool = False) -> str:
+        """Each operator that is divided or moves something: placements and bytes; what stages take; and what all takes.
+
+        alternatives: whether to add a table of the ways that people choose by hand; each is solved for
+        """
+        lines = self.lines()
+        text = [self._headline()]
+        for number, s in enumerate(self.stages):
+            if len(self.stages) > 1 or self.micro_batches > 1:
+                text.append(self._stage_line(number, s))
+            text += [made for line in lines if line.stage == number and (made := _told(line))]
         found = ", ".join(f"{n} {name}" for name, n in self.collectives.items()) or "no collectives"
-        kind = (
-            "optimal"
-            if self.optimal
-            else f"at most {self.seconds / self.bound - 1 if self.bound else 0:.1%} from the best"
+        text.append(f"{found}: {self.bytes:,} B on a rank")
+        if alternatives:
+            text += ["", self.table()]
+        return "\n".join(text)
+
+    def _headline(self) -> str:
+        proof = (
+            f"at most {self.seconds / self.bound - 1:.1%} from the best" if self.bound else "the best that was found"
         )
-        return "\n".join([
-            f"plan over {self._costs.grid.shape}: {self.seconds * 1e3:.3g} ms a step ({kind}), {self.memory / 2**20:.1f} MB a rank",
-            *rows, f"{found}: {self.bytes:,} B on a rank",
-        ])  # fmt: skip
+        whole = len(self.stages) == 1 and self.micro_batches == 1
+        kind = "optimal" if self.optimal and whole else proof
+        if whole:
+            where = f"plan over {self.stages[0].place.shape}"
+        else:
+            where = f"plan of {len(self.stages)} stages, {self.micro_batches} micro-batches"
+        return f"{where}: {self.seconds * 1e3:.3g} ms a step ({kind}), {self.memory / 2**20:.1f} MB a rank"
 
-    def alternatives(self) -> dict[str, float]:
-        """Seconds of a step by ways that people choose by hand, in the same cost model: how arguments and parameters lie is fixed,
-        everything else is the best for that."""
-        step, whole = self._step, self._whole()
-        rows = tuple(Shard(0) for _ in whole)
-        weights = set(step.weights)
+    def _stage_line(self, number: int, s: StageChoice) -> str:
+        t, row = s.times, self.timeline.rows[number]
+        idle = 1 - sum(x.end - x.begin for x in row) / self.timeline.total
+        return (
+            f"stage {number} on ranks {list(s.place.ranks)} as {s.place.shape}: forward {t.forward * 1e3:.3g} ms, backward "
+            f"{(t.inputs + t.weights) * 1e3:.3g} ms a micro-batch, {idle:.0%} idle, "
+            f"{stage_memory(self.choice, number) / 2**20:.1f} MB{', recomputes' if s.recompute else ''}"
+        )
 
-        def ways(arguments, parameters):
-            def lies(position, placements):
-                wanted = arguments if position < step.arguments else parameters if position in weights else None
-                return [wanted] if wanted in placements else placements if wanted is None else [whole]
+    def alternatives(self) -> dict[str, Alternative]:
+        """This plan and ways that people choose by hand, in the same cost model: how arguments and parameters lie is fixed,
+        everything else is the best for that; a pipeline with one rank for each stage is cut as well as it can be."""
+        usual = Search(self._question).usual()
+        return {"this plan": self._as_alternative(self), **{
+            name: self._as_alternative(ParallelPlan(c, self._question, None)) for name, c in usual.items()
+        }}  # fmt: skip
 
-            return solve(step, self._costs, None, self._state, 10.0, 1e-3, lies).seconds
+    @staticmethod
+    def _as_alternative(plan: ParallelPlan) -> Alternative:
+        c = plan.choice
+        ranks = [r for s in c.stages for r in s.place.ranks]
+        sent = max(plan.sent(r) for r in ranks)
+        return Alternative(plan.seconds, plan.bytes + sent, c.idle, c.memory)
 
-        return {
-            "this plan": self.seconds, "data parallel": ways(rows, whole), "fully sharded": ways(rows, rows),
-            "tensor parallel": ways(whole, None), "one rank's work on all": ways(whole, whole),
-        }  # fmt: skip
+    def table(self) -> str:
+        """The alternatives as a table."""
+        rows = [f"{'':24}{'ms a step':>12}{'bytes a rank':>16}{'idle':>8}{'MB a rank':>12}"]
+        for name, a in sorted(self.alternatives().items(), key=lambda item: item[1].seconds):
+            rows.append(f"{name:24}{a.seconds * 1e3:12.3g}{a.bytes:16,}{a.idle:8.0%}{a.memory / 2**20:12.1f}")
+        return "\n".join(rows)
+
+    def view(self, path=None) -> str:
+        """A page with the plan: stages on ranks, the timeline, the table of alternatives, and each operator. Written to path, if
+        there is one; gives the HTML text."""
+        text = page.render(self)
+        if path is not None:
+            files.write(path, text, durable=False)
+        return text
+
+    def _repr_html_(self) -> str:
+        return self.view()
 
     # -- steps by it
 
-    def _divided(self, grid: Grid) -> tuple[Graph, PlannedSharder, list[Placements]]:
-        """The graph of one rank."""
-        step, placements = self._step, self._solution.placements
-        graph = Graph(name="parallel_step")
-        sharder = PlannedSharder(grid, self._solution.strategies)
-        _runtime.enter_trace()
-        try:
-            with Builder(graph) as builder:
-                inputs = [
-                    add_input(builder, Type(v.dtype, grid.local_shape(v.shape, placements[v])))
-                    for v in step.graph.inputs
-                ]
-                results = sharder.graph(step.graph, inputs, [placements[v] for v in step.graph.inputs])
-                wanted = [self._whole(), *self.parameter_placements]
-                graph.outputs = [
-                    sharder.move(whole, v, old, new)
-                    for (v, old), whole, new in zip(results, step.graph.outputs, wanted, strict=True)
-                ]
-        finally:
-            _runtime.exit_trace()
-        return graph, sharder, wanted
-
-    def _whole(self) -> Placements:
-        return (Replicate(),) * len(self._costs.grid.shape)
+    @property
+    def _is_whole(self) -> bool:
+        return self.stages[0].joint is None
 
     def apply(self, module: Module | None = None) -> ParallelPlan:
-        """Divides the parameters as the plan says: `parameters()` are sharded tensors then.
+        """Divides the parameters as the plan says: `parameters()` are sharded tensors then, those of this rank's stage.
 
         module: in which they replace the old ones
         """
-        self._need_mesh()
-        step, divided = self._step, {}
-        for i, placements in zip(step.weights, self.parameter_placements, strict=True):
-            p = step.tensors[i - step.arguments]
-            divided[id(p)] = Parameter(distribute_tensor(p.detach(), self.mesh, placements))
+        self._need_ranks()
+        if self._is_whole:
+            self._local = divide(self.stages[0].step, self.stages[0].solution, grid_of(self.mesh)).graph
+            mine, mesh, place = self.stages[0], self.mesh, self.choice.traced.graph.inputs
+        else:
+            mesh = self._make_pipeline()
+            mine = self.stages[self._pipe.row]
+            place = mine.joint.inputs
+        traced, divided, of_value = self.choice.traced, {}, {}
+        tensors = dict(zip(traced.graph.inputs[traced.arguments :], traced.tensors, strict=False))
+        for i in mine.step.weights:
+            p = tensors[place[i]]
+            made = Parameter(distribute_tensor(p.detach(), mesh, mine.solution.placements[mine.step.graph.inputs[i]]))
+            divided[id(p)] = of_value[place[i]] = made
         if module is not None:
             for part in module.modules():
                 for name, p in part._parameters.items():
                     part._parameters[name] = divided.get(id(p), p)
-        step.tensors = [divided.get(id(t), t) for t in step.tensors]
-        self._local = self._divided(grid_of(self.mesh))[0]
+        self._tensors = [divided.get(id(t), t) for t in traced.tensors]
+        if self._pipe is not None:
+            self._pipe.replace(of_value)
         return self
 
+    def _make_pipeline(self) -> Mesh:
+        group, choice = self._group, self.choice
+        rank = group.rank()
+        meshes = [Mesh(s.place.shape, ranks=[group.ranks[r] for r in s.place.ranks]) for s in self.stages]
+        mine = next(i for i, s in enumerate(self.stages) if rank in s.place.ranks)
+        tokens = tuple(g.token for g in meshes[mine].groups)
+        stages = [
+            divided_stage(s.joint, s.step, s.solution, s.place, rank, tokens, s.recompute)[0] for s in self.stages
+        ]
+        self._pipe = Pipeline.planned(choice.traced, self._question.args, stages, choice.schedule, group, meshes[mine])
+        self.mesh = meshes[mine]
+        return meshes[mine]
+
     def parameters(self) -> list:
-        """What an optimiser is to update."""
-        if self._local is None:
+        """What an optimiser is to update: the parameters of this rank's stage."""
+        self._need_applied()
+        if self._pipe is not None:
+            return self._pipe.parameters()
+        first = self.choice.traced.arguments
+        return [self._tensors[i - first] for i in self.stages[0].step.weights]
+
+    def _need_applied(self):
+        if self._local is None and self._pipe is None:
             self.apply()
-        return [self._step.tensors[i - self._step.arguments] for i in self._step.weights]
 
     def step(self, *args):
         """The loss of a batch, on every rank, which all have the whole batch. Adds gradients to `.grad` of the parameters."""
-        if self._local is None:
-            self.apply()
+        self._need_applied()
+        if self._pipe is not None:
+            return self._pipe.step(*args)
         tensors = [asarray(a) for a in args]
         self._check(tensors)
-        step, generator = self._step, _runtime.default_generator()
-        seed, offset = generator.get_state()
-        generator.set_state((seed, offset + step.draws))
-        random = [seed if kind == "seed" else offset + delta for kind, delta in step.random]
-        given = [*tensors, *step.tensors, *random]
+        traced, s = self.choice.traced, self.stages[0]
+        given = [*tensors, *self._tensors, *traced.numbers(0, traced.advance())]
+        inputs, first = s.step.graph.inputs, traced.arguments
+        rank = self._index
         with no_grad():
-            parts = [self._part(x, v) for x, v in zip(given, step.graph.inputs, strict=True)]
-            loss, *gradients = self._local.run(*parts)
-            for i, g, placements in zip(step.weights, gradients, self.parameter_placements, strict=True):
-                p = step.tensors[i - step.arguments]
-                made = from_local(g, self.mesh, placements, shape=tuple(p.shape))
+            parts = [
+                part_of(x, s.place, rank, v, s.solution.placements[v]) if isinstance(x, _runtime.Tensor)
+                else asarray(x, dtype=v.dtype)
+                for x, v in zip(given, inputs, strict=True)
+            ]  # fmt: skip
+            loss, *results = self._local.run(*parts)
+            count = len(traced.written)
+            for buffer, new in zip(traced.written, results[:count], strict=True):
+                buffer.copy_(new)
+            for i, g in zip(s.step.weights, results[count:], strict=True):
+                p = self._tensors[i - first]
+                made = from_local(g, self.mesh, s.solution.placements[inputs[i]], shape=tuple(p.shape))
                 p.grad = made if p.grad is None else p.grad + made
         return loss
 
-    def _part(self, x, v: Value):
-        """This rank's part of an input."""
-        if not isinstance(x, _runtime.Tensor):
-            return asarray(x, dtype=v.dtype)
-        parts = parts_of(x)
-        if parts is not None:
-            return parts.local
-        grid = grid_of(self.mesh)
-        for d, (start, count) in enumerate(grid.spans(v.shape, self._solution.placements[v])):
-            if count != x.shape[d]:
-                x = x.narrow(d, start, count)
-        return x.detach()
+    @property
+    def _index(self) -> int:
+        """This rank's number in the mesh."""
+        index = 0
+        for n, c in zip(self.mesh.shape, self.mesh.coordinate, strict=True):
+            index = index * n + c
+        return index
 
     def _check(self, tensors: list):
-        wanted = [v.type for v in self._step.graph.inputs[: self._step.arguments]]
+        traced = self.choice.traced
+        wanted = [v.type for v in traced.graph.inputs[: traced.arguments]]
         if len(tensors) != len(wanted) or any(
             t.dtype is not w.dtype or tuple(t.shape) != tuple(w.shape) for t, w in zip(tensors, wanted, strict=True)
         ):
             given = ", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors)
             raise ShapeError("parallelize", f"step was given {given}; the plan is for {', '.join(map(repr, wanted))}")
 
-    def _need_mesh(self):
-        if not isinstance(self.mesh, Mesh):
+    def _need_ranks(self):
+        if self._is_whole and self._group is not None and not isinstance(self.mesh, Mesh):
+            self.mesh = Mesh(self.stages[0].place.shape)
+        if not isinstance(self.mesh, Mesh) if self._is_whole else self._group is None:
             raise ShardingError(
                 "parallelize", "the plan was made for a mesh that is only described, so it cannot be run",
-                fix="give a td.distributed.Mesh of running ranks",
+                fix="give a td.distributed.Mesh of running ranks, or as many ranks as the topology has",
             )  # fmt: skip
 
     # -- files
 
     def save(self, path):
-        """Writes the decisions; `load_plan` takes them for the same function, shapes and mesh."""
-        kept = decisions.write(self._step, self._solution) | {
-            "mesh": list(self._costs.grid.shape),
-            "state": self._state,
-        }
+        """Writes the decisions; `load_plan` takes them for the same function, shapes and ranks."""
+        kept = decisions.write(self.choice) | {"state": self._question.state}
         files.write(path, json.dumps(kept))
 
 
-def parallelize(fn, args, mesh, *, topology: Topology | None = None, memory_limit: float | None = None, state: float = 2.0,
-                time_limit: float = 10.0, gap: float = 1e-3) -> ParallelPlan:  # fmt: skip
-    """A plan that divides a training step over a mesh: for each operator how it is divided, for each parameter how it lies.
+def _told(line: Line) -> str:
+    divided = any(not isinstance(p, Replicate) for ps in (*line.inputs, *line.outputs) for p in ps)
+    if not divided and not line.moved:
+        return ""
+    inputs, outputs = (", ".join(map(decisions.letters, ps)) for ps in (line.inputs, line.outputs))
+    moved = "".join(f"  {name} {n:,} B" for name, n in line.moved)
+    return f"  {line.op}: {inputs} -> {outputs}{moved}  {line.source}".rstrip()
+
+
+def parallelize(fn, args, mesh=None, *, topology: Topology | None = None, memory_limit: float | None = None,
+                state: float = 2.0, time_limit: float = 10.0, gap: float = 1e-3, micro_batches: int | None = None,
+                schedule: str = "1f1b", stages: int | None = None, recompute: bool | None = None) -> ParallelPlan:  # fmt: skip
+    """A plan that divides a training step over ranks: for each operator how it is divided, for each parameter how it lies, and
+    which ranks compute which layers.
 
     fn: gives the loss of a batch; args: tensors of the shapes of a batch. fn runs once, on tensors without values
-    mesh: a td.distributed.Mesh, or its shape, for a plan that is only looked at
-    topology: what computing and moving costs; two processors with memory between them unless given
-    memory_limit: bytes of a rank for weights, gradients, optimiser state and what backward needs
+    mesh: a td.distributed.Mesh, or its shape, for a plan that is only looked at: all layers are divided over it. A Topology, or
+        nothing for the measured one of the running ranks: pipelines of several meshes are looked at as well. For those the loss
+        must be a mean over the rows of a batch
+    topology: what computing and moving costs on a mesh; two processors with memory between them unless given
+    memory_limit: bytes of a rank for weights, gradients, optimiser state and what programs take, as the memory planner counts
     state: bytes of optimiser state for each byte of a weight; 2 for Adam
     time_limit: seconds for the solver; then the best plan so far counts
+    micro_batches, stages, recompute: of a pipeline; unless given, some multiples of the number of ranks, all numbers of stages,
+        and both are tried. schedule: as for td.distributed.Pipeline
 
     >>> w1, w2 = td.ones(64, 256, requires_grad=True), td.ones(256, 64, requires_grad=True)
     >>> loss = lambda x: (td.relu(x @ w1) @ w2).mean()
@@ -293,32 +378,63 @@ def parallelize(fn, args, mesh, *, topology: Topology | None = None, memory_limi
     >>> plan.optimal
     True
     """
-    step = trace_step(fn, args)
-    costs = _costs(mesh, topology)
-    solved = lambda: solve(step, costs, memory_limit, state, time_limit, gap)
-    solution = decisions.decide_together(step, mesh, solved) if isinstance(mesh, Mesh) else solved()
-    return ParallelPlan(step, mesh, costs, solution, state)
+    question, group = _question(
+        fn, args, mesh, topology, memory_limit=memory_limit, state=state, time_limit=time_limit, gap=gap,
+        micro_batches=micro_batches, schedule=schedule, stages=stages, recompute=recompute,
+    )  # fmt: skip
+    search = lambda: Search(question).best()
+    if isinstance(mesh, Mesh):
+        kept = decisions.decide_together(mesh.groups, mesh.coordinate, search)
+    elif group is not None:
+        kept = decisions.decide_together([group], (group.rank(),), search)
+    else:
+        return ParallelPlan(search(), question, mesh)
+    return ParallelPlan(_read(kept, question), question, mesh if isinstance(mesh, Mesh) else None, group)
 
 
-def _costs(mesh, topology: Topology | None) -> Costs:
+def _question(fn, args, mesh, topology: Topology | None, **options) -> tuple[Question, object]:
+    """What is asked for, and the running ranks if there are as many."""
+    options = {"memory_limit": None, "state": 2.0, "time_limit": 10.0, "gap": 1e-3, **options}
+    args = tuple(asarray(a) for a in args)
+    if mesh is None or isinstance(mesh, Topology):
+        found = mesh or topology or measured()
+        running = group_of(None, "parallelize") if is_initialized() else None
+        running = running if running is not None and running.size() == found.devices else None
+        return Question(fn, args, found, None, times=found.device.times, **options), running
     shape = mesh.shape if isinstance(mesh, Mesh) else (mesh,) if isinstance(mesh, int) else tuple(mesh)
-    grid = Grid(shape, (0,) * len(shape), tuple(range(len(shape))))
-    return Costs(grid, topology or Topology.processors(math.prod(shape)))
+    found = topology or Topology.processors(math.prod(shape))
+    return Question(fn, args, found, [shape], times=found.device.times, **options), None
 
 
-def load_plan(path, fn, args, mesh, *, topology: Topology | None = None) -> ParallelPlan:
-    """The plan that `save` wrote, for the same function, shapes and mesh."""
+def _read(kept: dict, question: Question) -> Choice:
+    traced = decisions.retrace(kept, question.fn, question.args)
+    try:
+        return decisions.read(kept, traced, question.topology, question.state, question.times)
+    except ValueError as error:
+        raise ShardingError(
+            "parallelize", f"the function is not the same on all ranks: {error}",
+            fix="make models and shapes equal on all ranks",
+        ) from error  # fmt: skip
+
+
+def load_plan(path, fn, args, mesh=None, *, topology: Topology | None = None) -> ParallelPlan:
+    """The plan that `save` wrote, for the same function, shapes and ranks."""
     with open(path, "rb") as file:
         try:
             kept = json.load(file)
-            kept["graph"], kept["mesh"]
+            kept["graph"], kept["stages"], kept["state"]
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError("load_plan", f"{str(path)!r} is no plan: {error}") from None
-    step, costs = trace_step(fn, args), _costs(mesh, topology)
-    if kept["graph"] != decisions.digest(step) or kept["mesh"] != list(costs.grid.shape):
-        text = f"{str(path)!r} is a plan for another function, other shapes or another mesh"
-        raise CheckpointError("load_plan", text)
+    question, group = _question(fn, args, mesh, topology, state=float(kept["state"]))
     try:
-        return ParallelPlan(step, mesh, costs, decisions.read(step, kept), float(kept["state"]))
+        choice = decisions.read(
+            kept, decisions.retrace(kept, fn, question.args), question.topology, question.state, question.times
+        )
+        shapes = [s.place.shape for s in choice.stages]
+        ranks = sum(len(s.place.ranks) for s in choice.stages)
+        if ranks != question.topology.devices or (question.layouts and shapes != question.layouts):
+            raise ValueError(f"it is for meshes {shapes}")
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise CheckpointError("load_plan", f"{str(path)!r} is damaged: {error}") from None
+        text = f"{str(path)!r} is a plan for another function, other shapes or other ranks: {error}"
+        raise CheckpointError("load_plan", text) from None
+    return ParallelPlan(choice, question, mesh if isinstance(mesh, Mesh) else None, group)

@@ -15,7 +15,7 @@ import dataclasses
 import numpy as np
 
 from tandem.distributed.automatic.costs import Costs
-from tandem.distributed.automatic.step import Step
+from tandem.distributed.automatic.step import FREE, WHOLE, Step
 from tandem.distributed.automatic.strategies import Strategy, placements_of, strategies_of
 from tandem.distributed.sharding.layout import REPLICATE, Placements
 from tandem.errors import UnsupportedError, ValueRangeError
@@ -26,6 +26,7 @@ from tandem.graph.ir import Graph, Node, Value
 class Solution:
     strategies: dict[Node, Strategy]
     placements: dict[Value, Placements]  # of inputs
+    leaving: dict[int, Placements]  # of outputs that another stage takes, by position
     seconds: float
     bound: float  # no plan takes less
     optimal: bool
@@ -68,11 +69,16 @@ class Program:
 
 
 def solve(
-    step: Step, costs: Costs, memory_limit: float | None, state: float, time_limit: float, gap: float, lies=None
-) -> Solution:
-    """state: bytes of optimiser state for each byte of a weight. lies(position, placements): those that an input may have."""
-    made = _Encoder(step, costs, state, lies or (lambda position, placements: placements))
-    made.encode(memory_limit)
+    step: Step, costs: Costs, memory_limit: float | None, time_limit: float, gap: float, lies=None, kept: int = 1,
+    recompute: bool = False,
+) -> Solution:  # fmt: skip
+    """The best division of a step over a mesh.
+
+    lies(position, placements): those that an input may have
+    kept: of how many micro-batches activations are kept; recompute: whether only what comes in is kept of each
+    """
+    made = _Encoder(step, costs, lies or (lambda position, placements: placements))
+    made.encode(memory_limit, kept, recompute)
     scale, result = made.program.solve(time_limit, gap)
     if result.x is None:
         raise ValueRangeError(
@@ -82,30 +88,48 @@ def solve(
     chosen = lambda variables: max(range(len(variables)), key=lambda i: result.x[variables[i]])
     strategies = {n: made.options[n][chosen(v)] for n, v in made.of_node.items()}
     placements = {v: made.inputs[v][chosen(x)] for v, x in made.of_input.items()}
+    leaving = {i: options[chosen(x)] for i, (options, x) in made.leaving.items()}
     bound = result.mip_dual_bound * scale if result.mip_dual_bound is not None else 0.0
-    return Solution(strategies, placements, float(result.fun * scale), float(bound), result.status == 0)
+    return Solution(strategies, placements, leaving, float(result.fun * scale), float(bound), result.status == 0)
+
+
+def replicated_solution(step: Step, costs: Costs) -> Solution:
+    """Each rank does all: the only way on one rank."""
+    whole = (REPLICATE,) * len(costs.grid.shape)
+    strategies = {
+        n: Strategy((whole,) * len(n.inputs), (whole,) * len(n.outputs), 1)
+        for n in step.graph.nodes
+        if n.op.name != "input"
+    }
+    seconds = sum(costs.compute(n, s) for n, s in strategies.items())
+    seconds += sum(costs.send(step.graph.outputs[i].type, whole) for i, w in enumerate(step.wants) if w == FREE)
+    seconds += sum(costs.update(step.graph.inputs[i].type, whole) for i in step.weights) / step.micro_batches
+    leaving = {i: whole for i, w in enumerate(step.wants) if w == FREE}
+    return Solution(strategies, dict.fromkeys(step.graph.inputs, whole), leaving, seconds, seconds, True)
 
 
 class _Encoder:
-    def __init__(self, step: Step, costs: Costs, state: float, lies):
-        self.step, self.costs, self.state, self.lies = step, costs, state, lies
+    def __init__(self, step: Step, costs: Costs, lies):
+        self.step, self.costs, self.lies = step, costs, lies
         self.graph: Graph = step.graph
         self.program = Program()
         self.options: dict[Node, list[Strategy]] = {}
         self.of_node: dict[Node, list[int]] = {}
         self.inputs: dict[Value, list[Placements]] = {}
         self.of_input: dict[Value, list[int]] = {}
-        self.ends: dict[
-            Value, dict[Placements, list[int]]
-        ] = {}  # a value's placements, and the variables that give them
-        self.wants: dict[Value, list[dict[Placements, list[int]]]] = {}  # what each reader wants, by the same
+        self.leaving: dict[int, tuple[list[Placements], list[int]]] = {}
+        # A value's placements, and the variables that give them; what each reader wants, by the same.
+        self.ends: dict[Value, dict[Placements, list[int]]] = {}
+        self.wants: dict[Value, list[tuple[dict[Placements, list[int]], bool]]] = {}
 
-    def encode(self, memory_limit: float | None):
+    def encode(self, memory_limit: float | None, kept: int, recompute: bool):
         scalars = {v for v in self.graph.inputs if not v.ndim}
+        trained, once = set(self.step.weights), self.step.micro_batches
         whole = (REPLICATE,) * len(self.costs.grid.shape)
         for position, v in enumerate(self.graph.inputs):
             self.inputs[v] = [whole] if v in scalars else self.lies(position, placements_of(v, self.costs.grid))
-            self.of_input[v] = [self.program.variable() for _ in self.inputs[v]]
+            update = lambda p, v=v, i=position: self.costs.update(v.type, p) / once if i in trained else 0.0
+            self.of_input[v] = [self.program.variable(update(p)) for p in self.inputs[v]]
             self.program.row(dict.fromkeys(self.of_input[v], 1.0), 1, 1)
             self.ends[v] = {p: [x] for p, x in zip(self.inputs[v], self.of_input[v], strict=True)}
         for node in self.graph.nodes:
@@ -115,11 +139,11 @@ class _Encoder:
         for v, readers in self.wants.items():
             self._moves(v, readers)
         if memory_limit is not None:
-            self._memory(memory_limit)
+            self._memory(memory_limit, kept, recompute)
 
     def _node(self, node: Node):
         options = self.options[node] = strategies_of(node, self.costs.grid)
-        variables = self.of_node[node] = [self.program.variable(self.costs.compute(node, s.ways)) for s in options]
+        variables = self.of_node[node] = [self.program.variable(self.costs.compute(node, s)) for s in options]
         self.program.row(dict.fromkeys(variables, 1.0), 1, 1)
         for i, v in enumerate(node.inputs):
             self._want(v, [(s.inputs[i], x) for s, x in zip(options, variables, strict=True)])
@@ -128,27 +152,35 @@ class _Encoder:
             for s, x in zip(options, variables, strict=True):
                 ends.setdefault(s.outputs[i], []).append(x)
 
-    def _want(self, v: Value, pairs):
+    def _want(self, v: Value, pairs, once: bool = False):
         wanted: dict[Placements, list[int]] = {}
         for p, x in pairs:
             wanted.setdefault(p, []).append(x)
-        self.wants.setdefault(v, []).append(wanted)
+        self.wants.setdefault(v, []).append((wanted, once))
 
     def _outputs(self, whole: Placements):
-        """The loss is wanted whole, a gradient as its weight lies."""
-        loss, *gradients = self.graph.outputs
+        """The loss is wanted whole, a gradient as its weight lies, once a step, what other stages take in any way."""
         always = self.program.variable()
         self.program.row({always: 1.0}, 1, 1)
-        self._want(loss, [(whole, always)])
-        for position, g in zip(self.step.weights, gradients, strict=True):
-            weight = self.graph.inputs[position]
-            self._want(g, zip(self.inputs[weight], self.of_input[weight], strict=True))
+        for i, (v, want) in enumerate(zip(self.graph.outputs, self.step.wants, strict=True)):
+            if want == WHOLE:
+                self._want(v, [(whole, always)])
+            elif want == FREE:
+                options = placements_of(v, self.costs.grid) if v.ndim else [whole]
+                variables = [self.program.variable(self.costs.send(v.type, p)) for p in options]
+                self.program.row(dict.fromkeys(variables, 1.0), 1, 1)
+                self.leaving[i] = options, variables
+                self._want(v, zip(options, variables, strict=True))
+            else:
+                weight = self.graph.inputs[want]
+                pairs = zip(self.inputs[weight], self.of_input[weight], strict=True)
+                self._want(v, pairs, once=self.step.micro_batches > 1)
 
-    def _moves(self, v: Value, readers: list[dict]):
+    def _moves(self, v: Value, readers: list[tuple[dict, bool]]):
         """Edges from a value to all that read it."""
         ends = self.ends[v]
         shared: dict[tuple, int] = {}
-        for wanted in readers:
+        for wanted, once in readers:
             if len(ends) == 1 and set(wanted) == set(ends):
                 continue
             into: dict[Placements, dict[int, float]] = {q: {} for q in wanted}
@@ -157,15 +189,13 @@ class _Encoder:
                 for q in wanted:
                     edge = self.program.variable(whole=False)
                     out[edge] = into[q][edge] = 1.0
-                    self._pay(v, p, q, edge, shared)
+                    self._pay(v, p, q, edge, {} if once else shared, self.step.micro_batches if once else 1)
                 self.program.row({**out, **dict.fromkeys(sources, -1.0)}, 0, 0)
             for q, terms in into.items():
                 self.program.row({**terms, **dict.fromkeys(wanted[q], -1.0)}, 0, 0)
 
-    def _pay(self, v: Value, p: Placements, q: Placements, edge: int, shared: dict):
-        if p == q:
-            return
-        cost = self.costs.move(v.type, p, q)
+    def _pay(self, v: Value, p: Placements, q: Placements, edge: int, shared: dict, times: int):
+        cost = self.costs.move(v.type, p, q) / times if p != q else 0.0
         if cost == 0.0:
             return
         paid = shared.get((p, q))
@@ -173,30 +203,35 @@ class _Encoder:
             paid = shared[p, q] = self.program.variable(cost, whole=False)
         self.program.row({paid: 1.0, edge: -1.0}, 0, 1)
 
-    def _memory(self, limit: float):
+    def _memory(self, limit: float, kept: int, recompute: bool):
         terms: dict[int, float] = {}
         for position in self.step.weights:
             v = self.graph.inputs[position]
             for p, x in zip(self.inputs[v], self.of_input[v], strict=True):
-                terms[x] = terms.get(x, 0.0) + (2 + self.state) * self.costs.local_bytes(v.type, p)
-        kept = kept_values(self.step)
+                terms[x] = terms.get(x, 0.0) + (2 + self.costs.state) * self.costs.local_bytes(v.type, p)
+        values = kept_values(self.step, recompute)
         for v, ends in self.ends.items():
-            if v in kept:
+            if v in values:
                 for p, sources in ends.items():
                     for x in sources:
-                        terms[x] = terms.get(x, 0.0) + self.costs.local_bytes(v.type, p)
+                        terms[x] = terms.get(x, 0.0) + kept * self.costs.local_bytes(v.type, p)
         self.program.row({x: b / limit for x, b in terms.items()}, 0, 1)
 
 
-def kept_values(step: Step) -> set[Value]:
-    """What the forward pass computes and backward reads."""
-    graph = step.graph
-    forward: set[Node] = set()
-    stack = [graph.outputs[0].node]
-    while stack:
-        node = stack.pop()
-        if node not in forward:
-            forward.add(node)
-            stack.extend(v.node for v in node.inputs)
-    later = [n for n in graph.nodes if n not in forward]
+def kept_values(step: Step, recompute: bool = False) -> set[Value]:
+    """What the forward pass computes and backward reads; with recompute what came in."""
+    if recompute:
+        return {step.graph.inputs[i] for i in step.arriving if i < len(step.graph.inputs)}
+    forward = step.forward_nodes()
+    later = [n for n in step.graph.nodes if n not in forward]
     return {v for n in later for v in n.inputs if v.node in forward and v.node.op.name != "input" and v.ndim}
+
+
+def memory_of_solution(step: Step, costs: Costs, solution: Solution, kept: int = 1, recompute: bool = False) -> float:
+    """What the program's memory row counts: weights, gradients and state, and what is kept for backward."""
+    lies = dict(solution.placements)
+    for node, s in solution.strategies.items():
+        lies.update(zip(node.outputs, s.outputs, strict=True))
+    size = lambda v: costs.local_bytes(v.type, lies[v])
+    weights = sum(size(step.graph.inputs[i]) for i in step.weights)
+    return (2 + costs.state) * weights + kept * sum(map(size, kept_values(step, recompute)))

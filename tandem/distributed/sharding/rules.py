@@ -74,9 +74,9 @@ def _elementwise(node: Node) -> Rule:
 
 
 @rule("bessel", "gammainc", "gammaincc", "gcd", "orthogonal_polynomial", "zeta", "again", "contiguous", "arrange", "check_index",
-      "check_divisor", "check_weights", "gelu", "part")  # fmt: skip
+      "check_divisor", "check_weights", "gelu", "part", "stage_boundary")  # fmt: skip
 def _element_by_element(node, grid, given):
-    linear = _ONE if node.op.name in ("again", "contiguous", "arrange", "part") else ()
+    linear = _ONE if node.op.name in ("again", "contiguous", "arrange", "part", "stage_boundary") else ()
     return _together(node, linear=linear)
 
 

@@ -124,6 +124,48 @@ def test_stages_of_equal_work_without_marks():
     check(deep, 4, 2, 3, stages=2)
 
 
+class Net(td.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = td.nn.ModuleList([td.nn.Linear(8, 8) for _ in range(4)])
+        self.norm = td.nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        for i, block in enumerate(self.blocks):
+            x = td.relu(block(x))
+            x = self.norm(x) if i == 2 else x
+        return x
+
+
+def test_stages_begin_with_modules_and_buffers_are_written():
+    def make():
+        td.manual_seed(0)
+        return Net()
+
+    def work():
+        model = make()
+        x, y = td.tensor(X), td.tensor(Y)
+        loss = lambda x, y: ((model(x) - y) ** 2).mean()
+        pipe = P.Pipeline(loss, (x, y), micro_batches=3, stages=[model.blocks[2]])
+        found = pipe.step(x, y).item()
+        owned = [n for n, p in model.named_parameters() if any(p is q for q in pipe.parameters())]
+        gradients = {n: p.grad.numpy() for n, p in model.named_parameters() if n in owned}
+        return found, gradients, model.norm.running_mean.numpy(), int(model.norm.num_batches_tracked)
+
+    model, losses = make(), []
+    for m in range(0, 12, 4):
+        loss = ((model(td.tensor(X[m : m + 4])) - td.tensor(Y[m : m + 4])) ** 2).mean()
+        (loss / 3).backward()
+        losses.append(loss.item())
+    first, second = dist.spawn(work, 2, engine="threads", timeout=60)
+    assert first[0] == second[0] == pytest.approx(np.mean(losses), rel=1e-6)
+    assert set(first[1]) == {"blocks.0.weight", "blocks.0.bias", "blocks.1.weight", "blocks.1.bias"}
+    for n, p in model.named_parameters():
+        np.testing.assert_allclose({**first[1], **second[1]}[n], p.grad.numpy(), rtol=1e-5, atol=1e-6, err_msg=n)
+    np.testing.assert_allclose(second[2], model.norm.running_mean.numpy(), rtol=1e-5, atol=1e-7)
+    assert second[3] == 3 and first[3] == 0  # only the rank that computes it
+
+
 def test_a_pipeline_of_data_parallel_ranks():
     def work():
         rank = dist.get_rank()

@@ -1,0 +1,176 @@
+"""The best plan for a cluster: one mesh of all ranks, or a pipeline of submeshes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+
+from tandem.distributed.automatic.choice import Choice, StageChoice
+from tandem.distributed.automatic.costs import Costs
+from tandem.distributed.automatic.inter import Intervals, best_rows, choice_of, shapes_of
+from tandem.distributed.automatic.memory import plan_memory
+from tandem.distributed.automatic.solve import solve
+from tandem.distributed.automatic.step import whole_step
+from tandem.distributed.pipeline.assign import assign
+from tandem.distributed.pipeline.places import Place
+from tandem.distributed.pipeline.runtime import micro_batch, rows_of, trace_marked
+from tandem.distributed.sharding.layout import REPLICATE, Grid
+from tandem.distributed.sharding.placements import Shard
+from tandem.distributed.topology import Topology
+from tandem.distributed.traced import trace_loss
+from tandem.errors import TandemError, ValueRangeError
+
+LAYERS = 8  # that a model is cut into, for each rank up to four of a row
+TIGHTER = 4  # tries with a smaller count where the memory planner needs more than the solver counts
+
+
+@dataclasses.dataclass
+class Question:
+    """What is asked for. layouts: shapes of one mesh; None to look for pipelines as well."""
+
+    fn: object
+    args: tuple
+    topology: Topology
+    layouts: list[tuple[int, ...]] | None
+    memory_limit: float | None
+    state: float
+    time_limit: float
+    gap: float
+    micro_batches: int | None = None
+    schedule: str = "1f1b"
+    stages: int | None = None
+    recompute: bool | None = None
+    times: object = None
+
+    def costs(self, shape: tuple[int, ...]) -> Costs:
+        grid = Grid(shape, (0,) * len(shape), tuple(range(len(shape))))
+        return Costs(grid, self.topology, 0, self.state, self.times)
+
+
+class Search:
+    def __init__(self, question: Question):
+        self.q = question
+        self.began = time.monotonic()
+        self.solved: dict = {}
+        self.traced = trace_loss("parallelize", question.fn, question.args)
+        self.step = whole_step(self.traced)
+        self.refused: list[str] = []  # why there were no pipelines
+
+    @property
+    def left(self) -> float:
+        return max(self.q.time_limit - (time.monotonic() - self.began), 0.1)
+
+    def best(self) -> Choice:
+        limit = self.q.memory_limit
+        for _ in range(TIGHTER):
+            found = sorted(self.choices(limit), key=lambda c: c.seconds)
+            if not found or self.q.memory_limit is None:
+                break
+            needs = [(plan_memory(c), c) for c in found]
+            fitting = [c for need, c in needs if need <= self.q.memory_limit]
+            if fitting:
+                return fitting[0]
+            over, counted = min((need - self.q.memory_limit, c.memory) for need, c in needs)
+            limit = min(limit, counted) - over
+            if limit <= 0:
+                break
+        if not found and self.refused:
+            raise ValueRangeError("parallelize", f"no plan was found: {self.refused[0]}")
+        if not found or self.q.memory_limit is not None:
+            text = (
+                f"needs more than {self.q.memory_limit:,.0f} bytes" if self.q.memory_limit else "takes too long to find"
+            )
+            raise ValueRangeError(
+                "parallelize", f"no plan was found: each {text} on a rank",
+                fix="give more time (time_limit=), more memory (memory_limit=) or more ranks",
+            )  # fmt: skip
+        return found[0]
+
+    def choices(self, limit: float | None) -> list[Choice]:
+        found = []
+        if self.q.micro_batches in (None, 1) and self.q.stages in (None, 1):
+            layouts = self.q.layouts or shapes_of(self.q.topology.devices, 0, self.q.topology)
+            for shape in layouts:
+                try:
+                    found.append(self.on_one_mesh(shape, limit))
+                except ValueRangeError:
+                    continue
+        if self.q.layouts is None:
+            found += self.pipelines(limit)
+        return found
+
+    def on_one_mesh(self, shape: tuple[int, ...], limit: float | None, lies=None) -> Choice:
+        costs = self.q.costs(shape)
+        share = 1.0 if self.q.layouts is not None else 0.5
+        solution = solve(self.step, costs, limit, self.left * share, self.q.gap, lies)
+        place = Place(tuple(range(math.prod(shape))), shape)
+        return Choice(self.traced, [StageChoice(self.step, place, solution, costs)])
+
+    # -- pipelines
+
+    def pipelines(self, limit: float | None, sizes: list[int] | None = None) -> list[Choice]:
+        if self.q.topology.devices == 1 or (self.traced.written and self.q.micro_batches is None):
+            return []  # statistics of a batch are not those of its micro-batches
+        found = []
+        for count in self.micro_batch_counts():
+            try:
+                found += self._pipelines(count, limit, sizes)
+            except TandemError as error:
+                self.refused.append(f"{count} micro-batches: {error}")
+        return found
+
+    def micro_batch_counts(self) -> list[int]:
+        if self.q.micro_batches is not None:
+            return [self.q.micro_batches]
+        shape = tuple(self.q.args[0].shape) if self.q.args and hasattr(self.q.args[0], "shape") else ()
+        rows = shape[0] if shape else 1
+        wanted = [self.q.topology.devices * k for k in (2, 4)]
+        divisors = [d for d in range(2, rows + 1) if rows % d == 0]
+        return sorted({min(divisors, key=lambda d: (abs(math.log(d / w)), d)) for w in wanted}) if divisors else []
+
+    def _pipelines(self, count: int, limit: float | None, sizes) -> list[Choice]:
+        rows = rows_of("parallelize", self.q.args, count)
+        traced = trace_marked(self.q.fn, micro_batch(self.q.args, rows, count), op="parallelize")
+        marked = any(n.op.name == "stage_boundary" for n in traced.graph.nodes)
+        most = self.q.stages or min(self.q.topology.devices, 16)
+        layer_of, layers = assign(traced.graph, set(traced.weights), None if marked else self._layers(traced, most))
+        q = self.q
+        intervals = Intervals(
+            traced, layer_of, layers, count, q.topology, state=q.state, times=q.times, gap=max(q.gap, 1e-2),
+            until=time.monotonic() + self.left, memory_limit=limit, solved=self.solved, recompute=q.recompute,
+        )  # fmt: skip
+        found = best_rows(intervals, q.stages or min(most, layers), q.stages or 1, sizes)
+        made = [choice_of(intervals, row, q.schedule if len(row.stages) > 1 else "gpipe") for row in found]
+        return [c for c in made if c is not None]
+
+    def _layers(self, traced, most: int) -> int:
+        nodes = sum(n.op.name != "input" for n in traced.graph.nodes)
+        return max(2, min(LAYERS if most <= 4 else 2 * most, nodes // 2))
+
+    # -- ways that people choose by hand
+
+    def usual(self) -> dict[str, Choice]:
+        """Data parallel, fully sharded, tensor parallel, a pipeline with a rank for each stage: the best of each."""
+        layouts = self.q.layouts or shapes_of(self.q.topology.devices, 0, self.q.topology)
+        shape = layouts[0]
+        whole, rows = (REPLICATE,) * len(shape), (Shard(0),) * len(shape)
+        weights = set(self.step.weights)
+
+        def ways(arguments, parameters):
+            def lies(position, placements):
+                wanted = arguments if position < self.traced.arguments else parameters if position in weights else None
+                return [wanted] if wanted in placements else placements if wanted is None else [whole]
+
+            return self.on_one_mesh(shape, None, lies)
+
+        self.began = time.monotonic()
+        found = {
+            "data parallel": ways(rows, whole), "fully sharded": ways(rows, rows), "tensor parallel": ways(whole, None),
+            "each rank does all": ways(whole, whole),
+        }  # fmt: skip
+        if self.q.layouts is None:
+            single = self.pipelines(None, [1])
+            if single:
+                found["pipeline"] = min(single, key=lambda c: c.seconds)
+        return found

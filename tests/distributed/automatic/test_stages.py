@@ -1,0 +1,119 @@
+"""Plans of several stages on submeshes: when they are chosen, what they say, and that they train as one process does."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import tandem as td
+from tandem import distributed as dist
+from tandem.distributed.topology import Link, Topology
+
+RNG = np.random.default_rng(0)
+FAST, SLOW = Link(1e10, 1e-7), Link(1e8, 1e-6)
+
+
+def islands(between: Link, nodes: int = 2, per_node: int = 2) -> Topology:
+    """Nodes with a fast link inside."""
+    return dataclasses.replace(
+        Topology.processors(nodes * per_node), nodes=nodes, per_node=per_node, inside=FAST, between=between
+    )
+
+
+def chain(rows, width, layers):
+    """The same numbers each time, whichever thread asks."""
+    arrays = [RNG.standard_normal((width, width)).astype(np.float32) * width**-0.5 for _ in range(layers)]
+    x = td.tensor(RNG.standard_normal((rows, width)).astype(np.float32))
+
+    def make():
+        weights = td.nn.ParameterList([td.tensor(a) for a in arrays])
+
+        def loss(x):
+            for w in weights:
+                x = td.relu(x @ w)
+            return x.square().mean()
+
+        return loss, (x,), weights
+
+    return make
+
+
+BIG = chain(512, 512, 4)
+
+
+def test_a_pipeline_over_a_slow_link_with_divided_layers_inside_each_island():
+    loss, args, _ = BIG()
+    slow, fast = (td.parallelize(loss, args, islands(link)) for link in (SLOW, FAST))
+    assert [s.place.ranks for s in slow.stages] == [(0, 1), (2, 3)] and slow.micro_batches > 1
+    divided = [p for s in slow.stages for i in s.step.weights for p in s.solution.placements[s.step.graph.inputs[i]]]
+    assert divided and all(isinstance(p, dist.Shard) for p in divided)
+    assert len(fast.stages) == 1 and fast.stages[0].place.shape == (2, 2)
+
+
+@pytest.mark.slow  # all ways are solved for
+@pytest.mark.parametrize("between", [SLOW, FAST, Link(1e6, 1e-3)])
+def test_no_usual_way_is_better(between):
+    loss, args, _ = BIG()
+    ways = td.parallelize(loss, args, islands(between)).alternatives()
+    assert {"data parallel", "fully sharded", "tensor parallel", "pipeline"} < set(ways)
+    assert ways["this plan"].seconds <= 1.002 * min(a.seconds for a in ways.values())
+
+
+def check(make, topology, steps=2, **options):
+    """Steps by a plan are those of one process; what was predicted to be sent is what was sent."""
+    loss, args, weights = make()
+    optimizer = td.optim.SGD(weights.parameters(), lr=0.1)
+    expected = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        found = loss(*args)
+        found.backward()
+        expected.append(found.item())
+        gradients = [w.grad.numpy().copy() for w in weights]
+        optimizer.step()
+
+    def work():
+        loss, args, module = make()
+        plan = td.parallelize(loss, args, topology, **options).apply(module)
+        own = {id(p) for p in plan.parameters()}
+        optimizer = td.optim.SGD(plan.parameters(), lr=0.1)
+        losses = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            losses.append(plan.step(*args).item())
+            optimizer.step()
+        found = {i: p.grad.full_tensor().numpy() for i, p in enumerate(module) if id(p) in own}
+        return losses, found, plan._pipe.sent == plan.sent(dist.get_rank()), len(plan.stages)
+
+    results = dist.spawn(work, topology.devices, engine="threads", timeout=60)
+    for losses, found, as_predicted, stages in results:
+        np.testing.assert_allclose(losses, expected, rtol=1e-5)
+        for i, g in found.items():
+            np.testing.assert_allclose(g, gradients[i], rtol=1e-4, atol=1e-6)
+        assert as_predicted and stages == options["stages"]
+    assert set().union(*(found for _, found, *_ in results)) == set(range(len(weights)))
+
+
+SMALL = chain(16, 16, 6)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble"])
+def test_two_stages_of_two_ranks_train_as_one_process(schedule):
+    check(SMALL, islands(SLOW), stages=2, micro_batches=4, schedule=schedule)
+
+
+def test_stages_may_compute_activations_again():
+    check(SMALL, islands(SLOW), stages=2, micro_batches=4, recompute=True)
+
+
+@pytest.mark.slow  # eight ranks
+def test_pipeline_data_and_tensor_axes_together():
+    check(SMALL, islands(SLOW, 2, 4), stages=2, micro_batches=2)
+
+
+def test_a_rank_for_each_stage():
+    check(SMALL, islands(SLOW), stages=4, micro_batches=4)
+
+
+def test_micro_batches_without_a_pipeline():
+    check(SMALL, islands(FAST), stages=1, micro_batches=4)
