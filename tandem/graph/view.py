@@ -13,6 +13,7 @@ from tandem.graph.symbolic import Sym, hint
 
 _LINE, _PAD, _WIDTH, _GAP_X, _GAP_Y = 15, 8, 300, 24, 46
 _COLORS = {"kernel": "#e8f1fb", "library": "#fdf0e1", "input": "#eef6ea", "node": "#f4f4f4"}
+_DEVICES = ("#cfe3f7", "#fbd9b5", "#cdeac0", "#f3c9d3", "#dccff0", "#f6efb5", "#c4e9e4", "#e3d5c5")
 _MOVES = {"reshape", "permute", "expand", "slice", "constant", "size"}
 
 
@@ -30,7 +31,10 @@ class _Box:
         return _LINE * (len(self.lines) + 1) + 2 * _PAD
 
 
-def render(graph: Graph, schedule=None, title: str = "", peak: int | None = None) -> str:
+def render(
+    graph: Graph, schedule=None, title: str = "", peak: int | None = None, devices: dict[Node, str] | None = None
+) -> str:
+    """devices: where nodes run, by which boxes are coloured then."""
     names = {v: f"%{i}" for i, v in enumerate(v for n in graph.nodes for v in n.outputs)}
     boxes = _boxes(graph, schedule)
     box_of: dict[Node, _Box] = {}
@@ -51,10 +55,13 @@ def render(graph: Graph, schedule=None, title: str = "", peak: int | None = None
     height = max((b.y + b.height for b in boxes), default=0) + _GAP_Y
     parts = [_edge(a, b, values, names) for (a, b), values in edges.items()]
     parts += [_edge(a, b, [], names, waits=True) for a, b in waits if (a, b) not in edges]
-    parts += [_svg(box) for box in boxes]
+    colors = {d: _DEVICES[i % len(_DEVICES)] for i, d in enumerate(dict.fromkeys((devices or {}).values()))}
+    place = lambda box: next((devices[n] for n in box.nodes if n in devices), None) if devices else None
+    parts += [_svg(box, colors.get(place(box))) for box in boxes]
     facts = [f"{len(graph.nodes)} nodes", f"{len(boxes) - sum(b.kind == 'input' for b in boxes)} steps"]
     if peak is not None:
         facts.append(f"peak {show_bytes(peak)} besides inputs")
+    legend = "".join(f'<span style="background:{c}">&nbsp;{html.escape(d)}&nbsp;</span> ' for d, c in colors.items())
     code = html.escape(str(graph))
     return f"""<!DOCTYPE html>
 <html><head><meta charset="utf-8"><title>{html.escape(title or graph.name or "graph")}</title>
@@ -63,7 +70,7 @@ body {{ font: 13px system-ui, sans-serif; margin: 16px; }} svg text {{ font: 11p
 svg .t {{ font-weight: 600; }} path {{ fill: none; stroke: #8a8f98; }} path:hover {{ stroke: #c0392b; stroke-width: 2.5; }}
 rect {{ stroke: #b9c0c9; rx: 5; }} pre {{ background: #f7f7f7; padding: 10px; overflow-x: auto; }}
 </style></head><body>
-<h3>{html.escape(title or graph.name or "graph")}: {", ".join(facts)}</h3>
+<h3>{html.escape(title or graph.name or "graph")}: {", ".join(facts)}</h3>{legend}
 <svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}">
 {chr(10).join(parts)}
 </svg>
@@ -172,9 +179,9 @@ def _edge(a: _Box, b: _Box, values: list[Value], names: dict[Value, str], waits:
             f"<title>{label}</title></path>")  # fmt: skip
 
 
-def _svg(box: _Box) -> str:
+def _svg(box: _Box, color: str | None = None) -> str:
     lines = [f'<g transform="translate({box.x:.0f},{box.y:.0f})"><rect width="{_WIDTH}" height="{box.height:.0f}" '
-             f'fill="{_COLORS[box.kind]}"/>',
+             f'fill="{color or _COLORS[box.kind]}"/>',
              f'<text class="t" x="{_PAD}" y="{_PAD + 11}">{html.escape(_clip(box.title))}</text>']  # fmt: skip
     for i, line in enumerate(box.lines):
         full = html.escape(line)

@@ -21,10 +21,11 @@ def work_of(node: Node) -> float:
     if isinstance(node.op, Movement) or not node.inputs:
         return 0.0
     moved = sum(map(size_of, node.outputs)) + sum(map(size_of, node.inputs))
-    return moved * OPERATIONS_PER_BYTE / 4 + _operations(node)
+    return moved * OPERATIONS_PER_BYTE / 4 + operations_of(node)
 
 
-def _operations(node: Node) -> float:
+def operations_of(node: Node) -> float:
+    """Operations of a node: two for each product that is added up, one for each element of what is made otherwise."""
     out = _count(node.outputs[0])
     match node.op.name:
         case "matmul":
@@ -33,6 +34,10 @@ def _operations(node: Node) -> float:
             return 2.0 * out * hint(node.inputs[0].shape[-1])
         case "conv_forward":
             return 2.0 * out * math.prod(hint(d) for d in node.inputs[1].shape[1:])
+        case "conv_backward_data" | "conv_backward_weight":  # as forward, whose products they take in another order
+            weight = node.inputs[1] if node.op.name == "conv_backward_data" else node.outputs[0]
+            gradient = node.inputs[0] if node.op.name == "conv_backward_data" else node.inputs[1]
+            return 2.0 * _count(gradient) * math.prod(hint(d) for d in weight.shape[1:])
         case "attention":
             return 4.0 * out * hint(node.inputs[1].shape[-2])
     return float(out)

@@ -1,0 +1,6 @@
+"""Placement found automatically. See README.md here."""
+
+from tandem.distributed.placer.costs import PlacementCosts, measure_nodes
+from tandem.distributed.placer.place import PlacementPlan, place
+
+__all__ = ["PlacementCosts", "PlacementPlan", "measure_nodes", "place"]
