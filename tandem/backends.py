@@ -94,6 +94,7 @@ class _Absent:
 
 
 cuda, cudnn, mps, mkl, mkldnn, openmp = _Cuda(), _Cudnn(), _Absent(), _Absent(), _Present(), _Absent()
+__path__ = []  # so that `import torch.backends.cudnn` is looked up
 for _name in ("cuda", "cudnn", "mps", "mkl", "mkldnn", "openmp"):  # import tandem.backends.cudnn as cudnn
     sys.modules[f"{__name__}.{_name}"] = globals()[_name]
 

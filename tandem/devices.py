@@ -9,10 +9,12 @@ from tandem.errors import DeviceError
 
 # What a device scope enters besides: functions of a device that give a context. Deferred graphs put theirs here.
 scopes: list = []
+# Kinds that programs name; those of other libraries too, which none has here, so that they can ask for them.
+_KINDS = ("cpu", "cuda", "hpu", "meta", "mps", "mtia", "xla", "xpu")
 
 
 class Device:
-    """A place for tensors, written "cpu", "cuda" or "cuda:1"; raises if it is not there. Equal to its name.
+    """A place for tensors, written "cpu", "cuda" or "cuda:1". Equal to its name. Whether it is there is asked when it is used.
     As a context, where new tensors are made and where nodes of a deferred graph are to run. `td.device` is this class.
 
     A name may say which process of a cluster has it: "/job:worker/task:3/device:cuda:0". Nodes of a deferred graph may be bound to
@@ -42,8 +44,8 @@ class Device:
         self.type, self.index = type, index
         self.job, self.task = job, task
         self._before: list = []
-        if self.is_local:
-            code_of(self)
+        if isinstance(index, str) or type not in _KINDS or (type == "cpu" and self.is_local):
+            code_of(self)  # says what is wrong with the name
 
     @classmethod
     def _unchecked(cls, type: str, index: int | None, job: str | None = None, task: int | None = None) -> Device:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+import sys
+from typing import Final, Optional
 
 __all__ = [
     "Final",
@@ -22,6 +23,17 @@ __all__ = [
 
 class ScriptModule:
     """What TorchScript makes of modules: nothing here is one, which isinstance tells."""
+
+
+class annotations:
+    """Types that TorchScript reads."""
+
+    List, Tuple, Dict, Optional = list, tuple, dict, Optional
+    BroadcastingList1 = BroadcastingList2 = BroadcastingList3 = list
+
+
+__path__ = []  # so that `from tandem.jit.annotations import BroadcastingList2` is looked up
+sys.modules[f"{__name__}.annotations"] = annotations
 
 
 class ScriptFunction:
@@ -55,6 +67,9 @@ def script_if_tracing(fn):
     return fn
 
 
+_script_if_tracing = script_if_tracing
+
+
 def export(fn):
     return fn
 
@@ -78,3 +93,11 @@ def is_scripting() -> bool:
 
 def is_tracing() -> bool:
     return False
+
+
+def _overload(fn):
+    """The function itself: TorchScript's overloads are declarations."""
+    return fn
+
+
+_overload_method = _overload

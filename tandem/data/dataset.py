@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import types
 
 from tandem import _runtime
 from tandem.errors import IndexRangeError, ShapeError, ValueRangeError
@@ -28,6 +29,7 @@ class Dataset:
 
     makes_batches = False
     draws = True
+    __class_getitem__ = classmethod(types.GenericAlias)  # Dataset[Sample], for annotations and bases
 
     def __getitem__(self, index):
         raise NotImplementedError(f"{type(self).__name__} does not define __getitem__(index)")
@@ -56,6 +58,7 @@ class IterableDataset:
     """
 
     sharded = False
+    __class_getitem__ = classmethod(types.GenericAlias)
 
     def __iter__(self):
         raise NotImplementedError(f"{type(self).__name__} does not define __iter__()")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import os
+import types
 from concurrent.futures import ThreadPoolExecutor
 
 from tandem import cuda
@@ -48,6 +49,8 @@ class DataLoader:
     tensor([2, 3])
     tensor([4])
     """
+
+    __class_getitem__ = classmethod(types.GenericAlias)
 
     def __init__(
         self,

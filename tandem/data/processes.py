@@ -31,6 +31,7 @@ from multiprocessing.reduction import send_handle
 
 from tandem.data import worker
 from tandem.data.fetch import refuse_in_child, stop_error
+from tandem.data.main_guard import unguarded_main
 from tandem.errors import DTypeError, WorkerError
 from tandem.multiprocessing.pack import pack, unpack
 from tandem.multiprocessing.space import Space
@@ -178,6 +179,8 @@ os.register_at_fork(after_in_child=_forget_parent)
 
 
 def _default_method() -> str:
+    if sys.platform == "linux" and unguarded_main():
+        return "fork"
     # The server is a child of the parent, and multiprocessing cannot do with it in a child.
     return "forkserver" if sys.platform == "linux" and not _is_forked else "spawn"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import types
 
 from tandem import _runtime, dtypes
 from tandem.data.seeding import mix
@@ -28,6 +29,8 @@ def draw_seed(generator=None) -> int:
 
 class Sampler:
     """Base of samplers: define `__iter__`, and `__len__` where it is known. Any iterable of indices will do."""
+
+    __class_getitem__ = classmethod(types.GenericAlias)
 
     def __iter__(self):
         raise NotImplementedError

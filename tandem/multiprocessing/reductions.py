@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd, ForkingPickler
 
 from tandem import _runtime, dtypes
@@ -20,6 +22,23 @@ def _rebuild(cls, handle, dtype, shape, strides, offset, requires_grad, attribut
     for name, value in attributes.items():
         setattr(made, name, value)
     return made
+
+
+class _Again:
+    """A descriptor that a child was handed before, with another tensor on the same memory: it gets one more of its own."""
+
+    def __init__(self, fd: int):
+        self.fd = fd
+
+    def detach(self) -> int:
+        return os.dup(self.fd)
+
+
+def _handle(fd: int):
+    child = get_spawning_popen()
+    if child is not None and child.method == "spawn" and fd in child._fds:  # it takes each once
+        return _Again(fd)
+    return DupFd(fd)
 
 
 def _reduce(tensor):
@@ -41,7 +60,7 @@ def _reduce(tensor):
         strides = tuple(tensor.strides)
     memory, offset = place
     return _rebuild, (
-        type(tensor), DupFd(memory.fd), tensor.dtype.name, tuple(tensor.shape), strides, offset, tensor.requires_grad,
+        type(tensor), _handle(memory.fd), tensor.dtype.name, tuple(tensor.shape), strides, offset, tensor.requires_grad,
         dict(vars(tensor)),
     )  # fmt: skip
 

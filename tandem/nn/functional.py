@@ -17,6 +17,7 @@ from tandem.nn.loss_functions import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )  # fmt: skip
+from tandem.nn.old_reduction import take_old_arguments as _take_old_arguments
 from tandem.nn.randomized import gumbel_softmax, rrelu, rrelu_
 from tandem.nn.resample import (
     channel_shuffle,
@@ -152,5 +153,6 @@ for _pool in (
 ):  # fmt: skip
     globals()[_pool.__name__ + "_with_indices"] = _with_indices(_pool)
 del _pool
+_take_old_arguments(globals())
 
 __all__ = sorted(name for name in dir() if not name.startswith("_"))

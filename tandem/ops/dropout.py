@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import tandem.ops as F
 from tandem import dtypes
@@ -74,12 +75,18 @@ def dropout1d(x: Tensor, p=0.5, training=True, *, generator: Generator | None = 
 def dropout2d(x: Tensor, p=0.5, training=True, *, generator: Generator | None = None):
     """dropout of whole channels.
 
-    x: (N, C, H, W) or (C, H, W)
+    x: (N, C, H, W), or as in PyTorch (N, C, L); with (N, C) it warns, and is dropout
 
     >>> td.dropout2d(td.ones(1, 1, 1, 2), 0.5, training=False)
     tensor([[[[1., 1.]]]])
     """
-    return _drop("dropout2d", x, p, training, generator, _channels("dropout2d", x, 2))
+    if x.ndim == 2:
+        warnings.warn(
+            f"dropout2d: x is {show_shape(x.shape)}, which has no channels of several elements; use dropout",
+            stacklevel=2,
+        )
+    mask = x.shape if x.ndim == 2 else _channels("dropout2d", x, 2 if x.ndim == 4 else 1)
+    return _drop("dropout2d", x, p, training, generator, mask)
 
 
 @op(method=False)

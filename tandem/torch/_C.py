@@ -1,5 +1,7 @@
 """What packages ask of PyTorch's runtime by its private name, and can be answered."""
 
+import contextlib
+
 from tandem import Generator, Size, Tensor
 
 __all__ = ["Generator", "Size", "Tensor"]
@@ -17,3 +19,32 @@ def _get_tracing_state():
 
 def _is_tracing() -> bool:
     return False
+
+
+class _AnyName(type):
+    def __getattr__(cls, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return name
+
+
+class DispatchKey(metaclass=_AnyName):
+    """Keys of PyTorch's dispatcher: any name is one, and nothing here dispatches by them."""
+
+
+class DispatchKeySet(frozenset):
+    """Keys as a set."""
+
+    def __new__(cls, *keys):
+        return super().__new__(cls, keys)
+
+
+class DisableTorchFunctionSubclass(contextlib.nullcontext):
+    """Changes nothing: operators on subclasses of Tensor give tensors."""
+
+
+DisableTorchFunction = DisableTorchFunctionSubclass
+
+
+class _ExcludeDispatchKeyGuard(contextlib.nullcontext):
+    """Changes nothing: there is no dispatcher whose keys could be left out."""

@@ -19,6 +19,7 @@ from tandem.torch import functions as _functions
 from tandem.torch import inner as _inner
 from tandem.torch import legacy as _legacy
 from tandem.torch import paths as _paths
+from tandem.torch import serialization as _serialization
 from tandem.torch.paths import install
 
 __version__ = _paths.VERSION
@@ -32,9 +33,26 @@ for _module in (_inner, _legacy, _functions):
     globals().update({_name: getattr(_module, _name) for _name in _module.__all__})
 del _module
 _paths.watch()
+save, load = _serialization.save, _serialization.load
 
 
-_OWN = ("_C", "export", "fft", "fx", "hub", "library", "linalg", "special")  # modules that differ from tandem's
+_OWN = (
+    "_C",
+    "_dynamo",
+    "accelerator",
+    "ao",
+    "export",
+    "fft",
+    "futures",
+    "fx",
+    "hub",
+    "library",
+    "linalg",
+    "onnx",
+    "serialization",
+    "special",
+    "types",
+)  # modules that differ from tandem's
 
 
 def __getattr__(name):

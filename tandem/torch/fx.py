@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from tandem.compiled import compile
 from tandem.errors import UnsupportedError
+from tandem.graph import Graph, Node
 from tandem.nn import Module
 
-__all__ = ["GraphModule", "Interpreter", "Tracer", "symbolic_trace"]
+__all__ = ["Graph", "GraphModule", "Interpreter", "Node", "Proxy", "Tracer", "symbolic_trace", "wrap"]
 
 
 class GraphModule(Module):
@@ -63,6 +64,15 @@ def symbolic_trace(root, concrete_args=None) -> GraphModule:
     1
     """
     return GraphModule(root)
+
+
+def wrap(fn_or_name):
+    """The function itself: calls are followed whatever they go through."""
+    return fn_or_name
+
+
+class Proxy:
+    """What PyTorch's tracer hands to functions: nothing here is one, which isinstance tells."""
 
 
 class Tracer:

@@ -5,20 +5,27 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
+import re
 import sys
+from urllib.parse import urlparse  # noqa: F401 - packages import it from here
 
 from tandem.errors import UnsupportedError, ValueRangeError
 from tandem.utils.model_zoo import load_url as load_state_dict_from_url
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # the digest in a file's name, as PyTorch writes it
 _folder: str | None = None
+
+
+def _get_torch_home() -> str:
+    cache = os.environ.get("XDG_CACHE_HOME", os.path.join("~", ".cache"))
+    return os.path.expanduser(os.environ.get("TORCH_HOME", os.path.join(cache, "torch")))
 
 
 def get_dir() -> str:
     """Where PyTorch keeps what it has fetched."""
-    home = os.environ.get("TORCH_HOME", os.path.join(os.path.expanduser("~"), ".cache", "torch"))
-    return _folder or os.path.join(home, "hub")
+    return _folder or os.path.join(_get_torch_home(), "hub")
 
 
 def set_dir(d) -> None:

@@ -1,9 +1,7 @@
 """Parts of PyTorch that have no counterpart, and what to use instead: what `torch.<name>` says."""
 
 ADVICE = {
-    "_dynamo": "programs are made of what runs; td.compile(fn).explain() tells of them, and recompile_limit bounds them",
     "_inductor": "td.compile generates code by itself; TANDEM_DEBUG=4 shows it",
-    "ao": "there is no quantisation of PyTorch's kind; 16-bit floats: model.to(torch.bfloat16)",
     "classes": "classes of TorchScript need PyTorch's runtime; use Python's",
     "futures": "use concurrent.futures",
     "mps": "devices are 'cpu' and 'cuda'",

@@ -78,6 +78,11 @@ class _Namespace(types.SimpleNamespace):
 class _Operators:
     """torch.ops: what custom_op has defined."""
 
+    @staticmethod
+    def load_library(path):
+        """Refuses: such libraries are compiled for PyTorch's runtime. Packages that can do without theirs catch OSError."""
+        raise OSError(f"torch.ops.load_library: {path} is compiled for PyTorch's runtime, which is not here")
+
     def __getattr__(self, name):
         return _Namespace(**{q.partition("::")[2]: d for q, d in _DEFINED.items() if q.partition("::")[0] == name})
 
@@ -125,8 +130,7 @@ def register_autograd(op, backward, /, *, setup_context=None, lib=None):
 
 
 def register_fake(op, fn=None, /, *, lib=None, _stacklevel=1):
-    """Accepted: shapes come from running the function."""
-    _found(op)
+    """Accepted, also for operators that are defined later: shapes come from running the function."""
     return fn if fn is not None else lambda f: f
 
 

@@ -394,10 +394,11 @@ def test_nothing_is_left_when_the_main_process_ends(tmp_path, end):
     assert set() == set(os.listdir("/dev/shm")) - before
 
 
-def test_a_program_without_main_guard_is_told_so(tmp_path):
+def test_a_program_without_main_guard_whose_workers_import_it_is_told_so(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import tandem as td\nfor batch in td.data.DataLoader(range(4), num_workers=1):\n    print(batch)\n"
+        "import tandem as td\n"
+        "for batch in td.data.DataLoader(range(4), num_workers=1, multiprocessing_context='spawn'):\n    print(batch)\n"
     )
     done = subprocess.run(
         [sys.executable, str(script)],

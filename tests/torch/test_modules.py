@@ -66,7 +66,7 @@ def test_export_goes_through_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "advice"), [("_dynamo", "explain"), ("UntypedStorage", "data_ptr"), ("ao", "bfloat16")]
+    ("name", "advice"), [("_inductor", "td.compile"), ("UntypedStorage", "data_ptr"), ("package", "td.export.save")]
 )
 def test_what_is_left_out_says_what_to_use(name, advice):
     with pytest.raises(AttributeError, match=advice):

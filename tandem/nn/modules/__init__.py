@@ -24,6 +24,7 @@ from tandem.nn import (
     transformer,
 )
 from tandem.nn import module as _module
+from tandem.nn.state import LoadResult
 
 
 def _path(name: str, *modules, **more):
@@ -43,7 +44,7 @@ _path("instancenorm", normalization)
 _path("lazy", lazy)
 _path("linear", linear)
 _path("loss", loss)
-_path("module", _module)
+_path("module", _module, _IncompatibleKeys=LoadResult)
 _path("normalization", normalization)
 _path("padding", shape)
 _path("pixelshuffle", shape)

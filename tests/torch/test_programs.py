@@ -1,0 +1,256 @@
+"""What programs and packages written for PyTorch ask for: found by running them with tandem.torch in the place of torch."""
+
+import io
+import subprocess
+import sys
+import textwrap
+import warnings
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+import tandem as td
+import tandem.nn.functional as F
+import tandem.torch as torch
+from tandem import nn
+from tandem.data import main_guard
+
+
+def run(program: str, tmp_path) -> str:
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(program))
+    made = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120)
+    assert made.returncode == 0, made.stderr
+    return made.stdout
+
+
+def test_paths_that_packages_import(tmp_path):
+    out = run("""
+        import tandem.torch
+        tandem.torch.install()
+        import torch._custom_ops, torch._dynamo.config, torch.backends.cudnn as cudnn
+        from torch._dynamo.utils import is_compile_supported
+        from torch.ao.quantization import DeQuantStub, QuantStub
+        from torch.fx import Graph, Node, Proxy, wrap
+        from torch.hub import HASH_REGEX, _get_torch_home
+        from torch.jit.annotations import BroadcastingList2
+        from torch.nn.modules.module import _IncompatibleKeys
+        from torch.onnx import symbolic_opset11
+        from torch.onnx.symbolic_helper import parse_args
+        from torch.types import Device, _device, _size
+        from torch.utils.model_zoo import tqdm
+        print(cudnn.is_available() in (True, False), list(tqdm(range(2))), is_compile_supported("cpu"))
+        """, tmp_path)  # fmt: skip
+    assert out == "True [0, 1] True\n"
+
+
+def test_what_the_tracer_is_told_changes_nothing():
+    torch._dynamo.config.suppress_errors = True
+    assert torch._dynamo.config.suppress_errors is True and torch._dynamo.config.cache_size_limit is None
+    assert torch._dynamo.allow_in_graph(abs) is abs
+    with pytest.raises(AttributeError, match="explain"):
+        _ = torch._dynamo.explain_everything
+    with torch._C.DisableTorchFunctionSubclass():
+        pass
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    with torch._C._ExcludeDispatchKeyGuard(keys | keys):
+        pass
+
+
+def test_quantisation_stubs_pass_on_and_the_rest_says_what_to_use():
+    x = td.ones(2)
+    assert torch.ao.quantization.QuantStub()(x) is x
+    assert torch.ao.quantization.QuantWrapper(nn.Linear(2, 1))(x).shape == (1,)
+    with pytest.raises(td.UnsupportedError, match=r"td\.quantize"):
+        torch.ao.quantization.prepare_qat(nn.Linear(2, 1))
+
+
+def test_libraries_of_pytorch_are_refused_by_oserror():
+    with pytest.raises(OSError, match="compiled for PyTorch"):
+        torch.ops.load_library("vision.so")
+
+
+def test_fake_implementations_are_taken_before_the_operator_is():
+    @torch.library.register_fake("tests::not_yet")
+    def fake(x):
+        return x
+
+    assert fake(1) == 1
+
+
+def test_the_accelerator_is_the_cuda_device():
+    there = td.cuda.is_available()
+    assert torch.accelerator.is_available() is there
+    assert torch.accelerator.current_accelerator() == (td.device("cuda") if there else None)
+    assert torch.accelerator.device_count() == td.cuda.device_count()
+    torch.accelerator.synchronize()
+
+
+def test_devices_that_are_not_here_can_be_named():
+    for name in ("cuda", "mps", "meta"):
+        assert torch.device(name).type == name
+    with pytest.raises(td.DeviceError, match="not known"):
+        td.ones(2, device=torch.device("mps"))
+    if not td.cuda.is_available():
+        with pytest.raises(td.DeviceError, match=r"cuda\.is_available"):
+            td.ones(2, device=torch.device("cuda"))
+
+
+class _Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.act = nn.Linear(2, 1), F.relu
+
+    def forward(self, x):
+        return self.act(self.layer(x))
+
+
+def test_modules_are_saved_whole_and_read_when_trusted(tmp_path):
+    net = _Net()
+    path = tmp_path / "net.pt"
+    torch.save(net, path)
+    with pytest.raises(td.CheckpointError, match="weights_only=False"):
+        torch.load(path)
+    again = torch.load(path, weights_only=False)
+    assert torch.equal(again(td.ones(2)), net(td.ones(2)))
+    classes = [_Net, nn.Linear, nn.Module]
+    with torch.serialization.safe_globals(classes):
+        assert torch.serialization.get_safe_globals() == classes
+        assert isinstance(torch.load(path), _Net)
+    assert torch.serialization.get_safe_globals() == []
+
+
+def test_state_is_saved_as_ever():
+    file = io.BytesIO()
+    torch.save({"weight": td.ones(2), "step": 3}, file)
+    file.seek(0)
+    assert torch.load(file)["step"] == 3
+
+
+def test_futures():
+    first, second = torch.futures.Future(), torch.futures.Future()
+    both = torch.futures.collect_all([first, second])
+    second.set_result(2)
+    assert not both.done()
+    first.set_result(1)
+    assert [f.wait() for f in both.wait()] == [1, 2] == torch.futures.wait_all([first, second])
+    failed = first.then(lambda f: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        failed.wait()
+    assert torch.futures.collect_all([]).wait() == []
+
+
+def test_datasets_loaders_and_samplers_take_types():
+    T = TypeVar("T")
+
+    class Numbers(td.data.Dataset[T]):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return index
+
+    loader: td.data.DataLoader[int] = td.data.DataLoader(Numbers(), batch_size=2)
+    assert next(iter(loader)).tolist() == [0, 1]
+    assert td.data.Sampler[int].__origin__ is td.data.Sampler
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("binary_cross_entropy", (td.tensor([0.2, 0.7]), td.tensor([0.0, 1.0]))),
+        ("cross_entropy", (td.tensor([[0.2, 0.7], [1.0, 3.0]]), td.tensor([0, 1]))),
+        ("kl_div", (td.tensor([-0.2, -0.7]), td.tensor([0.4, 0.6]))),
+        ("triplet_margin_loss", (td.ones(2, 3), td.zeros(2, 3), td.ones(2, 3))),
+    ],
+)
+def test_losses_take_the_arguments_from_before_reduction(name, arguments):
+    loss = getattr(F, name)
+    assert loss(*arguments, size_average=False).item() == loss(*arguments, reduction="sum").item()
+    assert loss(*arguments, size_average=True).item() == loss(*arguments).item()
+    assert loss(*arguments, reduce=False).tolist() == loss(*arguments, reduction="none").tolist()
+
+
+def test_losses_take_arguments_by_position_as_pytorch_does():
+    x, y = td.tensor([[0.2, 0.7], [1.0, 3.0]]), td.tensor([0, 1])
+    assert F.cross_entropy(x, y, None, None, 1).item() == F.cross_entropy(x[:1], y[:1]).item()
+    assert F.nll_loss(x, y, None, False).item() == pytest.approx(-3.2)
+
+
+def test_dropout2d_drops_what_pytorchs_does():
+    td.manual_seed(0)
+    rows = F.dropout2d(td.ones(64, 4, 5), 0.5).numpy()  # (N, C, L): channels are the second axis
+    assert (rows.min(2) == rows.max(2)).all() and 0 < (rows[:, :, 0] == 0).mean() < 1
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        flat = F.dropout2d(td.ones(64, 7), 0.5).numpy()
+    assert set(np.unique(flat)) == {0.0, 2.0}
+    assert "use dropout" in str(caught[0].message)
+
+
+def test_onnx_files_are_written_under_pytorchs_name(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    path = tmp_path / "linear.onnx"
+    torch.onnx.export(
+        nn.Linear(3, 2), (td.ones(4, 3),), path, input_names=["x"], dynamic_axes={"x": {0: "n"}, "y": {0: "n"}}
+    )
+    assert [node.op_type for node in onnx.load(path).graph.node] == ["Gemm"]
+    assert not torch.onnx.is_in_onnx_export()
+
+
+# -- worker processes
+
+_LOOP = """
+import tandem as td
+
+class Squares(td.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return index * index
+
+x = td.ones(8, 8) @ td.ones(8, 8)  # so that threads run
+for batch in td.data.DataLoader(Squares(), batch_size=2, num_workers=1):
+    print(batch.tolist())
+"""
+
+
+def test_workers_need_no_main_guard(tmp_path):
+    assert run(_LOOP, tmp_path) == "[0, 1]\n[4, 9]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "guarded"),
+    [
+        ("work()\n", False),
+        ('if __name__ == "__main__":\n    work()\n', True),
+        ('if "__main__" == __name__ and True:\n    pass\nelse:\n    work()\n', True),
+        ("if True:\n    work()\n", False),
+        ("def (\n", True),  # cannot be told
+    ],
+)
+def test_main_guards_are_found(tmp_path, text, guarded):
+    path = tmp_path / "main.py"
+    path.write_text(text)
+    line = next((i for i, t in enumerate(text.splitlines(), 1) if "work()" in t), 1)
+    assert main_guard._guarded(str(path), line) is guarded
+
+
+def test_tensors_on_one_memory_are_sent_to_a_spawned_process(tmp_path):
+    out = run("""
+        import tandem as td
+        import tandem.multiprocessing as mp
+
+        def work(whole, part):
+            part += 1
+            print(whole.tolist(), flush=True)
+
+        if __name__ == "__main__":
+            whole = td.zeros(4).share_memory_()
+            process = mp.get_context("spawn").Process(target=work, args=(whole, whole[:2]))
+            process.start()
+            process.join()
+            print(whole.tolist())
+        """, tmp_path)  # fmt: skip
+    assert out == "[1.0, 1.0, 0.0, 0.0]\n" * 2
