@@ -61,7 +61,7 @@ struct Place {  // which execution of a node this is
   uint64_t key;  // of the frame instance and iteration; the same in every run, whatever the order of execution
   Cancellation* cancellation;
   void* state;  // what tasks of the run share
-  bool* dead;   // the task sets it where its results are dead
+  bool* dead;   // whether an input or what it waits for is; the task sets it where its results are
 };
 
 class Task {

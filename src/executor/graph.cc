@@ -124,12 +124,12 @@ Graph::Graph(std::vector<NodeSpec> specs, int32_t num_frames) {
   frames_.resize(num_frames);
   nodes_.resize(specs.size());
   for (int32_t f = 1; f < num_frames; ++f) {
-    if (parents[f] == kUnknown) fail(ErrorKind::Value, "frame ", f, " has no Enter");
+    if (parents[f] == kUnknown) continue;  // of another part of the graph; see Note [Dead values between tasks]
     frames_[f].parent = parents[f];
     frames_[f].child = frames_[parents[f]].num_children++;
   }
   for (int32_t f = 1; f < num_frames; ++f)  // parents that lead nowhere would never finish
-    for (int32_t up = f, steps = 0; up != 0; up = parents[up])
+    for (int32_t up = f, steps = 0; up > 0; up = parents[up])
       if (++steps > num_frames) fail(ErrorKind::Value, "frame ", f, " is inside of itself");
   for (size_t n = 0; n < specs.size(); ++n) {
     NodeSpec& spec = specs[n];

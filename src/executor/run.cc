@@ -296,7 +296,7 @@ class Run : public std::enable_shared_from_this<Run> {
     bool timed = options_.threads > 1 && (outcome_.executed % 16 == 1 || node.task->nanoseconds >= 1000);
     lock.unlock();
     std::exception_ptr failure;
-    bool dead = false;
+    bool dead = node.always && it.states[node.local].dead;
     auto begin = timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
     try {
       node.task->run(inputs, node.num_inputs, outputs, node.num_outputs,

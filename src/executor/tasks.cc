@@ -223,7 +223,7 @@ void PythonTask::run(flow::Token* inputs, int num_inputs, flow::Token* outputs, 
   nb::object results;
   if (placed_) {
     nb::handle context = static_cast<RunState*>(place.state)->context;
-    results = nb::handle(function_)(arguments, cancellation, context, place.key);
+    results = nb::handle(function_)(arguments, cancellation, context, place.key, *place.dead);
     if (results.is_none()) {
       *place.dead = true;
       return;

@@ -65,8 +65,8 @@ class PlanTask final : public flow::Task {
 };
 
 // A Python function of tensors that gives a list of tensors. A blocking one gets a thread of its own. One that is
-// `placed` is told the run's context and the key of the iteration; None stands for a dead input, and as a result for
-// dead ones.
+// `placed` is told the run's context, the key of the iteration and whether it is dead; None as a result stands for dead
+// ones.
 class PythonTask final : public flow::Task {
  public:
   PythonTask(PyObject* function, bool blocking, bool placed);  // GIL; takes a reference

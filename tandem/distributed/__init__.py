@@ -9,7 +9,7 @@ td.distributed.functional         with gradients, for compiled functions and def
 
 from tandem.distributed import checkpoint, elastic, functional, pipeline, simulator
 from tandem.distributed.automatic import ParallelPlan, load_plan, parallelize
-from tandem.distributed.cluster import Cluster, ClusterSpec
+from tandem.distributed.cluster import Cluster, ClusterSpec, Server, replica_device_setter
 from tandem.distributed.collectives import (
     P2POp,
     all_gather,
@@ -98,7 +98,7 @@ __all__ = [
     "ExpertParallel", "GroupMember", "Link", "Mesh", "MixtureOfExperts", "NamedSharding", "P2POp", "ParallelPlan",
     "ParallelStyle", "Partial", "PartitionSpec", "Pipeline", "Placement", "PlacementCosts", "PlacementPlan",
     "PrepareModuleInput", "PrepareModuleOutput", "ProcessGroup", "ReduceOp", "Replicate", "RowwiseParallel",
-    "SequenceParallel", "Shard", "ShardedParameter", "ShardingReport", "Store", "Topology", "Work", "all_gather",
+    "SequenceParallel", "Server", "Shard", "ShardedParameter", "ShardingReport", "Store", "Topology", "Work", "all_gather",
     "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_reduce_coalesced", "all_to_all", "all_to_all_single",
     "barrier", "batch_isend_irecv", "broadcast", "broadcast_coalesced", "broadcast_object_list", "checkpoint",
     "data_parallel", "destroy_process_group", "distribute_module", "distribute_tensor", "elastic", "explain",
@@ -107,6 +107,6 @@ __all__ = [
     "init_device_mesh", "init_process_group", "irecv", "is_available", "is_initialized", "isend", "join",
     "load_full_state_dict", "load_plan", "measure_nodes", "measured", "monitored_barrier", "new_group", "no_sync",
     "parallelize", "parallelize_module", "pipeline", "place", "recv", "redistribute", "reduce", "reduce_scatter",
-    "reduce_scatter_tensor", "scatter", "send", "shard_map", "sharding_report", "simulator", "spawn", "stage",
-    "with_sharding_constraint",
+    "reduce_scatter_tensor", "replica_device_setter", "scatter", "send", "shard_map", "sharding_report", "simulator",
+    "spawn", "stage", "with_sharding_constraint",
 ]  # fmt: skip

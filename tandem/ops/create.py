@@ -7,7 +7,7 @@ import math
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
-from tandem.graph.ir import Type, Value
+from tandem.graph.ir import Type, Value, call_recorder
 from tandem.graph.symbolic import Sym
 from tandem.ops import rules
 from tandem.ops.define import Op, inplace, method, op, public, register
@@ -113,19 +113,28 @@ class Incoming(Op):
 
 
 class placed:
-    """A scope in which operators without tensors among their arguments run on a device (None: where they would anyway)."""
+    """A scope in which operators without tensors among their arguments run on a device (None: where they would anyway). One of
+    another task is a scope for nodes of deferred graphs."""
 
     def __init__(self, device):
         self._device = device
+        self._scope = None
 
     def __enter__(self):
         if self._device is not None:
-            from tandem.devices import code_of
+            from tandem.devices import code_of, named
 
-            self._before = _runtime.set_default_device(code_of(self._device))
+            device = named(self._device) if isinstance(self._device, str) else self._device
+            if not getattr(device, "is_local", True) and call_recorder() is not None:
+                self._scope = device
+                device.__enter__()
+            else:
+                self._before = _runtime.set_default_device(code_of(self._device))
 
     def __exit__(self, *exc):
-        if self._device is not None:
+        if self._scope is not None:
+            self._scope.__exit__(*exc)
+        elif self._device is not None:
             _runtime.set_default_device(self._before)
 
 

@@ -413,7 +413,7 @@ def control_dependencies(operations):
 def device(device):
     """td.device, or with None a scope that lifts the device of the scopes around it. A device that is not here may be named: runs
     that need it are refused, or placed elsewhere by soft placement."""
-    if device is None or not _is_here(device):
+    if device is None or callable(device) or not _is_here(device):
         return default_graph().device(device)
     return Device(device)
 

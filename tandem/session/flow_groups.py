@@ -19,7 +19,7 @@ from tandem.session.flow_check import ANYWHERE, Frames
 from tandem.session.graph import StepNode
 from tandem.session.nodes import Fed, Gradients, Group, Print, Store
 from tandem.session.primitives import Enter, LoopCond, Merge, NextIteration, Primitive, Switch
-from tandem.session.program import is_host, is_variable, written_by
+from tandem.session.program import is_host, is_variable, position, written_by
 
 
 def is_ordinary(node: StepNode) -> bool:
@@ -67,6 +67,7 @@ class Grouping:
                 if v not in self.fed:
                     accesses[v].append((node, v in written))
         for steps in accesses.values():
+            steps.sort(key=lambda step: position(step[0]))
             if not any(writes for _, writes in steps):
                 continue
             for at, (node, writes) in enumerate(steps):
@@ -164,6 +165,7 @@ class Grouping:
             sources = [(v.node, False) for v in node.inputs if v not in self.fed]
             sources += [(c, True) for c in node.control]
             sources += [(o, True) for o in self.orders[node]]
+            sources += [(o, True) for o in getattr(node.op, "after", ())]
             for source, only_order in sources:
                 if isinstance(source, int):
                     level = max(level, frame_level[source] + 1)

@@ -311,6 +311,8 @@ class Graph(ir.Graph):
                 break
             given = scope
             if callable(scope):
+                if node.op.writes:  # it is where its variable is
+                    continue
                 given = scope(node)
                 if given is None or given == "":
                     continue

@@ -83,6 +83,7 @@ class Step(Op):
 
     differentiable = True
     hand_wired = False
+    writes = False  # whether it changes a variable
     saved: tuple[
         str, ...
     ]  # what a file keeps of it: attributes, in the order in which the constructor takes them (serialize.py)
@@ -119,6 +120,10 @@ class Call(Step):
         self.written = written  # variables that the results go to, of an operator that works in place
         self.present = present  # which results are there; others are None
         self.is_tuple = is_tuple
+
+    @property
+    def writes(self) -> bool:
+        return bool(self.written)
 
     def shown(self, operands: list[str]) -> str:
         """Its arguments as a printed graph has them: matmul(%0, %1, transpose=True)."""
@@ -252,6 +257,7 @@ class Store(Step):
         self.name = name
         self.variable = variable
         self.change = CHANGES.get(name)
+        self.writes = True
 
     @property
     def reads(self) -> bool:
@@ -334,6 +340,7 @@ class Host(Step):
     blocking = False  # may wait for other runs
     placed = False  # whether `call` is told the context of the run and the key of the iteration too
     always = False  # whether it runs when an operand is dead, which is None then
+    after: tuple = ()  # nodes that what it gives depends on by a way that is not in the graph
 
 
 class PyFunc(Host):

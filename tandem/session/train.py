@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from tandem.errors import ValueRangeError
 from tandem.session.build import Variable, assign_add, gradients, group, identity
 from tandem.session.graph import StepNode, SymbolicTensor
@@ -52,7 +54,9 @@ def apply_gradients(optimizer, pairs, global_step=None, name: str | None = None)
             v.grad = g
         try:
             for settings, members in _groups(optimizer, gradient_of):
-                optimizer.update({**settings, "params": members})
+                for device, here in _by_device(members):  # what belongs to a variable is where it is
+                    with contextlib.nullcontext() if device is None else graph.device(device):
+                        optimizer.update({**settings, "params": here})
         finally:
             for v in gradient_of:
                 del v.grad
@@ -60,8 +64,19 @@ def apply_gradients(optimizer, pairs, global_step=None, name: str | None = None)
     written = [n for n in graph._nodes[before:] if written_by(n)]
     if global_step is None:
         return group(*written, name=name or kind)
+    device = global_step.node.device
     with graph.control_dependencies([group(*written, name=kind)]):
-        return group(assign_add(global_step, 1), name=name or "train")
+        with contextlib.nullcontext() if device is None else graph.device(device):
+            counted = assign_add(global_step, 1)
+        return group(counted, name=name or "train")
+
+
+def _by_device(variables: list) -> list[tuple]:
+    found: dict = {}
+    for v in variables:
+        device = v.node.device
+        found.setdefault(None if device is None else str(device), (device, []))[1].append(v)
+    return list(found.values())
 
 
 def _groups(optimizer, variables) -> list[tuple[dict, list]]:

@@ -1,5 +1,7 @@
 """Sessions whose results are NumPy arrays."""
 
+import functools
+
 from tandem import _runtime
 from tandem import session as _session
 from tandem.errors import ValueRangeError
@@ -38,11 +40,19 @@ class ConfigProto:
 
 
 class Session(_session.Session):
-    """Like td.Session, with arrays as results: Session(graph=None). Of config, allow_soft_placement counts."""
+    """Like td.Session, with arrays as results: Session(graph=None). Of config, allow_soft_placement counts.
+
+    target: a server's (`Session(server.target)`, "grpc://host:port") or a td.distributed.Cluster, on whose tasks the graph runs.
+    """
+
+    def __new__(cls, target="", graph=None, config=None):
+        return object.__new__(_on_cluster(cls) if _is_cluster(target) else cls)
 
     def __init__(self, target="", graph=None, config=None):
-        soft = config is not None and config.allow_soft_placement
-        super().__init__(target if isinstance(target, _session.Graph) else graph, soft_placement=soft)
+        options = {"soft_placement": config is not None and config.allow_soft_placement}
+        if _is_cluster(target):
+            options["target"] = _cluster(target)
+        super().__init__(target if isinstance(target, _session.Graph) else graph, **options)
 
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
         timeout = options.timeout_in_ms / 1000 if options is not None and options.timeout_in_ms else None
@@ -66,6 +76,26 @@ class Session(_session.Session):
             return self.run(fetches, dict(zip(feeds, values, strict=True)), options, run_metadata)
 
         return call
+
+
+def _is_cluster(target) -> bool:
+    return not isinstance(target, _session.Graph) and target not in (None, "", "local")
+
+
+def _cluster(target):
+    if not isinstance(target, str):
+        return target
+    from tandem.distributed.cluster.server import cluster_at
+
+    return cluster_at(target)
+
+
+@functools.cache
+def _on_cluster(cls: type) -> type:
+    """The session class, for graphs on a cluster."""
+    from tandem.distributed.cluster.session import ClusterSession
+
+    return type(cls.__name__, (cls, ClusterSession), {})
 
 
 def _array(x):

@@ -64,6 +64,10 @@ def latest_checkpoint(checkpoint_dir, latest_filename=None) -> str | None:
 
 
 def __getattr__(name):
+    if name in ("ClusterSpec", "Server", "replica_device_setter"):  # heavy: many programs need none of it
+        from tandem.distributed import cluster
+
+        return getattr(cluster, name)
     raise refuse(__name__, name)
 
 

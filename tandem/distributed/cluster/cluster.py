@@ -39,15 +39,17 @@ class Cluster:
     >>> cluster.close()
     """
 
+    _default: str | None = None
+
     def __init__(self, spec, engine: str | None = None, address: str | None = None, threads: int | None = None):
         self.spec = ClusterSpec(spec)
         self.engine = start_engine(engine, address, self.spec, threads)
         self._begin()
 
     @classmethod
-    def connect(cls, addresses: dict[str, str], key: bytes = b"") -> Cluster:
+    def connect(cls, addresses: dict[str, str], key: bytes = b"", default: str | None = None) -> Cluster:
         """A controller for tasks that run already: names of tasks and their addresses, as `addresses` of the cluster that began
-        them has them. Closing it leaves the tasks as they are."""
+        them has them. Closing it leaves the tasks as they are. default: the task of nodes that could be anywhere."""
         made = cls.__new__(cls)
         jobs: dict[str, dict] = {}
         for name in addresses:
@@ -55,6 +57,7 @@ class Cluster:
             jobs.setdefault(job, {})[index] = addresses[name]
         made.spec = ClusterSpec(jobs)
         made.engine = start_engine("connected", None, made.spec, None, dict(addresses), key)
+        made._default = default
         made._begin()
         return made
 
@@ -88,6 +91,8 @@ class Cluster:
     @property
     def default_task(self) -> str:
         """Where nodes are that could be anywhere: the first worker."""
+        if self._default is not None:
+            return self._default
         job = "worker" if "worker" in self.spec.jobs else self.spec.jobs[-1]
         return task_name(job, self.spec.task_indices(job)[0])
 

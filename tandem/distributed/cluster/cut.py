@@ -12,16 +12,18 @@ before, before the writes after. What a node waits for on another task is a mess
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import defaultdict
 
+from tandem.distributed.cluster.gradients import CutGradients
 from tandem.distributed.cluster.nodes import Receive, Send
 from tandem.distributed.cluster.parts import Part
 from tandem.distributed.cluster.place import Placement, is_anywhere
 from tandem.errors import UnsupportedError
 from tandem.graph.ir import Value, revise
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
-from tandem.session.nodes import Fed, Gradients, Host, Identity
+from tandem.session.nodes import Fed, Gradients, Identity
 from tandem.session.program import draws_from_the_run, is_variable, needed, passed_through, position, written_by
 
 _END = float(2**60)  # the place of what happens after all nodes
@@ -65,7 +67,9 @@ class Cut:
         self._fed = set(self.fed)
         self.place = Placement(nodes, spec, default, soft, placer)
         self._names = itertools.count()
-        self._nodes = [n for n in nodes if not (n.outputs and n.outputs[0] in self._fed)]
+        nodes = [n for n in nodes if not (n.outputs and n.outputs[0] in self._fed)]
+        cut = CutGradients(nodes, self.place, self._fed, functools.partial(make_node, graph))
+        self._nodes, self.instead = cut.nodes, cut.instead
         self._reads: dict[tuple, StepNode] = {}
         self._writes = defaultdict(list)
         for n in self._nodes:
@@ -89,7 +93,7 @@ class Cut:
             if isinstance(node.op, Fed):
                 continue
             here = self.task_of(node)
-            for v in node.inputs:
+            for v in map(self._actual, node.inputs):
                 if v in self._fed or is_anywhere(v.node) or self.task_of(v.node) == here:
                     continue
                 if is_variable(v):
@@ -99,6 +103,14 @@ class Cut:
             for c in node.control:
                 if not is_anywhere(c) and self.task_of(c) != here:
                     self.waits[c, here] = None
+
+    def _actual(self, v: Value) -> Value:
+        """What stands for a value of the graph."""
+        return self.instead.get(v, v)
+
+    def _taken(self, node: StepNode) -> list[Value]:
+        """What a node takes, of which remote variables were read."""
+        return [self.stand_in.get((node, v), v) for v in map(self._actual, node.inputs)]
 
     def _when(self, node: StepNode) -> tuple:
         """The point at which a node reads variables: for gradients, that of what they are gradients of."""
@@ -121,38 +133,65 @@ class Cut:
 
     def _join_messages(self):
         """(source, destination, level or producer) -> what goes there in one message."""
-        waits = any(
-            getattr(n.op, "blocking", False) or n.op.hand_wired
-            for n in self._nodes
-            if isinstance(n.op, Host) or n.op.hand_wired
-        )
-        levels = None if waits else self._levels()
+        waits = any(getattr(n.op, "blocking", False) or n.op.hand_wired for n in self._nodes)
+        self._find_levels()
         self.messages: dict[tuple, tuple[list, list]] = {}
         for v, there in self.values:
-            self._message(v.node, there, levels)[0].append(v)
+            self._message(v.node, there, waits)[0].append(v)
         for node, there in self.waits:
-            self._message(node, there, levels)[1].append(node)
+            self._message(node, there, waits)[1].append(node)
+        self._find_before()
 
-    def _message(self, node: StepNode, there: str, levels) -> tuple[list, list]:
-        key = self.task_of(node), there, node if levels is None else levels[node]
+    def _message(self, node: StepNode, there: str, alone: bool) -> tuple[list, list]:
+        key = self.task_of(node), there, node if alone else self.levels[node]
         return self.messages.setdefault(key, ([], []))
 
-    def _levels(self) -> dict[StepNode, int]:
+    def _find_levels(self):
         """How many messages lie before each node. Messages between the same tasks after as many are one."""
-        levels: dict[StepNode, int] = {}
-        for node in self._in_order():
+        self.levels: dict[StepNode, int] = {}
+        written: dict = defaultdict(int)  # variable -> level of its last write
+        read: dict = defaultdict(int)  # of its reads so far
+        for node in sorted([*self._nodes, *self._reads.values()], key=position):
             if isinstance(node.op, Fed):
                 continue
             here, level = self.task_of(node), 0
-            sources = [self.stand_in.get((node, v), v) for v in node.inputs if v not in self._fed]
-            for source in [*(v.node for v in sources), *node.control]:
-                if source in levels:
-                    level = max(level, levels[source] + (self.task_of(source) != here))
-            levels[node] = level
-        return levels
+            taken = [v for v in self._taken(node) if v not in self._fed]
+            for source in [*(v.node for v in taken), *node.control]:
+                if source in self.levels:
+                    level = max(level, self.levels[source] + (self.task_of(source) != here))
+            own = [*(v for v in taken if is_variable(v)), *written_by(node)]
+            level = max([level, *(written[v] for v in own), *(read[v] for v in written_by(node))])
+            for v in own:
+                read[v] = max(read[v], level)
+            for v in written_by(node):
+                written[v] = level
+            self.levels[node] = level
+        self._order = sorted(
+            [*self._nodes, *self._reads.values()], key=lambda node: (self.levels.get(node, -1), *position(node))
+        )
 
-    def _in_order(self) -> list[StepNode]:
-        return sorted([*self._nodes, *self._reads.values()], key=position)
+    def _find_before(self):
+        """Which messages each depends on, as the bits of a number."""
+        edge = {key: k for k, key in enumerate(self.messages)}
+        carrier = {}  # (value or node, destination) -> its message
+        makers: dict = defaultdict(list)
+        for key, (values, waits) in self.messages.items():
+            carrier.update({(x, key[1]): edge[key] for x in (*values, *waits)})
+            for node in (*(v.node for v in values), *waits):
+                makers[node].append(key)
+        self.before = [0] * len(edge)  # of each message, those that it depends on
+        upstream: dict[StepNode, int] = {}
+        for node in self._order:
+            if node not in self.levels:
+                continue
+            here, found = self.task_of(node), 0
+            for x in (*self._taken(node), *node.control):
+                source = x.node if isinstance(x, Value) else x
+                k = carrier.get((x, here))
+                found |= upstream.get(source, 0) if k is None else (1 << k) | self.before[k]
+            upstream[node] = found
+            for key in makers[node]:
+                self.before[edge[key]] |= found
 
     # -- parts
 
@@ -162,9 +201,10 @@ class Cut:
         last: dict[StepNode, list] = defaultdict(list)  # node -> Sends that come after it
         aliases: dict[str, dict] = defaultdict(dict)
         controls: dict[str, dict] = defaultdict(lambda: defaultdict(list))
-        order = self._in_order()
+        order = self._order
         at = {node: k for k, node in enumerate(order)}
         readers = self._readers(order)
+        sources = [key[0] for key in self.messages]
         for edge, ((source, there, _), (values, waits)) in enumerate(self.messages.items()):
             makers = [*(v.node for v in values), *waits]
             end = max(makers, key=at.__getitem__)
@@ -173,8 +213,11 @@ class Cut:
             send = make_node(
                 self.graph, Send(edge, there), values, (), f"send_{edge}", end.id, end.source, dict.fromkeys(waits)
             )
+            sent = tuple(k for k, task in enumerate(sources) if task == there and self.before[edge] >> k & 1)
             types = tuple(v.type for v in values)
-            receive = make_node(self.graph, Receive(edge, source), (), types, f"receive_{edge}", begin.id, end.source)
+            receive = make_node(
+                self.graph, Receive(edge, source, sent), (), types, f"receive_{edge}", begin.id, end.source
+            )
             last[end].append(send)
             first[begin].append(receive)
             aliases[there].update(zip(values, receive.outputs, strict=True))
@@ -184,6 +227,9 @@ class Cut:
         for (node, v), read in self.stand_in.items():  # a remote variable is what was read of it
             here = self.task_of(node)
             aliases[here].setdefault(v, aliases[here][read])
+        for old, new in self.instead.items():
+            for task in self.place.spec.tasks:
+                aliases[task][old] = aliases[task].get(new, new)
         self._check_reads()
         constants = [n for n in order if is_anywhere(n)]
         for node in order:
@@ -199,8 +245,8 @@ class Cut:
             if is_anywhere(node):
                 continue
             here = self.task_of(node)
-            for v in node.inputs:
-                found[self.stand_in.get((node, v), v), here].append(node)
+            for v in self._taken(node):
+                found[v, here].append(node)
             for c in node.control:
                 found[c, here].append(node)
         return found
@@ -222,7 +268,7 @@ class Cut:
     def _place_fetches(self, tasks: dict, order: list):
         self.results: list[tuple[str, int]] = []
         self.fetched: dict[str, list] = defaultdict(list)
-        for v in self.fetches:
+        for v in map(self._actual, self.fetches):
             if is_variable(v) and v not in self._fed:
                 name = f"{v.node.name}/fetch_{next(self._names)}"
                 read = make_node(self.graph, Identity(), (v,), (v.type,), name, _END, v.node.source)
@@ -237,7 +283,7 @@ class Cut:
         self.feeds: dict[str, list[int]] = {}
         for task in dict.fromkeys([*tasks, *self.fetched]):
             nodes = tasks[task]
-            used = {v for n in nodes for v in n.inputs} | {*self.fetched[task]}
+            used = {self._actual(v) for n in nodes for v in n.inputs} | {*self.fetched[task]}
             fed = [k for k, v in enumerate(self.fed) if v in used]
             held = [n for n in constants if n.outputs[0] in used and n.outputs[0] not in self._fed]
             placeholders = [

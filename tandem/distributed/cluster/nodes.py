@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from tandem.session.nodes import Host
+import tandem.ops as F
+from tandem.session.nodes import Host, Step
+
+
+class Filled(Step):
+    """A number in the shape of its operand: what gradients begin with."""
+
+    name = "filled"
+    differentiable = False
+
+    def __init__(self, number: int):
+        super().__init__()
+        self.number = number
+
+    def run(self, trace, node, operands):
+        return [F.ones_like(operands[0]) if self.number else F.zeros_like(operands[0])]
 
 
 class Send(Host):
@@ -15,21 +30,21 @@ class Send(Host):
         super().__init__()
         self.edge, self.destination = edge, destination
 
-    def call(self, node, operands, cancellation, step, iteration) -> list:
-        dead = any(x is None for x in operands)
+    def call(self, node, operands, cancellation, step, iteration, dead) -> list:
         step.send(self.destination, self.edge, iteration, None if dead else operands)
         return []
 
 
 class Receive(Host):
-    """What another task sends as this edge, once it is there; dead if that is."""
+    """What another task sends as this edge, once it is there; dead if that is. sent: edges that this task sends before, on which it
+    depends there; `after` are their nodes, once a part was read."""
 
     name = "receive"
     placed = blocking = True
 
-    def __init__(self, edge: int, source: str):
+    def __init__(self, edge: int, source: str, sent: tuple = ()):
         super().__init__()
-        self.edge, self.source = edge, source
+        self.edge, self.source, self.sent = edge, source, sent
 
-    def call(self, node, operands, cancellation, step, iteration) -> list | None:
+    def call(self, node, operands, cancellation, step, iteration, dead) -> list | None:
         return step.receive(self.edge, iteration)

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections import ChainMap
 
-from tandem.distributed.cluster.nodes import Receive, Send
+from tandem.distributed.cluster.nodes import Filled, Receive, Send
 from tandem.graph.ir import revise
 from tandem.graph.serialize import document
 from tandem.session.build import Variable
@@ -23,8 +23,9 @@ from tandem.session.serialize import DeferredReader, DeferredWriter, read_all
 # What only parts have: it stays out of files.
 _SAVED = {
     QueueOp: ("queue", "operation", "timeout", "n"),
+    Filled: ("number",),
     Send: ("edge", "destination"),
-    Receive: ("edge", "source"),
+    Receive: ("edge", "source", "sent"),
 }
 _KINDS = ChainMap({kind.__name__: kind for kind in _SAVED}, Step.KINDS)
 
@@ -44,7 +45,8 @@ class PartWriter(DeferredWriter):
             for v in node.outputs:
                 self.number[v] = len(self.number)
         for outside, here in aliases.items():
-            self.number[outside] = self.number[here]
+            if here in self.number:
+                self.number[outside] = self.number[here]
 
     def _node(self, node: StepNode) -> dict:
         item = super()._node(node)
@@ -118,5 +120,9 @@ class ReadPart:
         self.graph, reader = read_all(found, WithQueues)
         for node, at in zip(self.graph.nodes, found["ids"], strict=True):
             revise(node, "id", at)
+        sends = {node.op.edge: node for node in self.graph.nodes if isinstance(node.op, Send)}
+        for node in self.graph.nodes:
+            if isinstance(node.op, Receive):
+                node.op.after = tuple(sends[edge] for edge in node.op.sent)
         self.fed = [reader.values[i] for i in found["fed"]]
         self.fetched = [reader.values[i] for i in found["fetched"]]

@@ -217,6 +217,12 @@ class Peer:
         except (TaskError, DeadlineError):
             return False
 
+    @property
+    def bytes_sent(self) -> int:
+        """What calls have sent so far, but for those under way and for shared memory."""
+        with self._lock:
+            return sum(connection.sent for connection in self._idle)
+
     def put_back(self, connection: Connection):
         with self._lock:
             self._idle.append(connection)

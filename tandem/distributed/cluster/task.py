@@ -23,6 +23,7 @@ from tandem.session import queues
 from tandem.session.flow_groups import variables_read
 from tandem.session.flow_program import FlowProgram
 from tandem.session.graph import outside_graphs
+from tandem.session.program import position, written_by
 from tandem.session.unknown import show_shape
 
 MAX_PROGRAMS = 256
@@ -43,6 +44,7 @@ class Task:
         self.programs: OrderedDict[str, PartProgram] = OrderedDict()  # least recently used first
         self.rendezvous = Rendezvous()
         self.peers: dict[str, Peer] = {}
+        self.cluster: dict[str, str] = {}  # task -> address, where they were known from the start
         self.counts = {"steps": 0, "registered": 0, "messages": 0, "bytes_sent": 0}
         self._key = key
         self._steps: dict[str, Step] = {}
@@ -205,7 +207,7 @@ class Task:
             return {
                 "name": self.name, "incarnation": self.incarnation, "variables": variables, "queues": list(self.queues),
                 "programs": list(self.programs), "steps": len(self._steps), "waiting": self.rendezvous.waiting,
-                "counts": dict(self.counts), "peers": {n: p.address for n, p in self.peers.items()},
+                "counts": dict(self.counts), "cluster": self.cluster,
             }, ()  # fmt: skip
 
     def _reset(self, connection, arguments, tensors):
@@ -311,7 +313,12 @@ class PartProgram(FlowProgram):
         self.task = task
         given = {v.node for v in part.fed}
         super().__init__(part.graph, part.fetched, part.fed, [n for n in part.graph.nodes if n not in given])
-        self._needed = [v for v in self.variables if any(v in variables_read(n) for n in self.steps)]
+        self._needed = {v for v in self.variables if self._is_read_first(v)}
+
+    def _is_read_first(self, v) -> bool:
+        """Whether a run reads a variable before it writes it."""
+        writes = [position(n) for n in self.steps if v in written_by(n)]
+        return any(v in variables_read(n) and all(position(n) <= w for w in writes) for n in self.steps)
 
     def run(self, step: Step, fed: list, seed: int) -> list:
         cells = [self.task.cell(v.node.name) for v in self.variables]

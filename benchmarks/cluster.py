@@ -1,0 +1,151 @@
+"""Steps over the tasks of a cluster, beside TensorFlow's own distributed session.
+
+    python benchmarks/cluster.py [--cases null] [--ops 10000] [--rounds 5] [--tf-python PATH]
+
+null: a graph of `--ops` operators on two tasks, each a process, with a controller. "null" adds a scalar of the server to one of
+the worker, and fetches nothing; "chain" runs all operators, half of them on each task. In both one tensor crosses. Printed are the
+bytes that the controller sends a task for a step (after the first), and the least time of a step. --tf-python: a Python that has
+tensorflow-cpu; its session runs the same graph on two tasks, once with the client in the worker's process and once in one of its
+own, in turn with ours. The bar is half of the quicker one's time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import tandem as td
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BAR = 0.5
+MOST_BYTES = 1024
+
+
+def chain(x, a, b, count):
+    for k in range(count):
+        x = x * a if k % 2 else x + b
+    return x
+
+
+class Ours:
+    def __init__(self, ops: int):
+        self.cluster = td.distributed.Cluster({"ps": 1, "worker": 1}, engine="processes", threads=1)
+        with td.Graph() as graph:
+            with td.device("/job:ps/task:0"):
+                a, b, x = (td.Variable(v, name=n) for v, n in ((0.999, "a"), (0.001, "b"), (1.0, "x")))
+                first = chain(x, a, b, ops // 2)
+            with td.device("/job:worker/task:0"):
+                c, d = td.Variable(0.999, name="c"), td.Variable(0.001, name="d")
+                second = chain(first, c, d, ops // 2)
+                null = (x + d).op
+            init = td.global_variables_initializer()
+        self.nodes = len(graph.nodes)
+        self.session = td.Session(graph, target=self.cluster)
+        self.session.run(init)
+        self.result = self.session.run(second).item()
+        self.steps = {"null": null, "chain": second}
+
+    def best(self, name: str, count: int) -> float:
+        fetch, run, best = self.steps[name], self.session.run, float("inf")
+        for _ in range(count):
+            began = time.perf_counter()
+            run(fetch)
+            best = min(best, time.perf_counter() - began)
+        return best
+
+    def sent(self, name: str) -> dict[str, int]:
+        """Bytes that one step sends to each task."""
+        self.session.run(self.steps[name])
+        before = {t: self.cluster.peer(t).bytes_sent for t in self.cluster.tasks}
+        self.session.run(self.steps[name])
+        return {t: self.cluster.peer(t).bytes_sent - before[t] for t in self.cluster.tasks}
+
+
+class Theirs:
+    def __init__(self, python: str, ops: int, where: str):
+        ports = [str(p) for p in free_ports(2)]
+        script = os.path.join(HERE, "cluster_tensorflow.py")
+        start = lambda *args: subprocess.Popen(
+            [python, script, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        roles = ["ps"] if where == "inside" else ["ps", "worker"]
+        self.servers = [start(role, *ports) for role in roles]
+        for process in self.servers:
+            process.stdout.readline()
+        self.client = start("client", *ports, str(ops), where)
+        line = self.client.stdout.readline().split()
+        if line[:1] != ["result"]:
+            raise SystemExit(f"TensorFlow's client ended with status {self.client.wait()}")
+        self.result = float(line[1])
+
+    def best(self, name: str, count: int) -> float:
+        self.client.stdin.write(f"{name} {count}\n")
+        self.client.stdin.flush()
+        return float(self.client.stdout.readline())
+
+    def close(self):
+        for process in (self.client, *self.servers):
+            process.kill()
+            process.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def null_step(args):
+    ours = Ours(args.ops)
+    peers = {} if not args.tf_python else {w: Theirs(args.tf_python, args.ops, w) for w in ("inside", "outside")}
+    for where, peer in peers.items():
+        assert abs(peer.result - ours.result) < 1e-3, (where, peer.result, ours.result)
+    print(f"graph of {ours.nodes} operators on two tasks")
+    try:
+        for name, count in (("null", 200), ("chain", 50)):
+            sent = max(ours.sent(name).values())
+            best = dict.fromkeys(["ours", *peers], float("inf"))
+            for _ in range(args.rounds):
+                best["ours"] = min(best["ours"], ours.best(name, count))
+                for where, peer in peers.items():
+                    best[where] = min(best[where], peer.best(name, count))
+            text = f"{name:6} {sent:5} bytes per task and step{'' if sent < MOST_BYTES else ' (bar missed)'}"
+            text += f"   {best['ours'] * 1e6:8.0f} us"
+            for where in peers:
+                text += f"   TensorFlow, client {where} {best[where] * 1e6:8.0f} us"
+            if peers:
+                ratio = best["ours"] / min(best[w] for w in peers)
+                text += f"   ratio {ratio:.2f}{'' if ratio <= BAR else ' (bar missed)'}"
+            print(text, flush=True)
+    finally:
+        for peer in peers.values():
+            peer.close()
+        ours.cluster.close()
+
+
+CASES = {"null": null_step}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--ops", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tf-python", help="a Python with tensorflow-cpu")
+    args = parser.parse_args()
+    for name in args.cases.split(","):
+        if name not in CASES:
+            sys.exit(f"there is no case {name!r}; there are {', '.join(CASES)}")
+        CASES[name](args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Gradients of what several tasks compute."""
+
+import numpy as np
+import pytest
+
+import tandem as td
+from tests.distributed.cluster.test_cluster_session import PS0, PS1, W0, W1, both, cluster, empty  # noqa: F401
+
+
+def split_network():
+    """Two layers on each of two workers, joined in the middle and at the end, with parameters on two servers."""
+    with td.Graph() as graph:
+        x = td.placeholder(td.float32, (None, 4), name="x")
+        with td.device(PS0):
+            a = td.Variable(td.tensor(np.linspace(-1, 1, 12).reshape(4, 3), dtype=td.float32), name="a")
+        with td.device(PS1):
+            b = td.Variable(td.tensor(np.linspace(-2, 1, 12).reshape(4, 3), dtype=td.float32), name="b")
+            c = td.Variable(td.tensor(np.linspace(-1, 2, 9).reshape(3, 3), dtype=td.float32), name="c")
+        with td.device(W0):
+            left = td.tanh(x @ a)
+        with td.device(W1):
+            right = td.sigmoid(x @ b + left)
+        with td.device(W0):
+            join = td.tanh((left + right) @ c)
+        with td.device(W1):
+            loss = ((join * right) ** 2).mean()
+        gradients = td.gradients(loss, [a, b, c, left, x])
+        init = td.global_variables_initializer()
+    return graph, x, loss, gradients, init
+
+
+def test_each_task_differentiates_what_it_computed(cluster):  # noqa: F811
+    graph, x, loss, gradients, init = split_network()
+    data = {x: np.arange(20).reshape(5, 4) / 10}
+
+    def use(session):
+        session.run(init)
+        return session.run([loss, *gradients], data)
+
+    expected, found = use(td.Session(graph, soft_placement=True)), use(td.Session(graph, target=cluster))
+    for a, b in zip(expected, found, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6)
+    assert cluster.describe(W0)["counts"]["messages"] and cluster.describe(W1)["counts"]["messages"]
+
+
+def test_training_over_tasks_by_every_optimiser(cluster):  # noqa: F811
+    import tandem.v1 as tf
+
+    for make in (
+        lambda: tf.train.GradientDescentOptimizer(0.1),
+        lambda: tf.train.MomentumOptimizer(0.1, 0.9),
+        lambda: tf.train.AdamOptimizer(0.1),
+    ):
+        cluster.reset()
+        with tf.Graph().as_default() as graph:
+            with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=W1)):
+                x = tf.placeholder(tf.float32, [None, 2], name="x")
+                w = tf.Variable([[1.0], [2.0]], name="w")
+                b = tf.Variable([0.5], name="b")
+                count = tf.Variable(0, name="count", trainable=False)
+                loss = tf.reduce_mean(tf.square(tf.matmul(x, w) + b - 1.0))
+                train = make().minimize(loss, global_step=count)
+            init = tf.global_variables_initializer()
+
+        def use(session, x=x, w=w, b=b, count=count, loss=loss, train=train, init=init):
+            session.run(init)
+            for k in range(3):
+                session.run(train, {x: [[1, k], [2, 3]]})
+            return session.run([w, b, count, loss], {x: [[1, 2]]})
+
+        expected = use(td.Session(graph, soft_placement=True))
+        for a, b in zip(expected, use(tf.Session(cluster, graph=graph)), strict=True):
+            np.testing.assert_allclose(a.numpy(), b, rtol=1e-6)
+        state = cluster.describe()
+        assert "w" in state[PS0]["variables"] and "b" in state[PS1]["variables"]
+        assert all(not state[task]["variables"] for task in (W0, W1))  # an optimiser's state is where its variable is
+
+
+def test_gradients_of_gradients_over_tasks_are_refused(cluster):  # noqa: F811
+    with td.Graph() as graph:
+        x = td.placeholder(td.float32, (), name="x")
+        with td.device(W0):
+            y = td.tanh(x)
+        with td.device(W1):
+            z = y * y * y
+        (first,) = td.gradients(z, [x])
+        (second,) = td.gradients(first * first, [y])
+    session = td.Session(graph, target=cluster)
+    assert session.run(first, {x: 0.5}).item() == pytest.approx(
+        3 * np.tanh(0.5) ** 2 * (1 - np.tanh(0.5) ** 2), rel=1e-5
+    )
+    with pytest.raises(td.UnsupportedError, match="gradients of gradients"):
+        session.run(second, {x: 0.5})
