@@ -67,6 +67,7 @@ from tandem.distributed.parallel import (
 from tandem.distributed.pipeline import Pipeline, stage
 from tandem.distributed.placer import PlacementCosts, PlacementPlan, measure_nodes, place
 from tandem.distributed.reduction import ReduceOp
+from tandem.distributed.servers import ParameterServer, ShardedEmbedding
 from tandem.distributed.sharding import (
     DeviceMesh,
     DTensor,
@@ -96,17 +97,18 @@ from tandem.distributed.work import Work
 __all__ = [
     "Cluster", "ClusterSpec", "ColwiseParallel", "DTensor", "DeviceMesh", "DeviceModel", "DistributedDataParallel",
     "ExpertParallel", "GroupMember", "Link", "Mesh", "MixtureOfExperts", "NamedSharding", "P2POp", "ParallelPlan",
-    "ParallelStyle", "Partial", "PartitionSpec", "Pipeline", "Placement", "PlacementCosts", "PlacementPlan",
-    "PrepareModuleInput", "PrepareModuleOutput", "ProcessGroup", "ReduceOp", "Replicate", "RowwiseParallel",
-    "SequenceParallel", "Server", "Shard", "ShardedParameter", "ShardingReport", "Store", "Topology", "Work", "all_gather",
-    "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_reduce_coalesced", "all_to_all", "all_to_all_single",
-    "barrier", "batch_isend_irecv", "broadcast", "broadcast_coalesced", "broadcast_object_list", "checkpoint",
-    "data_parallel", "destroy_process_group", "distribute_module", "distribute_tensor", "elastic", "explain",
-    "flight_record", "from_local", "full_state_dict", "fully_shard", "functional", "gather", "gather_object", "get_backend",
-    "get_global_rank", "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size", "implicit_replication",
-    "init_device_mesh", "init_process_group", "irecv", "is_available", "is_initialized", "isend", "join",
-    "load_full_state_dict", "load_plan", "measure_nodes", "measured", "monitored_barrier", "new_group", "no_sync",
-    "parallelize", "parallelize_module", "pipeline", "place", "recv", "redistribute", "reduce", "reduce_scatter",
-    "reduce_scatter_tensor", "replica_device_setter", "scatter", "send", "shard_map", "sharding_report", "simulator",
-    "spawn", "stage", "with_sharding_constraint",
+    "ParallelStyle", "ParameterServer", "Partial", "PartitionSpec", "Pipeline", "Placement", "PlacementCosts",
+    "PlacementPlan", "PrepareModuleInput", "PrepareModuleOutput", "ProcessGroup", "ReduceOp", "Replicate",
+    "RowwiseParallel", "SequenceParallel", "Server", "Shard", "ShardedEmbedding", "ShardedParameter", "ShardingReport",
+    "Store", "Topology", "Work", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce",
+    "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier", "batch_isend_irecv", "broadcast",
+    "broadcast_coalesced", "broadcast_object_list", "checkpoint", "data_parallel", "destroy_process_group",
+    "distribute_module", "distribute_tensor", "elastic", "explain", "flight_record", "from_local", "full_state_dict",
+    "fully_shard", "functional", "gather", "gather_object", "get_backend", "get_global_rank", "get_group_rank",
+    "get_process_group_ranks", "get_rank", "get_world_size", "implicit_replication", "init_device_mesh",
+    "init_process_group", "irecv", "is_available", "is_initialized", "isend", "join", "load_full_state_dict", "load_plan",
+    "measure_nodes", "measured", "monitored_barrier", "new_group", "no_sync", "parallelize", "parallelize_module",
+    "pipeline", "place", "recv", "redistribute", "reduce", "reduce_scatter", "reduce_scatter_tensor",
+    "replica_device_setter", "scatter", "send", "shard_map", "sharding_report", "simulator", "spawn", "stage",
+    "with_sharding_constraint",
 ]  # fmt: skip

@@ -29,6 +29,7 @@ from tandem.session.unknown import show_shape
 MAX_PROGRAMS = 256
 _ANSWERS = 64  # of steps that are over, for who asks again
 
+extensions: list = []  # of other subjects: functions of a task that give further calls, by name
 local: dict[str, Task] = {}  # address -> task of this process, to which tensors need no way
 
 
@@ -53,6 +54,7 @@ class Task:
         self._registering = threading.Lock()
         self._controllers: dict = {}
         self.closed = threading.Event()
+        self.on_close: list = []  # functions
         self.calls = {
             "ping": self._ping,
             "attach": self._attach,
@@ -65,6 +67,8 @@ class Task:
             "shutdown": self._shutdown,
         }
         self.notices = {"message": self._message, "abort": self._abort}
+        for extend in extensions:
+            self.calls.update(extend(self))
         self.server = Server(self, address, key)
         self.address = self.server.address
         local[self.address] = self
@@ -75,6 +79,8 @@ class Task:
     def close(self):
         self.closed.set()
         local.pop(self.address, None)
+        for function in self.on_close:
+            function()
         self.server.close()
         with self._mutex:
             steps = list(self._steps.values())

@@ -1,0 +1,265 @@
+"""What one server has: pieces of parameters, their optimiser, and gradients that have come.
+
+Note [Steps of servers]
+The version of a server is the number of updates that it has made. Gradients carry (worker, step, version that they were computed
+with), and count once: what a worker has pushed for a step, or a later one, is not taken again.
+
+    sync      gradients for step k wait until all workers have pushed theirs. Their mean, summed in the order of workers whoever
+              was first, is applied, and the version becomes k + 1. A pull for step k waits for version k.
+    backup    the same with the first `needed` workers. What comes for a step that is over is dropped, never applied; its worker
+              goes on with the present step.
+    async     every push is applied when it comes. Its staleness is the number of updates since the pull that it belongs to.
+    bounded   the same, but a push that is staler than `staleness` is refused: its worker pulls and computes anew.
+
+A generation is the life of a server between restores. What belongs to an earlier one is dropped, so that after a restore all
+workers go back to the version that was restored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+
+import tandem.ops as F
+from tandem.autograd.modes import no_grad
+from tandem.checkpoint.background import save_async
+from tandem.checkpoint.reader import load
+from tandem.distributed.servers.recipe import restore
+from tandem.errors import DeadlineError, ShapeError
+from tandem.nn.parameter import Parameter
+from tandem.sparse.tensor import sparse_coo_tensor
+
+DENSE, ROWS, NONE = "dense", "rows", "none"
+_KEPT = 3  # snapshots
+
+
+class Shard:
+    """spec: JSON; see client.py."""
+
+    def __init__(self, spec: dict, tensors: list):
+        self.spec = spec
+        self.parameters = [Parameter(t.clone()) for t in tensors]
+        by_group: list[list] = [[] for _ in spec["optimizer"]["groups"]]
+        for p, group in zip(self.parameters, spec["groups"], strict=True):
+            by_group[group].append(p)
+        self.optimizer = restore(spec["optimizer"], by_group) if self.parameters else None
+        self.by_group = by_group
+        self.used = [g for g, params in enumerate(by_group) if params]
+        self.version = 0
+        self.generation = 0
+        self.last: dict[str, int] = {}  # worker -> the last step that it pushed
+        self.pending: dict[int, dict[str, list]] = {}  # step -> worker -> gradients
+        self.counts = {"applied": 0, "dropped": 0, "refused": 0, "repeated": 0, "staleness": 0, "stalest": 0}
+        self.changed = threading.Condition(threading.RLock())  # guards all of it
+        self.closed = False
+        self.saving = None
+        self.published: tuple[int, int, list] | None = None
+        if spec.get("snapshots"):
+            os.makedirs(spec["snapshots"], exist_ok=True)
+
+    @property
+    def waits(self) -> bool:
+        return self.spec["mode"] in ("sync", "backup")
+
+    # -- pulls
+
+    def pull(self, step: int, generation: int, timeout: float) -> tuple[dict, list]:
+        """Parameters, once the version is `step`, or at once if the generation is another than the caller knows of."""
+        end = time.monotonic() + timeout
+        with self.changed:
+            while self.waits and self.version < step and self.generation == generation and not self.closed:
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise self._late(step, timeout)
+                self.changed.wait(min(left, 1.0))
+            return {"version": self.version, "generation": self.generation}, self._values()
+
+    def _values(self) -> list:
+        """Copies of the parameters, one set a version."""
+        if self.published is None or self.published[:2] != (self.generation, self.version):
+            self.published = (self.generation, self.version, [p.detach().clone() for p in self.parameters])
+        return self.published[2]
+
+    def _late(self, step: int, timeout: float) -> DeadlineError:
+        there = self.pending.get(self.version, {})
+        missing = [str(w) for w in range(self.spec["workers"]) if str(w) not in there]
+        return DeadlineError(
+            "pull", f"step {step - 1} is not over after {timeout:g} s: no gradients of worker {', '.join(missing)}",
+            fix="start those workers again, or take mode='backup'",
+        )  # fmt: skip
+
+    # -- pushes
+
+    def push(
+        self, worker: str, step: int, version: int, generation: int, kinds: list, tensors: list, settings=None
+    ) -> dict:
+        """Gradients of a worker. Gives what became of them, and the version."""
+        gradients = self._gradients(kinds, tensors)
+        with self.changed:
+            if settings is not None:
+                for position, group in zip(
+                    self.used, self.optimizer.param_groups if self.optimizer else (), strict=True
+                ):
+                    group.update(settings[position])
+            stale = self.version - version
+            what = self._take(worker, step, version, generation, gradients)
+            if what in self.counts:
+                self.counts[what] += 1
+            return {
+                "what": what,
+                "version": self.version,
+                "generation": self.generation,
+                "stale": stale,
+            }
+
+    def _take(self, worker: str, step: int, version: int, generation: int, gradients: list) -> str:
+        if generation != self.generation:
+            return "dropped"
+        if step <= self.last.get(worker, -1) or worker in self.pending.get(step, ()):
+            return "repeated"
+        if not self.waits:
+            stale = self.version - version
+            if self.spec["mode"] == "bounded" and stale > self.spec["staleness"]:
+                return "refused"
+            self.last[worker] = step
+            self.counts["staleness"] += stale
+            self.counts["stalest"] = max(self.counts["stalest"], stale)
+            self._apply([gradients])
+            return "applied"
+        if step < self.version:
+            self.last[worker] = step
+            return "dropped"
+        self.pending.setdefault(step, {})[worker] = gradients
+        if step == self.version and len(self.pending[step]) >= self.spec["needed"]:
+            chosen = self.pending.pop(step)
+            for w in chosen:
+                self.last[w] = max(step, self.last.get(w, -1))
+            self._apply([chosen[w] for w in sorted(chosen, key=int)])
+            self.counts["applied"] += len(chosen)
+            return "taken"
+        return "waiting"
+
+    def _gradients(self, kinds: list, tensors: list) -> list:
+        """What came, as (kind, tensor...) for each piece."""
+        left, found = iter(tensors), []
+        for kind, p in zip(kinds, self.parameters, strict=True):
+            if kind == NONE:
+                found.append(None)
+            elif kind == DENSE:
+                g = next(left)
+                if tuple(g.shape) != tuple(p.shape):
+                    raise ShapeError("push", f"a gradient is {tuple(g.shape)} for a parameter of {tuple(p.shape)}")
+                found.append((g,))
+            else:
+                found.append((next(left), next(left)))
+        return found
+
+    def _apply(self, every: list[list]):
+        """One update by the mean, or the sum, of some workers' gradients."""
+        count = len(every) if self.spec["average"] else 1
+        with no_grad():
+            for i, p in enumerate(self.parameters):
+                p.grad = _mean([g[i] for g in every if g[i] is not None], count, p)
+            if self.optimizer is not None:
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+        self.version += 1
+        self.pending = {k: v for k, v in self.pending.items() if k >= self.version}
+        self.changed.notify_all()
+        every_n = self.spec.get("every")
+        if every_n and self.version % every_n == 0:
+            self.snapshot()
+
+    # -- snapshots
+
+    def _path(self, version: int) -> str:
+        return os.path.join(self.spec["snapshots"], f"{version:012d}.safetensors")
+
+    def state(self) -> dict:
+        return {
+            "version": self.version, "last": dict(self.last), "parameters": [p.detach() for p in self.parameters],
+            "optimizer": self.optimizer.state_dict() if self.optimizer is not None else {},
+        }  # fmt: skip
+
+    def snapshot(self):
+        """Begins to write what there is, between two steps. Copies are made now; the file is written while work goes on."""
+        if self.saving is not None:
+            self.saving.wait()
+        path = self._path(self.version)
+        self.saving = save_async(self.state(), path, durable=False)
+        for old in self.snapshots()[:-_KEPT]:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path(old))
+
+    def flush(self):
+        with self.changed:
+            if self.saving is not None:
+                self.saving.wait()
+                self.saving = None
+
+    def snapshots(self) -> list[int]:
+        """Versions that are on disk, whole."""
+        folder = self.spec.get("snapshots")
+        names = os.listdir(folder) if folder and os.path.isdir(folder) else []
+        return sorted(
+            int(n.removesuffix(".safetensors")) for n in names if n[0].isdigit() and n.endswith(".safetensors")
+        )
+
+    def restore(self, version: int, generation: int):
+        """Goes back to a snapshot. Who waits is woken, and sees the older version."""
+        with self.changed:
+            if self.saving is not None:
+                with contextlib.suppress(Exception):
+                    self.saving.wait()
+                self.saving = None
+            if generation <= self.generation and self.version == version:
+                return
+            found = self._read(version)
+            with no_grad():
+                for p, t in zip(self.parameters, found["parameters"], strict=True):
+                    p.copy_(t)
+            if self.optimizer is not None:
+                self.optimizer.load_state_dict(found["optimizer"])
+            self.version, self.generation = found["version"], generation
+            self.last = {str(k): v for k, v in found["last"].items()}
+            self.pending.clear()
+            self.changed.notify_all()
+
+    def _read(self, version: int) -> dict:
+        return load(self._path(version))
+
+    def describe(self) -> dict:
+        with self.changed:
+            size = sum(p.numel() * p.dtype.itemsize for p in self.parameters)
+            pushed = max(1, self.counts["applied"])
+            return {
+                "version": self.version, "generation": self.generation, "bytes": size, "counts": dict(self.counts),
+                "staleness": self.counts["staleness"] / pushed, "snapshots": self.snapshots(), "last": dict(self.last),
+            }  # fmt: skip
+
+    def close(self):
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+
+
+def _mean(gradients: list[tuple], count: int, p):
+    """None, a dense gradient, or a sparse one if all are."""
+    if not gradients:
+        return None
+    scale = 1.0 / count
+    if all(len(g) == 2 for g in gradients):
+        gradients = [g for g in gradients if g[0].numel()]
+        if not gradients:
+            return None
+        rows = F.concat([g[0] for g in gradients]) if len(gradients) > 1 else gradients[0][0]
+        values = F.concat([g[1] for g in gradients]) if len(gradients) > 1 else gradients[0][1]
+        values = values if count == 1 else values * scale
+        return sparse_coo_tensor(F.reshape(rows, (1, -1)), values, tuple(p.shape)).coalesce()
+    total = None
+    for g in gradients:
+        dense = g[0] if len(g) == 1 else sparse_coo_tensor(F.reshape(g[0], (1, -1)), g[1], tuple(p.shape)).to_dense()
+        total = dense if total is None else total + dense
+    return total if count == 1 else total * scale

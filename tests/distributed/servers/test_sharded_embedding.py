@@ -1,0 +1,151 @@
+"""Tables on servers: rows on demand, the same as one table, only touched rows move."""
+
+import numpy as np
+import pytest
+
+import tandem as td
+from tandem.distributed import Cluster, ParameterServer, ShardedEmbedding
+from tandem.nn.candidates import LogUniformSampler
+from tests.distributed.servers.test_parameter_server import in_threads
+
+
+def cluster_of(servers):
+    return Cluster({"ps": servers}, engine="threads")
+
+
+def ids_of(step, worker, rows=50, count=12):
+    rng = np.random.default_rng(100 * step + worker)
+    return td.tensor(rng.integers(0, rows, (count // 2, 2)))
+
+
+class Model(td.nn.Module):
+    def __init__(self, rows=50, on_demand=True, optimizer=td.optim.Adagrad, **settings):
+        super().__init__()
+        td.manual_seed(0)
+        self.table = ShardedEmbedding(rows, 4, optimizer, on_demand=on_demand, **(settings or {"lr": 0.1}))
+        self.top = td.nn.Linear(8, 1)
+
+    def forward(self, ids):
+        return self.top(self.table(ids).reshape(ids.shape[0], 8)).sum()
+
+
+def trained(servers, workers=2, steps=5, **options):
+    models = [Model(**options) for _ in range(workers)]
+    with cluster_of(servers) as cluster:
+
+        def work(k):
+            opt = td.optim.SGD(models[k].top.parameters(), lr=0.1)
+            server = ParameterServer(models[k], opt, cluster=cluster, worker=k, workers=workers)
+            while server.version < steps:
+                models[k](ids_of(server.version, k)).backward()
+                assert server.step().applied
+
+        in_threads(workers, work)
+        every = td.arange(50)
+        with td.no_grad():
+            return models[0].table(every).detach(), models[0].top.weight.detach().clone()
+
+
+def test_any_number_of_servers_trains_the_same_table():
+    one, top = trained(1)
+    for servers in (2, 3):
+        again, other = trained(servers)
+        assert bool((again == one).all()) and bool((other == top).all())
+
+
+def test_the_table_trains_as_an_embedding_of_one_process():
+    table, _ = trained(2, workers=1, optimizer=td.optim.SparseAdam, lr=0.05)
+    model = Model()
+    plain = td.nn.Embedding(50, 4, sparse=True)
+    with td.no_grad():
+        plain.weight.copy_(Model().table(td.arange(50)).detach())
+    opts = [td.optim.SparseAdam(plain.parameters(), lr=0.05), td.optim.SGD(model.top.parameters(), lr=0.1)]
+    for step in range(5):
+        ids = ids_of(step, 0)
+        for o in opts:
+            o.zero_grad()
+        model.top(plain(ids).reshape(ids.shape[0], 8)).sum().backward()
+        for o in opts:
+            o.step()
+    assert td.allclose(table, plain.weight.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_are_those_of_a_table_in_this_process():
+    model = Model()
+    ids = ids_of(0, 0)
+    rows = model.table(td.arange(50)).detach()
+    out = model.table(ids)
+    (out * out).sum().backward()
+    numbers, leaf = model.table._used[-1]
+    count = np.zeros(50)
+    np.add.at(count, ids.numpy().reshape(-1), 1)
+    expected = 2 * rows.numpy() * count[:, None]
+    assert np.allclose(leaf.grad.numpy(), expected[numbers], rtol=1e-6)
+
+
+def test_only_touched_rows_move_and_exist():
+    with cluster_of(2) as cluster:
+        table = ShardedEmbedding(None, 16, td.optim.Adagrad, lr=0.1)
+        server = ParameterServer(table, mode="async", cluster=cluster)
+        ids = td.tensor([5, 10**15, 5, 7, 10**15])
+        table(ids).sum().backward()
+        server.step()
+        assert table.moved["rows"] == 2 * 3 and table.moved["bytes"] == 2 * 3 * (16 * 4 + 8)
+        found = [cluster.peer(t).call("ps.describe", table.name)[0] for t in server.servers]
+        assert sum(f["rows"] for f in found) == 3 and [f["version"] for f in found] == [1, 1]
+
+
+def test_all_rows_from_the_start_are_zeros_and_ids_are_checked():
+    with cluster_of(3) as cluster:
+        table = ShardedEmbedding(10, 2, td.optim.SGD, on_demand=False, lr=1.0)
+        server = ParameterServer(table, mode="async", cluster=cluster)
+        table(td.tensor([9, 0, 9])).sum().backward()
+        server.step()
+        assert table(td.arange(10)).detach()[:, 0].tolist() == [-1.0, *[0.0] * 8, -2.0]
+        for wrong in (10, -1):
+            with pytest.raises(IndexError, match=f"id {wrong} in a table of 10 rows"):
+                table(td.tensor([wrong]))
+        with pytest.raises(TypeError, match="whole numbers"):
+            table(td.tensor([0.5]))
+
+
+def test_a_server_says_when_its_rows_do_not_fit_and_more_servers_help():
+    limit = 20_000  # 64 bytes a row and as many of state
+    ids = td.arange(250)
+
+    def train(servers):
+        with cluster_of(servers) as cluster:
+            table = ShardedEmbedding(None, 16, td.optim.Adagrad, limit=limit, lr=0.1)
+            server = ParameterServer(table, mode="async", cluster=cluster)
+            for part in (ids[:60], ids):
+                table(part).sum().backward()
+                server.step()
+
+    with pytest.raises(td.OutOfMemoryError, match=r"its limit is 20,000 B"):
+        train(1)
+    train(4)
+
+
+def test_sampled_softmax_on_servers_equals_the_whole_table():
+    classes, width, b = 200, 8, 6
+    with cluster_of(2) as cluster:
+        table = ShardedEmbedding(classes, width, td.optim.SGD, lr=1.0, scale=0.5)
+        server = ParameterServer(table, mode="async", cluster=cluster)
+        whole = table(td.arange(classes)).detach().clone().requires_grad_(True)
+        table._used.clear()
+        td.manual_seed(3)
+        x, labels = td.randn(b, width), td.tensor([3, 7, 3, 150, 0, 9])
+        sampler = LogUniformSampler(classes)
+        sampled = sampler.sample(labels.reshape(b, 1), 20, True, None)
+        loss = table.sampled_softmax(x, labels, 20, sampled)
+        expected = td.nn.functional.sampled_softmax_loss(
+            whole, td.zeros(classes), labels.reshape(b, 1), x, 20, classes, sampled_values=sampled, sparse=False
+        )
+        assert td.allclose(loss, expected, rtol=1e-6)
+        loss.sum().backward()
+        expected.sum().backward()
+        touched = table.moved["rows"] - classes
+        assert touched <= 26
+        server.step()
+        after = table(td.arange(classes)).detach()
+        assert td.allclose(after, whole.detach() - whole.grad, rtol=1e-5, atol=1e-6)
