@@ -124,12 +124,16 @@ def _suggests_own(number: int) -> bool:
 
 
 def _path() -> str:
-    """The file for this processor, its instructions and threads in use; "" where nothing is kept."""
+    return machine_file("machine")
+
+
+def machine_file(name: str) -> str:
+    """The file in a folder of this name for this processor, its instructions and threads in use; "" where nothing is kept."""
     folder = cache_dir()
     if not folder:
         return ""
     described = f"{_processor()} {_runtime.library_isa()} {_runtime.num_threads()}"
-    return os.path.join(folder, "machine", blake2b(described.encode(), digest_size=8).hexdigest())
+    return os.path.join(folder, name, blake2b(described.encode(), digest_size=8).hexdigest())
 
 
 @functools.cache

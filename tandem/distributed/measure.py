@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import tandem.ops as F
 from tandem.autograd.modes import no_grad
 from tandem.constructors import ones, tensor
+from tandem.distributed.automatic.op_times import OpTimes
 from tandem.distributed.functional import all_reduce
 from tandem.distributed.group import ProcessGroup, group_of
 from tandem.distributed.topology import DeviceModel, Link, Topology
 
 _SIDE = 512  # of a product that runs at full speed
 _LARGE, _SMALL = 1 << 20, 64  # elements
-_MEMORY = 8e9
 
 
-def measured(group: ProcessGroup | None = None, repeats: int = 5) -> Topology:
+def measured(group: ProcessGroup | None = None, repeats: int = 5, operators: bool = True) -> Topology:
     """A Topology of the ranks of a group, on one host: rates of products and of memory, bandwidth and latency between them.
 
     All ranks must call it; all get the same numbers, those of the slowest rank.
+
+    operators: whether td.parallelize measures the operators of a step, too, on parts of the sizes that plans have; times are kept
+        by machine under the cache folder
 
     >>> td.distributed.init_process_group()
     >>> td.distributed.measured().device.operations > 1e6
@@ -34,15 +38,21 @@ def measured(group: ProcessGroup | None = None, repeats: int = 5) -> Topology:
         large = _least(lambda: all_reduce(x, group=group), repeats)
         small = _least(lambda: all_reduce(ones(_SMALL), group=group), repeats)
         launch = _least(lambda: a[0] + 1.0, repeats)
+        n = group.size()
         product, copy, large, small, launch = all_reduce(
             tensor([product, copy, large, small, launch]), "max", group
         ).tolist()
-    n = group.size()
-    device = DeviceModel(2.0 * _SIDE**3 / product, 8.0 * _LARGE / copy, _MEMORY, launch)
+    times = OpTimes.of_machine() if operators else None
+    device = DeviceModel(2.0 * _SIDE**3 / product, 8.0 * _LARGE / copy, _memory(n), launch, times=times)
     moved = 2 * 4.0 * _LARGE * (n - 1) / n
     bandwidth = moved / max(large - small, 1e-9) if n > 1 else device.bandwidth
     link = Link(bandwidth, small / 2)
     return Topology(1, n, device, link, link)
+
+
+def _memory(ranks: int) -> float:
+    """Bytes of this host for each rank."""
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / ranks
 
 
 def _least(call, repeats: int) -> float:

@@ -34,6 +34,7 @@ class Times(NamedTuple):
 
 def times_of(step: Step, costs: Costs, solution: Solution, recompute: bool = False) -> Times:
     """What the parts of a divided step take, by the same costs as the solver's."""
+    costs.know(step.graph)
     leaving = sum(w == FREE for w in step.wants[step.forward :])
     level = levels(step.graph, step.forward, leaving)
     seconds, once = [0.0, 0.0, 0.0], 0.0

@@ -7,7 +7,7 @@ import math
 
 from tandem import _runtime
 from tandem.distributed.automatic.strategies import Strategy
-from tandem.distributed.pipeline.work import work_of
+from tandem.distributed.pipeline.work import operations_of, traffic_of
 from tandem.distributed.sharding.layout import Grid, Placements
 from tandem.distributed.sharding.move import Mover
 from tandem.distributed.sharding.placements import Shard
@@ -25,6 +25,8 @@ class Costs:
         self.links = [self._link(m) for m in range(len(grid.shape))]
         self.moved = functools.cache(self._moved)
         self.times = times  # of operators that were measured (op_times.py), or None
+        self._traffic: dict[Node, float] = {}
+        self._graphs: set[Graph] = set()
 
     def _link(self, axis: int) -> Link:
         stride = math.prod(self.grid.shape[axis + 1 :])
@@ -36,11 +38,20 @@ class Costs:
         size = math.prod(self.grid.shape)
         return self.topology.link([self.first, (self.first + size) % self.topology.devices])
 
+    def know(self, graph: Graph):
+        """What operators of a graph are fused with follows from all of it."""
+        if graph not in self._graphs:
+            self._graphs.add(graph)
+            self._traffic.update(traffic_of(graph))
+
     def compute(self, node: Node, strategy: Strategy) -> float:
+        """Seconds of an operator: as measured, or by the roofline, the longer one of arithmetic and of memory."""
         measured = self.times.seconds(node, strategy, self.grid) if self.times is not None else None
         if measured is not None:
             return measured
-        return work_of(node) / strategy.ways / self.topology.device.operations
+        device = self.topology.device
+        arithmetic = operations_of(node) / strategy.ways / device.operations
+        return max(arithmetic, self._traffic.get(node, 0.0) / strategy.ways / device.bandwidth)
 
     def update(self, type: Type, placements: Placements) -> float:
         """Seconds of the optimiser: it reads weight, gradient and state, and writes weight and state."""

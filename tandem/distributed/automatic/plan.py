@@ -357,7 +357,8 @@ def _told(line: Line) -> str:
 
 def parallelize(fn, args, mesh=None, *, topology: Topology | None = None, memory_limit: float | None = None,
                 state: float = 2.0, time_limit: float = 10.0, gap: float = 1e-3, micro_batches: int | None = None,
-                schedule: str = "1f1b", stages: int | None = None, recompute: bool | None = None) -> ParallelPlan:  # fmt: skip
+                schedule: str = "1f1b", stages: int | None = None, recompute: bool | None = None,
+                way: str | None = None) -> ParallelPlan:  # fmt: skip
     """A plan that divides a training step over ranks: for each operator how it is divided, for each parameter how it lies, and
     which ranks compute which layers.
 
@@ -371,6 +372,7 @@ def parallelize(fn, args, mesh=None, *, topology: Topology | None = None, memory
     time_limit: seconds for the solver; then the best plan so far counts
     micro_batches, stages, recompute: of a pipeline; unless given, some multiples of the number of ranks, all numbers of stages,
         and both are tried. schedule: as for td.distributed.Pipeline
+    way: the best plan of a usual kind instead: "data parallel", "fully sharded", "tensor parallel", "replicated" or "pipeline"
 
     >>> w1, w2 = td.ones(64, 256, requires_grad=True), td.ones(256, 64, requires_grad=True)
     >>> loss = lambda x: (td.relu(x @ w1) @ w2).mean()
@@ -380,9 +382,9 @@ def parallelize(fn, args, mesh=None, *, topology: Topology | None = None, memory
     """
     question, group = _question(
         fn, args, mesh, topology, memory_limit=memory_limit, state=state, time_limit=time_limit, gap=gap,
-        micro_batches=micro_batches, schedule=schedule, stages=stages, recompute=recompute,
+        micro_batches=micro_batches, schedule=schedule, stages=stages, recompute=recompute, way=way,
     )  # fmt: skip
-    search = lambda: Search(question).best()
+    search = lambda: Search(question).found()
     if isinstance(mesh, Mesh):
         kept = decisions.decide_together(mesh.groups, mesh.coordinate, search)
     elif group is not None:

@@ -25,6 +25,10 @@ LAYERS = 8  # that a model is cut into, for each rank up to four of a row
 TIGHTER = 4  # tries with a smaller count where the memory planner needs more than the solver counts
 
 
+# Ways that people choose by hand. Replicated: all ranks have the batch and all weights, and may divide the work between them.
+WAYS = ("data parallel", "fully sharded", "tensor parallel", "replicated", "pipeline")
+
+
 @dataclasses.dataclass
 class Question:
     """What is asked for. layouts: shapes of one mesh; None to look for pipelines as well."""
@@ -41,6 +45,7 @@ class Question:
     schedule: str = "1f1b"
     stages: int | None = None
     recompute: bool | None = None
+    way: str | None = None
     times: object = None
 
     def costs(self, shape: tuple[int, ...]) -> Costs:
@@ -86,6 +91,24 @@ class Search:
                 fix="give more time (time_limit=), more memory (memory_limit=) or more ranks",
             )  # fmt: skip
         return found[0]
+
+    def found(self) -> Choice:
+        """The best plan; what was measured for it is kept."""
+        try:
+            return self.best() if self.q.way is None else self._required(self.q.way)
+        finally:
+            if self.q.times is not None:
+                self.q.times.save()
+
+    def _required(self, name: str) -> Choice:
+        if name not in WAYS:
+            raise ValueRangeError("parallelize", f"way={name!r} must be one of {list(WAYS)}")
+        choice = self.way(name)
+        if choice is None:
+            raise ValueRangeError(
+                "parallelize", f"there is no plan of the kind {name!r} here", fix="give a Topology, not a mesh"
+            )
+        return choice
 
     def choices(self, limit: float | None) -> list[Choice]:
         found = []
@@ -151,26 +174,29 @@ class Search:
     # -- ways that people choose by hand
 
     def usual(self) -> dict[str, Choice]:
-        """Data parallel, fully sharded, tensor parallel, a pipeline with a rank for each stage: the best of each."""
-        layouts = self.q.layouts or shapes_of(self.q.topology.devices, 0, self.q.topology)
-        shape = layouts[0]
+        """The best of each usual way."""
+        found = {}
+        for name in WAYS:
+            self.began = time.monotonic()
+            choice = self.way(name)
+            if choice is not None:
+                found[name] = choice
+        return found
+
+    def way(self, name: str) -> Choice | None:
+        """The best choice of a usual way; how arguments and parameters lie is fixed, everything else is what is best for that.
+        None where a way is not open: pipelines on a mesh."""
+        if name == "pipeline":
+            single = self.pipelines(None, [1]) if self.q.layouts is None else []
+            return min(single, key=lambda c: c.seconds, default=None)
+        shape = (self.q.layouts or shapes_of(self.q.topology.devices, 0, self.q.topology))[0]
         whole, rows = (REPLICATE,) * len(shape), (Shard(0),) * len(shape)
+        arguments = whole if name in ("tensor parallel", "replicated") else rows
+        parameters = {"fully sharded": rows, "tensor parallel": None}.get(name, whole)
         weights = set(self.step.weights)
 
-        def ways(arguments, parameters):
-            def lies(position, placements):
-                wanted = arguments if position < self.traced.arguments else parameters if position in weights else None
-                return [wanted] if wanted in placements else placements if wanted is None else [whole]
+        def lies(position, placements):
+            wanted = arguments if position < self.traced.arguments else parameters if position in weights else None
+            return [wanted] if wanted in placements else placements if wanted is None else [whole]
 
-            return self.on_one_mesh(shape, None, lies)
-
-        self.began = time.monotonic()
-        found = {
-            "data parallel": ways(rows, whole), "fully sharded": ways(rows, rows), "tensor parallel": ways(whole, None),
-            "each rank does all": ways(whole, whole),
-        }  # fmt: skip
-        if self.q.layouts is None:
-            single = self.pipelines(None, [1])
-            if single:
-                found["pipeline"] = min(single, key=lambda c: c.seconds)
-        return found
+        return self.on_one_mesh(shape, None, lies)

@@ -95,6 +95,7 @@ def solve(
 
 def replicated_solution(step: Step, costs: Costs) -> Solution:
     """Each rank does all: the only way on one rank."""
+    costs.know(step.graph)
     whole = (REPLICATE,) * len(costs.grid.shape)
     strategies = {
         n: Strategy((whole,) * len(n.inputs), (whole,) * len(n.outputs), 1)
@@ -112,6 +113,7 @@ class _Encoder:
     def __init__(self, step: Step, costs: Costs, lies):
         self.step, self.costs, self.lies = step, costs, lies
         self.graph: Graph = step.graph
+        costs.know(step.graph)
         self.program = Program()
         self.options: dict[Node, list[Strategy]] = {}
         self.of_node: dict[Node, list[int]] = {}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -247,3 +248,31 @@ def test_all_ranks_tell_that_there_is_no_plan():
 
     first, second = dist.spawn(work, 2, engine="threads", timeout=60)
     assert first == second
+
+
+def counted(records, rank, first):
+    """(collective, bytes) of what a rank really did, from the flight record."""
+    found = []
+    for r in records:
+        if r["rank"] == rank and r["sequence"] > first:
+            name, size = re.match(r"(\w+).* of float32 \(([\d, ]*)\)", r["call"]).groups()
+            elements = int(np.prod([int(n) for n in size.split(",") if n.strip()]))
+            found.append((name, 4 * elements * (2 if name == "all_gather" else 1)))  # its result is counted
+    return found
+
+
+@pytest.mark.parametrize("way", [None, "data parallel", "fully sharded", "tensor parallel"])
+def test_as_many_bytes_are_moved_as_predicted(way):
+    make = shared(lambda: mlp(64, 16, 32))
+
+    def work():
+        loss, args, _ = make()
+        mesh = dist.Mesh(2)
+        plan = td.parallelize(loss, args, mesh, way=way).apply()
+        group, rank = mesh.groups[0], dist.get_rank()
+        first = max(r["sequence"] for r in dist.flight_record(group) if r["rank"] == rank)
+        plan.step(*args).item()
+        return sorted(counted(dist.flight_record(group), rank, first)), sorted(plan.moved)
+
+    for done, predicted in dist.spawn(work, 2, engine="threads", timeout=60):
+        assert done == predicted and (done or way in (None, "tensor parallel"))

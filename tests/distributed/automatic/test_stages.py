@@ -1,12 +1,16 @@
 """Plans of several stages on submeshes: when they are chosen, what they say, and that they train as one process does."""
 
 import dataclasses
+import time
 
 import numpy as np
 import pytest
 
 import tandem as td
 from tandem import distributed as dist
+from tandem.distributed.automatic.inter import Intervals, best_rows
+from tandem.distributed.pipeline.assign import assign
+from tandem.distributed.pipeline.runtime import micro_batch, trace_marked
 from tandem.distributed.topology import Link, Topology
 
 RNG = np.random.default_rng(0)
@@ -117,3 +121,32 @@ def test_a_rank_for_each_stage():
 
 def test_micro_batches_without_a_pipeline():
     check(SMALL, islands(FAST), stages=1, micro_batches=4)
+
+
+@pytest.mark.slow  # it tries all
+@pytest.mark.parametrize("link", [SLOW, FAST])
+def test_stages_are_the_best_of_all(link):
+    loss, args, _ = chain(32, 32, 4)()
+    topology, count = islands(link), 4
+    traced = trace_marked(loss, micro_batch(args, 32, count))
+    layer_of, layers = assign(traced.graph, set(traced.weights), 4)
+    until = time.monotonic() + 100
+    found = Intervals(traced, layer_of, layers, count, topology, state=2.0, times=None, until=until, gap=1e-6,
+                      memory_limit=None, solved={}, recompute=False)  # fmt: skip
+
+    def seconds(stages):
+        micro = [f.micro for f in stages]
+        return sum(micro) + (count - 1) * max(micro) + max(f.once for f in stages)
+
+    def rows(layer, rank):
+        """All ways to have the layers from one on on the ranks from one on."""
+        if layer == layers and rank == topology.devices:
+            yield ()
+        for end in range(layer + 1, layers + 1):
+            for n in (1, 2, 4):
+                if rank % n == 0 and rank + n <= topology.devices:
+                    for f in found.options(layer, end, n, rank):
+                        yield from ((f, *rest) for rest in rows(end, rank + n))
+
+    best = min(map(seconds, rows(0, 0)))
+    assert min(seconds([f for *_, f in row.stages]) for row in best_rows(found, 4)) == pytest.approx(best, rel=1e-9)

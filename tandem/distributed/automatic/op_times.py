@@ -1,0 +1,130 @@
+"""Seconds of operators on this machine: measured once on parts of the sizes that a plan would have, and kept by machine.
+
+What is fused into others when a program is compiled (elementwise operators, movements, reductions) has no time of its own, and
+what is small takes as long as a measurement is uncertain: for those there is the roofline (costs.py).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from tandem import _runtime, disk_cache, tune
+from tandem.autograd.modes import no_grad
+from tandem.constructors import zeros
+from tandem.distributed.automatic.step import content_of
+from tandem.distributed.automatic.strategies import Strategy
+from tandem.distributed.pipeline.work import fuses
+from tandem.distributed.sharding.layout import Grid
+from tandem.distributed.sharding.propagate import Sharder
+from tandem.graph.ir import Builder, Graph, Node, Type
+from tandem.ops.define import add_input
+from tandem.random import randn
+
+FORMAT = b"tandem operator times 1\n"
+RUNS = 3
+BUDGET = 20.0  # seconds that a process spends on measurements
+
+
+class OpTimes:
+    """by content: seconds of operators on operands of some types."""
+
+    def __init__(self, path: str = "", budget: float = BUDGET):
+        self.path, self.budget = path, budget
+        self.known: dict[str, float] = _load(path)
+        self.measured = 0  # by this process
+        self._spent, self._saved = 0.0, len(self.known)
+        self._keys: dict = {}
+
+    @classmethod
+    def of_machine(cls, budget: float = BUDGET) -> OpTimes:
+        """What is kept for this machine and so many threads."""
+        return cls(tune.machine_file("operators"), budget)
+
+    def seconds(self, node: Node, strategy: Strategy, grid: Grid) -> float | None:
+        """Of a rank's part of an operator; None for those that are not measured."""
+        if fuses(node.op) or node.op.effect:
+            return None
+        key = node.op, tuple(v.type for v in node.inputs), strategy, grid.shape
+        if key not in self._keys:
+            graph = part_graph(node, strategy, grid)
+            self._keys[key] = content_of(graph), graph
+        content, graph = self._keys[key]
+        if content not in self.known:
+            if self._spent > self.budget:
+                return None
+            began = time.perf_counter()
+            self.known[content] = measure(graph)
+            self.measured += 1
+            self._spent += time.perf_counter() - began
+        return self.known[content]
+
+    def save(self):
+        if self.path and len(self.known) > self._saved:
+            self.known = {**_load(self.path), **self.known}  # other processes may have written meanwhile
+            disk_cache.write(self.path, FORMAT, json.dumps(self.known).encode())
+            self._saved = len(self.known)
+
+
+def part_graph(node: Node, strategy: Strategy, grid: Grid) -> Graph:
+    """What a rank computes of an operator, by itself."""
+    graph = Graph(name=node.op.name)
+    _runtime.enter_trace()
+    try:
+        with Builder(graph) as builder:
+            given = [
+                (add_input(builder, Type(v.dtype, grid.local_shape(v.shape, p))), p)
+                for v, p in zip(node.inputs, strategy.inputs, strict=True)
+            ]
+            graph.outputs = [v for v, _ in Sharder(grid, strict=False)._node(node, given)]
+    finally:
+        _runtime.exit_trace()
+    return graph
+
+
+def measure(graph: Graph) -> float:
+    """The least time of a graph, without what calling any graph takes."""
+    given = [
+        randn(*v.shape, dtype=v.dtype) if v.dtype.is_inexact else zeros(v.shape, dtype=v.dtype) for v in graph.inputs
+    ]
+    return max(_least(graph, given) - _call_time(), 1e-7)
+
+
+def _least(graph: Graph, given: list, runs: int = RUNS) -> float:
+    found = []
+    with no_grad():
+        for _ in range(runs + 1):
+            began = time.perf_counter()
+            for result in graph.run(*given):
+                result.data_ptr()  # until it is computed
+            found.append(time.perf_counter() - began)
+    return min(found[1:])
+
+
+_empty: list[float] = []
+
+
+def _call_time() -> float:
+    """Seconds of running a graph that computes next to nothing."""
+    if not _empty:
+        graph = Graph(name="nothing")
+        one = zeros((1,))
+        _runtime.enter_trace()
+        try:
+            with Builder(graph) as builder:
+                value = add_input(builder, Type(one.dtype, (1,)))
+                graph.outputs = [value + value]
+        finally:
+            _runtime.exit_trace()
+        _empty.append(_least(graph, [one], 20))
+    return _empty[0]
+
+
+def _load(path: str) -> dict[str, float]:
+    content = disk_cache.read(path, FORMAT) if path else None
+    if content is None:
+        return {}
+    try:
+        return {str(k): float(v) for k, v in json.loads(content).items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
