@@ -47,6 +47,9 @@ class _OneHost(Engine):
         self._count = 0
 
     def new_address(self, task: str) -> str:
+        """Where a task listens: the same when it is started again, so that who knew it finds it there."""
+        if task in self.addresses:
+            return self.addresses[task]
         self._count += 1
         return f"unix:{self.folder}/{self._count}"
 

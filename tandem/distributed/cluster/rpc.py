@@ -66,6 +66,9 @@ class Server:
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         if family == socket.AF_INET:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_UNIX:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(place)  # of a task that was killed
         self._socket.bind(place)
         self._socket.listen(128)
         if family == socket.AF_INET:

@@ -13,6 +13,7 @@ from tandem.distributed.cluster.rpc import gather
 from tandem.distributed.servers.embedding import ShardedEmbedding
 from tandem.distributed.servers.pieces import Piece, divide
 from tandem.distributed.servers.recipe import describe, is_elementwise, settings_of
+from tandem.distributed.servers.recovery import Watch, has_snapshots, recover
 from tandem.distributed.servers.shard import DENSE, NONE, ROWS
 from tandem.errors import DeadlineError, TaskError, ValueRangeError
 from tandem.nn.module import Module
@@ -49,6 +50,7 @@ class ParameterServer:
     worker, workers: the number of this worker, and how many there are. All make the same ParameterServer; the first one's values
     count
     snapshots: a folder that servers write to every `every` updates, each file from between two updates; needed for `watch`
+    resume: whether to go on from the snapshots of an earlier program, if there are any
     average: whether gradients of several workers are averaged, or summed
     timeout: seconds that a worker waits for the others, or for a server to come back
 
@@ -65,11 +67,12 @@ class ParameterServer:
         self, model: Module, optimizer: Optimizer | None = None, mode: str = "sync", *, cluster: Cluster,
         servers: list[str] | None = None, worker: int = 0, workers: int = 1, needed: int | None = None,
         staleness: int | None = None, average: bool = True,
-        snapshots: str | None = None, every: int = 100, name: str = "parameters", timeout: float = 300.0,
+        snapshots: str | None = None, every: int = 100, resume: bool = False, name: str = "parameters",
+        timeout: float = 300.0,
     ):  # fmt: skip
         _check(mode, worker, workers, needed, staleness)
         self.model, self.optimizer, self.mode, self.cluster, self.name = model, optimizer, mode, cluster, name
-        self.worker, self.workers, self.timeout = worker, workers, timeout
+        self.worker, self.workers, self.timeout, self.snapshots = worker, workers, timeout, snapshots
         jobs = cluster.spec.jobs
         self.servers = list(servers or [t for t in cluster.tasks if t.startswith("/job:ps/") or "ps" not in jobs])
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -85,12 +88,15 @@ class ParameterServer:
         self._sent_settings = None
         common = {
             "mode": mode, "workers": workers, "needed": needed if mode == "backup" else workers, "staleness": staleness,
-            "average": average, "every": every if snapshots else 0, "first": True,
+            "average": average, "every": every if snapshots else 0, "first": True, "resume": resume,
         }  # fmt: skip
         self._specs = self._make_specs(common, snapshots)
         for k, table in enumerate(self.tables):
             table.bind(self, f"{name}/table {k}", common, snapshots)
+        resumes = resume and has_snapshots(snapshots)
         self.make()
+        if resumes:
+            self._resume()
         self.pull()
 
     # -- how parameters are divided
@@ -130,10 +136,19 @@ class ParameterServer:
     def make(self):
         """Has servers make what they do not have yet, from the values that are here."""
         for s, spec in enumerate(self._specs):
-            values = [self.part(p, self.parameters[p.parameter]).detach() for p in self._pieces[s]]
-            self.call(s, "ps.make", self.name, spec, tensors=values)
+            self.call(s, "ps.make", self.name, spec, tensors=self.values(self.name, s))
         for table in self.tables:
             table.make()
+
+    def specs(self) -> dict[str, list[dict]]:
+        """What servers are made from, by name."""
+        return {self.name: self._specs} | {t.name: t.specs for t in self.tables}
+
+    def values(self, name: str, server: int) -> list:
+        """What a server begins with."""
+        if name != self.name:
+            return []
+        return [self.part(p, self.parameters[p.parameter]).detach() for p in self._pieces[server]]
 
     def call(self, server: int, name: str, *arguments, tensors=()):
         """An answer of a server, waiting for it to come back if it is gone."""
@@ -254,6 +269,19 @@ class ParameterServer:
             self.reports[k] += v
         stale = max((a["stale"] for a in answers), default=0)
         return StepReport(applied, **found, staleness=stale, version=max((a["version"] for a in answers), default=0))
+
+    def _resume(self):
+        """Goes on from what servers wrote before, if they have just been made."""
+        found = [
+            value
+            for value, _ in self.call_all("ps.describe", [(s, (self.name,), ()) for s in range(len(self.servers))])
+        ]
+        if all(d["version"] == 0 and d["generation"] == 0 for d in found):
+            recover(self, list(self.servers))
+
+    def watch(self, interval: float = 0.1) -> Watch:
+        """Has servers started again that die, from their snapshots (Note [Going back together] in recovery.py)."""
+        return Watch(self, interval)
 
     # -- what servers tell
 

@@ -59,7 +59,7 @@ class ShardedEmbedding(Module):
         self._server, self.name = server, name
         n = len(server.servers)
         recipe, folder = describe(self.optimizer), name.replace("/", "-")
-        self._specs = [
+        self.specs = [
             {
                 **common, "kind": "rows", "optimizer": recipe, "width": self.embedding_dim, "seed": self.seed, "scale": self.scale,
                 "servers": n, "server": s, "limit": self.limit, "snapshots": f"{snapshots}/{folder}-{s}" if snapshots else None,
@@ -70,7 +70,7 @@ class ShardedEmbedding(Module):
         self._versions, self._generations = [0] * n, [0] * n
 
     def make(self):
-        for s, spec in enumerate(self._specs):
+        for s, spec in enumerate(self.specs):
             self._server.call(s, "ps.make", self.name, spec)
 
     def fetch(self, numbers: np.ndarray):

@@ -30,8 +30,7 @@ class Service:
                 kind = Rows if spec.get("kind") == "rows" else Shard
                 found = self.shards[name] = kind(spec, tensors)
                 if spec.get("snapshots") and spec.get("first"):
-                    found.snapshot()
-                    found.flush()
+                    found.begin_snapshots(spec["resume"])
         return {"version": found.version, "generation": found.generation}, ()
 
     def find(self, name: str):

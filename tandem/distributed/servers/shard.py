@@ -193,6 +193,15 @@ class Shard:
             with contextlib.suppress(OSError):
                 os.unlink(self._path(old))
 
+    def begin_snapshots(self, resume: bool):
+        """Writes the first one, so that there is always something to go back to. Those of an earlier program go, or stay."""
+        if resume and self.snapshots():
+            return
+        for old in self.snapshots():
+            os.unlink(self._path(old))
+        self.snapshot()
+        self.flush()
+
     def flush(self):
         with self.changed:
             if self.saving is not None:

@@ -1,0 +1,178 @@
+"""Workers, servers and controllers that die: training ends with the right answer, and nobody hangs."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import tandem as td
+from tandem.distributed import Cluster, ParameterServer
+from tests.distributed.servers.test_parameter_server import alone, batch, in_threads, loss_of, network, same
+
+ADAM = lambda ps: td.optim.Adam(ps, lr=0.01)
+
+
+class Killed(Exception):
+    pass
+
+
+def train(cluster, models, steps, folder, mode="sync", dies=lambda worker, step: False, pace=0.0, **options):
+    """Workers as threads; one that dies is replaced by another of its number, with a model of its own."""
+    workers = len(models)
+
+    def live(k):
+        model = models[k]
+        server = ParameterServer(
+            model, ADAM(model.parameters()), mode=mode, cluster=cluster, worker=k, workers=workers, snapshots=str(folder),
+            every=2, timeout=30.0, resume=True, **options,
+        )  # fmt: skip
+        while server.version < steps:
+            version = server.version
+            loss_of(model, batch(version, k)).backward()
+            if dies(k, version):
+                server.push()  # some servers may have it, some may not
+                raise Killed
+            time.sleep(pace)
+            server.step()
+
+    def work(k):
+        while True:
+            try:
+                return live(k)
+            except Killed:
+                models[k] = network(seed=5)
+
+    in_threads(workers, work)
+
+
+def test_a_worker_that_dies_is_replaced_and_the_result_is_the_same(tmp_path):
+    models, died = [network(), network()], set()
+
+    def dies(worker, step):
+        now = (worker, step) in {(0, 1), (1, 3), (0, 4)} and (worker, step) not in died
+        died.add((worker, step)) if now else None
+        return now
+
+    with Cluster({"ps": 2}, engine="threads") as cluster:
+        train(cluster, models, 6, tmp_path, dies=dies)
+    assert len(died) == 3
+    assert all(same(m, alone(ADAM, 2, 6)) for m in models)
+
+
+def test_servers_that_die_come_back_from_snapshots_that_belong_together(tmp_path):
+    models = [network(), network()]
+    rng = random.Random(0)
+    with Cluster({"ps": 2}, engine="threads") as cluster:
+        model = network()
+        watched = ParameterServer(
+            model, ADAM(model.parameters()), mode="sync", cluster=cluster, workers=2, snapshots=str(tmp_path), every=2
+        )
+        kills, over = [], threading.Event()
+
+        def killer():
+            while len(kills) < 3 and not over.wait(0.05 + 0.1 * rng.random()):
+                task = rng.choice(watched.servers)
+                cluster.kill(task)
+                kills.append(task)
+
+        with watched.watch(interval=0.02) as watch:
+            thread = threading.Thread(target=killer)
+            thread.start()
+            train(cluster, models, 30, tmp_path, pace=0.01)
+            over.set()
+            thread.join()
+        assert sum(watch.restarts.values()) >= 1
+    assert all(same(m, alone(ADAM, 2, 30)) for m in models)
+
+
+def test_another_program_goes_on_from_the_snapshots(tmp_path):
+    with Cluster({"ps": 2}, engine="threads") as cluster:
+        train(cluster, [network(), network()], 5, tmp_path)  # snapshots of 0, 2, 4
+    models = [network(seed=9), network(seed=9)]
+    with Cluster({"ps": 2}, engine="threads") as cluster:
+        train(cluster, models, 8, tmp_path)
+    assert all(same(m, alone(ADAM, 2, 8)) for m in models)
+    with Cluster({"ps": 2}, engine="threads") as cluster:  # and one that does not resume begins anew
+        model = network()
+        server = ParameterServer(
+            model, ADAM(model.parameters()), cluster=cluster, snapshots=str(tmp_path), every=2, mode="async"
+        )
+        assert server.version == 0 and server.describe()["/job:ps/task:0"]["snapshots"] == [0]
+
+
+def test_asynchronous_training_goes_on_while_a_server_comes_back(tmp_path):
+    with Cluster({"ps": 2}, engine="threads") as cluster:
+        model = network()
+        server = ParameterServer(
+            model,
+            td.optim.SGD(model.parameters(), lr=0.1),
+            mode="async",
+            cluster=cluster,
+            snapshots=str(tmp_path),
+            every=1,
+        )
+        with server.watch(interval=0.02) as watch:
+            first = float(loss_of(model, batch(0, 0, 64)))
+            for step in range(20):
+                if step == 10:
+                    cluster.kill("/job:ps/task:1")
+                loss_of(model, batch(0, 0, 64)).backward()
+                server.step()
+        assert watch.restarts["/job:ps/task:1"] == 1
+        assert float(loss_of(model, batch(0, 0, 64))) < 0.95 * first
+        assert server.describe()["/job:ps/task:0"]["version"] == 20
+
+
+def test_a_server_that_nobody_starts_again_is_named():
+    with Cluster({"ps": 2}, engine="threads") as cluster:
+        model = network()
+        server = ParameterServer(
+            model, td.optim.SGD(model.parameters(), lr=0.1), mode="async", cluster=cluster, timeout=0.3
+        )
+        cluster.kill("/job:ps/task:1")
+        loss_of(model, batch(0, 0)).backward()
+        with pytest.raises(td.DeadlineError, match="/job:ps/task:1 has not come back"):
+            server.step()
+        with pytest.raises(ValueError, match="no snapshots"):
+            server.watch()
+
+
+@pytest.mark.slow
+def test_twenty_kills_of_processes_at_random_moments(tmp_path):
+    """Workers, servers and the controller are killed with -9; the result is that of an undisturbed run, bit by bit."""
+    steps, kills, killed, rng = 1000, 20, [], random.Random(1)
+    command = [sys.executable, "-m", "tests.distributed.servers.controller_program", str(tmp_path), str(steps)]
+    begin = lambda: subprocess.Popen(command)
+    process, end = begin(), time.monotonic() + 500
+    while process.poll() != 0:
+        assert time.monotonic() < end, f"not over after {killed}"
+        if process.poll() is not None:
+            process = begin()
+        time.sleep(rng.uniform(0.3, 2.0))
+        if len(killed) == kills:
+            continue
+        try:
+            pids = json.loads((tmp_path / "pids").read_text())
+        except FileNotFoundError:
+            continue
+        kind = rng.choice(sorted({n.rstrip("0123456789") for n in pids}))
+        name = rng.choice(sorted(n for n in pids if n.startswith(kind)))
+        if name == "controller" and pids[name] != process.pid:
+            continue
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pids[name], signal.SIGKILL)
+            killed.append(name)
+            (tmp_path / "pids").unlink()
+    assert len(killed) == kills, f"it was over after {killed}"
+    assert {n.rstrip("0123456789") for n in killed} == {"controller", "worker ", "/job:ps/task:"}
+    expected = alone(ADAM, 2, steps)
+    for k in range(2):
+        found = td.load(tmp_path / f"result-{k}.safetensors")
+        assert all(bool((a == b).all()) for a, b in zip(found, expected, strict=True))
