@@ -161,7 +161,8 @@ void prepare_write(Argument* arguments, int count, int k, int writes, std::vecto
   Tensor* t = target.tensor;
   if (t->storage->sharded() && !t->storage->writable())
     fail(ErrorKind::Value,
-         "a view of a sharded tensor cannot be written: its elements may lie on other ranks\n  fix: write the tensor itself "
+         "a view of a sharded tensor cannot be written: its elements may lie on other ranks\n  fix: write the tensor "
+         "itself "
          "(x.copy_(td.where(mask, new, x))), or work on a clone()");
   if (!t->storage->writable())
     fail(ErrorKind::Value,
@@ -403,6 +404,33 @@ bool make_views(Batch* batch, const Plan& plan, PlanRun& run, Argument* argument
   return true;
 }
 
+// What the plan keeps of the weights among the arguments; made anew where one of them has changed.
+std::shared_ptr<Constants> constants_of(const Plan& plan, int first, Argument* arguments, int count) {
+  std::shared_ptr<Constants>& known = plan.constants;
+  const auto is_same = [&](const Constants::Weight& weight, const Tensor* t) {
+    return weight.storage.get() == t->storage && weight.data == t->view.data && weight.version == t->storage->version();
+  };
+  const auto number = static_cast<size_t>(count - first);
+  bool same = known && known->weights.size() == number;
+  for (size_t i = 0; same && i < number; ++i)
+    same = is_same(known->weights[i], arguments[first + static_cast<int>(i)].tensor);
+  if (same) return known;
+  auto made = std::make_shared<Constants>(plan, static_cast<size_t>(first), static_cast<size_t>(count));
+  for (int i = first; i < count; ++i) {
+    const Tensor* t = arguments[i].tensor;
+    made->weights.push_back({Ref<Storage>::share(t->storage), t->view.data, t->storage->version()});
+  }
+  known = made;
+  return made;
+}
+
+bool has_constants(const OpFunction* op, const Plan& plan, Argument* arguments, int count) {
+  if (op->constants < 0 || op->constants >= count || plan.device || plan.over_devices) return false;
+  for (int i = op->constants; i < count; ++i)
+    if (arguments[i].kind != Argument::Kind::Tensor) return false;
+  return true;
+}
+
 Ref<Plan> compile_for(OpFunction* op, Argument* arguments, int count, const Signature& signature, uint64_t hash,
                       const InputView* inputs) {
   Ref<Plan> plan = compile(op, arguments, count);
@@ -595,6 +623,11 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
     } else {
       if (plan->kernels) [[unlikely]]
         prepare_plan(*plan);
+      std::shared_ptr<Constants> constants;
+      if (has_constants(op, *plan, arguments, count)) [[unlikely]] {
+        constants = constants_of(*plan, op->constants, arguments, count);
+        run.set_loop(&constants->state);
+      }
       run.execute();
       for (const Plan::Output& output : plan->outputs) outputs.push_back(make_output(*plan, output, run, arguments));
     }

@@ -2,9 +2,15 @@
 //
 // x is (N, C, spatial...), w (O, C / groups, spatial...), y and g (N, O, spatial...), with one to three spatial axes;
 // strides tell the layout. ints: [spatial axes, stride..., pad_low..., pad_high..., dilation..., groups].
+//
+// conv_fused (x, w[, bias][, residual]) -> activation(conv + residual), for float32 and inference. ints: [1 with a bias
+// + 2 with a residual, activation] and those above; floats: two of the activation. Weights that stay the same are
+// packed once.
 #include <algorithm>
+#include <cmath>
 
 #include "check.h"
+#include "device/parallel.h"
 #include "library/conv_impl.h"
 #include "library/convert.h"
 #include "library/deterministic.h"
@@ -17,11 +23,10 @@
 namespace tandem::library {
 namespace {
 
-Geometry geometry_of(const Call& call, const View& x, const View& w, const View& y) {
-  const int64_t* at = call.ints;
+Geometry geometry_of(const int64_t* at, int count, const View& x, const View& w, const View& y) {
   Geometry g;
   g.spatial = static_cast<int>(*at++);
-  TD_CHECK(g.spatial >= 1 && g.spatial <= 3 && call.num_ints == 2 + 4 * g.spatial, "attributes of a convolution");
+  TD_CHECK(g.spatial >= 1 && g.spatial <= 3 && count == 2 + 4 * g.spatial, "attributes of a convolution");
   TD_CHECK(x.ndim == g.spatial + 2 && w.ndim == g.spatial + 2 && y.ndim == g.spatial + 2,
            "dimensions of a convolution");
   const int skip = 3 - g.spatial;
@@ -48,6 +53,10 @@ Geometry geometry_of(const Call& call, const View& x, const View& w, const View&
   return g;
 }
 
+Geometry geometry_of(const Call& call, const View& x, const View& w, const View& y) {
+  return geometry_of(call.ints, call.num_ints, x, w, y);
+}
+
 // The output where there is nothing to sum over: zeros, or the bias in every position.
 void fill_empty(const Conv& conv, const View& result) {
   if (!conv.bias) return fill_zero(result);
@@ -56,6 +65,50 @@ void fill_empty(const Conv& conv, const View& result) {
   std::fill(spread.strides, spread.strides + spread.ndim, 0);
   spread.strides[1] = conv.bias->strides[0];
   copy_elements(spread, result);
+}
+
+float activate(const Conv& conv, float x) {
+  switch (conv.activation) {
+    case Activation::Relu:
+      return x < 0 ? 0 : x;
+    case Activation::Clip:
+      return x < conv.alpha ? conv.alpha : x > conv.beta ? conv.beta : x;
+    case Activation::Silu:
+      return x / (1 + std::exp(-x));
+    case Activation::Sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Activation::HardSwish:
+      return x * std::clamp((x + 3) / 6, 0.0f, 1.0f);
+    case Activation::LeakyRelu:
+      return x > 0 ? x : conv.alpha * x;
+    case Activation::Gelu:
+      return 0.5f * x * (1 + std::erf(x * 0.70710678f));
+    default:
+      return x;
+  }
+}
+
+void compute(Conv conv);
+
+// conv_fused where oneDNN is not there: the parts, one after the other.
+void compute_then_finish(Conv conv) {
+  TD_CHECK(conv.y.dtype == DType::Float32, "conv_fused is for float32");
+  const Conv all = conv;
+  conv.fused = false;
+  compute(conv);
+  const View& y = conv.y;
+  const View& other = all.residual ? *all.residual : y;
+  const Loop<2> loop = make_loop<2>({&y, &other}, 0, y.ndim, false);
+  const int64_t count = loop.count(0, loop.ndim);
+  parallel_for(count, 4, [&](int64_t begin, int64_t end) {
+    int64_t index[kMaxDims], offset[2];
+    loop.locate(begin, loop.ndim, index, offset);
+    for (int64_t i = begin; i < end; ++i) {
+      float& to = reinterpret_cast<float*>(y.data)[offset[0]];
+      to = activate(all, all.residual ? to + reinterpret_cast<const float*>(other.data)[offset[1]] : to);
+      loop.advance(loop.ndim, index, offset);
+    }
+  });
 }
 
 View& result_of(Conv& conv) {
@@ -71,8 +124,9 @@ void compute(Conv conv) {
                                                                : conv.x.numel() == 0 || conv.y.numel() == 0;
   if (empty_sum || (conv.kind == ConvKind::Forward && g.in_channels == 0))
     return preparing() ? void() : fill_empty(conv, result);
-  if (conv_winograd(conv) || conv_pointwise(conv)) return;
+  if (!conv.fused && (conv_winograd(conv) || conv_pointwise(conv))) return;
   if ((!deterministic() && conv_onednn(conv)) || preparing()) return;
+  if (conv.fused) return compute_then_finish(conv);
   if (result.dtype == DType::Float32 || result.dtype == DType::Float64) return conv_own(conv);
   if (result.dtype != DType::Float16 && result.dtype != DType::BFloat16) unsupported("convolution", result.dtype);
 
@@ -96,6 +150,25 @@ void run_forward(const Call& call) {
   compute({ConvKind::Forward, geometry_of(call, x, w, y), x, w, y, bias});
 }
 
+void run_fused(const Call& call) {
+  constexpr int kOwn = 2, kBias = 1, kResidual = 2;  // attributes before those of a convolution; flags
+  TD_CHECK(call.num_ints > kOwn && call.num_floats == 2 && call.num_outputs == 1, "attributes of conv_fused");
+  const int64_t flags = call.ints[0];
+  const bool has_bias = flags & kBias, has_residual = flags & kResidual;
+  TD_CHECK(call.num_inputs == 2 + has_bias + has_residual, "operands of conv_fused");
+  const View &x = call.inputs[0], &w = call.inputs[1], &y = call.outputs[0];
+  const View* bias = has_bias ? &call.inputs[2] : nullptr;
+  TD_CHECK(x.dtype == y.dtype && w.dtype == y.dtype && (!bias || bias->dtype == y.dtype), "dtypes of a convolution");
+  TD_CHECK(!bias || (bias->ndim == 1 && bias->shape[0] == y.shape[1]), "bias of a convolution");
+  Conv conv{ConvKind::Forward, geometry_of(call.ints + kOwn, call.num_ints - kOwn, x, w, y), x, w, y, bias};
+  conv.fused = true;
+  conv.residual = has_residual ? &call.inputs[2 + has_bias] : nullptr;
+  conv.activation = static_cast<Activation>(call.ints[1]);
+  conv.alpha = static_cast<float>(call.floats[0]), conv.beta = static_cast<float>(call.floats[1]);
+  conv.kept = call.same & 2 ? call.kept : nullptr;
+  compute(conv);
+}
+
 void run_backward_data(const Call& call) {
   TD_CHECK(call.num_inputs == 2 && call.num_outputs == 1);
   const View &y = call.inputs[0], &w = call.inputs[1], &x = call.outputs[0];
@@ -111,6 +184,7 @@ void run_backward_weight(const Call& call) {
 }
 
 const Register forward("conv_forward", &run_forward, true);
+const Register fused("conv_fused", &run_fused, true);
 const Register backward_data("conv_backward_data", &run_backward_data, true);
 const Register backward_weight("conv_backward_weight", &run_backward_weight, true);
 

@@ -17,12 +17,22 @@ struct Geometry {
 
 enum class ConvKind { Forward, BackwardData, BackwardWeight };
 
+// What is done to a result of conv_fused after the residual is added. The numbers are those of
+// tandem/ops/conv_fused.py.
+enum class Activation : int64_t { None, Relu, Clip, Silu, Sigmoid, HardSwish, LeakyRelu, Gelu };
+
 // The three tensors of a convolution: two are read and one is written, depending on the kind.
 struct Conv {
   ConvKind kind;
   Geometry geometry;
   View x, w, y;
   const View* bias = nullptr;  // forward only
+  // Of conv_fused: y = activation(convolution + bias + residual).
+  bool fused = false;
+  const View* residual = nullptr;  // lies as y does
+  Activation activation = Activation::None;
+  float alpha = 0, beta = 0;              // of the activation
+  std::unique_ptr<Kept>* kept = nullptr;  // where packed weights stay, if these never change
 };
 
 bool conv_winograd(const Conv& conv);  // false where the case is not for it; likewise

@@ -1,5 +1,7 @@
 // Convolutions by oneDNN: float32, and 16-bit floats where the CPU has them.
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "check.h"
 #include "library/conv_impl.h"
@@ -24,8 +26,56 @@ struct Tensor {
 struct ConvProgram : Program {
   std::unique_ptr<Executable> conv;
   Tensor x, w, y;
+  Desc packed;  // layout of the weights, where these are reordered
   bool supported = true;
 };
+
+// Weights that never change, in the layouts that primitives asked for: another batch may want another one.
+struct KeptWeights : Kept {
+  struct Packed {
+    Desc layout;
+    Scratch<char> memory;
+  };
+  std::vector<std::unique_ptr<Packed>> all;
+};
+
+char* kept_weights(ConvProgram& program, const View& w, std::unique_ptr<Kept>& place) {
+  auto& kept = kept_by<KeptWeights>(place, [] { return std::make_unique<KeptWeights>(); });
+  const std::lock_guard lock(keeping());
+  for (const auto& packed : kept.all)
+    if (api()->dnnl_memory_desc_equal(packed->layout.get(), program.packed.get())) return packed->memory.data();
+  auto packed = std::make_unique<KeptWeights::Packed>();
+  packed->layout = copy(program.packed.get());
+  const ScratchPool pool = std::exchange(scratch_pool, {});  // it outlives the call
+  packed->memory.resize(program.w.bytes);
+  scratch_pool = pool;
+  program.w.reorder->run({w.data, packed->memory.data()});
+  kept.all.push_back(std::move(packed));
+  return kept.all.back()->memory.data();
+}
+
+struct PostOps {
+  dnnl_alg_kind_t kind;
+  float alpha, beta;
+};
+PostOps post_op(const Conv& conv) {
+  switch (conv.activation) {
+    case Activation::Relu:
+      return {dnnl_eltwise_relu, 0, 0};
+    case Activation::Clip:
+      return {dnnl_eltwise_clip, conv.alpha, conv.beta};
+    case Activation::Silu:
+      return {dnnl_eltwise_swish, 1, 0};
+    case Activation::Sigmoid:
+      return {dnnl_eltwise_logistic, 0, 0};
+    case Activation::HardSwish:
+      return {dnnl_eltwise_hardswish, 1.0f / 6, 0.5f};
+    case Activation::LeakyRelu:
+      return {dnnl_eltwise_relu, conv.alpha, 0};
+    default:
+      return {dnnl_eltwise_gelu_erf, 0, 0};
+  }
+}
 
 std::unique_ptr<Executable> make_reorder(const_dnnl_memory_desc_t from, const_dnnl_memory_desc_t to) {
   auto reorder = std::make_unique<Executable>(
@@ -66,6 +116,13 @@ Key key_of(const Conv& conv, bool last) {
   for (const int64_t word : {g.batch, g.in_channels, g.out_channels, g.groups}) key.add(word);
   for (const auto* list : {g.in, g.out, g.kernel, g.stride, g.pad_low, g.pad_high, g.dilation}) key.add(list, 3);
   for (const View* view : {&conv.x, &conv.w, &conv.y}) key.add(view->strides, view->ndim);
+  key.add((conv.fused ? 2 : 0) + (conv.residual ? 1 : 0));
+  if (conv.fused) {
+    int32_t numbers[2];
+    std::memcpy(numbers, &conv.alpha, sizeof(float)), std::memcpy(numbers + 1, &conv.beta, sizeof(float));
+    for (const int64_t word : {static_cast<int64_t>(conv.activation), int64_t{numbers[0]}, int64_t{numbers[1]}})
+      key.add(word);
+  }
   return key;
 }
 
@@ -89,8 +146,8 @@ std::unique_ptr<Program> make(const Conv& conv, bool last) {
   for (int d = 0; d < g.spatial; ++d) dilation[d] = g.dilation[skip + d] - 1;
   const auto forward = [&](dnnl_primitive_desc_t* desc, const_dnnl_primitive_attr_t attr) {
     return api()->dnnl_convolution_forward_primitive_desc_create(
-        desc, engine(), dnnl_forward_training, dnnl_convolution_direct, x.get(), w.get(), bias.get(), y.get(),
-        g.stride + skip, dilation, g.pad_low + skip, g.pad_high + skip, attr);
+        desc, engine(), conv.fused ? dnnl_forward_inference : dnnl_forward_training, dnnl_convolution_direct, x.get(),
+        w.get(), bias.get(), y.get(), g.stride + skip, dilation, g.pad_low + skip, g.pad_high + skip, attr);
   };
   auto program = std::make_unique<ConvProgram>();
   dnnl_status_t status = dnnl_success;
@@ -100,6 +157,17 @@ std::unique_ptr<Program> make(const Conv& conv, bool last) {
     return program;
   }
   const Handle<dnnl_primitive_desc_t> hint_owner(hint);
+  Handle<dnnl_post_ops_t> after;
+  if (conv.residual || conv.activation != Activation::None) {
+    dnnl_post_ops_t made;
+    check(api()->dnnl_post_ops_create(&made), "post-operations");
+    after.reset(made);
+    if (conv.residual)
+      check(api()->dnnl_post_ops_append_binary(made, dnnl_binary_add, last ? user_y.get() : y.get()), "addition");
+    const PostOps op = post_op(conv);
+    if (conv.activation != Activation::None)
+      check(api()->dnnl_post_ops_append_eltwise(made, op.kind, op.alpha, op.beta), "activation");
+  }
   try {
     program->conv = std::make_unique<Executable>(
         [&](dnnl_primitive_desc_t* desc, const_dnnl_primitive_attr_t attr) {
@@ -116,7 +184,7 @@ std::unique_ptr<Program> make(const Conv& conv, bool last) {
                          dilation, g.pad_low + skip, g.pad_high + skip, hint, attr);
           }
         },
-        "convolution");
+        "convolution", after.get());
   } catch (const Error&) {
     if (status != dnnl_unimplemented && status != dnnl_invalid_arguments) throw;
     program->supported = false;  // ours will do it; remembered, so that it is not tried again
@@ -142,6 +210,8 @@ std::unique_ptr<Program> make(const Conv& conv, bool last) {
       bind(program->w, DNNL_ARG_WEIGHTS, user_w.get(), dnnl_query_weights_md, false);
       bind(program->y, DNNL_ARG_DST, user_y.get(), dnnl_query_dst_md, true);
       if (conv.bias) run.bind(DNNL_ARG_BIAS, bias.get());
+      if (conv.residual) run.bind(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, user_y.get());
+      if (program->w.reorder) program->packed = copy(run.query(dnnl_query_weights_md));
       break;
     case ConvKind::BackwardData:
       bind(program->x, DNNL_ARG_DIFF_SRC, user_x.get(), dnnl_query_diff_src_md, true);
@@ -181,12 +251,14 @@ bool run(const Conv& conv, bool last, const char* bias) {
     return own.data();
   };
   char* x = enter(program.x, memory[0], conv.x.data, kind == ConvKind::BackwardData);
-  char* w = enter(program.w, memory[1], conv.w.data, kind == ConvKind::BackwardWeight);
+  char* w = conv.kept && program.w.reorder ? kept_weights(program, conv.w, *conv.kept)
+                                           : enter(program.w, memory[1], conv.w.data, kind == ConvKind::BackwardWeight);
   char* y = enter(program.y, memory[2], conv.y.data, kind == ConvKind::Forward);
-  if (bias)
-    program.conv->run({x, w, y, const_cast<char*>(bias)});
-  else
-    program.conv->run({x, w, y});
+  void* operands[5] = {x, w, y};
+  size_t count = 3;
+  if (bias) operands[count++] = const_cast<char*>(bias);
+  if (conv.residual) operands[count++] = conv.residual->data;
+  program.conv->run(operands, count);
   if (kind == ConvKind::Forward && program.y.reorder) program.y.reorder->run({y, conv.y.data});
   if (kind == ConvKind::BackwardData && program.x.reorder) program.x.reorder->run({x, conv.x.data});
   if (kind == ConvKind::BackwardWeight && program.w.reorder) program.w.reorder->run({w, conv.w.data});
@@ -206,10 +278,10 @@ bool conv_onednn(const Conv& conv) {
 
   // One layout for both activations: channels-last if either has it for certain. A tensor in another layout is copied.
   const auto surely_last = [](const View& v) { return is_channels_last(v) && !is_channels_first(v); };
-  const bool last = surely_last(conv.x) || surely_last(conv.y);
+  const bool last = conv.residual || surely_last(conv.x) || surely_last(conv.y);
   const auto fits = [last](const View& v) { return last ? is_channels_last(v) : is_channels_first(v); };
   Conv plain = conv;
-  Scratch<char> memory[4];
+  Scratch<char> memory[5];
   const auto settle = [&](View& view, Scratch<char>& own, bool is_result, bool fit) {
     const View original = view;
     if (fit) {  // canonical strides for axes of one element too: oneDNN compares them
@@ -230,6 +302,12 @@ bool conv_onednn(const Conv& conv) {
   };
   settle(plain.x, memory[0], conv.kind == ConvKind::BackwardData, fits(conv.x));
   settle(plain.y, memory[1], conv.kind == ConvKind::Forward, fits(conv.y));
+  View residual;
+  if (conv.residual) {
+    residual = *conv.residual;
+    settle(residual, memory[4], false, fits(residual));
+    plain.residual = &residual;
+  }
   settle(plain.w, memory[2], conv.kind == ConvKind::BackwardWeight,
          is_channels_first(conv.w) || is_channels_last(conv.w));
   const char* bias = nullptr;

@@ -213,8 +213,7 @@ bool matmul_by_blocks(const View& a, const View& b, const View& c, const View* b
   Product<float> p = product_of(form);
   p.epilogue = epilogue;
   if (kept && p.m <= kFewRows / 2) {
-    if (!*kept) *kept = std::make_unique<KeptRight>(p);
-    p.packed = &static_cast<KeptRight&>(**kept).packed;
+    p.packed = &kept_by<KeptRight>(*kept, [&] { return std::make_unique<KeptRight>(p); }).packed;
   }
   blocked_product(p);
   return true;

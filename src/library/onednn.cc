@@ -157,11 +157,12 @@ Desc copy(const_dnnl_memory_desc_t from) {
 }
 
 Executable::Executable(const std::function<dnnl_status_t(dnnl_primitive_desc_t*, const_dnnl_primitive_attr_t)>& make,
-                       const char* what) {
+                       const char* what, const_dnnl_post_ops_t after) {
   dnnl_primitive_attr_t attr;
   check(api()->dnnl_primitive_attr_create(&attr), what);
   const Handle<dnnl_primitive_attr_t> owner(attr);
   check(api()->dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user), what);
+  if (after) check(api()->dnnl_primitive_attr_set_post_ops(attr, after), what);
   dnnl_primitive_desc_t desc;
   check(make(&desc, attr), what);
   desc_.reset(desc);
@@ -185,11 +186,11 @@ void Executable::bind(int argument, const_dnnl_memory_desc_t desc) {
   arguments_.push_back({argument, memory});
 }
 
-void Executable::run(std::initializer_list<void*> data) {
+void Executable::run(void* const* data, size_t count) {
   const Scratch<char> scratch(scratch_bytes_);
   size_t at = 0;
   if (scratch_bytes_) api()->dnnl_memory_set_data_handle(arguments_[at++].memory, scratch.data());
-  for (void* pointer : data) api()->dnnl_memory_set_data_handle(arguments_[at++].memory, pointer);
+  for (size_t i = 0; i < count; ++i) api()->dnnl_memory_set_data_handle(arguments_[at++].memory, data[i]);
   TD_CHECK(at == arguments_.size(), "arguments of a oneDNN primitive");
   check(
       api()->dnnl_primitive_execute(primitive_.get(), stream(), static_cast<int>(arguments_.size()), arguments_.data()),

@@ -23,7 +23,9 @@ namespace tandem::library::onednn {
   X(dnnl_primitive_destroy) X(dnnl_primitive_execute) X(dnnl_matmul_primitive_desc_create) \
   X(dnnl_reorder_primitive_desc_create) X(dnnl_convolution_forward_primitive_desc_create) \
   X(dnnl_convolution_backward_data_primitive_desc_create) \
-  X(dnnl_convolution_backward_weights_primitive_desc_create)
+  X(dnnl_convolution_backward_weights_primitive_desc_create) \
+  X(dnnl_primitive_attr_set_post_ops) X(dnnl_post_ops_create) X(dnnl_post_ops_destroy) \
+  X(dnnl_post_ops_append_eltwise) X(dnnl_post_ops_append_binary)
 // clang-format on
 
 struct Api {
@@ -47,6 +49,7 @@ struct Delete {
   void operator()(dnnl_primitive_t p) const { api()->dnnl_primitive_destroy(p); }
   void operator()(dnnl_memory_t p) const { api()->dnnl_memory_destroy(p); }
   void operator()(dnnl_primitive_attr_t p) const { api()->dnnl_primitive_attr_destroy(p); }
+  void operator()(dnnl_post_ops_t p) const { api()->dnnl_post_ops_destroy(p); }
 };
 template <typename T>
 using Handle = std::unique_ptr<std::remove_pointer_t<T>, Delete>;
@@ -74,11 +77,12 @@ class Executable {
  public:
   // `make` is given an attribute object and creates the primitive's description.
   explicit Executable(const std::function<dnnl_status_t(dnnl_primitive_desc_t*, const_dnnl_primitive_attr_t)>& make,
-                      const char* what);
+                      const char* what, const_dnnl_post_ops_t after = nullptr);
 
   const_dnnl_memory_desc_t query(dnnl_query_t what, int index = 0) const;
   void bind(int argument, const_dnnl_memory_desc_t desc);  // the arguments of run(), in order
-  void run(std::initializer_list<void*> data);
+  void run(std::initializer_list<void*> data) { run(data.begin(), data.size()); }
+  void run(void* const* data, size_t count);
   size_t scratch() const { return scratch_bytes_; }  // that run() takes
 
  private:

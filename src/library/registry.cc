@@ -40,6 +40,11 @@ bool waits(const std::string& name) {
   return found != routines().end() && found->second.waits;
 }
 
+std::mutex& keeping() {
+  static std::mutex one;
+  return one;
+}
+
 thread_local std::string line_of_call;
 
 static thread_local size_t* scratch_need = nullptr;

@@ -4,6 +4,7 @@
 // routine documents. It runs without the GIL, may use device/parallel.h, and throws tandem::Error on failure.
 #pragma once
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ namespace tandem::library {
 
 struct Epilogue;  // library/epilogue.h
 
-// What a routine made of inputs that stay the same from one iteration of a loop to the next, such as packed weights.
+// What a routine made of inputs that stay the same from one iteration of a loop to the next, or from call to call, such
+// as packed weights. Several threads may run a program whose weights stay the same; `kept_by` lets one of them make it.
 struct Kept {
   virtual ~Kept() = default;
 };
@@ -36,9 +38,19 @@ struct Call {
   void* stream = nullptr;                 // where to queue the work
   const Origin* origin = nullptr;         // the user's line that it comes from, where a program knows it
   const Epilogue* epilogue = nullptr;     // what is done to the result, block by block; see Note [Epilogues]
-  uint32_t same = 0;                      // in a loop: which inputs stay the same (bits), and
-  std::unique_ptr<Kept>* kept = nullptr;  // where to keep what was made of them until the loop ends
+  uint32_t same = 0;                      // which inputs stay the same (bits), in a loop or from call to call, and
+  std::unique_ptr<Kept>* kept = nullptr;  // where to keep what was made of them
 };
+
+std::mutex& keeping();  // held while something kept is made or looked for
+
+// What this call keeps, made by `make` at the first time. For a call with a place to keep things.
+template <typename T, typename Make>
+T& kept_by(std::unique_ptr<Kept>& place, Make&& make) {
+  const std::lock_guard lock(keeping());
+  if (!place) place = make();
+  return static_cast<T&>(*place);
+}
 
 using Function = void (*)(const Call&);
 

@@ -144,6 +144,7 @@ PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject*) {
   self->num_positional = num_positional;
   self->variadic = variadic;
   self->writes = writes;
+  self->constants = -1;
   return reinterpret_cast<PyObject*>(self);
 }
 
@@ -205,6 +206,8 @@ PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(OpFunction, vectorcall), READONLY, nullptr},
     {"__dictoffset__", T_PYSSIZET, offsetof(OpFunction, attributes), READONLY, nullptr},
     {"__name__", T_OBJECT, offsetof(OpFunction, name), READONLY, nullptr},
+    {"constants", T_INT, offsetof(OpFunction, constants), 0,
+     "From this argument on they are weights that stay the same."},
     {"__wrapped__", T_OBJECT, offsetof(OpFunction, implementation), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };

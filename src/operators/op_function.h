@@ -68,8 +68,9 @@ struct OpFunction {
   PyObject* implementation;  // the Python function, for tracing
   PyObject* attributes;      // __dict__: __doc__, __signature__, ...
   int num_positional;
-  int variadic;  // index of the Ints parameter that takes loose positional ints, or -1
-  int writes;    // in place: how many of its first arguments take the results
+  int variadic;   // index of the Ints parameter that takes loose positional ints, or -1
+  int writes;     // in place: how many of its first arguments take the results
+  int constants;  // from this argument on they are weights that stay the same (Note [Constant weights]), or -1
 };
 
 extern PyTypeObject* OpFunctionType;

@@ -141,9 +141,8 @@ char* PlanRun::address(int32_t index) {
       p = address(value.source) + ints_[value.offset] * static_cast<int64_t>(item_size(value.dtype));
       break;
     case ValueKind::Fresh:
-      storage_[index] = value.pinned
-                            ? allocate_pinned(static_cast<size_t>(bytes_of(index)))
-                            : Storage::allocate(static_cast<size_t>(bytes_of(index)), plan_.device_of(index));
+      storage_[index] = value.pinned ? allocate_pinned(static_cast<size_t>(bytes_of(index)))
+                                     : Storage::allocate(static_cast<size_t>(bytes_of(index)), plan_.device_of(index));
       p = storage_[index]->data();
       break;
   }
@@ -405,7 +404,7 @@ void PlanRun::run_with_epilogue(const Instruction& in) {
 }
 
 void PlanRun::keep_for(const Instruction& in, library::Call& call) {
-  if (!loop_) return;
+  if (!loop_) return;  // neither in a loop nor with constant weights
   const auto index = static_cast<size_t>(&in - plan_.instructions.data());
   call.same = loop_->same[index];
   call.kept = &loop_->kept[index];

@@ -21,6 +21,8 @@
 
 namespace tandem {
 
+struct Constants;
+
 enum class IntCode : uint8_t { Add, Mul, FloorDiv, Mod, Min, Max, Sub };
 struct IntOp {
   IntCode code;
@@ -153,14 +155,14 @@ struct Plan {
   std::vector<SavedItem> saved;
   std::vector<int32_t> saved_ints;     // slots
   std::vector<int32_t> saved_numbers;  // input positions of Python numbers
-  Object* backward = nullptr;        // OpFunction (owned): gradients from saved values
-  Object* backward_twice = nullptr;  // OpFunction (owned): the same, differentiable again
+  Object* backward = nullptr;          // OpFunction (owned): gradients from saved values
+  Object* backward_twice = nullptr;    // OpFunction (owned): the same, differentiable again
   // What runs backward of this and of a record before it in one, or None: see Note [Joined records] in
   // autograd/record.h.
   struct Joined {
-    Object* other;  // backward function of the other record; None: the sum of two gradients
+    Object* other;    // backward function of the other record; None: the sum of two gradients
     uint32_t output;  // of the other record
-    Object* both;   // both owned
+    Object* both;     // both owned
   };
   std::vector<Joined> joined;
 
@@ -182,6 +184,8 @@ struct Plan {
   Replay* replay() const;                                // this thread's; null if there is none yet
 
   bool waits = false;  // whether a routine waits for others, with the GIL free
+
+  mutable std::shared_ptr<Constants> constants;  // Note [Constant weights] (GIL)
 
   int32_t num_prepared = 0;                 // instructions that can be made ready for new sizes
   mutable std::vector<uint64_t> ready_for;  // hashes of sizes for which that was done (GIL)
@@ -211,11 +215,26 @@ struct InputView {             // what the dispatcher hands over per input
   int64_t integer = 0;         // dynamic ints
 };
 
-// Of a plan that is the body of a loop: which inputs of its routines stay the same, and what they keep of them.
+// Of a plan that runs many times: which inputs of its routines stay the same, and what they keep of them.
 struct LoopState {
   LoopState(const Plan& plan, size_t first, size_t last);  // inputs [first, last) stay the same
   std::vector<uint32_t> same;                              // per instruction
   std::vector<std::unique_ptr<library::Kept>> kept;
+};
+
+// Note [Constant weights]
+// The weights of a frozen model (td.export.freeze) are arguments like any other, which stay the same from call to call.
+// A plan that was made for it keeps what routines made of them, as long as the arguments are the very same memory with
+// the same contents; who writes to a weight makes its version rise, and all is made again.
+struct Constants {
+  struct Weight {
+    Ref<Storage> storage;  // so that nothing else comes to lie there
+    const char* data;
+    uint32_t version;
+  };
+  Constants(const Plan& plan, size_t first, size_t last) : state(plan, first, last) {}
+  std::vector<Weight> weights;
+  LoopState state;
 };
 
 class Transfers;  // plan/parts.h

@@ -27,8 +27,13 @@ def fold_weights(exported: Exported) -> Exported:
     made = [v for v in wanted if v not in names]
     if made:
         weights.update(zip(made, _values(graph, count, made, fixed, list(exported.weights.values())), strict=True))
+    taken = set(exported.weights)
     for i, v in enumerate(made):
-        names[v] = f"{v.op.name}_of_weights_{i}"
+        name = f"{v.op.name}_of_weights_{i}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        names[v] = name
     return dataclasses.replace(
         exported, graph=_with_inputs(graph, count, list(weights)), weights={names[v]: t for v, t in weights.items()}
     )

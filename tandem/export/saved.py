@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import tandem.checkpoint as checkpoint
 from tandem import _runtime
 from tandem.constructors import asarray
@@ -14,6 +16,11 @@ from tandem.graph.symbolic import Sym, hint, substitute
 from tandem.nn.module import Module
 from tandem.nn.parameter import Parameter
 from tandem.ops.define import ParameterSpec, Role, make_function
+from tandem.passes.eliminate_dead import eliminate_dead
+from tandem.passes.expand_composites import expand_composites
+from tandem.passes.fold_constants import fold_constants
+from tandem.passes.fuse_convolutions import fuse_convolutions
+from tandem.passes.simplify import simplify
 
 FORMAT = 1
 _KIND = "tandem.export"
@@ -43,6 +50,27 @@ def save(fn, args, path, *, dynamic=True, input_names=None, output_names=None, f
     write(exported, path, outputs)
 
 
+def freeze(fn, args, *, dynamic=True) -> SavedModel:
+    """A function or module for inference alone: what depends on weights is computed now, and weights are packed once.
+
+    fn, args, dynamic: as of `save`. The model keeps its weights as they are now; training goes on with `fn`.
+
+    >>> frozen = td.export.freeze(td.nn.Linear(3, 2), td.ones(1, 3))
+    >>> frozen(td.ones(5, 3)).shape
+    (5, 2)
+    """
+    args = args if isinstance(args, (tuple, list)) else (args,)
+    return _frozen(trace(fn, tuple(args), dynamic))
+
+
+def _frozen(exported: Exported) -> SavedModel:
+    exported = fold_weights(exported)
+    graph = exported.graph
+    for step in (expand_composites, fold_constants, simplify, fuse_convolutions, eliminate_dead):
+        graph = step(graph)
+    return SavedModel(dataclasses.replace(exported, graph=graph), frozen=True)
+
+
 def write(exported: Exported, path, outputs: list[str] | None = None):
     """Writes what was traced."""
     outputs = exported.outputs if outputs is None else outputs
@@ -56,9 +84,12 @@ def write(exported: Exported, path, outputs: list[str] | None = None):
     )  # fmt: skip
 
 
-def load(path) -> SavedModel:
-    """The model of a file that `save` wrote. A CheckpointError says what is wrong with another file."""
-    return SavedModel(read(path))
+def load(path, *, freeze: bool = False) -> SavedModel:
+    """The model of a file that `save` wrote. A CheckpointError says what is wrong with another file.
+
+    freeze: for inference alone, as `td.export.freeze` makes it.
+    """
+    return _frozen(read(path)) if freeze else SavedModel(read(path))
 
 
 def read(path) -> Exported:
@@ -100,7 +131,7 @@ class SavedModel(Module):
     One program serves every call. Weights are parameters, under their names with underscores for dots.
     """
 
-    def __init__(self, exported: Exported):
+    def __init__(self, exported: Exported, frozen: bool = False):
         super().__init__()
         self.input_names, self.output_names = exported.arguments, exported.outputs
         self.graph, self._structure = exported.graph, exported.structure
@@ -117,6 +148,8 @@ class SavedModel(Module):
         self._function = make_function(
             "saved_model", self._body, _PARAMETERS, role=Role(whole=True, own_results=0), digest=None
         )
+        if frozen:
+            self._function.constants = len(self.input_names)
 
     def _body(self, inputs):
         graph, sizes = self.graph, {}

@@ -286,9 +286,12 @@ def _weights(fn, consts: list) -> dict:
     module = fn if isinstance(fn, Module) else getattr(fn, "__self__", None)
     if isinstance(module, Module):
         known = {id(t): name for name, t in [*module.named_parameters(), *module.named_buffers()]}
-    named = {}
+    named: dict = {}
     for i, t in enumerate(consts):
-        named[known.get(id(t), f"constant{i}")] = t
+        name = known.get(id(t), f"constant{i}")
+        while name in named:
+            name += "_"
+        named[name] = t
     return named
 
 

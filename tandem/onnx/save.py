@@ -70,9 +70,20 @@ def _graph_proto(onnx, exported: Exported, outputs: list[str], opset: int):
         nodes.append(onnx.helper.make_node("Identity", [result], [name]))
     infos = [writer.info(name, v.type) for name, v in zip(names[:count], graph.inputs, strict=False)]
     made = [writer.info(name, v.type) for name, v in zip(outputs, graph.outputs, strict=True)]
+    nodes = _needed(nodes, outputs)
     used = {name for node in nodes for name in _names_read(node)}
     weights = [t for name, t in writer.initializers.items() if name in used]
     return onnx.helper.make_graph(_tidy(nodes, outputs), exported.graph.name or "tandem", infos, made, weights)
+
+
+def _needed(nodes: list, outputs: list[str]) -> list:
+    """Nodes without those that nothing reads."""
+    wanted, kept = set(outputs), []
+    for node in reversed(nodes):
+        if any(name in wanted for name in node.output):
+            wanted.update(_names_read(node))
+            kept.append(node)
+    return kept[::-1]
 
 
 def _tidy(nodes: list, outputs: list[str]) -> list:

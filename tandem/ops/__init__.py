@@ -19,6 +19,7 @@ from tandem.ops import (
     comparison,
     complexes,
     conv,
+    conv_fused,
     create,
     cumulative,
     distances,

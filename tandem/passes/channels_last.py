@@ -14,6 +14,8 @@ operations; where little is to be won nothing changes. Measured on one core of Z
     7 x 7, 48 channels              0.89      LeNet           0.99
     5 x 5, 32 channels              0.97      ResNet-50       1.01   (left alone)
 
+Programs with constant weights (fuse_convolutions) have channels last always: there oneDNN does all of the work.
+
 Only for programs without gradients: backward passes read what forward ones left, and gained nothing when all was measured. Sums
 are added up in another order: results agree to the accuracy of the type. TANDEM_SKIP=channels_last leaves images as they are.
 """
@@ -51,14 +53,17 @@ def channels_last(graph: Graph) -> Graph:
     arranged: dict[Value, Value] = {}
     last: set[Value] = set()
 
+    def arrange(x: Value) -> Value:
+        if x in last:
+            return x
+        if x not in arranged:
+            arranged[x] = Arrange(_ORDER)(x)
+        return arranged[x]
+
     def visit(node: Node, inputs: tuple[Value, ...]):
         if _is_convolution(node):
-            x = inputs[0]
-            if x not in last:
-                if x not in arranged:
-                    arranged[x] = Arrange(_ORDER)(x)
-                x = arranged[x]
-            made = node.op(x, *inputs[1:])
+            x = arrange(inputs[0])
+            made = node.op(x, *inputs[1:3], *(arrange(r) for r in inputs[3:]))
             last.add(made)
             return made
         if _follows(node, inputs, last):
@@ -71,7 +76,11 @@ def channels_last(graph: Graph) -> Graph:
 
 
 def _is_convolution(node: Node) -> bool:
-    return node.op.name == "conv_forward" and node.inputs[0].ndim == 4 and node.inputs[0].dtype is dtypes.float32
+    return (
+        node.op.name in ("conv_forward", "conv_fused")
+        and node.inputs[0].ndim == 4
+        and node.inputs[0].dtype is dtypes.float32
+    )
 
 
 def _follows(node: Node, inputs, last: set[Value]) -> bool:
@@ -85,6 +94,8 @@ def _gain(graph: Graph) -> float:
     """About how many nanoseconds it saves, less what must be saved for it to be worthwhile."""
     if not any(_is_convolution(node) for node in graph.nodes):
         return 0
+    if any(node.op.name == "conv_fused" and _is_convolution(node) for node in graph.nodes):
+        return math.inf  # weights are packed, and residuals lie as results do
     if any(node.op.name in ("conv_backward_data", "conv_backward_weight") for node in graph.nodes):
         return 0
     last: set[Value] = set()

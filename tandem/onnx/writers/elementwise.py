@@ -7,6 +7,7 @@ import math
 from tandem import dtypes
 from tandem.onnx.types import code_of
 from tandem.onnx.writers.registry import writes
+from tandem.passes.activations import activations
 
 _SAME = {
     "abs": "Abs", "neg": "Neg", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tan": "Tan",
@@ -15,11 +16,20 @@ _SAME = {
     "sign": "Sign", "relu": "Relu", "reciprocal": "Reciprocal", "isnan": "IsNaN", "isinf": "IsInf", "logical_not": "Not",
     "copy": "Identity", "stop_gradient": "Identity", "no_derivative": "Identity", "contiguous": "Identity",
     "bit_not": "BitwiseNot", "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "equal": "Equal", "less": "Less",
-    "less_equal": "LessOrEqual", "maximum": "Max", "minimum": "Min", "where": "Where",
+    "less_equal": "LessOrEqual", "maximum": "Max", "minimum": "Min",
 }  # fmt: skip
 _OF_BOOLEANS = {"Add": "Or", "Max": "Or", "Mul": "And", "Min": "And"}
 for _name, _op in _SAME.items():
     writes(_name)(lambda w, node, *xs, op=_op: w.emit(_OF_BOOLEANS.get(op, op) if _is_bool(node) else op, xs))
+
+
+@writes("where")
+def where(w, node, condition, a, b):
+    for x, name, low, high in activations(node):
+        if name == "clip":
+            dtype = node.outputs[0].dtype
+            return w.emit("Clip", [w.name_of(x), w.scalar(low, dtype), w.scalar(high, dtype)])
+    return w.emit("Where", [condition, a, b])
 
 
 def _is_bool(node) -> bool:

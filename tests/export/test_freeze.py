@@ -1,0 +1,172 @@
+"""td.export.freeze: the same values as the module, with weights packed once."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import tandem as td
+import tandem.nn.functional as NF
+from tandem.ops.conv_fused import ACTIVATIONS, ConvFused
+from tandem.ops.define import op as operator
+
+
+def count(model, name: str) -> int:
+    return sum(node.op.name == name for node in model.graph.nodes)
+
+
+class Block(td.nn.Module):
+    """A residual block as networks have them, with an activation at the end."""
+
+    def __init__(self, channels: int, activation):
+        super().__init__()
+        self.narrow = td.nn.Conv2d(channels, channels, 1, bias=False)
+        self.norm = td.nn.BatchNorm2d(channels)
+        self.depthwise = td.nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
+        self.wide = td.nn.Conv2d(channels, channels, 3, padding=1)
+        self.activation = activation
+
+    def forward(self, x):
+        y = self.activation(self.norm(self.narrow(x)))
+        y = self.activation(self.depthwise(y))
+        return self.activation(self.wide(y) + x)
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [
+        NF.relu, NF.relu6, NF.silu, NF.sigmoid, NF.hardswish, NF.gelu, lambda x: NF.leaky_relu(x, 0.1),
+        lambda x: td.clip(x, -0.5, 0.5), td.tanh,
+    ],
+)  # fmt: skip
+def test_a_residual_block(activation):
+    td.manual_seed(0)
+    block = Block(16, activation)
+    block.norm.running_mean.copy_(td.randn(16))
+    block.norm.running_var.copy_(td.rand(16) + 0.5)
+    block.eval()
+    frozen = td.export.freeze(block, td.randn(1, 16, 9, 9))
+    assert count(frozen, "conv_fused") == 3 and count(frozen, "conv_forward") == 0
+    for batch in (1, 3):
+        x = td.randn(batch, 16, 9, 9)
+        for _ in range(2):  # the second call uses packed weights
+            np.testing.assert_allclose(frozen(x).numpy(), block(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_what_follows_is_one_operator():
+    td.manual_seed(0)
+    block = Block(8, NF.relu).eval()
+    names = [n.op.name for n in td.export.freeze(block, td.randn(1, 8, 5, 5)).graph.nodes if n.op.name != "input"]
+    assert names == ["conv_fused"] * 3
+
+
+def test_what_others_read_stays():
+    conv = td.nn.Conv2d(4, 4, 3)
+
+    def fn(x):
+        y = conv(x)
+        return td.relu(y) + y.sum()
+
+    frozen = td.export.freeze(fn, td.randn(2, 4, 6, 6))
+    x = td.randn(2, 4, 6, 6)
+    np.testing.assert_allclose(frozen(x).numpy(), fn(x).detach().numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_two_convolutions_that_are_added():
+    a, b = td.nn.Conv2d(4, 4, 1), td.nn.Conv2d(4, 4, 3, padding=1)
+    frozen = td.export.freeze(lambda x: td.relu(a(x) + b(x)), td.randn(1, 4, 6, 6))
+    assert count(frozen, "conv_fused") == 2 and count(frozen, "add") == 0
+    x = td.randn(2, 4, 6, 6)
+    np.testing.assert_allclose(frozen(x).numpy(), td.relu(a(x) + b(x)).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("axes", [1, 3])
+def test_other_numbers_of_axes(axes):
+    layer = (td.nn.Conv1d if axes == 1 else td.nn.Conv3d)(3, 5, 3, padding=1)
+    frozen = td.export.freeze(lambda x: td.relu(layer(x)), td.randn(1, 3, *(6,) * axes))
+    x = td.randn(2, 3, *(6,) * axes)
+    np.testing.assert_allclose(frozen(x).numpy(), td.relu(layer(x)).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_weights_that_are_written_are_packed_again():
+    layer = td.nn.Conv2d(16, 16, 3)
+    frozen = td.export.freeze(layer, td.randn(1, 16, 8, 8))
+    x = td.randn(1, 16, 8, 8)
+    before = frozen(x).numpy()
+    with td.no_grad():
+        for p in frozen.parameters():
+            p.mul_(2.0)
+    np.testing.assert_allclose(frozen(x).numpy(), 2 * before, rtol=1e-5, atol=1e-6)
+
+
+def test_linear_layers_of_several_sizes_of_batch():
+    td.manual_seed(0)
+    model = td.nn.Sequential(td.nn.Linear(96, 192), td.nn.ReLU(), td.nn.Linear(192, 64)).eval()
+    frozen = td.export.freeze(model, td.randn(8, 96))
+    for batch in (1, 8, 40, 8, 300):
+        x = td.randn(batch, 96)
+        np.testing.assert_allclose(frozen(x).numpy(), model(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_threads_share_packed_weights():
+    td.manual_seed(0)
+    model = Block(16, NF.relu).eval()
+    frozen = td.export.freeze(model, td.randn(1, 16, 12, 12))
+    inputs = [td.randn(1 + i % 3, 16, 12, 12) for i in range(8)]
+    with td.no_grad():
+        wanted = [model(x).numpy() for x in inputs]
+    found = [None] * len(inputs)
+
+    def run(i):
+        with td.no_grad():
+            found[i] = frozen(inputs[i]).numpy()
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(inputs))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_saved_model_frozen_when_loaded(tmp_path):
+    model = Block(8, NF.relu).eval()
+    td.export.save(model, td.randn(1, 8, 5, 5), tmp_path / "block.model")
+    frozen = td.export.load(tmp_path / "block.model", freeze=True)
+    assert count(frozen, "conv_fused") == 3
+    x = td.randn(3, 8, 5, 5)
+    np.testing.assert_allclose(frozen(x).numpy(), model(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_inside_a_compiled_function():
+    model = Block(8, NF.relu).eval()
+    frozen = td.export.freeze(model, td.randn(1, 8, 5, 5))
+    x = td.randn(2, 8, 5, 5)
+    compiled = td.compile(lambda x: frozen(x).sum())
+    np.testing.assert_allclose(compiled(x).numpy(), model(x).sum().detach().numpy(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_routine_equals_its_composition(activation, deterministic):
+    td.manual_seed(0)
+    x, w, b, r = td.randn(2, 8, 6, 6), td.randn(8, 8, 3, 3), td.randn(8), td.randn(2, 8, 6, 6)
+
+    @operator(hidden=True)
+    def fused(x: Tensor, w: Tensor, b: Tensor, r: Tensor):  # noqa: F821  operators go by names
+        return ConvFused((1, 1), (1, 1), (1, 1), (1, 1), 1, activation, 0.25, 2.0)(x, w, b, r)
+
+    before = td.are_deterministic_algorithms_enabled()
+    td.use_deterministic_algorithms(deterministic)
+    try:
+        y = NF.conv2d(x, w, b, padding=1) + r
+        formula = {
+            "none": y, "relu": NF.relu(y), "clip": td.clip(y, 0.25, 2.0), "silu": NF.silu(y), "sigmoid": td.sigmoid(y),
+            "hardswish": NF.hardswish(y), "leaky_relu": NF.leaky_relu(y, 0.25), "gelu": NF.gelu(y),
+        }[activation]  # fmt: skip
+        np.testing.assert_allclose(fused(x, w, b, r).numpy(), formula.numpy(), rtol=1e-4, atol=1e-4)
+    finally:
+        td.use_deterministic_algorithms(before)
