@@ -31,7 +31,7 @@ def beam_search(model, prompts: list, count: int, beams: int, stop=None) -> list
         if step == count - 1 or all(s.done(count) for s in searches):
             break
         rows = [i * beams + origin for i, s in enumerate(searches) for origin in s.origins]
-        decoder.cache.reorder(td.tensor(rows))
+        decoder.cache.reorder(td.tensor(rows, device=decoder.device))
         decoder.lengths = [decoder.lengths[r] for r in rows]
         scores = decoder.extend(td.tensor([[t[-1]] for s in searches for t in s.sequences]))
     return [s.best() for s in searches]
@@ -39,7 +39,7 @@ def beam_search(model, prompts: list, count: int, beams: int, stop=None) -> list
 
 def _candidates(logs, totals: list, count: int, first: bool):
     """The likeliest continuations of each prompt: (n, count) sums, and which beam and token each is."""
-    sums = td.tensor(totals)[:, :, None] + logs
+    sums = td.tensor(totals, device=logs.device)[:, :, None] + logs
     if first:  # all beams are the prompt still
         sums = sums[:, :1]
     flat = sums.reshape(sums.shape[0], -1)

@@ -25,7 +25,7 @@ class Cache:
     def begin(self, positions, seen: int):
         """Tokens at these positions are about to come; the last of all is before position `seen`."""
         self.positions, self.seen = positions, seen
-        self.mask = td.arange(seen) <= positions[:, None, :, None]
+        self.mask = td.arange(seen, device=positions.device) <= positions[:, None, :, None]
 
     def extend(self, layer: int, k, v):
         """Takes in k, v (n, heads, t, d) of this step; gives those of all slots seen: (n, heads, seen, d)."""

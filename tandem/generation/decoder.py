@@ -43,6 +43,7 @@ class Decoder:
     def __init__(self, model, cache: Cache):
         self.model, self.cache = model, cache
         self.step = step_of(model)
+        self.device = next(iter(model.parameters())).device  # tokens and positions are made there
         self.lengths: list[int] = []
 
     @classmethod
@@ -56,18 +57,18 @@ class Decoder:
         """Takes in prompts of any lengths, from position 0; scores (n, vocabulary) of what follows each."""
         self.lengths = [len(p) for p in prompts]
         longest = max(self.lengths)
-        tokens = td.tensor([list(p) + [0] * (longest - len(p)) for p in prompts])
-        positions = td.arange(longest).expand(len(prompts), longest)
+        tokens = td.tensor([list(p) + [0] * (longest - len(p)) for p in prompts], device=self.device)
+        positions = td.arange(longest, device=self.device).expand(len(prompts), longest)
         even = min(self.lengths) == longest
-        which = -1 if even else td.tensor(self.lengths) - 1
+        which = -1 if even else td.tensor(self.lengths, device=self.device) - 1
         return self.step(self.cache, tokens, positions, longest, which)
 
     def extend(self, tokens, everything: bool = False):
         """Takes in t more tokens of every row, (n, t); scores (n, vocabulary) of what follows, or (n, t, vocabulary) of all."""
         count = tokens.shape[1]
-        positions = td.tensor(self.lengths)[:, None] + td.arange(count)
+        positions = td.tensor([[n + i for i in range(count)] for n in self.lengths], device=self.device)
         self.lengths = [n + count for n in self.lengths]
-        return self.step(self.cache, tokens, positions, max(self.lengths), None if everything else -1)
+        return self.step(self.cache, tokens.to(self.device), positions, max(self.lengths), None if everything else -1)
 
     def rewind(self, lengths: list[int]):
         """Goes back to shorter sequences; later slots are not looked at."""

@@ -66,9 +66,8 @@ class PagedCache(Cache):
 
     def select(self, sequences: list, seen: int):
         """Rows are these sequences, of at most `seen` tokens with those to come; None is padding. Room must have been made."""
-        self.table = td.tensor(
-            self.pool.table(sequences, max(-(-seen // self.pool.size), 2))
-        )  # one would be a program of its own
+        count = max(-(-seen // self.pool.size), 2)  # one would be a program of its own
+        self.table = td.tensor(self.pool.table(sequences, count), device=self.keys[0].device)
 
     def begin(self, positions, seen: int):
         super().begin(positions, self.table.shape[1] * self.pool.size)

@@ -42,7 +42,7 @@ def _one(model, draft, prompt: list, count: int, sampling: Sampling, stops, gues
     while len(made) < end:
         guessed, chances = _guess(small, made, guesses, sampling, generator)
         scores = large.extend(td.tensor([[made[-1], *guessed]]), everything=True)[0]
-        wanted = sampling.probabilities(scores).numpy()
+        wanted = sampling.probabilities(scores).cpu().numpy()
         kept = _kept(guessed, chances, wanted, sampling, generator)
         for token in kept:
             made.append(token)
@@ -58,7 +58,7 @@ def _guess(small: Decoder, made: list, count: int, sampling: Sampling, generator
     chances = []
     scores = small.extend(td.tensor([made[small.lengths[0] :]]))
     for i in range(count):
-        chances.append(sampling.probabilities(scores)[0].numpy())
+        chances.append(sampling.probabilities(scores)[0].cpu().numpy())
         guessed.append(int(sampling.choose(scores, generator)))
         if i < count - 1:
             scores = small.extend(td.tensor([[guessed[-1]]]))

@@ -36,6 +36,7 @@ from tandem.ops import (
     histogram,
     incomplete,
     index,
+    integer_products,
     integers,
     join,
     linalg,
