@@ -1,6 +1,10 @@
 from collections.abc import Sequence
 import enum
 import types
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
 
 from tandem import Size as Size, Tensor as Tensor
 
@@ -533,7 +537,7 @@ class BatchScope:
 
     def exit(self, run: bool) -> None: ...
 
-    def vertices(self, offsets: Sequence[int], children: Sequence[int], functions: dict, inputs: list, states: int) -> list: ...
+    def vertices(self, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], children: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], functions: dict, inputs: list, states: int) -> list: ...
 
     def set_example(self, arg: int, /) -> int: ...
 
@@ -542,6 +546,8 @@ class BatchScope:
 
     @property
     def calls(self) -> int: ...
+
+def run_frontiers(offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], children: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], functions: dict, inputs: list, states: list) -> object: ...
 
 def batching() -> bool: ...
 

@@ -6,14 +6,16 @@ See Note [Vertex programs].
 # Note [Vertex programs]
 # The function is taken down once a call for each number of children that occurs, on tensors without values, and becomes an
 # operator function, found again by what was noted: parameters and closures are looked at afresh every time, and nothing is compiled
-# for a new structure. The runtime defers one call a vertex (src/autobatch/vertices.cc) and runs those that are alike together,
-# frontier by frontier, as td.autobatch does; the structure itself is only data. Backward goes over the frontiers the other way
-# round.
+# for a new structure. The runtime runs it frontier by frontier (Note [Frontiers] in src/autobatch/frontiers.h); the structure itself
+# is only data. Backward goes over the frontiers the other way round. Where the function has no batching rule, a vertex fails, or
+# tensors are on a device, the runtime defers one call a vertex instead, as td.autobatch does (src/autobatch/vertices.cc).
 
 from __future__ import annotations
 
 import functools
 import types
+
+import numpy as np
 
 import tandem.ops as F
 from tandem import _runtime
@@ -47,9 +49,8 @@ class Vertex:
         _check(structure, inputs, states)
         if direction == "down":
             structure = structure.reversed
-        functions = _functions(functools.partial(self._fn, *bound), structure, inputs, states, single)
-        run = _apart if _runtime.capturing() else _vertices
-        made = run(structure, functions, inputs, states)
+        program = _Program(functools.partial(self._fn, *bound), structure, inputs, states, single)
+        made = _apart(program) if _runtime.capturing() else program.run()
         return made[0] if single and len(made) == 1 else tuple(made)
 
 
@@ -99,37 +100,68 @@ def _check(structure: Structure, inputs: list, states: list):
             )
 
 
-def _functions(fn, structure: Structure, inputs: list, states: list, single: bool) -> dict:
-    """{number of children: what the runtime calls}"""
-    grad = _runtime.grad_enabled()
-    made: dict = {}
-    for count in sorted({int(c) for c in structure.counts}):
+class _Program:
+    """A vertex function, and what it is called with."""
 
-        def one(*values, count=count):
-            own, rest = values[: len(inputs)], values[len(inputs) :]
-            stacked = [_children(rest[i * count : (i + 1) * count], s) for i, s in enumerate(states)]
-            return fn(stacked[0] if single else tuple(stacked), *own)
+    def __init__(self, fn, structure: Structure, inputs: list, states: list, single: bool):
+        self.fn, self.structure, self.single = fn, structure, single
+        self.inputs, self.states = inputs, states
+        self.stand_ins: dict = {}  # {id of a constant: what is used in its place}
+        self.functions = self._functions(stacked=True)
 
-        specs = [(x.dtype, list(x.shape[1:]), x.requires_grad) for x in inputs]
-        specs += [(s.dtype, list(s.shape), grad) for s in states for _ in range(count)]
-        result, generator_state = take("vertex", one, specs, [*inputs, *states])
-        _check_results(result, states, count)
+    def _functions(self, stacked: bool) -> dict:
+        """{number of children: what the runtime calls}. stacked: the children's states are one operand, not one each."""
+        grad = _runtime.grad_enabled()
+        inputs, states = self.inputs, self.states
+        made: dict = {}
+        for count in np.unique(self.structure.counts).tolist():
 
-        def build(body, tensors, consts, generator):
-            draws = Draws(generator.seed, generator.take(body.draws)) if body.random else None
-            return body.trace(list(tensors), list(consts), draws)
+            def one(*values, count=count):
+                own, rest = values[: len(inputs)], values[len(inputs) :]
+                if not count:
+                    children = [F.full((0, *s.shape), 0, dtype=s.dtype) for s in states]
+                elif stacked:
+                    children = list(rest)
+                else:
+                    children = [F.stack(list(rest[i * count : (i + 1) * count])) for i in range(len(states))]
+                return self.fn(children[0] if self.single else tuple(children), *own)
 
-        function = prepare("vertex", result, len(specs), generator_state, (), build)
-        taken = result.taken
-        made[count] = function, list(taken.consts), taken.plain_numbers(), taken.all_ints()
-    return made
+            specs = [(x.dtype, list(x.shape[1:]), x.requires_grad) for x in inputs]
+            if stacked and count:
+                specs += [(s.dtype, [count, *s.shape], grad) for s in states]
+            else:
+                specs += [(s.dtype, list(s.shape), grad) for s in states for _ in range(count)]
+            result, generator_state = take("vertex", one, specs, [*inputs, *states])
+            _check_results(result, states, count)
 
+            def build(body, tensors, consts, generator):
+                draws = Draws(generator.seed, generator.take(body.draws)) if body.random else None
+                return body.trace(list(tensors), list(consts), draws)
 
-def _children(rows: list, state):
-    """(k, *s)"""
-    if not rows:
-        return F.full((0, *state.shape), 0, dtype=state.dtype)
-    return F.stack(list(rows))
+            function = prepare("vertex", result, len(specs), generator_state, (), build)
+            taken = result.taken
+            made[count] = function, list(taken.consts), taken.plain_numbers(), taken.all_ints()
+        return made
+
+    def _replaced(self, functions: dict) -> dict:
+        return {
+            k: (op, [self.stand_ins.get(id(c), c) for c in consts], numbers, ints)
+            for k, (op, consts, numbers, ints) in functions.items()
+        }
+
+    def run(self) -> list:
+        offsets, children = self.structure.offsets, self.structure.children
+        inputs = [x.contiguous() for x in self.inputs]
+        made = _runtime.run_frontiers(offsets, children, self._replaced(self.functions), inputs, self.states)
+        if made is not None:
+            return made
+        scope = _runtime.BatchScope()
+        scope.enter()
+        try:
+            functions = self._replaced(self._functions(stacked=False))
+            return scope.vertices(offsets, children, functions, self.inputs, len(self.states))
+        finally:
+            scope.exit(False)
 
 
 def _check_results(result, states: list, count: int):
@@ -147,18 +179,10 @@ def _check_results(result, states: list, count: int):
             )
 
 
-def _vertices(structure: Structure, functions: dict, inputs: list, states: list) -> list:
-    scope = _runtime.BatchScope()
-    scope.enter()
-    try:
-        return scope.vertices(structure.offsets.tolist(), structure.children.tolist(), functions, inputs, len(states))
-    finally:
-        scope.exit(False)
-
-
-def _apart(structure: Structure, functions: dict, inputs: list, states: list) -> tuple:
+def _apart(program: _Program) -> tuple:
     """Inside td.compile: the program before ends here, another one begins after."""
-    constants = list({id(c): c for _, consts, _, _ in functions.values() for c in consts}.values())
+    inputs = program.inputs
+    constants = list({id(c): c for _, consts, _, _ in program.functions.values() for c in consts}.values())
     given = [*inputs, *constants]
     kept: list = []
 
@@ -169,12 +193,9 @@ def _apart(structure: Structure, functions: dict, inputs: list, states: list) ->
                 _runtime.materialize(t)
             with _runtime.PauseCapture(), enable_grad():
                 own = [t.detach().requires_grad_(t.requires_grad) for t in given]
-                swapped = dict(zip(map(id, constants), own[len(inputs) :], strict=True))
-                replaced = {
-                    k: (op, [swapped[id(c)] for c in consts], numbers, ints)
-                    for k, (op, consts, numbers, ints) in functions.items()
-                }
-                made = _vertices(structure, replaced, own[: len(inputs)], states)
+                program.inputs = own[: len(inputs)]
+                program.stand_ins = dict(zip(map(id, constants), own[len(inputs) :], strict=True))
+                made = program.run()
             kept[:] = own, made
             return tuple(t.detach() for t in made)
 

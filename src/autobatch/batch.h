@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "autobatch/frontiers.h"
 #include "autobatch/records.h"
 #include "autobatch/schedule.h"
 #include "modes.h"
@@ -33,24 +34,6 @@
 #include "plan/plan.h"
 
 namespace tandem {
-
-struct Structure {                // what vertices take from others, as rows of a matrix in CSR form
-  std::vector<int64_t> offsets;   // one more than there are vertices
-  std::vector<int64_t> children;  // by vertex
-  int64_t size() const { return static_cast<int64_t>(offsets.size()) - 1; }
-};
-
-// Vertices after all that they take from; those at one depth lie together. Throws Error(Value) where there is a cycle,
-// Error(Index) where a vertex does not exist.
-std::vector<int64_t> order_vertices(const Structure& structure);
-
-struct VertexFunction {
-  OpFunction*
-      op;  // of a list of tensors (a vertex's inputs, states of others, constants), numbers, integers, generator
-  std::vector<TensorRef> constants;
-  std::vector<Argument> numbers, ints;
-};
-using VertexFunctions = std::unordered_map<int64_t, VertexFunction>;
 
 class Batch {
  public:
@@ -109,15 +92,6 @@ class Batch {
     int64_t uses = 0;  // by operands of deferred calls
     std::vector<Ref<RowNode>> rows;
   };
-  struct Function {  // of a plan, for which operands differ between members
-    Function(PyObject* op, Ref<Plan> plan) : op(op), plan(std::move(plan)) {}
-    Function(const Function&) = delete;
-    ~Function() { Py_XDECREF(op); }
-    PyObject* op;    // owned
-    Ref<Plan> plan;  // keeps the address in the key its own
-    bool failed = false;
-  };
-
   Operand operand_of(Tensor* t, bool wants_grad);
   void release(Operand& operand);
   TensorRef promise(int32_t call, int32_t output, const PlanValue& value, PlanRun& run, bool wants_grad);
@@ -131,8 +105,7 @@ class Batch {
   void run_group(const std::vector<int32_t>& members);
   bool split(const std::vector<int32_t>& members, const std::vector<bool>& shared);
   void run_members(const std::vector<int32_t>& members);  // one after the other
-  static std::shared_ptr<Function> function_of(const Call& call, const std::vector<bool>& flags);
-  TensorList call_function(PyObject* op, const std::vector<int32_t>& members, const std::vector<bool>& shared);
+  TensorList call_function(OpFunction* op, const std::vector<int32_t>& members, const std::vector<bool>& shared);
   TensorRef gather(const std::vector<int32_t>& members, size_t position, bool stacked);
   TensorRef gather(const std::vector<const Operand*>& rows, bool stacked);
   static bool side_by_side(const std::vector<const Operand*>& rows, int64_t step);

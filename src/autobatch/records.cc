@@ -181,6 +181,68 @@ TensorList RowNode::apply(TensorList grads, bool create_graph) {
   return out;
 }
 
+// -- rows side by side
+
+uint32_t RowsNode::add_block(BlockNode* block, uint32_t output) {
+  link({Ref<Node>::share(block), output});
+  return static_cast<uint32_t>(edges.size()) - 1;
+}
+
+// Differentiable again.
+void RowsNode::add_recorded(TensorRef grad) {
+  const View row = view_of(row_);
+  int64_t shape[kMaxDims] = {static_cast<int64_t>(rows_.size())};
+  std::copy_n(row.shape, row.ndim, shape + 1);
+  PyObject* flat = PyObject_CallMethod(grad.object(), "reshape", "N", tuple_of(shape, row.ndim + 1));
+  if (!flat) throw PythonError{};
+  grad = TensorRef::adopt(reinterpret_cast<Tensor*>(flat));
+  const int64_t bytes = row.numel() * static_cast<int64_t>(item_size(row.dtype));
+  for (size_t k = 0; k < rows_.size(); ++k) {
+    if (rows_[k].edge < 0) continue;
+    View place = row;
+    place.data = reinterpret_cast<char*>(rows_[k].row * bytes);
+    const Edge& edge = edges[rows_[k].edge];
+    static_cast<BlockNode*>(edge.node.get())
+        ->add_recorded(edge.index, place, called(callbacks.take_row, "OL", grad.object(), static_cast<long long>(k)));
+  }
+}
+
+TensorList RowsNode::apply(TensorList grads, bool create_graph) {
+  TensorList out;
+  out.resize(edges.size());
+  TensorRef g = std::move(grads[0]);
+  if (create_graph) {
+    add_recorded(std::move(g));
+    return out;
+  }
+  if (!g->view.is_contiguous()) {
+    TensorRef dense = TensorRef::adopt(new_contiguous(g->view.dtype, g->view.ndim, g->view.shape));
+    copy_row(g->view, dense->view, 0);
+    g = std::move(dense);
+  }
+  if (whole && static_cast<BlockNode*>(edges[0].node.get())->take_whole(edges[0].index, g)) return out;
+  View from = view_of(row_);
+  const int64_t elements = from.numel(), bytes = elements * static_cast<int64_t>(item_size(from.dtype));
+  SmallVector<Tensor*, 8> sums;
+  for (const Edge& edge : edges) sums.push_back(static_cast<BlockNode*>(edge.node.get())->sums_of(edge.index));
+  from.data = g->view.data;
+  for (const Row& row : rows_) {
+    char* to = row.edge < 0 ? nullptr : sums[row.edge]->view.data + row.row * bytes;
+    if (!to) {
+    } else if (from.dtype == DType::Float32) {
+      const auto* a = reinterpret_cast<const float*>(from.data);
+      auto* b = reinterpret_cast<float*>(to);
+      for (int64_t i = 0; i < elements; ++i) b[i] += a[i];
+    } else {
+      View place = from;
+      place.data = to;
+      tandem::add_row(g.get(), from, sums[row.edge], place);
+    }
+    from.data += bytes;
+  }
+  return out;
+}
+
 // -- operands
 
 GatherNode::~GatherNode() {

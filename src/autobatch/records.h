@@ -28,6 +28,7 @@ class BlockNode final : public Node {
   void add_recorded(uint32_t output, const View& place, TensorRef grad);  // the same, differentiable again
   // All of an output's gradient at once, if nothing has come yet and it can be kept as it is.
   bool take_whole(uint32_t output, TensorRef& grad);
+  Tensor* sums_of(uint32_t output) { return writable(sums_[output]); }  // to be added to
 
  private:
   struct Sum {
@@ -74,6 +75,31 @@ class RowNode final : public Node {
   bool through_base_ = false;
   SavedView place_;
   Ref<BlockNode> block_;
+};
+
+// Rows of blocks one after the other, each of the same size: what a frontier of a vertex program is given.
+class RowsNode final : public Node {
+ public:
+  // row: the geometry of one; its elements lie side by side.
+  RowsNode(const View& row, size_t rows) {
+    row_ = row;
+    rows_.reserve(rows);
+  }
+  TensorList apply(TensorList grads, bool create_graph) override;
+  const char* name() const override { return "vertex"; }
+
+  uint32_t add_block(BlockNode* block, uint32_t output);                     // the edge that leads to it
+  void add_row(int32_t edge, int64_t row) { rows_.push_back({edge, row}); }  // -1: its gradient is not wanted
+  bool whole = false;                                                        // the rows are all of one block, in order
+
+ private:
+  struct Row {
+    int32_t edge;
+    int64_t row;
+  };
+  void add_recorded(TensorRef grad);
+  SavedView row_;
+  std::vector<Row> rows_;
 };
 
 // An operand of a group, made of the rows that its members have.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "autobatch/batch.h"
+#include "autobatch/group_call.h"
 #include "autobatch/rows.h"
 #include "callbacks.h"
 #include "check.h"
@@ -59,46 +60,6 @@ class Kinds {
   std::unordered_multimap<uint64_t, int32_t> index_;
   std::vector<std::string> keys_;
 };
-
-// Arguments of an operator, and what keeps them alive.
-struct CallArguments {
-  SmallVector<Argument, 20> list;
-  SmallVector<TensorRef, 8> owned;
-  void tensor(TensorRef t) {
-    Argument& a = list.emplace_back();
-    a.kind = Argument::Kind::Tensor;
-    a.tensor = t.get();
-    owned.push_back(std::move(t));
-  }
-  void integer(Argument::Kind kind, int64_t value) {
-    Argument& a = list.emplace_back();
-    a.kind = kind;
-    a.integer = value;
-  }
-};
-
-TensorRef call_one(PyObject* function, Tensor* t) {
-  PyObject* args[] = {reinterpret_cast<PyObject*>(t)};
-  PyObject* made = PyObject_Vectorcall(function, args, 1, nullptr);
-  if (!made) throw PythonError{};
-  return TensorRef::adopt(reinterpret_cast<Tensor*>(made));
-}
-
-// Results in memory of their own, rows one after the other.
-void own_blocks(TensorList& blocks, const CallArguments& arguments) {
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    bool shared = false;
-    for (const TensorRef& t : arguments.owned) shared |= t->storage == blocks[i]->storage;
-    for (size_t j = 0; j < i; ++j) shared |= blocks[j]->storage == blocks[i]->storage;
-    if (shared) blocks[i] = call_one(callbacks.clone, blocks[i].get());
-    if (!blocks[i]->view.is_contiguous()) blocks[i] = call_one(callbacks.contiguous, blocks[i].get());
-  }
-}
-
-bool is_number(Argument::Kind kind) {
-  return kind == Argument::Kind::Float || kind == Argument::Kind::Complex || kind == Argument::Kind::Integer ||
-         kind == Argument::Kind::Bool || kind == Argument::Kind::Seed || kind == Argument::Kind::Offset;
-}
 
 }  // namespace
 
@@ -276,24 +237,8 @@ TensorRef Batch::gather(const std::vector<const Operand*>& rows, bool stacked) {
 
 // -- groups
 
-std::shared_ptr<Batch::Function> Batch::function_of(const Call& call, const std::vector<bool>& flags) {
-  static auto* functions = new std::map<std::pair<const Plan*, std::vector<bool>>, std::shared_ptr<Function>>();  // GIL
-  constexpr size_t kMost = 4096;
-  if (functions->size() >= kMost) functions->clear();
-  const std::pair<const Plan*, std::vector<bool>> key{call.plan.get(), flags};
-  if (auto found = functions->find(key); found != functions->end()) return found->second;
-  PyObject* list = PyTuple_New(static_cast<Py_ssize_t>(flags.size()));
-  for (size_t i = 0; i < flags.size(); ++i)
-    PyTuple_SET_ITEM(list, static_cast<Py_ssize_t>(i), Py_NewRef(flags[i] ? Py_True : Py_False));
-  PyObject* args[] = {call.plan->keep, list};
-  PyObject* made = PyObject_Vectorcall(callbacks.batch_plan, args, 2, nullptr);
-  Py_DECREF(list);
-  if (!made) throw PythonError{};
-  return (*functions)[key] = std::make_shared<Function>(made, call.plan);
-}
-
 // The operator function's parameters: tensors, numbers, integers and how many members there are.
-TensorList Batch::call_function(PyObject* op, const std::vector<int32_t>& members, const std::vector<bool>& shared) {
+TensorList Batch::call_function(OpFunction* op, const std::vector<int32_t>& members, const std::vector<bool>& shared) {
   const Call& call = calls_[members[0]];
   const auto n = static_cast<int64_t>(members.size());
   CallArguments to;
@@ -325,8 +270,7 @@ TensorList Batch::call_function(PyObject* op, const std::vector<int32_t>& member
     if (a.kind == Argument::Kind::Int) to.list.push_back(a);
   to.integer(Argument::Kind::Int, n);
   bool returns_tuple = false;
-  TensorList blocks =
-      dispatch(reinterpret_cast<OpFunction*>(op), to.list.data(), static_cast<int>(to.list.size()), &returns_tuple);
+  TensorList blocks = dispatch(op, to.list.data(), static_cast<int>(to.list.size()), &returns_tuple);
   own_blocks(blocks, to);
   return blocks;
 }
@@ -367,7 +311,8 @@ void Batch::run_members(const std::vector<int32_t>& members) {
       TensorList blocks;
       if (call.functional) {
         const std::vector<bool> none(call.operands.size(), false);
-        blocks = call_function(function_of(call, none)->op, {member}, std::vector<bool>(call.operands.size(), true));
+        blocks = call_function(group_function(call.plan, none)->function(), {member},
+                               std::vector<bool>(call.operands.size(), true));
       } else {
         CallArguments to;
         size_t position = 0;
@@ -424,14 +369,14 @@ void Batch::run_group(const std::vector<int32_t>& members) {
   if (split(members, shared)) return;
   std::vector<bool> flags = shared;
   flags.flip();
-  const std::shared_ptr<Function> function = function_of(call, flags);
+  const std::shared_ptr<GroupFunction> function = group_function(call.plan, flags);
   if (function->failed) return run_members(members);
   TensorList blocks;
   try {
     call_mode = CallMode{call.mode.device, 0};  // the plan's graph has the casts
     // A vertex alone runs as two: no other plan has to be compiled for it, and gradients of the second row are zeros.
     const std::vector<int32_t> twice{members[0], members[0]};
-    blocks = call_function(function->op, members.size() == 1 ? twice : members, shared);
+    blocks = call_function(function->function(), members.size() == 1 ? twice : members, shared);
   } catch (const PythonError&) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) throw;  // an interrupt
     PyErr_Clear();                                        // no batching rule

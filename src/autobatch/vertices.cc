@@ -1,4 +1,4 @@
-// Vertex programs: one deferred call a vertex, wired by a structure that is data.
+// Vertex programs whose function has no batching rule, or fails: one deferred call a vertex.
 #include <algorithm>
 
 #include "autobatch/batch.h"
@@ -7,38 +7,6 @@
 #include "tensor/generator.h"
 
 namespace tandem {
-
-std::vector<int64_t> order_vertices(const Structure& s) {
-  const int64_t n = s.size();
-  std::vector<int64_t> depth(n, 0), waits(n, 0), first(n + 1, 0), users(s.children.size());
-  for (int64_t child : s.children) {
-    if (child < 0 || child >= n)
-      fail(ErrorKind::Index, "vertex: the structure names vertex ", child, "; there are ", n);
-    ++first[child + 1];
-  }
-  for (int64_t v = 0; v < n; ++v) first[v + 1] += first[v];
-  std::vector<int64_t> next(first.begin(), first.end() - 1), order, level;
-  for (int64_t v = 0; v < n; ++v) {
-    waits[v] = s.offsets[v + 1] - s.offsets[v];
-    for (int64_t e = s.offsets[v]; e < s.offsets[v + 1]; ++e) users[next[s.children[e]]++] = v;
-    if (waits[v] == 0) order.push_back(v);
-  }
-  for (size_t i = 0; i < order.size(); ++i) {  // level by level: all of a level are found before any of the next
-    const int64_t v = order[i];
-    for (int64_t e = first[v]; e < first[v + 1]; ++e) {
-      const int64_t user = users[e];
-      depth[user] = std::max(depth[user], depth[v] + 1);
-      if (--waits[user] == 0) order.push_back(user);
-    }
-  }
-  if (static_cast<int64_t>(order.size()) < n) {
-    const auto stuck = std::find_if(waits.begin(), waits.end(), [](int64_t w) { return w > 0; }) - waits.begin();
-    fail(ErrorKind::Value, "vertex: the structure has a cycle, and vertex ", stuck,
-         " is on it or takes from it\n  fix: every vertex must take from vertices that can be computed before it");
-  }
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return depth[a] < depth[b]; });
-  return order;
-}
 
 namespace {
 
@@ -70,7 +38,7 @@ void push_integer(SmallVector<Argument, 20>& list, Argument::Kind kind, int64_t 
 
 TensorList Batch::run_vertices(const Structure& structure, const VertexFunctions& functions, TensorList inputs,
                                size_t states) {
-  const std::vector<int64_t> order = order_vertices(structure);
+  const std::vector<int64_t> order = schedule_vertices(structure).order;
   std::vector<TensorList> results(structure.size());
   Generator* generator = default_generator();
   unit = "vertex";

@@ -2,8 +2,8 @@
 #include "autobatch/batch.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
 
@@ -44,8 +44,7 @@ Argument number_of(nb::handle h) {
 }
 
 // functions: {how many others a vertex takes from: (operator function, constants, numbers, integers)}
-nb::list vertices(BatchScope& scope, std::vector<int64_t> offsets, std::vector<int64_t> children, nb::dict functions,
-                  nb::list inputs, size_t states) {
+VertexFunctions functions_of(nb::dict functions) {
   VertexFunctions made;
   for (auto [count, parts] : functions) {
     auto [op, constants, numbers, ints] = nb::cast<std::tuple<nb::object, nb::list, nb::list, nb::list>>(parts);
@@ -60,17 +59,47 @@ nb::list vertices(BatchScope& scope, std::vector<int64_t> offsets, std::vector<i
       a.integer = nb::cast<int64_t>(h);
     }
   }
-  TensorList rows;
-  for (nb::handle h : inputs) rows.push_back(tensor_of(h));
-  nb::list results;
+  return made;
+}
+
+TensorList tensors_of(nb::list list) {
+  TensorList tensors;
+  for (nb::handle h : list) tensors.push_back(tensor_of(h));
+  return tensors;
+}
+
+nb::list list_of(TensorList tensors) {
+  nb::list list;
+  for (TensorRef& t : tensors) list.append(nb::steal(reinterpret_cast<PyObject*>(t.leak())));
+  return list;
+}
+
+using Integers = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+Structure structure_of(Integers offsets, Integers children) {
+  return {{offsets.data(), offsets.data() + offsets.size()}, {children.data(), children.data() + children.size()}};
+}
+
+nb::list vertices(BatchScope& scope, Integers offsets, Integers children, nb::dict functions, nb::list inputs,
+                  size_t states) {
   try {
-    for (TensorRef& t :
-         scope.batch.run_vertices({std::move(offsets), std::move(children)}, made, std::move(rows), states))
-      results.append(nb::steal(reinterpret_cast<PyObject*>(t.leak())));
+    return list_of(
+        scope.batch.run_vertices(structure_of(offsets, children), functions_of(functions), tensors_of(inputs), states));
   } catch (const PythonError&) {
     nb::raise_python_error();
   }
-  return results;
+}
+
+nb::object frontiers(Integers offsets, Integers children, nb::dict functions, nb::list inputs, nb::list states) {
+  try {
+    TensorList results;
+    if (!run_frontiers(structure_of(offsets, children), functions_of(functions), tensors_of(inputs), tensors_of(states),
+                       results))
+      return nb::none();
+    return list_of(std::move(results));
+  } catch (const PythonError&) {
+    nb::raise_python_error();
+  }
 }
 
 }  // namespace
@@ -106,6 +135,8 @@ void register_autobatch(nb::module_& m) {
       .def("set_example", [](BatchScope& s, int32_t example) { return std::exchange(s.batch.example, example); })
       .def_prop_ro("groups", [](BatchScope& s) { return s.batch.groups; })
       .def_prop_ro("calls", [](BatchScope& s) { return s.batch.calls_run; });
+  m.def("run_frontiers", &frontiers, nb::arg("offsets"), nb::arg("children"), nb::arg("functions"), nb::arg("inputs"),
+        nb::arg("states"));
   m.def("batching", [] { return active_batch != nullptr && active_capture == nullptr; });
 }
 

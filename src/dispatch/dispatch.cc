@@ -664,7 +664,7 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
   return finish(plan, run);
 }
 
-Ref<Plan> find_plan(OpFunction* op, Argument* arguments, int count) {
+Ref<Plan> find_plan(OpFunction* op, Argument* arguments, int count, bool prepared) {
   std::vector<InputView> inputs(count);
   for (int i = 0; i < count; ++i) {
     Argument& a = arguments[i];
@@ -686,7 +686,7 @@ Ref<Plan> find_plan(OpFunction* op, Argument* arguments, int count) {
         break;
       }
   if (!found) found = compile_for(op, arguments, count, signature, hash, inputs.data());
-  if (found->kernels) prepare_plan(*found);
+  if (prepared && found->kernels) prepare_plan(*found);
   return found;
 }
 

@@ -1,0 +1,50 @@
+// The operator function that runs many calls of one plan as one, and its arguments.
+#pragma once
+#include <Python.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "operators/op_function.h"
+#include "plan/plan.h"
+
+namespace tandem {
+
+// Of a plan, for which of its tensors differ between members, and so have an axis more.
+struct GroupFunction {
+  GroupFunction(PyObject* op, Ref<Plan> plan) : op(op), plan(std::move(plan)) {}
+  GroupFunction(const GroupFunction&) = delete;
+  ~GroupFunction() { Py_XDECREF(op); }
+  OpFunction* function() const { return reinterpret_cast<OpFunction*>(op); }
+  PyObject* op;         // owned
+  Ref<Plan> plan;       // keeps the address in the key its own
+  bool failed = false;  // there is no batching rule
+};
+
+std::shared_ptr<GroupFunction> group_function(const Ref<Plan>& plan, const std::vector<bool>& flags);
+
+// Arguments of an operator, and what keeps them alive.
+struct CallArguments {
+  SmallVector<Argument, 20> list;
+  SmallVector<TensorRef, 8> owned;
+  void tensor(TensorRef t) {
+    Argument& a = list.emplace_back();
+    a.kind = Argument::Kind::Tensor;
+    a.tensor = t.get();
+    owned.push_back(std::move(t));
+  }
+  void integer(Argument::Kind kind, int64_t value, PyObject* object = nullptr) {
+    Argument& a = list.emplace_back();
+    a.kind = kind;
+    a.integer = value;
+    a.object = object;
+  }
+};
+
+// Results in memory of their own, rows one after the other.
+void own_blocks(TensorList& blocks, const CallArguments& arguments);
+
+bool is_number(Argument::Kind kind);
+
+}  // namespace tandem
