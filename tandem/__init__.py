@@ -29,6 +29,7 @@ from tandem.errors import (
     ShapeError,
     ShardingError,
     TandemError,
+    TaskError,
     UnsupportedError,
     ValueRangeError,
     WorkerError,

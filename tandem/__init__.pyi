@@ -79,6 +79,7 @@ from tandem.errors import QueueClosedError as QueueClosedError
 from tandem.errors import ShapeError as ShapeError
 from tandem.errors import ShardingError as ShardingError
 from tandem.errors import TandemError as TandemError
+from tandem.errors import TaskError as TaskError
 from tandem.errors import UnsupportedError as UnsupportedError
 from tandem.errors import ValueRangeError as ValueRangeError
 from tandem.errors import WorkerError as WorkerError

@@ -15,12 +15,16 @@ ANYWHERE = (
 class Frames:
     """frame_of[node]: number of the frame a node runs in, 0 outside of loops, or ANYWHERE."""
 
-    def __init__(self, nodes: list[StepNode], fed: set, fetches: list):
+    def __init__(self, nodes: list[StepNode], fed: set, fetches: list, known=()):
         self.nodes = nodes
         self.fed = fed
         self.parents: list[int] = [-1]
         self.names: list[str] = [""]
         self.numbers: dict[tuple, int] = {}
+        for name, parent in known:
+            self.numbers[name, parent] = len(self.parents)
+            self.parents.append(parent)
+            self.names.append(name)
         self.frame_of: dict[StepNode, int | None] = {}
         self._check_collectives()
         self._check_merges()
@@ -78,7 +82,7 @@ class Frames:
                     fix="bring the outer value in with enter(x, frame_name, is_constant=True), the inner one out with exit(x)",
                 )
         kind = node.op
-        if isinstance(kind, Primitive) and found is ANYWHERE:
+        if found is ANYWHERE and (isinstance(kind, Primitive) or not getattr(kind, "everywhere", True)):
             found = 0
         if isinstance(kind, (Exit, NextIteration, LoopCond)) and found == 0:
             raise refuse(

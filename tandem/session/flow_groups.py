@@ -138,6 +138,8 @@ class Grouping:
         if isinstance(op, Fed):
             return frozenset()
         ordered = frozenset().union(*(self._conditions.get(c, frozenset()) for c in node.control))
+        if getattr(op, "condition", 0):
+            ordered |= {("host", op.condition)}
         if not isinstance(op, Merge):
             return ordered.union(*(self.condition(v) for v in node.inputs))
         if any(isinstance(v.node.op, NextIteration) for v in node.inputs):

@@ -75,6 +75,8 @@ def _printing_task(node: StepNode):
 class FlowProgram:
     """The part of a graph that some fetches need, as a graph of the tagged executor."""
 
+    known_frames: list = []  # (name, frame around) of loops that have numbers already
+
     def __init__(
         self,
         graph: Graph,
@@ -104,7 +106,7 @@ class FlowProgram:
     # -- building
 
     def _build(self, nodes, fed: set):
-        self._frames = Frames(nodes, fed, self.fetches)
+        self._frames = Frames(nodes, fed, self.fetches, self.known_frames)
         self._grouping = Grouping(nodes, self._frames, fed, self.passed)
         self._units: list[Unit] = []
         self._ports: dict = {}  # value -> (unit, output) where it is made

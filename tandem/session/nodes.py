@@ -340,6 +340,8 @@ class Host(Step):
     blocking = False  # may wait for other runs
     placed = False  # whether `call` is told the context of the run and the key of the iteration too
     always = False  # whether it runs when an operand is dead, which is None then
+    everywhere = True  # whether loops may use its results where it takes nothing of a run
+    condition = 0  # a number for when its results are live, where others decide that
     after: tuple = ()  # nodes that what it gives depends on by a way that is not in the graph
 
 

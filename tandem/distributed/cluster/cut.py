@@ -17,6 +17,7 @@ import itertools
 from collections import defaultdict
 
 from tandem.distributed.cluster.gradients import CutGradients
+from tandem.distributed.cluster.loops import Loops, place_loops
 from tandem.distributed.cluster.nodes import Receive, Send
 from tandem.distributed.cluster.parts import Part
 from tandem.distributed.cluster.place import Placement, is_anywhere
@@ -24,6 +25,7 @@ from tandem.errors import UnsupportedError
 from tandem.graph.ir import Value, revise
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
 from tandem.session.nodes import Fed, Gradients, Identity
+from tandem.session.primitives import Switch
 from tandem.session.program import draws_from_the_run, is_variable, needed, passed_through, position, written_by
 
 _END = float(2**60)  # the place of what happens after all nodes
@@ -64,12 +66,19 @@ class Cut:
         self.variables = [n.outputs[0] for n in nodes if isinstance(n.op, Fed) and n.op.name == "variable"]
         self.random = any(draws_from_the_run(n.op) for n in nodes if not isinstance(n.op, Fed))
         self.fed = [*fed, *self.seeds]
-        self._fed = set(self.fed)
+        self.fed_set = self._fed = set(self.fed)
         self.place = Placement(nodes, spec, default, soft, placer)
         self._names = itertools.count()
         nodes = [n for n in nodes if not (n.outputs and n.outputs[0] in self._fed)]
+        place_loops(nodes, self.place)
         cut = CutGradients(nodes, self.place, self._fed, functools.partial(make_node, graph))
         self._nodes, self.instead = cut.nodes, cut.instead
+        self.stand_in: dict[tuple[StepNode, Value], Value] = {}  # (node, value) -> what it takes in its place
+        self.loops: Loops | None = None
+        if any(n.op.hand_wired for n in self._nodes):
+            self.loops = Loops(self, self._nodes, self.fetches, functools.partial(make_node, graph))
+            self._nodes = [*self.loops.nodes, *self.loops.constants]
+            self.stand_in.update(self.loops.stand_in)
         self._reads: dict[tuple, StepNode] = {}
         self._writes = defaultdict(list)
         for n in self._nodes:
@@ -88,15 +97,16 @@ class Cut:
         """What each node takes from other tasks: (value or node waited for, reader's task), and the reads that this asks for."""
         self.values: dict[tuple[Value, str], None] = {}
         self.waits: dict[tuple[StepNode, str], None] = {}
-        self.stand_in: dict[tuple[StepNode, Value], Value] = {}  # (node, remote variable) -> what is read of it
         for node in list(self._nodes):
             if isinstance(node.op, Fed):
                 continue
             here = self.task_of(node)
-            for v in map(self._actual, node.inputs):
+            for v in self._taken(node):
                 if v in self._fed or is_anywhere(v.node) or self.task_of(v.node) == here:
                     continue
                 if is_variable(v):
+                    if self.loops is not None:
+                        self.loops.check_read(node, v)
                     read = self._read(v, self._when(node))
                     self.stand_in[node, v] = v = read.outputs[0]
                 self.values[v, here] = None
@@ -137,13 +147,14 @@ class Cut:
         self._find_levels()
         self.messages: dict[tuple, tuple[list, list]] = {}
         for v, there in self.values:
-            self._message(v.node, there, waits)[0].append(v)
+            what = v if isinstance(v.node.op, Switch) else v.node  # either output of a Switch may be dead
+            self._message(v.node, what, there, waits)[0].append(v)
         for node, there in self.waits:
-            self._message(node, there, waits)[1].append(node)
+            self._message(node, (node, "done"), there, waits)[1].append(node)
         self._find_before()
 
-    def _message(self, node: StepNode, there: str, alone: bool) -> tuple[list, list]:
-        key = self.task_of(node), there, node if alone else self.levels[node]
+    def _message(self, node: StepNode, what, there: str, alone: bool) -> tuple[list, list]:
+        key = self.task_of(node), there, what if alone else self.levels[node]
         return self.messages.setdefault(key, ([], []))
 
     def _find_levels(self):
@@ -215,18 +226,22 @@ class Cut:
             )
             sent = tuple(k for k, task in enumerate(sources) if task == there and self.before[edge] >> k & 1)
             types = tuple(v.type for v in values)
-            receive = make_node(
-                self.graph, Receive(edge, source, sent), (), types, f"receive_{edge}", begin.id, end.source
-            )
+            op = Receive(edge, source, sent)
+            receive = make_node(self.graph, op, (), types, f"receive_{edge}", begin.id, end.source)
+            if self.loops is not None:
+                self._receive_in_loops(op, receive, values, waits, users, there, controls)
             last[end].append(send)
             first[begin].append(receive)
             aliases[there].update(zip(values, receive.outputs, strict=True))
             for w in waits:
                 for n in readers[w, there]:
                     controls[there][n].append(receive)
-        for (node, v), read in self.stand_in.items():  # a remote variable is what was read of it
+        for (
+            node,
+            v,
+        ), read in self.stand_in.items():  # a remote variable is what was read of it, a constant of a loop its copy
             here = self.task_of(node)
-            aliases[here].setdefault(v, aliases[here][read])
+            aliases[here].setdefault(v, aliases[here].get(read, read))
         for old, new in self.instead.items():
             for task in self.place.spec.tasks:
                 aliases[task][old] = aliases[task].get(new, new)
@@ -238,6 +253,17 @@ class Cut:
             tasks[self.task_of(node)] += [*first[node], node, *last[node]]
         self._place_fetches(tasks, order)
         self._finish(tasks, constants, aliases, controls)
+
+    def _receive_in_loops(self, op: Receive, receive: StepNode, values, waits, users, there: str, controls: dict):
+        """See Note [Loops over tasks]."""
+        loops = self.loops
+        frame = loops.frame((*values, *waits)[0])
+        if frame:
+            controls[there][receive].append(loops.merge(there, frame))
+        elif frame is None:  # a constant of the run
+            op.everywhere = any(loops.frame_of.get(n) for n in users)
+        if values and values[0].node not in self._reads.values():
+            op.condition = loops.condition(values[0])
 
     def _readers(self, order: list) -> dict:
         found = defaultdict(list)
@@ -255,6 +281,8 @@ class Cut:
         """A task that reads a remote variable before and after a write has two values for one name."""
         read: dict = {}
         for (node, v), value in self.stand_in.items():
+            if not is_variable(v):
+                continue
             before = read.setdefault((self.task_of(node), v), (value, node))
             if before[0] is not value:
                 raise UnsupportedError(
@@ -298,5 +326,5 @@ class Cut:
             self.feeds[task] = fed
             self.parts[task] = Part(
                 self.graph, [*placeholders, *held, *own, *rest], [p.outputs[0] for p in placeholders],
-                self.fetched[task], known, controls[task],
+                self.fetched[task], known, controls[task], [] if self.loops is None else self.loops.names(),
             )  # fmt: skip

@@ -37,14 +37,16 @@ class Send(Host):
 
 class Receive(Host):
     """What another task sends as this edge, once it is there; dead if that is. sent: edges that this task sends before, on which it
-    depends there; `after` are their nodes, once a part was read."""
+    depends there; `after` are their nodes, once a part was read. everywhere: it is used in loops, though it is no value of one.
+    condition: receives that are live at the same time have the same one, 0 if that is always."""
 
     name = "receive"
     placed = blocking = True
 
-    def __init__(self, edge: int, source: str, sent: tuple = ()):
+    def __init__(self, edge: int, source: str, sent: tuple = (), everywhere: bool = False, condition: int = 0):
         super().__init__()
         self.edge, self.source, self.sent = edge, source, sent
+        self.everywhere, self.condition = everywhere, condition
 
     def call(self, node, operands, cancellation, step, iteration, dead) -> list | None:
         return step.receive(self.edge, iteration)

@@ -1,8 +1,8 @@
 """A task's part of a program, as text and back.
 
-The text is that of deferred graphs (session/serialize.py), of the nodes of one task, and besides: "ids", their places in the
-whole program; "fed" and "fetched", numbers of values that each run is given and gives. Variables are named, and belong to the
-task. A value that another task computes is what a Receive gives.
+The text is that of deferred graphs (session/serialize.py), of the nodes of one task, and besides: "ids", their places in the whole
+program; "frames", names of loops with the loop around; "fed" and "fetched", numbers of values that each run is given and gives.
+Variables are named, and belong to the task. A value that another task computes is what a Receive gives.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SAVED = {
     QueueOp: ("queue", "operation", "timeout", "n"),
     Filled: ("number",),
     Send: ("edge", "destination"),
-    Receive: ("edge", "source", "sent"),
+    Receive: ("edge", "source", "sent", "everywhere", "condition"),
 }
 _KINDS = ChainMap({kind.__name__: kind for kind in _SAVED}, Step.KINDS)
 
@@ -80,11 +80,13 @@ def queue_spec(queue: Queue) -> dict:
 class Part:
     """nodes: in order. fed, fetched: values. aliases, controls: see PartWriter."""
 
-    def __init__(self, graph: Graph, nodes: list[StepNode], fed: list, fetched: list, aliases: dict, controls: dict):
+    def __init__(self, graph: Graph, nodes: list[StepNode], fed: list, fetched: list, aliases: dict, controls: dict,
+                 frames: list):  # fmt: skip
         writer = PartWriter(graph, nodes, aliases, controls)
         self.text = document(
             graph.symbols, writer, deferred=True, name=graph.name, seed=None, nodes=[writer._node(n) for n in nodes],
             ids=[n.id for n in nodes], fed=[writer.number[v] for v in fed], fetched=[writer.number[v] for v in fetched],
+            frames=frames,
         )  # fmt: skip
         self.hash = hashlib.sha256(self.text.encode()).hexdigest()[:24]
 
@@ -124,5 +126,6 @@ class ReadPart:
         for node in self.graph.nodes:
             if isinstance(node.op, Receive):
                 node.op.after = tuple(sends[edge] for edge in node.op.sent)
+        self.frames = [(str(name), int(parent)) for name, parent in found["frames"]]
         self.fed = [reader.values[i] for i in found["fed"]]
         self.fetched = [reader.values[i] for i in found["fetched"]]
