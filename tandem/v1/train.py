@@ -68,6 +68,10 @@ def __getattr__(name):
         from tandem.distributed import cluster
 
         return getattr(cluster, name)
+    if name == "SyncReplicasOptimizer":
+        from tandem.v1.sync_replicas import SyncReplicasOptimizer
+
+        return SyncReplicasOptimizer
     raise refuse(__name__, name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 
 import tandem.ops as F
 from tandem import dtypes
@@ -15,7 +16,7 @@ from tandem.distributed.servers.pieces import Piece, divide
 from tandem.distributed.servers.recipe import describe, is_elementwise, settings_of
 from tandem.distributed.servers.recovery import Watch, has_snapshots, recover
 from tandem.distributed.servers.shard import DENSE, NONE, ROWS
-from tandem.errors import DeadlineError, TaskError, ValueRangeError
+from tandem.errors import DeadlineError, TaskError, UnsupportedError, ValueRangeError
 from tandem.nn.module import Module
 from tandem.optim.optimizer import Optimizer
 
@@ -47,8 +48,8 @@ class ParameterServer:
     mode: "sync" (all workers of a step), "backup" (the first `needed` of them; late gradients are dropped), "async", or "bounded"
     (asynchronous; gradients older than `staleness` updates are refused)
     cluster: a td.distributed.Cluster; servers: its tasks that hold parameters, job "ps" unless given
-    worker, workers: the number of this worker, and how many there are. All make the same ParameterServer; the first one's values
-    count
+    worker, workers: the number of this worker, or those of several that this program computes for (`collect`), and how many there
+    are. All make the same ParameterServer; the first one's values count
     snapshots: a folder that servers write to every `every` updates, each file from between two updates; needed for `watch`
     resume: whether to go on from the snapshots of an earlier program, if there are any
     average: whether gradients of several workers are averaged, or summed
@@ -65,14 +66,16 @@ class ParameterServer:
 
     def __init__(
         self, model: Module, optimizer: Optimizer | None = None, mode: str = "sync", *, cluster: Cluster,
-        servers: list[str] | None = None, worker: int = 0, workers: int = 1, needed: int | None = None,
+        servers: list[str] | None = None, worker: int | Sequence[int] = 0, workers: int = 1, needed: int | None = None,
         staleness: int | None = None, average: bool = True,
         snapshots: str | None = None, every: int = 100, resume: bool = False, name: str = "parameters",
         timeout: float = 300.0,
     ):  # fmt: skip
-        _check(mode, worker, workers, needed, staleness)
         self.model, self.optimizer, self.mode, self.cluster, self.name = model, optimizer, mode, cluster, name
-        self.worker, self.workers, self.timeout, self.snapshots = worker, workers, timeout, snapshots
+        self.own = [worker] if isinstance(worker, int) else list(worker)
+        _check(mode, self.own, workers, needed, staleness)
+        self.worker, self.workers, self.timeout, self.snapshots = self.own[0], workers, timeout, snapshots
+        self._collected: dict[int, list] = {}
         jobs = cluster.spec.jobs
         self.servers = list(servers or [t for t in cluster.tasks if t.startswith("/job:ps/") or "ps" not in jobs])
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -214,22 +217,49 @@ class ParameterServer:
 
     def push(self) -> StepReport:
         """Sends the gradients of the parameters, and of rows of tables, to the servers."""
+        if len(self.own) > 1:
+            self._need_all()
         step = self.version if self._waits else self.pushed
         settings = [settings_of(g) for g in self.optimizer.param_groups] if self.parameters else []
         changed = settings if settings != self._sent_settings else None
         calls = []
         if self.parameters or self._waits:
             for s, pieces in enumerate(self._pieces):
-                kinds, tensors = self._gradients(pieces)
-                head = (self.name, str(self.worker), step, self._versions[s], self._generations[s])
+                kinds, tensors = self._gradients(pieces) if len(self.own) == 1 else self._stacked(pieces)
+                head = (self.name, [str(w) for w in self.own], step, self._versions[s], self._generations[s])
                 calls.append((s, (*head, kinds, changed), tensors))
                 self.bytes["pushed"] += sum(t.numel() * t.dtype.itemsize for t in tensors)
         answers = [value for value, _ in self.call_all("ps.push", calls)]
         for table in self.tables:
             answers += table.push(step)
         self._sent_settings = settings
+        self._collected.clear()
         self.pushed += 1
         return self._report(answers)
+
+    def collect(self, worker: int):
+        """Takes the gradients that are there for those of one of this program's workers, if it computes for several."""
+        if worker not in self.own:
+            raise ValueRangeError("collect", f"worker {worker} is none of {self.own}")
+        self._collected[worker] = [p.grad for p in self.parameters]
+        for p in self.parameters:
+            p.grad = None
+
+    def _need_all(self):
+        missing = [w for w in self.own if w not in self._collected]
+        if missing:
+            raise ValueRangeError(
+                "push", f"no gradients of worker {', '.join(map(str, missing))}", fix="server.collect(worker)"
+            )
+        if self.tables or any(g is None or g._in_parts for gs in self._collected.values() for g in gs):
+            raise UnsupportedError(
+                "push", "several workers of one program push dense gradients of all parameters alone"
+            )
+
+    def _stacked(self, pieces: list[Piece]) -> tuple[list[str], list]:
+        """Gradients of all workers of this program."""
+        made = [F.stack([self.part(p, self._collected[w][p.parameter]) for w in self.own]) for p in pieces]
+        return [DENSE] * len(pieces), made
 
     def step(self) -> StepReport:
         """Pushes gradients, forgets them, and pulls: one step of this worker."""
@@ -315,11 +345,12 @@ def _positions(rows, piece: Piece):
     return F.nonzero(F.logical_and(rows >= piece.begin, rows < piece.end))[0]
 
 
-def _check(mode, worker, workers, needed, staleness):
+def _check(mode, own, workers, needed, staleness):
     if mode not in MODES:
         raise ValueRangeError("ParameterServer", f"mode={mode!r} must be one of {', '.join(map(repr, MODES))}")
-    if not 0 <= worker < workers:
-        raise ValueRangeError("ParameterServer", f"worker={worker} of {workers} workers")
+    wrong = next((w for w in own if not 0 <= w < workers), None)
+    if wrong is not None or not own:
+        raise ValueRangeError("ParameterServer", f"worker={wrong} of {workers} workers")
     if (mode == "backup") != (needed is not None):
         raise ValueRangeError(
             "ParameterServer", f"needed={needed} with mode={mode!r}: it belongs to mode='backup', which needs it"

@@ -124,7 +124,7 @@ class ShardedEmbedding(Module):
             tensors = [asarray(numbers[place]), values[asarray(place)]] if len(place) else []
             head = (
                 self.name,
-                str(server.worker),
+                [str(server.worker)],
                 step,
                 self._versions[s] if len(place) else step,
                 self._generations[s],

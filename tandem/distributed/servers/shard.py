@@ -93,26 +93,25 @@ class Shard:
     # -- pushes
 
     def push(
-        self, worker: str, step: int, version: int, generation: int, kinds: list, tensors: list, settings=None
+        self, workers: list, step: int, version: int, generation: int, kinds: list, tensors: list, settings=None
     ) -> dict:
-        """Gradients of a worker. Gives what became of them, and the version."""
-        gradients = self._gradients(kinds, tensors)
+        """Gradients of a worker, or of several whose gradients are stacked. Gives what became of them, and the version."""
+        every = self._separate(len(workers), kinds, tensors)
         with self.changed:
-            if settings is not None:
-                for position, group in zip(
-                    self.used, self.optimizer.param_groups if self.optimizer else (), strict=True
-                ):
+            if settings is not None and self.optimizer is not None:
+                for position, group in zip(self.used, self.optimizer.param_groups, strict=True):
                     group.update(settings[position])
             stale = self.version - version
-            what = self._take(worker, step, version, generation, gradients)
-            if what in self.counts:
-                self.counts[what] += 1
-            return {
-                "what": what,
-                "version": self.version,
-                "generation": self.generation,
-                "stale": stale,
-            }
+            for worker, gradients in zip(workers, every, strict=True):
+                what = self._take(worker, step, version, generation, gradients)
+                if what in self.counts:
+                    self.counts[what] += 1
+            return {"what": what, "version": self.version, "generation": self.generation, "stale": stale}
+
+    def _separate(self, count: int, kinds: list, tensors: list) -> list[list]:
+        if count == 1:
+            return [self._gradients(kinds, tensors)]
+        return [self._gradients(kinds, [t[k] for t in tensors]) for k in range(count)]
 
     def _take(self, worker: str, step: int, version: int, generation: int, gradients: list) -> str:
         if generation != self.generation:

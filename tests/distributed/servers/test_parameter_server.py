@@ -98,6 +98,22 @@ def test_synchronous_training_equals_one_process_bit_by_bit(cluster, optimizer):
     assert all(same(m, expected) for m in models)
 
 
+def test_several_workers_of_one_program_are_the_same_as_several_programs(cluster):
+    make, steps = OPTIMIZERS["adam"], 3
+    model = network()
+    server = ParameterServer(model, make(model.parameters()), cluster=cluster, worker=range(3), workers=3)
+    while server.version < steps:
+        for k in range(3):
+            loss_of(model, batch(server.version, k)).backward()
+            server.collect(k)
+        assert server.step().applied
+    assert same(model, alone(make, 3, steps))
+    with pytest.raises(ValueError, match="no gradients of worker 0, 1, 2"):
+        server.push()
+    with pytest.raises(ValueError, match="none of"):
+        server.collect(3)
+
+
 def test_parameters_are_divided_by_bytes(cluster):
     model = network()
     server = ParameterServer(model, td.optim.Adam(model.parameters()), mode="async", cluster=cluster)
