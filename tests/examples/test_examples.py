@@ -35,6 +35,13 @@ def test_digits_cnn(compiled):
     assert "test images are wrong" in "".join(lines)
 
 
+def test_digits_cluster():
+    pytest.importorskip("sklearn")
+    right = load("digits_cluster").main(num_steps=120, engine="threads", show=(lines := Lines()))
+    assert right > 0.85
+    assert "120 steps of 2 workers" in lines[0] and "W_1" in lines[1]
+
+
 def test_char_gpt():
     losses, text = load("char_gpt").main(
         steps=60, batch=8, context=24, layers=2, heads=2, width=32, sample=40, show=Lines()
