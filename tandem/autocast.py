@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 
+import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.autograd.modes import no_grad
 from tandem.errors import ValueRangeError
 
 _DEFAULT = {"cuda": dtypes.bfloat16, "cpu": dtypes.bfloat16}
@@ -99,9 +101,6 @@ class GradScaler:
             return
         if id(optimizer) in self._found:
             raise ValueRangeError("GradScaler.unscale_", "was already called on this optimizer since the last update()")
-        import tandem.ops as F
-        from tandem.autograd.modes import no_grad
-
         finite = None
         with no_grad():
             for group in optimizer.param_groups:

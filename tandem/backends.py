@@ -10,6 +10,9 @@ import contextlib
 import functools
 import sys
 
+from tandem.errors import ValueRangeError
+from tandem.switches import WINOGRAD
+
 
 class _TF32:
     """TensorFloat-32 is allowed for products and convolutions together."""
@@ -103,9 +106,6 @@ def set_float32_matmul_precision(precision: str) -> None:
     """ "highest": float32 products and convolutions as exact as direct sums in float32. "high" or "medium": TensorFloat-32 is
     allowed on devices that have it, and on the CPU convolutions of 3 x 3 in blocks that are quicker and off by a few times as much.
     """
-    from tandem.errors import ValueRangeError
-    from tandem.switches import WINOGRAD
-
     if precision not in ("highest", "high", "medium"):
         raise ValueRangeError(
             "set_float32_matmul_precision", f"precision is {precision!r}; it must be 'highest', 'high' or 'medium'"

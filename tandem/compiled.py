@@ -16,6 +16,7 @@ import types
 from typing import NamedTuple
 
 from tandem import _runtime, module_calls
+from tandem.control.body import body_name
 from tandem.errors import DTypeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.program.recompiles import check_limit
@@ -262,8 +263,6 @@ def print(*objects, sep: str = " ", end: str = "\n", file=None):
 
 
 def _refuse_in_body(objects):
-    from tandem.control.body import body_name
-
     name = body_name()
     fix = f"return the values from it, and print what td.{name} gives"
     if name in ("checkpoint", "jvp", "vmap"):  # whose function runs once as eager code, too

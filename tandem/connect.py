@@ -7,6 +7,7 @@ from tandem import _runtime, dtypes, module_calls, preload
 from tandem.errors import DTypeError, IntegerRangeError
 from tandem.forks import compiling
 from tandem.graph.ir import Value, kept_builders
+from tandem.ops.extras import call
 from tandem.tracing.describe import capture_of, spec_of
 
 
@@ -81,8 +82,6 @@ def _convert(op: str, parameter: str, value, meets: str | None = None):
 
 
 def _extras(function, args, kwargs):
-    from tandem.ops.extras import call
-
     return call(function, args, kwargs)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.devices import DEVICES
+from tandem.devices import DEVICES, as_device, code_of
 from tandem.errors import DeviceError, DTypeError, ShapeError, ValueRangeError
 from tandem.ops.create import _full, on_device
 
@@ -80,8 +80,6 @@ def asarray(obj, *, dtype=None, device=None, copy: bool | None = None):
     tensor([1., 2.])
     """
     if device is not None:
-        from tandem.devices import code_of
-
         if code_of(device) != (_runtime.device_index(obj) if isinstance(obj, _runtime.Tensor) else 0):
             if copy is False:
                 raise DeviceError(
@@ -145,8 +143,6 @@ def check_device(device):
     """An explicit device is a demand: what is not there is an error."""
     if device is None:
         return
-    from tandem.devices import as_device
-
     as_device(device)
 
 
@@ -156,8 +152,6 @@ def empty(shape=None, *more, size=None, dtype=None, device=None, requires_grad: 
     >>> td.empty(2, 3).shape
     (2, 3)
     """
-    from tandem.devices import code_of
-
     wanted = _shape(shape, more, size)
     return _finish(_runtime.empty(wanted, _dtype(dtype) or dtypes.default_float(), code_of(device)), requires_grad)
 

@@ -2,6 +2,7 @@
 
 from tandem.autograd.gradients import grad, value_and_grad, vjp
 from tandem.nn.functional_call import functional_call, stack_module_state
+from tandem.nn.normalization import _BatchNorm
 from tandem.transforms import checkpoint, hessian, jacfwd, jacrev, jvp, linearize, vmap
 
 
@@ -23,8 +24,6 @@ def grad_and_value(func, argnums: int | tuple[int, ...] = 0, has_aux: bool = Fal
 def replace_all_batch_norm_modules_(root):
     """Makes every batch normalisation in a module use the batch's own statistics and keep none, in place: then the module is a
     function, which vmap may run over an ensemble. Gives the module."""
-    from tandem.nn.normalization import _BatchNorm
-
     for module in root.modules():
         if isinstance(module, _BatchNorm):
             module.running_mean = module.running_var = module.num_batches_tracked = None

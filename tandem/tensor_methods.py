@@ -11,6 +11,7 @@ from tandem.autograd.modes import no_grad
 from tandem.devices import DEVICES, code_of
 from tandem.errors import AutogradError, DTypeError, ShapeError, ShardingError
 from tandem.graph.ir import Value
+from tandem.ops import sparse_methods, torch_names
 from tandem.ops.memory_format import MemoryFormat
 from tandem.repr import format_tensor
 
@@ -312,8 +313,6 @@ def _set_imag(x, value):
 
 
 def attach():
-    from tandem.ops import sparse_methods, torch_names
-
     torch_names.attach(Tensor)
     sparse_methods.attach(Tensor)
     typed.attach(Tensor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.constructors import empty, tensor
 from tandem.errors import DTypeError
 from tandem.sizes import Size
 
@@ -19,8 +20,6 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 def build(name: str, args: tuple, dtype, device=None):
     """What a typed constructor makes: nothing, uninitialised memory of these sizes, a tensor's values, or data."""
-    from tandem.constructors import empty, tensor
-
     if not args:
         return empty(0, dtype=dtype, device=device)
     if all(isinstance(a, int) and not isinstance(a, bool) for a in args):

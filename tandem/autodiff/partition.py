@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from tandem.graph.ir import Builder, Graph, Node, Value
 from tandem.graph.symbolic import symbol_indices
-from tandem.ops.define import Elementwise, LibraryOp, Movement
+from tandem.ops.define import Elementwise, LibraryOp, Movement, add_input
 from tandem.ops.region import Region
 
 
@@ -130,8 +130,6 @@ def _choose(needed: list[Value], available: set[Value], may_keep, casts=frozense
 
 def _extract(forward: Graph, grad_inputs, saved, numbers, results, use: set[Value]) -> Graph:
     """The part of the joint graph that computes `results` from gradients and saved values."""
-    from tandem.ops.define import add_input
-
     graph = Graph(forward.symbols, forward.name + "_backward")
     builder = Builder(graph)
     made: dict[Value, Value] = {}

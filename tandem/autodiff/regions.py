@@ -20,7 +20,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.autodiff.partition import _boundary, _choose, _reached_from
 from tandem.autodiff.reverse import _depends_on, backpropagate
-from tandem.graph.ir import Builder, Graph, Node, Type, Value, revise
+from tandem.graph.ir import Builder, Graph, Node, Type, Value, current_builder, revise
 from tandem.graph.symbolic import hint, local_symbol, product
 from tandem.ops.define import Elementwise, add_input
 from tandem.ops.region import Block, Cond, Scan, copy_nodes, region_graph
@@ -386,8 +386,6 @@ def block_grad(op: Block, grads, inputs, node: Node, wanted) -> list[Value | Non
         return [None] * len(inputs)
 
     def fn(*values):
-        from tandem.graph.ir import current_builder
-
         made = dict(zip(op.body.inputs, values, strict=False))
         copy_nodes(op.body.nodes, made)
         nodes = list(current_builder().graph.nodes)

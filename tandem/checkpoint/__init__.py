@@ -17,6 +17,7 @@ from tandem.checkpoint.manager import Checkpoint, CheckpointManager
 from tandem.checkpoint.reader import CheckpointFile, load, open
 from tandem.checkpoint.writer import save
 from tandem.errors import CheckpointError
+from tandem.transforms.checkpoint import checkpoint
 
 __all__ = [
     "Checkpoint",
@@ -34,8 +35,6 @@ __all__ = [
 class _Module(_types.ModuleType):
     def __call__(self, fn, *args, **kwargs):
         """td.checkpoint(fn, *args): the other meaning of the word, results that backward computes again (td.remat)."""
-        from tandem.transforms.checkpoint import checkpoint
-
         return checkpoint(fn, *args, **kwargs)
 
 

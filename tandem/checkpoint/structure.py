@@ -17,6 +17,7 @@ import math
 import sys
 
 from tandem import _runtime, dtypes
+from tandem.constructors import asarray
 from tandem.errors import CheckpointError, DTypeError
 
 Tensor, Generator = _runtime.Tensor, _runtime.Generator
@@ -85,8 +86,6 @@ class Encoder:
 
     def _encode_numpy(self, value, path):
         import numpy
-
-        from tandem.constructors import asarray
 
         if value.dtype.kind == "O" or not dtypes.is_name(value.dtype.name):
             raise DTypeError(

@@ -12,6 +12,7 @@ import threading
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.constructors import asarray
 from tandem.control.regions import make_cond, make_scan, make_while
 from tandem.control.tree import Structure, flatten
 from tandem.errors import DeviceError, DTypeError, InternalError, UnsupportedError
@@ -173,8 +174,6 @@ def as_tensor(name: str, x):
         return x
     if isinstance(x, (str, bytes, set)) or callable(x):
         raise DTypeError(name, f"a {type(x).__name__} is neither a tensor nor a number")
-    from tandem.constructors import asarray
-
     return asarray(x)
 
 

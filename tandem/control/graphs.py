@@ -19,6 +19,7 @@ from tandem.session.graph import Graph, Recorder, SymbolicTensor, infer
 from tandem.session.nodes import Call, Fed, Host, Print, Step, Store
 from tandem.session.program import Order, draws_from_the_run, located, streams_of
 from tandem.session.unknown import show_shape, unknown_index
+from tandem.session.wired import wire_while
 
 
 class BodyGraph(Graph):
@@ -398,8 +399,6 @@ def record_while(recorder: Recorder, test, body, init, most, vary: bool):
 
 def _record_varying(recorder: Recorder, test, body, init, most):
     """A loop whose variables may change their sizes, wired from primitives: only the tagged executor asks for sizes as it goes."""
-    from tandem.session.wired import wire_while
-
     name = "while_loop"
     graph = recorder.graph
     if isinstance(graph, BodyGraph):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 
-from tandem import _runtime
+from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, ShapeError
 
 Tensor = _runtime.Tensor
@@ -56,8 +56,6 @@ def default_collate(batch: list):
     if numpy is not None and isinstance(first, numpy.generic):
         return _runtime.from_numpy(numpy.array(batch))
     if isinstance(first, float):
-        from tandem import dtypes
-
         return _runtime.from_data(batch, dtypes.float64)  # what a Python float holds, as PyTorch has it
     if isinstance(first, (bool, int)):
         return _runtime.from_data(batch, None)

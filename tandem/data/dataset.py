@@ -7,7 +7,9 @@ import itertools
 import types
 
 from tandem import _runtime
+from tandem.constructors import asarray
 from tandem.errors import IndexRangeError, ShapeError, ValueRangeError
+from tandem.ops.random import randperm
 
 Tensor = _runtime.Tensor
 
@@ -136,8 +138,6 @@ class TensorDataset(Dataset):
         return f"TensorDataset({', '.join(f'{t.dtype}{list(t.shape)}' for t in self.tensors)})"
 
     def __init__(self, *tensors):
-        from tandem.constructors import asarray
-
         if not tensors:
             raise ValueRangeError("TensorDataset", "there are no tensors")
         self.tensors = tuple(asarray(t) for t in tensors)
@@ -261,8 +261,6 @@ def random_split(dataset, lengths, generator=None) -> list[Subset]:
     >>> [len(part) for part in td.data.random_split(range(10), [0.8, 0.2])]
     [8, 2]
     """
-    from tandem.ops.random import randperm
-
     size = len(dataset)
     lengths = list(lengths)
     if sum(lengths) != size and abs(sum(lengths) - 1) < 1e-6:

@@ -13,8 +13,10 @@ import sys
 import types
 
 from tandem import _runtime, dtypes
+from tandem.constructors import asarray
 from tandem.data.seeding import mix
 from tandem.errors import ValueRangeError
+from tandem.ops.random import multinomial, randint, randperm
 
 Generator = _runtime.Generator
 _CHUNK = 1 << 16  # indices that are Python ints at a time
@@ -98,8 +100,6 @@ class RandomSampler(_Random):
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self):
-        from tandem.ops.random import randint, randperm
-
         generator, size, left = self._generator(), len(self.data_source), self.num_samples
         if size == 0:
             return
@@ -129,8 +129,6 @@ class SubsetRandomSampler(_Random):
         self.indices = indices
 
     def __iter__(self):
-        from tandem.ops.random import randperm
-
         for i in _chunks(randperm(len(self.indices), generator=self._generator())):
             yield int(self.indices[i])
 
@@ -147,8 +145,6 @@ class WeightedRandomSampler(_Random):
 
     def __init__(self, weights, num_samples: int, replacement: bool = True, generator=None):
         super().__init__(generator)
-        from tandem.constructors import asarray
-
         self.weights = asarray(weights, dtype=dtypes.float64)
         self.num_samples, self.replacement = num_samples, replacement
         if self.weights.ndim != 1 or not num_samples > 0:
@@ -163,8 +159,6 @@ class WeightedRandomSampler(_Random):
             )
 
     def __iter__(self):
-        from tandem.ops.random import multinomial
-
         return _chunks(multinomial(self.weights, self.num_samples, self.replacement, generator=self._generator()))
 
     def __len__(self):
@@ -250,8 +244,6 @@ class DistributedSampler(Sampler):
             self.epoch = epoch
 
     def __iter__(self):
-        from tandem.ops.random import randperm
-
         size = len(self.dataset)
         if self.shuffle:
             order = randperm(size, generator=Generator(mix(self.seed, self.epoch, 1))).tolist()

@@ -8,6 +8,8 @@ import mmap
 import os
 
 from tandem import _runtime
+from tandem.constructors import asarray
+from tandem.data.collate import empty
 from tandem.data.dataset import Dataset, IterableDataset
 from tandem.errors import DTypeError, IndexRangeError, ShapeError, UnsupportedError, ValueRangeError
 
@@ -338,8 +340,6 @@ class TokenBlocks(Dataset):
     draws = False
 
     def __init__(self, tokens, length: int, step: int | None = None):
-        from tandem.constructors import asarray
-
         self.tokens, self.length, self.step = asarray(tokens).contiguous(), length, step or length
         if self.tokens.ndim != 1 or self.tokens.dtype.kind not in ("int", "uint"):
             raise DTypeError(
@@ -356,8 +356,6 @@ class TokenBlocks(Dataset):
         return self.tokens[start : start + self.length], self.tokens[start + 1 : start + 1 + self.length]
 
     def __getitems__(self, indices):
-        from tandem.data.collate import empty
-
         # All blocks as overlapping rows of one matrix: a batch is its rows at the indices.
         rows = _runtime.alias(self.tokens, (len(self), self.length + 1), (self.step, 1), self.tokens.storage_offset())
         both = _runtime.take_rows(rows, indices, empty((len(indices), self.length + 1), self.tokens.dtype))

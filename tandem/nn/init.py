@@ -6,6 +6,7 @@ import math
 
 from tandem import _runtime, dtypes
 from tandem.autograd.modes import no_grad
+from tandem.ops import eye, randperm
 
 _GAINS = {
     "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0, "conv_transpose2d": 1.0,
@@ -90,8 +91,6 @@ def zeros_(tensor):
 @no_grad()
 def eye_(tensor):
     """The identity, as far as a matrix that may not be square can be."""
-    from tandem.ops import eye
-
     if tensor.ndim != 2:
         raise ValueError(f"eye_ fills matrices; this tensor is {tensor.shape}")
     return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype))
@@ -167,8 +166,6 @@ def orthogonal_(tensor, gain: float = 1, generator=None):
 @no_grad()
 def sparse_(tensor, sparsity: float, std: float = 0.01, generator=None):
     """Normally distributed numbers of which a fraction in each column is zero."""
-    from tandem.ops import randperm
-
     if tensor.ndim != 2:
         raise ValueError(f"sparse_ fills matrices; this tensor is {tensor.shape}")
     rows, columns = tensor.shape

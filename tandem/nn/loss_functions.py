@@ -6,6 +6,7 @@ import math
 
 import tandem.ops as F
 from tandem import dtypes
+from tandem.constructors import asarray
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.ops.define import op
 from tandem.ops.loss import reduce_loss
@@ -215,8 +216,6 @@ def ctc_loss(
     log_probs: (T, N, C) or (T, C); targets: (N, S), or all after each other; lengths: (N). reduction "mean" divides each loss
     by its target's length first. zero_infinity: impossible targets count as 0.
     """
-    from tandem.constructors import asarray
-
     single = log_probs.ndim == 2
     log_probs = log_probs.unsqueeze(1) if single else log_probs
     steps, batch = log_probs.shape[:2]

@@ -7,6 +7,7 @@ from typing import Any
 
 from tandem import _runtime, dtypes, module_calls
 from tandem.autograd.modes import no_grad
+from tandem.compiled import compile_module
 from tandem.errors import InternalError, TandemError
 from tandem.nn import state
 from tandem.nn.hooks import HookHandle, Hooks
@@ -56,8 +57,6 @@ class Module:
 
     def compile(self, *, whole: bool = False, memory_budget: float | None = None, recompile_limit: float | None = None):
         """Makes calls of this module run as compiled programs, in place; td.compile(module) leaves the module itself as it is."""
-        from tandem.compiled import compile_module
-
         compile_module(self, whole, memory_budget, recompile_limit)
 
     def __call__(self, *args, **kwargs) -> Any:

@@ -6,6 +6,7 @@ from collections import OrderedDict, namedtuple
 
 from tandem import _runtime
 from tandem.autograd.modes import no_grad
+from tandem.constructors import asarray
 from tandem.errors import TandemError
 from tandem.nn.parameter import Parameter
 
@@ -136,8 +137,6 @@ def as_tensor(value):
     if isinstance(value, Tensor):
         return value
     if hasattr(value, "__dlpack__") or hasattr(value, "__array__"):
-        from tandem.constructors import asarray
-
         return asarray(value)
     if isinstance(value, (bool, int, float)):
         return _runtime.from_data(value, None)

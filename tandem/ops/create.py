@@ -6,6 +6,7 @@ import math
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.devices import code_of, named
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value, call_recorder
 from tandem.graph.symbolic import Sym
@@ -122,8 +123,6 @@ class placed:
 
     def __enter__(self):
         if self._device is not None:
-            from tandem.devices import code_of, named
-
             device = named(self._device) if isinstance(self._device, str) else self._device
             if not getattr(device, "is_local", True) and call_recorder() is not None:
                 self._scope = device
@@ -151,8 +150,6 @@ def on_device(made, device):
     """A tensor that was just made, on the device that was asked for (None: where it is)."""
     if device is None:
         return made
-    from tandem.devices import code_of
-
     code = code_of(device)
     return made if _runtime.device_index(made) == code else made.to(device)
 
@@ -245,8 +242,6 @@ def empty_like(x: Tensor, *, dtype=None, device=None, requires_grad: bool = Fals
 
 
 def _empty_like(x, shape, dtype, device):
-    from tandem.devices import code_of
-
     return _runtime.empty(shape, dtypes.as_dtype(dtype or x.dtype), code_of(x.device if device is None else device))
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tandem import _runtime, dtypes
-from tandem.errors import InternalError
+from tandem.errors import DTypeError, InternalError
 from tandem.graph.ir import Builder, Graph, Type, Value, call_recorder, current_builder, is_tracing
 from tandem.graph.symbolic import Sym
 
@@ -493,7 +493,6 @@ def as_tensor(function: str, parameter: str, value):
     if isinstance(value, (_runtime.Tensor, Value)):
         return value
     from tandem.constructors import asarray
-    from tandem.errors import DTypeError
 
     if isinstance(value, (str, bytes, dict, set)) or value is None:
         raise DTypeError(function, f"{parameter} is a {type(value).__name__}; it must be a tensor")

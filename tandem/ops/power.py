@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import _runtime
+from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.define import Elementwise, alias, inplace, op, public, register
@@ -138,8 +138,6 @@ def float_power(x: Tensor, y: Tensor):
     >>> td.float_power(td.tensor([2]), -1)
     tensor([0.5000], dtype=float64)
     """
-    from tandem import dtypes
-
     x, y = to_float(x), to_float(y)
     wide = dtypes.complex128 if x.dtype.is_complex or y.dtype.is_complex else dtypes.float64
     return F.power(cast(x, wide), cast(y, wide))

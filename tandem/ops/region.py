@@ -25,6 +25,7 @@ from tandem import dtypes
 from tandem.errors import InternalError
 from tandem.graph.ir import Builder, Graph, Type, Value, current_builder, current_source, is_tracing, source_scope
 from tandem.graph.symbolic import Symbols
+from tandem.graph.verify import same_type
 from tandem.ops import rules
 from tandem.ops.define import LibraryOp, add_input, register
 
@@ -69,8 +70,6 @@ class Region(LibraryOp):
 
 
 def _agree(a: Type, b: Type) -> bool:
-    from tandem.graph.verify import same_type
-
     return same_type(a, b)
 
 

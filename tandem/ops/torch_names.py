@@ -4,7 +4,7 @@ forms. What PyTorch has and this library leaves out on purpose is listed, with r
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import _runtime, dtypes
+from tandem import _runtime, dtypes, repr
 from tandem.devices import code_of
 from tandem.errors import AutogradError, DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
@@ -321,8 +321,6 @@ def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=N
     tensor([3.14])
     >>> td.set_printoptions(profile="default")
     """
-    from tandem import repr
-
     repr.set_options(precision, threshold, edgeitems, linewidth, profile, sci_mode)
 
 

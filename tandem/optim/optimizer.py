@@ -27,6 +27,7 @@ from collections import defaultdict
 
 from tandem import _runtime, dtypes
 from tandem.autograd.modes import enable_grad, no_grad
+from tandem.constructors import asarray
 from tandem.errors import UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.nn.hooks import HookHandle
@@ -34,6 +35,7 @@ from tandem.ops import full, full_like, view_as_complex, view_as_real
 from tandem.ops.define import op
 from tandem.optim.by_row import by_row, rows_of
 from tandem.optim.together import Together
+from tandem.session.train import minimize
 
 Tensor = _runtime.Tensor
 _ACCEPTED = {"foreach", "fused", "capturable", "differentiable"}  # PyTorch's ways of running; there is one here
@@ -276,8 +278,6 @@ class Optimizer:
         adds one to; name: of the operation, the optimiser's own unless given.
         """
         if isinstance(loss, Value):
-            from tandem.session.train import minimize
-
             return minimize(self, loss, var_list, global_step, name)
         if var_list is not None or global_step is not None or name is not None:
             raise UnsupportedError(
@@ -377,8 +377,6 @@ def _take(value, name: str, p):
             return full((), float(value), dtype=dtypes.float32)
         if not (hasattr(value, "__dlpack__") or hasattr(value, "__array__")):
             return copy.deepcopy(value)
-        from tandem.constructors import asarray
-
         value = asarray(value)
     value = value.detach()
     keep = value.ndim == 0 or not value.dtype.is_inexact

@@ -13,6 +13,7 @@ import functools
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from tandem.errors import DTypeError
 from tandem.switches import SKIP, switches
 
 
@@ -116,7 +117,6 @@ def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e
 def _state(state) -> list:
     """The tensors that are meant: those of modules, dicts and other containers."""
     from tandem import Tensor
-    from tandem.errors import DTypeError
     from tandem.nn import Module
 
     if isinstance(state, Tensor):

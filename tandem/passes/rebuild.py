@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 
+import tandem.ops as F
 from tandem import _runtime
 from tandem.graph.ir import Builder, Graph, Node, Value, source_scope
 from tandem.ops.movement import root
@@ -82,8 +83,6 @@ def _own_memory(builder: Builder, old: Value, new: Value) -> Value:
     which the program may write."""
     if new is old or root(new).op.name != "input":
         return new
-    import tandem.ops as F
-
     return builder.add(F.Copy(), (new,)).outputs[0]
 
 

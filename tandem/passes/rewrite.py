@@ -21,6 +21,7 @@ from tandem import _runtime
 from tandem.errors import InternalError
 from tandem.graph.ir import Builder, Graph, Node, Value
 from tandem.graph.verify import same_type
+from tandem.passes.eliminate_dead import eliminate
 from tandem.passes.rebuild import rebuild
 
 COMMUTATIVE = {"add", "mul", "maximum", "minimum", "equal", "not_equal", "bit_and", "bit_or", "bit_xor"}
@@ -215,6 +216,4 @@ class Rules:
 
 
 def _reachable(graph: Graph) -> Graph:
-    from tandem.passes.eliminate_dead import eliminate
-
     return eliminate(graph)

@@ -12,6 +12,7 @@ from tandem.graph.verify import same_type
 from tandem.ops.define import Elementwise, LibraryOp
 from tandem.ops.prepare import constant
 from tandem.passes.graph_pass import graph_pass
+from tandem.passes.rebuild import rebuild
 from tandem.passes.rewrite import Rules, any_, constant_of, op_
 
 x, y, c = any_("x"), any_("y"), any_("c")
@@ -270,8 +271,6 @@ def simplify_fast(graph: Graph) -> Graph:
 
 def _joined_slices(graph: Graph) -> Graph:
     """concat takes any number of inputs, which no pattern says."""
-    from tandem.passes.rebuild import rebuild
-
     if not any(n.op.name == "concat" for n in graph.nodes):
         return graph
 

@@ -23,9 +23,11 @@ from tandem.errors import CompileWarning, TandemError, UnsupportedError, warn
 from tandem.forks import compiling
 from tandem.graph.ir import Graph
 from tandem.graph.timing import pass_times
+from tandem.graph.view import show_bytes
 from tandem.ops.region import Region
 from tandem.passes.pipeline import check_names, run_pipeline
 from tandem.program import stored
+from tandem.program.identity import identify_by_graph
 from tandem.program.request import Request, Size, Source
 from tandem.switches import DEBUG, PRINT, SKIP
 
@@ -53,8 +55,6 @@ def _compile(request: Request) -> Program:
         check_names()  # here, as a program from disk goes through no passes
     source = None
     if request.key is None and not request.options.fresh:
-        from tandem.program.identity import identify_by_graph  # it imports what files of graphs are written with
-
         source = request.build()
         identify_by_graph(request, source)
     found = None if request.options.fresh else stored.load(request)
@@ -260,8 +260,6 @@ def tell_failure(error: Exception, what: str, report):
 
 def _print_stages(simple: Graph, graph: Graph, schedule: Schedule, budget):
     """What code generation made of the graph, where TANDEM_PRINT names its stages (STAGES in passes/pipeline.py)."""
-    from tandem.graph.view import show_bytes  # only here: it imports what pages are made with
-
     if "recompute" in PRINT:
         if budget is None:
             print("== recompute: no memory_budget for this program, so that nothing is computed again")

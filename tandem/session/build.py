@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tandem import _runtime, devices, dtypes
+from tandem.constructors import tensor
 from tandem.devices import Device
 from tandem.errors import DeviceError, DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Type, Value, call_recorder, revise
@@ -39,8 +40,6 @@ def as_tensor(graph: Graph, value, dtype=None) -> SymbolicTensor:
     if isinstance(value, SymbolicTensor):
         return value
     with outside_graphs():
-        from tandem.constructors import tensor
-
         made = value if isinstance(value, _runtime.Tensor) and dtype is None else tensor(value, dtype=dtype)
     return graph.hold(made)
 

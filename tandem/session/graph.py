@@ -10,6 +10,7 @@ import contextlib
 
 import tandem.ops as F
 from tandem import _runtime, dtypes, forks
+from tandem.constructors import tensor
 from tandem.devices import Device, as_device, known
 from tandem.errors import DTypeError, IndexRangeError, TandemError, UnsupportedError, ValueRangeError, user_source
 from tandem.graph import ir
@@ -21,6 +22,7 @@ from tandem.ops.torch_names import Size
 from tandem.session.nodes import Call, Detach, Fed, Identity, Number, Operand, Primitive, Random, as_results, map_leaves
 from tandem.session.tensor_shape import TensorShape
 from tandem.session.unknown import UnknownSizes, name_unknown, show_shape
+from tandem.tracing.compile import RandomState
 
 
 def _fixed(name: str, owner: str) -> AttributeError:
@@ -375,8 +377,6 @@ class Graph(ir.Graph):
         seed, taken = generator.get_state()
         generator.set_state((seed, taken + 1))
         with outside_graphs():
-            from tandem.constructors import tensor
-
             made = tensor(derived_seed(seed, -taken), dtype=dtypes.int64)
         return self.add_node(Fed("seed", made), (), (Type(made.dtype, ()),), "seed").outputs[0]
 
@@ -585,8 +585,6 @@ class Recorder(Builder):
             is_state = x.requires_grad and x.is_leaf and not self.graph.is_body and id(x) not in self.graph._held
             return self._shared(x) if is_state else self.graph.hold(x)
         with outside_graphs():
-            from tandem.constructors import tensor
-
             return self.graph.hold(tensor(x))
 
     def _shared(self, x) -> SymbolicTensor:
@@ -604,9 +602,6 @@ class _Inference:
         self.sizes = _Same(symbols)
 
     def random_state(self, seed):
-        from tandem import dtypes
-        from tandem.tracing.compile import RandomState
-
         number = Type(dtypes.int64, ())
         return RandomState(add_input(self.builder, number), add_input(self.builder, number), self)
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.autodiff.reverse import backpropagate
+from tandem.constructors import tensor
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
-from tandem.graph.ir import Type, Value
+from tandem.graph.ir import Type, Value, current_builder
 from tandem.graph.symbolic import Sym, hint, substitute
 from tandem.ops.define import Composite, Op, register
 from tandem.ops.prepare import as_value, cast
@@ -292,9 +294,6 @@ class Gradients(Step):
         return ", ".join(f"[{', '.join(part)}]" for part in parts)
 
     def run(self, trace, node, operands):
-        from tandem.autodiff.reverse import backpropagate
-        from tandem.graph.ir import current_builder
-
         ys = operands[: self.ys]
         computed = max((v.node for v in node.inputs[: self.ys]), key=lambda n: n.id)
         xs = [
@@ -389,8 +388,6 @@ class PyFunc(Host):
     def _result(self, value, v: Value):
         """What the function gave for v, as a tensor of the dtype that it was said to have."""
         import numpy
-
-        from tandem.constructors import tensor
 
         source = v.node.source
         if value is None or isinstance(value, (str, bytes)):

@@ -6,6 +6,7 @@ back serves every later call with this signature whose sizes satisfy its guards.
 
 from __future__ import annotations
 
+import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.autodiff.partition import partition
 from tandem.autodiff.reverse import backpropagate
@@ -14,7 +15,8 @@ from tandem.devices import DEVICES, code_of
 from tandem.errors import DTypeError, InternalError, ShapeError
 from tandem.graph.ir import Builder, Graph, Type, Value, replay, revise
 from tandem.graph.symbolic import Sym, substitute
-from tandem.ops.define import Backward, ParameterSpec, Role, add_input, make_function, traced_for, tracing
+from tandem.ops.define import Backward, Movement, ParameterSpec, Role, add_input, make_function, traced_for, tracing
+from tandem.ops.prepare import result_dtype
 from tandem.ops.region import Region
 from tandem.placement.where import Where, goes_along, on_different_devices, spans_devices
 from tandem.program.driver import compile as compile_program
@@ -192,10 +194,6 @@ def trace_call(function, spec: Spec, reader=None) -> Traced:
 
 def _own_memory(value: Value, numbers: set[Value]) -> Value:
     """value as something that can be an output: a Python number has no memory that a result could be a view of."""
-    import tandem.ops as F
-    from tandem.ops.define import Movement
-    from tandem.ops.prepare import result_dtype
-
     root = value
     while isinstance(root.op, Movement) and root.node.inputs:
         root = root.node.inputs[0]
@@ -293,8 +291,6 @@ class RandomState:
 
     def take(self, count) -> Value:
         """The offset at which `count` fresh blocks begin."""
-        import tandem.ops as F
-
         used = self._traced.rng_advance
         self._traced.rng_advance = used + count
         return (
@@ -313,8 +309,6 @@ def _store_all(function, graph: Graph, result) -> list[Value]:
 
 
 def _store(function, graph: Graph, position: int, result: Value) -> Value:
-    import tandem.ops as F
-
     target = graph.inputs[position]
     if result.ndim != target.ndim or any(a != b for a, b in zip(result.shape, target.shape, strict=True)):
         raise ShapeError(
@@ -342,8 +336,6 @@ def _store(function, graph: Graph, position: int, result: Value) -> Value:
 
 def differentiate(function, traced: Traced):
     """Builds backward for the traced call, or None if no output depends on an input that requires a gradient."""
-    import tandem.ops as F
-
     graph = traced.graph
     forward_nodes = list(graph.nodes)
     builder = Builder(graph)
@@ -411,8 +403,6 @@ def backward_function(function, which: str, split, traced: Traced, digest: str |
     output_types = [v.type for v in traced.graph.outputs]
 
     def backward(grads, saved, ints, numbers):
-        import tandem.ops as F
-
         sizes = dict(zip(split.sizes, ints, strict=True))
         incoming = []
         for i in split.grad_positions:

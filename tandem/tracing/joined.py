@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tandem.ops as F
 from tandem.graph.ir import Graph, Value
 from tandem.ops.define import Backward, Elementwise, LibraryOp, ParameterSpec, Role, make_function
 from tandem.tracing.compile import BACKWARD_PARAMETERS
@@ -42,8 +43,6 @@ def with_sum(function):
 
 def _summed(grads) -> list:
     """The gradient of the one output: two that meet are added."""
-    import tandem.ops as F
-
     return [F.add(*grads)] if len(grads) == 2 else grads
 
 

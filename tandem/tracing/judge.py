@@ -13,10 +13,11 @@ from typing import NamedTuple
 from tandem import _runtime
 from tandem.codegen import EpilogueStep, KernelStep
 from tandem.codegen.buffer import root_of
-from tandem.graph.ir import Graph, Value
+from tandem.graph.ir import Graph, Value, current_builder
 from tandem.graph.symbolic import substitute
 from tandem.ops.define import ParameterSpec, make_function
 from tandem.program.write import ScheduleWriter
+from tandem.tracing.compile import NUMBER_DTYPES
 
 
 class Fault(NamedTuple):
@@ -59,7 +60,6 @@ def judge(graph: Graph, tensors: list, numbers: list[tuple], ints: list[int], di
 
 def _number(description: tuple):
     import tandem as td
-    from tandem.tracing.compile import NUMBER_DTYPES
 
     kind, value = description
     return td.tensor(value, dtype=NUMBER_DTYPES.get(kind, td.int64))
@@ -136,8 +136,6 @@ def _eager(node, inputs: list, sizes: dict) -> list:
     op = node.op.substitute(lambda d: substitute(d, sizes)) if node.op._fields else node.op
 
     def body(inputs):
-        from tandem.graph.ir import current_builder
-
         return tuple(current_builder().add(op, tuple(inputs)).outputs)
 
     function = make_function(node.op.name, body, [ParameterSpec("inputs", "tensors", True, None, False)])

@@ -14,6 +14,7 @@ from tandem import _runtime, disk_cache
 from tandem.codegen.cuda import workers
 from tandem.codegen.cuda.kernel import GUARDED, REPORTS, entry, extra_words
 from tandem.codegen.cuda.render import source
+from tandem.codegen.cuda.routines import copy_kernel, fill_kernel, small_matmul_kernel, widen_kernel
 from tandem.errors import DeviceError, InternalError
 from tandem.switches import DEBUG, cache_dir
 
@@ -35,8 +36,6 @@ def load_kernels(kernels, device: int) -> list[_runtime.CudaFunction]:
 
 def own_kernel(kind: str, argument: int, device: int) -> int:
     """The function of a kernel that the runtime launches by itself (src/device/cuda/own_kernels.h)."""
-    from tandem.codegen.cuda.routines import copy_kernel, fill_kernel, small_matmul_kernel, widen_kernel
-
     make = {
         "copy": lambda: copy_kernel(argument), "fill": fill_kernel, "widen": widen_kernel,
         "small_matmul": lambda: small_matmul_kernel(argument),

@@ -10,6 +10,7 @@ import functools
 
 from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import Buffer, allocate
+from tandem.codegen.cuda.nests import copy
 from tandem.codegen.cuda.text import Text, count_of, names_of, read, wide_type, write
 from tandem.codegen.schedule import KernelStep, LibraryStep
 from tandem.graph.symbolic import Dim, ceildiv, hint
@@ -162,8 +163,6 @@ const {wide} d = {load(dc, "k")} + dh * gate * (1 - y * y){more};
 
 
 def lstm_sequence_backward(fusion, step) -> list:
-    from tandem.codegen.cuda.nests import copy
-
     g, kept, cells, c, w, *more = step.inputs
     out, dh, dc_out = step.outputs
     node, reverse = step.node, not step.node.op.reverse

@@ -10,9 +10,15 @@ from tandem.codegen.buffer import same
 from tandem.codegen.costs import CudaCosts, little_traffic
 from tandem.codegen.cuda import nests as cuda_nests
 from tandem.codegen.cuda import routines as cuda_routines
+from tandem.codegen.cuda.batch import batch, together
+from tandem.codegen.cuda.compile import begin
+from tandem.codegen.cuda.fft import fft_lines
+from tandem.codegen.cuda.kernel import CudaKernel
 from tandem.codegen.cuda.render import source
 from tandem.codegen.cuda.rules import RULES
+from tandem.codegen.cuda.workers import foresee
 from tandem.codegen.order import writes_input
+from tandem.codegen.repeat import repeat_part
 from tandem.codegen.schedule import KernelStep, LibraryStep
 from tandem.codegen.target import Target
 from tandem.graph.ir import Graph, Value
@@ -74,8 +80,6 @@ class CudaTarget(Target):
 
     def foresee(self, graph: Graph):
         """An operator that is new is traced for a program: has ready, beside that, what its compilation and its run will need."""
-        from tandem.codegen.cuda.workers import foresee
-
         foresee(self.device)
         product = next((node for node in graph.nodes if isinstance(node.op, Matmul)), None)
         if product is not None and not _runtime.cuda_unavailable():
@@ -88,9 +92,6 @@ class CudaTarget(Target):
 
     def begin(self, steps: list, alone: bool = False):
         """Has steps of a program compiled while others are still being made; `alone`: only those that become no part of others."""
-        from tandem.codegen.cuda.batch import together
-        from tandem.codegen.cuda.compile import begin
-
         if _runtime.cuda_unavailable():
             return
         self.guard(steps)
@@ -100,8 +101,6 @@ class CudaTarget(Target):
 
     def repeat_part(self, op, layouts, resolve):
         """A loop over single elements as a kernel of one thread."""
-        from tandem.codegen.cuda.kernel import CudaKernel
-        from tandem.codegen.repeat import repeat_part
 
         def kernel(name, pointers, locals, linear, body):
             return CudaKernel(name, pointers, locals, linear, body, (1, 1), False, frozenset(), None, 0)
@@ -144,8 +143,6 @@ class CudaTarget(Target):
 
     def finish(self, steps: list) -> list:
         """The steps of a whole schedule, put together where that saves launches."""
-        from tandem.codegen.cuda.batch import batch
-
         return batch(steps) if len(steps) > 3 else steps
 
     def library_steps(self, fusion, step: LibraryStep) -> list:
@@ -160,8 +157,6 @@ class CudaTarget(Target):
             inputs.append(x)
         step.inputs = inputs
         if step.routine == "fft_lines":
-            from tandem.codegen.cuda.fft import fft_lines
-
             return steps + fft_lines(fusion, step)
         routine = cuda_routines.ROUTINES.get(step.routine)
         if routine is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.constructors import tensor
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.ops.segments import segment_max, segment_mean, segment_sum
 
@@ -101,8 +102,6 @@ def batch_graphs(graphs: list[GraphData]) -> GraphBatch:
     for name in names:
         values = [getattr(g, name) for g in graphs]
         if not isinstance(values[0], Tensor):
-            from tandem.constructors import tensor
-
             values = [tensor(v) for v in values]
         if name.endswith("index"):
             values = [v + s for v, s in zip(values, starts, strict=False)]

@@ -9,6 +9,7 @@ from tandem.data.loader import DataLoader
 from tandem.errors import ValueRangeError
 from tandem.nn.graph.batch import GraphData, batch_graphs
 from tandem.nn.graph.edges import Edges, edges_of
+from tandem.ops.random import Generator
 
 Tensor = _runtime.Tensor
 
@@ -91,8 +92,6 @@ class NeighborLoader(DataLoader):
 
     def _neighbourhood(self, seeds: list[int]) -> GraphData:
         data = self.data
-        from tandem.ops.random import Generator
-
         generator = Generator().manual_seed(hash((self._seed, *seeds)) & (2**62 - 1))
         nodes, edge_index, numbers = sample_subgraph(
             self.edges, _runtime.from_data(seeds, dtypes.int64), self.num_neighbors, generator
