@@ -277,7 +277,7 @@ def _refuse_in_body(objects):
 
 
 def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None, recompile_limit: float | None = None,
-            fullgraph: bool = False, dynamic=None, backend=None, mode=None, options=None):  # fmt: skip
+            device: str | None = None, fullgraph: bool = False, dynamic=None, backend=None, mode=None, options=None):  # fmt: skip
     """fn with its operators run as whole programs: fused across operators, without intermediate results in memory.
 
     A module gives a module that shares its parameters and names. Functions that train work, too: backward(), in-place updates and
@@ -291,6 +291,9 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
     recompile_limit: how many more programs are made where one begins already, because sizes, arguments or branches are other ones;
     then such calls run eagerly. A RecompileWarning tells of it, earlier still of half as many. Default: TANDEM_RECOMPILE_LIMIT.
 
+    device: "pjrt:PLUGIN" runs it on an accelerator behind PJRT's C interface: PLUGIN is the path of a plugin, "tpu" or "cuda".
+    Arguments are tensors by position, results come to the CPU (docs/deployment.md). Without it, programs run where tensors are.
+
     Of PyTorch's options, fullgraph means whole; dynamic, backend, mode and options choose nothing here and are ignored.
 
     >>> step = td.compile(lambda x: (x * 2 + 1).sum())
@@ -299,11 +302,21 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
     """
     whole = whole or fullgraph
     if fn is None:
-        return lambda f: compile(f, whole=whole, memory_budget=memory_budget, recompile_limit=recompile_limit)
+        return lambda f: compile(
+            f, whole=whole, memory_budget=memory_budget, recompile_limit=recompile_limit, device=device
+        )
     check_budget("compile", memory_budget)
     check_limit(recompile_limit)
     if not callable(fn):
         raise DTypeError("compile", f"a {type(fn).__name__} cannot be called", fix="give a function or a module")
+    if device is not None:
+        if not device.startswith("pjrt:"):
+            raise ValueRangeError(
+                "compile", f"device is {device!r}; it may be 'pjrt:PLUGIN'", fix="other programs run where their tensors are"
+            )
+        from tandem.pjrt import compile_for  # it imports what exporting needs
+
+        return compile_for(fn, device)
     nn = sys.modules.get("tandem.nn.module")
     if nn is not None and isinstance(fn, nn.Module):
         # Another object of the same attributes, the very same dict: whatever is changed on one is changed on the other.

@@ -68,14 +68,39 @@ TANDEM_VNNI inline int32_t four(const uint8_t* x) {
 
 // -- AVX-512 with VNNI: M rows and a panel in registers
 
+// sum += u w, in place: of the intrinsic the compiler makes copies, which do not fit the registers.
+TANDEM_VNNI inline __attribute__((always_inline)) void multiply_add(__m512i& sum, __m512i u, __m512i w) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(w));
+}
+
+// Sixteen outputs, fewer at the end: what is done to their sums.
+struct Columns {
+  __mmask16 mask;
+  __m512i off;
+  __m512 scale, bias;
+
+  TANDEM_VNNI inline __attribute__((always_inline)) Columns(const Int8Output& output, int64_t first, int64_t n) {
+    mask = n >= 16 ? 0xFFFF : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1);
+    const __m512i zero = _mm512_set1_epi32(static_cast<int>(kInt8Zero));
+    off = _mm512_mullo_epi32(_mm512_maskz_loadu_epi32(mask, output.weight_sums + first), zero);
+    scale = _mm512_maskz_loadu_ps(mask, output.scale + first);
+    bias = output.bias ? _mm512_maskz_loadu_ps(mask, output.bias + first) : _mm512_setzero_ps();
+  }
+  TANDEM_VNNI inline __attribute__((always_inline)) void store(__m512i sums, float x_scale, float* c) const {
+    const __m512 exact = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums, off));
+    _mm512_mask_storeu_ps(c, mask, _mm512_fmadd_ps(exact, _mm512_mul_ps(scale, _mm512_set1_ps(x_scale)), bias));
+  }
+};
+
 template <int M>
 TANDEM_VNNI void tile(const uint8_t* x, int64_t row, const float* x_scale, const int8_t* w, int64_t k4, int64_t first,
                       int64_t n, const Int8Output& output, float* c, int64_t stride) {
   constexpr int U = M == 1 ? 4 : M == 2 ? 2 : 1;  // chains for each sum, so that few rows do not wait for one
-  __m512i sums[M][2][U];
+  __m512i left[M][U], right[M][U];
+#pragma GCC unroll 16
   for (int r = 0; r < M; ++r)
-    for (int v = 0; v < 2; ++v)
-      for (int u = 0; u < U; ++u) sums[r][v][u] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (int u = 0; u < U; ++u) left[r][u] = right[r][u] = _mm512_setzero_si512();
   int64_t q = 0;
   for (; q + U <= k4; q += U, w += U * kPanel * 4)
 #pragma GCC unroll 4
@@ -86,33 +111,29 @@ TANDEM_VNNI void tile(const uint8_t* x, int64_t row, const float* x_scale, const
 #pragma GCC unroll 16
       for (int r = 0; r < M; ++r) {
         const __m512i a = _mm512_set1_epi32(four(x + r * row + (q + u) * 4));
-        sums[r][0][u] = _mm512_dpbusd_epi32(sums[r][0][u], a, w0);
-        sums[r][1][u] = _mm512_dpbusd_epi32(sums[r][1][u], a, w1);
+        multiply_add(left[r][u], a, w0);
+        multiply_add(right[r][u], a, w1);
       }
     }
-  for (; q < k4; ++q, w += kPanel * 4) {
+  for (; U > 1 && q < k4; ++q, w += kPanel * 4) {
     const __m512i w0 = _mm512_loadu_si512(w), w1 = _mm512_loadu_si512(w + 64);
+#pragma GCC unroll 16
     for (int r = 0; r < M; ++r) {
       const __m512i a = _mm512_set1_epi32(four(x + r * row + q * 4));
-      sums[r][0][0] = _mm512_dpbusd_epi32(sums[r][0][0], a, w0);
-      sums[r][1][0] = _mm512_dpbusd_epi32(sums[r][1][0], a, w1);
+      multiply_add(left[r][0], a, w0);
+      multiply_add(right[r][0], a, w1);
     }
   }
-  const __m512i zero = _mm512_set1_epi32(static_cast<int>(kInt8Zero));
-  for (int v = 0; v < 2; ++v) {
-    const int64_t o = first + v * 16, left = n - v * 16;
-    if (left <= 0) break;
-    const __mmask16 mask = left >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << left) - 1);
-    const __m512i off = _mm512_mullo_epi32(_mm512_maskz_loadu_epi32(mask, output.weight_sums + o), zero);
-    const __m512 scale = _mm512_maskz_loadu_ps(mask, output.scale + o);
-    const __m512 bias = output.bias ? _mm512_maskz_loadu_ps(mask, output.bias + o) : _mm512_setzero_ps();
-    for (int r = 0; r < M; ++r) {
-      __m512i total = sums[r][v][0];
-      for (int u = 1; u < U; ++u) total = _mm512_add_epi32(total, sums[r][v][u]);
-      const __m512 exact = _mm512_cvtepi32_ps(_mm512_sub_epi32(total, off));
-      _mm512_mask_storeu_ps(c + r * stride + v * 16, mask,
-                            _mm512_fmadd_ps(exact, _mm512_mul_ps(scale, _mm512_set1_ps(x_scale[r])), bias));
+  const Columns near(output, first, n), far(output, first + 16, n - 16);
+#pragma GCC unroll 16
+  for (int r = 0; r < M; ++r) {
+#pragma GCC unroll 4
+    for (int u = 1; u < U; ++u) {
+      left[r][0] = _mm512_add_epi32(left[r][0], left[r][u]);
+      right[r][0] = _mm512_add_epi32(right[r][0], right[r][u]);
     }
+    near.store(left[r][0], x_scale[r], c + r * stride);
+    far.store(right[r][0], x_scale[r], c + r * stride + 16);
   }
 }
 

@@ -243,6 +243,9 @@ void run_matmul(const Call& call) {
   const View* bias = call.num_inputs == 3 ? &call.inputs[2] : nullptr;
   std::unique_ptr<Kept>* kept = call.same & 2 ? call.kept : nullptr;
   if (call.epilogue && c.numel() > 0) return matmul_then(a, b, c, bias, *call.epilogue, kept);
+  if (c.dtype == DType::BFloat16 && c.numel() > 0 && (!bias || bias->is_contiguous()) &&
+      matmul_bf16(normal_form(a, b, c, bias ? bias->data : nullptr), kept))
+    return;
   if (kept && c.numel() > 0 && matmul_by_blocks(a, b, c, bias, nullptr, kept)) return;
   matmul(a, b, c, bias);
 }
@@ -257,6 +260,7 @@ void matmul(const View& a, const View& b, const View& c, const View* bias) {
   if (wide != c.dtype) {
     if (!bias) {
       const Batched p = normal_form(a, b, c, nullptr);
+      if (matmul_bf16(p, nullptr)) return;
       if (p.k > 0 && !is_small(p.m, p.n, p.k) && !deterministic() && matmul_onednn(p)) return;
     }
     if (preparing()) return;

@@ -1,6 +1,7 @@
 // The normal form of a batched product, shared by the ways to compute it.
 #pragma once
 #include "library/gemm.h"
+#include "library/registry.h"
 #include "library/strided.h"
 #include "tensor/view.h"
 
@@ -19,7 +20,8 @@ struct Batched {
   const char* bias = nullptr;
 };
 
-// Both return false where the case is not for them.
+// All return false where the case is not for them.
+bool matmul_bf16(const Batched& p, std::unique_ptr<Kept>* kept);  // kept: where a right side that stays the same is packed
 bool matmul_onednn(const Batched& p);
 bool matmul_openblas(const Batched& p);
 
