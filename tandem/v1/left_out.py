@@ -34,7 +34,6 @@ ADVICE = {
     "train.SummaryWriter": _SUMMARIES,
     "train.Supervisor": "use td.training.Trainer, which saves and resumes; or tf.train.Saver by hand",
     "train.MonitoredTrainingSession": "use td.training.Trainer, which saves and resumes; or tf.train.Saver by hand",
-    "train.SyncReplicasOptimizer": "use td.distributed: docs/distributed.md",
     "app": "call main() under `if __name__ == '__main__':`, and parse arguments by argparse",
     "flags": "parse arguments by argparse",
     "gfile": "use open() and pathlib",

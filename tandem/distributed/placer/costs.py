@@ -11,7 +11,7 @@ from tandem.autograd.modes import no_grad
 from tandem.distributed.pipeline.work import operations_of, size_of
 from tandem.distributed.topology import DeviceModel, Topology
 from tandem.errors import ValueRangeError
-from tandem.graph.ir import Builder, Graph, Node, Type
+from tandem.graph.ir import Builder, Graph, Node, Type, Value
 from tandem.graph.symbolic import Sym, hint
 from tandem.ops.define import Movement, add_input
 
@@ -55,6 +55,10 @@ class PlacementCosts:
         model = self.models[device]
         moved = sum(map(size_of, (*node.inputs, *node.outputs)))
         return model.launch + max(operations_of(node) / model.operations, moved / model.bandwidth)
+
+    def size(self, value: Value) -> int:
+        """Bytes."""
+        return size_of(value)
 
     def transfer(self, size: float, source: int, destination: int) -> float:
         return 0.0 if source == destination else self.link(source, destination).time(size)

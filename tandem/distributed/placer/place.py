@@ -7,16 +7,18 @@ from collections.abc import Iterable, Sequence
 from tandem import _runtime, files
 from tandem.distributed.automatic.step import whole_step
 from tandem.distributed.placer.costs import PlacementCosts, measure_nodes
+from tandem.distributed.placer.deferred import DeferredCosts, Needed, bind
 from tandem.distributed.placer.exact import solve_exactly
 from tandem.distributed.placer.search import Search
 from tandem.distributed.placer.units import Problem, problem_of
 from tandem.distributed.topology import Topology
 from tandem.distributed.traced import trace_loss
-from tandem.errors import DeviceError, OutOfMemoryError, ValueRangeError
+from tandem.errors import DeviceError, OutOfMemoryError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Builder, Graph, Node, Type, Value, placed, source_scope
 from tandem.graph.view import render, show_bytes
 from tandem.ops.define import add_input
 from tandem.placement.partition import Partition, partition
+from tandem.session.graph import Graph as DeferredGraph
 
 
 class PlacementPlan:
@@ -84,9 +86,9 @@ class PlacementPlan:
 
     def view(self, path=None) -> str:
         """The graph as a page, coloured by device. Written to path, if there is one; gives the HTML text."""
-        text = render(
-            self.source, title=f"{self.source.name or 'graph'}, {_show_time(self.seconds)} a step", devices=self._device
-        )
+        graph = self.source if isinstance(self.source, Graph) else self.source.graph
+        title = f"{graph.name or 'graph'}, {_show_time(self.seconds)} a step"
+        text = render(graph, title=title, devices=self._device)
         if path is not None:
             files.write(path, text, durable=False)
         return text
@@ -113,6 +115,15 @@ class PlacementPlan:
         made.mutations = [(position, copies[v]) for position, v in self.source.mutations]
         return made
 
+    def apply(self):
+        """Binds the nodes of a deferred graph that no scope of td.device binds to their devices, before a session has run them."""
+        if not isinstance(self.source, Needed):
+            raise UnsupportedError(
+                "apply", "nodes of a graph of primitives do not change", fix="plan.graph() is one that is bound"
+            )
+        for node, device in self._device.items():
+            bind(node, device)
+
     def partition(self, main: str | None = None) -> Partition:
         """The graph cut into a part for each device and stage. main: where results are that could be anywhere."""
         return partition(self.graph(), self.inputs, main or self.devices[0])
@@ -121,6 +132,7 @@ class PlacementPlan:
 def place(
     graph, devices: Sequence[str], args=None, *, costs: PlacementCosts | None = None, topology: Topology | None = None,
     measure: bool = False, colocate: Iterable = (), hold=None, time_limit: float = 5.0, exact: bool | None = None,
+    fetches=None, batch: int = 32,
 ) -> PlacementPlan:  # fmt: skip
     """Finds a device for every node of a graph, so that a step takes little time.
 
@@ -128,6 +140,8 @@ def place(
     graph has its gradients, too, and each is wanted where its parameter is
     devices: names, of this process ("cpu", "cuda:0") or of tasks of a cluster ("/job:worker/task:1/device:cpu")
     costs: of nodes, links and memory; those of `topology` otherwise; measure=True has nodes measured here
+    graph may be deferred (td.Graph): then `fetches` says what is run of it, `batch` stands for sizes that are not known, and
+    `plan.apply()` binds its nodes
     colocate: sequences of nodes or values that must sit together; hold: {node, value or position of an input: device}. Names may
     leave out the task. What is written into an input sits with it
     time_limit: seconds for the search; exact: whether an integer program is solved besides; by default for few units
@@ -140,18 +154,22 @@ def place(
     >>> plan.seconds <= plan.alone
     True
     """
-    graph, hold, colocate = _graph(graph, args, hold, colocate)
+    graph, hold, colocate = _graph(graph, args, hold, colocate, fetches)
     if not devices or len(set(devices)) != len(devices):
         raise DeviceError("place", f"devices={list(devices)}; there must be one at least, and each once")
     devices = [
         d if not d.startswith("/") or "device:" in d else f"{d.rstrip('/')}/device:cpu" for d in map(str, devices)
     ]
     if costs is None:
-        times = measure_nodes(graph) if measure else None
+        times = measure_nodes(graph) if measure and isinstance(graph, Graph) else None
         costs = PlacementCosts.of(topology or Topology.processors(len(devices)), times)
     if len(costs.models) < len(devices):
         raise ValueRangeError("place", f"costs of {len(costs.models)} devices were given for {len(devices)}")
     costs = PlacementCosts(costs.models[: len(devices)], costs.link, costs.times, costs.speeds[: len(devices)])
+    if isinstance(graph, Needed):
+        costs = DeferredCosts(costs, batch)
+        if measure:
+            costs.measure(graph.nodes)
     problem = problem_of(graph, devices, costs, colocate, hold)
     search = Search(problem)
     placement, outcome = search.run(time_limit)
@@ -178,8 +196,11 @@ def _is_small(problem: Problem) -> bool:
     return sum(max(u.seconds) > 0 for u in problem.units) <= 10 and len(problem.devices) <= 3
 
 
-def _graph(graph, args, hold, colocate) -> tuple[Graph, dict, list]:
+def _graph(graph, args, hold, colocate, fetches) -> tuple[Graph | Needed, dict, list]:
     hold, colocate = dict(hold or {}), list(colocate)
+    if isinstance(graph, DeferredGraph):
+        needed = Needed(graph, [] if fetches is None else fetches)
+        return needed, hold, [*colocate, *needed.together()]
     if isinstance(graph, Graph):
         return graph, hold, colocate
     if args is None:

@@ -16,7 +16,6 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from tandem.devices import canonical, named
-from tandem.distributed.pipeline.work import size_of
 from tandem.distributed.placer.costs import PlacementCosts
 from tandem.errors import DeviceError
 from tandem.graph.ir import Graph, Node, Value
@@ -147,7 +146,7 @@ class _Maker:
         joins = lambda n: _cheap(n) and self._inner(n)
         for node in self.nodes:  # to what it reads
             sets.find(node)
-            sources = {sets.find(n) for n in self._sources(node) if n.op.name != "input"}
+            sources = {sets.find(n) for n in self._sources(node) if not is_input(n)}
             if joins(node) and len(sources) == 1 and self._inner(next(iter(sources))):
                 sets.join(next(iter(sources)), node)
         costly = {sets.find(n) for n in self.nodes if not joins(n)}
@@ -168,7 +167,7 @@ class _Maker:
 
     def _inner(self, node: Node) -> bool:
         """Whether others may join a node."""
-        return node.op.name != "input" and not node.op.effect and node not in self.holds
+        return not is_input(node) and not node.op.effect and node not in self.holds
 
     def _sources(self, node: Node) -> list[Node]:
         return [n for n in (*(v.node for v in node.inputs), *node.control) if n in self.readers]
@@ -193,7 +192,7 @@ class _Maker:
         return [self._unit(parts[i]) for i in order]
 
     def _unit(self, nodes: list[Node]) -> Unit:
-        held = sum(float(size_of(v)) for n in nodes if n.op.name == "input" for v in n.outputs)
+        held = sum(float(self.costs.size(v)) for n in nodes if is_input(n) for v in n.outputs)
         seconds = [sum(self.costs.seconds(n, d) for n in nodes) for d in range(len(self.devices))]
         return Unit(nodes, seconds, held)
 
@@ -217,7 +216,7 @@ class _Maker:
             for node in unit.nodes:
                 for v in node.outputs:
                     if v in readers or v in self.results:
-                        flows.append(Flow(v, size_of(v), i, tuple(readers.get(v, ())), v in self.results))
+                        flows.append(Flow(v, self.costs.size(v), i, tuple(readers.get(v, ())), v in self.results))
         return flows + [Flow(None, 0, a, (b,)) for a, b in orders]
 
     # -- groups
@@ -267,6 +266,11 @@ class _Maker:
         )  # fmt: skip
 
 
+def is_input(node: Node) -> bool:
+    """Whether a node is what a graph begins with: an input, or a variable of a deferred graph."""
+    return node.op.name in ("input", "variable")
+
+
 def _cheap(node: Node) -> bool:
     return isinstance(node.op, (Elementwise, Movement))
 
@@ -276,7 +280,7 @@ def _anywhere(graph: Graph) -> set[Node]:
     found: set[Node] = set()
     for node in graph.nodes:
         number = node.op.name == "input" and not node.outputs[0].ndim and node.outputs[0].type.weak
-        made = node.op.name != "input" and not node.op.effect and node.device is None
+        made = not is_input(node) and bool(node.outputs) and not node.op.effect and node.device is None
         if number or (made and all(v.node in found for v in node.inputs)):
             found.add(node)
     return found
