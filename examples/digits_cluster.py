@@ -68,7 +68,9 @@ def main(num_steps=400, engine="processes", show=print):
             right = float((session.run(guesses, {x: test[0]}).argmax(1) == test[1].argmax(1)).mean())
             show(f"{right:.1%} of {TEST} digits after {session.run(steps)} steps of {len(replicas)} workers")
             for name, found in cluster.describe().items():
-                show(f"{name}: {', '.join(found['variables']) or 'no variables'}; {found['counts']['messages']} messages")
+                show(
+                    f"{name}: {', '.join(found['variables']) or 'no variables'}; {found['counts']['messages']} messages"
+                )
     return right
 
 

@@ -70,7 +70,10 @@ class Task {
   // Fills outputs; throws. Several threads may run one task at once.
   virtual void run(Token* inputs, int num_inputs, Token* outputs, int num_outputs, const Place& place) = 0;
   virtual bool blocking() const { return false; }  // may wait for something outside of the run
-  std::atomic<int64_t> nanoseconds{0};             // what a run takes, as far as known
+  // Whether a thread that finds nothing else ready may wait in it, instead of having another thread do so. What becomes
+  // ready meanwhile is run by who made it ready.
+  virtual bool waits_here() const { return false; }
+  std::atomic<int64_t> nanoseconds{0};  // what a run takes, as far as known
 };
 
 struct Port {

@@ -260,7 +260,7 @@ class Run : public std::enable_shared_from_this<Run> {
       send(node.after, it, nullptr);
       return finish(it);
     }
-    if (node.task->blocking()) {
+    if (node.task->blocking() && !(node.task->waits_here() && ready_.empty())) {
       ++busy_;
       start_helper([self = shared_from_this(), &node, r] {
         self->begin_thread();

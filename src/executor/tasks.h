@@ -74,6 +74,7 @@ class PythonTask final : public flow::Task {
   void run(flow::Token* inputs, int num_inputs, flow::Token* outputs, int num_outputs,
            const flow::Place& place) override;
   bool blocking() const override { return blocking_; }
+  bool waits_here() const override { return placed_; }
 
  private:
   PyObject* function_;

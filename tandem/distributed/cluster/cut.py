@@ -27,6 +27,7 @@ from tandem.session.graph import Graph, StepNode, SymbolicTensor
 from tandem.session.nodes import Fed, Gradients, Identity
 from tandem.session.primitives import Switch
 from tandem.session.program import draws_from_the_run, is_variable, needed, passed_through, position, written_by
+from tandem.session.unknown import show_shape
 
 _END = float(2**60)  # the place of what happens after all nodes
 
@@ -90,6 +91,20 @@ class Cut:
 
     def task_of(self, node: StepNode) -> str:
         return self.place[node]
+
+    def explain(self) -> str:
+        """The parts, and what crosses between them, as text."""
+        fetched = ", ".join(v.name for v in self.fetches) or "operations"
+        lines = [f"run of {fetched}: {len(self.parts)} tasks, {len(self.messages)} messages"]
+        for task, part in self.parts.items():
+            lines.append(f"  {task}: {part.count} nodes, {len(part.text)} bytes once, as {part.hash}")
+            for (source, there, _), (values, waits) in self.messages.items():
+                if source == task:
+                    what = [f"{v.name} {show_shape(v.type.shape)}" for v in values] + [
+                        f"{n.name} is done" for n in waits
+                    ]
+                    lines.append(f"    to {there}: {', '.join(what)}")
+        return "\n".join(lines)
 
     # -- what crosses
 

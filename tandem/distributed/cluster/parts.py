@@ -82,6 +82,7 @@ class Part:
 
     def __init__(self, graph: Graph, nodes: list[StepNode], fed: list, fetched: list, aliases: dict, controls: dict,
                  frames: list):  # fmt: skip
+        self.count = len(nodes)
         writer = PartWriter(graph, nodes, aliases, controls)
         self.text = document(
             graph.symbols, writer, deferred=True, name=graph.name, seed=None, nodes=[writer._node(n) for n in nodes],

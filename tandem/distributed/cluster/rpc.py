@@ -26,6 +26,7 @@ from tandem.distributed.cluster.wire import Closed, Connection
 from tandem.errors import DeadlineError, TaskError
 
 _NONCE = 16
+_GRACE = 10.0  # seconds that tasks have to end a step that has failed elsewhere
 
 
 @functools.cache
@@ -210,7 +211,7 @@ class Peer:
             for last in (False, True):
                 try:
                     if self._notices is None:
-                        self._notices = connect(self.address, self.key)
+                        self._notices = connect(self.address, self.key, _GRACE)
                     self._notices.send([name, *arguments], tensors)
                     return
                 except Closed as error:
@@ -292,21 +293,29 @@ def gather(calls: list[Call], failed=None, deadline: float | None = None, again=
             if failed is not None:
                 failed(first)
             raise
+    late = None  # when nobody is waited for any more
     poll = select.poll()
     for fd in waiting:
         poll.register(fd, select.POLLIN)
     while waiting:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        end = deadline if late is None else late
+        left = None if end is None else max(0.0, end - time.monotonic()) * 1000
         try:
             found = poll.poll(left)
         except BaseException as stopped:  # an interrupt
             if failed is not None:
                 failed(stopped)
             raise
-        if not found and error is None:
-            error, deadline = DeadlineError("run", "not done within the time given"), None
+        if not found and late is None:
+            names = ", ".join(calls[k].peer.name for k in waiting.values())
+            error = DeadlineError("run", f"not done within the time given; there was no answer of {names}")
+            late = time.monotonic() + _GRACE
             if failed is not None:
                 failed(error)
+        elif not found:
+            for k in waiting.values():
+                calls[k].forget()
+            break
         for fd, _ in found:
             poll.unregister(fd)
             k = waiting.pop(fd)
@@ -319,6 +328,7 @@ def gather(calls: list[Call], failed=None, deadline: float | None = None, again=
             except BaseException as raised:
                 if error is None:
                     error = raised
+                    late = time.monotonic() + _GRACE
                     if failed is not None:
                         failed(raised)
     if error is not None:

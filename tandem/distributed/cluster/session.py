@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 from tandem.distributed.cluster.cut import Cut
 from tandem.distributed.cluster.errors import described
+from tandem.distributed.cluster.place import Placement
 from tandem.distributed.cluster.rpc import gather
 from tandem.errors import DTypeError, ValueRangeError
 from tandem.session.graph import outside_graphs
@@ -23,6 +24,8 @@ class ClusterProgram:
             session.placer,
         )  # fmt: skip
         self.missing = self.cut.missing
+        if self.missing is None:
+            session.places.update({v: self.cut.place[v.node] for v in self.cut.variables})
         self.reports: list = []  # programs are compiled by tasks
         self._held = [] if self.missing else [(v.node.op.tensor, v.node.op.tensor._version) for v in self.cut.held]
 
@@ -81,6 +84,7 @@ class ClusterSession(Session):
         super().__init__(graph, regions, memory_budget, soft_placement)
         self.cluster = target
         self.placer = placer
+        self.places: dict = {}  # variable -> its task, as runs have found it
         self._shared: set = set()
 
     def __repr__(self):
@@ -107,10 +111,24 @@ class ClusterSession(Session):
             self._programs.clear()
 
     def task_of(self, variable) -> str:
-        device = variable.node.device
-        if device is None or device.job is None:
-            return self.cluster.default_task
-        return f"/job:{device.job}/task:{device.task or 0}"
+        """Where a variable is."""
+        found = self.places.get(variable)
+        if found is None:
+            cluster = self.cluster
+            place = Placement([variable.node], cluster.spec, cluster.default_task, self.soft_placement, self.placer)
+            found = self.places[variable] = place[variable.node]
+        return found
+
+    def explain(self, fetches=None, feeds=()) -> str:
+        """Which part of a run each task has: nodes, and what it sends where. None: of all runs so far."""
+        if fetches is None:
+            with self._mutex:
+                programs = list(self._programs.values())
+        else:
+            wanted: list = []
+            self._flatten(fetches, wanted)
+            programs = [self._program(wanted, [self._feedable(k) for k in feeds])]
+        return "\n".join(program.cut.explain() for program in programs if program.missing is None)
 
     def bring_shared(self, variables, cut: Cut):
         """Parameters of eager code begin with the value that they have here, when a run first meets them."""

@@ -27,7 +27,8 @@ from tandem.session.program import position, written_by
 from tandem.session.unknown import show_shape
 
 MAX_PROGRAMS = 256
-_ANSWERS = 64  # of steps that are over, for who asks again
+_ANSWERS = 16  # of steps that are over, for who asks again; what is larger than this is not kept:
+_SMALL = 1 << 16  # bytes
 
 extensions: list = []  # of other subjects: functions of a task that give further calls, by name
 local: dict[str, Task] = {}  # address -> task of this process, to which tensors need no way
@@ -155,7 +156,7 @@ class Task:
         if not mine:
             if done is None:
                 running.over.wait()
-                done = self._answers[number]
+                done = self._answers.get(number, (TaskError("run", "the answer of the step was not kept"), ()))
             if isinstance(done[0], BaseException):
                 raise done[0]
             return done
@@ -167,7 +168,8 @@ class Task:
         with self._mutex:
             self.counts["steps"] += 1
             del self._steps[number]
-            self._answers[number] = answer
+            if sum(t.numel() * t.dtype.itemsize for t in answer[1]) <= _SMALL:
+                self._answers[number] = answer
             while len(self._answers) > _ANSWERS:
                 self._answers.popitem(last=False)
         self.rendezvous.end(number)

@@ -1,5 +1,8 @@
 """Tasks as processes: shared memory, deaths, restarts, controllers that come and go; servers of classic programs."""
 
+import os
+import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 
 import tandem as td
+from tandem.distributed.cluster import rpc
 from tests.distributed.cluster.test_cluster_session import PS0, W0, W1, linear
 
 pytestmark = pytest.mark.slow
@@ -96,6 +100,25 @@ def test_a_death_in_the_middle_of_a_step_ends_it_everywhere(cluster):
     while any(cluster.describe(t)["steps"] for t in (PS0, W1)) and time.monotonic() < end:
         time.sleep(0.01)
     assert not any(cluster.describe(t)["steps"] for t in (PS0, W1))
+
+
+def test_a_task_that_is_stuck_is_named_by_a_time_out(cluster, monkeypatch):
+    monkeypatch.setattr(rpc, "_GRACE", 1.0)
+    graph, x, _, y, _, _, init = linear()
+    session = td.Session(graph, target=cluster)
+    session.run(init)
+    session.run(y, {x: [[1, 2, 3]]})
+    stuck = cluster.engine.processes[PS0]
+    os.kill(stuck.pid, signal.SIGSTOP)
+    threads = pathlib.Path(f"/proc/{stuck.pid}/task")
+    while any(" T " not in (t / "stat").read_text() for t in threads.iterdir()):
+        time.sleep(0.01)
+    try:
+        with pytest.raises(td.DeadlineError, match=PS0):
+            session.run(y, {x: [[1, 2, 3]]}, timeout=0.5)
+    finally:
+        os.kill(stuck.pid, signal.SIGCONT)
+    np.testing.assert_array_equal([[7, 8]], session.run(y, {x: [[1, 2, 3]]}).numpy())
 
 
 def test_a_controller_that_dies_is_replaced(cluster):

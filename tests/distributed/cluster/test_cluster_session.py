@@ -203,3 +203,59 @@ def test_time_outs_leave_the_cluster_as_it_was(cluster):
     session.run(put)
     assert session.run(y).item() == 3.0
     assert all(d["steps"] == 0 for d in cluster.describe().values())
+
+
+def test_random_numbers_do_not_depend_on_tasks(cluster):
+    def drawn(cluster, first, second):
+        with td.Graph() as graph:
+            td.session.set_random_seed(5)
+            with td.device(first):
+                a = td.randn(3)
+            with td.device(second):
+                b = a + td.rand(3)
+        session = td.Session(graph, target=cluster)
+        return [session.run([a, b]) for _ in range(2)]
+
+    with td.distributed.Cluster({"worker": 1}, engine="threads") as small:
+        expected = drawn(small, W0, W0)
+    found = drawn(cluster, PS0, W1)
+    for one, other in zip(expected, found, strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
+    assert expected[0][0].tolist() != expected[1][0].tolist()
+
+
+def test_a_run_says_what_crosses(cluster):
+    graph, x, _, y, *_ = linear()
+    text = td.Session(graph, target=cluster).explain(y, [x])
+    assert "3 tasks, 2 messages" in text and f"to {W0}: w/read_0:0 (3, 2)" in text
+
+
+def test_a_placer_decides_where_free_nodes_are(cluster):
+    with td.Graph() as graph:
+        v = td.Variable([1.0, 2.0], name="v")
+        with td.device(W0):
+            y = v * 2.0
+        init = td.global_variables_initializer()
+    asked = []
+
+    def placer(nodes, placement):
+        asked.extend(n.name for n in nodes)
+        return {n: PS1 for n in nodes if n.op.name == "variable"}
+
+    session = td.Session(graph, target=cluster, placer=placer)
+    session.run(init)
+    assert session.run(y).tolist() == [2.0, 4.0]
+    assert "v" in cluster.describe(PS1)["variables"] and "v" in asked and "multiply" not in asked
+    assert session.value_of(v).tolist() == [1.0, 2.0]
+
+
+def test_modules_of_eager_code_run_on_tasks(cluster):
+    layer = td.nn.Linear(3, 2)
+    with td.Graph() as graph, td.device(W1):
+        x = td.placeholder(td.float32, (None, 3), name="x")
+        y = layer(x)
+    expected = layer(td.ones((4, 3))).detach().numpy()
+    np.testing.assert_allclose(
+        expected, td.Session(graph, target=cluster).run(y, {x: np.ones((4, 3))}).numpy(), rtol=1e-6
+    )
