@@ -42,6 +42,28 @@ def test_digits_cluster():
     assert "120 steps of 2 workers" in lines[0] and "W_1" in lines[1]
 
 
+def test_digits_servers():
+    pytest.importorskip("sklearn")
+    right, reports = load("digits_servers").main(steps=120, engine="threads", slow=0.01, show=(lines := Lines()))
+    assert right["async"] > 0.8 and right["backup"] > 0.8
+    assert reports[2][0]["applied"] < 60 and "came too late" in lines[1]
+
+
+def test_recommend_sharded():
+    losses, right, rows = load("recommend_sharded").main(people=60, items=50, steps=80, engine="threads", show=Lines())
+    assert losses[-1] < 0.5 * losses[0] and right > 0.75
+    assert sum(rows) == 60 and min(rows) > 10
+
+
+def test_alexnet_two_devices():
+    two, one, crossed, plan = load("alexnet_two_devices").main(
+        width=4, batch=8, steps=4, engine="threads", show=Lines()
+    )
+    assert two == pytest.approx(one, rel=1e-4) and two[-1] < two[0]
+    assert crossed > 8 * 8 * 8 * 8 * 4  # at least one tower's values, once
+    assert plan.seconds <= plan.alone
+
+
 def test_char_gpt():
     losses, text = load("char_gpt").main(
         steps=60, batch=8, context=24, layers=2, heads=2, width=32, sample=40, show=Lines()
