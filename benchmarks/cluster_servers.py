@@ -127,7 +127,7 @@ def figure_6(workers: list[int], seconds: float):
 
 def backup_run(backups: int, steps: int, needed: int = 8, asleep: int = 0, median: float = 0.03) -> float:
     """The median step of `needed` + b workers; `asleep` of them never push."""
-    total, sample = needed + backups, straggling(median, 0.1, 0.08, 4.0)
+    total, sample = needed + backups, straggling(median, 0.1, 0.12, 4.0)
     with Cluster({"ps": 1}, engine="threads") as cluster:
         times, over = [], threading.Event()
 

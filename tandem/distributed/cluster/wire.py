@@ -33,6 +33,17 @@ class Closed(ConnectionError):
     """The other end is gone."""
 
 
+class Published:
+    """A copy of a tensor that nobody will ever change: on shared memory, if it is large, so that it goes to any number of processes
+    without further copies."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor):
+        large = tensor.numel() * tensor.dtype.itemsize >= _SHARED
+        self.tensor = shared_copy(tensor) if large else tensor.detach().clone()
+
+
 class Connection:
     """One end of a socket. One thread at a time sends, and one receives."""
 
@@ -58,11 +69,12 @@ class Connection:
     def send(self, content, tensors=()) -> None:
         described, inline, shared = [], [], []
         for t in tensors:
-            t = t.detach()
+            fixed = isinstance(t, Published)
+            t = (t.tensor if fixed else t).detach()
             t = t if _runtime.device_index(t) == 0 else t.cpu()
             count = t.numel() * t.dtype.itemsize
             if self._shares and count >= _SHARED and len(shared) < _DESCRIPTORS:
-                shared.append(_on_shared_memory(t))
+                shared.append(_runtime.shared_memory_of(t)[0] if fixed else _on_shared_memory(t))
                 described.append([t.dtype.name, list(t.shape), SHARED])
             else:
                 if count:

@@ -26,6 +26,7 @@ import tandem.ops as F
 from tandem.autograd.modes import no_grad
 from tandem.checkpoint.background import save_async
 from tandem.checkpoint.reader import load
+from tandem.distributed.cluster.wire import Published
 from tandem.distributed.servers.recipe import restore
 from tandem.errors import DeadlineError, ShapeError
 from tandem.nn.parameter import Parameter
@@ -79,7 +80,7 @@ class Shard:
     def _values(self) -> list:
         """Copies of the parameters, one set a version."""
         if self.published is None or self.published[:2] != (self.generation, self.version):
-            self.published = (self.generation, self.version, [p.detach().clone() for p in self.parameters])
+            self.published = (self.generation, self.version, [Published(p.detach()) for p in self.parameters])
         return self.published[2]
 
     def _late(self, step: int, timeout: float) -> DeadlineError:
