@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import math
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from tandem.distributed.automatic.memory import plan_memory, stage_memory
 from tandem.distributed.automatic.search import Question, Search
 from tandem.distributed.group import group_of, is_initialized
 from tandem.distributed.measure import measured
+from tandem.distributed.pipeline.places import blocks
 from tandem.distributed.pipeline.runtime import Pipeline
 from tandem.distributed.pipeline.step import part_of
 from tandem.distributed.pipeline.timeline import Timeline
@@ -131,7 +133,7 @@ class ParallelPlan:
         return sum(n for _, n in self.moved)
 
     def sent(self, rank: int) -> int:
-        """Bytes that a rank sends to other stages in a step, without sums of tied weights."""
+        """Bytes that a rank sends to other stages in a step."""
         total = 0
         count = len(self.stages)
         for a in range(count):
@@ -139,7 +141,19 @@ class ParallelPlan:
                 for b in range(count):
                     if a != b:
                         total += self.choice.sent_between(b > a, a, b).get(rank, 0)
-        return total * self.micro_batches
+        return total * self.micro_batches + self._sent_for_tied(rank)
+
+    def _sent_for_tied(self, rank: int) -> int:
+        """Gradients of weights that several stages have."""
+        if self._is_whole:
+            return 0
+        total = 0
+        for a, b in itertools.permutations(self.stages, 2):
+            for v in set(a.joint.weights) & set(b.joint.weights):
+                lies = [s.solution.placements[s.step.graph.inputs[s.joint.inputs.index(v)]] for s in (a, b)]
+                found = blocks(tuple(v.shape), a.place, lies[0], b.place, lies[1])
+                total += sum(x.elements for x in found if x.source == rank) * v.dtype.itemsize
+        return total
 
     @functools.cached_property
     def memory(self) -> float:

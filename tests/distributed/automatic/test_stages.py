@@ -123,6 +123,52 @@ def test_micro_batches_without_a_pipeline():
     check(SMALL, islands(FAST), stages=1, micro_batches=4)
 
 
+def gpt():
+    td.manual_seed(0)
+    model = td.models.GPT2(vocabulary=32, context=4, layers=2, heads=2, width=8, dropout=0.0)
+    tokens = td.tensor(np.random.default_rng(1).integers(0, 32, (4, 5)))
+    x, y = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    loss = lambda x, y: td.nn.functional.cross_entropy(model(x).reshape(-1, 32), y.reshape(-1))
+    return loss, (x, y), model
+
+
+@pytest.mark.slow  # it solves for each stage of a whole model
+def test_tied_weights_of_a_model_nobody_planned_for():
+    loss, args, model = gpt()
+    whole = loss(*args)
+    whole.backward()
+    expected = {n: p.grad.numpy() for n, p in model.named_parameters()}
+
+    def work():
+        loss, args, model = gpt()
+        plan = td.parallelize(loss, args, islands(SLOW), stages=2, micro_batches=2).apply(model)
+        found = plan.step(*args).item()
+        own = {id(p) for p in plan.parameters()}
+        gradients = {n: p.grad.full_tensor().numpy() for n, p in model.named_parameters() if id(p) in own}
+        return found, gradients, plan._pipe.sent == plan.sent(dist.get_rank())
+
+    results = dist.spawn(work, 4, engine="threads", timeout=120)
+    assert set(results[0][1]) & set(results[2][1]) == {"wte.weight"}
+    assert set(results[0][1]) | set(results[2][1]) == set(expected)
+    for found, gradients, as_predicted in results:
+        assert found == pytest.approx(whole.item(), rel=1e-5) and as_predicted
+        for name, g in gradients.items():
+            np.testing.assert_allclose(g, expected[name], rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_a_plan_of_stages_is_kept_shown_and_told(tmp_path):
+    loss, args, _ = SMALL()
+    ranks = Topology.processors(2)
+    plan = td.parallelize(loss, args, ranks, stages=2, micro_batches=4)
+    plan.save(tmp_path / "plan.json")
+    again = dist.load_plan(tmp_path / "plan.json", loss, args, ranks)
+    text = plan.explain()
+    assert again.explain() == text and "stage 1 on ranks [1]" in text and "idle" in text
+    page = plan.view(tmp_path / "plan.html")
+    assert (tmp_path / "plan.html").read_text() == page and "fully sharded" in page and page.count('class="stage"') == 2
+    assert "traceEvents" in plan.timeline.perfetto()
+
+
 @pytest.mark.slow  # it tries all
 @pytest.mark.parametrize("link", [SLOW, FAST])
 def test_stages_are_the_best_of_all(link):

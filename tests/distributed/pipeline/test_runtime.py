@@ -90,6 +90,15 @@ def test_gradients_are_those_of_one_process(schedule, count, micro_batches):
     assert [owned.index(True) for _, _, owned in results] == list(range(count))  # each rank has its weight only
 
 
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_gradients_are_bit_equal_where_sums_have_the_same_order(schedule):
+    """To those of one stage, whose micro-batches come in the same order."""
+    (_, whole, _), *_ = piped(lambda *args: chain(*args), 3, 1, 3, schedule=schedule, stages=1)
+    for _, gradients, _ in piped(chain, 3, 3, 3, schedule=schedule):
+        for a, b in zip(gradients, whole, strict=True):
+            assert a is None or np.array_equal(a, b)
+
+
 def test_ranks_may_have_several_stages():
     results = check(chain, 4, 2, 4, schedule="interleaved")
     assert [owned for _, _, owned in results] == [[True, False, True, False], [False, True, False, True]]

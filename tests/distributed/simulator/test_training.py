@@ -41,6 +41,25 @@ def step(topology=None, slow=None, **plan):
     return simulate_training(MODEL, Plan(**plan), topology or Topology.a100(4), 128, slow)
 
 
+@pytest.mark.parametrize("pipeline, count", [(2, 4), (8, 32), (16, 16)])
+def test_the_bubble_of_equal_stages_is_the_known_one(pipeline, count):
+    """Where the scores of the vocabulary and messages take next to nothing."""
+    free = dataclasses.replace(
+        Topology.a100(128), inside=td.distributed.Link(1e18, 0.0), between=td.distributed.Link(1e18, 0.0)
+    )
+    model = Transformer(layers=96, width=2048, heads=16, vocabulary=16)
+    report = simulate_training(model, Plan(pipeline=pipeline), free, count)
+    assert report.timeline.idle == pytest.approx((pipeline - 1) / (count + pipeline - 1), rel=0.01)
+
+
+def test_thousands_of_devices():
+    model = Transformer(layers=96, width=12288, heads=96)
+    small, large = (
+        simulate_training(model, Plan(data=d, tensor=8, pipeline=8), Topology.a100(8 * d), 48 * d) for d in (8, 64)
+    )
+    assert large.plan.devices == 4096 and large.fits and 0.9 < small.time / large.time <= 1.0
+
+
 def test_a_slow_device_holds_all_up():
     plain, slow = step(data=8, pipeline=4), step(data=8, pipeline=4, slow={27: 1.5})
     assert 1.3 < slow.time / plain.time < 1.55
