@@ -141,7 +141,7 @@ def ours(name: str, seconds: float) -> dict:
         model, args, criterion = made()
         loss = lambda *b: criterion(model(*b[:-1]), b[-1])
         plan = td.parallelize(loss, args, topology, **options).apply(model)
-        optimizer = td.optim.Adam(plan.parameters(), lr=1e-3)
+        optimizer = td.optim.Adam(plan.parameters() or [td.zeros(1, requires_grad=True)], lr=1e-3)
         update = td.compile(optimizer.step)
 
         def step():
@@ -174,7 +174,8 @@ def ours(name: str, seconds: float) -> dict:
         loss = lambda *b: criterion(model(*b[:-1]), b[-1])
         count = min(args[0].shape[0], 2 * size)
         pipe = dist.Pipeline(loss, args, micro_batches=count, stages=size)
-        optimizer = td.optim.Adam(pipe.parameters(), lr=1e-3)
+        own = pipe.parameters() or [td.zeros(1, requires_grad=True)]  # a stage may have none
+        optimizer = td.optim.Adam(own, lr=1e-3)
         update = td.compile(optimizer.step)
 
         def step():

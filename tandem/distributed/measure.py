@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import statistics
 import time
 
 import tandem.ops as F
 from tandem.autograd.modes import no_grad
 from tandem.constructors import ones, tensor
 from tandem.distributed.automatic.op_times import OpTimes
+from tandem.distributed.collectives import barrier
 from tandem.distributed.functional import all_reduce
 from tandem.distributed.group import ProcessGroup, group_of
 from tandem.distributed.topology import DeviceModel, Link, Topology
 
 _SIDE = 512  # of a product that runs at full speed
-_LARGE, _SMALL = 1 << 20, 64  # elements
+_LARGE, _SMALL = 1 << 23, 64  # elements: more than caches hold, and a few
 
 
 def measured(group: ProcessGroup | None = None, repeats: int = 5, operators: bool = True) -> Topology:
@@ -31,19 +33,23 @@ def measured(group: ProcessGroup | None = None, repeats: int = 5, operators: boo
     >>> td.distributed.destroy_process_group()
     """
     group = group_of(group, "measured")
+    n = group.size()
     with no_grad():
         a, x = ones(_SIDE, _SIDE), ones(_LARGE)
-        product = _least(lambda: F.matmul(a, a), repeats)
-        copy = _least(lambda: x + 1.0, repeats)
-        large = _least(lambda: all_reduce(x, group=group), repeats)
-        small = _least(lambda: all_reduce(ones(_SMALL), group=group), repeats)
-        launch = _least(lambda: a[0] + 1.0, repeats)
-        n = group.size()
-        product, copy, large, small, launch = all_reduce(
-            tensor([product, copy, large, small, launch]), "max", group
-        ).tolist()
-    times = OpTimes.of_machine() if operators else None
-    device = DeviceModel(2.0 * _SIDE**3 / product, 8.0 * _LARGE / copy, _memory(n), launch, times=times)
+        product = lambda: F.matmul(a, a)
+        alone = 0.0
+        for rank in range(n):  # one after the other
+            if rank == group.rank():
+                alone = _seconds(product, repeats)
+            barrier(group)
+        found = [
+            alone, _seconds(product, repeats), _seconds(lambda: x + 1.0, repeats),
+            _seconds(lambda: all_reduce(x, group=group), repeats),
+            _seconds(lambda: all_reduce(ones(_SMALL), group=group), 4 * repeats), _seconds(lambda: a[0] + 1.0, repeats),
+        ]  # fmt: skip
+        alone, together, copy, large, small, launch = all_reduce(tensor(found), "max", group).tolist()
+    times = OpTimes.of_machine(max(together / alone, 1.0)) if operators else None
+    device = DeviceModel(2.0 * _SIDE**3 / together, 8.0 * _LARGE / copy, _memory(n), launch, times=times)
     moved = 2 * 4.0 * _LARGE * (n - 1) / n
     bandwidth = moved / max(large - small, 1e-9) if n > 1 else device.bandwidth
     link = Link(bandwidth, small / 2)
@@ -55,11 +61,11 @@ def _memory(ranks: int) -> float:
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / ranks
 
 
-def _least(call, repeats: int) -> float:
-    """Seconds of a call: the least of several."""
+def _seconds(call, repeats: int) -> float:
+    """Of a call while other ranks do the same: the median of several, as ranks may have to share processors."""
     found = []
     for _ in range(repeats + 1):
         start = time.perf_counter()
         call().data_ptr()  # until it is computed
         found.append(time.perf_counter() - start)
-    return min(found[1:])
+    return statistics.median(found[1:])

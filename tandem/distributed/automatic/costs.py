@@ -24,6 +24,7 @@ class Costs:
         self.grid, self.topology, self.first, self.state = grid, topology, first, state
         self.links = [self._link(m) for m in range(len(grid.shape))]
         self.moved = functools.cache(self._moved)
+        self._move = functools.cache(self._move_seconds)
         self.times = times  # of operators that were measured (op_times.py), or None
         self._traffic: dict[Node, float] = {}
         self._graphs: set[Graph] = set()
@@ -80,6 +81,9 @@ class Costs:
 
     def move(self, type: Type, old: Placements, new: Placements) -> float:
         """Seconds of moving a value."""
+        return self._move(type, old, new)
+
+    def _move_seconds(self, type: Type, old: Placements, new: Placements) -> float:
         changed = [m for m, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
         seconds = 0.0
         for name, size in self.moved(type.dtype, tuple(type.shape), old, new):

@@ -27,19 +27,22 @@ BUDGET = 20.0  # seconds that a process spends on measurements
 
 
 class OpTimes:
-    """by content: seconds of operators on operands of some types."""
+    """by content: seconds of operators on operands of some types.
 
-    def __init__(self, path: str = "", budget: float = BUDGET):
-        self.path, self.budget = path, budget
+    slower: how many times as long they take while all ranks compute; they are measured on one that is alone
+    """
+
+    def __init__(self, path: str = "", budget: float = BUDGET, slower: float = 1.0):
+        self.path, self.budget, self.slower = path, budget, slower
         self.known: dict[str, float] = _load(path)
         self.measured = 0  # by this process
         self._spent, self._saved = 0.0, len(self.known)
         self._keys: dict = {}
 
     @classmethod
-    def of_machine(cls, budget: float = BUDGET) -> OpTimes:
+    def of_machine(cls, slower: float = 1.0) -> OpTimes:
         """What is kept for this machine and so many threads."""
-        return cls(tune.machine_file("operators"), budget)
+        return cls(tune.machine_file("operators"), slower=slower)
 
     def seconds(self, node: Node, strategy: Strategy, grid: Grid) -> float | None:
         """Of a rank's part of an operator; None for those that are not measured."""
@@ -57,7 +60,7 @@ class OpTimes:
             self.known[content] = measure(graph)
             self.measured += 1
             self._spent += time.perf_counter() - began
-        return self.known[content]
+        return self.slower * self.known[content]
 
     def save(self):
         if self.path and len(self.known) > self._saved:

@@ -17,6 +17,7 @@ import numpy as np
 from tandem.distributed.automatic.costs import Costs
 from tandem.distributed.automatic.step import FREE, WHOLE, Step
 from tandem.distributed.automatic.strategies import Strategy, placements_of, strategies_of
+from tandem.distributed.automatic.ties import ties_of
 from tandem.distributed.sharding.layout import REPLICATE, Placements
 from tandem.errors import UnsupportedError, ValueRangeError
 from tandem.graph.ir import Graph, Node, Value
@@ -123,6 +124,19 @@ class _Encoder:
         # A value's placements, and the variables that give them; what each reader wants, by the same.
         self.ends: dict[Value, dict[Placements, list[int]]] = {}
         self.wants: dict[Value, list[tuple[dict[Placements, list[int]], bool]]] = {}
+        self.tied: dict[int, tuple[list, list[int]]] = {}  # options and variables of a class (Note [Tied layers])
+        self.moved: dict[tuple, list[tuple[int, float]]] = {}
+
+    def _variables(self, tie: int, options: list, costs: list[float]) -> list[int]:
+        """One for each option, of which one is taken; those of the class, if it has some already."""
+        if tie in self.tied:
+            for x, cost in zip(self.tied[tie][1], costs, strict=True):
+                self.program.costs[x] += cost
+        else:
+            variables = [self.program.variable(cost) for cost in costs]
+            self.program.row(dict.fromkeys(variables, 1.0), 1, 1)
+            self.tied[tie] = options, variables
+        return self.tied[tie][1]
 
     def encode(self, memory_limit: float | None, kept: int, recompute: bool):
         scalars = {v for v in self.graph.inputs if not v.ndim}
@@ -130,9 +144,11 @@ class _Encoder:
         whole = (REPLICATE,) * len(self.costs.grid.shape)
         for position, v in enumerate(self.graph.inputs):
             self.inputs[v] = [whole] if v in scalars else self.lies(position, placements_of(v, self.costs.grid))
+        kinds = {v: (i in trained, tuple(self.inputs[v])) for i, v in enumerate(self.graph.inputs)}
+        self.ties = ties_of(self.step, kinds)
+        for position, v in enumerate(self.graph.inputs):
             update = lambda p, v=v, i=position: self.costs.update(v.type, p) / once if i in trained else 0.0
-            self.of_input[v] = [self.program.variable(update(p)) for p in self.inputs[v]]
-            self.program.row(dict.fromkeys(self.of_input[v], 1.0), 1, 1)
+            self.of_input[v] = self._variables(self.ties[v.node], self.inputs[v], [update(p) for p in self.inputs[v]])
             self.ends[v] = {p: [x] for p, x in zip(self.inputs[v], self.of_input[v], strict=True)}
         for node in self.graph.nodes:
             if node.op.name != "input":
@@ -144,9 +160,11 @@ class _Encoder:
             self._memory(memory_limit, kept, recompute)
 
     def _node(self, node: Node):
-        options = self.options[node] = strategies_of(node, self.costs.grid)
-        variables = self.of_node[node] = [self.program.variable(self.costs.compute(node, s)) for s in options]
-        self.program.row(dict.fromkeys(variables, 1.0), 1, 1)
+        tie = self.ties[node]
+        options = self.tied[tie][0] if tie in self.tied else strategies_of(node, self.costs.grid)
+        self.options[node] = options
+        variables = self._variables(tie, options, [self.costs.compute(node, s) for s in options])
+        self.of_node[node] = variables
         for i, v in enumerate(node.inputs):
             self._want(v, [(s.inputs[i], x) for s, x in zip(options, variables, strict=True)])
         for i, v in enumerate(node.outputs):
@@ -179,8 +197,14 @@ class _Encoder:
                 self._want(v, pairs, once=self.step.micro_batches > 1)
 
     def _moves(self, v: Value, readers: list[tuple[dict, bool]]):
-        """Edges from a value to all that read it."""
+        """Edges from a value to all that read it; where layers are tied, those of equal values are the same."""
         ends = self.ends[v]
+        key = v.type, _as_key(ends), tuple((_as_key(wanted), once) for wanted, once in readers)
+        if key in self.moved:
+            for paid, cost in self.moved[key]:
+                self.program.costs[paid] += cost
+            return
+        self.moved[key] = self.paid = []
         shared: dict[tuple, int] = {}
         for wanted, once in readers:
             if len(ends) == 1 and set(wanted) == set(ends):
@@ -203,6 +227,7 @@ class _Encoder:
         paid = shared.get((p, q))
         if paid is None:
             paid = shared[p, q] = self.program.variable(cost, whole=False)
+            self.paid.append((paid, cost))
         self.program.row({paid: 1.0, edge: -1.0}, 0, 1)
 
     def _memory(self, limit: float, kept: int, recompute: bool):
@@ -218,6 +243,10 @@ class _Encoder:
                     for x in sources:
                         terms[x] = terms.get(x, 0.0) + kept * self.costs.local_bytes(v.type, p)
         self.program.row({x: b / limit for x, b in terms.items()}, 0, 1)
+
+
+def _as_key(variables: dict[Placements, list[int]]) -> tuple:
+    return tuple((p, tuple(xs)) for p, xs in variables.items())
 
 
 def kept_values(step: Step, recompute: bool = False) -> set[Value]:
