@@ -3,8 +3,8 @@
     python benchmarks/cluster_servers.py [--figures 6,8,9,place] [--workers 1,4,16,64] [--seconds 3]
 
 6: a step in which workers pull, compute nothing, and push, over 16 servers, which are tasks of one process. Workers are virtual:
-   all of one other process, which pulls once for them and pushes their gradients stacked. scalar: 4 bytes a server; dense: 8 and
-   32 MB in all; sparse: 32 rows, of tables of 64 MB and of 4 GB. Bars: scalar grows at most 5 times from 1 to 64 workers; sparse is
+   all of one other process, which pulls once for them and pushes their gradients stacked. scalar: 4 bytes a server; dense: 32 and
+   128 MB in all; sparse: 32 rows, of tables of 64 MB and of 4 GB. Bars: scalar grows at most 5 times from 1 to 64 workers; sparse is
    the same within 10 % for both tables; dense in proportion to bytes.
 8: 8 + b real workers (threads) that sleep for sampled times instead of computing; the first 8 gradients count. Printed are the
    median step and t(0)/t(b) * 8/(8+b). Then one worker sleeps for good: with one backup that costs at most 10 %.
@@ -120,9 +120,9 @@ def figure_6(workers: list[int], seconds: float):
         small, large = min(sparse[::2]), min(sparse[1::2])
         print(f"  sparse, 32 rows: {small * 1e3:.2f} ms of 64 MB, {large * 1e3:.2f} ms of 4 GB: {large / small:.3f}")
         for w in (1, 4):
-            times = [dense_step(cluster, w, mb * 2**20 // 64, seconds) for mb in (8, 32)]
+            times = [dense_step(cluster, w, mb * 2**20 // 64, seconds) for mb in (32, 128)]
             small, large = (t * 1e3 for t in times)
-            print(f"  dense, {w} workers: 8 MB {small:.1f} ms, 32 MB {large:.1f} ms: {large / small:.2f} for 4 x")
+            print(f"  dense, {w} workers: 32 MB {small:.1f} ms, 128 MB {large:.1f} ms: {large / small:.2f} for 4 x")
 
 
 def backup_run(backups: int, steps: int, needed: int = 8, asleep: int = 0, median: float = 0.03) -> float:

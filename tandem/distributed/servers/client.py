@@ -10,7 +10,6 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.autograd.modes import no_grad
 from tandem.distributed.cluster.cluster import Cluster
-from tandem.distributed.cluster.rpc import gather
 from tandem.distributed.servers.embedding import ShardedEmbedding
 from tandem.distributed.servers.pieces import Piece, divide
 from tandem.distributed.servers.recipe import describe, is_elementwise, settings_of
@@ -169,13 +168,17 @@ class ParameterServer:
                     begun.append((k, self.cluster.peer(self.servers[server]).begin(name, *arguments, tensors=tensors)))
                 except TaskError as error:
                     failed.append((k, error))
-            for k, call in begun:
+            for position, (k, call) in enumerate(begun):
                 try:
-                    answers[k] = gather([call])[0]
+                    answers[k] = call.result()
                     if answers[k][0] is None and name in ("ps.pull", "ps.push", "ps.lookup"):
                         failed.append((k, None))  # it was started again, and has not been given its state yet
                 except TaskError as error:
                     failed.append((k, error))
+                except BaseException:
+                    for _, other in begun[position + 1 :]:
+                        other.forget()
+                    raise
             pending = [k for k, _ in failed]
             if pending:
                 if time.monotonic() > end:

@@ -95,7 +95,9 @@ class ShardedEmbedding(Module):
         made = empty(len(numbers), self.embedding_dim)
         with no_grad():
             for s, (state, (rows,)) in zip(asked, server.call_all("ps.lookup", calls), strict=True):
-                self._versions[s], self._generations[s] = state["version"], state["generation"]
+                self._versions[s] = state[
+                    "version"
+                ]  # the generation stays that of the pull: what servers have left is dropped
                 made[asarray(places[s])] = rows
                 self._count(rows.shape[0], rows.numel() * 4 + rows.shape[0] * 8, 1)
         return made

@@ -1,5 +1,7 @@
 """Tables on servers: rows on demand, the same as one table, only touched rows move."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -149,3 +151,33 @@ def test_sampled_softmax_on_servers_equals_the_whole_table():
         server.step()
         after = table(td.arange(classes)).detach()
         assert td.allclose(after, whole.detach() - whole.grad, rtol=1e-5, atol=1e-6)
+
+
+def test_tables_come_back_with_their_rows_when_a_server_dies(tmp_path):
+    steps, (expected, top) = 12, trained(2, steps=12)
+    models = [Model(), Model()]
+    with cluster_of(2) as cluster:
+        servers = [
+            ParameterServer(
+                m, td.optim.SGD(m.top.parameters(), lr=0.1), cluster=cluster, worker=k, workers=2, snapshots=str(tmp_path), every=3,
+                timeout=30.0,
+            )
+            for k, m in enumerate(models)
+        ]  # fmt: skip
+        killed = threading.Event()
+
+        def work(k):
+            server = servers[k]
+            while server.version < steps:
+                if k == 0 and server.version == 7 and not killed.is_set():
+                    killed.set()
+                    cluster.kill("/job:ps/task:1")
+                models[k](ids_of(server.version, k)).backward()
+                server.step()
+
+        with servers[0].watch(interval=0.02) as watch:
+            in_threads(2, work)
+        assert killed.is_set() and watch.restarts["/job:ps/task:1"] == 1
+        with td.no_grad():
+            found = models[0].table(td.arange(50)).detach()
+        assert bool((found == expected).all()) and bool((models[0].top.weight.detach() == top).all())
