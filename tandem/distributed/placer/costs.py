@@ -60,6 +60,10 @@ class PlacementCosts:
         """Bytes."""
         return size_of(value)
 
+    def crossing(self, value: Value) -> int:
+        """Bytes that cross, in a step, where a value is read on another device."""
+        return self.size(value)
+
     def transfer(self, size: float, source: int, destination: int) -> float:
         return 0.0 if source == destination else self.link(source, destination).time(size)
 

@@ -41,7 +41,9 @@ class Needed:
             if node not in found:
                 found[node] = None
                 stack.extend([*(v.node for v in node.inputs), *node.control, *(v.node for v in written_by(node))])
-        self.nodes = [n for n in sorted(found, key=lambda n: n.id) if not _is_anywhere(n)]
+        order = sorted(found, key=lambda n: n.id)
+        self.differentiated = {n for g in order if isinstance(g.op, Gradients) for n in _between(g)}
+        self.nodes = [n for n in order if not _is_anywhere(n) and not isinstance(n.op, Gradients)]
         self.outputs = [v for n in nodes for v in n.outputs]
 
     def together(self) -> list[tuple]:
@@ -54,11 +56,16 @@ def _is_anywhere(node: StepNode) -> bool:
 
 
 class DeferredCosts(PlacementCosts):
-    """batch: what stands for sizes that are not known before a run"""
+    """batch: what stands for sizes that are not known before a run; differentiated: nodes whose gradients are asked for
 
-    def __init__(self, costs: PlacementCosts, batch: int):
+    Gradients are computed where the forward pass was, which is computed again there (cluster/cut.py): a node takes as long as
+    itself twice, and its gradients about as long as two of it. Where its value crossed, a gradient comes back.
+    """
+
+    def __init__(self, costs: PlacementCosts, batch: int, differentiated: set):
         super().__init__(costs.models, costs.link, costs.times, costs.speeds)
-        self.batch = batch
+        self.batch, self.differentiated = batch, differentiated
+        self.crosses_back = differentiated | {v.node for n in differentiated for v in n.inputs}
 
     def shape(self, value: Value) -> tuple[int, ...]:
         return tuple(d if isinstance(d, int) else self.batch for d in value.type.shape)
@@ -66,7 +73,13 @@ class DeferredCosts(PlacementCosts):
     def size(self, value: Value) -> int:
         return value.dtype.itemsize * math.prod(self.shape(value))
 
+    def crossing(self, value: Value) -> int:
+        return self.size(value) * (2 if value.node in self.crosses_back else 1)
+
     def seconds(self, node: Node, device: int) -> float:
+        return self._once(node, device) * (4 if node in self.differentiated else 1)
+
+    def _once(self, node: Node, device: int) -> float:
         found = self.times.get(node)
         if found is not None:
             return found / self.speeds[device]
@@ -74,8 +87,6 @@ class DeferredCosts(PlacementCosts):
             return 0.0
         model = self.models[device]
         moved = sum(map(self.size, (*node.inputs, *node.outputs)))
-        if isinstance(node.op, Gradients):  # about two operators for each of the forward pass
-            return sum(2 * self.seconds(n, device) for n in _between(node))
         return model.launch + max(self._operations(node) / model.operations, moved / model.bandwidth)
 
     def _operations(self, node: Node) -> float:

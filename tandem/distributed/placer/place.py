@@ -167,7 +167,7 @@ def place(
         raise ValueRangeError("place", f"costs of {len(costs.models)} devices were given for {len(devices)}")
     costs = PlacementCosts(costs.models[: len(devices)], costs.link, costs.times, costs.speeds[: len(devices)])
     if isinstance(graph, Needed):
-        costs = DeferredCosts(costs, batch)
+        costs = DeferredCosts(costs, batch, graph.differentiated)
         if measure:
             costs.measure(graph.nodes)
     problem = problem_of(graph, devices, costs, colocate, hold)

@@ -216,7 +216,7 @@ class _Maker:
             for node in unit.nodes:
                 for v in node.outputs:
                     if v in readers or v in self.results:
-                        flows.append(Flow(v, self.costs.size(v), i, tuple(readers.get(v, ())), v in self.results))
+                        flows.append(Flow(v, self.costs.crossing(v), i, tuple(readers.get(v, ())), v in self.results))
         return flows + [Flow(None, 0, a, (b,)) for a, b in orders]
 
     # -- groups

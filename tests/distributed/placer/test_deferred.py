@@ -45,6 +45,34 @@ def test_towers_are_placed_over_tasks_and_give_the_same(tmp_path):
         assert [len(cluster.describe(t)["variables"]) for t in cluster.tasks] in ([1, 2], [2, 1])
 
 
+def test_training_steps_count_gradients_where_values_are_computed():
+    def build():
+        graph, x, loss, _, variables, _ = towers()
+        with graph:
+            changes = [0.01 * g for g in td.gradients(loss, variables)]
+            step = td.session.group(*(v.assign_sub(g) for v, g in zip(variables, changes, strict=True)))
+            init = td.global_variables_initializer()
+        return graph, x, loss, step, variables, init
+
+    data = np.random.default_rng(1).standard_normal((16, 64)).astype(np.float32)
+
+    def train(target=None):
+        graph, x, loss, step, variables, init = build()
+        if target is not None:
+            forward = place(graph, target.tasks, fetches=[loss], batch=4096)
+            plan = place(graph, target.tasks, fetches=[loss, step], batch=4096)
+            assert 2.5 < plan.alone / forward.alone < 4.5
+            assert {plan.device_of(v) for v in variables} == {f"{t}/device:cpu" for t in target.tasks}
+            assert plan.seconds < 0.8 * plan.alone
+            plan.apply()
+        session = td.Session(graph, target=target) if target else td.Session(graph)
+        session.run(init)
+        return [session.run([loss, step], {x: data})[0].item() for _ in range(3)]
+
+    with Cluster({"worker": 2}, engine="threads") as cluster:
+        assert train(cluster) == pytest.approx(train(), rel=1e-4)
+
+
 def test_what_writes_a_variable_sits_with_it_and_scopes_bind():
     graph, _, loss, counted, variables, _ = towers()
     tasks = ["/job:worker/task:0", "/job:worker/task:1"]

@@ -32,7 +32,7 @@ def loss_of(model, data):
     return td.nn.functional.cross_entropy(model(x), y)
 
 
-def in_threads(count, work):
+def in_threads(count, work, seconds=60):
     errors = []
 
     def run(k):
@@ -45,7 +45,7 @@ def in_threads(count, work):
     for t in threads:
         t.start()
     for t in threads:
-        t.join(60)
+        t.join(seconds)
     assert not any(t.is_alive() for t in threads), "a worker hangs"
     if errors:
         raise errors[0]
@@ -262,3 +262,21 @@ def test_bad_arguments(cluster):
 
     with pytest.raises(td.UnsupportedError, match="inside of a function"):
         ParameterServer(model, Own(model.parameters(), lr=0.1), cluster=cluster)
+
+
+def test_gradients_of_compiled_functions_are_pushed(cluster):
+    model = network()
+    server = ParameterServer(model, td.optim.Adam(model.parameters(), lr=0.01), cluster=cluster)
+
+    @td.compile
+    def gradients(x, y):
+        loss = td.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        return loss.detach()
+
+    for step in range(4):
+        gradients(*batch(step, 0))
+        assert server.step().applied
+    found = [p.detach() for p in model.parameters()]
+    expected = alone(lambda ps: td.optim.Adam(ps, lr=0.01), 1, 4)
+    assert all(td.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(found, expected, strict=True))
