@@ -61,7 +61,27 @@ class BodyGraph(Graph):
             )
         if op.hand_wired:
             raise UnsupportedError(op.name, "primitives cannot be wired inside a structured loop or branch")
-        return super().add_node(op, [self.lift(v) for v in inputs], types, name)
+        node = super().add_node(op, [self.lift(v) for v in inputs], types, name)
+        self._check_task(node)
+        return node
+
+    def _check_task(self, node):
+        """A loop or branch is one operator, and so on one task."""
+        device = node.device
+        if device is None or device.job is None:
+            return
+        around, outer = self.outer.current_device, self.outer
+        while around is None and isinstance(outer, BodyGraph):
+            outer = outer.outer
+            around = outer.current_device
+        if around is None or (around.job, around.task) != (device.job, device.task):
+            raise UnsupportedError(
+                node.op.name,
+                f"a loop or branch runs on one task, and {node.name!r} inside is to run on {device}",
+                fix="bind the whole loop by td.device(...) around it; td.graph_ops.cond and td.graph_ops.while_loop may have "
+                "nodes on several tasks",
+                source=node.source,
+            )
 
     def hold(self, tensor, name: str = "constant") -> SymbolicTensor:
         return self.lift(self.outer.hold(tensor, name))

@@ -68,6 +68,7 @@ class Cluster:
         self._known: dict[str, set[str]] = {}
         self._peers: dict[str, Peer] = {}
         self._attached: dict[str, object] = {}
+        self._suspects: set[str] = set()
         self._lock = threading.RLock()  # guards the tables above
         self._closed = False
         _open.add(self)
@@ -137,6 +138,19 @@ class Cluster:
         """Tells a task something, if it is there."""
         with contextlib.suppress(TaskError):
             self.peer(task).notify(name, *arguments)
+
+    def suspect(self, task: str | None):
+        """A task did not answer: before its next step it is looked at again, as somebody may have started it anew."""
+        if task is not None:
+            with self._lock:
+                self._suspects.add(task)
+
+    def check(self, tasks):
+        found = self._suspects.intersection(tasks) if self._suspects else ()
+        for task in found:
+            self._attach([task])
+            with self._lock:
+                self._suspects.discard(task)
 
     # -- programs
 

@@ -9,7 +9,7 @@ from tandem.distributed.cluster.cut import Cut
 from tandem.distributed.cluster.errors import described
 from tandem.distributed.cluster.place import Placement
 from tandem.distributed.cluster.rpc import gather
-from tandem.errors import DTypeError, ValueRangeError
+from tandem.errors import CancelledError, DTypeError, TaskError, ValueRangeError
 from tandem.session.graph import outside_graphs
 from tandem.session.program import is_variable
 from tandem.session.session import Session
@@ -35,43 +35,65 @@ class ClusterProgram:
 
     def execute(self, session: ClusterSession, fed: list, timeout: float | None = None) -> list:
         cut, cluster = self.cut, session.cluster
+        cluster.check(cut.parts)
         session.bring_shared(cut.variables, cut)
         given = [*fed, *session.held(cut.seeds)]
         seed = session.next_seed() if cut.random else 0
-        step = f"{cluster.id}:{next(cluster.steps)}"
         for task, part in cut.parts.items():
             if not cluster.knows(task, part.hash):
                 cluster.register(task, part)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        calls, begun = [], []
-
-        def abort(error):
-            reason = described(error)
-            for task in begun:
-                cluster.tell(task, "abort", step, reason)
-
+        step = Step(cluster, cut, given, seed)
+        session.begin(step)
         try:
-            for task, part in cut.parts.items():
-                begun.append(task)
-                calls.append(self._begin(cluster, task, part, step, seed, [given[k] for k in cut.feeds[task]]))
-        except BaseException as error:
-            for call in calls:
-                call.forget()
-            abort(error)
+            answers = step.run(None if timeout is None else time.monotonic() + timeout)
+        except TaskError as error:
+            cluster.suspect(error.task)
             raise
-
-        def again(k):  # the task has let go of the program, as of those that were not used for long
-            task, part = parts[k]
-            cluster.register(task, part)
-            return self._begin(cluster, task, part, step, seed, [given[i] for i in cut.feeds[task]])
-
-        parts = list(cut.parts.items())
-        answers = gather(calls, abort, deadline, again)
+        finally:
+            session.end(step)
         results = dict(zip(cut.parts, (tensors for _, tensors in answers), strict=True))
         return [results[task][k] for task, k in cut.results]
 
-    def _begin(self, cluster, task, part, step, seed, tensors):
-        return cluster.peer(task).begin("run", step, part.hash, cluster.incarnations[task], seed, tensors=tensors)
+
+class Step:
+    """A step under way, as the controller sees it."""
+
+    def __init__(self, cluster, cut: Cut, given: list, seed: int):
+        self.cluster, self.cut, self.given, self.seed = cluster, cut, given, seed
+        self.parts = list(cut.parts.items())
+        self.number = f"{cluster.id}:{next(cluster.steps)}"
+
+    def run(self, deadline: float | None) -> list[tuple]:
+        """What each task answers."""
+        calls = []
+        try:
+            for k in range(len(self.parts)):
+                calls.append(self._begin(k))
+        except BaseException as error:
+            for call in calls:
+                call.forget()
+            self.abort(error)
+            raise
+        return gather(calls, self.abort, deadline, self._again)
+
+    def abort(self, error: BaseException):
+        """Ends it at all tasks."""
+        reason = described(error)
+        for task, _ in self.parts:
+            self.cluster.tell(task, "abort", self.number, reason)
+
+    def _begin(self, k: int):
+        task, part = self.parts[k]
+        cluster = self.cluster
+        tensors = [self.given[i] for i in self.cut.feeds[task]]
+        return cluster.peer(task).begin(
+            "run", self.number, part.hash, cluster.incarnations[task], self.seed, tensors=tensors
+        )
+
+    def _again(self, k: int):
+        """The task has let go of the program, as of all that were not used for long."""
+        self.cluster.register(*self.parts[k])
+        return self._begin(k)
 
 
 class ClusterSession(Session):
@@ -86,6 +108,16 @@ class ClusterSession(Session):
         self.placer = placer
         self.places: dict = {}  # variable -> its task, as runs have found it
         self._shared: set = set()
+        self._steps: set = set()  # under way
+
+    def begin(self, step: Step):
+        with self._mutex:
+            self._check_open()
+            self._steps.add(step)
+
+    def end(self, step: Step):
+        with self._mutex:
+            self._steps.discard(step)
 
     def __repr__(self):
         return f"<Session of a graph of {len(self.graph.nodes)} nodes on {self.cluster!r}>"
@@ -105,10 +137,13 @@ class ClusterSession(Session):
         return program.execute(self, fed, timeout)
 
     def close(self):
-        """Lets go of programs. Variables stay on their tasks."""
+        """Lets go of programs, and ends steps that are under way with an error. Variables stay on their tasks."""
         with self._mutex:
             self._closed = True
             self._programs.clear()
+            steps = list(self._steps)
+        for step in steps:
+            step.abort(CancelledError("run", "the session was closed while this ran"))
 
     def task_of(self, variable) -> str:
         """Where a variable is."""

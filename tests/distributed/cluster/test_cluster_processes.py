@@ -182,7 +182,7 @@ def test_a_classic_program_of_servers_and_workers(tmp_path):
                 import time
                 while True:
                     try:
-                        session.run(count)
+                        session.run([count, w])  # until all has a value
                         break
                     except ValueError:
                         time.sleep(0.05)

@@ -144,3 +144,25 @@ def test_an_aborted_step_leaves_others_running(cluster):  # noqa: F811
     session.run(put, {x: [4, 5]})
     waiting.join(30)
     assert found[0].tolist() == [9.0, 11.0]
+
+
+def test_closing_a_session_ends_its_steps(cluster):  # noqa: F811
+    graph, x, put, got, *_ = pipeline("session")
+    session, other = td.Session(graph, target=cluster), td.Session(graph, target=cluster)
+    errors = []
+
+    def wait():
+        try:
+            session.run(got)
+        except td.CancelledError as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not cluster.describe(W1)["steps"]:
+        pass
+    session.close()
+    waiting.join(30)
+    assert errors and "closed" in str(errors[0])
+    other.run(put, {x: [1, 2]})
+    assert other.run(got).tolist() == [3.0, 5.0]

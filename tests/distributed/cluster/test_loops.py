@@ -151,3 +151,19 @@ def test_structured_loops_run_on_one_task(cluster):  # noqa: F811
     expected, found = use(td.Session(graph, soft_placement=True)), use(td.Session(graph, target=cluster))
     for a, b in zip(expected, found, strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5)
+
+
+def test_a_structured_loop_over_tasks_is_refused_and_a_classic_one_is_wired(cluster):  # noqa: F811
+    import tandem.v1 as tf
+
+    def body(v):
+        with td.device(W1):
+            return v * 3.0
+
+    with td.Graph() as graph:
+        x = td.placeholder(td.float32, (), name="x")
+        with td.device(W0):
+            with pytest.raises(td.UnsupportedError, match="one task"):
+                td.while_loop(lambda v: v < 50.0, body, (x,))
+            y = tf.while_loop(lambda v: v < 50.0, body, [x])
+    assert td.Session(graph, target=cluster).run(y, {x: 2.0}).item() == 54.0
