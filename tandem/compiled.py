@@ -136,7 +136,11 @@ class Compiled:
         >>> double.graph(td.ones(2, 3)).outputs
         (<symbolic f32[s0,3] from mul>,)
         """
-        return self._report.graph(self._report.entry(self._number(number_or_arguments, kwargs))).seal()
+        entry = self._report.entry(self._number(number_or_arguments, kwargs))
+        graph = self._report.graph(entry)
+        if not graph._sealed:
+            graph.labels = entry.get("labels")
+        return graph.seal()
 
     def _number(self, args: tuple, kwargs: dict) -> int:
         """The program that fn.graph() or fn.memory() is asked for."""

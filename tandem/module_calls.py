@@ -72,8 +72,8 @@ def here() -> tuple:
     return tuple(weakref.ref(call["self"]) for call in _running())
 
 
-def places(first: int, count: int) -> list[tuple]:
-    """The place of each of `count` calls of the compiled function that runs, from this one on."""
+def modules_of(first: int, count: int) -> tuple[list, list]:
+    """The innermost and the outermost module around each of `count` calls of the compiled function that runs, from this one on."""
     total = first + count
     ranges = list(getattr(_local, "ranges", None) or ())
     ranges += [(call["first"], total, call["self"]) for call in _running() if call["first"] >= 0]
@@ -82,6 +82,12 @@ def places(first: int, count: int) -> list[tuple]:
         for number in range(max(begin - first, 0), min(end, total) - first):
             inner[number] = module
             outer[number] = outer[number] or module
+    return inner, outer
+
+
+def places(first: int, count: int) -> list[tuple]:
+    """The place of each of `count` calls of the compiled function that runs, from this one on."""
+    inner, outer = modules_of(first, count)
     names: dict[int, dict[int, str]] = {}
     texts: dict[tuple[int, int], tuple] = {}
     for module, root in zip(inner, outer, strict=True):

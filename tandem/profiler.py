@@ -36,12 +36,14 @@ class Step:
     duration: int
     launched: int
     bytes: int
+    live: int = 0  # bytes of that device that tensors had when the host was done with it
 
 
 class profile:
     """Records what runs inside the scope: operators, kernels, library calls, copies, with the lines that called them.
 
-    Print it, or table(), for the most expensive operators; save() writes a timeline for ui.perfetto.dev or chrome://tracing.
+    Print it, or table(), for the most expensive operators; view() writes a page with a timeline, tables and memory; save() writes a
+    timeline for Perfetto, which `tandem view FILE.json` opens, or ui.perfetto.dev.
     Programs on CUDA devices run step by step meanwhile, not as replayed graphs, so that each step can be timed.
 
     >>> with td.profile() as p:
@@ -193,6 +195,28 @@ class profile:
                 events.append({"ph": "s", "pid": host[0], "tid": host[1], "ts": queued, **arrow})
                 events.append({"ph": "f", "bp": "e", "pid": process, "tid": thread, "ts": start, **arrow})
         return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+    def view(self, path: str | os.PathLike | None = None) -> str:
+        """The profile as a page that needs nothing else: a timeline to zoom into, tables to sort, memory over time.
+
+        Written to path, if there is one; gives the HTML text. Notebooks show it by themselves.
+
+        >>> with td.profile() as p:
+        ...     y = td.ones(64, 64) @ td.ones(64, 64)
+        >>> "matmul" in p.view()
+        True
+        """
+        from tandem.pages.profile import render
+
+        text = render(self)
+        if path is not None:
+            files.write(path, text, durable=False)
+        return text
+
+    def _repr_html_(self) -> str:
+        from tandem.pages import frame
+
+        return frame(self.view(), title="profile")
 
     @staticmethod
     def range(name: str) -> _Range:

@@ -95,3 +95,11 @@ def test_the_reference_has_what_is_public():
     assert "tandem.optim.adam.AdamW" in packages["optim"]
     assert "tandem.ops.activation.gelu" in families["Activation"]
     assert sum(map(len, families.values())) > 400
+
+
+def test_every_page_of_the_reference_belongs_to_a_topic():
+    reference = runpy.run_path(str(ROOT / "tools" / "docs_reference.py"))
+    made = reference["pages"]()
+    assert list(made) == list(reference["TOPICS"])
+    named = [title for titles in reference["TOPICS"].values() for title in titles]
+    assert sorted(named) == sorted(title for found in made.values() for title in found)

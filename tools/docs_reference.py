@@ -55,6 +55,41 @@ PACKAGES = {
     "Errors": ["tandem.errors"],
 }  # fmt: skip
 
+# The menu of the reference: topics, and the pages under each, by title. Families of td's functions are named by their files.
+TOPICS = {
+    "Make and move tensors": [
+        "Constructors", "Create", "Random", "Draws", "random", "Movement", "Views", "Join", "Rearrange", "Combine",
+        "Memory format", "Torch names",
+    ],
+    "Elementwise": [
+        "Arithmetic", "Division", "Power", "Unary", "Trigonometry", "Rounding", "Comparison", "Classify", "Bitwise",
+        "Integers", "Complexes", "special", "Special", "Gamma", "Bessel", "Incomplete",
+    ],
+    "Sums, order, indices": [
+        "Reduce", "Statistics", "Cumulative", "Order", "Sort", "Sets", "Nonzero", "Index", "Scatter", "Segments",
+        "Partition", "Histogram", "Calculus",
+    ],
+    "Linear algebra, FFT, signals": [
+        "Matmul", "Products", "Einsum", "linalg", "Linalg, products", "Linalg, solve", "Linalg, qr", "Linalg, spectral",
+        "Linalg, triangular", "Linalg, lowrank", "Distances", "fft", "Fft, short time", "Signal windows",
+    ],
+    "Networks": [
+        "nn", "nn.init", "nn.utils", "models", "Activation", "Linear", "Conv", "Pool", "Normalization", "Dropout",
+        "Embedding", "Attention", "Recurrent", "Softmax", "Loss", "Grid",
+    ],
+    "Gradients and transforms": [
+        "Gradients", "Transforms", "tree", "Control flow",
+    ],
+    "Training and data": [
+        "optim", "optim.lr_scheduler", "training", "checkpoint", "data", "data.sources", "data.transforms", "data.sets",
+        "distributions", "multiprocessing",
+    ],
+    "Programs, devices, tools": [
+        "Compile, print, bisect", "Graphs and sessions", "cuda", "memory", "Profiles and timing", "Switches", "Errors",
+        "testing", "utils",
+    ],
+}  # fmt: skip
+
 
 @functools.cache
 def defined(module: str) -> set[str]:
@@ -122,16 +157,16 @@ def page(title: str, names: list[str]) -> str:
 
 
 def pages() -> dict[str, dict[str, tuple[str, str]]]:
-    """{section: {title: (file, text)}}"""
-    made = {}
-    for section, found in {"Reference": packages(), "Functions of td": families()}.items():
-        made[section] = {}
-        for title, names in found.items():
+    """{topic: {title: (file, text)}}; what no topic names comes last."""
+    found: dict[str, tuple[str, str]] = {}
+    for folder, titles in {"packages": packages(), "functions": families()}.items():
+        for title, names in titles.items():
             if names:
                 file = "".join(c if c.isalnum() else "_" for c in title.lower())
-                folder = "functions" if section.startswith("Functions") else "packages"
-                made[section][title] = (f"reference/{folder}/{file}.md", page(title, names))
-    return made
+                found[title] = (f"reference/{folder}/{file}.md", page(title, names))
+    made = {topic: {title: found[title] for title in titles if title in found} for topic, titles in TOPICS.items()}
+    rest = {title: entry for title, entry in found.items() if not any(title in titles for titles in TOPICS.values())}
+    return made | ({"Others": rest} if rest else {})
 
 
 # -- what mkdocs calls
@@ -141,9 +176,8 @@ def on_config(config):
     menu = (ROOT / "mkdocs.yml").read_text()
     more = [p.name for p in sorted((ROOT / "docs").glob("*.md")) if f" {p.name}\n" not in menu]
     config["nav"] += [{"More": more}] if more else []
-    config["nav"] += [
-        {section: [{title: file} for title, (file, _) in found.items()]} for section, found in pages().items()
-    ]
+    reference = [{topic: [{title: file} for title, (file, _) in found.items()]} for topic, found in pages().items()]
+    config["nav"] += [{"Reference": reference}]
     return config
 
 

@@ -209,12 +209,18 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic, End e
     PyList_Append(writes, item);
     Py_DECREF(item);
   }
+  PyObject* addresses = PyList_New(0);  // by which Python knows parameters and arguments again
+  for (const Leaf& leaf : leaves_) {
+    PyObject* item = PyLong_FromVoidPtr(leaf.storage->pending() ? nullptr : leaf.view.data);
+    PyList_Append(addresses, item);
+    Py_DECREF(item);
+  }
   const profile::Scope compiling(profile::Kind::Compile, "program");
   const KeepTracingDepth keep;
-  PyObject* result =
-      PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOsOL", calls, leaves, numbers, ints, outputs, writes,
-                            symbolic ? Py_True : Py_False, ended.c_str(),
-                            programs_->report ? programs_->report : Py_None, static_cast<long long>(noted_before_));
+  PyObject* result = PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOsOLN", calls, leaves, numbers, ints,
+                                           outputs, writes, symbolic ? Py_True : Py_False, ended.c_str(),
+                                           programs_->report ? programs_->report : Py_None,
+                                           static_cast<long long>(noted_before_), addresses);
   if (!result) throw PythonError{};
   if (result == Py_None) {
     Py_DECREF(result);

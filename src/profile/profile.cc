@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "device/cuda/device.h"
+#include "device/cuda/memory.h"
 #include "fork_guard.h"
+#include "memory/allocator.h"
 #include "source.h"
 
 namespace tandem::profile {
@@ -148,6 +150,7 @@ void Scope::end() noexcept {
   if (entry_->kind == Kind::Operator) around = outer_;
   if (events_[1]) cuda::driver().event_record(events_[1], reinterpret_cast<cuda::Stream>(entry_->stream));
   entry_->duration = now() - entry_->start;
+  entry_->live = entry_->device ? cuda::memory_stats(entry_->device - 1).live_bytes : memory_stats().live_bytes;
   std::lock_guard guard(mutex);
   if (!recording() || result.entries.size() >= kMost) {
     ++result.dropped;

@@ -27,6 +27,7 @@ struct Entry {
   int64_t start = 0, duration = 0;  // nanoseconds of the steady clock
   int64_t launched = 0;             // on devices: when the host queued it
   int64_t bytes = 0;                // of copies
+  int64_t live = 0;                 // memory of that device that tensors have when it ends, as the host sees it
 };
 
 inline std::atomic<bool> active{false};

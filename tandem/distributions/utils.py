@@ -63,3 +63,7 @@ def vec_to_tril_matrix(vec, diag: int = 0):
 
 def _entries(size: int, diag: int) -> int:
     return sum(max(0, min(size, row + 1 + diag)) for row in range(size))
+
+
+def _standard_normal(shape, dtype, device):
+    return td.randn(*shape, dtype=dtype, device=device)

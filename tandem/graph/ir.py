@@ -154,7 +154,8 @@ class Graph:
         self.outputs: list[Value] = []
         self.mutations: list[tuple[int, Value]] = []
         self.schedule = None  # of a compiled program: its steps, and
-        self.memory: dict | None = None  # what they take
+        self.memory: dict | None = None  # what they take, and
+        self.labels = None  # what its calls and inputs are called (tracing/labels.py)
 
     def __repr__(self):
         what = f" of {self.name}" if self.name not in ("", "graph", "program") else ""
@@ -234,9 +235,16 @@ class Graph:
         return load(path)
 
     def view(self, path=None) -> str:
-        """A page with a picture of the graph: fused groups, shapes, memory and source lines (tandem/graph/view.py).
+        """The graph as a page that needs nothing else: to zoom, search, open and close by phase and module, with names of
+        parameters and inputs, estimated costs, memory and source lines (tandem/graph/view.py).
 
-        Written to path, if there is one; gives the HTML text. Groups are known for graphs of compiled programs.
+        Written to path, if there is one; gives the HTML text. It carries the text of the source files that it points to. Fused
+        steps, modules and names are known for graphs of compiled functions. Notebooks show it by themselves.
+
+        >>> double = td.compile(lambda x: x * 2)
+        >>> y = double(td.ones(2))
+        >>> "mul" in double.graph().view()
+        True
         """
         from tandem.graph.view import render
 
@@ -244,6 +252,11 @@ class Graph:
         if path is not None:
             files.write(path, text, durable=False)
         return text
+
+    def _repr_html_(self) -> str:
+        from tandem.pages import frame
+
+        return frame(self.view(), title=self.name or "graph")
 
     def roots(self) -> list[Value]:
         return [v for v in self.outputs if v is not None] + [v for _, v in self.mutations]

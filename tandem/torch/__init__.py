@@ -15,6 +15,8 @@ import sys as _sys
 import types as _types
 
 import tandem as _tandem
+from tandem.names import missing as _missing
+from tandem.torch import _config
 from tandem.torch import functions as _functions
 from tandem.torch import inner as _inner
 from tandem.torch import legacy as _legacy
@@ -34,6 +36,7 @@ for _module in (_inner, _legacy, _functions):
 del _module
 _paths.watch()
 save, load = _serialization.save, _serialization.load
+__config__ = _config
 
 
 _OWN = (
@@ -70,10 +73,8 @@ def __getattr__(name):
         except ModuleNotFoundError:
             from tandem.torch.left_out import ADVICE
 
-            advice = ADVICE.get(name, "docs/pytorch.md lists what is left out, and why")
-            raise AttributeError(
-                f"module 'torch' has no attribute {name!r} in Tandem: {advice}", name=name, obj=_sys.modules[__name__]
-            ) from None
+            advice = f" in Tandem: {ADVICE[name]}" if name in ADVICE else ""
+            raise _missing(__name__, name, advice or "; docs/pytorch.md lists what is left out, and why") from None
     globals()[name] = found
     return found
 

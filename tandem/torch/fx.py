@@ -6,6 +6,7 @@ after the first one.
 
 from __future__ import annotations
 
+from tandem.aliases import path as _path
 from tandem.compiled import compile
 from tandem.errors import UnsupportedError
 from tandem.graph import Graph, Node
@@ -93,3 +94,9 @@ class Interpreter:
         raise UnsupportedError(
             "fx.Interpreter", "graphs run as programs here", fix="use graph.run(...), or walk graph.nodes"
         )
+
+
+# What packages ask before they trace: nothing here is traced by proxies.
+__path__ = []  # so that the modules below are looked up
+_path(f"{__name__}.experimental", {"__path__": []})
+_path(f"{__name__}.experimental.proxy_tensor", {"get_proxy_mode": lambda: None})

@@ -63,6 +63,7 @@ class Captured(NamedTuple):
     ended: str
     report: list | None  # tandem/program/report.py
     first: int = 0  # calls of the function before these
+    addresses: list[int] = []  # of the leaves; 0 where there is no memory yet
 
     @property
     def device(self) -> int:

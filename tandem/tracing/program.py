@@ -35,6 +35,7 @@ from tandem.tracing.describe import (
     spanned,
 )
 from tandem.tracing.inputs import input_type
+from tandem.tracing.labels import labels_of
 
 
 def compile_capture(captured: Captured):
@@ -49,7 +50,7 @@ def compile_capture(captured: Captured):
 
 
 def _compile(captured: Captured):
-    calls, leaves, _, ints, _, writes, symbolic, ended, report, _ = captured
+    calls, leaves, _, ints, _, writes, symbolic, ended, report, *_ = captured
     free = _free_axes(leaves, writes, symbolic)
     free_ints = _free_ints(ints, leaves, free, symbolic)
     known = [_known_sizes(leaf, axes) for leaf, axes in zip(leaves, free, strict=True)]
@@ -70,7 +71,7 @@ def _compile(captured: Captured):
         def graph():
             return make(request, None, {}, {})[0].graph
 
-    facts = {"memory": None, **program.facts, **described}
+    facts = {"memory": None, **program.facts, **described, "labels": labels_of(captured)}
     if program.written != shapes:
         facts["memory"] = None  # counted again when asked for
     for told in reports(report):
@@ -79,7 +80,7 @@ def _compile(captured: Captured):
 
 
 def _request(captured: Captured, known: list[TensorSpec], free: list, free_ints: list[bool]) -> Request:
-    calls, leaves, numbers, ints, outputs, writes, _, _, report, first = captured
+    calls, leaves, numbers, ints, outputs, writes, _, _, report, first, _ = captured
     budget = budget_of(report)
     devices = captured.devices
     places = module_calls.places(first, len(calls)) if captured.device or devices else None

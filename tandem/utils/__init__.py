@@ -3,7 +3,7 @@ writes TensorBoard's event files."""
 
 import importlib
 
-_MODULES = ("_pytree", "checkpoint", "data", "dlpack", "hooks", "model_zoo", "tensorboard")
+_MODULES = ("_foreach_utils", "_pytree", "checkpoint", "data", "dlpack", "hooks", "model_zoo", "tensorboard")
 
 
 def __getattr__(name):

@@ -1,0 +1,1 @@
+"""Kinds of tensors that PyTorch traces with: there are none here."""
