@@ -2,12 +2,15 @@
 
     python benchmarks/zoo.py [--models unet,llama] [--kind train,infer] [--modes eager,compiled]
                              [--torch-modes eager,channels_last,compile] [--rounds 5] [--seconds 0.3]
-                             [--device cuda] [--scale 8] [--json FILE]
+                             [--device cuda] [--scale 8] [--results FILE]
+    python benchmarks/zoo.py --report FILE
     python benchmarks/zoo.py --check [--models ...]
 
-Every model runs in processes of its own, one a library and mode, which take turns; a time is the best one of all turns. PyTorch's
-images lie channels-last in a mode of their own, and the better one counts. On devices both train with bfloat16 autocast and fused
-Adam. --check: both libraries from the same weights and inputs, without dropout: losses and gradients compared, eager and compiled.
+Every model runs in processes of its own, one a library and mode, which take turns; a time is the best one of all turns. Images
+lie channels-last in modes of their own (channels_last, compiled_last, compile_last), and PyTorch's better one counts. On devices
+both train with bfloat16 autocast and fused Adam. --results keeps what was measured in a file that several runs may fill, a few
+models or modes each; --report prints its table. --check: both libraries from the same weights and inputs, without dropout: losses
+and gradients compared, eager and compiled.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from zoo_report import header, keep, report, row, summary
 
 HERE = pathlib.Path(__file__).parent
 FAMILIES = "convnets", "dense", "generative", "language", "sequences", "structured", "vision_transformers"
@@ -59,20 +64,21 @@ class Worker:
         if device != "cpu":
             self.model.to(device)
             self.inputs = tuple(x.to(device) for x in self.inputs)
-        if mode == "channels_last":
+        if mode in ("channels_last", "compiled_last", "compile_last"):
             self.model.to(memory_format=torch.channels_last)
             self.inputs = tuple(
                 x.to(memory_format=torch.channels_last) if x.ndim == 4 and x.is_floating_point() else x
                 for x in self.inputs
             )
         if kind == "train":
-            fused = {"fused": True} if device != "cpu" or library == "torch" else {}
+            real = not any(p.is_complex() for p in self.model.parameters())  # torch's fused Adam takes no others
+            fused = {"fused": True} if device != "cpu" or (library == "torch" and real) else {}
             optimizers = case.optimizers or (lambda m: [torch.optim.Adam(m.parameters(), lr=1e-4, **fused)])
             self.optimizers = optimizers(self.model)
             step = self._own_step if case.step else self._step
         else:
             step = self._infer
-        compiles = mode in ("compiled", "compile", "reduce-overhead")
+        compiles = mode in ("compiled", "compiled_last", "compile", "compile_last", "reduce-overhead")
         options = {"mode": "reduce-overhead"} if mode == "reduce-overhead" else {}
         self.step = torch.compile(step, **options) if compiles else step
 
@@ -285,42 +291,17 @@ def measure(model: str, kind: str, options) -> dict | None:
     return result
 
 
-def ratios(result: dict) -> dict[str, float]:
-    ms = lambda name: result[name]["ms"] if name in result else math.inf
-    theirs = {n: r["ms"] for n, r in result.items() if n.startswith("torch")}
-    eager = min((t for n, t in theirs.items() if n in ("torch eager", "torch channels_last")), default=math.nan)
-    return {
-        "compiled/torch": ms("tandem compiled") / min(theirs.values(), default=math.nan),
-        "eager/torch": ms("tandem eager") / eager,
-        "compiled/eager": ms("tandem compiled") / ms("tandem eager"),
-    }
-
-
-def mean(values) -> float:
-    values = [v for v in values if v and math.isfinite(v)]
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
-
-
-def run(options, models: list[str]) -> dict:
-    results = {}
+def run(options, models: list[str]):
     for kind in options.kind.split(","):
-        rows = {}
-        print(
-            f"{kind:22} " + " ".join(f"{c:>16}" for c in ("compiled/torch", "eager/torch", "compiled/eager")) + "   ms"
-        )
+        rows = []
+        print(header(kind))
         for model in models:
             result = measure(model, kind, options)
-            results[f"{kind} {model}"] = result
-            rows[model] = ratios(result)
-            times = "  ".join(f"{n} {r['ms']:.2f}" for n, r in result.items())
-            print(f"{model:22} " + " ".join(f"{v:16.2f}" for v in rows[model].values()) + f"   {times}", flush=True)
-        for name, value in (
-            ("geometric mean", mean),
-            ("worst", lambda v: max((x for x in v if math.isfinite(x)), default=math.nan)),
-        ):
-            columns = zip(*(r.values() for r in rows.values()))
-            print(f"{name:22} " + " ".join(f"{value(list(c)):16.2f}" for c in columns), flush=True)
-    return results
+            rows.append(result)
+            print(row(model, result), flush=True)
+            if options.results:
+                keep(options.results, {f"{kind} {model}": result})
+        print("\n".join(summary(rows)), flush=True)
 
 
 def names() -> list[str]:
@@ -345,16 +326,16 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--scale", type=int, default=1)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--json")
+    parser.add_argument("--results")
+    parser.add_argument("--report")
     options = parser.parse_args()
     os.environ["ZOO_SCALE"] = str(options.scale)
     models = [m for m in options.models.split(",") if m] or names()
     if options.check:
         return check(models)
-    results = run(options, models)
-    if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(results, indent=1))
-    return 0
+    if options.report:
+        return report(options.report)
+    return run(options, models)
 
 
 if __name__ == "__main__":

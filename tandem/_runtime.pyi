@@ -678,6 +678,26 @@ def prefers_own_products(kind: int) -> bool: ...
 
 def suggests_own_products(kind: int) -> bool: ...
 
+def know_convolution(key: str, seconds: Sequence[float], trust: int) -> None:
+    """
+    What an earlier process measured of a convolution (Note [Choice of convolutions]).
+    """
+
+def convolutions_found() -> list[tuple[str, list[float], int]]:
+    """
+    What this process measured of convolutions since it was last asked: keys, seconds by way, trust.
+    """
+
+def prefer_convolutions(way: int) -> None:
+    """
+    One way (tandem/tune.py, WAYS) for all convolutions that it takes; -1: as measured, or suggested.
+    """
+
+def set_convolution_budget(seconds: float) -> None:
+    """
+    Seconds that this process may spend on measuring convolutions from now on.
+    """
+
 def library_isa() -> str: ...
 
 def set_switch(name: str, value: int) -> None: ...

@@ -2,7 +2,8 @@
 
 Whether matrix products are quicker by our own code or by oneDNN depends on the processor (Note [Choice of products] in
 src/library/product_choice.h). The first program that has a product of some kind measures it, for a few milliseconds, before it
-runs; `tandem tune` measures all of them with more care. What was found is kept in a file under the cache folder, by machine.
+runs; `tandem tune` measures all of them with more care. Convolutions have several ways, and are measured one by one as they are met
+(Note [Choice of convolutions] in src/library/conv_choice.h). What was found is kept in files under the cache folder, by machine.
 
 Note [Trust in measurements]
 A machine may be busy while it is measured. Both ways take turns, and of each the least time counts: other work makes a run longer,
@@ -13,6 +14,7 @@ least times of each way are nearly the same; on a busy machine they are not.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import time
@@ -24,6 +26,7 @@ from tandem.switches import cache_dir
 
 # In the order of ProductKind in src/library/product_choice.h.
 KINDS = ("never", "batched", "transposed", "few_rows", "wide", "colliding", "large", "tall", "other")
+WAYS = ("winograd", "pointwise", "depthwise", "onednn_first", "onednn_last")  # ConvWay in src/library/conv_choice.h
 WORTH = 1 << 21  # multiplications of a product that are worth a measurement
 BUDGET = 0.25  # seconds that a process spends on them unasked
 MARGIN = 1.1  # by how much one must be quicker than the other to take the place of what the instruction set suggests
@@ -31,6 +34,7 @@ RUNS = 5
 QUIET = 1.05  # by how much the second of the least times may be longer than the first
 SETTLED = 4  # trust with which a kind is not measured again
 FORMAT = b"tandem products 2\n"
+CONVOLUTIONS = b"tandem convolutions 1\n"
 
 
 class Finding(NamedTuple):
@@ -49,6 +53,7 @@ class Finding(NamedTuple):
 
 _known: dict[str, dict[str, Finding]] = {}  # by file and kind
 _measured: set[tuple[str, str]] = set()  # files and kinds, by this process
+_convolutions: set[str] = set()  # files that were read
 _spent = 0.0
 
 
@@ -100,6 +105,37 @@ def tune(runs: int = 20, attempts: int = 8) -> dict[str, tuple[bool, float, floa
     _known[_path()] = known
     _save(_path(), known)
     return {kind: (prefers_own(kind, found), found.own, found.onednn) for kind, found in known.items()}
+
+
+def prepare_convolutions():
+    """A program has convolutions: has ready what earlier processes measured of them, and keeps what this one will."""
+    path = _path()
+    if not path or path in _convolutions:
+        return
+    if not _convolutions:
+        atexit.register(keep_convolutions)
+        _runtime.set_convolution_budget(BUDGET)
+    _convolutions.add(path)
+    for key, (seconds, trust) in _read_convolutions(path).items():
+        _runtime.know_convolution(key, seconds, trust)
+
+
+def keep_convolutions():
+    """Adds what this process measured of convolutions to what is on disk."""
+    path = _path()
+    found = {key: (seconds, trust) for key, seconds, trust in _runtime.convolutions_found()}
+    if path and found:
+        lines = (
+            f"{key} {trust} {' '.join(map(repr, seconds))}\n"
+            for key, (seconds, trust) in (_read_convolutions(path) | found).items()
+        )
+        disk_cache.write(path + ".convolutions", CONVOLUTIONS, "".join(lines).encode())
+
+
+def _read_convolutions(path: str) -> dict[str, tuple[list[float], int]]:
+    content = disk_cache.read(path + ".convolutions", CONVOLUTIONS)
+    lines = [line.split() for line in (content or b"").decode().splitlines()]
+    return {key: ([float(s) for s in seconds], int(trust)) for key, trust, *seconds in lines}
 
 
 def load() -> dict[str, Finding]:

@@ -1,5 +1,6 @@
 """What is measured per machine: who computes products, how that is kept, and that both ways give the same numbers."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -180,3 +181,41 @@ def test_the_quicker_way_is_preferred_but_for_a_margin(monkeypatch):
     ]:
         monkeypatch.setattr(tune, "_suggests_own", lambda n, s=suggested: s)
         assert expected == tune.prefers_own("few_rows", tune.Finding(ratio, 1.0, 1))
+
+
+KEPT = """
+import sys
+import tandem as td
+from tandem import _runtime, tune
+
+tune.BUDGET = float(sys.argv[1])
+x, w = td.ones(4, 32, 24, 24), td.ones(32, 32, 3, 3)
+td.conv2d(x, w, padding=1)
+print(len(_runtime.convolutions_found()) if len(sys.argv) > 2 else "", end="")
+"""
+
+
+def test_ways_of_convolutions_are_measured_and_kept(tmp_path):
+    """A process measures a convolution that it meets, the next one knows of it, and none is measured without time for it."""
+
+    def kept():
+        (file,) = (tmp_path / "machine").glob("*.convolutions")
+        content = file.read_bytes()
+        assert content.startswith(tune.CONVOLUTIONS) or tune.CONVOLUTIONS in content
+        path = str(file).removesuffix(".convolutions")
+        with td.switches(CACHE_DIR=str(tmp_path), CACHE=1):
+            return tune._read_convolutions(path)
+
+    def run(*arguments):
+        environment = {**os.environ, "TANDEM_CACHE_DIR": str(tmp_path), "TANDEM_CACHE": "1"}
+        command = [sys.executable, "-c", KEPT, *arguments]
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+    assert run("0", "tell") == "0"
+    run("0.25")
+    (first,) = kept().values()
+    assert first[1] >= 1 and sum(s > 0 for s in first[0]) >= 2
+    run("0.25")
+    (second,) = kept().values()
+    assert second[1] > first[1] or first[1] >= tune.SETTLED
+    assert all(b <= a for a, b in zip(first[0], second[0]) if a > 0)

@@ -1,6 +1,7 @@
 // Library routines by name, on NumPy arrays: for tests and experiments. Programs call them without Python.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include "check.h"
 #include "device/parallel.h"
 #include "library/blas.h"
+#include "library/conv_choice.h"
 #include "library/deterministic.h"
 #include "library/kernels/kernels.h"
 #include "library/product_choice.h"
@@ -110,6 +112,28 @@ void register_library(nb::module_& m) {
   m.def(
       "suggests_own_products", [](int kind) { return library::suggested(static_cast<library::ProductKind>(kind)); },
       nb::arg("kind"));
+  m.def(
+      "know_convolution",
+      [](const std::string& key, const std::vector<double>& seconds, int trust) {
+        library::ConvFinding finding{key, {}, trust};
+        for (size_t i = 0; i < seconds.size() && i < library::kConvWays; ++i) finding.seconds[i] = seconds[i];
+        library::know_convolution(finding);
+      },
+      nb::arg("key"), nb::arg("seconds"), nb::arg("trust"),
+      "What an earlier process measured of a convolution (Note [Choice of convolutions]).");
+  m.def(
+      "convolutions_found",
+      [] {
+        std::vector<std::tuple<std::string, std::vector<double>, int>> all;
+        for (const library::ConvFinding& f : library::convolutions_found())
+          all.emplace_back(f.key, std::vector<double>(f.seconds, f.seconds + library::kConvWays), f.trust);
+        return all;
+      },
+      "What this process measured of convolutions since it was last asked: keys, seconds by way, trust.");
+  m.def("prefer_convolutions", &library::prefer_convolutions, nb::arg("way"),
+        "One way (tandem/tune.py, WAYS) for all convolutions that it takes; -1: as measured, or suggested.");
+  m.def("set_convolution_budget", &library::set_convolution_budget, nb::arg("seconds"),
+        "Seconds that this process may spend on measuring convolutions from now on.");
   m.def("library_isa", [] { return library::kernels().name; });
   m.def(
       "set_switch",

@@ -11,6 +11,7 @@
 
 #include "check.h"
 #include "device/parallel.h"
+#include "library/conv_choice.h"
 #include "library/conv_impl.h"
 #include "library/convert.h"
 #include "library/deterministic.h"
@@ -115,6 +116,23 @@ View& result_of(Conv& conv) {
   return conv.kind == ConvKind::Forward ? conv.y : conv.kind == ConvKind::BackwardData ? conv.x : conv.w;
 }
 
+}  // namespace
+
+bool compute_by(ConvWay way, const Conv& conv) {
+  switch (way) {
+    case ConvWay::kWinograd:
+      return conv_winograd(conv);
+    case ConvWay::kPointwise:
+      return conv_pointwise(conv);
+    case ConvWay::kDepthwise:
+      return conv_depthwise_blocks(conv);
+    default:
+      return !deterministic() && conv_onednn(conv, way == ConvWay::kOneDnnLast);
+  }
+}
+
+namespace {
+
 void compute(Conv conv) {
   View& result = result_of(conv);
   if (result.numel() == 0) return;
@@ -124,9 +142,15 @@ void compute(Conv conv) {
                                                                : conv.x.numel() == 0 || conv.y.numel() == 0;
   if (empty_sum || (conv.kind == ConvKind::Forward && g.in_channels == 0))
     return preparing() ? void() : fill_empty(conv, result);
-  if (!conv.fused && (conv_winograd(conv) || conv_pointwise(conv))) return;
-  if ((!deterministic() && conv_onednn(conv)) || preparing()) return;
-  if (conv.fused) return compute_then_finish(conv);
+  if (conv.fused) {
+    const auto surely_last = [](const View& v) { return is_channels_last(v) && !is_channels_first(v); };
+    const bool last = conv.residual || surely_last(conv.x) || surely_last(conv.y);
+    if ((!deterministic() && conv_onednn(conv, last)) || preparing()) return;
+    return compute_then_finish(conv);
+  }
+  for (const ConvWay way : ways_of(conv))
+    if (compute_by(way, conv)) return;
+  if (preparing()) return;
   if (result.dtype == DType::Float32 || result.dtype == DType::Float64) return conv_own(conv);
   if (result.dtype != DType::Float16 && result.dtype != DType::BFloat16) unsupported("convolution", result.dtype);
 

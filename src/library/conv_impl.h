@@ -37,7 +37,8 @@ struct Conv {
 
 bool conv_winograd(const Conv& conv);  // false where the case is not for it; likewise
 bool conv_pointwise(const Conv& conv);
-bool conv_onednn(const Conv& conv);
+bool conv_onednn(const Conv& conv, bool last);  // with channels last in memory, or as oneDNN likes it
+bool conv_depthwise_blocks(const Conv& conv);
 void conv_own(const Conv& conv);  // float32 and float64
 
 // Of contiguous tensors: channels that have windows of their own. False for others.

@@ -267,7 +267,7 @@ bool run(const Conv& conv, bool last, const char* bias) {
 
 }  // namespace
 
-bool conv_onednn(const Conv& conv) {
+bool conv_onednn(const Conv& conv, bool last) {
   const DType dtype = conv.x.dtype;
   if (dtype != DType::Float32 && dtype != DType::BFloat16 && dtype != DType::Float16) return false;
   if (!api()) return false;
@@ -276,9 +276,7 @@ bool conv_onednn(const Conv& conv) {
   for (int d = 0; d < 3; ++d)
     if (g.pad_low[d] < 0 || g.pad_high[d] < 0) return false;
 
-  // One layout for both activations: channels-last if either has it for certain. A tensor in another layout is copied.
-  const auto surely_last = [](const View& v) { return is_channels_last(v) && !is_channels_first(v); };
-  const bool last = conv.residual || surely_last(conv.x) || surely_last(conv.y);
+  // One layout for both activations: a tensor in another one is copied.
   const auto fits = [last](const View& v) { return last ? is_channels_last(v) : is_channels_first(v); };
   Conv plain = conv;
   Scratch<char> memory[5];
@@ -329,7 +327,7 @@ bool conv_onednn(const Conv& conv) {
   return true;
 }
 #else
-bool conv_onednn(const Conv&) {
+bool conv_onednn(const Conv&, bool) {
   return false;
 }
 #endif

@@ -177,7 +177,8 @@ def load(request: Request):
         return None
     try:
         facts, written, packed = marshal.loads(content)
-        tune.load()  # who computes products is known before the program runs
+        tune.load()  # who computes products, and convolutions, is known before the program runs
+        tune.prepare_convolutions()
         builder = _replay(packed, request)
         return (builder, written, facts) if isinstance(facts, dict) and builder.accepts(request.spec) else None
     except (LookupError, ValueError, EOFError, TypeError, AttributeError, OverflowError, RuntimeError):

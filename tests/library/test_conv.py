@@ -1,7 +1,10 @@
+import contextlib
+
 import numpy as np
 import pytest
 
 import tandem as td
+from tandem import _runtime, tune
 from tests.library.layouts import BFLOAT16, assert_near, garbage, layouts, random, run
 
 
@@ -68,6 +71,16 @@ CASES = [
 ]  # fmt: skip
 
 
+@contextlib.contextmanager
+def computed_by(way: str):
+    """All convolutions that this way takes."""
+    _runtime.prefer_convolutions(tune.WAYS.index(way))
+    try:
+        yield
+    finally:
+        _runtime.prefer_convolutions(-1)
+
+
 def channels_last(x):
     return np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
 
@@ -116,7 +129,7 @@ LARGE = [
 @pytest.mark.parametrize("case", range(5))
 def test_convolutions_in_larger_blocks(case):
     with td.switches(WINOGRAD=2):
-        test_convolutions_over_many_channels(case)
+        test_convolutions_over_many_channels(case, "winograd")
 
 
 def test_convolutions_over_many_channels_are_as_exact_as_direct_sums():
@@ -132,15 +145,23 @@ def test_convolutions_over_many_channels_are_as_exact_as_direct_sums():
         y.backward(g)
         return [t.detach().numpy() for t in (y, x.grad, w.grad)]
 
-    exact, ours = results("float64"), results("float32")
-    with td.switches(WINOGRAD=0):
+    exact = results("float64")
+    with computed_by("winograd"):
+        ours = results("float32")
+    with computed_by("onednn_first"):
         direct = results("float32")
     for e, a, b in zip(exact, ours, direct, strict=True):
         assert np.sqrt(((a - e) ** 2).mean()) < 1.5 * np.sqrt(((b - e) ** 2).mean())
 
 
+@pytest.mark.parametrize("way", tune.WAYS)
 @pytest.mark.parametrize("case", range(len(LARGE)))
-def test_convolutions_over_many_channels(case):
+def test_convolutions_over_many_channels(case, way):
+    with computed_by(way):
+        _check_many_channels(case)
+
+
+def _check_many_channels(case):
     x_shape, channels, size, stride, low, high = LARGE[case]
     rng = np.random.default_rng(case)
     x, w = random(rng, x_shape, "float32"), random(rng, (channels, x_shape[1], size, size), "float32")
@@ -170,11 +191,60 @@ def test_convolutions_over_many_channels(case):
     near(dw, run("conv_backward_weight", [x, g], [channels_last(garbage(w.shape, "float32"))], ints))
 
 
+# x, kernel, stride, dilation, padding: parts of blocks of channels, borders, strips, strides that skip positions
+DEPTHWISE = [
+    ((2, 20, 9, 11), (3, 3), (1, 1), (1, 1), (1, 1)),
+    ((2, 16, 9, 12), (3, 3), (2, 2), (1, 1), (1, 1)),
+    ((1, 33, 12, 7), (5, 5), (1, 1), (1, 1), (2, 2)),
+    ((2, 48, 10, 10), (7, 7), (1, 1), (1, 1), (3, 3)),
+    ((2, 17, 10, 13), (3, 2), (1, 1), (2, 3), (2, 0)),
+    ((2, 16, 30), (15,), (1,), (1,), (7,)),
+    ((2, 18, 31), (3,), (4,), (1,), (0,)),
+    ((1, 24, 8, 8), (4, 4), (3, 2), (1, 1), (0, 1)),
+    ((1, 18, 3, 2), (5, 5), (1, 1), (1, 1), (2, 2)),
+    ((1, 16, 300, 9), (3, 3), (1, 1), (1, 1), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
+@pytest.mark.parametrize("case", range(len(DEPTHWISE)))
+def test_windows_of_single_channels(case, isa):
+    x_shape, kernel, stride, dilation, pad = DEPTHWISE[case]
+    rng = np.random.default_rng(case)
+    x, w = random(rng, x_shape, "float32"), random(rng, (x_shape[1], 1, *kernel), "float32")
+    geometry = stride, pad, pad, dilation, x_shape[1]
+    ints = [len(kernel), *stride, *pad, *pad, *dilation, x_shape[1]]
+    wide = [a.astype("float64") for a in (x, w)]
+    expected = forward(*wide, *geometry)
+    g, bias = random(rng, expected.shape, "float32"), random(rng, (x_shape[1],), "float32")
+    dx, dw = gradients(*wide, g.astype("float64"), *geometry)
+    line = bias.reshape(-1, *[1] * len(kernel))
+    near = lambda wanted, got: np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * max(np.abs(wanted).max(), 1))
+    places = (lambda a: a), channels_last
+    with td.switches(ISA=isa), computed_by("depthwise"):
+        for first in places:
+            for second in places:
+                out, back = second(garbage(expected.shape, "float32")), second(garbage(x_shape, "float32"))
+                near(expected + line, run("conv_forward", [first(x), w, bias], [out], ints))
+                near(dx, run("conv_backward_data", [first(g), w], [back], ints))
+                near(dw, run("conv_backward_weight", [first(x), second(g)], [garbage(w.shape, "float32")], ints))
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_convolutions_do_not_depend_on_the_number_of_threads(size):
+    with computed_by("winograd" if size == 3 else "pointwise"):
+        _check_threads(size)
+
+
+def test_windows_of_single_channels_do_not_depend_on_the_number_of_threads():
+    with computed_by("depthwise"):
+        _check_threads(3, groups=64)
+
+
+def _check_threads(size, groups=1):
     rng = np.random.default_rng(0)
-    x, w, g = (random(rng, s, "float32") for s in [(3, 64, 30, 30), (64, 64, size, size), (3, 64, 30, 30)])
-    ints = [2, 1, 1, *[size // 2] * 4, 1, 1, 1]
+    x, w, g = (random(rng, s, "float32") for s in [(3, 64, 30, 30), (64, 64 // groups, size, size), (3, 64, 30, 30)])
+    ints = [2, 1, 1, *[size // 2] * 4, 1, 1, groups]
     results = []
     before = td.get_num_threads()
     try:

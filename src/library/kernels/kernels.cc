@@ -2,6 +2,7 @@
 #include "library/kernels/kernels.h"
 
 #include "library/kernels/convert.h"
+#include "library/kernels/depthwise.h"
 #include "library/kernels/distance.h"
 #include "library/kernels/edges.h"
 #include "library/kernels/fft.h"
@@ -57,6 +58,7 @@ const Kernels table = {
     distance_kernels<double>(),
     winograd_kernels<Large>(),
     winograd_kernels<Small>(),
+    depthwise_kernels(),
     tap_kernels<float>(),
     tap_kernels<double>(),
     edge_kernels<float>(),

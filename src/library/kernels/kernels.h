@@ -184,6 +184,26 @@ struct WinogradKernels {
   void (*weights_gradient)(const float* from, int64_t apart, int64_t row, int64_t k, float* taps);
 };
 
+// A row of positions in kDepthwiseChannels channels, and the part of a window that lies inside of the image at all of
+// them. Distances are in floats.
+constexpr int kDepthwiseChannels = 16;
+struct DepthwiseRow {
+  const float* from;
+  int64_t step, row, column;  // from one position to the next, between rows and between columns of the window
+  float* weights;             // of the channels side by side, of the first tap
+  int64_t weights_row, weights_column;
+  int64_t rows, columns;  // of the window
+  float* to;
+  int64_t to_step, count;  // positions
+};
+
+struct DepthwiseKernels {
+  // to[i] = bias (or 0) + the sum over taps of from[i * step + tap] * weights[tap].
+  void (*sum)(const DepthwiseRow& row, const float* bias);
+  // weights[tap] += the sum over positions of from[i * step + tap] * to[i].
+  void (*dot)(const DepthwiseRow& row);
+};
+
 // Places to read and their weights, of some points in order: tap t of point i is offsets[i * taps + t], nothing where
 // that is negative. regular[i]: none is, and the taps of each run lie side by side in memory.
 template <typename T>
@@ -247,6 +267,7 @@ struct Kernels {
   DistanceKernels<float> distance_f32;
   DistanceKernels<double> distance_f64;
   WinogradKernels winograd, winograd_small;  // blocks of 4 x 4 and of 2 x 2 outputs
+  DepthwiseKernels depthwise;
   TapKernels<float> tap_f32;
   TapKernels<double> tap_f64;
   EdgeKernels<float> edge_f32;

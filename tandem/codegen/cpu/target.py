@@ -19,7 +19,7 @@ from tandem.codegen.workers import note
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import hint
 from tandem.ops.matmul import Matmul
-from tandem.tune import prepare_products
+from tandem.tune import prepare_convolutions, prepare_products
 
 _NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns, "copy": copy}
 
@@ -52,6 +52,8 @@ class CpuTarget(Target):
     def library_steps(self, fusion, step) -> list:
         if isinstance(step.node.op, Matmul) and step.outputs[0].dtype is dtypes.float32:
             _prepare_product(*step.inputs[:2])
+        elif step.node.op.name.startswith("conv_"):
+            prepare_convolutions()
         return [step]
 
     def source_of(self, kernel) -> str:
