@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import time
 
 import tandem.ops as F
@@ -17,6 +16,7 @@ from tandem.distributed.topology import DeviceModel, Link, Topology
 
 _SIDE = 512  # of a product that runs at full speed
 _LARGE, _SMALL = 1 << 23, 64  # elements: more than caches hold, and a few
+_WINDOW = 0.05  # seconds
 
 
 def measured(group: ProcessGroup | None = None, repeats: int = 5, operators: bool = True) -> Topology:
@@ -40,12 +40,14 @@ def measured(group: ProcessGroup | None = None, repeats: int = 5, operators: boo
         alone = 0.0
         for rank in range(n):  # one after the other
             if rank == group.rank():
-                alone = _seconds(product, repeats)
+                alone = min(_seconds(product, 1) for _ in range(repeats))
             barrier(group)
+        # All at once, for longer than the system leaves a processor to one of them.
+        many = max(repeats, int(_WINDOW / alone))
         found = [
-            alone, _seconds(product, repeats), _seconds(lambda: x + 1.0, repeats),
+            alone, _seconds(product, many), _seconds(lambda: x + 1.0, repeats),
             _seconds(lambda: all_reduce(x, group=group), repeats),
-            _seconds(lambda: all_reduce(ones(_SMALL), group=group), 4 * repeats), _seconds(lambda: a[0] + 1.0, repeats),
+            _seconds(lambda: all_reduce(ones(_SMALL), group=group), 10 * repeats), _seconds(lambda: a[0] + 1.0, repeats),
         ]  # fmt: skip
         alone, together, copy, large, small, launch = all_reduce(tensor(found), "max", group).tolist()
     times = OpTimes.of_machine(max(together / alone, 1.0)) if operators else None
@@ -62,10 +64,9 @@ def _memory(ranks: int) -> float:
 
 
 def _seconds(call, repeats: int) -> float:
-    """Of a call while other ranks do the same: the median of several, as ranks may have to share processors."""
-    found = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
+    """Of a call while other ranks do the same: the mean, as ranks may have to share processors."""
+    call().data_ptr()
+    start = time.perf_counter()
+    for _ in range(repeats):
         call().data_ptr()  # until it is computed
-        found.append(time.perf_counter() - start)
-    return statistics.median(found[1:])
+    return (time.perf_counter() - start) / repeats

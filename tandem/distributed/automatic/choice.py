@@ -63,7 +63,7 @@ def times_of(step: Step, costs: Costs, solution: Solution, recompute: bool = Fal
         else:
             cost = costs.move(v.type, lies[v], solution.placements[step.graph.inputs[want]])
             once += cost if step.micro_batches > 1 else 0.0
-            seconds[2] += cost if step.micro_batches == 1 else 0.0
+            seconds[2] += cost if step.micro_batches == 1 else costs.add(v.type, lies[v])
     once += sum(
         costs.update(step.graph.inputs[i].type, solution.placements[step.graph.inputs[i]]) for i in step.weights
     )

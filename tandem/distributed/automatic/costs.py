@@ -58,6 +58,10 @@ class Costs:
         """Seconds of the optimiser: it reads weight, gradient and state, and writes weight and state."""
         return self.local_bytes(type, placements) * (3 + 2 * self.state) / self.topology.device.bandwidth
 
+    def add(self, type: Type, placements: Placements) -> float:
+        """Seconds to add a gradient to that of earlier micro-batches, besides writing it: the sum is read."""
+        return self.local_bytes(type, placements) / self.topology.device.bandwidth
+
     def send(self, type: Type, placements: Placements) -> float:
         """Seconds to send a rank's part to another stage."""
         return self.next_link.time(self.local_bytes(type, placements))

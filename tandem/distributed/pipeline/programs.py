@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import tandem.ops as F
 from tandem import _runtime
 from tandem.autodiff.partition import saved_values
 from tandem.graph.ir import Builder, Graph, Node, Value, source_scope
@@ -24,7 +25,9 @@ class Programs:
     backward: Graph  # gradients in, what was saved -> gradients out, gradients of weights
     for_inputs: Graph  # the same -> gradients out, then what for_weights needs
     for_weights: Graph  # the same, then that -> gradients of weights
-    saved: list[Value]
+    adding: dict[
+        str, Graph
+    ]  # "backward", "for_weights": with sums of gradients so far as last inputs, to which they add
 
 
 def levels(graph: Graph, outputs: int, gradients_out: int) -> dict[Node, int]:
@@ -55,11 +58,27 @@ def programs_of(
     before = [*incoming, *saved]
     out, own = found[:gradients_out], found[gradients_out:]
     shared = _shared(before, out, own, effects)
+    backward = extract(graph, before, found, effects[1] + effects[2], "backward")
+    for_weights = extract(graph, [*before, *shared], own, effects[2], "weights")
     return Programs(
-        forward, extract(graph, before, found, effects[1] + effects[2], "backward"),
-        extract(graph, before, [*out, *shared], effects[1], "inputs"),
-        extract(graph, [*before, *shared], own, effects[2], "weights"), saved,
+        forward, backward, extract(graph, before, [*out, *shared], effects[1], "inputs"), for_weights,
+        {"backward": _adding(backward, len(own)), "for_weights": _adding(for_weights, len(own))},
     )  # fmt: skip
+
+
+def _adding(graph: Graph, count: int) -> Graph:
+    """The graph with as many more inputs, to which its last outputs are added."""
+    made = Graph(graph.symbols, f"{graph.name}_adding")
+    made.inputs, made.nodes = list(graph.inputs), list(graph.nodes)
+    first = len(graph.outputs) - count
+    _runtime.enter_trace()
+    try:
+        with Builder(made) as builder:
+            sums = [F.Add()(add_input(builder, v.type), v) for v in graph.outputs[first:]]
+    finally:
+        _runtime.exit_trace()
+    made.outputs = [*graph.outputs[:first], *sums]
+    return made
 
 
 def _read_by(nodes: list[Node]) -> list[Value]:

@@ -71,10 +71,11 @@ class Step:
                 self._pass_on("F", v, stage, self.pipe.stages[reader], reader, micro, t)
 
     def _do_B(self, stage: Stage, micro: int):
-        results = stage.programs.backward.run(*self._incoming(stage, micro), *self.saved.pop((stage.number, micro)))
+        given = [*self._incoming(stage, micro), *self.saved.pop((stage.number, micro))]
+        results = self._adding(stage, "backward", given)
         count = len(stage.gradients_out)
         self._send_gradients(stage, micro, results[:count])
-        self._add(stage, results[count:])
+        self.gradients.update(zip(stage.weights, results[count:], strict=True))
 
     def _do_I(self, stage: Stage, micro: int):
         given = [*self._incoming(stage, micro), *self.saved[stage.number, micro]]
@@ -84,16 +85,24 @@ class Step:
         self._send_gradients(stage, micro, results[:count])
 
     def _do_W(self, stage: Stage, micro: int):
-        self._add(stage, stage.programs.for_weights.run(*self.saved.pop((stage.number, micro))))
+        results = self._adding(stage, "for_weights", self.saved.pop((stage.number, micro)))
+        self.gradients.update(zip(stage.weights, results, strict=True))
+
+    def _adding(self, stage: Stage, name: str, given: list) -> list:
+        """Runs a program that gives gradients of weights; they are added to those of earlier micro-batches."""
+        before = [self.gradients.get(v) for v in stage.weights]
+        if any(g is None for g in before):
+            results = getattr(stage.programs, name).run(*given)
+            if all(g is None for g in before):
+                return results
+            first = len(results) - len(before)  # some are shared with another stage of this rank
+            added = [g if b is None else b + g for b, g in zip(before, results[first:], strict=True)]
+            return [*results[:first], *added]
+        return stage.programs.adding[name].run(*given, *before)
 
     def _send_gradients(self, stage: Stage, micro: int, gradients: list):
         for v, g in zip(stage.gradients_out, gradients, strict=True):
             self._pass_on("G", v, stage, self.pipe.stages[self.pipe.producer[v]], stage.number, micro, g)
-
-    def _add(self, stage: Stage, gradients: list):
-        for v, g in zip(stage.weights, gradients, strict=True):
-            before = self.gradients.get(v)
-            self.gradients[v] = g if before is None else before + g
 
     def _input(self, v: Value, stage: Stage, micro: int):
         given = self.pipe.given(v, micro, self)
