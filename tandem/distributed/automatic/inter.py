@@ -159,7 +159,7 @@ def shapes_of(ranks: int, first: int, topology: Topology) -> list[tuple[int, ...
     """Meshes of so many ranks: in a row; and in two rows, of which those of a node are one if there are several nodes."""
     per_node = topology.per_node
     if ranks > per_node:
-        return [(ranks // per_node, per_node)]
+        return [(ranks,), (ranks // per_node, per_node)] if per_node > 1 else [(ranks,)]
     found: list[tuple[int, ...]] = [(ranks,)]
     if ranks >= 4:
         rows = 2 ** (int(math.log2(ranks)) // 2)

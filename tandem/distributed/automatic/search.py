@@ -8,7 +8,7 @@ import time
 
 from tandem.distributed.automatic.choice import Choice, StageChoice
 from tandem.distributed.automatic.costs import Costs
-from tandem.distributed.automatic.inter import Intervals, best_rows, choice_of, shapes_of
+from tandem.distributed.automatic.inter import Intervals, best_rows, choice_of, shapes_of, sizes_of
 from tandem.distributed.automatic.memory import plan_memory
 from tandem.distributed.automatic.solve import solve
 from tandem.distributed.automatic.step import whole_step
@@ -22,6 +22,7 @@ from tandem.distributed.traced import trace_loss
 from tandem.errors import TandemError, ValueRangeError
 
 LAYERS = 8  # that a model is cut into, for each rank up to four of a row
+ENOUGH = 0.5  # seconds that are worth beginning with another mesh
 TIGHTER = 4  # tries with a smaller count where the memory planner needs more than the solver counts
 
 
@@ -111,22 +112,30 @@ class Search:
         return choice
 
     def choices(self, limit: float | None) -> list[Choice]:
+        """The best of each kind: rows of ranks first, which are solved quickly, pipelines, then grids with what time is left."""
         found = []
-        if self.q.micro_batches in (None, 1) and self.q.stages in (None, 1):
-            layouts = self.q.layouts or shapes_of(self.q.topology.devices, 0, self.q.topology)
-            for shape in layouts:
-                try:
-                    found.append(self.on_one_mesh(shape, limit))
-                except ValueRangeError:
-                    continue
+        shapes = self.q.layouts or shapes_of(self.q.topology.devices, 0, self.q.topology)
+        if self.q.micro_batches not in (None, 1) or self.q.stages not in (None, 1):
+            shapes = []
+        found += self._on_meshes([s for s in shapes if len(s) == 1], limit)
         if self.q.layouts is None:
             found += self.pipelines(limit)
+        return found + self._on_meshes([s for s in shapes if len(s) > 1], limit)
+
+    def _on_meshes(self, shapes: list[tuple[int, ...]], limit: float | None) -> list[Choice]:
+        found = []
+        for shape in shapes:
+            if self.q.layouts is None and self.left < ENOUGH:
+                break
+            try:
+                found.append(self.on_one_mesh(shape, limit))
+            except ValueRangeError:
+                continue
         return found
 
     def on_one_mesh(self, shape: tuple[int, ...], limit: float | None, lies=None) -> Choice:
         costs = self.q.costs(shape)
-        share = 1.0 if self.q.layouts is not None else 0.5
-        solution = solve(self.step, costs, limit, self.left * share, self.q.gap, lies)
+        solution = solve(self.step, costs, limit, self.left, self.q.gap, lies)
         place = Place(tuple(range(math.prod(shape))), shape)
         return Choice(self.traced, [StageChoice(self.step, place, solution, costs)])
 
@@ -161,8 +170,10 @@ class Search:
         q = self.q
         intervals = Intervals(
             traced, layer_of, layers, count, q.topology, state=q.state, times=q.times, gap=max(q.gap, 1e-2),
-            until=time.monotonic() + self.left, memory_limit=limit, solved=self.solved, recompute=q.recompute,
+            until=time.monotonic() + 0.6 * self.left, memory_limit=limit, solved=self.solved, recompute=q.recompute,
         )  # fmt: skip
+        if sizes is None and limit is None and q.stages != 1:  # micro-batches without stages only save memory
+            sizes = [n for n in sizes_of(q.topology) if n < q.topology.devices]
         found = best_rows(intervals, q.stages or min(most, layers), q.stages or 1, sizes)
         made = [choice_of(intervals, row, q.schedule if len(row.stages) > 1 else "gpipe") for row in found]
         return [c for c in made if c is not None]
@@ -189,7 +200,9 @@ class Search:
         if name == "pipeline":
             single = self.pipelines(None, [1]) if self.q.layouts is None else []
             return min(single, key=lambda c: c.seconds, default=None)
-        shape = (self.q.layouts or shapes_of(self.q.topology.devices, 0, self.q.topology))[0]
+        shape = (self.q.layouts or shapes_of(self.q.topology.devices, 0, self.q.topology))[-1]
+        if self.q.topology.nodes == 1 and self.q.layouts is None:
+            shape = (self.q.topology.devices,)
         whole, rows = (REPLICATE,) * len(shape), (Shard(0),) * len(shape)
         arguments = whole if name in ("tensor parallel", "replicated") else rows
         parameters = {"fully sharded": rows, "tensor parallel": None}.get(name, whole)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from tandem.distributed.automatic.step import Step
 from tandem.graph.ir import Node
 
-DISTANCE = 4
-LARGE = 500  # nodes from which on layers are tied
+DISTANCE = 2
+LARGE = 400  # nodes from which on layers are tied
 
 
 def ties_of(step: Step, kinds: dict) -> dict[Node, int]:
