@@ -14,6 +14,7 @@ from tandem.distributed.pipeline.places import Place, blocks
 from tandem.distributed.pipeline.programs import levels
 from tandem.distributed.pipeline.schedule import Action, Schedule, schedule_of
 from tandem.distributed.pipeline.timeline import Timeline, simulate
+from tandem.distributed.pipeline.verify import most_kept
 from tandem.distributed.sharding.layout import REPLICATE
 from tandem.distributed.traced import Traced
 from tandem.graph.ir import Node
@@ -150,7 +151,7 @@ class Choice:
 
     def kept(self, stage: int) -> int:
         """Of how many micro-batches a stage keeps activations."""
-        return min(self.micro_batches, len(self.stages) - stage)
+        return most_kept(self.schedule)[stage]
 
     @property
     def memory(self) -> float:

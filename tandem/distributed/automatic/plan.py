@@ -371,7 +371,7 @@ def _told(line: Line) -> str:
 
 def parallelize(fn, args, mesh=None, *, topology: Topology | None = None, memory_limit: float | None = None,
                 state: float = 2.0, time_limit: float = 10.0, gap: float = 1e-3, micro_batches: int | None = None,
-                schedule: str = "1f1b", stages: int | None = None, recompute: bool | None = None,
+                schedule: str | None = None, stages: int | None = None, recompute: bool | None = None,
                 way: str | None = None) -> ParallelPlan:  # fmt: skip
     """A plan that divides a training step over ranks: for each operator how it is divided, for each parameter how it lies, and
     which ranks compute which layers.
@@ -385,7 +385,7 @@ def parallelize(fn, args, mesh=None, *, topology: Topology | None = None, memory
     state: bytes of optimiser state for each byte of a weight; 2 for Adam
     time_limit: seconds for the solver; then the best plan so far counts
     micro_batches, stages, recompute: of a pipeline; unless given, some multiples of the number of ranks, all numbers of stages,
-        and both are tried. schedule: as for td.distributed.Pipeline
+        and both are tried. schedule: as for td.distributed.Pipeline; 1f1b and zero_bubble are tried unless given
     way: the best plan of a usual kind instead: "data parallel", "fully sharded", "tensor parallel", "replicated" or "pipeline"
 
     >>> w1, w2 = td.ones(64, 256, requires_grad=True), td.ones(256, 64, requires_grad=True)

@@ -22,6 +22,7 @@ from tandem.distributed.traced import trace_loss
 from tandem.errors import TandemError, ValueRangeError
 
 LAYERS = 8  # that a model is cut into, for each rank up to four of a row
+SCHEDULES = ("1f1b", "zero_bubble")  # that are tried
 ENOUGH = 0.5  # seconds that are worth beginning with another mesh
 TIGHTER = 4  # tries with a smaller count where the memory planner needs more than the solver counts
 
@@ -43,7 +44,7 @@ class Question:
     time_limit: float
     gap: float
     micro_batches: int | None = None
-    schedule: str = "1f1b"
+    schedule: str | None = None
     stages: int | None = None
     recompute: bool | None = None
     way: str | None = None
@@ -71,27 +72,28 @@ class Search:
         limit = self.q.memory_limit
         for _ in range(TIGHTER):
             found = sorted(self.choices(limit), key=lambda c: c.seconds)
-            if not found or self.q.memory_limit is None:
+            if found and limit is None:
+                return found[0]
+            over = []
+            for choice in found:
+                needed = plan_memory(choice)
+                if needed <= self.q.memory_limit:
+                    return choice
+                over.append((needed - self.q.memory_limit, choice.memory))
+            if not over or min(over)[0] >= limit:
                 break
-            needs = [(plan_memory(c), c) for c in found]
-            fitting = [c for need, c in needs if need <= self.q.memory_limit]
-            if fitting:
-                return fitting[0]
-            over, counted = min((need - self.q.memory_limit, c.memory) for need, c in needs)
-            limit = min(limit, counted) - over
-            if limit <= 0:
-                break
-        if not found and self.refused:
+            limit = min(limit, min(over)[1]) - min(over)[0]  # the solver counts less than the planner does
+        if self.refused and self.q.memory_limit is None:
             raise ValueRangeError("parallelize", f"no plan was found: {self.refused[0]}")
-        if not found or self.q.memory_limit is not None:
-            text = (
-                f"needs more than {self.q.memory_limit:,.0f} bytes" if self.q.memory_limit else "takes too long to find"
-            )
-            raise ValueRangeError(
-                "parallelize", f"no plan was found: each {text} on a rank",
-                fix="give more time (time_limit=), more memory (memory_limit=) or more ranks",
-            )  # fmt: skip
-        return found[0]
+        why = (
+            "the time is over"
+            if self.q.memory_limit is None
+            else f"each needs more than {self.q.memory_limit:,.0f} bytes"
+        )
+        raise ValueRangeError(
+            "parallelize", f"no plan was found: {why}",
+            fix="give more time (time_limit=), more memory (memory_limit=) or more ranks",
+        )  # fmt: skip
 
     def found(self) -> Choice:
         """The best plan; what was measured for it is kept."""
@@ -175,8 +177,13 @@ class Search:
         if sizes is None and limit is None and q.stages != 1:  # micro-batches without stages only save memory
             sizes = [n for n in sizes_of(q.topology) if n < q.topology.devices]
         found = best_rows(intervals, q.stages or min(most, layers), q.stages or 1, sizes)
-        made = [choice_of(intervals, row, q.schedule if len(row.stages) > 1 else "gpipe") for row in found]
-        return [c for c in made if c is not None]
+        made = [c for c in (choice_of(intervals, row, "1f1b") for row in found) if c is not None]
+        names = [q.schedule] if q.schedule is not None else list(SCHEDULES)
+        return [
+            dataclasses.replace(c, schedule_name=name)
+            for c in made
+            for name in (names if len(c.stages) > 1 else ["gpipe"])
+        ]
 
     def _layers(self, traced, most: int) -> int:
         nodes = sum(n.op.name != "input" for n in traced.graph.nodes)

@@ -110,15 +110,29 @@ def test_stages_may_compute_activations_again():
     check(SMALL, islands(SLOW), stages=2, micro_batches=4, recompute=True)
 
 
+def test_little_memory_has_activations_computed_again():
+    loss, args, _ = chain(4096, 16, 8)()
+    plans = [
+        td.parallelize(loss, args, Topology.processors(2), stages=2, micro_batches=4, recompute=again)
+        for again in (False, True)
+    ]
+    kept, again = (plan.memory for plan in plans)
+    assert again < 0.8 * kept and plans[0].seconds < plans[1].seconds
+    chosen = td.parallelize(loss, args, Topology.processors(2), stages=2, micro_batches=4, memory_limit=1.05 * again)
+    assert chosen.memory <= 1.05 * again and any(s.recompute for s in chosen.stages)
+
+
 @pytest.mark.slow  # eight ranks
 def test_pipeline_data_and_tensor_axes_together():
     check(SMALL, islands(SLOW, 2, 4), stages=2, micro_batches=2)
 
 
+@pytest.mark.slow  # as others, with other numbers
 def test_a_rank_for_each_stage():
     check(SMALL, islands(SLOW), stages=4, micro_batches=4)
 
 
+@pytest.mark.slow
 def test_micro_batches_without_a_pipeline():
     check(SMALL, islands(FAST), stages=1, micro_batches=4)
 
