@@ -66,6 +66,7 @@ class GPT2(nn.Module):
         self.drop = nn.Dropout(dropout)
         self.h = nn.ModuleList([Block(width, heads, dropout) for _ in range(layers)])
         self.ln_f = nn.LayerNorm(width)
+        self.lm_head = None  # scores are products with embeddings
         for name, p in self.named_parameters():
             if name.endswith("c_proj.weight"):  # what is added to the residual stream, once per half block
                 nn.init.normal_(p, 0.0, 0.02 / math.sqrt(2 * layers))
@@ -83,7 +84,14 @@ class GPT2(nn.Module):
         return self.ln_f(x)
 
     def scores(self, hidden):
-        return F.linear(hidden, self.wte.weight)
+        return F.linear(hidden, self.wte.weight) if self.lm_head is None else self.lm_head(hidden)
+
+    def untie(self):
+        """Makes the product with embeddings a layer of its own, `lm_head`, of the same weights; td.quantize begins with it."""
+        if self.lm_head is None:
+            weight = self.wte.weight
+            self.lm_head = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device=weight.device, dtype=weight.dtype)
+            self.lm_head.weight = weight
 
     def forward(self, tokens):
         return self.scores(self.hidden(tokens))

@@ -137,6 +137,13 @@ class Llama(nn.Module):
     def scores(self, hidden):
         return F.linear(hidden, self.model["embed_tokens"].weight) if self.lm_head is None else self.lm_head(hidden)
 
+    def untie(self):
+        """Makes the product with embeddings a layer of its own, `lm_head`, of the same weights; td.quantize begins with it."""
+        if self.lm_head is None:
+            weight = self.model["embed_tokens"].weight
+            self.lm_head = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device=weight.device, dtype=weight.dtype)
+            self.lm_head.weight = weight
+
     def forward(self, tokens):
         return self.scores(self.hidden(tokens))
 

@@ -32,8 +32,12 @@ def quantize(module, bits: int = 8, group: int | None = None, *, activations=Non
         raise ValueRangeError(
             "quantize", "training=True rounds weights alone; quantise activations of the trained module"
         )
-    steps = _steps_of(module, activations, bits)
     made = copy.deepcopy(module)
+    if not training:
+        for layer in list(made.modules()):
+            if hasattr(layer, "untie"):
+                layer.untie()
+    steps = _steps_of(made, activations, bits)
     found = {name: layer for name, layer in made.named_modules() if _is_layer(layer)}
     wanted = {n: m for n, m in found.items() if not {n, n.rpartition(".")[2]} & set(skip)}
     if not wanted:

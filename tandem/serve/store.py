@@ -134,7 +134,7 @@ class ModelStore:
         path = Path(path)
         if path.is_dir() or path.suffix == ".gguf":
             return self.add(name, td.models.Llama.from_pretrained(path), version, *_texts(path))
-        return self.add(name, td.export.load(path), version)
+        return self.add(name, td.export.load(path, freeze=True), version)
 
     async def swap(self, name: str, file: str, version: str):
         """Loads a model of the repository while others answer; it answers once it is warm, and one that it replaces is drained."""

@@ -139,6 +139,21 @@ def test_steps_from_calibration():
     assert dynamic[0].x_scale == 0 and compare(model, dynamic, batches[0]).error < 0.03
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_language_model_with_its_tied_head(bits):
+    td.manual_seed(0)
+    model = td.models.GPT2(vocabulary=64, context=32, layers=1, heads=2, width=32).eval()
+    made = td.quantize(model, bits, activations="dynamic")
+    assert isinstance(made.lm_head, IntegerLinear) and model.lm_head is None
+    tokens = td.randint(0, 64, (1, 12))
+    with td.no_grad():
+        exact, found = model(tokens).numpy(), made(tokens).numpy()
+    assert np.linalg.norm(found - exact) < (0.03 if bits == 8 else 0.25) * np.linalg.norm(exact)
+    assert made.generate(tokens, 4, temperature=0).shape == (1, 16)
+    kept = td.quantize(model, bits, activations="dynamic", skip=["lm_head"])
+    assert type(kept.lm_head) is nn.Linear and kept.lm_head.weight is kept.wte.weight
+
+
 def test_what_cannot_be_quantised_so_says_why():
     model = nn.Sequential(nn.Linear(8, 8))
     with pytest.raises(ValueRangeError, match="dynamic"):

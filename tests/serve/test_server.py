@@ -13,6 +13,7 @@ import urllib.request
 
 import pytest
 
+from tests.browser import Browser
 from tests.serve.client import saved
 
 pytest.importorskip("uvicorn")
@@ -88,3 +89,19 @@ def test_a_thousand_clients_at_one_time_lose_nothing(server):
     port, _ = server
     for _ in range(3):
         assert ask_all(port, 1000) == [float(i) for i in range(1000)]
+
+
+@pytest.mark.slow
+def test_the_status_page_in_a_browser(server):
+    port, _ = server
+    ask_all(port, 3)
+    with Browser() as page:
+        page.open(f"http://127.0.0.1:{port}/")
+        assert page.run("document.title") == "Tandem server"
+        cells = page.run("[...document.querySelectorAll('tbody td')].map(c => c.textContent)")
+        assert cells[:3] == ["toy", "1", "tensor"] and "x: f32" in cells[3]
+        assert "ready" in page.run("document.querySelector('dl').textContent")
+        assert ", 0 refused" in page.run("document.querySelector('dl').textContent")
+        page.run("document.querySelector('a[href=\"/metrics\"]').click()")
+        page.wait_for("document.body.textContent.includes('tandem_requests_total')")
+        assert not [p for p in page.problems if "favicon" not in p]
