@@ -21,6 +21,7 @@ from tandem.passes.expand_composites import expand_composites
 from tandem.passes.fold_constants import fold_constants
 from tandem.passes.fuse_convolutions import fuse_convolutions
 from tandem.passes.simplify import simplify
+from tandem.passes.split_pools import split_pools
 
 FORMAT = 1
 _KIND = "tandem.export"
@@ -66,7 +67,7 @@ def freeze(fn, args, *, dynamic=True) -> SavedModel:
 def _frozen(exported: Exported) -> SavedModel:
     exported = fold_weights(exported)
     graph = exported.graph
-    for step in (expand_composites, fold_constants, simplify, fuse_convolutions, eliminate_dead):
+    for step in (expand_composites, fold_constants, simplify, fuse_convolutions, split_pools, eliminate_dead):
         graph = step(graph)
     return SavedModel(dataclasses.replace(exported, graph=graph), frozen=True)
 
