@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.devices import DEVICES, as_device, code_of
+from tandem import devices as _devices
 from tandem.errors import DeviceError, DTypeError, ShapeError, ValueRangeError
 from tandem.ops.create import _full, on_device
 
@@ -70,7 +70,7 @@ def _from_data(name: str, data, dtype):
 def _default_device():
     """The device of the scope that new tensors are made in, unless that is the CPU."""
     code = _runtime.default_device()
-    return DEVICES[code] if code else None
+    return _devices.DEVICES[code] if code else None
 
 
 def asarray(obj, *, dtype=None, device=None, copy: bool | None = None):
@@ -80,7 +80,7 @@ def asarray(obj, *, dtype=None, device=None, copy: bool | None = None):
     tensor([1., 2.])
     """
     if device is not None:
-        if code_of(device) != (_runtime.device_index(obj) if isinstance(obj, _runtime.Tensor) else 0):
+        if _devices.code_of(device) != (_runtime.device_index(obj) if isinstance(obj, _runtime.Tensor) else 0):
             if copy is False:
                 raise DeviceError(
                     "asarray", f"the data cannot be on {device} without a copy", fix="leave out copy=False"
@@ -143,7 +143,7 @@ def check_device(device):
     """An explicit device is a demand: what is not there is an error."""
     if device is None:
         return
-    as_device(device)
+    _devices.as_device(device)
 
 
 def empty(shape=None, *more, size=None, dtype=None, device=None, requires_grad: bool = False):
@@ -153,7 +153,7 @@ def empty(shape=None, *more, size=None, dtype=None, device=None, requires_grad: 
     (2, 3)
     """
     wanted = _shape(shape, more, size)
-    return _finish(_runtime.empty(wanted, _dtype(dtype) or dtypes.default_float(), code_of(device)), requires_grad)
+    return _finish(_runtime.empty(wanted, _dtype(dtype) or dtypes.default_float(), _devices.code_of(device)), requires_grad)
 
 
 def zeros(shape=None, *more, size=None, dtype=None, device=None, requires_grad: bool = False):
