@@ -10,6 +10,7 @@ import contextlib
 import functools
 import sys
 
+from tandem import _runtime
 from tandem.errors import ValueRangeError
 from tandem.switches import WINOGRAD
 
@@ -96,9 +97,18 @@ class _Absent:
         return False
 
 
+class _Cpu:
+    @staticmethod
+    def get_cpu_capability() -> str:
+        """The widest vectors that this machine has, as PyTorch says it."""
+        isa = _runtime.library_isa()
+        return "AVX512" if "512" in isa else "AVX2" if "avx2" in isa else "DEFAULT"
+
+
+cpu = _Cpu()
 cuda, cudnn, mps, mkl, mkldnn, openmp = _Cuda(), _Cudnn(), _Absent(), _Absent(), _Present(), _Absent()
 __path__ = []  # so that `import torch.backends.cudnn` is looked up
-for _name in ("cuda", "cudnn", "mps", "mkl", "mkldnn", "openmp"):  # import tandem.backends.cudnn as cudnn
+for _name in ("cpu", "cuda", "cudnn", "mps", "mkl", "mkldnn", "openmp"):  # import tandem.backends.cudnn as cudnn
     sys.modules[f"{__name__}.{_name}"] = globals()[_name]
 
 

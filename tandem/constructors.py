@@ -153,7 +153,9 @@ def empty(shape=None, *more, size=None, dtype=None, device=None, requires_grad: 
     (2, 3)
     """
     wanted = _shape(shape, more, size)
-    return _finish(_runtime.empty(wanted, _dtype(dtype) or dtypes.default_float(), _devices.code_of(device)), requires_grad)
+    return _finish(
+        _runtime.empty(wanted, _dtype(dtype) or dtypes.default_float(), _devices.code_of(device)), requires_grad
+    )
 
 
 def zeros(shape=None, *more, size=None, dtype=None, device=None, requires_grad: bool = False):

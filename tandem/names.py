@@ -9,6 +9,8 @@ import sys
 class MissingName(AttributeError):
     """Suggests a name when it is shown. Python does so by itself, but not for modules of more than 750 names."""
 
+    __module__, __qualname__ = "builtins", "AttributeError"  # as which it is shown
+
     def __str__(self):
         text = super().__str__()
         known = [n for n in dir(self.obj) if not n.startswith("_")]

@@ -108,23 +108,34 @@ class Function:
             with enable_grad() if create_graph else no_grad():
                 result = cls.backward(ctx, *full)
             result = result if isinstance(result, tuple) else (result,)
+            if len(result) > len(args) and all(g is None for g in result[len(args) :]):
+                result = result[: len(args)]
             if len(result) != len(args):
                 raise AutogradError(
                     cls.__name__,
                     f"backward returned {len(result)} gradients for {len(args)} arguments of forward",
                     fix="return one gradient (or None) for each argument",
                 )
-            for i, (g, a) in enumerate(zip(result, args, strict=True)):
+            for i, g in enumerate(result):
                 if g is not None and not isinstance(g, _runtime.Tensor):
                     raise AutogradError(
                         cls.__name__, f"gradient {i} is a {type(g).__name__}; it must be a tensor or None"
                     )
-                if g is not None and ctx.needs_input_grad[i] and g.shape != a.shape:
-                    raise AutogradError(cls.__name__, f"gradient {i} is {g.shape} but argument {i} is {a.shape}")
-            return result
+            return tuple(
+                _of_shape(cls, i, g, a) if g is not None and ctx.needs_input_grad[i] and g.shape != a.shape else g
+                for i, (g, a) in enumerate(zip(result, args, strict=True))
+            )
 
         _runtime.record_python(run, cls.__name__, inputs, recorded)
         return outputs[0] if single else tuple(outputs)
+
+
+def _of_shape(cls, i: int, g, a):
+    """A gradient that an argument was broadcast to is added up to the argument's shape, as in PyTorch."""
+    ends = zip(reversed(g.shape), reversed(a.shape), strict=False)
+    if g.ndim < a.ndim or any(m not in (1, n) for n, m in ends):
+        raise AutogradError(cls.__name__, f"gradient {i} is {g.shape} but argument {i} is {a.shape}")
+    return g.sum_to_size(a.shape)
 
 
 FunctionCtx = Context

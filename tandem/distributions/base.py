@@ -36,7 +36,7 @@ class Distribution:
     _validate_args = False
 
     def __init__(self, batch_shape=(), event_shape=(), validate_args: bool | None = None):
-        self.batch_shape, self.event_shape = tuple(batch_shape), tuple(event_shape)
+        self.batch_shape, self.event_shape = td.Size(batch_shape), td.Size(event_shape)
         if validate_args is not None:
             self._validate_args = validate_args
         if self._validate_args:
@@ -107,7 +107,7 @@ class Distribution:
                 made.__dict__[name] = value.expand((*batch, *value.shape[old:]))
             elif isinstance(value, Distribution) and value.batch_shape[:old] == self.batch_shape:
                 made.__dict__[name] = value.expand((*batch, *value.batch_shape[old:]))
-        made.batch_shape = batch
+        made.batch_shape = td.Size(batch)
         return made
 
     def sample(self, sample_shape=()):

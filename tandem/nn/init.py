@@ -6,7 +6,8 @@ import math
 
 from tandem import _runtime, dtypes
 from tandem.autograd.modes import no_grad
-from tandem.ops import eye, randperm
+from tandem.ops import eye as _eye
+from tandem.ops import randperm as _randperm
 
 _GAINS = {
     "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0, "conv_transpose2d": 1.0,
@@ -93,7 +94,7 @@ def eye_(tensor):
     """The identity, as far as a matrix that may not be square can be."""
     if tensor.ndim != 2:
         raise ValueError(f"eye_ fills matrices; this tensor is {tensor.shape}")
-    return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype))
+    return tensor.copy_(_eye(*tensor.shape, dtype=tensor.dtype))
 
 
 @no_grad()
@@ -172,5 +173,5 @@ def sparse_(tensor, sparsity: float, std: float = 0.01, generator=None):
     zeros = math.ceil(sparsity * rows)
     tensor.normal_(0.0, float(std), generator=generator)
     for column in range(columns):
-        tensor[randperm(rows, generator=generator)[:zeros], column] = 0.0
+        tensor[_randperm(rows, generator=generator)[:zeros], column] = 0.0
     return tensor

@@ -462,6 +462,10 @@ class Module:
         """hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors) may change what is loaded."""
         return self._add_state_hook("load_state_dict_pre", hook)
 
+    def _register_load_state_dict_pre_hook(self, hook, with_module: bool = False) -> HookHandle:
+        """PyTorch's older name, whose hooks do not get the module."""
+        return self.register_load_state_dict_pre_hook(hook if with_module else lambda module, *rest: hook(*rest))
+
     def register_load_state_dict_post_hook(self, hook) -> HookHandle:
         """hook(module, result) runs after loading was planned; it may empty result.missing_keys or result.unexpected_keys."""
         return self._add_state_hook("load_state_dict_post", hook)

@@ -260,6 +260,9 @@ class Optimizer:
             hook(self, (closure,), {})
         return loss
 
+    def _patch_step_function(self):
+        """What PyTorch's optimisers prepare for its profiler: nothing here."""
+
     def zero_grad(self, set_to_none: bool = True):
         """Forgets all gradients, or fills them with zeros."""
         for group in self.param_groups:

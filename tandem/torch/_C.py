@@ -46,6 +46,11 @@ class DisableTorchFunctionSubclass(contextlib.nullcontext):
 DisableTorchFunction = DisableTorchFunctionSubclass
 
 
+def _are_functorch_transforms_active() -> bool:
+    """False: td.vmap and kin run functions on tensors that are no wrappers."""
+    return False
+
+
 def _disabled_torch_function_impl(func, types, args=(), kwargs=None):
     """What subclasses of Tensor name to switch PyTorch's overriding off."""
     return func(*args, **(kwargs or {}))

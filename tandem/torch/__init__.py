@@ -17,11 +17,13 @@ import types as _types
 import tandem as _tandem
 from tandem.names import missing as _missing
 from tandem.torch import _config
+from tandem.torch import foreach as _foreach
 from tandem.torch import functions as _functions
 from tandem.torch import inner as _inner
 from tandem.torch import legacy as _legacy
 from tandem.torch import paths as _paths
 from tandem.torch import serialization as _serialization
+from tandem.torch import storage as _storage
 from tandem.torch.paths import install
 
 __version__ = _paths.VERSION
@@ -31,12 +33,14 @@ globals().update({
     _name: _value for _name, _value in vars(_tandem).items()
     if not _name.startswith("_") and not isinstance(_value, _types.ModuleType)
 })  # fmt: skip
+globals().update(_foreach.FUNCTIONS)
 for _module in (_inner, _legacy, _functions):
     globals().update({_name: getattr(_module, _name) for _name in _module.__all__})
 del _module
 _paths.watch()
 save, load = _serialization.save, _serialization.load
 __config__ = _config
+UntypedStorage, TypedStorage = _storage.UntypedStorage, _storage.TypedStorage
 
 
 _OWN = (

@@ -13,7 +13,5 @@ ADVICE = {
     "quantize_per_tensor": "there is no quantisation of PyTorch's kind",
     "Stream": "torch.cuda.Stream is the class of streams",
     "Event": "torch.cuda.Event is the class of events",
-    "TypedStorage": "memory has no object of its own; x.data_ptr(), x.nbytes and x.numpy() tell of it",
-    "UntypedStorage": "memory has no object of its own; x.data_ptr(), x.nbytes and x.numpy() tell of it",
     "xpu": "devices are 'cpu' and 'cuda'",
 }

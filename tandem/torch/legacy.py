@@ -55,4 +55,41 @@ for _name in _NAMES:
     globals()[_name] = _typed(_name, "cpu")
     setattr(td.cuda, _name, _typed(_name, "cuda"))
 
-__all__ = [*_NAMES, "Generator", "set_default_tensor_type"]
+
+class SymInt:
+    """What PyTorch's tracer makes of sizes: nothing here is one, which isinstance tells."""
+
+
+SymFloat = SymBool = SymInt
+
+
+def _assert(condition, message):
+    """An assert that PyTorch's tracer keeps."""
+    if not condition:
+        raise AssertionError(message)
+
+
+class _NoDType:
+    """A type of PyTorch's that tensors have not here: it can be named and compared, and is refused where a dtype is wanted."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self):
+        return f"torch.{self.name}"
+
+
+complex32 = chalf = _NoDType("complex32")
+
+
+__all__ = [
+    *_NAMES,
+    "chalf",
+    "complex32",
+    "SymBool",
+    "SymFloat",
+    "SymInt",
+    "_assert",
+    "Generator",
+    "set_default_tensor_type",
+]

@@ -199,6 +199,78 @@ def test_onnx_files_are_written_under_pytorchs_name(tmp_path):
     assert not torch.onnx.is_in_onnx_export()
 
 
+@pytest.mark.oracle
+def test_lists_of_tensors():
+    there = pytest.importorskip("torch")
+
+    x = [[1.0, -2.0], [3.0]]
+    for name, args in (
+        ("abs", ()), ("add", (2.0,)), ("mul", ([2.0, 3.0],)), ("sub", ([[1.0, 1.0], [2.0]],)),
+        ("maximum", (0.0,)), ("clamp_max", (0.5,)),
+        ("lerp", ([[0.0, 0.0], [1.0]], 0.25)), ("addcmul", ([[1.0, 2.0], [3.0]], [[1.0, 1.0], [2.0]], 0.5)),
+        ("norm", ()), ("max", ()),
+        ("addcdiv", ([[1.0, 2.0], [3.0]], [[1.0, 1.0], [2.0]], [0.5, 2.0])), ("pow", (2,)), ("clone", ()),
+    ):  # fmt: skip
+
+        def made(torch, name=name, args=args):
+            tensors = lambda v: [torch.tensor(t) for t in v] if isinstance(v, list) and isinstance(v[0], list) else v
+            return [t.tolist() for t in getattr(torch, f"_foreach_{name}")(tensors(x), *map(tensors, args))]
+
+        assert made(torch) == made(there), name
+    ours = [td.tensor(v) for v in x]
+    torch._foreach_mul_(ours, 2.0)
+    torch._foreach_copy_(ours[:1], [td.zeros(2)])
+    assert [t.tolist() for t in ours] == [[0.0, 0.0], [6.0]]
+
+
+def test_memory_can_be_asked_for():
+    x = torch.ones(3, 4)
+    assert x.untyped_storage().nbytes() == 48 == x.storage().nbytes() and len(x.storage()) == 12
+    assert x[1:].untyped_storage().data_ptr() == x.untyped_storage().data_ptr() == x.data_ptr()
+
+
+def test_gradients_of_functions_are_added_up_to_the_shape_of_the_argument():
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.save_for_backward(x, factor)
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, g):
+            x, factor = ctx.saved_tensors
+            return g * factor, g * x, None, None
+
+    x, factor = td.ones(2, 3, requires_grad=True), td.full((1, 1), 2.0, requires_grad=True)
+    Scale.apply(x, factor).sum().backward()
+    assert factor.grad.tolist() == [[6.0]] and x.grad.shape == (2, 3)
+    with pytest.raises(td.AutogradError, match="gradient 1 is"):
+        _wrong(Scale)
+
+
+def _wrong(function):
+    class Wrong(function):
+        @staticmethod
+        def backward(ctx, g):
+            return g, g[:, :2]
+
+    Wrong.apply(td.ones(2, 3), td.ones(3, requires_grad=True)).sum().backward()
+
+
+def test_shapes_of_distributions_are_sizes():
+    made = td.distributions.Normal(td.zeros(2, 3), 1.0)
+    assert made.batch_shape.numel() == 6 and made.event_shape.numel() == 1
+
+
+def test_types_that_are_not_here_can_be_named():
+    assert torch.complex32 not in (torch.complex64, torch.float16)
+    with pytest.raises((TypeError, ValueError)):
+        torch.ones(2, dtype=torch.complex32)
+    assert not isinstance(3, torch.SymInt)
+    with pytest.raises(AssertionError, match="no"):
+        torch._assert(False, "no")
+
+
 # -- worker processes
 
 _LOOP = """

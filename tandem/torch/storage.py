@@ -1,0 +1,73 @@
+"""torch.storage: the memory of a tensor, for programs that ask how large it is and where."""
+
+from __future__ import annotations
+
+import tandem as td
+
+__all__ = ["TypedStorage", "UntypedStorage"]
+
+
+class UntypedStorage:
+    """The memory that a tensor looks at. Views that overlap share memory; nbytes counts what this tensor spans."""
+
+    def __init__(self, tensor):
+        if not isinstance(tensor, td.Tensor):
+            raise td.UnsupportedError("UntypedStorage", "memory is made with tensors", fix="make a tensor, by td.empty")
+        self._tensor = tensor
+
+    @property
+    def device(self):
+        return self._tensor.device
+
+    def data_ptr(self) -> int:
+        tensor = self._tensor
+        return tensor.data_ptr() - tensor.storage_offset() * tensor.dtype.itemsize
+
+    def nbytes(self) -> int:
+        tensor = self._tensor
+        span = (
+            sum((n - 1) * abs(s) for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+            if tensor.numel()
+            else 0
+        )
+        return (span + tensor.storage_offset()) * tensor.dtype.itemsize
+
+    size = __len__ = nbytes
+
+    def is_shared(self) -> bool:
+        return self._tensor.is_shared()
+
+    def __repr__(self):
+        return f"<UntypedStorage of {self.nbytes()} bytes on {self.device}>"
+
+
+class TypedStorage(UntypedStorage):
+    """The same, counted in elements."""
+
+    @property
+    def dtype(self):
+        return self._tensor.dtype
+
+    def size(self) -> int:
+        return self.nbytes() // self._tensor.dtype.itemsize
+
+    __len__ = size
+
+    def untyped(self) -> UntypedStorage:
+        return UntypedStorage(self._tensor)
+
+    def element_size(self) -> int:
+        return self._tensor.dtype.itemsize
+
+
+def _untyped_storage(self) -> UntypedStorage:
+    """The memory of this tensor."""
+    return UntypedStorage(self)
+
+
+def _storage(self) -> TypedStorage:
+    """The memory of this tensor, in elements."""
+    return TypedStorage(self)
+
+
+td.Tensor.untyped_storage, td.Tensor.storage = _untyped_storage, _storage
