@@ -142,6 +142,10 @@ class Server:
             if name in notices:
                 with contextlib.suppress(Exception):  # what is wrong with a message is seen by who waits for it
                     notices[name](arguments, tensors)
+                try:
+                    connection.give_back()
+                except Closed:
+                    return
                 continue
             try:
                 value, results = calls[name](connection, arguments, tensors)
@@ -212,6 +216,7 @@ class Peer:
                 try:
                     if self._notices is None:
                         self._notices = connect(self.address, self.key, _GRACE)
+                    self._notices.drain()
                     self._notices.send([name, *arguments], tensors)
                     return
                 except Closed as error:

@@ -1,9 +1,16 @@
 """Messages on a socket: JSON, tensors, and nothing that could run code at the other end.
 
-    4 bytes length of the JSON, 8 bytes of tensor data, then both. JSON: [content, [[dtype, shape, place], ...]]
+    4 bytes length of the JSON, 8 bytes of tensor data, then both
+    JSON: [content, [[dtype, shape, place], ...], [pieces given back], [pieces let go of]], without what is empty at the end
 
-A tensor's place is 0 for elements that follow in the data, 1 for shared memory whose descriptor comes with the message, which
-is how larger ones go between processes of one host.
+A tensor's place is -1 for elements that follow in the data, or a piece of shared memory, which is how larger ones go between
+processes of one host.
+
+Note [Pieces]
+New shared memory costs more than the copy into it: both sides fault its pages in. So a connection keeps the pieces that it has
+sent tensors in, up to a limit. The receiver's tensors lie in a piece; once there are none any more it gives the piece back, with
+the next message that goes the other way, and the sender puts another tensor there. The descriptor of a piece goes with the
+message that first names it.
 """
 
 from __future__ import annotations
@@ -12,21 +19,24 @@ import array
 import contextlib
 import json
 import math
+import os
+import select
 import socket
 import struct
 
 from tandem import _runtime
 from tandem.constructors import empty
 from tandem.dtypes import ALL
-from tandem.multiprocessing.shared import attach, shared_copy
+from tandem.multiprocessing.shared import attach, copy_into, shared_copy
 from tandem.ops.torch_names import frombuffer
 
 _HEAD = struct.Struct("<IQ")
 _LARGEST_TEXT = 1 << 30
 _SHARED = 1 << 16  # bytes from which on a tensor goes by shared memory
 _DESCRIPTORS = 200  # of one message: the system allows 253
+_KEPT = 1 << 28  # bytes of pieces that a connection keeps
 _DTYPES = {d.name: d for d in ALL}
-INLINE, SHARED = 0, 1
+_INLINE, _ONCE = -1, -2  # places: in the message; memory for this message alone
 
 
 class Closed(ConnectionError):
@@ -53,6 +63,9 @@ class Connection:
         self._shares = sock.family == socket.AF_UNIX
         self._buffer = bytearray()
         self._descriptors: list[int] = []
+        self._sent = Pieces()
+        self._held: dict[int, _runtime.SharedMemory] = {}  # pieces of the other side
+        self._in_use: set[int] = set()  # those with tensors of ours
         if not self._shares:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -61,7 +74,7 @@ class Connection:
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
         for fd in self._descriptors:
-            socket.close(fd)
+            os.close(fd)
         self._descriptors.clear()
 
     # -- sending
@@ -74,13 +87,18 @@ class Connection:
             t = t if _runtime.device_index(t) == 0 else t.cpu()
             count = t.numel() * t.dtype.itemsize
             if self._shares and count >= _SHARED and len(shared) < _DESCRIPTORS:
-                shared.append(_runtime.shared_memory_of(t)[0] if fixed else _on_shared_memory(t))
-                described.append([t.dtype.name, list(t.shape), SHARED])
+                place, memory = (_ONCE, _runtime.shared_memory_of(t)[0]) if fixed else self._sent.put(t, count)
+                if memory is not None:
+                    shared.append(memory)
+                described.append([t.dtype.name, list(t.shape), place])
             else:
                 if count:
                     inline.append(_bytes(t))
-                described.append([t.dtype.name, list(t.shape), INLINE])
-        text = json.dumps([content, described] if described else [content], separators=(",", ":")).encode()
+                described.append([t.dtype.name, list(t.shape), _INLINE])
+        parts = [content, described, self._given_back(), self._sent.take_dropped()]
+        while len(parts) > 1 and not parts[-1]:
+            parts.pop()
+        text = json.dumps(parts, separators=(",", ":")).encode()
         size = sum(map(len, inline))
         head = _HEAD.pack(len(text), size) + text
         try:
@@ -105,23 +123,47 @@ class Connection:
         length, size = _HEAD.unpack(self._take(_HEAD.size))
         if length > _LARGEST_TEXT:
             raise Closed("what came is no message")
-        found = json.loads(self._take(length))
-        content, described = found[0], found[1] if len(found) > 1 else []
+        content, described, back, dropped = (json.loads(self._take(length)) + [[], [], []])[:4]
         self.received += _HEAD.size + length + size
+        self._sent.take_back(back)
         tensors = [self._tensor(*d) for d in described]
+        for piece in dropped:
+            self._held.pop(piece, None)
         return content, tensors
+
+    def give_back(self):
+        """Tells the other side which pieces are free again, where no message goes there anyway."""
+        if any(self._held[piece].users == 0 for piece in self._in_use):
+            self.send(None)
+
+    def drain(self):
+        """Takes in what the other side has given back. Raises Closed if it is gone."""
+        while self._buffer or select.select([self.socket], [], [], 0)[0]:
+            self.receive()
+
+    def _given_back(self) -> list[int]:
+        free = [piece for piece in self._in_use if self._held[piece].users == 0]
+        self._in_use.difference_update(free)
+        return free
 
     def _tensor(self, name: str, shape: list, place: int):
         dtype = _DTYPES[name]
         if not all(isinstance(n, int) and n >= 0 for n in shape):
             raise Closed(f"{shape!r} is no shape")
-        if place == SHARED:
+        if place == _INLINE:
+            count = math.prod(shape)
+            if not count:
+                return empty(tuple(shape), dtype=dtype)
+            return frombuffer(self._read(count * dtype.itemsize), dtype=dtype).reshape(tuple(shape))
+        memory = self._held.get(place)
+        if memory is None:
             memory = attach(self._descriptors.pop(0))
-            return memory.tensor(dtype, tuple(shape))
-        count = math.prod(shape)
-        if not count:
-            return empty(tuple(shape), dtype=dtype)
-        return frombuffer(self._read(count * dtype.itemsize), dtype=dtype).reshape(tuple(shape))
+            memory.close_fd()
+            if place != _ONCE:
+                self._held[place] = memory
+        if place != _ONCE:
+            self._in_use.add(place)
+        return memory.tensor(dtype, tuple(shape))
 
     def _take(self, count: int) -> bytes:
         buffer = self._buffer
@@ -167,9 +209,43 @@ class Connection:
         return made
 
 
-def _on_shared_memory(t):
-    place = _runtime.shared_memory_of(shared_copy(t))
-    return place[0]
+class Pieces:
+    """Shared memory that a connection has sent tensors in. See Note [Pieces]."""
+
+    def __init__(self):
+        self._memory: dict[int, _runtime.SharedMemory] = {}
+        self._free: set[int] = set()
+        self._dropped: list[int] = []
+        self._next = 0
+
+    def put(self, t, count: int) -> tuple:
+        """(piece that has a copy of a tensor, its memory if the other side does not know it)."""
+        fits = [p for p in self._free if count <= self._memory[p].bytes <= 4 * count]
+        if fits:
+            piece = min(fits, key=lambda p: self._memory[p].bytes)
+            self._free.discard(piece)
+            copy_into(self._memory[piece].tensor(t.dtype, tuple(t.shape)), t)
+            return piece, None
+        memory = _runtime.SharedMemory(count)
+        copy_into(memory.tensor(t.dtype, tuple(t.shape)), t)
+        kept = sum(m.bytes for m in self._memory.values())
+        for piece in list(self._free):
+            if kept + count > _KEPT:
+                self._free.discard(piece)
+                kept -= self._memory.pop(piece).bytes
+                self._dropped.append(piece)
+        if kept + count > _KEPT:
+            return _ONCE, memory
+        piece, self._next = self._next, self._next + 1
+        self._memory[piece] = memory
+        return piece, memory
+
+    def take_back(self, pieces: list[int]):
+        self._free.update(p for p in pieces if p in self._memory)
+
+    def take_dropped(self) -> list[int]:
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
 
 def _bytes(t) -> memoryview:
