@@ -210,10 +210,12 @@ class ParallelPlan:
     def alternatives(self) -> dict[str, Alternative]:
         """This plan and ways that people choose by hand, in the same cost model: how arguments and parameters lie is fixed,
         everything else is the best for that; a pipeline with one rank for each stage is cut as well as it can be."""
-        usual = Search(self._question).usual()
-        return {"this plan": self._as_alternative(self), **{
-            name: self._as_alternative(ParallelPlan(c, self._question, None)) for name, c in usual.items()
-        }}  # fmt: skip
+        return {"this plan": self._as_alternative(self), **self._usual}
+
+    @functools.cached_property
+    def _usual(self) -> dict[str, Alternative]:
+        usual = Search(dataclasses.replace(self._question, way=None)).usual()
+        return {name: self._as_alternative(ParallelPlan(c, self._question, None)) for name, c in usual.items()}
 
     @staticmethod
     def _as_alternative(plan: ParallelPlan) -> Alternative:

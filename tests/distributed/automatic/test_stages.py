@@ -106,6 +106,10 @@ def test_two_stages_of_two_ranks_train_as_one_process(schedule):
     check(SMALL, islands(SLOW), stages=2, micro_batches=4, schedule=schedule)
 
 
+def test_stages_may_have_different_numbers_of_ranks():
+    check(SMALL, Topology.processors(3), stages=2, micro_batches=4)
+
+
 def test_stages_may_compute_activations_again():
     check(SMALL, islands(SLOW), stages=2, micro_batches=4, recompute=True)
 
