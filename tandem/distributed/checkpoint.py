@@ -3,7 +3,8 @@
     folder/index.json            which block of which tensor is in which file; the checkpoint is what this names
     folder/save-<name>/rank-00000.safetensors, ...
 
-A save writes a folder of its own and then replaces the index, so that a checkpoint is there as a whole or not at all.
+A save writes a folder of its own and then replaces the index, so that a checkpoint is there as a whole or not at all. Files are
+written in the background (saving.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import itertools
 import json
 import os
 import shutil
+import threading
 import uuid
 from typing import NamedTuple
 
@@ -19,10 +21,10 @@ from tandem import _runtime, dtypes, files
 from tandem.autograd.modes import no_grad
 from tandem.checkpoint import open as open_file
 from tandem.checkpoint import save as save_file
-from tandem.distributed.collectives import barrier
 from tandem.distributed.fully_shard import Division
 from tandem.distributed.group import this_rank
-from tandem.distributed.objects import broadcast_object_list
+from tandem.distributed.objects import all_gather_object, broadcast_object_list
+from tandem.distributed.saving import Save, restore_rank, state_of_rank
 from tandem.distributed.sharding.layout import Grid, grid_of
 from tandem.distributed.sharding.parts import make as make_sharded
 from tandem.errors import CheckpointError
@@ -113,26 +115,40 @@ def _settings(optimizer) -> list[dict]:
     return [{k: v for k, v in g.items() if k != "params" and isinstance(v, plain)} for g in optimizer.param_groups]
 
 
-def save(folder: str, model: Module, optimizer=None, extra=None):
-    """Writes a model, whole, data parallel, fully sharded or of sharded tensors, its optimiser, and `extra`, which is JSON. All
-    ranks must call it."""
+def save(folder: str, model: Module, optimizer=None, extra=None, *, loader=None):
+    """Writes a model, whole, data parallel, fully sharded or of sharded tensors, its optimiser, and `extra`, which is JSON;
+    besides, the state of every rank's random numbers, and where every rank's `loader` is. All ranks must call it."""
+    async_save(folder, model, optimizer, extra, loader=loader).wait()
+
+
+_latest: dict[int, Save] = {}  # by the thread that is a rank
+
+
+def async_save(folder: str, model: Module, optimizer=None, extra=None, *, loader=None) -> Save:
+    """save in the background: what is to be written is copied, and training may go on at once. Gives a `Save` to wait for. The
+    checkpoint before stays the one that is read until all ranks have written theirs; another save waits for this one."""
     rank = this_rank("checkpoint.save")
+    if (before := _latest.pop(threading.get_ident(), None)) is not None:
+        before.wait()
     name = [f"save-{uuid.uuid4().hex[:12]}"]
     broadcast_object_list(name, 0)
+    states: list = [None] * rank.size
+    all_gather_object(states, state_of_rank(loader))
     target = os.path.join(folder, name[0])
     os.makedirs(target, exist_ok=True)
     tensors, values = _tensors(model, optimizer)
-    mine = {k: t.tensor.contiguous() for k, t in tensors.items() if t.tensor.numel() and rank.rank in t.writers}
-    save_file(mine, os.path.join(target, _file(rank.rank)))
-    barrier()
-    if rank.rank == 0:
-        index = {
-            "version": _VERSION, "folder": name[0], "extra": extra, "values": values,
-            "settings": None if optimizer is None else _settings(optimizer),
-            "tensors": {k: {"shape": t.shape, "dtype": t.tensor.dtype.name, "parts": _parts(t)} for k, t in tensors.items()},
-        }  # fmt: skip
-        _replace_index(folder, index)
-    barrier()
+    index = {
+        "version": _VERSION, "folder": name[0], "extra": extra, "values": values, "ranks": states,
+        "settings": None if optimizer is None else _settings(optimizer),
+        "tensors": {k: {"shape": t.shape, "dtype": t.tensor.dtype.name, "parts": _parts(t)} for k, t in tensors.items()},
+    }  # fmt: skip
+    text = json.dumps(index)
+    mine = {k: t.tensor.clone() for k, t in tensors.items() if t.tensor.numel() and rank.rank in t.writers}
+    made = [os.path.join(target, _file(r)) for r in range(rank.size)]
+    end = (lambda: _replace_index(folder, name[0], text)) if rank.rank == 0 else None
+    save = Save(lambda: save_file(mine, made[rank.rank]), made, rank.rank, end, rank.timeout)
+    _latest[threading.get_ident()] = save
+    return save
 
 
 def _parts(t: _Tensor) -> list[list]:
@@ -144,16 +160,21 @@ def _file(rank: int) -> str:
     return f"rank-{rank:05d}.safetensors"
 
 
-def _replace_index(folder: str, index: dict):
-    files.write(os.path.join(folder, "index.json"), json.dumps(index))
+def _replace_index(folder: str, name: str, index: str):
+    files.write(os.path.join(folder, "index.json"), index)
     for other in os.listdir(folder):  # of checkpoints that are no longer named, and of saves that were cut short
-        if other.startswith("save-") and other != index["folder"]:
+        if other.startswith("save-") and other != name:
             shutil.rmtree(os.path.join(folder, other), ignore_errors=True)
 
 
-def load(folder: str, model: Module, optimizer=None):
+def load(folder: str, model: Module, optimizer=None, *, loader=None, random: bool = False):
     """Reads what `save` wrote, with this or any other number of ranks, into a model and an optimiser; gives `extra`. Each rank
-    reads what it has. Works without a process group, too."""
+    reads what it has. Works without a process group, too.
+
+    loader: goes on where the saved ones were. With another number of ranks its sampler must be a
+        `td.data.DistributedSampler(pad=False)`, which divides what is left of the epoch
+    random: whether random numbers go on as they would have; with another number of ranks, those of rank 0, on all
+    """
     path = os.path.join(folder, "index.json")
     try:
         with open(path) as file:
@@ -171,6 +192,7 @@ def load(folder: str, model: Module, optimizer=None):
             t.tensor.copy_(reader.read(name, t.shape, t.block))
         if optimizer is not None:
             _load_optimizer(reader, index, model, optimizer)
+    restore_rank(index.get("ranks"), loader, random)
     return index["extra"]
 
 
