@@ -11,4 +11,6 @@ import lzma, shutil, sys
 with lzma.open(sys.argv[1] + '/libnccl.so.2.xz') as packed, open(sys.argv[1] + '/libnccl.so.2', 'wb') as to:
     shutil.copyfileobj(packed, to)" "$folder"
 ls tandem/_runtime*.so > /dev/null 2>&1 || tools/gpu_build.sh
+# Every rank says what it begins, and where it is after a minute; NCCL says what it does not like.
+export TANDEM_NCCL_PROGRESS=1 NCCL_DEBUG="${NCCL_DEBUG:-WARN}"
 PYTHONPATH=. PYTHONUNBUFFERED=1 TANDEM_CUDA_PATH="$folder" exec timeout 280 python3 -m tests.gpu.nccl_checks "$@"

@@ -14,6 +14,8 @@
 namespace tandem::collectives {
 namespace {
 
+constexpr int kOpenSeconds = 60;
+
 struct Wire {  // elements as NCCL has them
   int type, op;
   int64_t per_element;
@@ -119,8 +121,14 @@ std::shared_ptr<DeviceLane> DeviceLane::open(int device, int rank, int size, con
     state->changed.notify_all();
   }).detach();
   std::unique_lock lock(state->mutex);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(kOpenSeconds);
   while (!state->changed.wait_for(lock, std::chrono::milliseconds(20), [&] { return state->done; })) {
     lock.unlock();
+    if (std::chrono::steady_clock::now() > end)
+      fail(ErrorKind::Distributed, "NCCL: rank ", rank, " of ", size, " has waited ", kOpenSeconds,
+           " s for ncclCommInitRank on cuda:", device,
+           ", and it has not come back\n  fix: NCCL_DEBUG=INFO prints what it ",
+           "does; ranks that share a device need NCCL 2.31 or later");
     look();
     lock.lock();
   }

@@ -100,6 +100,7 @@ void Member::open_device(const Request& request, int device) {
   } else {
     if (std::set<int64_t>(places.begin(), places.end()).size() < places.size())
       setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);  // ranks share a device
+    setenv("NCCL_SOCKET_IFNAME", "lo", 0);           // all are on this host; what else there is may lead nowhere
     nccl::UniqueId id{};
     if (rank_ == 0) nccl::check(api->get_unique_id(&id), "beginning a group");
     Request give = host_request(Kind::Broadcast, DType::UInt8, sizeof id, request);

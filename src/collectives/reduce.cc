@@ -92,8 +92,24 @@ template <typename T>
 void finish(T* a, int64_t n, int num, Reduction reduction) {
   if constexpr (std::is_floating_point_v<T> || is_complex_type<T>) {
     if (reduction != Reduction::Average) return;
-    for (int64_t i = 0; i < n; ++i) a[i] = a[i] / static_cast<T>(num);
+    const bool is_power = (num & (num - 1)) == 0;  // then a product has the same bits, and is quicker
+    const T factor = T(1) / static_cast<T>(num);
+    for (int64_t i = 0; i < n; ++i) a[i] = is_power ? a[i] * factor : a[i] / static_cast<T>(num);
   }
+}
+
+// Two ranks, the most usual number: their sum, or half of it, straight to the first output.
+template <typename T>
+void add_two(const T* a, const T* b, T* to, int64_t n, bool average) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (average) {
+#pragma GCC ivdep  // an output may be an input, at the same place
+      for (int64_t i = 0; i < n; ++i) to[i] = (a[i] + b[i]) * T(0.5);
+      return;
+    }
+  }
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) to[i] = sum(a[i], b[i]);
 }
 
 template <typename T>
@@ -104,11 +120,10 @@ void reduce_plain(const char* const* in, int num_in, char* const* out, int num_o
     const int64_t n = std::min(kBlock, end - at);
     const size_t offset = at * sizeof(T), bytes = n * sizeof(T);
     const auto part = [&](int r) { return reinterpret_cast<const T*>(in[r] + offset); };
-    if (num_in == 2 && reduction == Reduction::Sum && num_out >= 1) {  // without the detour
+    const bool average = reduction == Reduction::Average && std::is_floating_point_v<T>;
+    if (num_in == 2 && (reduction == Reduction::Sum || average) && num_out >= 1) {
       T* to = reinterpret_cast<T*>(out[0] + offset);
-      const T *a = part(0), *b = part(1);
-#pragma GCC ivdep  // an output may be an input, at the same place
-      for (int64_t i = 0; i < n; ++i) to[i] = sum(a[i], b[i]);
+      add_two(part(0), part(1), to, n, average);
       for (int k = 1; k < num_out; ++k) std::memcpy(out[k] + offset, to, bytes);
       continue;
     }

@@ -8,6 +8,7 @@ Ranks are threads or processes that share one device, which NCCL 2.31 and later 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import signal
 import sys
@@ -355,14 +356,24 @@ def a_killed_rank_is_named(tmp: str, n: int = 3) -> str:
 
 
 def _run_checks(names: list[str], path: str):
-    """On a rank. What is done is written to a file, as a failure ends all ranks."""
+    """On a rank. What is done is written to a file, as a failure ends all ranks; what begins is printed, by every rank, and where a
+    rank is that has come no further for a minute."""
     for name in names:
         start = time.monotonic()
+        _say(f"rank {dist.get_rank()} begins {name}")
+        faulthandler.dump_traceback_later(60, repeat=False)
         CHECKS[name][0]()
+        faulthandler.cancel_dump_traceback_later()
         dist.barrier()
         if dist.get_rank() == 0:
+            _say(f"{name} is done after {time.monotonic() - start:.1f} s")
             with open(path, "a") as file:
                 file.write(f"{name} {time.monotonic() - start:.1f}\n")
+
+
+def _say(text: str):
+    if "TANDEM_NCCL_PROGRESS" in os.environ:
+        os.write(2, f"  {text}\n".encode())
 
 
 def run_checks(names: list[str], engine: str, n: int) -> dict[str, str]:
