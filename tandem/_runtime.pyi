@@ -975,6 +975,32 @@ class Member(Communicator):
 
     def connect(self, rank: int, pid: int, heap: int) -> None: ...
 
+class MpiMember(Communicator):
+    """A rank of a group on several hosts."""
+
+    def __init__(self, ranks: Sequence[int], rank: int, tag: int, is_world: bool) -> None: ...
+
+    @staticmethod
+    def begin(path: str) -> str:
+        """
+        Opens MPI's library and has this process join the others; gives the library's name.
+        """
+
+    @staticmethod
+    def tell(failure: str) -> None:
+        """A rank has failed: whoever waits gives up."""
+
+    def note_left(self, rank: int, number: int) -> None: ...
+
+    @property
+    def entered(self) -> int:
+        """How many calls there were."""
+
+    def connect(self, ask: object, report: object) -> None:
+        """
+        ask(number) says where other ranks are; report(text) that this one gave up.
+        """
+
 class RankContext:
     """The groups of a rank, by token."""
 

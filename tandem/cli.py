@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     run = add("run", "start a program on several ranks of this host, with torchrun's flags and environment")
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["run"]:  # its own flags are only known where they are needed
-        from tandem.distributed.launch import add_arguments
+        from tandem.distributed.launcher import add_arguments
 
         add_arguments(run)
     serve = add("serve", "answer requests for models over HTTP")
@@ -79,7 +79,7 @@ def _quickstart(options) -> int:
 
 
 def _run(options) -> int:
-    from tandem.distributed.launch import main as run
+    from tandem.distributed.launcher import main as run
 
     return run(options)
 

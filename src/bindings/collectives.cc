@@ -9,6 +9,8 @@
 #include "bindings/bindings.h"
 #include "bindings/tensor_convert.h"
 #include "collectives/member.h"
+#include "collectives/mpi.h"
+#include "collectives/mpi_member.h"
 #include "collectives/reduce.h"
 #include "memory/allocator_impl.h"
 #include "memory/shared_heap.h"
@@ -53,6 +55,32 @@ bool move_to_heap(TensorRef tensor) {
   return true;
 }
 
+// Python functions that are called while the GIL is not held. Never freed: groups may end after the interpreter.
+MpiMember::Ask called(const nb::object& function) {
+  auto* kept = new nb::object(function);
+  return [kept](int64_t number) -> std::string {
+    const nb::gil_scoped_acquire held;
+    try {
+      return nb::cast<std::string>((*kept)(number));
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("a question to other ranks");
+      return "";
+    }
+  };
+}
+
+MpiMember::Report called_with(const nb::object& function) {
+  auto* kept = new nb::object(function);
+  return [kept](const std::string& text) {
+    const nb::gil_scoped_acquire held;
+    try {
+      (*kept)(text);
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("a report to other ranks");
+    }
+  };
+}
+
 }  // namespace
 
 void register_collectives(nb::module_& m) {
@@ -86,6 +114,20 @@ void register_collectives(nb::module_& m) {
            nb::arg("names"))
       .def("require_nccl", &Member::require_nccl, "CUDA tensors never go through host memory.")
       .def("connect", &Member::connect, nb::arg("rank"), nb::arg("pid"), nb::arg("heap"));
+
+  nb::class_<MpiMember, Communicator>(m, "MpiMember", "A rank of a group on several hosts.")
+      .def_static("begin", &mpi::begin, nb::arg("path"), nb::call_guard<nb::gil_scoped_release>(),
+                  "Opens MPI's library and has this process join the others; gives the library's name.")
+      .def_static("tell", &MpiMember::tell, nb::arg("failure"), "A rank has failed: whoever waits gives up.")
+      .def(nb::init<std::vector<int>, int, int, bool>(), nb::arg("ranks"), nb::arg("rank"), nb::arg("tag"),
+           nb::arg("is_world"), nb::call_guard<nb::gil_scoped_release>())
+      .def("note_left", &MpiMember::note_left, nb::arg("rank"), nb::arg("number"))
+      .def_prop_ro("entered", &MpiMember::entered, "How many calls there were.")
+      .def(
+          "connect",
+          [](MpiMember& self, nb::object ask, nb::object report) { self.connect(called(ask), called_with(report)); },
+          nb::arg("ask"), nb::arg("report"),
+          "ask(number) says where other ranks are; report(text) that this one gave up.");
 
   nb::class_<Context>(m, "RankContext", "The groups of a rank, by token.")
       .def(nb::init<int>(), nb::arg("rank_in_process") = 0)

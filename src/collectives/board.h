@@ -10,25 +10,18 @@
 #include <cstdint>
 #include <memory>
 
+#include "collectives/call.h"
 #include "collectives/communicator.h"
 #include "memory/shared_memory.h"
 
 namespace tandem::collectives {
 
-constexpr int kMostRanks = 64, kMostPieces = 64, kRecords = 32, kLine = 160, kText = 480;
+constexpr int kMostRanks = 64, kMostPieces = 64, kRecords = 32, kText = 480;
 constexpr int64_t kStage = int64_t{512} << 10, kChannel = int64_t{64} << 10;  // bytes
 
 struct Address {  // memory that others can look at: in the heap of a rank, or nowhere
   int64_t offset = -1;
   bool known() const { return offset >= 0; }
-};
-
-struct Call {  // what a rank was asked for
-  uint32_t kind, reduction, dtype;
-  int32_t root, ndim, on_device;
-  int64_t tag, shape[8];
-  int64_t in_count, out_count;  // elements of all pieces
-  char line[kLine];
 };
 
 struct Descriptor {

@@ -34,7 +34,7 @@ void Member::send(const Request& request) {
   const uint32_t before = channel.sent.load();
   // The description of the message before this one has been read when its last part was taken.
   wait(channel.taken, channel.sleepers, before, request.root, described.call);
-  described.addressable &= can_look_at_all_;
+  described.addressable &= can_look_at_all_ && described.pieces[0].in.known();
   channel.descriptor = described;
   const int64_t parts = described.addressable ? 1 : parts_of(bytes);
   for (int64_t i = 0; i < parts; ++i) {
@@ -72,10 +72,7 @@ void Member::receive(const Request& request) {
       wait(channel.sent, channel.sleepers, part + static_cast<uint32_t>(i) + 1, request.root, a);
       advance(channel.taken, channel.sleepers);
     }
-    fail(ErrorKind::Distributed, "a message is not what is expected:\n  ", name(request.root), ": ", describe(b),
-         a.tag != b.tag ? " with tag " + std::to_string(b.tag) : "", "\n  ", name(rank_), ": ", describe(a),
-         a.tag != b.tag ? " with tag " + std::to_string(a.tag) : "",
-         "\n  fix: give both the same dtype, shape and tag");
+    fail(ErrorKind::Distributed, mistaken_message(b, names_[request.root], a, names_[rank_]));
   }
   if (theirs.addressable) {
     const int64_t offset = theirs.pieces[0].in.offset;

@@ -4,15 +4,16 @@
 // Where every rank's operands and results lie in memory that the others can look at (Note [Shared heap], or ranks that
 // are threads) and are large, ranks read and write them where they are: an all-reduce is one pass over memory, each
 // rank reducing its part of the elements and writing it to all. Otherwise operands pass through stages, a window at a
-// time. Ranks decide by what all of them published, so they decide alike.
+// time. Of the tensors of an all-reduce some go the one way and some the other: small ones never lie in the heap, and
+// the gradients of a model are a few large ones and many small. Ranks decide by what all of them published, so they
+// decide alike.
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <numeric>
-#include <sstream>
 
 #include "check.h"
 #include "collectives/member.h"
+#include "collectives/parts.h"
 #include "collectives/reduce.h"
 #include "memory/shared_heap.h"
 
@@ -27,54 +28,24 @@ int64_t item_of(const Request& request) {
   return static_cast<int64_t>(item_size(request.dtype));
 }
 
-// The part of [0, count) that is rank r's, in whole cache lines but for the last.
-std::pair<int64_t, int64_t> share(int64_t count, int rank, int size) {
-  const auto bound = [&](int r) { return r == size ? count : count / 16 * r / size * 16; };
-  return {bound(rank), bound(rank + 1)};
-}
-
-// Elements [begin, begin + count) of all pieces, as if they lay one after the other: f(piece, first, n, done).
-template <typename F>
-void for_range(const std::vector<Piece>& pieces, int64_t begin, int64_t count, F f) {
-  int64_t at = 0, done = 0;
-  for (size_t i = 0; i < pieces.size() && done < count; ++i) {
-    const int64_t n = pieces[i].in_count, first = std::max<int64_t>(0, begin + done - at);
-    at += n;
-    if (first >= n) continue;
-    const int64_t part = std::min(n - first, count - done);
-    f(i, first, part, done);
-    done += part;
-  }
-}
-
 // Where rank r's part begins in elements that are laid out by these sizes, or equally.
 int64_t offset_in(const int64_t* sizes, bool uneven, int64_t each, int rank) {
   return uneven ? std::accumulate(sizes, sizes + rank, int64_t{0}) : each * rank;
 }
 
-bool same_shape(const Call& a, const Call& b, int first) {
-  return a.ndim == b.ndim && std::equal(a.shape + std::min(first, a.ndim), a.shape + std::min(a.ndim, 8),
-                                        b.shape + std::min(first, b.ndim));
-}
-
 // Whether what two ranks were asked for fits together.
 bool fits(const Descriptor& a, int rank_a, const Descriptor& b, int rank_b) {
-  const Call &x = a.call, &y = b.call;
-  if (x.kind != y.kind || x.dtype != y.dtype || x.reduction != y.reduction || x.root != y.root ||
-      x.on_device != y.on_device || (x.kind == static_cast<uint32_t>(Kind::Program) && x.tag != y.tag) ||
-      a.num_pieces != b.num_pieces || a.uneven != b.uneven)
-    return false;
+  if (!fits(a.call, b.call, a.uneven) || a.num_pieces != b.num_pieces || a.uneven != b.uneven) return false;
   for (int i = 0; i < a.num_pieces && a.num_pieces > 1; ++i)
     if (a.pieces[i].in_count != b.pieces[i].in_count) return false;
-  switch (static_cast<Kind>(x.kind)) {
+  if (!a.uneven) return true;
+  switch (static_cast<Kind>(a.call.kind)) {
     case Kind::AllGather:
-      return a.uneven ? a.takes[rank_b] == y.in_count && b.takes[rank_a] == x.in_count && same_shape(x, y, 1)
-                      : same_shape(x, y, 0);
+      return a.takes[rank_b] == b.call.in_count && b.takes[rank_a] == a.call.in_count;
     case Kind::AllToAll:
-      return a.uneven ? a.sends[rank_b] == b.takes[rank_a] && b.sends[rank_a] == a.takes[rank_b] && same_shape(x, y, 1)
-                      : same_shape(x, y, 0);
+      return a.sends[rank_b] == b.takes[rank_a] && b.sends[rank_a] == a.takes[rank_b];
     default:
-      return same_shape(x, y, 0) && x.in_count == y.in_count;
+      return true;
   }
 }
 
@@ -88,18 +59,7 @@ bool is_small(const Descriptor& d) {
 
 void describe(const Request& request, bool threads, Descriptor& to) {
   Call& call = to.call;
-  call.kind = static_cast<uint32_t>(request.kind);
-  call.reduction = static_cast<uint32_t>(request.reduction);
-  call.dtype = static_cast<uint32_t>(request.dtype);
-  call.root = request.root;
-  call.tag = request.tag;
-  call.on_device = request.on_device;
-  call.ndim = request.ndim;
-  std::copy(std::begin(request.shape), std::end(request.shape), call.shape);
-  call.in_count = call.out_count = 0;
-  const size_t n = std::min<size_t>(kLine - 1, request.line.size());
-  std::memcpy(call.line, request.line.data(), n);
-  call.line[n] = 0;
+  describe(request, call);
   to.num_pieces = static_cast<int32_t>(request.pieces.size());
   const int64_t item = item_of(request);
   const auto place = [&](const char* data, int64_t count) {
@@ -109,16 +69,12 @@ void describe(const Request& request, bool threads, Descriptor& to) {
     if (data && !found.known() && count * item >= kDirectBytes / 2) heap::want(count * item);
     return found;
   };
-  to.addressable = true;
   for (size_t i = 0; i < request.pieces.size(); ++i) {
     const Piece& piece = request.pieces[i];
     auto& described = to.pieces[i];
     described = {place(piece.in, piece.in_count), place(piece.out, piece.out_count), piece.in_count, piece.out_count};
-    to.addressable &= described.in.known() && described.out.known();
-    call.in_count += piece.in_count;
-    call.out_count += piece.out_count;
   }
-  to.addressable &= !is_small(to);
+  to.addressable = !is_small(to);
   to.uneven = !request.sends.empty() || !request.takes.empty();
   std::copy(request.sends.begin(), request.sends.end(), to.sends);
   std::copy(request.takes.begin(), request.takes.end(), to.takes);
@@ -188,26 +144,22 @@ void Member::compare(const Request&) const {
   for (int a = 0; a < size_; ++a)
     for (int b = a + 1; b < size_; ++b) agree &= fits(descriptor(a), a, descriptor(b), b);
   if (agree) return;
-  std::map<std::string, std::vector<int>> asked;
-  for (int r = 0; r < size_; ++r) asked[describe(descriptor(r).call)].push_back(names_[r]);
-  std::map<int, std::string> lines;
-  for (const auto& [text, ranks] : asked) {
-    std::ostringstream line;
-    line << "\n  rank" << (ranks.size() > 1 ? "s " : " ");
-    for (size_t i = 0; i < ranks.size(); ++i) line << (i ? ", " : "") << ranks[i];
-    line << ": " << text;
-    lines[ranks[0]] = line.str();
+  std::vector<const Call*> calls;
+  for (int r = 0; r < size_; ++r) calls.push_back(&descriptor(r).call);
+  fail(ErrorKind::Distributed, disagreement(calls, names_, board_->slot(rank_).entered.load()));
+}
+
+bool Member::is_direct(int piece) const {
+  for (int r = 0; r < size_; ++r) {
+    const Descriptor& d = descriptor(r);
+    if (!d.addressable || !d.pieces[piece].in.known() || !d.pieces[piece].out.known()) return false;
   }
-  std::ostringstream text;
-  text << "ranks do not agree on collective number " << board_->slot(rank_).entered.load() << ':';
-  for (const auto& [rank, line] : lines) text << line;
-  text << "\n  fix: call the same collectives in the same order, with the same types and sizes, on every rank";
-  fail(ErrorKind::Distributed, text.str());
+  return true;
 }
 
 bool Member::is_direct() const {
-  for (int r = 0; r < size_; ++r)
-    if (!descriptor(r).addressable) return false;
+  for (int i = 0; i < descriptor(rank_).num_pieces; ++i)
+    if (!is_direct(i)) return false;
   return true;
 }
 
@@ -238,22 +190,33 @@ void Member::publish() {
 }
 
 void Member::all_reduce(const Request& request) {
-  const int64_t count = descriptor(rank_).call.in_count, window = kStage / item_of(request);
-  if (is_small(descriptor(rank_))) return reduce_window(request, 0, count);
-  if (is_direct()) return all_reduce_directly(request);
+  const int64_t window = kStage / item_of(request);
+  if (is_small(descriptor(rank_))) return reduce_window(request, 0, descriptor(rank_).call.in_count);
+  std::vector<int> direct;
+  Request staged{request.kind, request.reduction, request.dtype};
+  int64_t count = 0;
+  for (size_t i = 0; i < request.pieces.size(); ++i) {
+    if (is_direct(static_cast<int>(i))) {
+      direct.push_back(static_cast<int>(i));
+    } else {
+      staged.pieces.push_back(request.pieces[i]);
+      count += request.pieces[i].in_count;
+    }
+  }
   for (int64_t begin = 0; begin < count; begin += window) {
     const int64_t n = std::min(window, count - begin);
-    put_on_stage(request, begin, n);
+    put_on_stage(staged, begin, n);
     publish();
-    reduce_window(request, begin, n);
+    reduce_window(staged, begin, n);
   }
+  if (!direct.empty()) all_reduce_directly(request, direct);
 }
 
-void Member::all_reduce_directly(const Request& request) {
+void Member::all_reduce_directly(const Request& request, const std::vector<int>& which) {
   const int64_t item = item_of(request);
   std::vector<const char*> in(size_);
   std::vector<char*> out(size_);
-  for (int i = 0; i < static_cast<int>(request.pieces.size()); ++i) {
+  for (const int i : which) {
     const int64_t count = request.pieces[i].in_count;
     auto [begin, end] = share(count, rank_, size_);
     if (count < kOwnPiece) begin = 0, end = i % size_ == rank_ ? count : 0;

@@ -49,37 +49,6 @@ bool reached(uint32_t phase, uint32_t until) {
 
 void (*check_interrupt)() = nullptr;
 
-const char* name_of(Kind kind) {
-  static constexpr const char* names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
-                                          "all_to_all", "barrier",    "send",           "recv",      "program"};
-  return names[static_cast<uint32_t>(kind)];
-}
-
-const char* name_of(Reduction reduction) {
-  static constexpr const char* names[] = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor"};
-  return names[static_cast<uint32_t>(reduction)];
-}
-
-std::string describe(const Call& call) {
-  const auto kind = static_cast<Kind>(call.kind);
-  std::ostringstream text;
-  text << name_of(kind);
-  if (kind == Kind::AllReduce || kind == Kind::ReduceScatter || kind == Kind::Reduce)
-    text << '(' << name_of(static_cast<Reduction>(call.reduction)) << ')';
-  if (kind == Kind::Program) text << " with " << call.in_count << (call.in_count == 1 ? " collective" : " collectives");
-  if (kind != Kind::Barrier && kind != Kind::Program) {
-    text << " of " << name(static_cast<DType>(call.dtype)) << " (";
-    for (int i = 0; i < std::min(call.ndim, 8); ++i) text << (i ? ", " : "") << call.shape[i];
-    text << (call.ndim == 1 ? ",)" : ")");
-  }
-  if (call.on_device) text << " on cuda";
-  if (kind == Kind::Broadcast) text << " from rank " << call.root;
-  if (kind == Kind::Reduce || kind == Kind::Send) text << " to rank " << call.root;
-  if (kind == Kind::Receive) text << " from rank " << call.root;
-  if (call.line[0]) text << " at " << call.line;
-  return text.str();
-}
-
 Member::Member(std::shared_ptr<Board> board, int rank, std::vector<int> names)
     : board_(std::move(board)), rank_(rank), size_(board_->size()), names_(std::move(names)), peers_(size_) {
   TD_CHECK(rank >= 0 && rank < size_ && names_.size() == static_cast<size_t>(size_));

@@ -73,6 +73,7 @@ class Member : public Communicator {
   void collect(const Request& request);
   void compare(const Request& request) const;
   const Descriptor& descriptor(int rank) const { return board_->slot(rank).descriptors[operations_ & 1]; }
+  bool is_direct(int piece) const;
   bool is_direct() const;
   const char* source(int rank, int piece) const;
   char* target(int rank, int piece) const;
@@ -80,7 +81,7 @@ class Member : public Communicator {
   void publish();  // what was put there, at a meeting
   char* stage(int rank) const { return board_->stage(rank, publications_); }
   void all_reduce(const Request& request);
-  void all_reduce_directly(const Request& request);
+  void all_reduce_directly(const Request& request, const std::vector<int>& which);
   void reduce_window(const Request& request, int64_t begin, int64_t count);
   void broadcast(const Request& request);
   void exchange(const Request& request);
@@ -114,7 +115,6 @@ class Member : public Communicator {
   std::atomic<bool> gave_up_ = false, told_ = false;
 };
 
-std::string describe(const Call& call);  // all_reduce(sum) of float32 (3, 4) at train.py:12
 void describe(const Request& request, bool threads, Descriptor& to);
 
 // Asked by threads that wait, now and then: throws where the user has interrupted the program.

@@ -89,7 +89,7 @@ from tandem.distributed.sharding import (
     sharding_report,
     with_sharding_constraint,
 )
-from tandem.distributed.spawning import spawn
+from tandem.distributed.spawning import launch, spawn
 from tandem.distributed.store import Store
 from tandem.distributed.topology import DeviceModel, Link, Topology
 from tandem.distributed.work import Work
@@ -106,7 +106,7 @@ __all__ = [
     "distribute_module", "distribute_tensor", "elastic", "explain", "flight_record", "from_local", "full_state_dict",
     "fully_shard", "functional", "gather", "gather_object", "get_backend", "get_global_rank", "get_group_rank",
     "get_process_group_ranks", "get_rank", "get_world_size", "implicit_replication", "init_device_mesh",
-    "init_process_group", "irecv", "is_available", "is_initialized", "isend", "join", "load_full_state_dict", "load_plan",
+    "init_process_group", "irecv", "is_available", "is_initialized", "isend", "join", "launch", "load_full_state_dict", "load_plan",
     "measure_nodes", "measured", "monitored_barrier", "new_group", "no_sync", "parallelize", "parallelize_module",
     "pipeline", "place", "recv", "redistribute", "reduce", "reduce_scatter", "reduce_scatter_tensor",
     "replica_device_setter", "scatter", "send", "shard_map", "sharding_report", "simulator", "spawn", "stage",

@@ -69,9 +69,9 @@ def all_reduce_coalesced(tensors, op=ReduceOp.SUM, group=None, async_op: bool = 
 
     def call():
         for some in batches(tensors):
-            made = F.all_reduce_coalesced(some, group.token, group.size(), name)
-            for t, result in zip(some, made, strict=True):
-                t.copy_(result)
+            made = F.all_reduce_coalesced([tensors[i] for i in some], group.token, group.size(), name)
+            for i, result in zip(some, made, strict=True):
+                tensors[i].copy_(result)
 
     return _run("all_reduce_coalesced", group, call, async_op, tensors)
 
@@ -96,9 +96,9 @@ def broadcast_coalesced(tensors, src: int = 0, group=None):
 
     def call():
         for some in batches(tensors):
-            made = F.broadcast_coalesced(some, group.token, group.size(), root)
-            for t, result in zip(some, made, strict=True):
-                t.copy_(result)
+            made = F.broadcast_coalesced([tensors[i] for i in some], group.token, group.size(), root)
+            for i, result in zip(some, made, strict=True):
+                tensors[i].copy_(result)
 
     _run("broadcast_coalesced", group, call, False)
 

@@ -5,6 +5,7 @@ collective, send and receive. All else (operators, order, handles, gradients, me
 
     threads          ranks are threads of one process: for tests, and to look at programs of many ranks
     shared_memory    ranks are processes of one host; tensors are read and written where they lie (Note [Direct and staged])
+    mpi              ranks are processes of several hosts (mpi.py)
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ class Engine:
     """What a rank needs of an engine."""
 
     name = ""
+    answers_itself = False  # whether it has a thread that tells other ranks where this one is
 
     def communicator(self, token: int, ranks: tuple[int, ...], rank: int):
         """This rank's part in the group of these ranks. All of them ask for it, at about the same time."""
         raise NotImplementedError
+
+    def leave(self, failure: str | None):
+        """This rank's part in all groups has ended, as it should or by a failure."""
 
     def close(self):
         """No further groups."""
@@ -70,28 +75,22 @@ class SharedMemoryEngine(Engine):
         self.store, self.rank, self.size = store, rank, size
         self._boards: list = []
         heap = _runtime.begin_shared_heap()
-        store.set(f"rank/{rank}", {"pid": os.getpid(), "heap": heap, "host": _host()})
-        self._peers = [self._ask(f"rank/{r}") for r in range(size)]
+        store.set(f"rank/{rank}", {"pid": os.getpid(), "heap": heap, "host": host()})
+        self._peers = [ask(store, f"rank/{r}", rank) for r in range(size)]
         elsewhere = [r for r, peer in enumerate(self._peers) if peer["host"] != self._peers[rank]["host"]]
         if elsewhere:
             raise UnsupportedError(
                 "init_process_group",
                 f"rank {rank} and rank {elsewhere[0]} are on different hosts; the shared-memory engine serves one",
-                fix="start all ranks on one host",
+                fix='use backend="mpi", or start all ranks on one host',
             )  # fmt: skip
-
-    def _ask(self, key: str):
-        try:
-            return self.store.get(key)
-        except StoreError as error:
-            raise DistributedError("init_process_group", f"rank {self.rank} of {self.size}: {error}") from None
 
     def communicator(self, token, ranks, rank):
         if rank == 0:
             board = _runtime.Board.create(len(ranks), True)
             self.store.set(f"board/{token}", [os.getpid(), board.descriptor])
         else:
-            board = _runtime.Board.attach(_open(*self._ask(f"board/{token}")))
+            board = _runtime.Board.attach(_open(*ask(self.store, f"board/{token}", self.rank)))
         self._boards.append(board)
         member = _runtime.Member(board, rank, list(ranks))
         for r, peer in enumerate(ranks):
@@ -114,7 +113,17 @@ def _open(pid: int, descriptor: int) -> int:
         raise DistributedError("init_process_group", f"process {pid} has ended while ranks were meeting") from None
 
 
-def _host() -> str:
-    """Equal in processes that can see one another's memory."""
+def ask(store: Store, key: str, rank: int):
+    """What another rank has set, or will."""
+    try:
+        return store.get(key)
+    except StoreError as error:
+        raise DistributedError("init_process_group", f"rank {rank}: {error}") from None
+
+
+def host() -> str:
+    """Equal in processes that can see one another's memory. TANDEM_HOST: a name for it, where several hosts are played on one."""
+    if name := os.environ.get("TANDEM_HOST"):
+        return name
     with open("/proc/sys/kernel/random/boot_id") as file:
         return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"

@@ -41,22 +41,24 @@ def all_reduce_coalesced(tensors, op="sum", group=None) -> list:
     """Several tensors reduced over all ranks, at the cost of one collective for those of a dtype."""
     tensors = list(tensors)
     group = _mine(group, "all_reduce_coalesced")
-    made = []
+    made: dict[int, object] = {}
     for some in batches(tensors):
-        made += F.all_reduce_coalesced(some, group.token, group.size(), reduction_name(op))
-    return made
+        results = F.all_reduce_coalesced([tensors[i] for i in some], group.token, group.size(), reduction_name(op))
+        made.update(zip(some, results, strict=True))
+    return [made[i] for i in range(len(tensors))]
 
 
 MOST_TENSORS = 64  # of a coalesced collective
 
 
 def batches(tensors: list):
-    """As many as one collective takes, of one dtype each."""
-    start = 0
-    for i in range(1, len(tensors) + 1):
-        if i == len(tensors) or i - start == MOST_TENSORS or tensors[i].dtype != tensors[start].dtype:
-            yield tensors[start:i]
-            start = i
+    """Positions of as many tensors as one collective takes, of one dtype each."""
+    by_dtype: dict = {}
+    for i, t in enumerate(tensors):
+        by_dtype.setdefault(t.dtype, []).append(i)
+    for some in by_dtype.values():
+        for start in range(0, len(some), MOST_TENSORS):
+            yield some[start : start + MOST_TENSORS]
 
 
 def all_gather(x, group=None, rows=None):

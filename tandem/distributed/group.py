@@ -10,7 +10,7 @@ import threading
 
 from tandem import _runtime
 from tandem.distributed import membership
-from tandem.distributed.engines import Engine, SharedMemoryEngine, threads
+from tandem.distributed.engines import Engine, SharedMemoryEngine, ask, host, threads
 from tandem.distributed.environment import place
 from tandem.distributed.store import Store, start_process
 from tandem.errors import DistributedError, UnsupportedError, ValueRangeError, _is_user, source_at
@@ -83,11 +83,12 @@ class Rank:
             communicator.require_nccl()
         self.context.put(token, communicator)
         self.groups[token] = ProcessGroup(token, ranks, position, communicator)
-        watcher = threading.Thread(
-            target=_answer, args=(communicator, self.thread), daemon=True, name=f"tandem rank {self.rank}"
-        )
-        watcher.start()
-        self.watchers.append(watcher)
+        if not self.engine.answers_itself:
+            watcher = threading.Thread(
+                target=_answer, args=(communicator, self.thread), daemon=True, name=f"tandem rank {self.rank}"
+            )
+            watcher.start()
+            self.watchers.append(watcher)
         return self.groups[token]
 
     def form_again(self, engine: Engine, rank: int, size: int):
@@ -110,6 +111,7 @@ class Rank:
         for group in self.groups:
             if group is not None:
                 group.communicator.leave(failure is not None, failure or "")
+        self.engine.leave(failure)
         for watcher in self.watchers:
             watcher.join()
         self.watchers.clear()
@@ -127,10 +129,11 @@ class Rank:
 def _answer(communicator, thread: int):
     while (question := communicator.await_question(5.0)) != "end":
         if question:
-            communicator.answer(_whereabouts(thread))
+            communicator.answer(whereabouts(thread))
 
 
-def _whereabouts(thread: int) -> str:
+def whereabouts(thread: int) -> str:
+    """The line of the user's at which a thread is."""
     frame = sys._current_frames().get(thread)
     while frame is not None and not _is_user(frame.f_code):
         frame = frame.f_back
@@ -197,15 +200,15 @@ def is_initialized() -> bool:
 _BACKENDS = ("shared_memory", "gloo", "mpi", "nccl")
 
 
-def _wants_nccl(backend: str | None) -> bool:
-    """Whether CUDA tensors must go by NCCL. backend: a name, or PyTorch's "cpu:gloo,cuda:nccl"."""
+def _backends(backend: str | None) -> list[str]:
+    """What a backend asks for: a name, or PyTorch's "cpu:gloo,cuda:nccl"."""
     names = [part.partition(":")[2] or part for part in backend.split(",")] if isinstance(backend, str) else []
     if backend is not None and (not names or any(name not in _BACKENDS for name in names)):
         raise UnsupportedError(
             "init_process_group", f"backend {backend!r} is not offered",
-            fix='give "shared_memory", "nccl", or "gloo", which means the same as the first here',
+            fix='give "shared_memory", "mpi", "nccl", or "gloo", which means whichever of the first two serves',
         )  # fmt: skip
-    return "nccl" in names
+    return names
 
 
 def init_process_group(
@@ -217,8 +220,9 @@ def init_process_group(
 
     Without any of them it is the only rank of a group of one, so that a program may always call this.
 
-    backend: "shared_memory", for ranks of one host; PyTorch's "gloo" and "mpi" mean the same. CUDA tensors go by NCCL where it
-        can be opened, and else through host memory, with a warning; with "nccl" that is an error
+    backend: "shared_memory", for ranks of one host; "mpi", for ranks of several, which needs an MPI library with the standard ABI
+        (pip install "tandem-dl[mpi]"). Unless given, and with PyTorch's "gloo", the one that serves. On one host CUDA tensors go by
+        NCCL where it can be opened, and else through host memory, with a warning; with "nccl" that is an error
     init_method: "env://" (the environment says all), or "tcp://host:port" with world_size and rank
     timeout: how long a collective waits for others; seconds or a timedelta; half an hour unless given
     elastic: whether ranks may go and come while the program runs, under `tandem run --elastic`; see td.distributed.elastic
@@ -233,7 +237,8 @@ def init_process_group(
         raise DistributedError(
             "init_process_group", "this process is in a group already", fix="call destroy_process_group first"
         )
-    nccl = _wants_nccl(backend)
+    backends = _backends(backend)
+    nccl = "nccl" in backends
     seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
     seconds = DEFAULT_TIMEOUT if seconds is None else float(seconds)
     if elastic or membership.is_elastic():
@@ -248,12 +253,39 @@ def init_process_group(
         if not 0 <= found.rank < found.size:
             raise ValueRangeError("init_process_group", f"rank {found.rank} is not one of {found.size} ranks")
         store = _find_store(found, init_method, seconds) if store is None else store
-        store = store.within(group_name + "/" if group_name else "")
-        engine = SharedMemoryEngine(store, found.rank, found.size)
+        store = store.within(f"{group_name}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/{_next_formation()}/")
+        engine = _engine(store, found.rank, found.size, backends)
         _process = Rank(engine, found.rank, found.size, store, seconds, nccl)
         _divide_threads(found.local_size)
     _runtime.RankContext.set_default(_process.context)
     _watch_ending()
+
+
+_formations = 0
+
+
+def _next_formation() -> int:
+    """How often this process has begun a group of all; all ranks do as often."""
+    global _formations
+    _formations += 1
+    return _formations
+
+
+def _engine(store: Store, rank: int, size: int, backends: list[str]) -> Engine:
+    """What serves: shared memory where all ranks are on one host, unless MPI is asked for."""
+    store.set(f"host/{rank}", host())
+    hosts = [ask(store, f"host/{r}", rank) for r in range(size)]
+    if "mpi" not in backends and ("shared_memory" in backends or len(set(hosts)) == 1):
+        return SharedMemoryEngine(store, rank, size)
+    if "nccl" in backends:
+        raise UnsupportedError(
+            "init_process_group", f'backend "nccl" with ranks on {len(set(hosts))} hosts is not offered',
+            fix='use "mpi": CUDA tensors then go through host memory',
+        )  # fmt: skip
+    from tandem.distributed.mpi import MpiEngine  # for several hosts alone
+
+    thread = threading.get_ident()
+    return MpiEngine(store, rank, hosts, lambda: whereabouts(thread))
 
 
 def _join(seconds: float, nccl: bool) -> Rank:

@@ -159,3 +159,23 @@ def end_processes(processes):
         if p.exitcode is None:
             p.kill()
             p.join()
+
+
+def launch(
+    fn, workers: int, args=(), kwargs=None, *, resources=None, address=None, timeout=None, max_restarts: int = 0
+) -> list:
+    """Runs fn(*args, **kwargs) on so many ranks of a new process group, started by Ray on the machines of its cluster; gives
+    what it returned on each. When a rank fails, the others end and its exception is raised here.
+
+    resources: what each rank needs: {"CPU": 2, "GPU": 1}; one CPU unless given
+    address: of a Ray cluster ("auto", "host:port"); one of this host, for the length of the call, if Ray has not been begun
+    timeout: how long a collective waits for others, in seconds
+    max_restarts: how often all ranks are started again after a failure
+
+    Needs Ray: pip install "tandem-dl[distributed]"; and, where ranks are on several hosts, MPI: pip install "tandem-dl[mpi]".
+    """
+    from tandem.distributed.ray_launch import launch as by_ray  # Ray is heavy
+
+    return by_ray(
+        fn, workers, args, kwargs, resources=resources, address=address, timeout=timeout, max_restarts=max_restarts
+    )

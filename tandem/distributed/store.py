@@ -22,6 +22,10 @@ class StoreError(RuntimeError):
     """A key that did not come, or a service that is gone."""
 
 
+class EpochError(StoreError):
+    """A failure that was told to all while a key was waited for."""
+
+
 class _State:
     """What the service knows."""
 
@@ -30,6 +34,7 @@ class _State:
         self.epoch = 0
         self.reason = ""
         self.clients = 0
+        self.departed: set[str] = set()  # those who attended and ended as they should
         self.changed = threading.Condition()  # guards all of it
 
     def set(self, key: str, value):
@@ -43,13 +48,14 @@ class _State:
             self.changed.notify_all()
             return value
 
-    def get(self, key: str, seconds: float):
-        """The value, once it is there."""
-        epoch, end = self.epoch, time.monotonic() + seconds
+    def get(self, key: str, seconds: float, since: int | None = None):
+        """The value, once it is there; since: the epoch that the client knows."""
+        end = time.monotonic() + seconds
         with self.changed:
+            epoch = self.epoch if since is None else since
             while key not in self.values:
                 if self.epoch != epoch:
-                    raise StoreError(self.reason)
+                    raise EpochError(self.reason)
                 left = end - time.monotonic()
                 if left <= 0 or not self.changed.wait(left):
                     have = ", ".join(sorted(self.values)) or "nothing"
@@ -63,6 +69,18 @@ class _State:
             self.changed.notify_all()
             return self.epoch
 
+    def current_epoch(self) -> int:
+        return self.epoch
+
+    def depart(self, name: str):
+        with self.changed:
+            self.departed.add(name)
+
+    def lost(self, name: str):
+        """The connection of one who attended has ended."""
+        if name not in self.departed:
+            self.bump(f"{name} failed (its process has ended: it was killed or it crashed)")
+
     def keys(self) -> list[str]:
         with self.changed:
             return sorted(self.values)
@@ -72,7 +90,7 @@ class _State:
             return self.values.pop(key, None) is not None
 
 
-_CALLS = ("set", "add", "get", "bump", "keys", "delete")
+_CALLS = ("set", "add", "get", "bump", "keys", "delete", "current_epoch", "depart", "attend")
 
 
 def _send(connection: socket.socket, message):
@@ -94,9 +112,17 @@ def _receive(connection: socket.socket):
     return json.loads(exactly(size))
 
 
+def _keep_alive(connection: socket.socket):
+    """A host that is gone without a word is known after some seconds."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 2), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 3)):
+        connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 class _Handler(socketserver.BaseRequestHandler):
     def handle(self):
         state: _State = self.server.state
+        attends = None  # whose connection this is
         with state.changed:
             state.clients += 1
         try:
@@ -105,12 +131,19 @@ class _Handler(socketserver.BaseRequestHandler):
                 try:
                     if call not in _CALLS:
                         raise StoreError(f"there is no call {call!r}")
-                    _send(self.request, [True, getattr(state, call)(*arguments)])
+                    if call == "attend":
+                        (attends,) = arguments
+                        _keep_alive(self.request)
+                        _send(self.request, [True, None])
+                    else:
+                        _send(self.request, [True, getattr(state, call)(*arguments)])
                 except (StoreError, TypeError, ValueError) as error:
-                    _send(self.request, [False, str(error)])
+                    _send(self.request, [False, str(error), isinstance(error, EpochError)])
         except (EOFError, OSError):
             pass
         finally:
+            if attends is not None:
+                state.lost(attends)
             with state.changed:
                 state.clients -= 1
                 state.changed.notify_all()
@@ -145,17 +178,21 @@ class Store:
     def __init__(self, address: str, timeout: float = 300.0, prefix: str = ""):
         self.address, self.timeout, self.prefix = address, timeout, prefix
         self._local = threading.local()
+        self._attended: list[socket.socket] = []
 
     def within(self, prefix: str) -> Store:
         """The keys that begin with this prefix, without it."""
         made = Store(self.address, self.timeout, self.prefix + prefix)
-        made._local = self._local
+        made._local, made._attended = self._local, self._attended
         return made
 
     def _connection(self) -> socket.socket:
         made = getattr(self._local, "connection", None)
-        if made is not None:
-            return made
+        if made is None:
+            made = self._local.connection = self._connect()
+        return made
+
+    def _connect(self) -> socket.socket:
         host, _, port = self.address.rpartition(":")
         end = time.monotonic() + self.timeout
         while True:
@@ -168,29 +205,43 @@ class Store:
                 time.sleep(0.02)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.settimeout(None)
-        self._local.connection = made
         return made
 
     def _call(self, *message):
         connection = self._connection()
         try:
             _send(connection, message)
-            right, value = _receive(connection)
+            right, value, *epoch = _receive(connection)
         except (EOFError, OSError) as error:
             self._local.connection = None
             raise StoreError(
                 f"the key-value service at {self.address} is gone ({error or type(error).__name__})"
             ) from None
         if not right:
-            raise StoreError(value)
+            raise (EpochError if epoch and epoch[0] else StoreError)(value)
         return value
 
     def set(self, key: str, value):
         self._call("set", self.prefix + key, value)
 
-    def get(self, key: str, timeout: float | None = None):
-        """The value of a key, waiting until somebody has set it."""
-        return self._call("get", self.prefix + key, self.timeout if timeout is None else timeout)
+    def get(self, key: str, timeout: float | None = None, since: int | None = None):
+        """The value of a key, waiting until somebody has set it. since: an epoch; EpochError if there is a later one."""
+        return self._call("get", self.prefix + key, self.timeout if timeout is None else timeout, since)
+
+    def epoch(self) -> int:
+        return self._call("current_epoch")
+
+    def attend(self, name: str):
+        """Has the service raise the epoch, with this name as the reason, when this process ends before it has departed."""
+        connection = self._connect()
+        _send(connection, ["attend", name])
+        _receive(connection)
+        self._attended.append(connection)
+
+    def depart(self, name: str):
+        self._call("depart", name)
+        while self._attended:
+            self._attended.pop().close()
 
     def add(self, key: str, amount: int) -> int:
         return self._call("add", self.prefix + key, amount)

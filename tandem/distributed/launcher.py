@@ -26,13 +26,23 @@ def add_arguments(parser: argparse.ArgumentParser):
         help='number of ranks, or "auto": one a processor; "2:4" with --elastic: at least 2 and at most 4',
     )
     parser.add_argument(
-        "--nnodes", default="1", help='number of hosts: 1; "1:4" means --elastic with as many times the ranks'
+        "--nnodes", default="1",
+        help="number of hosts, each of which runs this command with the same --master-addr and --master-port (or "
+        '--rdzv-endpoint); "1:4", on one host, means --elastic with as many times the ranks',
+    )  # fmt: skip
+    parser.add_argument(
+        "--node-rank", "--node_rank", type=int, help="this host's number; in the order of coming unless given"
+    )
+    parser.add_argument(
+        "--rdzv-endpoint", "--rdzv_endpoint", help="host:port; the same as --master-addr and --master-port"
     )
     parser.add_argument(
         "--elastic",
         action="store_true",
         help="ranks may die, and others take their place (--max-restarts), as the program goes on",
     )
+    parser.add_argument("--ray", action="store_true", help="ranks are started by Ray, on the machines of its cluster")
+    parser.add_argument("--ray-address", help='of the cluster: "auto", "host:port"; one of this host unless given')
     parser.add_argument("--standalone", action="store_true", help="as it always is")
     parser.add_argument("--master-addr", "--master_addr", default="127.0.0.1")
     parser.add_argument(
@@ -41,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser):
     parser.add_argument(
         "--max-restarts", "--max_restarts", type=int, default=0, help="how often all ranks start again after a failure"
     )
-    for name in ("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--monitor-interval", "--node-rank"):
+    for name in ("--rdzv-backend", "--rdzv-id", "--monitor-interval"):
         parser.add_argument(name, name.replace("-", "_").replace("__", "--", 1), help=argparse.SUPPRESS)
     parser.add_argument("-m", "--module", action="store_true", help="the program is a module")
     parser.add_argument("--no-python", "--no_python", action="store_true", help="the program is not Python")
@@ -51,8 +61,16 @@ def add_arguments(parser: argparse.ArgumentParser):
 
 def main(options) -> int:
     least, count = _number_of_ranks(options)
+    if options.ray:
+        from tandem.distributed.ray_launch import run_program  # Ray is heavy
+
+        return run_program(options, count)
     if options.elastic:
         return ElasticGang(options, count, least).run()
+    if options.nnodes != "1":
+        from tandem.distributed.hosts import run  # for several alone
+
+        return run(options, count // int(options.nnodes))
     for attempt in range(options.max_restarts + 1):
         code = Gang(options, count, attempt).run()
         if code in (0, 130, 143) or attempt == options.max_restarts:
@@ -67,8 +85,6 @@ def _number_of_ranks(options) -> tuple[int, int]:
     least, _, most = text.rpartition(":")
     fewest, _, hosts = options.nnodes.rpartition(":")
     options.elastic |= bool(least) or (bool(fewest) and int(hosts) > 1)
-    if hosts != "1" and not options.elastic:
-        raise ValueError(f"--nnodes={options.nnodes}: ranks are on one host")
     count = int(most) * int(hosts)
     if count < 1 or (least and not 1 <= int(least) <= int(most)):
         raise ValueError(f"-n {options.ranks}: there must be a rank")
@@ -78,15 +94,18 @@ def _number_of_ranks(options) -> tuple[int, int]:
 class Gang:
     """The processes of all ranks. When one fails, all end."""
 
+    first = 0  # the first rank of this host
+
     def __init__(self, options, count: int, attempt: int):
         self.options, self.count, self.attempt = options, count, attempt
-        self.service = Service()
+        self.local_count = count  # of this host
+        self.service = self.begin_service()
         self.processes: list[subprocess.Popen] = []
 
     def run(self) -> int:
         before = signal.signal(signal.SIGTERM, _stop)
         try:
-            for rank in range(self.count):
+            for rank in range(self.first, self.first + self.local_count):
                 self.start(rank)
             return self.wait()
         except KeyboardInterrupt:  # the terminal has told the ranks, too
@@ -98,7 +117,25 @@ class Gang:
         finally:
             self._end(signal.SIGTERM)
             signal.signal(signal.SIGTERM, before)
-            self.service.close()
+            if self.service is not None:
+                self.service.close()
+
+    @property
+    def store_address(self) -> str:
+        return self.service.address
+
+    def begin_service(self) -> Service | None:
+        """The key-value service of this host's ranks alone."""
+        return Service()
+
+    patience: float | None = None  # milliseconds between looks at other hosts
+
+    def failure_elsewhere(self) -> str | None:
+        """Of ranks of other hosts."""
+        return None
+
+    def told_failures(self) -> dict[str, str]:
+        return {k: v for k, v in self.service.state.values.items() if k.startswith("failure/")}
 
     def start(self, rank: int, **more: str):
         self.processes.append(subprocess.Popen(self._command(), env={**self._environment(rank), **more}))
@@ -113,12 +150,13 @@ class Gang:
     def _environment(self, rank: int) -> dict[str, str]:
         number, size = str(rank), str(self.count)
         made = {
-            **os.environ, "RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "GROUP_RANK": "0",
-            "ROLE_RANK": number, "ROLE_WORLD_SIZE": size, "MASTER_ADDR": self.options.master_addr,
-            "MASTER_PORT": str(self.options.master_port or _free_port()), "TANDEM_STORE": self.service.address,
+            **os.environ, "RANK": number, "LOCAL_RANK": str(rank - self.first), "WORLD_SIZE": size,
+            "LOCAL_WORLD_SIZE": str(self.local_count), "GROUP_RANK": str(self.first // self.local_count), "ROLE_RANK": number,
+            "ROLE_WORLD_SIZE": size, "MASTER_ADDR": self.options.master_addr,
+            "MASTER_PORT": str(self.options.master_port or _free_port()), "TANDEM_STORE": self.store_address,
             "TORCHELASTIC_RESTART_COUNT": str(self.attempt), "TORCHELASTIC_MAX_RESTARTS": str(self.options.max_restarts),
         }  # fmt: skip
-        each = str(max(1, _runtime.num_threads() // self.count))
+        each = str(max(1, _runtime.num_threads() // self.local_count))
         if "OMP_NUM_THREADS" not in made and "TANDEM_NUM_THREADS" not in made:
             made["TANDEM_NUM_THREADS"] = each
         made.setdefault("OMP_NUM_THREADS", each)
@@ -126,14 +164,16 @@ class Gang:
 
     def wait(self) -> int:
         """Until all have ended, or one has failed; gives the first failure's status."""
-        waiting = {os.pidfd_open(p.pid): (rank, p) for rank, p in enumerate(self.processes)}
+        waiting = {os.pidfd_open(p.pid): (rank, p) for rank, p in enumerate(self.processes, self.first)}
         poll = select.poll()
         for descriptor in waiting:
             poll.register(descriptor, select.POLLIN)
         failed = None
         end = None
         while waiting:
-            for descriptor, _ in poll.poll(None if end is None else max(0.0, end - time.monotonic()) * 1000):
+            if end is None and self.failure_elsewhere() is not None:
+                failed, end = (-1, 1), time.monotonic() + GRACE
+            for descriptor, _ in poll.poll(self.patience if end is None else max(0.0, end - time.monotonic()) * 1000):
                 rank, process = waiting.pop(descriptor)
                 poll.unregister(descriptor)
                 os.close(descriptor)
@@ -151,7 +191,10 @@ class Gang:
 
     def _report(self, rank: int, code: int) -> int:
         """Which rank failed by itself: one that told so, else the first that ended."""
-        told = {k: v for k, v in self.service.state.values.items() if k.startswith("failure/")}
+        told = self.told_failures()
+        if rank < 0 and not told:
+            print(f"tandem: this host's ranks end: {self.failure_elsewhere()}", file=sys.stderr)
+            return code
         if told:
             key, text = min(told.items(), key=lambda item: int(item[0].partition("/")[2]))
             rank, how = int(key.partition("/")[2]), text

@@ -1,0 +1,33 @@
+// What a rank was asked for, as others see it: to compare it with what they were asked for, and to tell it to the user.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+
+namespace tandem::collectives {
+
+constexpr int kLine = 160;
+
+struct Call {  // what a rank was asked for
+  uint32_t kind, reduction, dtype;
+  int32_t root, ndim, on_device;
+  int64_t tag, shape[8];
+  int64_t in_count, out_count;  // elements of all pieces
+  char line[kLine];
+};
+
+void describe(const Request& request, Call& to);
+std::string describe(const Call& call);  // all_reduce(sum) of float32 (3, 4) at train.py:12
+
+// Whether what two ranks were asked for fits together, but for sizes that differ among ranks (uneven).
+bool fits(const Call& a, const Call& b, bool uneven);
+
+// The text for ranks that were asked for different things; names: what ranks are called.
+std::string disagreement(const std::vector<const Call*>& calls, const std::vector<int>& names, int64_t number);
+
+// The text for a message that is not what its receiver expects.
+std::string mistaken_message(const Call& sent, int sender, const Call& expected, int receiver);
+
+}  // namespace tandem::collectives
