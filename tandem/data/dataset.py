@@ -44,7 +44,7 @@ class Dataset:
         return MapDataset(self, function)
 
 
-class IterableDataset:
+class IterableDataset(Dataset):
     """Samples one after the other: define `__iter__()`.
 
     With several workers, each goes through the stream and makes its own share of the batches; so samples come once, and in the
@@ -60,7 +60,6 @@ class IterableDataset:
     """
 
     sharded = False
-    __class_getitem__ = classmethod(types.GenericAlias)
 
     def __iter__(self):
         raise NotImplementedError(f"{type(self).__name__} does not define __iter__()")

@@ -442,6 +442,11 @@ class Module:
         """hook(module, grad_output) runs when the gradients of the outputs are known; may return other ones."""
         return HookHandle(self._own_hooks().backward_pre, hook, prepend)
 
+    # By PyTorch's names, for who asks whether there are any.
+    _forward_hooks = property(lambda self: self._hooks.forward if self._hooks else {})
+    _forward_pre_hooks = property(lambda self: self._hooks.forward_pre if self._hooks else {})
+    _backward_hooks = property(lambda self: self._hooks.backward if self._hooks else {})
+
     def _state_hooks(self, kind: str) -> tuple:
         return () if self._state_hook_lists is None else tuple(self._state_hook_lists.get(kind, {}).values())
 

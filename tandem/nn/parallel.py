@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from tandem._runtime import Tensor
+from tandem.aliases import path
 from tandem.devices import code_of
 from tandem.errors import UnsupportedError
 from tandem.nn.module import Module
+from tandem.tree import map as map_leaves
 
 
 class DataParallel(Module):
@@ -32,6 +35,29 @@ class DataParallel(Module):
 
     def forward(self, *args, **kwargs):
         return self.module(*args, **kwargs)
+
+
+def scatter(inputs, target_gpus, dim: int = 0) -> list:
+    """What each device gets, for one device: the inputs, there."""
+    if len(target_gpus) != 1:
+        raise UnsupportedError(
+            "scatter", f"target_gpus are {list(target_gpus)}; batches are not spread over devices", fix="name one device"
+        )
+    target = target_gpus[0]
+    device = f"cuda:{target}" if isinstance(target, int) else target
+    return [map_leaves(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, inputs)]
+
+
+def gather(outputs, target_device, dim: int = 0):
+    """What the only device gave."""
+    (only,) = outputs
+    return only
+
+
+# PyTorch's files: `from torch.nn.parallel.scatter_gather import scatter`
+__path__ = []
+path(f"{__name__}.scatter_gather", {"gather": gather, "scatter": scatter})
+path(f"{__name__}.data_parallel", {"DataParallel": DataParallel})
 
 
 def __getattr__(name: str):

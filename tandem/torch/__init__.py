@@ -24,6 +24,7 @@ from tandem.torch import legacy as _legacy
 from tandem.torch import paths as _paths
 from tandem.torch import serialization as _serialization
 from tandem.torch import storage as _storage
+from tandem.torch.futures import Future
 from tandem.torch.paths import install
 
 __version__ = _paths.VERSION

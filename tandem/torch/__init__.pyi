@@ -10,6 +10,7 @@ from tandem import LuResult as LuResult
 from tandem import Parts as Parts
 from tandem import QrResult as QrResult
 from tandem import TorchSvdResult as TorchSvdResult
+from tandem.torch.futures import Future as Future
 from tandem.torch.legacy import Generator as Generator
 from tandem.torch.legacy import SymInt as SymBool
 from tandem.torch.legacy import SymInt as SymFloat

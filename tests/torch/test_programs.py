@@ -257,6 +257,24 @@ def _wrong(function):
     Wrong.apply(td.ones(2, 3), td.ones(3, requires_grad=True)).sum().backward()
 
 
+def test_hooks_can_be_counted():
+    layer = nn.Linear(2, 1)
+    assert len(layer._backward_hooks) == len(layer._forward_hooks) == 0
+    layer.register_forward_hook(lambda *_: None)
+    assert len(layer._forward_hooks) == 1
+
+
+def test_streams_are_datasets():
+    assert issubclass(td.data.IterableDataset, td.data.Dataset)
+
+
+def test_batches_go_to_one_device():
+    scatter = nn.parallel.scatter
+    assert [x.tolist() for x in scatter((td.ones(2),), ["cpu"])[0]] == [[1.0, 1.0]]
+    with pytest.raises(td.UnsupportedError, match="one device"):
+        scatter(td.ones(2), [0, 1])
+
+
 def test_shapes_of_distributions_are_sizes():
     made = td.distributions.Normal(td.zeros(2, 3), 1.0)
     assert made.batch_shape.numel() == 6 and made.event_shape.numel() == 1
