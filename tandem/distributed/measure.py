@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
@@ -44,17 +45,21 @@ def measured(group: ProcessGroup | None = None, repeats: int = 5, operators: boo
             barrier(group)
         # All at once, for longer than the system leaves a processor to one of them.
         many = max(repeats, int(_WINDOW / alone))
+        many = int(all_reduce(tensor(float(many)), "max", group).item())
+        meet = lambda: all_reduce(F.matmul(a, a)[0, :_SMALL].contiguous(), group=group)
         found = [
-            alone, _seconds(product, many), _seconds(lambda: x + 1.0, repeats),
+            alone, _seconds(product, many), _seconds(meet, many), _seconds(lambda: x + 1.0, repeats),
             _seconds(lambda: all_reduce(x, group=group), repeats),
             _seconds(lambda: all_reduce(ones(_SMALL), group=group), 10 * repeats), _seconds(lambda: a[0] + 1.0, repeats),
         ]  # fmt: skip
-        alone, together, copy, large, small, launch = all_reduce(tensor(found), "max", group).tolist()
+        alone, together, met, copy, large, small, launch = all_reduce(tensor(found), "max", group).tolist()
     times = OpTimes.of_machine(max(together / alone, 1.0)) if operators else None
     device = DeviceModel(2.0 * _SIDE**3 / together, 8.0 * _LARGE / copy, _memory(n), launch, times=times)
     moved = 2 * 4.0 * _LARGE * (n - 1) / n
     bandwidth = moved / max(large - small, 1e-9) if n > 1 else device.bandwidth
-    link = Link(bandwidth, small / 2)
+    # Ranks that compute meet later than those that only wait for one another, above all where they share processors.
+    latency = max(small, met - together) / 2 / max(1.0, math.log2(n))
+    link = Link(bandwidth, latency)
     return Topology(1, n, device, link, link)
 
 
