@@ -323,6 +323,8 @@ class Fusion(Kept):
         ones = tuple([a for a in range(rank) if a not in order])
         target = memory.allocate(value.dtype, self.shape_of(value), ones + order)
         compute._weight += 1
+        if self.target.reads_across(compute, kept, node.op.kind):
+            compute.unit = kept[-1]
         rows = not kept or compute.unit in compute.reduced
         split = not is_arg and (not kept or not rows)
         compute.role = "partial" if split else "reduce"

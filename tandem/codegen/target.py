@@ -75,6 +75,10 @@ class Target:
         """Whether a kernel over rows can also sum across them."""
         return False
 
+    def reads_across(self, compute, kept: tuple, kind: str) -> bool:
+        """Whether a reduction of rows that lie in memory takes many short ones at a time, one element of each after the other."""
+        return False
+
     def library_steps(self, fusion, step) -> list:
         """What a library call becomes."""
         return [step]

@@ -12,7 +12,7 @@ from tandem.codegen import Layout
 from tandem.devices import DEVICES
 from tandem.errors import RecompileWarning, UnsupportedError, source_at
 from tandem.graph.ir import Builder, Graph, Origin, Type, Value, placed, source_scope
-from tandem.graph.symbolic import Sym, hint, mentions, substitute
+from tandem.graph.symbolic import Sym, hint, mentions, substitute, symbol_indices
 from tandem.ops.define import add_input
 from tandem.ops.movement import Reshape
 from tandem.program.driver import compile as compile_program
@@ -285,7 +285,41 @@ def _replay(builder: Builder, plan, values: dict, temporaries: list[Value]) -> l
         new = builder.again(node, tuple(made[v] for v in node.inputs), copies, op)
         for old, fresh in zip(node.outputs, new.outputs, strict=True):
             made[old] = fresh
+        if isinstance(op, Reshape):
+            _match_sizes(new.inputs[0].shape, new.outputs[0].shape)
     return [made[v] for v in [*graph.outputs, *temporaries]]
+
+
+def _match_sizes(before: tuple, after: tuple):
+    """Learns that integer arguments are sizes which the program knows, from a reshape of one into the other.
+
+    Note [Sizes among arguments]
+    A gradient is given the shape of what it is the gradient of as integers, and nothing says which sizes they are. Where none of
+    them is known, an index must be divided to find where an element lies before a reshape, for each element. So sizes at the same
+    place that are equal in this call are taken to be one: a call in which they are not gets a program of its own.
+    """
+    i, j = len(before) - 1, len(after) - 1
+    while i >= 0 and j >= 0:
+        left, right = before[i], after[j]
+        if hint(left) == hint(right):
+            if left is not right and (_is_argument(left) or _is_argument(right)):
+                bool(left == right)  # asking teaches
+            i, j = i - 1, j - 1
+            continue
+        a, b = hint(left), hint(right)
+        i, j = i - 1, j - 1
+        while a != b:  # axes that are made one, or one that is cut into several
+            if a < b and i >= 0:
+                a, i = a * hint(before[i]), i - 1
+            elif b < a and j >= 0:
+                b, j = b * hint(after[j]), j - 1
+            else:
+                return
+
+
+def _is_argument(d) -> bool:
+    """Whether a size is made of integer arguments."""
+    return isinstance(d, Sym) and any(d.symbols.origins[i][0] == "int" for i in symbol_indices(d))
 
 
 def _with_ones(value: Value, shape) -> Value:

@@ -71,3 +71,24 @@ def test_random_rows(seed):
 def test_more_random_rows(first):
     for seed in range(first, first + 100):
         _check_random_rows(seed)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
+@pytest.mark.parametrize("length", [1, 3, 8, 9, 16, 17])
+def test_short_rows_are_reduced_side_by_side(dtype, length):
+    """Many rows that fill no vector: in a plan of their own, compiled or not; of several extrema the first counts, and NaN is one."""
+    rng = np.random.default_rng(length)
+    x = td.tensor(rng.integers(-9, 9, (64, 700, length)).astype(np.float32))
+    if dtype == "float32":
+        x[3, 5, length // 2] = np.nan
+    x = x.to(getattr(td, dtype))
+    plain = x.to(td.float32).numpy()
+    for shape in ((64, 700, length), (700, 64, length)):
+        x, plain = x.reshape(*shape), plain.reshape(shape)
+        for run in (lambda f: f, td.compile):
+            np.testing.assert_array_equal(run(lambda x: td.argmax(x, -1))(x).numpy(), plain.argmax(-1))
+            np.testing.assert_array_equal(run(lambda x: td.amin(x, -1).to(td.float32))(x).numpy(), plain.min(-1))
+            np.testing.assert_array_equal(run(lambda x: td.sum(x, -1).to(td.float32))(x).numpy(), plain.sum(-1))
+            values, places = run(lambda x: td.max(x * 2, -1))(x)
+            np.testing.assert_array_equal(places.numpy(), plain.argmax(-1))
+            np.testing.assert_array_equal(values.to(td.float32).numpy(), 2 * plain.max(-1))

@@ -11,11 +11,14 @@ from tandem.codegen.lowering import Lowering
 from tandem.codegen.packed_attention import attention_of_three, packed
 from tandem.codegen.rules import RuleTable
 from tandem.graph.ir import Type
+from tandem.graph.symbolic import hint, product
 from tandem.ops.arithmetic import Cast
 from tandem.ops.define import Input, LibraryOp, register
 from tandem.ops.join import Concat
 from tandem.ops.reduce import Reduce
 
+LONG = 512  # elements of a row up to which a generated loop finds the position of its best sooner
+MANY = 1 << 15  # elements of all rows
 _SEARCHED = (dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64)
 
 
@@ -63,11 +66,25 @@ def _reduction(node, lowering: Lowering):
     op, x = node.op, node.inputs[0]
     if op.kind in ("argmax", "argmin"):
         trailing = tuple(sorted(op.axes)) == tuple(range(x.ndim - len(op.axes), x.ndim))
-        return _search if trailing and op.axes and x.dtype in _SEARCHED and _is_row_major(x, lowering) else None
+        if not trailing or not op.axes or x.dtype not in _SEARCHED or not _is_row_major(x, lowering):
+            return None
+        rows, length = product(x.shape[: x.ndim - len(op.axes)]), product(x.shape[a] for a in op.axes)
+        return None if at_most(length, LONG, rows) else _search
     if op.kind in ("any", "all") and len(op.axes) == x.ndim:
         source = _uncast(x)
         return _look if _is_row_major(source, lowering) and not source.dtype.is_complex else None
     return None
+
+
+def at_most(length, most: int, rows) -> bool:
+    """Whether rows are so short that a loop of their own pays.
+
+    Of a length that is not known it is asked only where there is much to gain, since asking makes a guard: others get another
+    plan, which need not be among those that come with the package.
+    """
+    if type(length) is not int and (hint(length) > most or hint(length) * hint(rows) < MANY):
+        return False
+    return bool(length <= most)
 
 
 def _uncast(x):

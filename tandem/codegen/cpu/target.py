@@ -9,7 +9,7 @@ from tandem import dtypes
 from tandem.codegen.columns import columns
 from tandem.codegen.compile import text_of
 from tandem.codegen.costs import CpuCosts, few_reads, second_level_cache
-from tandem.codegen.cpu.compose import RULES
+from tandem.codegen.cpu.compose import RULES, at_most
 from tandem.codegen.elementwise import copy, elementwise
 from tandem.codegen.repeat import repeat_part
 from tandem.codegen.rows import rows
@@ -17,11 +17,16 @@ from tandem.codegen.schedule import kernels_in
 from tandem.codegen.target import Target
 from tandem.codegen.workers import note
 from tandem.graph.ir import Value
-from tandem.graph.symbolic import hint
+from tandem.graph.symbolic import hint, product
 from tandem.ops.matmul import Matmul
 from tandem.tune import prepare_convolutions, prepare_products
 
 _NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns, "copy": copy}
+
+# Elements of a row up to which rows are read side by side, one element of each after the other: each alone would fill no vector, or
+# little of what is added up in one.
+SHORT = {"argmax": 16, "argmin": 16, "max": 16, "min": 16, "sum": 8}
+WIDE = 16  # rows side by side
 
 
 class CpuTarget(Target):
@@ -48,6 +53,14 @@ class CpuTarget(Target):
 
     def repeat_part(self, op, layouts, resolve):
         return repeat_part(op, layouts, resolve)
+
+    def reads_across(self, compute, kept: tuple, kind: str) -> bool:
+        if kind not in SHORT or not kept or compute.unit not in compute.reduced:
+            return False
+        sizes = dict(zip(compute.axes, compute.domain))
+        if hint(sizes[kept[-1]]) < WIDE:
+            return False
+        return at_most(product(sizes[a] for a in compute.reduced), SHORT[kind], product(sizes[a] for a in kept))
 
     def library_steps(self, fusion, step) -> list:
         if isinstance(step.node.op, Matmul) and step.outputs[0].dtype is dtypes.float32:
