@@ -271,7 +271,8 @@ def figure_place(seconds: float, width: int = 512, depth: int = 6):
     clusters = {way: Cluster({"worker": 2}, engine="processes", threads=1) for way in ("one", "placed")}
     for way, cluster in clusters.items():
         graph, x, result, init = towers(width, depth)
-        plan = td.distributed.place(graph, cluster.tasks, fetches=[result], measure=True)
+        costs = td.distributed.measure_cluster(cluster)
+        plan = td.distributed.place(graph, cluster.tasks, fetches=[result], measure=True, costs=costs)
         if way == "placed":
             plan.apply()
         session = td.Session(graph, target=cluster)
@@ -284,6 +285,10 @@ def figure_place(seconds: float, width: int = 512, depth: int = 6):
         cluster.close()
     one, placed = times["one"], times["placed"]
     print("placement of two towers over two processes")
+    link = costs.link(0, 1)
+    print(
+        f"  a process has {costs.together:.2f} of its speed while both compute; {link.bandwidth / 1e9:.2f} GB/s between them"
+    )
     print("  " + plan.explain().replace("\n", "\n  "))
     print(f"  measured: one process {one * 1e3:.2f} ms, placed {placed * 1e3:.2f} ms: {placed / one:.3f}")
     print(

@@ -65,7 +65,7 @@ from tandem.distributed.parallel import (
     parallelize_module,
 )
 from tandem.distributed.pipeline import Pipeline, stage
-from tandem.distributed.placer import PlacementCosts, PlacementPlan, measure_nodes, place
+from tandem.distributed.placer import PlacementCosts, PlacementPlan, measure_cluster, measure_nodes, place
 from tandem.distributed.reduction import ReduceOp
 from tandem.distributed.servers import ParameterServer, ShardedEmbedding
 from tandem.distributed.sharding import (
@@ -106,9 +106,9 @@ __all__ = [
     "distribute_module", "distribute_tensor", "elastic", "explain", "flight_record", "from_local", "full_state_dict",
     "fully_shard", "functional", "gather", "gather_object", "get_backend", "get_global_rank", "get_group_rank",
     "get_process_group_ranks", "get_rank", "get_world_size", "implicit_replication", "init_device_mesh",
-    "init_process_group", "irecv", "is_available", "is_initialized", "isend", "join", "launch", "load_full_state_dict", "load_plan",
-    "measure_nodes", "measured", "monitored_barrier", "new_group", "no_sync", "parallelize", "parallelize_module",
-    "pipeline", "place", "recv", "redistribute", "reduce", "reduce_scatter", "reduce_scatter_tensor",
+    "init_process_group", "irecv", "is_available", "is_initialized", "isend", "join", "launch", "load_full_state_dict",
+    "load_plan", "measure_cluster", "measure_nodes", "measured", "monitored_barrier", "new_group", "no_sync", "parallelize",
+    "parallelize_module", "pipeline", "place", "recv", "redistribute", "reduce", "reduce_scatter", "reduce_scatter_tensor",
     "replica_device_setter", "scatter", "send", "shard_map", "sharding_report", "simulator", "spawn", "stage",
     "with_sharding_constraint",
 ]  # fmt: skip

@@ -22,6 +22,7 @@ class PlacementCosts:
     models: what each device can do; links: a Link for all pairs, or a function of two positions that gives one
     times: seconds of nodes as measured (`measure_nodes`), on a device whose speed is 1
     speeds: how many times as fast each device is as the one that was measured
+    together: the part of its speed that a device has while the others compute, too, as where they share a host
 
     >>> costs = td.distributed.PlacementCosts.of(td.distributed.Topology.processors(2))
     >>> round(costs.link(0, 1).time(4e9))
@@ -29,11 +30,13 @@ class PlacementCosts:
     """
 
     def __init__(
-        self, models: Sequence[DeviceModel], links, times: Mapping[Node, float] | None = None, speeds: Sequence[float] | None = None
+        self, models: Sequence[DeviceModel], links, times: Mapping[Node, float] | None = None,
+        speeds: Sequence[float] | None = None, together: float = 1.0,
     ):  # fmt: skip
         self.models = list(models)
         self.link = links if callable(links) else lambda a, b: links
         self.times = dict(times or {})
+        self.together = together
         self.speeds = [1.0] * len(self.models) if speeds is None else list(speeds)
         if len(self.speeds) != len(self.models) or any(s <= 0 for s in self.speeds):
             raise ValueRangeError(

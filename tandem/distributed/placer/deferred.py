@@ -63,7 +63,7 @@ class DeferredCosts(PlacementCosts):
     """
 
     def __init__(self, costs: PlacementCosts, batch: int, differentiated: set):
-        super().__init__(costs.models, costs.link, costs.times, costs.speeds)
+        super().__init__(costs.models, costs.link, costs.times, costs.speeds, costs.together)
         self.batch, self.differentiated = batch, differentiated
         self.crosses_back = differentiated | {v.node for n in differentiated for v in n.inputs}
 

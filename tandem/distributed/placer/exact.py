@@ -3,8 +3,8 @@
 Note [Exact placement]
 Which device a group is on is a 0/1 variable; so is which of two units that could overlap goes first if they are on one device.
 When a unit begins is a number, in parts of the time that the search has found, so that all lies between 0 and 1. A value takes its
-time from one device to another if both ends are there. Links pass any number of values at once and memory counts what devices hold
-between steps: both make the program easier than the truth, so that its bound holds for the truth.
+time from one device to another if both ends are there. Links pass any number of values at once, memory counts what devices hold
+between steps, and devices have their whole speed: all that makes the program easier than the truth, so that its bound holds for it.
 """
 
 from __future__ import annotations

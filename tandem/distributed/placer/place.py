@@ -60,7 +60,7 @@ class PlacementPlan:
         for unit, start in zip(self._problem.units, self._outcome.starts, strict=True):
             d = self._placement[unit.group]
             if unit.seconds[d]:
-                made.append((start, start + unit.seconds[d], self.devices[d], unit.name))
+                made.append((start, start + unit.seconds[d] * self._outcome.slower, self.devices[d], unit.name))
         return sorted(made)
 
     def explain(self) -> str:
@@ -161,11 +161,14 @@ def place(
         d if not d.startswith("/") or "device:" in d else f"{d.rstrip('/')}/device:cpu" for d in map(str, devices)
     ]
     if costs is None:
-        times = measure_nodes(graph) if measure and isinstance(graph, Graph) else None
-        costs = PlacementCosts.of(topology or Topology.processors(len(devices)), times)
+        costs = PlacementCosts.of(topology or Topology.processors(len(devices)))
+    if measure and isinstance(graph, Graph):
+        costs.times |= measure_nodes(graph)
     if len(costs.models) < len(devices):
         raise ValueRangeError("place", f"costs of {len(costs.models)} devices were given for {len(devices)}")
-    costs = PlacementCosts(costs.models[: len(devices)], costs.link, costs.times, costs.speeds[: len(devices)])
+    costs = PlacementCosts(
+        costs.models[: len(devices)], costs.link, costs.times, costs.speeds[: len(devices)], costs.together
+    )
     if isinstance(graph, Needed):
         costs = DeferredCosts(costs, batch, graph.differentiated)
         if measure:

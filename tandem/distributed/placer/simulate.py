@@ -2,7 +2,7 @@
 
 A value crosses once to each device that reads it. A link between two devices, in one direction, passes one value at a time, unless
 `shared` is off, as integer programs have it. Memory: what a device holds between steps, and values from when they are made or come
-until the last reader there has run.
+until the last reader there has run. Where more than one device computes, each has a part of its speed (`together`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ class Outcome:
     transfers: int
     peaks: list[float]
     sent: dict[tuple[int, int], int]
-    last: list[
-        int | None
-    ]  # for each unit, the unit that it waited for: its latest source, or the one before it on its device
+    slower: float  # what units take, in times of what they take alone
+    last: list[int | None]  # what each unit waited for: its latest source, or the one before it on its device
 
     @property
     def idle(self) -> list[float]:
@@ -62,6 +61,8 @@ class _Play:
         self.problem, self.urgency, self.shared = problem, urgency, shared
         n = len(problem.devices)
         self.on = [placement[u.group] for u in problem.units]
+        busy = {self.on[i] for i, u in enumerate(problem.units) if u.seconds[self.on[i]]}
+        self.slower = 1.0 / problem.costs.together if len(busy) > 1 else 1.0
         self.waiting = [0] * len(problem.units)
         for flow in problem.flows:
             for r in flow.readers:
@@ -113,7 +114,7 @@ class _Play:
             self._start_all(time)
         total = sum(self.sent.values())
         return Outcome(
-            self.end, self.starts, self.busy, total, self.transfers, self.peaks, self.sent, self.last
+            self.end, self.starts, self.busy, total, self.transfers, self.peaks, self.sent, self.slower, self.last
         )  # fmt: skip
 
     def _ready(self, i: int, source: int | None):
@@ -128,14 +129,10 @@ class _Play:
 
     def _start(self, time: float, i: int, d: int):
         unit = self.problem.units[i]
-        seconds = unit.seconds[d]
+        seconds = self.seconds(i)
         self.starts[i] = time
         previous = self.before[d]
-        if (
-            previous is not None
-            and time > 0
-            and self.starts[previous] + self.problem.units[previous].seconds[d] == time
-        ):
+        if previous is not None and time > 0 and self.starts[previous] + self.seconds(previous) == time:
             self.last[i] = previous
         self.before[d] = i
         self._hold(d, sum(self.problem.flows[f].size for f in self.problem.made[i]) if not unit.held else 0)
@@ -145,6 +142,9 @@ class _Play:
         self.busy[d] += seconds
         self.free[d] = False
         heapq.heappush(self.events, (time + seconds, 0, i, d))
+
+    def seconds(self, i: int) -> float:
+        return self.problem.units[i].seconds[self.on[i]] * self.slower
 
     def _hold(self, d: int, size: float):
         self.held[d] += size

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tandem.distributed import Cluster, place
+from tandem.distributed import Cluster, measure_cluster, place
 from tandem.distributed.placer.deferred import Needed
 
 
@@ -82,6 +82,16 @@ def test_what_writes_a_variable_sits_with_it_and_scopes_bind():
     plan = place(graph, tasks, fetches=[loss, counted], hold={variables[0]: tasks[1], variables[1]: tasks[1]})
     assert plan.device_of(variables[0]) == plan.device_of(variables[1]) == f"{tasks[1]}/device:cpu"
     assert plan.device_of(counted) == plan.device_of(pair[0])
+
+
+def test_a_cluster_is_measured():
+    with Cluster({"worker": 2}, engine="threads") as cluster:
+        costs = measure_cluster(cluster, repeats=2)
+        assert len(costs.models) == 2 and costs.models[0].operations > 1e6
+        assert 0 < costs.together <= 1 and costs.link(0, 1).bandwidth > 0
+        graph, _, loss, *_ = towers(16)
+        plan = place(graph, cluster.tasks, fetches=loss, costs=costs)
+        assert plan.seconds <= plan.alone
 
 
 def test_measured_times_and_bad_arguments():

@@ -93,3 +93,15 @@ def test_a_value_crosses_once_and_links_pass_one_value_at_a_time():
     assert simulate(late, [0, 0, 1, 1], ranks(late), shared=False).seconds == 3.5
     busy = simulate(late, [0, 0, 1, 1], ranks(late))
     assert busy.busy == [1.0, 2.0] and busy.idle == [2.5, 1.5]
+
+
+def test_devices_that_share_a_host_are_used_where_that_still_pays():
+    def plan(together):
+        costs = PlacementCosts([DEVICE] * 2, Link(1e9, 0.0), together=together)
+        problem = Problem([Unit([], [1.0, 1.0], group=i) for i in range(4)], [], [[0, 1]] * 4, ["a", "b"], costs)
+        return Search(problem).run(0.5)
+
+    placement, outcome = plan(0.8)
+    assert outcome.seconds == pytest.approx(2.5) and sorted(placement) == [0, 0, 1, 1]
+    placement, outcome = plan(0.4)  # two at 0.4 are slower than one
+    assert outcome.seconds == 4.0 and len(set(placement)) == 1
