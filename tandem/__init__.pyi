@@ -53,8 +53,6 @@ from tandem.autograd.modes import set_grad_enabled as set_grad_enabled
 from tandem.checkpoint.writer import save as save
 from tandem.devices import Device as Device
 from tandem.devices import Device as device
-from tandem.devices import as_device as as_device
-from tandem.devices import code_of as code_of
 from tandem.devices import get_default_device as get_default_device
 from tandem.devices import set_default_device as set_default_device
 from tandem.dtype_functions import can_cast as can_cast
