@@ -66,9 +66,8 @@ class ParameterServer:
     def __init__(
         self, model: Module, optimizer: Optimizer | None = None, mode: str = "sync", *, cluster: Cluster,
         servers: list[str] | None = None, worker: int | Sequence[int] = 0, workers: int = 1, needed: int | None = None,
-        staleness: int | None = None, average: bool = True,
-        snapshots: str | None = None, every: int = 100, resume: bool = False, name: str = "parameters",
-        timeout: float = 300.0,
+        staleness: int | None = None, average: bool = True, snapshots: str | None = None, every: int = 100,
+        resume: bool = False, name: str = "parameters", timeout: float = 300.0,
     ):  # fmt: skip
         self.model, self.optimizer, self.mode, self.cluster, self.name = model, optimizer, mode, cluster, name
         self.own = [worker] if isinstance(worker, int) else list(worker)
@@ -88,9 +87,10 @@ class ParameterServer:
         self._group_of = self._groups()
         self._pieces = self._divided()
         self._sent_settings = None
+        joins = any(value is not None for value, _ in self._ask("ps.describe"))  # others have begun
         common = {
             "mode": mode, "workers": workers, "needed": needed if mode == "backup" else workers, "staleness": staleness,
-            "average": average, "every": every if snapshots else 0, "first": True, "resume": resume,
+            "average": average, "every": every if snapshots else 0, "first": True, "resume": resume or joins,
         }  # fmt: skip
         self._specs = self._make_specs(common, snapshots)
         for k, table in enumerate(self.tables):
@@ -155,6 +155,9 @@ class ParameterServer:
     def call(self, server: int, name: str, *arguments, tensors=()):
         """An answer of a server, waiting for it to come back if it is gone."""
         return self.call_all(name, [(server, arguments, tensors)])[0]
+
+    def _ask(self, name: str) -> list[tuple]:
+        return self.call_all(name, [(s, (self.name,), ()) for s in range(len(self.servers))])
 
     def call_all(self, name: str, calls: list[tuple]) -> list[tuple]:
         """Answers of several servers at once; calls that failed are made again as long as the time lasts."""
@@ -305,10 +308,7 @@ class ParameterServer:
 
     def _resume(self):
         """Goes on from what servers wrote before, if they have just been made."""
-        found = [
-            value
-            for value, _ in self.call_all("ps.describe", [(s, (self.name,), ()) for s in range(len(self.servers))])
-        ]
+        found = [value for value, _ in self._ask("ps.describe")]
         if all(d["version"] == 0 and d["generation"] == 0 for d in found):
             recover(self, list(self.servers))
 
@@ -320,7 +320,7 @@ class ParameterServer:
 
     def describe(self) -> dict[str, dict]:
         """For each server: version, bytes, staleness, what became of pushes."""
-        found = self.call_all("ps.describe", [(s, (self.name,), ()) for s in range(len(self.servers))])
+        found = self._ask("ps.describe")
         return {task: value for task, (value, _) in zip(self.servers, found, strict=True)}
 
     def snapshot(self):

@@ -107,6 +107,26 @@ def test_another_program_goes_on_from_the_snapshots(tmp_path):
         assert server.version == 0 and server.describe()["/job:ps/task:0"]["snapshots"] == [0]
 
 
+def test_a_worker_that_joins_leaves_the_snapshots_of_the_others_alone(tmp_path):
+    with Cluster({"ps": 2}, engine="threads") as cluster:
+
+        def join(worker):
+            model = network()
+            return model, ParameterServer(
+                model, ADAM(model.parameters()), mode="async", cluster=cluster, worker=worker, workers=2, snapshots=str(tmp_path),
+                every=1,
+            )  # fmt: skip
+
+        model, server = join(0)
+        loss_of(model, batch(0, 0)).backward()
+        server.step()
+        server.snapshot()  # and waits until it is written
+        cluster.restart("/job:ps/task:1")  # and nobody has given it its state back yet
+        join(1)
+        found = {p.name for p in (tmp_path / "server-1").iterdir()}
+        assert found == {"000000000000.safetensors", "000000000001.safetensors"}
+
+
 def test_asynchronous_training_goes_on_while_a_server_comes_back(tmp_path):
     with Cluster({"ps": 2}, engine="threads") as cluster:
         model = network()
