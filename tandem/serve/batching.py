@@ -39,6 +39,8 @@ class Batcher:
         self._observe = observe
         self._waiting: deque[_Waiting] = deque()
         self.rows = 0  # that wait or run
+        self._queued = 0  # that wait
+        self._last = 1  # of the last batch
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "tandem-serve")
         self._task: asyncio.Task | None = None
@@ -55,6 +57,7 @@ class Batcher:
             self._task = asyncio.get_running_loop().create_task(self._loop())
         item = _Waiting(arrays, rows, asyncio.get_running_loop().create_future())
         self._waiting.append(item)
+        self._queued += rows
         self.rows += rows
         self._wake.set()
         try:
@@ -82,9 +85,10 @@ class Batcher:
                 await self._call(batch)
 
     async def _gather(self):
-        """Waits until the batch is full or its oldest request has waited long enough."""
+        """Waits until there are as many rows as the last batch had (those who ask again as soon as they are answered are all here
+        then), the batch is full, or its oldest request has waited long enough."""
         end = self._waiting[0].since + self.budget
-        while not self._closing and sum(w.rows for w in self._waiting) < self.most:
+        while not self._closing and self._queued < min(self.most, self._last):
             left = end - time.monotonic()
             if left <= 0:
                 return
@@ -110,6 +114,7 @@ class Batcher:
             else:
                 others.append(item)
         self._waiting = others
+        self._queued = sum(item.rows for item in others)
         return batch
 
     async def _call(self, batch: list[_Waiting]):
@@ -118,7 +123,8 @@ class Batcher:
             name: np.concatenate([item.arrays[name] for item in batch]) if len(batch) > 1 else a
             for name, a in batch[0].arrays.items()
         }
-        self._observe(sum(item.rows for item in batch))
+        self._last = sum(item.rows for item in batch)
+        self._observe(self._last)
         try:
             made = await loop.run_in_executor(self._thread, self._run, joined)
         except Exception as error:
