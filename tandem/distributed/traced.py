@@ -133,7 +133,7 @@ def _modules(fn) -> list[Module]:
             stack += [x.__self__, x.__func__]
         elif isinstance(x, functools.partial):
             stack += [x.func, *x.args, *x.keywords.values()]
-        elif isinstance(x, types.FunctionType):
+        elif isinstance(x, types.FunctionType) and not (x.__module__ or "").startswith("tandem."):
             stack += [c.cell_contents for c in x.__closure__ or () if _filled(c)]
             stack += x.__defaults__ or ()
             stack += [x.__globals__[n] for n in x.__code__.co_names if n in x.__globals__]

@@ -276,3 +276,30 @@ def test_as_many_bytes_are_moved_as_predicted(way):
 
     for done, predicted in dist.spawn(work, 2, engine="threads", timeout=60):
         assert done == predicted and (done or way in (None, "tensor parallel"))
+
+
+def normalised():
+    td.manual_seed(0)
+    return td.nn.Sequential(td.nn.Linear(6, 8), td.nn.BatchNorm1d(8), td.nn.ReLU(), td.nn.Linear(8, 4))
+
+
+def test_statistics_of_batches_are_those_of_the_whole_batch():
+    x, y = batch(8, 6), batch(8, 4)
+    model = normalised()
+    whole = (model(x) - y).square().mean()
+    whole.backward()
+    copies = [normalised() for _ in range(2)]
+
+    def work():
+        own = copies[dist.get_rank()]
+        loss = lambda x, y: (own(x) - y).square().mean()
+        plan = td.parallelize(loss, (x, y), dist.Mesh(2), way="data parallel").apply(own)
+        found = plan.step(x, y).item()
+        return found, [p.grad.full_tensor().numpy() for p in own.parameters()], [b.numpy() for b in own.buffers()]
+
+    for found, gradients, buffers in dist.spawn(work, 2, engine="threads", timeout=60):
+        assert found == pytest.approx(whole.item(), rel=1e-5)
+        for g, p in zip(gradients, model.parameters(), strict=True):
+            np.testing.assert_allclose(g, p.grad.numpy(), rtol=1e-3, atol=1e-6)
+        for a, b in zip(buffers, model.buffers(), strict=True):
+            np.testing.assert_allclose(a, b.numpy(), rtol=1e-5, atol=1e-6)
