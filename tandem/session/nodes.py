@@ -43,6 +43,28 @@ class Random:
         self.index = index
 
 
+class Drawn:
+    """In a recorded argument: random numbers from a place on; the node's inputs of these numbers are seed and offset of the run."""
+
+    __slots__ = ("offset", "seed", "start")
+
+    def __init__(self, seed: int, offset: int, start: int):
+        self.seed, self.offset, self.start = seed, offset, start
+
+    def stream(self, operands) -> _Drawing:
+        return _Drawing(operands[self.seed], operands[self.offset], self.start)
+
+
+class _Drawing:
+    def __init__(self, seed: Value, offset: Value, start: int):
+        self.seed = seed
+        self._offset, self._used = offset, start
+
+    def take(self, count) -> Value:
+        first, self._used = self._used, self._used + count
+        return F.Add()(self._offset, F.Constant(first, dtypes.int64)())
+
+
 class Number:
     """In a recorded argument: a Python number where a tensor may stand, which adapts to the tensors it meets."""
 
@@ -150,6 +172,8 @@ class Call(Step):
                 return _weak(x.value)
             if isinstance(x, Random):
                 return trace.random_state(None if x.index is None else operands[x.index])
+            if isinstance(x, Drawn):
+                return x.stream(operands)
             if isinstance(x, Sym):
                 return substitute(x, trace.sizes)
             return x

@@ -10,7 +10,8 @@ import threading
 import weakref
 
 from tandem.distributed.cluster.engines import start_engine
-from tandem.distributed.cluster.rpc import Peer, connect, gather
+from tandem.distributed.cluster.peers import Peer, gather
+from tandem.distributed.cluster.rpc import connect
 from tandem.distributed.cluster.spec import ClusterSpec, parse_task, task_name
 from tandem.distributed.cluster.wire import Closed
 from tandem.errors import TaskError, ValueRangeError

@@ -16,6 +16,7 @@ import functools
 import itertools
 from collections import defaultdict
 
+from tandem.distributed.cluster.draws import Draws
 from tandem.distributed.cluster.gradients import CutGradients
 from tandem.distributed.cluster.loops import Loops, place_loops
 from tandem.distributed.cluster.nodes import Receive, Send
@@ -26,7 +27,7 @@ from tandem.graph.ir import Value, revise
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
 from tandem.session.nodes import Fed, Gradients, Identity
 from tandem.session.primitives import Switch
-from tandem.session.program import draws_from_the_run, is_variable, needed, passed_through, position, written_by
+from tandem.session.program import is_variable, needed, passed_through, position, written_by
 from tandem.session.unknown import show_shape
 
 _END = float(2**60)  # the place of what happens after all nodes
@@ -65,8 +66,8 @@ class Cut:
         self.seeds = [n.outputs[0] for n in nodes if isinstance(n.op, Fed) and n.op.name == "seed"]
         self.held = [n.outputs[0] for n in nodes if isinstance(n.op, Fed) and n.op.name == "constant"]
         self.variables = [n.outputs[0] for n in nodes if isinstance(n.op, Fed) and n.op.name == "variable"]
-        self.random = any(draws_from_the_run(n.op) for n in nodes if not isinstance(n.op, Fed))
-        self.fed = [*fed, *self.seeds]
+        self.draws = Draws(graph, nodes, functools.partial(make_node, graph))
+        self.fed = [*fed, *self.seeds, *self.draws.values]
         self.fed_set = self._fed = set(self.fed)
         self.place = Placement(nodes, spec, default, soft, placer)
         self._names = itertools.count()
@@ -327,6 +328,8 @@ class Cut:
         for task in dict.fromkeys([*tasks, *self.fetched]):
             nodes = tasks[task]
             used = {self._actual(v) for n in nodes for v in n.inputs} | {*self.fetched[task]}
+            if any(n in self.draws.start for n in nodes):
+                used.update(self.draws.values)
             fed = [k for k, v in enumerate(self.fed) if v in used]
             held = [n for n in constants if n.outputs[0] in used and n.outputs[0] not in self._fed]
             placeholders = [
@@ -342,4 +345,5 @@ class Cut:
             self.parts[task] = Part(
                 self.graph, [*placeholders, *held, *own, *rest], [p.outputs[0] for p in placeholders],
                 self.fetched[task], known, controls[task], [] if self.loops is None else self.loops.names(),
+                self.draws,
             )  # fmt: skip

@@ -11,12 +11,13 @@ import hashlib
 import json
 from collections import ChainMap
 
+from tandem.distributed.cluster.draws import Draws
 from tandem.distributed.cluster.nodes import Filled, Receive, Send
 from tandem.graph.ir import revise
 from tandem.graph.serialize import document
 from tandem.session.build import Variable
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
-from tandem.session.nodes import Fed, Step
+from tandem.session.nodes import Drawn, Fed, Random, Step
 from tandem.session.queues import Queue, QueueOp
 from tandem.session.serialize import DeferredReader, DeferredWriter, read_all
 
@@ -36,8 +37,9 @@ class PartWriter(DeferredWriter):
     kinds = _KINDS
 
     def __init__(self, graph: Graph, nodes: list[StepNode], aliases: dict[SymbolicTensor, SymbolicTensor],
-                 controls: dict[StepNode, list]):  # fmt: skip
+                 controls: dict[StepNode, list], draws: Draws):  # fmt: skip
         self.number, self.place, self.controls = {}, {}, controls
+        self.draws, self._drawn = draws, None
         for node in nodes:
             for body in getattr(node.op, "bodies", ()):
                 self._count(body.graph)
@@ -49,7 +51,13 @@ class PartWriter(DeferredWriter):
                 self.number[outside] = self.number[here]
 
     def _node(self, node: StepNode) -> dict:
+        start = self.draws.start.get(node)
+        if start is not None:  # see Note [Random numbers over tasks]
+            self._drawn = ["drawn", len(node.inputs), len(node.inputs) + 1, start]
         item = super()._node(node)
+        if start is not None:
+            item["inputs"] = [*item["inputs"], *(self.number[v] for v in self.draws.values)]
+            self._drawn = None
         device = node.device
         item.pop("device", None)
         if device is not None and device.type != "cpu":
@@ -68,6 +76,8 @@ class PartWriter(DeferredWriter):
     def other(self, x):
         if isinstance(x, Queue):
             return ["queue", queue_spec(x)]
+        if isinstance(x, Random) and x.index is None and self._drawn is not None:
+            return self._drawn
         return super().other(x)
 
 
@@ -81,9 +91,9 @@ class Part:
     """nodes: in order. fed, fetched: values. aliases, controls: see PartWriter."""
 
     def __init__(self, graph: Graph, nodes: list[StepNode], fed: list, fetched: list, aliases: dict, controls: dict,
-                 frames: list):  # fmt: skip
+                 frames: list, draws: Draws):  # fmt: skip
         self.count = len(nodes)
-        writer = PartWriter(graph, nodes, aliases, controls)
+        writer = PartWriter(graph, nodes, aliases, controls, draws)
         self.text = document(
             graph.symbols, writer, deferred=True, name=graph.name, seed=None, nodes=[writer._node(n) for n in nodes],
             ids=[n.id for n in nodes], fed=[writer.number[v] for v in fed], fetched=[writer.number[v] for v in fetched],
@@ -107,6 +117,8 @@ class PartReader(DeferredReader):
     def other(self, tag, rest):
         if tag == "queue":
             return self.queues(rest[0])
+        if tag == "drawn":
+            return Drawn(*map(int, rest))
         return super().other(tag, rest)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 
+from tandem import dtypes
+from tandem.constructors import tensor
 from tandem.distributed.cluster.cut import Cut
 from tandem.distributed.cluster.errors import described
+from tandem.distributed.cluster.peers import gather
 from tandem.distributed.cluster.place import Placement
-from tandem.distributed.cluster.rpc import gather
 from tandem.errors import CancelledError, DTypeError, TaskError, ValueRangeError
 from tandem.session.graph import outside_graphs
 from tandem.session.program import is_variable
@@ -38,7 +40,11 @@ class ClusterProgram:
         cluster.check(cut.parts)
         session.bring_shared(cut.variables, cut)
         given = [*fed, *session.held(cut.seeds)]
-        seed = session.next_seed() if cut.random else 0
+        seed = 0
+        if cut.draws.start:
+            given += session.draw(cut.draws.advance)
+        elif cut.draws.any:
+            seed = session.next_seed()
         for task, part in cut.parts.items():
             if not cluster.knows(task, part.hash):
                 cluster.register(task, part)
@@ -109,6 +115,14 @@ class ClusterSession(Session):
         self.places: dict = {}  # variable -> its task, as runs have found it
         self._shared: set = set()
         self._steps: set = set()  # under way
+
+    def draw(self, count: int) -> list:
+        """Seed and offset of the random numbers of a run that draws so many blocks of them."""
+        generator = self.generator()
+        with self._mutex:
+            seed, offset = generator.get_state()
+            generator.set_state((seed, offset + count))
+        return [tensor(n - 2**64 if n >= 2**63 else n, dtype=dtypes.int64) for n in (seed, offset)]
 
     def begin(self, step: Step):
         with self._mutex:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tandem.distributed.cluster import rpc
+from tandem.distributed.cluster import peers
 from tests.distributed.cluster.test_cluster_session import PS0, W0, W1, linear
 
 pytestmark = pytest.mark.slow
@@ -103,7 +103,7 @@ def test_a_death_in_the_middle_of_a_step_ends_it_everywhere(cluster):
 
 
 def test_a_task_that_is_stuck_is_named_by_a_time_out(cluster, monkeypatch):
-    monkeypatch.setattr(rpc, "_GRACE", 1.0)
+    monkeypatch.setattr(peers, "_GRACE", 1.0)
     graph, x, _, y, _, _, init = linear()
     session = td.Session(graph, target=cluster)
     session.run(init)
