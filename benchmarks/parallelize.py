@@ -194,7 +194,9 @@ def ours(name: str, seconds: float) -> dict:
     found["predicted plan"] = plan.seconds
     found["stages"] = len(plan.stages)
     found["data parallel"] = best_time(by_hand(dist.data_parallel), dist, seconds)
-    if name != "resnet":  # fully_shard takes no batch norm that trains, and its statistics are not those of micro-batches
+    if (
+        name != "resnet"
+    ):  # fully_shard takes no batch norm that trains, and its statistics are not those of micro-batches
         found["fully sharded"] = best_time(by_hand(dist.fully_shard), dist, seconds)
         found["pipeline"] = best_time(by_pipeline(), dist, seconds)
     if rank == 0:

@@ -5,12 +5,13 @@
                              [--device cuda] [--scale 8] [--results FILE]
     python benchmarks/zoo.py --report FILE
     python benchmarks/zoo.py --check [--models ...]
+    python benchmarks/zoo.py --count [--models ...]
 
 Every model runs in processes of its own, one a library and mode, which take turns; a time is the best one of all turns. Images
 lie channels-last in modes of their own (channels_last, compiled_last, compile_last), and PyTorch's better one counts. On devices
 both train with bfloat16 autocast and fused Adam. --results keeps what was measured in a file that several runs may fill, a few
 models or modes each; --report prints its table. --check: both libraries from the same weights and inputs, without dropout: losses
-and gradients compared, eager and compiled.
+and gradients compared, eager and compiled. --count: kernels and library calls of a training step, eager and compiled.
 """
 
 from __future__ import annotations
@@ -235,6 +236,38 @@ def report_check(model: str, found: dict) -> bool:
     return good
 
 
+# -- kernels
+
+
+def count_worker(arguments: list[str]):
+    """{mode: kernels and library calls} of a training step of ours, without the tiny ones of the optimiser."""
+    import tandem
+
+    found = {}
+    for mode in ("eager", "compiled"):
+        worker = Worker("tandem", mode, arguments[0], "train", "cpu")
+        worker.first()
+        with tandem.profile() as recorded:
+            worker.step(*worker.inputs)
+        found[mode] = sum(row.steps for row in recorded.rows("kernel") if " in adam" not in row.name)
+    print(json.dumps(found), flush=True)
+
+
+def count(models: list[str]) -> int:
+    """How many models have more steps compiled than eager."""
+    more = 0
+    for model in models:
+        done = subprocess.run([sys.executable, __file__, "--count-worker", model], capture_output=True, text=True)
+        if done.returncode:
+            print(f"{model:22} failed: {done.stderr.strip().splitlines()[-1]}", flush=True)
+            more += 1
+            continue
+        found = json.loads(done.stdout.splitlines()[-1])
+        more += found["compiled"] > found["eager"]
+        print(f"{model:22} eager {found['eager']:6} compiled {found['compiled']:6}", flush=True)
+    return more
+
+
 # -- turns
 
 
@@ -314,8 +347,9 @@ def names() -> list[str]:
 
 
 def main():
-    if len(sys.argv) > 1 and sys.argv[1] in ("--worker", "--check-worker"):
-        return {"--worker": serve, "--check-worker": check_worker}[sys.argv[1]](sys.argv[2:])
+    inner = {"--worker": serve, "--check-worker": check_worker, "--count-worker": count_worker}
+    if len(sys.argv) > 1 and sys.argv[1] in inner:
+        return inner[sys.argv[1]](sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="")
     parser.add_argument("--kind", default="train")
@@ -326,6 +360,7 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--scale", type=int, default=1)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--count", action="store_true")
     parser.add_argument("--results")
     parser.add_argument("--report")
     options = parser.parse_args()
@@ -333,6 +368,8 @@ def main():
     models = [m for m in options.models.split(",") if m] or names()
     if options.check:
         return check(models)
+    if options.count:
+        return count(models)
     if options.report:
         return report(options.report)
     return run(options, models)

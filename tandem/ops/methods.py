@@ -40,6 +40,16 @@ _COMPARISONS = {
 }
 
 
+FEW = 16  # parts that are taken out of a tensor at once
+
+
+def _iterate(x):
+    """The parts of x along its first axis. A few that gradients flow through are one operator: q, k, v = x has one backward."""
+    if x.requires_grad and len(x) <= FEW:
+        return iter(F.FUNCTIONS["unbind"](x))
+    return map(x.__getitem__, range(len(x)))
+
+
 def attach():
     for slot, (python, name) in _BINARY.items():
         function = F.FUNCTIONS.get(name)
@@ -61,6 +71,7 @@ def attach():
     _runtime.set_operator("inplace_matrix_multiply", _matmul_inplace)
     _runtime.set_operator("getitem", getitem)
     _runtime.set_operator("setitem", setitem)
+    _runtime.set_operator("iter", _iterate)
     _runtime.set_operator("contains", lambda x, value: bool(F.any(F.equal(x, value))))
     Value.__getitem__ = getitem
     for name, function in ({name: F.FUNCTIONS[name] for name in F.METHODS} | F.OWN_METHODS).items():

@@ -353,3 +353,26 @@ def test_objects_are_reused_clean():
         assert t.__dict__ == {}
         assert t.grad is None
         assert not t.requires_grad
+
+
+def test_taking_a_tensor_apart_is_one_record():
+    x = td.randn(3, 4, requires_grad=True)
+    with td.profile() as recorded:
+        q, k, v = x
+        (q * 2 + k * 3 + v).sum().backward()
+    names = [row.name for row in recorded.rows() if "backward" in row.name]
+    assert sum("unbind" in name for name in names) == 1 and not any("index" in name for name in names)
+    assert x.grad.tolist() == [[2.0] * 4, [3.0] * 4, [1.0] * 4]
+
+
+def test_rows_are_views_with_and_without_gradients():
+    leaf = td.ones(3, 2, requires_grad=True)
+    x = leaf * 1
+    for row in x:
+        row.mul_(2)
+    x.sum().backward()
+    assert x.tolist() == [[2.0, 2.0]] * 3 and leaf.grad.tolist() == [[2.0, 2.0]] * 3
+    plain = td.zeros(20, 2)
+    for i, row in enumerate(plain):
+        row.add_(i)
+    assert plain[:, 0].tolist() == list(range(20)) and list(td.zeros(0, 2)) == []
