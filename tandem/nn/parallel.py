@@ -41,7 +41,9 @@ def scatter(inputs, target_gpus, dim: int = 0) -> list:
     """What each device gets, for one device: the inputs, there."""
     if len(target_gpus) != 1:
         raise UnsupportedError(
-            "scatter", f"target_gpus are {list(target_gpus)}; batches are not spread over devices", fix="name one device"
+            "scatter",
+            f"target_gpus are {list(target_gpus)}; batches are not spread over devices",
+            fix="name one device",
         )
     target = target_gpus[0]
     device = f"cuda:{target}" if isinstance(target, int) else target

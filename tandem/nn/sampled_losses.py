@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
@@ -71,11 +73,20 @@ def _lookup_everywhere(shards, ids, strategy: str):
     shard, row = _shard_of(F.astype(ids, dtypes.int64), shards, strategy)
     made = None
     for i, table in enumerate(shards):
-        here = F.equal(shard, i)
-        rows = rows_at(F.where(here, row, 0), table)
-        rows = F.where(F.reshape(here, (*here.shape, *(1,) * (table.ndim - 1))), rows, 0)
+        with _beside(table):
+            here = F.equal(shard, i)
+            rows = rows_at(F.where(here, row, 0), table)
+            rows = F.where(F.reshape(here, (*here.shape, *(1,) * (table.ndim - 1))), rows, 0)
         made = rows if made is None else made + rows
     return made
+
+
+def _beside(table):
+    """The scope in which nodes are where a table of a deferred graph is: rows move then, and not the table."""
+    graph = getattr(table.node, "graph", None)
+    if graph is None or table.device is None:
+        return contextlib.nullcontext()
+    return graph.device(table.device)
 
 
 def _logits(weights, biases, labels, inputs, num_sampled, num_classes, num_true, sampled_values, remove_hits, subtract_log_q,

@@ -48,7 +48,10 @@ def apply_gradients(optimizer, pairs, global_step=None, name: str | None = None)
         optimizer.state = _State(type(optimizer).__name__)
     before = len(graph._nodes)
     # Gradients first, all of the values before the step: what is written below must not be read above it.
-    gradient_of = {v: identity(g) for g, v in pairs}
+    gradient_of = {}
+    for g, v in pairs:
+        with _beside(v):  # a gradient goes to its variable, and nowhere else on the way
+            gradient_of[v] = identity(g)
     with graph:
         for v, g in gradient_of.items():
             v.grad = g
@@ -69,6 +72,11 @@ def apply_gradients(optimizer, pairs, global_step=None, name: str | None = None)
         with contextlib.nullcontext() if device is None else graph.device(device):
             counted = assign_add(global_step, 1)
         return group(counted, name=name or "train")
+
+
+def _beside(variable):
+    device = variable.node.device
+    return contextlib.nullcontext() if device is None else variable.graph.device(device)
 
 
 def _by_device(variables: list) -> list[tuple]:
