@@ -173,7 +173,9 @@ class SavedModel(Module):
         if missing:
             raise ValueRangeError("saved_model", f"the inputs {missing} are not given")
         tensors = [self._argument(n, v, given[n]) for n, v in zip(self.input_names, self.graph.inputs, strict=False)]
-        results = self._function([*tensors, *(getattr(self, name) for name in self._attributes)])
+        parameters, buffers = self._parameters, self._buffers  # getattr of hundreds of weights would take a while
+        weights = [parameters[n] if n in parameters else buffers[n] for n in self._attributes]
+        results = self._function([*tensors, *weights])
         return unflatten(self._structure, results)
 
     def _argument(self, name: str, value, x):

@@ -43,7 +43,8 @@ def xla():
     def run(text: str, arrays: list) -> list:
         with jax.enable_x64(True):
             options = xla_client.CompileOptions()
-            program = device.client.compile_and_load(text.encode(), _jax.DeviceList((device,)), options)
+            code = text if isinstance(text, bytes) else text.encode()
+            program = device.client.compile_and_load(code, _jax.DeviceList((device,)), options)
             results = program.execute_sharded([jax.device_put(a, device) for a in arrays])
             return [np.asarray(x[0]) for x in results.disassemble_into_single_device_arrays()]
 
@@ -111,3 +112,72 @@ def test_values_are_those_of_xla(xla, name):
 )
 def test_models(xla, model, args):
     check(xla, model().eval(), *args(), tolerance=1e-4)
+
+
+# -- free sizes
+
+
+def test_the_text_of_a_free_size():
+    text = str(td.export.stablehlo(lambda x: x.sum(1, keepdim=True) / x.shape[0] + x, td.ones(4, 3), dynamic=True))
+    assert "@main(%x: tensor<?x3xf32>) -> (tensor<?x3xf32>)" in text
+    assert "stablehlo.get_dimension_size %x, dim = 0" in text and "stablehlo.dynamic_broadcast_in_dim" in text
+
+
+def test_what_needs_to_know_its_sizes_says_so():
+    with pytest.raises(td.UnsupportedError, match="stablehlo cumulative: it needs to know its sizes"):
+        td.export.stablehlo(lambda x: x.cumsum(0), td.ones(4, 3), dynamic=True)
+
+
+def with_sizes(made, arrays: list) -> str:
+    """The program called from a main of fixed sizes; XLA then works out all others."""
+    from jaxlib import _jax
+
+    text = made.text.replace("func.func public @main", "func.func private @inner")
+    head = text[text.index("@inner(") + 7 : text.index(") -> (")]
+    results = text[text.index(") -> (") + 6 : text.index(") {")]
+    types = [part.split(": ")[1] for part in head.split(", %")]
+    fixed = [
+        f"tensor<{''.join(f'{n}x' for n in a.shape)}{t.rsplit('x', 1)[-1]}" for a, t in zip(arrays, types, strict=True)
+    ]
+    lines = [f"  func.func public @main({', '.join(f'%a{i}: {t}' for i, t in enumerate(fixed))}) -> ({results}) {{"]
+    for i, (a, t) in enumerate(zip(fixed, types, strict=True)):
+        lines.append(f"    %b{i} = stablehlo.convert %a{i} : ({a}) -> {t}")
+    given = ", ".join(f"%b{i}" for i in range(len(types)))
+    count = results.count("tensor<")
+    named = "%r" if count == 1 else f"%r:{count}"
+    lines.append(f"    {named} = func.call @inner({given}) : ({', '.join(types)}) -> ({results})")
+    returned = "%r" if count == 1 else ", ".join(f"%r#{i}" for i in range(count))
+    lines += [f"    return {returned} : {results}", "  }", "}"]
+    whole = text.rstrip().removesuffix("}") + "\n".join(lines)
+    return _jax.mlir.refine_polymorphic_shapes(whole.encode())
+
+
+NETWORK = td.nn.Sequential(
+    td.nn.Conv2d(1, 4, 3), td.nn.BatchNorm2d(4), td.nn.ReLU(), td.nn.MaxPool2d(2), td.nn.Flatten(), td.nn.Linear(36, 10)
+).eval()
+FREE = [
+    (NETWORK, [(2, 1, 8, 8)], True),
+    (lambda x: F.softmax(x @ x.transpose(0, 1), -1) @ x, [(4, 3)], True),
+    (lambda x: (x - x.mean(0)) / x.var(0).sqrt(), [(5, 3)], True),
+    (lambda x, y: td.concat([x, y * 2], 0)[1:], [(4, 3), (2, 3)], {"x0": (0,), "x1": (0,)}),
+    (lambda x: x.reshape(-1, 2).sum(1) + td.arange(x.shape[0] * 2), [(4, 4)], True),
+    (td.nn.LayerNorm(6), [(3, 5, 6)], {"x": (0, 1)}),
+]
+
+
+@pytest.mark.parametrize("number", range(len(FREE)))
+def test_values_of_free_sizes(xla, number):
+    fn, shapes, dynamic = FREE[number]
+    made = td.export.stablehlo(fn, tuple(td.randn(s) for s in shapes), dynamic=dynamic)
+    for more in (1, 4):
+        named = {f"x{i}" if len(shapes) > 1 else "x": i for i in range(len(shapes))}
+        axes = (
+            {named[k]: v for k, v in dynamic.items()}
+            if isinstance(dynamic, dict)
+            else dict.fromkeys(range(len(shapes)), (0,))
+        )
+        args = [td.randn([n + more * (a in axes[i]) for a, n in enumerate(s)]) for i, s in enumerate(shapes)]
+        arrays = [a.numpy() for a in args] + [w.detach().numpy() for w in made.weights.values()]
+        with td.no_grad():
+            expected = fn(*args)
+        np.testing.assert_allclose(xla(with_sizes(made, arrays), arrays)[0], expected.numpy(), rtol=1e-4, atol=1e-5)

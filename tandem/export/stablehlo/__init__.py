@@ -22,10 +22,12 @@ class StableHLO:
         return self.text
 
 
-def stablehlo(fn, args) -> StableHLO:
+def stablehlo(fn, args, *, dynamic=False) -> StableHLO:
     """A function or module as StableHLO text, for the sizes of args.
 
     args: the tensors of one call, or one tensor.
+    dynamic: True: the first axis of every argument may have any size; {name: axes}: these. Compilers for accelerators mostly want
+        none: TPUs', for instance.
 
     >>> print(td.export.stablehlo(lambda x: x + x, td.ones(2)))
     module @tandem {
@@ -36,11 +38,14 @@ def stablehlo(fn, args) -> StableHLO:
     }
     """
     args = args if isinstance(args, (tuple, list)) else (args,)
-    exported = trace(fn, tuple(args), dynamic=False)
+    exported = trace(fn, tuple(args), dynamic=dynamic)
     graph, w = exported.graph, Writer()
     w.used = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs)
     names = [f"%{name}" for name in exported.arguments] + [f"%w{i}" for i in range(len(exported.weights))]
     w.names.update(zip(graph.inputs, names, strict=True))
+    for index, origin in enumerate(graph.symbols.origins):
+        if origin[0] == "size":
+            w.sources[index] = (names[origin[1]], type_of(graph.inputs[origin[1]].type), origin[2])
     results = w.write(graph)
     types = ", ".join(type_of(v.type) for v in graph.outputs)
     arguments = ", ".join(f"{n}: {type_of(v.type)}" for n, v in zip(names, graph.inputs, strict=True))

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from tandem import dtypes
-from tandem.export.stablehlo.writer import Writer, tensor, type_of, writes
+from tandem.export.stablehlo.writer import Writer, is_dynamic, tensor, type_of, writes
+from tandem.graph.symbolic import Sym
 
 # -- elementwise
 
@@ -90,11 +91,15 @@ def constant(w, node):
 
 @writes("size")
 def size(w, node):
-    return w.scalar(int(node.op.value), node.op.dtype)
+    return w.convert(w.size(node.op.value), dtypes.int32, node.op.dtype, ())
 
 
 @writes("iota")
 def iota(w, node):
+    out = node.outputs[0]
+    if is_dynamic(out.shape):
+        types = f"(tensor<{out.ndim}xi32>) -> {type_of(out.type)}"
+        return w.emit(f"stablehlo.dynamic_iota {w.shape(out.shape)}, dim = {node.op.axis} : {types}")
     return w.emit(f"stablehlo.iota dim = {node.op.axis} : {type_of(node.outputs[0].type)}")
 
 
@@ -132,11 +137,24 @@ def slice_(w, node, x):
         end = start + (count - 1) * step + 1 if count else start
         parts.append(f"{start}:{end}:{step}")
     out = node.outputs[0]
+    if is_dynamic(given.shape):
+        return _cut_dynamic(w, node, x)
     cut = w.emit(f"stablehlo.slice {x} [{', '.join(parts)}] : ({type_of(given.type)}) -> {type_of(out.type)}")
     return w.emit(f"stablehlo.reverse {cut}, dims = {flipped} : {type_of(out.type)}") if flipped else cut
 
 
-@writes("embed")
+def _cut_dynamic(w, node, x):
+    """A slice whose bounds are computed."""
+    op, given, out = node.op, node.inputs[0], node.outputs[0]
+    if any(isinstance(step, Sym) or step < 0 for step in op.steps):
+        w.refuse(node, "a slice backward of free sizes")
+    ends = [start + (count - 1) * step + 1 for start, step, count in zip(op.starts, op.steps, op.sizes, strict=True)]
+    bounds = ", ".join(w.shape(dims) for dims in (op.starts, ends, op.steps))
+    types = ", ".join([type_of(given.type), *[f"tensor<{given.ndim}xi32>"] * 3])
+    return w.emit(f"stablehlo.real_dynamic_slice {x}, {bounds} : ({types}) -> {type_of(out.type)}")
+
+
+@writes("embed", static=True)
 def embed(w, node, x):
     op, given, out = node.op, node.inputs[0], node.outputs[0]
     low, high, inner, flipped = [], [], [], []
@@ -160,7 +178,7 @@ def concat(w, node, *xs):
     return w.emit(f"stablehlo.concatenate {', '.join(xs)}, dim = {node.op.axis} : ({types}) -> {out}")
 
 
-@writes("roll")
+@writes("roll", static=True)
 def roll(w, node, x):
     given = node.inputs[0]
     for axis, shift in zip(node.op.axes, node.op.shifts, strict=True):
@@ -198,6 +216,8 @@ def gather(w, node, x, *indices):
     given, out = node.inputs[0], node.outputs[0]
     at, shape = _positions(w, node, indices, 1)
     k, batch = len(indices), len(shape) - 1
+    if is_dynamic(given.shape[k:]):
+        w.refuse(node, "a gather of rows whose size is free")
     sizes = [1] * k + [int(n) for n in given.shape[k:]]
     numbers = (
         f"offset_dims = {list(range(batch, out.ndim))}, collapsed_slice_dims = {list(range(k))}, "
@@ -285,6 +305,8 @@ def _position(w, node, x, left):
     op, given = node.op, node.inputs[0]
     at = None
     for axis in op.axes:
+        if is_dynamic(given.shape):
+            w.refuse(node, "a position among free sizes")
         line = w.emit(f"stablehlo.iota dim = {axis} : {tensor(dtypes.int64, given.shape)}")
         if at is not None:
             scaled = w.op(
@@ -323,7 +345,7 @@ def _position(w, node, x, left):
     return f"{name}#1"
 
 
-@writes("cumulative")
+@writes("cumulative", static=True)
 def cumulative(w, node, x):
     op, given = node.op, node.inputs[0]
     if op.kind not in _KINDS:

@@ -1,6 +1,11 @@
 """Graphs of primitives as StableHLO text, the input of XLA, IREE and the compilers of other accelerators.
 
-Sizes are static: a compiler for an accelerator wants to know them. Weights are arguments after the function's own.
+Weights are arguments after the function's own.
+
+Note [Dynamic sizes]
+Sizes are static unless asked for: most compilers of accelerators want to know them. A free size is `?` in types. Where a shape is
+an operand (broadcasts, reshapes, ramps), it is computed when the program runs, from the sizes of arguments. Operators that take
+sizes as attributes refuse free ones.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from tandem.codegen.expr import ScalarBuilder, topological
 from tandem.errors import UnsupportedError
 from tandem.export.composition import composition
 from tandem.graph.ir import Graph, Node, Type, Value
+from tandem.graph.symbolic import Sym
 from tandem.ops.define import Composite, Elementwise
 
 _NAMES = {
@@ -22,12 +28,17 @@ _NAMES = {
     dtypes.complex128: "complex<f64>",
 }  # fmt: skip
 WRITERS: dict = {}
+STATIC: set[str] = set()  # those that write sizes as attributes
 
 
-def writes(*names: str):
-    """Registers how a primitive is written: fn(writer, node, *names of inputs) -> name or tuple of names."""
+def writes(*names: str, static: bool = False):
+    """Registers how a primitive is written: fn(writer, node, *names of inputs) -> name or tuple of names.
+
+    static: whether sizes are among its attributes, so that free ones cannot be written.
+    """
 
     def register(function):
+        STATIC.update(names if static else ())
         for name in names:
             if name in WRITERS:
                 raise ValueError(f"{name} has two writers")
@@ -39,11 +50,20 @@ def writes(*names: str):
 
 def tensor(dtype: dtypes.DType, shape=()) -> str:
     """The name of a tensor type: tensor<2x3xf32>."""
-    return f"tensor<{''.join(f'{int(n)}x' for n in shape)}{_NAMES[dtype]}>"
+    return f"tensor<{''.join('?x' if isinstance(n, Sym) else f'{int(n)}x' for n in shape)}{_NAMES[dtype]}>"
 
 
 def type_of(type: Type) -> str:
     return tensor(type.dtype, type.shape)
+
+
+def is_dynamic(shape) -> bool:
+    return any(isinstance(n, Sym) for n in shape)
+
+
+def same_shape(a, b) -> bool:
+    """Whether two shapes are the same; asks sizes for nothing, which would be a guard."""
+    return [str(n) for n in a] == [str(n) for n in b]
 
 
 class Writer:
@@ -54,6 +74,7 @@ class Writer:
         self.names: dict[Value, str] = {}
         self._count = 0
         self._constants: dict = {}
+        self.sources: dict[int, tuple[str, str, int]] = {}  # of a symbol: an argument, its type, the axis
         self.indent = "    "
 
     def fresh(self) -> str:
@@ -85,7 +106,11 @@ class Writer:
     def full(self, value, dtype: dtypes.DType, shape) -> str:
         """A constant of one value."""
         text = literal(value, dtype)
-        key = (text, dtype, tuple(int(n) for n in shape))
+        key = (text, dtype, tuple(str(n) for n in shape))
+        if is_dynamic(shape):
+            if key not in self._constants:
+                self._constants[key] = self.broadcast(self.full(value, dtype, ()), dtype, (), shape, [])
+            return self._constants[key]
         if key not in self._constants:
             self._constants[key] = self.emit(f"stablehlo.constant dense<{text}> : {tensor(dtype, shape)}")
         return self._constants[key]
@@ -97,17 +122,58 @@ class Writer:
 
     # -- shapes
 
+    def size(self, d) -> str:
+        """A size as an int32 without axes."""
+        if not isinstance(d, Sym):
+            return self.scalar(d, dtypes.int32)
+        key = ("size", str(d))
+        if key not in self._constants:
+            total = None
+            for monomial, coefficient in d.terms.items():
+                term = self.scalar(coefficient, dtypes.int32) if coefficient != 1 or not monomial else None
+                for atom in monomial:
+                    factor = self._atom(atom)
+                    term = factor if term is None else self.op("multiply", [term, factor], dtypes.int32, ())
+                total = term if total is None else self.op("add", [total, term], dtypes.int32, ())
+            self._constants[key] = total
+        return self._constants[key]
+
+    def _atom(self, atom) -> str:
+        kind, *rest = atom
+        if kind == "sym":
+            name, type_, axis = self.sources[rest[0]]
+            return self.emit(f"stablehlo.get_dimension_size {name}, dim = {axis} : ({type_}) -> tensor<i32>")
+        name = {"floordiv": "divide", "mod": "remainder", "min": "minimum", "max": "maximum"}[kind]
+        return self.op(name, [self.size(v) for v in rest], dtypes.int32, ())
+
+    def shape(self, dims) -> str:
+        """Sizes as an int32 with one axis."""
+        key = ("shape", tuple(str(d) for d in dims))
+        if key not in self._constants:
+            parts = [self.reshape(self.size(d), dtypes.int32, (), (1,)) for d in dims]
+            types = ", ".join("tensor<1xi32>" for _ in parts)
+            self._constants[key] = self.emit(
+                f"stablehlo.concatenate {', '.join(parts)}, dim = 0 : ({types}) -> tensor<{len(parts)}xi32>"
+            )
+        return self._constants[key]
+
     def broadcast(self, x: str, dtype, shape, wanted, axes=None) -> str:
         """x with its axes at `axes` of the wanted shape."""
         axes = list(range(len(shape))) if axes is None else list(axes)
-        if tuple(shape) == tuple(wanted):
+        if same_shape(shape, wanted):
             return x
+        if is_dynamic((*shape, *wanted)):
+            types = f"({tensor(dtype, shape)}, {tensor(dtypes.int32, (len(wanted),))}) -> {tensor(dtype, wanted)}"
+            return self.emit(f"stablehlo.dynamic_broadcast_in_dim {x}, {self.shape(wanted)}, dims = {axes} : {types}")
         text = f"stablehlo.broadcast_in_dim {x}, dims = {axes} : ({tensor(dtype, shape)}) -> {tensor(dtype, wanted)}"
         return self.emit(text)
 
     def reshape(self, x: str, dtype, shape, wanted) -> str:
-        if tuple(shape) == tuple(wanted):
+        if same_shape(shape, wanted):
             return x
+        if is_dynamic((*shape, *wanted)):
+            types = f"({tensor(dtype, shape)}, {tensor(dtypes.int32, (len(wanted),))}) -> {tensor(dtype, wanted)}"
+            return self.emit(f"stablehlo.dynamic_reshape {x}, {self.shape(wanted)} : {types}")
         return self.emit(f"stablehlo.reshape {x} : ({tensor(dtype, shape)}) -> {tensor(dtype, wanted)}")
 
     def convert(self, x: str, source, dtype, shape) -> str:
@@ -133,6 +199,8 @@ class Writer:
                 continue
             operands = [self.names[v] for v in node.inputs]
             writer = WRITERS.get(node.op.name)
+            if node.op.name in STATIC and any(is_dynamic(v.shape) for v in (*node.inputs, *node.outputs)):
+                self.refuse(node, f"it needs to know its sizes, and one of {[v.type for v in node.inputs]} is free: it")
             if writer is not None:
                 result = writer(self, node, *operands)
                 results = result if isinstance(result, tuple) else (result,)
