@@ -37,6 +37,7 @@ class PlacementCosts:
         self.link = links if callable(links) else lambda a, b: links
         self.times = dict(times or {})
         self.together = together
+        self._mean: tuple[float, float] | None = None
         self.speeds = [1.0] * len(self.models) if speeds is None else list(speeds)
         if len(self.speeds) != len(self.models) or any(s <= 0 for s in self.speeds):
             raise ValueRangeError(
@@ -72,9 +73,13 @@ class PlacementCosts:
 
     def mean_transfer(self, size: float) -> float:
         """Between two devices that are not known yet."""
-        n = len(self.models)
-        pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
-        return sum(self.transfer(size, a, b) for a, b in pairs) / len(pairs) if pairs else 0.0
+        if self._mean is None:
+            n = len(self.models)
+            links = [self.link(a, b) for a in range(n) for b in range(n) if a != b]
+            count = max(len(links), 1)
+            self._mean = sum(k.latency for k in links) / count, sum(1 / k.bandwidth for k in links) / count
+        latency, per_byte = self._mean
+        return latency + size * per_byte
 
     def memory(self, device: int) -> float:
         return self.models[device].memory
