@@ -42,6 +42,10 @@ def make_node(graph: Graph, op, inputs, types, name: str, at: float, source, con
     return node
 
 
+def _fed_name(v: Value) -> str:
+    return v.node.name if v.index == 0 else f"{v.node.name}/result_{v.index}"
+
+
 class Cut:
     """parts: task -> Part. feeds: task -> positions among what is fed. results: per fetched tensor, (task, its position there)."""
 
@@ -333,7 +337,7 @@ class Cut:
             fed = [k for k, v in enumerate(self.fed) if v in used]
             held = [n for n in constants if n.outputs[0] in used and n.outputs[0] not in self._fed]
             placeholders = [
-                make_node(self.graph, Fed("placeholder"), (), (v.type,), v.node.name, v.node.id, v.node.source)
+                make_node(self.graph, Fed("placeholder"), (), (v.type,), _fed_name(v), v.node.id, v.node.source)
                 for v in (self.fed[k] for k in fed)
             ]
             known = {**aliases[task], **{self.fed[k]: p.outputs[0] for k, p in zip(fed, placeholders, strict=True)}}

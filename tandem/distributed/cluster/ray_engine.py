@@ -9,12 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import time
 
 from tandem.distributed.cluster.engines import Engine
+from tandem.distributed.cluster.rpc import connect
 from tandem.distributed.cluster.spec import ClusterSpec
+from tandem.distributed.cluster.wire import Closed
 from tandem.errors import TaskError, UnsupportedError
 
 _STARTS_WITHIN = 120.0  # seconds
+_ENDS_WITHIN = 10.0
 
 
 def _ray():
@@ -89,6 +93,13 @@ class Actors(Engine):
     def kill(self, task: str):
         with contextlib.suppress(Exception):  # it may be dead already
             self._module.kill(self.actors[task], no_restart=True)
+        end = time.monotonic() + _ENDS_WITHIN
+        while task in self.addresses and time.monotonic() < end:  # Ray does it when it comes to it
+            try:
+                connect(self.addresses[task], self.key, 1.0).close()
+            except Closed:
+                return
+            time.sleep(0.02)
 
     def close(self):
         for task in self.actors:

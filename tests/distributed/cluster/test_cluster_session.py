@@ -282,3 +282,18 @@ def test_modules_of_eager_code_run_on_tasks(cluster):
     np.testing.assert_allclose(
         expected, td.Session(graph, target=cluster).run(y, {x: np.ones((4, 3))}).numpy(), rtol=1e-6
     )
+
+
+def test_any_tensor_may_be_fed(cluster):
+    with td.Graph() as graph:
+        x = td.placeholder(td.float32, (4,), name="x")
+        with td.device(W0):
+            first, second = td.split(x * 2.0, 2)
+        with td.device(W1):
+            y = first * 10.0 + second
+
+    def use(session):
+        fed = {first: [1.0, 2.0], second: [3.0, 4.0]}
+        return [session.run(y, fed), session.run(y, {x: np.ones(4), first: [5.0, 6.0]}), session.run(first, fed)]
+
+    both(graph, cluster, use)
