@@ -418,6 +418,7 @@ def _question(fn, args, mesh, topology: Topology | None, **options) -> tuple[Que
         found = mesh or topology or measured()
         running = group_of(None, "parallelize") if is_initialized() else None
         running = running if running is not None and running.size() == found.devices else None
+        options["running"] = running is not None
         return Question(fn, args, found, None, times=found.device.times, **options), running
     shape = mesh.shape if isinstance(mesh, Mesh) else (mesh,) if isinstance(mesh, int) else tuple(mesh)
     found = topology or Topology.processors(math.prod(shape))

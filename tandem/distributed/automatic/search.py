@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 
+from tandem.autograd.modes import no_grad
 from tandem.distributed.automatic.choice import Choice, StageChoice
 from tandem.distributed.automatic.costs import Costs
 from tandem.distributed.automatic.inter import Intervals, best_rows, choice_of, shapes_of, sizes_of
@@ -20,6 +21,7 @@ from tandem.distributed.sharding.placements import Shard
 from tandem.distributed.topology import Topology
 from tandem.distributed.traced import trace_loss
 from tandem.errors import TandemError, ValueRangeError
+from tandem.random import randn
 
 LAYERS = 8  # that a model is cut into, for each rank up to four of a row
 SCHEDULES = ("1f1b", "zero_bubble")  # that are tried
@@ -48,6 +50,7 @@ class Question:
     stages: int | None = None
     recompute: bool | None = None
     way: str | None = None
+    running: bool = False  # whether the plan is for ranks that run
     times: object = None
 
     def costs(self, shape: tuple[int, ...]) -> Costs:
@@ -146,13 +149,32 @@ class Search:
     def pipelines(self, limit: float | None, sizes: list[int] | None = None) -> list[Choice]:
         if self.q.topology.devices == 1 or (self.traced.written and self.q.micro_batches is None):
             return []  # statistics of a batch are not those of its micro-batches
+        counts = self.micro_batch_counts()
+        if self.q.running and self.q.micro_batches is None and self.q.stages is None:
+            counts = [n for n in counts if self._is_mean(n)]
         found = []
-        for count in self.micro_batch_counts():
+        for count in counts:
             try:
                 found += self._pipelines(count, limit, sizes)
             except TandemError as error:
                 self.refused.append(f"{count} micro-batches: {error}")
         return found
+
+    def _is_mean(self, count: int) -> bool:
+        """Whether the loss of two micro-batches together is the mean of theirs: tried, on arguments of these shapes."""
+        if self.traced.draws:
+            return True  # they differ anyway; documented
+        rows = rows_of("parallelize", self.q.args, count)
+        values = [randn(*a.shape, dtype=a.dtype) if a.dtype.is_floating_point else a for a in self.q.args]
+        with no_grad():
+            first, second = (self.q.fn(*micro_batch(values, rows, count, m)).item() for m in range(2))
+            each = rows // count
+            both = [a[: 2 * each] if a.ndim and a.shape[0] == rows else a for a in values]
+            whole, mean = self.q.fn(*both).item(), (first + second) / 2
+        right = abs(whole - mean) <= 1e-2 * max(abs(whole), abs(mean)) or not math.isfinite(whole)
+        if not right:
+            self.refused.append(f"the loss of a batch is {whole:.6g} where the mean of its micro-batches is {mean:.6g}")
+        return right
 
     def micro_batch_counts(self) -> list[int]:
         if self.q.micro_batches is not None:

@@ -141,6 +141,16 @@ def test_micro_batches_without_a_pipeline():
     check(SMALL, islands(FAST), stages=1, micro_batches=4)
 
 
+def test_a_loss_that_is_no_mean_gets_no_pipeline():
+    """As above, but for a sum over rows: micro-batches would give another loss."""
+
+    def work():
+        loss, args, _ = BIG()
+        return len(td.parallelize(lambda x: loss(x) * x.shape[0], args, islands(SLOW)).stages)
+
+    assert dist.spawn(work, 4, engine="threads", timeout=60) == [1] * 4
+
+
 def gpt():
     td.manual_seed(0)
     model = td.models.GPT2(vocabulary=32, context=4, layers=2, heads=2, width=8, dropout=0.0)
