@@ -75,7 +75,7 @@ class Cut:
         self.fed_set = self._fed = set(self.fed)
         self.place = Placement(nodes, spec, default, soft, placer)
         self._names = itertools.count()
-        nodes = [n for n in nodes if not (n.outputs and n.outputs[0] in self._fed)]
+        nodes = [n for n in nodes if not (isinstance(n.op, Fed) and n.outputs[0] in self._fed)]
         place_loops(nodes, self.place)
         cut = CutGradients(nodes, self.place, self._fed, functools.partial(make_node, graph))
         self._nodes, self.instead = cut.nodes, cut.instead
