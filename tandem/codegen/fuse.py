@@ -61,6 +61,7 @@ class Fusion(Kept):
             self.buffer_of[value].on_host = target.has_own_memory and value in on_host
             self.provider[value] = None
         self.saved = set(saved)
+        self._image_axes = target.image_axes(graph)
         self._after: dict[Value, int] = {}  # the last group that a value not in memory waits for; see _wait
         self._library_group: dict = {}
         for node in self.nodes:
@@ -285,10 +286,10 @@ class Fusion(Kept):
                 units[axis_map[buffer.unit]] = units.get(axis_map[buffer.unit], 0) + len(compute.axes)
         agreed = bool(orders) and all(o == orders[0] for o in orders)
         compute.order = orders[0] if agreed else compute.axes
-        if orders and not agreed and self.target.restores_channels_last:
+        if orders and not agreed and self._image_axes:
             # Images are channels-last because somebody asked for it: gradients that are not become so again.
             last = (compute.axes[0], *compute.axes[2:], *compute.axes[1:2])
-            if len(last) >= 4 and last in orders:
+            if len(last) >= self._image_axes and last in orders:
                 compute.order = last
         if units:
             compute.unit = max(units, key=lambda a: (units[a], a))

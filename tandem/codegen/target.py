@@ -37,7 +37,6 @@ class Target:
     overwriting = "rows"  # the groups besides elementwise ones whose results may take an operand's place (overwrite.py)
     writes_columns = False  # whether what follows a reduction of columns may be written over what it reads
     sums_rows_on = False  # whether a kernel over rows goes on with what reads them again (Fusion._find_rows)
-    restores_channels_last = False  # whether what is computed of channels-last and other images is channels-last again
     keeps_derivatives = False  # whether a derivative is kept in place of what it is computed from (kept.py)
     keeps_narrow = False  # whether the 16-bit form of a number is kept in place of a wider one
     keeps_along = False  # whether kernels of reductions keep what follows from their results
@@ -74,6 +73,10 @@ class Target:
     def sums_across(self, group, reduced: frozenset, dtype) -> bool:
         """Whether a kernel over rows can also sum across them."""
         return False
+
+    def image_axes(self, graph) -> int:
+        """Of tensors with so many axes or more, what is computed of channels-last ones and others is channels-last; 0: of none."""
+        return 0
 
     def reads_across(self, compute, kept: tuple, kind: str) -> bool:
         """Whether a reduction of rows that lie in memory takes many short ones at a time, one element of each after the other."""

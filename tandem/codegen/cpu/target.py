@@ -54,6 +54,11 @@ class CpuTarget(Target):
     def repeat_part(self, op, layouts, resolve):
         return repeat_part(op, layouts, resolve)
 
+    def image_axes(self, graph) -> int:
+        # Results of other operators lie row-major, as callers expect who look at them in another shape.
+        convolves = graph.name.endswith("_backward") or any(n.op.name.startswith("conv_") for n in graph.nodes)
+        return 3 if convolves else 0
+
     def reads_across(self, compute, kept: tuple, kind: str) -> bool:
         if kind not in SHORT or not kept or compute.unit not in compute.reduced:
             return False

@@ -50,10 +50,12 @@ class CudaTarget(Target):
     overwriting = "rows"
     writes_columns = True  # a thread reads and writes its own column
     sums_rows_on = True
-    restores_channels_last = True
     keeps_narrow = True
     keeps_along = True
     picks_at_once = True
+
+    def image_axes(self, graph) -> int:
+        return 4
 
     def __init__(self, device: int):
         self.device = device  # of cuda:device
