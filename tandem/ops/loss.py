@@ -5,8 +5,8 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError, warn
-from tandem.graph.ir import Value
-from tandem.ops.define import op, public
+from tandem.graph.ir import Type, Value
+from tandem.ops.define import Composite, op, public, register
 from tandem.ops.precision import in_float32, round_loss, wide_dtype, widen
 from tandem.ops.prepare import broadcast_shapes, cast, constant, promote, show, show_shape, to_float
 
@@ -304,6 +304,25 @@ def _weighted(name: str, loss: Value, weight: Value | None, reduction: str) -> V
     return reduce_loss(name, loss if weight is None else loss * weight, reduction)
 
 
+@register
+class CrossEntropyTerm(Composite):
+    """-(t * log(x) + (1 - t) * log(1 - x)), with logarithms no lower than -100. Its gradient is finite where a probability is 0
+    or 1, as sigmoid gives them; that of the formula is 0 / 0 there."""
+
+    name = "cross_entropy_term"
+    takes = "F[*s] F[*s]"
+
+    def infer(self, x: Type, t: Type) -> Type:
+        return x
+
+    def expand(self, x: Value, t: Value) -> Value:
+        return -(t * F.clip(F.log(x), -100.0) + (1 - t) * F.clip(F.log1p(-x), -100.0))
+
+    def grad(self, g, x, t, *, out):
+        by_target = F.clip(F.log1p(-x), -100.0) - F.clip(F.log(x), -100.0)
+        return g * (x - t) / F.clip(x * (1 - x), 1e-12), g * by_target
+
+
 @op(method=False)
 @in_float32(loss=True)
 def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction="mean"):
@@ -315,8 +334,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     tensor(0.3993)
     """
     x, t = _same_shape_pair("binary_cross_entropy", input, target)
-    loss = -(t * F.clip(F.log(x), -100.0) + (1 - t) * F.clip(F.log1p(-x), -100.0))
-    return _weighted("binary_cross_entropy", loss, weight, reduction)
+    return _weighted("binary_cross_entropy", CrossEntropyTerm()(x, t), weight, reduction)
 
 
 @op(method=False)

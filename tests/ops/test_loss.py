@@ -81,6 +81,20 @@ def test_elementwise_losses():
     check_op(td.smooth_l1_loss, lambda x, t: ss.huber(0.7, d).mean() / 0.7, inputs=[(x, t)], kwargs={"beta": 0.7})
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_binary_cross_entropy_of_saturated_probabilities_has_gradients(compiled):
+    def slope(p, t):
+        loss = td.binary_cross_entropy(p, t, reduction="sum")
+        return td.autograd.grad(loss, p, create_graph=True)[0]
+
+    p, t = td.tensor([1.0, 0.0, 1.0, 0.0], requires_grad=True), td.tensor([1.0, 0.0, 0.0, 1.0])
+    made = (td.compile(slope) if compiled else slope)(p, t)
+    assert made.tolist() == pytest.approx([0.0, 0.0, 1e12, -1e12])  # as PyTorch's
+    score = td.tensor([200.0, -200.0], requires_grad=True)
+    td.binary_cross_entropy(td.sigmoid(score), td.tensor([1.0, 0.0])).backward()
+    assert score.grad.tolist() == [0.0, 0.0]
+
+
 def test_binary_cross_entropy():
     p, t = RNG.uniform(0.1, 0.9, (3, 4)).astype(np.float32), RNG.uniform(0, 1, (3, 4)).astype(np.float32)
 

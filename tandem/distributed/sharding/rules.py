@@ -74,7 +74,7 @@ def _elementwise(node: Node) -> Rule:
 
 
 @rule("bessel", "gammainc", "gammaincc", "gcd", "orthogonal_polynomial", "zeta", "again", "contiguous", "arrange", "check_index",
-      "check_divisor", "check_weights", "gelu", "part", "stage_boundary")  # fmt: skip
+      "check_divisor", "check_weights", "cross_entropy_term", "gelu", "part", "stage_boundary")  # fmt: skip
 def _element_by_element(node, grid, given):
     linear = _ONE if node.op.name in ("again", "contiguous", "arrange", "part", "stage_boundary") else ()
     return _together(node, linear=linear)
