@@ -7,6 +7,10 @@ so a group is dead exactly when each of its nodes would be. The *level* of a nod
 primitives, Python functions, queues, writes of variables. Nodes of a group have one level, so no path leaves a group and comes
 back to it.
 
+A group that takes gradients of what another group computes traces that again, as gradients need to see it. What is costly there
+(products, reductions, loops) is not computed again: its results come from the other group, and gradients pass to what they
+were computed of (Replaced in nodes.py). The rest, which is elementwise, is computed along the way.
+
 Reads and writes of a variable keep the order in which they were built: each write waits for the reads before it, each read for
 the write before it. Where one of them is in a loop that the other is outside of, the whole loop takes its place.
 """
@@ -15,15 +19,36 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from tandem.graph.ir import current_builder
+from tandem.ops.define import Composite, LibraryOp
+from tandem.ops.reduce import Reduce
+from tandem.ops.region import Region
 from tandem.session.flow_check import ANYWHERE, Frames
-from tandem.session.graph import StepNode
-from tandem.session.nodes import Fed, Gradients, Group, Print, Store
+from tandem.session.graph import StepNode, infer
+from tandem.session.nodes import Call, Fed, Gradients, Group, Print, Store
+from tandem.session.nodes import Primitive as Applied
 from tandem.session.primitives import Enter, LoopCond, Merge, NextIteration, Primitive, Switch
 from tandem.session.program import is_host, is_variable, position, written_by
 
 
 def is_ordinary(node: StepNode) -> bool:
     return not isinstance(node.op, (Primitive, Fed, Group, Print)) and not is_host(node)
+
+
+def is_costly(node: StepNode) -> bool:
+    """Whether computing a node again costs more than keeping its results."""
+    if not isinstance(node.op, (Call, Applied)):
+        return False
+    found = []
+
+    def run(trace, values):
+        results = node.op.run(trace, node, values)
+        made = current_builder().graph.nodes
+        found.append(any(isinstance(n.op, (Composite, LibraryOp, Reduce, Region)) for n in made))
+        return results
+
+    infer(node.graph, run, node.inputs)
+    return found[0]
 
 
 def variables_read(node: StepNode) -> list:

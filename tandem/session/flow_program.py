@@ -12,7 +12,7 @@ from tandem.graph.ir import Value
 from tandem.ops.define import Role, make_function
 from tandem.program.report import Report
 from tandem.session.flow_check import Frames, refuse
-from tandem.session.flow_groups import Grouping, variables_read
+from tandem.session.flow_groups import Grouping, is_costly, variables_read
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
 from tandem.session.nodes import Fed, Group, Print
 from tandem.session.placing import Places, run_device
@@ -149,7 +149,11 @@ class FlowProgram:
             for v in node.inputs:
                 consumers.setdefault(v, []).append(node)
         self._groups = [(g, self._grouping.helpers(g)) for g in self._grouping.groups]
-        used_by_helpers = {v for group, helpers in self._groups for n in helpers for v in n.inputs}
+        kept_by = {id(group): self._kept(helpers) for group, helpers in self._groups}
+        used_by_helpers = {v for kept in kept_by.values() for v in kept}
+        for group, helpers in self._groups:
+            inside = {v for n in (*group, *helpers) for v in n.outputs}
+            used_by_helpers.update(v for n in helpers for v in n.inputs if v not in inside)
         for group, helpers in self._groups:
             members = set(group)
             results = [
@@ -157,7 +161,7 @@ class FlowProgram:
                 if v not in self._fed
                 and (v in fetched or v in used_by_helpers or any(c not in members for c in consumers.get(v, ())))
             ]  # fmt: skip
-            self._add_group(group, helpers, results)
+            self._add_group(group, helpers, results, kept_by[id(group)])
         for node in self.steps:
             if node in self._unit_of or self._grouping.floating(node):
                 continue
@@ -180,16 +184,23 @@ class FlowProgram:
             for v in node.outputs:
                 self._ports.setdefault(v, (at, v.index))
 
-    def _add_group(self, group, helpers, results):
+    def _kept(self, helpers) -> list:
+        """What a group that takes gradients gets from who computed it, instead of computing it again: see Note [Groups]."""
+        return [
+            v for n in helpers if not self._grouping.floating(n) and is_costly(n)
+            for v in n.outputs if v not in self._fed
+        ]  # fmt: skip
+
+    def _add_group(self, group, helpers, results, kept):
         steps = sorted([*helpers, *group], key=self.steps.index)
         inside = {v for n in steps for v in n.outputs}
-        keys = dict.fromkeys(v for n in steps for v in n.inputs if v not in inside or v in self._fed)
+        keys = dict.fromkeys([*(v for n in steps for v in n.inputs if v not in inside or v in self._fed), *kept])
         reads = dict.fromkeys(v for n in steps for v in variables_read(n) if v not in self._fed)
         written = list(dict.fromkeys(v for n in group for v in written_by(n)))
         keys = [v for v in keys if v not in reads]
         reads = list(reads)
         self._check_repeated(group, helpers)
-        function = self._function(steps, [*reads, *keys], results, written)
+        function = self._function(steps, [*reads, *keys], results, written, kept)
         task = _runtime.plan_task(function, [self._cell_of(v) for v in reads], [self._cell_of(v) for v in written])
         at = self._add(Unit(COMPUTE, group, task, len(results)))
         self._inputs[at] = keys
@@ -219,11 +230,12 @@ class FlowProgram:
             self.variables.append(v)
         return self._cell[v]
 
-    def _function(self, steps, keys, results, written):
+    def _function(self, steps, keys, results, written, kept=()):
         touches = any(is_variable(v) for v in keys) or written
 
         def body(inputs, generator):
             trace = Trace(self, keys, inputs, generator, place_random=True)
+            trace.passed = {*self.passed, *kept}
             for node in steps:
                 trace.step(node)
             trace.check_guards()

@@ -336,6 +336,9 @@ class Trace:
     def __init__(self, program: Program, keys, inputs, generator, place_random: bool = False):
         self.program = program
         self.place_random = place_random
+        self.passed = (
+            program.passed
+        )  # values that come in though they are computed: gradients go on to what they are computed of
         self.placed: StepNode | None = None
         self.generator = generator
         self.values: dict[Value, Value] = {}
@@ -454,7 +457,7 @@ class Trace:
         for v, result in zip(node.outputs, results, strict=True):
             if v not in self.values:  # unless it was fed
                 self.values[v] = result
-            elif v in self.program.passed:
+            elif v in self.passed:
                 self.values[v] = self._replaced(node, result, self.values[v])
 
     @staticmethod

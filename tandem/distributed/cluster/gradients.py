@@ -6,8 +6,8 @@ are on several, they are divided into segments: what one task computes between t
 own, from the gradients of its results to those of what came in, and gradients of a value that several segments read are added up.
 So a gradient crosses where its value did, the other way.
 
-The part that has a segment traces it again with its gradients where these cannot be computed at the same time, as for all groups of
-a dataflow graph (Note [Groups] in session/flow_groups.py): activations are not kept from one to the other.
+The part that has a segment traces it again with its gradients where these cannot be computed at the same time, as for all groups
+of a dataflow graph; what is costly is kept from one to the other (Note [Groups] in session/flow_groups.py).
 """
 
 from __future__ import annotations

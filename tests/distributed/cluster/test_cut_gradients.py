@@ -43,6 +43,19 @@ def test_each_task_differentiates_what_it_computed(cluster):  # noqa: F811
     assert cluster.describe(W0)["counts"]["messages"] and cluster.describe(W1)["counts"]["messages"]
 
 
+def test_products_are_not_computed_again_for_gradients(cluster):  # noqa: F811
+    graph, x, loss, gradients, init = split_network()
+    session = td.Session(graph, target=cluster)
+    session.run(init)
+    session.run([loss, *gradients], {x: np.ones((5, 4))})
+
+    def products(task):
+        reports = [p.reports[0] for p in cluster.engine.tasks[task].programs.values()]
+        return sum(n.op.name == "matmul" for r in reports for entry in r for n in r.graph(entry).nodes)
+
+    assert (products(W0), products(W1)) == (6, 3)  # one forward and two backward for each
+
+
 def test_training_over_tasks_by_every_optimiser(cluster):  # noqa: F811
     import tandem.v1 as tf
 
