@@ -181,3 +181,28 @@ def test_values_of_free_sizes(xla, number):
         with td.no_grad():
             expected = fn(*args)
         np.testing.assert_allclose(xla(with_sizes(made, arrays), arrays)[0], expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.oracle
+@pytest.mark.slow
+def test_iree_runs_any_size_with_one_program(tmp_path):
+    compiler = pytest.importorskip("iree.compiler", reason="IREE is not installed")
+    runtime = pytest.importorskip("iree.runtime", reason="IREE is not installed")
+    network = td.nn.Sequential(td.nn.Conv2d(1, 4, 3), td.nn.BatchNorm2d(4), td.nn.ReLU(), td.nn.Conv2d(4, 2, 3)).eval()
+    made = td.export.stablehlo(
+        network, td.randn(2, 1, 8, 8), dynamic=True
+    )  # IREE takes no pooling and reshapes of free sizes
+    (tmp_path / "network.mlir").write_text(made.text)
+    code = compiler.compile_file(
+        str(tmp_path / "network.mlir"),
+        target_backends=["llvm-cpu"],
+        input_type="stablehlo",
+        extra_args=["--iree-llvmcpu-target-cpu=host"],
+    )
+    main = runtime.load_vm_flatbuffer(code, driver="local-task").main
+    weights = [w.detach().numpy() for w in made.weights.values()]
+    for batch in (1, 3, 7):
+        x = td.randn(batch, 1, 8, 8)
+        with td.no_grad():
+            expected = network(x).numpy()
+        np.testing.assert_allclose(main(x.numpy(), *weights).to_host(), expected, rtol=1e-4, atol=1e-5)
