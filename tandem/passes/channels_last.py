@@ -29,10 +29,11 @@ from tandem.graph.ir import Graph, Node, Value, current_builder
 from tandem.graph.symbolic import hint
 from tandem.ops.define import Elementwise
 from tandem.ops.memory_format import Arrange
+from tandem.ops.movement import Permute
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild
 
-_ORDER = (0, 2, 3, 1)
+_ORDER, _BACK = (0, 2, 3, 1), (0, 3, 1, 2)
 _POOLS = ("pool_max", "pool_avg", "pool_adaptive_max", "pool_adaptive_avg")
 
 # Nanoseconds on one core: an operation of a convolution, and a byte of an image that is copied into another layout.
@@ -52,6 +53,7 @@ def channels_last(graph: Graph) -> Graph:
         return graph
     arranged: dict[Value, Value] = {}
     last: set[Value] = set()
+    parts: set[Value] = set()  # slices of those: they lie so too, with room between
 
     def arrange(x: Value) -> Value:
         if x in last:
@@ -64,6 +66,15 @@ def channels_last(graph: Graph) -> Graph:
         if _is_convolution(node):
             x = arrange(inputs[0])
             made = node.op(x, *inputs[1:3], *(arrange(r) for r in inputs[3:]))
+            last.add(made)
+            return made
+        if node.op.name == "slice" and (inputs[0] in last or inputs[0] in parts):
+            made = node.op(*inputs)
+            parts.add(made)
+            return made
+        if node.op.name == "concat" and all(v in last or v in parts for v in inputs):  # joined as it lies, seen as before
+            moved = [Permute(_ORDER)(v) for v in inputs]
+            made = Permute(_BACK)(type(node.op)(_ORDER.index(node.op.axis))(*moved))
             last.add(made)
             return made
         if _follows(node, inputs, last):

@@ -170,3 +170,17 @@ def test_the_routine_equals_its_composition(activation, deterministic):
         np.testing.assert_allclose(fused(x, w, b, r).numpy(), formula.numpy(), rtol=1e-4, atol=1e-4)
     finally:
         td.use_deterministic_algorithms(before)
+
+
+def test_images_that_are_cut_and_joined_stay_as_they_lie():
+    td.manual_seed(0)
+    a, b, c = td.nn.Conv2d(3, 8, 3, padding=1), td.nn.Conv2d(3, 5, 1), td.nn.Conv2d(17, 6, 3)
+
+    def fn(x):
+        y = td.relu(a(x))
+        return td.relu(c(td.concat([y[:, :4], y, b(x)], 1)))[:, :, 1:]
+
+    frozen = td.export.freeze(fn, td.randn(1, 3, 10, 10))
+    for batch in (1, 3):
+        x = td.randn(batch, 3, 10, 10)
+        np.testing.assert_allclose(frozen(x).numpy(), fn(x).detach().numpy(), rtol=1e-4, atol=1e-5)
