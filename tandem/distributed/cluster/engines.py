@@ -15,7 +15,7 @@ from tandem.distributed.cluster.spec import ClusterSpec
 from tandem.distributed.cluster.task import Task
 from tandem.errors import TaskError, ValueRangeError
 
-_STARTS_WITHIN = 120.0  # seconds
+_LONGEST = 80  # of a folder's name: that of a socket has 107 characters at most
 
 
 class Engine:
@@ -44,6 +44,9 @@ class _OneHost(Engine):
     def __init__(self, spec: ClusterSpec):
         super().__init__(spec)
         self.folder = tempfile.mkdtemp(prefix="tandem-cluster-")
+        if len(self.folder) > _LONGEST:
+            os.rmdir(self.folder)
+            self.folder = tempfile.mkdtemp(prefix="tandem-cluster-", dir="/tmp")
         self._count = 0
 
     def new_address(self, task: str) -> str:
