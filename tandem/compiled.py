@@ -316,7 +316,9 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
     if device is not None:
         if not device.startswith("pjrt:"):
             raise ValueRangeError(
-                "compile", f"device is {device!r}; it may be 'pjrt:PLUGIN'", fix="other programs run where their tensors are"
+                "compile",
+                f"device is {device!r}; it may be 'pjrt:PLUGIN'",
+                fix="other programs run where their tensors are",
             )
         from tandem.pjrt import compile_for  # it imports what exporting needs
 

@@ -90,7 +90,9 @@ class GPT2(nn.Module):
         """Makes the product with embeddings a layer of its own, `lm_head`, of the same weights; td.quantize begins with it."""
         if self.lm_head is None:
             weight = self.wte.weight
-            self.lm_head = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device=weight.device, dtype=weight.dtype)
+            self.lm_head = nn.Linear(
+                weight.shape[1], weight.shape[0], bias=False, device=weight.device, dtype=weight.dtype
+            )
             self.lm_head.weight = weight
 
     def forward(self, tokens):

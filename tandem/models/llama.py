@@ -141,7 +141,9 @@ class Llama(nn.Module):
         """Makes the product with embeddings a layer of its own, `lm_head`, of the same weights; td.quantize begins with it."""
         if self.lm_head is None:
             weight = self.model["embed_tokens"].weight
-            self.lm_head = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device=weight.device, dtype=weight.dtype)
+            self.lm_head = nn.Linear(
+                weight.shape[1], weight.shape[0], bias=False, device=weight.device, dtype=weight.dtype
+            )
             self.lm_head.weight = weight
 
     def forward(self, tokens):

@@ -72,7 +72,9 @@ def channels_last(graph: Graph) -> Graph:
             made = node.op(*inputs)
             parts.add(made)
             return made
-        if node.op.name == "concat" and all(v in last or v in parts for v in inputs):  # joined as it lies, seen as before
+        if node.op.name == "concat" and all(
+            v in last or v in parts for v in inputs
+        ):  # joined as it lies, seen as before
             moved = [Permute(_ORDER)(v) for v in inputs]
             made = Permute(_BACK)(type(node.op)(_ORDER.index(node.op.axis))(*moved))
             last.add(made)

@@ -210,7 +210,10 @@ class ParameterServer:
                 break
             if len(set(self._generations)) > 1:  # servers are on their way back to a snapshot
                 time.sleep(0.005)
-            wanted, generation = max(versions), max(self._generations)
+            generation = max(self._generations)
+            wanted = max(
+                v for v, g in zip(versions, self._generations, strict=True) if g == generation
+            )  # others go back
         self._versions = versions
         self.version, self.generation = min(versions), max(self._generations)
         for table in self.tables:

@@ -92,6 +92,33 @@ def test_servers_that_die_come_back_from_snapshots_that_belong_together(tmp_path
     assert all(same(m, alone(ADAM, 2, 30)) for m in models)
 
 
+def test_a_pull_that_meets_servers_on_their_way_back_goes_back_too(tmp_path, monkeypatch):
+    with Cluster({"ps": 2}, engine="threads") as cluster:
+        model = network()
+        server = ParameterServer(
+            model, ADAM(model.parameters()), cluster=cluster, snapshots=str(tmp_path), every=1, timeout=5.0
+        )
+        for _ in range(2):
+            loss_of(model, batch(server.version, 0)).backward()
+            server.step()
+        ask, met = server.call_all, []
+
+        def in_between(name, calls):
+            """The first server answers before all go back, the second after it."""
+            if name != "ps.pull" or met:
+                return ask(name, calls)
+            met.append(ask(name, calls[:1]))
+            for peer in map(cluster.peer, server.servers):
+                peer.call("ps.restore", server.name, 1, 1)
+            return [*met[0], *ask(name, calls[1:])]
+
+        monkeypatch.setattr(server, "call_all", in_between)
+        server.pull()
+        assert met[0][0][0]["version"] == 2
+        assert (server.version, server.generation) == (1, 1)
+        assert same(model, alone(ADAM, 1, 1))
+
+
 def test_another_program_goes_on_from_the_snapshots(tmp_path):
     with Cluster({"ps": 2}, engine="threads") as cluster:
         train(cluster, [network(), network()], 5, tmp_path)  # snapshots of 0, 2, 4
