@@ -90,6 +90,29 @@ def test_other_numbers_of_axes(axes):
     np.testing.assert_allclose(frozen(x).numpy(), td.relu(layer(x)).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_images_of_one_column():
+    layer = td.nn.Conv2d(8, 16, (5, 1), stride=(2, 1), padding=(1, 0))
+    frozen = td.export.freeze(lambda x: td.relu(layer(x)), td.randn(1, 8, 32, 1))
+    x = td.randn(3, 8, 32, 1)
+    np.testing.assert_allclose(frozen(x).numpy(), td.relu(layer(x)).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kernel_size": 5, "stride": 1, "padding": 2},
+        {"kernel_size": (4, 3), "stride": (2, 3), "padding": 1, "ceil_mode": True},
+    ],
+)
+def test_large_windows_of_max_pooling(settings):
+    pool = td.nn.MaxPool2d(**settings)
+    frozen = td.export.freeze(pool, td.randn(1, 3, 13, 11))
+    assert count(frozen, "pool_max") == 2
+    x = td.randn(2, 3, 13, 11)
+    x[0, 0, 3, 4] = float("nan")
+    np.testing.assert_array_equal(frozen(x).numpy(), pool(x).numpy())
+
+
 def test_weights_that_are_written_are_packed_again():
     layer = td.nn.Conv2d(16, 16, 3)
     frozen = td.export.freeze(layer, td.randn(1, 16, 8, 8))
@@ -184,3 +207,32 @@ def test_images_that_are_cut_and_joined_stay_as_they_lie():
     for batch in (1, 3):
         x = td.randn(batch, 3, 10, 10)
         np.testing.assert_allclose(frozen(x).numpy(), fn(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def hard_swish(x):
+    """As ONNX files have it."""
+    return x * td.clip(x * (1 / 6) + 0.5, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [
+        hard_swish,
+        lambda x: x * (td.erf(x / 1.4142135381698608) + 1.0) * 0.5,
+        lambda x: x * (td.erf(x * 0.5**0.5) + 1.0) * 0.5,
+    ],
+)
+def test_activations_written_out(activation):
+    layer = td.nn.Conv2d(3, 8, 3)
+    frozen = td.export.freeze(lambda x: activation(layer(x)), td.randn(1, 3, 8, 8))
+    assert [n.op.name for n in frozen.graph.nodes if n.op.name != "input"] == ["conv_fused"]
+    x = td.randn(2, 3, 8, 8) * 3
+    np.testing.assert_allclose(frozen(x).numpy(), activation(layer(x)).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_other_numbers_are_another_function():
+    layer = td.nn.Conv2d(3, 8, 3)
+    fn = lambda x: layer(x) * td.clip(layer(x) * 0.2 + 0.5, 0.0, 1.0)
+    frozen = td.export.freeze(fn, td.randn(1, 3, 8, 8))
+    x = td.randn(2, 3, 8, 8) * 3
+    np.testing.assert_allclose(frozen(x).numpy(), fn(x).detach().numpy(), rtol=1e-4, atol=1e-5)
