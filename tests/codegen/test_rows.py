@@ -76,7 +76,7 @@ def test_more_random_rows(first):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
 @pytest.mark.parametrize("length", [1, 3, 8, 9, 16, 17])
 def test_short_rows_are_reduced_side_by_side(dtype, length):
-    """Many rows that fill no vector: in a plan of their own, compiled or not; of several extrema the first counts, and NaN is one."""
+    """Many rows that fill no vector, in plans of their own and compiled; of several extrema the first counts, and NaN is one."""
     rng = np.random.default_rng(length)
     x = td.tensor(rng.integers(-9, 9, (64, 700, length)).astype(np.float32))
     if dtype == "float32":

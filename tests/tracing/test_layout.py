@@ -142,7 +142,7 @@ def test_threads_run_one_program_in_blocks_of_their_own(weight):
 
 
 def test_gradients_of_channels_last_activations_lie_as_these_do():
-    """A 1-D convolution of points that lie together: reductions over its gradients read one layout, whatever the gradient comes in."""
+    """A 1-D convolution of points that lie together: reductions over its gradients read one layout, whatever they come in."""
     td.manual_seed(0)
     net = td.nn.Sequential(td.nn.Conv1d(3, 8, 1), td.nn.BatchNorm1d(8), td.nn.ReLU())
     x = td.randn(4, 20, 3).transpose(1, 2).requires_grad_()
