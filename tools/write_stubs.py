@@ -287,7 +287,8 @@ def tensor_class() -> list[str]:
         elif isinstance(found, staticmethod | classmethod):
             lines.append(f"    {name}: Any")
         else:
-            lines.append("    " + declared(td, name, getattr(td.Tensor, name), True))
+            method = getattr(td.Tensor, name)
+            lines.append("    " + declared(td, name, getattr(method, "newer", method), True))
     return lines + ["    " + line for line in SPECIAL]
 
 

@@ -46,6 +46,8 @@ def call(function, args: tuple, kwargs: dict):
         )
     if isinstance(out, (tuple, list)):
         return store(function.__name__, function(*args, **kwargs), out)
+    if out.numel() == 0 and not out.requires_grad:  # an empty one grows, as in PyTorch
+        return store(function.__name__, function(*args, **kwargs), out)
     return _writing_form(function)(out, *args, **kwargs)
 
 
@@ -94,6 +96,8 @@ def store(name: str, results, out):
         wanted = f"a tuple of {len(results)} tensors" if several else "one tensor"
         raise DTypeError(name, f"out must be {wanted}")
     for result, target in zip(results, out, strict=True) if several else [(results, out)]:
+        if target.numel() == 0 and tuple(target.shape) != tuple(result.shape):
+            target.resize_(*result.shape)
         _check(name, result, target)
         F.copy_(target, result)
     if not several:

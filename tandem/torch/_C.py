@@ -3,6 +3,7 @@
 import contextlib
 
 from tandem import Generator, Size, Tensor
+from tandem.errors import LinAlgError as _LinAlgError  # noqa: F401
 
 __all__ = ["Generator", "Size", "Tensor"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import tandem as td
 from tandem.typed import DTYPES, build
 
@@ -56,6 +58,26 @@ for _name in _NAMES:
     setattr(td.cuda, _name, _typed(_name, "cuda"))
 
 
+def _older(name: str, scalars: int):
+    """A method that takes its factor first, too, as PyTorch's did: x.add_(2.0, y) is x.add_(y, alpha=2.0)."""
+    method = getattr(td.Tensor, name)
+    factor = "value" if name.startswith("addc") else "alpha"
+
+    def call(self, *args, **kwargs):
+        if len(args) == scalars + 1 and not isinstance(args[0], td.Tensor):
+            return method(self, *args[1:], **{factor: args[0]})
+        return method(self, *args, **kwargs)
+
+    call.__name__, call.__doc__ = name, method.__doc__
+    call.__signature__ = inspect.signature(method)
+    call.newer = method  # which type checkers are told of
+    return call
+
+
+for _name, _tensors in (("add_", 1), ("sub_", 1), ("addcmul", 2), ("addcmul_", 2), ("addcdiv", 2), ("addcdiv_", 2)):
+    setattr(td.Tensor, _name, _older(_name, _tensors))
+
+
 class SymInt:
     """What PyTorch's tracer makes of sizes: nothing here is one, which isinstance tells."""
 
@@ -82,7 +104,18 @@ class _NoDType:
 complex32 = chalf = _NoDType("complex32")
 
 
+def spmm(input, mat2, out_dtype=None):
+    """The product of a sparse and a dense matrix.
+
+    >>> td.torch.spmm(td.eye(2).to_sparse(), td.ones(2, 1)).tolist()
+    [[1.0], [1.0]]
+    """
+    made = input @ mat2
+    return made if out_dtype is None else made.to(out_dtype)
+
+
 __all__ = [
+    "spmm",
     *_NAMES,
     "chalf",
     "complex32",

@@ -257,6 +257,30 @@ def _wrong(function):
     Wrong.apply(td.ones(2, 3), td.ones(3, requires_grad=True)).sum().backward()
 
 
+def test_factors_may_come_first_as_they_did():
+    x, y = torch.ones(2), torch.full((2,), 3.0)
+    assert x.clone().add_(2.0, y).tolist() == [7.0, 7.0] and x.clone().sub_(2, y).tolist() == [-5.0, -5.0]
+    assert x.addcmul(0.5, y, y).tolist() == [5.5, 5.5] == x.clone().addcmul_(0.5, y, y).tolist()
+    assert x.addcdiv(2.0, y, y).tolist() == [3.0, 3.0] == x.addcdiv(y, y, value=2.0).tolist()
+    assert x.clone().add_(y, alpha=2.0).tolist() == [7.0, 7.0] and x.clone().add_(1).tolist() == [2.0, 2.0]
+
+
+def test_an_empty_out_grows():
+    out = torch.empty(0)
+    made = torch.add(torch.ones(2, 3), 1, out=out)
+    assert made is out and out.tolist() == [[2.0] * 3] * 2
+    values = torch.empty(0)
+    torch.max(torch.ones(2), torch.zeros(2), out=values)
+    assert values.tolist() == [1.0, 1.0]
+    with pytest.raises(RuntimeError, match="but out has"):
+        torch.add(torch.ones(2), 1, out=torch.empty(3))
+
+
+def test_what_the_compiler_is_told():
+    assert torch.compiler.allow_in_graph(abs) is abs and torch.compiler.list_backends() == ["tandem"]
+    torch.compiler.reset()
+
+
 def test_hooks_can_be_counted():
     layer = nn.Linear(2, 1)
     assert len(layer._backward_hooks) == len(layer._forward_hooks) == 0
