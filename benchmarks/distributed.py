@@ -1,6 +1,7 @@
-"""Two ranks on this host, one thread each: collectives and data parallel steps, with PyTorch's gloo beside.
+"""Two ranks on this host, one thread each: collectives, data parallel and fully sharded steps, with PyTorch's gloo beside, and
+MPICH where it is installed; a busy third process; starts, and deaths.
 
-    python benchmarks/distributed.py [--quick] [--no-torch]
+    python benchmarks/distributed.py [--quick] [--no-torch] [--only collectives,steps,sharded,start,faults]
 
 Rounds of both libraries take turns; times are the best of all rounds. `limit` is one pass over memory that both ranks share:
 what no all-reduce can be much quicker than.
@@ -9,11 +10,14 @@ what no all-reduce can be much quicker than.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+
+from tandem.distributed import mpi
 
 SIZES = (4 << 10, 1 << 20, 16 << 20, 64 << 20)
 ALL_REDUCE = """
@@ -75,6 +79,42 @@ for size in {sizes}:
     best[size] = min(times)
 if rank == 0:
     print(json.dumps(best), flush=True)
+"""
+
+MPICH = """
+import ctypes, json, os, time
+import numpy as np
+from tandem.distributed import mpi, pmi
+from tandem.distributed.store import Store
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+library, provided = ctypes.CDLL(mpi.find_library()), ctypes.c_int()
+class OneHost(pmi.Service):  # so that the library uses its own shared memory
+    def _value(self, key):
+        return f"(vector,(0,1,{{size}}))" if key == "PMI_process_mapping" else super()._value(key)
+before = mpi._named_memory()
+with OneHost(Store(os.environ["TANDEM_STORE"]), rank, size) as service:
+    assert library.MPI_Init_thread(None, None, 0, ctypes.byref(provided)) == 0
+world, floats, total = (ctypes.c_void_p(v) for v in (0x101, 0x210, 0x21))
+best = {{}}
+for count in {sizes}:
+    x, out = np.ones(count // 4, np.float32), np.empty(count // 4, np.float32)
+    times = []
+    for _ in range(5 if count > 1 << 24 else 20 if count > 1 << 20 else 200):
+        library.MPI_Barrier(world)
+        began = time.perf_counter()
+        status = library.MPI_Allreduce(*(ctypes.c_void_p(a.ctypes.data) for a in (x, out)), count // 4, floats, total, world)
+        times.append(time.perf_counter() - began)
+    assert status == 0 and out[-1] == size
+    best[count] = min(times)
+if rank == 0:
+    print(json.dumps(best), flush=True)
+library.MPI_Barrier(world)
+for name in mpi._named_memory() - before:
+    try:
+        os.unlink(name)
+    except OSError:
+        pass
+os._exit(0)
 """
 
 STEP = """
@@ -145,10 +185,8 @@ def resnet():
 """
 
 
-def run(program: str, launcher: list[str], environment: dict[str, str]) -> tuple[dict, float]:
-    """What rank 0 printed, and how long all took."""
-    import json
-
+def run(program: str, launcher: list[str], environment: dict[str, str], fails: bool = False) -> tuple[dict, float]:
+    """What rank 0 printed, and how long all took. fails: whether a rank is to fail."""
     with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:
         file.write(program)
     began = time.perf_counter()
@@ -159,7 +197,7 @@ def run(program: str, launcher: list[str], environment: dict[str, str]) -> tuple
         )  # fmt: skip
     finally:
         os.unlink(file.name)
-    if done.returncode:
+    if done.returncode and not fails:
         raise SystemExit(f"{' '.join(launcher)} failed:\n{done.stderr}")
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     return json.loads(lines[-1]) if lines else {}, time.perf_counter() - began
@@ -169,38 +207,131 @@ def best_of(rounds: list[dict]) -> dict:
     return {key: min(r[key] for r in rounds) for key in rounds[0]}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--no-torch", action="store_true")
-    options = parser.parse_args()
-    ours = [sys.executable, "-m", "tandem", "run", "-n", "2"]
-    theirs = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    runs = 1 if options.quick else 3
-    beside = not options.no_torch
+SHARDED = """
+import json, resource, time
+{imports}
+sizes = [512] * 9
+def model_of():
+    layers = []
+    for a, b in zip(sizes, sizes[1:]):
+        layers += [nn.Linear(a, b), nn.ReLU()]
+    return nn.Sequential(*layers)
+best = {{}}
+for sharded in (False, True, False, True):
+    model = model_of()
+    if sharded:
+        for layer in model:
+            if isinstance(layer, nn.Linear):
+                shard(layer)
+    optimizer = optim.SGD(model.parameters(), lr=0.01)
+    x = lib.randn(64, sizes[0])
+    def step(x):
+        loss = (model(x) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+    step = compiled(step)
+    for _ in range(3):
+        step(x)
+    times = []
+    for _ in range(15):
+        dist.barrier()
+        began = time.perf_counter()
+        step(x).item()
+        times.append(time.perf_counter() - began)
+    key = "sharded" if sharded else "alone"
+    best[key] = min(best.get(key, 1e9), min(times))
+    held = sum(local(p).numel() for p in model.parameters())
+    best[key + " parameters"] = held
+if dist.get_rank() == 0:
+    print(json.dumps(best), flush=True)
+dist.destroy_process_group()
+"""
+OUR_SHARDED = OUR_STEP + "shard, local = dist.fully_shard, lambda p: p\n"
+THEIR_SHARDED = (
+    THEIR_STEP
+    + "from torch.distributed.fsdp import fully_shard as shard\nlocal = lambda p: getattr(p, '_local_tensor', p)\n"
+)
 
-    collected: dict[str, list] = {"ours": [], "theirs": [], "limit": []}
+COLUMN_ROW = """
+import json, tandem as td
+dist = td.distributed
+dist.init_process_group()
+mesh = dist.init_device_mesh("cpu", (2,), mesh_dim_names=("model",))
+model = td.nn.Sequential(td.nn.Linear(64, 256), td.nn.ReLU(), td.nn.Linear(256, 64))
+dist.parallelize_module(model, mesh, {"0": dist.ColwiseParallel(), "2": dist.RowwiseParallel()})
+def calls():
+    return [r["call"].split(" ")[0] for r in dist.flight_record(mesh.get_group()) if r["rank"] == dist.get_rank()]
+x = td.randn(8, 64, requires_grad=True)
+before = len(calls())
+y = model(x)
+forward = calls()[before:]
+(y if not hasattr(y, "full_tensor") else y).sum().backward()
+backward = calls()[before + len(forward):]
+if dist.get_rank() == 0:
+    print(json.dumps({"forward": forward, "backward": backward}), flush=True)
+"""
+
+KILLED = """
+import json, os, signal, time, tandem as td
+dist = td.distributed
+dist.init_process_group()
+x = td.ones(1000)
+dist.barrier()
+path = os.environ["KILL_FILE"]
+if dist.get_rank() == 1:
+    time.sleep(0.3)
+    with open(path, "w") as file:
+        file.write(str(time.monotonic()))
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    while True:
+        dist.all_reduce(x)
+except td.DistributedError as error:
+    print(json.dumps({"known": time.monotonic() - float(open(path).read())}), flush=True)
+"""
+
+
+def collectives(ours, theirs, runs: int, beside: bool):
+    programs = {"ours": (ALL_REDUCE.format(sizes=SIZES, **OURS), ours)}
+    if beside:
+        programs["gloo"] = ALL_REDUCE.format(sizes=SIZES, **THEIRS), theirs
+    if mpi.find_library() is not None:
+        programs["mpich"] = MPICH.format(sizes=SIZES), ours
+    collected: dict[str, list] = {name: [] for name in (*programs, "limit", "busy")}
     for _ in range(runs):
-        collected["ours"].append(run(ALL_REDUCE.format(sizes=SIZES, **OURS), ours, {})[0])
-        if beside:
-            collected["theirs"].append(run(ALL_REDUCE.format(sizes=SIZES, **THEIRS), theirs, {})[0])
+        for name, (program, launcher) in programs.items():
+            collected[name].append(run(program, launcher, {})[0])
         with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
             file.truncate(2 * max(SIZES) + 8192)
             collected["limit"].append(run(LIMIT.format(sizes=SIZES), ours, {"LIMIT_FILE": file.name})[0])
-    best = {name: best_of(rounds) for name, rounds in collected.items() if rounds}
-    print("all-reduce, float32            ours       gloo      ratio      limit  over limit")
+        spinner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        try:
+            collected["busy"].append(run(*programs["ours"], {})[0])
+        finally:
+            spinner.kill()
+            spinner.wait()
+    best = {name: best_of(rounds) for name, rounds in collected.items()}
+    print("all-reduce, float32: ms, and our time over that of others; busy: with a third process that spins")
+    print(f"{'':>9}{'ours':>9}" + "".join(f"{name:>10}  ratio" for name in best if name != "ours"))
     for size in SIZES:
-        k = str(size)
-        a, limit = best["ours"][k] * 1e3, best["limit"][k] * 1e3
-        b = best["theirs"][k] * 1e3 if beside else float("nan")
-        print(f"{size >> 10:>8} KB            {a:9.3f} ms {b:7.3f} ms {a / b:8.2f}  {limit:8.3f} ms {a / limit:8.2f}")
+        k, a = str(size), best["ours"][str(size)]
+        cells = [
+            f"{best[n][k] * 1e3:10.3f} {(best[n][k] / a if n == 'busy' else a / best[n][k]):6.2f}"
+            for n in best
+            if n != "ours"
+        ]
+        print(f"{size >> 10:>6} KB{a * 1e3:9.3f}" + "".join(cells))
 
-    kinds, steps = (1, 10) if options.quick else (2, 15)
+
+def steps(ours, theirs, runs: int, beside: bool, quick: bool):
+    kinds, count = (1, 10) if quick else (2, 15)
     sides = [("ours", OUR_STEP, ours)] + ([("gloo", THEIR_STEP, theirs)] if beside else [])
     print("\nstep, data parallel over alone")
     for name, imports, launcher in sides:
         found = best_of(
-            [run(STEP.format(imports=imports, kinds=kinds, steps=steps), launcher, {})[0] for _ in range(runs)]
+            [run(STEP.format(imports=imports, kinds=kinds, steps=count), launcher, {})[0] for _ in range(runs)]
         )
         for kind in ("mlp", "resnet")[:kinds]:
             alone, parallel = found[f"{kind} alone"], found[f"{kind} parallel"]
@@ -208,11 +339,56 @@ def main():
             times = f"{parallel * 1e3:8.2f} ms over {alone * 1e3:8.2f} ms = {parallel / alone:.2f}"
             print(f"{name:>6} {kind:>8}: {times}; processor time {busy:.2f}")
 
+
+def sharded(ours, theirs, runs: int, beside: bool):
+    print("\nstep of eight layers of 512, fully sharded over alone; parameters that a rank holds")
+    sides = [("ours", OUR_SHARDED, ours)] + ([("gloo", THEIR_SHARDED, theirs)] if beside else [])
+    for name, imports, launcher in sides:
+        found = best_of([run(SHARDED.format(imports=imports), launcher, {})[0] for _ in range(runs)])
+        over = found["sharded"] - found["alone"]
+        share = found["sharded parameters"] / found["alone parameters"]
+        times = f"{found['sharded'] * 1e3:.2f} ms over {found['alone'] * 1e3:.2f} ms"
+        print(f"{name:>6}: {times}: {over * 1e3:.2f} ms more; {share:.2f} held")
+    counted = run(COLUMN_ROW, ours, {})[0]
+    print(f"column-row MLP: forward {counted['forward']}, backward {counted['backward']}")
+
+
+def start(ours, theirs, runs: int, beside: bool):
     print("\nstart to the end of a first collective, two ranks")
     first = "{setup}\nx = {make}\ndist.all_reduce(x)\n{end}\n"
     for name, names, launcher in [("ours", OURS, ours)] + ([("gloo", THEIRS, theirs)] if beside else []):
         program = "size = 64\n" + first.format(**names)
         print(f"{name:>6}: {min(run(program, launcher, {})[1] for _ in range(runs)):.2f} s")
+
+
+def faults(ours, runs: int):
+    with tempfile.TemporaryDirectory() as folder:
+        times = [
+            run(KILLED, ours, {"KILL_FILE": os.path.join(folder, str(i))}, fails=True)[0]["known"] for i in range(runs)
+        ]
+    print(f"\na rank is killed: the other knows after {min(times) * 1e3:.1f} ms, at most {max(times) * 1e3:.1f} ms")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--no-torch", action="store_true")
+    parser.add_argument("--only", default="collectives,steps,sharded,start,faults")
+    options = parser.parse_args()
+    ours = [sys.executable, "-m", "tandem", "run", "-n", "2"]
+    theirs = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    runs = 1 if options.quick else 3
+    beside, only = not options.no_torch, options.only.split(",")
+    if "collectives" in only:
+        collectives(ours, theirs, runs, beside)
+    if "steps" in only:
+        steps(ours, theirs, runs, beside, options.quick)
+    if "sharded" in only:
+        sharded(ours, theirs, runs, beside)
+    if "start" in only:
+        start(ours, theirs, runs, beside)
+    if "faults" in only:
+        faults(ours, runs)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ class Member : public Communicator {
   bool left_ = false;
 
   bool requires_nccl_ = false;
-  bool device_opened_ = false;                                         // whether it was tried
+  std::atomic<bool> device_opened_ = false;                            // whether it was tried
   std::shared_ptr<DeviceLane> device_;                                 // of collectives; null where NCCL cannot be used
   std::mutex lanes_mutex_;                                             // guards what follows
   std::vector<std::shared_ptr<DeviceLane>> lanes_;                     // all, to be given up together

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "check.h"
+#include "collectives/futex.h"
 #include "collectives/member.h"
 #include "device/cuda/device.h"
 #include "device/cuda/launches.h"
@@ -93,6 +94,7 @@ void Member::open_device(const Request& request, int device) {
   const std::vector<int64_t> places =
       hold_meeting(host_request(Kind::Barrier, DType::Int64, 0, request), place_of(device));
   device_opened_ = true;
+  futex_wake(board_->header().questions);  // the watcher may be in a long sleep, and looks more often from now on
   const auto without = std::find(has.begin(), has.end(), 0);
   std::string problem;
   if (without != has.end()) {

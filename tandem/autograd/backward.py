@@ -8,22 +8,29 @@ import tandem.ops as F
 from tandem import _runtime
 from tandem.errors import AutogradError, ShapeError
 
-_ending = threading.local()  # calls: what is to be done when the backward pass of this thread ends
+_ending = threading.local()  # calls: what is to be done when the backward pass of this thread ends, or fails
 
 
-def when_done(call):
-    """Has a function called when the backward pass that runs in this thread has ended, all gradients being there. For hooks."""
+def when_done(call, otherwise=None):
+    """Has a function called when the backward pass that runs in this thread has ended, all gradients being there; or another one,
+    if it fails. For hooks."""
     if not hasattr(_ending, "calls"):
         _ending.calls = []
-    _ending.calls.append(call)
+    _ending.calls.append((call, otherwise))
 
 
 def _end():
     calls = getattr(_ending, "calls", None)
     if calls:
         del _ending.calls
-        for call in calls:
+        for call, _ in calls:
             call()
+
+
+def _fail():
+    for _, otherwise in _ending.__dict__.pop("calls", ()):
+        if otherwise is not None:
+            otherwise()
 
 
 def _start(tensors, grads, name: str) -> tuple[list, list]:
@@ -79,7 +86,11 @@ def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, creat
     tensors, grads = _start(tensors, grad_tensors, "backward")
     retain = create_graph if retain_graph is None else retain_graph
     if inputs is None:
-        _runtime.backward(tensors, grads, None, retain, create_graph)
+        try:
+            _runtime.backward(tensors, grads, None, retain, create_graph)
+        except BaseException:
+            _fail()
+            raise
         _end()
         return
     inputs = [inputs] if isinstance(inputs, _runtime.Tensor) else list(inputs)
@@ -89,14 +100,15 @@ def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, creat
 
 
 def _tensor_backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
-    if (
-        gradient is None
-        and inputs is None
-        and not create_graph
-        and _runtime.backward_from_loss(self, bool(retain_graph))
-    ):
-        _end()
-        return
+    if gradient is None and inputs is None and not create_graph:
+        try:
+            done = _runtime.backward_from_loss(self, bool(retain_graph))
+        except BaseException:
+            _fail()
+            raise
+        if done:
+            _end()
+            return
     backward(self, gradient, retain_graph, create_graph, inputs)
 
 

@@ -1,10 +1,11 @@
 """Data parallel training: the same model on every rank, each with its part of the batch, and gradients averaged over ranks.
 
 Note [Data parallel]
-A model is made data parallel as it is: it keeps its class, its parameters and their names. When a backward pass that has reached
-one of its parameters ends, all gradients are averaged, in buckets, each at the cost of one collective. That is a call like any
-other, so in a compiled training step it becomes part of the program. On ranks of one host nothing is gained by beginning earlier:
-computing and reducing share the same processors.
+A model is made data parallel as it is: it keeps its class, its parameters and their names. Gradients are averaged in buckets, each
+at the cost of one collective, which begins as soon as backward has made the last gradient of the bucket and the buckets before it
+have begun: so all ranks have one order, and what is left when backward ends comes then. A reduction is a call like any other, so in
+a compiled training step it becomes part of the program, at that place. On devices it runs beside the kernels of the rest of
+backward; over hosts, in the background. On the processors of one host nothing is gained by that, as ranks use them all.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tandem.constructors import tensor
 from tandem.distributed.collectives import broadcast_coalesced
 from tandem.distributed.functional import MOST_TENSORS
 from tandem.distributed.group import ProcessGroup, group_of, this_rank
+from tandem.distributed.work import run as run_work
 from tandem.errors import DistributedError, UnsupportedError
 from tandem.nn.module import Module
 
@@ -34,6 +36,11 @@ class _Reducer:
         self.synchronises = True
         self.joined = False
         self._waiting = False  # whether the end of a backward pass is awaited
+        self._plan: list[list] = []  # of this backward pass: buckets of parameters that may be reduced before it ends
+        self._missing: list[int] = []  # how many gradients each of them still waits for
+        self._bucket: dict[int, int] = {}  # of each parameter
+        self._begun = 0  # buckets
+        self._works: list[tuple] = []  # (handle, parameters, results) of those in the background
         self.handles = [
             module.register_forward_pre_hook(_before_forward),
             *(
@@ -66,18 +73,53 @@ class _Reducer:
                 broadcast_coalesced(buffers, self.group.ranks[0], self.group)
 
     def _after_gradient(self, parameter):
-        if self.synchronises and not self._waiting:
+        if not self.synchronises:
+            return
+        if not self._waiting:
             self._waiting = True
-            when_done(self._reduce)
+            self._begin_plan()
+            when_done(self._reduce, self._forget)
+        number = self._bucket.get(id(parameter))
+        if number is None:
+            return
+        if number < self._begun:
+            raise DistributedError(
+                "data_parallel", "backward made the gradient of a parameter twice, the second time after it was averaged",
+                fix="use data_parallel(model, find_unused_parameters=True), which averages when backward has ended",
+            )  # fmt: skip
+        self._missing[number] -= 1
+        while self._begun < len(self._plan) and self._missing[self._begun] <= 0:
+            self._begun += 1
+            with no_grad():
+                self._average_bucket(self._plan[self._begun - 1], in_background=True)
+
+    def _begin_plan(self):
+        """Which parameters make a bucket is decided before their gradients are there, alike on all ranks."""
+        self._begun, self._plan, self._bucket = 0, [], {}
+        if not (self.unused or self.joined):
+            parameters = [p for p in self.module.parameters() if p.requires_grad]
+            self._plan = list(_buckets(parameters, self.bucket_bytes))
+            self._bucket = {id(p): i for i, bucket in enumerate(self._plan) for p in bucket}
+        self._missing = [len(bucket) for bucket in self._plan]
 
     def _reduce(self):
+        try:
+            with no_grad():
+                if self.unused or self.joined:
+                    self._reduce_with_unused([p for p in self.module.parameters() if p.requires_grad])
+                for bucket in self._plan[self._begun :]:
+                    self._average_bucket([p for p in bucket if p.grad is not None])
+                for work, bucket, made in self._works:
+                    work.wait()
+                    _set_gradients(bucket, made)
+        finally:
+            self._forget()
+
+    def _forget(self):
+        """This backward pass has ended, or failed."""
         self._waiting = False
-        parameters = [p for p in self.module.parameters() if p.requires_grad]
-        with no_grad():
-            if self.unused or self.joined:
-                self._reduce_with_unused(parameters)
-            else:
-                self._average([p for p in parameters if p.grad is not None])
+        self._works.clear()
+        self._plan, self._bucket = [], {}
 
     def _reduce_with_unused(self, parameters: list):
         """Gradients that a rank does not have count as zeros; what no rank has stays None."""
@@ -92,9 +134,25 @@ class _Reducer:
 
     def _average(self, parameters: list):
         for bucket in _buckets(parameters, self.bucket_bytes):
-            made = F.all_reduce_coalesced([p.grad for p in bucket], self.group.token, self.group.size(), "avg")
-            for p, g in zip(bucket, made, strict=True):
-                p.grad = g
+            self._average_bucket(bucket)
+
+    def _average_bucket(self, bucket: list, in_background: bool = False):
+        """Of gradients of one dtype each; in the background where the network does the work."""
+        by_dtype: dict = {}
+        for p in bucket:
+            by_dtype.setdefault(p.grad.dtype, []).append(p)
+        for some in by_dtype.values():
+            gradients, made = [p.grad for p in some], []
+
+            def call(gradients=gradients, made=made):
+                with no_grad():
+                    made += F.all_reduce_coalesced(gradients, self.group.token, self.group.size(), "avg")
+
+            if in_background and _over_hosts() and not _runtime.capturing():
+                self._works.append((run_work(self.group, "collectives", call, True), some, made))
+            else:
+                call()
+                _set_gradients(some, made)
 
     def active_ranks(self, active: bool) -> int:
         """How many ranks still have data."""
@@ -113,6 +171,15 @@ class _Reducer:
             p.grad = g
 
 
+def _set_gradients(parameters: list, gradients: list):
+    for p, g in zip(parameters, gradients, strict=True):
+        p.grad = g
+
+
+def _over_hosts() -> bool:
+    return this_rank("data_parallel").engine.name == "mpi"
+
+
 def _before_forward(module: Module, args):
     reducer = module.__dict__.get(_STATE)
     if reducer is not None:  # unless it is a copy
@@ -120,13 +187,11 @@ def _before_forward(module: Module, args):
 
 
 def _buckets(parameters: list, most_bytes: float):
-    """Parameters in groups of one dtype of gradients and at most so many bytes; in the reverse order, as gradients come."""
+    """Parameters in groups of one dtype and at most so many bytes; in the reverse order, as gradients come."""
     bucket, size = [], 0
     for p in reversed(parameters):
-        n = p.grad.numel() * p.grad.dtype.itemsize
-        other = bucket and (
-            p.grad.dtype != bucket[0].grad.dtype or size + n > most_bytes or len(bucket) == MOST_TENSORS
-        )
+        n = p.numel() * p.dtype.itemsize
+        other = bucket and (p.dtype != bucket[0].dtype or size + n > most_bytes or len(bucket) == MOST_TENSORS)
         if other:
             yield bucket
             bucket, size = [], 0

@@ -79,10 +79,10 @@ def test_no_sync_accumulates_and_then_averages_the_sums():
     def work():
         r = dist.get_rank()
         model = dist.data_parallel(td.nn.Linear(1, 1, bias=False))
-        calls = len(dist.flight_record())
+        calls = own_calls()
         with dist.no_sync(model):
             model(td.full((1, 1), float(r + 1))).sum().backward()
-        assert model.weight.grad.item() == r + 1 and len(dist.flight_record()) == calls
+        assert model.weight.grad.item() == r + 1 and own_calls() == calls
         model(td.full((1, 1), 10.0)).sum().backward()
         return model.weight.grad.item()
 
@@ -180,3 +180,77 @@ def test_the_sampler_knows_its_rank():
         return list(td.data.DistributedSampler(range(4), shuffle=False))
 
     assert on_ranks(2, work) == [[0, 2], [1, 3]]
+
+
+def own_calls():
+    return len([record for record in dist.flight_record() if record["rank"] == dist.get_rank()])
+
+
+def order_of(bucket_bytes):
+    """Which calls come in which order: gradients of a chain of layers, and reductions."""
+    model = td.nn.Sequential(*[td.nn.Linear(4, 4, bias=False) for _ in range(4)])
+    dist.data_parallel(model, bucket_cap_mb=bucket_bytes / 2**20)
+    calls = []
+    for i, layer in enumerate(model):
+        layer.weight.register_hook(lambda g, i=i: calls.append(f"gradient {i}"))
+    reducer, average = model.__dict__["_data_parallel"], None
+    average = reducer._average_bucket
+    reducer._average_bucket = lambda bucket, in_background=False: (
+        calls.append(f"reduces {len(bucket)}"), average(bucket, in_background),
+    )  # fmt: skip
+    (model(td.ones(2, 4) * (dist.get_rank() + 1)) ** 2).sum().backward()
+    return calls, [p.grad.tolist() for p in model.parameters()]
+
+
+def test_a_bucket_is_reduced_as_soon_as_backward_has_made_its_gradients():
+    td.manual_seed(3)
+    (calls, early), (_, other) = dist.spawn(order_of, 2, (2 * 64,), engine="threads")
+    assert calls == ["gradient 3", "gradient 2", "reduces 2", "gradient 1", "gradient 0", "reduces 2"]
+    assert early == other
+    td.manual_seed(3)
+    (calls, late), _ = dist.spawn(order_of, 2, (1000 * 64,), engine="threads")
+    assert calls[-1] == "reduces 4" and late == early
+
+
+def test_gradients_of_several_dtypes_and_of_weights_used_twice():
+    class Tied(td.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = td.nn.Linear(3, 3), td.nn.Linear(3, 3)
+            self.c = td.nn.Linear(3, 3, dtype=td.float64)
+
+        def forward(self, x):
+            x = td.checkpoint(self.a, self.b(td.checkpoint(self.a, x)))
+            return self.c(x.to(td.float64)).sum()
+
+    def work(parallel):
+        td.manual_seed(0)
+        model = Tied()
+        if parallel:
+            dist.data_parallel(model, bucket_cap_mb=40 / 2**20)
+        model(td.ones(2, 3) * (dist.get_rank() + 1)).backward()
+        if not parallel:
+            for p in model.parameters():
+                dist.all_reduce(p.grad, "avg")
+        return [p.grad.tolist() for p in model.parameters()]
+
+    expected = dist.spawn(work, 2, (False,), engine="threads")
+    for a, b in zip(dist.spawn(work, 2, (True,), engine="threads"), expected, strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_allclose(y, x, rtol=1e-6)
+
+
+def test_a_backward_pass_that_fails_leaves_nothing_behind():
+    def work():
+        model = dist.data_parallel(td.nn.Sequential(td.nn.Linear(2, 2), td.nn.Linear(2, 2)), bucket_cap_mb=20 / 2**20)
+        failing = model[0].weight.register_hook(lambda g: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model(td.ones(1, 2)).sum().backward()
+        failing.remove()
+        for p in model.parameters():
+            p.grad = None
+        model(td.ones(1, 2) * (dist.get_rank() + 1)).sum().backward()
+        return model[1].bias.grad.tolist(), model[0].weight.grad.tolist()
+
+    first, second = dist.spawn(work, 2, engine="threads")
+    assert first == second
