@@ -348,10 +348,11 @@ class Optimizer:
             for i, p in zip(s["params"], g["params"], strict=True)
         }
         self.state = defaultdict(dict)
+        counts = type(self).rule is not Optimizer.rule  # an optimiser with a step() of its own keeps what it keeps
         for i, values in state_dict["state"].items():
             i = int(i)  # JSON knows keys of text only
             if i in params:
-                self.state[params[i]] = {name: _take(value, name, params[i]) for name, value in values.items()}
+                self.state[params[i]] = {name: _take(value, name, params[i], counts) for name, value in values.items()}
         for s, g in zip(saved, self.param_groups, strict=True):
             g.update({k: copy.deepcopy(v) for k, v in s.items() if k not in ("params", "param_names")})
 
@@ -371,12 +372,13 @@ class Optimizer:
         return f"{type(self).__name__} (\n" + "\n".join(lines) + "\n)"
 
 
-def _take(value, name: str, p):
-    """A copy of saved state: numbers of steps as they are, other floating tensors in the parameter's dtype."""
+def _take(value, name: str, p, counts: bool):
+    """A copy of saved state: numbers of steps as they are, other floating tensors in the parameter's dtype.
+    counts: whether a number of steps becomes a tensor, in which update rules count."""
     if isinstance(value, (list, tuple)):
-        return type(value)(_take(v, name, p) for v in value)
+        return type(value)(_take(v, name, p, counts) for v in value)
     if not isinstance(value, Tensor):
-        if name == "step" and isinstance(value, (int, float)):
+        if counts and name == "step" and isinstance(value, (int, float)):
             return full((), float(value), dtype=dtypes.float32)
         if not (hasattr(value, "__dlpack__") or hasattr(value, "__array__")):
             return copy.deepcopy(value)

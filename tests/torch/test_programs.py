@@ -281,6 +281,22 @@ def test_what_the_compiler_is_told():
     torch.compiler.reset()
 
 
+def test_state_of_optimisers_of_ones_own_is_loaded_as_it_was():
+    class Counting(torch.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {"lr": 1.0})
+
+        def step(self, closure=None):
+            for p in self.param_groups[0]["params"]:
+                self.state[p]["step"] = self.state[p].get("step", 0) + 1
+
+    p = nn.Parameter(td.ones(2))
+    first, second = Counting([p]), Counting([p])
+    first.step()
+    second.load_state_dict(first.state_dict())
+    assert type(second.state[p]["step"]) is int
+
+
 def test_hooks_can_be_counted():
     layer = nn.Linear(2, 1)
     assert len(layer._backward_hooks) == len(layer._forward_hooks) == 0
