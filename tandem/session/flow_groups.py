@@ -23,6 +23,7 @@ from tandem.graph.ir import current_builder
 from tandem.ops.define import Composite, LibraryOp
 from tandem.ops.reduce import Reduce
 from tandem.ops.region import Region
+from tandem.session.build import ancestors
 from tandem.session.flow_check import ANYWHERE, Frames
 from tandem.session.graph import StepNode, infer
 from tandem.session.nodes import Call, Fed, Gradients, Group, Print, Store
@@ -246,9 +247,13 @@ class Grouping:
     def helpers(self, group: list[StepNode]) -> list[StepNode]:
         """Nodes outside of the group that it computes too: those that float, and what its gradients are taken of."""
         wanted: set = set()
-        differentiates = any(isinstance(n.op, Gradients) for n in group)
+        taken = [n for n in group if isinstance(n.op, Gradients)]
+        # What gradients are taken of may begin with members: they pass through these to what is outside.
+        between = {v.node for v in ancestors([y for n in taken for y in n.inputs[: n.op.ys]])} if taken else set()
         stack = [
-            (v, isinstance(n.op, Gradients) or (differentiates and v in self.passed)) for n in group for v in n.inputs
+            (v, n in between or isinstance(n.op, Gradients) or (bool(taken) and v in self.passed))
+            for n in group
+            for v in n.inputs
         ]
         members = set(group)
         while stack:

@@ -494,3 +494,23 @@ def test_expensive_iterations_side_by_side(graph):
     assert 4 == len(got)
     np.testing.assert_allclose(got, expected, rtol=1e-3)
     assert len(set(got)) == 1  # whatever ran where
+
+
+def test_gradients_pass_through_what_an_earlier_group_computed():
+    with td.Graph() as graph:
+        x = td.placeholder(td.float32, (None,), name="x")
+        v = td.Variable(td.zeros(()), name="v")
+        s = x - 1.0
+        a = x * 0.5 + td.tanh(s)
+        written = v.assign_add(s.sum())
+        after = td.py_func(lambda z: z, [written], td.float32, ())  # after a write: runs group by group
+        with td.control_dependencies([written]):
+            (slope,) = td.gradients((a * a).sum(), [s])
+        init = td.global_variables_initializer()
+    session = td.Session(graph)
+    session.run(init)
+    data = np.array([0.5, 1.0, 2.0], dtype=np.float32)
+    alone, together = session.run(slope, {x: data}), session.run([slope, after], {x: data})[0]
+    np.testing.assert_allclose(alone.numpy(), together.numpy(), rtol=1e-6)
+    expected = 2 * (data / 2 + np.tanh(data - 1)) * (1 - np.tanh(data - 1) ** 2)
+    np.testing.assert_allclose(alone.numpy(), expected, rtol=1e-5)

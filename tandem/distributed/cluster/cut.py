@@ -212,6 +212,8 @@ class Cut:
                 makers[node].append(key)
         self.before = [0] * len(edge)  # of each message, those that it depends on
         upstream: dict[StepNode, int] = {}
+        written: dict = defaultdict(int)  # variable -> what its writes so far depend on
+        read: dict = defaultdict(int)
         for node in self._order:
             if node not in self.levels:
                 continue
@@ -220,6 +222,14 @@ class Cut:
                 source = x.node if isinstance(x, Value) else x
                 k = carrier.get((x, here))
                 found |= upstream.get(source, 0) if k is None else (1 << k) | self.before[k]
+            changed = written_by(node)
+            own = [*(v for v in self._taken(node) if is_variable(v)), *changed]
+            for v in own:  # reads come after writes before them, writes after both
+                found |= written[v] | (read[v] if v in changed else 0)
+            for v in own:
+                read[v] |= found
+            for v in changed:
+                written[v] |= found
             upstream[node] = found
             for key in makers[node]:
                 self.before[edge[key]] |= found
