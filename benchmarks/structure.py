@@ -313,12 +313,30 @@ def measure_packed():
         return grads  # what nobody gets would not be computed
 
     compiled = td.compile(own)
+    cell = td.nn.LSTMCell(64, 128)
+
+    @td.autobatch
+    def by_cell(sequences, labels):
+        """The same, written for one sequence."""
+        states = []
+        for sequence in sequences:
+            hx = None
+            for x in sequence:
+                hx = cell(x, hx)
+                states.append(hx[0])
+        F.cross_entropy(head(td.stack(states)), labels).backward()
+        for p in (*cell.parameters(), *head.parameters()):
+            p.grad = None
 
     def all_batches(step, data):
         return lambda: [step(*batch) for batch in data]
 
     data = [([td.tensor(s) for s in sequences], td.tensor(l)) for sequences, l in zip(tokens, labels, strict=True)]
-    steps = {"tandem, eager": all_batches(own, data), "tandem, compiled": all_batches(compiled, data)}
+    steps = {
+        "tandem, eager": all_batches(own, data),
+        "tandem, compiled": all_batches(compiled, data),
+        "tandem, by cell under autobatch": all_batches(by_cell, data),
+    }
     if torch:
         other, other_head = torch.nn.LSTM(64, 128), torch.nn.Linear(128, CLASSES)
 

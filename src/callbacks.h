@@ -23,9 +23,12 @@ struct Callbacks {
   PyObject* join_backward = nullptr;    // (backward function, that of the record before it) -> OpFunction or None
   PyObject* batch_plan = nullptr;       // (what Python knows of a plan, flags) -> OpFunction; see autobatch/batch.h
   PyObject* contiguous = nullptr;       // OpFunction
+  PyObject* index_basic = nullptr;      // OpFunction; see bindings/basic_index.h
   PyObject* place_row = nullptr;        // (sum or None, gradient, block's shape, shape, strides, offset) -> Tensor
   PyObject* take_row = nullptr;         // (block, row) -> Tensor
   PyObject* take_view = nullptr;        // (flat tensor, shape, strides, offset) -> Tensor
+  PyObject* join_rows = nullptr;        // ([block], bytes: block of each row, bytes: row, shape) -> Tensor
+  PyObject* add_rows = nullptr;         // ([sum], bytes, bytes, gradient): each row of the gradient added to a sum
   PyObject* sharded = nullptr;          // (op, spec list, tensors) -> (tensors, whether a tuple, counters used)
   PyObject* gather = nullptr;           // (sharded tensor) -> Tensor with all of its elements
   PyObject* sharded_grad = nullptr;     // (leaf, gradient) -> the gradient with the placements of the leaf

@@ -141,12 +141,27 @@ def _take_view(*args):
     return take_view(*args)
 
 
+def _join_rows(*args):
+    from tandem.transforms.grouped import join_rows
+
+    return join_rows(*args)
+
+
+def _add_rows(*args):
+    from tandem.transforms.grouped import add_rows
+
+    return add_rows(*args)
+
+
 def connect():
     _runtime.set_callback("batch_plan", _batch_plan)
     _runtime.set_callback("place_row", _place_row)
     _runtime.set_callback("take_view", _take_view)
+    _runtime.set_callback("join_rows", _join_rows)
+    _runtime.set_callback("add_rows", _add_rows)
     _runtime.set_callback("take_row", lambda block, row: block[row])
     _runtime.set_callback("contiguous", F.contiguous)
+    _runtime.set_callback("index_basic", F.index_basic)
     _runtime.set_callback("extras", _extras)
     _runtime.set_callback("in_parts", _in_parts)
     _runtime.set_callback("to_dense", _to_dense)

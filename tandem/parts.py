@@ -2,6 +2,7 @@
 
 A class of them says with `forms` which operators it has: a dict from the name of an operator function to what computes it, which is
 called with the function's arguments in order. The dispatcher brings every call here that has such a tensor among its arguments.
+Its values are the part `_values_part`, through which gradients go; `with_values` makes the same with others.
 """
 
 from __future__ import annotations
@@ -27,6 +28,67 @@ class TensorInParts(Tensor):
     @classmethod
     def dense_fix(cls) -> str:
         return "x.to_dense()"
+
+    # Gradients are those of the values.
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._values_part.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool):
+        self._values_part.requires_grad = value
+
+    def requires_grad_(self, requires_grad: bool = True):
+        self.requires_grad = requires_grad
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        return self._values_part.is_leaf
+
+    @property
+    def grad_fn(self):
+        return self._values_part.grad_fn
+
+    @property
+    def grad(self):
+        """The gradient, in the same parts."""
+        g = self._values_part.grad
+        return None if g is None else self.with_values(g)
+
+    @grad.setter
+    def grad(self, value):
+        self._values_part.grad = None if value is None else value._values_part
+
+    def retain_grad(self):
+        self._values_part.retain_grad()
+
+    def detach(self):
+        return self.with_values(self._values_part.detach())
+
+    def detach_(self):
+        self._values_part.detach_()
+        return self
+
+    @property
+    def data(self):
+        return self.with_values(self._values_part.data)
+
+    def with_values(self, values):
+        """The same with other values."""
+        raise NotImplementedError
+
+    # Elsewhere.
+
+    def cpu(self, *args, **kwargs):
+        return self.to("cpu")
+
+    def cuda(self, device=None, **kwargs):
+        return self.to("cuda" if device is None else device)
+
+    def __len__(self) -> int:
+        return self.shape[0]
 
     # What reads or writes memory has none to read or write.
 
@@ -89,7 +151,7 @@ class TensorInParts(Tensor):
         return self.clone()
 
     def __copy__(self):
-        return self.with_values(self.values() if self.is_nested else self._values())
+        return self.with_values(self._values_part)
 
     def __reduce_ex__(self, protocol):
         make, parts = self._parts()
@@ -98,6 +160,35 @@ class TensorInParts(Tensor):
     def _parts(self) -> tuple:
         """The function that makes it of its parts, and these."""
         raise NotImplementedError
+
+    def saved(self) -> tuple[str, list]:
+        """What a file has of it: a name, and parts for the function that `restores` gives for it."""
+        raise NotImplementedError
+
+
+restored: dict[str, object] = {}  # {name in files: what makes such a tensor of its parts, and checks that they fit}
+
+
+def restores(name: str):
+    def decorate(fn):
+        restored[name] = fn
+        return fn
+
+    return decorate
+
+
+def form_table():
+    """A table of forms, and the decorator that fills it: @form(name of an operator function, ...)."""
+    forms: dict[str, object] = {}
+
+    def form(*names: str):
+        def decorate(fn):
+            forms.update(dict.fromkeys(names, fn))
+            return fn
+
+        return decorate
+
+    return forms, form
 
 
 def call(function, arguments: tuple):

@@ -6,9 +6,9 @@ See Note [Vertex programs].
 # Note [Vertex programs]
 # The function is taken down once a call for each number of children that occurs, on tensors without values, and becomes an
 # operator function, found again by what was noted: parameters and closures are looked at afresh every time, and nothing is compiled
-# for a new structure. The runtime runs it frontier by frontier (Note [Frontiers] in src/autobatch/frontiers.h); the structure
-# itself is only data. Backward goes over the frontiers the other way round. Where the function has no batching rule, a vertex
-# fails, or tensors are on a device, the runtime defers one call a vertex instead, as td.autobatch does (src/autobatch/vertices.cc).
+# for a new structure. The runtime runs it frontier by frontier (Note [Frontiers] in src/autobatch/frontiers.h); the structure is
+# only data. Backward goes over the frontiers the other way round. Where the function has no batching rule or a vertex fails, the
+# runtime defers one call a vertex instead, as td.autobatch does (src/autobatch/vertices.cc).
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tandem import nn
+from tandem import _runtime, nn
 
 TREES = [(0, (1, 2), ((3, 4), 5)), (6, 7), 8, ((9, (10, 11, 12)), 13)]
 
@@ -270,3 +270,88 @@ def test_an_error_while_it_runs_names_the_vertex():
     program = td.vertex(lambda children, x: nn.functional.embedding(x, table) + children.sum(0))
     with pytest.raises(td.IndexRangeError, match="in vertex 1"):
         program(td.Structure.chains([3]), td.tensor([1, 9, 2]), state=td.zeros(2))
+
+
+def test_gradients_of_gradients():
+    structure, _ = td.Structure.from_nested(TREES)
+    x = td.randn(len(structure), 3, dtype=td.float64).requires_grad_()
+    weight = td.randn(3, 3, dtype=td.float64).requires_grad_()
+
+    def cell(children, x):
+        return td.tanh(x + children.sum(0) @ weight)
+
+    def second(program):
+        h = program(cell)
+        (g,) = td.autograd.grad((h**2).sum(), [x], create_graph=True)
+        return td.autograd.grad((g**3).sum(), [x, weight])
+
+    zero = td.zeros(3, dtype=td.float64)
+    run = second(lambda fn: td.vertex(fn)(structure, x, state=zero))
+    expected = second(lambda fn: recursion(fn, structure, [x], zero))
+    same(run, expected, 1e-9)
+
+
+def test_inputs_of_any_layout_and_type():
+    structure, _ = td.Structure.from_nested(TREES)
+    table = td.randn(5, 4).requires_grad_()
+    tokens = td.arange(len(structure)) % 5
+    x = td.randn(4, 2 * len(structure)).T[::2].requires_grad_()
+
+    def cell(children, token, x):
+        return td.sigmoid(table[token] * x + children.mean(0) if children.shape[0] else x)
+
+    compare(cell, structure, [tokens, x], td.zeros(4), [table])
+
+
+def test_states_that_need_no_gradient_and_inference():
+    structure, _ = td.Structure.from_nested(TREES)
+    weight = td.randn(3, 3).requires_grad_()
+    x = td.randn(len(structure), 3)
+
+    @td.vertex
+    def program(children, x):
+        return td.tanh(x + children.sum(0)), td.tanh(x @ weight)
+
+    h, out = program(structure, x, state=td.zeros(3))
+    assert out.requires_grad
+    out.sum().backward()
+    assert weight.grad is not None
+    with td.inference_mode():
+        again, _ = program(structure, x, state=td.zeros(3))
+    same([h], [again])
+
+
+def test_a_function_without_a_batching_rule_runs_vertex_by_vertex(monkeypatch):
+    structure, _ = td.Structure.from_nested(TREES)
+    x = td.randn(len(structure), 3).requires_grad_()
+    weight = td.randn(3, 3).requires_grad_()
+    monkeypatch.setattr("tandem.vertex_program._runtime", Without(_runtime))
+    compare(lambda children, x: td.tanh(x + children.sum(0) @ weight), structure, [x], td.zeros(3), [weight])
+
+
+class Without:
+    """The runtime, if no function had a batching rule."""
+
+    def __init__(self, runtime):
+        self._runtime_part = runtime
+
+    def __getattr__(self, name):
+        return (lambda *args: None) if name == "run_frontiers" else getattr(self._runtime_part, name)
+
+
+@pytest.fixture
+def by_operators():
+    """Rows are joined and added as on devices."""
+    before = _runtime.set_rows_by_operators(True)
+    yield
+    _runtime.set_rows_by_operators(before)
+
+
+@pytest.mark.usefixtures("by_operators")
+def test_rows_joined_by_operators():
+    test_child_sum_tree_lstm()
+    test_attention_over_children_and_outputs_besides_the_state()
+    test_dropout_in_a_vertex_draws_the_numbers_of_its_turn()
+    for direction in ("up", "down"):
+        test_graphs_in_which_vertices_share_children(direction)
+    test_gradients_of_gradients()

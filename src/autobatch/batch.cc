@@ -1,6 +1,7 @@
 #include "autobatch/batch.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "check.h"
@@ -17,6 +18,28 @@ void run_deferred(const Storage* storage) {
 
 Batch::~Batch() {
   drop();
+  constexpr size_t kMostKept = 1 << 18;
+  if (calls_.capacity() <= kMostKept) exchange_memory();
+}
+
+// Touching fresh memory takes longer than deferring a call.
+void Batch::exchange_memory() {
+  struct Kept {
+    std::vector<Call> calls;
+    std::vector<Operand> operands;
+    std::vector<Argument> arguments;
+    std::vector<Promise> promises;
+    Numbered kinds, geometries;
+    std::vector<SavedView> geometry;
+  };
+  static auto* kept = new Kept();  // GIL
+  std::swap(calls_, kept->calls);
+  std::swap(operands_, kept->operands);
+  std::swap(arguments_, kept->arguments);
+  std::swap(promises_, kept->promises);
+  std::swap(kinds_, kept->kinds);
+  std::swap(geometries_, kept->geometries);
+  std::swap(geometry_, kept->geometry);
 }
 
 void Batch::drop() {
@@ -24,9 +47,49 @@ void Batch::drop() {
     if (p.storage->pending()) p.storage->forget_batch();
   for (Call& call : calls_)
     if (!call.done) finish(call);
-  calls_.clear();
-  promises_.clear();
   waiting_ = 0;
+  forget_if_done();
+}
+
+int32_t Numbered::number(const uint8_t* data, size_t size, uint64_t hash) {
+  size_t i = hash & (slots_.size() - 1);
+  for (; slots_[i] >= 0; i = (i + 1) & (slots_.size() - 1)) {
+    const Key& known = keys_[slots_[i]];
+    if (known.hash == hash && known.size == size && std::memcmp(bytes_.data() + known.begin, data, size) == 0)
+      return slots_[i];
+  }
+  const auto number = static_cast<int32_t>(keys_.size());
+  keys_.push_back({hash, static_cast<uint32_t>(bytes_.size()), static_cast<uint32_t>(size)});
+  bytes_.insert(bytes_.end(), data, data + size);
+  slots_[i] = number;
+  if (2 * keys_.size() > slots_.size()) {
+    slots_.assign(slots_.size() * 2, -1);
+    for (size_t k = 0; k < keys_.size(); ++k) {
+      size_t j = keys_[k].hash & (slots_.size() - 1);
+      while (slots_[j] >= 0) j = (j + 1) & (slots_.size() - 1);
+      slots_[j] = static_cast<int32_t>(k);
+    }
+  }
+  return number;
+}
+
+void Numbered::clear() {
+  keys_.clear();
+  bytes_.clear();
+  std::fill(slots_.begin(), slots_.end(), -1);
+}
+
+int32_t Batch::number_of(const View& v) {
+  Signature key;
+  key.byte(static_cast<uint8_t>(v.dtype));
+  key.bytes(v.shape, v.ndim * sizeof(int64_t));
+  key.bytes(v.strides, v.ndim * sizeof(int64_t));
+  const int32_t number = geometries_.number(key.data(), key.size(), key.hash());
+  if (number == static_cast<int32_t>(geometry_.size())) {
+    geometry_.emplace_back() = v;
+    geometry_.back().data = nullptr;
+  }
+  return number;
 }
 
 Batch::Operand Batch::operand_of(Tensor* t, bool wants_grad) {
@@ -37,11 +100,12 @@ Batch::Operand Batch::operand_of(Tensor* t, bool wants_grad) {
   }
   if (holds(t->storage)) {
     operand.storage = Ref<Storage>::share(t->storage);
-    operand.view = t->view;
+    operand.data = t->view.data;
     ++promises_[t->storage->number()].uses;
   } else {
     operand.leaf = TensorRef::share(t);
   }
+  operand.geometry = number_of(t->view);
   return operand;
 }
 
@@ -53,11 +117,12 @@ void Batch::release(Operand& operand) {
 void Batch::finish(Call& call) {
   call.done = true;
   --waiting_;
-  for (Operand& operand : call.operands) release(operand);
-  call.operands.clear();
-  for (Argument& a : call.arguments)
-    if (a.kind == Argument::Kind::Static) Py_XDECREF(a.object);
-  call.arguments.clear();
+  for (Operand& operand : operands(call)) {
+    release(operand);
+    operand = Operand();
+  }
+  for (Argument& a : arguments(call))
+    if (a.kind == Argument::Kind::Static) Py_CLEAR(a.object);
   Py_XDECREF(std::exchange(call.source.code, nullptr));
   Py_CLEAR(call.op);
   call.plan = nullptr;
@@ -66,7 +131,12 @@ void Batch::finish(Call& call) {
 void Batch::forget_if_done() {
   if (waiting_ > 0) return;
   calls_.clear();
+  operands_.clear();
+  arguments_.clear();
   promises_.clear();
+  kinds_.clear();
+  geometries_.clear();
+  geometry_.clear();
 }
 
 Batch::Fate Batch::fate(const OpFunction* op, const Plan& plan, const Argument* arguments, int count) const {
@@ -113,7 +183,7 @@ TensorRef Batch::promise(int32_t call, int32_t output, const PlanValue& value, P
     auto row = Ref<RowNode>::adopt(new RowNode(static_cast<uint32_t>(output), v, bytes, nullptr));
     row->uses = 1;
     set_history(t.get(), row.get(), 0);
-    made.rows.push_back(std::move(row));
+    made.rows = std::move(row);
   }
   return t;
 }
@@ -134,6 +204,8 @@ TensorList Batch::defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Arg
   call.inference = grad_mode.inference;
   call.functional = op->writes > 0;
   call.of_vertex = defers_vertices;
+  call.first_operand = static_cast<int32_t>(operands_.size());
+  call.first_argument = static_cast<int32_t>(arguments_.size());
   const bool records = !plan->grad_inputs.empty();
   for (int i = 0; i < count; ++i) {
     Argument a = arguments[i];
@@ -143,11 +215,16 @@ TensorList Batch::defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Arg
       a.object = nullptr;
     }
     if (a.kind == Argument::Kind::Tensor) {
-      call.operands.push_back(operand_of(a.tensor, records));
+      operands_.push_back(operand_of(a.tensor, records));
+      ++call.num_operands;
       a.tensor = nullptr;
     }
-    call.arguments.push_back(a);
+    arguments_.push_back(a);
+    ++call.num_arguments;
   }
+  Signature key;
+  describe(call, key);
+  call.kind = kinds_.number(key.data(), key.size(), key.hash());
   call.first_promise = static_cast<int32_t>(promises_.size());
   TensorList outputs;
   for (size_t k = 0; k < plan->outputs.size(); ++k) {
@@ -188,7 +265,9 @@ TensorRef Batch::view(Tensor* of, const View& g, bool differentiable) {
   ++base->uses;
   row->uses = 1;
   set_history(made.get(), row.get(), 0);
-  promises_[of->storage->number()].rows.push_back(std::move(row));
+  Ref<RowNode>& rows = promises_[of->storage->number()].rows;
+  row->next = std::move(rows);
+  rows = std::move(row);
   return made;
 }
 
@@ -201,7 +280,7 @@ void Batch::run(const Storage* wanted) {
     const int32_t c = open.back();
     open.pop_back();
     list.push_back(c);
-    for (const Operand& operand : calls_[c].operands) {
+    for (const Operand& operand : operands(calls_[c])) {
       if (!operand.storage || !holds(operand.storage.get())) continue;
       const int32_t before = promises_[operand.storage->number()].call;
       if (needed[before]) continue;
@@ -229,7 +308,7 @@ void Batch::run_all() {
   for (auto c = static_cast<int32_t>(calls_.size()) - 1; c >= 0; --c) {
     if (!needed[c] || calls_[c].done) continue;
     list.push_back(c);
-    for (const Operand& operand : calls_[c].operands)
+    for (const Operand& operand : operands(calls_[c]))
       if (operand.storage && holds(operand.storage.get())) needed[promises_[operand.storage->number()].call] = true;
   }
   std::reverse(list.begin(), list.end());

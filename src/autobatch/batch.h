@@ -17,7 +17,6 @@
 #pragma once
 #include <Python.h>
 
-#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -35,9 +34,27 @@
 
 namespace tandem {
 
+// Numbers for byte strings, from 0 on.
+class Numbered {
+ public:
+  Numbered() : slots_(256, -1) {}
+  int32_t number(const uint8_t* data, size_t size, uint64_t hash);
+  int32_t size() const { return static_cast<int32_t>(keys_.size()); }
+  void clear();
+
+ private:
+  struct Key {
+    uint64_t hash;
+    uint32_t begin, size;
+  };
+  std::vector<Key> keys_;
+  std::vector<uint8_t> bytes_;
+  std::vector<int32_t> slots_;  // a power of two
+};
+
 class Batch {
  public:
-  Batch() = default;
+  Batch() { exchange_memory(); }
   Batch(const Batch&) = delete;
   ~Batch();
 
@@ -69,39 +86,56 @@ class Batch {
 
  private:
   struct Operand {
-    TensorRef leaf;        // has memory; or else a promise:
-    Ref<Storage> storage;  // whose memory it is,
-    SavedView view;        // with an offset for data
-    Edge edge;             // where its gradient goes, if it is wanted
+    TensorRef leaf;         // has memory; or else a promise:
+    Ref<Storage> storage;   // whose memory it is,
+    char* data = nullptr;   // at this offset,
+    int32_t geometry = -1;  // with this shape and these strides
+    Edge edge;              // where its gradient goes, if it is wanted
   };
-  struct Call {
+  struct Call {      // many: small, with what differs in length kept apart
     OpFunction* op;  // new reference
     Ref<Plan> plan;
-    SmallVector<Argument, 6> arguments;  // static ones are new references
-    SmallVector<Operand, 3> operands;    // of the arguments that are tensors
-    int32_t first_promise = 0;
+    int32_t first_operand, first_argument, first_promise;
+    uint32_t num_operands = 0, num_arguments = 0;
+    int32_t kind = -1;  // calls of one kind may run together
     int32_t example = -1;
     Source source;
     CallMode mode;
     bool inference = false, functional = false, done = false;
     bool of_vertex = false;  // of a vertex program
   };
+  template <typename T>
+  struct Some {
+    T* first;
+    size_t count;
+    T* begin() const { return first; }
+    T* end() const { return first + count; }
+    size_t size() const { return count; }
+    T& operator[](size_t i) const { return first[i]; }
+  };
+  Some<Operand> operands(const Call& call) { return {operands_.data() + call.first_operand, call.num_operands}; }
+  Some<const Operand> operands(const Call& call) const {
+    return {operands_.data() + call.first_operand, call.num_operands};
+  }
+  Some<Argument> arguments(const Call& call) { return {arguments_.data() + call.first_argument, call.num_arguments}; }
   struct Promise {
     Ref<Storage> storage;
     int32_t call, output;
-    int64_t uses = 0;  // by operands of deferred calls
-    std::vector<Ref<RowNode>> rows;
+    int64_t uses = 0;   // by operands of deferred calls
+    Ref<RowNode> rows;  // a list
   };
+
   Operand operand_of(Tensor* t, bool wants_grad);
   void release(Operand& operand);
   TensorRef promise(int32_t call, int32_t output, const PlanValue& value, PlanRun& run, bool wants_grad);
   bool holds(const Storage* storage) const { return storage->batch() == this; }
   void finish(Call& call);  // lets go of what it holds
   void forget_if_done();
+  void exchange_memory();  // with that of a batch before
 
   // run.cc
   void run_calls(std::vector<int32_t> calls);
-  static void describe(const Call& call, Signature& key);  // what calls that run together have in common
+  void describe(const Call& call, Signature& key);  // what calls that run together have in common
   void run_group(const std::vector<int32_t>& members);
   bool split(const std::vector<int32_t>& members, const std::vector<bool>& shared);
   void run_members(const std::vector<int32_t>& members);  // one after the other
@@ -112,12 +146,18 @@ class Batch {
   bool is_shared(const std::vector<int32_t>& members, size_t position) const;
   static Storage* memory_of(const Operand& operand);
   bool same_operand(const Operand& a, const Operand& b) const;
-  static View view_of(const Operand& operand);
+  View view_of(const Operand& operand) const;
   static const char* data_of(const Operand& operand);
   void hand_out(const std::vector<int32_t>& members, TensorList blocks, bool stacked);
 
-  std::deque<Call> calls_;
+  std::vector<Call> calls_;
+  std::vector<Operand> operands_;    // of all calls; those that are tensors
+  std::vector<Argument> arguments_;  // of all calls; static ones are new references
   std::vector<Promise> promises_;
+  Numbered kinds_;
+  Numbered geometries_;
+  std::vector<SavedView> geometry_;  // by number
+  int32_t number_of(const View& view);
   int64_t waiting_ = 0;  // calls that have not run
 };
 

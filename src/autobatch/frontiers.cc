@@ -6,12 +6,16 @@
 
 #include "autobatch/group_call.h"
 #include "autobatch/records.h"
+#include "callbacks.h"
 #include "capture/capture.h"
 #include "check.h"
 #include "known_source.h"
 #include "tensor/generator.h"
+#include "tensor/move.h"
 
 namespace tandem {
+
+bool rows_by_operators = false;
 
 namespace {
 
@@ -86,6 +90,11 @@ struct Eager {  // calls run at once
   }
 };
 
+PyObject* bytes_of(const std::vector<int64_t>& numbers) {
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(numbers.data()),
+                                   static_cast<Py_ssize_t>(numbers.size() * sizeof(int64_t)));
+}
+
 struct NoRule {};  // the function cannot be batched
 
 class Frontiers {
@@ -157,7 +166,7 @@ class Frontiers {
       const View& state = states[s]->view;
       if (state.ndim + 2 > kMaxDims) fail(ErrorKind::Shape, "a state has ", state.ndim, " axes, which is too many");
       std::copy_n(state.shape, state.ndim, shape + 1);
-      one.tensor(TensorRef::adopt(new_contiguous(state.dtype, state.ndim + 1, shape)));
+      one.tensor(TensorRef::adopt(new_contiguous(state.dtype, state.ndim + 1, shape, states[s]->storage->device())));
     }
     for (const TensorRef& constant : function.constants) one.tensor(TensorRef::share(constant.get()));
     one.integer(Argument::Kind::Count, static_cast<int64_t>(function.numbers.size()));
@@ -221,6 +230,7 @@ class Frontiers {
         places->view.as<int64_t>()[k] =
             static_cast<int64_t>(generator->offset) + std::min(k, members - 1) * one.advance;
       generator->offset += static_cast<uint64_t>(members * one.advance);
+      if (one.plan->device) places = TensorRef::adopt(move_tensor(places.get(), one.plan->device, false));
       to.tensor(std::move(places));
     }
     to.integer(Argument::Kind::Count, static_cast<int64_t>(function.numbers.size()) + (random ? 1 : 2));
@@ -278,6 +288,8 @@ class Frontiers {
       char* data = block.view.data + static_cast<size_t>(first.row) * bytes;
       block.storage->retain();
       made = TensorRef::adopt(new_tensor(block.storage, data, row.dtype, ndim, shape, strides));
+    } else if (block.storage->device() || rows_by_operators) {
+      made = joined(output, shape, ndim);
     } else {
       made = TensorRef::adopt(new_contiguous(row.dtype, ndim, shape));
       char* to = made->view.data;
@@ -289,6 +301,30 @@ class Frontiers {
     made->inference = grad_mode.inference;
     if (wanted) record(made.get(), row, output, in_place);
     return made;
+  }
+
+  TensorRef joined(size_t output, const int64_t* shape, int ndim) {
+    std::vector<int64_t> sources, rows;
+    PyObject* blocks = PyList_New(0);
+    for (const Place& place : rows_) {
+      int32_t& number = edge_of_[place.group];
+      if (number < 0) {
+        number = static_cast<int32_t>(PyList_GET_SIZE(blocks));
+        PyList_Append(blocks, groups_[place.group].blocks[output].object());
+      }
+      sources.push_back(number);
+      rows.push_back(place.row);
+    }
+    for (const Place& place : rows_) edge_of_[place.group] = -1;
+    const GradMode mode = grad_mode;
+    grad_mode.enabled = false;
+    PyObject* sizes = PyTuple_New(ndim);
+    for (int i = 0; i < ndim; ++i) PyTuple_SET_ITEM(sizes, i, PyLong_FromLongLong(shape[i]));
+    PyObject* made =
+        PyObject_CallFunction(callbacks.join_rows, "NNNN", blocks, bytes_of(sources), bytes_of(rows), sizes);
+    grad_mode = mode;
+    if (!made) throw PythonError{};
+    return TensorRef::adopt(reinterpret_cast<Tensor*>(made));
   }
 
   void record(Tensor* made, const View& row, size_t output, bool in_place) {
@@ -323,11 +359,12 @@ class Frontiers {
 
 bool run_frontiers(const Structure& structure, const VertexFunctions& functions, const TensorList& inputs,
                    const TensorList& states, TensorList& results) {
-  const auto on_host = [](const TensorRef& t) { return !t->storage->device() && !t->storage->sharded(); };
-  bool here = std::all_of(inputs.begin(), inputs.end(), on_host) && std::all_of(states.begin(), states.end(), on_host);
+  const int device = states[0]->storage->device();
+  const auto there = [&](const TensorRef& t) { return t->storage->device() == device && !t->storage->sharded(); };
+  bool all = std::all_of(inputs.begin(), inputs.end(), there) && std::all_of(states.begin(), states.end(), there);
   for (const auto& [count, function] : functions)
-    here &= std::all_of(function.constants.begin(), function.constants.end(), on_host);
-  if (!here || call_mode.device) return false;
+    all &= std::all_of(function.constants.begin(), function.constants.end(), there);
+  if (!all) return false;
   for (const TensorRef& input : inputs) materialize(input.get());
   const Eager eager;
   const KnownSource line;

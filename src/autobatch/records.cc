@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autobatch/frontiers.h"
 #include "autobatch/rows.h"
 #include "autograd/engine.h"
 #include "callbacks.h"
@@ -35,6 +36,10 @@ PyObject* tuple_of(const int64_t* values, int count) {
   PyObject* tuple = PyTuple_New(count);
   for (int i = 0; tuple && i < count; ++i) PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(values[i]));
   return tuple;
+}
+
+void add_floats(const float* from, float* to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
 TensorRef called(PyObject* function, const char* format, auto... arguments) {
@@ -188,14 +193,18 @@ uint32_t RowsNode::add_block(BlockNode* block, uint32_t output) {
   return static_cast<uint32_t>(edges.size()) - 1;
 }
 
+TensorRef RowsNode::flat(TensorRef grad) const {
+  int64_t shape[kMaxDims] = {static_cast<int64_t>(rows_.size())};
+  std::copy_n(row_.shape(), row_.ndim, shape + 1);
+  PyObject* made = PyObject_CallMethod(grad.object(), "reshape", "(N)", tuple_of(shape, row_.ndim + 1));
+  if (!made) throw PythonError{};
+  return TensorRef::adopt(reinterpret_cast<Tensor*>(made));
+}
+
 // Differentiable again.
 void RowsNode::add_recorded(TensorRef grad) {
   const View row = view_of(row_);
-  int64_t shape[kMaxDims] = {static_cast<int64_t>(rows_.size())};
-  std::copy_n(row.shape, row.ndim, shape + 1);
-  PyObject* flat = PyObject_CallMethod(grad.object(), "reshape", "N", tuple_of(shape, row.ndim + 1));
-  if (!flat) throw PythonError{};
-  grad = TensorRef::adopt(reinterpret_cast<Tensor*>(flat));
+  grad = flat(std::move(grad));
   const int64_t bytes = row.numel() * static_cast<int64_t>(item_size(row.dtype));
   for (size_t k = 0; k < rows_.size(); ++k) {
     if (rows_[k].edge < 0) continue;
@@ -207,6 +216,21 @@ void RowsNode::add_recorded(TensorRef grad) {
   }
 }
 
+void RowsNode::add_by_operators(TensorRef grad, const SmallVector<Tensor*, 8>& sums) {
+  std::vector<int64_t> numbers;
+  for (const Row& row : rows_) numbers.push_back(row.edge);
+  for (const Row& row : rows_) numbers.push_back(row.row);
+  const auto bytes = static_cast<Py_ssize_t>(rows_.size() * sizeof(int64_t));
+  const char* data = reinterpret_cast<const char*>(numbers.data());
+  PyObject* list = PyList_New(0);
+  for (Tensor* sum : sums) PyList_Append(list, reinterpret_cast<PyObject*>(sum));
+  PyObject* done = PyObject_CallFunction(callbacks.add_rows, "NNNN", list, PyBytes_FromStringAndSize(data, bytes),
+                                         PyBytes_FromStringAndSize(data + bytes, bytes),
+                                         reinterpret_cast<PyObject*>(flat(std::move(grad)).leak()));
+  if (!done) throw PythonError{};
+  Py_DECREF(done);
+}
+
 TensorList RowsNode::apply(TensorList grads, bool create_graph) {
   TensorList out;
   out.resize(edges.size());
@@ -215,24 +239,22 @@ TensorList RowsNode::apply(TensorList grads, bool create_graph) {
     add_recorded(std::move(g));
     return out;
   }
-  if (!g->view.is_contiguous()) {
-    TensorRef dense = TensorRef::adopt(new_contiguous(g->view.dtype, g->view.ndim, g->view.shape));
-    copy_row(g->view, dense->view, 0);
-    g = std::move(dense);
-  }
+  if (!g->view.is_contiguous()) g = called(callbacks.contiguous, "O", g.object());
   if (whole && static_cast<BlockNode*>(edges[0].node.get())->take_whole(edges[0].index, g)) return out;
   View from = view_of(row_);
   const int64_t elements = from.numel(), bytes = elements * static_cast<int64_t>(item_size(from.dtype));
   SmallVector<Tensor*, 8> sums;
   for (const Edge& edge : edges) sums.push_back(static_cast<BlockNode*>(edge.node.get())->sums_of(edge.index));
+  if (g->storage->device() || rows_by_operators) {
+    add_by_operators(std::move(g), sums);
+    return out;
+  }
   from.data = g->view.data;
   for (const Row& row : rows_) {
     char* to = row.edge < 0 ? nullptr : sums[row.edge]->view.data + row.row * bytes;
     if (!to) {
     } else if (from.dtype == DType::Float32) {
-      const auto* a = reinterpret_cast<const float*>(from.data);
-      auto* b = reinterpret_cast<float*>(to);
-      for (int64_t i = 0; i < elements; ++i) b[i] += a[i];
+      add_floats(reinterpret_cast<const float*>(from.data), reinterpret_cast<float*>(to), elements);
     } else {
       View place = from;
       place.data = to;
@@ -286,9 +308,24 @@ TensorList GatherNode::apply(TensorList grads, bool create_graph) {
     auto* first = static_cast<RowNode*>(members_[0].row.get());
     if (first->block()->take_whole(first->output(), g)) return out;
   }
+  const bool dense = rows.is_contiguous() && rows.dtype == DType::Float32;
+  const int64_t elements = stacked_ ? rows.numel() / std::max<int64_t>(rows.shape[0], 1) : rows.numel();
+  const BlockNode* block = nullptr;  // of the row before
+  uint32_t output = 0;
+  char* sums = nullptr;
   for (size_t k = 0; k < members_.size(); ++k) {
     const Member& member = members_[k];
     if (!member.row && member.edge < 0) continue;
+    if (auto* row = static_cast<RowNode*>(member.row.get());
+        row && !create_graph && dense && row->dense() && row->dtype() == DType::Float32) {
+      if (row->block() != block || row->output() != output) {
+        block = row->block(), output = row->output();
+        sums = row->block()->sums_of(output)->view.data;
+      }
+      add_floats(reinterpret_cast<const float*>(rows.data) + static_cast<int64_t>(k) * elements,
+                 reinterpret_cast<float*>(sums + row->offset()), elements);
+      continue;
+    }
     const View from = stacked_ ? row_of(rows, static_cast<int64_t>(k)) : rows;
     if (member.row && !create_graph) {
       auto* row = static_cast<RowNode*>(member.row.get());

@@ -52,6 +52,7 @@ class RowNode final : public Node {
   RowNode(uint32_t output, const View& place, size_t bytes, Ref<RowNode> base)
       : output_(output), bytes_(bytes), base_(std::move(base)) {
     place_ = place;
+    dense_ = place.is_contiguous();
   }
   TensorList apply(TensorList grads, bool create_graph) override;
   const char* name() const override { return "autobatch"; }
@@ -63,16 +64,20 @@ class RowNode final : public Node {
   View place() const;   // in the block; data is an offset in bytes
   View in_row() const;  // in the result alone
   size_t bytes() const { return bytes_; }
+  bool dense() const { return dense_; }                                              // its elements lie side by side,
+  size_t offset() const { return offset_ + reinterpret_cast<size_t>(place_.data); }  // from here on in the block
+  DType dtype() const { return place_.dtype; }
   // Whether a tensor with this history is held elsewhere than by `uses`: deferred calls, and the batch itself.
   bool seen() const { return references() > uses || !hooks.empty() || (base_ && base_->seen()); }
   int64_t uses = 0;
+  Ref<RowNode> next;  // of the same result, until the call has run
 
  private:
   TensorRef for_base(TensorRef grad, bool create_graph) const;
   uint32_t output_;
   size_t bytes_, offset_ = 0;
   Ref<RowNode> base_;
-  bool through_base_ = false;
+  bool through_base_ = false, dense_ = false;
   SavedView place_;
   Ref<BlockNode> block_;
 };
@@ -97,7 +102,9 @@ class RowsNode final : public Node {
     int32_t edge;
     int64_t row;
   };
+  TensorRef flat(TensorRef grad) const;  // with an axis of rows and those of one
   void add_recorded(TensorRef grad);
+  void add_by_operators(TensorRef grad, const SmallVector<Tensor*, 8>& sums);
   SavedView row_;
   std::vector<Row> rows_;
 };

@@ -36,31 +36,6 @@ struct Eagerly {  // what happens inside runs at once; modes are set for each gr
   }
 };
 
-void geometry(Signature& key, int ndim, const int64_t* shape, const int64_t* strides) {
-  key.bytes(shape, ndim * sizeof(int64_t));
-  key.bytes(strides, ndim * sizeof(int64_t));
-}
-
-// Numbers for what is described in different ways.
-class Kinds {
- public:
-  int32_t number(const Signature& key) {
-    auto [first, last] = index_.equal_range(key.hash());
-    for (auto it = first; it != last; ++it) {
-      const std::string& known = keys_[it->second];
-      if (known.size() == key.size() && std::memcmp(known.data(), key.data(), key.size()) == 0) return it->second;
-    }
-    index_.emplace(key.hash(), size());
-    keys_.emplace_back(reinterpret_cast<const char*>(key.data()), key.size());
-    return size() - 1;
-  }
-  int32_t size() const { return static_cast<int32_t>(keys_.size()); }
-
- private:
-  std::unordered_multimap<uint64_t, int32_t> index_;
-  std::vector<std::string> keys_;
-};
-
 }  // namespace
 
 // -- which calls run together
@@ -69,18 +44,14 @@ void Batch::describe(const Call& call, Signature& key) {
   key.value(call.plan.get());
   key.value(call.mode);
   key.value(call.inference);
+  const Some<Operand> list = operands(call);
   size_t position = 0;
-  for (const Argument& a : call.arguments) {
+  for (const Argument& a : arguments(call)) {
     if (a.kind == Argument::Kind::Tensor) {
-      const Operand& operand = call.operands[position++];
-      if (operand.leaf) {
-        const Tensor* t = operand.leaf.get();
-        geometry(key, t->view.ndim, t->view.shape, t->view.strides);
-        key.value(t->requires_grad && t->is_leaf() ? t : nullptr);  // a parameter
-      } else {
-        geometry(key, operand.view.ndim, operand.view.shape(), operand.view.strides());
-        key.value(static_cast<const Tensor*>(nullptr));
-      }
+      const Operand& operand = list[position++];
+      const Tensor* leaf = operand.leaf.get();
+      key.value(operand.geometry);
+      key.value(leaf && leaf->requires_grad && leaf->is_leaf() ? leaf : nullptr);  // a parameter
     } else if (a.kind == Argument::Kind::Complex) {
       key.value(a.real);
       key.value(a.imaginary);
@@ -96,23 +67,20 @@ void Batch::run_calls(std::vector<int32_t> calls) {
   if (calls.empty()) return forget_if_done();
   const Eagerly eagerly;
   const NoKnownSource looked_for;
-  Kinds kinds;
   std::vector<int32_t> place(calls_.size(), -1);
   std::vector<Deferred> deferred(calls.size());
   for (size_t i = 0; i < calls.size(); ++i) {
     place[calls[i]] = static_cast<int32_t>(i);
     const Call& call = calls_[calls[i]];
-    Signature key;
-    describe(call, key);
-    deferred[i].kind = kinds.number(key);
+    deferred[i].kind = call.kind;
     SmallVector<int32_t, 4>& needs = deferred[i].needs;
-    for (const Operand& operand : call.operands) {
+    for (const Operand& operand : operands(call)) {
       if (!operand.storage || !holds(operand.storage.get())) continue;
       const int32_t before = place[promises_[operand.storage->number()].call];
       if (std::find(needs.begin(), needs.end(), before) == needs.end()) needs.push_back(before);
     }
   }
-  for (std::vector<int32_t>& group : order_groups(deferred, kinds.size())) {
+  for (std::vector<int32_t>& group : order_groups(deferred, kinds_.size())) {
     for (int32_t& member : group) member = calls[member];
     run_group(group);
   }
@@ -122,18 +90,18 @@ void Batch::run_calls(std::vector<int32_t> calls) {
 // -- operands
 
 const char* Batch::data_of(const Operand& operand) {
-  return operand.leaf ? operand.leaf->view.data
-                      : operand.storage->data() + reinterpret_cast<intptr_t>(operand.view.data);
+  return operand.leaf ? operand.leaf->view.data : operand.storage->data() + reinterpret_cast<intptr_t>(operand.data);
 }
 
-View Batch::view_of(const Operand& operand) {
+View Batch::view_of(const Operand& operand) const {
   if (operand.leaf) return operand.leaf->view;
   View v;
-  v.data = operand.storage->data() + reinterpret_cast<intptr_t>(operand.view.data);
-  v.dtype = operand.view.dtype;
-  v.ndim = operand.view.ndim;
-  std::copy_n(operand.view.shape(), v.ndim, v.shape);
-  std::copy_n(operand.view.strides(), v.ndim, v.strides);
+  const SavedView& geometry = geometry_[operand.geometry];
+  v.data = operand.storage->data() + reinterpret_cast<intptr_t>(operand.data);
+  v.dtype = geometry.dtype;
+  v.ndim = geometry.ndim;
+  std::copy_n(geometry.shape(), v.ndim, v.shape);
+  std::copy_n(geometry.strides(), v.ndim, v.strides);
   return v;
 }
 
@@ -145,14 +113,13 @@ Storage* Batch::memory_of(const Operand& operand) {
 bool Batch::same_operand(const Operand& a, const Operand& b) const {
   if (a.leaf && a.leaf.get() == b.leaf.get()) return true;
   if (a.edge.node.get() != b.edge.node.get() || a.edge.index != b.edge.index) return false;
-  return memory_of(a) == memory_of(b) &&
-         view_of(a).data == view_of(b).data;  // shapes and strides are those of the kind
+  return memory_of(a) == memory_of(b) && data_of(a) == data_of(b);  // shapes and strides are those of the kind
 }
 
 // Whether members have one operand, which is then passed as it is. Small ones that happen to be the same are copied all
 // the same, or a group would need a plan for this and one for when they are not.
 bool Batch::is_shared(const std::vector<int32_t>& members, size_t position) const {
-  const Operand& first = calls_[members[0]].operands[position];
+  const Operand& first = operands(calls_[members[0]])[position];
   const Tensor* leaf = first.leaf.get();
   if (leaf && leaf->requires_grad && leaf->is_leaf()) return true;  // a parameter: members are alike in it
   constexpr int64_t kWorthAPlan = 4096;                             // bytes
@@ -160,13 +127,13 @@ bool Batch::is_shared(const std::vector<int32_t>& members, size_t position) cons
   if (v.numel() * static_cast<int64_t>(item_size(v.dtype)) < kWorthAPlan) return false;
   if (calls_[members[0]].of_vertex && !leaf) return false;  // a state
   return std::all_of(members.begin() + 1, members.end(),
-                     [&](int32_t member) { return same_operand(first, calls_[member].operands[position]); });
+                     [&](int32_t member) { return same_operand(first, operands(calls_[member])[position]); });
 }
 
 TensorRef Batch::gather(const std::vector<int32_t>& members, size_t position, bool stacked) {
   std::vector<const Operand*> rows;
   rows.reserve(members.size());
-  for (int32_t member : members) rows.push_back(&calls_[member].operands[position]);
+  for (int32_t member : members) rows.push_back(&operands(calls_[member])[position]);
   TensorRef made = gather(rows, stacked);
   if (stacked || !rows[0]->leaf) made->inference = calls_[members[0]].inference;
   return made;
@@ -244,35 +211,47 @@ TensorList Batch::call_function(OpFunction* op, const std::vector<int32_t>& memb
   CallArguments to;
   int64_t numbers = 0, ints = 0, offsets = 0;
   const bool random = call.plan->rng_advance >= 0 && n > 1;  // members have places of their own in the stream
-  for (const Argument& a : call.arguments) {
+  for (const Argument& a : arguments(call)) {
     offsets += a.kind == Argument::Kind::Offset && random;
     numbers += is_number(a.kind) && !(a.kind == Argument::Kind::Offset && random);
     ints += a.kind == Argument::Kind::Int;
   }
-  to.integer(Argument::Kind::Count, static_cast<int64_t>(call.operands.size()) + offsets);
-  for (size_t p = 0; p < call.operands.size(); ++p)
+  to.integer(Argument::Kind::Count, static_cast<int64_t>(call.num_operands) + offsets);
+  for (size_t p = 0; p < call.num_operands; ++p)
     to.tensor(shared[p] ? gather({members[0]}, p, false) : gather(members, p, true));
-  for (size_t i = 0; offsets && i < call.arguments.size(); ++i) {
-    if (call.arguments[i].kind != Argument::Kind::Offset) continue;
+  for (size_t i = 0; offsets && i < call.num_arguments; ++i) {
+    if (arguments(call)[i].kind != Argument::Kind::Offset) continue;
     TensorRef places = TensorRef::adopt(new_contiguous(DType::Int64, 1, &n, 0));
-    for (int64_t k = 0; k < n; ++k) places->view.as<int64_t>()[k] = calls_[members[k]].arguments[i].integer;
+    for (int64_t k = 0; k < n; ++k) places->view.as<int64_t>()[k] = arguments(calls_[members[k]])[i].integer;
     if (call.plan->device) places = TensorRef::adopt(move_tensor(places.get(), call.plan->device, false));
     to.tensor(std::move(places));
   }
   to.integer(Argument::Kind::Count, numbers);
-  for (const Argument& a : call.arguments) {
+  for (const Argument& a : arguments(call)) {
     if (!is_number(a.kind) || (a.kind == Argument::Kind::Offset && random)) continue;
     Argument& number = to.list.emplace_back(a);
     if (a.kind == Argument::Kind::Seed || a.kind == Argument::Kind::Offset) number.kind = Argument::Kind::Integer;
   }
   to.integer(Argument::Kind::Count, ints + 1);
-  for (const Argument& a : call.arguments)
+  for (const Argument& a : arguments(call))
     if (a.kind == Argument::Kind::Int) to.list.push_back(a);
   to.integer(Argument::Kind::Int, n);
   bool returns_tuple = false;
   TensorList blocks = dispatch(op, to.list.data(), static_cast<int>(to.list.size()), &returns_tuple);
   own_blocks(blocks, to);
   return blocks;
+}
+
+// A view is settled after what it looks at: the list has the last one first.
+static void settle(Ref<RowNode> rows, const Ref<BlockNode>& node, size_t offset) {
+  SmallVector<Ref<RowNode>, 8> list;
+  while (rows) {
+    Ref<RowNode> next = std::move(rows->next);
+    list.push_back(std::move(rows));
+    rows = std::move(next);
+  }
+  for (size_t i = list.size(); node && i-- > 0;) list[i]->settle(node, offset);
+  for (Ref<RowNode>& row : list) --row->uses;
 }
 
 void Batch::hand_out(const std::vector<int32_t>& members, TensorList blocks, bool stacked) {
@@ -293,10 +272,7 @@ void Batch::hand_out(const std::vector<int32_t>& members, TensorList blocks, boo
     for (size_t k = 0; k < members.size(); ++k, offset += bytes) {
       Promise& promise = promises_[calls_[members[k]].first_promise + o];
       promise.storage->fulfil_row(memory, offset);
-      for (Ref<RowNode>& row : promise.rows)
-        if (node) row->settle(node, k * bytes);
-      for (Ref<RowNode>& row : promise.rows) --row->uses;
-      promise.rows.clear();
+      settle(std::move(promise.rows), node, k * bytes);
     }
   }
   for (int32_t member : members) finish(calls_[member]);
@@ -310,13 +286,13 @@ void Batch::run_members(const std::vector<int32_t>& members) {
     try {
       TensorList blocks;
       if (call.functional) {
-        const std::vector<bool> none(call.operands.size(), false);
+        const std::vector<bool> none(call.num_operands, false);
         blocks = call_function(group_function(call.plan, none)->function(), {member},
-                               std::vector<bool>(call.operands.size(), true));
+                               std::vector<bool>(call.num_operands, true));
       } else {
         CallArguments to;
         size_t position = 0;
-        for (const Argument& a : call.arguments) {
+        for (const Argument& a : arguments(call)) {
           if (a.kind == Argument::Kind::Tensor)
             to.tensor(gather({member}, position++, false));
           else
@@ -343,12 +319,12 @@ bool Batch::split(const std::vector<int32_t>& members, const std::vector<bool>& 
   constexpr int64_t kWorthACall = 1 << 18;  // bytes
   for (size_t p = 0; p < shared.size(); ++p) {
     if (shared[p]) continue;
-    const View v = view_of(calls_[members[0]].operands[p]);
+    const View v = view_of(operands(calls_[members[0]])[p]);
     const int64_t bytes = v.numel() * static_cast<int64_t>(item_size(v.dtype));
     if (bytes * static_cast<int64_t>(members.size()) < kWorthACall) continue;
     std::map<std::pair<const void*, const Node*>, std::vector<int32_t>> parts;
     for (int32_t member : members) {
-      const Operand& operand = calls_[member].operands[p];
+      const Operand& operand = operands(calls_[member])[p];
       parts[{view_of(operand).data, operand.edge.node.get()}].push_back(member);
     }
     if (2 * parts.size() > members.size()) continue;
@@ -364,7 +340,7 @@ void Batch::run_group(const std::vector<int32_t>& members) {
   grad_mode.inference = call.inference;
   call_mode = call.mode;
   if (members.size() == 1 && !call.of_vertex) return run_members(members);
-  std::vector<bool> shared(call.operands.size());
+  std::vector<bool> shared(call.num_operands);
   for (size_t p = 0; p < shared.size(); ++p) shared[p] = is_shared(members, p);
   if (split(members, shared)) return;
   std::vector<bool> flags = shared;

@@ -33,6 +33,30 @@ void Node::dispose(Node* first) noexcept {
   waiting = nullptr;
 }
 
+namespace {
+constexpr size_t kStep = 64, kSizes = 12, kMostSpare = 1 << 14;
+struct Spare {
+  Spare* next;
+};
+Spare* spare_records[kSizes];
+size_t num_spare[kSizes];
+}  // namespace
+
+void* Node::operator new(size_t size) {
+  const size_t k = (size + kStep - 1) / kStep;
+  if (k >= kSizes) return ::operator new(size);
+  if (!spare_records[k]) return ::operator new(k * kStep);
+  --num_spare[k];
+  return std::exchange(spare_records[k], spare_records[k]->next);
+}
+
+void Node::operator delete(void* memory, size_t size) noexcept {
+  const size_t k = (size + kStep - 1) / kStep;
+  if (k >= kSizes || num_spare[k] >= kMostSpare) return ::operator delete(memory);
+  ++num_spare[k];
+  spare_records[k] = new (memory) Spare{spare_records[k]};
+}
+
 uint64_t next_sequence() {
   static uint64_t counter = 0;
   return ++counter;

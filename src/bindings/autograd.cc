@@ -194,9 +194,12 @@ void register_dispatch(nb::module_& m) {
                       : name == "join_backward"   ? &callbacks.join_backward
                       : name == "batch_plan"      ? &callbacks.batch_plan
                       : name == "contiguous"      ? &callbacks.contiguous
+                      : name == "index_basic"     ? &callbacks.index_basic
                       : name == "place_row"       ? &callbacks.place_row
                       : name == "take_view"       ? &callbacks.take_view
                       : name == "take_row"        ? &callbacks.take_row
+                      : name == "join_rows"       ? &callbacks.join_rows
+                      : name == "add_rows"        ? &callbacks.add_rows
                       : name == "sharded"         ? &callbacks.sharded
                       : name == "gather"          ? &callbacks.gather
                       : name == "sharded_grad"    ? &callbacks.sharded_grad

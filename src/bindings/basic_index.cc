@@ -1,9 +1,12 @@
 #include "bindings/basic_index.h"
 
 #include <algorithm>
+#include <string>
+#include <unordered_map>
 
 #include "autobatch/batch.h"
 #include "autograd/record.h"
+#include "callbacks.h"
 #include "capture/capture.h"
 #include "modes.h"
 #include "operators/op_function.h"
@@ -64,15 +67,53 @@ struct Cursor {
 
 }  // namespace
 
-Tensor* basic_view(Tensor* x, PyObject* key) {
-  if (active_capture || tracing_depth > 0 || x->storage->sharded()) return nullptr;
-  const bool deferred = x->storage->pending();
-  auto* base = x->extra ? reinterpret_cast<Tensor*>(x->extra->base) : nullptr;
-  if (deferred) {
-    if (!active_batch || x->storage->batch() != active_batch || !active_batch->takes_views(x)) return nullptr;
-  } else if (grad_mode.enabled && (x->requires_grad || (base && base->requires_grad))) {
-    return nullptr;
+// Whether a view of x needs no plan: nothing is captured or recorded, or x is deferred, and so are its views.
+static bool needs_no_plan(const Tensor* x) {
+  if (active_capture || tracing_depth > 0 || x->storage->sharded() || x->in_parts) return false;
+  if (x->storage->pending()) return active_batch && x->storage->batch() == active_batch && active_batch->takes_views(x);
+  if (!grad_mode.enabled) return true;
+  const auto* base = x->extra ? reinterpret_cast<const Tensor*>(x->extra->base) : nullptr;
+  return !x->requires_grad && !(base && base->requires_grad);
+}
+
+static Tensor* view_of(Tensor* x, char* data, int ndim, const int64_t* shape, const int64_t* strides) {
+  Tensor* made;
+  if (x->storage->pending()) {
+    View v;
+    v.data = data, v.dtype = x->view.dtype, v.ndim = ndim;
+    std::copy_n(shape, ndim, v.shape);
+    std::copy_n(strides, ndim, v.strides);
+    made = active_batch->view(x, v, true).leak();
+  } else {
+    made = new_view(x, data, x->view.dtype, ndim, shape, strides);
   }
+  made->inference = grad_mode.inference || x->inference;
+  if (!made->inference) {
+    AutogradExtra& extra = extra_of(made);
+    extra.base = Py_NewRef(x->extra && x->extra->base ? x->extra->base : reinterpret_cast<PyObject*>(x));
+    extra.history_version = x->storage->version();
+  }
+  return made;
+}
+
+PyObject* chunk_views(Tensor* x, int64_t chunks, int64_t axis) {
+  const View& v = x->view;
+  if (axis < 0) axis += v.ndim;
+  if (!needs_no_plan(x) || chunks < 1 || axis < 0 || axis >= v.ndim || v.shape[axis] == 0) return nullptr;
+  const int64_t n = v.shape[axis], size = (n + chunks - 1) / chunks, count = (n + size - 1) / size;
+  int64_t shape[kMaxDims];
+  std::copy_n(v.shape, v.ndim, shape);
+  PyObject* made = PyTuple_New(count);
+  for (int64_t i = 0; made && i < count; ++i) {
+    shape[axis] = std::min(size, n - i * size);
+    char* data = v.data + i * size * v.strides[axis] * static_cast<int64_t>(item_size(v.dtype));
+    PyTuple_SET_ITEM(made, i, reinterpret_cast<PyObject*>(view_of(x, data, v.ndim, shape, v.strides)));
+  }
+  return made;
+}
+
+Tensor* basic_view(Tensor* x, PyObject* key) {
+  if (!needs_no_plan(x)) return nullptr;
   PyObject* const* items = &key;
   Py_ssize_t count = 1;
   if (is_plain_tuple(key)) {
@@ -106,23 +147,99 @@ Tensor* basic_view(Tensor* x, PyObject* key) {
     if (!done) return nullptr;
   }
   if (!cursor.rest(x->view.ndim)) return nullptr;
-  Tensor* made;
-  if (deferred) {
-    View v;
-    v.data = cursor.data, v.dtype = x->view.dtype, v.ndim = cursor.ndim;
-    std::copy_n(cursor.shape, cursor.ndim, v.shape);
-    std::copy_n(cursor.strides, cursor.ndim, v.strides);
-    made = active_batch->view(x, v, true).leak();
-  } else {
-    made = new_view(x, cursor.data, x->view.dtype, cursor.ndim, cursor.shape, cursor.strides);
+  return view_of(x, cursor.data, cursor.ndim, cursor.shape, cursor.strides);
+}
+
+namespace {
+
+// See Note [Index patterns] in tandem/ops/getitem.py.
+struct Pattern {
+  static constexpr int kMost = 16;
+  static constexpr int64_t kFar = int64_t{1} << 62;
+  char letters[kMost];
+  int count = 0;
+  SmallVector<int64_t, 8> numbers;
+
+  static bool number_of(PyObject* o, int64_t* out) {
+    if (!PyLong_CheckExact(o)) return false;
+    int overflow = 0;
+    *out = PyLong_AsLongLongAndOverflow(o, &overflow);
+    return !overflow && *out >= -kFar && *out <= kFar;
   }
-  made->inference = grad_mode.inference || x->inference;
-  if (!made->inference) {
-    AutogradExtra& extra = extra_of(made);
-    extra.base = Py_NewRef(base ? x->extra->base : reinterpret_cast<PyObject*>(x));
-    extra.history_version = x->storage->version();
+
+  bool add(PyObject* k) {
+    if (count == kMost) return false;
+    char& letter = letters[count++];
+    int64_t number = 0;
+    if (k == Py_None) {
+      letter = 'n';
+    } else if (k == Py_Ellipsis) {
+      letter = 'e';
+      return std::find(letters, letters + count - 1, 'e') == letters + count - 1;
+    } else if (PySlice_Check(k)) {
+      auto* s = reinterpret_cast<PySliceObject*>(k);
+      PyObject* const parts[] = {s->start, s->stop, s->step};
+      int bits = 0;
+      for (int i = 0; i < 3; ++i) {
+        if (parts[i] == Py_None) continue;
+        if (!number_of(parts[i], &number)) return false;
+        bits |= 1 << i;
+        numbers.push_back(number);
+      }
+      letter = bits ? static_cast<char>('A' + bits - 1) : ':';
+    } else {
+      letter = 'i';
+      if (!number_of(k, &number)) return false;
+      numbers.push_back(number);
+    }
+    return true;
   }
-  return made;
+};
+
+PyObject* text_of(const Pattern& pattern) {  // borrowed: one object for each pattern
+  static auto* texts = new std::unordered_map<std::string, PyObject*>();
+  constexpr size_t kMostTexts = 4096;
+  const std::string letters(pattern.letters, static_cast<size_t>(pattern.count));
+  if (auto found = texts->find(letters); found != texts->end()) return found->second;
+  if (texts->size() >= kMostTexts) return nullptr;
+  PyObject* text = PyUnicode_FromStringAndSize(letters.data(), static_cast<Py_ssize_t>(letters.size()));
+  return text ? (*texts)[letters] = text : nullptr;
+}
+
+}  // namespace
+
+PyObject* index_basic(Tensor* x, PyObject* key) {
+  if (tracing_depth > 0 || x->in_parts || x->storage->sharded() || !callbacks.index_basic) return nullptr;
+  if (!PyLong_CheckExact(key) && !PySlice_Check(key) && !is_plain_tuple(key)) return nullptr;
+  Pattern pattern;
+  if (is_plain_tuple(key)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i)
+      if (!pattern.add(PyTuple_GET_ITEM(key, i))) return nullptr;
+  } else if (!pattern.add(key)) {
+    return nullptr;
+  }
+  PyObject* text = text_of(pattern);
+  if (!text) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  SmallVector<Argument, 8> arguments;
+  Argument& tensor = arguments.emplace_back();
+  tensor.kind = Argument::Kind::Tensor;
+  tensor.tensor = x;
+  Argument& letters = arguments.emplace_back();
+  letters.kind = Argument::Kind::Static;
+  letters.object = text;
+  Argument& count = arguments.emplace_back();
+  count.kind = Argument::Kind::Count;
+  count.integer = static_cast<int64_t>(pattern.numbers.size());
+  for (int64_t number : pattern.numbers) {
+    Argument& a = arguments.emplace_back();
+    a.kind = Argument::Kind::Int;
+    a.integer = number;
+  }
+  return call_operator(reinterpret_cast<OpFunction*>(callbacks.index_basic), arguments.data(),
+                       static_cast<int>(arguments.size()));
 }
 
 }  // namespace tandem

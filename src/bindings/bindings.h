@@ -19,6 +19,7 @@ void register_dispatch(nanobind::module_& m);
 void register_autograd(nanobind::module_& m);
 void register_capture(nanobind::module_& m);
 void register_autobatch(nanobind::module_& m);
+void register_members(nanobind::module_& m);
 void register_executor(nanobind::module_& m);
 void register_queue(nanobind::module_& m);
 void register_library(nanobind::module_& m);

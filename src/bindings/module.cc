@@ -25,6 +25,7 @@ NB_MODULE(_runtime, m) {
   tandem::register_autograd(m);
   tandem::register_capture(m);
   tandem::register_autobatch(m);
+  tandem::register_members(m);
   tandem::register_executor(m);
   tandem::register_queue(m);
   tandem::register_library(m);

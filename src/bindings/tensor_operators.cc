@@ -172,7 +172,8 @@ Py_ssize_t length(PyObject* self) {
 
 PyObject* get_item(PyObject* self, PyObject* key) {
   if (Tensor* view = basic_view(reinterpret_cast<Tensor*>(self), key)) return reinterpret_cast<PyObject*>(view);
-  return call(kGetItem, {self, key});
+  if (PyObject* made = index_basic(reinterpret_cast<Tensor*>(self), key)) return made;
+  return PyErr_Occurred() ? nullptr : call(kGetItem, {self, key});
 }
 
 int set_item(PyObject* self, PyObject* key, PyObject* value) {
@@ -343,6 +344,13 @@ void add_operator_slots(std::vector<PyType_Slot>& slots) {
 }
 
 void register_operators(nb::module_& m) {
+  m.def(
+      "chunk_views",
+      [](nb::handle x, int64_t chunks, int64_t axis) -> nb::object {
+        PyObject* made = is_tensor(x.ptr()) ? chunk_views(reinterpret_cast<Tensor*>(x.ptr()), chunks, axis) : nullptr;
+        return made ? nb::steal(made) : nb::none();
+      },
+      nb::arg("x"), nb::arg("chunks"), nb::arg("axis"));
   m.def(
       "basic_view",
       [](TensorRef x, nb::object key) -> nb::object {

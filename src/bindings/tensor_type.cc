@@ -205,7 +205,8 @@ void register_tensor(nb::module_& m) {
         PyObject* parts = reinterpret_cast<Tensor*>(h.ptr())->storage->parts();
         return parts ? nb::borrow(parts) : nb::none();
       },
-      nb::arg("tensor").none(), "What make_sharded was given, of a sharded tensor or a view of it; None for all others.");
+      nb::arg("tensor").none(),
+      "What make_sharded was given, of a sharded tensor or a view of it; None for all others.");
   m.def(
       "reinterpret",
       [](TensorRef tensor, nb::object shape_object, nb::object strides_object, nb::object dtype_object) {

@@ -49,6 +49,35 @@ PyObject* call_with_extras(PyObject* self, PyObject* const* args, Py_ssize_t nar
   return result;
 }
 
+PyObject* results_of(OpFunction* op, Argument* arguments, int count) {
+  bool returns_tuple = false;
+  TensorList results = dispatch(op, arguments, count, &returns_tuple);
+  if (!returns_tuple) {
+    if (results.empty()) Py_RETURN_NONE;
+    return reinterpret_cast<PyObject*>(results[0].leak());
+  }
+  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(results.size()));
+  if (!tuple) return nullptr;
+  for (size_t i = 0; i < results.size(); ++i)
+    PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), reinterpret_cast<PyObject*>(results[i].leak()));
+  return tuple;
+}
+
+// Inside a catch: the exception becomes Python's.
+PyObject* raised(OpFunction* op) {
+  try {
+    throw;
+  } catch (const PythonError&) {
+  } catch (const Error& error) {
+    raise_operator_error(op, error);
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
 PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   auto* op = reinterpret_cast<OpFunction*>(self);
   if (kwnames && callbacks.extras && has_extras(op, kwnames))
@@ -62,32 +91,13 @@ PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
     }
     Arguments arguments;
     flatten(op, call, arguments);
-    bool returns_tuple = false;
-    TensorList results = dispatch(op, arguments.data(), arguments.size(), &returns_tuple);
-    if (!returns_tuple) {
-      if (results.empty()) Py_RETURN_NONE;
-      return reinterpret_cast<PyObject*>(results[0].leak());
-    }
-    PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(results.size()));
-    if (!tuple) return nullptr;
-    for (size_t i = 0; i < results.size(); ++i)
-      PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), reinterpret_cast<PyObject*>(results[i].leak()));
-    return tuple;
+    return results_of(op, arguments.data(), arguments.size());
   } catch (const SymbolicArgument&) {
     return call_implementation(op, call);
   } catch (const InParts&) {
     return call_in_parts(op, call);
-  } catch (const PythonError&) {
-    return nullptr;
-  } catch (const Error& error) {
-    raise_operator_error(op, error);
-    return nullptr;
-  } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
-    return nullptr;
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-    return nullptr;
+  } catch (...) {
+    return raised(op);
   }
 }
 
@@ -234,6 +244,14 @@ PyType_Spec spec = {"tandem._runtime.OpFunction", sizeof(OpFunction), 0,
                     slots};
 
 }  // namespace
+
+PyObject* call_operator(OpFunction* op, Argument* arguments, int count) {
+  try {
+    return results_of(op, arguments, count);
+  } catch (...) {
+    return raised(op);
+  }
+}
 
 void init_dispatch(PyObject* module) {
   OpFunctionType = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));

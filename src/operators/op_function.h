@@ -80,6 +80,9 @@ void init_dispatch(PyObject* module);
 using TensorList = SmallVector<TensorRef, 4>;
 TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* returns_tuple);
 
+// The same for Python: the result, or null with an exception set.
+PyObject* call_operator(OpFunction* op, Argument* arguments, int count);
+
 // The plan that serves these arguments, compiled if there is none; ready to run if `prepared`. For callers that run
 // plans themselves, without gradients and capture.
 Ref<Plan> find_plan(OpFunction* op, Argument* arguments, int count, bool prepared = true);

@@ -27,6 +27,9 @@ using TensorList = SmallVector<TensorRef, 4>;
 class Node {
  public:
   virtual ~Node();
+  // Records come and go by the thousand: their memory is kept for others of their size (GIL).
+  static void* operator new(size_t size);
+  static void operator delete(void* memory, size_t size) noexcept;
   // Gradients of the inputs, given those of the outputs (null where none arrived); both in order of edges/outputs.
   virtual TensorList apply(TensorList grads, bool create_graph) = 0;
   virtual void release_saved() {}  // after backward without retain_graph

@@ -9,6 +9,6 @@ namespace tandem {
 Storage* allocate_pinned(size_t bytes);  // a new reference
 // Holds on to host memory until what was queued on the device's current stream so far is done.
 void keep_until_done(int device, Storage* storage);
-void empty_pinned_cache();               // gives pinned memory that no tensor uses back to the system
+void empty_pinned_cache();  // gives pinned memory that no tensor uses back to the system
 
 }  // namespace tandem

@@ -1,34 +1,31 @@
 #include "tensor/promised.h"
 
 #include <cstdint>
-#include <unordered_set>
+#include <utility>
 
 namespace tandem {
 
-namespace {
-std::unordered_set<Tensor*>& promised() {  // GIL
-  static auto* set = new std::unordered_set<Tensor*>();
-  return *set;
-}
-}  // namespace
+static Tensor* first_promised = nullptr;  // GIL
 
 void note_promised(Tensor* t) {
-  promised().insert(t);
+  t->next_promised = first_promised;
+  if (first_promised) first_promised->promised_at = &t->next_promised;
+  t->promised_at = &first_promised;
+  first_promised = t;
 }
+
 void forget_promised(Tensor* t) {
-  promised().erase(t);
+  Tensor** at = std::exchange(t->promised_at, nullptr);
+  *at = t->next_promised;
+  if (t->next_promised) t->next_promised->promised_at = at;
 }
 
 void resolve_promises() {
-  auto& set = promised();
-  for (auto it = set.begin(); it != set.end();) {
-    Tensor* t = *it;
-    if (t->storage->pending()) {
-      ++it;
-      continue;
-    }
+  for (Tensor *t = first_promised, *next; t; t = next) {
+    next = t->next_promised;
+    if (t->storage->pending()) continue;
     t->view.data = t->storage->data() + reinterpret_cast<intptr_t>(t->view.data);
-    it = set.erase(it);
+    forget_promised(t);
   }
 }
 

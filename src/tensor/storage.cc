@@ -123,8 +123,8 @@ Storage* Storage::shard(size_t bytes, Object* parts, bool writable, int device) 
   static std::atomic<uintptr_t> next{uintptr_t{1} << 60};  // no address of a process has this bit
   const uintptr_t at = next.fetch_add((bytes + 64) & ~size_t{63}, std::memory_order_relaxed);
   Storage* storage = borrow(
-      reinterpret_cast<void*>(at), bytes, writable, [](void* owned) { interpreter.release(static_cast<Object*>(owned)); }, parts,
-      device);
+      reinterpret_cast<void*>(at), bytes, writable,
+      [](void* owned) { interpreter.release(static_cast<Object*>(owned)); }, parts, device);
   storage->sharded_ = true;
   return storage;
 }
@@ -175,6 +175,37 @@ void Storage::set_record(const View& view) {
   if (record_->described) return;
   record_->described = true;
   record_->view = view;
+}
+
+namespace {
+thread_local bool spare_is_gone = false;
+struct SpareStorages {
+  struct Spare {
+    Spare* next;
+  };
+  static constexpr int kMost = 1 << 14;
+  Spare* first = nullptr;
+  int count = 0;
+  ~SpareStorages() {
+    spare_is_gone = true;
+    while (first) ::operator delete(std::exchange(first, first->next));
+  }
+};
+thread_local SpareStorages spare_storages;
+}  // namespace
+
+void* Storage::operator new(size_t size) {
+  SpareStorages& spare = spare_storages;
+  if (spare_is_gone || !spare.first) return ::operator new(size);
+  --spare.count;
+  return std::exchange(spare.first, spare.first->next);
+}
+
+void Storage::operator delete(void* memory) noexcept {
+  if (spare_is_gone || spare_storages.count == SpareStorages::kMost) return ::operator delete(memory);
+  SpareStorages& spare = spare_storages;
+  ++spare.count;
+  spare.first = new (memory) SpareStorages::Spare{spare.first};
 }
 
 void Storage::destroy() noexcept {

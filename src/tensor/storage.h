@@ -98,6 +98,8 @@ class Storage {
  private:
   Storage() = default;
   ~Storage() = default;
+  static void* operator new(size_t size);  // from those that went, of this thread
+  static void operator delete(void* memory) noexcept;
   void destroy() noexcept;
   static void release_block(void* block) { static_cast<Storage*>(block)->release(); }
   void set_record(const View& view);

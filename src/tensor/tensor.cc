@@ -44,6 +44,7 @@ void fill(Tensor* t, Storage* storage, char* data, DType dtype, int ndim, const 
   t->extra = nullptr;
   t->attributes = nullptr;
   t->weak_references = nullptr;
+  t->promised_at = nullptr;
   if (storage->pending()) [[unlikely]]
     note_promised(t);
 }
@@ -59,8 +60,8 @@ void release_parts(Tensor* t) {
   }
   Py_CLEAR(t->attributes);
   if (Storage* storage = std::exchange(t->storage, nullptr)) {
-    // A row of a block may have got its memory while the rest of its batch still runs.
-    if (storage->pending() || storage->row_of()) [[unlikely]]
+    // Also a row of a block, which may have got its memory while the rest of its batch still runs.
+    if (t->promised_at) [[unlikely]]
       forget_promised(t);
     storage->release();
   }

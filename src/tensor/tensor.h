@@ -31,7 +31,9 @@ struct Tensor {
   AutogradExtra* extra;            // owned, lazily made
   PyObject* attributes;            // __dict__
   PyObject* weak_references;
-  View view;  // last: mostly room for axes that few tensors have
+  Tensor** promised_at;   // where the list of tensors without memory has this one, or null; see promised.h
+  Tensor* next_promised;  // in that list
+  View view;              // last: mostly room for axes that few tensors have
 
   bool is_leaf() const { return history == nullptr; }
 };
@@ -62,7 +64,6 @@ Tensor* new_in_parts(PyTypeObject* type, DType dtype, int ndim, const int64_t* s
 
 // Bytes of a contiguous tensor; throws Error(Shape) for negative sizes and Error(Memory) for what cannot be addressed.
 size_t checked_bytes(DType dtype, int ndim, const int64_t* shape);
-
 
 class TensorRef {  // owning pointer to a Tensor (Python reference)
  public:

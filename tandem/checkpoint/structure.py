@@ -6,6 +6,7 @@ What JSON has stands for itself. Everything else is an object with one key that 
     {"$dict": [[key, value]]}      a dict whose keys are not all plain text
     {"$float": "nan"}              nan, inf, -inf                {"$bytes": "base64"}    {"$complex": [re, im]}
     {"$dtype": "float32"}          {"$generator": [seed, offset]}                        {"$set": [...]}
+    {"$parts": ["sparse_csr", ...]}  a sparse or nested tensor, of its parts
 
 Reading makes these and nothing else, so a file can hold no code.
 """
@@ -19,6 +20,7 @@ import sys
 from tandem import _runtime, dtypes
 from tandem.constructors import asarray
 from tandem.errors import CheckpointError, DTypeError
+from tandem.parts import TensorInParts, restored
 
 Tensor, Generator = _runtime.Tensor, _runtime.Generator
 VERSION = 1
@@ -43,6 +45,9 @@ class Encoder:
             return value
         if kind is float:
             return value if math.isfinite(value) else {"$float": repr(value)}
+        if isinstance(value, TensorInParts):
+            name, parts = value.saved()
+            return {"$parts": [name, *(self.encode(part, (*path, i)) for i, part in enumerate(parts))]}
         if isinstance(value, Tensor):
             entry = {"$tensor": self._add(value, path)}
             if value.requires_grad:
@@ -160,6 +165,14 @@ def _decode_generator(state: list, _) -> Generator:
     return generator
 
 
+def _decode_parts(body: list, tensor_of):
+
+    name, *parts = (decode(part, tensor_of) for part in body)
+    if name not in restored:
+        raise CheckpointError("load", f"the file has a tensor of kind {name!r}", fix="update tandem")
+    return restored[name](*parts)
+
+
 _SPECIAL = {  # what is allowed after the key, and what it makes
     "$tuple": (list, lambda items, tensor_of: tuple(decode(item, tensor_of) for item in items)),
     "$set": (list, lambda items, tensor_of: {decode(item, tensor_of) for item in items}),
@@ -169,6 +182,7 @@ _SPECIAL = {  # what is allowed after the key, and what it makes
     "$bytes": (str, lambda text, _: base64.b64decode(text, validate=True)),
     "$dtype": (str, lambda name, _: dtypes.by_name(name)),
     "$generator": (list, _decode_generator),
+    "$parts": (list, _decode_parts),
 }
 
 

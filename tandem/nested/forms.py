@@ -11,18 +11,10 @@ from tandem.ops.define import op
 from tandem.ops.edges import owners
 from tandem.ops.prepare import normalize_axis
 from tandem.ops.ragged_attention import ragged_attention
+from tandem.parts import form_table
 
 Tensor = _runtime.Tensor
-FORMS: dict[str, object] = {}
-
-
-def form(*names: str):
-    def decorate(fn):
-        for name in names:
-            FORMS[name] = fn
-        return fn
-
-    return decorate
+FORMS, form = form_table()
 
 
 @op(hidden=True)

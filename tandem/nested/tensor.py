@@ -14,7 +14,7 @@ import itertools
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
-from tandem.parts import TensorInParts
+from tandem.parts import TensorInParts, restores
 
 Tensor = _runtime.Tensor
 
@@ -33,35 +33,6 @@ class NestedTensor(TensorInParts):
     @classmethod
     def dense_fix(cls) -> str:
         return "x.to_padded_tensor(0.0)"
-
-    @property
-    def requires_grad(self) -> bool:
-        return self._values_part.requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, value: bool):
-        self._values_part.requires_grad = value
-
-    @property
-    def is_leaf(self) -> bool:
-        return self._values_part.is_leaf
-
-    @property
-    def grad_fn(self):
-        return self._values_part.grad_fn
-
-    @property
-    def grad(self):
-        g = self._values_part.grad
-        return None if g is None else self.with_values(g)
-
-    @grad.setter
-    def grad(self, value):
-        self._values_part.grad = None if value is None else value.values()
-
-    def requires_grad_(self, requires_grad: bool = True):
-        self.requires_grad = requires_grad
-        return self
 
     def values(self):
         """All rows: (total, *rest)."""
@@ -94,9 +65,6 @@ class NestedTensor(TensorInParts):
 
     def __iter__(self):
         return iter(self.unbind())
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, index):
         if isinstance(index, int):
@@ -137,21 +105,11 @@ class NestedTensor(TensorInParts):
             return self
         return make(values, self._offsets_part.to(values.device), self._longest, self._ragged)
 
-    def cpu(self, *args, **kwargs):
-        return self.to("cpu")
-
-    def cuda(self, device=None, **kwargs):
-        return self.to("cuda" if device is None else device)
-
-    def detach(self):
-        return self.with_values(self._values_part.detach())
-
-    @property
-    def data(self):
-        return self.with_values(self._values_part.data)
-
     def _parts(self):
         return make, (self._values_part, self._offsets_part, self._longest, self._ragged)
+
+    def saved(self):
+        return "nested", [self._values_part, self._offsets_part, self._longest, self._ragged]
 
     def is_contiguous(self, *args, **kwargs) -> bool:
         return self._ragged == 1
@@ -241,6 +199,14 @@ def nested_tensor_from_jagged(values, offsets=None, lengths=None, jagged_dim=Non
                 "nested_tensor_from_jagged", f"offsets must rise from 0 to the number of rows, {values.shape[0]}"
             )
     return make(values, offsets, max_seqlen)
+
+
+@restores("nested")
+def _restored(values, offsets, longest: int, ragged: int):
+    made = nested_tensor_from_jagged(values, offsets)
+    if not made._longest <= longest or not 1 <= ragged <= values.ndim:
+        raise ValueRangeError("load", f"a nested tensor of lengths up to {made._longest} cannot be {longest} long")
+    return make(values, made._offsets_part, longest, ragged)
 
 
 def to_padded_tensor(input, padding, output_size=None):

@@ -75,6 +75,10 @@ class Module:
 
     # -- members
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        _runtime.look_up_members(cls)
+
     def __setattr__(self, name: str, value):
         own = self.__dict__
         if "_parameters" not in own:
@@ -508,6 +512,9 @@ class Module:
         from tandem.nn.summary import summarize
 
         return summarize(self, args, kwargs)
+
+
+_runtime.look_up_members(Module)  # and in each subclass: __getattr__ without Python code
 
 
 def _forget(module: Module, name: str, keep: str):

@@ -7,19 +7,11 @@ from tandem import _runtime, dtypes
 from tandem.dtype_functions import result_type
 from tandem.errors import DTypeError, ShapeError
 from tandem.ops.prepare import normalize_axis
+from tandem.parts import form_table
 from tandem.sparse.tensor import SparseTensor, make_coo, sparse_coo, sparse_csr
 
 Tensor = _runtime.Tensor
-FORMS: dict[str, object] = {}
-
-
-def form(*names: str):
-    def decorate(fn):
-        for name in names:
-            FORMS[name] = fn
-        return fn
-
-    return decorate
+FORMS, form = form_table()
 
 
 def _is_sparse(x) -> bool:

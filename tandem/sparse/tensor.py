@@ -8,7 +8,7 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
 from tandem.ops.edges import coalesce_rows
-from tandem.parts import TensorInParts
+from tandem.parts import TensorInParts, restores
 from tandem.sparse.structure import Structure, at_once, structure
 
 Tensor = _runtime.Tensor
@@ -62,32 +62,6 @@ class SparseTensor(TensorInParts):
     @property
     def is_sparse_csr(self) -> bool:
         return self.layout is sparse_csr
-
-    @property
-    def requires_grad(self) -> bool:
-        return self._values_part.requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, value: bool):
-        self._values_part.requires_grad = value
-
-    @property
-    def is_leaf(self) -> bool:
-        return self._values_part.is_leaf
-
-    @property
-    def grad_fn(self):
-        return self._values_part.grad_fn
-
-    @property
-    def grad(self):
-        """The gradient, sparse in the same places."""
-        g = self._values_part.grad
-        return None if g is None else self.with_values(g)
-
-    @grad.setter
-    def grad(self, value):
-        self._values_part.grad = None if value is None else value.values()
 
     def sparse_dim(self) -> int:
         """How many leading axes are sparse."""
@@ -231,30 +205,6 @@ class SparseTensor(TensorInParts):
             return make_csr(self._crow.to(values.device), self._col.to(values.device), values, self.shape)
         return make_coo(self._indices_part.to(values.device), values, self.shape, self._coalesced)
 
-    def cpu(self, *args, **kwargs):
-        return self.to("cpu")
-
-    def cuda(self, device=None, **kwargs):
-        return self.to("cuda" if device is None else device)
-
-    def detach(self):
-        return self.with_values(self._values_part.detach())
-
-    def detach_(self):
-        self._values_part.detach_()
-        return self
-
-    def requires_grad_(self, requires_grad: bool = True):
-        self.requires_grad = requires_grad
-        return self
-
-    def retain_grad(self):
-        self._values_part.retain_grad()
-
-    @property
-    def data(self):
-        return self.with_values(self._values_part.data)
-
     @property
     def T(self):
         return self.t()
@@ -268,8 +218,11 @@ class SparseTensor(TensorInParts):
             return make_csr, (self._crow, self._col, self._values_part, tuple(self.shape))
         return make_coo, (self._indices_part, self._values_part, tuple(self.shape), self._coalesced)
 
-    def __len__(self) -> int:
-        return self.shape[0]
+    def saved(self):
+        size = list(self.shape)
+        if self.layout is sparse_csr:
+            return "sparse_csr", [self._crow, self._col, self._values_part, size]
+        return "sparse_coo", [self._indices_part, self._values_part, size, self._coalesced]
 
     def __repr__(self) -> str:
         if self.layout is sparse_csr:
@@ -428,6 +381,19 @@ def sparse_csr_tensor(crow_indices, col_indices, values, size=None, *, dtype=Non
         raise ShapeError("sparse_csr_tensor", f"size is {size}; crow_indices are of {crow.shape[0] - 1} rows")
     _check_places("sparse_csr_tensor", F.unsqueeze(column, 0), size[1:])
     return make_csr(crow, column, values, size)
+
+
+@restores("sparse_coo")
+def _restored_coo(indices, values, size, coalesced):
+    made = sparse_coo_tensor(indices, values, size)
+    flat = _flatten(indices, size[: indices.shape[0]])
+    made._coalesced = bool(coalesced) and bool(F.all(F.diff(flat) > 0))
+    return made
+
+
+@restores("sparse_csr")
+def _restored_csr(crow_indices, col_indices, values, size):
+    return sparse_csr_tensor(crow_indices, col_indices, values, size)
 
 
 def from_dense(x, sparse_dim, layout):

@@ -264,6 +264,45 @@ def _rows(b, node, values, flags):
     return node.op(values[0], *b.fulls(values[1:], flags[1:]))
 
 
+@rule("isin")
+def _isin(b, node, values, flags):
+    return None if flags[1] else node.op(*values)
+
+
+@rule("segment_reduce")
+def _segment_reduce(b, node, values, flags):
+    """Stretches of all examples one after the other; what an example's leave over is one more, which is dropped."""
+    data, lengths = b.fulls(values, flags)
+    rest = F.subtract(data.shape[1], F.sum(lengths, 1, keepdims=True))
+    lengths = F.concat([lengths, rest], 1)
+    made = node.op(b.merged(data, True), F.Reshape((b.size * lengths.shape[1],))(lengths))
+    made = F.Reshape((b.size, lengths.shape[1], *made.shape[1:]))(made)
+    return F.narrow(made, 1, 0, lengths.shape[1] - 1)
+
+
+# -- recurrent layers: the batch's axis joins that of the sequences
+
+
+@rule("lstm_sequence", "lstm_sequence_backward")
+def _lstm_sequence(b, node, values, flags):
+    weights = 3 if node.op.name == "lstm_sequence" else 4
+    if flags[weights]:
+        return None
+
+    def joined(v: Value) -> Value:  # (B, T, N, ...) as (T, B * N, ...), and (B, N, ...) as (B * N, ...)
+        if v.ndim < 4:
+            return b.merged(v, True)
+        return F.Reshape((v.shape[1], b.size * v.shape[2], *v.shape[3:]))(F.Permute((1, 0, 2, 3))(v))
+
+    def apart(v: Value, like: Value) -> Value:
+        if v.ndim < 3:
+            return b.split_as(v, like)
+        return F.Permute((1, 0, 2, 3))(F.Reshape((v.shape[0], b.size, v.shape[1] // b.size, v.shape[2]))(v))
+
+    given = [v if i == weights else joined(b.full(v, f)) for i, (v, f) in enumerate(zip(values, flags, strict=True))]
+    return [apart(v, old) for v, old in zip(as_list(node.op(*given)), node.outputs, strict=True)]
+
+
 # -- images: the batch's axis joins that of the images, or that of the channels
 
 

@@ -198,3 +198,12 @@ def test_nothing_reads_memory_that_is_not_there():
     for read in (memoryview, np.asarray, td.nn.Parameter):
         with pytest.raises((TypeError, ValueError, BufferError, td.TandemError), match="memory"):
             read(x)
+
+
+def test_nested_tensors_are_saved_and_loaded(tmp_path):
+    x = td.nested.nested_tensor([td.ones(2, 3), td.zeros(4, 3)], requires_grad=True)
+    td.save([x, x.transpose(1, 2)], tmp_path / "file")
+    first, second = td.load(tmp_path / "file")
+    assert first.is_nested and first.requires_grad and first.lengths().tolist() == [2, 4]
+    assert first.to_padded_tensor(0.0).tolist() == x.to_padded_tensor(0.0).tolist()
+    assert second.shape == (2, 3, 4) and second.unbind()[0].shape == (3, 2)

@@ -187,3 +187,14 @@ def test_nothing_reads_memory_that_is_not_there():
     for read in (memoryview, np.asarray, td.nn.Parameter):
         with pytest.raises((TypeError, ValueError, BufferError, td.TandemError), match="memory"):
             read(x)
+
+
+def test_sparse_tensors_are_saved_and_loaded(tmp_path):
+    dense = td.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 1.0]])
+    twice = td.sparse_coo_tensor([[0, 0, 1], [1, 1, 0]], [1.0, 2.0, 3.0], (2, 3), requires_grad=True)
+    td.save({"coo": dense.to_sparse(), "csr": dense.to_sparse_csr(), "twice": twice}, tmp_path / "file")
+    made = td.load(tmp_path / "file")
+    assert made["coo"].is_sparse and made["coo"].is_coalesced() and made["coo"].to_dense().tolist() == dense.tolist()
+    assert made["csr"].is_sparse_csr and made["csr"].to_dense().tolist() == dense.tolist()
+    assert not made["twice"].is_coalesced() and made["twice"].requires_grad
+    assert made["twice"].to_dense().tolist() == twice.to_dense().tolist()

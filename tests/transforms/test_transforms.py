@@ -6,6 +6,7 @@ import pytest
 import tandem as td
 from tandem import nn
 from tandem.nn import functional as F
+from tandem.ops.lstm_sequence import lstm_sequence
 
 
 def close(a, b, **tolerance):
@@ -252,3 +253,22 @@ def test_gradients_of_while_loops_are_batched(run):
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
     total = run(lambda xs, w: td.grad(lambda w: td.vmap(lambda x: power(x, w))(xs).sum())(w))(xs, w)
     np.testing.assert_allclose(total.item(), sum(td.grad(power, argnums=1)(x, w).item() for x in xs), rtol=1e-5)
+
+
+def test_vmap_of_operators_on_stretches_and_sequences():
+    x, lengths = td.randn(3, 6, 2), td.tensor([[2, 3, 1], [1, 1, 1], [0, 6, 0]])
+    gates, h, c, w = td.randn(3, 4, 2, 20), td.randn(3, 2, 5), td.randn(3, 2, 5), td.randn(20, 5)
+    cases = [
+        (lambda d, n: td.segment_reduce(d, "max", lengths=n, unsafe=True, initial=-9.0), (x, lengths)),
+        (lambda d: td.isin(d, td.arange(9) * 3), (td.arange(12).reshape(3, 4),)),
+        (lambda g, h, c: lstm_sequence(g, h, c, w, False)[0], (gates, h, c)),
+        (lambda g, h, c: lstm_sequence(g, h, c, w, True)[1], (gates, h, c)),
+    ]
+    for fn, given in cases:
+        expected = td.stack([fn(*(t[i] for t in given)) for i in range(3)])
+        np.testing.assert_allclose(td.vmap(fn)(*given).numpy(), expected.numpy(), rtol=1e-6)
+    gradient = td.func.grad(lambda g: (td.vmap(cases[2][0])(g, h, c) ** 2).sum())(gates)
+    single = td.stack(
+        [td.func.grad(lambda g, i=i: (cases[2][0](g, h[i], c[i]) ** 2).sum())(gates[i]) for i in range(3)]
+    )
+    np.testing.assert_allclose(gradient.numpy(), single.numpy(), rtol=1e-4, atol=1e-6)
