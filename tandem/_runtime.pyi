@@ -35,6 +35,8 @@ def set_devices(devices: Sequence) -> None:
     The objects that Tensor.device gives: for the CPU, then for each CUDA device.
     """
 
+def chunk_views(x: object, chunks: int, axis: int) -> object: ...
+
 def basic_view(x: Tensor, key: object | None) -> object:
     """
     x[key] where that is a plain view that needs no record; None otherwise.
@@ -549,7 +551,11 @@ class BatchScope:
 
 def run_frontiers(offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], children: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], functions: dict, inputs: list, states: list) -> object: ...
 
+def set_rows_by_operators(arg: bool, /) -> bool: ...
+
 def batching() -> bool: ...
+
+def look_up_members(cls: object) -> None: ...
 
 class FlowTask:
     pass
