@@ -174,6 +174,23 @@ void run_forward(const Call& call) {
   compute({ConvKind::Forward, geometry_of(call, x, w, y), x, w, y, bias});
 }
 
+// An image of one column as one of one row: the library works along rows.
+void swap_axes(View& v) {
+  std::swap(v.shape[2], v.shape[3]);
+  std::swap(v.strides[2], v.strides[3]);
+}
+void lay_down(Conv& conv, View& residual) {
+  Geometry& g = conv.geometry;
+  if (g.spatial != 2 || g.in[2] != 1 || g.out[2] != 1 || g.kernel[2] != 1 || g.in[1] == 1) return;
+  for (int64_t* list : {g.in, g.out, g.kernel, g.stride, g.pad_low, g.pad_high, g.dilation})
+    std::swap(list[1], list[2]);
+  for (View* v : {&conv.x, &conv.w, &conv.y}) swap_axes(*v);
+  if (!conv.residual) return;
+  residual = *conv.residual;
+  swap_axes(residual);
+  conv.residual = &residual;
+}
+
 void run_fused(const Call& call) {
   constexpr int kOwn = 2, kBias = 1, kResidual = 2;  // attributes before those of a convolution; flags
   TD_CHECK(call.num_ints > kOwn && call.num_floats == 2 && call.num_outputs == 1, "attributes of conv_fused");
@@ -190,6 +207,8 @@ void run_fused(const Call& call) {
   conv.activation = static_cast<Activation>(call.ints[1]);
   conv.alpha = static_cast<float>(call.floats[0]), conv.beta = static_cast<float>(call.floats[1]);
   conv.kept = call.same & 2 ? call.kept : nullptr;
+  View residual;
+  lay_down(conv, residual);
   compute(conv);
 }
 

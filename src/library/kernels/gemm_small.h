@@ -86,6 +86,22 @@ void small(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b
   small_of_width<T>(m, n, k, a, b, c, bias);
 }
 
+constexpr int64_t kDotsAhead = 1024;  // bytes
+
+// The elements of a vector added up in pairs.
+template <typename Vector>
+inline auto sum_of(Vector v) {
+  constexpr int W = sizeof(v) / sizeof(v[0]);
+  using T = std::remove_cv_t<std::remove_reference_t<decltype(v[0])>>;
+  T lanes[W];
+  __builtin_memcpy(lanes, &v, sizeof v);
+#pragma GCC unroll 5
+  for (int half = W / 2; half > 0; half /= 2)
+#pragma GCC unroll 16
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  return lanes[0];
+}
+
 template <typename T, int N>
 void dots(int64_t k, const T* a, const T* b, int64_t b_column, T* c, int64_t c_column, const T* bias) {
   constexpr int W = kWidth<T>;
@@ -96,14 +112,16 @@ void dots(int64_t k, const T* a, const T* b, int64_t b_column, T* c, int64_t c_c
     const Vector left0 = load(a + p), left1 = load(a + p + W);
 #pragma GCC unroll 4
     for (int j = 0; j < N; ++j) {
+      // A large matrix comes from memory: what is asked for by hand comes sooner than what the processor foresees.
+      __builtin_prefetch(b + j * b_column + p + kDotsAhead / sizeof(T));
+      __builtin_prefetch(b + j * b_column + p + kDotsAhead / sizeof(T) + W);
       sum[j][0] += left0 * load(b + j * b_column + p);
       sum[j][1] += left1 * load(b + j * b_column + p + W);
     }
   }
   for (int j = 0; j < N; ++j) {
     const Vector both = sum[j][0] + sum[j][1];
-    T total = bias ? bias[j] : T(0);
-    for (int w = 0; w < W; ++w) total += both[w];
+    T total = sum_of(both) + (bias ? bias[j] : T(0));
     for (int64_t q = p; q < k; ++q) total += a[q] * b[j * b_column + q];
     c[j * c_column] = total;
   }
