@@ -9,6 +9,15 @@ td.distributed.functional         with gradients, for compiled functions and def
 
 from tandem.distributed import checkpoint, elastic, functional, pipeline, simulator
 from tandem.distributed.automatic import ParallelPlan, load_plan, parallelize
+from tandem.distributed.available import (
+    get_node_local_rank,
+    is_gloo_available,
+    is_mpi_available,
+    is_nccl_available,
+    is_torchelastic_launched,
+    new_subgroups,
+    new_subgroups_by_enumeration,
+)
 from tandem.distributed.cluster import Cluster, ClusterSpec, Server, replica_device_setter
 from tandem.distributed.collectives import (
     P2POp,
@@ -53,7 +62,14 @@ from tandem.distributed.group import (
     new_group,
 )
 from tandem.distributed.measure import measured
-from tandem.distributed.objects import all_gather_object, broadcast_object_list, gather_object
+from tandem.distributed.objects import (
+    all_gather_object,
+    broadcast_object_list,
+    gather_object,
+    recv_object_list,
+    scatter_object_list,
+    send_object_list,
+)
 from tandem.distributed.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -98,17 +114,18 @@ __all__ = [
     "Cluster", "ClusterSpec", "ColwiseParallel", "DTensor", "DeviceMesh", "DeviceModel", "DistributedDataParallel",
     "ExpertParallel", "GroupMember", "Link", "Mesh", "MixtureOfExperts", "NamedSharding", "P2POp", "ParallelPlan",
     "ParallelStyle", "ParameterServer", "Partial", "PartitionSpec", "Pipeline", "Placement", "PlacementCosts",
-    "PlacementPlan", "PrepareModuleInput", "PrepareModuleOutput", "ProcessGroup", "ReduceOp", "Replicate",
-    "RowwiseParallel", "SequenceParallel", "Server", "Shard", "ShardedEmbedding", "ShardedParameter", "ShardingReport",
-    "Store", "Topology", "Work", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce",
-    "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier", "batch_isend_irecv", "broadcast",
-    "broadcast_coalesced", "broadcast_object_list", "checkpoint", "data_parallel", "destroy_process_group",
-    "distribute_module", "distribute_tensor", "elastic", "explain", "flight_record", "from_local", "full_state_dict",
-    "fully_shard", "functional", "gather", "gather_object", "get_backend", "get_global_rank", "get_group_rank",
-    "get_process_group_ranks", "get_rank", "get_world_size", "implicit_replication", "init_device_mesh",
-    "init_process_group", "irecv", "is_available", "is_initialized", "isend", "join", "launch", "load_full_state_dict",
-    "load_plan", "measure_cluster", "measure_nodes", "measured", "monitored_barrier", "new_group", "no_sync", "parallelize",
-    "parallelize_module", "pipeline", "place", "recv", "redistribute", "reduce", "reduce_scatter", "reduce_scatter_tensor",
-    "replica_device_setter", "scatter", "send", "shard_map", "sharding_report", "simulator", "spawn", "stage",
-    "with_sharding_constraint",
+    "PlacementPlan", "PrepareModuleInput", "PrepareModuleOutput", "ProcessGroup", "ReduceOp", "Replicate", "RowwiseParallel",
+    "SequenceParallel", "Server", "Shard", "ShardedEmbedding", "ShardedParameter", "ShardingReport", "Store", "Topology",
+    "Work", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_reduce_coalesced", "all_to_all",
+    "all_to_all_single", "barrier", "batch_isend_irecv", "broadcast", "broadcast_coalesced", "broadcast_object_list",
+    "checkpoint", "data_parallel", "destroy_process_group", "distribute_module", "distribute_tensor", "elastic", "explain",
+    "flight_record", "from_local", "full_state_dict", "fully_shard", "functional", "gather", "gather_object", "get_backend",
+    "get_global_rank", "get_group_rank", "get_node_local_rank", "get_process_group_ranks", "get_rank", "get_world_size",
+    "implicit_replication", "init_device_mesh", "init_process_group", "irecv", "is_available", "is_gloo_available",
+    "is_initialized", "is_mpi_available", "is_nccl_available", "is_torchelastic_launched", "isend", "join", "launch",
+    "load_full_state_dict", "load_plan", "measure_cluster", "measure_nodes", "measured", "monitored_barrier", "new_group",
+    "new_subgroups", "new_subgroups_by_enumeration", "no_sync", "parallelize", "parallelize_module", "pipeline", "place",
+    "recv", "recv_object_list", "redistribute", "reduce", "reduce_scatter", "reduce_scatter_tensor", "replica_device_setter",
+    "scatter", "scatter_object_list", "send", "send_object_list", "shard_map", "sharding_report", "simulator", "spawn",
+    "stage", "with_sharding_constraint",
 ]  # fmt: skip

@@ -294,8 +294,20 @@ def barrier(group=None, async_op: bool = False, device_ids=None) -> Work | None:
 
 
 def monitored_barrier(group=None, timeout=None, wait_all_ranks: bool = False):
-    """barrier; every collective says here which ranks are missing, and where they are."""
-    barrier(group)
+    """barrier, with a time of its own to wait, in seconds or a timedelta; as every collective here, it says which ranks are missing
+    and where they are."""
+    mine = group_of(group, "monitored_barrier")
+    if mine is None:
+        return
+    seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else timeout
+    if seconds is None:
+        barrier(mine)
+        return
+    mine.communicator.set_timeout(float(seconds))
+    try:
+        barrier(mine)
+    finally:
+        mine.communicator.set_timeout(this_rank("monitored_barrier").timeout)
 
 
 # -- messages

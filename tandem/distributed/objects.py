@@ -13,6 +13,7 @@ import pickle
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.constructors import asarray
+from tandem.distributed.collectives import recv, send
 from tandem.distributed.group import group_of
 from tandem.errors import DTypeError, ShapeError
 
@@ -134,3 +135,47 @@ def broadcast_object_list(object_list: list, src: int = 0, group=None, device=No
             "broadcast_object_list", f"a list of {len(object_list)} entries for {len(made)} from rank {src}"
         )
     object_list[:] = made
+
+
+def scatter_object_list(
+    scatter_object_output_list: list, scatter_object_input_list: list | None = None, src: int = 0, group=None, *,
+    allow_pickle: bool = False,
+):  # fmt: skip
+    """Gives each rank, as the first entry of a list, the object that rank `src` has for it."""
+    group = group_of(group, "scatter_object_list")
+    if group is None:
+        return
+    root, n = group.position(src, "scatter_object_list"), group.size()
+    mine = group.rank() == root
+    if not scatter_object_output_list or (mine and len(scatter_object_input_list or ()) != n):
+        raise ShapeError(
+            "scatter_object_list", f"rank {src} gives a list of {n} objects, and every rank one of an entry for its own"
+        )
+    parts = [_pack(x, allow_pickle) for x in scatter_object_input_list] if mine else []
+    sizes = tuple(p.numel() for p in parts) if mine else (0,) * n
+    lengths = asarray(sizes, dtype=dtypes.int64)
+    lengths = F.broadcast(lengths, group.token, n, root).tolist()
+    sent = F.concatenate(parts) if mine else F.full((0,), 0, dtype=dtypes.uint8)
+    takes = tuple(lengths[group.rank()] if r == root else 0 for r in range(n))
+    got = F.all_to_all(sent, group.token, n, sizes, takes)
+    scatter_object_output_list[0] = _unpack(got, allow_pickle)
+
+
+def send_object_list(object_list: list, dst: int, group=None, device=None, *, allow_pickle: bool = False):
+    """Sends objects to rank `dst`, which receives them by recv_object_list."""
+    data = _pack(list(object_list), allow_pickle)
+    send(asarray([data.numel()], dtype=dtypes.int64), dst, group)
+    send(data, dst, group)
+
+
+def recv_object_list(object_list: list, src: int, group=None, device=None, *, allow_pickle: bool = False) -> int:
+    """Writes what rank `src` sends by send_object_list into a list of as many entries; gives that rank."""
+    size = F.full((1,), 0, dtype=dtypes.int64)
+    recv(size, src, group)
+    data = F.full((size.tolist()[0],), 0, dtype=dtypes.uint8)
+    recv(data, src, group)
+    made = _unpack(data, allow_pickle)
+    if len(made) != len(object_list):
+        raise ShapeError("recv_object_list", f"a list of {len(object_list)} entries for {len(made)} from rank {src}")
+    object_list[:] = made
+    return src

@@ -1,5 +1,7 @@
 """Collectives on the threads engine: every kind, dtype and world size against NumPy; handles, programs, sessions."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -576,3 +578,62 @@ def test_wrong_arguments():
 def test_there_is_one_code_per_reduction_and_dtype():
     for dtype in dtypes.ALL:
         assert td._runtime.reduction_is_defined(dtype.code, 0)
+
+
+def test_objects_for_each_rank_and_between_two():
+    def work():
+        r, n = dist.get_rank(), dist.get_world_size()
+        mine = [None]
+        dist.scatter_object_list(mine, [{"part": k, "text": "x" * k} for k in range(n)] if r == 1 else None, src=1)
+        got = [None, None]
+        if r == 0:
+            dist.send_object_list([(1, 2), {"a": td.ones(2)}], 2)
+        if r == 2:
+            dist.recv_object_list(got, 0)
+        return mine[0], str(got)
+
+    for r, (mine, got) in enumerate(on_ranks(3, work)):
+        assert mine == {"part": r, "text": "x" * r}
+        assert got == ("[(1, 2), {'a': tensor([1., 1.])}]" if r == 2 else "[None, None]")
+
+
+def test_subgroups():
+    def work():
+        own, groups = dist.new_subgroups(2)
+        x = td.ones(1) * dist.get_rank()
+        dist.all_reduce(x, group=own)
+        with pytest.raises(td.ValueRangeError, match="4 ranks cannot be divided into groups of 3"):
+            dist.new_subgroups(3)
+        return x.item(), len(groups)
+
+    assert on_ranks(4, work) == [(1.0, 2), (1.0, 2), (5.0, 2), (5.0, 2)]
+
+
+def test_a_barrier_with_a_time_of_its_own():
+    over = threading.Event()
+
+    def work():
+        dist.monitored_barrier(timeout=30)
+        if dist.get_rank() == 1:
+            over.wait(30)
+        if dist.get_rank() == 0:
+            with pytest.raises(td.DeadlineError, match=r"waited 0\.2 s in barrier(?s:.)*rank 1"):
+                dist.monitored_barrier(timeout=0.2)
+            over.set()
+        return True
+
+    assert on_ranks(2, work) == [True, True]
+
+
+def test_what_there_is(monkeypatch):
+    assert (
+        dist.is_gloo_available()
+        and isinstance(dist.is_mpi_available(), bool)
+        and isinstance(dist.is_nccl_available(), bool)
+    )
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert dist.get_node_local_rank() == 3
+    monkeypatch.delenv("LOCAL_RANK")
+    assert dist.get_node_local_rank(7) == 7
+    with pytest.raises(td.ValueRangeError, match="LOCAL_RANK"):
+        dist.get_node_local_rank()
