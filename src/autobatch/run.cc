@@ -1,9 +1,8 @@
 // Groups of deferred calls run: operands are gathered, results handed out.
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <string>
-#include <unordered_map>
+#include <tuple>
 #include <utility>
 
 #include "autobatch/batch.h"
@@ -322,13 +321,30 @@ bool Batch::split(const std::vector<int32_t>& members, const std::vector<bool>& 
     const View v = view_of(operands(calls_[members[0]])[p]);
     const int64_t bytes = v.numel() * static_cast<int64_t>(item_size(v.dtype));
     if (bytes * static_cast<int64_t>(members.size()) < kWorthACall) continue;
-    std::map<std::pair<const void*, const Node*>, std::vector<int32_t>> parts;
+    struct Member {
+      const void* data;
+      const Node* node;
+      int32_t number;
+      bool same(const Member& other) const { return data == other.data && node == other.node; }
+    };
+    std::vector<Member> sorted;
     for (int32_t member : members) {
       const Operand& operand = operands(calls_[member])[p];
-      parts[{view_of(operand).data, operand.edge.node.get()}].push_back(member);
+      sorted.push_back({data_of(operand), operand.edge.node.get(), member});
     }
-    if (2 * parts.size() > members.size()) continue;
-    for (const auto& part : parts) run_group(part.second);
+    std::sort(sorted.begin(), sorted.end(), [](const Member& a, const Member& b) {
+      return std::tie(a.data, a.node, a.number) < std::tie(b.data, b.node, b.number);
+    });
+    size_t parts = 0;
+    for (size_t i = 0; i < sorted.size(); ++i) parts += i == 0 || !sorted[i].same(sorted[i - 1]);
+    if (2 * parts > members.size()) continue;
+    std::vector<int32_t> part;
+    for (size_t i = 0; i < sorted.size(); ++i) {
+      part.push_back(sorted[i].number);
+      if (i + 1 < sorted.size() && sorted[i].same(sorted[i + 1])) continue;
+      run_group(part);
+      part.clear();
+    }
     return true;
   }
   return false;
