@@ -137,8 +137,8 @@ class Connection:
             self.send(None)
 
     def drain(self):
-        """Takes in what the other side has given back. Raises Closed if it is gone."""
-        while self._buffer or select.select([self.socket], [], [], 0)[0]:
+        """Takes in what the other side has given back, if it has something."""
+        while self._sent.are_lent and (self._buffer or select.select([self.socket], [], [], 0)[0]):
             self.receive()
 
     def _given_back(self) -> list[int]:
@@ -239,6 +239,10 @@ class Pieces:
         piece, self._next = self._next, self._next + 1
         self._memory[piece] = memory
         return piece, memory
+
+    @property
+    def are_lent(self) -> bool:
+        return len(self._free) < len(self._memory)
 
     def take_back(self, pieces: list[int]):
         self._free.update(p for p in pieces if p in self._memory)
