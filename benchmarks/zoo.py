@@ -2,7 +2,7 @@
 
     python benchmarks/zoo.py [--models unet,llama] [--kind train,infer] [--modes eager,compiled]
                              [--torch-modes eager,channels_last,compile] [--rounds 5] [--seconds 0.3]
-                             [--device cuda] [--scale 8] [--results FILE]
+                             [--device cuda] [--scale 8] [--threads 2] [--results FILE]
     python benchmarks/zoo.py --report FILE
     python benchmarks/zoo.py --check [--models ...]
     python benchmarks/zoo.py --count [--models ...]
@@ -272,9 +272,9 @@ def count(models: list[str]) -> int:
 
 
 class Process:
-    def __init__(self, library: str, mode: str, model: str, kind: str, device: str):
+    def __init__(self, library: str, mode: str, model: str, kind: str, device: str, threads: int):
         self.name = f"{library} {mode}"
-        environment = os.environ | {"OMP_NUM_THREADS": "2", "TANDEM_NUM_THREADS": "2"}
+        environment = os.environ | {f"{who}_NUM_THREADS": str(threads) for who in ("OMP", "MKL", "TANDEM")}
         self.errors = tempfile.TemporaryFile("w+")
         command = [sys.executable, __file__, "--worker", library, mode, model, kind, device]
         self.process = subprocess.Popen(
@@ -313,7 +313,7 @@ def measure(model: str, kind: str, options) -> dict | None:
     wanted = [("tandem", m) for m in options.modes.split(",")] + [
         ("torch", m) for m in options.torch_modes.split(",") if m
     ]
-    processes = [Process(*which, model, kind, options.device) for which in wanted]
+    processes = [Process(*which, model, kind, options.device, options.threads) for which in wanted]
     alive = [p for p in processes if p.first is not None]
     for _ in range(options.rounds):
         for p in alive:
@@ -359,6 +359,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--scale", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--count", action="store_true")
     parser.add_argument("--results")
