@@ -112,7 +112,8 @@ def main(epochs: int = 15, out: str = "quickstart-run", show=print):
         + _row("training, images/s", f"{eager_speed:,.0f}", f"{speed:,.0f}", speed / eager_speed)
         + _row(f"{count:,} distorted copies", f"{1e3 * slow:.1f} ms", f"{1e3 * quick:.1f} ms", slow / quick)
         + "</table></div><p>Convolutions take as long either way, and eager calls cost little: training gains little. A chain of "
-        "cheap operators gains most, for a program goes through memory once; one whose time goes into arithmetic gains little.</p><h2>Some digits, and what they are read as</h2>"
+        "cheap operators gains most, for a program goes through memory once; one whose time goes into arithmetic gains little.</p>"
+        "<h2>Some digits, and what they are read as</h2>"
         + pictures(images[chosen, 0], labels[chosen].tolist(), guesses[chosen].tolist()),
     )
     show(f"loss curves, the dataflow graph and where the time went: {page}")
