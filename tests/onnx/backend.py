@@ -84,7 +84,7 @@ def _array(value):
 def _host(value):
     if isinstance(value, list):
         return [_host(v) for v in value]
-    return value.numpy() if isinstance(value, td.Tensor) else value
+    return value.detach().numpy() if isinstance(value, td.Tensor) else value
 
 
 def compare(actual, expected, rtol: float, atol: float):
