@@ -82,7 +82,11 @@ def spaces() -> dict[str, dict]:
     methods = {}
     for name in dir(td.Tensor):
         if not name.startswith("_") and name not in main and not name.endswith("_"):
-            methods[name] = inspect.getattr_static(td.Tensor, name)
+            method = inspect.getattr_static(td.Tensor, name)
+            if not str(getattr(method, "__module__", "")).startswith(
+                "tandem.torch"
+            ):  # which adds methods when imported
+                methods[name] = method
     result["Tensor"] = methods
     return result
 

@@ -167,7 +167,7 @@ def test_compiled_is_eager_and_the_loss_falls(make):
     def losses(compiled: bool) -> list[float]:
         td.manual_seed(0)
         model, loss_of = make()
-        optimizer = td.optim.Adam(model.parameters(), lr=2e-3)
+        optimizer = td.optim.Adam(model.parameters(), lr=5e-4)  # larger steps amplify every bit in some of these
 
         def step():
             loss = loss_of()
