@@ -4,7 +4,8 @@ Note [Forks]
 A child of fork has one thread, and whatever the others were at stays as it was for ever: a lock that nobody releases, a module half
 imported, collections switched off. So a fork waits until other threads have left what is inside of `compiling()`, for a minute at
 most, and until they have imported the modules of this package that they are importing. What is left is put right in the child:
-locks made by `lock()` are free, garbage is collected again. The runtime does the same for its own locks (src/fork_guard.h).
+locks made by `lock()` are free, garbage is collected again, and an import that began at the last moment is forgotten, so that the
+child begins it anew. The runtime does the same for its own locks (src/fork_guard.h).
 """
 
 from __future__ import annotations
@@ -77,13 +78,27 @@ def _before():
         time.sleep(0.001)
 
 
+def _module_locks() -> dict:
+    """Locks of modules that are being imported, by name, as weak references."""
+    return getattr(sys.modules["importlib._bootstrap"], "_module_locks", {})
+
+
 def _is_importing(me: int) -> bool:
     """Whether another thread is importing a module of this package."""
-    held = getattr(sys.modules["importlib._bootstrap"], "_module_locks", {})
-    for name, reference in list(held.items()):
+    for name, reference in list(_module_locks().items()):
         if name.partition(".")[0] == "tandem" and getattr(reference(), "owner", None) not in (None, me):
             return True
     return False
+
+
+def _forget_imports(me: int):
+    """In a child: modules of this package whose import another thread had begun are imported anew when they are asked for."""
+    held = _module_locks()
+    for name, reference in list(held.items()):
+        if name.partition(".")[0] == "tandem" and getattr(reference(), "owner", None) != me:
+            held.pop(name, None)
+            if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
+                del sys.modules[name]
 
 
 def _in_parent():
@@ -106,6 +121,7 @@ def _in_child():
         _collect_again()
     for made in _locks:
         made._at_fork_reinit()
+    _forget_imports(me)
 
 
 os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -162,6 +162,40 @@ def test_a_fork_waits_for_imports(delay, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+BEGUN = """
+import os, sys, threading, time
+import tandem
+from tandem import forks
+forks._is_importing = lambda me: False  # as if it had begun after the last look
+
+folder = sys.argv[1]
+tandem.__path__.append(folder)
+with open(folder + "/begun.py", "w") as file:
+    file.write("import time; began = True; time.sleep(0.5); done = True")
+thread = threading.Thread(target=lambda: __import__("tandem.begun"))
+thread.start()
+while not hasattr(sys.modules.get("tandem.begun"), "began"):
+    time.sleep(0.001)
+child = os.fork()
+if child == 0:
+    from tandem.begun import done
+    os._exit(0)
+end = time.monotonic() + 100
+while (found := os.waitpid(child, os.WNOHANG)) == (0, 0):
+    if time.monotonic() > end:
+        os.kill(child, 9)
+        sys.exit("the child hangs")
+    time.sleep(0.002)
+thread.join()
+sys.exit(found[1])
+"""
+
+
+def test_an_import_that_begins_while_a_process_forks(tmp_path):
+    done = run_script(BEGUN, tmp_path, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+
+
 SECOND = """
 import tandem as td
 try:
