@@ -14,6 +14,11 @@ from tandem.ops.precision import in_float32, round_loss, widen
 from tandem.ops.prepare import show_shape
 
 
+def _hinge(x):
+    """max(x, 0), with a gradient where x is 0 too, unlike relu: two equal scores are pushed apart, as in PyTorch."""
+    return F.clip(x, 0.0)
+
+
 @op(hidden=True)
 @in_float32(loss=True)
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input=True, full=False, *, eps=1e-8, reduction="mean"):
@@ -50,7 +55,7 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor, full=False, ep
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin=1.0, *, reduction="mean"):
     """input where target is 1, max(0, margin - input) where it is -1."""
     near = F.where(F.equal(target, -1), 0, input)
-    far = F.where(F.equal(target, 1), 0, F.relu(margin - input))
+    far = F.where(F.equal(target, 1), 0, _hinge(margin - input))
     return reduce_loss("hinge_embedding_loss", near + far, reduction)
 
 
@@ -58,7 +63,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin=1.0, *, reduction
 @in_float32(loss=True)
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin=0.0, *, reduction="mean"):
     """max(0, -target * (input1 - input2) + margin): target 1 wants input1 larger, -1 input2."""
-    return reduce_loss("margin_ranking_loss", F.relu(-target * (input1 - input2) + margin), reduction)
+    return reduce_loss("margin_ranking_loss", _hinge(-target * (input1 - input2) + margin), reduction)
 
 
 @op(hidden=True)
@@ -77,7 +82,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     cosine = F.sum(input1 * input2, -1) / F.sqrt(
         (F.sum(input1 * input1, -1) + epsilon) * (F.sum(input2 * input2, -1) + epsilon)
     )
-    loss = F.where(F.equal(target, 1), 1 - cosine, 0) + F.where(F.equal(target, -1), F.relu(cosine - margin), 0)
+    loss = F.where(F.equal(target, 1), 1 - cosine, 0) + F.where(F.equal(target, -1), _hinge(cosine - margin), 0)
     return round_loss(reduce_loss("cosine_embedding_loss", loss, reduction), dtype)
 
 
@@ -149,7 +154,7 @@ def triplet_margin_loss(
     far = F.pairwise_distance(anchor, negative, float(p), eps)
     if swap:
         far = F.minimum(far, F.pairwise_distance(positive, negative, float(p), eps))
-    return reduce_loss("triplet_margin_loss", F.relu(near - far + margin), reduction)
+    return reduce_loss("triplet_margin_loss", _hinge(near - far + margin), reduction)
 
 
 def triplet_margin_with_distance_loss(
@@ -161,7 +166,7 @@ def triplet_margin_with_distance_loss(
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = F.minimum(far, distance(positive, negative))
-    loss = F.relu(near - far + margin)
+    loss = _hinge(near - far + margin)
     return reduce_loss("triplet_margin_with_distance_loss", loss, reduction)
 
 

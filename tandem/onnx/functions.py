@@ -11,11 +11,12 @@ from tandem.onnx.types import code_of
 
 def has_body(node) -> bool:
     """Whether the standard says what an operator is made of."""
-    schema = _schema(node)
+    schema = schema_of(node)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
-def _schema(node):
+def schema_of(node):
+    """What the standard says of a node's operator; None where it does not know it."""
     from onnx import defs
 
     try:
@@ -30,7 +31,7 @@ def function_body(node, given: list):
 
     from tandem.onnx.read import read_function
 
-    schema = _schema(node)
+    schema = schema_of(node)
     proto = None
     if schema is not None and schema.has_context_dependent_function:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.version]

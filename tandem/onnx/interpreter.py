@@ -124,8 +124,10 @@ def run_graph(graph: Graph, scope: Scope) -> list:
         try:
             results = run_node(node, given, scope)
         except TandemError as error:
-            error.add_note(f"  in node {node.name or node.outputs[0]!r} ({node.op}) of the ONNX graph {graph.name!r}")
+            error.add_note(f"  in {_place(node, graph)}")
             raise
+        except _NO_ERRORS_OF_OURS as error:
+            raise _does_not_fit(node, graph, given, error) from error
         for name, result in zip(node.outputs, results, strict=False):
             if name:
                 values[name] = result
@@ -133,6 +135,29 @@ def run_graph(graph: Graph, scope: Scope) -> list:
             if graph.last_use.get(name) == position and name not in graph.constants:
                 values.pop(name, None)
     return [scope[name] for name in graph.outputs]
+
+
+# What a handler, NumPy or onnx raise for operands and attributes that they were not made for: the file's mistake.
+_NO_ERRORS_OF_OURS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
+
+
+def _place(node: Node, graph: Graph) -> str:
+    return f"node {node.name or (node.outputs or ['?'])[0]!r} ({node.op}) of the ONNX graph {graph.name!r}"
+
+
+def _does_not_fit(node: Node, graph: Graph, given: list, error: Exception) -> UnsupportedError:
+    operands = ", ".join(_described(v) for v in given)
+    return UnsupportedError(
+        f"onnx {node.op}",
+        f"{_place(node, graph)} cannot be run on ({operands}): {type(error).__name__}: {error}",
+        fix="if onnxruntime runs this model, please report it",
+    )
+
+
+def _described(value) -> str:
+    if isinstance(value, (_runtime.Tensor, np.ndarray)):
+        return f"{value.dtype} {tuple(value.shape)}"
+    return "nothing" if value is None else type(value).__name__
 
 
 def run_node(node: Node, given: list, scope: Scope) -> list:

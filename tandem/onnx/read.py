@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import struct
 
 import numpy as np
 
 from tandem.errors import UnsupportedError
+from tandem.onnx.check import check_node
 from tandem.onnx.interpreter import Graph, Node, as_constant
 from tandem.onnx.registry import handler_of
 
@@ -76,6 +78,8 @@ class Reader:
         )
         if function is not None:
             node.body = self.function(function, node)
+        else:
+            check_node(node, proto)
         return node
 
     def attribute(self, a):
@@ -92,9 +96,9 @@ class Reader:
             return dense(a.sparse_tensor)
         value = onnx.helper.get_attribute_value(a)
         if isinstance(value, bytes):
-            return value.decode()
+            return _text(value, a.name)
         if a.type == a.STRINGS:
-            return [s.decode() for s in value]
+            return [_text(s, a.name) for s in value]
         return list(value) if a.type in (a.INTS, a.FLOATS) else value
 
     def function(self, proto, node: Node) -> Graph:
@@ -133,7 +137,13 @@ def _defaults(node: Node) -> dict:
 
 def constant_of(node, onnx):
     """The value of a Constant node."""
-    (a,) = [a for a in node.attribute if a.name.startswith(("value", "sparse_value"))]
+    values = [a for a in node.attribute if a.name.startswith(("value", "sparse_value"))]
+    if len(values) != 1 or len(node.output) != 1:
+        raise UnsupportedError(
+            "onnx Constant",
+            f"node {node.name!r} has {len(values)} values and {len(node.output)} outputs; it must have one",
+        )
+    (a,) = values
     kinds = {
         "value": lambda: to_array(a.t),
         "sparse_value": lambda: dense(a.sparse_tensor),
@@ -141,17 +151,31 @@ def constant_of(node, onnx):
         "value_floats": lambda: np.asarray(list(a.floats), np.float32),
         "value_int": lambda: np.asarray(a.i, np.int64),
         "value_ints": lambda: np.asarray(list(a.ints), np.int64),
-        "value_string": lambda: np.asarray(a.s.decode(), object),
-        "value_strings": lambda: np.asarray([s.decode() for s in a.strings], object),
+        "value_string": lambda: np.asarray(_text(a.s, a.name), object),
+        "value_strings": lambda: np.asarray([_text(s, a.name) for s in a.strings], object),
     }
+    if a.name not in kinds:
+        raise UnsupportedError("onnx Constant", f"node {node.name!r} has a value of no kind that is known: {a.name!r}")
     return as_constant(kinds[a.name]())
+
+
+def _text(data: bytes, name: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise UnsupportedError("onnx", f"the attribute {name!r} is no text in UTF-8: the file is damaged") from None
 
 
 def to_array(tensor) -> np.ndarray:
     """A TensorProto's elements; strings as Python's."""
-    array = onnx_package().numpy_helper.to_array(tensor)
+    try:
+        array = onnx_package().numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, KeyError, OverflowError, struct.error) as error:
+        raise UnsupportedError(
+            "onnx", f"the tensor {tensor.name!r} of shape {tuple(tensor.dims)} is damaged: {error}"
+        ) from None
     if tensor.data_type == tensor.STRING:
-        decoded = [s.decode() if isinstance(s, bytes) else str(s) for s in array.ravel()]
+        decoded = [_text(s, tensor.name) if isinstance(s, bytes) else str(s) for s in array.ravel()]
         return np.array(decoded, dtype=object).reshape(array.shape)
     return np.array(array)  # a copy: the file's memory is read-only
 

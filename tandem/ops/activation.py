@@ -174,9 +174,10 @@ def selu(x: Tensor):
 
 def _exponential_unit(x: Value, alpha: float, scale: float, inner: float) -> Value:
     x = to_float(x)
-    # exp of the negative part only: a large positive x would overflow, and inf * 0 spoil the gradient
-    negative = F.minimum(x, constant(0, x.dtype)) * inner
-    return F.where(x > 0, x * scale, F.expm1(F.where(x > 0, constant(0, x.dtype), negative)) * alpha)
+    # exp of the negative part only: a large positive x would overflow, and inf * 0 spoil the gradient. Not by minimum, which
+    # gives either operand half of the gradient where they are equal.
+    negative = F.where(x > 0, constant(0, x.dtype), x) * inner
+    return F.where(x > 0, x * scale, F.expm1(negative) * alpha)
 
 
 @register

@@ -435,7 +435,9 @@ def fmax(x: Tensor, y: Tensor):
     tensor([1., 0.])
     """
     x, y = broadcast("fmax", *promote(x, y))
-    return F.where(F.isnan(x), y, F.where(F.isnan(y), x, F.maximum(x, y)))
+    return F.where(
+        F.logical_or(F.greater_equal(x, y), F.isnan(y)), x, y
+    )  # of equal ones x has the gradient, as in PyTorch
 
 
 @op
@@ -446,7 +448,7 @@ def fmin(x: Tensor, y: Tensor):
     tensor([0., 0.])
     """
     x, y = broadcast("fmin", *promote(x, y))
-    return F.where(F.isnan(x), y, F.where(F.isnan(y), x, F.minimum(x, y)))
+    return F.where(F.logical_or(F.less_equal(x, y), F.isnan(y)), x, y)
 
 
 @public(method=True)

@@ -81,3 +81,11 @@ def test_in_place():
 
 def test_threshold_lets_nan_through():
     assert np.isnan(td.nn.functional.threshold(td.tensor([float("nan")]), 0.3, -1.0).item())
+
+
+@pytest.mark.parametrize(("name", "slope"), [("elu", 1.0), ("celu", 1.0), ("selu", SCALE * ALPHA)])
+def test_exponential_units_have_their_left_slope_at_zero(name, slope):
+    """Half of it before: what relu leaves at zero lost half of its gradient in a unit that follows."""
+    x = td.tensor([0.0, -0.0], requires_grad=True)
+    getattr(td, name)(x).sum().backward()
+    assert_close(x.grad, [slope, slope])

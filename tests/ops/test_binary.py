@@ -109,6 +109,8 @@ def test_gradients_at_corners():
     assert gradient(td.logaddexp, 0.0, -INF) == [1.0, 0.0]
     assert gradient(td.maximum, 1.0, 1.0) == [0.5, 0.5]
     assert gradient(td.fmax, NAN, 1.0) == [0.0, 1.0]
+    assert gradient(td.fmax, 1.0, 1.0) == [1.0, 0.0]
+    assert gradient(td.fmin, 1.0, 1.0) == [1.0, 0.0]
 
 
 # -- powers
