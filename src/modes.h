@@ -21,8 +21,10 @@ struct CallMode {
 };
 extern thread_local CallMode call_mode;
 
-// The device of the innermost `with td.device(...)`, or -1: captured calls tell their graphs, nothing depends on it.
-extern thread_local int8_t device_scope;
+// The device of the innermost `with td.device(...)`, or -1: captured calls tell their graphs. From kFirstTask on it is
+// a task of a cluster (tandem/devices.py numbers them), on which backward of what is called there runs too.
+constexpr int16_t kFirstTask = 64;
+extern thread_local int16_t device_scope;
 
 // Which of several ranks this thread is, where ranks are threads of one process: what they run at the same time must
 // not share memory. 0: the process is one.

@@ -28,13 +28,17 @@ class Compiled:
     """A compiled function. Call it like the function itself."""
 
     def __init__(self, fn, whole: bool = False, memory_budget: float | None = None, name: str | None = None,
-                 recompile_limit: float | None = None):  # fmt: skip
+                 recompile_limit: float | None = None, target=None):  # fmt: skip
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._name = name or getattr(fn, "__name__", None) or type(fn).__name__
         self._whole = whole
         self._report = Report(memory_budget, recompile_limit, self._name)
         self._programs = _runtime.ProgramCache(self._report)
+        self._target = target
+        if target is not None:
+            self._remote = target.compiled_function(self._name)
+            self._programs.set_remote(self._remote)
 
     def __call__(self, *args, **kwargs):
         if EAGER or _runtime.capturing():  # inside another compiled function: part of its program
@@ -87,7 +91,7 @@ class Compiled:
 
     def _settings(self) -> tuple:
         """What a copy of it is made with, besides the function."""
-        return self._whole, self._report.memory_budget, self._name, self._report.recompiles.own_limit
+        return self._whole, self._report.memory_budget, self._name, self._report.recompiles.own_limit, self._target
 
     def __copy__(self):
         return Compiled(self._fn, *self._settings())
@@ -120,6 +124,8 @@ class Compiled:
         >>> print(double.explain().splitlines()[1])
           program 0: 1 calls -> 4 nodes, 4 after passes -> 1 steps; ran 2 times
         """
+        if self._target is not None:
+            return self._remote.explain()
         return self._report.explain(self._name, self._programs.num_traces, dict(self._programs.program_runs()))
 
     def graph(self, *number_or_arguments, **kwargs):
@@ -281,7 +287,8 @@ def _refuse_in_body(objects):
 
 
 def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None, recompile_limit: float | None = None,
-            device: str | None = None, fullgraph: bool = False, dynamic=None, backend=None, mode=None, options=None):  # fmt: skip
+            device: str | None = None, target=None, fullgraph: bool = False, dynamic=None, backend=None, mode=None,
+            options=None):  # fmt: skip
     """fn with its operators run as whole programs: fused across operators, without intermediate results in memory.
 
     A module gives a module that shares its parameters and names. Functions that train work, too: backward(), in-place updates and
@@ -298,6 +305,9 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
     device: "pjrt:PLUGIN" runs it on an accelerator behind PJRT's C interface: PLUGIN is the path of a plugin, "tpu" or "cuda".
     Arguments are tensors by position, results come to the CPU (docs/deployment.md). Without it, programs run where tensors are.
 
+    target: a td.distributed.Cluster, on whose tasks programs then run: what is called under td.device("/job:worker/task:1"), and
+    its backward, on that task (docs/cluster.md). What the function writes comes back here at the end of a call.
+
     Of PyTorch's options, fullgraph means whole; dynamic, backend, mode and options choose nothing here and are ignored.
 
     >>> step = td.compile(lambda x: (x * 2 + 1).sum())
@@ -307,10 +317,14 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
     whole = whole or fullgraph
     if fn is None:
         return lambda f: compile(
-            f, whole=whole, memory_budget=memory_budget, recompile_limit=recompile_limit, device=device
+            f, whole=whole, memory_budget=memory_budget, recompile_limit=recompile_limit, device=device, target=target
         )
     check_budget("compile", memory_budget)
     check_limit(recompile_limit)
+    if target is not None and not hasattr(target, "compiled_function"):
+        raise DTypeError(
+            "compile", f"target is a {type(target).__name__}; it must be a cluster", fix="give a td.distributed.Cluster"
+        )
     if not callable(fn):
         raise DTypeError("compile", f"a {type(fn).__name__} cannot be called", fix="give a function or a module")
     if device is not None:
@@ -328,11 +342,11 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
         # Another object of the same attributes, the very same dict: whatever is changed on one is changed on the other.
         twin = object.__new__(type(fn))
         object.__setattr__(twin, "__dict__", fn.__dict__)
-        return compile_module(twin, whole, memory_budget, recompile_limit)
-    return Compiled(fn, whole, memory_budget, recompile_limit=recompile_limit)
+        return compile_module(twin, whole, memory_budget, recompile_limit, target)
+    return Compiled(fn, whole, memory_budget, recompile_limit=recompile_limit, target=target)
 
 
-def compile_module(module, whole: bool, memory_budget: float | None, recompile_limit: float | None = None):
+def compile_module(module, whole: bool, memory_budget: float | None, recompile_limit: float | None = None, target=None):
     """Makes calls of this very module run as compiled programs. It stays what it is: parameters, names, modes, hooks.
 
     Its class becomes a subclass of its class, made for it alone, that has __call__ and what a compiled function has.
@@ -340,7 +354,7 @@ def compile_module(module, whole: bool, memory_budget: float | None, recompile_l
     kind = type(module)
     if "_compiled_call" in kind.__dict__:  # compiled already: once more, as asked for now
         kind = kind.__base__
-    compiled = Compiled(kind.__call__, whole, memory_budget, kind.__name__, recompile_limit)
+    compiled = Compiled(kind.__call__, whole, memory_budget, kind.__name__, recompile_limit, target)
 
     def call(self, *args, **kwargs):
         return compiled(self, *args, **kwargs)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
-from tandem import _runtime
+from tandem import _runtime, forks
 from tandem.errors import DeviceError
 
 # What a device scope enters besides: functions of a device that give a context. Deferred graphs put theirs here.
 scopes: list = []
+_numbering = forks.lock()  # guards what numbers of tasks' devices are kept in
 # Kinds that programs name; those of other libraries too, which none has here, so that they can ask for them.
 _KINDS = ("cpu", "cuda", "hpu", "meta", "mps", "mtia", "xla", "xpu")
 
@@ -74,10 +75,13 @@ class Device:
         return hash(canonical(self))
 
     def __enter__(self):
-        before = _runtime.default_device(), None
         if self.is_local:
             code = code_of(self)
             before = _runtime.set_default_device(code), _runtime.set_device_scope(code)
+            if before[1] >= FIRST_TASK:  # a device without a job is one of the task around
+                _runtime.set_device_scope(before[1])
+        else:
+            before = _runtime.default_device(), _runtime.set_device_scope(_code_of_task(self))
         with contextlib.ExitStack() as stack:
             for scope in scopes:
                 stack.enter_context(scope(self))
@@ -88,7 +92,7 @@ class Device:
         before, stack = self._before.pop()
         if self.is_local:
             _runtime.set_default_device(before[0])
-            _runtime.set_device_scope(before[1])
+        _runtime.set_device_scope(before[1])
         stack.close()
 
 
@@ -131,6 +135,28 @@ def canonical(device: Device | str) -> str:
     """The one name of a device that has several: "cpu" of "cpu:0", "cuda:0" of "cuda"."""
     head, slash, last = str(device).rpartition("device:")
     return head + slash + {"cpu:0": "cpu", "cuda": "cuda:0"}.get(last, last)
+
+
+# Devices of other processes have numbers too, for scopes around calls that are captured: from this one on (src/modes.h).
+FIRST_TASK = 64
+_of_tasks: dict[str, int] = {}
+_task_devices: list[Device] = []
+
+
+def _code_of_task(device: Device) -> int:
+    name = canonical(device)
+    code = _of_tasks.get(name)
+    if code is None:
+        with _numbering:
+            code = _of_tasks.setdefault(name, FIRST_TASK + len(_task_devices))
+            if code == FIRST_TASK + len(_task_devices):
+                _task_devices.append(named(name))
+    return code
+
+
+def device_of_scope(code: int) -> Device | None:
+    """The device of another process that a captured call was made for, if it was."""
+    return _task_devices[code - FIRST_TASK] if code >= FIRST_TASK else None
 
 
 CPU = Device._unchecked("cpu", None)

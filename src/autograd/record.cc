@@ -209,8 +209,21 @@ void PlanNode::push_kept(Arguments& to, bool create_graph) {
   for (const Argument& a : numbers) to.list.push_back(a);
 }
 
+namespace {
+
+struct OnTask {  // backward of what was called for a task of a cluster is for that task
+  explicit OnTask(int16_t scope) {
+    if (scope >= kFirstTask) device_scope = scope;
+  }
+  ~OnTask() { device_scope = before; }
+  const int16_t before = device_scope;
+};
+
+}  // namespace
+
 TensorList PlanNode::apply(TensorList grads, bool create_graph) {
   require_saved();
+  const OnTask on_task(scope);
   // Parameters of a backward function: gradients, saved tensors, ints, numbers (tandem/tracing/compile.py).
   Arguments arguments;
   arguments.gradients(grads, plan_->outputs.size());

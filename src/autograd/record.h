@@ -80,6 +80,7 @@ class PlanNode final : public Node {
   SmallVector<int64_t, 8> ints;
   SmallVector<Argument, 1> numbers;  // Python numbers the operator was called with
   bool released = false;
+  int16_t scope = -1;  // device_scope of the call
 
  private:
   struct Arguments;

@@ -79,6 +79,11 @@ void register_capture(nb::module_& m) {
              PyObject* old = std::exchange(c.watch, watch.is_none() ? nullptr : watch.release().ptr());
              Py_XDECREF(old);
            })
+      .def("set_remote",
+           [](ProgramCache& c, nb::object remote) {
+             PyObject* old = std::exchange(c.remote, remote.is_none() ? nullptr : remote.release().ptr());
+             Py_XDECREF(old);
+           })
       .def_prop_ro("num_traces", [](ProgramCache& c) { return c.entries.size(); })
       .def_prop_ro("num_programs",
                    [](ProgramCache& c) {

@@ -233,6 +233,7 @@ int32_t Capture::begin(const Ref<Plan>& plan, Argument* arguments, int count) {
   call.source = user_source();
   call.recorded = grad_mode.enabled;
   call.scope = device_scope;
+  if (programs_ && programs_->remote) key.value(call.scope);
   for (int i = 0; i < count; ++i) {
     Argument& a = arguments[i];
     Operand operand{Operand::Kind::None};

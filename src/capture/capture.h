@@ -29,6 +29,12 @@
 // modules, gradients. Those that never get a value, because the program failed or was interrupted while it was
 // compiled, give way to what was there before, as if the code after the failing line had not run.
 //
+// Note [Elsewhere]
+// A function compiled for a cluster has its programs run by Python (tandem/distributed/cluster/compiled.py): what was
+// noted is described once for each sequence of calls, and what comes of that is called with the tensors and numbers of
+// each run. It gives the results, and what written tensors hold then, which is copied here. Calls know the task that
+// they were made for (Call::scope), which is part of the key.
+//
 // Note [Ahead]
 // Calls are noted in a fraction of the time that a device needs for them, but the device would idle meanwhile. So a
 // device begins while they are noted: as long as the calls are those of the last time (the key has the same bytes, the
@@ -76,8 +82,12 @@ class ProgramCache {
     std::vector<Ref<Plan>> plans;   // of the calls: keeps the addresses in the key their own
     std::vector<Program> programs;  // variants for different sizes, most recently used first
     int64_t runs = 0;
-    int missed = 0;       // how often work was begun for it in vain, in a row; see Note [Ahead]
-    bool broken = false;  // no program could be made: calls run one by one
+    int missed = 0;              // how often work was begun for it in vain, in a row; see Note [Ahead]
+    bool broken = false;         // no program could be made: calls run one by one
+    PyObject* remote = nullptr;  // what runs these calls elsewhere (owned)
+    Entry() = default;
+    Entry(const Entry&) = delete;
+    ~Entry() { Py_XDECREF(remote); }
   };
   ProgramCache();
   ProgramCache(const ProgramCache&) = delete;
@@ -88,6 +98,7 @@ class ProgramCache {
   std::vector<std::shared_ptr<Entry>> entries;  // shared: a thread may clear what another one runs
   PyObject* report = nullptr;                   // Python list that programs describe themselves in (owned)
   PyObject* watch = nullptr;                    // called before a program runs, with its inputs; see td.bisect (owned)
+  PyObject* remote = nullptr;                   // what runs programs elsewhere; see Note [Elsewhere] (owned)
   std::vector<std::shared_ptr<Entry>> latest;   // what the segments of the last call were
   std::unique_ptr<Capture> spare;               // one that has its memory already
   ~ProgramCache();
@@ -174,7 +185,7 @@ class Capture {
     SmallVector<int32_t, 4> temporaries;  // plan values, numbered after the outputs
     Source source;                        // the user's line, for graphs that are printed; released by forget_calls
     bool recorded;                        // whether gradients were recorded
-    int8_t scope;                         // device_scope
+    int16_t scope;                        // device_scope
   };
   struct Leaf {
     Ref<Storage> storage;
@@ -223,6 +234,10 @@ class Capture {
   void run_one_by_one(const std::vector<size_t>& escaping);
   bool overlaps_written(const Storage* storage) const;
   void call_watch();
+  PyObject* leaf_views() const;  // a list of tensors, without history
+  PyObject* describe_sites(const std::vector<Site>& wanted) const;
+  PyObject* describe_writes() const;
+  void run_elsewhere(ProgramCache::Entry& entry, const std::vector<Site>& wanted, const std::vector<size_t>& escaping);
   void reset();
   std::vector<Write> ordered_writes() const;
   std::vector<InputView> inputs_so_far(size_t leaves, size_t numbers);

@@ -76,6 +76,7 @@ ProgramCache::ProgramCache() = default;
 ProgramCache::~ProgramCache() {
   Py_XDECREF(report);
   Py_XDECREF(watch);
+  Py_XDECREF(remote);
 }
 
 void ProgramCache::clear() {
@@ -175,6 +176,26 @@ PyObject* Capture::generators() const {
   return list;
 }
 
+PyObject* Capture::describe_sites(const std::vector<Site>& wanted) const {
+  PyObject* outputs = PyList_New(0);
+  for (const Site& s : wanted) {
+    PyObject* item = Py_BuildValue("(ii)", s.index, s.output);
+    PyList_Append(outputs, item);
+    Py_DECREF(item);
+  }
+  return outputs;
+}
+
+PyObject* Capture::describe_writes() const {
+  PyObject* writes = PyList_New(0);
+  for (auto& [leaf, site] : ordered_writes()) {
+    PyObject* item = Py_BuildValue("(iii)", leaf, site.index, site.output);
+    PyList_Append(writes, item);
+    Py_DECREF(item);
+  }
+  return writes;
+}
+
 std::vector<Ref<Plan>> Capture::plans() const {
   std::vector<Ref<Plan>> list;
   for (const Call& call : calls_) list.push_back(call.plan);
@@ -197,18 +218,8 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic, End e
   PyObject* leaves = describe_leaves();
   PyObject* numbers = describe_numbers();
   PyObject* ints = describe_ints();
-  PyObject* outputs = PyList_New(0);
-  for (const Site& s : wanted) {
-    PyObject* item = Py_BuildValue("(ii)", s.index, s.output);
-    PyList_Append(outputs, item);
-    Py_DECREF(item);
-  }
-  PyObject* writes = PyList_New(0);
-  for (auto& [leaf, site] : ordered_writes()) {
-    PyObject* item = Py_BuildValue("(iii)", leaf, site.index, site.output);
-    PyList_Append(writes, item);
-    Py_DECREF(item);
-  }
+  PyObject* outputs = describe_sites(wanted);
+  PyObject* writes = describe_writes();
   PyObject* addresses = PyList_New(0);  // by which Python knows parameters and arguments again
   for (const Leaf& leaf : leaves_) {
     PyObject* item = PyLong_FromVoidPtr(leaf.storage->pending() ? nullptr : leaf.view.data);
@@ -232,7 +243,7 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic, End e
   return plan;
 }
 
-void Capture::call_watch() {
+PyObject* Capture::leaf_views() const {
   PyObject* tensors = PyList_New(0);
   for (const Leaf& leaf : leaves_) {
     leaf.storage->retain();
@@ -241,9 +252,48 @@ void Capture::call_watch() {
     PyList_Append(tensors, t);
     Py_DECREF(t);
   }
-  PyObject* done = PyObject_CallFunction(programs_->watch, "NNN", tensors, describe_numbers(), describe_ints());
+  return tensors;
+}
+
+void Capture::call_watch() {
+  PyObject* done = PyObject_CallFunction(programs_->watch, "NNN", leaf_views(), describe_numbers(), describe_ints());
   if (!done) throw PythonError{};
   Py_DECREF(done);
+}
+
+void Capture::run_elsewhere(ProgramCache::Entry& entry, const std::vector<Site>& wanted,
+                            const std::vector<size_t>& escaping) {
+  const KeepTracingDepth keep;
+  if (!entry.remote) {
+    entry.remote = PyObject_CallFunction(programs_->remote, "NNNNNNL", describe_calls(), describe_leaves(),
+                                         describe_numbers(), describe_ints(), describe_sites(wanted), describe_writes(),
+                                         static_cast<long long>(noted_before_));
+    if (!entry.remote) throw PythonError{};
+  }
+  PyObject* results = PyObject_CallFunction(entry.remote, "NNN", leaf_views(), describe_numbers(), describe_ints());
+  if (!results) throw PythonError{};
+  const std::unique_ptr<PyObject, decltype(&Py_DecRef)> held(results, &Py_DecRef);
+  const std::vector<Write> writes = ordered_writes();
+  TD_CHECK(
+      PyList_Check(results) && PyList_GET_SIZE(results) == static_cast<Py_ssize_t>(escaping.size() + writes.size()),
+      "a program that ran elsewhere gave another number of results");
+  auto copy_into = [](PyObject* from, View to) {
+    const View made = reinterpret_cast<Tensor*>(from)->view;
+    TD_CHECK(made.dtype == to.dtype && made.ndim == to.ndim && std::equal(made.shape, made.shape + made.ndim, to.shape),
+             "a program that ran elsewhere gave a result of another shape");
+    library::Call copy{&made, 1, &to, 1, nullptr, 0, nullptr, 0};
+    library::find("copy")(copy);
+  };
+  for (size_t k = 0; k < escaping.size(); ++k) {
+    Promise& promise = promises_[escaping[k]];
+    Ref<Storage> fresh = Ref<Storage>::adopt(Storage::allocate(promise.storage->bytes(), 0));
+    View expected = promise.view;
+    expected.data = fresh->data();
+    copy_into(PyList_GET_ITEM(results, static_cast<Py_ssize_t>(k)), expected);
+    promise.storage->fulfil(*fresh);
+  }
+  for (size_t k = 0; k < writes.size(); ++k)
+    copy_into(PyList_GET_ITEM(results, static_cast<Py_ssize_t>(escaping.size() + k)), leaves_[writes[k].leaf].view);
 }
 
 std::vector<Capture::Write> Capture::ordered_writes() const {
@@ -308,6 +358,12 @@ void Capture::flush(End end) {
     latest[segments] = found;
   }
   ++segments;
+  if (programs_->remote) {
+    run_elsewhere(entry, wanted, escaping);
+    undo.needed = false;
+    resolve_promises();
+    return;
+  }
   auto finish = [&](ProgramCache::Entry::Program& variant, PlanRun& run) {
     const Ref<Plan> program = variant.plan;
     ++variant.runs;

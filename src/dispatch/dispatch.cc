@@ -314,6 +314,7 @@ Ref<PlanNode> begin_record(const Ref<Plan>& plan, Argument* arguments) {
   auto node = Ref<PlanNode>::adopt(new PlanNode(plan));
   node->sequence = next_sequence();
   node->source = user_source();
+  node->scope = device_scope;
   for (int32_t i : plan->grad_inputs) node->link(gradient_edge(arguments[i].tensor));
   for (const SavedItem& item : plan->saved)
     if (item.from == SavedItem::From::Input) {

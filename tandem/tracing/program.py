@@ -140,10 +140,20 @@ def _origin_of_call(number: int | None, call: CallSpec, places: list[tuple] | No
     return Origin(call.plan.name, source_at(call.code, call.line), number, place)
 
 
-def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: list[bool], finish=None, places=None):
+def join(
+    calls,
+    leaves,
+    numbers,
+    ints,
+    free: list[set[int] | None],
+    free_ints: list[bool],
+    finish=None,
+    places=None,
+    bind=None,
+):
     """One graph of all calls; gives it, the layouts of its inputs, and the Value of every (call, output).
 
-    finish, places: see join_calls
+    finish, places, bind: see join_calls
     """
     graph = Graph(name="program")
     symbols = graph.symbols
@@ -161,12 +171,20 @@ def join(calls, leaves, numbers, ints, free: list[set[int] | None], free_ints: l
         first_int = len(leaves) + len(numbers)
         int_dims = [_int(symbols, first_int + i, v, free_ints[i]) for i, v in enumerate(ints)]
 
-        joined = join_calls(builder, calls, leaf_values, number_values, int_dims, finish, numbered=True, places=places)
+        joined = join_calls(builder, calls, leaf_values, number_values, int_dims, finish, True, places, bind)
     return graph, layouts, joined
 
 
 def join_calls(
-    builder: Builder, calls: list[CallSpec], leaves, numbers, ints, finish=None, numbered: bool = False, places=None
+    builder: Builder,
+    calls: list[CallSpec],
+    leaves,
+    numbers,
+    ints,
+    finish=None,
+    numbered: bool = False,
+    places=None,
+    bind=None,
 ) -> dict[tuple[int, int], Value]:
     """The nodes of captured calls in the graph being built: the Value of every (call, output).
 
@@ -174,6 +192,7 @@ def join_calls(
     numbered: whether nodes know the number of their call. Those from the body of a loop do not: they know their line only as long
     as the body is there.
     places: in which modules calls were made, for errors that show late (tandem/module_calls.py)
+    bind(call): the device that its nodes are bound to; where it runs here, if not given
     """
     joined: dict[tuple[int, int], Value] = {}
     spread = bool(spanned(calls))
@@ -192,7 +211,8 @@ def join_calls(
         origin = _origin_of_call(number if numbered else None, call, places)
         # A scope says where new tensors are made; what has operands runs where they are. Of calls on several devices, each runs
         # where it was called, whatever passes make of its operands.
-        bound = DEVICES[plan.device] if call.device == plan.device or (spread and not plan.over_devices) else None
+        here = call.device == plan.device or (spread and not plan.over_devices)
+        bound = bind(call) if bind is not None else DEVICES[plan.device] if here else None
         with source_scope(origin), placed(builder, (), bound):
             results = _replay(builder, plan, values, [plan.temporaries[t] for t in call.temporaries])
             for i, value in enumerate(results):

@@ -66,6 +66,7 @@ class Cluster:
         self.id = secrets.token_hex(4)
         self.steps = itertools.count()
         self.incarnations: dict[str, int] = {}
+        self._resets = 0
         self._known: dict[str, set[str]] = {}
         self._peers: dict[str, Peer] = {}
         self._attached: dict[str, object] = {}
@@ -202,10 +203,15 @@ class Cluster:
         """Ends a task without warning, as a crash does: for tests of what happens then."""
         self.engine.kill(task)
 
+    def life(self, task: str) -> tuple[int, int]:
+        """What changes when a task has lost its variables, as far as this controller knows."""
+        return self.incarnations[task], self._resets
+
     def reset(self):
         """Lets go of all variables and queues."""
         gather([self.peer(t).begin("reset") for t in self.tasks])
         with self._lock:
+            self._resets += 1
             self._known = {t: set() for t in self.tasks}
 
     def session(self, graph=None, **options):
@@ -213,6 +219,12 @@ class Cluster:
         from tandem.session.session import Session
 
         return Session(graph, target=self, **options)
+
+    def compiled_function(self, name: str):
+        """What runs the programs of a function compiled for this cluster, for td.compile."""
+        from tandem.distributed.cluster.compiled import RemoteFunction
+
+        return RemoteFunction(self, name)
 
     @property
     def session_class(self) -> type:
