@@ -34,6 +34,7 @@ struct Callbacks {
   PyObject* sharded_grad = nullptr;     // (leaf, gradient) -> the gradient with the placements of the leaf
   PyObject* load_kernels = nullptr;     // (kernels, device) -> [CudaFunction]
   PyObject* own_kernel = nullptr;       // (kind, argument, device) -> address of a function
+  PyObject* axes_first = nullptr;       // () -> bool, or null: whether the caller's promotion is PyTorch's
   PyObject* library_paths = nullptr;    // (name) -> where a library of NVIDIA's may be
 };
 extern Callbacks callbacks;

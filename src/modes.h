@@ -14,10 +14,12 @@ extern bool anomaly_detection;  // check results and gradients for NaN
 
 // What operators depend on besides their arguments. Device: where those without tensors among their arguments run, 0
 // the CPU, k cuda:(k - 1). Autocast: 0 off, else 1 + the code of the dtype for products, plus 16 for cuda rather than
-// the CPU.
+// the CPU. Axes first: a tensor without axes does not widen one that has some; Note [Tensors without axes] in
+// tandem/promotion.py.
 struct CallMode {
   uint8_t device = 0;
   uint8_t autocast = 0;
+  uint8_t axes_first = 0;
 };
 extern thread_local CallMode call_mode;
 

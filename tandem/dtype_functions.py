@@ -8,7 +8,7 @@ from tandem import _runtime, dtypes
 from tandem.dtypes import DType
 from tandem.errors import DTypeError, ValueRangeError
 from tandem.graph.ir import Value
-from tandem.ops.prepare import weak_kind
+from tandem.ops.prepare import promoted, weak_kind
 
 __all__ = ["can_cast", "finfo", "iinfo", "isdtype", "result_type"]
 
@@ -115,13 +115,18 @@ def result_type(*arrays_and_dtypes) -> DType:
     >>> td.result_type(td.ones(2, dtype=td.float64), 1)
     tandem.float64
     """
-    strong, numbers = None, []
+    strong = single = None  # of tensors with axes and dtypes, and of tensors without axes
+    numbers = []
     for thing in arrays_and_dtypes:
         if isinstance(thing, (bool, int, float, complex)) and not hasattr(thing, "dtype"):
             numbers.append(weak_kind(thing))
+            continue
+        dtype = _dtype_of("result_type", thing)
+        if getattr(thing, "shape", None) == ():
+            single = dtype if single is None else dtypes.promote(single, dtype)
         else:
-            dtype = _dtype_of("result_type", thing)
             strong = dtype if strong is None else dtypes.promote(strong, dtype)
+    strong = promoted(strong, single)
     if strong is None:
         raise ValueRangeError("result_type", "there is no tensor and no dtype among the arguments")
     for kind in numbers:

@@ -188,6 +188,16 @@ def set_default_float(dtype: DType):
     _default = dtype
 
 
+def promote_single(strong: DType, single: DType) -> DType:
+    """PyTorch's type of a tensor of type `strong` that has axes, meeting one of type `single` that has none."""
+    order, single_order = _KIND_ORDER[strong.kind], _KIND_ORDER[single.kind]
+    if single_order <= order:
+        return strong
+    if single.is_complex and strong.is_floating:
+        return complex128 if strong is float64 else complex64
+    return promote(strong, single)
+
+
 def promote_weak(strong: DType, number_kind: str) -> DType:
     """The type of a tensor of type `strong` meeting a Python number of kind "bool", "int", "float" or "complex"."""
     order, number_order = _KIND_ORDER[strong.kind], _KIND_ORDER[number_kind]

@@ -205,6 +205,7 @@ void register_dispatch(nb::module_& m) {
                       : name == "sharded_grad"    ? &callbacks.sharded_grad
                       : name == "load_kernels"    ? &callbacks.load_kernels
                       : name == "own_kernel"      ? &callbacks.own_kernel
+                      : name == "axes_first"      ? &callbacks.axes_first
                       : name == "library_paths"   ? &callbacks.library_paths
                                                   : nullptr;
     if (!slot) throw nb::value_error("no such callback");

@@ -218,6 +218,7 @@ void register_cuda(nb::module_& m) {
   });
   m.def("set_device_scope",
         [](int device) { return static_cast<int>(std::exchange(device_scope, static_cast<int16_t>(device))); });
+  m.def("axes_first", [] { return call_mode.axes_first != 0; });
   m.def("autocast_mode", [] { return static_cast<int>(call_mode.autocast); });
   m.def("set_autocast_mode",
         [](int mode) { return static_cast<int>(std::exchange(call_mode.autocast, static_cast<uint8_t>(mode))); });

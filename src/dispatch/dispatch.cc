@@ -11,6 +11,7 @@
 #include "modes.h"
 #include "operators/describe.h"
 #include "operators/op_function.h"
+#include "operators/promotion.h"
 #include "profile/profile.h"
 #include "tensor/default_dtype.h"
 #include "tensor/generator.h"
@@ -90,7 +91,7 @@ void encode(Argument* arguments, int count, Signature& signature) {
         break;
     }
   }
-  if (call_mode.device | call_mode.autocast) [[unlikely]] {
+  if (call_mode.device | call_mode.autocast | call_mode.axes_first) [[unlikely]] {
     signature.byte('@');
     signature.value(call_mode);
   }
@@ -531,6 +532,7 @@ TensorList dispatch_sharded(OpFunction* op, Argument* arguments, int count, bool
 }  // namespace
 
 TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* returns_tuple) {
+  const PromotionRule promotion(arguments, count);
   if (any_sharded(arguments, count) && !describes_body()) [[unlikely]]
     return dispatch_sharded(op, arguments, count, returns_tuple);
   struct Resume {
@@ -666,6 +668,7 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
 }
 
 Ref<Plan> find_plan(OpFunction* op, Argument* arguments, int count, bool prepared) {
+  const PromotionRule promotion(arguments, count);
   std::vector<InputView> inputs(count);
   for (int i = 0; i < count; ++i) {
     Argument& a = arguments[i];

@@ -43,6 +43,7 @@ class _Tracing(threading.local):
 
     on_device = False  # a CUDA device
     autocast_dtype = None  # under td.autocast: the type for products
+    axes_first = None  # whether tensors without axes adapt to others, None: asked of tandem/promotion.py
     devices: dict[Value, str] = {}  # of inputs that are tensors
 
 
@@ -51,13 +52,14 @@ tracing = _Tracing()
 
 @contextlib.contextmanager
 def traced_for(autocast_dtype, on_device: bool):
-    """While inside, this thread traces an operator for a device, with products in the type that td.autocast asks for."""
-    before = tracing.autocast_dtype, tracing.on_device
-    tracing.autocast_dtype, tracing.on_device = autocast_dtype, on_device
+    """While inside, this thread traces an operator for a device, with products in the type that td.autocast asks for and the
+    promotion that its call asks for."""
+    before = tracing.autocast_dtype, tracing.on_device, tracing.axes_first
+    tracing.autocast_dtype, tracing.on_device, tracing.axes_first = autocast_dtype, on_device, _runtime.axes_first()
     try:
         yield
     finally:
-        tracing.autocast_dtype, tracing.on_device = before
+        tracing.autocast_dtype, tracing.on_device, tracing.axes_first = before
 
 
 def _lowered(inputs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import dtypes
+from tandem import dtypes, promotion
 from tandem.errors import AxisError, DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import Dim, Sym, product
@@ -48,16 +48,27 @@ def weak_kind(x) -> str | None:
     raise DTypeError(None, f"{type(x).__name__} is neither a tensor nor a number")
 
 
+def promoted(strong: dtypes.DType | None, single: dtypes.DType | None) -> dtypes.DType | None:
+    """The type of tensors with axes and of tensors without them, together: Note [Tensors without axes] in promotion.py."""
+    if strong is None or single is None or single is strong:
+        return single if strong is None else strong
+    axes_first = tracing.axes_first if tracing.axes_first is not None else promotion.axes_first()
+    return (dtypes.promote_single if axes_first else dtypes.promote)(strong, single)
+
+
 def result_dtype(*operands) -> dtypes.DType:
     """The dtype that operands promote to; Python numbers are weak."""
-    strong = None
+    strong = single = None  # of tensors with axes, and of those without
     kinds = []
     for x in operands:
         kind = weak_kind(x)
-        if kind is None:
+        if kind is not None:
+            kinds.append(kind)
+        elif x.shape:
             strong = x.dtype if strong is None else dtypes.promote(strong, x.dtype)
         else:
-            kinds.append(kind)
+            single = x.dtype if single is None else dtypes.promote(single, x.dtype)
+    strong = promoted(strong, single)
     if strong is None:
         strongest = max(kinds, key=("bool", "int", "float", "complex").index)
         if strongest in ("bool", "int"):

@@ -14,6 +14,8 @@ import importlib.metadata
 import importlib.util
 import sys
 
+from tandem import promotion
+
 # Whose names and results these are: the version that the tables and tests compare with.
 PYTORCH = "2.13.0"
 VERSION = f"{PYTORCH}+tandem"
@@ -91,7 +93,8 @@ _finder = _Finder()
 
 
 def watch() -> None:
-    """Has imports below tandem.torch found."""
+    """Has imports below tandem.torch found, and programs that import it promote as PyTorch does."""
+    promotion.watch()
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
 
@@ -115,6 +118,7 @@ def install() -> None:
             path=getattr(present, "__file__", None),
         )
     watch()
+    promotion.follow_pytorch()
     _finder.installed = True
     sys.modules["torch"] = ours
     importlib.invalidate_caches()

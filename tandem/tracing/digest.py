@@ -20,6 +20,7 @@ def digest_of(function, spec) -> str | None:
         return None
     text = repr([item.kind if item.kind in _NUMBERS else tuple(item) for item in spec])
     text += f" mode {_runtime.default_device()} {_runtime.autocast_mode()} {dtypes.default_float()}"
+    text += " axes first" if _runtime.axes_first() else ""
     if " at 0x" in text:  # an object without a text of its own
         return None
     return blake2b(f"{base} {text}".encode(), digest_size=16).hexdigest()
