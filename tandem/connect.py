@@ -129,6 +129,13 @@ def _batch_plan(plan, flags):
         return group_function(plan, flags)
 
 
+def _batch_cell(calls, flags):
+    with compiling():
+        from tandem.transforms.cells import cell_function
+
+        return cell_function(calls, flags)
+
+
 def _place_row(*args):
     from tandem.transforms.grouped import place_row
 
@@ -155,6 +162,7 @@ def _add_rows(*args):
 
 def connect():
     _runtime.set_callback("batch_plan", _batch_plan)
+    _runtime.set_callback("batch_cell", _batch_cell)
     _runtime.set_callback("place_row", _place_row)
     _runtime.set_callback("take_view", _take_view)
     _runtime.set_callback("join_rows", _join_rows)

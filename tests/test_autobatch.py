@@ -422,3 +422,124 @@ def test_a_tensor_that_goes_while_its_batch_runs():
 def test_calling_something_that_cannot_be_called():
     with pytest.raises(td.DTypeError, match="cannot be called"):
         td.autobatch(3)
+
+
+# -- cells: calls that a function makes again and again
+
+
+class GatedCell(nn.Module):
+    def __init__(self, width=6):
+        super().__init__()
+        self.gates, self.own = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x, children):
+        total = td.stack(children).sum(0) if children else td.zeros(6)
+        a, b, c = self.gates(x + total).chunk(3)
+        return td.sigmoid(a) * td.tanh(b) + self.own(x).reshape(2, 3).T.reshape(6) * c[::1]
+
+
+def random_tree(rng, depth=0):
+    return [random_tree(rng, depth + 1) for _ in range(rng.integers(0, 3 if depth < 4 else 1))]
+
+
+def gated(tree, cell, x):
+    return cell(x, [gated(child, cell, x) for child in tree])
+
+
+@pytest.fixture
+def cell():
+    td.manual_seed(3)
+    return GatedCell()
+
+
+def forest(count=30):
+    rng = np.random.default_rng(5)
+    return [random_tree(rng) for _ in range(count)]
+
+
+def test_calls_of_a_function_run_as_one_cell_and_nothing_is_compiled_for_a_new_structure(cell, monkeypatch):
+    p = list(cell.parameters())
+    x = td.randn(6, requires_grad=True)
+    trees = forest(60)
+    wanted = gradients(sum(gated(tree, cell, x).sum() for tree in trees), [*p, x])
+    groups = []
+    for _ in range(2):
+        with td.autobatch() as batch:
+            loss = sum(gated(tree, cell, x).sum() for tree in trees)
+        same(gradients(loss, [*p, x]), wanted, 1e-4)
+        groups.append(batch.groups)
+    sizes = sum(str(tree).count("[") for tree in trees)
+    assert batch.calls > 8 * sizes
+    assert groups[1] < 150  # most are additions of the sum, one after the other
+    compiled = []
+    real = td.tracing.compile._compile_plan
+    monkeypatch.setattr(td.tracing.compile, "_compile_plan", lambda *args: compiled.append(args[0]) or real(*args))
+    with td.autobatch():
+        loss = sum(gated(tree, cell, x).sum() for tree in trees[::-1][7:])
+        loss.backward()
+    assert not compiled
+
+
+def test_a_result_in_the_middle_of_a_cell_that_somebody_holds_has_a_value_and_a_gradient(cell):
+    seen = []
+
+    def one(x):
+        y = cell.own(x)
+        seen.append(y)
+        return td.tanh(y * 2).sum()
+
+    inputs = [td.randn(6) for _ in range(40)]
+    with td.autobatch():
+        total = sum(one(x) for x in inputs)
+        found = td.autograd.grad(total, seen)
+    for x, y, g in zip(inputs, seen, found, strict=True):
+        same([y], [cell.own(x)])
+        same([g], [2 * (1 - td.tanh(2 * y) ** 2)], 1e-4)
+
+
+def test_hooks_detached_tensors_and_no_grad_inside_a_cell(cell):
+    x = td.randn(6)
+    called = []
+
+    def one(k, hook):
+        y = cell.own(x * k)
+        if hook:
+            y.register_hook(lambda g: called.append(k) or g * 3)
+        z = td.sigmoid(y) * y.detach()
+        with td.no_grad():
+            scale = td.exp(-y).sum()
+        return (z * scale).sum()
+
+    def run():
+        return gradients(sum(one(0.1 * k, k % 7 == 0) for k in range(42)), list(cell.own.parameters()))
+
+    wanted = run()
+    assert len(called) == 6
+    for _ in range(2):
+        same(td.autobatch(run)(), wanted, 1e-4)
+    assert len(called) == 18
+
+
+def test_an_error_in_a_cell_names_the_example_and_the_line(cell):
+    @td.autobatch
+    def one(index):
+        y = td.tanh(cell.own(td.ones(6)))
+        return (y * 2 + td.take(y * 1, index * 1)).sum()
+
+    for _ in range(2):
+        with td.autobatch():
+            results = [one(td.tensor(k % 6)) for k in range(20)]
+    assert len(results) == 20
+    with pytest.raises(td.IndexRangeError, match=r"(?s)example 13.*test_autobatch.py"), td.autobatch():
+        results = [one(td.tensor(k % 6 if k != 13 else 99)) for k in range(20)]
+
+
+def test_cells_in_float16_under_autocast_and_inference_mode(cell):
+    trees = forest(25)
+    x = td.randn(6)
+    for scope in (td.no_grad, td.inference_mode, lambda: td.autocast("cpu", dtype=td.bfloat16)):
+        with scope():
+            expected = [gated(tree, cell, x) for tree in trees]
+            with td.autobatch():
+                found = [gated(tree, cell, x) for tree in trees]
+        same([y.float() for y in found], [y.float() for y in expected], 2e-2)

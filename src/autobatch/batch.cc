@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "check.h"
+#include "frames.h"
 #include "tensor/promised.h"
 
 namespace tandem {
@@ -203,6 +204,12 @@ TensorList Batch::defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Arg
   call.mode = call_mode;
   call.inference = grad_mode.inference;
   call.functional = op->writes > 0;
+  call.grad = grad_mode.enabled;
+  call.random = false;
+  if (const Frames frames; !frames.at_end()) {
+    call.code = frames.code();
+    call.instruction = frames.instruction();
+  }
   call.of_vertex = defers_vertices;
   call.first_operand = static_cast<int32_t>(operands_.size());
   call.first_argument = static_cast<int32_t>(arguments_.size());
@@ -211,6 +218,7 @@ TensorList Batch::defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Arg
     Argument a = arguments[i];
     if (a.kind == Argument::Kind::Static) Py_XINCREF(a.object);
     if (a.kind == Argument::Kind::Seed || a.kind == Argument::Kind::Offset) {
+      call.random = true;
       if (plan->rng_advance >= 0) call.functional = true;  // the generator has moved on already
       a.object = nullptr;
     }
@@ -273,22 +281,22 @@ TensorRef Batch::view(Tensor* of, const View& g, bool differentiable) {
 
 void Batch::run(const Storage* wanted) {
   if (!holds(wanted)) return;
-  std::vector<bool> needed(calls_.size());
-  std::vector<int32_t> open{promises_[wanted->number()].call}, list;
-  needed[open[0]] = true;
-  while (!open.empty()) {
-    const int32_t c = open.back();
-    open.pop_back();
+  const int32_t last = promises_[wanted->number()].call;
+  std::vector<uint8_t> needed(last + 1);
+  needed[last] = true;
+  run_needed(needed);
+}
+
+// Calls marked, and those they take from, which come before them.
+void Batch::run_needed(std::vector<uint8_t>& needed) {
+  std::vector<int32_t> list;
+  for (auto c = static_cast<int32_t>(needed.size()) - 1; c >= 0; --c) {
+    if (!needed[c] || calls_[c].done) continue;
     list.push_back(c);
-    for (const Operand& operand : operands(calls_[c])) {
-      if (!operand.storage || !holds(operand.storage.get())) continue;
-      const int32_t before = promises_[operand.storage->number()].call;
-      if (needed[before]) continue;
-      needed[before] = true;
-      open.push_back(before);
-    }
+    for (const Operand& operand : operands(calls_[c]))
+      if (operand.storage && holds(operand.storage.get())) needed[promises_[operand.storage->number()].call] = true;
   }
-  std::sort(list.begin(), list.end());
+  std::reverse(list.begin(), list.end());
   run_calls(std::move(list));
 }
 
@@ -301,18 +309,10 @@ void Batch::run_waiting() {
 
 void Batch::run_all() {
   if (waiting_ == 0) return;
-  std::vector<bool> needed(calls_.size());
+  std::vector<uint8_t> needed(calls_.size());
   for (const Promise& p : promises_)
     if (p.storage->pending() && p.storage->references() > 1 + p.uses) needed[p.call] = true;
-  std::vector<int32_t> list;
-  for (auto c = static_cast<int32_t>(calls_.size()) - 1; c >= 0; --c) {
-    if (!needed[c] || calls_[c].done) continue;
-    list.push_back(c);
-    for (const Operand& operand : operands(calls_[c]))
-      if (operand.storage && holds(operand.storage.get())) needed[promises_[operand.storage->number()].call] = true;
-  }
-  std::reverse(list.begin(), list.end());
-  run_calls(std::move(list));
+  run_needed(needed);
 }
 
 }  // namespace tandem

@@ -11,6 +11,9 @@
 // it is. The results of a group are blocks, and the promises become rows of them. Gradients: see Note [Gradients of
 // rows] in records.h.
 //
+// Calls that one function of the user's makes again and again run as one, too: see Note [Cells] in cells.h and
+// run_cells.cc.
+//
 // What a call only looks at (a slice, a transpose) is a view of a promise and no call. In-place operators on a
 // promise that nobody else looks at are deferred as what they compute; others run all that is deferred, and then
 // happen. Random numbers are those of eager calls: each member has its own place in the stream.
@@ -24,7 +27,9 @@
 #include <utility>
 #include <vector>
 
+#include "autobatch/cells.h"
 #include "autobatch/frontiers.h"
+#include "autobatch/group_call.h"
 #include "autobatch/records.h"
 #include "autobatch/schedule.h"
 #include "modes.h"
@@ -99,9 +104,13 @@ class Batch {
     uint32_t num_operands = 0, num_arguments = 0;
     int32_t kind = -1;  // calls of one kind may run together
     int32_t example = -1;
+    int32_t instruction = 0;  // where in `code` it was made, which is only compared
+    const void* code = nullptr;
     Source source;
     CallMode mode;
     bool inference = false, functional = false, done = false;
+    bool grad = false;       // gradients are wanted where it was made
+    bool random = false;     // it takes random numbers
     bool of_vertex = false;  // of a vertex program
   };
   template <typename T>
@@ -133,6 +142,8 @@ class Batch {
   void forget_if_done();
   void exchange_memory();  // with that of a batch before
 
+  void run_needed(std::vector<uint8_t>& needed);
+
   // run.cc
   void run_calls(std::vector<int32_t> calls);
   void describe(const Call& call, Signature& key);  // what calls that run together have in common
@@ -140,15 +151,53 @@ class Batch {
   bool split(const std::vector<int32_t>& members, const std::vector<bool>& shared);
   void run_members(const std::vector<int32_t>& members);  // one after the other
   TensorList call_function(OpFunction* op, const std::vector<int32_t>& members, const std::vector<bool>& shared);
+  using Rows = std::vector<const Operand*>;  // one operand of each member of a group
+  Rows rows_of(const std::vector<int32_t>& members, size_t position) const;
   TensorRef gather(const std::vector<int32_t>& members, size_t position, bool stacked);
-  TensorRef gather(const std::vector<const Operand*>& rows, bool stacked);
-  static bool side_by_side(const std::vector<const Operand*>& rows, int64_t step);
-  bool is_shared(const std::vector<int32_t>& members, size_t position) const;
+  TensorRef gather(const Rows& rows, bool stacked);
+  static bool side_by_side(const Rows& rows, int64_t step);
+  bool is_shared(const Rows& rows, bool of_vertex) const;
+  struct Part {
+    const void* data;
+    const Node* node;
+    int32_t member;
+    bool same(const Part& other) const { return data == other.data && node == other.node; }
+  };
+  std::vector<Part> parts_of(const Rows& rows) const;  // where members share a large operand in parts
   static Storage* memory_of(const Operand& operand);
   bool same_operand(const Operand& a, const Operand& b) const;
   View view_of(const Operand& operand) const;
   static const char* data_of(const Operand& operand);
+  using PromiseRows = std::vector<int32_t>;  // the promises that a block has the results of
+  void fulfil(const std::vector<PromiseRows>& rows, const TensorList& blocks, bool stacked);
   void hand_out(const std::vector<int32_t>& members, TensorList blocks, bool stacked);
+
+  // run_cells.cc
+  struct Unit {  // a cell, or a call alone
+    std::vector<int32_t> calls;
+    std::vector<std::pair<int32_t, int32_t>> externals;  // (call, which operand): what it takes from outside
+    int32_t kind = -1;                                   // of calls alone: theirs; of cells: theirs after those
+  };
+  struct CellWords {  // how the calls of a cell take from one another and from outside
+    std::vector<uint32_t> words;
+    std::vector<size_t> ends;  // of each call
+  };
+  struct CellKind {
+    std::vector<uint32_t> words;
+    int32_t first = -1;  // a unit of this kind
+    int64_t count = 0;
+    std::shared_ptr<CellFunction> function;
+  };
+  CellCall traced(const Call& call, const std::vector<int32_t>& place);
+  std::vector<Unit> units_of(const std::vector<int32_t>& calls, std::vector<int32_t>& unit_of);
+  void describe(Unit& unit, const std::vector<int32_t>& position, CellWords& to) const;
+  void cut(std::vector<Unit>& units, std::vector<int32_t>& position);
+  void number(std::vector<Unit>& units, std::vector<int32_t>& position);
+  std::shared_ptr<CellFunction> function_of(const Unit& unit, const CellKind& kind) const;
+  void mark_outputs(const Unit& unit, CellFunction& function) const;
+  void run_cells(const std::vector<const Unit*>& units, CellFunction& function);
+  void run_by_call(const std::vector<const Unit*>& units);
+  std::vector<CellKind> cell_kinds_;
 
   std::vector<Call> calls_;
   std::vector<Operand> operands_;    // of all calls; those that are tensors

@@ -1,10 +1,15 @@
 #include "autobatch/group_call.h"
 
-#include <map>
-
 #include "callbacks.h"
 
 namespace tandem {
+
+static PyObject* tuple_of(const std::vector<bool>& flags) {
+  PyObject* list = PyTuple_New(static_cast<Py_ssize_t>(flags.size()));
+  for (size_t i = 0; i < flags.size(); ++i)
+    PyTuple_SET_ITEM(list, static_cast<Py_ssize_t>(i), Py_NewRef(flags[i] ? Py_True : Py_False));
+  return list;
+}
 
 std::shared_ptr<GroupFunction> group_function(const Ref<Plan>& plan, const std::vector<bool>& flags) {
   using Key = std::pair<const Plan*, std::vector<bool>>;
@@ -13,14 +18,43 @@ std::shared_ptr<GroupFunction> group_function(const Ref<Plan>& plan, const std::
   if (functions->size() >= kMost) functions->clear();
   const Key key{plan.get(), flags};
   if (auto found = functions->find(key); found != functions->end()) return found->second;
-  PyObject* list = PyTuple_New(static_cast<Py_ssize_t>(flags.size()));
-  for (size_t i = 0; i < flags.size(); ++i)
-    PyTuple_SET_ITEM(list, static_cast<Py_ssize_t>(i), Py_NewRef(flags[i] ? Py_True : Py_False));
+  PyObject* list = tuple_of(flags);
   PyObject* args[] = {plan->keep, list};
   PyObject* made = PyObject_Vectorcall(callbacks.batch_plan, args, 2, nullptr);
   Py_DECREF(list);
   if (!made) throw PythonError{};
   return (*functions)[key] = std::make_shared<GroupFunction>(made, plan);
+}
+
+CellFunction::~CellFunction() {
+  for (Call& call : calls) Py_XDECREF(call.operands);
+  for (auto& [flags, op] : functions_) Py_DECREF(op);
+}
+
+void CellFunction::add_output(size_t call, size_t output) {
+  if (calls[call].outputs[output]) return;
+  calls[call].outputs[output] = true;
+  for (auto& [flags, op] : functions_) Py_DECREF(op);
+  functions_.clear();
+}
+
+OpFunction* CellFunction::function(const std::vector<bool>& flags) {
+  PyObject*& op = functions_[flags];
+  if (op) return reinterpret_cast<OpFunction*>(op);
+  PyObject* list = PyTuple_New(static_cast<Py_ssize_t>(calls.size()));
+  for (size_t i = 0; i < calls.size(); ++i)
+    PyTuple_SET_ITEM(list, static_cast<Py_ssize_t>(i),
+                     Py_BuildValue("OON", calls[i].plan->keep, calls[i].operands, tuple_of(calls[i].outputs)));
+  PyObject* differ = tuple_of(flags);
+  PyObject* args[] = {list, differ};
+  op = PyObject_Vectorcall(callbacks.batch_cell, args, 2, nullptr);
+  Py_DECREF(list);
+  Py_DECREF(differ);
+  if (!op) {
+    functions_.erase(flags);
+    throw PythonError{};
+  }
+  return reinterpret_cast<OpFunction*>(op);
 }
 
 static TensorRef call_one(PyObject* function, Tensor* t) {

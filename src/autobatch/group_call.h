@@ -2,6 +2,7 @@
 #pragma once
 #include <Python.h>
 
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -23,6 +24,27 @@ struct GroupFunction {
 };
 
 std::shared_ptr<GroupFunction> group_function(const Ref<Plan>& plan, const std::vector<bool>& flags);
+
+// The same of a cell, whose calls take from one another; see Note [Cells] in cells.h. Kept by what cells are alike in.
+struct CellFunction {
+  CellFunction() = default;
+  CellFunction(const CellFunction&) = delete;
+  ~CellFunction();
+  struct Call {
+    Ref<Plan> plan;
+    PyObject* operands;         // owned, for Python: where each comes from
+    std::vector<bool> outputs;  // which of its results are wanted outside, so far
+  };
+  OpFunction* function(const std::vector<bool>& flags);  // flags: which tensors from outside differ between members
+  void add_output(size_t call, size_t output);
+  std::vector<Call> calls;
+  int64_t seen = 0;     // how many cells
+  bool failed = false;  // there is no batching rule, or no way to say what a call takes from another
+  bool made() const { return !functions_.empty(); }
+
+ private:
+  std::map<std::vector<bool>, PyObject*> functions_;  // owned
+};
 
 // Arguments of an operator, and what keeps them alive.
 struct CallArguments {

@@ -161,8 +161,9 @@ TensorRef RowNode::for_base(TensorRef grad, bool create_graph) const {
   return made;
 }
 
-void RowNode::settle(const Ref<BlockNode>& block, size_t offset) {
+void RowNode::settle(const Ref<BlockNode>& block, uint32_t output, size_t offset) {
   block_ = block;
+  output_ = output;
   offset_ = offset;
   sequence = next_sequence();
   through_base_ = base_ && base_->seen();

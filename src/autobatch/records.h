@@ -58,7 +58,7 @@ class RowNode final : public Node {
   const char* name() const override { return "autobatch"; }
   RowNode* as_row() override { return this; }
 
-  void settle(const Ref<BlockNode>& block, size_t offset);
+  void settle(const Ref<BlockNode>& block, uint32_t output, size_t offset);  // in this one of the block's
   BlockNode* block() const { return block_.get(); }
   uint32_t output() const { return output_; }
   View place() const;   // in the block; data is an offset in bytes

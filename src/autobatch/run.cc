@@ -66,22 +66,31 @@ void Batch::run_calls(std::vector<int32_t> calls) {
   if (calls.empty()) return forget_if_done();
   const Eagerly eagerly;
   const NoKnownSource looked_for;
-  std::vector<int32_t> place(calls_.size(), -1);
-  std::vector<Deferred> deferred(calls.size());
-  for (size_t i = 0; i < calls.size(); ++i) {
-    place[calls[i]] = static_cast<int32_t>(i);
-    const Call& call = calls_[calls[i]];
-    deferred[i].kind = call.kind;
+  std::vector<int32_t> unit_of(calls_.size(), -1);
+  const std::vector<Unit> units = units_of(calls, unit_of);
+  std::vector<Deferred> deferred(units.size());
+  for (size_t i = 0; i < units.size(); ++i) {
+    deferred[i].kind = units[i].kind;
     SmallVector<int32_t, 4>& needs = deferred[i].needs;
-    for (const Operand& operand : operands(call)) {
+    for (const auto& [number, position] : units[i].externals) {
+      const Operand& operand = operands(calls_[number])[position];
       if (!operand.storage || !holds(operand.storage.get())) continue;
-      const int32_t before = place[promises_[operand.storage->number()].call];
+      const int32_t before = unit_of[promises_[operand.storage->number()].call];
       if (std::find(needs.begin(), needs.end(), before) == needs.end()) needs.push_back(before);
     }
   }
-  for (std::vector<int32_t>& group : order_groups(deferred, kinds_.size())) {
-    for (int32_t& member : group) member = calls[member];
-    run_group(group);
+  const auto alone = static_cast<int32_t>(kinds_.size());
+  for (const std::vector<int32_t>& group : order_groups(deferred, alone + static_cast<int32_t>(cell_kinds_.size()))) {
+    const int32_t kind = units[group[0]].kind;
+    if (kind < alone) {
+      std::vector<int32_t> members;
+      for (int32_t unit : group) members.push_back(units[unit].calls[0]);
+      run_group(members);
+    } else {
+      std::vector<const Unit*> members;
+      for (int32_t unit : group) members.push_back(&units[unit]);
+      run_cells(members, *cell_kinds_[kind - alone].function);
+    }
   }
   forget_if_done();
 }
@@ -117,22 +126,26 @@ bool Batch::same_operand(const Operand& a, const Operand& b) const {
 
 // Whether members have one operand, which is then passed as it is. Small ones that happen to be the same are copied all
 // the same, or a group would need a plan for this and one for when they are not.
-bool Batch::is_shared(const std::vector<int32_t>& members, size_t position) const {
-  const Operand& first = operands(calls_[members[0]])[position];
+bool Batch::is_shared(const Rows& rows, bool of_vertex) const {
+  const Operand& first = *rows[0];
   const Tensor* leaf = first.leaf.get();
   if (leaf && leaf->requires_grad && leaf->is_leaf()) return true;  // a parameter: members are alike in it
   constexpr int64_t kWorthAPlan = 4096;                             // bytes
   const View v = view_of(first);
   if (v.numel() * static_cast<int64_t>(item_size(v.dtype)) < kWorthAPlan) return false;
-  if (calls_[members[0]].of_vertex && !leaf) return false;  // a state
-  return std::all_of(members.begin() + 1, members.end(),
-                     [&](int32_t member) { return same_operand(first, operands(calls_[member])[position]); });
+  if (of_vertex && !leaf) return false;  // a state
+  return std::all_of(rows.begin() + 1, rows.end(), [&](const Operand* row) { return same_operand(first, *row); });
+}
+
+Batch::Rows Batch::rows_of(const std::vector<int32_t>& members, size_t position) const {
+  Rows rows;
+  rows.reserve(members.size());
+  for (int32_t member : members) rows.push_back(&operands(calls_[member])[position]);
+  return rows;
 }
 
 TensorRef Batch::gather(const std::vector<int32_t>& members, size_t position, bool stacked) {
-  std::vector<const Operand*> rows;
-  rows.reserve(members.size());
-  for (int32_t member : members) rows.push_back(&operands(calls_[member])[position]);
+  const Rows rows = rows_of(members, position);
   TensorRef made = gather(rows, stacked);
   if (stacked || !rows[0]->leaf) made->inference = calls_[members[0]].inference;
   return made;
@@ -140,7 +153,7 @@ TensorRef Batch::gather(const std::vector<int32_t>& members, size_t position, bo
 
 // Whether rows lie one after the other in one block. With gaps between them they are copied: a group would need one
 // plan for operands with gaps, and one for those without.
-bool Batch::side_by_side(const std::vector<const Operand*>& rows, int64_t step) {
+bool Batch::side_by_side(const Rows& rows, int64_t step) {
   const char* next = data_of(*rows[0]);
   const Storage* memory = memory_of(*rows[0]);
   for (const Operand* row : rows) {
@@ -150,7 +163,7 @@ bool Batch::side_by_side(const std::vector<const Operand*>& rows, int64_t step) 
   return true;
 }
 
-TensorRef Batch::gather(const std::vector<const Operand*>& rows, bool stacked) {
+TensorRef Batch::gather(const Rows& rows, bool stacked) {
   const Operand& first = *rows[0];
   if (!stacked && first.leaf) return first.leaf;
   const View row = view_of(first);
@@ -242,18 +255,18 @@ TensorList Batch::call_function(OpFunction* op, const std::vector<int32_t>& memb
 }
 
 // A view is settled after what it looks at: the list has the last one first.
-static void settle(Ref<RowNode> rows, const Ref<BlockNode>& node, size_t offset) {
+static void settle(Ref<RowNode> rows, const Ref<BlockNode>& node, uint32_t output, size_t offset) {
   SmallVector<Ref<RowNode>, 8> list;
   while (rows) {
     Ref<RowNode> next = std::move(rows->next);
     list.push_back(std::move(rows));
     rows = std::move(next);
   }
-  for (size_t i = list.size(); node && i-- > 0;) list[i]->settle(node, offset);
+  for (size_t i = list.size(); node && i-- > 0;) list[i]->settle(node, output, offset);
   for (Ref<RowNode>& row : list) --row->uses;
 }
 
-void Batch::hand_out(const std::vector<int32_t>& members, TensorList blocks, bool stacked) {
+void Batch::fulfil(const std::vector<PromiseRows>& rows, const TensorList& blocks, bool stacked) {
   Ref<BlockNode> node;
   for (const TensorRef& block : blocks)
     if (block->requires_grad && !node) {
@@ -263,19 +276,27 @@ void Batch::hand_out(const std::vector<int32_t>& members, TensorList blocks, boo
   for (size_t o = 0; o < blocks.size(); ++o) {
     Storage& memory = *blocks[o]->storage;
     const View& block = blocks[o]->view;
-    const size_t bytes = promises_[calls_[members[0]].first_promise + o].storage->bytes();
+    const Promise& first = promises_[rows[o][0]];
+    const size_t bytes = first.storage->bytes();
     TD_CHECK(static_cast<size_t>(block.numel()) * item_size(block.dtype) ==
-                 bytes * (stacked ? std::max<size_t>(members.size(), 2) : 1),
-             "a group of ", calls_[members[0]].plan->name, " gave results of another size than its members");
+                 bytes * (stacked ? std::max<size_t>(rows[o].size(), 2) : 1),
+             "a group of ", calls_[first.call].plan->name, " gave results of another size than its members");
     size_t offset = static_cast<size_t>(block.data - memory.data());
-    for (size_t k = 0; k < members.size(); ++k, offset += bytes) {
-      Promise& promise = promises_[calls_[members[k]].first_promise + o];
+    for (size_t k = 0; k < rows[o].size(); ++k, offset += bytes) {
+      Promise& promise = promises_[rows[o][k]];
       promise.storage->fulfil_row(memory, offset);
-      settle(std::move(promise.rows), node, k * bytes);
+      settle(std::move(promise.rows), node, static_cast<uint32_t>(o), k * bytes);
     }
   }
-  for (int32_t member : members) finish(calls_[member]);
   ++groups;
+}
+
+void Batch::hand_out(const std::vector<int32_t>& members, TensorList blocks, bool stacked) {
+  std::vector<PromiseRows> rows(blocks.size());
+  for (size_t o = 0; o < blocks.size(); ++o)
+    for (int32_t member : members) rows[o].push_back(calls_[member].first_promise + static_cast<int32_t>(o));
+  fulfil(rows, blocks, stacked);
+  for (int32_t member : members) finish(calls_[member]);
   calls_run += static_cast<int64_t>(members.size());
 }
 
@@ -313,39 +334,36 @@ void Batch::run_members(const std::vector<int32_t>& members) {
   }
 }
 
-// Members that share a large operand in parts run in parts: copying it for each would cost more than calls do.
-bool Batch::split(const std::vector<int32_t>& members, const std::vector<bool>& shared) {
+// Members that share a large operand in parts run in parts: copying it for each would cost more than calls do. Empty
+// where it is small, or too few of them share it; else members sorted by it.
+std::vector<Batch::Part> Batch::parts_of(const Rows& rows) const {
   constexpr int64_t kWorthACall = 1 << 18;  // bytes
+  const View v = view_of(*rows[0]);
+  const int64_t bytes = v.numel() * static_cast<int64_t>(item_size(v.dtype));
+  if (bytes * static_cast<int64_t>(rows.size()) < kWorthACall) return {};
+  std::vector<Part> sorted;
+  for (size_t i = 0; i < rows.size(); ++i)
+    sorted.push_back({data_of(*rows[i]), rows[i]->edge.node.get(), static_cast<int32_t>(i)});
+  std::sort(sorted.begin(), sorted.end(), [](const Part& a, const Part& b) {
+    return std::tie(a.data, a.node, a.member) < std::tie(b.data, b.node, b.member);
+  });
+  size_t parts = 0;
+  for (size_t i = 0; i < sorted.size(); ++i) parts += i == 0 || !sorted[i].same(sorted[i - 1]);
+  if (2 * parts > rows.size()) sorted.clear();
+  return sorted;
+}
+
+bool Batch::split(const std::vector<int32_t>& members, const std::vector<bool>& shared) {
   for (size_t p = 0; p < shared.size(); ++p) {
-    if (shared[p]) continue;
-    const View v = view_of(operands(calls_[members[0]])[p]);
-    const int64_t bytes = v.numel() * static_cast<int64_t>(item_size(v.dtype));
-    if (bytes * static_cast<int64_t>(members.size()) < kWorthACall) continue;
-    struct Member {
-      const void* data;
-      const Node* node;
-      int32_t number;
-      bool same(const Member& other) const { return data == other.data && node == other.node; }
-    };
-    std::vector<Member> sorted;
-    for (int32_t member : members) {
-      const Operand& operand = operands(calls_[member])[p];
-      sorted.push_back({data_of(operand), operand.edge.node.get(), member});
-    }
-    std::sort(sorted.begin(), sorted.end(), [](const Member& a, const Member& b) {
-      return std::tie(a.data, a.node, a.number) < std::tie(b.data, b.node, b.number);
-    });
-    size_t parts = 0;
-    for (size_t i = 0; i < sorted.size(); ++i) parts += i == 0 || !sorted[i].same(sorted[i - 1]);
-    if (2 * parts > members.size()) continue;
+    const std::vector<Part> sorted = shared[p] ? std::vector<Part>() : parts_of(rows_of(members, p));
     std::vector<int32_t> part;
     for (size_t i = 0; i < sorted.size(); ++i) {
-      part.push_back(sorted[i].number);
+      part.push_back(members[sorted[i].member]);
       if (i + 1 < sorted.size() && sorted[i].same(sorted[i + 1])) continue;
       run_group(part);
       part.clear();
     }
-    return true;
+    if (!sorted.empty()) return true;
   }
   return false;
 }
@@ -357,7 +375,7 @@ void Batch::run_group(const std::vector<int32_t>& members) {
   call_mode = call.mode;
   if (members.size() == 1 && !call.of_vertex) return run_members(members);
   std::vector<bool> shared(call.num_operands);
-  for (size_t p = 0; p < shared.size(); ++p) shared[p] = is_shared(members, p);
+  for (size_t p = 0; p < shared.size(); ++p) shared[p] = is_shared(rows_of(members, p), call.of_vertex);
   if (split(members, shared)) return;
   std::vector<bool> flags = shared;
   flags.flip();

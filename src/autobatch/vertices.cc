@@ -87,7 +87,7 @@ TensorList Batch::run_vertices(const Structure& structure, const VertexFunctions
   run_waiting();
   TensorList made;
   for (std::vector<Operand>& column : columns) {
-    std::vector<const Operand*> rows;
+    Rows rows;
     for (const Operand& operand : column) rows.push_back(&operand);
     made.push_back(gather(rows, true));
     made[made.size() - 1]->inference = grad_mode.inference;

@@ -9,6 +9,7 @@
 
 #include "bindings/bindings.h"
 #include "callbacks.h"
+#include "frames.h"
 #include "known_source.h"
 #include "places.h"
 #include "source.h"
@@ -50,17 +51,19 @@ bool judge_code(PyCodeObject* code) {
 // Every recorded operator asks, mostly from the same few places: answers are kept, and with them the code objects.
 bool is_user_code(PyCodeObject* code) {
   static auto* known = new std::unordered_map<PyCodeObject*, bool>();
-  static PyCodeObject* last = nullptr;
-  static bool last_answer = false;
-  if (code == last) return last_answer;
+  constexpr size_t kRecent = 64;
+  static PyCodeObject* recent[2][kRecent];  // by answer
+  const size_t slot = (reinterpret_cast<uintptr_t>(code) >> 5) % kRecent;
+  if (recent[0][slot] == code) return false;
+  if (recent[1][slot] == code) return true;
   auto found = known->find(code);
   if (found == known->end()) {
     if (known->size() > 100000) return judge_code(code);
     Py_INCREF(code);
     found = known->emplace(code, judge_code(code)).first;
   }
-  last = code;
-  return last_answer = found->second;
+  recent[found->second][slot] = code;
+  return found->second;
 }
 
 }  // namespace
@@ -72,19 +75,11 @@ Source find_user_source() {
     Py_XINCREF(known_source->code);
     return *known_source;
   }
-  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
-  while (frame) {
-    PyCodeObject* code = PyFrame_GetCode(frame);
-    if (is_user_code(code)) {
-      Source source{reinterpret_cast<PyObject*>(code), PyFrame_GetLasti(frame)};
-      Py_DECREF(frame);
-      return source;
+  for (Frames frames; !frames.at_end(); frames.next())
+    if (is_user_code(frames.code())) {
+      Py_INCREF(frames.code());
+      return {reinterpret_cast<PyObject*>(frames.code()), frames.instruction()};
     }
-    Py_DECREF(code);
-    PyFrameObject* outer = PyFrame_GetBack(frame);
-    Py_DECREF(frame);
-    frame = outer;
-  }
   return {};
 }
 

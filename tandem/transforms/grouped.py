@@ -16,13 +16,13 @@ from tandem.ops.region import region_graph
 from tandem.tracing.program import _replay
 from tandem.transforms.batching import Batcher
 
-_PARAMETERS = [
+PARAMETERS = [
     ParameterSpec("tensors", "tensors", True, None, False),
     ParameterSpec("numbers", "tensors", True, None, False),
     ParameterSpec("ints", "ints", True, None, False),
 ]
 _FEW_NODES = 32  # of a single operator; what is larger was a function of the user's, for which passes pay
-_NUMBERS = ("float", "complex", "integer", "bool", "seed")
+NUMBERS = ("float", "complex", "integer", "bool", "seed")
 
 
 def group_function(plan, flags: tuple[bool, ...]):
@@ -35,7 +35,7 @@ def group_function(plan, flags: tuple[bool, ...]):
     kinds = [(position, spec.kind) for _, spec, position in plan.arguments]
     tensors = [p for p, kind in kinds if kind == "tensor"]
     offsets = [p for p, kind in kinds if kind == "offset"]
-    numbers = [p for p, kind in kinds if kind in _NUMBERS]
+    numbers = [p for p, kind in kinds if kind in NUMBERS]
     ints = [p for p, kind in kinds if kind == "int"]
 
     def fn(tensors_given, numbers_given, ints_given):
@@ -63,7 +63,7 @@ def group_function(plan, flags: tuple[bool, ...]):
 
     digest = None if plan.digest is None else repr(("group", plan.digest, flags))
     role = Role(whole=len(plan.graph.nodes) > _FEW_NODES)
-    return make_function(plan.name, fn, _PARAMETERS, role=role, digest=digest)
+    return make_function(plan.name, fn, PARAMETERS, role=role, digest=digest)
 
 
 # -- gradients of rows, where they are differentiated again

@@ -1,0 +1,377 @@
+// Cells of deferred calls: found, cut, numbered, and run as one call each. See Note [Cells] in cells.h.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "autobatch/batch.h"
+#include "callbacks.h"
+#include "check.h"
+
+namespace tandem {
+
+namespace {
+
+constexpr uint32_t kInside = 1u << 31;
+constexpr int64_t kWorthCompiling = 16;  // cells of a kind, seen so far: below, calls run by themselves
+
+uint64_t mixed(uint64_t hash, uint64_t word) {
+  const auto product = static_cast<__uint128_t>(hash ^ word) * 0xD6E8FEB86659FD93ull;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+PyObject* tuple_of(const int64_t* values, int count) {
+  PyObject* tuple = PyTuple_New(count);
+  for (int i = 0; tuple && i < count; ++i) PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(values[i]));
+  return tuple;
+}
+
+}  // namespace
+
+// -- finding them
+
+CellCall Batch::traced(const Call& call, const std::vector<int32_t>& place) {
+  CellCall made;
+  made.code = call.code;
+  made.instruction = call.instruction;
+  made.kind = call.kind;
+  const bool alone = call.functional || call.random || call.of_vertex || call.plan->over_devices || !call.code;
+  if (!alone)
+    made.mode = static_cast<int32_t>(call.mode.device) << 24 | static_cast<int32_t>(call.mode.autocast) << 16 |
+                call.plan->device << 2 | call.inference << 1 | call.grad;
+  const bool records = !call.plan->grad_inputs.empty();
+  for (const Operand& operand : operands(call)) {
+    if (!operand.storage || !holds(operand.storage.get())) continue;
+    const Promise& promise = promises_[operand.storage->number()];
+    const int32_t before = place[promise.call];
+    // Gradients must not pass by a tensor that somebody may ask for its own, nor reach one that was detached.
+    const RowNode* row = operand.edge.node ? operand.edge.node->as_row() : nullptr;
+    const bool joinable = row ? !row->seen() : !operand.edge.node && !(records && promise.rows);
+    auto known = std::find_if(made.needs.begin(), made.needs.end(), [&](CellNeed& n) { return n.call == before; });
+    if (known == made.needs.end())
+      made.needs.push_back({before, joinable});
+    else
+      known->joinable &= joinable;
+  }
+  return made;
+}
+
+// In what unit.calls take from one another, and what comes from outside; `position` is that of a call in its unit, for
+// calls of this unit, and -1 for others.
+void Batch::describe(Unit& unit, const std::vector<int32_t>& position, CellWords& to) const {
+  to.words.clear();
+  to.ends.clear();
+  unit.externals.clear();
+  for (int32_t number : unit.calls) {
+    const Call& call = calls_[number];
+    to.words.push_back(static_cast<uint32_t>(call.kind));
+    const Some<const Operand> list = operands(call);
+    for (size_t p = 0; p < list.size(); ++p) {
+      const Operand& operand = list[p];
+      if (operand.storage && holds(operand.storage.get())) {
+        const Promise& promise = promises_[operand.storage->number()];
+        if (position[promise.call] >= 0) {
+          const auto offset = reinterpret_cast<uintptr_t>(operand.data);
+          to.words.push_back(kInside | static_cast<uint32_t>(position[promise.call]) << 16 |
+                             static_cast<uint32_t>(promise.output));
+          to.words.push_back(static_cast<uint32_t>(offset));
+          to.words.push_back(static_cast<uint32_t>(static_cast<uint64_t>(offset) >> 32));
+          continue;
+        }
+      }
+      size_t e = 0;
+      for (; e < unit.externals.size(); ++e) {
+        const auto& [other_call, other_position] = unit.externals[e];
+        const Operand& other = operands(calls_[other_call])[other_position];
+        if (other.leaf.get() == operand.leaf.get() && other.storage.get() == operand.storage.get() &&
+            other.data == operand.data && other.geometry == operand.geometry &&
+            other.edge.node.get() == operand.edge.node.get())
+          break;
+      }
+      if (e == unit.externals.size()) unit.externals.emplace_back(number, static_cast<int32_t>(p));
+      to.words.push_back(static_cast<uint32_t>(e));
+    }
+    to.ends.push_back(to.words.size());
+  }
+}
+
+// A cell that goes on where most others of its kind end becomes two.
+void Batch::cut(std::vector<Unit>& units, std::vector<int32_t>& position) {
+  std::unordered_map<uint64_t, int64_t> ends;  // by the hash of a cell's words: how many end so, less those that go on
+  std::vector<std::vector<uint64_t>> prefixes(units.size());
+  CellWords words;
+  for (size_t u = 0; u < units.size(); ++u) {
+    Unit& unit = units[u];
+    if (unit.calls.size() == 1) continue;
+    for (size_t i = 0; i < unit.calls.size(); ++i) position[unit.calls[i]] = static_cast<int32_t>(i);
+    describe(unit, position, words);
+    for (int32_t call : unit.calls) position[call] = -1;
+    uint64_t hash = 0x9E3779B97F4A7C15ull;
+    size_t word = 0;
+    for (size_t end : words.ends) {
+      while (word < end) hash = mixed(hash, words.words[word++]);
+      prefixes[u].push_back(hash);
+    }
+    ++ends[hash];
+  }
+  for (const std::vector<uint64_t>& list : prefixes)
+    for (size_t i = 0; i + 1 < list.size(); ++i)
+      if (auto found = ends.find(list[i]); found != ends.end()) --found->second;
+  std::vector<Unit> made;
+  made.reserve(units.size());
+  for (size_t u = 0; u < units.size(); ++u) {
+    size_t at = 0;
+    for (size_t i = 0; i + 1 < prefixes[u].size() && !at; ++i)
+      if (auto found = ends.find(prefixes[u][i]); found != ends.end() && found->second >= 0) at = i + 1;
+    if (!at) {
+      made.push_back(std::move(units[u]));
+      continue;
+    }
+    Unit rest;
+    rest.calls.assign(units[u].calls.begin() + static_cast<std::ptrdiff_t>(at), units[u].calls.end());
+    units[u].calls.resize(at);
+    made.push_back(std::move(units[u]));
+    made.push_back(std::move(rest));
+  }
+  units = std::move(made);
+}
+
+// Numbers kinds of cells, and takes those apart that are too few to compile something for.
+void Batch::number(std::vector<Unit>& units, std::vector<int32_t>& position) {
+  cell_kinds_.clear();
+  std::unordered_map<uint64_t, int32_t> known;
+  CellWords words;
+  for (size_t u = 0; u < units.size(); ++u) {
+    Unit& unit = units[u];
+    for (size_t i = 0; i < unit.calls.size(); ++i) position[unit.calls[i]] = static_cast<int32_t>(i);
+    describe(unit, position, words);
+    for (int32_t call : unit.calls) position[call] = -1;
+    if (unit.calls.size() == 1) continue;
+    uint64_t hash = words.words.size();
+    for (uint32_t word : words.words) hash = mixed(hash, word);
+    auto found = known.find(hash);
+    while (found != known.end() && cell_kinds_[found->second].words != words.words) found = known.find(++hash);
+    if (found == known.end()) {
+      found = known.emplace(hash, static_cast<int32_t>(cell_kinds_.size())).first;
+      CellKind& kind = cell_kinds_.emplace_back();
+      kind.words = words.words;
+      kind.first = static_cast<int32_t>(u);
+    }
+    ++cell_kinds_[found->second].count;
+    unit.kind = found->second;
+  }
+  for (CellKind& kind : cell_kinds_) {
+    kind.function = function_of(units[kind.first], kind);
+    kind.function->seen += kind.count;
+  }
+  std::vector<Unit> made;
+  made.reserve(units.size());
+  for (Unit& unit : units) {
+    if (unit.calls.size() == 1) {
+      unit.kind = calls_[unit.calls[0]].kind;
+      made.push_back(std::move(unit));
+      continue;
+    }
+    CellFunction& function = *cell_kinds_[unit.kind].function;
+    if (!function.failed && (function.made() || function.seen >= kWorthCompiling)) {
+      mark_outputs(unit, function);
+      unit.kind += kinds_.size();
+      made.push_back(std::move(unit));
+      continue;
+    }
+    for (int32_t call : unit.calls) {
+      Unit& alone = made.emplace_back();
+      alone.calls.push_back(call);
+      alone.kind = calls_[call].kind;
+      for (size_t p = 0; p < calls_[call].num_operands; ++p)
+        alone.externals.emplace_back(call, static_cast<int32_t>(p));
+    }
+  }
+  units = std::move(made);
+}
+
+std::vector<Batch::Unit> Batch::units_of(const std::vector<int32_t>& calls, std::vector<int32_t>& unit_of) {
+  std::vector<CellCall> list;
+  list.reserve(calls.size());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    unit_of[calls[i]] = static_cast<int32_t>(i);
+    list.push_back(traced(calls_[calls[i]], unit_of));
+  }
+  std::vector<Unit> units;
+  for (CallCell& cell : form_cells(list)) {
+    Unit& unit = units.emplace_back();
+    for (int32_t member : cell.members) unit.calls.push_back(calls[member]);
+  }
+  std::vector<int32_t> position(calls_.size(), -1);
+  cut(units, position);
+  number(units, position);
+  for (size_t u = 0; u < units.size(); ++u)
+    for (int32_t call : units[u].calls) unit_of[call] = static_cast<int32_t>(u);
+  return units;
+}
+
+// -- what runs them
+
+// Kept for all batches, by plans, geometries and words: kinds are numbers of one batch.
+std::shared_ptr<CellFunction> Batch::function_of(const Unit& unit, const CellKind& kind) const {
+  static auto* functions = new std::unordered_map<std::string, std::shared_ptr<CellFunction>>();  // GIL
+  constexpr size_t kMost = 4096;
+  if (functions->size() >= kMost) functions->clear();
+  std::string key;
+  const auto add = [&](const void* data, size_t size) { key.append(static_cast<const char*>(data), size); };
+  const auto geometry = [&](const Operand& operand) {
+    const SavedView& v = geometry_[operand.geometry];
+    add(&v.dtype, sizeof v.dtype);
+    add(&v.ndim, sizeof v.ndim);
+    add(v.shape(), v.ndim * sizeof(int64_t));
+    add(v.strides(), v.ndim * sizeof(int64_t));
+  };
+  const Call& first = calls_[unit.calls[0]];
+  add(&first.mode, sizeof first.mode);
+  key.push_back(static_cast<char>(first.inference << 1 | first.grad));
+  size_t word = 0;
+  for (int32_t number : unit.calls) {
+    const Call& call = calls_[number];
+    const Plan* plan = call.plan.get();
+    add(&plan, sizeof plan);
+    ++word;  // its kind
+    for (const Operand& operand : operands(call)) {
+      geometry(operand);
+      const size_t count = kind.words[word] & kInside ? 3 : 1;
+      add(&kind.words[word], count * sizeof(uint32_t));
+      word += count;
+    }
+  }
+  std::shared_ptr<CellFunction>& known = (*functions)[key];
+  if (known) return known;
+  known = std::make_shared<CellFunction>();
+  word = 0;
+  for (int32_t number : unit.calls) {
+    const Call& call = calls_[number];
+    ++word;
+    PyObject* list = PyTuple_New(call.num_operands);
+    for (size_t p = 0; p < call.num_operands; ++p) {
+      const uint32_t from = kind.words[word++];
+      PyObject* item;
+      if (from & kInside) {
+        word += 2;
+        const Operand& operand = operands(call)[p];
+        const SavedView& v = geometry_[operand.geometry];
+        const auto offset = reinterpret_cast<intptr_t>(operand.data) / static_cast<int64_t>(item_size(v.dtype));
+        item = Py_BuildValue("iiNNLi", static_cast<int>((from & ~kInside) >> 16), static_cast<int>(from & 0xFFFF),
+                             tuple_of(v.shape(), v.ndim), tuple_of(v.strides(), v.ndim), static_cast<long long>(offset),
+                             static_cast<int>(v.dtype));
+      } else {
+        item = PyLong_FromUnsignedLong(from);
+      }
+      PyTuple_SET_ITEM(list, static_cast<Py_ssize_t>(p), item);
+    }
+    known->calls.push_back({call.plan, list, std::vector<bool>(call.plan->outputs.size(), false)});
+  }
+  return known;
+}
+
+// Results that something besides the cell's own calls holds.
+void Batch::mark_outputs(const Unit& unit, CellFunction& function) const {
+  int64_t inside[kMostCellCalls * 4] = {};
+  const int32_t least = calls_[unit.calls[0]].first_promise;
+  bool any = false;
+  const auto slot = [&](int32_t promise) -> int64_t* {  // by where in the cell it is made
+    int32_t at = 0;
+    for (int32_t number : unit.calls) {
+      const Call& call = calls_[number];
+      const auto count = static_cast<int32_t>(call.plan->outputs.size());
+      if (promise >= call.first_promise && promise < call.first_promise + count)
+        return &inside[at + promise - call.first_promise];
+      at += count;
+    }
+    return nullptr;
+  };
+  for (int32_t number : unit.calls)
+    for (const Operand& operand : operands(calls_[number]))
+      if (operand.storage && holds(operand.storage.get()) && static_cast<int32_t>(operand.storage->number()) >= least)
+        if (int64_t* uses = slot(static_cast<int32_t>(operand.storage->number()))) ++*uses;
+  size_t at = 0;
+  for (size_t i = 0; i < unit.calls.size(); ++i) {
+    const Call& call = calls_[unit.calls[i]];
+    for (size_t o = 0; o < call.plan->outputs.size(); ++o, ++at) {
+      const bool last = i + 1 == unit.calls.size() && o + 1 == call.plan->outputs.size();
+      const bool wanted = promises_[call.first_promise + o].storage->references() > 1 + inside[at] || (last && !any);
+      any |= wanted;
+      if (wanted) function.add_output(i, o);
+    }
+  }
+}
+
+void Batch::run_by_call(const std::vector<const Unit*>& units) {
+  for (size_t i = 0; i < units[0]->calls.size(); ++i) {
+    std::vector<int32_t> members;
+    for (const Unit* unit : units) members.push_back(unit->calls[i]);
+    run_group(members);
+  }
+}
+
+void Batch::run_cells(const std::vector<const Unit*>& units, CellFunction& function) {
+  if (function.failed) return run_by_call(units);
+  const Unit& first = *units[0];
+  const Call& call = calls_[first.calls[0]];
+  const auto n = static_cast<int64_t>(std::max<size_t>(units.size(), 2));  // one alone runs as two, as vertices do
+  grad_mode.enabled = std::any_of(first.calls.begin(), first.calls.end(),
+                                  [&](int32_t c) { return !calls_[c].plan->grad_inputs.empty(); });
+  grad_mode.inference = call.inference;
+  call_mode = CallMode{call.mode.device, 0};  // plans' graphs have the casts
+  const size_t count = first.externals.size();
+  std::vector<Rows> rows(count);
+  std::vector<bool> flags(count);
+  for (size_t e = 0; e < count; ++e) {
+    for (const Unit* unit : units)
+      rows[e].push_back(&operands(calls_[unit->externals[e].first])[unit->externals[e].second]);
+    flags[e] = !is_shared(rows[e], false);
+    if (flags[e] && !parts_of(rows[e]).empty()) return run_by_call(units);
+    if (flags[e] && units.size() == 1) rows[e].push_back(rows[e][0]);
+  }
+  TensorList blocks;
+  try {
+    OpFunction* op = function.function(flags);
+    CallArguments to;
+    to.integer(Argument::Kind::Count, static_cast<int64_t>(count));
+    for (size_t e = 0; e < count; ++e) {
+      to.tensor(gather(rows[e], flags[e]));
+      if (flags[e] || !rows[e][0]->leaf) to.owned.back()->inference = call.inference;
+    }
+    for (const bool numbers : {true, false}) {
+      Argument& total = to.list.emplace_back();
+      total.kind = Argument::Kind::Count;
+      total.integer = 0;
+      const size_t at = to.list.size() - 1;
+      for (int32_t number : first.calls)
+        for (const Argument& a : arguments(calls_[number]))
+          if (numbers ? is_number(a.kind) : a.kind == Argument::Kind::Int) to.list.push_back(a);
+      if (!numbers) to.integer(Argument::Kind::Int, n);
+      to.list[at].integer = static_cast<int64_t>(to.list.size() - at - 1);
+    }
+    bool returns_tuple = false;
+    blocks = dispatch(op, to.list.data(), static_cast<int>(to.list.size()), &returns_tuple);
+    own_blocks(blocks, to);
+  } catch (const PythonError&) {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) throw;  // an interrupt
+    PyErr_Clear();
+    function.failed = true;
+    return run_by_call(units);
+  } catch (const Error&) {  // of one call: it fails again, by itself
+    return run_by_call(units);
+  }
+  std::vector<PromiseRows> results;
+  for (size_t i = 0; i < first.calls.size(); ++i)
+    for (size_t o = 0; o < function.calls[i].outputs.size(); ++o) {
+      if (!function.calls[i].outputs[o]) continue;
+      PromiseRows& list = results.emplace_back();
+      for (const Unit* unit : units) list.push_back(calls_[unit->calls[i]].first_promise + static_cast<int32_t>(o));
+    }
+  fulfil(results, blocks, true);
+  for (const Unit* unit : units) {
+    for (int32_t number : unit->calls) finish(calls_[number]);
+    calls_run += static_cast<int64_t>(unit->calls.size());
+  }
+}
+
+}  // namespace tandem
