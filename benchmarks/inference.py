@@ -2,10 +2,12 @@
 
 python benchmarks/inference.py                            MobileNet-v2, ResNet-50 and BERT, exported by this library
 python benchmarks/inference.py --batch 16
+python benchmarks/inference.py --wheels build/wheels      the ONNX files of packages (onnx_files.py), brought into that folder
 python benchmarks/inference.py a.onnx b.onnx --size 96    files; free sizes but the first are --size
 
 A time is the best of a call, a ratio is ours over theirs; the largest difference of results is printed beside it. Ours is frozen
-(`td.export.freeze`), theirs has all its optimisations on.
+(`td.export.freeze`), theirs has all its optimisations on. --peer PYTHON: an interpreter that has
+onnxruntime, where this one has not.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import onnx_files
 
 MODELS = ("mobilenet_v2", "resnet50", "bert")
 BAR = 0.95
@@ -40,9 +43,12 @@ def export(name: str, folder: Path, batch: int) -> Path:
 def inputs_of(path: str, batch: int, size: int) -> dict[str, np.ndarray]:
     import onnx
 
+    rng = np.random.default_rng(0)
+    known = onnx_files.inputs_of(path)
+    if known:
+        return {name: described.array(batch, rng) for name, described in known.items()}
     graph = onnx.load(path, load_external_data=False).graph
     weights = {t.name for t in graph.initializer}
-    rng = np.random.default_rng(0)
     made = {}
     for value in graph.input:
         if value.name in weights:
@@ -75,6 +81,7 @@ def onnxruntime_run(path: str, inputs: dict):
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 2
+    options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return lambda: session.run(None, inputs)
 
@@ -94,16 +101,21 @@ def work(library: str, path: str, batch: int, size: int, answers: str):
         print(best, flush=True)
 
 
-def compare(path: str, batch: int, size: int, rounds: int) -> tuple[dict[str, float], float]:
+class _Failed(Exception):
+    """A library does not run a file."""
+
+
+def compare(path: str, batch: int, size: int, rounds: int, peer: str) -> tuple[dict[str, float], float]:
     with tempfile.TemporaryDirectory() as folder:
         workers, answers = {}, {}
         for library in ("tandem", "onnxruntime"):
             answers[library] = f"{folder}/{library}.npz"
-            command = [sys.executable, __file__, path, "--batch", str(batch), "--size", str(size),
+            python = sys.executable if library == "tandem" else peer
+            command = [python, __file__, path, "--batch", str(batch), "--size", str(size),
                        "--worker", library, answers[library]]  # fmt: skip
             workers[library] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             if workers[library].stdout.readline() != "ready\n":
-                raise SystemExit(f"{library} failed on {path}")
+                raise _Failed(f"{library} failed")
         best = dict.fromkeys(workers, float("inf"))
         for _ in range(rounds):
             for library, worker in workers.items():
@@ -127,16 +139,23 @@ def main():
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--wheels", type=Path, metavar="FOLDER")
+    parser.add_argument("--peer", default=sys.executable, metavar="PYTHON")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         work(options.worker[0], options.files[0], options.batch, options.size, options.worker[1])
         return
+    names = options.files or (onnx_files.fetch(options.wheels) if options.wheels else MODELS)
     print(f"batch {options.batch}, milliseconds; bar {BAR}")
     with tempfile.TemporaryDirectory() as folder:
-        for name in options.files or MODELS:
+        for name in names:
             path = str(export(name, Path(folder), options.batch) if name in MODELS else name)
-            best, difference = compare(path, options.batch, options.size, options.rounds)
+            try:
+                best, difference = compare(path, options.batch, options.size, options.rounds, options.peer)
+            except _Failed as failure:
+                print(f"{Path(name).stem:32} {failure}", flush=True)
+                continue
             ratio = best["tandem"] / best["onnxruntime"]
             print(f"{Path(name).stem:32} tandem {best['tandem'] * 1e3:8.2f}  onnxruntime {best['onnxruntime'] * 1e3:8.2f}"
                   f"  {ratio:5.2f}x{'' if ratio <= BAR else '  missed'}  difference {difference:.1e}", flush=True)  # fmt: skip

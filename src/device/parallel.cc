@@ -1,6 +1,7 @@
 #include "device/parallel.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -27,11 +28,14 @@ namespace {
 // Below this many nanoseconds of work, sharing costs more than it saves: much more so if the workers have to be woken.
 constexpr double kWorthSharing = 15'000, kWorthWaking = 40'000;
 constexpr double kSmallestPiece = 5'000;
-// Waiting threads look for a change this long before they sleep: waking one costs many microseconds, but a longer look
-// would take time from whoever else wants the core. A worker looks longer while jobs keep coming soon after one
-// another.
+// Note [Waiting]
+// Waiting threads look for a change for a while before they sleep: waking one costs many microseconds. A worker looks
+// longer while jobs keep coming soon after one another. The kernel sometimes wakes a worker on the core of the thread
+// that it works for, although another one idles, and leaves both there for long: whoever of them looks keeps the other
+// from running (a region of 50 us took 600). So after the first few microseconds a look gives the core to any thread
+// that can run there. That costs nothing where none can, and takes no time from other processes.
 using Microseconds = std::chrono::duration<double, std::micro>;
-constexpr Microseconds kShortSpin{5}, kLongSpin{40};
+constexpr Microseconds kAlone{3}, kShortSpin{5}, kLongSpin{150};
 
 thread_local bool inside = false;
 
@@ -40,8 +44,8 @@ class Signal {
  public:
   std::atomic<uint32_t> value{0};
 
-  // Returns when the value is no longer `old`, and how long that took; spins a moment first.
-  Microseconds wait_while(uint32_t old, Microseconds spin = kShortSpin) {
+  // Returns when the value is no longer `old`, and how long that took; see Note [Waiting].
+  Microseconds wait_while(uint32_t old, Microseconds spin = kLongSpin) {
     const auto start = std::chrono::steady_clock::now();
     Microseconds elapsed{0};
     do {
@@ -50,6 +54,7 @@ class Signal {
         relax();
       }
       elapsed = std::chrono::steady_clock::now() - start;
+      if (elapsed > kAlone) sched_yield();
     } while (elapsed < spin);
     sleepers_.fetch_add(1);
     while (value.load() == old) sleep(old);

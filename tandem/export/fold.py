@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import tandem.ops as F
 from tandem import _runtime
 from tandem.export.trace import Exported
 from tandem.graph.ir import Builder, Graph, Value, has_symbols
@@ -12,12 +13,15 @@ from tandem.ops.define import add_input
 from tandem.ops.movement import Expand
 from tandem.ops.region import Region
 from tandem.passes.eliminate_dead import eliminate_dead
+from tandem.passes.fold_constants import fold_constants
 from tandem.passes.fold_conv_affine import fold_affine
+from tandem.passes.simplify import simplify
 
 
 def fold_weights(exported: Exported) -> Exported:
-    """The same function with fewer operators: batch norm goes into the convolution before it, and what is computed from weights
-    alone becomes a weight."""
+    """The same function with fewer operators: batch norm goes into the convolution before it, what is computed from weights alone
+    becomes a weight, and a weight of one element a constant."""
+    exported = _with_constants(exported)
     graph = eliminate_dead(fold_affine(exported.graph, constant_weights=True))
     count = len(exported.arguments)
     fixed = _fixed(graph, count)
@@ -34,9 +38,25 @@ def fold_weights(exported: Exported) -> Exported:
             name += "_"
         taken.add(name)
         names[v] = name
-    return dataclasses.replace(
-        exported, graph=_with_inputs(graph, count, list(weights)), weights={names[v]: t for v, t in weights.items()}
+    graph = _with_inputs(graph, count, list(weights))
+    return _with_constants(
+        dataclasses.replace(exported, graph=graph, weights={names[v]: t for v, t in weights.items()})
     )
+
+
+def _with_constants(exported: Exported) -> Exported:
+    """Weights of one element are constants. A NaN stays a weight: it is not equal to itself, as equal constants are."""
+    graph, count = exported.graph, len(exported.arguments)
+    weights = dict(zip(graph.inputs[count:], exported.weights.items(), strict=True))
+    numbers = {v: t.item() for v, (_, t) in weights.items() if t.numel() == 1 and not t.dtype.is_complex}
+    constants = {v: number for v, number in numbers.items() if number == number}
+    if not constants:
+        return exported
+    kept = {v: named for v, named in weights.items() if v not in constants}
+    graph = _with_inputs(graph, count, list(kept), constants=constants)
+    for step in (fold_constants, simplify, eliminate_dead):
+        graph = step(graph)
+    return dataclasses.replace(exported, graph=graph, weights=dict(kept.values()))
 
 
 def _fixed(graph: Graph, count: int) -> set[Value]:
@@ -78,14 +98,17 @@ def _values(graph: Graph, count: int, wanted: list[Value], fixed: set[Value], we
     return part.run(*[w.detach() for w in weights])
 
 
-def _with_inputs(graph: Graph, count: int, weights: list[Value], symbols: Symbols | None = None) -> Graph:
-    """The graph on its first inputs and, as inputs too, these values of it."""
+def _with_inputs(
+    graph: Graph, count: int, weights: list[Value], symbols: Symbols | None = None, constants: dict | None = None
+) -> Graph:
+    """The graph on its first inputs and, as inputs too, these values of it. `constants`: the elements of other values."""
     result = Graph(symbols or graph.symbols, graph.name)
     _runtime.enter_trace()
     try:
         with Builder(result) as builder:
             kept = [*graph.inputs[:count], *weights]
             made = {v: add_input(builder, v.type) for v in kept}
+            made |= {v: _constant(number, v) for v, number in (constants or {}).items()}
             copies: dict = {}
             for node in graph.nodes:
                 if node.op.name != "input" and not all(v in made for v in node.outputs):
@@ -97,3 +120,8 @@ def _with_inputs(graph: Graph, count: int, weights: list[Value], symbols: Symbol
         _runtime.exit_trace()
     result.outputs = [made[v] for v in graph.outputs]
     return eliminate_dead(result)
+
+
+def _constant(number, like: Value) -> Value:
+    made = F.Constant(number, like.dtype)()
+    return F.Reshape(like.shape)(made) if like.ndim else made

@@ -29,8 +29,11 @@ _erf_of_quotient = op_("erf", x / scale) + 1.0
 # What an activation looks like, its name, and what its numbers must be. Clip has `low` and `high`, leaky_relu has `slope`.
 _FORMS = [
     (op_("relu", x), "relu", {}),
+    (op_("maximum", x, 0.0), "relu", {}),
     (_clipped(x), "clip", {}),
     (_bounded(x), "clip", {}),
+    (op_("minimum", op_("maximum", x, low), high), "clip", {}),
+    (op_("maximum", op_("minimum", x, high), low), "clip", {}),
     (x * op_("sigmoid", x), "silu", {}),
     (op_("sigmoid", x), "sigmoid", {}),
     (x * (_clipped(x + shift) / scale), "hardswish", {"low": 0, "high": 6, "shift": 3, "scale": 6}),

@@ -81,7 +81,7 @@ def _fused(conv: Node, readers, forms, ends: dict) -> tuple[Node, _Fused]:
         if a is not b and tuple(other.shape) == tuple(value.shape) and other.op.name not in ("expand", "constant"):
             value, residual = only[0].outputs[0], other
             inside.add(only[0])
-    for end, name, alpha, beta in forms.get(value, ()):
+    for end, name, alpha, beta in reversed(forms.get(value, ())):  # the longest one first
         between = _between(end, value)
         if all(r in between for v in [value, *_made(between - {end})] for r in readers.get(v, ())):
             return end, _Fused(conv, inside | between, residual, name, alpha, beta)

@@ -236,3 +236,39 @@ def test_other_numbers_are_another_function():
     frozen = td.export.freeze(fn, td.randn(1, 3, 8, 8))
     x = td.randn(2, 3, 8, 8) * 3
     np.testing.assert_allclose(frozen(x).numpy(), fn(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+class Bounded(td.nn.Module):
+    """A convolution between bounds that are tensors, as files have them."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.conv = td.nn.Conv2d(3, 8, 3)
+        self.register_buffer("low", td.tensor(0.0))
+        self.register_buffer("high", td.tensor([[[[0.4]]]]))
+        self.order = order
+
+    def forward(self, x):
+        return self.order(self.conv(x), self.low, self.high)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        lambda x, low, high: td.minimum(td.maximum(x, low), high),
+        lambda x, low, high: td.maximum(td.minimum(x, high), low),
+    ],
+)
+def test_weights_of_one_element_are_constants(order):
+    td.manual_seed(0)
+    model = Bounded(order).eval()
+    x = td.randn(2, 3, 9, 9)
+    frozen = td.export.freeze(model, x)
+    assert [n.op.name for n in frozen.graph.nodes if n.op.name != "input"] == ["conv_fused"]
+    np.testing.assert_allclose(frozen(x).numpy(), model(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_weight_that_is_nan_stays():
+    model = Bounded(lambda x, low, high: x + low).eval()
+    model.low.fill_(float("nan"))
+    assert bool(td.isnan(td.export.freeze(model, td.randn(1, 3, 9, 9))(td.randn(1, 3, 9, 9))).all())
