@@ -13,18 +13,22 @@ from tandem.graph.symbolic import Sym, hint
 
 
 def backpropagate(
-    nodes: list[Node], outputs: list[Value], grads: list[Value | None], inputs: list[Value]
+    nodes: list[Node], outputs: list[Value], grads: list[Value | None], inputs: list[Value], apart: bool = False
 ) -> list[Value | None]:
-    """Gradients of the inputs, given those of the outputs. `nodes` are the forward nodes in topological order."""
+    """Gradients of the inputs, given those of the outputs. `nodes` are the forward nodes in topological order.
+
+    apart: inputs count as independent of one another: what reaches one does not go on to others that it was computed from.
+    """
+    ends = set(inputs) if apart else ()
     depends = _depends_on(nodes, inputs)
     parts: dict[Value, list[Value]] = {}  # what has arrived for a value, not yet added up
     for output, g in zip(outputs, grads, strict=True):
         if g is not None and output in depends:
             parts.setdefault(output, []).append(g)
     for node in reversed(nodes):
-        if not any(v in parts for v in node.outputs) or not any(v in depends for v in node.inputs):
+        if not any(v in parts and v not in ends for v in node.outputs) or not any(v in depends for v in node.inputs):
             continue
-        received = [_total(parts.get(v)) for v in node.outputs]
+        received = [None if v in ends else _total(parts.get(v)) for v in node.outputs]
         if len(node.outputs) == 1:
             g = received[0]
         elif node.op.sparse_grads:

@@ -5,7 +5,8 @@ The executor runs groups: nodes that are connected, in one frame, live under the
 nodes between them. The *condition* of a value is a set of (predicate, branch) pairs, one for each Switch that it came through,
 so a group is dead exactly when each of its nodes would be. The *level* of a node counts what lies between it and the beginning:
 primitives, Python functions, queues, writes of variables. Nodes of a group have one level, so no path leaves a group and comes
-back to it.
+back to it. Such a path may lead through other tasks: where nodes have ranks, the numbers of messages that lie before them in the
+whole program, a group has one rank too (cluster/cut.py). So what it sends never waits for what depends on it elsewhere.
 
 A group that takes gradients of what another group computes traces that again, as gradients need to see it. What is costly there
 (products, reductions, loops) is not computed again: its results come from the other group, and gradients pass to what they
@@ -62,8 +63,9 @@ def variables_read(node: StepNode) -> list:
 class Grouping:
     """groups: lists of ordinary nodes; orders[node]: nodes, or frames (as ints), that must be over before it."""
 
-    def __init__(self, nodes: list[StepNode], frames: Frames, fed: set, passed: set):
+    def __init__(self, nodes: list[StepNode], frames: Frames, fed: set, passed: set, ranks: dict | None = None):
         self.nodes = nodes
+        self.ranks = ranks or {}
         self.frames = frames
         self.fed = fed
         self.passed = passed  # those that gradients pass through
@@ -188,7 +190,7 @@ class Grouping:
         self.levels: dict[StepNode, int] = {}
         frame_level: dict[int, int] = defaultdict(int)
         for node in self.nodes:
-            level = 0
+            level = self.ranks.get(node, 0) * (len(self.nodes) + 1)
             plain = is_ordinary(node) and not written_by(node)
             sources = [(v.node, False) for v in node.inputs if v not in self.fed]
             sources += [(c, True) for c in node.control]

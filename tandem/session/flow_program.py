@@ -76,6 +76,7 @@ class FlowProgram:
     """The part of a graph that some fetches need, as a graph of the tagged executor."""
 
     known_frames: list = []  # (name, frame around) of loops that have numbers already
+    ranks: dict = {}  # of nodes of a part: see Note [Groups]
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class FlowProgram:
 
     def _build(self, nodes, fed: set):
         self._frames = Frames(nodes, fed, self.fetches, self.known_frames)
-        self._grouping = Grouping(nodes, self._frames, fed, self.passed)
+        self._grouping = Grouping(nodes, self._frames, fed, self.passed, self.ranks)
         self._units: list[Unit] = []
         self._ports: dict = {}  # value -> (unit, output) where it is made
         self._entered: dict = {}  # (value, frame) -> port of a constant brought into a frame

@@ -300,16 +300,18 @@ class Store(Step):
 
 
 class Gradients(Step):
-    """Gradients of the first `ys` operands with respect to the next `xs`; incoming gradients come last."""
+    """Gradients of the first `ys` operands with respect to the next `xs`; incoming gradients come last.
+    apart: see backpropagate."""
 
     name = "gradients"
-    saved = ("ys", "xs", "given")
+    saved = ("ys", "xs", "given", "apart")
 
-    def __init__(self, ys: int, xs: int, given: tuple[bool, ...]):
+    def __init__(self, ys: int, xs: int, given: tuple[bool, ...], apart: bool = False):
         super().__init__()
         self.ys = ys
         self.xs = xs
         self.given = given
+        self.apart = apart
 
     def shown(self, operands: list[str]) -> str:
         ys, xs = operands[: self.ys], operands[self.ys : self.ys + self.xs]
@@ -327,7 +329,7 @@ class Gradients(Step):
         given = iter(operands[self.ys + self.xs :])
         # A gradient may be asked of a result in more than one dtype or shape; it adapts to the result.
         incoming = [_like(next(given), y) if has else F.ones_like(y) for has, y in zip(self.given, ys, strict=True)]
-        results = backpropagate(list(current_builder().graph.nodes), ys, incoming, xs)
+        results = backpropagate(list(current_builder().graph.nodes), ys, incoming, xs, self.apart)
         return [F.zeros_like(x) if g is None else g for g, x in zip(results, xs, strict=True)]
 
 

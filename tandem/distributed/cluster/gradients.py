@@ -4,7 +4,11 @@ Note [Gradients over tasks]
 A Gradients node stands for the reverse of all nodes between xs and ys. Where those are on one task, it is there too. Where they
 are on several, they are divided into segments: what one task computes between two crossings. A segment gets a Gradients node of its
 own, from the gradients of its results to those of what came in, and gradients of a value that several segments read are added up.
-So a gradient crosses where its value did, the other way.
+So a gradient crosses where its value did, the other way. What a segment takes counts as independent there, though the same task
+may have computed one of it from another: the segment that did so has its own turn.
+
+Gradients of gradients are cut in the same way: the nodes made for the first ones are then among those between xs and ys. What such
+a node gives depends on all that its segment takes, also on what it has no gradient of, so that counts as an operand (`_reads`).
 
 The part that has a segment traces it again with its gradients where these cannot be computed at the same time, as for all groups
 of a dataflow graph; what is costly is kept from one to the other (Note [Groups] in session/flow_groups.py).
@@ -15,10 +19,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from tandem.distributed.cluster.nodes import Filled
-from tandem.errors import UnsupportedError
 from tandem.graph.ir import Value
 from tandem.ops.define import FUNCTIONS
-from tandem.session.build import ancestors
 from tandem.session.graph import StepNode
 from tandem.session.nodes import Call, Gradients, Operand
 
@@ -31,33 +33,32 @@ class CutGradients:
         self.place, self.fed, self.make = place, fed, make
         self.instead: dict[Value, Value] = {}
         self.nodes: list[StepNode] = []
-        self._order = {n: k for k, n in enumerate(nodes)}
+        self._reads: dict[StepNode, dict[Value, None]] = {}  # of Gradients: what nodes take that they differentiate
         for node in nodes:
             if isinstance(node.op, Gradients):
-                self._cut(node, nodes)
+                self._cut(node)
             else:
                 self.nodes.append(node)
 
-    def _cut(self, node: StepNode, nodes: list[StepNode]):
+    def _operands(self, node: StepNode) -> list[Value]:
+        """What the results of a node depend on."""
+        return [self.instead.get(v, v) for v in (*node.inputs, *self._reads.get(node, ()))]
+
+    def _cut(self, node: StepNode):
         op = node.op
-        ys, xs = node.inputs[: op.ys], node.inputs[op.ys : op.ys + op.xs]
-        if any(v in self.instead for v in ancestors(ys)):
-            raise UnsupportedError(
-                "gradients",
-                f"{node.name!r} are gradients of gradients, over several tasks",
-                fix="compute what they are gradients of on one task",
-                source=node.source,
-            )
-        between = self._between(ys, xs, nodes)
+        inputs = [self.instead.get(v, v) for v in node.inputs]
+        ys, xs = inputs[: op.ys], inputs[op.ys : op.ys + op.xs]
+        between = self._between(ys, xs)
         tasks = {self.place[n] for n in between}
         if len(tasks) <= 1:
             self.place[node] = tasks.pop() if tasks else self.place[node]
             self.nodes.append(node)
+            self._reads[node] = self._taken_by(between)
             return
         self._made = 0
         self._node = node
         gradients: dict[Value, list[Value]] = defaultdict(list)
-        given = iter(node.inputs[op.ys + op.xs :])
+        given = iter(inputs[op.ys + op.xs :])
         for y, has in zip(ys, op.given, strict=True):
             task = self.place.get(y.node, self.place[node])
             gradients[y].append(next(given) if has else self._filled(1, y, task))
@@ -68,19 +69,36 @@ class CutGradients:
             found = gradients[x]
             self.instead[old] = self._sum(found) if found else self._filled(0, x, task)
 
-    def _between(self, ys, xs, nodes: list[StepNode]) -> list[StepNode]:
+    def _taken_by(self, members) -> dict[Value, None]:
+        """What nodes take that none of them gives."""
+        own = set(members)
+        return dict.fromkeys(v for n in members for v in self._operands(n) if v.node not in own)
+
+    def _between(self, ys, xs) -> list[StepNode]:
         """Nodes on the way from xs to ys, in order."""
-        reached, found = ancestors(ys), []
+        reached, found = self._ancestors(ys), []
         reaching = set(xs)
-        for node in nodes:
+        for node in self.nodes:
             if not node.op.differentiable or not any(
-                v in reaching for v in node.inputs if v not in self.fed or v in xs
+                v in reaching for v in self._operands(node) if v not in self.fed or v in xs
             ):
                 continue
             outputs = [v for v in node.outputs if v in reached and v not in self.fed]
             if outputs:
                 found.append(node)
                 reaching.update(outputs)
+        return found
+
+    def _ancestors(self, ys) -> set:
+        """Values that ys depend on by a path along which gradients flow."""
+        found: set = set()
+        stack = list(ys)
+        while stack:
+            v = stack.pop()
+            if v not in found and v.dtype.is_inexact:
+                found.add(v)
+                if v.node.op.differentiable:
+                    stack.extend(self._operands(v.node))
         return found
 
     def _segments(self, between: list[StepNode], xs) -> dict[tuple[int, str], list[StepNode]]:
@@ -90,7 +108,7 @@ class CutGradients:
         xs, inside = set(xs), set(between)
         for node in between:
             here, at = self.place[node], 0
-            for v in node.inputs:
+            for v in self._operands(node):
                 if v.node in inside and v not in self.fed:
                     at = max(at, stage[v.node] + (self.place[v.node] != here or v in xs))
             stage[node] = at
@@ -98,17 +116,18 @@ class CutGradients:
         return found
 
     def _differentiate(self, task: str, members: list, between: set, xs: set, gradients: dict):
-        own = set(members)
         results = [v for n in members for v in n.outputs if gradients.get(v)]
         if not results:
             return
-        taken = dict.fromkeys(
-            v for n in members for v in n.inputs
-            if v.dtype.is_inexact and (v in xs or (v.node in between and v.node not in own and v not in self.fed))
-        )  # fmt: skip
+        reads = self._taken_by(members)
+        taken = [
+            v for v in dict.fromkeys([*reads, *(v for n in members for v in self._operands(n) if v in xs)])
+            if v.dtype.is_inexact and (v in xs or (v.node in between and v not in self.fed))
+        ]  # fmt: skip
         incoming = [self._sum(gradients[v]) for v in results]
-        op = Gradients(len(results), len(taken), (True,) * len(results))
+        op = Gradients(len(results), len(taken), (True,) * len(results), True)
         made = self._add(op, (*results, *taken, *incoming), tuple(v.type for v in taken), "gradients", task)
+        self._reads[made] = reads
         for v, g in zip(taken, made.outputs, strict=True):
             gradients[v].append(g)
 

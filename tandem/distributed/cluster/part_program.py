@@ -45,7 +45,7 @@ class PartProgram(FlowProgram):
     def __init__(self, task: Task, part: ReadPart):
         self.task = task
         given = {v.node for v in part.fed}
-        self.known_frames = part.frames
+        self.known_frames, self.ranks = part.frames, part.ranks
         super().__init__(part.graph, part.fetched, part.fed, [n for n in part.graph.nodes if n not in given])
         self._needed = {v for v in self.variables if self._is_read_first(v)}
 

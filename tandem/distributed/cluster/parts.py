@@ -1,7 +1,8 @@
 """A task's part of a program, as text and back.
 
 The text is that of deferred graphs (session/serialize.py), of the nodes of one task, and besides: "ids", their places in the whole
-program; "frames", names of loops with the loop around; "fed" and "fetched", numbers of values that each run is given and gives.
+program; "ranks", how many messages lie before them; "frames", names of loops with the loop around; "fed" and "fetched", numbers of
+values that each run is given and gives.
 Variables are named, and belong to the task. A value that another task computes is what a Receive gives.
 """
 
@@ -91,13 +92,13 @@ class Part:
     """nodes: in order. fed, fetched: values. aliases, controls: see PartWriter."""
 
     def __init__(self, graph: Graph, nodes: list[StepNode], fed: list, fetched: list, aliases: dict, controls: dict,
-                 frames: list, draws: Draws):  # fmt: skip
+                 frames: list, draws: Draws, ranks: dict):  # fmt: skip
         self.count = len(nodes)
         writer = PartWriter(graph, nodes, aliases, controls, draws)
         self.text = document(
             graph.symbols, writer, deferred=True, name=graph.name, seed=None, nodes=[writer._node(n) for n in nodes],
             ids=[n.id for n in nodes], fed=[writer.number[v] for v in fed], fetched=[writer.number[v] for v in fetched],
-            frames=frames,
+            frames=frames, ranks=[ranks.get(n, 0) for n in nodes],
         )  # fmt: skip
         self.hash = hashlib.sha256(self.text.encode()).hexdigest()[:24]
 
@@ -140,5 +141,6 @@ class ReadPart:
             if isinstance(node.op, Receive):
                 node.op.after = tuple(sends[edge] for edge in node.op.sent)
         self.frames = [(str(name), int(parent)) for name, parent in found["frames"]]
+        self.ranks = {n: int(rank) for n, rank in zip(self.graph.nodes, found["ranks"], strict=True) if rank}
         self.fed = [reader.values[i] for i in found["fed"]]
         self.fetched = [reader.values[i] for i in found["fetched"]]

@@ -56,6 +56,22 @@ def test_training_is_that_of_one_process(cluster):
     both(graph, cluster, use)
 
 
+def test_tasks_that_need_each_others_values_do_not_wait_for_each_other(cluster):
+    with td.Graph() as graph:
+        x = td.placeholder(td.float32, (2,), name="x")
+        with td.device(PS0):
+            base = x + 1
+        with td.device(W0):
+            left = base * 2
+        with td.device(W1):
+            right = base * 3
+        with td.device(W0):
+            first = left + td.tanh(right)  # of values that come from two tasks, one of which waits for left
+        with td.device(W1):
+            second = right + td.tanh(left)
+    both(graph, cluster, lambda session: session.run([first, second], {x: [0.1, 0.2]}, timeout=60))
+
+
 def test_a_second_run_sends_no_graph(cluster):
     graph, x, _, _, _, step, init = linear()
     session = td.Session(graph, target=cluster)

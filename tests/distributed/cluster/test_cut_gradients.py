@@ -1,7 +1,6 @@
 """Gradients of what several tasks compute."""
 
 import numpy as np
-import pytest
 
 import tandem as td
 from tests.distributed.cluster.test_cluster_session import PS0, PS1, W0, W1, both, cluster, empty  # noqa: F401
@@ -89,7 +88,20 @@ def test_training_over_tasks_by_every_optimiser(cluster):  # noqa: F811
         assert all(not state[task]["variables"] for task in (W0, W1))  # an optimiser's state is where its variable is
 
 
-def test_gradients_of_gradients_over_tasks_are_refused(cluster):  # noqa: F811
+def test_a_task_that_comes_back_to_what_it_computed_counts_each_path_once(cluster):  # noqa: F811
+    with td.Graph() as graph:
+        x = td.placeholder(td.float32, (3,), name="x")
+        with td.device(W0):
+            h = td.tanh(x)
+        with td.device(W1):
+            b = h * 2
+        with td.device(W0):
+            y = (td.sin(b) * h * x).sum()  # h and x, of which h was computed here
+        slopes = td.gradients(y, [x])
+    both(graph, cluster, lambda session: session.run(slopes, {x: [0.3, -0.2, 0.5]}))
+
+
+def test_gradients_of_gradients_over_tasks(cluster):  # noqa: F811
     with td.Graph() as graph:
         x = td.placeholder(td.float32, (), name="x")
         with td.device(W0):
@@ -97,10 +109,36 @@ def test_gradients_of_gradients_over_tasks_are_refused(cluster):  # noqa: F811
         with td.device(W1):
             z = y * y * y
         (first,) = td.gradients(z, [x])
-        (second,) = td.gradients(first * first, [y])
-    session = td.Session(graph, target=cluster)
-    assert session.run(first, {x: 0.5}).item() == pytest.approx(
-        3 * np.tanh(0.5) ** 2 * (1 - np.tanh(0.5) ** 2), rel=1e-5
-    )
-    with pytest.raises(td.UnsupportedError, match="gradients of gradients"):
-        session.run(second, {x: 0.5})
+        (second,) = td.gradients(first, [x])
+        (third,) = td.gradients(second, [x])
+        (of_square,) = td.gradients(first * first, [y])
+    found = [v.item() for v in td.Session(graph, target=cluster).run([first, second, third], {x: 0.5})]
+    t = np.tanh(0.5)
+    s = 1 - t * t
+    expected = [3 * t**2 * s, 6 * t * s**2 - 6 * t**3 * s, 6 * s**3 - 42 * t**2 * s**2 + 12 * t**4 * s]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    alone = td.Session(graph, soft_placement=True)
+    cut = td.Session(graph, target=cluster)
+    np.testing.assert_allclose(cut.run(of_square, {x: 0.5}).item(), alone.run(of_square, {x: 0.5}).item(), rtol=1e-5)
+
+
+def test_second_derivatives_by_what_the_first_were_not_taken_of(cluster):  # noqa: F811
+    """The gradient of a penalty on gradients of one layer by the parameters of all, as a gradient penalty has it."""
+    graph, x, _, gradients, init = split_network()
+    with graph:
+        of_a, of_b, of_c = gradients[:3]
+        with td.device(PS0):
+            penalty = (of_a**2).sum() + (of_b * of_b).sum()
+        variables = graph.trainable_variables
+        twice = td.gradients(penalty, [*variables, x])
+        crossed = td.gradients((of_c**2).sum(), variables[:1])
+    data = {x: np.arange(20).reshape(5, 4) / 10}
+
+    def use(session):
+        session.run(init)
+        return session.run([penalty, *twice, *crossed], data)
+
+    expected, found = use(td.Session(graph, soft_placement=True)), use(td.Session(graph, target=cluster))
+    assert all(np.abs(v.numpy()).max() > 1e-4 for v in expected)
+    for a, b in zip(expected, found, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-4, atol=1e-6)

@@ -42,7 +42,7 @@ class RandomGraph:
             return td.Variable(self._tensor(3), name=f"v{k}")
 
     def _grow(self):
-        a, b, kind = self._any(self.values), self._any(self.values), self.random.integers(7)
+        a, b, kind = self._any(self.values), self._any(self.values), self.random.integers(8)
         if kind == 0:
             variable = self._any(self.variables)
             with td.colocate_with(variable):
@@ -58,6 +58,8 @@ class RandomGraph:
             with self._somewhere():
                 if kind == 2:
                     self.values.append(a + self._any(self.variables).value())
+                elif kind == 7:
+                    self.values.append(td.sin(a) * td.tanh(b))
                 elif kind == 3:
                     self.values.append(td.sigmoid(a) @ self._tensor(3, 3))
                 else:
