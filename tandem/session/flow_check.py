@@ -82,7 +82,9 @@ class Frames:
                     fix="bring the outer value in with enter(x, frame_name, is_constant=True), the inner one out with exit(x)",
                 )
         kind = node.op
-        if found is ANYWHERE and (isinstance(kind, Primitive) or not getattr(kind, "everywhere", True)):
+        if found is ANYWHERE and (
+            isinstance(kind, Primitive) or not getattr(kind, "everywhere", True) or self._reads_later(node)
+        ):
             found = 0
         if isinstance(kind, (Exit, NextIteration, LoopCond)) and found == 0:
             raise refuse(
@@ -91,6 +93,12 @@ class Frames:
                 fix="values come into a loop with enter(x, frame_name)",
             )
         return found
+
+    def _reads_later(self, node: StepNode) -> bool:
+        """Whether it reads a variable, which other runs may write, after something that it waits for: at one time, that is."""
+        return bool(node.control) and any(
+            isinstance(v.node.op, Fed) and v.node.op.name == "variable" and v not in self.fed for v in node.inputs
+        )
 
     def _after(self, node: StepNode) -> int | None:
         frame = self.frame_of[node]

@@ -7,7 +7,8 @@ task knows, such as those of what comes out of a queue, need no care here.
 
 A value goes to each other task that reads it once, and what two tasks exchange between the same two points is one message. A
 variable that another task reads is read by its own task, at the point of the program where the reader stands: after the writes
-before, before the writes after. What a node waits for on another task is a message without tensors.
+before and after what the reader waits for, before the writes after. What a node waits for on another task is a message without
+tensors.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class Cut:
             self._nodes = [*self.loops.nodes, *self.loops.constants]
             self.stand_in.update(self.loops.stand_in)
         self._reads: dict[tuple, StepNode] = {}
+        self._read_at: dict[tuple, dict] = defaultdict(dict)  # (task, variable) -> reads for it, with a reader of each
         self._writes = defaultdict(list)
         for n in self._nodes:
             for v in written_by(n):
@@ -127,8 +129,7 @@ class Cut:
                 if is_variable(v):
                     if self.loops is not None:
                         self.loops.check_read(node, v)
-                    read = self._read(v, self._when(node))
-                    self.stand_in[node, v] = v = read.outputs[0]
+                    self.stand_in[node, v] = v = self._read_for(node, v, here).outputs[0]
                 self.values[v, here] = None
             for c in node.control:
                 if not is_anywhere(c) and self.task_of(c) != here:
@@ -148,15 +149,36 @@ class Cut:
             return max(position(v.node) for v in node.inputs[: node.op.ys])
         return position(node)
 
-    def _read(self, v: SymbolicTensor, at: tuple) -> StepNode:
-        """A node at the variable's task that reads it, between the same two writes."""
-        key = v, sum(write < at for write in self._writes[v])
+    def _read_for(self, node: StepNode, v: SymbolicTensor, here: str) -> StepNode:
+        known = self._read_at[here, v]
+        if not isinstance(node.op, Gradients) or not known:
+            in_loop = self.loops is not None and self.loops.frame_of.get(node)  # which reads it once, before it begins
+            read = self._read(v, self._when(node), () if in_loop else node.control)
+            known[read] = node
+            return read
+        if len(known) > 1:  # gradients are of what was read, and there must be one such value
+            one, other = list(known.values())[:2]
+            raise UnsupportedError(
+                "run",
+                f"{node.name!r} are gradients by variable {v.name!r} of {self.task_of(v.node)}, which {one.name!r} and "
+                f"{other.name!r} read on {here} at different times",
+                fix="read it once: with td.colocate_with(v): now = v.value()",
+                source=node.source,
+            )
+        return next(iter(known))
+
+    def _read(self, v: SymbolicTensor, at: tuple, control: tuple) -> StepNode:
+        """A node at the variable's task that reads it, between the same two writes, after these nodes."""
+        key = v, sum(write < at for write in self._writes[v]), frozenset(control)
         found = self._reads.get(key)
         if found is None:
             name = f"{v.node.name}/read_{next(self._names)}"
-            found = make_node(self.graph, Identity(), (v,), (v.type,), name, at[0] - 0.5, v.node.source)
+            found = make_node(self.graph, Identity(), (v,), (v.type,), name, at[0] - 0.5, v.node.source, control)
             self._reads[key] = found
-            self.place[found] = self.task_of(v.node)
+            there = self.place[found] = self.task_of(v.node)
+            for c in control:
+                if not is_anywhere(c) and self.task_of(c) != there:
+                    self.waits[c, there] = None
         return found
 
     # -- messages
@@ -266,23 +288,23 @@ class Cut:
             for w in waits:
                 for n in readers[w, there]:
                     controls[there][n].append(receive)
-        for (
-            node,
-            v,
-        ), read in self.stand_in.items():  # a remote variable is what was read of it, a constant of a loop its copy
+        taken: dict[str, dict] = defaultdict(dict)
+        for (node, v), read in self.stand_in.items():
+            # A remote variable is what was read of it, a constant of a loop its copy.
             here = self.task_of(node)
-            aliases[here].setdefault(v, aliases[here].get(read, read))
+            actual = aliases[here].get(read, read)
+            if aliases[here].setdefault(v, actual) is not actual:
+                taken[here][node, v] = actual
         for old, new in self.instead.items():
             for task in self.place.spec.tasks:
                 aliases[task][old] = aliases[task].get(new, new)
-        self._check_reads()
         constants = [n for n in order if is_anywhere(n)]
         for node in order:
             if is_anywhere(node):
                 continue
             tasks[self.task_of(node)] += [*first[node], node, *last[node]]
         self._place_fetches(tasks, order)
-        self._finish(tasks, constants, aliases, controls)
+        self._finish(tasks, constants, aliases, controls, taken)
 
     def _receive_in_loops(self, op: Receive, receive: StepNode, values, waits, users, there: str, controls: dict):
         """See Note [Loops over tasks]."""
@@ -307,22 +329,6 @@ class Cut:
                 found[c, here].append(node)
         return found
 
-    def _check_reads(self):
-        """A task that reads a remote variable before and after a write has two values for one name."""
-        read: dict = {}
-        for (node, v), value in self.stand_in.items():
-            if not is_variable(v):
-                continue
-            before = read.setdefault((self.task_of(node), v), (value, node))
-            if before[0] is not value:
-                raise UnsupportedError(
-                    "run",
-                    f"{node.name!r} reads variable {v.name!r} of {self.task_of(v.node)} after a write of this run, and "
-                    f"{before[1].name!r} before it",
-                    fix="read it once where it is: with td.colocate_with(v): now = v.value()",
-                    source=node.source,
-                )
-
     def _place_fetches(self, tasks: dict, order: list):
         self.results: list[tuple[str, int]] = []
         self.fetched: dict[str, list] = defaultdict(list)
@@ -337,7 +343,7 @@ class Cut:
             self.results.append((task, len(self.fetched[task])))
             self.fetched[task].append(v)
 
-    def _finish(self, tasks: dict, constants: list, aliases: dict, controls: dict):
+    def _finish(self, tasks: dict, constants: list, aliases: dict, controls: dict, taken: dict):
         self.feeds: dict[str, list[int]] = {}
         for task in dict.fromkeys([*tasks, *self.fetched]):
             nodes = tasks[task]
@@ -359,5 +365,5 @@ class Cut:
             self.parts[task] = Part(
                 self.graph, [*placeholders, *held, *own, *rest], [p.outputs[0] for p in placeholders],
                 self.fetched[task], known, controls[task], [] if self.loops is None else self.loops.names(),
-                self.draws, self.levels if self.loops is None else {},
+                self.draws, self.levels if self.loops is None else {}, taken[task],
             )  # fmt: skip

@@ -33,13 +33,14 @@ _KINDS = ChainMap({kind.__name__: kind for kind in _SAVED}, Step.KINDS)
 
 
 class PartWriter(DeferredWriter):
-    """aliases: values of other tasks -> what stands for them here. controls: node -> Receives that it waits for besides."""
+    """aliases: values of other tasks -> what stands for them here. controls: node -> Receives that it waits for besides.
+    taken: (node, value) -> what stands for it there alone."""
 
     kinds = _KINDS
 
     def __init__(self, graph: Graph, nodes: list[StepNode], aliases: dict[SymbolicTensor, SymbolicTensor],
-                 controls: dict[StepNode, list], draws: Draws):  # fmt: skip
-        self.number, self.place, self.controls = {}, {}, controls
+                 controls: dict[StepNode, list], draws: Draws, taken: dict):  # fmt: skip
+        self.number, self.place, self.controls, self.taken = {}, {}, controls, taken
         self.draws, self._drawn = draws, None
         for node in nodes:
             for body in getattr(node.op, "bodies", ()):
@@ -56,6 +57,10 @@ class PartWriter(DeferredWriter):
         if start is not None:  # see Note [Random numbers over tasks]
             self._drawn = ["drawn", len(node.inputs), len(node.inputs) + 1, start]
         item = super()._node(node)
+        item["inputs"] = [
+            self.number[self.taken.get((node, v), v)] if self.taken else n
+            for v, n in zip(node.inputs, item["inputs"], strict=True)
+        ]
         if start is not None:
             item["inputs"] = [*item["inputs"], *(self.number[v] for v in self.draws.values)]
             self._drawn = None
@@ -89,12 +94,12 @@ def queue_spec(queue: Queue) -> dict:
 
 
 class Part:
-    """nodes: in order. fed, fetched: values. aliases, controls: see PartWriter."""
+    """nodes: in order. fed, fetched: values. aliases, controls, taken: see PartWriter."""
 
     def __init__(self, graph: Graph, nodes: list[StepNode], fed: list, fetched: list, aliases: dict, controls: dict,
-                 frames: list, draws: Draws, ranks: dict):  # fmt: skip
+                 frames: list, draws: Draws, ranks: dict, taken: dict):  # fmt: skip
         self.count = len(nodes)
-        writer = PartWriter(graph, nodes, aliases, controls, draws)
+        writer = PartWriter(graph, nodes, aliases, controls, draws, taken)
         self.text = document(
             graph.symbols, writer, deferred=True, name=graph.name, seed=None, nodes=[writer._node(n) for n in nodes],
             ids=[n.id for n in nodes], fed=[writer.number[v] for v in fed], fetched=[writer.number[v] for v in fetched],

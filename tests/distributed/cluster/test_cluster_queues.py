@@ -166,3 +166,31 @@ def test_closing_a_session_ends_its_steps(cluster):  # noqa: F811
     assert errors and "closed" in str(errors[0])
     other.run(put, {x: [1, 2]})
     assert other.run(got).tolist() == [3.0, 5.0]
+
+
+@pytest.mark.parametrize("reader", [PS0, W0])
+def test_a_variable_is_read_after_what_its_reader_waits_for(cluster, reader):  # noqa: F811
+    with td.Graph() as graph:
+        with td.device(PS0):
+            v = td.Variable([1.0, 2.0], name="v")
+            tokens = td.session.FIFOQueue(2, [td.float32], [()], name="tokens")
+            begun = td.session.FIFOQueue(2, [td.float32], [()], name="begun")
+            put, token = tokens.enqueue([td.tensor(1.0)]), tokens.dequeue()
+            has_begun, wait = begun.enqueue([td.tensor(1.0)]), begun.dequeue()
+            update = v.assign(v * 10)
+        with td.device(reader):
+            early = v + 0
+            with td.control_dependencies([has_begun, token]):
+                late, twice = v.value(), v * 2
+            after = late + 1
+        init = td.global_variables_initializer()
+    session = td.Session(graph, target=cluster)
+    session.run(init)
+    found = []
+    thread = threading.Thread(target=lambda: found.extend(session.run([early, late, twice, after], timeout=60)))
+    thread.start()
+    session.run(wait, timeout=60)  # the run is under way, and waits for a token
+    session.run(update)
+    session.run(put)
+    thread.join()
+    assert [t.tolist() for t in found[1:]] == [[10.0, 20.0], [20.0, 40.0], [11.0, 21.0]]
