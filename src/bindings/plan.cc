@@ -219,6 +219,7 @@ void register_plan(nb::module_& m) {
       .def("epilogue", &PythonPlanBuilder::epilogue)
       .def("part", &PythonPlanBuilder::part)
       .def("region", &PlanBuilder::region)
+      .def("block_kernels", &PlanBuilder::block_kernels)
       .def("run_part", &PlanBuilder::run_part)
       .def("transfer", &PlanBuilder::transfer)
       .def("place", &PlanBuilder::place)

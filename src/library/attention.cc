@@ -1,8 +1,9 @@
-// attention (q, k, v[, mask]) -> (out, lse), ints [causal, has_mask], floats [scale].
+// attention (q, k, v[, mask][, kinds], ...) -> (out, lse), floats [scale]; see Note [Calls of attention].
 //
-// q is (B, H, T, D), k (B, H, S, D), v (B, H, S, E), out (B, H, T, E), lse (B, H, T): the logarithm of each row's sum
-// of exponentials, which the backward pass needs; float64 for float64 inputs, else float32. The mask broadcasts to (B,
-// H, T, S) by strides. Causal: query i sees keys 0 to i. A row that sees no key gives zeros, and lse -inf.
+// q is (B, H, T, D), k (B, G, S, D), v (B, G, S, E), out (B, H, T, E), lse (B, H, T): the logarithm of each row's sum
+// of exponentials, which the backward pass needs; float64 for float64 inputs, else float32. Heads of queries share
+// those of keys in groups of H / G. The mask broadcasts to (B, H, T, S) by strides. Causal: query i sees keys 0 to i. A
+// row that sees no key gives zeros, and lse -inf.
 //
 // Scores exist only a block at a time, with a running maximum and sum for each row, so memory is linear in T and S.
 #include <cmath>
@@ -20,27 +21,28 @@ template <typename T>
 struct Forward {
   const AttentionSizes& s;
   const View &q, &k, &v, &out, &lse;
-  AttentionBlocks<T> blocks;
+  AttentionBlocks<T> blocks{s};
   const GemmKernels<T>& gemm = gemm_kernels<T>();
   const RowKernels<T>& rows = row_kernels<T>();
   int64_t padded_values = round_up_to(s.value_depth, blocks.nr);
 
   void run() const {
-    const double cost = 2.0 * s.queries * s.keys * (s.depth + s.value_depth) * 0.03 * sizeof(T) / 4;
+    const double cost = 2.0 * s.queries * s.keys * (s.depth + s.value_depth) * 0.03 * sizeof(T) / 4 * s.group();
     // Many heads: a thread takes whole ones. Few: the threads share the queries of each.
-    if (s.count() >= 2 * num_threads()) {
-      parallel_for(s.count(), cost, [&](int64_t begin, int64_t end) {
+    const int64_t count = s.batch * s.key_heads;
+    if (count >= 2 * num_threads()) {
+      parallel_for(count, cost, [&](int64_t begin, int64_t end) {
         for (int64_t head = begin; head < end; ++head) one_head(head, cost);
       });
     } else {
-      for (int64_t head = 0; head < s.count(); ++head) one_head(head, cost);
+      for (int64_t head = 0; head < count; ++head) one_head(head, cost);
     }
   }
 
-  // Keys and values are packed once for all queries of the head.
-  void one_head(int64_t head, double cost) const {
+  // Keys and values are packed once for all queries of their head.
+  void one_head(int64_t key_head, double cost) const {
     const Scratch<T> keys(round_up_to(s.keys, blocks.nr) * s.depth), values(padded_values * s.keys);
-    const Matrix<const T> k_head = input_head<T>(k, head), v_head = input_head<T>(v, head);
+    const Matrix<const T> k_head = input_head<T>(k, key_head), v_head = input_head<T>(v, key_head);
     const int64_t key_blocks = (s.keys + blocks.keys - 1) / blocks.keys;
     parallel_for(key_blocks, blocks.keys * (s.depth + s.value_depth) * 1.0, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
@@ -51,11 +53,12 @@ struct Forward {
                   values.data() + j * padded_values);
       }
     });
-    const int64_t query_blocks = (s.queries + blocks.queries - 1) / blocks.queries;
-    parallel_for(query_blocks, cost / query_blocks, [&](int64_t begin, int64_t end) {
+    const int64_t query_blocks = (s.queries + blocks.queries - 1) / blocks.queries, all = query_blocks * s.group();
+    parallel_for(all, cost / all, [&](int64_t begin, int64_t end) {
       Worker worker(*this);
       for (int64_t block = begin; block < end; ++block)
-        worker.run(head, block * blocks.queries, keys.data(), values.data());
+        worker.run(s.query_head(key_head) + block / query_blocks, block % query_blocks * blocks.queries, keys.data(),
+                   values.data());
     });
   }
 
@@ -63,7 +66,7 @@ struct Forward {
     const Forward& f;
     const AttentionSizes& s = f.s;
     int64_t most = f.blocks.queries;
-    Scratch<T> scores{f.blocks.scores};
+    Scratch<T> scores{f.blocks.scores}, factors{s.kernels.drop ? f.blocks.scores : 0};
     Scratch<T> sums{static_cast<size_t>(most * std::max<int64_t>(f.padded_values, 1))};
     Scratch<T> top{static_cast<size_t>(most)}, total{static_cast<size_t>(most)};
 
@@ -79,11 +82,14 @@ struct Forward {
       for (int64_t j = 0; j < s.keys; j += f.blocks.keys) {
         const int64_t whole = std::min(f.blocks.keys, s.keys - j), n = visible(s, i, m, j, whole);
         if (n == 0) break;
+        const Seen kind = s.seen(head, i, m, j, n);
+        if (kind == Seen::Nothing) continue;
         by_what_is_seen(s, f.blocks.part, i, m, j, n, [&](int64_t row, int64_t count, int64_t seen) {
           product_in_place<T>(count, seen, s.depth, {q_head.data + (i + row) * q_head.row, q_head.row, q_head.column},
                               keys + j * s.depth, {scores.data() + row * pitch, pitch, 1});
         });
-        mask_scores(s, head, i, m, j, n, scores.data(), pitch);
+        const ScoreBlock<T> block{head, i, m, j, n, scores.data(), pitch};
+        mask_scores(s, block, kind);
         for (int64_t r = 0; r < m; ++r) {
           T* row = scores.data() + r * pitch;
           const int64_t seen = visible(s, i + r, j, n);
@@ -96,6 +102,10 @@ struct Forward {
           total[r] = total[r] * fade + f.rows.exp_sum(row, seen, scale, shift);
           if (!first && fade != T(1)) f.rows.scale(sums.data() + r * width, width, fade);
           top[r] = highest;
+        }
+        if (s.kernels.drop) {
+          ScoreBlock<T>{head, i, m, j, n, factors.data(), pitch}.call(s, *s.kernels.drop);
+          multiply(block, factors.data());
         }
         by_what_is_seen(s, f.blocks.part, i, m, j, n, [&](int64_t row, int64_t count, int64_t seen) {
           f.gemm.product_of(count, s.value_depth, seen, {scores.data() + row * pitch, pitch, 1}, values + j * width,
@@ -127,18 +137,14 @@ struct Forward {
 };
 
 void run_attention(const Call& call) {
-  TD_CHECK(call.num_inputs >= 3 && call.num_outputs == 2 && call.num_ints == 2 && call.num_floats == 1);
+  TD_CHECK(call.num_inputs >= 3 && call.num_outputs == 2 && call.num_ints >= 2 && call.num_floats == 1);
   const View &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2], &out = call.outputs[0],
              &lse = call.outputs[1];
-  const bool has_mask = call.ints[1] != 0;
-  TD_CHECK(
-      q.ndim == 4 && k.ndim == 4 && v.ndim == 4 && out.ndim == 4 && lse.ndim == 3 && call.num_inputs == 3 + has_mask,
-      "attention");
+  TD_CHECK(q.ndim == 4 && k.ndim == 4 && v.ndim == 4 && out.ndim == 4 && lse.ndim == 3, "attention");
   if (q.dtype == DType::Float16 || q.dtype == DType::BFloat16) {
     Scratch<char> memory[4];
-    View wide[4];
+    std::vector<View> wide(call.inputs, call.inputs + call.num_inputs);
     for (int i = 0; i < 3; ++i) wide[i] = contiguous_as(call.inputs[i], DType::Float32, memory[i]);
-    if (has_mask) wide[3] = call.inputs[3];
     View result = out;
     result.dtype = DType::Float32;
     memory[3].resize(out.numel() * 4);
@@ -146,13 +152,11 @@ void run_attention(const Call& call) {
     set_contiguous(result);
     const View results[2] = {result, lse};
     Call again = call;
-    again.inputs = wide, again.outputs = results;
+    again.inputs = wide.data(), again.outputs = results;
     run_attention(again);
     return convert_elements(result, out);
   }
-  AttentionSizes s{q.shape[0], q.shape[1], q.shape[2],        k.shape[2],
-                   q.shape[3], v.shape[3], call.ints[0] != 0, call.floats[0]};
-  if (has_mask) s.mask = &call.inputs[3];
+  const AttentionSizes s(call, q, k, v, 3);
   TD_CHECK(k.shape[3] == s.depth && v.shape[2] == s.keys && out.shape[2] == s.queries &&
                out.shape[3] == s.value_depth && lse.shape[2] == s.queries && lse.dtype == q.dtype,
            "sizes of attention");

@@ -1,10 +1,18 @@
 // What forward and backward of attention share: sizes, blocks, and one head's scores block by block.
+//
+// Note [Calls of attention]
+// ints [causal, has_mask], or with score functions [causal, has_mask, has_kinds, rows, columns, kernels]: the last is a
+// set of bits that says which kernels the call has (Note [Block kernels] in block_kernel.h), in the order of
+// ScoreKernels. Operands end with the mask, then the kinds of blocks: (B or 1, H or 1, blocks of `rows` queries, blocks
+// of `columns` keys), 0 where nobody sees anything, 1 where some do, 2 where all see all.
 #pragma once
 #include <algorithm>
 #include <limits>
 
+#include "library/block_kernel.h"
 #include "library/gemm.h"
 #include "library/kernels/kernels.h"
+#include "library/registry.h"
 #include "library/scalar.h"
 #include "library/scratch.h"
 #include "tensor/view.h"
@@ -23,13 +31,37 @@ inline int64_t round_up_to(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
+// Generated kernels over blocks of scores, which the first two change where they lie.
+struct ScoreKernels {
+  const BlockKernel* score = nullptr;   // what is done to the scaled scores
+  const BlockKernel* masked = nullptr;  // that, and -inf for what may not be seen
+  const BlockKernel* drop = nullptr;    // writes factors of the probabilities
+  const BlockKernel* slope = nullptr;   // gradients by what `score` made become gradients by the scaled scores
+};
+
+enum class Seen : uint8_t { Nothing, Some, All };
+
 struct AttentionSizes {
   int64_t batch, heads, queries, keys, depth, value_depth;
   bool causal;
   double scale;
-  const View* mask = nullptr;  // (B, H, queries, keys); bool: true takes part; float: added to the scores
+  int64_t key_heads;           // each of them is that of heads / key_heads queries' heads
+  const View* mask = nullptr;  // broadcasts to (B, H, queries, keys); bool: true takes part; float: added to the scores
+  int64_t mask_strides[4] = {};
+  const View* kinds = nullptr;
+  int64_t kind_rows = 1, kind_columns = 1;
+  ScoreKernels kernels;
+
+  // Of q, k, v and what follows `operands` of the call's inputs; see Note [Calls of attention].
+  AttentionSizes(const Call& call, const View& q, const View& k, const View& v, int operands);
 
   int64_t count() const { return batch * heads; }
+  int64_t group() const { return heads / key_heads; }
+  // The first head of queries for a head of keys, both counted through the whole batch.
+  int64_t query_head(int64_t key_head) const { return key_head * group(); }
+
+  // What queries [i, i + m) see of keys [j, j + n), but for causality.
+  Seen seen(int64_t head, int64_t i, int64_t m, int64_t j, int64_t n) const;
 };
 
 template <typename T>
@@ -48,11 +80,13 @@ Matrix<const T> input_head(const View& view, int64_t number) {
 template <typename T>
 struct AttentionBlocks {
   int mr = gemm_kernels<T>().mr, nr = gemm_kernels<T>().nr;
-  int64_t queries = 8 * mr, keys = 256;  // a multiple of nr for every instruction set
-  int64_t part = 2 * mr;                 // of a block on the diagonal
+  int64_t queries = 8 * mr, keys;  // a multiple of nr for every instruction set; small where blocks may be left out
+  int64_t part = 2 * mr;           // of a block on the diagonal
   // Of rows of scores: room for whole tiles, and not a multiple of the cache's size, since columns are read, too.
   int64_t pitch = keys + 16;
   size_t scores = static_cast<size_t>(round_up_to(queries, mr) * pitch);
+
+  explicit AttentionBlocks(const AttentionSizes& s) : keys(s.kinds ? 128 : 256) {}
 };
 
 // c (m, n) = a packed_b with a as it lies in memory, and no row behind its last is read. Needs c.column == 1.
@@ -74,16 +108,40 @@ void product_in_place(int64_t m, int64_t n, int64_t k, Matrix<const T> a, const 
                   false);
 }
 
-// Raw scores of queries [i, i + m) against keys [j, j + n), in rows of `pitch`, are scaled here if they cannot be
-// scaled on the way (see `factor`), and masked; causality is the caller's.
+// A block of scores: of queries [i, i + m) against keys [j, j + n), in rows of `pitch`.
 template <typename T>
-void mask_scores(const AttentionSizes& s, int64_t head, int64_t i, int64_t m, int64_t j, int64_t n, T* scores,
-                 int64_t pitch);
+struct ScoreBlock {
+  int64_t head, i, m, j, n;
+  T* data;
+  int64_t pitch;
+
+  // Calls a kernel for it, with another block of the same place beside it.
+  void call(const AttentionSizes& s, const BlockKernel& kernel, T* other = nullptr) const {
+    const int64_t row = head * s.queries + i;
+    kernel.run(row, row + m, j, j + n, {reinterpret_cast<char*>(data), reinterpret_cast<char*>(other)}, pitch,
+               sizeof(T));
+  }
+};
+
+// Raw scores are scaled here if they cannot be scaled on the way (see `factor`), changed and masked; causality is the
+// caller's. `before`: where scaled scores go before they are changed, if that is asked for.
+template <typename T>
+void mask_scores(const AttentionSizes& s, const ScoreBlock<T>& block, Seen seen, T* before = nullptr);
+
+// block *= factors, which lie alike.
+template <typename T>
+void multiply(const ScoreBlock<T>& block, const T* factors) {
+  for (int64_t r = 0; r < block.m; ++r) {
+    T* row = block.data + r * block.pitch;
+    const T* from = factors + r * block.pitch;
+    for (int64_t k = 0; k < block.n; ++k) row[k] *= from[k];
+  }
+}
 
 // Whether mask_scores has anything to do. A scale that is positive keeps the order of scores, so that the maximum can
 // be taken before.
 inline bool scales_first(const AttentionSizes& s) {
-  return s.mask || !(s.scale > 0);
+  return s.mask || !(s.scale > 0) || s.kernels.score || s.kernels.masked;
 }
 // What raw scores are multiplied by after mask_scores.
 template <typename T>

@@ -16,7 +16,8 @@ struct Origin;  // check.h
 
 namespace tandem::library {
 
-struct Epilogue;  // library/epilogue.h
+struct Epilogue;     // library/epilogue.h
+struct BlockKernel;  // library/block_kernel.h
 
 // What a routine made of inputs that stay the same from one iteration of a loop to the next, or from call to call, such
 // as packed weights. Several threads may run a program whose weights stay the same; `kept_by` lets one of them make it.
@@ -38,6 +39,8 @@ struct Call {
   void* stream = nullptr;                 // where to queue the work
   const Origin* origin = nullptr;         // the user's line that it comes from, where a program knows it
   const Epilogue* epilogue = nullptr;     // what is done to the result, block by block; see Note [Epilogues]
+  const BlockKernel* blocks = nullptr;    // kernels that it calls for blocks, see Note [Block kernels], and
+  int num_blocks = 0;                     // how many there are
   uint32_t same = 0;                      // which inputs stay the same (bits), in a loop or from call to call, and
   std::unique_ptr<Kept>* kept = nullptr;  // where to keep what was made of them
 };

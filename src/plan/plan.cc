@@ -8,6 +8,7 @@
 #include "known_source.h"
 #include "library/deterministic.h"
 #include "library/epilogue.h"
+#include "plan/block_kernels.h"
 #include "plan/library_call.h"
 #include "plan/region.h"
 #include "profile/profile.h"
@@ -351,6 +352,11 @@ void PlanRun::run_instructions(const Instruction*& current) {
         library::Call call = operands.call();
         keep_for(in, call);
         call.origin = in.origin.get();
+        std::vector<library::BlockKernel> blocks;
+        if (in.region) {
+          blocks = block_kernels(*in.region, *this, in);
+          call.blocks = blocks.data(), call.num_blocks = static_cast<int>(blocks.size());
+        }
         run_routine(in, call);
         break;
       }

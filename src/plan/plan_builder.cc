@@ -177,6 +177,20 @@ void PlanBuilder::region(int kind, std::vector<int32_t> inputs, std::vector<int3
   plan->instructions.push_back(std::move(in));
 }
 
+void PlanBuilder::block_kernels(int32_t first) {
+  Instruction& in = last();
+  auto region = std::exchange(next_region, std::make_shared<Region>());
+  is_one_of("an input", first, in.num_inputs + 1);
+  for (size_t p = 0; p < region->plans.size(); ++p) {
+    const Plan& plan = *region->plans[p];
+    if (plan.instructions.size() != 1 || plan.instructions[0].kind != Instruction::Kind::Kernel)
+      fail(ErrorKind::Value, "a plan of a kernel for blocks has one kernel");
+    check_part(plan, static_cast<size_t>(2 + in.num_inputs - first), region->ints[p].size());
+  }
+  region->carried = first;
+  in.region = std::move(region);
+}
+
 void PlanBuilder::run_part(std::vector<int32_t> inputs, std::vector<int32_t> outputs) {
   values(inputs);
   values(outputs);

@@ -45,6 +45,9 @@ struct PlanBuilder {
   void part(PlanBuilder& builder, std::vector<int32_t> ints);
   void region(int kind, std::vector<int32_t> inputs, std::vector<int32_t> outputs, int32_t carried, int32_t scanned,
               int32_t extent, bool reverse);
+  // The plans that were given last have the kernels that the routine added last calls for blocks; the inputs of each
+  // follow the blocks, and are the routine's from `first` on.
+  void block_kernels(int32_t first);
   // The plan that was given last, for one device, runs as part of this one.
   void run_part(std::vector<int32_t> inputs, std::vector<int32_t> outputs);
   static void check_part(const Plan& part, size_t tensors, size_t ints);

@@ -173,6 +173,7 @@ const std::unordered_map<std::string_view, Call>& calls() {
       {"epilogue", &add_epilogue},
       {"library", &add_library},
       {"part", &add_part},
+      {"block_kernels", [](PlanBuilder& b, Arguments& a) { b.block_kernels(a.number()); }},
       {"region", &add_region},
       {"output", &add_output},
       {"free", [](PlanBuilder& b, Arguments& a) { b.free(a.numbers()); }},

@@ -2,8 +2,18 @@
 
 from tandem.codegen.buffer import Buffer, Layout
 from tandem.codegen.lower import lower
-from tandem.codegen.schedule import EpilogueStep, KernelStep, LibraryStep, PartStep, RegionStep, Schedule, TransferStep
+from tandem.codegen.schedule import (
+    BlocksStep,
+    EpilogueStep,
+    KernelStep,
+    LibraryStep,
+    PartStep,
+    RegionStep,
+    Schedule,
+    TransferStep,
+)
 
 __all__ = [
-    "Buffer", "EpilogueStep", "KernelStep", "Layout", "LibraryStep", "PartStep", "RegionStep", "Schedule", "TransferStep", "lower",
+    "BlocksStep", "Buffer", "EpilogueStep", "KernelStep", "Layout", "LibraryStep", "PartStep", "RegionStep", "Schedule",
+    "TransferStep", "lower",
 ]  # fmt: skip

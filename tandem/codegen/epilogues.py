@@ -30,7 +30,7 @@ FARTHEST = 400  # steps that a kernel may pass
 MOST_BUFFERS, MOST_INTS = 60, 150  # what the runtime has room for
 
 # Integers of the kernel that the runtime fills in for each block, before all others.
-_FIRST, _LAST, _PITCH = "first column", "last column", "elements between rows"
+FIRST, LAST, PITCH = "first column", "last column", "elements between rows"
 
 
 def follows_product(step: KernelStep, group: Group, products: set[int]) -> bool:
@@ -113,12 +113,12 @@ def _needed(uses: list, i: int, j: int) -> list[int] | None:
     return None if any(must_precede(uses[i], uses[k]) for k in needed) else sorted(needed)
 
 
-class _BlockNest(Nest):
+class BlockNest(Nest):
     """A kernel over blocks of rows and columns."""
 
     def __init__(self, fusion, group: Group, splits=()):
         super().__init__(fusion, group, splits)
-        for number in (_FIRST, _LAST, _PITCH):
+        for number in (FIRST, LAST, PITCH):
             self.e.dim(number)
 
 
@@ -132,7 +132,7 @@ def _block_kernel(fusion, group: Group, result: Buffer) -> tuple | None:
         if step is not None:
             found.append(step)
 
-    one_space(fusion, group, _BlockNest, loops)
+    one_space(fusion, group, BlockNest, loops)
     return found[0] if found else None
 
 
@@ -161,11 +161,11 @@ def _loops(nest: Nest, body: list[Store], roots: list[Expr], result: Buffer) -> 
     alike = sorted(s for s in lying_alike if s != slot and s >= 0 and e.buffers[s].dtype.itemsize == 4)
     # The result lies in blocks whose rows are as far apart as the runtime says.
     row = outer[0] if len(outer) == 1 else ITEM
-    here = e.linear(e.forms.make(0, {row: _PITCH, vector: 1}))
+    here = e.linear(e.forms.make(0, {row: PITCH, vector: 1}))
     turned = b.make("load", (here,), result.dtype, slot)
     for s, value in zip(body, substitute(b, [s.value for s in body], {load.id: turned for load in own})):
         s.value = value
-    inner = Loop(vector, e.dim(_FIRST), e.dim(_LAST), body, "vector", unroll_for(expression_cost(roots), body))
+    inner = Loop(vector, e.dim(FIRST), e.dim(LAST), body, "vector", unroll_for(expression_cost(roots), body))
     if len(outer) == 1:
         begin, end = b.make("begin", (), dtypes.int64), b.make("end", (), dtypes.int64)
         loop, counters = Loop(row, begin, end, [inner]), [row, vector]

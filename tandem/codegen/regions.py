@@ -7,12 +7,14 @@ after its own: kernels write there directly wherever that can be seen to be righ
 from __future__ import annotations
 
 from tandem import dtypes
+from tandem.codegen.block_kernels import blocks_step
 from tandem.codegen.buffer import Buffer, Layout, allocate, dense_strides, is_one, same
 from tandem.codegen.lowering import Lowering
 from tandem.codegen.repeat import fits_one_kernel
 from tandem.codegen.schedule import Part, RegionStep
 from tandem.graph.ir import Builder, Graph, Type
 from tandem.ops.define import add_input
+from tandem.ops.flex_attention import FlexAttention, FlexAttentionBackward
 from tandem.ops.region import Block, Cond, Scan, While
 
 
@@ -23,6 +25,8 @@ def region_steps(lowering: Lowering, node) -> list:
     to go on is read from the host if it is there. The position in a loop comes with each launch.
     """
     fusion, target, op = lowering.fusion, lowering.target, node.op
+    if isinstance(op, (FlexAttention, FlexAttentionBackward)):
+        return [blocks_step(lowering, node, _layout)]
     copy = target.nests()["copy"]
     steps: list = []
     inputs = [fusion.buffer_of[v] for v in node.inputs]

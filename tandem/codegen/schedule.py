@@ -106,6 +106,21 @@ class RegionStep(LibraryStep):
         self.parts = parts
 
 
+class BlocksStep(RegionStep):
+    """A call into the library with kernels that it calls for blocks (codegen/block_kernels.py), a part each.
+
+    first: which of the inputs comes after the blocks, as an input of the parts
+    """
+
+    __slots__ = ("first",)
+
+    def __init__(self, routine: str, inputs: list[Buffer], outputs: list[Buffer], ints: tuple, floats: tuple, node: Node,
+                 parts: list[Part], first: int):  # fmt: skip
+        super().__init__(node.op, inputs, outputs, parts, node)
+        self.routine, self.ints, self.floats = routine, ints, floats
+        self.first = first
+
+
 class TransferStep:
     """A copy to another device (codegen/parts.py)."""
 

@@ -73,7 +73,7 @@ from tandem.nn.activation import Threshold as Threshold
 from tandem.nn.adaptive import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
 from tandem.nn.adaptive import FractionalMaxPool2d as FractionalMaxPool2d
 from tandem.nn.adaptive import FractionalMaxPool3d as FractionalMaxPool3d
-from tandem.nn.attention import MultiheadAttention as MultiheadAttention
+from tandem.nn.attention.multi_head import MultiheadAttention as MultiheadAttention
 from tandem.nn.containers import ModuleDict as ModuleDict
 from tandem.nn.containers import ModuleList as ModuleList
 from tandem.nn.containers import ParameterDict as ParameterDict

@@ -30,6 +30,7 @@ from tandem.ops import (
     einsum,
     embedding,
     fft,
+    flex_attention,
     gamma,
     getitem,
     grid,

@@ -13,10 +13,11 @@ import math
 import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
-from tandem.graph.ir import Type, Value
+from tandem.graph.ir import Graph, Type, Value, current_builder
 from tandem.graph.symbolic import hint, product
 from tandem.ops import rules
 from tandem.ops.define import LibraryOp, op, register
+from tandem.ops.dropout import dropout_limit
 from tandem.ops.prepare import (
     broadcast_shapes,
     cast,
@@ -27,6 +28,7 @@ from tandem.ops.prepare import (
     show_shape,
     with_weights,
 )
+from tandem.ops.region import region_graph
 
 
 def _sum_dtype(dtype: dtypes.DType) -> dtypes.DType:
@@ -66,7 +68,9 @@ class _Attention(LibraryOp):
         return (int(self.causal), int(self.masked)), (self.scale,)
 
     def _scores(self, q: Value, k: Value, mask) -> Value:
-        scores = F.matmul(q, F.matrix_transpose(k)) * self.scale
+        return self._masked(F.matmul(q, F.matrix_transpose(k)) * self.scale, mask)
+
+    def _masked(self, scores: Value, mask) -> Value:
         if mask:
             allowed = mask[0]
             if allowed.dtype.kind == "bool":
@@ -186,15 +190,31 @@ def _as_heads(x: Value, lead: tuple) -> Value:
     return F.Reshape((product(lead[:-1]), lead[-1] if lead else 1, *x.shape[-2:]))(x)
 
 
-def _repeat_heads(name: str, x: Value, heads) -> Value:
-    """Groups of query heads that share a key head: each key head `heads / its number` times."""
-    if x.shape[-3] == heads:
-        return x
-    if heads % x.shape[-3] != 0:
-        raise ShapeError(name, f"{show(heads)} query heads cannot share {show(x.shape[-3])} key heads evenly")
-    shape = (*x.shape[:-2], heads // x.shape[-3], *x.shape[-2:])
-    spread = full_expand(F.unsqueeze(x, -3), shape)
-    return F.Reshape((*x.shape[:-3], heads, *x.shape[-2:]))(spread)
+def _shared_heads(name: str, query: Value, key: Value, value: Value) -> bool:
+    """Whether heads of queries share those of keys in groups."""
+    if min(query.ndim, key.ndim, value.ndim) < 3:
+        raise ShapeError(name, "enable_gqa needs an axis of heads: (*b, H, T, D)")
+    heads = query.shape[-3]
+    for x in (key, value):
+        if x.shape[-3] != heads and heads % x.shape[-3] != 0:
+            raise ShapeError(name, f"{show(heads)} query heads cannot share {show(x.shape[-3])} key heads evenly")
+    if key.shape[-3] != value.shape[-3]:
+        raise ShapeError(name, f"there are {show(key.shape[-3])} key heads and {show(value.shape[-3])} value heads")
+    return bool(key.shape[-3] != heads)
+
+
+def _drop_graph(q: Value, columns, p: float) -> Graph:
+    """(scores, slopes, seed, offset) -> factors of the probabilities: the same as `dropout` has for the whole matrix."""
+    shape, dtype = (*q.shape[:3], columns), _sum_dtype(q.dtype)
+
+    def factors(scores, slopes, seed, offset):
+        if p == 1.0:
+            return [F.zeros_like(scores)]
+        kept = F.LessEqual()(constant(dropout_limit(p), dtypes.uint32), F.RandomBits(shape, 0)(seed, offset))
+        return [F.Where()(kept, *(full_expand(constant(x, dtype), shape) for x in (1.0 / (1.0 - p), 0.0)))]
+
+    types = [Type(dtype, shape)] * 2 + [Type(dtypes.int64, ())] * 2
+    return region_graph(current_builder().graph.symbols, "drop", types, factors)
 
 
 @op(method=False)
@@ -206,7 +226,7 @@ def scaled_dot_product_attention(
 
     query: (*b, T, D), key: (*b, S, D), value: (*b, S, E) -> (*b, T, E). attn_mask broadcasts to (*b, T, S): True or a number to add
     for what may be seen. is_causal: query i sees keys 0 to i. scale: 1 / sqrt(D) by default. enable_gqa: fewer key heads than
-    query heads. A query that sees no key gives zeros. Dropout of probabilities holds the matrix after all.
+    query heads. A query that sees no key gives zeros.
 
     >>> td.scaled_dot_product_attention(td.ones(1, 2, 4), td.ones(1, 2, 4), td.arange(2.0).reshape(1, 2, 1), is_causal=True)
     tensor([[[0.0000],
@@ -231,12 +251,13 @@ def scaled_dot_product_attention(
         raise ValueRangeError(
             name, "is_causal and attn_mask exclude each other", fix="put the causal limit into the mask"
         )
-    if enable_gqa:
-        if min(query.ndim, key.ndim, value.ndim) < 3:
-            raise ShapeError(name, "enable_gqa needs an axis of heads: (*b, H, T, D)")
-        key, value = (_repeat_heads(name, x, query.shape[-3]) for x in (key, value))
     scale = 1.0 / math.sqrt(float(query.shape[-1])) if scale is None else float(scale)
-    lead = broadcast_shapes(name, query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    shared = enable_gqa and _shared_heads(name, query, key, value)
+    if shared:
+        batch = broadcast_shapes(name, query.shape[:-3], key.shape[:-3], value.shape[:-3])
+        lead, key_lead = (*batch, query.shape[-3]), (*batch, key.shape[-3])
+    else:
+        lead = key_lead = broadcast_shapes(name, query.shape[:-2], key.shape[:-2], value.shape[:-2])
     rows, columns = query.shape[-2], key.shape[-2]
     mask = ()
     if attn_mask is not None:
@@ -248,12 +269,21 @@ def scaled_dot_product_attention(
                 name,
                 f"attn_mask is {show_shape(attn_mask.shape)} and must broadcast to {show_shape((*lead, rows, columns))}",
             )
-        mask = (_as_heads(F.expand(attn_mask, shape), lead),)
-    q, k, v = (_as_heads(x, lead) for x in (query, key, value))
-    primitive = Attention(bool(is_causal), bool(mask), scale)
-    if dropout_p:
-        weights = F.dropout(primitive._probabilities(q, k, mask), dropout_p, True, generator=generator)
-        out = F.matmul(weights, v)
+        # one to be added stays as small as it is, and so does its gradient
+        adds = attn_mask.dtype.kind != "bool" and len(lead) == 2
+        small = (*(1 for _ in range(4 - attn_mask.ndim)), *attn_mask.shape)
+        mask = (F.Reshape(small)(attn_mask) if adds else _as_heads(F.expand(attn_mask, shape), lead),)
+    q, k, v = _as_heads(query, lead), _as_heads(key, key_lead), _as_heads(value, key_lead)
+    adds = bool(mask) and mask[0].dtype.kind != "bool"
+    if dropout_p or shared or adds:
+        drop, consts = None, ()
+        if dropout_p:
+            drop, consts = (
+                _drop_graph(q, columns, dropout_p),
+                (generator.seed, generator.take(product((*q.shape[:3], columns)))),
+            )
+        flexible = F.FlexAttention(None, None, drop, None, bool(is_causal), bool(mask), False, scale, ())
+        out = flexible(q, k, v, *mask, *consts)[0]
     else:
-        out = primitive(q, k, v, *mask)[0]
+        out = Attention(bool(is_causal), bool(mask), scale)(q, k, v, *mask)[0]
     return out if len(lead) == 2 else F.Reshape((*lead, rows, value.shape[-1]))(out)

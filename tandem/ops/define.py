@@ -62,18 +62,20 @@ def traced_for(autocast_dtype, on_device: bool):
         tracing.autocast_dtype, tracing.on_device, tracing.axes_first = before
 
 
-def _lowered(inputs):
-    """Inputs of a product in the type that td.autocast asks for."""
+def lowered(inputs):
+    """Inputs of a product in the type that td.autocast asks for, if it does."""
     import tandem.ops as F
 
     wanted = tracing.autocast_dtype
-    lowered = []
+    if wanted is None:
+        return inputs
+    made = []
     for x in inputs:
         if x.dtype in (dtypes.float32, dtypes.float16, dtypes.bfloat16) and x.dtype is not wanted:
             widened = isinstance(x.op, F.Cast) and x.node.inputs[0].dtype is wanted
             x = x.node.inputs[0] if widened else F.Cast(wanted)(x)
-        lowered.append(x)
-    return tuple(lowered)
+        made.append(x)
+    return tuple(made)
 
 
 class Op:
@@ -116,8 +118,8 @@ class Op:
     low_precision = False  # whether td.autocast brings its float32 inputs to 16 bits
 
     def __call__(self, *inputs) -> Value | tuple[Value, ...]:
-        if self.low_precision and tracing.autocast_dtype is not None:
-            inputs = _lowered(inputs)
+        if self.low_precision:
+            inputs = lowered(inputs)
         node = current_builder().add(self, inputs)
         return node.outputs[0] if len(node.outputs) == 1 else node.outputs
 

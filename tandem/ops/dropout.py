@@ -26,8 +26,12 @@ def _check(name: str, x: Value, p: float):
 def _kept(state, shape, p: float) -> Value:
     """True with probability 1 - p, independently for each element of shape."""
     bits = F.RandomBits(tuple(shape), 0)(state.seed, state.take(product(shape)))
-    limit = min(round(p * 2**32), 2**32 - 1)
-    return F.LessEqual()(constant(limit, dtypes.uint32), bits)
+    return F.LessEqual()(constant(dropout_limit(p), dtypes.uint32), bits)
+
+
+def dropout_limit(p: float) -> int:
+    """Random bits below it drop an element."""
+    return min(round(p * 2**32), 2**32 - 1)
 
 
 def _drop(name: str, x: Value, p: float, training: bool, state, mask_shape) -> Value:

@@ -33,6 +33,7 @@ from tandem.ops.define import LibraryOp, add_input, register
 class Region(LibraryOp):
     """What regions have in common. Like a library routine, a region reads and writes memory."""
 
+    directs = True  # whether it decides what runs: a branch or a loop
     takes_complex = True
     holomorphic = False  # its gradient is that of the graphs inside
     sparse_grads = True  # gradients that did not arrive are None: zeros would be carried through whole loops
@@ -59,7 +60,7 @@ class Region(LibraryOp):
         shown = [
             f"{f}={getattr(self, f)}"
             for f in self._fields
-            if f not in ("branches", "body", "cond") and getattr(self, f) is not None
+            if f != "branches" and getattr(self, f) is not None and not isinstance(getattr(self, f), Graph)
         ]
         return f"{self.name}[{', '.join(shown)}]" if shown else self.name
 
@@ -67,6 +68,11 @@ class Region(LibraryOp):
         given = [v.type for v in graph.inputs]
         if len(given) != len(expected) or not all(_agree(a, b) for a, b in zip(given, expected, strict=True)):
             raise InternalError(self.name, f"its graph takes {given}, but is given {expected}")
+
+
+def directs(op) -> bool:
+    """Whether an operator is a branch or a loop."""
+    return isinstance(op, Region) and op.directs
 
 
 def _agree(a: Type, b: Type) -> bool:

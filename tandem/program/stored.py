@@ -116,8 +116,8 @@ class StoredKernel:
 # What a Recorder notes of the writing of a program, and nothing else, is done again. First arguments that are no plain values:
 _CALLS = frozenset((
     "slot", "bind", "int_op", "guard", "value", "no_origin", "begin_writes", "kernel", "library", "epilogue", "part", "region",
-    "free", "output", "on_host", "parts", "writes", "set_program", "lay_out", "set_device", "set_name", "set_returns_tuple",
-    "set_rng_advance", "set_over_devices", "place", "transfer", "run_part",
+    "block_kernels", "free", "output", "on_host", "parts", "writes", "set_program", "lay_out", "set_device", "set_name",
+    "set_returns_tuple", "set_rng_advance", "set_over_devices", "place", "transfer", "run_part",
 ))  # fmt: skip
 _SPECIAL = {"kernel": ("kernel", "cuda"), "epilogue": ("kernel", "cuda"), "part": ("plan",)}
 

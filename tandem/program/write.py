@@ -7,7 +7,16 @@ from collections.abc import Sequence
 
 from tandem import _runtime
 from tandem._runtime import IntCode, RegionKind, Relation, SizeFrom, ValueKind
-from tandem.codegen import Buffer, EpilogueStep, KernelStep, PartStep, RegionStep, TransferStep
+from tandem.codegen import (
+    BlocksStep,
+    Buffer,
+    EpilogueStep,
+    KernelStep,
+    LibraryStep,
+    PartStep,
+    RegionStep,
+    TransferStep,
+)
 from tandem.codegen.buffer import root_of
 from tandem.codegen.order import writes_input
 from tandem.graph.ir import Origin
@@ -193,6 +202,11 @@ class ScheduleWriter:
                 self.builder.parts([self.slot(d) for d in step.extents])
             if self.tells_writes:
                 self.builder.writes([self.value(b) for b in step.writes])
+        elif isinstance(step, BlocksStep):
+            self._library(step)
+            for part in step.parts:
+                self.builder.part(*PartWriter(part, self, set()).write())
+            self.builder.block_kernels(step.first)
         elif isinstance(step, RegionStep):
             self._region(step)
         elif isinstance(step, EpilogueStep):
@@ -203,14 +217,17 @@ class ScheduleWriter:
             self.builder.part(*DevicePartWriter(step, self).write())
             self.builder.run_part([self.value(b) for b in step.inputs], [self.value(b) for b in step.outputs])
         else:
-            self.builder.library(
-                step.routine,
-                [self.value(b) for b in step.inputs],
-                [self.value(b) for b in step.outputs],
-                [self.slot(d) for d in step.ints],
-                [float(f) for f in step.floats],
-                step.node.op.name,
-            )
+            self._library(step)
+
+    def _library(self, step: LibraryStep):
+        self.builder.library(
+            step.routine,
+            [self.value(b) for b in step.inputs],
+            [self.value(b) for b in step.outputs],
+            [self.slot(d) for d in step.ints],
+            [float(f) for f in step.floats],
+            step.node.op.name,
+        )
 
     def _epilogue(self, step: EpilogueStep):
         source, follows = step.product, step.follows

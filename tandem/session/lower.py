@@ -28,7 +28,7 @@ from tandem.errors import UnsupportedError
 from tandem.graph.ir import Builder, Graph, Type, Value, current_builder, source_scope
 from tandem.graph.symbolic import Sym, substitute, symbol_indices
 from tandem.ops.define import Role, add_input, make_function
-from tandem.ops.region import Block, Cond, Region, Scan, While
+from tandem.ops.region import Block, Cond, Region, Scan, While, directs
 from tandem.session.flow_program import (
     COMPUTE,
     ENTER,
@@ -184,20 +184,20 @@ class _Lowering:
         for node in graph.nodes:
             if node.op.name == "input":
                 continue
-            is_region = isinstance(node.op, Region)
+            is_region = directs(node.op)
             level = 0
             for v in node.inputs:
                 source = v.node
                 if source in levels:
-                    level = max(level, levels[source] + (is_region != isinstance(source.op, Region) or is_region))
+                    level = max(level, levels[source] + (is_region != directs(source.op) or is_region))
             levels[node] = max([level, *(levels[n] + 1 for n in node.control if n in levels)])
         for level in range(max(levels.values(), default=-1) + 1):
             here = [n for n in graph.nodes if levels.get(n) == level]
-            plain = [n for n in here if not isinstance(n.op, Region)]
+            plain = [n for n in here if not directs(n.op)]
             if plain:
                 self._piece(graph, plain, ports, place)
             for node in here:
-                if isinstance(node.op, Region):
+                if directs(node.op):
                     if node.control:
                         raise UnsupportedError(node.op.name, "a branch or loop that waits for something is not lowered")
                     results = self._region(node.op, [ports.get(v) for v in node.inputs], place)

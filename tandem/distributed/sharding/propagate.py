@@ -22,7 +22,7 @@ from tandem.distributed.sharding.rules import rule_of
 from tandem.errors import ShardingError
 from tandem.graph.ir import Graph, Node, Value, current_builder
 from tandem.ops.define import Composite, Movement
-from tandem.ops.region import region_graph
+from tandem.ops.region import Region, region_graph
 
 
 class Step(NamedTuple):
@@ -92,10 +92,11 @@ class Sharder:
         if all(replicated(p) for p in old):
             return [(v, self._whole) for v in current_builder().add(node.op, tuple(values)).outputs]
         rule = rule_of(node, self.grid, old)
-        if rule is None and isinstance(node.op, Composite):
+        made_of = _made_of(node.op)
+        if rule is None and made_of is not None:
             inner = region_graph(
                 current_builder().graph.symbols, node.op.name, [v.type for v in node.inputs],
-                lambda *inputs: as_list(node.op.expand(*inputs)),
+                lambda *inputs: as_list(made_of(*inputs)),
             )  # fmt: skip
             return self.graph(inner, values, old)
         if rule is None:
@@ -131,3 +132,10 @@ class Sharder:
         while isinstance(value.node.op, Movement) or value.node.op.name == "cast":
             value = value.node.inputs[0]
         return value in self._given
+
+
+def _made_of(op):
+    """What builds an operator without a rule from others, for which there are rules."""
+    if isinstance(op, Composite):
+        return op.expand
+    return op.composed if isinstance(op, Region) and not op.directs else None

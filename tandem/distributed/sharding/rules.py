@@ -320,6 +320,21 @@ def _planes(node, grid, given):
     return _leading(node, 2)
 
 
+@rule("flex_attention", "flex_attention_backward")
+def _flexible(node, grid, given):
+    """Batches, and heads where each has its own keys. With score functions, which see indices of the whole, it is made of
+    others."""
+    q, k = node.inputs[node.op.leading - 5 if node.op.leading == 6 else 0 :][:2]
+    if node.op.graphs() or node.op.learned or node.op.blocks:
+        return None
+    sizes = q.shape[:2] if k.shape[1] == q.shape[1] else q.shape[:1]
+
+    def factors(shape):
+        return tuple(d if d < len(sizes) and shape[d] == sizes[d] else None for d in range(len(shape)))
+
+    return Rule([factors(v.shape) for v in node.inputs], [factors(v.shape) for v in node.outputs])
+
+
 @rule("cholesky", "cofactor", "det", "eig", "eigh", "eigvals", "eigvalsh", "geqrf", "householder_product", "inverse",
       "ldl_factor", "ldl_solve", "lu_factor", "lu_solve", "matrix_exp", "permutation", "pinv", "qr", "slogdet",
       "solve_triangular", "svd", "svdvals")  # fmt: skip
