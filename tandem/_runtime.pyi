@@ -1013,6 +1013,17 @@ class MpiMember(Communicator):
         ask(number) says where other ranks are; report(text) that this one gave up.
         """
 
+class CallerSource:
+    """The user's line that called, for work that another thread does."""
+
+    def __init__(self) -> None: ...
+
+    def enter(self) -> None:
+        """From now on it is the line of this thread,"""
+
+    def leave(self) -> None:
+        """up to here."""
+
 class RankContext:
     """The groups of a rank, by token."""
 

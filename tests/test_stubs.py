@@ -76,3 +76,13 @@ def test_mypy_sees_signatures_and_accepts_the_examples(tmp_path):
         assert expected in told
     assert told.count('Revealed type is "tandem.Tensor"') >= 3
     assert "Success" in check("examples"), check("examples")
+
+
+def test_names_of_distributed_are_all_there():
+    """They are imported when first used, so nothing else would notice."""
+    assert set(td.distributed.__all__) == names(ROOT / "distributed" / "__init__.pyi")
+    for name in td.distributed.__all__:
+        assert getattr(td.distributed, name) is not None
+    assert callable(td.distributed.data_parallel) and callable(td.distributed.fully_shard)
+    with pytest.raises(AttributeError, match=r"tandem\.distributed.*no attribute 'all_redoce'"):
+        td.distributed.all_redoce

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 import tandem as td  # noqa: E402
-import tandem.distributed  # noqa: E402  # adds methods of sharded tensors
+import tandem.distributed.sharding  # noqa: E402  # adds methods of sharded tensors
 from tandem import constructors, dtype_functions  # noqa: E402
 from tandem.ops.define import FUNCTIONS  # noqa: E402
 from tests.array_api import standard  # noqa: E402

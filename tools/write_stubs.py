@@ -22,6 +22,7 @@ import types
 import warnings
 
 import tandem as td
+import tandem.distributed.sharding  # adds methods of sharded tensors
 import tandem.torch
 from tandem import _runtime
 

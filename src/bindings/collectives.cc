@@ -12,6 +12,7 @@
 #include "collectives/mpi.h"
 #include "collectives/mpi_member.h"
 #include "collectives/reduce.h"
+#include "known_source.h"
 #include "memory/allocator_impl.h"
 #include "memory/shared_heap.h"
 #include "operators/op_function.h"
@@ -81,6 +82,20 @@ MpiMember::Report called_with(const nb::object& function) {
   };
 }
 
+// The line that called, for a collective that another thread runs.
+class CallerSource {
+ public:
+  CallerSource() : source_(user_source()) {}
+  ~CallerSource() { interpreter.release(source_.code); }
+  CallerSource(const CallerSource&) = delete;
+  void enter() { before_ = std::exchange(known_source, &source_); }
+  void leave() { known_source = before_; }
+
+ private:
+  const Source source_;
+  const Source* before_ = nullptr;
+};
+
 }  // namespace
 
 void register_collectives(nb::module_& m) {
@@ -128,6 +143,11 @@ void register_collectives(nb::module_& m) {
           [](MpiMember& self, nb::object ask, nb::object report) { self.connect(called(ask), called_with(report)); },
           nb::arg("ask"), nb::arg("report"),
           "ask(number) says where other ranks are; report(text) that this one gave up.");
+
+  nb::class_<CallerSource>(m, "CallerSource", "The user's line that called, for work that another thread does.")
+      .def(nb::init<>())
+      .def("enter", &CallerSource::enter, "From now on it is the line of this thread,")
+      .def("leave", &CallerSource::leave, "up to here.");
 
   nb::class_<Context>(m, "RankContext", "The groups of a rank, by token.")
       .def(nb::init<int>(), nb::arg("rank_in_process") = 0)

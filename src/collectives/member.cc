@@ -76,8 +76,7 @@ void Member::connect(int rank, int pid, int heap) {
 }
 
 void Member::leave(bool failed, const std::string& text) noexcept {
-  if (left_) return;
-  left_ = true;
+  if (left_.exchange(true)) return;
   if (!failed) close_devices(false);  // what others wait for is done before
   Slot& mine = board_->slot(rank_);
   auto here = static_cast<uint32_t>(Presence::Here);
@@ -152,6 +151,7 @@ void Member::wait(std::atomic<uint32_t>& word, std::atomic<uint32_t>& sleepers, 
 void Member::mark_failed(const std::string& text) noexcept {
   Slot& mine = board_->slot(rank_);
   auto here = static_cast<uint32_t>(Presence::Here);
+  if (mine.presence.load() != here) return;  // what came first says why
   copy_text(mine.failure, kText, text);
   if (!mine.presence.compare_exchange_strong(here, static_cast<uint32_t>(Presence::Failed))) return;
   uint32_t none = 0;
@@ -159,6 +159,7 @@ void Member::mark_failed(const std::string& text) noexcept {
 }
 
 void Member::look_around(int whom, const Call& call, double waited, bool* warned) {
+  if (left_) fail(ErrorKind::Distributed, "this rank has left the group, and ", describe(call), " cannot complete");
   check_presence(whom, call);
   if (check_interrupt) check_interrupt();
   if (waited > timeout_) {

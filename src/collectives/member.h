@@ -47,7 +47,8 @@ class Member : public Communicator {
   // Note [Waiting]
   // A rank that waits spins for some microseconds, as long as ranks are no more than processors, and then sleeps on the
   // word that it waits for, in slices. Between slices it looks whether the others live (their pidfds, which tell at
-  // once and cost nothing), whether one has failed, whether the user interrupts, and whether the time is over.
+  // once and cost nothing), whether one has failed, whether the user interrupts, and whether the time is over; and, as
+  // a collective may wait in the background, whether this rank itself has left.
   void arrive();  // at the next meeting, and until all have
   void wait(std::atomic<uint32_t>& word, std::atomic<uint32_t>& sleepers, uint32_t until, int whom, const Call& call);
   bool find_failure();  // whether a rank has failed or was killed, which is then on the board
@@ -104,7 +105,7 @@ class Member : public Communicator {
   double timeout_ = 1800;
   bool can_look_at_all_ = true;  // whether the heaps of all others are mapped here
   uint32_t answered_ = 0;
-  bool left_ = false;
+  std::atomic<bool> left_ = false;
 
   bool requires_nccl_ = false;
   std::atomic<bool> device_opened_ = false;                            // whether it was tried

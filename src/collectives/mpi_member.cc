@@ -170,6 +170,7 @@ void MpiMember::wait(mpi::Request& request, const Call& call, bool moving) {
 }
 
 void MpiMember::look_around(const Call& call, double waited, bool* warned) {
+  if (left_) fail(ErrorKind::Distributed, "this rank has left the group, and ", describe(call), " cannot complete");
   if (check_interrupt) check_interrupt();
   int64_t number;
   {

@@ -190,6 +190,11 @@ bool is_defined(DType dtype, Reduction reduction) {
 void reduce(const char* const* in, int num_in, char* const* out, int num_out, int64_t count, DType dtype,
             Reduction reduction) {
   TD_CHECK(is_defined(dtype, reduction));
+  if (num_in == 1) {  // one rank's elements are what they are
+    for (int k = 0; k < num_out; ++k)
+      if (out[k] != in[0]) std::memmove(out[k], in[0], static_cast<size_t>(count) * item_size(dtype));
+    return;
+  }
   const auto run = [&](auto function, Reduction kind) {
     parallel_for(count, 0.15 * num_in * static_cast<double>(item_size(dtype)) / 4,
                  [&](int64_t begin, int64_t end) { function(in, num_in, out, num_out, begin, end, kind); });

@@ -21,7 +21,7 @@ from tandem import _runtime, dtypes, files
 from tandem.autograd.modes import no_grad
 from tandem.checkpoint import open as open_file
 from tandem.checkpoint import save as save_file
-from tandem.distributed.fully_shard import Division
+from tandem.distributed.fsdp import Division
 from tandem.distributed.group import this_rank
 from tandem.distributed.objects import all_gather_object, broadcast_object_list
 from tandem.distributed.saving import Save, restore_rank, state_of_rank

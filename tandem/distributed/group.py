@@ -112,6 +112,9 @@ class Rank:
             if group is not None:
                 group.communicator.leave(failure is not None, failure or "")
         self.engine.leave(failure)
+        for group in self.groups:  # no thread of ours may be left when the interpreter ends
+            for queue in () if group is None else group.queues.values():
+                queue.end(1.0)
         for watcher in self.watchers:
             watcher.join()
         self.watchers.clear()

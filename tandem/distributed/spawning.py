@@ -11,7 +11,7 @@ import time
 import traceback
 
 from tandem import _runtime
-from tandem.distributed import group
+from tandem.distributed import group, load_all
 from tandem.distributed.engines import threads
 from tandem.distributed.store import Service
 from tandem.errors import DistributedError, ValueRangeError
@@ -47,6 +47,7 @@ def spawn(fn, n: int, args=(), kwargs=None, *, engine: str = "shared_memory", ti
 
 
 def _spawn_threads(fn, n: int, args, kwargs, timeout: float) -> list:
+    load_all()
     results: list = [None] * n
     failures: list[tuple[int, BaseException]] = []  # in the order in which they happened
     engines = threads(n)

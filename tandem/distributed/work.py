@@ -66,7 +66,8 @@ class Queue:
         self._under_way = 0
         self._lock = threading.Lock()  # guards _under_way
         self._streams: dict[int, cuda.Stream] = {}  # by device
-        threading.Thread(target=self._serve, args=(rank,), daemon=True, name="tandem collectives").start()
+        self._thread = threading.Thread(target=self._serve, args=(rank,), daemon=True, name="tandem collectives")
+        self._thread.start()
 
     def put(self, call, result=None, device: int | None = None) -> Work:
         """device: the CUDA device on which its tensors are, if they are on one."""
@@ -76,8 +77,14 @@ class Queue:
             before = cuda.current_stream(device).record_event(cuda.Event(device=device))
         with self._lock:
             self._under_way += 1
-        self._calls.put((work, call, before, device))
+        self._calls.put((work, call, before, device, _runtime.CallerSource()))
         return work
+
+    def end(self, seconds: float):
+        """Has the thread end, after what is left, and waits for it so long at most. Its rank has left the group."""
+        self._calls.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join(seconds)
 
     @property
     def is_idle(self) -> bool:
@@ -86,17 +93,20 @@ class Queue:
     def _serve(self, rank: Rank):
         enter(rank)
         last: list = []  # what is under way on devices: its tensors stay until it is done
-        while True:
-            work, call, before, device = self._calls.get()
+        while (taken := self._calls.get()) is not None:
+            work, call, before, device, source = taken
             last = [(w, c) for w, c in last if not w.is_completed()]
+            source.enter()
             if device is None:
                 work._run(call)
             else:
                 work._run(lambda work=work, call=call, at=(before, device): self._run_on_device(work, call, *at))
                 last.append((work, call))
+            source.leave()
             with self._lock:
                 self._under_way -= 1
-            del work, call
+            del work, call, source, taken
+        enter(None)  # while this thread may still have Python's lock, which freeing the rank's groups needs
 
     def _run_on_device(self, work: Work, call, before: cuda.Event, device: int):
         if device not in self._streams:

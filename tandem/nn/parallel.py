@@ -64,7 +64,7 @@ path(f"{__name__}.data_parallel", {"DataParallel": DataParallel})
 
 def __getattr__(name: str):
     if name == "DistributedDataParallel":
-        from tandem.distributed.data_parallel import DistributedDataParallel
+        from tandem.distributed.ddp import DistributedDataParallel
 
         return DistributedDataParallel
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

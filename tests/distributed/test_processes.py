@@ -175,6 +175,40 @@ def test_a_failing_rank_ends_all_with_its_traceback(tmp_path):
     assert done.stderr.count("Traceback") == 1
 
 
+_WAITING = """
+import os, time, tandem as td
+dist = td.distributed
+dist.init_process_group()
+if dist.get_rank() == 0:
+    waiting = [dist.irecv(td.ones(10), 1), dist.all_reduce(td.ones(100000), async_op=True)]
+while len([r for r in dist.flight_record() if r["rank"] == 0]) < 2:
+    time.sleep(0.01)
+"""
+
+
+def test_collectives_in_the_background_end_with_their_rank(tmp_path):
+    """Their threads end before the interpreter does; the line that began them is known."""
+    show = """
+if dist.get_rank() == 0:
+    os.write(1, str(dist.flight_record()).encode())
+"""
+    done = run(tmp_path, _WAITING + show, "-n", "2")
+    assert done.returncode == 0 and done.stderr == ""
+    assert "all_reduce(sum) of float32 (100000,) at train.py:6" in done.stdout
+    assert "recv of float32 (10,)" in done.stdout and done.stdout.count("at train.py:6") == 2
+
+
+def test_a_failure_is_told_also_where_collectives_wait_in_the_background(tmp_path):
+    fail = """
+if dist.get_rank() == 0:
+    raise ValueError("no data")
+time.sleep(0.3)  # the thread that waits has noticed
+dist.barrier()
+"""
+    done = run(tmp_path, _WAITING + fail, "-n", "2")
+    assert "rank 1 ends: rank 0 failed (ValueError: no data, at" in done.stderr and "terminate" not in done.stderr
+
+
 def test_a_killed_rank_is_named_to_the_others_at_once(tmp_path):
     done = run(
         tmp_path,

@@ -130,7 +130,7 @@ def clip_grad_norm_(
 
 
 def _norm_over_ranks(parameters: list, divided: list, norm_type: float):
-    """The total norm where ranks have parts of some gradients (tandem/distributed/fully_shard.py)."""
+    """The total norm where ranks have parts of some gradients (tandem/distributed/fsdp.py)."""
     group = divided[0].division.group
     ids = {id(p) for p in divided}
     here = get_total_norm(_gradients(divided), norm_type).to(dtypes.float64)
