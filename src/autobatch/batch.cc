@@ -44,8 +44,10 @@ void Batch::exchange_memory() {
 }
 
 void Batch::drop() {
+  sequence_ = nullptr;
+  sequence_end_ = nullptr;
   for (Promise& p : promises_)
-    if (p.storage->pending()) p.storage->forget_batch();
+    if (p.storage && p.storage->pending()) p.storage->forget_batch();
   for (Call& call : calls_)
     if (!call.done) finish(call);
   waiting_ = 0;
@@ -93,7 +95,7 @@ int32_t Batch::number_of(const View& v) {
   return number;
 }
 
-Batch::Operand Batch::operand_of(Tensor* t, bool wants_grad) {
+Batch::Operand Batch::operand_of(Tensor* t, bool wants_grad, int32_t geometry) {
   Operand operand;
   if (wants_grad && t->requires_grad) {
     operand.edge = gradient_edge(t);
@@ -106,7 +108,7 @@ Batch::Operand Batch::operand_of(Tensor* t, bool wants_grad) {
   } else {
     operand.leaf = TensorRef::share(t);
   }
-  operand.geometry = number_of(t->view);
+  operand.geometry = geometry < 0 ? number_of(t->view) : geometry;
   return operand;
 }
 
@@ -138,6 +140,12 @@ void Batch::forget_if_done() {
   kinds_.clear();
   geometries_.clear();
   geometry_.clear();
+  begin_numbers();
+}
+
+void Batch::begin_numbers() {
+  static uint64_t last = 0;  // GIL
+  serial_ = ++last;
 }
 
 Batch::Fate Batch::fate(const OpFunction* op, const Plan& plan, const Argument* arguments, int count) const {
@@ -162,8 +170,9 @@ bool Batch::can_write(const Tensor* t) const {
   return t->storage->references() == 2 + promise.uses;  // the batch, calls, and this tensor
 }
 
-TensorRef Batch::promise(int32_t call, int32_t output, const PlanValue& value, PlanRun& run, bool wants_grad) {
+View Batch::promised_view(const PlanValue& value, PlanRun& run) {
   View v;
+  v.data = nullptr;
   v.dtype = value.dtype;
   v.ndim = static_cast<int>(value.shape.size());
   for (int i = 0; i < v.ndim; ++i) v.shape[i] = run.slot(value.shape[i]);
@@ -172,8 +181,11 @@ TensorRef Batch::promise(int32_t call, int32_t output, const PlanValue& value, P
     v.strides[i] = step;
     step *= std::max<int64_t>(v.shape[i], 1);
   }
-  const size_t bytes = checked_bytes(v.dtype, v.ndim, v.shape);
-  Storage* storage = Storage::promise_row(bytes, run.device(), this, promises_.size());
+  return v;
+}
+
+TensorRef Batch::promise(int32_t call, int32_t output, const View& v, size_t bytes, int device, bool wants_grad) {
+  Storage* storage = Storage::promise_row(bytes, device, this, promises_.size());
   Promise& made = promises_.emplace_back();
   made.storage = Ref<Storage>::share(storage);
   made.call = call;
@@ -189,30 +201,35 @@ TensorRef Batch::promise(int32_t call, int32_t output, const PlanValue& value, P
   return t;
 }
 
-TensorList Batch::defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Argument* arguments, int count) {
-  if (plan->num_checks)  // see Note [Early checks] in capture/capture.h
-    for (int i = 0; i < count; ++i)
-      if (arguments[i].kind == Argument::Kind::Tensor && !arguments[i].tensor->storage->pending()) run.check_input(i);
-  const auto number = static_cast<int32_t>(calls_.size());
+Batch::Call& Batch::begin_call(OpFunction* op, const Ref<Plan>& plan) {
   Call& call = calls_.emplace_back();
   ++waiting_;
   Py_INCREF(op);
   call.op = op;
   call.plan = plan;
   call.example = example;
-  call.source = user_source();
   call.mode = call_mode;
   call.inference = grad_mode.inference;
-  call.functional = op->writes > 0;
   call.grad = grad_mode.enabled;
-  call.random = false;
+  call.of_vertex = defers_vertices;
+  call.first_operand = static_cast<int32_t>(operands_.size());
+  call.first_argument = static_cast<int32_t>(arguments_.size());
+  return call;
+}
+
+TensorList Batch::defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Argument* arguments, int count) {
+  if (plan->num_checks)  // see Note [Early checks] in capture/capture.h
+    for (int i = 0; i < count; ++i)
+      if (arguments[i].kind == Argument::Kind::Tensor && !arguments[i].tensor->storage->pending()) run.check_input(i);
+  sequence_ = nullptr;
+  const auto number = static_cast<int32_t>(calls_.size());
+  Call& call = begin_call(op, plan);
+  call.source = user_source();
+  call.functional = op->writes > 0;
   if (const Frames frames; !frames.at_end()) {
     call.code = frames.code();
     call.instruction = frames.instruction();
   }
-  call.of_vertex = defers_vertices;
-  call.first_operand = static_cast<int32_t>(operands_.size());
-  call.first_argument = static_cast<int32_t>(arguments_.size());
   const bool records = !plan->grad_inputs.empty();
   for (int i = 0; i < count; ++i) {
     Argument a = arguments[i];
@@ -238,7 +255,9 @@ TensorList Batch::defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Arg
   for (size_t k = 0; k < plan->outputs.size(); ++k) {
     const Plan::Output& output = plan->outputs[k];
     const bool wants_grad = records && output.differentiable;
-    TensorRef made = promise(number, static_cast<int32_t>(k), plan->values[output.value], run, wants_grad);
+    const View v = promised_view(plan->values[output.value], run);
+    const size_t bytes = checked_bytes(v.dtype, v.ndim, v.shape);
+    TensorRef made = promise(number, static_cast<int32_t>(k), v, bytes, run.device(), wants_grad);
     if (!op->writes) {
       outputs.push_back(std::move(made));
       continue;
@@ -281,6 +300,7 @@ TensorRef Batch::view(Tensor* of, const View& g, bool differentiable) {
 
 void Batch::run(const Storage* wanted) {
   if (!holds(wanted)) return;
+  end_sequence();
   const int32_t last = promises_[wanted->number()].call;
   std::vector<uint8_t> needed(last + 1);
   needed[last] = true;
@@ -301,6 +321,7 @@ void Batch::run_needed(std::vector<uint8_t>& needed) {
 }
 
 void Batch::run_waiting() {
+  end_sequence();
   std::vector<int32_t> list;
   for (size_t c = 0; c < calls_.size(); ++c)
     if (!calls_[c].done) list.push_back(static_cast<int32_t>(c));
@@ -309,9 +330,10 @@ void Batch::run_waiting() {
 
 void Batch::run_all() {
   if (waiting_ == 0) return;
+  end_sequence();
   std::vector<uint8_t> needed(calls_.size());
   for (const Promise& p : promises_)
-    if (p.storage->pending() && p.storage->references() > 1 + p.uses) needed[p.call] = true;
+    if (p.storage && p.storage->pending() && p.storage->references() > 1 + p.uses) needed[p.call] = true;
   run_needed(needed);
 }
 

@@ -32,6 +32,7 @@
 #include "autobatch/group_call.h"
 #include "autobatch/records.h"
 #include "autobatch/schedule.h"
+#include "autobatch/sequences.h"
 #include "modes.h"
 #include "operators/capturing.h"
 #include "operators/op_function.h"
@@ -59,7 +60,10 @@ class Numbered {
 
 class Batch {
  public:
-  Batch() { exchange_memory(); }
+  Batch() {
+    exchange_memory();
+    begin_numbers();
+  }
   Batch(const Batch&) = delete;
   ~Batch();
 
@@ -67,6 +71,8 @@ class Batch {
   enum class Fate : uint8_t { View, Defer, Now };
   Fate fate(const OpFunction* op, const Plan& plan, const Argument* arguments, int count) const;
   TensorList defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Argument* arguments, int count);
+  // Defers a call that comes where one like it is expected (sequences.h); false for all others.
+  bool predict(OpFunction* op, Argument* arguments, int count, TensorList& outputs, bool* returns_tuple);
   // A view of a promise, with its history.
   TensorRef view(Tensor* of, const View& geometry, bool differentiable);
   bool takes_views(const Tensor* of) const;
@@ -98,14 +104,16 @@ class Batch {
     Edge edge;              // where its gradient goes, if it is wanted
   };
   struct Call {      // many: small, with what differs in length kept apart
-    OpFunction* op;  // new reference
+    OpFunction* op;  // new reference; null of a cell
     Ref<Plan> plan;
-    int32_t first_operand, first_argument, first_promise;
+    int32_t first_operand = 0, first_argument = 0, first_promise = 0;
     uint32_t num_operands = 0, num_arguments = 0;
     int32_t kind = -1;  // calls of one kind may run together
     int32_t example = -1;
     int32_t instruction = 0;  // where in `code` it was made, which is only compared
     const void* code = nullptr;
+    Sequence* sequence = nullptr;  // many calls that became this one; so many results are wanted, which are numbered by
+    uint32_t num_results = 0;      // those of all of them
     Source source;
     CallMode mode;
     bool inference = false, functional = false, done = false;
@@ -129,14 +137,16 @@ class Batch {
   Some<Argument> arguments(const Call& call) { return {arguments_.data() + call.first_argument, call.num_arguments}; }
   struct Promise {
     Ref<Storage> storage;
-    int32_t call, output;
+    int32_t call = -1, output = 0;
     int64_t uses = 0;   // by operands of deferred calls
     Ref<RowNode> rows;  // a list
   };
 
-  Operand operand_of(Tensor* t, bool wants_grad);
+  Operand operand_of(Tensor* t, bool wants_grad, int32_t geometry = -1);
+  Call& begin_call(OpFunction* op, const Ref<Plan>& plan);
   void release(Operand& operand);
-  TensorRef promise(int32_t call, int32_t output, const PlanValue& value, PlanRun& run, bool wants_grad);
+  static View promised_view(const PlanValue& value, PlanRun& run);
+  TensorRef promise(int32_t call, int32_t output, const View& view, size_t bytes, int device, bool wants_grad);
   bool holds(const Storage* storage) const { return storage->batch() == this; }
   void finish(Call& call);  // lets go of what it holds
   void forget_if_done();
@@ -195,9 +205,47 @@ class Batch {
   void number(std::vector<Unit>& units, std::vector<int32_t>& position);
   std::shared_ptr<CellFunction> function_of(const Unit& unit, const CellKind& kind) const;
   void mark_outputs(const Unit& unit, CellFunction& function) const;
+  struct CellGroup {  // cells that run as one call
+    size_t members = 0;
+    bool records = false;
+    std::vector<Rows> rows;
+    std::vector<Argument> numbers, ints;
+  };
+  // False where calls have to run by themselves, or in these parts.
+  bool call_cells(CellFunction& function, const Call& call, CellGroup& group, TensorList& blocks,
+                  std::vector<std::vector<int32_t>>& parts);
   void run_cells(const std::vector<const Unit*>& units, CellFunction& function);
   void run_by_call(const std::vector<const Unit*>& units);
+  static bool is_inside(uint32_t word);  // of CellWords
   std::vector<CellKind> cell_kinds_;
+
+  // sequences.cc
+  void learn(const Unit& unit, const std::shared_ptr<CellFunction>& function);
+  void renumber(SequenceCall& expected, const Argument* arguments);
+  bool is_next(const SequenceCall& expected, const OpFunction* op, const Argument* arguments, int count) const;
+  bool follow(SequenceNode& node, Argument* arguments, int count, TensorList& outputs, bool* returns_tuple);
+  void collapse();
+  void end_sequence() {
+    if (sequence_end_) collapse();
+    sequence_ = nullptr;
+  }
+  void run_sequences(const std::vector<int32_t>& given);
+  void run_expanded(const std::vector<int32_t>& members);
+  bool is_watched(const Call& cell) const;
+  Unit expanded(int32_t number);
+  struct Collapsed {  // what is kept of the calls of a sequence
+    std::vector<Operand> operands;
+    std::vector<Argument> arguments;
+    std::vector<Promise> promises, results;
+    std::vector<Call> calls;
+    void clear() { operands.clear(), arguments.clear(), promises.clear(), results.clear(), calls.clear(); }
+  };
+  Collapsed collapsed_;
+  SequenceNode* sequence_ = nullptr;  // where calls have come to
+  Sequence* sequence_end_ = nullptr;  // its calls have come
+  int32_t sequence_first_ = 0;
+  uint64_t serial_ = 0;  // of the numbers of kinds and geometries
+  void begin_numbers();
 
   std::vector<Call> calls_;
   std::vector<Operand> operands_;    // of all calls; those that are tensors

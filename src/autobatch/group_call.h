@@ -38,8 +38,9 @@ struct CellFunction {
   OpFunction* function(const std::vector<bool>& flags);  // flags: which tensors from outside differ between members
   void add_output(size_t call, size_t output);
   std::vector<Call> calls;
-  int64_t seen = 0;     // how many cells
-  bool failed = false;  // there is no batching rule, or no way to say what a call takes from another
+  int64_t seen = 0;      // how many cells
+  bool failed = false;   // there is no batching rule, or no way to say what a call takes from another
+  bool learned = false;  // what calls come in it: see sequences.h
   bool made() const { return !functions_.empty(); }
 
  private:

@@ -68,7 +68,9 @@ class RowNode final : public Node {
   size_t offset() const { return offset_ + reinterpret_cast<size_t>(place_.data); }  // from here on in the block
   DType dtype() const { return place_.dtype; }
   // Whether a tensor with this history is held elsewhere than by `uses`: deferred calls, and the batch itself.
-  bool seen() const { return references() > uses || !hooks.empty() || (base_ && base_->seen()); }
+  bool held() const { return references() > uses || !hooks.empty(); }
+  bool seen() const { return held() || (base_ && base_->seen()); }  // or one that this is a view of
+  bool is_view() const { return static_cast<bool>(base_); }
   int64_t uses = 0;
   Ref<RowNode> next;  // of the same result, until the call has run
 

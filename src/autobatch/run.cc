@@ -85,7 +85,7 @@ void Batch::run_calls(std::vector<int32_t> calls) {
     if (kind < alone) {
       std::vector<int32_t> members;
       for (int32_t unit : group) members.push_back(units[unit].calls[0]);
-      run_group(members);
+      calls_[members[0]].sequence ? run_sequences(members) : run_group(members);
     } else {
       std::vector<const Unit*> members;
       for (int32_t unit : group) members.push_back(&units[unit]);
@@ -276,13 +276,16 @@ void Batch::fulfil(const std::vector<PromiseRows>& rows, const TensorList& block
   for (size_t o = 0; o < blocks.size(); ++o) {
     Storage& memory = *blocks[o]->storage;
     const View& block = blocks[o]->view;
-    const Promise& first = promises_[rows[o][0]];
+    const auto present = std::find_if(rows[o].begin(), rows[o].end(), [](int32_t p) { return p >= 0; });
+    if (present == rows[o].end()) continue;
+    const Promise& first = promises_[*present];
     const size_t bytes = first.storage->bytes();
     TD_CHECK(static_cast<size_t>(block.numel()) * item_size(block.dtype) ==
                  bytes * (stacked ? std::max<size_t>(rows[o].size(), 2) : 1),
              "a group of ", calls_[first.call].plan->name, " gave results of another size than its members");
     size_t offset = static_cast<size_t>(block.data - memory.data());
     for (size_t k = 0; k < rows[o].size(); ++k, offset += bytes) {
+      if (rows[o][k] < 0) continue;  // nobody wants it
       Promise& promise = promises_[rows[o][k]];
       promise.storage->fulfil_row(memory, offset);
       settle(std::move(promise.rows), node, static_cast<uint32_t>(o), k * bytes);

@@ -27,6 +27,10 @@ PyObject* tuple_of(const int64_t* values, int count) {
 
 }  // namespace
 
+bool Batch::is_inside(uint32_t word) {
+  return word & kInside;
+}
+
 // -- finding them
 
 CellCall Batch::traced(const Call& call, const std::vector<int32_t>& place) {
@@ -34,7 +38,8 @@ CellCall Batch::traced(const Call& call, const std::vector<int32_t>& place) {
   made.code = call.code;
   made.instruction = call.instruction;
   made.kind = call.kind;
-  const bool alone = call.functional || call.random || call.of_vertex || call.plan->over_devices || !call.code;
+  const bool alone =
+      call.sequence || call.functional || call.random || call.of_vertex || call.plan->over_devices || !call.code;
   if (!alone)
     made.mode = static_cast<int32_t>(call.mode.device) << 24 | static_cast<int32_t>(call.mode.autocast) << 16 |
                 call.plan->device << 2 | call.inference << 1 | call.grad;
@@ -143,9 +148,16 @@ void Batch::number(std::vector<Unit>& units, std::vector<int32_t>& position) {
   for (size_t u = 0; u < units.size(); ++u) {
     Unit& unit = units[u];
     for (size_t i = 0; i < unit.calls.size(); ++i) position[unit.calls[i]] = static_cast<int32_t>(i);
+    if (unit.calls.size() == 1) {
+      const Call& call = calls_[unit.calls[0]];
+      for (size_t p = 0; p < call.num_operands; ++p)
+        unit.externals.emplace_back(unit.calls[0], static_cast<int32_t>(p));
+      unit.kind = call.kind;
+      position[unit.calls[0]] = -1;
+      continue;
+    }
     describe(unit, position, words);
     for (int32_t call : unit.calls) position[call] = -1;
-    if (unit.calls.size() == 1) continue;
     uint64_t hash = words.words.size();
     for (uint32_t word : words.words) hash = mixed(hash, word);
     auto found = known.find(hash);
@@ -162,12 +174,13 @@ void Batch::number(std::vector<Unit>& units, std::vector<int32_t>& position) {
   for (CellKind& kind : cell_kinds_) {
     kind.function = function_of(units[kind.first], kind);
     kind.function->seen += kind.count;
+    if (!kind.function->made() || std::exchange(kind.function->learned, true)) continue;
+    learn(units[kind.first], kind.function);
   }
   std::vector<Unit> made;
   made.reserve(units.size());
   for (Unit& unit : units) {
     if (unit.calls.size() == 1) {
-      unit.kind = calls_[unit.calls[0]].kind;
       made.push_back(std::move(unit));
       continue;
     }
@@ -310,45 +323,40 @@ void Batch::run_by_call(const std::vector<const Unit*>& units) {
   }
 }
 
-void Batch::run_cells(const std::vector<const Unit*>& units, CellFunction& function) {
-  if (function.failed) return run_by_call(units);
-  const Unit& first = *units[0];
-  const Call& call = calls_[first.calls[0]];
-  const auto n = static_cast<int64_t>(std::max<size_t>(units.size(), 2));  // one alone runs as two, as vertices do
-  grad_mode.enabled = std::any_of(first.calls.begin(), first.calls.end(),
-                                  [&](int32_t c) { return !calls_[c].plan->grad_inputs.empty(); });
-  grad_mode.inference = call.inference;
+bool Batch::call_cells(CellFunction& function, const Call& call, CellGroup& group, TensorList& blocks,
+                       std::vector<std::vector<int32_t>>& parts) {
+  if (function.failed) return false;
+  const auto n = static_cast<int64_t>(std::max<size_t>(group.members, 2));  // one alone runs as two, as vertices do
+  const bool inference = call.inference;
+  grad_mode.enabled = group.records;
+  grad_mode.inference = inference;
   call_mode = CallMode{call.mode.device, 0};  // plans' graphs have the casts
-  const size_t count = first.externals.size();
-  std::vector<Rows> rows(count);
-  std::vector<bool> flags(count);
-  for (size_t e = 0; e < count; ++e) {
-    for (const Unit* unit : units)
-      rows[e].push_back(&operands(calls_[unit->externals[e].first])[unit->externals[e].second]);
-    flags[e] = !is_shared(rows[e], false);
-    if (flags[e] && !parts_of(rows[e]).empty()) return run_by_call(units);
-    if (flags[e] && units.size() == 1) rows[e].push_back(rows[e][0]);
+  std::vector<bool> flags(group.rows.size());
+  for (size_t e = 0; e < flags.size(); ++e) {
+    Rows& rows = group.rows[e];
+    flags[e] = !is_shared(rows, false);
+    if (!flags[e]) continue;
+    const std::vector<Part> sorted = parts_of(rows);
+    for (size_t i = 0; i < sorted.size(); ++i) {
+      if (i == 0 || !sorted[i].same(sorted[i - 1])) parts.emplace_back();
+      parts.back().push_back(sorted[i].member);
+    }
+    if (!parts.empty()) return false;
+    if (group.members == 1) rows.push_back(rows[0]);
   }
-  TensorList blocks;
   try {
     OpFunction* op = function.function(flags);
     CallArguments to;
-    to.integer(Argument::Kind::Count, static_cast<int64_t>(count));
-    for (size_t e = 0; e < count; ++e) {
-      to.tensor(gather(rows[e], flags[e]));
-      if (flags[e] || !rows[e][0]->leaf) to.owned.back()->inference = call.inference;
+    to.integer(Argument::Kind::Count, static_cast<int64_t>(flags.size()));
+    for (size_t e = 0; e < flags.size(); ++e) {
+      to.tensor(gather(group.rows[e], flags[e]));
+      if (flags[e] || !group.rows[e][0]->leaf) to.owned.back()->inference = inference;
     }
-    for (const bool numbers : {true, false}) {
-      Argument& total = to.list.emplace_back();
-      total.kind = Argument::Kind::Count;
-      total.integer = 0;
-      const size_t at = to.list.size() - 1;
-      for (int32_t number : first.calls)
-        for (const Argument& a : arguments(calls_[number]))
-          if (numbers ? is_number(a.kind) : a.kind == Argument::Kind::Int) to.list.push_back(a);
-      if (!numbers) to.integer(Argument::Kind::Int, n);
-      to.list[at].integer = static_cast<int64_t>(to.list.size() - at - 1);
-    }
+    to.integer(Argument::Kind::Count, static_cast<int64_t>(group.numbers.size()));
+    for (const Argument& number : group.numbers) to.list.push_back(number);
+    to.integer(Argument::Kind::Count, static_cast<int64_t>(group.ints.size()) + 1);
+    for (const Argument& i : group.ints) to.list.push_back(i);
+    to.integer(Argument::Kind::Int, n);
     bool returns_tuple = false;
     blocks = dispatch(op, to.list.data(), static_cast<int>(to.list.size()), &returns_tuple);
     own_blocks(blocks, to);
@@ -356,9 +364,38 @@ void Batch::run_cells(const std::vector<const Unit*>& units, CellFunction& funct
     if (!PyErr_ExceptionMatches(PyExc_Exception)) throw;  // an interrupt
     PyErr_Clear();
     function.failed = true;
-    return run_by_call(units);
+    return false;
   } catch (const Error&) {  // of one call: it fails again, by itself
-    return run_by_call(units);
+    return false;
+  }
+  return true;
+}
+
+void Batch::run_cells(const std::vector<const Unit*>& units, CellFunction& function) {
+  const Unit& first = *units[0];
+  CellGroup group;
+  group.members = units.size();
+  group.rows.resize(first.externals.size());
+  for (size_t e = 0; e < group.rows.size(); ++e)
+    for (const Unit* unit : units)
+      group.rows[e].push_back(&operands(calls_[unit->externals[e].first])[unit->externals[e].second]);
+  for (int32_t number : first.calls) {
+    group.records |= !calls_[number].plan->grad_inputs.empty();
+    for (const Argument& a : arguments(calls_[number])) {
+      if (is_number(a.kind)) group.numbers.push_back(a);
+      if (a.kind == Argument::Kind::Int) group.ints.push_back(a);
+    }
+  }
+  std::vector<std::vector<int32_t>> parts;
+  TensorList blocks;
+  if (!call_cells(function, calls_[first.calls[0]], group, blocks, parts)) {
+    if (parts.empty()) return run_by_call(units);
+    for (const std::vector<int32_t>& part : parts) {
+      std::vector<const Unit*> some;
+      for (int32_t member : part) some.push_back(units[member]);
+      run_cells(some, function);
+    }
+    return;
   }
   std::vector<PromiseRows> results;
   for (size_t i = 0; i < first.calls.size(); ++i)

@@ -533,6 +533,10 @@ TensorList dispatch_sharded(OpFunction* op, Argument* arguments, int count, bool
 
 TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* returns_tuple) {
   const PromotionRule promotion(arguments, count);
+  if (active_batch && !active_capture) [[unlikely]] {
+    TensorList results;
+    if (active_batch->predict(op, arguments, count, results, returns_tuple)) return results;
+  }
   if (any_sharded(arguments, count) && !describes_body()) [[unlikely]]
     return dispatch_sharded(op, arguments, count, returns_tuple);
   struct Resume {

@@ -70,6 +70,7 @@ struct OpFunction {
   int num_positional;
   int variadic;   // index of the Ints parameter that takes loose positional ints, or -1
   int writes;     // in place: how many of its first arguments take the results
+  void* starts;   // sequences of deferred calls that begin with this operator (autobatch/sequences.h), or null
   int constants;  // from this argument on they are weights that stay the same (Note [Constant weights]), or -1
 };
 

@@ -33,6 +33,7 @@ class Storage {
   static Storage* promise_row(size_t bytes, int device, Batch* batch, size_t number);
   Batch* batch() const { return pending_ ? static_cast<Batch*>(context_) : nullptr; }
   size_t number() const { return capacity_; }
+  void renumber(size_t number) { capacity_ = number; }
   void fulfil_row(Storage& block, size_t offset);
   Storage* row_of() const { return release_ == &release_block ? static_cast<Storage*>(context_) : nullptr; }
   void forget_batch() { context_ = nullptr, capacity_ = 0; }
