@@ -17,6 +17,7 @@ from tandem.passes.graph_pass import PASSES
 from tandem.passes.merge_matmuls import merge_matmuls
 from tandem.passes.reassociate_matmul import reassociate_matmul
 from tandem.passes.relu_masks import relu_masks
+from tandem.passes.share_heads import share_heads
 from tandem.passes.simplify import simplify
 from tandem.passes.simplify_regions import simplify_regions
 from tandem.passes.sink_reshapes import sink_reshapes
@@ -28,6 +29,7 @@ PIPELINE = [
     fold_constants,         # sizes and numbers, which decide whether rules match
     simplify,
     sink_reshapes,          # after simplify, which makes one reshape of several
+    share_heads,            # likewise: sums over what was repeated
     relu_masks,             # after simplify, which makes comparisons of what they are
     fold_conv_affine,
     reassociate_matmul,     # after simplify, so that merged transposes do not hide chains
