@@ -116,7 +116,9 @@ def measure(library: str, name: str, seconds: float) -> dict:
         if library == "torch" and way == "flex":
             fn = torch.compile(fn)
 
-        def forward(fn=fn, given=[x.detach() for x in leaves]):  # noqa: B006
+        given = [x.detach() for x in leaves]
+
+        def forward(fn=fn, given=given):
             with torch.no_grad():
                 return fn(*given)
 
