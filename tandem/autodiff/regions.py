@@ -23,7 +23,7 @@ from tandem.autodiff.reverse import _depends_on, backpropagate
 from tandem.graph.ir import Builder, Graph, Node, Type, Value, current_builder, revise
 from tandem.graph.symbolic import hint, local_symbol, product
 from tandem.ops.define import Elementwise, add_input
-from tandem.ops.region import Block, Cond, Scan, copy_nodes, region_graph
+from tandem.ops.region import Block, Cond, Scan, While, copy_nodes, region_graph
 
 _INDEX = Type(dtypes.int64, ())
 
@@ -83,6 +83,11 @@ def _hand_out(node: Node, op, count: int):
 
 def _wanted(wanted: list[bool], inputs, start: int = 0) -> list[int]:
     return [i for i, (w, v) in enumerate(zip(wanted, inputs, strict=True)) if i >= start and w and v.dtype.is_inexact]
+
+
+def region_grad(node: Node, grads: list[Value | None], wanted: list[bool]) -> list[Value | None]:
+    """Gradients of a region's inputs, of those that are wanted; None among `grads` where none arrived."""
+    return _RULES[type(node.op)](node.op, grads, node.inputs, node, wanted)
 
 
 def cond_grad(op: Cond, grads, inputs, node: Node, wanted) -> list[Value | None]:
@@ -408,3 +413,6 @@ def _block(symbols, name, size, count: Value, args, grads: list[Value], wanted: 
     results = Block(graph, size)(count, *args, *grads)
     made = dict(zip(there, (results,) if isinstance(results, Value) else results, strict=True))
     return [made.get(i) for i in range(len(args))]
+
+
+_RULES = {Cond: cond_grad, Scan: scan_grad, While: while_grad, Block: block_grad}

@@ -35,16 +35,15 @@ def backpropagate(
             g = tuple(received)
         else:
             g = tuple(r if r is not None else F.zeros_like(v) for r, v in zip(received, node.outputs, strict=True))
-        keywords = {}
-        if node.op._grad_takes_out:
-            keywords["out"] = node.outputs[0] if len(node.outputs) == 1 else node.outputs
-        if isinstance(node.op, F.region.Region):
-            g = received
-            keywords = {"out": node, "wanted": [v in depends for v in node.inputs]}
         conjugated = node.op.holomorphic and any(v.dtype.is_complex for v in node.outputs)
         if conjugated:
             g = _conjugate(g)
-        results = node.op.grad(g, *node.inputs, **keywords)
+        if isinstance(node.op, F.region.Region):
+            from tandem.autodiff.regions import region_grad
+
+            results = region_grad(node, received, [v in depends for v in node.inputs])
+        else:
+            results = node.op.grad(g, *node.inputs, **_asked(node))
         if not isinstance(results, (tuple, list)):
             results = (results,) + (None,) * (len(node.inputs) - 1)
         if conjugated:
@@ -58,6 +57,38 @@ def backpropagate(
                 result = F.Cast(value.dtype)(result)
             parts.setdefault(value, []).append(result)
     return [_total(parts.get(v)) for v in inputs]
+
+
+def vjp(fn, inputs: list[Value], grads: list[Value | None]) -> list[Value | None]:
+    """Gradients of fn's inputs, given those of its outputs: for operators whose gradient is easiest said as that of a formula."""
+    outputs = fn(*inputs)
+    outputs = [outputs] if isinstance(outputs, Value) else list(outputs)
+    return backpropagate(nodes_between(inputs, outputs), outputs, grads, list(inputs))
+
+
+def nodes_between(inputs: list[Value], outputs: list[Value]) -> list[Node]:
+    """Nodes that outputs need, back to the inputs, in topological order."""
+    ends = set(inputs)
+    found: set[Node] = set()
+    stack = list(outputs)
+    while stack:
+        value = stack.pop()
+        if value in ends or value.node in found:
+            continue
+        found.add(value.node)
+        stack.extend(value.node.inputs)
+    return sorted(found, key=lambda node: node.id)
+
+
+def _asked(node: Node) -> dict:
+    """What the gradient rule of a node asks for besides gradients and inputs."""
+    asked = {}
+    for name in node.op._grad_asks:
+        if name == "out":
+            asked[name] = node.outputs[0] if len(node.outputs) == 1 else node.outputs
+        elif name == "vjp":
+            asked[name] = vjp
+    return asked
 
 
 def _conjugate(g):

@@ -139,9 +139,7 @@ class AttentionBackward(_Attention):
         made = [_like(buffers[i], types[i]) or _row_major(types[i].shape) for i in (1, 2, 3)]
         return tuple(made)
 
-    def grad(self, g, incoming, q, k, v, out, sums, *mask):
-        from tandem.autodiff.vjp import vjp
-
+    def grad(self, g, incoming, q, k, v, out, sums, *mask, vjp):
         def formula(incoming, q, k, v, *mask):
             p = self._probabilities(q, k, mask)
             inner = F.matmul(incoming, F.matrix_transpose(v))

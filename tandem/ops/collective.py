@@ -90,17 +90,17 @@ class AllReduce(Collective):
     def attributes(self, *tensors):
         return self._ints(self.reduction)
 
-    def grad(self, g, *tensors, out):
+    def grad(self, g, *tensors, out, vjp):
         gs, outs = (g, out) if isinstance(g, tuple) else ((g,), (out,))
         if self.reduction in ("sum", "avg"):
             made = type(self)(self.token, self.size, self.reduction)(*gs)
             return made if isinstance(made, tuple) else (made,)
-        return tuple(self._grad_one(*one) for one in zip(gs, tensors, outs, strict=True))
+        return tuple(self._grad_one(*one, vjp) for one in zip(gs, tensors, outs, strict=True))
 
-    def _grad_one(self, g: Value, x: Value, out: Value) -> Value:
+    def _grad_one(self, g: Value, x: Value, out: Value, vjp) -> Value:
         total = AllReduce(self.token, self.size, "sum")(g)
         if self.reduction == "product":
-            return _product_grad(self, total, x)
+            return _product_grad(self, total, x, vjp)
         return _extreme_grad(self, total, x, out)
 
 
@@ -144,14 +144,14 @@ class ReduceScatter(Collective):
     def attributes(self, x):
         return self._ints(self.reduction, takes=self.rows)
 
-    def grad(self, g, x, *, out):
+    def grad(self, g, x, *, out, vjp):
         total = AllGather(self.token, self.size, self.rows)(g)
         if self.reduction == "sum":
             return total
         if self.reduction == "avg":
             return F.mul(total, 1 / self.size)
         if self.reduction == "product":
-            return _product_grad(self, total, x)
+            return _product_grad(self, total, x, vjp)
         return _extreme_grad(self, total, x, AllGather(self.token, self.size, self.rows)(out))
 
 
@@ -163,10 +163,8 @@ def _extreme_grad(op: Collective, total: Value, x: Value, out: Value) -> Value:
     return F.div(F.mul(total, hit), AllReduce(op.token, op.size, "sum")(hit))
 
 
-def _product_grad(op: Collective, total: Value, x: Value) -> Value:
+def _product_grad(op: Collective, total: Value, x: Value, vjp) -> Value:
     """total times the product of what the other ranks have: row by row of all ranks' tensors, of which this rank keeps its own."""
-    from tandem.autodiff.vjp import vjp
-
     rows = AllGather(op.token, op.size)(F.reshape(x, (1, *x.shape)))
     (grads,) = vjp(lambda every: F.prod(every, 0), [rows], [total])
     mine = ReduceScatter(op.token, op.size, "avg", 1)(grads)  # all ranks have the same rows

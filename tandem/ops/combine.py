@@ -287,9 +287,7 @@ class SegmentReduce(LibraryOp):
     def attributes(self, data, lengths):
         return (("sum", "prod", "amax", "amin").index(self.kind),), (self.initial,)
 
-    def grad(self, g, data, lengths):
-        from tandem.autodiff.vjp import vjp
-
+    def grad(self, g, data, lengths, *, vjp):
         return vjp(lambda v: self.composed(v, lengths), [data], [g])[0], None
 
     def composed(self, data, lengths):

@@ -3,8 +3,9 @@
 A primitive operator is a small frozen class:
 
     infer(*types) -> Type       the only shape and type rule; eager, trace and verifier all call it
-    grad(g, *inputs) -> ...     gradients with respect to the inputs, written with operators. A keyword-only `out` parameter
-                                receives the operator's output. None where there is no gradient.
+    grad(g, *inputs) -> ...     gradients with respect to the inputs, written with operators. None where there is no gradient.
+                                Keyword-only parameters ask for more: `out` is the operator's output, `vjp(fn, inputs, grads)`
+                                gives gradients of a formula (autodiff/reverse.py).
     body(b, *scalars) -> scalar elementwise operators: the scalar expression; the builder b serves every renderer
 
 What users call are functions marked `@op`. Eagerly such a function is a C++ callable: the first call with a new signature
@@ -83,7 +84,7 @@ class Op:
 
     name = ""
     _fields: tuple[str, ...] = ()
-    _grad_takes_out = False
+    _grad_asks: tuple[str, ...] = ()  # keyword-only parameters of grad
     effect = False  # whether running it is the point: never removed, merged or run twice
     stays = False  # whether it runs though nobody reads its results, as checks do; it may be merged with an equal one
     # Whether grad is a rule for holomorphic functions, g times the derivative: for complex numbers the derivative is conjugated
@@ -152,7 +153,7 @@ class Op:
     ):  # the type of the result, or a tuple of types; primitives have parameters of their own
         raise NotImplementedError
 
-    def grad(self, *args, **kwargs):  # (g, *inputs), and out= where the rule asks for the results
+    def grad(self, *args, **kwargs):  # (g, *inputs), and what the rule asks for: out=, vjp=
         return None
 
     def rule(self, *types: Type) -> None:
@@ -263,7 +264,7 @@ def register(cls):
     )
     cls._fields = fields
     code = cls.grad.__code__
-    cls._grad_takes_out = "out" in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    cls._grad_asks = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     _claim(PRIMITIVES, cls.name, cls)
     return cls
 

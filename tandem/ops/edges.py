@@ -263,9 +263,7 @@ class SegmentSoftmaxBackward(LibraryOp):
     def bounds(self, y: Type, g: Type, start: Type):
         return {2: (y.shape[0] + 1, 0)}
 
-    def grad(self, g, y, g_y, start):
-        from tandem.autodiff.vjp import vjp
-
+    def grad(self, g, y, g_y, start, *, vjp):
         return (*vjp(lambda a, b: self.formula(a, b, start), [y, g_y], [g]), None)
 
     def formula(self, y, g, start):

@@ -78,12 +78,10 @@ class LSTMSequence(LibraryOp):
             hidden[t], cells[t], activated[t] = h, c, cast(F.concat([i, f, g, o], -1), gates.dtype)
         return F.stack(hidden, 0), F.stack(cells, 0), F.stack(activated, 0)
 
-    def grad(self, g, gates, h, c, w, *, out):
+    def grad(self, g, gates, h, c, w, *, out, vjp):
         hidden, cells, activated = out
         g_hidden, g_cells, g_activated = g
         if g_activated is not None:  # second derivatives: only the gradient reads the activated gates
-            from tandem.autodiff.vjp import vjp
-
             return vjp(self.composed, [gates, h, c, w], list(g))
         if g_hidden is None and g_cells is None:
             return None, None, None, None
@@ -134,9 +132,7 @@ class LSTMSequenceBackward(LibraryOp):
             dh = cast(F.matmul(made[t], w), wide)
         return F.stack(made, 0), cast(dh, g.dtype), cast(dc, c.dtype)
 
-    def grad(self, g, *inputs):
-        from tandem.autodiff.vjp import vjp
-
+    def grad(self, g, *inputs, vjp):
         # The formula written out: exact, of any order; only second derivatives pay for its length.
         return vjp(self.composed, list(inputs), list(g))
 

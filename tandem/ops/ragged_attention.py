@@ -96,9 +96,7 @@ class RaggedAttentionBackward(_Ragged):
         made = F.matmul(scores, k), F.matmul(F.matrix_transpose(scores), q), F.matmul(F.matrix_transpose(p), g)
         return tuple(Permute((1, 0, 2))(F.squeeze(x, 0)) for x in made)
 
-    def grad(self, g, incoming, q, k, v, out, sums, start_q, start_k):
-        from tandem.autodiff.vjp import vjp
-
+    def grad(self, g, incoming, q, k, v, out, sums, start_q, start_k, *, vjp):
         def formula(incoming, q, k, v):
             return self.composed(incoming, q, k, v, None, None, start_q, start_k)
 

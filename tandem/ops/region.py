@@ -35,7 +35,7 @@ class Region(LibraryOp):
 
     directs = True  # whether it decides what runs: a branch or a loop
     takes_complex = True
-    holomorphic = False  # its gradient is that of the graphs inside
+    holomorphic = False  # its gradient is that of the graphs inside (autodiff/regions.py)
     sparse_grads = True  # gradients that did not arrive are None: zeros would be carried through whole loops
 
     @property
@@ -118,11 +118,6 @@ class Cond(Region):
     def with_graphs(self, *graphs):
         return Cond(tuple(graphs))
 
-    def grad(self, g, *inputs, out, wanted):
-        from tandem.autodiff.regions import cond_grad
-
-        return cond_grad(self, g, inputs, out, wanted)
-
 
 @register
 class Scan(Region):
@@ -160,11 +155,6 @@ class Scan(Region):
 
     def _with_sizes(self, change):
         return Scan(self.body, self.carried, self.scanned, change(self.length), self.reverse)
-
-    def grad(self, g, *inputs, out, wanted):
-        from tandem.autodiff.regions import scan_grad
-
-        return scan_grad(self, g, inputs, out, wanted)
 
 
 @register
@@ -206,11 +196,6 @@ class While(Region):
     def _with_sizes(self, change):
         return While(self.cond, self.body, self.carried, None if self.maximum is None else change(self.maximum))
 
-    def grad(self, g, *inputs, out, wanted):
-        from tandem.autodiff.regions import while_grad
-
-        return while_grad(self, g, inputs, out, wanted)
-
 
 @register
 class Block(Region):
@@ -238,11 +223,6 @@ class Block(Region):
 
     def _with_sizes(self, change):
         return Block(self.body, change(self.size))
-
-    def grad(self, g, *inputs, out, wanted):
-        from tandem.autodiff.regions import block_grad
-
-        return block_grad(self, g, inputs, out, wanted)
 
 
 # -- making them

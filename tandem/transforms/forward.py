@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.autodiff.reverse import backpropagate
-from tandem.autodiff.vjp import _between
+from tandem.autodiff.reverse import backpropagate, nodes_between
 from tandem.control.regions import Draws
 from tandem.control.tree import flatten, unflatten
 from tandem.errors import AutogradError, ShapeError
@@ -41,7 +40,7 @@ def tangents_of(node: Node, tangents: list[Value | None]) -> list[Value | None]:
         pushes.append(t)
     if not ends:
         return [None] * len(node.outputs)
-    pushed = backpropagate(_between(given, ends), ends, pushes, given)
+    pushed = backpropagate(nodes_between(given, ends), ends, pushes, given)
     made = dict(zip(outputs, pushed, strict=True))
     return [made.get(v) for v in node.outputs]
 

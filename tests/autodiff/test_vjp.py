@@ -2,7 +2,7 @@ import numpy as np
 
 import tandem as td
 import tandem.ops as F
-from tandem.autodiff.vjp import vjp
+from tandem.autodiff.reverse import vjp
 from tandem.ops.define import op
 from tests.check import assert_close
 

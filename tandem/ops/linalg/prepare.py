@@ -48,13 +48,6 @@ def same_batch(name: str, *values: Value) -> tuple[Value, ...]:
     return tuple(full_expand(v, batch + v.shape[-2:]) for v in values)
 
 
-def vjp(fn, inputs, grads):
-    """Gradients of fn's inputs, given those of its outputs (tandem/autodiff/vjp.py)."""
-    from tandem.autodiff.vjp import vjp  # which needs operators
-
-    return vjp(fn, inputs, grads)
-
-
 def conj(x: Value) -> Value:
     return F.conj(x) if x.dtype.is_complex else x
 

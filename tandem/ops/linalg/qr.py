@@ -20,7 +20,6 @@ from tandem.ops.linalg.prepare import (
     mm,
     nan_unless_zero,
     spelled,
-    vjp,
     with_diagonal,
 )
 from tandem.ops.linalg.triangular import ADJOINT, SolveTriangular
@@ -124,7 +123,7 @@ class HouseholderProduct(MatrixOp):
     def rule(self, a: Type, tau: Type):
         rules.need(self, a.shape[-2] >= a.shape[-1] >= tau.shape[-1], f"a is {a!r} and tau is {tau!r}")
 
-    def grad(self, g, a, tau):
+    def grad(self, g, a, tau, *, vjp):
         return vjp(_reflections, [a, tau], [g])
 
 

@@ -21,7 +21,6 @@ from tandem.ops.linalg.prepare import (
     spelled,
     square,
     swap,
-    vjp,
     with_diagonal,
 )
 from tandem.ops.linalg.triangular import ADJOINT, PLAIN, TRANSPOSED, SolveTriangular
@@ -157,7 +156,7 @@ class Cofactor(MatrixOp):
     def infer(self, a: Type) -> Type:
         return a
 
-    def grad(self, g, a):
+    def grad(self, g, a, *, vjp):
         return vjp(lambda a: column(column(Det()(a))) * swap(Inverse(True)(a)[0]), [a], [g])[0]
 
 

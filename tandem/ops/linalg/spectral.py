@@ -26,7 +26,6 @@ from tandem.ops.linalg.prepare import (
     scaled_rows,
     spelled,
     square,
-    vjp,
     with_diagonal,
 )
 from tandem.ops.linalg.solve import solution
@@ -284,7 +283,7 @@ class LstSq(MatrixOp):
     def attributes(self, a, b):
         return (), (self.rcond,)
 
-    def grad(self, g, a, b):
+    def grad(self, g, a, b, *, vjp):
         if g[0] is None:
             return None, None
         tolerances = ()
