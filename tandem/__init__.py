@@ -6,6 +6,8 @@
 tensor([2., 4.])
 """
 
+from importlib import import_module as _import
+
 from tandem import _runtime, dtypes
 from tandem.devices import DEVICES as _DEVICES
 from tandem.devices import Device, get_default_device, set_default_device
@@ -70,11 +72,12 @@ from tandem.dtypes import (  # noqa: E402
     uint32,
     uint64,
 )  # fmt: skip
+from tandem.layouts import sparse_coo, sparse_csr, strided  # noqa: E402
+from tandem.names import missing as _missing  # noqa: E402
 from tandem.ops.define import FUNCTIONS as _FUNCTIONS  # noqa: E402
 from tandem.ops.memory_format import channels_last, channels_last_3d, contiguous_format, preserve_format  # noqa: E402
 from tandem.ops.methods import attach as _attach_operators  # noqa: E402
 from tandem.ops.random import Generator, default_generator  # noqa: E402
-from tandem.passes.bisect import bisect  # noqa: E402
 from tandem.program.report import programs  # noqa: E402
 from tandem.sizes import Size  # noqa: E402
 from tandem.tensor_methods import Tensor  # noqa: E402
@@ -130,66 +133,36 @@ _LAZY = (
     "v1",
     "version",
 )  # packages that are imported when first used
-_SESSION = (
-    "Coordinator", "FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "QueueRunner", "RandomShuffleQueue",
-    "Graph", "Print", "Saver", "Session", "Variable", "assign", "assign_add", "assign_sub", "colocate_with",
-    "control_dependencies", "default_graph",
-    "function", "global_variables_initializer", "gradients", "graph_ops", "group", "name_scope", "placeholder", "py_func",
-    "trainable_variables",
-)  # fmt: skip
-
-
-_SPARSE = ("sparse_coo", "sparse_coo_tensor", "sparse_csr", "sparse_csr_tensor", "strided")
-
-# Functions of networks that PyTorch has in its main namespace too.
-_FUNCTIONAL = (
-    "affine_grid", "channel_shuffle", "cosine_embedding_loss", "ctc_loss", "embedding_bag", "grid_sample", "hinge_embedding_loss",
-    "margin_ranking_loss", "max_pool1d_with_indices", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "rrelu", "rrelu_",
-    "triplet_margin_loss",
-)  # fmt: skip
+# Names that are imported when first used, by the module that has them.
+_LATE = {
+    "tandem.session": (
+        "Coordinator", "FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "QueueRunner", "RandomShuffleQueue",
+        "Graph", "Print", "Saver", "Session", "Variable", "assign", "assign_add", "assign_sub", "colocate_with",
+        "control_dependencies", "default_graph",
+        "function", "global_variables_initializer", "gradients", "graph_ops", "group", "name_scope", "placeholder", "py_func",
+        "trainable_variables",
+    ),
+    # functions of networks that PyTorch has in its main namespace too
+    "tandem.nn.functional": (
+        "affine_grid", "channel_shuffle", "cosine_embedding_loss", "ctc_loss", "embedding_bag", "grid_sample",
+        "hinge_embedding_loss", "margin_ranking_loss", "max_pool1d_with_indices", "pixel_shuffle", "pixel_unshuffle",
+        "poisson_nll_loss", "rrelu", "rrelu_", "triplet_margin_loss",
+    ),
+    "tandem.sparse.tensor": ("sparse_coo_tensor", "sparse_csr_tensor"),
+    "tandem.vertex_program": ("Structure", "vertex"),
+    "tandem.checkpoint": ("load", "save"),
+    "tandem.profiler": ("profile",),
+    "tandem.benchmarking": ("benchmark",),
+    "tandem.testing.bisect": ("bisect",),
+    "tandem.quantization": ("quantize",),
+    "tandem.distributed": ("parallelize",),
+    "tandem.backends": ("get_float32_matmul_precision", "set_float32_matmul_precision"),
+}  # fmt: skip
+_HOME = {name: module for module, names in _LATE.items() for name in names} | dict.fromkeys(_LAZY, "")
 
 
 def __getattr__(name):
-    if name in _LAZY:
-        import importlib
-
-        return importlib.import_module(f"tandem.{name}")
-    if name in ("benchmark", "profile"):
-        from tandem import profiler
-
-        return getattr(profiler, name)
-    if name in ("Structure", "vertex"):
-        from tandem import vertex_program
-
-        return getattr(vertex_program, name)
-    if name == "quantize":
-        from tandem import quantization
-
-        return quantization.quantize
-    if name in ("save", "load"):
-        from tandem import checkpoint
-
-        return getattr(checkpoint, name)
-    if name in ("get_float32_matmul_precision", "set_float32_matmul_precision"):
-        from tandem import backends
-
-        return getattr(backends, name)
-    if name == "parallelize":
-        from tandem import distributed
-
-        return distributed.parallelize
-    if name in _FUNCTIONAL:
-        from tandem.nn import functional
-
-        return getattr(functional, name)
-    if name in _SPARSE:
-        from tandem.sparse import tensor
-
-        return getattr(tensor, name)
-    if name in _SESSION:
-        from tandem import session
-
-        return getattr(session, name)
-    from tandem.names import missing
-
-    raise missing("tandem", name)
+    home = _HOME.get(name)
+    if home is None:
+        raise _missing("tandem", name)
+    return getattr(_import(home), name) if home else _import(f"tandem.{name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 
@@ -15,6 +16,34 @@ def path(full: str, names: dict) -> types.ModuleType:
     if package in sys.modules:
         sys.modules[package].__dict__.setdefault(last, module)
     return module
+
+
+def also_at(full: str, module: types.ModuleType):
+    """Has `import` find a module under another full name, too."""
+    package, _, last = full.rpartition(".")
+    sys.modules[full] = module
+    setattr(sys.modules[package], last, module)
+
+
+# Names that users find in modules below those that define them. Nothing in those modules uses them: who asks gets them.
+_ABOVE = {
+    "tandem.autograd": {"gradcheck": "tandem.testing", "gradgradcheck": "tandem.testing"},
+    "tandem.cuda": {"amp": "tandem"},
+    "tandem.nn.graph": {"GraphLoader": "tandem.data.graphs", "NeighborLoader": "tandem.data.graphs"},
+    "tandem.nn.parallel": {"DistributedDataParallel": "tandem.distributed.data_parallel"},
+}
+
+
+def from_above(module: str):
+    """A `__getattr__` for this module, which finds the names that others above it define."""
+
+    def find(name: str):
+        home = _ABOVE[module].get(name)
+        if home is None:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(home), name)
+
+    return find
 
 
 def contents(*modules) -> dict:

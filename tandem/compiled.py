@@ -15,7 +15,7 @@ import threading
 import types
 from typing import NamedTuple
 
-from tandem import _runtime, module_calls
+from tandem import _runtime, hooks, module_calls
 from tandem.control.body import body_name
 from tandem.errors import DTypeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
@@ -334,9 +334,7 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
                 f"device is {device!r}; it may be 'pjrt:PLUGIN'",
                 fix="other programs run where their tensors are",
             )
-        from tandem.pjrt import compile_for  # it imports what exporting needs
-
-        return compile_for(fn, device)
+        return hooks.compile_for(fn, device)
     nn = sys.modules.get("tandem.nn.module")
     if nn is not None and isinstance(fn, nn.Module):
         # Another object of the same attributes, the very same dict: whatever is changed on one is changed on the other.

@@ -1,14 +1,19 @@
-"""Connects the C++ dispatcher to the Python that traces and compiles. Heavy modules are imported when first needed."""
+"""Connects lower layers to what they call in upper ones: the C++ dispatcher to the Python that traces and compiles, and hooks.py.
+
+Heavy modules are imported when first needed.
+"""
 
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import _runtime, dtypes, module_calls, preload
+from tandem import _runtime, dtypes, hooks, module_calls, preload
+from tandem.autograd.views import record_view
 from tandem.errors import DTypeError, IntegerRangeError
 from tandem.forks import compiling
 from tandem.graph.ir import Value, kept_builders
 from tandem.ops.extras import call
 from tandem.tracing.describe import capture_of, spec_of
+from tandem.transforms.checkpoint import checkpoint
 
 
 def _compile(function, descriptions):
@@ -117,7 +122,7 @@ def _own_kernel(kind: str, argument: int, device: int):
 
 
 def _library_paths(name: str):
-    from tandem.cuda.libraries import candidates
+    from tandem.codegen.cuda.libraries import candidates
 
     return list(candidates(name))
 
@@ -160,7 +165,66 @@ def _add_rows(*args):
     return add_rows(*args)
 
 
+def _run_graph(graph, inputs, memory_budget):
+    from tandem.tracing.run_graph import run_graph
+
+    return run_graph(graph, inputs, memory_budget)
+
+
+def _graph_reports(graph):
+    from tandem.tracing.run_graph import reports_of
+
+    return reports_of(graph)
+
+
+def _read_deferred(found):
+    from tandem.session.serialize import read
+
+    return read(found)
+
+
+def _compile_for(function, device: str):
+    from tandem.pjrt import compile_for
+
+    return compile_for(function, device)
+
+
+def _scalar_builder():
+    from tandem.codegen.expr import ScalarBuilder, compute_dtype
+
+    return ScalarBuilder(), compute_dtype
+
+
+def _sparse_gather(x, axis, index):
+    from tandem.sparse.lookup import sparse_gather
+
+    return sparse_gather(x, axis, index)
+
+
+def _from_dense(x, sparse_dim, layout):
+    from tandem.sparse.tensor import from_dense
+
+    return from_dense(x, sparse_dim, layout)
+
+
+def _masked_by(x, mask):
+    from tandem.sparse.tensor import masked_by
+
+    return masked_by(x, mask)
+
+
+def _share_memory(tensor):
+    from tandem.multiprocessing import share_memory_
+
+    return share_memory_(tensor)
+
+
 def connect():
+    hooks.run_graph, hooks.graph_reports, hooks.read_deferred = _run_graph, _graph_reports, _read_deferred
+    hooks.compile_for, hooks.scalar_builder = _compile_for, _scalar_builder
+    hooks.record_view, hooks.checkpoint = record_view, checkpoint
+    hooks.sparse_gather, hooks.from_dense, hooks.masked_by = _sparse_gather, _from_dense, _masked_by
+    hooks.share_memory = _share_memory
     _runtime.set_callback("batch_plan", _batch_plan)
     _runtime.set_callback("batch_cell", _batch_cell)
     _runtime.set_callback("place_row", _place_row)

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem import devices as _devices
-from tandem.errors import DeviceError, DTypeError, ShapeError, ValueRangeError
+from tandem.errors import ShapeError, ValueRangeError
 from tandem.ops.create import _full, on_device
-
-
-def _finish(t, requires_grad: bool):
-    if requires_grad:
-        t.requires_grad = True
-    return t
-
-
-def _dtype(dtype):
-    return None if dtype is None else dtypes.as_dtype(dtype)
+from tandem.ops.from_data import as_tensor, asarray, finish_tensor, given_dtype, tensor  # noqa: F401
 
 
 def _shape(shape, more, size) -> tuple:
@@ -34,89 +23,6 @@ def _shape(shape, more, size) -> tuple:
             )
         return tuple(shape)
     return (shape, *more)
-
-
-def _copied(x, dtype):
-    return F.clone(x) if dtype is None or x.dtype is dtype else x.to(dtype)
-
-
-def tensor(data, *, dtype=None, device=None, requires_grad: bool = False):
-    """A new tensor with a copy of the data: numbers, nested lists, arrays or tensors. Floats default to float32, ints to int64.
-
-    >>> td.tensor([[1, 2], [3, 4]])
-    tensor([[1, 2],
-            [3, 4]])
-    """
-    dtype = _dtype(dtype)
-    if isinstance(data, _runtime.Tensor):
-        made = _copied(data.detach(), dtype)
-    elif hasattr(data, "__dlpack__") or hasattr(data, "__array__"):
-        made = _copied(asarray(data), dtype)
-        device = device or _default_device()
-    else:
-        made = _from_data("tensor", data, dtype)
-        device = device or _default_device()
-    return _finish(on_device(made, device), requires_grad)
-
-
-def _from_data(name: str, data, dtype):
-    if data is None:
-        raise DTypeError(name, "data is None; numbers, nested lists, arrays or tensors are needed")
-    if not isinstance(data, (list, tuple, str)) and isinstance(data, Sequence):  # a deque, a range
-        data = list(data)
-    return _runtime.from_data(data, dtype)
-
-
-def _default_device():
-    """The device of the scope that new tensors are made in, unless that is the CPU."""
-    code = _runtime.default_device()
-    return _devices.DEVICES[code] if code else None
-
-
-def asarray(obj, *, dtype=None, device=None, copy: bool | None = None):
-    """obj as a tensor, sharing memory where that is possible and copy is not True.
-
-    >>> td.asarray([1.0, 2.0])
-    tensor([1., 2.])
-    """
-    if device is not None:
-        if _devices.code_of(device) != (_runtime.device_index(obj) if isinstance(obj, _runtime.Tensor) else 0):
-            if copy is False:
-                raise DeviceError(
-                    "asarray", f"the data cannot be on {device} without a copy", fix="leave out copy=False"
-                )
-            return on_device(asarray(obj, dtype=dtype, copy=copy), device)
-    dtype = _dtype(dtype)
-    if isinstance(obj, _runtime.Tensor):
-        made = obj
-    elif type(obj).__module__ == "numpy" or hasattr(obj, "__array_interface__"):
-        import numpy
-
-        made = _runtime.from_numpy(numpy.asarray(obj))
-    elif hasattr(obj, "__dlpack__"):
-        made = _runtime.from_dlpack(obj)
-    elif isinstance(obj, (bytes, bytearray, memoryview)):
-        made = _runtime.from_buffer(obj)
-    elif hasattr(obj, "__array__"):
-        import numpy
-
-        made = _runtime.from_numpy(numpy.asarray(obj))
-    else:
-        if copy is False:
-            raise ValueRangeError(
-                "asarray", f"a {type(obj).__name__} cannot be shared without a copy", fix="leave out copy=False"
-            )
-        return _from_data("asarray", obj, dtype)
-    if dtype is not None and made.dtype is not dtype:
-        if copy is False:
-            raise ValueRangeError(
-                "asarray", f"{made.dtype} cannot become {dtype} without a copy", fix="leave out copy=False"
-            )
-        return made.to(dtype)  # of complex numbers the real part, as NumPy and PyTorch have it
-    return F.clone(made) if copy else made
-
-
-as_tensor = asarray
 
 
 def from_numpy(array):
@@ -153,8 +59,8 @@ def empty(shape=None, *more, size=None, dtype=None, device=None, requires_grad: 
     (2, 3)
     """
     wanted = _shape(shape, more, size)
-    return _finish(
-        _runtime.empty(wanted, _dtype(dtype) or dtypes.default_float(), _devices.code_of(device)), requires_grad
+    return finish_tensor(
+        _runtime.empty(wanted, given_dtype(dtype) or dtypes.default_float(), _devices.code_of(device)), requires_grad
     )
 
 

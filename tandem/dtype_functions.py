@@ -85,8 +85,7 @@ class iinfo(_Limits):
         if not dtype.is_integer:
             raise DTypeError("iinfo", f"{dtype} is not an integer type", fix="use td.finfo for floating types")
         self.bits = 8 * dtype.itemsize
-        self.max = 2 ** (self.bits - dtype.is_signed) - 1
-        self.min = -self.max - 1 if dtype.is_signed else 0
+        self.min, self.max = dtype.range
         self.dtype = dtype
 
 

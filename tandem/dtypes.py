@@ -53,6 +53,12 @@ class DType:
         return self.kind in ("int", "uint")
 
     @property
+    def range(self) -> tuple[int, int]:
+        """The least and the largest number of an integer type."""
+        bits = 8 * self.itemsize
+        return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if self.kind == "int" else (0, 2**bits - 1)
+
+    @property
     def is_signed(self) -> bool:
         return self.kind in ("int", "float", "complex")
 

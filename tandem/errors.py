@@ -44,6 +44,7 @@ import warnings
 from types import TracebackType
 from typing import NamedTuple
 
+from tandem import module_calls
 from tandem.readers import attach
 from tandem.switches import TRACEBACK
 
@@ -333,8 +334,6 @@ def from_runtime(
     """
     error = _made(kind, message, fix, op, source)
     if place is not None:
-        from tandem import module_calls
-
         module_calls.place(error, place)
     return error
 

@@ -12,6 +12,7 @@ import threading
 import weakref
 
 _local = threading.local()
+codes: list = []  # of functions that call modules, `self` (tandem/nn/module.py)
 running: list[None] = []  # one for each compiled function that runs, in any thread: modules look at this first
 
 
@@ -32,8 +33,6 @@ def note(error: BaseException, module, first: int = 0):
     """Has the error name modules that returned before it was found, and the one around, if the call that failed was made in it."""
     if getattr(error, "_placed", False):
         return
-    from tandem.nn.module import _note_path
-
     call = getattr(error, "_call", None)
     if call is None:
         if module is not None:
@@ -48,6 +47,33 @@ def note(error: BaseException, module, first: int = 0):
         _note_path(module, error)
 
 
+# Errors say in which module they arose: ours in their text, others by a note. The innermost module starts the path; each one around
+# it makes it longer.
+
+
+def _note_path(module, error: BaseException):
+    """Has the error name this module, as the one around those that it names."""
+    inner, last, path, note = getattr(error, "_tandem_module", (module, module, "", None))
+    if last is not module:
+        # It may sit below containers that are never called, so that its path is looked up.
+        name = next((n for n, m in module.named_modules() if m is last), last._get_name())
+        path = f"{name}.{path}" if path else name
+    text = repr(inner)
+    if "\n" in text:
+        text = inner._get_name()
+    whole = f"{module._get_name()}.{path}" if path else None
+    made = f"  in {whole}: {text}" if whole else f"  in {text}"
+    if hasattr(error, "place"):  # one of ours
+        error.place(whole, text)
+    else:
+        notes = getattr(error, "__notes__", ())
+        if note in notes:
+            notes[notes.index(note)] = made
+        else:
+            error.add_note(made)
+    error._tandem_module = (inner, module, path, made)
+
+
 def add(first: int, behind: int, module):
     ranges = getattr(_local, "ranges", None)
     if ranges is not None:  # not what td.scan describes while only another thread runs a compiled function
@@ -59,10 +85,9 @@ def add(first: int, behind: int, module):
 
 def _running():
     """The frames of calls of modules, inner ones first."""
-    code = sys.modules["tandem.nn.module"].Module.__call__.__code__ if "tandem.nn.module" in sys.modules else None
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is code:
+        if frame.f_code in codes:
             yield frame.f_locals
         frame = frame.f_back
 
@@ -104,8 +129,6 @@ def places(first: int, count: int) -> list[tuple]:
 
 def place(error: BaseException, where: tuple):
     """Has an error that shows late name its own place, and no module that only happens to run now."""
-    from tandem.nn.module import _note_path
-
     error._placed = True
     if where and isinstance(where[-1], str):
         error.place(*where)

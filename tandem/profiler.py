@@ -1,4 +1,4 @@
-"""td.profile: what ran, when, for how long, and for which line of the user's program; td.benchmark: how long a call takes.
+"""td.profile: what ran, when, for how long, and for which line of the user's program.
 
 Note [What is recorded]
 The runtime notes every call of an operator (or program), and inside it every kernel, library call and copy (src/profile/profile.h).
@@ -116,26 +116,26 @@ class profile:
         for row in rows[:top]:
             share = 100 * row.nanoseconds / max(total, 1)
             lines.append(
-                f"{_time(row.nanoseconds):>11} {share:6.1f}% {row.steps:7} {_time(row.nanoseconds / row.steps):>11}  "
+                f"{shown_time(row.nanoseconds):>11} {share:6.1f}% {row.steps:7} {shown_time(row.nanoseconds / row.steps):>11}  "
                 f"{row.device:7} {_short(row.name, 32):32} {row.line if by != 'line' else ''}".rstrip()
             )
         if len(rows) > top:
             rest = sum(row.nanoseconds for row in rows[top:])
-            lines.append(f"{_time(rest):>11} {100 * rest / max(total, 1):6.1f}%  in {len(rows) - top} more")
+            lines.append(f"{shown_time(rest):>11} {100 * rest / max(total, 1):6.1f}%  in {len(rows) - top} more")
         return "\n".join(lines)
 
     def _summary(self, rows) -> str:
         busy: dict[str, int] = {}
         for row in rows:
             busy[row.device] = busy.get(row.device, 0) + row.nanoseconds
-        parts = [f"{_time(self.end - self.start)} in all"]
-        parts += [f"{_time(t)} in steps on {device}" for device, t in sorted(busy.items())]
+        parts = [f"{shown_time(self.end - self.start)} in all"]
+        parts += [f"{shown_time(t)} in steps on {device}" for device, t in sorted(busy.items())]
         compiling = sum(s.duration for s in self.steps if s.kind == "compile")
         if compiling:
-            parts.append(f"{_time(compiling)} compiling")
+            parts.append(f"{shown_time(compiling)} compiling")
         waiting = sum(s.duration for s in self.steps if s.kind == "wait")
         if waiting:
-            parts.append(f"{_time(waiting)} waiting for devices")
+            parts.append(f"{shown_time(waiting)} waiting for devices")
         if self.dropped:
             parts.append(f"{self.dropped} steps were too many to keep")
         return ", ".join(parts)
@@ -270,7 +270,7 @@ class Row:
     line: str = ""  # where most of the time goes
 
 
-def _time(nanoseconds: float) -> str:
+def shown_time(nanoseconds: float) -> str:
     for unit, size in (("s", 1e9), ("ms", 1e6)):
         if nanoseconds >= size:
             return f"{nanoseconds / size:.3f} {unit}"
@@ -279,97 +279,3 @@ def _time(nanoseconds: float) -> str:
 
 def _short(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
-
-
-# -- benchmarks
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How long one call takes, in seconds."""
-
-    times: tuple[float, ...]  # of the rounds, each the mean of its calls
-    calls: int  # in a round
-
-    @property
-    def min(self) -> float:
-        return min(self.times)
-
-    @property
-    def median(self) -> float:
-        ordered, n = sorted(self.times), len(self.times)
-        return (ordered[n // 2] + ordered[(n - 1) // 2]) / 2
-
-    @property
-    def mean(self) -> float:
-        return sum(self.times) / len(self.times)
-
-    @property
-    def max(self) -> float:
-        return max(self.times)
-
-    def __str__(self):
-        low, middle, high = (_time(t * 1e9) for t in (self.min, self.median, self.max))
-        return f"{middle} (median of {len(self.times)} rounds of {self.calls} calls; {low} to {high})"
-
-
-def benchmark(fn, *args, device=None, rounds: int = 7, seconds: float = 0.5, warmup: int = 3, **kwargs) -> Timing:
-    """How long fn(*args, **kwargs) takes: after `warmup` calls, `rounds` rounds of as many calls as fit into `seconds` in all.
-
-    device: where the work runs; where the tensors among the arguments are, unless given. On CUDA devices a round is timed between
-    two events on the current stream, so it is the device's time, unless the host takes longer to queue the calls.
-
-    >>> td.benchmark(td.exp, td.ones(1000)).median < 1
-    True
-    """
-    from tandem.devices import as_device
-
-    if rounds < 1 or warmup < 0:
-        raise UnsupportedError("benchmark", f"rounds={rounds} and warmup={warmup}; there must be at least one round")
-    place = as_device(device) if device is not None else _device_of([*args, *kwargs.values()])
-    run = _rounds_on_device if place.type == "cuda" else _rounds_here
-    for _ in range(warmup):
-        fn(*args, **kwargs)
-    once = run(fn, args, kwargs, 1, 1, place)[0]
-    calls = max(1, int(seconds / rounds / max(once, 1e-7)))
-    return Timing(tuple(run(fn, args, kwargs, calls, rounds, place)), calls)
-
-
-def _device_of(values):
-    from tandem.devices import CPU
-    from tandem.tensor_methods import Tensor
-
-    for value in values:
-        if isinstance(value, Tensor) and value.device.type != "cpu":
-            return value.device
-        if isinstance(value, (list, tuple)) and value:
-            found = _device_of(value)
-            if found is not CPU:
-                return found
-    return CPU
-
-
-def _rounds_here(fn, args, kwargs, calls: int, rounds: int, place) -> list[float]:
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        for _ in range(calls):
-            fn(*args, **kwargs)
-        times.append((time.perf_counter() - start) / calls)
-    return times
-
-
-def _rounds_on_device(fn, args, kwargs, calls: int, rounds: int, place) -> list[float]:
-    from tandem import cuda
-
-    times = []
-    for _ in range(rounds):
-        start, end = (cuda.Event(enable_timing=True, device=place) for _ in range(2))
-        cuda.synchronize(place)
-        start.record(cuda.current_stream(place))
-        for _ in range(calls):
-            fn(*args, **kwargs)
-        end.record(cuda.current_stream(place))
-        end.synchronize()
-        times.append(start.elapsed_time(end) / 1000 / calls)
-    return times

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import _runtime, dtypes, typed
+from tandem import _runtime, dtypes, hooks, typed
 from tandem.array_api import array_namespace, to_device
 from tandem.autograd import views
 from tandem.autograd.backward import _tensor_backward
@@ -247,9 +247,7 @@ def __format__(self, spec):
 
 def share_memory_(self):
     """Moves this tensor to memory that other processes can be given; see tandem.multiprocessing."""
-    from tandem.multiprocessing import share_memory_
-
-    return share_memory_(self)
+    return hooks.share_memory(self)
 
 
 def is_shared(self) -> bool:

@@ -20,10 +20,10 @@ from tandem.ops.define import FUNCTIONS  # noqa: E402
 
 # Title, and the modules or single names on the page.
 PACKAGES = {
-    "Compile, print, bisect": ["tandem.compiled:compile", "tandem.compiled:print", "tandem.passes.bisect:bisect"],
+    "Compile, print, bisect": ["tandem.compiled:compile", "tandem.compiled:print", "tandem.testing.bisect:bisect"],
     "Constructors": ["tandem.constructors", "tandem.dtype_functions"],
     "Gradients": ["tandem.autograd", "tandem.autograd.gradients:grad", "tandem.autograd.gradients:value_and_grad",
-                  "tandem.autograd.gradients:vjp", "tandem.autograd.functional"],
+                  "tandem.autograd.gradients:vjp", "tandem.transforms.functional"],
     "Transforms": ["tandem.transforms"],
     "tree": ["tandem.tree"],
     "Control flow": ["tandem.control"],

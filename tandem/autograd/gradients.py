@@ -7,8 +7,8 @@ import threading
 import tandem.ops as F
 from tandem import _runtime
 from tandem.autograd.backward import grad as gradients
-from tandem.control.tree import flatten, unflatten
 from tandem.errors import AutogradError
+from tandem.tree import flatten, unflatten
 
 
 def _call_recorded(fn, args, argnums):

@@ -12,12 +12,12 @@ manager.save(step)
 import sys as _sys
 import types as _types
 
+from tandem import hooks
 from tandem.checkpoint.background import PendingSave, save_async
 from tandem.checkpoint.manager import Checkpoint, CheckpointManager
 from tandem.checkpoint.reader import CheckpointFile, load, open
 from tandem.checkpoint.writer import save
 from tandem.errors import CheckpointError
-from tandem.transforms.checkpoint import checkpoint
 
 __all__ = [
     "Checkpoint",
@@ -35,7 +35,7 @@ __all__ = [
 class _Module(_types.ModuleType):
     def __call__(self, fn, *args, **kwargs):
         """td.checkpoint(fn, *args): the other meaning of the word, results that backward computes again (td.remat)."""
-        return checkpoint(fn, *args, **kwargs)
+        return hooks.checkpoint(fn, *args, **kwargs)
 
 
 _sys.modules[__name__].__class__ = _Module

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem.control.tree import flatten, unflatten
 from tandem.errors import ShapeError, UnsupportedError
+from tandem.tree import flatten, unflatten
 
 
 def associative_scan(fn, xs, reverse: bool = False):

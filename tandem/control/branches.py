@@ -7,8 +7,8 @@ from tandem import _runtime, dtypes
 from tandem.control import check
 from tandem.control.body import as_tensor, call_region, device_of, spec, take_down, where_made
 from tandem.control.mode import deferred, is_captured
-from tandem.control.tree import flatten, unflatten
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
+from tandem.tree import flatten, unflatten
 
 
 def cond(pred, true_fn, false_fn, *args):

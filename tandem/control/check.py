@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tandem.control.body import as_tensor
-from tandem.control.tree import Structure, flatten
 from tandem.errors import DTypeError, ShapeError
+from tandem.tree import Structure, flatten
 
 
 def carried(name: str, what: str, result, structure: Structure, before: list, cast=None) -> list:

@@ -11,8 +11,8 @@ from tandem.control import check
 from tandem.control.body import INDEX, as_tensor, call_region, device_of, inside_body, spec, take_down, where_made
 from tandem.control.branches import _one, _truth
 from tandem.control.mode import deferred, is_captured
-from tandem.control.tree import flatten, unflatten
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
+from tandem.tree import flatten, unflatten
 
 
 def _number(value, like):

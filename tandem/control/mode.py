@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tandem import _runtime
-from tandem.control.tree import flatten
 from tandem.graph.ir import Value, call_recorder, is_tracing
+from tandem.tree import flatten
 
 
 def is_captured() -> bool:
@@ -20,7 +20,5 @@ def deferred(*values):
     leaves, _ = flatten(list(values))
     for leaf in leaves:
         if isinstance(leaf, Value):
-            from tandem.session.graph import recorder_of
-
-            return recorder_of("control flow", [leaf], {})
+            return leaf.recorder("control flow")
     return None

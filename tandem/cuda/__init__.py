@@ -10,8 +10,9 @@ import contextlib
 from typing import NamedTuple
 
 from tandem import _runtime
+from tandem.aliases import from_above
 from tandem.devices import Device, code_of
-from tandem.errors import OutOfMemoryError
+from tandem.errors import DeviceError, OutOfMemoryError
 
 __all__ = [
     "Event",
@@ -417,12 +418,7 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return is_available() and (including_emulation or get_device_capability()[0] >= 8)
 
 
-def __getattr__(name):
-    if name == "amp":
-        from tandem import amp
-
-        return amp
-    raise AttributeError(f"module 'tandem.cuda' has no attribute {name!r}")
+__getattr__ = from_above(__name__)
 
 
 # -- precision
@@ -440,8 +436,7 @@ def allow_tf32() -> bool:
 
 def info() -> str:
     """What there is: driver, devices, libraries; or what is missing."""
-    from tandem.cuda.libraries import find
-    from tandem.errors import DeviceError
+    from tandem.codegen.cuda.libraries import find
 
     problem = _runtime.cuda_unavailable()
     lines = [f"CUDA: {problem}"] if problem else []
@@ -454,7 +449,7 @@ def info() -> str:
                 f"cuda:{i}: {name}, compute capability {major}.{minor}, {processors} multiprocessors, {memory / 2**30:.1f} GiB"
             )
     try:
-        from tandem.cuda.nvrtc import version as nvrtc_version
+        from tandem.codegen.cuda.nvrtc import version as nvrtc_version
 
         lines.append("NVRTC: " + ".".join(map(str, nvrtc_version())))
     except DeviceError as error:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import collections
 
 from tandem import _runtime, cuda
-from tandem.control.tree import flatten, unflatten
 from tandem.devices import CPU, Device, as_device
 from tandem.errors import ValueRangeError
+from tandem.tree import flatten, unflatten
 
 
 def prefetch(batches, device="cuda", ahead: int = 2) -> Prefetch:

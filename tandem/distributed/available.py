@@ -26,7 +26,7 @@ def is_mpi_available() -> bool:
 
 def is_nccl_available() -> bool:
     """Whether NCCL is found, which tensors on CUDA devices go by."""
-    from tandem.cuda.libraries import find
+    from tandem.codegen.cuda.libraries import find
 
     return find("nccl") is not None
 

@@ -11,7 +11,6 @@ import tandem.ops as F
 from tandem import _runtime
 from tandem.constructors import asarray
 from tandem.control.body import RANDOM, Taken, spec, take_down
-from tandem.control.tree import Structure
 from tandem.errors import TandemError, UnsupportedError, ValueRangeError, warn
 from tandem.graph.ir import Builder, Graph, Type, replay
 from tandem.graph.symbolic import Sym, Symbols, substitute
@@ -25,6 +24,7 @@ from tandem.passes.simplify import simplify
 from tandem.tracing.compile import resolve_sizes
 from tandem.tracing.describe import LEAF, ROW_MAJOR, TensorSpec
 from tandem.tracing.program import join
+from tandem.tree import Structure
 
 # Note [Sizes by primes]
 # While the function runs, an axis of any size has a large prime for its size. So whatever the function makes of sizes in Python,

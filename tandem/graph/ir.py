@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 
-from tandem import dtypes, files
-from tandem.errors import DTypeError
+from tandem import dtypes, files, hooks
+from tandem.errors import DTypeError, UnsupportedError
 from tandem.graph.symbolic import Dim, Sym, Symbols, product, substitute
+from tandem.tree import flatten
 
 
 class Type:
@@ -88,6 +89,13 @@ class Value(_Immutable):
     @property
     def op(self):
         return self.node.op
+
+    def recorder(self, name: str) -> Builder:
+        """What takes down calls on this value outside of every trace; `name` is called. Deferred graphs have one."""
+        raise UnsupportedError(
+            name, f"{self!r} is only meant for use inside the function that was traced",
+            fix="to build a graph by hand use td.placeholder and td.Variable",
+        )  # fmt: skip
 
     def __repr__(self):
         return f"<symbolic {self.type!r} from {self.node.op.name}>"
@@ -192,9 +200,7 @@ class Graph:
         >>> double.graph().run(td.ones(3), 2.0)
         [tensor([2., 2., 2.])]
         """
-        from tandem.tracing.run_graph import run_graph
-
-        return run_graph(self, inputs, memory_budget)
+        return hooks.run_graph(self, inputs, memory_budget)
 
     def explain(self) -> str:
         """What `run` has compiled the graph to, as text: programs, sizes, memory, times.
@@ -206,9 +212,7 @@ class Graph:
         >>> graph.explain().splitlines()[0]
         'program: 1 sequences of operators, 1 programs'
         """
-        from tandem.tracing.run_graph import reports_of
-
-        return "\n".join(report.explain(self.name or "graph", len(report)) for report in reports_of(self))
+        return "\n".join(report.explain(self.name or "graph", len(report)) for report in hooks.graph_reports(self))
 
     def to_json(self) -> str:
         """The graph as text that `Graph.from_json` reads (tandem/graph/serialize.py)."""
@@ -295,9 +299,7 @@ class Builder:
             if not op.takes_complex:
                 _refuse_complex(op, inputs)
             if self.checks:
-                from tandem.ops.rules import checked_inputs
-
-                inputs = checked_inputs(op, inputs, self.graph.symbols)
+                inputs = op.checked_inputs(inputs, self.graph.symbols)
             types = op.infer(*(v.type for v in inputs))
             if isinstance(types, Type):
                 types = (types,)
@@ -408,6 +410,13 @@ def call_recorder() -> Builder | None:
     """What takes down calls of operator functions whole, if that is what happens now."""
     stack = _stack()
     return stack[-1] if stack and stack[-1].records_calls else None
+
+
+def recorder_of(name: str, args, kwargs) -> Builder:
+    """For a call outside of every trace: the recorder of the deferred graph that the arguments belong to."""
+    leaves, _ = flatten([list(args), kwargs])
+    recorders = [x.recorder(name) for x in leaves if isinstance(x, Value)]
+    return recorders[0]
 
 
 class checking:

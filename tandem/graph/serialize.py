@@ -19,9 +19,10 @@ import contextlib
 import json
 import math
 
-from tandem import devices, dtypes
+from tandem import devices, dtypes, hooks
 from tandem.errors import CheckpointError, InternalError
 from tandem.graph.ir import Graph, Node, Type, Value
+from tandem.graph.primitives import PRIMITIVES
 from tandem.graph.symbolic import _BINARY, Dim, Sym, Symbols
 from tandem.graph.verify import check_node, verify
 
@@ -62,9 +63,7 @@ def from_json(text: str) -> Graph:
     if found["format"] not in _KNOWN:
         raise Damaged(f"this graph has format {found['format']!r}; only {FORMAT} and below are known")
     if deferred:
-        from tandem.session.serialize import read
-
-        return read(found)
+        return hooks.read_deferred(found)
     with damage("its sizes"):
         symbols = Symbols()
         atoms = read_symbols(found, symbols)
@@ -219,8 +218,6 @@ class Reader:
         self.atoms = atoms
 
     def graph(self, found: dict) -> Graph:
-        from tandem.ops.rules import sizes_fit
-
         graph = Graph(self.symbols, found["name"])
         values: list[Value] = []
         for at, item in enumerate(found["nodes"]):
@@ -235,7 +232,7 @@ class Reader:
                     raise ValueError(f"{source!r} is no line of a program")
                 node = Node(op, inputs, types, source, at, control, device)
                 for t in types:  # before anything is computed with them
-                    sizes_fit(op, t)
+                    op.check_sizes(t)
                 check_node(node)
                 graph.nodes.append(node)
                 values += node.outputs
@@ -250,8 +247,6 @@ class Reader:
         return graph
 
     def op(self, name: str, fields: list):
-        from tandem.ops.define import PRIMITIVES
-
         if not isinstance(fields, list) or not isinstance(name, str):
             raise ValueError("its operator is no name with attributes")
         kind = PRIMITIVES.get(name)

@@ -55,11 +55,9 @@ def verify(graph: Graph, after: str = "", known: set[Node] = frozenset()):
 
 def check_node(node: Node, rules: bool = True):
     """Raises unless the node satisfies its operator's rules (ops/rules.py), and is of the types that the operator infers."""
-    from tandem.ops.rules import obey_at_hand
-
     op, given = node.op, [v.type for v in node.inputs]
     if rules:
-        obey_at_hand(op, given)
+        op.check_rules(given)
     types = op.infer(*given)
     types = (types,) if isinstance(types, Type) else types
     made = tuple(v.type for v in node.outputs)

@@ -15,6 +15,7 @@ import os
 from tandem import pages
 from tandem.graph.ir import Graph, Node, Value
 from tandem.graph.symbolic import Sym, hint
+from tandem.graph.work import work_of
 
 _MOVES = {"reshape", "permute", "expand", "slice", "constant", "size"}
 _HIDDEN = ("constant", "size")
@@ -211,8 +212,6 @@ def _edges(boxes: list[_Box], box_of: dict[Node, int]) -> dict[tuple[int, int], 
 
 def _cost(node: Node) -> float:
     """Operations and bytes, as the search for pipelines counts them; 0 where sizes are not known."""
-    from tandem.distributed.pipeline.work import work_of  # only here: it imports graphs
-
     if any(_unknown(v) for v in (*node.inputs, *node.outputs)) or not node.outputs:
         return 0.0
     return float(work_of(node))

@@ -9,6 +9,7 @@ from multiprocessing.reduction import DupFd, ForkingPickler
 from tandem import _runtime, dtypes
 from tandem.errors import AutogradError
 from tandem.multiprocessing.shared import attach, share_memory_, shared_copy
+from tandem.nn.parameter import Buffer, Parameter
 
 Tensor = _runtime.Tensor
 
@@ -71,11 +72,5 @@ def register(cls):
     return cls
 
 
-def register_known():
-    from tandem.nn.parameter import Buffer, Parameter
-
-    for cls in (Tensor, Parameter, Buffer):
-        register(cls)
-
-
-register_known()
+for _cls in (Tensor, Parameter, Buffer):
+    register(_cls)

@@ -8,7 +8,6 @@ from typing import Any
 from tandem import _runtime, dtypes, module_calls
 from tandem.autograd.modes import no_grad
 from tandem.compiled import compile_module
-from tandem.errors import InternalError, TandemError
 from tandem.nn import state
 from tandem.nn.hooks import HookHandle, Hooks
 from tandem.nn.parameter import Buffer, Parameter
@@ -514,6 +513,7 @@ class Module:
         return summarize(self, args, kwargs)
 
 
+module_calls.codes.append(Module.__call__.__code__)
 _runtime.look_up_members(Module)  # and in each subclass: __getattr__ without Python code
 
 
@@ -525,29 +525,3 @@ def _forget(module: Module, name: str, keep: str):
         if kind != keep and name in own[kind]:
             del own[kind][name]
     own["_non_persistent_buffers_set"].discard(name)
-
-
-# Errors say in which module they arose: ours in their text, others by a note. The innermost module starts the path; each one around
-# it makes it longer.
-
-
-def _note_path(module: Module, error: Exception):
-    inner, last, path, note = getattr(error, "_tandem_module", (module, module, "", None))
-    if last is not module:
-        # It may sit below containers that are never called, so that its path is looked up.
-        name = next((n for n, m in module.named_modules() if m is last), last._get_name())
-        path = f"{name}.{path}" if path else name
-    text = repr(inner)
-    if "\n" in text:
-        text = inner._get_name()
-    whole = f"{module._get_name()}.{path}" if path else None
-    made = f"  in {whole}: {text}" if whole else f"  in {text}"
-    if isinstance(error, (TandemError, InternalError)):
-        error.place(whole, text)
-    else:
-        notes = getattr(error, "__notes__", ())
-        if note in notes:
-            notes[notes.index(note)] = made
-        else:
-            error.add_note(made)
-    error._tandem_module = (inner, module, path, made)

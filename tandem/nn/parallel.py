@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tandem._runtime import Tensor
-from tandem.aliases import path
+from tandem.aliases import from_above, path
 from tandem.devices import code_of
 from tandem.errors import UnsupportedError
 from tandem.nn.module import Module
@@ -62,9 +62,4 @@ path(f"{__name__}.scatter_gather", {"gather": gather, "scatter": scatter})
 path(f"{__name__}.data_parallel", {"DataParallel": DataParallel})
 
 
-def __getattr__(name: str):
-    if name == "DistributedDataParallel":
-        from tandem.distributed.ddp import DistributedDataParallel
-
-        return DistributedDataParallel
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = from_above(__name__)

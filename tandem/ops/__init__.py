@@ -31,6 +31,7 @@ from tandem.ops import (
     embedding,
     fft,
     flex_attention,
+    from_data,
     gamma,
     getitem,
     grid,

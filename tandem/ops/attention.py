@@ -103,6 +103,9 @@ class Attention(_Attention):
     def infer(self, q: Type, k: Type, v: Type, *mask: Type):
         return q.with_shape((*q.shape[:3], v.shape[3])), Type(_sum_dtype(q.dtype), q.shape[:3])
 
+    def operations(self, inputs, outputs) -> int:
+        return 4 * math.prod(outputs[0]) * inputs[1][-2]
+
     def output_strides(self, types, buffers):
         out, sums = self.infer(*types)
         strides = _like(buffers[0], out)

@@ -319,9 +319,8 @@ def _by_owner(data, lengths, kind: str, start: float):
     )
     owner = F.cumsum(F.slice_axis(marks, 0, 0, n), 0)
     if not data.dtype.is_floating and math.isinf(start):
-        from tandem.dtype_functions import iinfo
-
-        start = iinfo(data.dtype).min if start < 0 else iinfo(data.dtype).max
+        least, most = data.dtype.range
+        start = least if start < 0 else most
     base = F.full((count, *data.shape[1:]), start, dtype=data.dtype)
     if kind == "sum":
         return F.index_add(base, 0, owner, data)

@@ -8,6 +8,8 @@ convolution is backward_data called on purpose.
 
 from __future__ import annotations
 
+import math
+
 import tandem.ops as F
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
@@ -81,6 +83,9 @@ class ConvForward(_Convolution):
         )
         return x.with_shape((x.shape[0], w.shape[0], *spatial))
 
+    def operations(self, inputs, outputs) -> int:
+        return 2 * math.prod(outputs[0]) * math.prod(inputs[1][1:])
+
     def rule(self, x: Type, w: Type, *bias: Type):
         rules.need(self, x.ndim == w.ndim, f"x is {x!r} and w is {w!r}; they must have as many axes")
         self._geometry_fits(x.shape[2:], w.shape[2:], None)
@@ -108,6 +113,9 @@ class ConvBackwardData(_Convolution):
     def infer(self, g: Type, w: Type) -> Type:
         return g.with_shape((g.shape[0], w.shape[1] * self.groups, *self.size))
 
+    def operations(self, inputs, outputs) -> int:  # as forward, whose products it takes in another order
+        return 2 * math.prod(inputs[0]) * math.prod(inputs[1][1:])
+
     def rule(self, g: Type, w: Type):
         rules.need(self, g.ndim == w.ndim, f"g is {g!r} and w is {w!r}; they must have as many axes")
         rules.sizes(self, "size", self.size, g.ndim - 2)
@@ -130,6 +138,9 @@ class ConvBackwardWeight(_Convolution):
 
     def infer(self, x: Type, g: Type) -> Type:
         return x.with_shape((g.shape[1], x.shape[1] // self.groups, *self.kernel))
+
+    def operations(self, inputs, outputs) -> int:
+        return 2 * math.prod(inputs[1]) * math.prod(outputs[0][1:])
 
     def rule(self, x: Type, g: Type):
         rules.need(self, x.ndim == g.ndim, f"x is {x!r} and g is {g!r}; they must have as many axes")

@@ -20,6 +20,7 @@ class Constant(Op):
     """A 0-d constant."""
 
     name = "constant"
+    fuses = True
     value: object
     dtype: dtypes.DType
 
@@ -64,6 +65,7 @@ class Iota(Op):
     """The index along `axis`, of the given shape."""
 
     name = "iota"
+    fuses = True
     shape: tuple
     axis: int
     dtype: dtypes.DType
@@ -297,9 +299,7 @@ def new_empty(
 @method
 def new_tensor(x, data, *, dtype=None, device=None, requires_grad: bool = False, pin_memory=False):
     """A new tensor of the data with x's dtype."""
-    from tandem.constructors import tensor
-
-    return tensor(data, dtype=dtype or x.dtype, device=_same(x, device), requires_grad=requires_grad)
+    return F.from_data.tensor(data, dtype=dtype or x.dtype, device=_same(x, device), requires_grad=requires_grad)
 
 
 # -- evenly spaced numbers

@@ -19,16 +19,19 @@ from __future__ import annotations
 import contextlib
 import copyreg
 import functools
+import math
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, InternalError
-from tandem.graph.ir import Builder, Graph, Type, Value, call_recorder, current_builder, is_tracing
+from tandem.graph.ir import Builder, Graph, Type, Value, call_recorder, current_builder, is_tracing, recorder_of
+from tandem.graph.primitives import PRIMITIVES
 from tandem.graph.symbolic import Sym
+from tandem.ops import rules
 
-PRIMITIVES: dict[str, type] = {}
 FUNCTIONS: dict[
     str, object
 ] = {}  # everything public: operator functions, plain functions over them, other names for either
@@ -65,8 +68,6 @@ def traced_for(autocast_dtype, on_device: bool):
 
 def lowered(inputs):
     """Inputs of a product in the type that td.autocast asks for, if it does."""
-    import tandem.ops as F
-
     wanted = tracing.autocast_dtype
     if wanted is None:
         return inputs
@@ -92,6 +93,8 @@ class Op:
     holomorphic = True
     takes_complex = True  # whether inputs may be complex; kernels and library calls say so where they may
     sparse_grads = False  # of several outputs: whether grad takes None for those that no gradient reached
+    fuses = False  # whether it becomes part of a kernel with its neighbours, so that what is between them is never in memory
+    rearranges = False  # whether elements only change places: a view, or part of what reads it
     takes = ""  # types of its operands, for files of graphs (rules.py)
     axis_of = staticmethod(lambda *types: types[0].ndim)  # how many axes `axis` and `axes` count; None: they do not
 
@@ -164,11 +167,31 @@ class Op:
         says that they may be negative."""
         return {}
 
+    def operations(self, inputs: list[tuple], outputs: list[tuple]) -> int:
+        """How many numbers are computed for operands and results of these shapes: two for each product that is added up, one for
+        each element of what is made otherwise."""
+        return math.prod(outputs[0])
+
+    # -- what graphs ask of their operators (rules.py)
+
+    def check_rules(self, types):
+        """Raises unless it may be applied to operands of these types, with the sizes that they have now."""
+        rules.obey_at_hand(self, types)
+
+    def checked_inputs(self, inputs, symbols):
+        """inputs of a node of a file, after looking at them: what holds positions is checked when it runs."""
+        return rules.checked_inputs(self, inputs, symbols)
+
+    def check_sizes(self, t: Type):
+        """Raises unless a tensor of this type can be."""
+        rules.sizes_fit(self, t)
+
 
 class Elementwise(Op):
     """Same index in, same index out. Inputs all have one shape, or are 0-d and broadcast."""
 
     takes_complex = False
+    fuses = True
     fold = None  # a function of constants, where every arithmetic that we have agrees on its result; it may give None
     rounds = False  # whether that result has to be rounded, which is left to kernels for bool and 16-bit floats
 
@@ -182,14 +205,13 @@ class Elementwise(Op):
         raise NotImplementedError
 
     def rule(self, *types: Type):
-        from tandem.ops.rules import elementwise
-
-        elementwise(self, types)
+        rules.elementwise(self, types)
 
 
 class Movement(Op):
     """Rearranges elements without computing: output index -> input index."""
 
+    fuses = rearranges = True
     holomorphic = False
 
 
@@ -274,6 +296,7 @@ class Input(Op):
     """Where a graph's inputs come in."""
 
     name = "input"
+    fuses = True
     position: int
     type: Type
 
@@ -374,8 +397,6 @@ def make_function(name: str, fn, parameters: list[ParameterSpec], variadic: str 
         if is_tracing():
             recorder = call_recorder()
             return fn(*args, **kwargs) if recorder is None else recorder.call(function, args, kwargs)
-        from tandem.session.graph import recorder_of
-
         return recorder_of(name, args, kwargs).call(function, args, kwargs)
 
     inline.__wrapped__ = fn
@@ -485,10 +506,8 @@ def _prepare_arguments(fn, tensors, synonyms, names):
                 kwargs[name] = as_tensor(fn.__name__, name, kwargs[name])
         if out is None and memory_format is None:
             return fn(*args, **kwargs)
-        from tandem.ops.extras import store
-        from tandem.ops.memory_format import in_format
-
-        return store(fn.__name__, in_format(fn(*args, **kwargs), memory_format), out)
+        made = F.memory_format.in_format(fn(*args, **kwargs), memory_format)
+        return F.extras.store(fn.__name__, made, out)
 
     return wrapper
 
@@ -497,11 +516,9 @@ def as_tensor(function: str, parameter: str, value):
     """value as a tensor: itself, or one made from numbers, lists or an array."""
     if isinstance(value, (_runtime.Tensor, Value)):
         return value
-    from tandem.constructors import asarray
-
     if isinstance(value, (str, bytes, dict, set)) or value is None:
         raise DTypeError(function, f"{parameter} is a {type(value).__name__}; it must be a tensor")
-    return asarray(value)
+    return F.from_data.asarray(value)
 
 
 def alias(name: str, function):

@@ -9,6 +9,7 @@ would have made a new tensor write there, and nothing is copied. inplace=True is
 from __future__ import annotations
 
 import tandem.ops as F
+from tandem import hooks
 from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Value, is_tracing
 from tandem.ops.define import ParameterSpec, make_function
@@ -52,9 +53,7 @@ def call(function, args: tuple, kwargs: dict):
 
 
 def _sparse_gather(x, axis=None, index=None, *, dim=None):
-    from tandem.sparse.lookup import sparse_gather
-
-    return sparse_gather(x, dim if axis is None else axis, index)
+    return hooks.sparse_gather(x, dim if axis is None else axis, index)
 
 
 def _writing_form(function):

@@ -155,9 +155,7 @@ def _as_index(k):
                 f"a {type(k).__name__} cannot be an index",
                 fix="use ints, slices, None, ..., or tensors of ints or bools",
             )
-        import tandem as td
-
-        k = td.asarray(k)
+        k = F.from_data.asarray(k)
         if k.size == 0 and k.dtype.is_floating:
             k = k.to(dtypes.int64)
     if k.dtype.kind != "bool" and not k.dtype.is_integer:
@@ -213,13 +211,11 @@ def setitem(x, key, value):
 def put(x, key, value, mode: str):
     """x[key] = value, or with mode "add" what it would be if repeated positions each counted."""
     if not _is_tensor(value) and not isinstance(value, (bool, int, float)):
-        import tandem as td
-
         if isinstance(value, complex) and not x.dtype.is_complex:
             raise DTypeError(
                 "setitem", f"a complex value cannot go into {x.dtype}", fix="use a complex tensor, or value.real"
             )
-        value = td.asarray(value, dtype=x.dtype if isinstance(value, complex) and x.dtype.is_complex else None)
+        value = F.from_data.asarray(value, dtype=x.dtype if isinstance(value, complex) and x.dtype.is_complex else None)
     plain = _plain_indices(x, key)
     if plain is not None and (
         not _is_tensor(value) or value.ndim <= x.ndim - len(plain[1]) + max(i.ndim for i in plain[0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import tandem.ops as F
 from tandem.errors import ShapeError
 from tandem.graph.ir import Type, Value
@@ -23,6 +25,9 @@ class Linear(Composite):
 
     def infer(self, x: Type, w: Type, *bias: Type) -> Type:
         return x.with_shape((x.shape[0], w.shape[0]))
+
+    def operations(self, inputs, outputs) -> int:
+        return 2 * math.prod(outputs[0]) * inputs[0][-1]
 
     def expand(self, x, w, *bias):
         return F.Matmul()(x, F.Permute((1, 0))(w), *bias)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import tandem.ops as F
 from tandem.errors import ShapeError
 from tandem.graph.ir import Type
@@ -29,6 +31,9 @@ class Matmul(LibraryOp):
 
     def infer(self, a: Type, b: Type, *bias: Type) -> Type:
         return a.with_shape(a.shape[:-1] + b.shape[-1:])
+
+    def operations(self, inputs, outputs) -> int:
+        return 2 * math.prod(outputs[0]) * inputs[0][-1]
 
     def split_complex(self, a, b, *bias):
         out = bilinear(Matmul(), a, b)

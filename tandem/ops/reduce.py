@@ -26,6 +26,7 @@ class Reduce(Op):
     """
 
     name = "reduce"
+    fuses = True
     kind: str
     axes: tuple
     dtype: dtypes.DType | None = None

@@ -21,7 +21,8 @@ import functools
 import inspect
 import re
 
-from tandem import dtypes
+import tandem.ops as F
+from tandem import dtypes, hooks
 from tandem.errors import DTypeError, IndexRangeError, ShapeError, TandemError, ValueRangeError
 from tandem.graph.ir import Graph, Type
 from tandem.graph.symbolic import Sym, hint, product
@@ -89,27 +90,21 @@ def checked_inputs(op, inputs, symbols):
     bounds = op.bounds(*types)
     if not bounds:
         return inputs
-    from tandem.ops.index import CheckIndex
-
     inputs = list(inputs)
     for k, (bound, axis, *negative) in bounds.items():
         if not _in_range(inputs[k], bound):
-            inputs[k] = CheckIndex(bound, axis, bool(negative))(inputs[k])
+            inputs[k] = F.index.CheckIndex(bound, axis, bool(negative))(inputs[k])
     return tuple(inputs)
 
 
 def _in_range(index, bound) -> bool:
     """Whether the graph shows that positions are in range: they were checked, and only moved since, or count to the bound."""
-    from tandem.ops.create import Iota
-    from tandem.ops.define import Movement
-    from tandem.ops.index import CheckIndex
-
-    while isinstance(index.op, Movement) and index.op.name != "embed":
+    while isinstance(index.op, F.define.Movement) and index.op.name != "embed":
         index = index.node.inputs[0]
     op = index.op
-    if isinstance(op, CheckIndex) and op.name == "check_index":
+    if isinstance(op, F.index.CheckIndex) and op.name == "check_index":
         return not op.negative and _same(op.bound, bound)
-    return isinstance(op, Iota) and _same(op.shape[op.axis], bound)
+    return isinstance(op, F.Iota) and _same(op.shape[op.axis], bound)
 
 
 def _same(a, b) -> bool:
@@ -229,12 +224,10 @@ def one_of(op, name: str, value, choices):
 @functools.cache
 def _counts(cls) -> tuple[int, float]:
     """Fewest and most operands, as its own functions have parameters."""
-    from tandem.ops.define import Elementwise
-
     if cls.takes:
         _, least, most = _pattern(cls.takes)
         return least, most
-    elementwise = issubclass(cls, Elementwise)
+    elementwise = issubclass(cls, F.define.Elementwise)
     parameters = list(inspect.signature(cls.body if elementwise else cls.infer).parameters.values())
     parameters = parameters[2 if elementwise else 1 :]
     fixed = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
@@ -337,10 +330,8 @@ def _computes(op, kinds: tuple):
 
 def _try(op, kinds) -> str | None:
     """What is wrong with the operator on such elements: its body, written out once, says."""
-    from tandem.codegen.expr import ScalarBuilder, compute_dtype
-
+    b, compute_dtype = hooks.scalar_builder()
     try:
-        b = ScalarBuilder()
         made = op.body(b, *[b.make("var", (), compute_dtype(k), i) for i, k in enumerate(kinds)])
         result = op.result_dtype(*kinds)
     except (

@@ -1,7 +1,9 @@
-"""Methods of dense tensors that lead to sparse ones, which are imported when first needed (tandem/sparse)."""
+"""Methods of dense tensors that lead to sparse ones, which are loaded when first needed (tandem/sparse)."""
 
 from __future__ import annotations
 
+from tandem import hooks
+from tandem.layouts import sparse_csr, strided
 from tandem.ops.define import method
 
 
@@ -12,9 +14,7 @@ def to_sparse(x, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=None
     >>> td.tensor([0.0, 5.0]).to_sparse().indices()
     tensor([[1]])
     """
-    from tandem.sparse.tensor import from_dense
-
-    return from_dense(x, sparse_dim, layout)
+    return hooks.from_dense(x, sparse_dim, layout)
 
 
 @method
@@ -26,17 +26,13 @@ def to_sparse_coo(x):
 @method
 def to_sparse_csr(x, dense_dim=None):
     """x as compressed rows, without its zeros; of matrices."""
-    from tandem.sparse.tensor import from_dense, sparse_csr
-
-    return from_dense(x, None, sparse_csr)
+    return hooks.from_dense(x, None, sparse_csr)
 
 
 @method
 def sparse_mask(x, mask):
     """x at the places that a sparse tensor has."""
-    from tandem.sparse.tensor import masked_by
-
-    return masked_by(x, mask)
+    return hooks.masked_by(x, mask)
 
 
 @method
@@ -45,13 +41,9 @@ def to_dense(x, dtype=None, *, masked_grad=None):
     return x if dtype is None else x.to(dtype)
 
 
-def _layout(x):
-    from tandem.sparse.tensor import strided
-
-    return strided
-
-
 def attach(tensor):
     """What must be a property."""
-    tensor.layout = property(_layout, doc="How the tensor lies in memory: td.strided, td.sparse_coo, td.sparse_csr.")
+    tensor.layout = property(
+        lambda x: strided, doc="How the tensor lies in memory: td.strided, td.sparse_coo, td.sparse_csr."
+    )
     tensor.is_sparse_csr = tensor._in_parts = False

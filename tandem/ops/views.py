@@ -4,7 +4,7 @@ there the same elements are gathered."""
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import _runtime, dtypes
+from tandem import _runtime, dtypes, hooks
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import LibraryOp, op, public, register
@@ -188,9 +188,7 @@ def _strided(x, size, stride, offset: int):
     made = _runtime.alias(x, size, stride, offset)
     _runtime.set_view_base(made, x)
     if x.requires_grad and _runtime.grad_enabled():
-        from tandem.autograd.views import record_view  # autograd is built on ops
-
-        record_view("as_strided", x, made)
+        hooks.record_view("as_strided", x, made)
     return made
 
 

@@ -6,11 +6,11 @@ import functools
 
 from tandem import _runtime
 from tandem.constructors import asarray
-from tandem.control.tree import unflatten
 from tandem.errors import UnsupportedError
 from tandem.export.stablehlo import stablehlo
 from tandem.export.trace import to_numpy
 from tandem.pjrt.client import Client, open_plugin
+from tandem.tree import unflatten
 
 
 @functools.cache

@@ -150,6 +150,9 @@ class SymbolicTensor(Value):
 
         return (session or current_session()).run(self, feed_dict)
 
+    def recorder(self, name: str) -> Recorder:
+        return self.node.graph._recorder
+
     def detach(self) -> SymbolicTensor:
         """The same values, through which no gradients pass."""
         return self.graph.add_node(Detach(), (self,), (self.type,)).outputs[0]
@@ -662,23 +665,6 @@ def reset_default_graph():
     """Starts the default graph anew; what was built stays with whoever holds it."""
     global _default
     _default = Graph("default")
-
-
-def recorder_of(name: str, args, kwargs) -> Recorder:
-    """For a call outside of every graph: the recorder of the graph that the arguments belong to."""
-    found = []
-
-    def look(x):
-        if isinstance(x, SymbolicTensor):
-            found.append(x.node.graph)
-        elif isinstance(x, Value):
-            raise UnsupportedError(
-                name, f"{x!r} is only meant for use inside the function that was traced",
-                fix="to build a graph by hand use td.placeholder and td.Variable",
-            )  # fmt: skip
-
-    map_leaves(look, [list(args), kwargs])
-    return found[0]._recorder
 
 
 class outside_graphs:

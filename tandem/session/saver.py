@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tandem.checkpoint import load, save
 from tandem.errors import ValueRangeError
 
 
@@ -17,8 +18,6 @@ class Saver:
 
     def save(self, session, path, global_step=None) -> str:
         """Writes the variables' values; gives the path written."""
-        from tandem.checkpoint import save
-
         path = str(path) if global_step is None else f"{path}-{int(global_step)}"
         named = self._named(session)
         save(dict(zip(named, session.values_of(named.values()), strict=True)), path)
@@ -26,8 +25,6 @@ class Saver:
 
     def restore(self, session, path):
         """Gives the variables the values saved there; they need no initialiser then."""
-        from tandem.checkpoint import load
-
         saved = load(str(path))
         named = self._named(session)
         for name in named:

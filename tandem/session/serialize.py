@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import base64
 
+import tandem.ops as F
 from tandem import _runtime, devices
 from tandem.devices import Device
 from tandem.errors import Source, UnsupportedError
@@ -29,6 +30,7 @@ from tandem.ops.define import FUNCTIONS, INTERNAL, _find
 from tandem.ops.define import Op as Primitive
 from tandem.ops.memory_format import FORMATS, MemoryFormat
 from tandem.ops.rules import sizes_fit
+from tandem.session.bodies import BodyGraph, Recorded
 from tandem.session.build import Variable
 from tandem.session.graph import Graph, StepNode, SymbolicTensor, infer, outside_graphs
 from tandem.session.nodes import Call, Fed, Host, Number, Operand, PyFunc, Random, Step, Store
@@ -125,8 +127,6 @@ class DeferredWriter(Writer):
             return ["op", x.name, *(self.value(getattr(x, f)) for f in x._fields)]
         if type(x).__module__ == "numpy" and getattr(x, "ndim", None) == 0:
             return self.value(x.item())
-        from tandem.control.graphs import Recorded
-
         if isinstance(x, Recorded):
             return self._body(x)
         raise _Unwritten(f"a {type(x).__name__}, {str(x)[:60]},")
@@ -376,8 +376,6 @@ class DeferredReader(Reader):
         return super().other(tag, rest)
 
     def _read_body(self, found: dict):
-        from tandem.control.graphs import BodyGraph, Recorded
-
         around = self.graphs[-1]
         graph = BodyGraph(around, str(found["name"]))
         self.nodes(graph, found["nodes"])
@@ -423,8 +421,6 @@ def _read_source(parts) -> Source:
 
 
 def _read_tensor(name: str, shape: list, device: str, text: str):
-    import tandem as td
-
     kind = dtype(name)
     data = bytearray(base64.b64decode(text, validate=True))
     count = 1
@@ -433,7 +429,7 @@ def _read_tensor(name: str, shape: list, device: str, text: str):
     if count * kind.itemsize != len(data):
         raise ValueError(f"a tensor of {kind} {tuple(shape)} does not take {len(data)} bytes")
     with outside_graphs():
-        made = td.frombuffer(data, dtype=kind).clone() if count else td.zeros(0, dtype=kind)
+        made = F.frombuffer(data, dtype=kind).clone() if count else F.zeros(0, dtype=kind)
         made = made.reshape(tuple(shape))
         return made if device == "cpu" else made.to(device)
 

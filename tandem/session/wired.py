@@ -15,6 +15,7 @@ from tandem.session.build import as_tensor, graph_of, identity
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
 from tandem.session.nodes import Fed
 from tandem.session.unknown import show_shape
+from tandem.tree import flatten, unflatten
 
 
 class Scope:
@@ -69,8 +70,6 @@ class Scope:
 
 
 def wire_cond(pred, true_fn, false_fn, name: str):
-    from tandem.control.tree import flatten, unflatten
-
     graph = graph_of(pred)
     pred = as_tensor(graph, pred)
     ops._check_predicate("cond", pred)

@@ -7,31 +7,12 @@ import math
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
+from tandem.layouts import Layout, _layout, sparse_coo, sparse_csr, strided  # noqa: F401
 from tandem.ops.edges import coalesce_rows
 from tandem.parts import TensorInParts, restores
 from tandem.sparse.structure import Structure, at_once, structure
 
 Tensor = _runtime.Tensor
-
-
-class Layout:
-    """How a tensor lies in memory: td.strided, td.sparse_coo, td.sparse_csr."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"tandem.{self.name}"
-
-    def __reduce__(self):
-        return _layout, (self.name,)
-
-
-def _layout(name: str) -> Layout:
-    return {"strided": strided, "sparse_coo": sparse_coo, "sparse_csr": sparse_csr}[name]
-
-
-strided, sparse_coo, sparse_csr = Layout("strided"), Layout("sparse_coo"), Layout("sparse_csr")
 
 
 class SparseTensor(TensorInParts):

@@ -6,8 +6,8 @@ import os
 
 import tandem.ops as F
 from tandem import _runtime
-from tandem.control.tree import flatten, unflatten
 from tandem.errors import ShardingError
+from tandem.tree import flatten, unflatten
 
 
 class OnMesh:

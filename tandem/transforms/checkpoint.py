@@ -6,8 +6,8 @@ import functools
 
 from tandem import _runtime
 from tandem.control.regions import Draws
-from tandem.control.tree import flatten, unflatten
 from tandem.transforms.traced import call, take
+from tandem.tree import flatten, unflatten
 
 
 def checkpoint(fn, *args, use_reentrant=None, preserve_rng_state: bool = True, **kwargs):

@@ -12,12 +12,12 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.autodiff.reverse import backpropagate, nodes_between
 from tandem.control.regions import Draws
-from tandem.control.tree import flatten, unflatten
 from tandem.errors import AutogradError, ShapeError
 from tandem.graph.ir import Graph, Node, Type, Value, current_builder
 from tandem.ops.region import copy_nodes, region_graph
 from tandem.passes.eliminate_dead import eliminate
 from tandem.transforms.traced import call, take
+from tandem.tree import flatten, unflatten
 
 _INT = Type(dtypes.int64, ())
 

@@ -7,10 +7,10 @@ import functools
 import tandem.ops as F
 from tandem import _runtime
 from tandem.autograd.gradients import vjp
-from tandem.control.tree import flatten, unflatten
 from tandem.errors import AutogradError
 from tandem.transforms.forward import jvp
 from tandem.transforms.vectorize import vmap
+from tandem.tree import flatten, unflatten
 
 
 def _chosen(name: str, args, argnums):

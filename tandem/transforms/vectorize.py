@@ -7,12 +7,12 @@ import functools
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.control.regions import Draws
-from tandem.control.tree import Structure, flatten, unflatten
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Type, Value, current_builder
 from tandem.ops.region import region_graph
 from tandem.transforms.batching import Batcher
 from tandem.transforms.traced import call, take
+from tandem.tree import Structure, flatten, unflatten
 
 _RANDOMNESS = ("error", "different", "same")
 _INT = Type(dtypes.int64, ())

@@ -5,8 +5,6 @@ queues or call Python are wired from primitives instead, and have none.
 """
 
 import tandem as _td
-from tandem.control.tree import flatten as _flatten
-from tandem.control.tree import unflatten as _unflatten
 from tandem.dtypes import as_dtype as _as_dtype
 from tandem.errors import DTypeError as _DTypeError
 from tandem.errors import ShapeError as _ShapeError
@@ -17,6 +15,8 @@ from tandem.session.build import as_tensor as _as_tensor
 from tandem.session.build import graph_of as _graph_of
 from tandem.session.tensor_shape import TensorShape as _TensorShape
 from tandem.session.wired import wire_while as _wire_while
+from tandem.tree import flatten as _flatten
+from tandem.tree import unflatten as _unflatten
 from tandem.v1.wrap import int32_if_whole as _int32_if_whole
 from tandem.v1.wrap import named as _named
 

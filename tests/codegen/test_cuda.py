@@ -28,7 +28,7 @@ def steps_of(body, *shapes, dtype=td.float32, grad=False):
 
 
 def compile_all(kernels):
-    from tandem.cuda import nvrtc
+    from tandem.codegen.cuda import nvrtc
 
     try:
         nvrtc.version()
@@ -124,7 +124,7 @@ def assembly(text):
     """Of a kernel for compute capability 9.0, as NVRTC writes it."""
     import ctypes
 
-    from tandem.cuda import nvrtc
+    from tandem.codegen.cuda import nvrtc
 
     try:
         nvrtc.version()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import tandem as td
-from tandem.control.tree import flatten
+from tandem.tree import flatten
 
 COMPILER = shutil.which("cc")
 FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable", "-Wno-unused-parameter"]

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tandem.cuda import assemble, nvrtc
+from tandem.codegen.cuda import assemble, nvrtc
 from tandem.errors import DeviceError
 from tests import cuda_stand_in
 
@@ -31,7 +31,7 @@ import os, signal, sys, time
 os.sched_getaffinity = lambda pid: {0, 1, 2}  # two workers
 import tandem as td
 from tandem.codegen.cuda import compile, workers
-from tandem.cuda import nvrtc
+from tandem.codegen.cuda import nvrtc
 workers.LINGER, workers.LOOK = 1e9, 0.05  # however busy the machine is, none ends before it is told to
 spawned, answers = [], []
 real_fork, real_answered = workers.Parent.fork, workers.Worker._answered
@@ -141,10 +141,10 @@ def send(self, job):
     real_send(self, job)
 workers.Worker.send = send
 """,
-    "garbage": "from tandem.cuda import assemble; assemble.__file__ = os.environ['GARBAGE']",
+    "garbage": "from tandem.codegen.cuda import assemble; assemble.__file__ = os.environ['GARBAGE']",
     "says that it failed": "workers.Worker._answered = lambda self, job, made: answered(self, job, b'')",
     "cannot be started": "sys.executable = '/nowhere/python'",
-    "no library": "import tandem.cuda.libraries as l; real = l.candidates; l.candidates = lambda name: ('/nowhere.so',)",
+    "no library": "import tandem.codegen.cuda.libraries as l; real = l.candidates; l.candidates = lambda name: ('/nowhere.so',)",
 }
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import tandem as td
-from tandem.cuda import libraries
+from tandem.codegen.cuda import libraries
 from tests.gpu import nccl_checks
 
 pytestmark = [

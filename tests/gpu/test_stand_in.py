@@ -21,7 +21,7 @@ def counts():
     return dict(zip(("launches", "graphs", "recorded", "modules", "allocated", "early", "fills"), found))
 def launched():
     return library.stand_in_log().decode().split()
-from tandem.cuda import nvrtc
+from tandem.codegen.cuda import nvrtc
 nvrtc.architectures = lambda: (90,)
 nvrtc.version = lambda: (13, 0)
 nvrtc.compile_source = lambda source, *rest: b"nothing"
@@ -571,7 +571,7 @@ assert written_over(early) == (0, 2), written_over(early)  # the last pass reads
 
 
 PRODUCTS = """
-from tandem.cuda import libraries
+from tandem.codegen.cuda import libraries
 begun, real = [], td._runtime.cuda_open_products_ahead
 def open_ahead(*arguments):
     begun.append(arguments)

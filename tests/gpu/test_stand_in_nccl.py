@@ -10,7 +10,7 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C co
 
 HEAD = """
 import ctypes, os, sys
-from tandem.cuda import nvrtc
+from tandem.codegen.cuda import nvrtc
 nvrtc.architectures = lambda: (90,)
 nvrtc.version = lambda: (13, 0)
 nvrtc.compile_source = lambda source, *rest: b"nothing"

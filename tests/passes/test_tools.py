@@ -187,8 +187,8 @@ def test_the_kernel_at_fault_is_found(monkeypatch):
 
 def test_a_right_program_has_no_kernel_at_fault():
     """Every step of a training step, with writes, random numbers and library calls, gives what its operators give."""
-    from tandem.passes.bisect import _parts
-    from tandem.tracing.judge import judge
+    from tandem.testing.bisect import _parts
+    from tandem.testing.judge import judge
 
     td.manual_seed(2)
     model = td.nn.Sequential(

@@ -159,7 +159,7 @@ def _made(key: str, kernel, job: Future | workers.Job) -> bytes | None:
 
 def _wait(pending: dict) -> str | None:
     """Until something is done; or the key of what this thread had better compile itself meanwhile."""
-    from tandem.cuda import nvrtc
+    from tandem.codegen.cuda import nvrtc
 
     jobs = {job: key for key, job in pending.items() if isinstance(job, workers.Job)}
     if not jobs:
@@ -175,7 +175,7 @@ def _image(key: str, kernel, capability: int) -> bytes:
     path = _path(key)
     image = path and disk_cache.read(path, FORMAT)
     if not image:
-        from tandem.cuda.nvrtc import compile_source
+        from tandem.codegen.cuda.nvrtc import compile_source
 
         _show(kernel)
         image = compile_source(kernel.source, capability, kernel.name, getattr(kernel, "exact", False))

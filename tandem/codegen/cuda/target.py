@@ -85,7 +85,7 @@ class CudaTarget(Target):
         foresee(self.device)
         product = next((node for node in graph.nodes if isinstance(node.op, Matmul)), None)
         if product is not None and not _runtime.cuda_unavailable():
-            from tandem.cuda.libraries import open_products_ahead
+            from tandem.codegen.cuda.libraries import open_products_ahead
 
             open_products_ahead(self.device, product.inputs[0].dtype)
 

@@ -151,7 +151,7 @@ class Parent:
     def fork(self) -> Worker:
         import _socket
 
-        from tandem.cuda import assemble
+        from tandem.codegen.cuda import assemble
 
         # One number per process, not two as for pipes: beyond 64 in all, the system takes 20 ms to make room for more.
         ours, its = _socket.socketpair()
@@ -208,8 +208,8 @@ def _start(count: int, device: int) -> None:
     if len(_workers) >= count or not (_works and sys.executable) or getattr(sys, "frozen", False):
         return
     from tandem._runtime import cuda_properties
-    from tandem.cuda import assemble  # when needed: it imports ctypes
-    from tandem.cuda.libraries import candidates
+    from tandem.codegen.cuda import assemble  # when needed: it imports ctypes
+    from tandem.codegen.cuda.libraries import candidates
 
     _, major, minor, *_ = cuda_properties(device)
     command = [sys.executable, "-I", "-S", assemble.__file__, str(10 * major + minor), *candidates("nvrtc")]
@@ -303,7 +303,7 @@ def offer(source: str, capability: int, name: str, exact: bool, device: int) -> 
     global _used
     if not _workers or not COMPILE_WORKERS:
         return None
-    from tandem.cuda import assemble
+    from tandem.codegen.cuda import assemble
 
     with _lock:
         if not _workers:

@@ -7,12 +7,12 @@ import math
 
 from tandem import _runtime
 from tandem.distributed.automatic.strategies import Strategy
-from tandem.distributed.pipeline.work import operations_of, traffic_of
 from tandem.distributed.sharding.layout import Grid, Placements
 from tandem.distributed.sharding.move import Mover
 from tandem.distributed.sharding.placements import Shard
 from tandem.distributed.topology import Link, Topology
 from tandem.graph.ir import Builder, Graph, Node, Type
+from tandem.graph.work import operations_of, traffic_of
 from tandem.ops.define import add_input
 
 

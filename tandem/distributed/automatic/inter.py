@@ -23,12 +23,12 @@ from tandem.distributed.automatic.strategies import Strategy
 from tandem.distributed.pipeline.assign import ANYWHERE
 from tandem.distributed.pipeline.cut import Joint, cut, joint_of, stage_nodes
 from tandem.distributed.pipeline.places import Place
-from tandem.distributed.pipeline.work import work_of
 from tandem.distributed.sharding.layout import Grid
 from tandem.distributed.topology import Topology
 from tandem.distributed.traced import Traced
 from tandem.errors import ValueRangeError
 from tandem.graph.ir import Node, Value
+from tandem.graph.work import work_of
 
 LEAST, MOST = 0.4, 2.0  # a stage's share of the work, of its share of the ranks: others are not looked at
 BOUNDS = 24  # on the slowest stage that are tried

@@ -14,7 +14,6 @@ from tandem.autograd.modes import no_grad
 from tandem.constructors import zeros
 from tandem.distributed.automatic.step import content_of
 from tandem.distributed.automatic.strategies import Strategy
-from tandem.distributed.pipeline.work import fuses
 from tandem.distributed.sharding.layout import Grid
 from tandem.distributed.sharding.propagate import Sharder
 from tandem.graph.ir import Builder, Graph, Node, Type
@@ -46,7 +45,7 @@ class OpTimes:
 
     def seconds(self, node: Node, strategy: Strategy, grid: Grid) -> float | None:
         """Of a rank's part of an operator; None for those that are not measured."""
-        if fuses(node.op) or node.op.effect:
+        if node.op.fuses or node.op.effect:
             return None
         key = node.op, tuple(v.type for v in node.inputs), strategy, grid.shape
         if key not in self._keys:

@@ -9,9 +9,9 @@ reads it: nothing needs to be sent, and random numbers are the same wherever the
 
 from __future__ import annotations
 
-from tandem.distributed.pipeline.work import size_of, work_of
 from tandem.errors import ValueRangeError
 from tandem.graph.ir import Graph, Node, Value
+from tandem.graph.work import size_of, work_of
 
 ANYWHERE = -1
 _MOST_CUTS = 300  # places that the automatic cut chooses from

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import tandem.ops as F
 from tandem import _runtime
 from tandem.autograd.modes import no_grad
-from tandem.distributed.pipeline.work import operations_of, size_of
 from tandem.distributed.topology import DeviceModel, Topology
 from tandem.errors import ValueRangeError
 from tandem.graph.ir import Builder, Graph, Node, Type, Value
 from tandem.graph.symbolic import Sym, hint
+from tandem.graph.work import operations_of, size_of
 from tandem.ops.define import Movement, add_input
 
 

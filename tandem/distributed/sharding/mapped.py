@@ -6,13 +6,13 @@ import functools
 import math
 
 from tandem import _runtime
-from tandem.control.tree import flatten, unflatten
 from tandem.distributed.sharding.layout import Placements
 from tandem.distributed.sharding.mesh import Mesh
 from tandem.distributed.sharding.parts import check_member, parts_of
 from tandem.distributed.sharding.placements import Partial, PartitionSpec, Placement, Replicate, Shard, as_placements
 from tandem.distributed.sharding.tensor import _from_local, _to_local, distribute_tensor, redistribute
 from tandem.errors import ValueRangeError
+from tandem.tree import flatten, unflatten
 
 
 def _is_spec(given) -> bool:

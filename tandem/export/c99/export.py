@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from tandem import _runtime
 from tandem.constructors import asarray
-from tandem.control.tree import flatten
 from tandem.errors import UnsupportedError, ValueRangeError
 from tandem.export.c99 import files
 from tandem.export.c99.program import Program
@@ -18,6 +17,7 @@ from tandem.export.fold import fold_weights
 from tandem.export.trace import to_numpy, trace
 from tandem.files import write as write_file
 from tandem.program.driver import schedule_for
+from tandem.tree import flatten
 
 _RESERVED = {
     "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float",

@@ -9,10 +9,10 @@ import tandem as td
 from tandem.distributed.automatic.op_times import OpTimes, part_graph
 from tandem.distributed.automatic.step import whole_step
 from tandem.distributed.automatic.strategies import strategies_of
-from tandem.distributed.pipeline.work import traffic_of
 from tandem.distributed.sharding.layout import Grid
 from tandem.distributed.topology import Topology
 from tandem.distributed.traced import trace_loss
+from tandem.graph.work import traffic_of
 
 
 def step():

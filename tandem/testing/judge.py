@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+import tandem as td
 from tandem import _runtime
 from tandem.codegen import EpilogueStep, KernelStep
 from tandem.codegen.buffer import root_of
@@ -45,8 +46,6 @@ def judge(graph: Graph, tensors: list, numbers: list[tuple], ints: list[int], di
 
     tensors, numbers, ints: what the program is about to run on. differ(expected, actual) -> (whether, largest difference).
     """
-    import tandem as td
-
     with td.no_grad():
         kept = [(position, tensors[position].clone()) for position, _ in graph.mutations]
         expected = dict(zip(graph.inputs, [*(t.clone() for t in tensors), *map(_number, numbers)], strict=True))
@@ -59,8 +58,6 @@ def judge(graph: Graph, tensors: list, numbers: list[tuple], ints: list[int], di
 
 
 def _number(description: tuple):
-    import tandem as td
-
     kind, value = description
     return td.tensor(value, dtype=NUMBER_DTYPES.get(kind, td.int64))
 

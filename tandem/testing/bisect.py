@@ -4,7 +4,7 @@
     the results part at output 0, by at most 0.25; without simplify they agree
 
 The function runs eagerly once, then compiled: with every pass, with each one left out, and once with every step of its programs
-compared with the operators that it stands for (tandem/tracing/judge.py).
+compared with the operators that it stands for (judge.py).
 """
 
 from __future__ import annotations
@@ -13,8 +13,15 @@ import functools
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import tandem as td
+from tandem.codegen.lower import OPTIONAL
+from tandem.compiled import Compiled
 from tandem.errors import DTypeError
+from tandem.nn.module import Module
+from tandem.passes.pipeline import PIPELINE
 from tandem.switches import SKIP, switches
+from tandem.tensor_methods import Tensor
+from tandem.testing.judge import judge
 
 
 class Bisection(NamedTuple):
@@ -24,7 +31,7 @@ class Bisection(NamedTuple):
     passes      passes without which they agree; any one of them is at fault, or two of them together if there are several
     difference  the largest difference of an element with all passes in place
     output      the output where that is
-    steps       kernels and routines that give other results than their operators do one by one (tandem.tracing.judge.Fault)
+    steps       kernels and routines that give other results than their operators do one by one (tandem.testing.judge.Fault)
     """
 
     agree: bool
@@ -56,11 +63,6 @@ def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e
     >>> print(td.bisect(lambda x: (x * 2 + 1).sum(), td.ones(3)))
     compiled and eager results agree (largest difference 0)
     """
-    import tandem as td
-    from tandem.codegen.lower import OPTIONAL
-    from tandem.compiled import Compiled
-    from tandem.passes.pipeline import PIPELINE
-
     function = fn._fn if isinstance(fn, Compiled) else fn
     state = _state(state)
     with td.no_grad():
@@ -101,8 +103,6 @@ def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e
         faults: list = []
 
         def watch(report, tensors, numbers, ints):
-            from tandem.tracing.judge import judge
-
             def differ(a, b):
                 return _parts([a], [b], rtol=rtol, atol=atol)[:2]
 
@@ -116,9 +116,6 @@ def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e
 
 def _state(state) -> list:
     """The tensors that are meant: those of modules, dicts and other containers."""
-    from tandem import Tensor
-    from tandem.nn import Module
-
     if isinstance(state, Tensor):
         return [state]
     if isinstance(state, Module):
@@ -135,8 +132,6 @@ def _state(state) -> list:
 
 def _copied(value, copies: dict):
     """A value with copies of the tensors in it; copies: those that are there already, by the identity of what they stand for."""
-    from tandem import Tensor
-
     if isinstance(value, Tensor):
         if id(value) not in copies:
             copies[id(value)] = value.detach().clone().requires_grad_(value.requires_grad)
@@ -149,8 +144,6 @@ def _copied(value, copies: dict):
 
 
 def _tensors(result) -> list:
-    from tandem import Tensor
-
     if isinstance(result, Tensor):
         return [result]
     if isinstance(result, dict):
@@ -164,8 +157,6 @@ def _tensors(result) -> list:
 
 def _parts(expected: list, actual: list, *, rtol: float, atol: float) -> tuple[bool, float, int]:
     """Whether results differ, the largest difference of an element, and in which result that is."""
-    import tandem as td
-
     if len(expected) != len(actual):
         return True, float("inf"), min(len(expected), len(actual))
     worst, where, differs = 0.0, 0, False

@@ -7,6 +7,7 @@ from tandem import _runtime
 from tandem.autograd.backward import grad
 from tandem.autograd.modes import enable_grad
 from tandem.errors import AutogradError, ShapeError
+from tandem.transforms.jacobian import jacfwd, jacrev
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
@@ -25,8 +26,6 @@ def jacobian(
     tensor([[2., 0.],
             [0., 4.]])
     """
-    from tandem.transforms import jacfwd, jacrev
-
     several = isinstance(inputs, (tuple, list))
     arguments = tuple(inputs) if several else (inputs,)
     transform = jacfwd if strategy == "forward-mode" else jacrev

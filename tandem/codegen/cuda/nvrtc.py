@@ -6,8 +6,8 @@ import ctypes
 import functools
 
 from tandem import forks
-from tandem.cuda import assemble
-from tandem.cuda.libraries import open_library
+from tandem.codegen.cuda import assemble
+from tandem.codegen.cuda.libraries import open_library
 from tandem.errors import DeviceError, InternalError
 
 _lock = forks.lock()
