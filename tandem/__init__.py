@@ -44,6 +44,7 @@ _preload_compiler()
 _runtime.set_dtypes(list(dtypes.ALL))
 _runtime.set_devices(_DEVICES)
 
+from tandem import array_api as _array_api  # noqa: E402
 from tandem import autograd, cuda, memory  # noqa: E402
 from tandem.array_api import VERSION as __array_api_version__  # noqa: E402
 from tandem.array_api import __array_namespace_info__  # noqa: E402
@@ -91,6 +92,7 @@ bool, dtype = dtypes.bool_, dtypes.DType
 e, pi, inf, nan, newaxis = 2.718281828459045, 3.141592653589793, 1e400, 1e400 - 1e400, None
 _attach_operators()
 _attach_methods()
+_array_api.namespace = _import(__name__)
 _connect()
 install_hook()
 

@@ -8,6 +8,7 @@ from tandem.dtype_functions import isdtype
 from tandem.errors import UnsupportedError, ValueRangeError
 
 VERSION = "2025.12"
+namespace = None  # tandem itself, which sets it (tandem/__init__.py)
 _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", VERSION)  # later ones only add to earlier ones
 MAX_DIMENSIONS = 32  # kMaxDims of src/tensor/view.h
 _DTYPES = {t.name: t for t in dtypes.ALL if t.name not in ("float16", "bfloat16")}  # those the standard knows
@@ -64,9 +65,7 @@ def array_namespace(self, /, *, api_version: str | None = None):
         raise ValueRangeError(
             "__array_namespace__", f"api_version is {api_version!r}; known versions are {', '.join(_VERSIONS)}"
         )
-    import tandem
-
-    return tandem
+    return namespace
 
 
 def to_device(self, device, /, *, stream=None):

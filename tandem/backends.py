@@ -11,6 +11,7 @@ import functools
 import sys
 
 from tandem import _runtime
+from tandem import cuda as devices
 from tandem.errors import ValueRangeError
 from tandem.switches import WINOGRAD
 
@@ -20,15 +21,11 @@ class _TF32:
 
     @property
     def allow_tf32(self) -> bool:
-        from tandem import cuda
-
-        return cuda.allow_tf32()
+        return devices.allow_tf32()
 
     @allow_tf32.setter
     def allow_tf32(self, allow: bool):
-        from tandem import cuda
-
-        cuda.set_allow_tf32(bool(allow))
+        devices.set_allow_tf32(bool(allow))
 
 
 class _Cudnn(_TF32):
@@ -38,9 +35,7 @@ class _Cudnn(_TF32):
 
     @staticmethod
     def is_available() -> bool:
-        from tandem import cuda
-
-        return cuda.is_available()
+        return devices.is_available()
 
     @contextlib.contextmanager
     def flags(self, enabled=None, benchmark=None, benchmark_limit=None, deterministic=None, allow_tf32=None, **others):
@@ -70,9 +65,7 @@ class _Cuda:
 
     @staticmethod
     def is_built() -> bool:
-        from tandem import cuda
-
-        return cuda.is_available()
+        return devices.is_available()
 
 
 class _Present:

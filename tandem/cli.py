@@ -12,7 +12,10 @@ import subprocess
 import sys
 import time
 
-from tandem import __version__
+import tandem as td
+from tandem import __version__, _runtime, tune
+from tandem.graph import Graph
+from tandem.switches import SWITCHES, cache_dir
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -103,10 +106,6 @@ def _version(package: str) -> str:
 
 
 def _doctor(options) -> int:
-    import tandem as td
-    from tandem import _runtime
-    from tandem.switches import SWITCHES, cache_dir
-
     print(f"tandem {td.__version__} at {os.path.dirname(td.__file__)}")
     print(f"Python {platform.python_version()} on {platform.platform()}")
     print(
@@ -179,8 +178,6 @@ def _best(fn, seconds: float) -> float:
 def _bench(options) -> int:
     import numpy as np
 
-    import tandem as td
-
     rng = np.random.default_rng(0)
     small, large = rng.normal(size=(8, 8)).astype("f"), rng.normal(size=(2048, 2048)).astype("f")
     a, b = td.from_numpy(small), td.from_numpy(large)
@@ -215,8 +212,6 @@ def _bench(options) -> int:
 
 
 def _tune(options) -> int:
-    from tandem import tune
-
     print(f"products of float32, ms   {'ours':>8} {'oneDNN':>8}")
     for kind, (own, ours, onednn) in tune.tune().items():
         print(f"  {kind:22}  {ours * 1e3:8.3f} {onednn * 1e3:8.3f}   {'ours' if own else 'oneDNN'}")
@@ -304,8 +299,6 @@ def _view_file(path: str) -> int:
                 "td.profile's view() writes a page that needs nothing"
             )
         return subprocess.call([sys.executable, "-m", "viztracer.viewer", path])  # a server, until it is interrupted
-    from tandem.graph import Graph
-
     page = f"{os.path.splitext(path)[0]}.html"
     Graph.from_json(text).view(page)
     print(page)

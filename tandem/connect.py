@@ -195,6 +195,12 @@ def _scalar_builder():
     return ScalarBuilder(), compute_dtype
 
 
+def _kernel_address(kernel):
+    from tandem.codegen.compile import address
+
+    return address(kernel)
+
+
 def _sparse_gather(x, axis, index):
     from tandem.sparse.lookup import sparse_gather
 
@@ -221,7 +227,7 @@ def _share_memory(tensor):
 
 def connect():
     hooks.run_graph, hooks.graph_reports, hooks.read_deferred = _run_graph, _graph_reports, _read_deferred
-    hooks.compile_for, hooks.scalar_builder = _compile_for, _scalar_builder
+    hooks.compile_for, hooks.scalar_builder, hooks.kernel_address = _compile_for, _scalar_builder, _kernel_address
     hooks.record_view, hooks.checkpoint = record_view, checkpoint
     hooks.sparse_gather, hooks.from_dense, hooks.masked_by = _sparse_gather, _from_dense, _masked_by
     hooks.share_memory = _share_memory

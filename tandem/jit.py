@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Final, Optional
 
+from tandem.compiled import compile
+
 __all__ = [
     "Final",
     "ScriptFunction",
@@ -46,8 +48,6 @@ def trace(func, example_inputs=None, **kwargs):
     >>> td.jit.trace(lambda x: 2 * x, (td.ones(2),))(td.ones(3))
     tensor([2., 2., 2.])
     """
-    from tandem.compiled import compile
-
     return compile(func)
 
 

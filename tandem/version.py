@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from tandem import __version__
+from tandem import __version__, _runtime
 
 hip = None
 
 
 def __getattr__(name):
     if name == "cuda":  # the version that the driver supports, or None
-        from tandem import _runtime
-
         if _runtime.cuda_unavailable():
             return None
         number = _runtime.cuda_driver_version()

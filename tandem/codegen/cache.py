@@ -19,6 +19,7 @@ from tandem.switches import cache_dir
 
 FORMAT = b"tandem kernel 2\n"  # change the number when what is in a file changes its meaning
 
+ready: dict[str, bytes] = {}  # object code that workers made (workers.py), by key, until it is loaded
 _loaded: dict[tuple[str, str], int] = {}
 _busy: dict[tuple[str, str], threading.Lock] = {}  # one thread compiles a kernel, the others wait for it
 os.register_at_fork(after_in_child=_busy.clear)

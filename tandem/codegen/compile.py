@@ -8,8 +8,8 @@ import time
 
 from tandem import forks
 from tandem.codegen import cache
+from tandem.codegen.cache import ready
 from tandem.codegen.loops import RENDERED
-from tandem.codegen.workers import ready
 from tandem.forks import compiling
 from tandem.llvm import assemble
 from tandem.preload import load_compiler

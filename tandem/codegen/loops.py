@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from _blake2 import blake2b  # without hashlib, which loads OpenSSL
 
-from tandem import dtypes
+from tandem import dtypes, hooks
 from tandem.codegen.expr import COST, Expr, compute_dtype
 from tandem.dtypes import DType
 
@@ -180,9 +180,7 @@ class Kernel:
 
     def address(self) -> int:
         """Address of the machine code for this host, compiled or from the disk cache."""
-        from tandem.codegen.compile import address
-
-        return address(self)
+        return hooks.kernel_address(self)
 
     def __repr__(self):
         return f"<kernel {self.name} {self.key[:8]}>"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tandem.codegen.buffer import Buffer, Layout, dense_strides, input_buffer, is_one, same
 from tandem.codegen.own_memory import own_memory
 from tandem.codegen.schedule import PartStep, Schedule, TransferStep
-from tandem.codegen.target import target_of
+from tandem.codegen.targets import target_of
 from tandem.devices import code_of
 from tandem.graph.ir import Graph, Node, Value
 from tandem.graph.symbolic import Sym

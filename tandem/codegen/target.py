@@ -7,8 +7,6 @@ it has.
 
 from __future__ import annotations
 
-import functools
-
 from tandem.codegen import buffer as memory
 from tandem.graph.ir import Graph, Value
 
@@ -101,15 +99,3 @@ class Target:
 
     def foresee(self, graph: Graph):
         """An operator that is new is traced for a program: has ready, while that goes on, what its compilation will need."""
-
-
-@functools.cache
-def target_of(device: int) -> Target:
-    """The target for a device's number: 0 the CPU, k cuda:(k - 1)."""
-    if device == 0:
-        from tandem.codegen.cpu.target import CPU
-
-        return CPU
-    from tandem.codegen.cuda.target import CudaTarget
-
-    return CudaTarget(device - 1)

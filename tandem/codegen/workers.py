@@ -16,11 +16,12 @@ import sys
 import threading
 from collections import deque
 
+from tandem.codegen.cache import ready
+from tandem.codegen.compile import is_known, object_of, text_of
 from tandem.llvm import assemble
 from tandem.switches import COMPILE_WORKERS
 
 _here = threading.local()  # ahead: the Ahead that kernels made in this thread go to
-ready: dict[str, bytes] = {}  # object code by key, until it is loaded
 
 
 def note(kernel) -> None:
@@ -61,8 +62,6 @@ class Ahead:
             thread.start()
 
     def add(self, kernel) -> None:
-        from tandem.codegen.compile import is_known, text_of
-
         if not self._processes or kernel.key in self._seen:
             return
         self._seen.add(kernel.key)
@@ -75,8 +74,6 @@ class Ahead:
 
     def finish(self) -> None:
         """Compiles here what no worker has begun, and waits for the rest."""
-        from tandem.codegen.compile import object_of
-
         if not any(p.poll() is None for p in self._processes):
             return  # whatever is left is compiled when it is loaded
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tandem import dtypes
 from tandem.amp import custom_bwd, custom_fwd
 from tandem.autocast import GradScaler
 from tandem.autocast import autocast as _autocast
@@ -13,6 +14,4 @@ class autocast(_autocast):
     """td.autocast("cuda")."""
 
     def __init__(self, enabled: bool = True, dtype=None, cache_enabled: bool = True):
-        from tandem import dtypes
-
         super().__init__("cuda", dtype or dtypes.float16, enabled)

@@ -8,6 +8,7 @@ import types
 
 from tandem import _runtime
 from tandem.constructors import asarray
+from tandem.data.collate import empty
 from tandem.errors import IndexRangeError, ShapeError, ValueRangeError
 from tandem.ops.random import randperm
 
@@ -149,8 +150,6 @@ class TensorDataset(Dataset):
         return tuple(t[index] for t in self.tensors)
 
     def __getitems__(self, indices):
-        from tandem.data.collate import empty
-
         batch = []
         for t in self.tensors:
             t = t.detach()
@@ -279,3 +278,16 @@ __all__ = [
     "ChainDataset", "ConcatDataset", "Dataset", "IterableDataset", "MapDataset", "MapIterable", "StackDataset", "Subset",
     "TensorDataset", "random_split",
 ]  # fmt: skip
+
+
+TEST_EVERY = 5
+
+
+def split_dataset(inputs, targets, split: str | None) -> TensorDataset:
+    """Rows of arrays as a dataset: all of them, or the part for training or testing."""
+    if split not in (None, "train", "test"):
+        raise ValueRangeError("sets", f"split={split!r} is not 'train', 'test' or None")
+    if split is not None:
+        rows = [i for i in range(len(targets)) if (i % TEST_EVERY == TEST_EVERY - 1) == (split == "test")]
+        inputs, targets = inputs[rows], targets[rows]
+    return TensorDataset(asarray(inputs, copy=True), asarray(targets, copy=True))

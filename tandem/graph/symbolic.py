@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 
+from tandem.graph.building import _stack
+
 Dim = "int | Sym"
 
 
@@ -584,11 +586,10 @@ LOCAL_HINT = 13  # what no size happens to be equal to
 
 def _local_symbol(symbols: Symbols, index: int) -> Sym:
     """The symbol of the graph being built that stands for a region's own symbol in a graph that is taken over."""
-    from tandem.graph.ir import current_builder, is_tracing
-
-    if not is_tracing() or current_builder().graph.symbols is symbols:
+    stack = _stack()
+    if not stack or stack[-1].graph.symbols is symbols:
         return symbols._make({(("sym", index),): 1})
-    return local_symbol(current_builder().graph.symbols)
+    return local_symbol(stack[-1].graph.symbols)
 
 
 def symbol_indices(d, found: set | None = None) -> set:

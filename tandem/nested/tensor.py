@@ -13,6 +13,7 @@ import itertools
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.constructors import asarray
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
 from tandem.parts import TensorInParts, restores
 
@@ -155,8 +156,6 @@ def nested_tensor(
 
 def as_nested_tensor(tensors, dtype=None, device=None, layout=None):
     """The same, through which gradients reach the tensors that it is made of."""
-    from tandem.constructors import asarray
-
     if isinstance(tensors, NestedTensor):
         return tensors.to(dtype=dtype, device=device)
     tensors = [t if isinstance(t, Tensor) else asarray(t) for t in tensors]

@@ -11,6 +11,7 @@ from tandem.compiled import compile_module
 from tandem.nn import state
 from tandem.nn.hooks import HookHandle, Hooks
 from tandem.nn.parameter import Buffer, Parameter
+from tandem.nn.summary import summarize
 
 Tensor = _runtime.Tensor
 _noted_calls = _runtime.noted_calls
@@ -508,11 +509,10 @@ class Module:
         1       ReLU        (2, 8)           0
         40 parameters (160 bytes), all trainable
         """
-        from tandem.nn.summary import summarize
-
         return summarize(self, args, kwargs)
 
 
+Module.get_extra_state.is_default = True  # state.py asks whether a class has one of its own
 module_calls.codes.append(Module.__call__.__code__)
 _runtime.look_up_members(Module)  # and in each subclass: __getattr__ without Python code
 

@@ -57,9 +57,7 @@ def save_own(module, destination: dict, prefix: str, keep_vars: bool):
 
 
 def _has_extra_state(module) -> bool:
-    from tandem.nn.module import Module
-
-    return type(module).get_extra_state is not Module.get_extra_state
+    return not hasattr(type(module).get_extra_state, "is_default")
 
 
 class Loading:

@@ -11,6 +11,7 @@ from tandem.graph.symbolic import product
 from tandem.ops import rules
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.prepare import as_dtype_value, broadcast_shapes, cast, full_expand, promote, to_float
+from tandem.ops.random import uniform_bits
 
 _DISTRIBUTIONS = ("gamma", "log_gamma", "poisson", "binomial")
 
@@ -98,8 +99,6 @@ def binomial(count: Tensor, prob: Tensor, *, generator: Generator | None = None)
 @op(internal=True)
 def random_categorical(logits: Tensor, axis, shape: Ints | None = None, generator: Generator | None = None):
     """Positions along an axis with probabilities softmax(logits): the largest of logits and Gumbel noise."""
-    from tandem.ops.random import uniform_bits
-
     logits = to_float(logits)
     wide = dtypes.float64 if logits.dtype is dtypes.float64 else dtypes.float32
     lead = () if shape is None else tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)

@@ -15,7 +15,7 @@ from tandem import dtypes
 from tandem.graph.ir import Type
 from tandem.ops import rules
 from tandem.ops.define import Composite, LibraryOp, op, register
-from tandem.ops.index import Gather, Scatter, scatter_sum
+from tandem.ops.index import Gather, Scatter, checked, scatter_sum
 from tandem.ops.movement import Reshape
 from tandem.ops.prepare import cast, full_expand
 
@@ -279,8 +279,6 @@ class SegmentSoftmaxBackward(LibraryOp):
 @op(hidden=True)
 def group_index(index: Tensor, bound: Int):
     """index: (m) -> start (bound + 1), order (m): positions by the value that they hold"""
-    from tandem.ops.index import checked
-
     return GroupIndex(bound)(checked(index, bound, 0, "group_index"))
 
 

@@ -17,7 +17,7 @@ def finish_tensor(t, requires_grad: bool):
 
 
 def given_dtype(dtype):
-    return None if dtype is None else dtypes.asgiven_dtype(dtype)
+    return None if dtype is None else dtypes.as_dtype(dtype)
 
 
 def _copied(x, dtype):

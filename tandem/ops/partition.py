@@ -6,7 +6,7 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
-from tandem.ops.define import public
+from tandem.ops.define import as_tensor, public
 from tandem.ops.edges import group_index
 
 
@@ -61,6 +61,4 @@ def dynamic_stitch(indices, data):
 
 
 def _tensor(x):
-    from tandem.ops.define import as_tensor
-
     return x if isinstance(x, _runtime.Tensor) else as_tensor("dynamic_stitch", "data", x)

@@ -91,9 +91,7 @@ def in_line(x: Value, axes: tuple[int, ...]) -> tuple[Value, tuple, tuple]:
 def _prod_grad(g, x: Value, axes: tuple[int, ...]) -> Value:
     """Each element's gradient is the product of all others. Dividing the product by the element would fail at zeros."""
     line, order, moved = in_line(widen(x), axes)
-    from tandem.ops.cumulative import exclusive_product
-
-    others = exclusive_product(line) * exclusive_product(line, reverse=True)
+    others = F.cumulative.exclusive_product(line) * F.cumulative.exclusive_product(line, reverse=True)
     back = tuple(order.index(i) for i in range(x.ndim))
     return cast(F.Permute(back)(F.Reshape(moved)(others)) * full_expand(widen(g), x.shape), x.dtype)
 

@@ -9,6 +9,7 @@ from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import product
 from tandem.ops.define import inplace, op, public
+from tandem.ops.getitem import put as put_at
 from tandem.ops.index import Gather, Scatter, along, checked, scatter_in
 from tandem.ops.movement import Reshape, take_slice
 from tandem.ops.precision import widen
@@ -230,11 +231,9 @@ def index_put(x: Tensor, indices, values, accumulate=False):
 @public(name="index_put_", method=True)
 def index_put_(x: Tensor, indices, values, accumulate=False):
     """In-place form of `index_put`."""
-    from tandem.ops.getitem import put
-
     if not isinstance(indices, (tuple, list)):
         raise DTypeError("index_put", f"indices is a {type(indices).__name__}; it must be a tuple of index tensors")
-    put(x, tuple(slice(None) if i is None else i for i in indices), values, "add" if accumulate else "set")
+    put_at(x, tuple(slice(None) if i is None else i for i in indices), values, "add" if accumulate else "set")
     return x
 
 

@@ -11,6 +11,7 @@ from tandem.ops.index import Gather, Scatter, checked, scatter_sum
 from tandem.ops.movement import Reshape
 from tandem.ops.precision import in_float32
 from tandem.ops.prepare import cast, full_expand, show_shape
+from tandem.ops.scatter import _neutral
 
 
 def _prepared(name: str, x: Value, segment: Value, count):
@@ -57,8 +58,6 @@ def segment_mean(x: Tensor, segment: Tensor, num_segments: Int):
 
 
 def _extreme(name: str, mode: str, x: Value, segment: Value, count) -> Value:
-    from tandem.ops.scatter import _neutral
-
     segment = _prepared(name, x, segment, count)
     start = full_expand(_neutral("amax" if mode == "max" else "amin", x.dtype), (count, *x.shape[1:]))
     made = Scatter(mode)(start, x, segment)

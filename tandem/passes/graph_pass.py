@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable
 
 from tandem.graph.ir import Graph
-from tandem.graph.timing import note_time
+from tandem.graph.timing import note_time, pass_times
 from tandem.graph.verify import verify
 from tandem.switches import CHECK, DEBUG, PRINT, SKIP
 
 PASSES: dict[str, Callable[[Graph], Graph]] = {}
+INSIDE: list[Callable[[Graph], Graph]] = []  # what graphs inside of regions go through, in order (pipeline.py)
 
 
 def graph_pass(fn: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:
@@ -39,3 +40,13 @@ def graph_pass(fn: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:
 
     PASSES[name] = run
     return run
+
+
+def run_inside(graph: Graph) -> Graph:
+    """The graph of a region's body after all passes (simplify_regions.py)."""
+    if CHECK:
+        verify(graph, known=set(graph.nodes))
+    with pass_times():  # of their own: the pass around takes them as its time
+        for run in INSIDE:
+            graph = run(graph)
+    return graph

@@ -13,7 +13,7 @@ from tandem.passes.eliminate_dead import eliminate_dead
 from tandem.passes.expand_composites import expand_composites
 from tandem.passes.fold_constants import fold_constants
 from tandem.passes.fold_conv_affine import fold_conv_affine
-from tandem.passes.graph_pass import PASSES
+from tandem.passes.graph_pass import INSIDE, PASSES
 from tandem.passes.merge_matmuls import merge_matmuls
 from tandem.passes.reassociate_matmul import reassociate_matmul
 from tandem.passes.relu_masks import relu_masks
@@ -39,6 +39,8 @@ PIPELINE = [
     eliminate_dead,         # what simplifying has left behind
     simplify_regions,       # all of this inside of loops and branches
 ]  # fmt: skip
+
+INSIDE.extend(run for run in PIPELINE if run is not channels_last)
 
 # A stage of code generation that PRINT can name besides: what is computed again to save memory (tandem/codegen/recompute.py).
 STAGES = ("recompute",)

@@ -15,7 +15,7 @@ from tandem.graph.ir import Graph, Type, Value
 from tandem.graph.symbolic import hint
 from tandem.ops.define import Elementwise, Movement
 from tandem.ops.region import Block, Cond, Region, Scan, While, copy_nodes, region_graph
-from tandem.passes.graph_pass import graph_pass
+from tandem.passes.graph_pass import graph_pass, run_inside
 from tandem.passes.rebuild import rebuild, use_counts
 
 
@@ -42,11 +42,9 @@ class _Visit:
         self.outputs: list = [i if w else None for i, w in enumerate(wanted)]
 
     def run(self) -> list[Value]:
-        from tandem.passes.pipeline import run_pipeline
-
         if isinstance(self.op, Scan):
             self._trim_scan()
-            self.op = self.op.with_graphs(*map(run_pipeline, self.op.graphs()))
+            self.op = self.op.with_graphs(*map(run_inside, self.op.graphs()))
             self._hoist()
             self._rows_before()
             self._rows_after()
@@ -54,7 +52,7 @@ class _Visit:
             self._hoist()
         elif isinstance(self.op, (Cond, Block)):
             self._trim_results()
-        self.op = self.op.with_graphs(*map(run_pipeline, self.op.graphs()))
+        self.op = self.op.with_graphs(*map(run_inside, self.op.graphs()))
         return self._finish()
 
     def _finish(self) -> list[Value]:

@@ -16,7 +16,7 @@ from tandem.codegen.parts import lower_parts
 from tandem.codegen.peak import memory_of
 from tandem.codegen.recompute import recompute
 from tandem.codegen.schedule import kernels_of
-from tandem.codegen.target import target_of
+from tandem.codegen.targets import target_of
 from tandem.codegen.workers import compiling_ahead
 from tandem.devices import DEVICES
 from tandem.errors import CompileWarning, TandemError, UnsupportedError, warn

@@ -1,6 +1,6 @@
 """Deferred programs: graphs built by hand from placeholders and variables, and the sessions that run them."""
 
-from tandem.session import primitives as graph_ops
+from tandem.session import graph_ops
 from tandem.session.build import (
     Print,
     Variable,
@@ -24,10 +24,11 @@ from tandem.session.build import (
     variables_initializer,
 )  # fmt: skip
 from tandem.session.coordinator import Coordinator, QueueRunner, add_queue_runner, start_queue_runners
+from tandem.session.current import current_session
 from tandem.session.graph import Graph, SymbolicTensor, default_graph, reset_default_graph
 from tandem.session.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
 from tandem.session.saver import Saver
-from tandem.session.session import Function, Session, current_session, function
+from tandem.session.session import Function, Session, function
 from tandem.session.state import (
     scatter_add,
     scatter_div,

@@ -8,6 +8,7 @@ from tandem.devices import Device
 from tandem.errors import DeviceError, DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Type, Value, call_recorder, revise
 from tandem.session import nodes
+from tandem.session.current import current_session
 from tandem.session.graph import (
     Graph,
     StepNode,
@@ -18,6 +19,7 @@ from tandem.session.graph import (
     outside_graphs,
     show_shape,
 )
+from tandem.session.recorder import Recorder
 
 
 def graph_of(*values) -> Graph:
@@ -162,8 +164,6 @@ class Variable(SymbolicTensor):
 
     def load(self, value, session=None):
         """Gives the variable a value in a session, without running the graph."""
-        from tandem.session.session import current_session
-
         (session or current_session()).load(self, value)
 
     def __repr__(self):
@@ -189,6 +189,9 @@ def shared_variable(graph: Graph, tensor: _runtime.Tensor) -> Variable:
         found = graph._shared[id(tensor)] = Variable.of(node, initial, tensor.requires_grad)
         found.shared = tensor
     return found
+
+
+Recorder.share = staticmethod(shared_variable)
 
 
 def _store(name: str, variable, value) -> SymbolicTensor:

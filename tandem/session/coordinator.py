@@ -8,8 +8,8 @@ import time
 
 from tandem import forks
 from tandem.errors import CancelledError, DeadlineError, QueueClosedError, ValueRangeError
+from tandem.session.current import current_session
 from tandem.session.graph import default_graph
-from tandem.session.session import current_session
 
 
 class Coordinator:

@@ -96,7 +96,7 @@ class Program:
         graph: Graph,
         fetches: list,
         fed: list[SymbolicTensor],
-        regions: str = "native",
+        lowered=None,
         memory_budget: float | None = None,
         soft_placement: bool = False,
     ):
@@ -118,11 +118,9 @@ class Program:
         self._direct = [self._find_direct(host) for host in [*self.hosts, None]]
         stored = [0] * len(self.hosts) + [len(self.replaced)]
         self.reports = [Report(memory_budget) for _ in stored]  # of the program before each host, and the last one
-        if regions == "primitives":
-            from tandem.session.lower import LoweredFunction
-
+        if lowered is not None:  # regions lowered to primitives (lower.py)
             self.functions = [
-                LoweredFunction(self._body(h), n, report)
+                lowered(self._body(h), n, report)
                 for h, n, report in zip([*self.hosts, None], stored, self.reports, strict=True)
             ]
             return

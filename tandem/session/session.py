@@ -12,6 +12,7 @@ from tandem.constructors import asarray, tensor
 from tandem.errors import CancelledError, DeadlineError, DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.program.report import check_budget
+from tandem.session.current import _current, active_session
 from tandem.session.flow_program import FlowProgram
 from tandem.session.graph import (
     Graph,
@@ -22,26 +23,10 @@ from tandem.session.graph import (
     outside_graphs,
     show_shape,
 )
+from tandem.session.lower import LoweredFunction
 from tandem.session.nodes import RANKS, map_leaves
 from tandem.session.primitives import Primitive
 from tandem.session.program import Program, is_host, is_variable, needed, passed_through, written_by
-
-_current = threading.local()
-
-
-def current_session() -> Session:
-    """The session of the innermost `with session:`."""
-    sessions = getattr(_current, "sessions", None)
-    if not sessions:
-        raise ValueRangeError(
-            None, "no session is active here", fix="use `with td.Session() as session:`, or session.run(...)"
-        )
-    return sessions[-1]
-
-
-def active_session(graph: Graph) -> Session | None:
-    """The session of the innermost `with session:` that runs this graph, if there is one."""
-    return next((s for s in reversed(getattr(_current, "sessions", ())) if s.graph is graph), None)
 
 
 def make_program(
@@ -59,7 +44,8 @@ def make_program(
     first_write = next((k for k, n in enumerate(steps) if written_by(n)), len(steps))
     if wired or any(is_host(n) for n in steps[first_write:]):
         return FlowProgram(graph, wanted, fed, None, memory_budget, soft_placement)
-    return Program(graph, wanted, fed, regions, memory_budget, soft_placement)
+    lowered = LoweredFunction if regions == "primitives" else None
+    return Program(graph, wanted, fed, lowered, memory_budget, soft_placement)
 
 
 class Session:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.constructors import tensor
 from tandem.dtype_functions import result_type
 from tandem.errors import DTypeError, ShapeError
 from tandem.ops.prepare import normalize_axis
 from tandem.parts import form_table
-from tandem.sparse.tensor import SparseTensor, make_coo, sparse_coo, sparse_csr
+from tandem.sparse.tensor import SparseTensor, _flatten, make_coo, sparse_coo, sparse_csr
 
 Tensor = _runtime.Tensor
 FORMS, form = form_table()
@@ -64,8 +65,6 @@ def _onto(add, dense, entries: SparseTensor):
         values, dense = F.converted(values, dtype), F.converted(dense, dtype)
     if k == 1:
         return add(dense, 0, indices[0], values)
-    from tandem.sparse.tensor import _flatten
-
     shape = dense.shape
     flat = F.reshape(dense, (-1, *shape[k:]))
     return F.reshape(add(flat, 0, _flatten(indices, shape[:k]), values), shape)
@@ -128,8 +127,6 @@ def _at(dense, places: SparseTensor):
 
 def _common(x: SparseTensor, y: SparseTensor) -> SparseTensor:
     """The product where both have entries."""
-    from tandem.sparse.tensor import _flatten
-
     _same_shape("multiply", x, y)
     layout = x.layout
     x, y = x.to_sparse_coo().coalesce(), y.to_sparse_coo().coalesce()
@@ -276,8 +273,6 @@ def _permute(x, axes):
 
 
 def _index_of(axes, x):
-    from tandem.constructors import tensor
-
     return tensor(list(axes), device=x.device)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem.errors import ShapeError, UnsupportedError
+from tandem.ops.prepare import normalize_axis
 from tandem.sparse.structure import structure
-from tandem.sparse.tensor import SparseTensor, sparse_coo_tensor, sparse_csr
+from tandem.sparse.tensor import SparseTensor, _flatten, sparse_coo_tensor, sparse_csr
 
 
 def mm(mat1, mat2, reduce: str = "sum"):
@@ -105,9 +106,6 @@ class _Sorted:
 
 def _by_rest(input: SparseTensor, dim: int):
     """Entries that agree in all sparse axes but one, as rows of a structure, listed by row."""
-    from tandem.ops.prepare import normalize_axis
-    from tandem.sparse.tensor import _flatten
-
     dim, k = normalize_axis("softmax", dim, input.ndim), input.sparse_dim()
     if dim >= k:
         raise UnsupportedError(

@@ -6,6 +6,7 @@ import math
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.constructors import asarray
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
 from tandem.layouts import Layout, _layout, sparse_coo, sparse_csr, strided  # noqa: F401
 from tandem.ops.edges import coalesce_rows
@@ -278,8 +279,6 @@ def _part(name: str, parameter: str, value, dtype=None, device=None):
 
 
 def _as_tensor(value):
-    from tandem.constructors import asarray
-
     return asarray(value)
 
 

@@ -18,7 +18,7 @@ from tandem.codegen.lower import OPTIONAL
 from tandem.compiled import Compiled
 from tandem.errors import DTypeError
 from tandem.nn.module import Module
-from tandem.passes.pipeline import PIPELINE
+from tandem.passes import pipeline
 from tandem.switches import SKIP, switches
 from tandem.tensor_methods import Tensor
 from tandem.testing.judge import judge
@@ -98,7 +98,7 @@ def bisect(fn, *args, state: Iterable = (), rtol: float = 1e-4, atol: float = 1e
         differs, difference, output = parts(run(compiled=True, skip=inherited))
         if not differs:
             return Bisection(True, (), difference, output)
-        names = [*dict.fromkeys(p.__name__ for p in PIPELINE), *OPTIONAL]
+        names = [*dict.fromkeys(p.__name__ for p in pipeline.PIPELINE), *OPTIONAL]
         guilty = [n for n in names if not parts(run(compiled=True, skip=f"{inherited},{n}" if inherited else n))[0]]
         faults: list = []
 

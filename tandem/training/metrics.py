@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from tandem.nn import functional as F
+
 
 class Metric:
     """What is measured over a whole data set."""
@@ -139,8 +141,6 @@ class Perplexity(Metric):
         self.mean = Mean()
 
     def update(self, outputs, targets):
-        from tandem.nn import functional as F
-
         flat = outputs.reshape(-1, outputs.shape[-1])
         self.mean.update(F.cross_entropy(flat, targets.reshape(-1)).item(), targets.numel())
 

@@ -16,8 +16,11 @@ import time
 
 from tandem import _runtime, files
 from tandem.autograd.modes import no_grad
+from tandem.checkpoint import CheckpointManager
 from tandem.compiled import compile
 from tandem.errors import DTypeError
+from tandem.nn.utils import clip_grad_norm_
+from tandem.optim.lr_scheduler import ReduceLROnPlateau
 from tandem.training.history import History
 from tandem.training.mesh import MeshCheckpoints, OnMesh, whole
 from tandem.training.metrics import Mean
@@ -135,8 +138,6 @@ class Trainer:
         (loss / self.accumulate if self.accumulate > 1 else loss).backward()
         if update:
             if self.clip_norm is not None:
-                from tandem.nn.utils import clip_grad_norm_
-
                 clip_grad_norm_(self.model.parameters(), self.clip_norm)
             self.optimizer.step()
             self.optimizer.zero_grad()
@@ -239,8 +240,6 @@ class Trainer:
         return mean
 
     def _schedule(self, values: dict):
-        from tandem.optim.lr_scheduler import ReduceLROnPlateau
-
         if isinstance(self.scheduler, ReduceLROnPlateau):
             self.scheduler.step(values.get("validation_loss", values["train_loss"]))
         else:
@@ -286,8 +285,6 @@ class Trainer:
     def _manager(self, loader):
         if self.folder is None:
             return None
-        from tandem.checkpoint import CheckpointManager
-
         os.makedirs(self.folder, exist_ok=True)
         parts = {"model": self.model, "optimizer": self.optimizer, "history": self.history}
         if self.scheduler is not None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tandem.codegen.cuda.batch import BatchedStep
-from tandem.codegen.target import target_of
+from tandem.codegen.targets import target_of
 from tests.codegen.lowering import lowered
 from tests.codegen.ops import add
 

@@ -6,7 +6,7 @@ import tandem as td
 from tandem.codegen import lower
 from tandem.codegen.cuda import routines
 from tandem.codegen.cuda.render import source
-from tandem.codegen.target import target_of
+from tandem.codegen.targets import target_of
 from tandem.errors import DeviceError
 from tandem.ops.define import ParameterSpec, make_function
 from tandem.tracing import compile as tracing

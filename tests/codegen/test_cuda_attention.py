@@ -12,7 +12,7 @@ import tandem as td
 from tandem.codegen import lower
 from tandem.codegen.cuda import attention_wgmma as wgmma
 from tandem.codegen.cuda.attention import GROUPS
-from tandem.codegen.target import target_of
+from tandem.codegen.targets import target_of
 from tandem.graph.symbolic import hint
 from tandem.ops.attention import Attention, AttentionBackward
 from tandem.ops.define import ParameterSpec, make_function

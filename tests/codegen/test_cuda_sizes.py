@@ -8,7 +8,7 @@ import tandem as td
 from tandem.codegen import lower
 from tandem.codegen.cuda.render import render
 from tandem.codegen.cuda.sizes import inverse
-from tandem.codegen.target import target_of
+from tandem.codegen.targets import target_of
 from tandem.errors import CompileWarning
 from tandem.program import driver, stored
 

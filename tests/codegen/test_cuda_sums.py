@@ -16,7 +16,7 @@ from tandem.codegen.cuda import nests
 from tandem.codegen.cuda.kernel import entry
 from tandem.codegen.cuda.ops import PRELUDE
 from tandem.codegen.cuda.render import render
-from tandem.codegen.target import target_of
+from tandem.codegen.targets import target_of
 from tandem.graph.symbolic import hint
 from tandem.ops.define import ParameterSpec, make_function
 from tandem.tracing import compile as tracing

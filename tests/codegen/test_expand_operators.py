@@ -3,7 +3,7 @@
 import numpy as np
 
 import tandem.ops as F
-from tandem.codegen.target import target_of
+from tandem.codegen.targets import target_of
 from tandem.ops.attention import Attention
 from tandem.ops.rearrange import Roll
 from tests.codegen.lowering import lowered, names

@@ -5,7 +5,7 @@ import numpy as np
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.codegen.target import target_of
+from tandem.codegen.targets import target_of
 from tandem.ops.conv import ConvForward
 from tests.codegen.lowering import lowered, names
 

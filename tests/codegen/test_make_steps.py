@@ -4,7 +4,7 @@ import numpy as np
 
 import tandem.ops as F
 from tandem.codegen.schedule import KernelStep, LibraryStep
-from tandem.codegen.target import target_of
+from tandem.codegen.targets import target_of
 from tests.codegen.lowering import lowered
 from tests.codegen.ops import exp
 

@@ -4,7 +4,7 @@ import numpy as np
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.codegen.target import target_of
+from tandem.codegen.targets import target_of
 from tests.codegen.lowering import lowered, names
 
 X = np.ones((6, 4), np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tandem.data.seeding import sample_random
 from tandem.data.transforms.general import Transform
-from tandem.data.transforms.image import as_array
+from tandem.data.transforms.image import as_array, is_pil
 from tandem.errors import ShapeError, ValueRangeError
 
 _LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue are, by ITU-R 601
@@ -41,8 +41,6 @@ class Grayscale(Transform):
 
     def __call__(self, image):
         import numpy
-
-        from tandem.data.transforms.image import is_pil
 
         if is_pil(image):
             grey = image.convert("L")

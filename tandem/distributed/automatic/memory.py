@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tandem.codegen.peak import memory_of
-from tandem.codegen.target import target_of
+from tandem.codegen.targets import target_of
 from tandem.distributed.automatic.choice import Choice, StageChoice
 from tandem.distributed.automatic.divide import divide, divided_stage
 from tandem.graph.ir import Graph

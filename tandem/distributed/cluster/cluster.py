@@ -15,6 +15,7 @@ from tandem.distributed.cluster.rpc import connect
 from tandem.distributed.cluster.spec import ClusterSpec, parse_task, task_name
 from tandem.distributed.cluster.wire import Closed
 from tandem.errors import TaskError, ValueRangeError
+from tandem.session.session import Session
 
 _open: weakref.WeakSet = weakref.WeakSet()
 
@@ -216,8 +217,6 @@ class Cluster:
 
     def session(self, graph=None, **options):
         """A session of a graph on this cluster."""
-        from tandem.session.session import Session
-
         return Session(graph, target=self, **options)
 
     def compiled_function(self, name: str):

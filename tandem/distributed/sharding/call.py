@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import tandem.ops as F
-from tandem import _runtime
+from tandem import _runtime, dtypes
 from tandem.distributed.sharding.layout import REPLICATE, Placements, grid_of, has_partial, replicated, without_partial
 from tandem.distributed.sharding.local import local_function
 from tandem.distributed.sharding.moved import reduce_in_place
@@ -31,7 +31,7 @@ from tandem.tracing.compile import (
     differentiate,
     trace_call,
 )
-from tandem.tracing.describe import ValueSpec, spec_of
+from tandem.tracing.describe import ROW_MAJOR, TensorSpec, ValueSpec, spec_of
 
 _NUMBERS = ("float", "integer", "bool", "complex", "seed", "offset")
 _MOST = 4096  # calls that are kept
@@ -184,8 +184,6 @@ class _Concrete(Reader):
         return value
 
     def _tensor(self, position, description):
-        from tandem import dtypes
-
         value = self._input(position, Type(dtypes.ALL[description.dtype], tuple(description.shape)), None)
         if description.requires_grad:
             self.traced.wanted.append(value)
@@ -453,8 +451,6 @@ def plain_gradient(g):
 
 
 def _tensor_spec(t, requires_grad: bool):
-    from tandem.tracing.describe import ROW_MAJOR, TensorSpec
-
     device = 0 if t.device == "cpu" else t.device.index + 1
     return TensorSpec("tensor", t.dtype.code, tuple(t.shape), tuple(t.stride()), ROW_MAJOR, None, requires_grad, device)
 

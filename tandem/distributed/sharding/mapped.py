@@ -6,6 +6,7 @@ import functools
 import math
 
 from tandem import _runtime
+from tandem.distributed.objects import all_gather_object
 from tandem.distributed.sharding.layout import Placements
 from tandem.distributed.sharding.mesh import Mesh
 from tandem.distributed.sharding.parts import check_member, parts_of
@@ -81,8 +82,6 @@ def _whole(t, mesh: Mesh, spec):
 
 def _sizes(t, mesh: Mesh, new: Placements) -> tuple[int, ...]:
     """The shape of the whole, of parts that may be uneven."""
-    from tandem.distributed.objects import all_gather_object
-
     shape = list(t.shape)
     for m in reversed(range(mesh.ndim)):
         if isinstance(new[m], Shard) and mesh.shape[m] > 1:

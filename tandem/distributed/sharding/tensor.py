@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tandem import _runtime, dtypes
 from tandem.autograd.modes import enable_grad, no_grad
+from tandem.distributed.collectives import broadcast
 from tandem.distributed.sharding.layout import REPLICATE, Placements, has_partial
 from tandem.distributed.sharding.mesh import Mesh
 from tandem.distributed.sharding.moved import moved
@@ -109,8 +110,6 @@ def distribute_tensor(tensor, device_mesh: Mesh | NamedSharding, placements=None
     ((4, 2), (Shard(0),))
     >>> td.distributed.destroy_process_group()
     """
-    from tandem.distributed.collectives import broadcast
-
     if isinstance(device_mesh, NamedSharding):
         device_mesh, placements = device_mesh.mesh, device_mesh.spec
     mesh = device_mesh

@@ -1,0 +1,302 @@
+"""Counts of how the code is arranged: imports, knots between folders, tests, docstrings, long files, folders without README.
+
+    python tools/house.py            a table of the counts
+    python tools/house.py --list     and what stands behind each of them
+
+Note [Imports inside functions]
+An import of our own inside a function hides what a module depends on, so it is there for one reason only: what it loads is heavy
+and most processes never need it. `LAZY` names those modules, each with its reason. Where a lower layer needs an upper one, it calls a
+function that the upper one provides (tandem/hooks.py), or a method of the object that it was given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import pathlib
+import re
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).parent.parent
+PACKAGE = ROOT / "tandem"
+SOURCES = ROOT / "src"
+
+_COMPILER = "the compiler: a process whose programs are on disk or prebuilt never loads it"
+_CUDA = "for devices alone: it opens NVIDIA's libraries"
+_DEFERRED = "deferred graphs: eager and compiled code never loads them"
+_PAGES = "pages for browsers: templates and scripts"
+_SPARSE = "sparse tensors: dense programs never load them"
+_RAY = "Ray, where it is installed"
+_PROCESSES = "processes, sockets and launchers: a program of one process never loads them"
+
+# Modules that may be imported inside functions. A name stands for all below it where what imports is not below it, too.
+LAZY = {
+    "tandem.autodiff.regions": "gradients of loops and branches, with all that divides graphs",
+    "tandem.checkpoint.foreign": "files of other libraries",
+    "tandem.codegen": _COMPILER,
+    "tandem.codegen.cuda": _CUDA,
+    "tandem.codegen.cuda.assemble": _CUDA,
+    "tandem.codegen.cuda.libraries": _CUDA,
+    "tandem.codegen.cuda.nvrtc": _CUDA,
+    "tandem.codegen.llvm": _COMPILER,
+    "tandem.codegen.mathlib": "polynomials of all math functions",
+    "tandem.control.graphs": _DEFERRED,
+    "tandem.data.processes": _PROCESSES,
+    "tandem.distributed": _PROCESSES,
+    "tandem.distributed.cluster.ray_engine": _RAY,
+    "tandem.distributed.hosts": _PROCESSES,
+    "tandem.distributed.mpi": "MPI's library",
+    "tandem.distributed.ray_launch": _RAY,
+    "tandem.graph.serialize": "files of graphs",
+    "tandem.graph.view": _PAGES,
+    "tandem.llvm": _COMPILER,
+    "tandem.multiprocessing": _PROCESSES,
+    "tandem.pages": _PAGES,
+    "tandem.parts": _SPARSE,
+    "tandem.pjrt": "accelerators behind PJRT, with all that exports",
+    "tandem.prebuilt": _COMPILER,
+    "tandem.profiler": "json, dataclasses and tables: most programs are not profiled",
+    "tandem.random": "functions of td.random",
+    "tandem.reading": "Python's parser, for one kind of error",
+    "tandem.serve": "a web server",
+    "tandem.session": _DEFERRED,
+    "tandem.session.serialize": "files of graphs",
+    "tandem.sparse": _SPARSE,
+    "tandem.testing": "a plugin of pytest must not import the package before coverage starts",
+    "tandem.torch.left_out": "a long table, for errors",
+    "tandem.tracing": _COMPILER,
+    "tandem.training": "the trainer with models and data, for commands",
+    "tandem.transforms.grouped": _COMPILER,
+    "tandem.v1.sync_replicas": _PROCESSES,
+}
+
+
+class Import(NamedTuple):
+    """One import of a module of ours."""
+
+    module: str  # that imports
+    target: str
+    line: int
+    in_function: bool
+
+
+def modules() -> dict[str, pathlib.Path]:
+    """Every module of the package and its file."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(known: dict[str, pathlib.Path]) -> list[Import]:
+    """All imports of our own, inside functions too; not those for type checkers."""
+    found: list[Import] = []
+    everything = {*known, "tandem._runtime"}
+
+    def targets(node) -> set[str]:
+        if isinstance(node, ast.Import):
+            return {alias.name for alias in node.names if alias.name.split(".")[0] == "tandem"} - {"tandem._runtime"}
+        if node.level or not node.module or node.module.split(".")[0] != "tandem":
+            return set()
+        inner = {f"{node.module}.{alias.name}" for alias in node.names}
+        return {name if name in everything else node.module for name in inner} - {"tandem._runtime"}
+
+    def walk(module: str, node, inside: bool):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+                continue
+            if isinstance(child, ast.Import | ast.ImportFrom):
+                found.extend(Import(module, t, child.lineno, inside) for t in sorted(targets(child)))
+            walk(module, child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+
+    for module, path in known.items():
+        walk(module, ast.parse(path.read_text()), False)
+    return found
+
+
+def reason_for(item: Import) -> str | None:
+    """Why an import is inside a function, if it may be."""
+    if item.target in LAZY:
+        return LAZY[item.target]
+    parts = item.target.split(".")
+    above = (".".join(parts[:n]) for n in range(len(parts) - 1, 1, -1))
+    return next((LAZY[name] for name in above if name in LAZY and not f"{item.module}.".startswith(f"{name}.")), None)
+
+
+def folder_of(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+def knots(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Strongly connected components of more than one node (Tarjan's algorithm)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(node: str):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(edges.get(node, ())):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            component = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for node in sorted(edges):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def knots_of_folders(found: list[Import]) -> list[list[str]]:
+    """Folders of the package (and its loose modules) that import one another, imports inside functions counted. The package itself
+    is a folder too, whose `__init__` imports what users name; names that it only offers when asked are no imports."""
+    edges: dict[str, set[str]] = {}
+    for item in found:
+        a, b = folder_of(item.module), folder_of(item.target)
+        if a != b:
+            edges.setdefault(a, set()).add(b)
+    return knots(edges)
+
+
+def includes_upwards() -> list[str]:
+    """Includes between folders of src/ that form a knot."""
+    edges: dict[str, set[str]] = {}
+    for file in sorted([*SOURCES.rglob("*.h"), *SOURCES.rglob("*.cc")]):
+        room = file.relative_to(SOURCES).parts[0] if len(file.relative_to(SOURCES).parts) > 1 else ""
+        for included in re.findall(r'^#include "([^"]+)"', file.read_text(), re.MULTILINE):
+            other = included.split("/")[0] if "/" in included else ""
+            if room and other and other != room and (SOURCES / other).is_dir():
+                edges.setdefault(room, set()).add(other)
+    return [" ".join(knot) for knot in knots(edges)]
+
+
+def untested(known: dict[str, pathlib.Path]) -> list[str]:
+    """Source files without a test file of their name (test_NAME.py, or tests in src/ of C++)."""
+    tests = {p.stem.removeprefix("test_") for p in (ROOT / "tests").rglob("test_*.*")}
+    missing = []
+    for path in known.values():
+        if path.stem.startswith("__") or not _has_code(path):
+            continue
+        names = {path.stem, f"{path.parent.name}_{path.stem}", f"{path.stem}s", path.stem.removesuffix("s")}
+        if not names & tests:
+            missing.append(str(path.relative_to(ROOT)))
+    return missing
+
+
+def _has_code(path: pathlib.Path) -> bool:
+    return any(isinstance(n, ast.FunctionDef | ast.ClassDef) for n in ast.parse(path.read_text()).body)
+
+
+def tested_share(known: dict[str, pathlib.Path]) -> float:
+    files = [p for p in known.values() if not p.stem.startswith("__") and _has_code(p)]
+    return 1 - len(untested(known)) / len(files)
+
+
+def without_docstring(known: dict[str, pathlib.Path]) -> tuple[list[str], int]:
+    """Public functions and methods without a docstring, and how many public ones there are. Rules of operators (`infer`, `grad`,
+    ...) are documented once, at the base class."""
+    inherited = {
+        name
+        for module in ("tandem.ops.define", "tandem.codegen.target", "tandem.graph.ir", "tandem.session.nodes")
+        for node in ast.walk(ast.parse(known[module].read_text()))
+        if isinstance(node, ast.FunctionDef)
+        for name in [node.name]
+    } | {"forward", "extra_repr"}
+    missing, count = [], 0
+
+    def visit(module: str, body, prefix: str, in_class: bool):
+        nonlocal count
+        for node in body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                visit(module, node.body, f"{prefix}{node.name}.", True)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+                if in_class and node.name in inherited:
+                    continue
+                count += 1
+                if ast.get_docstring(node) is None:
+                    missing.append(f"{module}: {prefix}{node.name}")
+
+    for module, path in known.items():
+        if not any(part.startswith("_") for part in module.split(".")):
+            visit(module, ast.parse(path.read_text()).body, "", False)
+    return missing, count
+
+
+def long_files(limit: int = 500) -> list[str]:
+    """Source files over so many lines."""
+    files = [*PACKAGE.rglob("*.py"), *SOURCES.rglob("*.h"), *SOURCES.rglob("*.cc")]
+    counts = [(len(p.read_text().splitlines()), str(p.relative_to(ROOT))) for p in files]
+    return [f"{name} {n}" for n, name in sorted(counts, reverse=True) if n > limit]
+
+
+def folders_without_readme() -> list[str]:
+    """Folders with sources but no README.md."""
+    folders = {p.parent for kind in ("*.py", "*.h", "*.cc") for top in (PACKAGE, SOURCES) for p in top.rglob(kind)}
+    return sorted(str(f.relative_to(ROOT)) for f in folders if not (f / "README.md").exists())
+
+
+def steps_without_test() -> list[str]:
+    """Passes and steps of lowering without a test file of their name."""
+    missing = []
+    for file, table, tests in (
+        ("passes/pipeline.py", "PIPELINE", "passes"),
+        ("codegen/lower.py", "LOWERING", "codegen"),
+    ):
+        for node in ast.parse((PACKAGE / file).read_text()).body:
+            target = (
+                node.target
+                if isinstance(node, ast.AnnAssign)
+                else node.targets[0]
+                if isinstance(node, ast.Assign)
+                else None
+            )
+            if isinstance(target, ast.Name) and target.id == table:
+                names = dict.fromkeys(n.id for n in ast.walk(node.value) if isinstance(n, ast.Name))
+                missing += [n for n in names if not (ROOT / "tests" / tests / f"test_{n}.py").exists()]
+    return missing
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Counts of how the code is arranged.")
+    parser.add_argument("--list", action="store_true", help="what stands behind each count")
+    options = parser.parse_args()
+    known = modules()
+    found = imports(known)
+    inside = [i for i in found if i.in_function]
+    lazy = [i for i in inside if reason_for(i)]
+    other = [f"{known[i.module].relative_to(ROOT)}:{i.line} {i.target}" for i in inside if not reason_for(i)]
+    bare, public = without_docstring(known)
+    tied = knots_of_folders(found)
+    rows = [
+        (
+            "imports of our own inside functions: lazy loads on the list",
+            len(lazy),
+            [f"{t}: {r}" for t, r in LAZY.items()],
+        ),
+        ("imports of our own inside functions: others", len(other), other),
+        ("knots between folders of tandem/, all imports counted", len(tied), [" ".join(k) for k in tied]),
+        ("knots between folders of src/", len(includes_upwards()), includes_upwards()),
+        ("passes and steps of lowering without a test of their name", len(steps_without_test()), steps_without_test()),
+        ("source files with a test of their name", f"{tested_share(known):.0%}", untested(known)),
+        ("public functions with a docstring", f"{1 - len(bare) / public:.0%}", bare),
+        ("source files over 500 lines", len(long_files()), long_files()),
+        ("folders without README.md", len(folders_without_readme()), folders_without_readme()),
+    ]
+    for name, count, behind in rows:
+        print(f"{count!s:>6}  {name}")
+        if options.list:
+            for line in behind:
+                print(f"            {line}")
+
+
+if __name__ == "__main__":
+    main()
