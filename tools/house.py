@@ -5,8 +5,8 @@
 
 Note [Imports inside functions]
 An import of our own inside a function hides what a module depends on, so it is there for one reason only: what it loads is heavy
-and most processes never need it. `LAZY` names those modules, each with its reason. Where a lower layer needs an upper one, it calls a
-function that the upper one provides (tandem/hooks.py), or a method of the object that it was given.
+and most processes never need it. `LAZY` names those modules, each with its reason. Where a lower layer needs an upper one, it calls
+a function that the upper one provides (tandem/hooks.py), or a method of the object that it was given.
 """
 
 from __future__ import annotations

@@ -7,20 +7,12 @@ from tandem import _runtime
 from tandem.errors import ShapeError, UnsupportedError
 from tandem.nested.tensor import NestedTensor, owners_of
 from tandem.ops import loss
-from tandem.ops.define import op
-from tandem.ops.edges import owners
 from tandem.ops.prepare import normalize_axis
 from tandem.ops.ragged_attention import ragged_attention
 from tandem.parts import form_table
 
 Tensor = _runtime.Tensor
 FORMS, form = form_table()
-
-
-@op(hidden=True)
-def row_owners(offsets: Tensor, values: Tensor):
-    """offsets: (B + 1), values: (total, ...) -> (total): the tensor of the batch that every row is in"""
-    return owners(offsets, values.shape[0])
 
 
 def _is_nested(x) -> bool:

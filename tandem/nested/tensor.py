@@ -15,6 +15,8 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.constructors import asarray
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
+from tandem.ops.define import op
+from tandem.ops.edges import owners
 from tandem.parts import TensorInParts, restores
 
 Tensor = _runtime.Tensor
@@ -123,10 +125,14 @@ class NestedTensor(TensorInParts):
     __hash__ = Tensor.__hash__
 
 
+@op(hidden=True)
+def row_owners(offsets: Tensor, values: Tensor):
+    """offsets: (B + 1), values: (total, ...) -> (total): the tensor of the batch that every row is in"""
+    return owners(offsets, values.shape[0])
+
+
 def owners_of(x: NestedTensor):
     """The tensor of the batch that every row belongs to: (total)."""
-    from tandem.nested.forms import row_owners
-
     return row_owners(x._offsets_part, x._values_part)
 
 

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from tandem.errors import UnsupportedError
-from tandem.onnx.functions import schema_of
+
+
+def schema_of(node):
+    """What the standard says of a node's operator; None where it does not know it."""
+    from onnx import defs
+
+    try:
+        return defs.get_schema(node.op, node.version, node.domain)
+    except defs.SchemaError:
+        return None
 
 
 def check_node(node, proto):

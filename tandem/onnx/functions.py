@@ -6,6 +6,8 @@ import numpy as np
 
 from tandem import _runtime
 from tandem.errors import UnsupportedError
+from tandem.onnx.check import schema_of
+from tandem.onnx.read import read_function
 from tandem.onnx.types import code_of
 
 
@@ -15,21 +17,9 @@ def has_body(node) -> bool:
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
-def schema_of(node):
-    """What the standard says of a node's operator; None where it does not know it."""
-    from onnx import defs
-
-    try:
-        return defs.get_schema(node.op, node.version, node.domain)
-    except defs.SchemaError:
-        return None
-
-
 def function_body(node, given: list):
     """The graph that the standard gives for an operator, for operands of these types."""
     import onnx
-
-    from tandem.onnx.read import read_function
 
     schema = schema_of(node)
     proto = None

@@ -9,7 +9,7 @@ import numpy as np
 
 from tandem.errors import UnsupportedError
 from tandem.onnx.check import check_node
-from tandem.onnx.interpreter import Graph, Node, as_constant
+from tandem.onnx.model import Graph, Node, as_constant
 from tandem.onnx.registry import handler_of
 
 

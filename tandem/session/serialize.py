@@ -22,6 +22,7 @@ import base64
 
 import tandem.ops as F
 from tandem import _runtime, devices
+from tandem.constructors import zeros
 from tandem.devices import Device
 from tandem.errors import Source, UnsupportedError
 from tandem.graph.ir import Type, checking, revise
@@ -429,7 +430,7 @@ def _read_tensor(name: str, shape: list, device: str, text: str):
     if count * kind.itemsize != len(data):
         raise ValueError(f"a tensor of {kind} {tuple(shape)} does not take {len(data)} bytes")
     with outside_graphs():
-        made = F.frombuffer(data, dtype=kind).clone() if count else F.zeros(0, dtype=kind)
+        made = F.frombuffer(data, dtype=kind).clone() if count else zeros(0, dtype=kind)
         made = made.reshape(tuple(shape))
         return made if device == "cpu" else made.to(device)
 

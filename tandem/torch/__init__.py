@@ -85,4 +85,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), *_tandem._LAZY, *_tandem._FUNCTIONAL})
+    return sorted({*globals(), *_tandem._LAZY, *_tandem._LATE["tandem.nn.functional"]})

@@ -9,9 +9,11 @@ import secrets
 import threading
 import weakref
 
+from tandem.distributed.cluster.compiled import RemoteFunction
 from tandem.distributed.cluster.engines import start_engine
 from tandem.distributed.cluster.peers import Peer, gather
 from tandem.distributed.cluster.rpc import connect
+from tandem.distributed.cluster.session import ClusterSession
 from tandem.distributed.cluster.spec import ClusterSpec, parse_task, task_name
 from tandem.distributed.cluster.wire import Closed
 from tandem.errors import TaskError, ValueRangeError
@@ -221,14 +223,10 @@ class Cluster:
 
     def compiled_function(self, name: str):
         """What runs the programs of a function compiled for this cluster, for td.compile."""
-        from tandem.distributed.cluster.compiled import RemoteFunction
-
         return RemoteFunction(self, name)
 
     @property
     def session_class(self) -> type:
-        from tandem.distributed.cluster.session import ClusterSession
-
         return ClusterSession
 
     def close(self):

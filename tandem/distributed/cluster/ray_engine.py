@@ -12,8 +12,9 @@ import tempfile
 import time
 
 from tandem.distributed.cluster.engines import Engine
-from tandem.distributed.cluster.rpc import connect
+from tandem.distributed.cluster.rpc import Server, boot, connect
 from tandem.distributed.cluster.spec import ClusterSpec
+from tandem.distributed.cluster.task import Task, local
 from tandem.distributed.cluster.wire import Closed
 from tandem.errors import TaskError, UnsupportedError
 
@@ -37,9 +38,6 @@ class TaskActor:
     """What runs in an actor."""
 
     def __init__(self, name: str, key: bytes, host: str):
-        from tandem.distributed.cluster.rpc import Server, boot
-        from tandem.distributed.cluster.task import Task, local
-
         self.task = Task(name, f"tcp:{host}:0", key)
         self.folder = tempfile.mkdtemp(prefix="tandem-cluster-")
         self.near = Server(self.task, f"unix:{self.folder}/task", key)

@@ -298,10 +298,8 @@ def sharding(self) -> NamedSharding | None:
     return None if spec is None else NamedSharding(parts.mesh, spec)
 
 
-def attach():
-    """Connects the runtime with sharded tensors."""
-    from tandem.distributed.sharding.call import run_from_dispatch
-
+def attach(run_from_dispatch):
+    """Connects the runtime with sharded tensors, calls on which go to run_from_dispatch (call.py)."""
     for name in ("placements", "device_mesh", "sharding"):
         setattr(Tensor, name, property(globals()[name]))
     for method in (redistribute, to_local, full_tensor):

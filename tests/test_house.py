@@ -1,0 +1,63 @@
+"""How the code is arranged: what tools/house.py counts stays where it is."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def house():
+    spec = importlib.util.spec_from_file_location("house", ROOT / "tools" / "house.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def imports(house):
+    return house.imports(house.modules())
+
+
+def test_imports_inside_functions_are_lazy_loads_with_a_reason(house, imports):
+    others = [f"{i.module}:{i.line} imports {i.target}" for i in imports if i.in_function and not house.reason_for(i)]
+    assert [] == others, "move them to the top of their files, or see Note [Imports inside functions] in tools/house.py"
+
+
+def test_every_lazy_load_on_the_list_is_one(house, imports):
+    used = {i.target for i in imports if i.in_function}
+    assert [] == [name for name in house.LAZY if not any(f"{t}.".startswith(f"{name}.") for t in used)]
+
+
+def test_folders_do_not_import_one_another_wherever_imports_are(house, imports):
+    assert [] == house.knots_of_folders(imports)
+    assert [] == house.includes_upwards()
+
+
+def test_a_knot_would_be_found(house):
+    found = [
+        house.Import("tandem.a.x", "tandem.b.y", 1, False), house.Import("tandem.b.y", "tandem.c", 1, True),
+        house.Import("tandem.c", "tandem.a.z", 9, True), house.Import("tandem.d", "tandem.a", 1, False),
+    ]  # fmt: skip
+    assert [["tandem.a", "tandem.b", "tandem.c"]] == house.knots_of_folders(found)
+    assert house.reason_for(house.Import("tandem.cli", "tandem.serve.command", 1, True)) == house.LAZY["tandem.serve"]
+    assert house.reason_for(house.Import("tandem.serve.engine", "tandem.serve.command", 1, True)) is None
+
+
+def test_names_that_modules_offer_from_above_are_there():
+    from tandem import aliases
+
+    for module, names in aliases._ABOVE.items():
+        for name in names:
+            assert getattr(importlib.import_module(module), name) is not None
+        with pytest.raises(AttributeError, match="nothing_of_this_name"):
+            getattr(importlib.import_module(module), "nothing_of_this_name")  # noqa: B009
+
+
+def test_every_hook_is_provided():
+    from tandem import hooks
+
+    missing = [name for name in hooks.__annotations__ if getattr(hooks, name) is hooks._absent]
+    assert [] == missing
