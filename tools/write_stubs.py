@@ -329,9 +329,7 @@ def member(space, name: str, value) -> str | None:
 def main_stub() -> str:
     lines = []
     skip = {"Tensor", "dtype", "Device", "device", "Size", "Generator", "annotations"}
-    for name in sorted(
-        {*public(td), *td._LAZY, *td._SESSION, *td._FUNCTIONAL, *td._SPARSE, "save", "load", "profile", "benchmark"}
-    ):
+    for name in sorted({*public(td), *td._HOME}):
         if name in skip:
             continue
         line = member(td, name, getattr(td, name))

@@ -37,6 +37,7 @@ from tandem.nn import sampling as sampling
 from tandem.nn import shape as shape
 from tandem.nn import state as state
 from tandem.nn import steps as steps
+from tandem.nn import summary as summary
 from tandem.nn import transformer as transformer
 from tandem.nn import utils as utils
 from tandem.nn import windows as windows
