@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes, hooks, module_calls, preload
+from tandem.autodiff.reverse import vjp
 from tandem.autograd.views import record_view
 from tandem.errors import DTypeError, IntegerRangeError
 from tandem.forks import compiling
@@ -228,7 +229,7 @@ def _share_memory(tensor):
 def connect():
     hooks.run_graph, hooks.graph_reports, hooks.read_deferred = _run_graph, _graph_reports, _read_deferred
     hooks.compile_for, hooks.scalar_builder, hooks.kernel_address = _compile_for, _scalar_builder, _kernel_address
-    hooks.record_view, hooks.checkpoint = record_view, checkpoint
+    hooks.record_view, hooks.checkpoint, hooks.vjp = record_view, checkpoint, vjp
     hooks.sparse_gather, hooks.from_dense, hooks.masked_by = _sparse_gather, _from_dense, _masked_by
     hooks.share_memory = _share_memory
     _runtime.set_callback("batch_plan", _batch_plan)

@@ -18,6 +18,7 @@ graph_reports: Callable = _absent  # (graph) -> what running it compiled
 read_deferred: Callable = _absent  # (text as JSON) -> deferred graph; tandem/session/serialize.py
 compile_for: Callable = _absent  # (function, device) -> one that runs on an accelerator; tandem/pjrt
 scalar_builder: Callable = _absent  # () -> (builder of scalar expressions, compute_dtype); tandem/codegen/expr.py
+vjp: Callable = _absent  # (formula, inputs, grads) -> gradients of the inputs; tandem/autodiff/reverse.py
 kernel_address: Callable = _absent  # (kernel) -> address of its machine code; tandem/codegen/compile.py
 record_view: Callable = _absent  # (name, source, view): tandem/autograd/views.py
 sparse_gather: Callable = _absent  # (x, axis, index) -> gather whose gradient is sparse; tandem/sparse/lookup.py

@@ -66,6 +66,7 @@ LAZY = {
     "tandem.torch.left_out": "a long table, for errors",
     "tandem.tracing": _COMPILER,
     "tandem.training": "the trainer with models and data, for commands",
+    "tandem.transforms.cells": _COMPILER,
     "tandem.transforms.grouped": _COMPILER,
     "tandem.v1.sync_replicas": _PROCESSES,
 }

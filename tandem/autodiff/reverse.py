@@ -38,12 +38,12 @@ def backpropagate(
         conjugated = node.op.holomorphic and any(v.dtype.is_complex for v in node.outputs)
         if conjugated:
             g = _conjugate(g)
-        if isinstance(node.op, F.region.Region):
+        if F.region.directs(node.op):
             from tandem.autodiff.regions import region_grad
 
             results = region_grad(node, received, [v in depends for v in node.inputs])
         else:
-            results = node.op.grad(g, *node.inputs, **_asked(node))
+            results = node.op.grad(g, *node.inputs, **_asked(node, depends))
         if not isinstance(results, (tuple, list)):
             results = (results,) + (None,) * (len(node.inputs) - 1)
         if conjugated:
@@ -80,7 +80,7 @@ def nodes_between(inputs: list[Value], outputs: list[Value]) -> list[Node]:
     return sorted(found, key=lambda node: node.id)
 
 
-def _asked(node: Node) -> dict:
+def _asked(node: Node, depends: set[Value]) -> dict:
     """What the gradient rule of a node asks for besides gradients and inputs."""
     asked = {}
     for name in node.op._grad_asks:
@@ -88,6 +88,8 @@ def _asked(node: Node) -> dict:
             asked[name] = node.outputs[0] if len(node.outputs) == 1 else node.outputs
         elif name == "vjp":
             asked[name] = vjp
+        elif name == "wanted":
+            asked[name] = [v in depends for v in node.inputs]
     return asked
 
 

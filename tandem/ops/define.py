@@ -5,7 +5,7 @@ A primitive operator is a small frozen class:
     infer(*types) -> Type       the only shape and type rule; eager, trace and verifier all call it
     grad(g, *inputs) -> ...     gradients with respect to the inputs, written with operators. None where there is no gradient.
                                 Keyword-only parameters ask for more: `out` is the operator's output, `vjp(fn, inputs, grads)`
-                                gives gradients of a formula (autodiff/reverse.py).
+                                gives gradients of a formula, `wanted` says which are asked for (autodiff/reverse.py).
     body(b, *scalars) -> scalar elementwise operators: the scalar expression; the builder b serves every renderer
 
 What users call are functions marked `@op`. Eagerly such a function is a C++ callable: the first call with a new signature

@@ -17,6 +17,7 @@ products: exact, and quadratic in memory.
 from __future__ import annotations
 
 import tandem.ops as F
+from tandem import hooks
 from tandem.graph.ir import Graph, Type, Value, current_builder
 from tandem.ops import rules
 from tandem.ops.attention import Attention, AttentionBackward, _like, _row_major, _sum_dtype
@@ -32,12 +33,6 @@ _POINTWISE = (Elementwise, Movement, Gather, Constant, Size, Iota, RandomBits, I
 def is_pointwise(graph: Graph) -> bool:
     """Whether a kernel can compute its result for one element after the other."""
     return all(isinstance(node.op, _POINTWISE) for node in graph.nodes)
-
-
-def vjp(fn, inputs: list[Value], grads: list[Value | None]) -> list[Value | None]:
-    from tandem.autodiff import vjp as gradients  # which is built on the operators
-
-    return gradients.vjp(fn, inputs, grads)
 
 
 def inlined(graph: Graph, inputs) -> list[Value]:
@@ -166,16 +161,16 @@ class FlexAttention(_Flexible):
         captures = any(w and c.dtype.is_inexact for w, c in zip(wanted[first:], consts, strict=True))
         none = [None] * len(rest)
         if g[1] is not None:  # the sums are looked at as well
-            return vjp(self.formula, [q, k, v, *rest], list(g))
+            return hooks.vjp(self.formula, [q, k, v, *rest], list(g))
         if g[0] is None:
             return [None] * (3 + len(rest))
         learned = mask is not None and mask.dtype.is_inexact and wanted[3]
         op = FlexAttentionBackward(
             self.score, self.hidden, self.drop, _slope(self.score), self.causal, self.masked, learned, self.scale, self.blocks
         )  # fmt: skip
-        made = op(g[0], q, k, v, *out.outputs, *rest)
+        made = op(g[0], q, k, v, *out, *rest)
         if captures:
-            none = vjp(self.formula, [q, k, v, *rest], [g[0], None])[3:]
+            none = hooks.vjp(self.formula, [q, k, v, *rest], [g[0], None])[3:]
         if learned:
             none[0] = made[3]
         return [*made[:3], *none]
@@ -207,13 +202,13 @@ class FlexAttentionBackward(_Flexible):
         return self._formula(g, q, k, v, *rest)
 
     def _formula(self, g, q, k, v, *rest):
-        made = vjp(self.formula, [q, k, v, *rest], [g, None])
+        made = hooks.vjp(self.formula, [q, k, v, *rest], [g, None])
         mask = [cast(made[3], _sum_dtype(q.dtype))] if self.learned else []
         return (*made[:3], *mask)
 
     def grad(self, g, incoming, q, k, v, given_out, sums, *rest, out, wanted):
         # given_out and sums are functions of the others, which the formula goes through, so they take no gradient themselves.
-        made = vjp(self._formula, [incoming, q, k, v, *rest], list(g))
+        made = hooks.vjp(self._formula, [incoming, q, k, v, *rest], list(g))
         return [*made[:4], None, None, *made[4:]]
 
 
@@ -232,7 +227,7 @@ def _slope(score: Graph | None) -> Graph | None:
         return None
 
     def fn(scores, slopes, *consts):
-        (made,) = vjp(lambda x: inlined(score, [x, slopes, *consts])[0], [scores], [slopes])
+        (made,) = hooks.vjp(lambda x: inlined(score, [x, slopes, *consts])[0], [scores], [slopes])
         if made is None:
             made = F.zeros_like(scores)
         # what nobody sees passes nothing on, whatever the derivative is there
