@@ -30,7 +30,7 @@ _ABOVE = {
     "tandem.autograd": {"gradcheck": "tandem.testing", "gradgradcheck": "tandem.testing"},
     "tandem.cuda": {"amp": "tandem"},
     "tandem.nn.graph": {"GraphLoader": "tandem.data.graphs", "NeighborLoader": "tandem.data.graphs"},
-    "tandem.nn.parallel": {"DistributedDataParallel": "tandem.distributed.data_parallel"},
+    "tandem.nn.parallel": {"DistributedDataParallel": "tandem.distributed.ddp"},
 }
 
 
