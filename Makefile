@@ -199,7 +199,7 @@ sanitize: install $(VENV)/.test
 	cmake --install $(SANITIZE)/cmake --prefix $(SANITIZE)/tree
 	$(PYTHON) -m venv --without-pip --clear $(SANITIZE)/venv
 	echo $(call PURELIB,$(PY)) > $(call PURELIB,$(SANITIZE)/venv/bin/python)/borrowed.pth
-	cd $(SANITIZE)/tree && LD_PRELOAD="$(RUNTIME_OF_COMPILER)" TANDEM_CACHE_DIR=$(SANITIZE)/kernels \
+	cd $(SANITIZE)/tree && LD_PRELOAD="$(RUNTIME_OF_COMPILER)" TANDEM_CACHE_DIR=$(SANITIZE)/kernels PYTHONPATH=$(SANITIZE)/tree \
 	  $(SANITIZE_OPTIONS.$(SANITIZER)) \
 	  $(SANITIZE)/venv/bin/python -m pytest -n $(JOBS) -m "not slow and not oracle" $(SANITIZE_TESTS)
 

@@ -128,7 +128,7 @@ def test_nothing_else_opens_files_to_write_them_anew():
     assert {
         "files.py",
         "disk_cache.py",
-        "cuda/assemble.py",
+        "codegen/cuda/assemble.py",
         "checkpoint/writer.py",
         "multiprocessing/space.py",
     } == found

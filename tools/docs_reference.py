@@ -21,7 +21,9 @@ from tandem.ops.define import FUNCTIONS  # noqa: E402
 # Title, and the modules or single names on the page.
 PACKAGES = {
     "Compile, print, bisect": ["tandem.compiled:compile", "tandem.compiled:print", "tandem.testing.bisect:bisect"],
-    "Constructors": ["tandem.constructors", "tandem.dtype_functions"],
+    "Constructors": [
+        "tandem.constructors", "tandem.ops.from_data:tensor", "tandem.ops.from_data:asarray", "tandem.dtype_functions",
+    ],
     "Gradients": ["tandem.autograd", "tandem.autograd.gradients:grad", "tandem.autograd.gradients:value_and_grad",
                   "tandem.autograd.gradients:vjp", "tandem.transforms.functional"],
     "Transforms": ["tandem.transforms"],
@@ -48,7 +50,7 @@ PACKAGES = {
     "Graphs and sessions": ["tandem.session"],
     "memory": ["tandem.memory"],
     "cuda": ["tandem.cuda", "tandem.autocast:autocast", "tandem.autocast:GradScaler"],
-    "Profiles and timing": ["tandem.profiler:profile", "tandem.profiler:benchmark"],
+    "Profiles and timing": ["tandem.profiler:profile", "tandem.benchmarking:benchmark"],
     "testing": ["tandem.testing"],
     "utils": ["tandem.utils.checkpoint:checkpoint_sequential", "tandem.utils.tensorboard:SummaryWriter"],
     "Switches": ["tandem.switches:switches"],

@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT))
 import tandem as td  # noqa: E402
 import tandem.distributed.sharding  # noqa: E402  # adds methods of sharded tensors
 from tandem import constructors, dtype_functions  # noqa: E402
+from tandem.ops import from_data  # noqa: E402
 from tandem.ops.define import FUNCTIONS  # noqa: E402
 from tests.array_api import standard  # noqa: E402
 
@@ -58,9 +59,13 @@ def is_ours(function, module) -> bool:
 def spaces() -> dict[str, dict]:
     """{namespace: {name: function}}; methods only where Tensor has them and td has no function of that name."""
     main = {name: function for name, function in FUNCTIONS.items() if not name.startswith("_")}
-    for module in (constructors, dtype_functions):
+    for module in (constructors, from_data, dtype_functions):
         for name, thing in vars(module).items():
-            if callable(thing) and getattr(thing, "__module__", "") == module.__name__ and not name.startswith("_"):
+            if (
+                callable(thing)
+                and getattr(thing, "__module__", "") == module.__name__
+                and getattr(td, name, None) is thing
+            ):
                 main[name] = thing
     del main["check_device"]
     for name in (

@@ -13,6 +13,7 @@ import inspect
 import tandem as td
 from tandem import constructors, nn
 from tandem.nn import functional as F
+from tandem.ops import from_data
 from tandem.ops.define import FUNCTIONS
 
 FLOATS = (td.float32, td.float64)
@@ -31,9 +32,10 @@ LEFT_OUT = """
 def spaces() -> dict[str, dict]:
     """{prefix: {name: function}} of what users call."""
     found = {"": {n: f for n, f in FUNCTIONS.items() if not n.startswith("_")}}
-    for name, thing in vars(constructors).items():
-        if inspect.isfunction(thing) and thing.__module__ == constructors.__name__ and not name.startswith("_"):
-            found[""][name] = thing
+    for module in (constructors, from_data):
+        for name, thing in vars(module).items():
+            if inspect.isfunction(thing) and thing.__module__ == module.__name__ and getattr(td, name, None) is thing:
+                found[""][name] = thing
     for space in ("linalg", "fft", "special", "random"):
         module = getattr(td, space)
         found[space + "."] = {n: getattr(module, n) for n in module.__all__}
