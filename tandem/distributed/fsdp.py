@@ -84,8 +84,46 @@ class _Sharded(Module):
             return state.run(super().forward, args, kwargs)
         if not state.reshards or not is_grad_enabled():
             return state.run(super().forward, args, kwargs)
-        forward = super().forward
-        return checkpoint(lambda *a, **k: state.run(forward, a, k), *args, **kwargs)
+        forward, written = super().forward, []
+
+        def run(*a, **k):
+            with _OwnBuffers(self) as buffers:
+                result = state.run(forward, a, k)
+            written[:], values = buffers.written()
+            return result, values
+
+        result, values = checkpoint(run, *args, **kwargs)
+        with no_grad():
+            for (module, name), value in zip(written, values, strict=True):
+                module._buffers[name].copy_(value)
+        return result
+
+
+class _OwnBuffers:
+    """In this scope a module's buffers, and its children's, are copies: a checkpoint writes only what it has made. What it wrote
+    into them, such as statistics of batches, comes out as results, which are written where the buffers lie afterwards."""
+
+    def __init__(self, module: Module):
+        self.places = [(part, name) for part in module.modules() for name, b in part._buffers.items() if b is not None]
+        self.before = [part._buffers[name] for part, name in self.places]
+        self.after: list = []
+
+    def __enter__(self) -> _OwnBuffers:
+        self.copies = [b.clone() for b in self.before]
+        self.versions = [b._version for b in self.copies]
+        for (part, name), copy in zip(self.places, self.copies, strict=True):
+            part._buffers[name] = copy
+        return self
+
+    def __exit__(self, *exc):
+        self.after = [part._buffers[name] for part, name in self.places]
+        for (part, name), buffer in zip(self.places, self.before, strict=True):
+            part._buffers[name] = buffer
+
+    def written(self) -> tuple[list, list]:
+        """(module and name, value) of those that were written or replaced."""
+        changed = [i for i, b in enumerate(self.after) if b is not self.copies[i] or b._version != self.versions[i]]
+        return [self.places[i] for i in changed], [self.after[i] for i in changed]
 
 
 class _State:
@@ -143,6 +181,10 @@ class _MeshState:
                 if p is not None:
                     self._place(p, mesh, name)
                     self.members.append((part, name, p))
+            for buffer in part._buffers.values():  # every rank's, as those of one process
+                if buffer is not None and parts_of(buffer) is None:
+                    with no_grad():
+                        _runtime.set_data(buffer, distribute_tensor(buffer.detach(), mesh, [Replicate()] * mesh.ndim))
 
     def _place(self, p: Parameter, mesh: Mesh, name: str):
         if not p.shape:

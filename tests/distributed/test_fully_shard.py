@@ -141,3 +141,71 @@ def test_mistakes():
             dist.load_full_state_dict(model, {"weight": td.ones(3, 2), "bias": td.ones(2)})
 
     on_ranks(1, work)
+
+
+def batch_norm_model():
+    td.manual_seed(0)
+    inner = td.nn.Sequential(td.nn.Linear(7, 4, bias=False), td.nn.BatchNorm1d(4))
+    return td.nn.Sequential(
+        td.nn.Linear(5, 7, bias=False), td.nn.BatchNorm1d(7), td.nn.ReLU(), inner, td.nn.Tanh(), td.nn.Linear(4, 2)
+    )
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_statistics_of_batches_are_kept_while_parameters_are_divided(compiled):
+    """Also where units are nested, and in eval mode nothing is written. Every rank sees the same batch, as one process does."""
+    alone = batch_norm_model()
+    train(alone, td.tensor(X), compiled)
+    expected = {name: value.numpy().copy() for name, value in alone.state_dict().items()}
+    models = [batch_norm_model() for _ in range(2)]
+
+    def work():
+        model = models[dist.get_rank()]
+        dist.fully_shard(model[3])
+        dist.fully_shard(model)
+        train(model, td.tensor(X), compiled)
+        state = {name: value.numpy().copy() for name, value in dist.full_state_dict(model).items()}
+        model.eval()
+        model(td.tensor(X)).sum().backward()
+        assert int(model[1].num_batches_tracked) == 3
+        return state
+
+    for state in on_ranks(2, work):
+        assert list(state) == list(expected)
+        assert int(state["1.num_batches_tracked"]) == 3 and np.abs(state["1.running_mean"]).max() > 1e-3
+        for name, value in expected.items():
+            np.testing.assert_allclose(state[name], value, rtol=2e-3, atol=2e-3, err_msg=name)
+
+
+def test_large_buffers_that_nobody_writes_are_no_results():
+    model = td.nn.Sequential(td.nn.Linear(5, 7))
+    model.register_buffer("table", td.ones(1000))
+    written = []
+
+    def work():
+        dist.fully_shard(model)
+        before, version = model.table, model.table._version
+        model(td.tensor(X)).sum().backward()
+        written.append(model.table is not before or model.table._version != version)
+
+    on_ranks(1, work)
+    assert written == [False]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_statistics_of_batches_on_a_mesh_are_those_of_the_whole_batch(compiled):
+    alone = batch_norm_model()
+    train(alone, td.tensor(X), compiled)
+    models = [batch_norm_model() for _ in range(2)]
+
+    def work():
+        mesh = dist.Mesh(2, "data")
+        model = models[dist.get_rank()]
+        dist.fully_shard(model[3], mesh=mesh)
+        dist.fully_shard(model, mesh=mesh)
+        train(model, dist.distribute_tensor(td.tensor(X), mesh, [dist.Shard(0)]), compiled)
+        return {name: value.full_tensor().numpy().copy() for name, value in model.state_dict().items()}
+
+    for state in on_ranks(2, work):
+        for name, value in alone.state_dict().items():
+            np.testing.assert_allclose(state[name], value.numpy(), rtol=2e-3, atol=2e-3, err_msg=name)

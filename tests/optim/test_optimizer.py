@@ -434,3 +434,12 @@ def test_state_and_gradients_lie_as_their_parameters_do():
     optimizer = td.optim.SGD([p], lr=0.1, momentum=0.9)
     optimizer.step()
     assert p.grad.stride() == p.stride() == optimizer.state[p]["momentum_buffer"].stride()
+
+
+def test_no_parameters_are_a_mistake_and_an_empty_group_is_not():
+    with pytest.raises(ValueError, match=r"SGD got no parameters(?s:.)*fix: .*\[{\"params\": \[\]}\]"):
+        td.optim.SGD(td.nn.ReLU().parameters(), lr=0.1)
+    optimizer = td.optim.AdamW([{"params": []}], lr=0.1)
+    optimizer.step()
+    optimizer.zero_grad()
+    assert optimizer.state_dict()["param_groups"][0]["params"] == []
