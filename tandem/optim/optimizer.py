@@ -147,8 +147,8 @@ class Optimizer:
         groups = list(params)
         if not groups:
             raise ValueError(
-                f"{type(self).__name__} got no parameters\n  fix: pass model.parameters() of a model that has some; a part of a model "
-                'without any, as a stage of a pipeline may be, has an optimiser of [{"params": []}], whose step does nothing'
+                f"{type(self).__name__} got no parameters\n  fix: pass model.parameters() of a model that has some; a part of a "
+                'model without any, as a stage of a pipeline may be, has an optimiser of [{"params": []}], whose step does nothing'
             )
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
