@@ -1,10 +1,10 @@
 """Two ranks on this host, one thread each: collectives, data parallel and fully sharded steps, with PyTorch's gloo beside, and
 MPICH where it is installed; a busy third process; starts, and deaths.
 
-    python benchmarks/distributed.py [--quick] [--no-torch] [--only collectives,steps,sharded,start,faults]
+    python benchmarks/distributed.py [--quick] [--no-torch] [--torch-python P] [--only collectives,steps,sharded,start,faults]
 
 Rounds of both libraries take turns; times are the best of all rounds. `limit` is one pass over memory that both ranks share:
-what no all-reduce can be much quicker than.
+what no all-reduce can be much quicker than. What runs is told on standard error, as a part may take minutes.
 """
 
 from __future__ import annotations
@@ -187,6 +187,7 @@ def resnet():
 
 def run(program: str, launcher: list[str], environment: dict[str, str], fails: bool = False) -> tuple[dict, float]:
     """What rank 0 printed, and how long all took. fails: whether a rank is to fail."""
+    print(".", end="", file=sys.stderr, flush=True)
     with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:
         file.write(program)
     began = time.perf_counter()
@@ -223,7 +224,7 @@ for sharded in (False, True, False, True):
         for layer in model:
             if isinstance(layer, nn.Linear):
                 shard(layer)
-    optimizer = optim.SGD(model.parameters(), lr=0.01)
+    optimizer = optim.Adam(model.parameters(), lr=0.01)
     x = lib.randn(64, sizes[0])
     def step(x):
         loss = (model(x) ** 2).mean()
@@ -244,14 +245,33 @@ for sharded in (False, True, False, True):
     best[key] = min(best.get(key, 1e9), min(times))
     held = sum(local(p).numel() for p in model.parameters())
     best[key + " parameters"] = held
+    best[key + " state"] = held + sum(
+        local(t).numel() for s in optimizer.state.values() for t in s.values() if lib.is_tensor(t) and t.numel() > 1
+    )
+    best[key + " peak"] = peak(lambda: step(x[:1]).item())
 if dist.get_rank() == 0:
     print(json.dumps(best), flush=True)
 dist.destroy_process_group()
 """
-OUR_SHARDED = OUR_STEP + "shard, local = dist.fully_shard, lambda p: p\n"
+OUR_SHARDED = (
+    OUR_STEP
+    + """
+shard, local = dist.fully_shard, lambda p: p
+def peak(call):
+    call()
+    td.memory.reset_peak()
+    before = td.memory.stats()['live_bytes']
+    call()  # one row, so that parameters, moments and gradients are what takes memory
+    return td.memory.stats()['peak_bytes'] - before
+"""
+)
 THEIR_SHARDED = (
     THEIR_STEP
-    + "from torch.distributed.fsdp import fully_shard as shard\nlocal = lambda p: getattr(p, '_local_tensor', p)\n"
+    + """
+from torch.distributed.fsdp import fully_shard as shard
+local = lambda p: getattr(p, '_local_tensor', p)
+peak = lambda call: 0
+"""
 )
 
 COLUMN_ROW = """
@@ -290,6 +310,35 @@ try:
         dist.all_reduce(x)
 except td.DistributedError as error:
     print(json.dumps({"known": time.monotonic() - float(open(path).read())}), flush=True)
+"""
+
+
+ELASTIC = """
+import json, os, signal, time, tandem as td
+from tandem.distributed import elastic
+dist = td.distributed
+dist.init_process_group(elastic=True)
+model = dist.data_parallel(td.nn.Sequential(td.nn.Linear(784, 1024), td.nn.ReLU(), td.nn.Linear(1024, 10)))
+optimizer = td.optim.SGD(model.parameters(), lr=0.01)
+state = elastic.State(model=model, optimizer=optimizer, step=0)
+x, path = td.randn(64, 784), os.environ["KILL_FILE"]
+def learn(state):
+    begun = dist.get_world_size()
+    while state.step < 40:
+        loss = (state.model(x) ** 2).mean()
+        loss.backward()
+        if state.step == 20 and dist.get_rank() == 1:
+            with open(path, "w") as file:
+                file.write(str(time.monotonic()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        state.optimizer.step()
+        state.optimizer.zero_grad()
+        loss.item()
+        state.step += 1
+        if begun == 1:
+            return time.monotonic() - float(open(path).read())
+        state.commit()
+print(json.dumps({"again": elastic.run(learn, state)}), flush=True)
 """
 
 
@@ -341,14 +390,21 @@ def steps(ours, theirs, runs: int, beside: bool, quick: bool):
 
 
 def sharded(ours, theirs, runs: int, beside: bool):
-    print("\nstep of eight layers of 512, fully sharded over alone; parameters that a rank holds")
+    print("\nstep of eight layers of 512 with Adam, fully sharded over alone; parameters and moments that a rank holds")
     sides = [("ours", OUR_SHARDED, ours)] + ([("gloo", THEIR_SHARDED, theirs)] if beside else [])
     for name, imports, launcher in sides:
         found = best_of([run(SHARDED.format(imports=imports), launcher, {})[0] for _ in range(runs)])
         over = found["sharded"] - found["alone"]
-        share = found["sharded parameters"] / found["alone parameters"]
+        share = found["sharded state"] / found["alone state"]
         times = f"{found['sharded'] * 1e3:.2f} ms over {found['alone'] * 1e3:.2f} ms"
-        print(f"{name:>6}: {times}: {over * 1e3:.2f} ms more; {share:.2f} held")
+        peaks = [
+            (found[key + " peak"] / 4 + found[key + " state"]) / found["alone parameters"]
+            for key in ("sharded", "alone")
+        ]
+        memory = (
+            f"; at most {peaks[0]:.2f} times the parameters' bytes (alone {peaks[1]:.2f})" if name == "ours" else ""
+        )
+        print(f"{name:>6}: {times}: {over * 1e3:.2f} ms more; {share:.2f} held{memory}", flush=True)
     counted = run(COLUMN_ROW, ours, {})[0]
     print(f"column-row MLP: forward {counted['forward']}, backward {counted['backward']}")
 
@@ -367,6 +423,10 @@ def faults(ours, runs: int):
             run(KILLED, ours, {"KILL_FILE": os.path.join(folder, str(i))}, fails=True)[0]["known"] for i in range(runs)
         ]
     print(f"\na rank is killed: the other knows after {min(times) * 1e3:.1f} ms, at most {max(times) * 1e3:.1f} ms")
+    with tempfile.TemporaryDirectory() as folder:
+        files = [{"KILL_FILE": os.path.join(folder, str(i))} for i in range(runs)]
+        times = [run(ELASTIC, [*ours, "--elastic"], file, fails=True)[0]["again"] for file in files]
+    print(f"elastic: it trains again, alone, after {min(times) * 1e3:.0f} ms, at most {max(times) * 1e3:.0f} ms")
 
 
 def main():
@@ -374,9 +434,11 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--no-torch", action="store_true")
     parser.add_argument("--only", default="collectives,steps,sharded,start,faults")
+    parser.add_argument("--torch-python", default=sys.executable, help="the Python that has PyTorch")
     options = parser.parse_args()
+    sys.stdout.reconfigure(line_buffering=True)
     ours = [sys.executable, "-m", "tandem", "run", "-n", "2"]
-    theirs = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    theirs = [options.torch_python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     runs = 1 if options.quick else 3
     beside, only = not options.no_torch, options.only.split(",")
     if "collectives" in only:
