@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 
 
@@ -12,6 +11,8 @@ class MissingName(AttributeError):
     __module__, __qualname__ = "builtins", "AttributeError"  # as which it is shown
 
     def __str__(self):
+        import difflib  # when it is shown: most programs name what is there
+
         text = super().__str__()
         known = [n for n in dir(self.obj) if not n.startswith("_")]
         close = difflib.get_close_matches(self.name, known, 1, 0.7)

@@ -11,7 +11,6 @@ from tandem.errors import DTypeError, UnsupportedError
 from tandem.graph.building import _local, _stack
 from tandem.graph.printer import print_graph
 from tandem.graph.symbolic import Dim, Sym, Symbols, product, substitute
-from tandem.pages import frame
 from tandem.tree import flatten
 
 
@@ -257,6 +256,8 @@ class Graph:
         return text
 
     def _repr_html_(self) -> str:
+        from tandem.pages import frame
+
         return frame(self.view(), title=self.name or "graph")
 
     def roots(self) -> list[Value]:
