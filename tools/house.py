@@ -203,32 +203,45 @@ def tested_share(known: dict[str, pathlib.Path]) -> float:
 
 
 def without_docstring(known: dict[str, pathlib.Path]) -> tuple[list[str], int]:
-    """Public functions and methods without a docstring, and how many public ones there are. Rules of operators (`infer`, `grad`,
-    ...) are documented once, at the base class."""
-    inherited = {
-        name
-        for module in ("tandem.ops.define", "tandem.codegen.target", "tandem.graph.ir", "tandem.session.nodes")
-        for node in ast.walk(ast.parse(known[module].read_text()))
-        if isinstance(node, ast.FunctionDef)
-        for name in [node.name]
-    } | {"forward", "extra_repr"}
+    """Public functions and methods without a docstring, and how many public ones there are. As for Python's help(), a method has
+    the docstring of the base class's method that it overrides."""
+    trees = {
+        module: ast.parse(path.read_text())
+        for module, path in known.items()
+        if not any(part.startswith("_") for part in module.split("."))
+    }
+    classes: dict[str, list[ast.ClassDef]] = {}
+    for tree in trees.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(node)
+
+    def inherits(cls: ast.ClassDef, name: str, seen: set[str]) -> bool:
+        for base in cls.bases:
+            base_name = base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
+            if base_name in seen:
+                continue
+            seen.add(base_name)
+            for found in classes.get(base_name, ()):
+                own = [n for n in found.body if isinstance(n, ast.FunctionDef) and n.name == name]
+                if any(ast.get_docstring(n) for n in own) or inherits(found, name, seen):
+                    return True
+        return False
+
     missing, count = [], 0
 
-    def visit(module: str, body, prefix: str, in_class: bool):
+    def visit(module: str, body, prefix: str, cls: ast.ClassDef | None):
         nonlocal count
         for node in body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                visit(module, node.body, f"{prefix}{node.name}.", True)
+                visit(module, node.body, f"{prefix}{node.name}.", node)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
-                if in_class and node.name in inherited:
-                    continue
                 count += 1
-                if ast.get_docstring(node) is None:
+                if ast.get_docstring(node) is None and not (cls is not None and inherits(cls, node.name, set())):
                     missing.append(f"{module}: {prefix}{node.name}")
 
-    for module, path in known.items():
-        if not any(part.startswith("_") for part in module.split(".")):
-            visit(module, ast.parse(path.read_text()).body, "", False)
+    for module, tree in trees.items():
+        visit(module, tree.body, "", None)
     return missing, count
 
 

@@ -79,21 +79,26 @@ class Distribution:
 
     @property
     def mean(self):
+        """The expected value: (*batch_shape, *event_shape)."""
         raise self._missing("mean")
 
     @property
     def mode(self):
+        """The most likely value: (*batch_shape, *event_shape)."""
         raise self._missing("mode")
 
     @property
     def variance(self):
+        """The expected square of the distance from the mean: (*batch_shape, *event_shape)."""
         raise self._missing("variance")
 
     @property
     def stddev(self):
+        """The square root of the variance."""
         return td.sqrt(self.variance)
 
     def shape_of(self, sample_shape=()) -> tuple:
+        """The shape of so many samples."""
         return (*sample_shape, *self.batch_shape, *self.event_shape)
 
     _extended_shape = shape_of
@@ -120,24 +125,31 @@ class Distribution:
         raise UnsupportedError(type(self).__name__, "samples have no gradient", fix="use sample() and log_prob()")
 
     def sample_n(self, n: int):
+        """n samples along a new first axis."""
         return self.sample((n,))
 
     def log_prob(self, value):
+        """The logarithm of the density, or of the probability, of a value: (*sample_shape, *batch_shape)."""
         raise self._missing("log_prob")
 
     def prob(self, value):
+        """The density, or the probability, of a value."""
         return td.exp(self.log_prob(value))
 
     def entropy(self):
+        """The expected negative logarithm of the density: (*batch_shape)."""
         raise self._missing("entropy")
 
     def perplexity(self):
+        """The exponential of the entropy."""
         return td.exp(self.entropy())
 
     def cdf(self, value):
+        """The probability of values up to this one."""
         raise self._missing("cdf")
 
     def icdf(self, value):
+        """The value up to which values have this probability: the inverse of cdf."""
         raise self._missing("icdf")
 
     def enumerate_support(self, expand: bool = True):

@@ -53,6 +53,7 @@ class Module:
         own["_modules"] = {}
 
     def forward(self, *args, **kwargs):
+        """What the module computes. Classes define it; calling the module calls it."""
         raise NotImplementedError(f"{type(self).__name__} has no forward(): define what it computes")
 
     def compile(self, *, whole: bool = False, memory_budget: float | None = None, recompile_limit: float | None = None):

@@ -151,13 +151,12 @@ class Op:
         None  # a method that builds the result for complex inputs, where kernels compute with real ones only
     )
 
-    def infer(
-        self, *types, **_
-    ):  # the type of the result, or a tuple of types; primitives have parameters of their own
+    def infer(self, *types, **_):
+        """The type of the result for operands of these types, or a tuple of types. Primitives have parameters of their own."""
         raise NotImplementedError
 
-    def grad(self, *args, **kwargs):  # (g, *inputs), and what the rule asks for: out=, vjp=
-        return None
+    def grad(self, *args, **kwargs):
+        """Gradients of the inputs for (g, *inputs), and what the rule asks for by keyword: out, vjp, wanted. None: no gradient."""
 
     def rule(self, *types: Type) -> None:
         """Raises unless attributes and operands fit, where `takes` does not say it all (rules.py)."""
@@ -199,9 +198,11 @@ class Elementwise(Op):
         return Type(self.result_dtype(*(t.dtype for t in types)), common_shape(types))
 
     def result_dtype(self, *inputs: dtypes.DType) -> dtypes.DType:
+        """The type of an element of the result."""
         return inputs[0]
 
     def body(self, b, *scalars):
+        """An element of the result as a scalar expression, made by the builder b, which serves every renderer."""
         raise NotImplementedError
 
     def rule(self, *types: Type):
@@ -227,7 +228,8 @@ class Composite(Op):
     def made_of(self, kind: str, inputs) -> Callable:
         return self.expand
 
-    def expand(self, *args, **kwargs):  # of the inputs
+    def expand(self, *args, **kwargs):
+        """The results for these inputs, by other operators."""
         raise NotImplementedError
 
 
@@ -248,6 +250,10 @@ class LibraryOp(Op):
         if self.only_on and kind and kind != self.only_on:
             return self.composed
         return super().made_of(kind, inputs)
+
+    def composed(self, *inputs):
+        """The results by other operators, for targets that have no such routine."""
+        raise NotImplementedError
 
     def attributes(self, *types: Type) -> tuple[tuple, tuple]:
         """(ints, floats) for the call; ints may be symbolic."""
