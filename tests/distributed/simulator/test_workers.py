@@ -29,6 +29,30 @@ def test_backup_workers_have_an_optimum():
     assert 1 <= gain.index(max(gain)) <= best and gain[7] < max(gain)
 
 
+def test_fair_links_are_shared_by_all_transfers_under_way():
+    assert simulate_workers(4, 1.0, transfer=0.125, steps=3, sharing="fair").times == pytest.approx((2.0, 2.0, 2.0))
+    late = lambda rng, worker: (1.0, 1.25)[worker]  # both push for half a second if alone
+    report = simulate_workers(2, late, transfer=0.5, steps=1, sharing="fair")
+    assert report.times == pytest.approx((1.0 + 1.25 + 0.75,))  # the other one has a quarter left, at half the speed
+    slow = simulate_workers(1, 1.0, transfer=0.125, alone=0.5, steps=1, sharing="fair")
+    assert slow.times == pytest.approx((2.0,))  # its own link, both ways
+
+
+def test_backup_workers_at_the_size_of_the_papers_figure():
+    """Figure 8 of the OSDI'16 paper: t(4) = 1.93 s, the best at 3 per resource (+9.5 %), 5 no better. Inputs: docs/simulator.md"""
+    times = [
+        simulate_workers(
+            50 + b, straggling(1.4, 0.01, 0.0785, 1.48), needed=50, transfer=0.0051, alone=0.087, sharing="fair", steps=150,
+            seed=1,
+        ).median
+        for b in range(8)
+    ]  # fmt: skip
+    assert times[:5] == sorted(times[:5], reverse=True) and times[4] == pytest.approx(1.93, rel=0.02)
+    assert times[5] > 0.997 * times[4] and times[7] > times[6] > times[4]
+    gain = [times[0] / t * 50 / (50 + b) for b, t in enumerate(times)]
+    assert gain.index(max(gain)) == 3 and 1.07 < max(gain) < 1.14
+
+
 def test_more_workers_bring_less_and_less():
     for mode in ("synchronous", "asynchronous"):
         rate = [
@@ -58,6 +82,8 @@ def test_the_best_interval_of_checkpoints_is_about_youngs():
 def test_bad_numbers_are_refused():
     with pytest.raises(td.errors.ValueRangeError, match="needed=5 must lie between 1 and 4"):
         simulate_workers(4, 1.0, needed=5)
+    with pytest.raises(td.errors.ValueRangeError, match="sharing='never'"):
+        simulate_workers(4, 1.0, sharing="never")
     with pytest.raises(td.errors.ValueRangeError, match="mode='often'"):
         simulate_workers(4, 1.0, mode="often")
     with pytest.raises(td.errors.ValueRangeError, match="interval=0"):
