@@ -9,6 +9,7 @@ A task that was started again is another one, and refuses.
 
 from __future__ import annotations
 
+import importlib
 import secrets
 import threading
 from collections import OrderedDict
@@ -29,6 +30,7 @@ _ANSWERS = 16  # of steps that are over, for who asks again; what is larger than
 _SMALL = 1 << 16  # bytes
 
 extensions: list = []  # of other subjects: functions of a task that give further calls, by name
+_EXTENDED_BY = ("tandem.distributed.servers.service",)  # which build on this module
 local: dict[str, Task] = {}  # address -> task of this process, to which tensors need no way
 
 
@@ -66,6 +68,8 @@ class Task:
             "shutdown": self._shutdown,
         }
         self.notices = {"message": self._message, "abort": self._abort}
+        for module in _EXTENDED_BY:
+            importlib.import_module(module)
         for extend in extensions:
             self.calls.update(extend(self))
         self.server = Server(self, address, key)

@@ -8,12 +8,16 @@ from collections.abc import Mapping, Sequence
 import tandem.ops as F
 from tandem import _runtime
 from tandem.autograd.modes import no_grad
-from tandem.distributed.topology import DeviceModel, Topology
+from tandem.devices import canonical
+from tandem.distributed.topology import DeviceModel, Link, Topology
 from tandem.errors import ValueRangeError
 from tandem.graph.ir import Builder, Graph, Node, Type, Value
 from tandem.graph.symbolic import Sym, hint
 from tandem.graph.work import operations_of, size_of
 from tandem.ops.define import Movement, add_input
+from tandem.placement.where import task_of
+
+_MESSAGE = 2e-4  # seconds of a value from task to task besides its bytes: 160 to 200 us between processes of a host
 
 
 class PlacementCosts:
@@ -48,6 +52,14 @@ class PlacementCosts:
     def of(cls, topology: Topology, times: Mapping[Node, float] | None = None) -> PlacementCosts:
         """Those of the devices of a cluster, in order."""
         return cls([topology.device] * topology.devices, lambda a, b: topology.link([a, b]), times)
+
+    @classmethod
+    def of_names(cls, devices: Sequence[str]) -> PlacementCosts:
+        """Those of processors, where nothing was measured: what crosses between tasks is a message."""
+        topology = Topology.processors(len(devices))
+        tasks = [task_of(canonical(name)) for name in devices]
+        message = Link(topology.inside.bandwidth, _MESSAGE)
+        return cls([topology.device] * len(devices), lambda a, b: topology.inside if tasks[a] == tasks[b] else message)
 
     def seconds(self, node: Node, device: int) -> float:
         """How long a device takes for a node: as measured, or the larger of what computing and memory take."""

@@ -139,7 +139,8 @@ def place(
     graph: of primitives, such as td.compile's; or a function that gives a loss, with `args` of the shapes of a batch: then the
     graph has its gradients, too, and each is wanted where its parameter is
     devices: names, of this process ("cpu", "cuda:0") or of tasks of a cluster ("/job:worker/task:1/device:cpu")
-    costs: of nodes, links and memory; those of `topology` otherwise; measure=True has nodes measured here
+    costs: of nodes, links and memory; those of `topology`, or of processors and messages between tasks, otherwise; measure=True has
+    nodes measured here
     graph may be deferred (td.Graph): then `fetches` says what is run of it, `batch` stands for sizes that are not known, and
     `plan.apply()` binds its nodes
     colocate: sequences of nodes or values that must sit together; hold: {node, value or position of an input: device}. Names may
@@ -161,7 +162,7 @@ def place(
         d if not d.startswith("/") or "device:" in d else f"{d.rstrip('/')}/device:cpu" for d in map(str, devices)
     ]
     if costs is None:
-        costs = PlacementCosts.of(topology or Topology.processors(len(devices)))
+        costs = PlacementCosts.of(topology) if topology else PlacementCosts.of_names(devices)
     if measure and isinstance(graph, Graph):
         costs.times |= measure_nodes(graph)
     if len(costs.models) < len(devices):

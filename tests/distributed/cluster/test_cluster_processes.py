@@ -216,3 +216,16 @@ def test_a_classic_program_of_servers_and_workers(tmp_path):
         for process in (server, *workers):
             process.kill()
             process.wait()
+
+
+def test_tasks_have_the_calls_of_parameter_servers_whoever_imports_what():
+    """Parts of td.distributed are imported when first used: a task has all calls from its beginning."""
+    code = (
+        "import tandem as td\n"
+        "for engine in ('threads', 'processes'):\n"
+        "    cluster = td.distributed.Cluster({'ps': 1}, engine=engine)\n"
+        "    model = td.nn.Linear(2, 1)\n"
+        "    td.distributed.ParameterServer(model, td.optim.SGD(model.parameters(), lr=0.1), cluster=cluster)\n"
+        "    cluster.close()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -103,3 +103,20 @@ def test_measured_times_and_bad_arguments():
     with pytest.raises(td.UnsupportedError, match=r"plan.graph\(\)"):
         w = td.ones(4, 4, requires_grad=True)
         place(lambda x: (x @ w).sum(), ["cpu"], (td.ones(2, 4),)).apply()
+
+
+def test_small_graphs_stay_on_one_task_where_nothing_was_measured():
+    """A message between tasks takes longer than what it would save here; between devices of one task it does not."""
+    with td.Graph() as graph:
+        x = td.placeholder(td.float32, (128, 32), name="x")
+        ends = []
+        for side in "ab":
+            y = x
+            for k in range(3):
+                y = td.tanh(y @ td.Variable(td.ones(32, 32), name=f"{side}{k}"))
+            ends.append(y)
+        result = (ends[0] * ends[1]).sum()
+    tasks = td.distributed.place(graph, ["/job:worker/task:0", "/job:worker/task:1"], fetches=[result])
+    within = td.distributed.place(graph, ["/job:worker/task:0", "/job:worker/task:0/device:cuda:0"], fetches=[result])
+    assert tasks.transfers == 0 and tasks.seconds == tasks.alone
+    assert within.transfers == 1 and within.seconds < 0.8 * within.alone
