@@ -107,13 +107,13 @@ class Choice:
 
     @functools.cached_property
     def timeline(self) -> Timeline:
-        def seconds(a: Action) -> float:
-            t = self.stages[a.stage].times
-            return {"F": t.forward, "I": t.inputs, "W": t.weights, "B": t.inputs + t.weights}[a.kind]
+        return simulate(self.schedule, self.seconds_of, self.message)
 
-        return simulate(self.schedule, seconds, self._message)
+    def seconds_of(self, a: Action) -> float:
+        t = self.stages[a.stage].times
+        return {"F": t.forward, "I": t.inputs, "W": t.weights, "B": t.inputs + t.weights}[a.kind]
 
-    def _message(self, action: Action, row: int) -> float:
+    def message(self, action: Action, row: int) -> float:
         """Seconds until what an action gives is at another stage: the busiest rank's part."""
         s = self.stages[action.stage]
         to = action.stage + (1 if action.kind == "F" else -1)

@@ -2,10 +2,11 @@
 
 from tandem.distributed.simulator.failures import FailuresReport, simulate_failures
 from tandem.distributed.simulator.model import Transformer
+from tandem.distributed.simulator.plans import PlanReport, simulate_plan
 from tandem.distributed.simulator.training import Plan, Report, plan_training, simulate_training
 from tandem.distributed.simulator.workers import WorkersReport, simulate_workers, straggling
 
 __all__ = [
-    "FailuresReport", "Plan", "Report", "Transformer", "WorkersReport", "plan_training", "simulate_failures",
-    "simulate_training", "simulate_workers", "straggling",
+    "FailuresReport", "Plan", "PlanReport", "Report", "Transformer", "WorkersReport", "plan_training", "simulate_failures",
+    "simulate_plan", "simulate_training", "simulate_workers", "straggling",
 ]  # fmt: skip
