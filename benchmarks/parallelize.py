@@ -1,6 +1,7 @@
 """Steps by `td.parallelize`, by plans that people write by hand, and by torch's DistributedDataParallel: processes of one thread.
 
-    python benchmarks/parallelize.py [--models mlp,ncf,gpt_mini,resnet] [--ranks 2] [--rounds 2] [--no-torch]
+    python benchmarks/parallelize.py [--models mlp,ncf,gpt_mini,resnet] [--ranks 2] [--rounds 2] [--torch-python PATH]
+        [--no-torch]
 
 All train on the same batch of the whole program, with the same optimiser. Rounds of all take turns; times are the best of all
 rounds. For each plan the time that the cost model predicts is printed beside the measured one.
@@ -231,10 +232,10 @@ def theirs(name: str, seconds: float) -> dict:
     dist.destroy_process_group()
 
 
-def run(side: str, name: str, ranks: int, seconds: float) -> dict:
+def run(side: str, name: str, ranks: int, seconds: float, python: str = sys.executable) -> dict:
     launcher = {
         "ours": [sys.executable, "-m", "tandem", "run", "-n", str(ranks)],
-        "theirs": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)],
+        "theirs": [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)],
     }[side]
     threads = {"OMP_NUM_THREADS": "1", "TANDEM_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -253,6 +254,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--no-torch", action="store_true")
+    parser.add_argument("--torch-python", default=sys.executable, help="a Python with torch")
     parser.add_argument("--worker", choices=["ours", "theirs"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -263,7 +265,7 @@ def main():
         for _ in range(options.rounds):
             found = run("ours", name, options.ranks, options.seconds)
             if not options.no_torch:
-                found |= run("theirs", name, options.ranks, options.seconds)
+                found |= run("theirs", name, options.ranks, options.seconds, options.torch_python)
             rounds.append(found)
         best = {k: min(r[k] for r in rounds) for k in rounds[0]}
         ms = lambda k, best=best: f"{k} {best[k] * 1e3:.1f} ms"

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from tandem import _runtime, files
 from tandem.autograd.modes import no_grad
 from tandem.constructors import asarray
+from tandem.distributed import measure  # which imports this package
 from tandem.distributed.automatic import decisions, page
 from tandem.distributed.automatic.choice import Choice, StageChoice
 from tandem.distributed.automatic.divide import Divided, divide, divided_stage
 from tandem.distributed.automatic.memory import plan_memory, stage_memory
 from tandem.distributed.automatic.search import Question, Search
 from tandem.distributed.group import group_of, is_initialized
-from tandem.distributed.measure import measured
 from tandem.distributed.pipeline.places import blocks
 from tandem.distributed.pipeline.runtime import Pipeline
 from tandem.distributed.pipeline.step import part_of
@@ -415,7 +415,7 @@ def _question(fn, args, mesh, topology: Topology | None, **options) -> tuple[Que
     options = {"memory_limit": None, "state": 2.0, "time_limit": 10.0, "gap": 1e-3, **options}
     args = tuple(asarray(a) for a in args)
     if mesh is None or isinstance(mesh, Topology):
-        found = mesh or topology or measured()
+        found = mesh or topology or measure.measured()
         running = group_of(None, "parallelize") if is_initialized() else None
         running = running if running is not None and running.size() == found.devices else None
         options["running"] = running is not None
