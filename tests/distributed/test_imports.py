@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import importlib, os
 import tandem.distributed as dist
@@ -23,6 +25,7 @@ assert not failed, failed
 """
 
 
+@pytest.mark.slow  # some seconds of imports
 def test_every_part_may_be_the_first_that_is_imported():
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
