@@ -187,7 +187,7 @@ def code_of(device) -> int:
     """The runtime's number for a device: 0 for the CPU, k for cuda:(k - 1). Raises if the device is not there."""
     if device is None:
         return _runtime.default_device()
-    if device == "cpu":  # the usual one, without looking closer
+    if device is CPU or device == "cpu":  # the usual one, without looking closer
         return 0
     if not isinstance(device, Device):
         device = Device(device)

@@ -12,6 +12,7 @@ import threading
 import weakref
 
 _local = threading.local()
+bases: list = []  # nn.Module
 codes: list = []  # of functions that call modules, `self` (tandem/nn/module.py)
 running: list[None] = []  # one for each compiled function that runs, in any thread: modules look at this first
 
@@ -84,12 +85,17 @@ def add(first: int, behind: int, module):
 
 
 def _running():
-    """The frames of calls of modules, inner ones first."""
+    """Calls of modules that run, inner ones first: the variables of Module.__call__, or what the runtime called in its place."""
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code in codes:
+        code, outer = frame.f_code, frame.f_back
+        if code in codes:
             yield frame.f_locals
-        frame = frame.f_back
+        elif code.co_argcount and (outer is None or outer.f_code not in codes):
+            one = frame.f_locals.get(code.co_varnames[0])
+            if isinstance(one, tuple(bases)) and getattr(type(one).forward, "__code__", None) is code:
+                yield {"self": one, "first": -1}
+        frame = outer
 
 
 def here() -> tuple:

@@ -1,4 +1,5 @@
-// Attributes of modules: parameters, modules and buffers are looked up here, as nn.Module.__getattr__ does in Python.
+// Attributes and calls of modules: parameters, modules and buffers are looked up here, as nn.Module.__getattr__ does in
+// Python, and forward is called, as nn.Module.__call__ does where there are no hooks.
 #include <nanobind/nanobind.h>
 
 #include "bindings/bindings.h"
@@ -39,6 +40,44 @@ PyObject* member(PyObject* self, PyObject* name) {
   return PyObject_Vectorcall(own_getattr, args, 2, nullptr);  // raises
 }
 
+ternaryfunc usual_call = nullptr;
+PyObject* own_call = nullptr;  // nn.Module.__call__
+PyObject* running = nullptr;   // tandem.module_calls.running: not empty while a compiled function runs
+PyObject* note = nullptr;      // tandem.module_calls.note
+
+PyObject* call(PyObject* self, PyObject* args, PyObject* keywords) {
+  static PyObject* const hooks = PyUnicode_InternFromString("_hooks");
+  static PyObject* const forward = PyUnicode_InternFromString("forward");
+  constexpr Py_ssize_t kMost = 15;
+  const Py_ssize_t count = PyTuple_GET_SIZE(args);
+  PyObject** own = _PyObject_GetDictPtr(self);
+  PyObject* function = _PyType_Lookup(Py_TYPE(self), forward);
+  if (PyList_GET_SIZE(running) || (keywords && PyDict_GET_SIZE(keywords)) || count > kMost || !own || !*own ||
+      !function || !PyFunction_Check(function) || PyDict_GetItemWithError(*own, forward) ||
+      PyDict_GetItemWithError(*own, hooks))
+    return usual_call(self, args, keywords);
+  PyObject* given[kMost + 1] = {self};
+  for (Py_ssize_t i = 0; i < count; ++i) given[i + 1] = PyTuple_GET_ITEM(args, i);
+  Py_INCREF(function);
+  PyObject* result = PyObject_Vectorcall(function, given, static_cast<size_t>(count) + 1, nullptr);
+  Py_DECREF(function);
+  if (result || !PyErr_ExceptionMatches(PyExc_Exception)) return result;
+  PyObject *type, *error, *trace;
+  PyErr_Fetch(&type, &error, &trace);
+  PyErr_NormalizeException(&type, &error, &trace);
+  if (trace) PyException_SetTraceback(error, trace);
+  PyObject* noted = PyObject_CallFunction(note, "OOi", error, self, -1);  // the error names this module
+  if (!noted) {
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(trace);
+    return nullptr;
+  }
+  Py_DECREF(noted);
+  PyErr_Restore(type, error, trace);
+  return nullptr;
+}
+
 }  // namespace
 
 void register_members(nb::module_& m) {
@@ -57,6 +96,15 @@ void register_members(nb::module_& m) {
                            cls.attr("__getattribute__").is(object_type.attr("__getattribute__"));
         if (!plain) return;
         type->tp_getattro = member;
+        nb::object called = nb::borrow(_PyType_Lookup(type, nb::str("__call__").ptr()));
+        if (!own_call) {
+          nb::object module_calls = nb::module_::import_("tandem.module_calls");
+          running = nb::object(module_calls.attr("running")).release().ptr();
+          note = nb::object(module_calls.attr("note")).release().ptr();
+          own_call = Py_NewRef(called.ptr());
+          usual_call = type->tp_call;
+        }
+        if (called.ptr() == own_call && type->tp_call == usual_call) type->tp_call = call;
         PyType_Modified(type);
       },
       nb::arg("cls"));

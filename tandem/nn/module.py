@@ -514,6 +514,7 @@ class Module:
 
 
 Module.get_extra_state.is_default = True  # state.py asks whether a class has one of its own
+module_calls.bases.append(Module)
 module_calls.codes.append(Module.__call__.__code__)
 _runtime.look_up_members(Module)  # and in each subclass: __getattr__ without Python code
 

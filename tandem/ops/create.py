@@ -6,7 +6,7 @@ import math
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.devices import code_of, named
+from tandem.devices import CPU, code_of, named
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value, call_recorder
 from tandem.graph.symbolic import Sym
@@ -152,7 +152,7 @@ def on_device(made, device):
     """A tensor that was just made, on the device that was asked for (None: where it is)."""
     if device is None:
         return made
-    code = code_of(device)
+    code = 0 if device is CPU else code_of(device)
     return made if _runtime.device_index(made) == code else made.to(device)
 
 

@@ -32,7 +32,10 @@ def tensor(data, *, dtype=None, device=None, requires_grad: bool = False):
             [3, 4]])
     """
     dtype = given_dtype(dtype)
-    if isinstance(data, _runtime.Tensor):
+    if type(data) is list:
+        made = _runtime.from_data(data, dtype)
+        device = device or _default_device()
+    elif isinstance(data, _runtime.Tensor):
         made = _copied(data.detach(), dtype)
     elif hasattr(data, "__dlpack__") or hasattr(data, "__array__"):
         made = _copied(asarray(data), dtype)
@@ -40,7 +43,8 @@ def tensor(data, *, dtype=None, device=None, requires_grad: bool = False):
     else:
         made = _from_data("tensor", data, dtype)
         device = device or _default_device()
-    return finish_tensor(F.create.on_device(made, device), requires_grad)
+    made = made if device is None else F.create.on_device(made, device)
+    return finish_tensor(made, True) if requires_grad else made
 
 
 def _from_data(name: str, data, dtype):
