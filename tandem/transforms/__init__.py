@@ -1,7 +1,7 @@
 """Transforms of functions: they take a function and give one. grad and its relatives live in tandem.autograd.gradients."""
 
 from tandem import aliases
-from tandem.transforms import functional
+from tandem.transforms import functional, library_rules  # the second registers rules of batching
 from tandem.transforms.checkpoint import checkpoint
 from tandem.transforms.forward import jvp, linearize
 from tandem.transforms.jacobian import hessian, jacfwd, jacrev

@@ -130,6 +130,13 @@ class Batcher:
     def split(self, v: Value) -> Value:
         return F.Reshape((self.size, v.shape[0] // self.size, *v.shape[1:]))(v)
 
+    def place(self, offset: Value) -> Value:
+        """Where random numbers of a batch begin: everything sampled before took as many counters as there are examples."""
+        if self.start is None:
+            return offset
+        before = F.Sub()(offset, self.start)
+        return F.Add()(self.start, F.Mul()(before, F.Size(self.size, dtypes.int64)()))
+
     def split_as(self, v: Value, like: Value) -> Value:
         """v, whose first axis is batch and first axis of `like` as one, with the two apart."""
         return F.Reshape((self.size, *like.shape))(v)
@@ -375,18 +382,7 @@ def _random_bits(b, node, values, flags):
     if any(flags):
         return None
     seed, offset = values
-    if b.start is not None:  # everything drawn before took as many counters as there are examples
-        before = F.Sub()(offset, b.start)
-        offset = F.Add()(b.start, F.Mul()(before, F.Size(b.size, dtypes.int64)()))
-    return with_fields(node.op, shape=(b.size, *node.op.shape))(seed, offset)
-
-
-@rule("draw")
-def _draw(b, node, values, flags):
-    raise UnsupportedError(
-        "vmap", f"numbers of the {node.op.distribution} distribution are not drawn inside vmap",
-        fix="draw them before, for the whole batch, and pass them in",
-    )  # fmt: skip
+    return with_fields(node.op, shape=(b.size, *node.op.shape))(seed, b.place(offset))
 
 
 @rule("nonzero")
