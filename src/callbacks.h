@@ -21,6 +21,7 @@ struct Callbacks {
   PyObject* in_parts = nullptr;         // (op, arguments): a call with a sparse or nested tensor among its arguments
   PyObject* to_dense = nullptr;         // (tensor in parts) -> Tensor
   PyObject* join_backward = nullptr;    // (backward function, that of the record before it) -> OpFunction or None
+  PyObject* host_call = nullptr;        // (form, operands) -> results; see bindings/host_call.cc
   PyObject* batch_cell = nullptr;       // (calls of a cell, flags) -> OpFunction; see autobatch/cells.h
   PyObject* batch_plan = nullptr;       // (what Python knows of a plan, flags) -> OpFunction; see autobatch/batch.h
   PyObject* contiguous = nullptr;       // OpFunction

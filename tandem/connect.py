@@ -13,6 +13,7 @@ from tandem.errors import DTypeError, IntegerRangeError
 from tandem.forks import compiling
 from tandem.graph.ir import Value, kept_builders
 from tandem.ops.extras import call
+from tandem.ops.host_call import run_step
 from tandem.tracing.describe import capture_of, spec_of
 from tandem.transforms.checkpoint import checkpoint
 
@@ -234,6 +235,7 @@ def connect():
     hooks.share_memory = _share_memory
     _runtime.set_callback("batch_plan", _batch_plan)
     _runtime.set_callback("batch_cell", _batch_cell)
+    _runtime.set_callback("host_call", run_step)
     _runtime.set_callback("place_row", _place_row)
     _runtime.set_callback("take_view", _take_view)
     _runtime.set_callback("join_rows", _join_rows)

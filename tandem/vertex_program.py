@@ -20,9 +20,11 @@ import numpy as np
 import tandem.ops as F
 from tandem import _runtime
 from tandem.autograd import Function, enable_grad, grad
+from tandem.constructors import zeros
 from tandem.control.regions import Draws
 from tandem.errors import DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
+from tandem.ops.host_call import call_on_host
 from tandem.structure import Structure
 from tandem.transforms.traced import prepare, take
 
@@ -50,7 +52,7 @@ class Vertex:
         if direction == "down":
             structure = structure.reversed
         program = _Program(functools.partial(self._fn, *bound), structure, inputs, states, single)
-        made = _apart(program) if _runtime.capturing() else program.run()
+        made = _captured(program) if _runtime.capturing() else program.run()
         return made[0] if single and len(made) == 1 else tuple(made)
 
 
@@ -106,7 +108,10 @@ class _Program:
     def __init__(self, fn, structure: Structure, inputs: list, states: list, single: bool):
         self.fn, self.structure, self.single = fn, structure, single
         self.inputs, self.states = inputs, states
-        self.stand_ins: dict = {}  # {id of a constant: what is used in its place}
+        self.places: dict = {}  # {id of a constant: its place among those that are used in their stead}
+        self.constants: list = []
+        self.random = False
+        self.rows: tuple = ()  # (dtype, shape) of what a vertex gives
         self.functions = self._functions(stacked=True)
 
     def _functions(self, stacked: bool) -> dict:
@@ -140,14 +145,32 @@ class _Program:
 
             function = prepare("vertex", result, len(specs), generator_state, (), build)
             taken = result.taken
+            self.random |= bool(taken.draws)
+            self.rows = tuple((leaf.dtype.name, tuple(leaf.shape)) for leaf in result.leaves)
             made[count] = function, list(taken.consts), taken.plain_numbers(), taken.all_ints()
         return made
 
     def _replaced(self, functions: dict) -> dict:
+        if not self.places:
+            return functions
         return {
-            k: (op, [self.stand_ins.get(id(c), c) for c in consts], numbers, ints)
+            k: (op, [self.constants[c if type(c) is int else self.places[id(c)]] for c in consts], numbers, ints)
             for k, (op, consts, numbers, ints) in functions.items()
         }
+
+    def take_apart(self) -> tuple[list, list]:
+        """(inputs, constants) of the program, which holds them no longer: `place` gives it others."""
+        inputs, self.inputs = self.inputs, []
+        constants = list({id(c): c for _, consts, _, _ in self.functions.values() for c in consts}.values())
+        self.places = {id(c): i for i, c in enumerate(constants)}
+        self.functions = {
+            k: (op, [self.places[id(c)] for c in consts], numbers, ints)
+            for k, (op, consts, numbers, ints) in self.functions.items()
+        }
+        return inputs, constants
+
+    def place(self, inputs: list, constants: list):
+        self.inputs, self.constants = inputs, constants
 
     def run(self) -> list:
         offsets, children = self.structure.offsets, self.structure.children
@@ -179,37 +202,65 @@ def _check_results(result, states: list, count: int):
             )
 
 
-def _apart(program: _Program) -> tuple:
-    """Inside td.compile: the program before ends here, another one begins after."""
-    inputs = program.inputs
-    constants = list({id(c): c for _, consts, _, _ in program.functions.values() for c in consts}.values())
+class _Step:
+    """A vertex program as a step of a compiled one: see Note [Host calls] in tandem/ops/host_call.py."""
+
+    def __init__(self, program: _Program, inputs: int, wants: list[bool]):
+        self.program, self.inputs, self.wants = program, inputs, wants
+        self.kept = None
+
+    def run(self, operands: list) -> list:
+        with enable_grad():
+            own = [t.detach().requires_grad_(wanted) for t, wanted in zip(operands, self.wants, strict=True)]
+            self.program.place(own[: self.inputs], own[self.inputs :])
+            made = self.program.run()
+            self.program.place([], [])
+        if any(self.wants):
+            self.kept = own, made
+        return [t.detach() for t in made]
+
+    def backward(self, operands: list, grads: list) -> list:
+        if self.kept is None:
+            self.run(operands)
+        (own, made), self.kept = self.kept, None
+        wanted = [t for t in own if t.requires_grad]
+        roots = [(t, g) for t, g in zip(made, grads, strict=True) if g is not None and t.requires_grad]
+        found = iter(grad([t for t, _ in roots], wanted, [g for _, g in roots], allow_unused=True) if roots else ())
+        return [next(found, None) if t.requires_grad else None for t in own]
+
+
+def _captured(program: _Program) -> list | tuple:
+    """Inside td.compile: a step of the program, where its operands are on the host; random numbers are those of eager code, which
+    a program that ends there has."""
+    on_host = not any(_runtime.device_index(t) for t in [*program.inputs, *program.states])
+    with _runtime.PauseCapture():  # only their types and shapes matter
+        program.states = [zeros(s.shape, dtype=s.dtype, device=s.device) for s in program.states]
+    inputs, constants = program.take_apart()
     given = [*inputs, *constants]
-    kept: list = []
+    step = _Step(program, len(inputs), [_runtime.grad_enabled() and t.requires_grad for t in given])
+    if inputs and on_host and not program.random and not any(map(_runtime.device_index, constants)):
+        return call_on_host(step, given, program.rows)
+    return _apart(step, given)
+
+
+def _apart(step: _Step, given: list) -> tuple:
+    """The program before ends here, another one begins after."""
 
     class Apart(Function):
         @staticmethod
         def forward(ctx, *tensors):
             for t in given:
                 _runtime.materialize(t)
-            with _runtime.PauseCapture(), enable_grad():
-                own = [t.detach().requires_grad_(t.requires_grad) for t in given]
-                program.inputs = own[: len(inputs)]
-                program.stand_ins = dict(zip(map(id, constants), own[len(inputs) :], strict=True))
-                made = program.run()
-            kept[:] = own, made
-            return tuple(t.detach() for t in made)
+            with _runtime.PauseCapture():
+                return tuple(step.run(given))
 
         @staticmethod
         def backward(ctx, *grads):
-            own, made = kept
-            wanted = [t for t in own if t.requires_grad]
             for g in grads:
                 if g is not None:
                     _runtime.materialize(g)
             with _runtime.PauseCapture():
-                roots = [(t, g) for t, g in zip(made, grads, strict=True) if g is not None and t.requires_grad]
-                found = iter(grad([t for t, _ in roots], wanted, [g for _, g in roots], allow_unused=True))
-            return tuple(next(found) if t.requires_grad else None for t in own)
+                return tuple(step.backward(given, list(grads)))
 
     made = Apart.apply(*given)
     return made if isinstance(made, tuple) else (made,)

@@ -161,6 +161,85 @@ def test_inside_a_compiled_training_step():
     assert compiled._programs.num_programs == before
 
 
+def test_a_compiled_step_with_a_vertex_program_is_one_program_for_all_structures():
+    weight = td.randn(6, 6, requires_grad=True)
+
+    @td.vertex
+    def program(children, x):
+        return td.tanh((x + children.sum(0)) @ weight)
+
+    def step(structure, x):
+        y = x * 2
+        state = program(structure, y, state=td.zeros(6))
+        loss = (state**2).sum() + y.sum()
+        loss.backward()
+        found = weight.grad, x.grad
+        weight.grad = x.grad = None
+        return loss, state, *found
+
+    compiled = td.compile(step, whole=True)
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        n = 11 + 3 * seed
+        parents = [int(rng.integers(v + 1, n + 1)) for v in range(n)]
+        structure = td.Structure.from_parents([p if p < n else -1 for p in parents])
+        x = td.tensor(rng.standard_normal((n, 6), np.float32), requires_grad=True)
+        expected = step(structure, x)
+        same(compiled(structure, x), expected)
+    assert compiled._programs.num_programs == 2  # for the first sizes, and for any
+
+
+def test_inside_a_compiled_function_without_gradients_with_dropout_and_with_outputs_beside_the_state():
+    structure, _ = td.Structure.from_nested(TREES)
+    x = inputs_for(structure).detach()
+
+    @td.vertex
+    def program(children, x, rate):
+        state = td.tanh(x + td.dropout(children, 0.5, training=rate > 0).sum(0))
+        return state, state.sum(), x > 0
+
+    for rate in (0, 1):
+        one = td.vertex(lambda children, x, rate=rate: program._fn(children, x, rate))
+
+        def run(x, one=one):
+            return one(structure, x + 1, state=td.zeros(4))
+
+        td.manual_seed(5)
+        expected = run(x)
+        compiled = td.compile(run)
+        for _ in range(2):
+            td.manual_seed(5)
+            same(compiled(x), expected)
+
+
+def test_backward_twice_through_a_vertex_program_in_a_compiled_function():
+    structure, _ = td.Structure.from_nested(TREES)
+    weight = td.randn(4, 4, requires_grad=True)
+    x = inputs_for(structure).detach()
+    program = td.vertex(lambda children, x: td.tanh((x + children.sum(0)) @ weight))
+
+    def step(x):
+        total = program(structure, x, state=td.zeros(4)).sum()
+        total.backward(retain_graph=True)
+        total.backward()
+        found, weight.grad = weight.grad, None
+        return found
+
+    same([td.compile(step)(x)], [step(x)])
+
+
+def test_an_error_of_a_vertex_program_in_a_compiled_function_says_what_is_wrong():
+    program = td.vertex(lambda children, x, i: x + td.take(x, i) + children.sum(0))
+    structure, _ = td.Structure.from_nested(TREES)
+    x = inputs_for(structure).detach()
+    run = td.compile(lambda x, i: program(structure, x * 1, i * 1, state=td.zeros(4)) * 2)
+    at = td.zeros(len(structure), dtype=td.int64)
+    run(x, at)
+    at[3] = 9
+    with pytest.raises(td.TandemError, match="index 9 is out of range"):
+        run(x, at)
+
+
 def test_new_structures_compile_nothing(monkeypatch):
     w = td.randn(4, 4, requires_grad=True)
 

@@ -192,6 +192,7 @@ void register_dispatch(nb::module_& m) {
                       : name == "in_parts"        ? &callbacks.in_parts
                       : name == "to_dense"        ? &callbacks.to_dense
                       : name == "join_backward"   ? &callbacks.join_backward
+                      : name == "host_call"       ? &callbacks.host_call
                       : name == "batch_cell"      ? &callbacks.batch_cell
                       : name == "batch_plan"      ? &callbacks.batch_plan
                       : name == "contiguous"      ? &callbacks.contiguous

@@ -36,6 +36,7 @@ from tandem.ops import (
     getitem,
     grid,
     histogram,
+    host_call,
     incomplete,
     index,
     integer_products,
