@@ -38,6 +38,7 @@ struct CallCell {
 };
 
 constexpr size_t kMostCellCalls = 48;
+extern int64_t cells_worth_compiling;  // of a kind, seen so far: below, calls run by themselves
 
 // Every call in one cell; cells come after those that they take from.
 std::vector<CallCell> form_cells(const std::vector<CellCall>& calls);

@@ -9,10 +9,11 @@
 
 namespace tandem {
 
+int64_t cells_worth_compiling = 16;
+
 namespace {
 
 constexpr uint32_t kInside = 1u << 31;
-constexpr int64_t kWorthCompiling = 16;  // cells of a kind, seen so far: below, calls run by themselves
 
 uint64_t mixed(uint64_t hash, uint64_t word) {
   const auto product = static_cast<__uint128_t>(hash ^ word) * 0xD6E8FEB86659FD93ull;
@@ -185,7 +186,7 @@ void Batch::number(std::vector<Unit>& units, std::vector<int32_t>& position) {
       continue;
     }
     CellFunction& function = *cell_kinds_[unit.kind].function;
-    if (!function.failed && (function.made() || function.seen >= kWorthCompiling)) {
+    if (!function.failed && (function.made() || function.seen >= cells_worth_compiling)) {
       mark_outputs(unit, function);
       unit.kind += kinds_.size();
       made.push_back(std::move(unit));

@@ -41,6 +41,28 @@ def test_autobatch_is_eager(seed):
     check_autobatch(seed)
 
 
+@pytest.fixture
+def cells_at_once():
+    """Every cell is compiled when it is first seen, so that its calls are known when they come again."""
+    before = td._runtime.set_cells_worth_compiling(1)
+    yield
+    td._runtime.set_cells_worth_compiling(before)
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_autobatch_with_cells_is_eager(seed, cells_at_once):
+    for _ in range(3):
+        check_autobatch(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(20_000, 20_060, 20))
+def test_autobatch_with_cells_is_eager_for_more_programs(first, cells_at_once):
+    for seed in range(first, first + 20):
+        for _ in range(3):
+            check_autobatch(seed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(10_000, 10_500, 50))
 def test_autobatch_is_eager_for_more_programs(first):
