@@ -30,10 +30,9 @@ constexpr double kWorthSharing = 15'000, kWorthWaking = 40'000;
 constexpr double kSmallestPiece = 5'000;
 // Note [Waiting]
 // Waiting threads look for a change for a while before they sleep: waking one costs many microseconds. A worker looks
-// longer while jobs keep coming soon after one another. The kernel sometimes wakes a worker on the core of the thread
-// that it works for, although another one idles, and leaves both there for long: whoever of them looks keeps the other
-// from running (a region of 50 us took 600). So after the first few microseconds a look gives the core to any thread
-// that can run there. That costs nothing where none can, and takes no time from other processes.
+// longer while jobs keep coming soon after one another. After the first few microseconds a look gives the core to any
+// thread that can run there: that costs nothing where none can, and who waits does not keep a thread from running that
+// it waits for (a region of 50 us took 600).
 using Microseconds = std::chrono::duration<double, std::micro>;
 constexpr Microseconds kAlone{3}, kShortSpin{5}, kLongSpin{150};
 
@@ -85,6 +84,45 @@ class Signal {
   std::atomic<uint32_t> sleepers_{0};
 };
 
+// Note [Cores of a job]
+// The kernel may wake a worker on the core of the thread that it works for, or of another worker, although cores idle,
+// and leave both there for seconds: two threads are as slow as one then. So the members of a job note the cores that
+// they run on, and who finds another one on its own moves to a core without one. It may be scheduled anywhere again
+// after that. Elsewhere than on Linux nothing is noted.
+class Cores {
+ public:
+#ifdef __linux__
+  void clear() {
+    for (auto& word : taken_) word.store(0, std::memory_order_relaxed);
+    note(sched_getcpu());
+  }
+  void join() {
+    if (const int core = sched_getcpu(); note(core)) return;
+    cpu_set_t all, others;
+    if (sched_getaffinity(0, sizeof(all), &all)) return;
+    others = all;
+    for (int core = 0; core < kMost; ++core)
+      if (taken_[core / 64].load(std::memory_order_relaxed) >> (core % 64) & 1) CPU_CLR(core, &others);
+    if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof(others), &others)) return;
+    sched_setaffinity(0, sizeof(all), &all);
+    note(sched_getcpu());
+  }
+
+ private:
+  static constexpr int kMost = 512;
+  std::atomic<uint64_t> taken_[kMost / 64]{};
+
+  bool note(int core) {  // whether nobody else is there
+    if (core < 0 || core >= kMost) return true;
+    const uint64_t bit = uint64_t{1} << (core % 64);
+    return !(taken_[core / 64].fetch_or(bit, std::memory_order_relaxed) & bit);
+  }
+#else
+  void clear() {}
+  void join() {}
+#endif
+};
+
 // Note [Joining a job]
 // The job's fields are the pool's own and are written only while no job is open and nobody is active. A worker first
 // counts itself active and only then looks whether a job is open; the caller first closes the job and then waits until
@@ -97,9 +135,13 @@ class Pool {
 
   void run_range(int64_t extent, int64_t piece, int participants, RangeBody body, void* data) {
     range_ = body, team_ = nullptr, data_ = data, extent_ = extent, piece_ = piece;
-    next_.store(0, std::memory_order_relaxed);
+    num_shares_ = std::min(participants, kMostShares);
+    for (int i = 0; i < num_shares_; ++i) {
+      shares_[i].next.store(extent * i / num_shares_, std::memory_order_relaxed);
+      shares_[i].end = extent * (i + 1) / num_shares_;
+    }
     start(participants);
-    take_pieces();
+    take_pieces(0);
     finish();
   }
 
@@ -123,6 +165,7 @@ class Pool {
     places_.store(participants - 1, std::memory_order_relaxed);
     error_ = nullptr;
     failed_.store(false, std::memory_order_relaxed);
+    cores_.clear();
     const uint32_t id = epoch_.value.load() + 1;
     open_.store(id == 0 ? 1 : id);
     epoch_.value.store(id == 0 ? 1 : id);
@@ -135,11 +178,19 @@ class Pool {
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
-  void take_pieces() {
-    for (;;) {
-      const int64_t begin = next_.fetch_add(piece_, std::memory_order_relaxed);
-      if (begin >= extent_ || failed_.load(std::memory_order_relaxed)) return;
-      guard([&] { range_(begin, std::min(begin + piece_, extent_), data_); });
+  // Note [Shares]
+  // A thread begins with its own share of the range, the same part of it in every job, and then helps the others with
+  // theirs: what a kernel reads is mostly what this thread's core has written for the kernel before, and need not be
+  // fetched from the cache of another core.
+  void take_pieces(int number) {
+    for (int i = 0; i < num_shares_; ++i) {
+      Share& share = shares_[(number + i) % num_shares_];
+      for (;;) {
+        const int64_t begin = share.next.fetch_add(piece_, std::memory_order_relaxed);
+        if (begin >= share.end) break;
+        if (failed_.load(std::memory_order_relaxed)) return;
+        guard([&] { range_(begin, std::min(begin + piece_, share.end), data_); });
+      }
     }
   }
 
@@ -160,12 +211,12 @@ class Pool {
       sigset_t all, old;
       sigfillset(&all);
       pthread_sigmask(SIG_SETMASK, &all, &old);
-      std::thread([this] { work(); }).detach();
+      std::thread([this, number = workers_ + 1] { work(number); }).detach();
       pthread_sigmask(SIG_SETMASK, &old, nullptr);
     }
   }
 
-  void work() {
+  void work(int number) {
     Microseconds spin = kShortSpin;
     for (uint32_t seen = 0;;) {
       spin = epoch_.wait_while(seen, spin) < kLongSpin ? kLongSpin : kShortSpin;
@@ -176,14 +227,15 @@ class Pool {
         seen = now;  // a job opens before its epoch shows, so whatever `now` stands for is over
       } else if (id != seen) {
         seen = id;
-        if (places_.fetch_sub(1) > 0) take_part();
+        if (places_.fetch_sub(1) > 0) take_part(number);
       }
       if (active_.value.fetch_sub(1) == 1) active_.wake(1);
     }
   }
 
-  void take_part() {
-    if (!team_) return take_pieces();
+  void take_part(int number) {
+    cores_.join();
+    if (!team_) return take_pieces(number);
     const int index = static_cast<int>(next_.fetch_add(1));
     guard([&] { team_(index, static_cast<int>(extent_), data_); });
     if (unfinished_.value.fetch_sub(1) == 1) unfinished_.wake(1);
@@ -194,9 +246,16 @@ class Pool {
   Signal unfinished_;              // members of the team still to finish
   std::atomic<uint32_t> open_{0};  // the id of the job that may be joined, or 0
   std::atomic<int> places_{0};
-  std::atomic<int64_t> next_{0};
+  std::atomic<int64_t> next_{0};  // number of a team that nobody has yet
+  static constexpr int kMostShares = 64;
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  } shares_[kMostShares];
+  int num_shares_ = 0;
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
+  Cores cores_;
   RangeBody range_ = nullptr;
   TeamBody team_ = nullptr;
   void* data_ = nullptr;
@@ -242,6 +301,10 @@ void set_num_threads(int n) {
 }
 bool in_parallel() {
   return inside;
+}
+Alone::Alone() : before_(std::exchange(inside, true)) {}
+Alone::~Alone() {
+  inside = before_;
 }
 
 void parallel_range(int64_t extent, double cost, RangeBody body, void* data) {

@@ -10,6 +10,18 @@ int num_threads();
 void set_num_threads(int n);  // 0: as many as the process may use
 bool in_parallel();           // whether the calling thread is running a piece of a parallel call
 
+// While one lives, parallel calls of this thread run inline: for work too small to be shared.
+class Alone {
+ public:
+  Alone();
+  ~Alone();
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+
+ private:
+  bool before_;
+};
+
 // Calls body(begin, end, data) over disjoint pieces of [0, extent). `cost` estimates the work of one item in
 // nanoseconds; small totals run inline in the calling thread. Pieces are balanced dynamically; an exception in a piece
 // is rethrown here. Nested calls run inline.

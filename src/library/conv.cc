@@ -145,7 +145,8 @@ void compute(Conv conv) {
   if (conv.fused) {
     const auto surely_last = [](const View& v) { return is_channels_last(v) && !is_channels_first(v); };
     const bool last = conv.residual || surely_last(conv.x) || surely_last(conv.y);
-    if ((!deterministic() && conv_onednn(conv, last)) || preparing()) return;
+    if (!deterministic() && ((last && conv_in_parts(conv)) || conv_onednn(conv, last))) return;
+    if (preparing()) return;
     return compute_then_finish(conv);
   }
   for (const ConvWay way : ways_of(conv))

@@ -38,6 +38,7 @@ struct Conv {
 bool conv_winograd(const Conv& conv);  // false where the case is not for it; likewise
 bool conv_pointwise(const Conv& conv);
 bool conv_onednn(const Conv& conv, bool last);  // with channels last in memory, or as oneDNN likes it
+bool conv_in_parts(const Conv& conv);           // of conv_fused: one part of the image for each thread
 bool conv_depthwise_blocks(const Conv& conv);
 void conv_own(const Conv& conv);  // float32 and float64
 

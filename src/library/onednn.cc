@@ -26,7 +26,7 @@ const Api* load() {
   if (!openmp) return nullptr;
   const auto connect = reinterpret_cast<void (*)(const tandem_openmp_pool*)>(dlsym(openmp, "tandem_openmp_connect"));
   if (!connect) return nullptr;
-  const tandem_openmp_pool pool = {&num_threads, &in_parallel, &begin_team, &end_team};
+  const tandem_openmp_pool pool = {&team_size, &in_parallel, &begin_team, &end_team};
   connect(&pool);
 
   void* library = open_bundled("libdnnl.so.3");

@@ -1,7 +1,8 @@
 """Branches and loops.
 
 A condition that is known while the graph runs (a host value) chooses in Python. One that is computed is read, which ends a program
-that is being captured; in a compiled function the rest goes on as the next program.
+that is being captured; in a compiled function the rest goes on as the next program. Where a graph is made that must stand by itself
+(td.export, td.onnx.save) nothing can be read: both branches go into it, and must give results of the same types.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import numpy as np
 
 import tandem.ops as ops
 from tandem import _runtime
+from tandem.control.body import inside_body
+from tandem.control.branches import cond
 from tandem.onnx.registry import onnx_op
 from tandem.onnx.types import to_tensor
 
@@ -20,6 +23,12 @@ def _truth(value) -> bool:
 
 @onnx_op("If", scoped=True)
 def if_(node, scope, condition):
+    if isinstance(condition, _runtime.Tensor) and inside_body():
+        branches = [
+            lambda graph=node[name]: tuple(to_tensor(v) for v in scope.run(graph, []))
+            for name in ("then_branch", "else_branch")
+        ]
+        return cond(condition.reshape(()), *branches)
     return tuple(scope.run(node["then_branch" if _truth(condition) else "else_branch"], []))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tandem.nn.functional as F
 import tandem.ops as ops
-from tandem.constructors import asarray, zeros
+from tandem.constructors import zeros
 from tandem.onnx.registry import onnx_op
 
 _ACTIVATIONS = {
@@ -45,8 +45,9 @@ class _Layer:
         bound = self.node.get("clip")
         return x if bound is None else ops.clip(x, -bound, bound)
 
-    def run(self, x, lengths, states, step):
-        """x: (time, batch, size); step(direction, x_t, states) -> states, of which the first is the output."""
+    def run(self, x, weights, biases, lengths, states, step):
+        """x: (time, batch, size); step(direction, given, states) -> states, of which the first is the output. `given` is what the
+        input gives to the gates, with a bias: one product for all steps."""
         batch_first = self.node.get("layout", 0)
         if batch_first:
             x = x.permute((1, 0, 2))
@@ -58,11 +59,14 @@ class _Layer:
         for d in range(self.count):
             now = [nothing if s is None else s[d] for s in states]
             backwards = self.direction == "reverse" or d == 1
+            given = x.reshape((steps * batch, x.shape[2])) @ weights[d].mT
+            given = given if biases is None else given + biases[d]
+            given = given.reshape((steps, batch, weights.shape[1]))
             column = [None] * steps
             for t in reversed(range(steps)) if backwards else range(steps):
-                new = step(d, x[t], now)
+                new = step(d, given[t], now)
                 if lengths is not None:
-                    inside = asarray(lengths > t).reshape((batch, 1))
+                    inside = (lengths > t).reshape((batch, 1))
                     column[t] = ops.where(inside, new[0], 0)
                     now = [ops.where(inside, a, b) for a, b in zip(new, now, strict=True)]
                 else:
@@ -76,64 +80,59 @@ class _Layer:
         return y, *last
 
 
-def _parts(weight, bias, d: int, gates: int, hidden: int):
-    """Weights of a direction, and its two biases as rows of gates."""
-    if bias is None:
-        return weight[d], None, None
-    return weight[d], bias[d, : gates * hidden], bias[d, gates * hidden :]
+def _biases(bias, gates: int, hidden: int):
+    """(of the input, of the state), each (directions, gates * hidden); None where there is none."""
+    return (None, None) if bias is None else (bias[:, : gates * hidden], bias[:, gates * hidden :])
 
 
-@onnx_op("RNN", static=(4,))
+@onnx_op("RNN")
 def rnn(node, x, w, r, b=None, lengths=None, h0=None):
     layer = _Layer(node, ["Tanh"])
-    hidden = node["hidden_size"]
+    wb, rb = _biases(b, 1, node["hidden_size"])
 
-    def step(d, x_t, states):
-        wd, wb, rb = _parts(w, b, d, 1, hidden)
-        total = x_t @ wd.mT + states[0] @ r[d].mT
-        total = total if wb is None else total + wb + rb
-        return [layer.activations[d][0](layer.clip(total))]
+    def step(d, given, states):
+        return [layer.activations[d][0](layer.clip(given + states[0] @ r[d].mT))]
 
-    return layer.run(x, lengths, [h0], step)
+    return layer.run(x, w, None if wb is None else wb + rb, lengths, [h0], step)
 
 
-@onnx_op("GRU", static=(4,))
+@onnx_op("GRU")
 def gru(node, x, w, r, b=None, lengths=None, h0=None):
     layer = _Layer(node, ["Sigmoid", "Tanh"])
     hidden, before_reset = node["hidden_size"], node.get("linear_before_reset", 0)
 
-    def step(d, x_t, states):
+    wb, rb = _biases(b, 3, hidden)
+
+    def step(d, given, states):
         f, g = layer.activations[d]
         (h,) = states
-        wd, wb, rb = _parts(w, b, d, 3, hidden)
-        given = x_t @ wd.mT if wb is None else x_t @ wd.mT + wb
         rz, rh = r[d, : 2 * hidden], r[d, 2 * hidden :]
-        kept = h @ rz.mT if rb is None else h @ rz.mT + rb[: 2 * hidden]
+        kept = h @ rz.mT if rb is None else h @ rz.mT + rb[d, : 2 * hidden]
         gates = f(layer.clip(given[:, : 2 * hidden] + kept))
         z, reset = gates[:, :hidden], gates[:, hidden:]
         if before_reset:
-            inner = h @ rh.mT if rb is None else h @ rh.mT + rb[2 * hidden :]
+            inner = h @ rh.mT if rb is None else h @ rh.mT + rb[d, 2 * hidden :]
             candidate = given[:, 2 * hidden :] + reset * inner
         else:
             inner = (reset * h) @ rh.mT
-            candidate = given[:, 2 * hidden :] + (inner if rb is None else inner + rb[2 * hidden :])
+            candidate = given[:, 2 * hidden :] + (inner if rb is None else inner + rb[d, 2 * hidden :])
         candidate = g(layer.clip(candidate))
         return [(1 - z) * candidate + z * h]
 
-    return layer.run(x, lengths, [h0], step)
+    return layer.run(x, w, wb, lengths, [h0], step)
 
 
-@onnx_op("LSTM", static=(4,))
+@onnx_op("LSTM")
 def lstm(node, x, w, r, b=None, lengths=None, h0=None, c0=None, p=None):
     layer = _Layer(node, ["Sigmoid", "Tanh", "Tanh"])
     hidden, coupled = node["hidden_size"], node.get("input_forget", 0)
 
-    def step(d, x_t, states):
+    wb, rb = _biases(b, 4, hidden)
+
+    def step(d, given, states):
         f, g, o_f = layer.activations[d]
         h, c = states
-        wd, wb, rb = _parts(w, b, d, 4, hidden)
-        total = x_t @ wd.mT + h @ r[d].mT
-        total = total if wb is None else total + (wb + rb)
+        total = given + h @ r[d].mT
         i, o, forget, cell = (total[:, k * hidden : (k + 1) * hidden] for k in range(4))
         if p is not None:
             i = i + p[d, :hidden] * c
@@ -145,4 +144,4 @@ def lstm(node, x, w, r, b=None, lengths=None, h0=None, c0=None, p=None):
             o = o + p[d, hidden : 2 * hidden] * new
         return [f(layer.clip(o)) * o_f(new), new]
 
-    return layer.run(x, lengths, [h0, c0], step)
+    return layer.run(x, w, None if wb is None else wb + rb, lengths, [h0, c0], step)
