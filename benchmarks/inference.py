@@ -65,8 +65,14 @@ def inputs_of(path: str, batch: int, size: int) -> dict[str, np.ndarray]:
 def tandem_run(path: str, inputs: dict):
     import tandem as td
 
-    tensors = {k: td.tensor(v) for k, v in inputs.items()}
-    model = td.export.freeze(td.onnx.load(path).eval(), tuple(tensors.values()), dynamic=False)
+    tensors = {k: td.tensor(v) for k, v in inputs.items() if v.ndim}
+    settings = {k: v.item() for k, v in inputs.items() if not v.ndim}
+    loaded = td.onnx.load(path).eval()
+    model = td.export.freeze(
+        lambda *given: loaded(**dict(zip(tensors, given, strict=True)), **settings),
+        tuple(tensors.values()),
+        dynamic=False,
+    )
 
     def run():
         with td.no_grad():

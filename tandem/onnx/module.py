@@ -92,6 +92,8 @@ def _argument(value):
     if value is None or isinstance(value, _runtime.Tensor):
         return value
     array = np.asarray(value)
+    if array.ndim == 0 and array.dtype.kind in "iub":
+        return array  # a setting, such as a rate: known while the graph runs, see Note [Host values]
     if array.dtype.kind in "US":
         array = array.astype(object)
     return to_tensor(array) if has_tensor_type(array) else array

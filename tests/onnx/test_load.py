@@ -137,3 +137,78 @@ def test_weights_in_files_beside_the_model_are_loaded(tmp_path):
     onnx.save(proto, path, save_as_external_data=True, size_threshold=16)  # which takes the weights out of proto
     x = td.ones(2, 3, 4)
     assert bool(td.equal(td.onnx.load(path)(x), td.onnx.load(classifier()[0])(x)).all())
+
+
+def test_a_branch_on_a_computed_condition_goes_into_a_frozen_graph():
+    def branch(name, op):
+        return helper.make_graph(
+            [helper.make_node(op, ["x"], [f"{name}_y"])], name, [],
+            [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, [4])],
+        )  # fmt: skip
+
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        helper.make_node("Greater", ["total", "zero"], ["positive"]),
+        helper.make_node(
+            "If", ["positive"], ["y"], then_branch=branch("then", "Neg"), else_branch=branch("else", "Abs")
+        ),
+    ]
+    proto = model_of(
+        nodes, [("x", TensorProto.FLOAT, [4])], [("y", TensorProto.FLOAT, [4])], [("zero", np.float32(0).reshape(()))]
+    )
+    frozen = td.export.freeze(td.onnx.load(proto), td.ones(4), dynamic=False)
+    assert frozen(td.ones(4)).tolist() == [-1, -1, -1, -1]
+    assert frozen(-td.ones(4)).tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_recurrent_layers_take_computed_lengths(op, gates):
+    rng = np.random.default_rng(0)
+    size, hidden, steps, batch = 3, 5, 7, 4
+    shapes = {"w": (2, gates * hidden, size), "r": (2, gates * hidden, hidden), "b": (2, 2 * gates * hidden)}
+    weights = [(n, rng.standard_normal(s).astype(np.float32)) for n, s in shapes.items()]
+    nodes = [helper.make_node(op, ["x", "w", "r", "b", "n"], ["y"], hidden_size=hidden, direction="bidirectional")]
+    proto = model_of(
+        nodes,
+        [("x", TensorProto.FLOAT, [steps, batch, size]), ("n", TensorProto.INT32, [batch])],
+        [("y", TensorProto.FLOAT, [steps, 2, batch, hidden])],
+        weights,
+    )
+    x = rng.standard_normal((steps, batch, size)).astype(np.float32)
+    model = td.onnx.load(proto)
+    frozen = td.export.freeze(model, (td.tensor(x), td.ones(batch, dtype=td.int32)), dynamic=False)
+    alone = [helper.make_node(op, ["x", "w", "r", "b"], ["y"], hidden_size=hidden, direction="bidirectional")]
+    for lengths in ([7, 1, 3, 5], [2, 2, 7, 0]):
+        found = frozen(td.tensor(x), td.tensor(lengths, dtype=td.int32)).numpy()
+        for row, length in enumerate(lengths):
+            assert not found[length:, :, row].any()
+            if length:  # as if there were no more steps
+                short = model_of(
+                    alone, [("x", TensorProto.FLOAT, [length, 1, size])],
+                    [("y", TensorProto.FLOAT, [length, 2, 1, hidden])], weights,
+                )  # fmt: skip
+                expected = td.onnx.load(short)(td.tensor(x[:length, row : row + 1])).detach().numpy()
+                np.testing.assert_allclose(found[:length, :, row], expected[:, :, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_number_that_is_given_chooses_a_branch_at_once():
+    def branch(name, op):
+        return helper.make_graph(
+            [helper.make_node(op, ["x"], [f"{name}_y"], **({"axes": [0]} if op == "ReduceMax" else {}))], name, [],
+            [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)],
+        )  # fmt: skip
+
+    nodes = [
+        helper.make_node("Equal", ["rate", "known"], ["is_known"]),
+        helper.make_node(
+            "If", ["is_known"], ["y"], then_branch=branch("then", "Neg"), else_branch=branch("else", "ReduceMax")
+        ),
+    ]
+    inputs = [("x", TensorProto.FLOAT, [4]), ("rate", TensorProto.INT64, [])]
+    model = td.onnx.load(model_of(nodes, inputs, [("y", TensorProto.FLOAT, None)], [("known", np.array(16000))]))
+    for rate, shape in (
+        (16000, (4,)),
+        (8000, (1,)),
+    ):  # results of different shapes: there is nothing to choose in the graph
+        frozen = td.export.freeze(lambda x, rate=rate: model(x, rate=rate), td.ones(4), dynamic=False)
+        assert frozen(td.ones(4)).shape == shape
