@@ -106,15 +106,16 @@ def gru(node, x, w, r, b=None, lengths=None, h0=None):
     def step(d, given, states):
         f, g = layer.activations[d]
         (h,) = states
-        rz, rh = r[d, : 2 * hidden], r[d, 2 * hidden :]
-        kept = h @ rz.mT if rb is None else h @ rz.mT + rb[d, : 2 * hidden]
-        gates = f(layer.clip(given[:, : 2 * hidden] + kept))
+        if before_reset:  # one product with the state for all gates
+            kept = h @ r[d].mT if rb is None else h @ r[d].mT + rb[d]
+        else:
+            kept = h @ r[d, : 2 * hidden].mT if rb is None else h @ r[d, : 2 * hidden].mT + rb[d, : 2 * hidden]
+        gates = f(layer.clip(given[:, : 2 * hidden] + kept[:, : 2 * hidden]))
         z, reset = gates[:, :hidden], gates[:, hidden:]
         if before_reset:
-            inner = h @ rh.mT if rb is None else h @ rh.mT + rb[d, 2 * hidden :]
-            candidate = given[:, 2 * hidden :] + reset * inner
+            candidate = given[:, 2 * hidden :] + reset * kept[:, 2 * hidden :]
         else:
-            inner = (reset * h) @ rh.mT
+            inner = (reset * h) @ r[d, 2 * hidden :].mT
             candidate = given[:, 2 * hidden :] + (inner if rb is None else inner + rb[d, 2 * hidden :])
         candidate = g(layer.clip(candidate))
         return [(1 - z) * candidate + z * h]
