@@ -72,6 +72,21 @@ bool backward_from_loss(nb::handle h, bool retain_graph) {
   return true;
 }
 
+// What forward of a custom function left on its context: in PyTorch the two are one object.
+nb::object attribute_of(const NodeHandle& h, const char* name) {
+  if (PyObject* function = h.node->python_object()) {
+    nb::object context = nb::getattr(nb::handle(function), "context", nb::none());
+    if (!context.is_none() && nb::hasattr(context, name)) return context.attr(name);
+  }
+  throw nb::attribute_error(
+      ("the record of '" + std::string(h.node->name()) + "' has no attribute '" + name + "'").c_str());
+}
+
+nb::object variable_of(const NodeHandle& h) {
+  if (!h.node->is_accumulator()) return attribute_of(h, "variable");
+  return nb::borrow(reinterpret_cast<PyObject*>(static_cast<AccumulateGrad*>(h.node.get())->leaf()));
+}
+
 // One record whose backward is a Python function: history of `outputs`, leading to `inputs`.
 void record_python(nb::object function, const std::string& name, nb::list inputs, nb::list outputs) {
   auto node = Ref<PythonNode>::adopt(new PythonNode(function.ptr(), name));
@@ -127,6 +142,15 @@ void register_autograd(nb::module_& m) {
                      }
                      return nb::tuple(out);
                    })
+      .def_prop_ro("variable", &variable_of)
+      .def("__getattr__", &attribute_of)
+      .def(
+          "__eq__",
+          [](NodeHandle& h, nb::object other) {
+            return nb::isinstance<NodeHandle>(other) && nb::cast<NodeHandle&>(other).node.get() == h.node.get();
+          },
+          nb::arg("other").none())
+      .def("__hash__", [](NodeHandle& h) { return reinterpret_cast<intptr_t>(h.node.get()) >> 4; })
       .def("__repr__", [](NodeHandle& h) { return "<" + std::string(h.node->name()) + " backward>"; });
   m.def("grad_fn", [](nb::handle h) -> nb::object {
     Tensor* t = as_tensor(h);

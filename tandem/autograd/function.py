@@ -16,6 +16,7 @@ class Context:
     def __init__(self):
         self._saved = ()
         self._non_differentiable = set()
+        self._dirty = set()
         self._materialize = True
         self.needs_input_grad: tuple[bool, ...] = ()
 
@@ -34,6 +35,10 @@ class Context:
 
     def mark_non_differentiable(self, *tensors):
         self._non_differentiable = {id(t) for t in tensors}
+
+    def mark_dirty(self, *tensors):
+        """Says which arguments forward changed in place; it returns them, and they become results."""
+        self._dirty = {id(t) for t in tensors}
 
     def set_materialize_grads(self, value: bool):
         """Whether backward gets zeros (as it does unless told otherwise) or None for results that have no gradient."""
@@ -84,8 +89,13 @@ class Function:
             return result
         single = isinstance(result, _runtime.Tensor)
         outputs = [result] if single else list(result)
-        # An input handed back as it is must become a result of its own.
-        outputs = [o.view_as_self() if any(o is a for a in args) else o for o in outputs]
+        for a, needs in zip(args, ctx.needs_input_grad, strict=True):
+            if needs and id(a) in ctx._dirty and a.is_leaf:
+                raise AutogradError(
+                    cls.__name__, "an argument that collects a gradient is changed in place", fix="pass x.clone()"
+                )
+        # An input handed back as it is must become a result of its own, unless it was changed into one.
+        outputs = [o.view_as_self() if any(o is a for a in args) and id(o) not in ctx._dirty else o for o in outputs]
         recorded = [
             o
             for o in outputs
@@ -126,6 +136,7 @@ class Function:
                 for i, (g, a) in enumerate(zip(result, args, strict=True))
             )
 
+        run.context = ctx
         _runtime.record_python(run, cls.__name__, inputs, recorded)
         return outputs[0] if single else tuple(outputs)
 

@@ -221,3 +221,41 @@ def test_forward_and_backward_must_be_defined():
 
     with pytest.raises(NotImplementedError, match="forward"):
         Nothing.apply(td.ones(2))
+
+
+class DoubledInPlace(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.factor = 2.0
+        ctx.mark_dirty(x)
+        return x.mul_(ctx.factor)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.factor
+
+
+def test_an_argument_that_was_changed_in_place_is_the_result():
+    x = td.ones(2, requires_grad=True)
+    y = x * 3
+    z = DoubledInPlace.apply(y)
+    assert z is y and z.tolist() == [6.0, 6.0]
+    (z * z).sum().backward()
+    assert x.grad.tolist() == [72.0, 72.0]
+    with pytest.raises(td.AutogradError, match="changed in place"):
+        DoubledInPlace.apply(td.ones(2, requires_grad=True))
+
+
+def test_the_record_has_what_forward_left_on_its_context():
+    y = DoubledInPlace.apply(td.ones(2, requires_grad=True) * 1)
+    assert y.grad_fn.factor == 2.0
+    assert not hasattr(y.grad_fn, "other") and not hasattr((y * 2).grad_fn, "factor")
+
+
+def test_records_are_equal_if_they_are_the_same():
+    x = td.ones(2, requires_grad=True)
+    y = x * x
+    left, right = (node for node, _ in y.grad_fn.next_functions)
+    assert left == right and len({left, right}) == 1 and left.variable is x
+    assert y.grad_fn == y.grad_fn and y.grad_fn != left and y.grad_fn is not None and y.grad_fn != None  # noqa: E711
+    assert not hasattr(y.grad_fn, "variable")
