@@ -26,6 +26,7 @@ from tandem.errors import (
     IntegerRangeError,
     InternalError,
     LinAlgError,
+    NoProcessGroupError,
     OutOfMemoryError,
     QueueClosedError,
     ShapeError,

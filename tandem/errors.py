@@ -19,6 +19,7 @@
         CheckpointError   (RuntimeError)     a file that is damaged, or holds other things than are asked for
         WorkerError       (RuntimeError)     a process of a data loader that died or failed
         DistributedError  (RuntimeError)     a rank that died, left or does something else than the others
+        NoProcessGroupError  (ValueError, RuntimeError)  a collective without a process group
         TaskError         (RuntimeError)     a task of a cluster that died or cannot be reached
         ShardingError     (ValueError, RuntimeError)  sharded tensors whose placements leave more than one way to go on
     RuntimeWarning, UserWarning
@@ -247,6 +248,10 @@ class WorkerError(TandemError, RuntimeError):
 
 class DistributedError(TandemError, RuntimeError):
     """Ranks that cannot go on together: one died, left, or does something else than the others."""
+
+
+class NoProcessGroupError(DistributedError, ValueError):
+    """A collective, or a question about ranks, in a program that has no process group."""
 
 
 class TaskError(DistributedError):

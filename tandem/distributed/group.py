@@ -13,7 +13,7 @@ from tandem.distributed import membership
 from tandem.distributed.engines import Engine, SharedMemoryEngine, ask, host, threads
 from tandem.distributed.environment import place
 from tandem.distributed.store import Store, start_process
-from tandem.errors import DistributedError, UnsupportedError, ValueRangeError, _is_user, source_at
+from tandem.errors import DistributedError, NoProcessGroupError, UnsupportedError, ValueRangeError, _is_user, source_at
 from tandem.switches import NUM_THREADS
 
 DEFAULT_TIMEOUT = 1800.0  # seconds
@@ -157,7 +157,7 @@ def current() -> Rank | None:
 def this_rank(op: str) -> Rank:
     rank = current()
     if rank is None:
-        raise DistributedError(
+        raise NoProcessGroupError(
             op,
             "there is no process group",
             fix="call td.distributed.init_process_group() first, in a program started by `tandem run`",

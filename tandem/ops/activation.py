@@ -9,6 +9,7 @@ from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import Composite, Elementwise, inplace, op, register
 from tandem.ops.movement import take_slice
+from tandem.ops.precision import in_float32
 from tandem.ops.prepare import constant, normalize_axis, show, show_shape, to_float, with_weights
 
 # So that activations of independent, standardised inputs stay standardised (Klambauer et al., 2017).
@@ -48,6 +49,7 @@ def hardtanh(x: Tensor, min_val=-1.0, max_val=1.0):
 
 
 @op
+@in_float32
 def leaky_relu(x: Tensor, negative_slope=0.01):
     """x where positive, negative_slope * x elsewhere.
 

@@ -12,6 +12,7 @@ from tandem.errors import DTypeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.define import Elementwise, alias, inplace, method, op, register
 from tandem.ops.memory_format import in_format
+from tandem.ops.precision import in_float32, with_exact_factors
 from tandem.ops.prepare import as_value, binary, broadcast, float_binary, promote, to_float
 
 LN2 = math.log(2)
@@ -158,6 +159,7 @@ def subtract(x: Tensor, y: Tensor, *, alpha: Tensor | None = None):
 
 
 @op
+@with_exact_factors
 def multiply(x: Tensor, y: Tensor):
     """Product, element by element.
 
@@ -168,6 +170,7 @@ def multiply(x: Tensor, y: Tensor):
 
 
 @op
+@with_exact_factors
 def true_divide(x: Tensor, y: Tensor, *, rounding_mode=None):
     """Quotient; integers are converted to the default float first. rounding_mode "floor" or "trunc" rounds it to a whole number
     instead, and keeps integers.
@@ -302,6 +305,7 @@ def logaddexp2(x: Tensor, y: Tensor):
 
 
 @op
+@in_float32
 def lerp(x: Tensor, end: Tensor, weight: Tensor):
     """Linear interpolation x + weight * (end - x); exactly x at weight 0 and end at weight 1.
 
@@ -317,6 +321,7 @@ def lerp(x: Tensor, end: Tensor, weight: Tensor):
 
 
 @op
+@in_float32
 def addcmul(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Tensor = 1):
     """x + value * tensor1 * tensor2.
 
@@ -327,6 +332,7 @@ def addcmul(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Tensor = 1):
 
 
 @op
+@in_float32
 def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Tensor = 1):
     """x + value * tensor1 / tensor2.
 

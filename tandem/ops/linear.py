@@ -211,6 +211,7 @@ def outer(x: Tensor, y: Tensor):
     return F.Reshape((x.shape[0], 1))(x) * F.Reshape((1, y.shape[0]))(y)
 
 
+@in_float32
 def _scaled_sum(input: Value, product_: Value, beta, alpha) -> Value:
     if alpha != 1:
         product_ = product_ * alpha

@@ -10,7 +10,16 @@ from tandem.graph.symbolic import product
 from tandem.ops import rules
 from tandem.ops.define import Composite, op, public, register, tracing
 from tandem.ops.precision import in_float32, wide_dtype, widen
-from tandem.ops.prepare import cast, constant, full_expand, normalize_axis, show, show_shape, to_float
+from tandem.ops.prepare import (
+    cast,
+    constant,
+    full_expand,
+    normalize_axes,
+    normalize_axis,
+    show,
+    show_shape,
+    to_float,
+)
 
 
 def _mean(x: Value, axes) -> Value:
@@ -486,11 +495,11 @@ def instance_norm(
 @op
 @in_float32
 def normalize(x: Tensor, p=2.0, axis=1, eps=1e-12):
-    """x over its p-norm along an axis, which counts as eps where it is smaller.
+    """x over its p-norm along an axis, or along several together, which counts as eps where it is smaller.
 
     >>> td.normalize(td.tensor([3.0, 4.0]), axis=0)
     tensor([0.6000, 0.8000])
     """
     x = to_float(x)
-    axis = normalize_axis("normalize", axis, x.ndim)
+    axis = (normalize_axes if isinstance(axis, (tuple, list)) else normalize_axis)("normalize", axis, x.ndim)
     return x / F.clip(F.vector_norm(x, p, axis, keepdims=True), eps)

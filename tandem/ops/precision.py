@@ -7,7 +7,7 @@ from functools import wraps
 from tandem import dtypes
 from tandem.graph.ir import Value
 from tandem.ops.define import tracing
-from tandem.ops.prepare import cast
+from tandem.ops.prepare import cast, is_number, result_dtype
 
 NARROW = (dtypes.float16, dtypes.bfloat16)
 
@@ -28,6 +28,26 @@ def round_loss(y: Value, dtype: dtypes.DType) -> Value:
 
 def _narrow_values(args) -> list[Value]:
     return [x for x in args if isinstance(x, Value) and x.dtype in NARROW and not x.type.weak]
+
+
+def _is_factor(x) -> bool:
+    """A Python number, or a float without axes that adapts as one does."""
+    return is_number(x) or (isinstance(x, Value) and (x.type.weak or (not x.shape and x.dtype.is_floating)))
+
+
+def with_exact_factors(fn):
+    """Makes a product of 16-bit floats with a number be that with the number itself, not with what 16 bits hold of it: 0.998 is
+    1 in bfloat16. The result alone is rounded.
+    """
+
+    @wraps(fn)
+    def body(x, y, **kwargs):
+        if _is_factor(x) == _is_factor(y) or (dtype := result_dtype(x, y)) not in NARROW:
+            return fn(x, y, **kwargs)
+        x, y = (v if is_number(v) else cast(v, dtypes.float32) for v in (x, y))
+        return cast(fn(x, y, **kwargs), dtype)
+
+    return body
 
 
 def in_float32(fn=None, *, loss: bool = False):

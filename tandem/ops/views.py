@@ -78,7 +78,7 @@ def view_strides(sizes, strides, shape) -> tuple | None:
 
 
 @public(method=True)
-def view(x: Tensor, *shape):
+def view(x: Tensor, *shape, dtype=None):
     """The same memory under another shape or dtype. An error where only a copy could do it; reshape copies then.
 
     >>> td.view(td.arange(6), (2, 3)).shape
@@ -86,6 +86,8 @@ def view(x: Tensor, *shape):
     >>> td.view(td.tensor([1.0]), td.int32)
     tensor([1065353216], dtype=int32)
     """
+    if dtype is not None and not shape:
+        return _view_dtype(x, dtypes.as_dtype(dtype))
     if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)) and not hasattr(shape[0], "__index__"):
         return _view_dtype(x, dtypes.as_dtype(shape[0]))
     shape = _sizes(shape)

@@ -78,7 +78,9 @@ def _joined(x: SparseTensor, y: SparseTensor) -> SparseTensor:
     dtype = result_type(x.dtype, y.dtype)
     values = [F.converted(t._values(), dtype) for t in (x, y)]
     made = make_coo(F.concat([x._indices(), y._indices()], 1), F.concat(values, 0), x.shape, False)
-    return made.coalesce().to_sparse_csr() if csr else made
+    if csr:
+        return made.coalesce().to_sparse_csr()
+    return made.coalesce() if x.is_coalesced() and y.is_coalesced() else made
 
 
 @form("subtract")

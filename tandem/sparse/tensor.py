@@ -58,6 +58,16 @@ class SparseTensor(TensorInParts):
 
     # -- parts
 
+    def new(self, *args, device=None):
+        """A sparse tensor of this one's dtype: of indices, values and a shape, or of a shape alone, without entries."""
+        if args and isinstance(args[0], Tensor):
+            indices, values, *shape = args
+            shape = shape[0] if shape else [int(n) + 1 for n in F.amax(indices, 1).tolist()] + list(values.shape[1:])
+        else:
+            shape = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args or (0,)
+            indices, values = F.full((len(shape), 0), 0, dtype=dtypes.int64), F.full((0,), 0, dtype=self.dtype)
+        return make_coo(indices, F.converted(values.detach(), self.dtype), tuple(shape), False)
+
     def is_coalesced(self) -> bool:
         """Whether every place is named once, in order."""
         return self._coalesced

@@ -571,7 +571,7 @@ def test_wrong_arguments():
             dist.all_gather_into_tensor(td.ones(3), td.ones(2))
 
     on_ranks(2, work)
-    with pytest.raises(td.DistributedError, match=r"there is no process group(?s:.)*init_process_group"):
+    with pytest.raises(td.NoProcessGroupError, match=r"there is no process group(?s:.)*init_process_group"):
         dist.all_reduce(td.ones(1))
 
 

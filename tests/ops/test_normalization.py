@@ -94,3 +94,8 @@ def test_instance_norm():
 
 def test_normalize():
     check_op(td.normalize, lambda x: x / np.linalg.norm(x, axis=1, keepdims=True), shapes=[(3, 4)])
+
+
+def test_normalize_along_several_axes():
+    x = td.tensor([[3.0, 0.0], [0.0, 4.0]])
+    assert td.allclose(td.nn.functional.normalize(x, dim=(-2, -1)), x / 5)

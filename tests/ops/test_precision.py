@@ -158,3 +158,27 @@ def test_distances_of_long_rows_are_as_good_as_short_ones(p):
     x = np.random.default_rng(0).random(1_000_000, dtype=np.float32)
     got = td.pdist(td.tensor(np.stack([x, np.zeros_like(x)])), p).item()
     assert got == pytest.approx((x.astype(np.float64) ** p).sum() ** (1 / p), rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [td.bfloat16, td.float16])
+def test_a_number_that_meets_16_bits_keeps_its_own_precision(dtype):
+    x = (td.arange(1, 200) / 37).to(dtype)
+    exact = x.to(td.float64)
+    rounded = lambda y: y.to(td.float32).to(dtype).tolist()
+    factor = 0.9987  # which is 1 in bfloat16
+    assert (x * factor).tolist() == rounded(exact * factor)
+    assert (factor * x).tolist() == rounded(exact * factor)
+    assert (x / 3.3).tolist() == rounded(exact / 3.3)
+    assert x.clone().mul_(factor).tolist() == rounded(exact * factor)
+    assert td.addcmul(x, x, x, value=factor).tolist() == rounded(exact + factor * exact * exact)
+    assert td.lerp(x, x * 0, 0.3).tolist() == rounded(exact * 0.7)
+    assert td.leaky_relu(-x, 0.0333).tolist() == rounded(-exact * 0.0333)
+    assert (x * factor).dtype is dtype
+    step = td.compile(lambda x: x * factor + 0)
+    assert step(x).tolist() == rounded(exact * factor)
+
+
+def test_factors_of_16_bit_products_are_exact():
+    a = td.full((2, 2), 1.0, dtype=td.bfloat16)
+    made = td.addmm(a, a, a, beta=2.0315, alpha=3.4445)
+    assert made.tolist() == td.full((2, 2), 2.0315 + 3.4445 * 2).to(td.bfloat16).tolist()

@@ -125,3 +125,7 @@ def test_views_share_memory():
     expected[0, 2:] = 5
     expected[3, 3] = 9
     np.testing.assert_array_equal(x.numpy(), expected)
+
+
+def test_the_dtype_of_a_view_goes_by_its_name():
+    assert td.tensor([1.0]).view(dtype=td.int32).tolist() == [1065353216]

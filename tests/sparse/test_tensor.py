@@ -198,3 +198,17 @@ def test_sparse_tensors_are_saved_and_loaded(tmp_path):
     assert made["csr"].is_sparse_csr and made["csr"].to_dense().tolist() == dense.tolist()
     assert not made["twice"].is_coalesced() and made["twice"].requires_grad
     assert made["twice"].to_dense().tolist() == twice.to_dense().tolist()
+
+
+def test_the_sum_of_coalesced_tensors_is_coalesced():
+    x = td.sparse_coo_tensor([[0, 2]], [1.0, 1.0], (3,)).coalesce()
+    y = td.sparse_coo_tensor([[0, 1]], [1.0, 1.0], (3,)).coalesce()
+    assert (x + y).is_coalesced() and (x + y)._values().tolist() == [2.0, 1.0, 1.0]
+    x.add_(y)
+    assert x.is_coalesced() and x._indices().tolist() == [[0, 1, 2]]
+
+
+def test_new_of_a_sparse_tensor_is_sparse():
+    x = td.sparse_coo_tensor([[0, 2]], [1.0, 1.0], (3,))
+    made = x.new(x._indices(), x._values() * 2, x.size())
+    assert made.is_sparse and made.to_dense().tolist() == [2.0, 0.0, 2.0]
