@@ -11,6 +11,22 @@
 namespace nb = nanobind;
 
 namespace tandem {
+
+void take_data(Tensor* t, Tensor* source) {
+  if (!t->is_leaf() || (t->extra && t->extra->base))
+    fail(ErrorKind::Autograd, "set_data: only leaves that are no views can be given other data");
+  if (t->requires_grad && !is_floating(source->view.dtype) && !is_complex(source->view.dtype))
+    fail(ErrorKind::Type, "set_data: the tensor requires grad and cannot hold ", name(source->view.dtype));
+  if (t->in_parts || source->in_parts) fail(ErrorKind::Type, "set_data: sparse and nested tensors have no memory");
+  if (!t->storage->sharded()) materialize(t);
+  if (!source->storage->sharded()) materialize(source);
+  t->storage->bump_version();  // what records saved of it is not its data any more
+  source->storage->retain();
+  Storage* old = std::exchange(t->storage, source->storage);
+  t->view = source->view;
+  old->release();
+}
+
 namespace {
 
 Tensor* as_tensor(PyObject* self) {
@@ -77,8 +93,8 @@ PyObject* get_data(PyObject* self, void*) {
   });
 }
 
-// Memory is never exchanged under a tensor, since records of the tape and views would not notice: values are copied
-// into it.
+// Values of the same shape and dtype are copied into the tensor's memory, so that its views see them; a leaf takes any
+// others with their memory.
 int set_data(PyObject* self, PyObject* value, void*) {
   return guarded(-1, [&]() -> int {
     Tensor* t = as_tensor(self);
@@ -90,10 +106,16 @@ int set_data(PyObject* self, PyObject* value, void*) {
     bool same = fits && have.data == given.data &&
                 std::equal(have.strides, have.strides + have.ndim, given.strides, given.strides + given.ndim);
     if (same && t->storage == v->storage) return 0;  // x.data += y has written it already
-    if (!fits)
-      fail(ErrorKind::Autograd,
-           "x.data takes values of x's shape and dtype, which are copied into it: records of the tape and views would "
-           "not notice other memory\n  fix: make a new tensor, or a new nn.Parameter, of the other shape or dtype");
+    if (!fits) {
+      if (active_capture || !t->is_leaf() || (t->extra && t->extra->base))
+        fail(
+            ErrorKind::Autograd,
+            "x.data takes values of x's shape and dtype here, which are copied into it: only a leaf that is no view, "
+            "outside of compiled functions, can have other memory\n  fix: make a new tensor, or a new nn.Parameter, of "
+            "the other shape or dtype");
+      take_data(t, v);
+      return 0;
+    }
     nb::object data = nb::steal(get_data(self, nullptr));
     nb::object source = nb::steal(get_data(value, nullptr));
     data.attr("copy_")(source);

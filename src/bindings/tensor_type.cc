@@ -95,22 +95,8 @@ void register_tensor(nb::module_& m) {
       "An object of a subclass of Tensor that stands for a tensor without having its memory; operators hand it to "
       "Python (Note [Tensors in parts]).");
   m.def(
-      "set_data",
-      [](TensorRef tensor, TensorRef source) {
-        Tensor* t = tensor.get();
-        if (!t->is_leaf() || (t->extra && t->extra->base))
-          fail(ErrorKind::Autograd, "set_data: only leaves that are no views can be given other data");
-        if (t->requires_grad && !is_floating(source->view.dtype) && !is_complex(source->view.dtype))
-          fail(ErrorKind::Type, "set_data: the tensor requires grad and cannot hold ", name(source->view.dtype));
-        if (!t->storage->sharded()) materialize(t);
-        if (!source->storage->sharded()) materialize(source.get());
-        t->storage->bump_version();  // what records saved of it is not its data any more
-        source->storage->retain();
-        Storage* old = std::exchange(t->storage, source->storage);
-        t->view = source->view;
-        old->release();
-      },
-      nb::arg("tensor"), nb::arg("source"),
+      "set_data", [](TensorRef tensor, TensorRef source) { take_data(tensor.get(), source.get()); }, nb::arg("tensor"),
+      nb::arg("source"),
       "Gives a leaf the memory, shape and dtype of another tensor; it stays the same object for everyone who holds "
       "it.");
   m.def(

@@ -95,7 +95,8 @@ class Function:
                     cls.__name__, "an argument that collects a gradient is changed in place", fix="pass x.clone()"
                 )
         # An input handed back as it is must become a result of its own, unless it was changed into one.
-        outputs = [o.view_as_self() if any(o is a for a in args) and id(o) not in ctx._dirty else o for o in outputs]
+        handed_back = {id(a) for a, t in zip(args, is_tensor, strict=True) if t} - ctx._dirty
+        outputs = [o.view_as_self() if id(o) in handed_back else o for o in outputs]
         recorded = [
             o
             for o in outputs

@@ -23,6 +23,11 @@ class UninitializedParameter(Parameter):
     def __new__(cls, requires_grad: bool = True, device=None, dtype=None):
         return super().__new__(cls, empty_tensor(0, device=device, dtype=dtype), requires_grad)
 
+    def materialize(self, shape, device=None, dtype=None):
+        """Gives it a shape, and memory that is not initialised; from then on it is an ordinary parameter."""
+        self.data = empty_tensor(*shape, device=device or self.device, dtype=dtype or self.dtype)
+        self.__class__ = Parameter
+
     def __repr__(self):
         return "<UninitializedParameter>"
 
@@ -34,6 +39,11 @@ class UninitializedBuffer(Buffer):
 
     def __new__(cls, requires_grad: bool = False, device=None, dtype=None, persistent: bool = True):
         return super().__new__(cls, empty_tensor(0, device=device, dtype=dtype), persistent=persistent)
+
+    def materialize(self, shape, device=None, dtype=None):
+        """Gives it a shape, and memory that is not initialised; from then on it is an ordinary buffer."""
+        self.data = empty_tensor(*shape, device=device or self.device, dtype=dtype or self.dtype)
+        self.__class__ = Buffer
 
     def __repr__(self):
         return "<UninitializedBuffer>"

@@ -29,6 +29,25 @@ def assert_close(actual, expected, *, rtol: float | None = None, atol: float | N
         raise AssertionError(msg(problem) if callable(msg) else msg or problem)
 
 
+# What PyTorch's older function allows.
+_LOOSE = {"float16": (1e-3, 1e-3), "float32": (1e-4, 1e-5), "float64": (1e-5, 1e-8)}
+
+
+def assert_allclose(
+    actual, expected, rtol: float | None = None, atol: float | None = None, equal_nan: bool = True, msg=""
+):
+    """PyTorch's older assert_close: tolerances are wider, dtypes may differ, and NaN equals NaN.
+
+    >>> td.testing.assert_allclose(td.tensor([1.0]), [1.00001])
+    """
+    actual = actual if isinstance(actual, Tensor) else td.tensor(actual)
+    expected = expected if isinstance(expected, Tensor) else td.tensor(expected, dtype=actual.dtype)
+    if rtol is None and atol is None:
+        both = [_LOOSE.get(t.dtype.name, (0.0, 0.0)) for t in (actual, expected)]
+        rtol, atol = (max(pair) for pair in zip(*both, strict=True))
+    assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=False, msg=msg or None)
+
+
 def _compare(actual, expected, path: str, options) -> str | None:
     where = f" at {path}" if path else ""
     if isinstance(expected, dict) or isinstance(actual, dict):

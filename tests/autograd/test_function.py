@@ -259,3 +259,19 @@ def test_records_are_equal_if_they_are_the_same():
     assert left == right and len({left, right}) == 1 and left.variable is x
     assert y.grad_fn == y.grad_fn and y.grad_fn != left and y.grad_fn is not None and y.grad_fn != None  # noqa: E711
     assert not hasattr(y.grad_fn, "variable")
+
+
+def test_arguments_and_results_that_are_none():
+    class Loss(Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            return x * 2, None
+
+        @staticmethod
+        def backward(ctx, g, none):
+            return g * 2, None
+
+    x = td.ones(2, requires_grad=True)
+    y, nothing = Loss.apply(x, None)
+    y.sum().backward()
+    assert nothing is None and x.grad.tolist() == [2.0, 2.0]

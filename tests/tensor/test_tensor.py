@@ -321,8 +321,24 @@ def test_requires_grad_is_for_floating_point_leaves():
         from_data([1]).requires_grad = True
     with pytest.raises(TypeError, match="True or False"):
         t.requires_grad = 1
+
+
+def test_a_leaf_takes_data_of_another_shape_or_dtype():
+    t = from_data([1.0])
+    t.requires_grad = True
+    other = from_data([2.0, 3.0])
+    t.data = other
+    assert t.tolist() == [2.0, 3.0] and t.requires_grad
+    (t * t).sum().backward()
+    assert t.grad.tolist() == [4.0, 6.0]
+    t.data = t.data.to(td.float16)
+    assert t.dtype is td.float16
     with pytest.raises(errors.AutogradError, match="shape and dtype"):
-        t.data = from_data([2.0, 3.0])
+        (t * 2).data = from_data([1.0])
+    with pytest.raises(errors.AutogradError, match="shape and dtype"):
+        other[:1].data = from_data([2.0, 3.0])
+    with pytest.raises(TypeError, match="cannot hold int64"):
+        t.data = from_data([1, 2, 3])
 
 
 def test_grad_must_fit_its_tensor():

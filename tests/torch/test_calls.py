@@ -72,3 +72,23 @@ def test_windows_are_strided():
     assert torch.signal.windows.hann(4, layout=torch.strided).shape == (4,)
     with pytest.raises(ValueError, match="windows are strided"):
         torch.signal.windows.hann(4, layout=torch.sparse_coo)
+
+
+def test_sizes_of_parts_go_by_either_name():
+    x = torch.arange(4)
+    assert [p.tolist() for p in x.split(split_size=[1, 3])] == [[0], [1, 2, 3]]
+    assert [p.tolist() for p in torch.split(x, split_size_or_sections=2, dim=0)] == [[0, 1], [2, 3]]
+
+
+def test_the_older_check_of_closeness():
+    torch.testing.assert_allclose(torch.tensor([1.0, float("nan")]), [1.00001, float("nan")])
+    with pytest.raises(AssertionError):
+        torch.testing.assert_allclose(torch.tensor([1.0]), torch.tensor([1.1]))
+
+
+def test_uninitialized_parameters_take_a_shape():
+    module = torch.nn.Module()
+    module.p = torch.nn.UninitializedParameter()
+    module.p.materialize((2, 3))
+    assert type(module.p) is torch.nn.Parameter and module.p.shape == (2, 3) and module.p.requires_grad
+    assert [p.shape for p in module.parameters()] == [(2, 3)]
