@@ -483,7 +483,8 @@ def method(fn=None, *, name: str | None = None):
 _SYNONYMS = (
     ("dim", "axis"), ("keepdim", "keepdims"), ("dims", "axes"), ("dim", "axes"), ("dims", "axis"), ("input", "x"), ("self", "x"),
     ("other", "y"), ("src", "source"), ("size", "shape"), ("dim0", "axis0"), ("dim1", "axis1"), ("dim2", "axis2"), ("tensor", "x"),
-    ("exponent", "y"), ("vec2", "y"), ("split_size", "split_size_or_sections"), ("mat2", "y"), ("end_dim", "end_axis"), ("start_dim", "start_axis"), ("value", "fill_value"),
+    ("exponent", "y"), ("vec2", "y"), ("mat2", "y"), ("end_dim", "end_axis"), ("start_dim", "start_axis"), ("value", "fill_value"),
+    ("split_size", "split_size_or_sections"),
 )  # fmt: skip
 
 
