@@ -230,5 +230,6 @@ def unroll_for(cost: float, statements: list) -> int:
     if kinds & {"argmax", "argmin"}:
         return 1
     if kinds:
-        return 1 if cost >= 30 else 4 if cost < 4 and len(statements) == 1 and kinds <= {"sum", "prod"} else 2
+        cheap = cost < 8 and len(statements) == 1 and kinds <= {"sum", "prod", "max", "min"}
+        return 1 if cost >= 30 else 4 if cheap else 2
     return 2 if cost < 12 else 1

@@ -240,3 +240,13 @@ def test_cumulative_forms():
     y = td.tensor([1.0, 2.0, 3.0])
     assert y.cumsum_(0) is y and y.tolist() == [1, 3, 6]
     check_gradients(lambda t: td.cumulative_prod(t, include_initial=True), (np.array([2.0, 0.0, 3.0]),))
+
+
+@pytest.mark.parametrize("dtype", [td.float32, td.float64, td.bfloat16, td.float16])
+@pytest.mark.parametrize("length", [5, 16, 64, 67, 200])
+def test_extrema_find_nan_wherever_it_is(dtype, length):
+    x = np.tile(np.arange(length, dtype=np.float64) - length // 2, (length + 1, 1))
+    x[np.arange(length), np.arange(length)] = np.nan  # each row but the last has one, at another place
+    for function, expected in ((td.amax, x[-1].max()), (td.amin, x[-1].min())):
+        found = function(td.tensor(x).to(dtype), 1).to(td.float64).numpy()
+        assert np.isnan(found[:-1]).all() and found[-1] == expected

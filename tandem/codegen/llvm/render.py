@@ -90,7 +90,9 @@ class _Renderer(Loops):
         type_ = TYPE[acc.dtype] if lanes == 1 else f"<{lanes} x {TYPE[acc.dtype]}>"
         old = self.line(scope, f"load {type_}, ptr {slot}")
         if not position_slot:
-            new = self.combine(scope, acc.kind, acc.dtype, old, value, lanes)
+            # Whether an extremum's operand is NaN is asked of the value, so that one step need not wait for the other.
+            pair = (value, old) if acc.kind in ("max", "min") else (old, value)
+            new = self.combine(scope, acc.kind, acc.dtype, *pair, lanes)
             if scope.whole:
 
                 def keep(mask):
@@ -181,6 +183,9 @@ class _Renderer(Loops):
         element = TYPE[acc.dtype]
         results = []
         for lanes, best in found.items():
+            if lanes > 1 and acc.kind in ("max", "min") and acc.dtype.kind == "float":
+                results.append((self.extremum_of(scope, acc, best[0], lanes), ""))
+                continue
             while lanes > 1:
                 lanes //= 2
                 low, high = self.halves(scope, best[0], element, lanes)
@@ -195,3 +200,19 @@ class _Renderer(Loops):
             best = self.merge(scope, acc, best, other, 1)
         self.acc_value[acc.id] = best[1] if acc.kind in ("argmax", "argmin") else best[0]
         self.acc_depth[acc.id] = len(self.scopes) - 1
+
+    def extremum_of(self, scope, acc, value: str, lanes: int) -> str:
+        """The largest or smallest lane; whether one is NaN is asked of all at once."""
+        element = TYPE[acc.dtype]
+        unordered = self.line(scope, f"fcmp uno {vector(element, lanes)} {value}, {value}")
+        bits = self.line(scope, f"bitcast <{lanes} x i1> {unordered} to i{lanes}")
+        some = self.line(scope, f"icmp ne i{lanes} {bits}, 0")
+        relation = "ogt" if acc.kind == "max" else "olt"
+        while lanes > 1:
+            lanes //= 2
+            low, high = self.halves(scope, value, element, lanes)
+            t, wins = vector(element, lanes), "i1" if lanes == 1 else f"<{lanes} x i1>"
+            first = self.line(scope, f"fcmp {relation} {t} {low}, {high}")
+            value = self.line(scope, f"select {wins} {first}, {t} {low}, {t} {high}")
+        nan = self.number(1, float("nan"), acc.dtype)
+        return self.line(scope, f"select i1 {some}, {element} {nan}, {element} {value}")
