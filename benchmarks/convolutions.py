@@ -1,6 +1,6 @@
 """Convolutions, forward and training, against PyTorch; of channels-first and channels-last the better layout of each counts.
 
-    python benchmarks/convolutions.py [--cases depthwise] [--dtype float32] [--rounds 3] [--seconds 0.05]
+    python benchmarks/convolutions.py [--peer python-with-torch] [--cases depthwise] [--dtype float32] [--rounds 3] [--seconds 0.05]
 
 Each library runs in a process of its own and they take turns; a time is the best of all turns.
 """
@@ -106,9 +106,9 @@ def best(step, seconds: float) -> float:
 
 
 class Process:
-    def __init__(self, library: str):
+    def __init__(self, library: str, python: str):
         threads = {f"{prefix}_NUM_THREADS": "2" for prefix in ("OMP", "TANDEM")}
-        command = [sys.executable, __file__, "--serve", library]
+        command = [python, __file__, "--serve", library]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, text=True, env=os.environ | threads, **pipes)
 
@@ -124,11 +124,12 @@ def main():
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default="")
+    parser.add_argument("--peer", default=sys.executable, help="a Python that has PyTorch")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.05)
     options = parser.parse_args()
-    processes = {library: Process(library) for library in ("tandem", "torch")}
+    processes = {"tandem": Process("tandem", sys.executable), "torch": Process("torch", options.peer)}
     chosen = [name for name in CASES if any(part in name for part in options.cases.split(","))]
     print(
         f"{options.dtype:24} {'forward':>8} {'training':>9}   microseconds, forward and training, channels first | last"
