@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -113,9 +114,13 @@ class Process:
         self.process = subprocess.Popen(command, text=True, env=os.environ | threads, **pipes)
 
     def ask(self, *request):
+        """Whoever is not asked stands still: threads that wait for work would take the other's processors for a while."""
+        self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        answer = json.loads(self.process.stdout.readline())
+        self.process.send_signal(signal.SIGSTOP)
+        return answer
 
 
 def main():
@@ -158,6 +163,8 @@ def main():
             for library in processes
         )
         print(f"{name:24} {ratios[0]:8.2f} {ratios[1]:9.2f}   {detail}", flush=True)
+    for process in processes.values():
+        process.process.kill()
 
 
 if __name__ == "__main__":
