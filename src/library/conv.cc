@@ -22,6 +22,28 @@
 #include "library/strided.h"
 
 namespace tandem::library {
+
+float activate(const Conv& conv, float x) {
+  switch (conv.activation) {
+    case Activation::Relu:
+      return x < 0 ? 0 : x;
+    case Activation::Clip:
+      return x < conv.alpha ? conv.alpha : x > conv.beta ? conv.beta : x;
+    case Activation::Silu:
+      return x / (1 + std::exp(-x));
+    case Activation::Sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Activation::HardSwish:
+      return x * std::clamp((x + 3) / 6, 0.0f, 1.0f);
+    case Activation::LeakyRelu:
+      return x > 0 ? x : conv.alpha * x;
+    case Activation::Gelu:
+      return 0.5f * x * (1 + std::erf(x * 0.70710678f));
+    default:
+      return x;
+  }
+}
+
 namespace {
 
 Geometry geometry_of(const int64_t* at, int count, const View& x, const View& w, const View& y) {
@@ -66,27 +88,6 @@ void fill_empty(const Conv& conv, const View& result) {
   std::fill(spread.strides, spread.strides + spread.ndim, 0);
   spread.strides[1] = conv.bias->strides[0];
   copy_elements(spread, result);
-}
-
-float activate(const Conv& conv, float x) {
-  switch (conv.activation) {
-    case Activation::Relu:
-      return x < 0 ? 0 : x;
-    case Activation::Clip:
-      return x < conv.alpha ? conv.alpha : x > conv.beta ? conv.beta : x;
-    case Activation::Silu:
-      return x / (1 + std::exp(-x));
-    case Activation::Sigmoid:
-      return 1 / (1 + std::exp(-x));
-    case Activation::HardSwish:
-      return x * std::clamp((x + 3) / 6, 0.0f, 1.0f);
-    case Activation::LeakyRelu:
-      return x > 0 ? x : conv.alpha * x;
-    case Activation::Gelu:
-      return 0.5f * x * (1 + std::erf(x * 0.70710678f));
-    default:
-      return x;
-  }
 }
 
 void compute(Conv conv);

@@ -35,10 +35,17 @@ struct Conv {
   std::unique_ptr<Kept>* kept = nullptr;  // where packed weights stay, if these never change
 };
 
+// What a convolution keeps of weights that never change, by the way that it is computed.
+struct KeptConv : Kept {
+  std::unique_ptr<Kept> onednn, winograd[2];  // of Winograd's method by the size of its blocks
+};
+
+float activate(const Conv& conv, float x);
+
 bool conv_winograd(const Conv& conv);  // false where the case is not for it; likewise
 bool conv_pointwise(const Conv& conv);
 bool conv_onednn(const Conv& conv, bool last);  // with channels last in memory, or as oneDNN likes it
-bool conv_in_parts(const Conv& conv);           // of conv_fused: one part of the image for each thread
+bool conv_in_parts(const Conv& conv);           // of conv_fused: one part of the images for each thread
 bool conv_depthwise_blocks(const Conv& conv);
 void conv_own(const Conv& conv);  // float32 and float64
 

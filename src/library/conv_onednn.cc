@@ -40,7 +40,8 @@ struct KeptWeights : Kept {
 };
 
 char* kept_weights(ConvProgram& program, const View& w, std::unique_ptr<Kept>& place) {
-  auto& kept = kept_by<KeptWeights>(place, [] { return std::make_unique<KeptWeights>(); });
+  auto& all = kept_by<KeptConv>(place, [] { return std::make_unique<KeptConv>(); });
+  auto& kept = kept_by<KeptWeights>(all.onednn, [] { return std::make_unique<KeptWeights>(); });
   const std::lock_guard lock(keeping());
   for (const auto& packed : kept.all)
     if (api()->dnnl_memory_desc_equal(packed->layout.get(), program.packed.get())) return packed->memory.data();

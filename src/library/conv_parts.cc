@@ -7,8 +7,12 @@
 // the images, or of one image some of its rows, which are side by side in memory where channels are last. Only rows at
 // the seams are read by two. Where parts would be unequal, or weights, which all threads read, are larger than the
 // images, it is left to oneDNN; what is too small to be shared runs in the calling thread.
+//
+// A part is computed by Winograd's method where that is quicker, with weights that were transformed once; with blocks
+// of two by two it is as exact as direct sums (Note [Winograd] in conv_winograd.cc).
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 
 #include "device/parallel.h"
 #include "library/conv_impl.h"
@@ -26,6 +30,30 @@ double nanoseconds(const Conv& conv) {
   const double sums = static_cast<double>(g.batch * g.positions() * g.taps()) * g.out_channels;
   const double elements = static_cast<double>(conv.x.numel() + conv.y.numel() * (conv.residual ? 2 : 1));
   return 2 * sums * (g.in_channels / g.groups) / kOperations + elements * sizeof(float) / kBytes;
+}
+
+// Whether Winograd's method is quicker with weights at its points: fewer multiplications, more bytes of weights, which
+// come from memory, and transforms of images. Activations must be cheap ones: ours are not vectors.
+bool winograd_wins(const Conv& conv) {
+  constexpr double kDirect = 280, kProducts = 250, kMemory = 30, kTransform = 0.045, kMargin = 0.9;
+  constexpr double kTaps = 9, kPoints = 16, kBlock = 2;
+  const Geometry& g = conv.geometry;
+  if (conv.activation != Activation::None && conv.activation != Activation::Relu &&
+      conv.activation != Activation::Clip && conv.activation != Activation::LeakyRelu)
+    return false;
+  if (conv.residual && !is_channels_last(*conv.residual)) return false;
+  if (!conv.kept || !is_channels_last(conv.y) || g.kernel[1] != 3 || g.kernel[2] != 3 || g.stride[1] != 1) return false;
+  const double in = static_cast<double>(g.in_channels), out = static_cast<double>(g.out_channels);
+  const double blocks = static_cast<double>(g.batch) * std::ceil(static_cast<double>(g.out[1]) / kBlock) *
+                        std::ceil(static_cast<double>(g.out[2]) / kBlock);
+  const double sums = in * out, floats = sizeof(float);
+  const double direct = kTaps * sums * (2.0 * g.batch * g.positions() / kDirect + floats / kMemory);
+  const double ours = kPoints * (sums * (2 * blocks / kProducts + floats / kMemory) + blocks * (in + out) * kTransform);
+  return ours < kMargin * direct;
+}
+
+bool compute_part(const Conv& conv) {
+  return (winograd_wins(conv) && conv_winograd(conv)) || conv_onednn(conv, true);
 }
 
 void cut(View& v, int axis, int64_t first, int64_t count) {
@@ -68,7 +96,7 @@ bool even(int64_t extent, int64_t parts) {
 
 bool conv_in_parts(const Conv& conv) {
   const Geometry& g = conv.geometry;
-  if (in_parallel() || num_threads() == 1) return false;
+  if (in_parallel() || num_threads() == 1) return compute_part(conv);
   if (nanoseconds(conv) < kWorthSharing) {
     const Alone alone;
     return conv_onednn(conv, true);
@@ -87,7 +115,7 @@ bool conv_in_parts(const Conv& conv) {
   if (preparing()) {
     const Alone alone;
     bool all = true;
-    for (int i = 0; i < (measuring() ? 1 : parts); ++i) all = conv_onednn(Part(conv, d, i, parts).conv, true) && all;
+    for (int i = 0; i < (measuring() ? 1 : parts); ++i) all = compute_part(Part(conv, d, i, parts).conv) && all;
     return all;
   }
   struct Work {
@@ -95,7 +123,7 @@ bool conv_in_parts(const Conv& conv) {
     int d;
     std::atomic<bool> failed{false};
     void run(int index, int count) {
-      if (!conv_onednn(Part(*conv, d, index, count).conv, true)) failed = true;
+      if (!compute_part(Part(*conv, d, index, count).conv)) failed = true;
     }
   } work{&conv, d};
   const int size = begin_team(

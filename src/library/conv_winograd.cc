@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "device/parallel.h"
 #include "library/conv_impl.h"
@@ -183,6 +184,24 @@ struct Weights {
   }
 };
 
+struct KeptWinograd : Kept {
+  Weights weights;
+  KeptWinograd(const Method& method, const float* w, int64_t out, int64_t in) : weights(method, w, out, in, false) {}
+};
+
+const Weights& kept_weights(const Method& method, const float* w, int64_t out, int64_t in,
+                            std::unique_ptr<Kept>& place) {
+  auto& all = kept_by<KeptConv>(place, [] { return std::make_unique<KeptConv>(); });
+  return kept_by<KeptWinograd>(all.winograd[method.block > 2],
+                               [&] {
+                                 const ScratchPool pool = std::exchange(scratch_pool, {});  // it outlives the call
+                                 auto made = std::make_unique<KeptWinograd>(method, w, out, in);
+                                 scratch_pool = pool;
+                                 return made;
+                               })
+      .weights;
+}
+
 void read_blocks(const Method& method, const Images& images, int64_t top, int64_t left, bool gradient,
                  const Strips& strips, int64_t first, int64_t count, const AtPoints& to) {
   const int64_t block = method.block, size = gradient ? block : method.patch;
@@ -200,8 +219,25 @@ void read_blocks(const Method& method, const Images& images, int64_t top, int64_
   });
 }
 
+// Of conv_fused: the residual and the activation, on rows of blocks before they are written.
+void finish(const Conv& conv, int64_t n, int64_t first, int64_t rows, int64_t positions, float* from) {
+  const int64_t height = conv.y.shape[2], channels = conv.y.shape[1], count = conv.y.shape[3] * channels;
+  for (int64_t i = 0; i < rows && first + i < height; ++i, from += positions * channels) {
+    if (const View* residual = conv.residual) {
+      const float* add = residual->as<float>() + n * residual->strides[0] + (first + i) * residual->strides[2];
+      for (int64_t j = 0; j < count; ++j) from[j] += add[j];
+    }
+    if (conv.activation == Activation::Relu)
+      for (int64_t j = 0; j < count; ++j) from[j] = from[j] > 0 ? from[j] : 0;
+    else if (conv.activation == Activation::Clip)
+      for (int64_t j = 0; j < count; ++j) from[j] = std::min(std::max(from[j], conv.alpha), conv.beta);
+    else if (conv.activation != Activation::None)
+      for (int64_t j = 0; j < count; ++j) from[j] = activate(conv, from[j]);
+  }
+}
+
 void convolve(const Method& method, const Images& x, const Weights& weights, const Images& y, int64_t top, int64_t left,
-              const float* bias) {
+              const float* bias, const Conv* fused = nullptr) {
   const Strips strips(y, method);
   const int64_t k = weights.k, n = weights.n;
   strips.rounds(n + k, [&](int64_t first, int64_t count) {
@@ -229,6 +265,8 @@ void convolve(const Method& method, const Images& x, const Weights& weights, con
       for (int64_t i = begin; i < end; ++i) {
         method.kernel->output(out.point(0) + i * strips.across * n, out.apart, n, strips.across, bias, rows.data(),
                               positions);
+        if (fused)
+          finish(*fused, (first + i) / strips.down, (first + i) % strips.down * block, block, positions, rows.data());
         y.write((first + i) / strips.down, (first + i) % strips.down * block, block, positions, rows.data());
       }
     });
@@ -290,7 +328,8 @@ bool conv_winograd(const Conv& conv) {
       return false;
   const Method method = wanted_method();
   const int64_t panel = method.kernel->panel;
-  if (g.in_channels % panel != 0 || g.out_channels % panel != 0 || panel != kernels().f32.nr || !pays(method, g))
+  if (g.in_channels % panel != 0 || g.out_channels % panel != 0 || panel != kernels().f32.nr ||
+      !(conv.fused || pays(method, g)))
     return false;
   if (!Images::fit(conv.x) || !Images::fit(conv.y)) return false;
   if (preparing()) {
@@ -323,8 +362,13 @@ bool conv_winograd(const Conv& conv) {
         copy_elements(*conv.bias, line);
         bias = own_bias.data();
       }
-      convolve(method, x, Weights(method, weights, g.out_channels, g.in_channels, false), y, g.pad_low[1], g.pad_low[2],
-               bias);
+      const Conv* fused = conv.fused ? &conv : nullptr;
+      if (conv.kept)
+        convolve(method, x, kept_weights(method, weights, g.out_channels, g.in_channels, *conv.kept), y, g.pad_low[1],
+                 g.pad_low[2], bias, fused);
+      else
+        convolve(method, x, Weights(method, weights, g.out_channels, g.in_channels, false), y, g.pad_low[1],
+                 g.pad_low[2], bias, fused);
       break;
     }
     case ConvKind::BackwardData:

@@ -62,3 +62,36 @@ def test_rows_that_are_all_padding(threads):
     model = td.nn.Conv2d(64, 64, 2, padding=(30, 0)).eval()
     x = td.randn(1, 64, 2, 300)
     np.testing.assert_allclose(td.export.freeze(model, x)(x).numpy(), model(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+class Residual(td.nn.Module):
+    """Convolutions that Winograd's method is quicker for, with what may follow them."""
+
+    def __init__(self, channels: int, activation):
+        super().__init__()
+        self.first = td.nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.second = td.nn.Conv2d(channels, channels, 3, padding=(0, 2))
+        self.third = td.nn.Conv2d(channels, channels, 3, padding=1)
+        self.activation = activation
+
+    def forward(self, x):
+        y = self.second(self.activation(self.first(x)))
+        return self.activation(self.third(y) + y)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    "activation", [NF.relu, NF.relu6, lambda x: NF.leaky_relu(x, 0.1), NF.silu, lambda x: x], ids=range(5)
+)
+def test_winograd_with_what_follows(count, activation):
+    before = td.get_num_threads()
+    td.set_num_threads(count)
+    try:
+        td.manual_seed(0)
+        model = Residual(64, activation).eval()
+        frozen = td.export.freeze(model, td.randn(2, 64, 29, 31))
+        for batch in (1, 4, 1, 3):  # weights are kept for each way of computing
+            x = td.randn(batch, 64, 29, 31)
+            np.testing.assert_allclose(frozen(x).numpy(), model(x).detach().numpy(), rtol=1e-4, atol=1e-4)
+    finally:
+        td.set_num_threads(before)
