@@ -5,6 +5,10 @@ from __future__ import annotations
 import html
 
 _COLORS = ("#2563a8", "#c4551a", "#3c8a3c", "#8a3c7a")
+_STYLE = (
+    "text { font: 11px system-ui, sans-serif; } .t { font-weight: 600; } path { fill: none; stroke-width: 1.8; } "
+    ".axis { stroke: #777; stroke-width: 1; }"
+)
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 420, 240, 56, 34
 
 
@@ -37,7 +41,10 @@ def chart(title: str, x_name: str, y_name: str, series: dict[str, dict[float, fl
     parts.append(
         f'<text transform="translate(12,{_HEIGHT / 2}) rotate(-90)" text-anchor="middle">{html.escape(y_name)}</text>'
     )
-    return f'<svg width="{_WIDTH}" height="{_HEIGHT}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
+    return (
+        f'<svg width="{_WIDTH}" height="{_HEIGHT}" xmlns="http://www.w3.org/2000/svg"><style>{_STYLE}</style>'
+        f'<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>'
+    )
 
 
 def page(title: str, charts: list[str], text: str) -> str:
@@ -45,8 +52,6 @@ def page(title: str, charts: list[str], text: str) -> str:
 <html><head><meta charset="utf-8"><title>{html.escape(title)}</title>
 <style>
 body {{ font: 13px system-ui, sans-serif; margin: 16px; }} pre {{ background: #f7f7f7; padding: 10px; }}
-svg text {{ font: 11px system-ui; }} svg .t {{ font-weight: 600; }}
-path {{ fill: none; stroke-width: 1.8; }} .axis {{ stroke: #777; stroke-width: 1; }}
 </style>
 </head><body><h3>{html.escape(title)}</h3>{"".join(charts)}<pre>{html.escape(text)}</pre></body></html>
 """
