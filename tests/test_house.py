@@ -1,6 +1,7 @@
 """How the code is arranged: what tools/house.py counts stays where it is."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,12 @@ def test_shares_do_not_fall(house):
     assert 1 - len(bare) / public >= 0.7
     assert house.tested_share(known) >= 0.4
     assert len(house.long_files()) <= 20
+
+
+def test_the_page_on_how_it_is_built_is_easy_to_read():
+    """Short lines, and at most two files in a paragraph or an item of a list."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    assert [] == [line for line in text.splitlines() if len(line) > 120]
+    paragraphs = [p for p in re.split(r"\n\s*\n|\n(?=\d+\. |- )", text) if not p.startswith(("    ", "|", "#"))]
+    crowded = [p for p in paragraphs if len(set(re.findall(r"`([\w./-]+\.(?:py|cc|h))`", p))) > 2]
+    assert [] == crowded
