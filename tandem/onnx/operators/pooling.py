@@ -48,9 +48,12 @@ def max_pool(node, x):
     sizes = [int(n) for n in x.shape[2:]]
     dtype = x.dtype
     wide = x if dtype.is_inexact else x.to(dtypes.float32)
-    wide = padded(wide, pads, -math.inf)
     if not node.has_output(1):
-        return _MAX[count](wide, tuple(kernel), tuple(strides), 0, tuple(dilations)).to(dtype)
+        own = [min(a, b, k // 2) for (a, b), k in zip(pads, kernel, strict=True)]  # what pooling pads by itself
+        rest = [(a - o, b - o) for (a, b), o in zip(pads, own, strict=True)]
+        wide = padded(wide, rest, -math.inf)
+        return _MAX[count](wide, tuple(kernel), tuple(strides), tuple(own), tuple(dilations)).to(dtype)
+    wide = padded(wide, pads, -math.inf)
     values, where = _MAX[count](wide, tuple(kernel), tuple(strides), 0, tuple(dilations), return_indices=True)
     return values.to(dtype), _positions(where, sizes, pads, x, node.get("storage_order", 0))
 
