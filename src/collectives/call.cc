@@ -30,6 +30,7 @@ std::string describe(const Call& call) {
     for (int i = 0; i < std::min(call.ndim, 8); ++i) text << (i ? ", " : "") << call.shape[i];
     text << (call.ndim == 1 ? ",)" : ")");
   }
+  if (kind == Kind::AllReduce && call.tag) text << " and others, of the parameters that this rank used";
   if (call.on_device) text << " on cuda";
   if (kind == Kind::Broadcast) text << " from rank " << call.root;
   if (kind == Kind::Reduce || kind == Kind::Send) text << " to rank " << call.root;
@@ -64,7 +65,7 @@ static bool same_shape(const Call& a, const Call& b, int first) {
 
 bool fits(const Call& a, const Call& b, bool uneven) {
   if (a.kind != b.kind || a.dtype != b.dtype || a.reduction != b.reduction || a.root != b.root ||
-      a.on_device != b.on_device || (a.kind == static_cast<uint32_t>(Kind::Program) && a.tag != b.tag))
+      a.on_device != b.on_device || a.tag != b.tag)
     return false;
   const auto kind = static_cast<Kind>(a.kind);
   if (kind == Kind::AllGather || kind == Kind::AllToAll) return same_shape(a, b, uneven ? 1 : 0);
@@ -73,7 +74,11 @@ bool fits(const Call& a, const Call& b, bool uneven) {
 
 std::string disagreement(const std::vector<const Call*>& calls, const std::vector<int>& names, int64_t number) {
   std::map<std::string, std::vector<int>> asked;
-  for (size_t r = 0; r < calls.size(); ++r) asked[describe(*calls[r])].push_back(names[r]);
+  bool tags_differ = false;
+  for (size_t r = 0; r < calls.size(); ++r) {
+    asked[describe(*calls[r])].push_back(names[r]);
+    tags_differ |= calls[r]->kind == static_cast<uint32_t>(Kind::AllReduce) && calls[r]->tag != calls[0]->tag;
+  }
   std::map<int, std::string> lines;
   for (const auto& [text, ranks] : asked) {
     std::ostringstream line;
@@ -85,7 +90,11 @@ std::string disagreement(const std::vector<const Call*>& calls, const std::vecto
   std::ostringstream text;
   text << "ranks do not agree on collective number " << number << ':';
   for (const auto& [rank, line] : lines) text << line;
-  text << "\n  fix: call the same collectives in the same order, with the same types and sizes, on every rank";
+  if (tags_differ)
+    text << "\n  they have gradients of different parameters\n  fix: use data_parallel(model, "
+            "find_unused_parameters=True)";
+  else
+    text << "\n  fix: call the same collectives in the same order, with the same types and sizes, on every rank";
   return text.str();
 }
 

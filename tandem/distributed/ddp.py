@@ -11,6 +11,7 @@ backward; over hosts, in the background. On the processors of one host nothing i
 from __future__ import annotations
 
 import contextlib
+import zlib
 
 import tandem.ops as F
 from tandem import _runtime
@@ -108,7 +109,7 @@ class _Reducer:
                 if self.unused or self.joined:
                     self._reduce_with_unused([p for p in self.module.parameters() if p.requires_grad])
                 for bucket in self._plan[self._begun :]:
-                    self._average_bucket([p for p in bucket if p.grad is not None])
+                    self._average_used(bucket)
                 for work, bucket, made in self._works:
                     work.wait()
                     _set_gradients(bucket, made)
@@ -136,7 +137,14 @@ class _Reducer:
         for bucket in _buckets(parameters, self.bucket_bytes):
             self._average_bucket(bucket)
 
-    def _average_bucket(self, bucket: list, in_background: bool = False):
+    def _average_used(self, bucket: list):
+        """Those of a bucket that have gradients, which must be the same ones on all ranks: gradients of two parameters that happen
+        to have one shape are not averaged."""
+        used = [i for i, p in enumerate(bucket) if p.grad is not None]
+        tag = 0 if len(used) == len(bucket) else 1 + zlib.crc32(repr(used).encode())
+        self._average_bucket([bucket[i] for i in used], tag=tag)
+
+    def _average_bucket(self, bucket: list, in_background: bool = False, tag: int = 0):
         """Of gradients of one dtype each; in the background where the network does the work."""
         by_dtype: dict = {}
         for p in bucket:
@@ -146,7 +154,7 @@ class _Reducer:
 
             def call(gradients=gradients, made=made):
                 with no_grad():
-                    made += F.all_reduce_coalesced(gradients, self.group.token, self.group.size(), "avg")
+                    made += F.all_reduce_coalesced(gradients, self.group.token, self.group.size(), "avg", tag)
 
             if in_background and _over_hosts() and not _runtime.capturing():
                 self._works.append((run_work(self.group, "collectives", call, True), some, made))

@@ -73,10 +73,11 @@ def _check_reduction(op: Collective, dtype):
 
 @register
 class AllReduce(Collective):
-    """Each tensor reduced over all ranks; all get the same bits."""
+    """Each tensor reduced over all ranks; all get the same bits. `tag`: which tensors these are; equal on all ranks."""
 
     name = "all_reduce"
     reduction: str
+    tag: int = 0
 
     def infer(self, *tensors: Type):
         for t in tensors:
@@ -88,7 +89,7 @@ class AllReduce(Collective):
         return tensors
 
     def attributes(self, *tensors):
-        return self._ints(self.reduction)
+        return self._ints(self.reduction, tag=self.tag)
 
     def grad(self, g, *tensors, out, vjp):
         gs, outs = (g, out) if isinstance(g, tuple) else ((g,), (out,))
@@ -305,8 +306,8 @@ all_reduce_ = inplace(all_reduce)
 
 
 @op(name="all_reduce_coalesced", internal=True)
-def all_reduce_coalesced(tensors: Tensors, token=0, size=1, reduction="sum"):
-    made = AllReduce(token, size, reduction)(*tensors)
+def all_reduce_coalesced(tensors: Tensors, token=0, size=1, reduction="sum", tag=0):
+    made = AllReduce(token, size, reduction, tag)(*tensors)
     return made if isinstance(made, tuple) else (made,)
 
 

@@ -254,3 +254,39 @@ def test_a_backward_pass_that_fails_leaves_nothing_behind():
 
     first, second = dist.spawn(work, 2, engine="threads")
     assert first == second
+
+
+class OneOfTwo(td.nn.Module):
+    """Two layers of one shape, of which a rank uses one."""
+
+    def __init__(self, which):
+        super().__init__()
+        self.a, self.b, self.which = td.nn.Linear(2, 3), td.nn.Linear(2, 3), which
+
+    def forward(self, x):
+        return (self.a if self.which() == 0 else self.b)(x)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("differ", [False, True])
+def test_gradients_of_different_parameters_are_not_averaged(compiled, differ):
+    """Not even where they have one shape, so that nothing else would notice."""
+
+    def work():
+        model = dist.data_parallel(OneOfTwo(lambda: dist.get_rank() if differ else 1))
+
+        def step(x):
+            loss = model(x).sum()
+            loss.backward()
+            return loss
+
+        (td.compile(step) if compiled else step)(td.ones(4, 2))
+        return model.a.weight.grad, model.b.weight.grad.tolist()
+
+    if differ:
+        with pytest.raises(
+            td.DistributedError, match=r"different parameters\n  fix: use data_parallel\(model, find_unused"
+        ):
+            dist.spawn(work, 2, engine="threads", timeout=60)
+    else:
+        assert dist.spawn(work, 2, engine="threads", timeout=60) == [(None, [[4.0, 4.0]] * 3)] * 2
