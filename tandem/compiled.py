@@ -1,7 +1,7 @@
 """td.compile: functions whose numeric work runs as whole programs.
 
 The function's Python code runs at every call, so nothing that it looks at (attributes, closures, modes, branches) can go stale.
-Operators are only noted down; at the end, or when a value is read, everything noted becomes one program, which is compiled the
+Operators are only captured; at the end, or when a value is read, everything captured becomes one program, which is compiled the
 first time and found again later. See Note [Capture] in src/capture/capture.h.
 """
 

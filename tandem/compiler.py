@@ -8,7 +8,7 @@ __all__ = ["allow_in_graph", "assume_constant_result", "disable", "is_compiling"
 
 
 def is_compiling() -> bool:
-    """Whether this runs inside a function that td.compile takes down.
+    """Whether this runs inside a function that td.compile captures.
 
     >>> td.compiler.is_compiling()
     False

@@ -1,6 +1,6 @@
 """Which modules the calls of a compiled function were made in, so that an error of its program names them as eager code does.
 
-A program runs when its modules have returned; the runtime tells which of the noted calls failed (`error._call`). What a device
+A program runs when its modules have returned; the runtime tells which of the captured calls failed (`error._call`). What a device
 finds comes later still: the place of such a call is kept with it (Note [Modules of late errors] in src/places.h). A place is
 (path, text) of a module, as errors show it, or weak references to the modules that run, inner ones first; () where there is none.
 """

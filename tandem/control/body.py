@@ -1,4 +1,4 @@
-"""Bodies of loops and branches in compiled functions: taken down by running them once on promises.
+"""Bodies of loops and branches in compiled functions: captured by running them once on deferred tensors.
 
 See Note [Capture of bodies] in src/capture/capture.h. What was noted becomes the body of a region inside an operator function,
 which is called like any other: so it has plans, gradients, and a place in the program around it. The function is found again by
@@ -26,7 +26,7 @@ _MOST_FUNCTIONS = 1024
 
 
 class Taken:
-    """A body as it was taken down, for one call."""
+    """A body as it was captured, for one call."""
 
     def __init__(self, scope, inputs: int, outputs: list, draws: int):
         self.inputs = inputs
@@ -102,7 +102,7 @@ class Body:
 
 
 class Bound:
-    """A body in a graph being built, where the integers that it was taken down with are sizes."""
+    """A body in a graph being built, where the integers that it was captured with are sizes."""
 
     def __init__(self, body: Body, ints):
         self.body, self.ints, self.random = body, ints, body.random
@@ -133,24 +133,24 @@ def device_of(operands: list) -> int:
 
 
 class _Place(threading.local):
-    names: tuple[str, ...] = ()  # what the bodies being taken down are bodies of, the innermost last
+    names: tuple[str, ...] = ()  # what the bodies being captured are bodies of, the innermost last
 
 
 _place = _Place()
 
 
 def inside_body() -> bool:
-    """Whether a body is being taken down here, where tensors have no values that could be read."""
+    """Whether a body is being captured here, where tensors have no values that could be read."""
     return bool(_place.names)
 
 
 def body_name() -> str | None:
-    """What the innermost body that is being taken down here is given to: scan, vmap and so on."""
+    """What the innermost body that is being captured here is given to: scan, vmap and so on."""
     return _place.names[-1] if _place.names else None
 
 
 def take_down(name: str, fn, inputs: list[tuple], finish=None, device: int = 0) -> Result:
-    """Runs fn once on promises of these (dtype, shape, requires_grad). finish(value) may change what fn gives."""
+    """Runs fn once on deferred tensors of these (dtype, shape, requires_grad). finish(value) may change what fn gives."""
     generator = _runtime.default_generator()
     before = generator.get_state()
     scope = _runtime.BodyScope(name)
@@ -188,7 +188,7 @@ _PARAMETERS = [
 
 def call_region(kind: str, parts: list[Taken], operands: list, state: tuple, *, carried: int = 0, scanned: int = 0,
                 extent: int | None = None, reverse: bool = False) -> tuple:  # fmt: skip
-    """Calls the operator function of a region. state: of the generator before any body was taken down."""
+    """Calls the operator function of a region. state: of the generator before any body was captured."""
     consts: list = []
     place: dict[int, int] = {}
     used = []

@@ -91,7 +91,7 @@ class Value(_Immutable):
         return self.node.op
 
     def recorder(self, name: str) -> Builder:
-        """What takes down calls on this value outside of every trace; `name` is called. Deferred graphs have one."""
+        """What records calls on this value outside of every trace; `name` is called. Deferred graphs have one."""
         raise UnsupportedError(
             name, f"{self!r} is only meant for use inside the function that was traced",
             fix="to build a graph by hand use td.placeholder and td.Variable",
@@ -394,7 +394,7 @@ def is_tracing() -> bool:
 
 
 def call_recorder() -> Builder | None:
-    """What takes down calls of operator functions whole, if that is what happens now."""
+    """What records calls of operator functions whole, if that is what happens now."""
     stack = _stack()
     return stack[-1] if stack and stack[-1].records_calls else None
 

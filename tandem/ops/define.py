@@ -383,7 +383,7 @@ class Role(NamedTuple):
     own_results: int | None = None  # results get memory of their own; so many of the last are no views either
     recompute: bool = False  # td.checkpoint: backward keeps nothing but inputs and outputs
     backward: Backward | None = None
-    report: list | None = None  # takes down what was compiled, and says how (tandem/program/report.py)
+    report: list | None = None  # notes what was compiled, and says how (tandem/program/report.py)
 
 
 OPERATOR = Role()

@@ -82,7 +82,7 @@ def state_of(p):
     """The scope in which the state of a parameter is made: at once, even in a compiled function.
 
     Zeros that a program makes are results of it, zeros that are there are inputs: the first step would be another program than
-    those that follow. A parameter that is itself only promised, or taken down in the body of a loop, has no other way.
+    those that follow. A parameter that is itself deferred, or captured in the body of a loop, has no other way.
     """
     now = isinstance(p, Tensor) and _runtime.capturing() and not _runtime.in_body() and not _runtime.pending(p)
     return _runtime.PauseCapture() if now else contextlib.nullcontext()

@@ -4,7 +4,7 @@ Note [Updates together]
 On a device a small update costs its launch. So the updates of a step that have one rule and the same settings are collected and
 go out as calls of an operator that takes many parameters, whose kernels are launched as one (codegen/cuda/batch.py). Tensors that
 lie alike are given as one flat axis: whatever the shapes, a plan serves every so many parameters. In a compiled function calls
-are noted one by one, and the program puts them together.
+are captured singly, and the program puts them together.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import functools
 from tandem import _runtime
 from tandem.ops.define import ParameterSpec, make_function
 
-_COUNTS = (32, 8)  # parameters of a call; what is left over goes one by one
+_COUNTS = (32, 8)  # parameters of a call; what is left over goes singly
 
 
 class Together:

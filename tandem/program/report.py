@@ -85,7 +85,7 @@ class Report(list):
         self.memory_budget = memory_budget
         self.recompiles = Recompiles(recompile_limit)
         self.fresh = False  # whether programs are made anew even where they lie on disk
-        self.failures: list[str] = []  # why no program could be made of a sequence; its calls run one by one
+        self.failures: list[str] = []  # why no program could be made of a sequence; its calls run by the fallback
         self.restarts = 0
 
     def __str__(self):

@@ -39,7 +39,7 @@ from tandem.tracing.labels import labels_of
 
 
 def compile_capture(captured: Captured):
-    """The program of what was captured; None where none can be made, when the calls run one by one."""
+    """The program of what was captured; None where none can be made: the calls then run one operator at a time (the fallback)."""
     try:
         return _compile(captured)
     except (UnsupportedError, MemoryError, RecompileWarning):  # what the caller can do something about

@@ -1,7 +1,7 @@
-"""Functions taken down once, as operator functions that compute something made from them.
+"""Functions captured once, as operator functions that compute something made from them.
 
-As with loops (tandem/control/body.py) the function's Python code runs at every call, on promises, and what it noted finds the
-operator function again. So closures, modules and parameters are looked at afresh every time, and gradients reach them.
+As with loops (tandem/control/body.py) the function's Python code runs at every call, on deferred tensors, and what was captured finds
+the operator function again. So closures, modules and parameters are looked at afresh every time, and gradients reach them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MOST_FUNCTIONS = 512
 
 
 def take(name: str, fn, specs: list[tuple], operands: list) -> tuple[Result, tuple]:
-    """fn as it was taken down on tensors of these (dtype, shape, requires_grad), where the operands are, and the generator's
+    """fn as it was captured on tensors of these (dtype, shape, requires_grad), where the operands are, and the generator's
     state before."""
     state = _runtime.default_generator().get_state()
     return take_down(name, fn, specs, device=device_of(operands)), state
@@ -24,7 +24,7 @@ def take(name: str, fn, specs: list[tuple], operands: list) -> tuple[Result, tup
 
 def prepare(name: str, result: Result, operands: int, state: tuple, settings: tuple, build, recompute: bool = False):
     """The operator function of build(body, operands, consts, generator) -> values, of so many operands and then the constants of
-    what was taken down. `settings` tell builds apart."""
+    what was captured. `settings` tell builds apart."""
     taken = result.taken
     recording = _runtime.grad_enabled()
     key = (name, (taken.key,), settings, operands, recording, budget_of(None))
