@@ -1,8 +1,8 @@
 """Steps that may fail go before the first step that writes memory from outside, where nothing forbids it.
 
-So a program that fails has, as a rule, changed nothing yet, and its calls can be run again by the fallback, to fail where
-eager code fails (Note [Early checks] in src/capture/capture.h). Where a step that may fail depends on what is written, the write is put off:
-the value is kept beside, and copied to its place at the end (`groups_before_failures`).
+So a program that fails has, as a rule, changed nothing yet, and its calls can be run again by the fallback, to fail where eager
+code fails (Note [Early checks] in src/capture/capture.h). Where a step that may fail depends on what is written, the write is put
+off: the value is kept beside, and copied to its place at the end (`groups_before_failures`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Functions captured once, as operator functions that compute something made from them.
 
-As with loops (tandem/control/body.py) the function's Python code runs at every call, on deferred tensors, and what was captured finds
-the operator function again. So closures, modules and parameters are looked at afresh every time, and gradients reach them.
+As with loops (tandem/control/body.py) the function's Python code runs at every call, on deferred tensors, and what was captured
+finds the operator function again. So closures, modules and parameters are looked at afresh every time, and gradients reach them.
 """
 
 from __future__ import annotations
