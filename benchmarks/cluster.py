@@ -3,10 +3,11 @@
     python benchmarks/cluster.py [--cases null] [--ops 10000] [--rounds 5] [--tf-python PATH]
 
 null: a graph of `--ops` operators on two tasks, each a process, with a controller. "null" adds a scalar of the server to one of
-the worker, and fetches nothing; "chain" runs all operators, half of them on each task. In both one tensor crosses. Printed are the
-bytes that the controller sends a task for a step (after the first), and the least time of a step. --tf-python: a Python that has
-tensorflow-cpu; its session runs the same graph on two tasks, once with the client in the worker's process and once in one of its
-own, in turn with ours. The bar is half of the quicker one's time.
+the worker, and fetches nothing; "chain" runs all operators, half of them on each task. In both one tensor crosses. "dense" is a
+step with a parameter server: the worker pulls 32 MB and computes a gradient of them, by which the server updates them. Printed are
+the bytes that the controller sends a task for a step (after the first), and the least time of a step. --tf-python: a Python
+that has tensorflow-cpu; its session runs the same graph on two tasks, once with the client in the worker's process and once in
+one of its own, in turn with ours. The bar is half of the quicker one's time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import tandem as td
 HERE = os.path.dirname(os.path.abspath(__file__))
 BAR = 0.5
 MOST_BYTES = 1024
+DENSE = 8 << 20  # numbers of the parameter of "dense"
 
 
 def chain(x, a, b, count):
@@ -42,12 +44,17 @@ class Ours:
                 c, d = td.Variable(0.999, name="c"), td.Variable(0.001, name="d")
                 second = chain(first, c, d, ops // 2)
                 null = (x + d).op
+            with td.device("/job:ps/task:0"):
+                table = td.Variable(td.zeros(DENSE), name="table")
+            with td.device("/job:worker/task:0"):
+                gradient = table * 0.5 + d  # the whole of it is pulled, and as much pushed
+            dense = table.assign_sub(gradient).op
             init = td.global_variables_initializer()
         self.nodes = len(graph.nodes)
         self.session = td.Session(graph, target=self.cluster)
         self.session.run(init)
         self.result = self.session.run(second).item()
-        self.steps = {"null": null, "chain": second}
+        self.steps = {"null": null, "chain": second, "dense": dense}
 
     def best(self, name: str, count: int) -> float:
         fetch, run, best = self.steps[name], self.session.run, float("inf")
@@ -110,7 +117,7 @@ def null_step(args):
         assert abs(peer.result - ours.result) < 1e-3, (where, peer.result, ours.result)
     print(f"graph of {ours.nodes} operators on two tasks")
     try:
-        for name, count in (("null", 200), ("chain", 50)):
+        for name, count in (("null", 200), ("chain", 50), ("dense", 10)):
             sent = max(ours.sent(name).values())
             best = dict.fromkeys(["ours", *peers], float("inf"))
             for _ in range(args.rounds):

@@ -17,6 +17,9 @@ import tensorflow.compat.v1 as tf
 tf.disable_v2_behavior()
 
 
+DENSE = 8 << 20  # numbers of a parameter that is pulled and updated whole
+
+
 def config():
     return tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
 
@@ -41,9 +44,16 @@ def client(ports, ops, where):
         c, d = tf.Variable(0.999, name="c"), tf.Variable(0.001, name="d")
         second = chain(first, c, d, ops // 2)
         null = (x + d).op
+    with tf.device("/job:ps/task:0"):
+        table = tf.Variable(tf.zeros([DENSE], tf.float32), name="table")
+    with tf.device("/job:worker/task:0"):
+        gradient = table * 0.5 + d  # the whole of it is pulled, and as much pushed
+    with tf.device("/job:ps/task:0"):
+        dense = table.assign_sub(gradient, read_value=False)
+        dense = getattr(dense, "op", dense)
     session = tf.Session(target)
     session.run(tf.global_variables_initializer())
-    steps = {"null": session.make_callable(null), "chain": session.make_callable(second)}
+    steps = {name: session.make_callable(f) for name, f in (("null", null), ("chain", second), ("dense", dense))}
     print("result", float(session.run(second)), flush=True)
     for line in sys.stdin:
         name, count = line.split()
