@@ -627,3 +627,29 @@ for f in (td.compile(lambda x: x @ x), lambda x: x @ x):
     )
     lines = told.splitlines()
     assert len(lines) == 2 and all("libcublasLt cannot be opened" in line and "fix:" in line for line in lines), told
+
+
+def test_flexible_attention_is_composed_of_what_devices_have(tmp_path):
+    run(
+        """
+from tandem.nn.attention.flex_attention import create_block_mask, flex_attention
+q, k, v = (td.ones(2, heads, 16, 16, device="cuda", requires_grad=True) for heads in (4, 2, 2))
+bias = td.zeros(4, 16, 16, device="cuda", requires_grad=True)
+attend = td.nn.functional.scaled_dot_product_attention
+block = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cuda")
+for step in (
+    lambda: attend(q, k, v, enable_gqa=True),
+    lambda: attend(q, k, v, bias, enable_gqa=True),
+    lambda: attend(q, k, v, dropout_p=0.5, enable_gqa=True),
+    lambda: flex_attention(q, k, v, lambda s, b, h, i, j: s + bias[h, i, j], block, enable_gqa=True),
+):
+    for run in (step, td.compile(step)):
+        before = counts()["launches"]
+        out = run()
+        out.sum().backward()
+        assert out.shape == (2, 4, 16, 16) and q.grad.shape == q.shape and k.grad.shape == k.shape
+        assert counts()["launches"] > before or counts()["graphs"]
+assert bias.grad.shape == bias.shape
+""",
+        tmp_path,
+    )
