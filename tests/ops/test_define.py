@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 import tandem as td
@@ -77,3 +78,48 @@ def test_threads_that_trace_at_once_keep_their_own_precision():
     thread.join(60)
     assert results["plain"].dtype is td.float32
     assert results["lowered"].dtype is td.bfloat16
+
+
+def test_an_operator_with_its_own_math_is_one_block():
+    """Nothing else keeps a list: the block below is all that eager calls, gradients, programs, vmap, deferred graphs and files of
+    graphs need."""
+
+    @register
+    class Softstep(Elementwise):
+        name = "test_softstep"
+
+        def body(self, b, x):
+            return x / (b.abs(x) + 1.0)
+
+        def grad(self, g, x):
+            below = F.abs(x) + 1.0
+            return g / (below * below)
+
+    @op(name="test_softstep", hidden=True)
+    def softstep(x: "Tensor"):  # noqa: F821
+        return Softstep()(x)
+
+    try:
+        x = td.tensor([-3.0, 0.0, 1.0, 4.0], requires_grad=True)
+        expected = [-0.75, 0.0, 0.5, 0.8]
+        np.testing.assert_allclose(softstep(x).detach().numpy(), expected, rtol=1e-6)
+        assert td.testing.gradcheck(softstep, (x.detach().to(td.float64).requires_grad_(),))
+
+        @td.compile
+        def step(x):
+            softstep(x).sum().backward()
+            return softstep(x)
+
+        np.testing.assert_allclose(step(x).detach().numpy(), expected, rtol=1e-6)
+        np.testing.assert_allclose(x.grad.numpy(), [1 / 16, 1.0, 1 / 4, 1 / 25], rtol=1e-6)
+        np.testing.assert_allclose(td.vmap(softstep)(x.detach().reshape(2, 2)).flatten().numpy(), expected, rtol=1e-6)
+        with td.Graph() as graph:
+            fed = td.placeholder(td.float32, (None,), name="x")
+            made = softstep(fed)
+        np.testing.assert_allclose(td.Session(graph).run(made, {fed: x.detach()}).numpy(), expected, rtol=1e-6)
+        loaded = td.compile(lambda v: softstep(v))
+        loaded(x.detach())
+        again = type(loaded.graph()).from_json(loaded.graph().to_json())
+        np.testing.assert_allclose(again.run(x.detach())[0].numpy(), expected, rtol=1e-6)
+    finally:
+        del PRIMITIVES["test_softstep"]
