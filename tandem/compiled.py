@@ -43,7 +43,11 @@ class Compiled:
     def __call__(self, *args, **kwargs):
         if EAGER or _runtime.capturing():  # inside another compiled function: part of its program
             return self._fn(*args, **kwargs)
-        scope = _runtime.CaptureScope(self._programs, self._whole)
+        return self._captured(args, kwargs)
+
+    def _captured(self, args: tuple, kwargs: dict, record=None):
+        """A call whose operators become programs. record: what is to be known of it to replay it."""
+        scope = _runtime.CaptureScope(self._programs, self._whole, record)
         scope.enter()
         outer = getattr(_printing, "run", None)
         lines: list[_Line] = []
@@ -94,11 +98,11 @@ class Compiled:
         return self._whole, self._report.memory_budget, self._name, self._report.recompiles.own_limit, self._target
 
     def __copy__(self):
-        return Compiled(self._fn, *self._settings())
+        return type(self)(self._fn, *self._settings())
 
     def __deepcopy__(self, memo):
         # As Python copies functions: those of a module are what they were, a bound method is one of the copied object.
-        copied = memo[id(self)] = Compiled.__new__(Compiled)
+        copied = memo[id(self)] = type(self).__new__(type(self))
         copied.__init__(copy.deepcopy(self._fn, memo), *self._settings())
         return copied
 
@@ -111,7 +115,7 @@ class Compiled:
                 "compile", f"the compiled function {name} cannot be pickled: functions are pickled by name, and {name} is another "
                 "object or none", fix="define it at the top of a module, under its own name, with @td.compile",
             )  # fmt: skip
-        return Compiled, (self._fn, *self._settings())
+        return type(self), (self._fn, *self._settings())
 
     def __get__(self, instance, owner=None):
         return self if instance is None else types.MethodType(self, instance)
@@ -256,6 +260,11 @@ def print(*objects, sep: str = " ", end: str = "\n", file=None):
             "print", "a symbolic tensor has no value to print while a graph is built",
             fix="in a deferred graph use td.Print(x, [x], message), which prints whenever x is computed",
         )  # fmt: skip
+    if _runtime.recording():
+        raise UnsupportedError(
+            "print", "a function compiled with replay=True prints, and a replay would not",
+            fix="leave out replay=True while you look",
+        )  # fmt: skip
     if _runtime.in_body():
         _refuse_in_body(objects)
     run = getattr(_printing, "run", None)
@@ -287,8 +296,8 @@ def _refuse_in_body(objects):
 
 
 def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None, recompile_limit: float | None = None,
-            device: str | None = None, target=None, fullgraph: bool = False, dynamic=None, backend=None, mode=None,
-            options=None):  # fmt: skip
+            device: str | None = None, target=None, replay: bool = False, fullgraph: bool = False, dynamic=None, backend=None,
+            mode=None, options=None):  # fmt: skip
     """fn with its operators run as whole programs: fused across operators, without intermediate results in memory.
 
     A module gives a module that shares its parameters and names. Functions that train work, too: backward(), in-place updates and
@@ -308,6 +317,10 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
     target: a td.distributed.Cluster, on whose tasks programs then run: what is called under td.device("/job:worker/task:1"), and
     its backward, on that task (docs/cluster.md). What the function writes comes back here at the end of a call.
 
+    replay: the Python code runs only when something that it reads has changed (arguments but for the values of tensors, attributes,
+    globals, modes); otherwise a call costs no more than its program. What a replay would lose (printing, counting, reading a value)
+    is an error that names it. See docs/compile.md.
+
     Of PyTorch's options, fullgraph means whole; dynamic, backend, mode and options choose nothing here and are ignored.
 
     >>> step = td.compile(lambda x: (x * 2 + 1).sum())
@@ -317,7 +330,13 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
     whole = whole or fullgraph
     if fn is None:
         return lambda f: compile(
-            f, whole=whole, memory_budget=memory_budget, recompile_limit=recompile_limit, device=device, target=target
+            f,
+            whole=whole,
+            memory_budget=memory_budget,
+            recompile_limit=recompile_limit,
+            device=device,
+            target=target,
+            replay=replay,
         )
     check_budget("compile", memory_budget)
     check_limit(recompile_limit)
@@ -335,16 +354,37 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
                 fix="other programs run where their tensors are",
             )
         return hooks.compile_for(fn, device)
+    if replay and (target is not None or device is not None):
+        raise UnsupportedError(
+            "compile", "replay=True is for programs of this process, and target and device run them elsewhere",
+            fix="leave out one of them",
+        )  # fmt: skip
     nn = sys.modules.get("tandem.nn.module")
     if nn is not None and isinstance(fn, nn.Module):
         # Another object of the same attributes, the very same dict: whatever is changed on one is changed on the other.
         twin = object.__new__(type(fn))
         object.__setattr__(twin, "__dict__", fn.__dict__)
-        return compile_module(twin, whole, memory_budget, recompile_limit, target)
-    return Compiled(fn, whole, memory_budget, recompile_limit=recompile_limit, target=target)
+        return compile_module(twin, whole, memory_budget, recompile_limit, target, replay)
+    kind = _kind(replay)
+    return kind(fn, whole, memory_budget, recompile_limit=recompile_limit, target=target)
 
 
-def compile_module(module, whole: bool, memory_budget: float | None, recompile_limit: float | None = None, target=None):
+def _kind(replay: bool) -> type:
+    if not replay:
+        return Compiled
+    from tandem.replay import Replayed  # what it looks at comes from nn and optim, which are built on this
+
+    return Replayed
+
+
+def compile_module(
+    module,
+    whole: bool,
+    memory_budget: float | None,
+    recompile_limit: float | None = None,
+    target=None,
+    replay: bool = False,
+):
     """Makes calls of this very module run as compiled programs. It stays what it is: parameters, names, modes, hooks.
 
     Its class becomes a subclass of its class, made for it alone, that has __call__ and what a compiled function has.
@@ -352,7 +392,7 @@ def compile_module(module, whole: bool, memory_budget: float | None, recompile_l
     kind = type(module)
     if "_compiled_call" in kind.__dict__:  # compiled already: once more, as asked for now
         kind = kind.__base__
-    compiled = Compiled(kind.__call__, whole, memory_budget, kind.__name__, recompile_limit, target)
+    compiled = _kind(replay)(kind.__call__, whole, memory_budget, kind.__name__, recompile_limit, target)
 
     def call(self, *args, **kwargs):
         return compiled(self, *args, **kwargs)
@@ -369,7 +409,7 @@ def compile_module(module, whole: bool, memory_budget: float | None, recompile_l
             members[name] = functools.partialmethod(_ask, name)
     members["__reduce__"] = lambda self: (
         _restore_module,
-        (kind, self.__dict__.copy(), whole, memory_budget, recompile_limit),
+        (kind, self.__dict__.copy(), whole, memory_budget, recompile_limit, replay),
     )
     object.__setattr__(module, "__class__", type(kind.__name__, (kind,), members))
     return module
@@ -382,7 +422,14 @@ def _ask(module, name: str, *args, **kwargs):
     return getattr(type(module)._compiled_call, name)(*args, **kwargs)
 
 
-def _restore_module(kind, state: dict, whole: bool, memory_budget: float | None, recompile_limit: float | None = None):
+def _restore_module(
+    kind,
+    state: dict,
+    whole: bool,
+    memory_budget: float | None,
+    recompile_limit: float | None = None,
+    replay: bool = False,
+):
     module = kind.__new__(kind)
     module.__dict__.update(state)
-    return compile_module(module, whole, memory_budget, recompile_limit)
+    return compile_module(module, whole, memory_budget, recompile_limit, replay=replay)

@@ -18,6 +18,7 @@ void register_enums(nanobind::module_& m);
 void register_dispatch(nanobind::module_& m);
 void register_autograd(nanobind::module_& m);
 void register_capture(nanobind::module_& m);
+void register_call_replay(nanobind::module_& m);  // before register_capture
 void register_autobatch(nanobind::module_& m);
 void register_members(nanobind::module_& m);
 void register_executor(nanobind::module_& m);

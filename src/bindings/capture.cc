@@ -15,9 +15,10 @@ namespace tandem {
 namespace {
 
 struct CaptureScope {  // one call of a compiled function
-  CaptureScope(ProgramCache* programs, bool whole)
+  CaptureScope(ProgramCache* programs, bool whole, CallRecord* record)
       : programs(programs), owned(programs->spare ? std::move(programs->spare) : std::make_unique<Capture>(programs)) {
     owned->whole = whole;
+    owned->record = record;
   }
   ~CaptureScope() {
     owned->start_over();
@@ -49,6 +50,7 @@ struct BodyScope {  // a function given to td.scan and the like, being taken dow
     capture.region_device = device;
     capture.thread = std::this_thread::get_id();
     outer = std::exchange(active_capture, &capture);
+    capture.record = outer ? outer->record : nullptr;
     entered = true;
     nb::list made;
     for (auto& [dtype, shape, requires_grad] : inputs) {
@@ -107,7 +109,8 @@ void register_capture(nb::module_& m) {
            })
       .def("clear", [](ProgramCache& c) { c.clear(); });
   nb::class_<CaptureScope>(m, "CaptureScope")
-      .def(nb::init<ProgramCache*, bool>(), nb::keep_alive<1, 2>())
+      .def(nb::init<ProgramCache*, bool, CallRecord*>(), nb::arg("programs"), nb::arg("whole"),
+           nb::arg("record").none() = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 4>())
       .def("enter",
            [](CaptureScope& s) {
              s.capture.thread = std::this_thread::get_id();
@@ -131,7 +134,12 @@ void register_capture(nb::module_& m) {
       .def_prop_ro("segments", [](CaptureScope& s) { return s.capture.segments; });
   nb::class_<Pause>(m, "PauseCapture")
       .def(nb::init<>())
-      .def("__enter__", [](Pause& p) { p.outer = std::exchange(active_capture, nullptr); })
+      .def("__enter__",
+           [](Pause& p) {
+             if (active_capture && active_capture->record)
+               active_capture->record->refuse("it does something at once that is no part of its program");
+             p.outer = std::exchange(active_capture, nullptr);
+           })
       .def("__exit__", [](Pause& p, nb::args) { active_capture = std::exchange(p.outer, nullptr); });
   nb::class_<PlanList>(m, "PlanList");
   nb::class_<BodyScope>(m, "BodyScope")
@@ -160,6 +168,9 @@ void register_capture(nb::module_& m) {
   m.def(
       "noted_calls", [] { return active_capture ? active_capture->noted() : int64_t{-1}; },
       "How many calls the compiled function that runs now has noted; -1 outside.");
+  m.def(
+      "recording", [] { return active_capture != nullptr && active_capture->record != nullptr; },
+      "Whether the compiled function that runs now is to be replayed: nothing may be read that is known only now.");
   m.def("capturing", [] { return active_capture != nullptr; });
   m.def("pending", [](nb::handle h) {
     if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");

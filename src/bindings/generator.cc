@@ -5,6 +5,7 @@
 #include <random>
 
 #include "bindings/bindings.h"
+#include "capture/capture.h"
 #include "check.h"
 
 namespace nb = nanobind;
@@ -28,6 +29,13 @@ uint64_t seed_from_object(nb::handle value) {
 uint64_t fresh_seed() {
   std::random_device device;
   return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+// What looks at a stream, or sets it, sees what a replay of the function would not (Note [Replayed calls]).
+Generator& touched(Generator& generator) {
+  if (active_capture && active_capture->record)
+    active_capture->record->refuse("it seeds a generator of random numbers, or looks at its state");
+  return generator;
 }
 
 }  // namespace
@@ -56,30 +64,30 @@ void register_generator(nb::module_& m) {
       .def(
           "manual_seed",
           [](nb::object self, nb::object seed) {
-            nb::cast<Generator&>(self).manual_seed(seed_from_object(seed));
+            touched(nb::cast<Generator&>(self)).manual_seed(seed_from_object(seed));
             return self;
           },
           nb::arg("seed"), "Start again from this seed; gives the generator itself.")
       .def(
           "seed",
           [](Generator& self) {
-            self.manual_seed(fresh_seed());
+            touched(self).manual_seed(fresh_seed());
             return self.seed;
           },
           "Start again from a seed nobody can foresee; gives that seed.")
-      .def("initial_seed", [](const Generator& self) { return self.seed; })
+      .def("initial_seed", [](Generator& self) { return touched(self).seed; })
       .def(
-          "get_state", [](const Generator& self) { return std::pair(self.seed, self.offset); },
+          "get_state", [](Generator& self) { return std::pair(touched(self).seed, self.offset); },
           "(seed, offset): everything that later numbers depend on.")
       .def(
           "set_state",
           [](Generator& self, std::pair<uint64_t, uint64_t> state) {
-            self.seed = state.first;
+            touched(self).seed = state.first;
             self.offset = state.second;
           },
           nb::arg("state"))
       .def(
-          "_advance", [](Generator& self, uint64_t count) { return self.advance(count); }, nb::arg("count"),
+          "_advance", [](Generator& self, uint64_t count) { return touched(self).advance(count); }, nb::arg("count"),
           "Take `count` counters; gives the first of them.")
       .def("__getstate__", [](const Generator& self) { return std::pair(self.seed, self.offset); })
       .def("__setstate__",

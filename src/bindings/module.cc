@@ -23,6 +23,7 @@ NB_MODULE(_runtime, m) {
   tandem::register_plan(m);
   tandem::register_dispatch(m);
   tandem::register_autograd(m);
+  tandem::register_call_replay(m);
   tandem::register_capture(m);
   tandem::register_autobatch(m);
   tandem::register_members(m);

@@ -404,6 +404,13 @@ void await_promise(const Storage* storage) {
        "\n  fix: return what is needed from the function");
 }
 
+void Capture::refuse_read() const {
+  fail(ErrorKind::Value,
+       "the value of a tensor is read in a function compiled with replay=True: what follows from it would be replayed "
+       "with other values too",
+       "\n  fix: return the tensor and read it outside, choose by td.where or td.cond, or leave out replay=True");
+}
+
 void Capture::refuse(const char* what) const {
   fail(ErrorKind::Value, "a function given to td.", region, " ", what,
        ", but it is only taken down here, to run many times later"

@@ -54,6 +54,7 @@
 #include <vector>
 
 #include "autograd/record.h"
+#include "capture/call_record.h"
 #include "capture/storage_table.h"
 #include "check.h"
 #include "operators/capturing.h"
@@ -139,12 +140,15 @@ class Capture {
     segments = 0;
     noted_before_ = 0;
     whole = false;
+    record = nullptr;
   }
   int64_t noted() const { return noted_before_ + static_cast<int64_t>(calls_.size()); }  // calls since start_over
   bool promises(const Storage* storage) const;
   std::thread::id thread;  // where it is active
   int64_t segments = 0;
-  bool whole = false;  // reading a value is an error instead of the end of a segment
+  bool whole = false;            // reading a value is an error instead of the end of a segment
+  CallRecord* record = nullptr;  // what a call that is to be replayed comes to (call_replay.h), or null
+  [[noreturn]] void refuse_read() const;
 
   // A body. See Note [Capture of bodies].
   const std::string region;  // what it is the body of; empty otherwise
@@ -238,6 +242,7 @@ class Capture {
   PyObject* describe_sites(const std::vector<Site>& wanted) const;
   PyObject* describe_writes() const;
   void run_elsewhere(ProgramCache::Entry& entry, const std::vector<Site>& wanted, const std::vector<size_t>& escaping);
+  void fill_record(const Ref<Plan>& program, const std::vector<size_t>& escaping, const std::vector<Write>& writes);
   void reset();
   std::vector<Write> ordered_writes() const;
   std::vector<InputView> inputs_so_far(size_t leaves, size_t numbers);
@@ -288,6 +293,8 @@ TensorRef gathered(const Tensor* t);
 inline void materialize(const Tensor* t) {
   if (t->storage->sharded()) [[unlikely]]
     refuse_sharded(t);
+  if (active_capture && active_capture->record) [[unlikely]]
+    active_capture->refuse_read();
   if (active_capture && active_capture->is_behind(t->storage)) [[unlikely]] {
     if (!active_capture->region.empty()) active_capture->refuse("reads the value of a tensor");
     if (active_capture->whole)

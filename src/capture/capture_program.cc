@@ -4,6 +4,7 @@
 
 #include "capture/capture.h"
 #include "check.h"
+#include "known_source.h"
 #include "library/registry.h"
 #include "modes.h"
 #include "operators/describe.h"
@@ -227,6 +228,7 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic, End e
     Py_DECREF(item);
   }
   const profile::Scope compiling(profile::Kind::Compile, "program");
+  const NotObserved alone(record != nullptr);
   const KeepTracingDepth keep;
   PyObject* result = PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOsOLN", calls, leaves, numbers, ints,
                                            outputs, writes, symbolic ? Py_True : Py_False, ended.c_str(),
@@ -302,9 +304,26 @@ std::vector<Capture::Write> Capture::ordered_writes() const {
   return list;
 }
 
+void Capture::fill_record(const Ref<Plan>& program, const std::vector<size_t>& escaping,
+                          const std::vector<Write>& writes) {
+  ++record->programs;
+  record->program = program;
+  record->leaves.clear();
+  record->outputs.clear();
+  record->written.clear();
+  for (const Leaf& leaf : leaves_) record->leaves.push_back({leaf.storage, leaf.view});
+  for (size_t i : escaping) record->outputs.push_back({promises_[i].storage, promises_[i].view});
+  for (const Write& write : writes) record->written.push_back(write.leaf);
+  record->numbers = numbers_;
+  record->ints = ints_;
+}
+
 void Capture::flush(End end) {
   if (!region.empty()) refuse("writes in place into a tensor that it has not made");
   if (calls_.empty()) return;
+  if (record && end != End::Return)
+    record->refuse("memory that was written is used through another view, or written through a view, at " +
+                   format_source(KnownSource().get()));
   struct Suspend {  // what runs below is not to be captured
     Capture* saved = std::exchange(active_capture, nullptr);
     GradMode mode = grad_mode;
@@ -413,6 +432,7 @@ void Capture::flush(End end) {
         library::find("copy")(copy);
       promise.storage->fulfil(*fresh);
     }
+    if (record) fill_record(program, escaping, writes);
     return true;
   };
   bool done = false, failed = false;
@@ -442,7 +462,10 @@ void Capture::flush(End end) {
       entry.broken = true;
     }
   }
-  if (!done) run_one_by_one(escaping);
+  if (!done) {
+    if (record) record->refuse("its operators had to run one by one");
+    run_one_by_one(escaping);
+  }
   undo.needed = false;
   resolve_promises();
 }

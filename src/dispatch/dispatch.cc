@@ -42,6 +42,7 @@ Ref<Plan> compile(OpFunction* op, Argument* arguments, int count) {
   const profile::Scope compiling(profile::Kind::Compile, profile::recording() ? PyUnicode_AsUTF8(op->name) : "");
   const KeepTracingDepth keep;
   const NotDeferred now;
+  const NotObserved alone(active_capture && active_capture->record);
   PyObject* args[] = {reinterpret_cast<PyObject*>(op), spec};
   PyObject* result = PyObject_Vectorcall(callbacks.compile, args, 2, nullptr);
   Py_DECREF(spec);
@@ -331,7 +332,7 @@ Ref<PlanNode> begin_record(const Ref<Plan>& plan, Argument* arguments) {
     Argument number = arguments[i];
     if (number.kind == Argument::Kind::Seed || number.kind == Argument::Kind::Offset)
       number.kind = Argument::Kind::Integer;
-    number.object = nullptr;
+    if (number.stream == Argument::Stream::None) number.object = nullptr;
     node->numbers.push_back(number);
   }
   return node;

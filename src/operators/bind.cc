@@ -93,6 +93,7 @@ void add_number_or_tensor(OpFunction* op, const BoundCall& call, const Parameter
   } else if (PyFloat_CheckExact(o)) {
     Argument& a = out.add();
     a.kind = Argument::Kind::Float;
+    a.object = o;  // for who asks which object a number came from (capture/call_record.h); may be gone by then
     a.real = PyFloat_AS_DOUBLE(o);
   } else if (PyBool_Check(o)) {
     Argument& a = out.add();
@@ -351,10 +352,13 @@ void flatten(OpFunction* op, const BoundCall& call, Arguments& out) {
         if (!generator) type_error(op, utf8(parameter.name) + " must be a td.Generator or None");
         Argument& seed = out.add();
         seed.kind = Argument::Kind::Seed;
+        seed.stream = Argument::Stream::Seed;
         seed.object = reinterpret_cast<PyObject*>(generator);
         seed.integer = static_cast<int64_t>(generator->seed);
         Argument& offset = out.add();
         offset.kind = Argument::Kind::Offset;
+        offset.stream = Argument::Stream::Offset;
+        offset.object = reinterpret_cast<PyObject*>(generator);
         offset.integer = static_cast<int64_t>(generator->offset);
         break;
       }

@@ -16,8 +16,11 @@ namespace tandem {
 // One argument after binding, flattened: lists of tensors and tuples of ints are preceded by a Count.
 struct Argument {
   enum class Kind : uint8_t { Tensor, Float, Integer, Bool, None, Static, Int, Count, Seed, Offset, Complex } kind;
+  // A number that says where a stream of random numbers stands: a Seed or an Offset, or what backward was given of
+  // them.
+  enum class Stream : uint8_t { None, Seed, Offset } stream = Stream::None;
   tandem::Tensor* tensor = nullptr;  // borrowed from the caller
-  PyObject* object = nullptr;        // borrowed: static values; of a Seed, the generator
+  PyObject* object = nullptr;        // borrowed: static values; of a stream, the generator
   union {
     double real;
     int64_t integer;

@@ -178,11 +178,12 @@ class Optimizer:
         apply, settings = self.rule(group)
         settings = tuple(as_float(s) for s in settings)
         state, names, known_counts = self.state, apply.state, self._counts
-        # In the body of a loop one update stands for many.
+        # In the body of a loop one update stands for many, as does one that is replayed.
         counts = (
             type(self).counted_rule is not Optimizer.counted_rule
             and all(isinstance(s, (int, float)) for s in settings)
             and not _runtime.in_body()
+            and not _runtime.recording()
         )
         counted: dict[float, tuple] = {}
         known = None
