@@ -346,6 +346,11 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
         )
     if not callable(fn):
         raise DTypeError("compile", f"a {type(fn).__name__} cannot be called", fix="give a function or a module")
+    if replay and (target is not None or device is not None):
+        raise UnsupportedError(
+            "compile", "replay=True is for programs of this process, and target and device run them elsewhere",
+            fix="leave out one of them",
+        )  # fmt: skip
     if device is not None:
         if not device.startswith("pjrt:"):
             raise ValueRangeError(
@@ -354,27 +359,14 @@ def compile(fn=None, *, whole: bool = False, memory_budget: float | None = None,
                 fix="other programs run where their tensors are",
             )
         return hooks.compile_for(fn, device)
-    if replay and (target is not None or device is not None):
-        raise UnsupportedError(
-            "compile", "replay=True is for programs of this process, and target and device run them elsewhere",
-            fix="leave out one of them",
-        )  # fmt: skip
     nn = sys.modules.get("tandem.nn.module")
     if nn is not None and isinstance(fn, nn.Module):
         # Another object of the same attributes, the very same dict: whatever is changed on one is changed on the other.
         twin = object.__new__(type(fn))
         object.__setattr__(twin, "__dict__", fn.__dict__)
         return compile_module(twin, whole, memory_budget, recompile_limit, target, replay)
-    kind = _kind(replay)
+    kind = hooks.replayed_class() if replay else Compiled
     return kind(fn, whole, memory_budget, recompile_limit=recompile_limit, target=target)
-
-
-def _kind(replay: bool) -> type:
-    if not replay:
-        return Compiled
-    from tandem.replay import Replayed  # what it looks at comes from nn and optim, which are built on this
-
-    return Replayed
 
 
 def compile_module(
@@ -392,7 +384,8 @@ def compile_module(
     kind = type(module)
     if "_compiled_call" in kind.__dict__:  # compiled already: once more, as asked for now
         kind = kind.__base__
-    compiled = _kind(replay)(kind.__call__, whole, memory_budget, kind.__name__, recompile_limit, target)
+    make = hooks.replayed_class() if replay else Compiled
+    compiled = make(kind.__call__, whole, memory_budget, kind.__name__, recompile_limit, target)
 
     def call(self, *args, **kwargs):
         return compiled(self, *args, **kwargs)

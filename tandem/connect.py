@@ -191,6 +191,12 @@ def _compile_for(function, device: str):
     return compile_for(function, device)
 
 
+def _replayed_class() -> type:
+    from tandem.replay import Replayed
+
+    return Replayed
+
+
 def _scalar_builder():
     from tandem.codegen.expr import ScalarBuilder, compute_dtype
 
@@ -232,7 +238,7 @@ def connect():
     hooks.compile_for, hooks.scalar_builder, hooks.kernel_address = _compile_for, _scalar_builder, _kernel_address
     hooks.record_view, hooks.checkpoint, hooks.vjp = record_view, checkpoint, vjp
     hooks.sparse_gather, hooks.from_dense, hooks.masked_by = _sparse_gather, _from_dense, _masked_by
-    hooks.share_memory = _share_memory
+    hooks.share_memory, hooks.replayed_class = _share_memory, _replayed_class
     _runtime.set_callback("batch_plan", _batch_plan)
     _runtime.set_callback("batch_cell", _batch_cell)
     _runtime.set_callback("host_call", run_step)

@@ -17,6 +17,7 @@ run_graph: Callable = _absent  # (graph, inputs, memory_budget) -> results; tand
 graph_reports: Callable = _absent  # (graph) -> what running it compiled
 read_deferred: Callable = _absent  # (text as JSON) -> deferred graph; tandem/session/serialize.py
 compile_for: Callable = _absent  # (function, device) -> one that runs on an accelerator; tandem/pjrt
+replayed_class: Callable = _absent  # () -> class of compiled functions that are replayed; tandem/replay
 scalar_builder: Callable = _absent  # () -> (builder of scalar expressions, compute_dtype); tandem/codegen/expr.py
 vjp: Callable = _absent  # (formula, inputs, grads) -> gradients of the inputs; tandem/autodiff/reverse.py
 kernel_address: Callable = _absent  # (kernel) -> address of its machine code; tandem/codegen/compile.py
