@@ -6,12 +6,14 @@
     python benchmarks/zoo.py --report FILE
     python benchmarks/zoo.py --check [--models ...]
     python benchmarks/zoo.py --count [--models ...]
+    python benchmarks/zoo.py --equal [--models ...]
 
 Every model runs in processes of its own, one a library and mode, which take turns; a time is the best one of all turns. Images
 lie channels-last in modes of their own (channels_last, compiled_last, compile_last), and PyTorch's better one counts. On devices
 both train with bfloat16 autocast and fused Adam. --results keeps what was measured in a file that several runs may fill, a few
 models or modes each; --report prints its table. --check: both libraries from the same weights and inputs, without dropout: losses
-and gradients compared, eager and compiled. --count: kernels and library calls of a training step, eager and compiled.
+and gradients compared, eager and compiled. --equal: ours alone, compiled against eager, in training mode: losses, gradients and
+buffers. --count: kernels and library calls of a training step, eager and compiled.
 """
 
 from __future__ import annotations
@@ -236,6 +238,56 @@ def report_check(model: str, found: dict) -> bool:
     return good
 
 
+def equal(models: list[str]) -> int:
+    """How many models have other losses, gradients or buffers compiled than eagerly, in training, from the same state and seed."""
+    cases = load("tandem")
+    import torch
+
+    wrong = 0
+    for model in models:
+        torch.manual_seed(0)
+        case = cases[model]()
+        case.model.train()
+        before = {k: v.clone() for k, v in case.model.state_dict().items()}
+
+        def step(*inputs, case=case):
+            case.model.zero_grad()
+            loss = case.loss(case.model, *inputs)
+            loss.backward()
+            return loss
+
+        found = []
+        for run in (step, torch.compile(step)):
+            case.model.load_state_dict(before)
+            torch.manual_seed(1)
+            loss = float(run(*case.inputs))
+            grads = {n: p.grad.clone() for n, p in case.model.named_parameters() if p.grad is not None}
+            found.append((loss, grads, {k: v.clone() for k, v in case.model.state_dict().items()}))
+        (loss, grads, state), (other, others, others_state) = found
+        largest = max((float(g.abs().max()) for g in grads.values()), default=1.0)
+        far = (
+            {n: float((g - others[n]).abs().max()) / largest for n, g in grads.items()}
+            if set(grads) == set(others)
+            else {}
+        )
+        far |= {k: _far(v, others_state[k]) for k, v in state.items()}
+        worst = max(far, key=far.get, default=None)
+        good = (
+            set(grads) == set(others) and abs(loss - other) <= 1e-4 * max(abs(loss), 1) and far.get(worst, 0.0) <= 1e-3
+        )
+        wrong += not good
+        print(
+            f"{model:22} {'equal' if good else f'DIFFERS: loss {loss:.6g}, compiled {other:.6g}; {worst} by {far.get(worst)}'}",
+            flush=True,
+        )
+    return wrong
+
+
+def _far(a, b) -> float:
+    a, b = a.double() if not a.is_complex() else a, b.double() if not b.is_complex() else b
+    return float((a - b).abs().max()) / max(float(a.abs().max()), 1e-6) if a.numel() else 0.0
+
+
 # -- kernels
 
 
@@ -362,6 +414,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--count", action="store_true")
+    parser.add_argument("--equal", action="store_true")
     parser.add_argument("--results")
     parser.add_argument("--report")
     options = parser.parse_args()
@@ -371,6 +424,8 @@ def main():
         return check(models)
     if options.count:
         return count(models)
+    if options.equal:
+        return equal(models)
     if options.report:
         return report(options.report)
     return run(options, models)
