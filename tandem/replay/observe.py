@@ -24,6 +24,11 @@ def is_ours(code: types.CodeType) -> bool:
     return code.co_filename.startswith(OURS)
 
 
+def is_setting(scope: dict, name: str) -> bool:
+    """Whether a global is data: neither a function, nor a class, nor a module."""
+    return name in scope and not callable(scope[name]) and not isinstance(scope[name], types.ModuleType)
+
+
 def nested(code: types.CodeType) -> Iterator[types.CodeType]:
     """A code object and those of the functions that are made in it."""
     yield code
@@ -92,13 +97,21 @@ class Observation:
         """Adds what another one saw; whether that is nothing new."""
         known = True
         for code, offsets in other.seen.items():
-            mine = self.seen.setdefault(code, set())
-            if not offsets <= mine or not mine:
-                known = known and offsets <= mine
-                mine |= offsets
-                self._names.pop(code, None)
             self.globals[code] = other.globals[code]
+            mine = self.seen.get(code)
+            if mine is not None and offsets <= mine:
+                continue
+            before = set() if mine is None else self._data(code)
+            self.seen[code] = offsets | (mine or set())
+            self._names.pop(code, None)
+            # Of Tandem's own code only settings count: what it does once in a process (kernels, imports) is nothing new.
+            known = known and is_ours(code) and self._data(code) <= before
         return known
+
+    def _data(self, code: types.CodeType) -> set[str]:
+        """Globals that code has read and that are neither functions nor modules."""
+        scope = self.globals[code]
+        return {n for n in self.names(code).globals if is_setting(scope, n)}
 
     def names(self, code: types.CodeType) -> Names:
         found = self._names.get(code)

@@ -18,7 +18,7 @@ from tandem.compiled import Compiled
 from tandem.errors import UnsupportedError
 from tandem.nn.module import Module
 from tandem.optim.optimizer import Optimizer
-from tandem.replay.observe import OURS, Observation, is_ours, nested
+from tandem.replay.observe import OURS, Observation, is_ours, is_setting, nested
 from tandem.switches import Switch
 
 Tensor = _runtime.Tensor
@@ -454,17 +454,13 @@ class State:
     def _walk_own_globals(self):
         """Settings of Tandem that live in Python: data among the globals of its modules."""
         done = set()
+        self.first_own = len(self.facts)
         for code, scope in self.observed.globals.items():
             if not is_ours(code):
                 continue
             for name in self.observed.names(code).globals:
                 value = scope.get(name)
-                if (
-                    (id(scope), name) in done
-                    or callable(value)
-                    or isinstance(value, types.ModuleType)
-                    or name not in scope
-                ):
+                if (id(scope), name) in done or not is_setting(scope, name):
                     continue
                 done.add((id(scope), name))
                 if isinstance(value, Switch):

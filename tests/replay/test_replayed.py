@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import itertools
 import math
 import random
 import threading
@@ -20,6 +21,7 @@ SCALE = 2.0
 ITEMS = [1.0, 2.0]
 CALLS = []
 TOTAL = 0
+UNUSED = itertools.count(37)
 
 
 class Counted:
@@ -40,7 +42,7 @@ def warmed(fn, *args, **kwargs):
     f = Counted(fn)
     for _ in range(3):
         f(*args, **kwargs)
-    assert f.runs == 2
+    assert f.runs == 2, f.compiled.explain()
     return f
 
 
@@ -808,6 +810,15 @@ def test_not_on_other_machines():
 
     with pytest.raises(UnsupportedError, match="replay=True is for programs of this process"):
         td.compile(lambda x: x, replay=True, target=Elsewhere())
+
+
+def test_what_happens_once_in_a_process_is_no_other_call():
+    """The first call makes kernels and plans for a shape that nothing had before, the second finds them."""
+    shape = next(UNUSED), 3
+    f = Counted(lambda x: (x * 3 + 1).tanh().sum(0).exp())
+    for _ in range(4):
+        f(td.ones(*shape))
+    assert f.runs == 2, f.compiled.explain()
 
 
 def test_copies_are_replayed_too():
