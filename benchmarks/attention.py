@@ -4,7 +4,8 @@
 
 PyTorch takes part as scaled_dot_product_attention with the mask or bias as a matrix, as its formula in plain operators, and,
 forward only, as compiled flex_attention (its CPU kernel has no backward); the best of them counts. Each library runs in a process
-of its own and they take turns; a time is the best of all turns. MB: what the process's peak grew by in a training step.
+of its own and they take turns; a time is the best of all turns. OMP_NUM_THREADS: threads of both, 2 by default.
+MB: what the process's peak grew by in a training step.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import resource
 import subprocess
 import sys
 import time
 
 B, H, T, D = 2, 8, 1024, 64
+THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
 CASES = (
     "padding",
     "dropout",
@@ -106,10 +109,12 @@ def best(fn, seconds: float) -> float:
 def measure(library: str, name: str, seconds: float) -> dict:
     if library == "tandem":
         import tandem as torch
+
+        torch.set_num_threads(THREADS)
     else:
         import torch
 
-        torch.set_num_threads(2)
+        torch.set_num_threads(THREADS)
     ways, leaves = prepare(torch, name)
     result = {}
     for way, fn in ways.items():
