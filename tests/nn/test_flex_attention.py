@@ -231,3 +231,19 @@ def test_vmap_over_shared_heads_and_dropout():
     q, k, v = operands(b=3, t=5, s=6)
     one = lambda q, k, v: F.scaled_dot_product_attention(q[None], k[None], v[None], enable_gqa=True)[0]
     assert_alike([td.vmap(one)(q, k, v)], [F.scaled_dot_product_attention(q, k, v, enable_gqa=True)])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_training_never_holds_the_matrix_of_scores(compiled):
+    q, k, v = (x.requires_grad_() for x in operands(b=1, h=2, g=2, t=512, s=512, dtype=td.float32))
+    blocks = create_block_mask(MASKS["window"], None, None, 512, 512)
+
+    def step():
+        flex_attention(q, k, v, SCORES["softcap"], blocks).sum().backward()
+
+    step = td.compile(step) if compiled else step
+    step()
+    with td.profiler.profile() as found:
+        step()
+    steps = [line for line in str(found).splitlines() if "flex_attention_backward" in line]
+    assert len(steps) <= 1 and all(line.split()[3] == "1" for line in steps), str(found)

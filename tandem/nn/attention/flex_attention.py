@@ -85,12 +85,15 @@ def flex_attention(query, key, value, score_mod=None, block_mask: BlockMask | No
     blocks = () if block_mask is None else tuple(block_mask.BLOCK_SIZE)
 
     def build(body, tensors, consts, generator):
-        return _build(body, tensors, consts, scale, blocks, mask_mod is not None)
+        made = _build(body, tensors, consts, scale, blocks, mask_mod is not None)
+        return made if sums else made[:1]  # a gradient of the sums, were it zeros, would be that of the whole matrix
 
-    settings = (scale, blocks, mask_mod is not None)
-    out, lse = call(_NAME, result, operands, state, settings, build)
+    sums = return_lse or (return_aux is not None and return_aux.lse)
+    settings = (scale, blocks, mask_mod is not None, sums)
+    out, *rest = call(_NAME, result, operands, state, settings, build)
+    lse = rest[0] if rest else None
     if return_aux is not None:
-        return out, AuxOutput(lse=lse if return_aux.lse else None)
+        return out, AuxOutput(lse=lse)
     return (out, lse) if return_lse else out
 
 
