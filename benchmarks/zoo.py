@@ -250,7 +250,11 @@ def equal(models: list[str]) -> int:
         case.model.train()
         before = {k: v.clone() for k, v in case.model.state_dict().items()}
 
-        def step(*inputs, case=case):
+        optimizers: list = []
+
+        def step(*inputs, case=case, optimizers=optimizers):
+            if case.loss is None:  # several losses and optimisers, as of a GAN
+                return case.step(case.model, optimizers, *inputs)
             case.model.zero_grad()
             loss = case.loss(case.model, *inputs)
             loss.backward()
@@ -259,6 +263,7 @@ def equal(models: list[str]) -> int:
         found = []
         for run in (step, torch.compile(step)):
             case.model.load_state_dict(before)
+            optimizers[:] = case.optimizers(case.model) if case.optimizers else []
             torch.manual_seed(1)
             loss = float(run(*case.inputs))
             grads = {n: p.grad.clone() for n, p in case.model.named_parameters() if p.grad is not None}
