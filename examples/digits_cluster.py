@@ -17,10 +17,10 @@ BATCH, TEST = 128, 256
 
 
 def digits():
-    found = load_digits()
-    order = np.random.default_rng(0).permutation(len(found.data))
-    pixels = (found.data[order] / 16).astype("float32")
-    classes = np.eye(10, dtype="float32")[found.target[order]]
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(images))
+    pixels = (images[order] / 16).astype("float32")
+    classes = np.eye(10, dtype="float32")[labels[order]]
     return (pixels[:-TEST], classes[:-TEST]), (pixels[-TEST:], classes[-TEST:])
 
 
@@ -33,7 +33,7 @@ def build(cluster):
         W_2 = tf.Variable(tf.random_uniform([100, 10], -0.2, 0.2), name="W_2")
         b_2 = tf.Variable(tf.zeros([10]), name="b_2")
         steps = tf.Variable(0, trainable=False, name="steps")
-    replicas = []
+    replicas, x, layer_2 = [], None, None
     for k in range(workers):
         with tf.device(f"/job:worker/task:{k}"):
             x = tf.placeholder(tf.float32, [None, 64])
@@ -43,7 +43,7 @@ def build(cluster):
             loss = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(layer_2, y))
             train_op = tf.train.GradientDescentOptimizer(0.2).minimize(loss, global_step=steps)
         replicas.append((x, y, train_op))
-    return replicas, (replicas[-1][0], layer_2), steps
+    return replicas, (x, layer_2), steps
 
 
 def main(num_steps=400, engine="processes", show=print):

@@ -55,7 +55,7 @@ def main(epochs: int = EPOCHS, width: int = 32, compiled: bool = True, seed: int
     if compiled:  # forward, backward and update as one program; the code of the step stays what it is
         step = td.compile(step)
 
-    losses = []
+    losses, right = [], 0.0
     for epoch in range(epochs):
         started = time.perf_counter()
         model.train()

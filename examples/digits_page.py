@@ -69,7 +69,7 @@ def serve(folder: pathlib.Path, port: int = 8000) -> http.server.ThreadingHTTPSe
     class Handler(http.server.SimpleHTTPRequestHandler):
         extensions_map = {**http.server.SimpleHTTPRequestHandler.extensions_map, ".wasm": "application/wasm"}
 
-        def log_message(self, *args):
+        def log_message(self, format, *args):
             pass
 
     return http.server.ThreadingHTTPServer(("localhost", port), functools.partial(Handler, directory=str(folder)))

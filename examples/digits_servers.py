@@ -42,7 +42,8 @@ def work(cluster, worker: int, models: list, mode: dict, steps: int, delay: floa
 
 def train(engine: str, mode: dict, steps: int, delays: list[float]):
     """The model after `steps` updates, and what became of each worker's gradients."""
-    models, reports = [make_model() for _ in range(WORKERS)], {}
+    models = [make_model() for _ in range(WORKERS)]
+    reports: dict[int, tuple] = {}
     with td.distributed.Cluster({"ps": 2}, engine=engine) as cluster:
         threads = [
             threading.Thread(target=work, args=(cluster, k, models, mode, steps, delays[k], reports))

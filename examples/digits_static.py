@@ -13,10 +13,10 @@ from tandem.v1 import *
 
 BATCH, NUM_STEPS = 128, 4000
 
-digits = load_digits()
-order = np.random.default_rng(0).permutation(len(digits.data))
-pixels = (digits.data[order] / 16).astype("float32")
-classes = np.eye(10, dtype="float32")[digits.target[order]]
+images, labels = load_digits(return_X_y=True)
+order = np.random.default_rng(0).permutation(len(images))
+pixels = (images[order] / 16).astype("float32")
+classes = np.eye(10, dtype="float32")[labels[order]]
 PIXELS, TEST = pixels.shape[1], 256
 train_pixels, train_classes = pixels[:-TEST], classes[:-TEST]
 test_pixels, test_classes = pixels[-TEST:], classes[-TEST:]

@@ -61,6 +61,7 @@ def main(steps=STEPS, seed=0, show=print):
         init = td.global_variables_initializer()
     session, rng = td.Session(graph), np.random.default_rng(seed)
     session.run(init)
+    radius = np.zeros(1)
     for step in range(steps + 1):
         _, d = session.run([train_d, d_loss], {real: ring(rng, BATCH)})
         _, g = session.run([train_g, g_loss], {real: ring(rng, BATCH)})

@@ -16,7 +16,7 @@ def main(steps: int = STEPS, hidden: int = 16, seed: int = 0, show=print):
     """Trains; gives the losses, the accuracy on the members without a label, and the groups."""
     td.manual_seed(seed)
     edges, labels = td.data.sets.karate_club()
-    nodes = labels.shape[0]
+    nodes = len(labels)
     features = td.eye(nodes)  # nothing is known of a member but who he is
     known = td.tensor([0, nodes - 1])  # the instructor and the president
 
@@ -33,7 +33,7 @@ def main(steps: int = STEPS, hidden: int = 16, seed: int = 0, show=print):
 
     unknown = td.ones(nodes, dtype=td.bool)
     unknown[known] = False
-    losses = []
+    losses, right, groups = [], 0.0, labels
     for i in range(steps):
         model.train()
         losses.append(step().item())

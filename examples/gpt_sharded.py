@@ -101,7 +101,7 @@ def train(mesh=None, steps=20, batch=8, context=16, layers=2, compiled=True):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
     dist.init_process_group()

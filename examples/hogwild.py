@@ -29,6 +29,7 @@ def train(rank: int, options, model: nn.Module, losses):
     sampler = td.data.DistributedSampler(data, options.processes, rank, seed=options.seed)
     loader = td.data.DataLoader(data, batch_size=options.batch_size, sampler=sampler)
     optimizer = td.optim.SGD(model.parameters(), lr=options.lr, momentum=0.5)  # momentum is each process's own
+    loss = td.tensor(0.0)
     for _ in range(options.epochs):
         for images, labels in loader:
             optimizer.zero_grad()

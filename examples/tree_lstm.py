@@ -26,14 +26,14 @@ def expression(rng: random.Random, depth: int) -> Tree:
         return Tree(value, [], value)
     operator = rng.choice(TOKENS[2:])
     children = [expression(rng, depth - 1) for _ in range(1 if operator == "not" else 2)]
-    a, b = children[0].label, children[-1].label
+    a, b = (int(child.label or 0) for child in (children[0], children[-1]))
     value = {"not": 1 - a, "and": a & b, "or": a | b, "xor": a ^ b}[operator]
     return Tree(TOKENS.index(operator), children, value)
 
 
 def written(tree: Tree) -> str:
     inner = ", ".join(written(child) for child in tree.children)
-    return TOKENS[tree.token] + (f"({inner})" if inner else "")
+    return TOKENS[tree.token or 0] + (f"({inner})" if inner else "")
 
 
 # -- by recursion
@@ -123,7 +123,7 @@ def main(epochs: int = EPOCHS, trees: int = TREES, depth: int = 4, width: int = 
 
     model = TreeLSTM(len(TOKENS), embedding=width, width=width, num_classes=2)
     optimizer = td.optim.Adam(model.parameters(), lr=1e-2)
-    losses = []
+    losses, right = [], 0.0
     for epoch in range(epochs):
         started, total = time.perf_counter(), 0.0
         rng.shuffle(train)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
+device = Device
+dtype = DType
 from tandem import amp as amp
 from tandem import autograd as autograd
 from tandem import backends as backends
@@ -55,7 +57,6 @@ from tandem.backends import set_float32_matmul_precision as set_float32_matmul_p
 from tandem.benchmarking import benchmark as benchmark
 from tandem.checkpoint.writer import save as save
 from tandem.devices import Device as Device
-from tandem.devices import Device as device
 from tandem.devices import get_default_device as get_default_device
 from tandem.devices import set_default_device as set_default_device
 from tandem.distributed.automatic.plan import parallelize as parallelize
@@ -64,7 +65,7 @@ from tandem.dtype_functions import finfo as finfo
 from tandem.dtype_functions import iinfo as iinfo
 from tandem.dtype_functions import isdtype as isdtype
 from tandem.dtype_functions import result_type as result_type
-from tandem.dtypes import DType as dtype
+from tandem.dtypes import DType as DType
 from tandem.errors import AutogradError as AutogradError
 from tandem.errors import AxisError as AxisError
 from tandem.errors import CancelledError as CancelledError

@@ -19,6 +19,8 @@ def names(path: pathlib.Path) -> set[str]:
             found.add(node.name)
         elif isinstance(node, ast.AnnAssign):
             found.add(node.target.id)
+        elif isinstance(node, ast.Assign):  # another name of a class
+            found |= {target.id for target in node.targets}
         elif isinstance(node, ast.ImportFrom):
             found |= {a.asname or a.name for a in node.names}
     return found
@@ -76,6 +78,14 @@ def test_mypy_sees_signatures_and_accepts_the_examples(tmp_path):
         assert expected in told
     assert told.count('Revealed type is "tandem.Tensor"') >= 3
     assert "Success" in check("examples"), check("examples")
+
+
+@pytest.mark.slow
+def test_pyright_accepts_the_examples():
+    pytest.importorskip("pyright")
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "examples"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "0 errors" in done.stdout, done.stdout[-3000:]
 
 
 def test_names_of_distributed_are_all_there():

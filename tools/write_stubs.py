@@ -313,7 +313,9 @@ def member(space, name: str, value) -> str | None:
             and "_runtime" not in module
             and hasattr(sys.modules.get(module), value.__name__)
         ):
-            return f"from {module} import {value.__name__} as {name}"
+            # A stub exports what is imported under its own name; another name is said once more.
+            other = "" if name == value.__name__ else f"\n{name} = {value.__name__}"
+            return f"from {module} import {value.__name__} as {value.__name__}{other}"
         return f"{name}: Any"
     if callable(value):
         module = getattr(value, "__module__", "") or ""
@@ -338,8 +340,8 @@ def main_stub() -> str:
     imports = sorted(line for line in lines if line.startswith("from "))
     others = [line for line in lines if not line.startswith("from ")]
     base = [
-        "from tandem.devices import Device as Device", "from tandem.devices import Device as device",
-        "from tandem.dtypes import DType as dtype", "from tandem.ops.random import Generator as Generator",
+        "from tandem.devices import Device as Device", "device = Device",
+        "from tandem.dtypes import DType as DType", "dtype = DType", "from tandem.ops.random import Generator as Generator",
     ]  # fmt: skip
     tensor = tensor_class()
     return (
@@ -393,6 +395,7 @@ def written() -> dict[pathlib.Path, str]:
     functional = functions_stub(td.nn.functional, "")
     torch = functions_stub(tandem.torch, "from tandem import *  # noqa: F403\n")
     v1 = functions_stub(td.v1, "from tandem.v1 import errors as errors, nn as nn, train as train\n")
+    v1 = v1.replace("shape: int | Sequence[int] |", "shape: int | Sequence[int | None] |")  # None: a size that is open
     ops = HEAD + "from tandem import *  # noqa: F403\n\ndef __getattr__(name: str) -> Any: ...\n"
     packages = {ROOT / "tandem" / p / "__init__.pyi": package_stub(p) for p in PACKAGES}
     return packages | {

@@ -156,7 +156,7 @@ class TensorDataset(Dataset):
             batch.append(_runtime.take_rows(t, indices, empty((len(indices), *t.shape[1:]), t.dtype)))
         return tuple(batch)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.tensors[0].shape[0]
 
 

@@ -6,7 +6,9 @@ import collections
 import itertools
 import os
 import types
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from tandem import cuda
 from tandem.data.collate import default_collate, default_convert
@@ -173,7 +175,7 @@ class DataLoader:
 
     # -- iteration
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         if self._begun:  # the last loop was left before its end
             self._epoch, self._position, self._shares = self._epoch + 1, 0, []
         self._begun = True

@@ -12,9 +12,11 @@ from tandem import QrResult as QrResult
 from tandem import TorchSvdResult as TorchSvdResult
 from tandem.torch.futures import Future as Future
 from tandem.torch.legacy import Generator as Generator
-from tandem.torch.legacy import SymInt as SymBool
-from tandem.torch.legacy import SymInt as SymFloat
 from tandem.torch.legacy import SymInt as SymInt
+from tandem.torch.legacy import SymInt as SymInt
+SymBool = SymInt
+from tandem.torch.legacy import SymInt as SymInt
+SymFloat = SymInt
 from tandem.torch.storage import TypedStorage as TypedStorage
 from tandem.torch.storage import UntypedStorage as UntypedStorage
 BFloat16Tensor: Any

@@ -1,6 +1,7 @@
 """What graphs have besides operators, with the classic signatures: placeholders, assignments, printing, Python functions."""
 
 import builtins as _builtins
+from collections.abc import Sequence as _Sequence
 
 from tandem import dtypes as _dtypes
 from tandem import session as _session
@@ -20,7 +21,7 @@ from tandem.v1.wrap import in_graph as _in_graph
 from tandem.v1.wrap import named as _named
 
 
-def placeholder(dtype, shape=None, name=None):
+def placeholder(dtype, shape: _Sequence[int | None] | None = None, name=None):
     """A tensor that each run is given. None in `shape` is a size that may differ from run to run."""
     if shape is None:
         raise _ShapeError(

@@ -1,6 +1,7 @@
 """Sessions whose results are NumPy arrays."""
 
 import functools
+from typing import Any
 
 from tandem import _runtime
 from tandem import session as _session
@@ -45,10 +46,10 @@ class Session(_session.Session):
     target: a server's (`Session(server.target)`, "grpc://host:port") or a td.distributed.Cluster, on whose tasks the graph runs.
     """
 
-    def __new__(cls, target="", graph=None, config=None):
+    def __new__(cls, target: Any = "", graph=None, config=None):
         return object.__new__(_on_cluster(cls) if _is_cluster(target) else cls)
 
-    def __init__(self, target="", graph=None, config=None):
+    def __init__(self, target: Any = "", graph=None, config=None):
         options = {"soft_placement": config is not None and config.allow_soft_placement}
         if _is_cluster(target):
             options["target"] = _cluster(target)

@@ -13,7 +13,7 @@ def _generator(seed):
 
 
 @in_graph
-def random_uniform(shape, minval=0, maxval=None, dtype=float32, seed=None):
+def random_uniform(shape, minval: float = 0, maxval: float | None = None, dtype=float32, seed=None):
     """Uniform in [minval, maxval); integers need maxval, otherwise it is 1."""
     shape, dtype = sizes("random_uniform", shape), dtypes.as_dtype(dtype)
     if dtype.kind in ("int", "uint"):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+from typing import Any
 
 import tandem as _td
 from tandem import files as _files
@@ -63,7 +64,7 @@ def latest_checkpoint(checkpoint_dir, latest_filename=None) -> str | None:
     return path if os.path.exists(path) else None
 
 
-def __getattr__(name):
+def __getattr__(name) -> Any:
     if name in ("ClusterSpec", "Server", "replica_device_setter"):  # heavy: many programs need none of it
         from tandem.distributed import cluster
 
