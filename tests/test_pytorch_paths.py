@@ -40,8 +40,8 @@ def test_data_of_a_tensor_is_written():
     p.data = td.arange(3.0)
     assert p.tolist() == [0, 1, 2]
     assert p.requires_grad
-    with pytest.raises(td.AutogradError, match="shape and dtype"):
-        p.data = td.zeros(2)
+    p.data = td.zeros(2, dtype=td.float64)  # another shape and dtype too, as in PyTorch
+    assert ((2,), td.float64, True) == (tuple(p.shape), p.dtype, p.requires_grad)
     with pytest.raises(TypeError):
         p.data = 3
 

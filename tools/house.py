@@ -54,6 +54,7 @@ LAZY = {
     "tandem.pages": _PAGES,
     "tandem.parts": _SPARSE,
     "tandem.pjrt": "accelerators behind PJRT, with all that exports",
+    "tandem.replay": "calls that are replayed: few programs ask for it",
     "tandem.prebuilt": _COMPILER,
     "tandem.profiler": "json, dataclasses and tables: most programs are not profiled",
     "tandem.random": "functions of td.random",

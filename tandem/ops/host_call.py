@@ -9,19 +9,26 @@ comes a second time), it computes the results again.
 
 from __future__ import annotations
 
-import itertools
 from collections import OrderedDict
 from typing import Protocol
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.errors import AutogradError, InternalError
+from tandem.errors import AutogradError, InternalError, UnsupportedError
 from tandem.graph.ir import Type
 from tandem.ops.define import LibraryOp, op, register
 
 _MOST = 64
+
+
+def _no_file(op):
+    """A graph of a file must not name functions of this process."""
+    raise UnsupportedError(op, "it calls a function of the process that made the graph, which no file can bring along",
+                           fix="save what the function is made of")  # fmt: skip
+
+
 _functions: OrderedDict[int, HostFunction] = OrderedDict()
-_numbers = itertools.count()
+_made = 0  # functions so far; their numbers count up to it
 
 
 class HostFunction(Protocol):
@@ -42,7 +49,11 @@ class HostCall(LibraryOp):
     routine = "host_call"
     effect = True
     may_fail = True
+    takes = "i64[] ?[*a]..."
     rows: tuple
+
+    def checked_inputs(self, inputs, symbols):
+        _no_file(self)
 
     def infer(self, number: Type, *operands: Type):
         made = tuple(Type(dtypes.as_dtype(d), (operands[0].shape[0], *shape)) for d, shape in self.rows)
@@ -67,8 +78,12 @@ class HostCallBackward(LibraryOp):
     routine = "host_call"
     effect = True
     may_fail = True
+    takes = "i64[] ?[*a]..."
     count: int
     wanted: tuple
+
+    def checked_inputs(self, inputs, symbols):
+        _no_file(self)
 
     def infer(self, number: Type, *rest: Type):
         made = tuple(rest[i] for i in self.wanted)
@@ -89,12 +104,19 @@ def host_step(number: Tensor, operands: Tensors, rows):
 
 def call_on_host(function: HostFunction, operands: list, rows: tuple) -> list:
     """Results of a function as a step of the program that is captured. rows: (name of a dtype, shape) of a row of each."""
-    number = next(_numbers)
+    global _made
+    number = _made
+    _made += 1
     _functions[number] = function
     while len(_functions) > _MOST:
         _functions.popitem(last=False)
     made = host_step(_runtime.from_data(number, dtypes.int64), operands, rows)
     return list(made) if isinstance(made, tuple) else [made]
+
+
+def calls_made() -> int:
+    """How many calls there were so far: who captures a program can tell whether there are some in it."""
+    return _made
 
 
 def run_step(form: int, operands: list) -> list:

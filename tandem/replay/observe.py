@@ -12,9 +12,7 @@ import sys
 import types
 from collections.abc import Iterator
 
-import tandem
-
-OURS = os.path.dirname(tandem.__file__) + os.sep
+OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARY = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
 _ARITHMETIC = ("BINARY_OP", "COMPARE_OP", "UNARY_")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from tandem import _runtime
 from tandem.compiled import Compiled
 from tandem.errors import RecompileWarning, UnsupportedError, warn
+from tandem.ops.host_call import calls_made
 from tandem.replay.observe import Observation
 from tandem.replay.outcome import Outcome
 from tandem.replay.state import State
@@ -64,7 +65,10 @@ class Replayed(Compiled):
         seen = Observation()
         self._count += 1
         self._record = record
+        host_calls = calls_made()
         result = seen.call(self._run, args, kwargs)
+        if calls_made() != host_calls:
+            self._refuse("it runs a vertex program, whose structure a replay would not look at")
         if not self._observed.merge(seen) or state is None:
             return result  # what is new was not watched
         state.check_codes(seen)

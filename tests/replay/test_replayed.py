@@ -857,3 +857,17 @@ def test_memory_of_a_call_and_cycles_are_let_go():
     del trainer
     gc.collect()
     assert gone() is None
+
+
+def test_a_vertex_program_is_refused():
+    structure, _ = td.Structure.from_nested([(0, 1)])
+    cell = td.vertex(lambda children, x: x + children.sum(0))
+    assert len(structure.roots) == 1  # computed once, before
+
+    def step(x):
+        return cell(structure, x, state=td.zeros(2)).sum()
+
+    replayed = td.compile(step, replay=True)
+    with pytest.raises(td.UnsupportedError, match="cannot be replayed"):
+        for _ in range(4):
+            replayed(td.ones(3, 2))
