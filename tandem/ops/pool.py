@@ -317,8 +317,22 @@ def _windows(name: str, spatial: int, x: Value, kernel_size, stride, padding, di
     return x, added, (kernel, stride, padding, dilation, size)
 
 
+def _has_elements(n, kernel: int, stride: int, padding: int, dilation: int, size) -> bool:
+    """Whether each window has an element of the n: with a dilation above n it may step over all of them."""
+    if dilation == 1 or n >= dilation:
+        return True
+    starts = (window * stride - padding for window in range(int(size)))
+    return all(any(0 <= start + tap * dilation < n for tap in range(kernel)) for start in starts)
+
+
 def _pool_max(name, spatial, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices):
     x, added, windows = _windows(name, spatial, x, kernel_size, stride, padding, dilation, ceil_mode)
+    if not all(map(_has_elements, x.shape[2:], *windows)):
+        kernel, _, padding, dilation, _ = windows
+        text = f"a window of {kernel} with dilation {dilation} and padding {padding} has no element of x"
+        raise ShapeError(
+            name, f"{text}, {show_shape(x.shape)}", fix="choose a dilation of at most the size of its axis"
+        )
     if define.tracing.on_device and not return_indices and product(windows[0]) <= 256:  # see Note [Taps]
         return without_batch(PoolMaxTaps(windows[:4], windows[4])(x)[0], added)
     values, indices = PoolMax(*windows)(x)

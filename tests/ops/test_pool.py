@@ -125,6 +125,17 @@ def test_channels_last_stays():
         assert x.grad.permute(0, 2, 3, 1).is_contiguous()
 
 
+def test_windows_of_padding_alone_are_refused():
+    x = td.zeros(1, 1, 1, 4)
+    for call in (td.max_pool2d, td.compile(td.max_pool2d)):
+        with pytest.raises(td.ShapeError, match="has no element of x"):
+            call(x, 2, stride=1, padding=1, dilation=2)
+    y = td.max_pool1d(td.tensor([[1.0, 2.0]]).requires_grad_(), 3, stride=1, padding=1, dilation=1)
+    assert y.tolist() == [[2.0, 2.0]]
+    taps_on_one_element = td.max_pool1d(td.tensor([[3.0]]), 3, stride=1, padding=1, dilation=1)
+    assert taps_on_one_element.tolist() == [[3.0]]
+
+
 def test_errors():
     with pytest.raises(td.ValueRangeError, match="half"):
         td.max_pool2d(td.zeros(1, 1, 4, 4), 2, padding=2)
