@@ -19,7 +19,7 @@ from tandem.session import reset_default_graph
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-ELSEWHERE = {"data", "checkpoints", "complex"}  # tests/data/test_pages.py and tests/ops/test_complex.py run these
+ELSEWHERE = {"data", "checkpoints", "complex"}  # tests/data/test_pages.py and tests/ops/test_complexes.py run these
 BLOCK = re.compile(r"^```python\n(.*?)^```\n((?:\n+(?: {4}[^\n]*\n)+)?)", re.DOTALL | re.MULTILINE)
 PAGES = sorted(p.stem for p in DOCS.glob("*.md") if p.stem not in ELSEWHERE and BLOCK.search(p.read_text()))
 NEEDS = {"quick_start": "sklearn", "onnx": "onnx"}

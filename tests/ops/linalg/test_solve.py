@@ -6,8 +6,11 @@ import scipy.linalg
 
 import tandem as td
 from tests.check import check_gradients, check_op
+from tests.ops.linalg.matrices import both
 
 L = td.linalg
+
+
 rng = np.random.default_rng(0)
 
 
@@ -27,13 +30,6 @@ def positive(*shape, dtype="float64"):
 
 def swap(a):
     return np.swapaxes(a, -1, -2)
-
-
-def both(*cases):
-    """Each case in float64 and in float32."""
-    return [
-        tuple(a.astype(d) if a.dtype.kind == "f" else a for a in case) for case in cases for d in ("float64", "float32")
-    ]
 
 
 TOLERANT = {"rtol": 2e-4, "atol": 2e-4}
@@ -100,29 +96,6 @@ def test_shapes_and_types_are_checked():
     assert L.det(td.eye(2, dtype=td.int64)).dtype is td.float32
 
 
-def test_solve_triangular():
-    for upper in (False, True):
-        for left in (False, True):
-            for unit in (False, True):
-                a, b = regular(2, 3, 3), normal(2, 3, 3)
-
-                def reference(a, b, upper=upper, left=left, unit=unit):
-                    a = np.triu(a) if upper else np.tril(a)
-                    if unit:
-                        a = a - a * np.eye(3) + np.eye(3)
-                    return np.linalg.solve(a, b) if left else swap(np.linalg.solve(swap(a), swap(b)))
-
-                check_op(
-                    L.solve_triangular,
-                    reference,
-                    inputs=[(a, b)],
-                    kwargs={"upper": upper, "left": left, "unitriangular": unit},
-                    test_layouts=upper and left,
-                    deferred=upper and left,
-                    second=left != unit,
-                )
-
-
 def test_lu():
     for shape in ((3, 3), (2, 4, 3), (2, 3, 4)):
         x = td.tensor(normal(*shape))
@@ -178,39 +151,6 @@ def test_slogdet():
     assert np.isnan(td.logdet(td.tensor([[-1.0]])).item())
 
 
-def through_symmetric(function):
-    """Of a symmetric positive definite matrix made from any one, so that finite differences stay among them."""
-    return lambda x: function(td.matmul(x, td.matrix_transpose(x)) + 3 * td.eye(3, dtype=x.dtype))
-
-
-def test_cholesky():
-    check_op(L.cholesky, np.linalg.cholesky, inputs=both((positive(2, 3, 3),), (positive(1, 1),), (np.zeros((0, 0)),)), grad=False,
-             **TOLERANT)  # fmt: skip
-    check_gradients(through_symmetric(L.cholesky), [normal(2, 3, 3)])
-    check_gradients(through_symmetric(lambda x: L.cholesky(x, upper=True)), [normal(3, 3)])
-    x = positive(3, 3)
-    np.testing.assert_allclose(L.cholesky(td.tensor(x), upper=True).numpy(), np.linalg.cholesky(x).T, atol=1e-12)
-    assert td.cholesky is L.cholesky
-
-
-def test_a_matrix_without_cholesky_factor_is_named():
-    x = td.tensor(np.stack([np.eye(2), np.diag([1.0, -1.0])]))
-    with pytest.raises(td.LinAlgError, match=r"matrix \[1\] of the batch \(2, 2\) is not positive definite.*order 2"):
-        L.cholesky(x)
-    assert L.cholesky_ex(x).info.tolist() == [0, 2]
-
-
-def test_cholesky_solve_and_inverse():
-    a, b = positive(2, 3, 3), normal(2, 3, 2)
-    for upper in (False, True):
-        factor = L.cholesky(td.tensor(a), upper=upper)
-        np.testing.assert_allclose(
-            td.cholesky_solve(td.tensor(b), factor, upper=upper).numpy(), np.linalg.solve(a, b), atol=1e-12
-        )
-        np.testing.assert_allclose(td.cholesky_inverse(factor, upper=upper).numpy(), np.linalg.inv(a), atol=1e-12)
-    check_gradients(through_symmetric(lambda x: L.cholesky_inverse(L.cholesky(x))), [normal(3, 3)])
-
-
 def test_tensorinv_and_tensorsolve():
     x = normal(4, 6, 8, 3)
     np.testing.assert_allclose(L.tensorinv(td.tensor(x)).numpy(), np.linalg.tensorinv(x), atol=1e-10)
@@ -240,19 +180,3 @@ def test_lu_in_pytorchs_older_form():
     np.testing.assert_allclose((p @ l @ u).numpy(), x.numpy(), atol=1e-12)
     assert td.lu_unpack(packed, pivots, unpack_data=False).L.shape == (0,)
     check_gradients(lambda x: td.lu_unpack(*x.lu())[1:], [normal(3, 3)])
-
-
-def test_ldl():
-    for x in (normal(2, 4, 4), normal(2, 4, 4) + 1j * normal(2, 4, 4)):
-        for hermitian in (False, True):
-            a = x + (swap(x).conj() if hermitian else swap(x))
-            b = (x[..., :2] * 2).copy()
-            factors = L.ldl_factor(td.tensor(a), hermitian=hermitian)
-            made = L.ldl_solve(*factors, td.tensor(b), hermitian=hermitian)
-            np.testing.assert_allclose(a @ made.numpy(), b, atol=1e-10)
-            check_gradients(lambda b, f=factors, h=hermitian: L.ldl_solve(*f, b, hermitian=h), [b])
-    assert L.ldl_factor_ex(td.zeros(2, 1, 1)).info.tolist() == [1, 1]
-    with pytest.raises(td.LinAlgError, match="singular"):
-        L.ldl_factor_ex(td.zeros(1, 1), check_errors=True)
-    with pytest.raises(td.IndexRangeError, match="pivots are not those"):
-        L.ldl_solve(td.eye(2), td.tensor([-1, 2], dtype=td.int32), td.ones(2, 1))
