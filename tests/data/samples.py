@@ -194,3 +194,16 @@ class Nested(td.data.Dataset):
     def __getitem__(self, i):
         loader = td.data.DataLoader(Squares(), batch_size=4, num_workers=1, multiprocessing_context=self.method)
         return next(iter(loader))
+
+
+def plain(value):
+    """A batch as nested Python values."""
+    if isinstance(value, td.Tensor):
+        return (str(value.dtype), value.tolist())
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return value

@@ -10,31 +10,7 @@ import pytest
 
 import tandem as td
 from tandem import nn
-
-
-class Block(nn.Module):
-    def __init__(self, width=4):
-        super().__init__()
-        self.linear = nn.Linear(width, width)
-        self.scale = nn.Parameter(td.ones(width))
-        self.register_buffer("count", td.zeros(1))
-        self.register_buffer("scratch", td.zeros(2), persistent=False)
-        self.note = "plain"
-
-    def forward(self, x):
-        return self.linear(x) * self.scale
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList([Block(), Block()])
-        self.out = nn.Linear(4, 2)
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x)
-        return self.out(x)
+from tests.nn.cases import Block, Model
 
 
 def test_assignment_registers_members():
@@ -192,16 +168,6 @@ def test_modules_are_freed_without_the_collector():
         gc.enable()
 
 
-def test_results_of_parameters_are_plain_tensors():
-    p = nn.Parameter(td.ones(2))
-    assert type(p * 2) is td.Tensor and type(p.detach()) is td.Tensor
-    assert repr(p) == "Parameter containing:\ntensor([1., 1.], requires_grad=True)"
-    data = td.ones(2)
-    q = nn.Parameter(data, requires_grad=False)
-    data.fill_(5.0)
-    assert q.tolist() == [5.0, 5.0] and not q.requires_grad
-
-
 def test_repr_is_a_tree():
     assert repr(Model()) == (
         "Model(\n"
@@ -214,26 +180,6 @@ def test_repr_is_a_tree():
         ")"
     )
     assert repr(nn.Identity()) == "Identity()"
-
-
-def test_summary_shows_shapes_and_counts():
-    m = Model()
-    m.layers[0].requires_grad_(False)
-    s = m.summary(td.ones(3, 4))
-    assert str(s).splitlines() == [
-        "module      type        output  parameters",
-        "            Model       (3, 2)          58",
-        "layers      ModuleList  -               48",
-        "  0         Block       (3, 4)          24",
-        "    linear  Linear      (3, 4)          20",
-        "  1         Block       (3, 4)          24",
-        "    linear  Linear      (3, 4)          20",
-        "out         Linear      (3, 2)          10",
-        "58 parameters (232 bytes), 34 trainable",
-    ]
-    assert m.training and (s.total, s.trainable) == (58, 34)
-    assert nn.LSTM(2, 3).summary(td.ones(4, 1, 2)).rows[0].output == [(4, 1, 3), [(1, 1, 3), (1, 1, 3)]]
-    assert nn.Linear(2, 2).summary().rows[0].output is None
 
 
 @pytest.mark.parametrize("run", [lambda f: f, td.compile], ids=["eager", "compiled"])

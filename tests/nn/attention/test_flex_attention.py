@@ -8,14 +8,11 @@ import pytest
 import tandem as td
 from tandem.nn.attention.flex_attention import (
     AuxRequest,
-    BlockMask,
-    and_masks,
     create_block_mask,
-    create_mask,
     flex_attention,
     noop_mask,
-    or_masks,
 )
+from tests.nn.cases import MASKS
 
 F = td.nn.functional
 
@@ -53,19 +50,16 @@ def assert_alike(first, second, tolerance=1e-9):
 
 
 td.manual_seed(1)
+
+
 BIAS = td.randn(4, 300, dtype=td.float64)
-DOCUMENT = td.tensor([0] * 40 + [1] * 60 + [2] * 50)
+
+
 SCORES = {
     "alibi": lambda s, b, h, i, j: s + (j - i) * 2.0 ** (-(h + 1)),
     "softcap": lambda s, b, h, i, j: 3 * td.tanh(s / 3),
     "captured": lambda s, b, h, i, j: s + BIAS[h, i - j + 150],
     "by batch": lambda s, b, h, i, j: td.where(b == 0, s * 0.5, s - 1.0),
-}
-MASKS = {
-    "causal": lambda b, h, i, j: i >= j,
-    "window": lambda b, h, i, j: (i >= j) & (i - j < 20),
-    "documents": lambda b, h, i, j: DOCUMENT[i] == DOCUMENT[j],
-    "some queries see nothing": lambda b, h, i, j: (i > 10) & (j < 5),
 }
 
 
@@ -144,26 +138,6 @@ def test_numbers_that_change_make_no_new_kernel():
     for factor in (0.5, 2.0):
         score = lambda s, b, h, i, j, factor=factor: s * factor
         assert_alike([flex_attention(q, k, v, score)], [by_hand(q, k, v, score)])
-
-
-def test_block_masks():
-    causal = create_block_mask(MASKS["causal"], None, None, 300, 300)
-    assert causal.shape == (1, 1, 300, 300) and causal.BLOCK_SIZE == (128, 128)
-    assert causal.kinds[0, 0].tolist() == [[1, 0, 0], [2, 1, 0], [2, 2, 1]]
-    assert causal.kv_num_blocks[0, 0].tolist() == [1, 1, 1] and causal.full_kv_num_blocks[0, 0].tolist() == [0, 1, 2]
-    assert causal.kv_indices[0, 0, :, 0].tolist() == [0, 1, 2] and causal.q_num_blocks[0, 0].tolist() == [1, 1, 1]
-    again = BlockMask.from_kv_blocks(
-        causal.kv_num_blocks, causal.kv_indices, causal.full_kv_num_blocks, causal.full_kv_indices,
-        mask_mod=MASKS["causal"], seq_lengths=(300, 300),
-    )  # fmt: skip
-    assert again.kinds.tolist() == causal.kinds.tolist()
-    assert causal.sparsity() == pytest.approx(100 / 3)
-    assert "sparsity=33.33%" in repr(causal)
-    both = and_masks(MASKS["causal"], lambda b, h, i, j: i - j < 2)
-    assert create_mask(both, None, None, 3, 3)[0, 0].long().tolist() == [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
-    either = or_masks(MASKS["causal"], lambda b, h, i, j: j == 2)
-    assert create_mask(either, 1, 1, 2, 3)[0, 0].long().tolist() == [[1, 0, 1], [1, 1, 1]]
-    assert create_mask(noop_mask, 2, 1, 2, 2).all()
 
 
 def test_mistakes_are_named():

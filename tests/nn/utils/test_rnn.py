@@ -1,4 +1,4 @@
-"""Padded and packed sequences."""
+"""Sequences of different lengths, padded and packed."""
 
 import numpy as np
 import pytest

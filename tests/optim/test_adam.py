@@ -1,9 +1,23 @@
-"""Rules lose nothing on float64 parameters: settings and corrections are computed in float64."""
+"""Adam and its relatives."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
 
 import tandem as td
+from tandem import nn, optim
+
+
+def test_sparse_adam_leaves_other_rows_alone():
+    p = nn.Parameter(td.ones(4, 2))
+    o = optim.SparseAdam([p], lr=0.1)
+    for rows in ([1], [1, 3]):
+        p.grad = td.zeros(4, 2)
+        p.grad[rows] = 1.0
+        o.step()
+    assert p[0].tolist() == p[2].tolist() == [1.0, 1.0] and p[1, 0].item() < p[3, 0].item() < 1.0
+    assert not o.state[p]["exp_avg"][0].any()
 
 
 @pytest.mark.parametrize("compiled", [False, True])
