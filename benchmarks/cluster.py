@@ -5,9 +5,10 @@
 null: a graph of `--ops` operators on two tasks, each a process, with a controller. "null" adds a scalar of the server to one of
 the worker, and fetches nothing; "chain" runs all operators, half of them on each task. In both one tensor crosses. "dense" is a
 step with a parameter server: the worker pulls 32 MB and computes a gradient of them, by which the server updates them. Printed are
-the bytes that the controller sends a task for a step (after the first), and the least time of a step. --tf-python: a Python
-that has tensorflow-cpu; its session runs the same graph on two tasks, once with the client in the worker's process and once in
-one of its own, in turn with ours. The bar is half of the quicker one's time.
+the bytes that the controller sends a task for a step (after the first), and the least time of a step: with the client inside the
+worker's process, as classic programs have it (a Server in each process, Session(server.target)), and outside, in a process of its
+own (td.distributed.Cluster). --tf-python: a Python that has tensorflow-cpu; its session runs the same graph on two tasks, in both
+ways, in turn with ours. The bar is half of TensorFlow's time, in each way.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import sys
 import time
 
 import tandem as td
+from tandem import v1
+from tandem.distributed.cluster.server import cluster_at
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BAR = 0.5
@@ -33,9 +36,23 @@ def chain(x, a, b, count):
     return x
 
 
+WAYS = ("inside", "outside")
+
+
 class Ours:
-    def __init__(self, ops: int):
-        self.cluster = td.distributed.Cluster({"ps": 1, "worker": 1}, engine="processes", threads=1)
+    def __init__(self, ops: int, where: str):
+        self.servers: list = []
+        if where == "inside":
+            ports = free_ports(2)
+            spec = {"ps": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"]}
+            code = f"from tandem import v1; s = v1.train.Server({spec}, 'ps', 0); print('ready', flush=True); s.join()"
+            env = {**os.environ, "TANDEM_NUM_THREADS": "1"}
+            self.servers = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=env)]
+            self.servers[0].stdout.readline()
+            self.server = v1.train.Server(spec, "worker", 0)
+            self.cluster = cluster_at(self.server.target)
+        else:
+            self.cluster = td.distributed.Cluster({"ps": 1, "worker": 1}, engine="processes", threads=1)
         with td.Graph() as graph:
             with td.device("/job:ps/task:0"):
                 a, b, x = (td.Variable(v, name=n) for v, n in ((0.999, "a"), (0.001, "b"), (1.0, "x")))
@@ -70,6 +87,12 @@ class Ours:
         before = {t: self.cluster.peer(t).bytes_sent for t in self.cluster.tasks}
         self.session.run(self.steps[name])
         return {t: self.cluster.peer(t).bytes_sent - before[t] for t in self.cluster.tasks}
+
+    def close(self):
+        self.cluster.close()
+        for process in self.servers:
+            process.kill()
+            process.wait()
 
 
 class Theirs:
@@ -111,31 +134,30 @@ def free_ports(count: int) -> list[int]:
 
 
 def null_step(args):
-    ours = Ours(args.ops)
-    peers = {} if not args.tf_python else {w: Theirs(args.tf_python, args.ops, w) for w in ("inside", "outside")}
+    ours = {w: Ours(args.ops, w) for w in WAYS}
+    peers = {w: Theirs(args.tf_python, args.ops, w) for w in WAYS} if args.tf_python else {}
     for where, peer in peers.items():
-        assert abs(peer.result - ours.result) < 1e-3, (where, peer.result, ours.result)
-    print(f"graph of {ours.nodes} operators on two tasks")
+        assert abs(peer.result - ours[where].result) < 1e-3, (where, peer.result, ours[where].result)
+    print(f"graph of {ours['outside'].nodes} operators on two tasks")
     try:
         for name, count in (("null", 200), ("chain", 50), ("dense", 10)):
-            sent = max(ours.sent(name).values())
-            best = dict.fromkeys(["ours", *peers], float("inf"))
+            sent = max(ours["outside"].sent(name).values())
+            best = {(who, where): float("inf") for who in ("ours", "theirs")[: 1 + bool(peers)] for where in WAYS}
             for _ in range(args.rounds):
-                best["ours"] = min(best["ours"], ours.best(name, count))
-                for where, peer in peers.items():
-                    best[where] = min(best[where], peer.best(name, count))
+                for who, where in best:
+                    found = (ours if who == "ours" else peers)[where].best(name, count)
+                    best[who, where] = min(best[who, where], found)
             text = f"{name:6} {sent:5} bytes per task and step{'' if sent < MOST_BYTES else ' (bar missed)'}"
-            text += f"   {best['ours'] * 1e6:8.0f} us"
-            for where in peers:
-                text += f"   TensorFlow, client {where} {best[where] * 1e6:8.0f} us"
-            if peers:
-                ratio = best["ours"] / min(best[w] for w in peers)
-                text += f"   ratio {ratio:.2f}{'' if ratio <= BAR else ' (bar missed)'}"
+            for where in WAYS:
+                text += f"   client {where} {best['ours', where] * 1e6:6.0f} us"
+                if peers:
+                    ratio = best["ours", where] / best["theirs", where]
+                    text += f", TensorFlow {best['theirs', where] * 1e6:6.0f} us, ratio {ratio:.2f}"
+                    text += "" if ratio <= BAR else " (bar missed)"
             print(text, flush=True)
     finally:
-        for peer in peers.values():
-            peer.close()
-        ours.cluster.close()
+        for one in (*peers.values(), *ours.values()):
+            one.close()
 
 
 CASES = {"null": null_step}

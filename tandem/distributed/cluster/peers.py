@@ -125,11 +125,7 @@ class Call:
 
 
 def gather(calls: list[Call], failed=None, deadline: float | None = None, again=None) -> list[tuple]:
-    """Answers of all calls. At the first that fails, `failed(error)` is told, once; when all have answered or are gone, its error
-    is raised. DeadlineError when the time is over, after `failed` was told. again(k): makes call k again, which had no answer."""
-    answers: list = [None] * len(calls)
-    waiting = {call.connection.socket.fileno(): k for k, call in enumerate(calls)}
-    error: BaseException | None = None
+    """Answers of all calls, as Gathering has them."""
     if len(calls) == 1 and deadline is None:  # nothing to choose from
         try:
             answer = calls[0].result()
@@ -138,44 +134,111 @@ def gather(calls: list[Call], failed=None, deadline: float | None = None, again=
             if failed is not None:
                 failed(first)
             raise
-    late = None  # when nobody is waited for any more
-    poll = select.poll()
-    for fd in waiting:
-        poll.register(fd, select.POLLIN)
-    while waiting:
-        end = deadline if late is None else late
-        left = None if end is None else max(0.0, end - time.monotonic()) * 1000
+    return Gathering(calls, failed, again).finish(deadline)
+
+
+class Gathering:
+    """Answers of several calls. At the first that fails, `failed(error)` is told, once; when all have answered or are gone, its
+    error is raised. again(k): makes call k again, which had no answer. One thread at a time, which holds `lock`."""
+
+    def __init__(self, calls: list[Call], failed=None, again=None):
+        self.calls, self.failed, self.again = calls, failed, again
+        self.answers: list = [None] * len(calls)
+        self.error: BaseException | None = None
+        self.lock = threading.Lock()
+        self._late: float | None = None  # when nobody is waited for any more
+        self._waiting: dict[int, int] = {}
+        self._poll = select.poll()
+        for k in range(len(calls)):
+            self._await(k)
+
+    def _await(self, k: int):
+        fd = self.calls[k].connection.socket.fileno()
+        self._waiting[fd] = k
+        self._poll.register(fd, select.POLLIN)
+
+    def fail(self, error: BaseException):
+        if self.error is None:
+            self.error = error
+            self._late = time.monotonic() + _GRACE
+            if self.failed is not None:
+                self.failed(error)
+
+    def advance(self, timeout: float | None) -> bool:
+        """Takes the answers that have come, after waiting for one for so many seconds. Whether there was one."""
         try:
-            found = poll.poll(left)
+            found = self._poll.poll(None if timeout is None else timeout * 1000) if self._waiting else ()
         except BaseException as stopped:  # an interrupt
-            if failed is not None:
-                failed(stopped)
+            if self.failed is not None:
+                self.failed(stopped)
             raise
-        if not found and late is None:
-            names = ", ".join(calls[k].peer.name for k in waiting.values())
-            error = DeadlineError("run", f"not done within the time given; there was no answer of {names}")
-            late = time.monotonic() + _GRACE
-            if failed is not None:
-                failed(error)
-        elif not found:
-            for k in waiting.values():
-                calls[k].forget()
-            break
         for fd, _ in found:
-            poll.unregister(fd)
-            k = waiting.pop(fd)
+            self._poll.unregister(fd)
+            k = self._waiting.pop(fd)
             try:
-                answers[k] = calls[k].result()
-                if again is not None and answers[k][0] is None:
-                    calls[k] = again(k)
-                    waiting[calls[k].connection.socket.fileno()] = k
-                    poll.register(calls[k].connection.socket.fileno(), select.POLLIN)
+                self.answers[k] = self.calls[k].result()
+                if self.again is not None and self.answers[k][0] is None:
+                    self.calls[k] = self.again(k)
+                    self._await(k)
             except BaseException as raised:
-                if error is None:
-                    error = raised
-                    late = time.monotonic() + _GRACE
-                    if failed is not None:
-                        failed(raised)
-    if error is not None:
-        raise error
-    return answers
+                self.fail(raised)
+        return bool(found)
+
+    def finish(self, deadline: float | None = None) -> list[tuple]:
+        """All answers. DeadlineError when the time is over, after `failed` was told."""
+        while self._waiting:
+            end = deadline if self._late is None else self._late
+            if self.advance(None if end is None else max(0.0, end - time.monotonic())):
+                continue
+            if self._late is not None:
+                for k in self._waiting.values():
+                    self.calls[k].forget()
+                break
+            names = ", ".join(self.calls[k].peer.name for k in self._waiting.values())
+            self.fail(DeadlineError("run", f"not done within the time given; there was no answer of {names}"))
+        if self.error is not None:
+            raise self.error
+        return self.answers
+
+
+class Lookout:
+    """Takes answers of steps whose callers run a part of them themselves, and so cannot wait for the others' (Note [Own part] in
+    session.py): looks at them again and again, and ends when there has been nothing to look at for a while."""
+
+    _PAUSE, _IDLE = 0.02, 50  # seconds between two looks; looks in vain before the thread ends
+
+    def __init__(self):
+        self._looked_at: set[Gathering] = set()
+        self._lock = threading.Lock()  # guards both
+        self._thread: threading.Thread | None = None
+
+    def begin(self, gathering: Gathering):
+        with self._lock:
+            self._looked_at.add(gathering)
+            if self._thread is None or not self._thread.is_alive():  # a fork has no threads
+                self._thread = threading.Thread(target=self._look, daemon=True, name="tandem lookout")
+                self._thread.start()
+
+    def end(self, gathering: Gathering):
+        with self._lock:
+            self._looked_at.discard(gathering)
+        with gathering.lock:  # it is not being looked at any more
+            pass
+
+    def _look(self):
+        idle = 0
+        while True:
+            time.sleep(self._PAUSE)
+            with self._lock:
+                found = list(self._looked_at)
+                idle = 0 if found else idle + 1
+                if idle > self._IDLE:
+                    self._thread = None
+                    return
+            for gathering in found:
+                with gathering.lock:
+                    if gathering in self._looked_at:
+                        gathering.advance(0)
+
+
+lookout = Lookout()

@@ -20,8 +20,9 @@ class Messages:
 
     def __init__(self):
         self.there: dict[tuple, tuple] = {}
-        self.changed = threading.Condition()  # guards there, reason
+        self.changed = threading.Condition()  # guards all three
         self.reason: BaseException | None = None
+        self.is_over = False
 
     def put(self, key: tuple, tensors):
         with self.changed:
@@ -34,6 +35,8 @@ class Messages:
             while key not in self.there:
                 if self.reason is not None:
                     raise self.reason
+                if self.is_over:
+                    raise CancelledError("run", "the step is over")
                 self.changed.wait()
             return self.there.pop(key)
 
@@ -41,6 +44,11 @@ class Messages:
         with self.changed:
             if self.reason is None:
                 self.reason = reason
+            self.changed.notify_all()
+
+    def end(self):
+        with self.changed:
+            self.is_over = True
             self.changed.notify_all()
 
 
@@ -74,7 +82,7 @@ class Rendezvous:
             while len(self._over) > _REMEMBERED:
                 self._over.popitem(last=False)
         if messages is not None:
-            messages.abort(CancelledError("run", "the step is over"))
+            messages.end()
 
     def end_all(self, prefix: str):
         """Ends the steps of a controller that is gone."""

@@ -7,6 +7,11 @@ breaks means that the other side is gone, which for processes of one host is kno
 its connection breaks; all calls may be made again (Note [Once] in task.py).
 
 Whoever connects must know the cluster's key; on one host the socket lies in a folder that only its owner can open.
+
+Note [Near sockets]
+A server on a port of the loopback interface can be reached from this host alone, and a socket that never leaves the host is quicker
+and carries shared memory. So such a server listens at a name of the system's too, which says the port; who connects tries that one
+first, and takes it only from a process of the same user. Names and loopback ports are those of one network namespace, both.
 """
 
 from __future__ import annotations
@@ -17,6 +22,8 @@ import hashlib
 import hmac
 import os
 import socket
+import struct
+import sys
 import threading
 
 from tandem.distributed.cluster.errors import described
@@ -44,13 +51,38 @@ def _parse(address: str) -> tuple:
     return socket.AF_INET, (host, int(port))
 
 
+def _near_name(family, place) -> str | None:
+    """See Note [Near sockets]."""
+    if family != socket.AF_INET or place[0] not in ("localhost", "127.0.0.1") or not sys.platform.startswith("linux"):
+        return None
+    return f"\0tandem-task-{place[1]}"
+
+
+def _connect_near(family, place) -> socket.socket | None:
+    name = _near_name(family, place)
+    if name is None:
+        return None
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(name)
+        _, user, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user == os.geteuid():
+            return sock
+    except OSError:
+        pass
+    sock.close()
+    return None
+
+
 def connect(address: str, key: bytes = b"", timeout: float = 30.0) -> Connection:
     """A connection to a server. Raises Closed if there is none."""
     family, place = _parse(address)
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    near = _connect_near(family, place)
+    sock = near or socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.settimeout(timeout)
-        sock.connect(place)
+        if near is None:
+            sock.connect(place)
         nonce = b""
         while len(nonce) < _NONCE:
             part = sock.recv(_NONCE - len(nonce))
@@ -80,19 +112,35 @@ class Server:
                 os.unlink(place)  # of a task that was killed
         self._socket.bind(place)
         self._socket.listen(128)
+        self._sockets = [self._socket]
         if family == socket.AF_INET:
-            host, port = place
-            address = f"tcp:{host}:{port or self._socket.getsockname()[1]}"
+            host, port = place[0], place[1] or self._socket.getsockname()[1]
+            address = f"tcp:{host}:{port}"
+            near = _near_name(family, (host, port))
+            if near is not None:
+                self._listen_near(near)
         self.address = address
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()  # guards _connections, _closed
         self._closed = False
-        threading.Thread(target=self._accept, daemon=True, name=f"tandem server {address}").start()
+        for listening in self._sockets:
+            name = f"tandem server {address}"
+            threading.Thread(target=self._accept, args=(listening,), daemon=True, name=name).start()
 
-    def _accept(self):
+    def _listen_near(self, name: str):
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            made.bind(name)
+            made.listen(128)
+        except OSError:  # somebody has the name: there is the port
+            made.close()
+            return
+        self._sockets.append(made)
+
+    def _accept(self, listening: socket.socket):
         while True:
             try:
-                sock, _ = self._socket.accept()
+                sock, _ = listening.accept()
             except OSError:
                 return
             threading.Thread(target=self._greet, args=(sock,), daemon=True, name="tandem connection").start()
@@ -159,9 +207,10 @@ class Server:
         with self._lock:
             self._closed = True
             connections = list(self._connections)
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        for listening in self._sockets:
+            with contextlib.suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)
+            listening.close()
         for connection in connections:
             connection.close()
         family, place = _parse(self.address)

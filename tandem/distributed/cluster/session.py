@@ -1,4 +1,11 @@
-"""Sessions on a cluster: `td.Session(graph, target=cluster)`."""
+"""Sessions on a cluster: `td.Session(graph, target=cluster)`.
+
+Note [Own part]
+A task may be in the process that begins a step: that of a classic program's Server, or one of threads. Its part of the step is then
+run by the calling thread, between the calls of other tasks and their answers, and no message is needed for it. Should another task
+fail meanwhile, somebody must tell the own part: the lookout does, which takes answers from time to time while own parts run. Runs
+with a time-out do without.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +16,9 @@ from tandem import dtypes
 from tandem.constructors import tensor
 from tandem.distributed.cluster.cut import Cut
 from tandem.distributed.cluster.errors import described
-from tandem.distributed.cluster.peers import gather
+from tandem.distributed.cluster.peers import Gathering, gather, lookout
 from tandem.distributed.cluster.place import Placement
+from tandem.distributed.cluster.task import local
 from tandem.errors import CancelledError, DTypeError, TaskError, ValueRangeError
 from tandem.session.graph import outside_graphs
 from tandem.session.program import is_variable
@@ -71,16 +79,58 @@ class Step:
 
     def run(self, deadline: float | None) -> list[tuple]:
         """What each task answers."""
+        own = self._own() if deadline is None else None
         calls = []
         try:
             for k in range(len(self.parts)):
-                calls.append(self._begin(k))
+                if k != own:
+                    calls.append(self._begin(k))
         except BaseException as error:
             for call in calls:
                 call.forget()
             self.abort(error)
             raise
-        return gather(calls, self.abort, deadline, self._again)
+        if own is None:
+            return gather(calls, self.abort, deadline, self._again)
+        others = Gathering(calls, self.abort, lambda k: self._again(k + (k >= own)))
+        if calls:
+            lookout.begin(others)
+        try:
+            answer = self._run_own(own)
+        except BaseException as error:
+            with others.lock:
+                others.fail(error)
+        finally:
+            if calls:
+                lookout.end(others)
+        answers = others.finish()
+        return [*answers[:own], answer, *answers[own:]]
+
+    def _own(self) -> int | None:
+        """Which part this thread may run itself: that of a task of this process."""
+        if not local:
+            return None
+        here = [k for k, (task, _) in enumerate(self.parts) if self.cluster.peer(task).address in local]
+        return here[-1] if here else None
+
+    def _run_own(self, k: int) -> tuple:
+        task, part = self.parts[k]
+        cluster = self.cluster
+        found = local.get(cluster.peer(task).address)
+        if found is None:
+            raise cluster.peer(task).lost("it was closed")
+        tensors = [self.given[i].clone() for i in self.cut.feeds[task]]  # as a message would
+        order = self.number, part.hash, cluster.incarnations[task], self.seed
+        try:
+            value, results = found.run(*order, tensors)
+            if value is None:
+                cluster.register(task, part)
+                value, results = found.run(*order, tensors)
+        except CancelledError:
+            if found.closed.is_set():
+                raise cluster.peer(task).lost("it was closed") from None
+            raise
+        return value, [t.clone() for t in results]
 
     def abort(self, error: BaseException):
         """Ends it at all tasks."""

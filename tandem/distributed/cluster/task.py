@@ -134,8 +134,10 @@ class Task:
         return self.incarnation, ()
 
     def _run(self, connection, arguments, tensors):
-        """(step, program, incarnation, seed), with what is fed. Gives None for the value if the program is not here."""
-        number, name, incarnation, seed = arguments
+        return self.run(*arguments, tensors)
+
+    def run(self, number: str, name: str, incarnation: int, seed: int, tensors) -> tuple:
+        """A step of a program, with what is fed. Gives None for the value if the program is not here."""
         if incarnation != self.incarnation:
             error = TaskError("run", f"{self.name} was started again while the step was under way")
             error.task = self.name

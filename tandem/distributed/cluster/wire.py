@@ -33,9 +33,11 @@ from tandem.ops.torch_names import frombuffer
 _HEAD = struct.Struct("<IQ")
 _LARGEST_TEXT = 1 << 30
 _SHARED = 1 << 16  # bytes from which on a tensor goes by shared memory
+_FEW = 1024  # elements
 _DESCRIPTORS = 200  # of one message: the system allows 253
 _KEPT = 1 << 28  # bytes of pieces that a connection keeps
 _DTYPES = {d.name: d for d in ALL}
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _INLINE, _ONCE = -1, -2  # places: in the message; memory for this message alone
 
 
@@ -98,7 +100,7 @@ class Connection:
         parts = [content, described, self._given_back(), self._sent.take_dropped()]
         while len(parts) > 1 and not parts[-1]:
             parts.pop()
-        text = json.dumps(parts, separators=(",", ":")).encode()
+        text = _encode(parts).encode()
         size = sum(map(len, inline))
         head = _HEAD.pack(len(text), size) + text
         try:
@@ -123,7 +125,7 @@ class Connection:
         length, size = _HEAD.unpack(self._take(_HEAD.size))
         if length > _LARGEST_TEXT:
             raise Closed("what came is no message")
-        content, described, back, dropped = (json.loads(self._take(length)) + [[], [], []])[:4]
+        content, described, back, dropped = (json.loads(self._take(length).decode()) + [[], [], []])[:4]
         self.received += _HEAD.size + length + size
         self._sent.take_back(back)
         tensors = [self._tensor(*d) for d in described]
@@ -252,5 +254,7 @@ class Pieces:
         return dropped
 
 
-def _bytes(t) -> memoryview:
+def _bytes(t) -> bytes | memoryview:
+    if t.numel() < _FEW:  # a copy is quicker than what a view takes
+        return t.numpy().tobytes()
     return memoryview(t.contiguous().reshape(-1).view("uint8").numpy())
