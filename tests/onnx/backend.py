@@ -36,6 +36,15 @@ def run(case):
             compare(_host(result), _array(wanted), case.rtol, case.atol)
 
 
+def run_named(name: str):
+    """Runs one case of a single node, found by its name without making all of them."""
+    import onnx
+    from onnx.backend.test.case.test_case import TestCase
+
+    folder = os.path.join(os.path.dirname(onnx.__file__), "backend", "test", "data", "node", name)
+    run(TestCase(name, name, None, folder, None, None, "node", 1e-3, 1e-7))
+
+
 def _model_and_data(case):
     import onnx
 

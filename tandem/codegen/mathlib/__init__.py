@@ -2,7 +2,7 @@
 only angles far from zero take a way of their own (trigonometric.py).
 
 Each takes a builder `b` (tandem/codegen/expr.py) and float32 or float64 expressions, and gives an expression of the same
-type. All are right at infinities, NaN, signed zeros and denormal numbers; tests/codegen/test_mathlib.py states how many
+type. All are right at infinities, NaN, signed zeros and denormal numbers; the tests of this folder state how many
 units in the last place each may be off. Sums and products must not be reassociated when the result is compiled.
 """
 

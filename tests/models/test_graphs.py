@@ -1,0 +1,39 @@
+"""Networks of graphs."""
+
+import numpy as np
+import pytest
+
+import tandem as td
+from tandem import models
+from tandem.nn import functional as F
+from tests.models.small import check_training, images, whole
+
+EDGES = td.tensor([[0, 1, 1, 2, 2, 3, 3, 0], [1, 0, 2, 1, 3, 2, 0, 3]])
+
+
+def gcn():
+    model = models.GCN(5, 6, 3, dropout=0.0)
+    x, y = images(4, 1, 5).reshape(4, 5), whole(3, 4)
+    return model, lambda: F.cross_entropy(model(x, EDGES), y)
+
+
+def gat():
+    model = models.GAT(5, 4, 3, 2, dropout=0.0)
+    x, y = images(4, 1, 5).reshape(4, 5), whole(3, 4)
+    return model, lambda: F.cross_entropy(model(x, EDGES), y)
+
+
+@pytest.mark.parametrize("make", [gcn, gat], ids=lambda f: f.__name__)
+def test_compiled_is_eager_and_the_loss_falls(make):
+    check_training(make)
+
+
+def test_gcn_is_the_formula():
+    conv = models.GCNConv(5, 3)
+    x = images(4, 1, 5).reshape(4, 5)
+    adjacency = np.eye(4)
+    for a, b in EDGES.numpy().T:
+        adjacency[b, a] += 1
+    root = adjacency.sum(1) ** -0.5
+    expected = (root[:, None] * adjacency * root[None]) @ (x.numpy() @ conv.lin.weight.detach().numpy().T)
+    np.testing.assert_allclose(conv(x, EDGES).detach().numpy(), expected, rtol=1e-4, atol=1e-6)

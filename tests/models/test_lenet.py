@@ -1,0 +1,16 @@
+"""LeNet."""
+
+from tandem import models
+from tests.models.small import check_training, classifier, count, images
+
+
+def test_parameter_count():
+    assert count(models.LeNet()) == 61_706
+
+
+def lenet():
+    return classifier(models.LeNet(4), images(6, 28, 1))
+
+
+def test_compiled_is_eager_and_the_loss_falls():
+    check_training(lenet)
