@@ -1,6 +1,6 @@
 """Parameter servers: the OSDI'16 paper's figures 6, 8 and 9 on one host, and the placer's predictions beside runs.
 
-    python benchmarks/cluster_servers.py [--figures 6,8,9,place] [--workers 1,4,16,64] [--seconds 3] [--page PATH]
+    python benchmarks/cluster_servers.py [--figures 6,8,9,place] [--workers 1,4,16,64] [--seconds 3] [--save FILE]
         [--pictures FOLDER]
 
 6: a step in which workers pull, compute nothing, and push, over 16 servers, which are tasks of one process. Workers are virtual:
@@ -11,6 +11,7 @@
    median step and t(0)/t(b) * 8/(8+b). Then one worker sleeps for good: with one backup that costs at most 10 %.
 9: an LSTM language model (512-512, vocabulary 40,000) whose output table is on servers: full softmax against sampled softmax of
    512, in bytes moved and operations of the output layer, and words a second with 1, 2 and 4 servers, which are processes.
+--save: a file of all figures, of which `tandem view` makes a page; docs/figures.json is one.
 place: two towers placed over two processes by td.distributed.place with measured times, and what a run takes.
 """
 
@@ -29,20 +30,18 @@ import threading
 import time
 
 import numpy as np
-from plots import chart, page
 
 import tandem as td
 from tandem.distributed import Cluster, ParameterServer, ShardedEmbedding
 from tandem.distributed.simulator import simulate_workers
 from tandem.distributed.simulator.workers import straggling
+from tandem.pages.charts import chart
 
-charts: list[str] = []
-pictures: list[str] = []  # names of the charts
+figures: list[dict] = []  # as tandem/pages/charts.py describes them
 
 
-def draw(text: str):
-    charts.append(text)
-    pictures.append("figure_" + text.partition('class="t">')[2].partition(":")[0])
+def draw(title: str, x: str, y: str, series: dict[str, dict[float, float]]):
+    figures.append({"title": title, "x": x, "y": y, "series": {n: list(p.items()) for n, p in series.items()}})
 
 
 class Remote:
@@ -135,7 +134,7 @@ def figure_6(workers: list[int], seconds: float):
         scalar = {w: dense_step(cluster, w, 1, seconds) for w in workers}
         for w, t in scalar.items():
             print(f"  scalar, {w:3} workers: {t * 1e3:8.2f} ms   {t / scalar[workers[0]]:.2f} x")
-        draw(chart("6: null step, scalar", "workers", "ms", {"16 servers": {w: t * 1e3 for w, t in scalar.items()}}))
+        draw("6: null step, scalar", "workers", "ms", {"16 servers": {w: t * 1e3 for w, t in scalar.items()}})
         sparse = [sparse_step(cluster, mb * 2**20 // 64, 16, seconds) for mb in (64, 4096, 64, 4096)]
         small, large = min(sparse[::2]), min(sparse[1::2])
         print(f"  sparse, 32 rows: {small * 1e3:.2f} ms of 64 MB, {large * 1e3:.2f} ms of 4 GB: {large / small:.3f}")
@@ -201,7 +200,7 @@ def figure_8(steps: int = 60):
         print(f"  50 + {b} (simulated): {t:7.3f} s, normalised {simulated[0] / t * 50 / (50 + b):.3f}")
     normal = lambda found, n: {b: found[0] / t * n / (n + b) for b, t in found.items()}
     series = {"8 + b, real": normal(real, 8), "50 + b, simulated": normal(simulated, 50)}
-    draw(chart("8: backup workers, normalised speed", "backups", "t(0) / t(b) x n / (n + b)", series))
+    draw("8: backup workers, normalised speed", "backups", "t(0) / t(b) x n / (n + b)", series)
     steady = backup_run(0, steps, median=0.03)
     asleep = backup_run(1, steps, asleep=1, median=0.03)
     print(f"  one sleeping worker of 8 + 1: {asleep / steady:.3f} of 8 awake")
@@ -248,7 +247,7 @@ def figure_9(
             print(
                 f"  {servers} servers: {words / took:8.0f} words/s, {rows:.2f} MB of rows a step, {less:.1f} x less than all rows"
             )
-    draw(chart("9: sampled softmax of 512", "servers", "words a second", {"512-512, 40,000 words": speeds}))
+    draw("9: sampled softmax of 512", "servers", "words a second", {"512-512, 40,000 words": speeds})
     products = vocabulary / sampled
     print(f"  operations of the output layer: {vocabulary} against {sampled} products a word: {products:.1f} x less")
     whole, sample = vocabulary * width * 4 / 1e6, sampled * width * 4 / 1e6
@@ -308,7 +307,7 @@ def main():
     parser.add_argument("--figures", default="6,8,9,place")
     parser.add_argument("--workers", default="1,4,16,64")
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--page", help="where to write a page of plots")
+    parser.add_argument("--save", help="where to write the figures, for `tandem view`")
     parser.add_argument("--pictures", help="where to write the plots, each a file, as docs/figures.md has them")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -319,13 +318,14 @@ def main():
     printed = Tee(sys.stdout)
     with contextlib.redirect_stdout(printed):
         run(options)
-    for name, text in zip(pictures, charts, strict=True):
-        if options.pictures:
+    if options.pictures:
+        for figure in figures:
+            name = "figure_" + figure["title"].partition(":")[0]
             with open(os.path.join(options.pictures, f"{name}.svg"), "w") as file:
-                file.write(text)
-    if options.page:
-        with open(options.page, "w") as file:
-            file.write(page("Parameter servers", charts, printed.text()))
+                file.write(chart(**figure))
+    if options.save:
+        with open(options.save, "w") as file:
+            json.dump({"title": "Parameter servers", "figures": figures, "text": printed.text()}, file, indent=1)
 
 
 class Tee(io.StringIO):

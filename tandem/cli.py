@@ -15,6 +15,7 @@ import time
 import tandem as td
 from tandem import __version__, _runtime, tune
 from tandem.graph import Graph
+from tandem.pages.charts import charts_page
 from tandem.switches import SWITCHES, cache_dir
 
 
@@ -38,8 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     train.add_argument("--folder", help="where checkpoints and the page go; the run is resumed from there")
     train.add_argument("--epochs", type=int)
-    view = add("view", "write the page of a run or a saved graph, and say where it is; or show a profile's timeline")
-    view.add_argument("run", help="the folder of a run, the file of Graph.save, or the file of td.profile's save")
+    view = add(
+        "view", "write the page of a run, a saved graph or figures, and say where it is; or show a profile's timeline"
+    )
+    view.add_argument("run", help="the folder of a run, or a file: of Graph.save, of figures, of td.profile's save")
     run = add("run", "start a program on several ranks of this host, with torchrun's flags and environment")
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["run"]:  # its own flags are only known where they are needed
@@ -300,6 +303,13 @@ def _view_file(path: str) -> int:
             )
         return subprocess.call([sys.executable, "-m", "viztracer.viewer", path])  # a server, until it is interrupted
     page = f"{os.path.splitext(path)[0]}.html"
+    if '"figures"' in text:
+        found = json.loads(text)
+        if isinstance(found, dict) and "figures" in found:
+            with open(page, "w", encoding="utf-8") as file:
+                file.write(charts_page(found))
+            print(page)
+            return 0
     Graph.from_json(text).view(page)
     print(page)
     return 0

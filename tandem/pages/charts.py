@@ -1,8 +1,14 @@
-"""Lines on a page: SVG in HTML that needs nothing else."""
+"""Lines on a page: SVG in HTML that needs nothing else.
+
+    {"title": ..., "figures": [{"title": ..., "x": ..., "y": ..., "series": {name: [[x, y], ...]}}], "text": ...}
+
+is what a program that measures writes (benchmarks/cluster_servers.py --save), and `tandem view` makes a page of.
+"""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping, Sequence
 
 _COLORS = ("#2563a8", "#c4551a", "#3c8a3c", "#8a3c7a")
 _STYLE = (
@@ -12,11 +18,12 @@ _STYLE = (
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 420, 240, 56, 34
 
 
-def chart(title: str, x_name: str, y_name: str, series: dict[str, dict[float, float]]) -> str:
-    """Series of points by name, with axes from zero."""
+def chart(title: str, x: str, y: str, series: Mapping[str, Sequence[Sequence[float]]]) -> str:
+    """Series of points (x, y) by name, with axes from zero. x, y: what the axes are."""
+    x_name, y_name, series = x, y, {name: dict(points) for name, points in series.items()}
     xs = [x for points in series.values() for x in points]
     ys = [y for points in series.values() for y in points.values()]
-    right, top = max(xs) or 1.0, 1.1 * max(ys) or 1.0
+    right, top = max(xs, default=0) or 1.0, 1.1 * max(ys, default=0) or 1.0
     place = lambda x, y: (
         _LEFT + x / right * (_WIDTH - _LEFT - 12),
         _HEIGHT - _BOTTOM - y / top * (_HEIGHT - _BOTTOM - 28),
@@ -31,6 +38,8 @@ def chart(title: str, x_name: str, y_name: str, series: dict[str, dict[float, fl
         parts.append(f'<text x="{x0 - 5}" y="{place(0, y)[1] + 4:.0f}" text-anchor="end">{y:.3g}</text>')
     for k, (name, points) in enumerate(series.items()):
         color = _COLORS[k % len(_COLORS)]
+        if not points:
+            continue
         line = " L".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in sorted(points.items()))
         parts.append(f'<path d="M{line}" style="stroke:{color}"/>')
         parts += [
@@ -47,7 +56,13 @@ def chart(title: str, x_name: str, y_name: str, series: dict[str, dict[float, fl
     )
 
 
-def page(title: str, charts: list[str], text: str) -> str:
+def charts_page(found: dict) -> str:
+    """The page of what the head of this file describes. Raises ValueError for what is something else."""
+    try:
+        title, text = str(found.get("title", "Figures")), str(found.get("text", ""))
+        charts = [chart(str(f["title"]), str(f["x"]), str(f["y"]), f["series"]) for f in found["figures"]]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"what describes the figures is not complete: {type(error).__name__} {error}") from None
     return f"""<!DOCTYPE html>
 <html><head><meta charset="utf-8"><title>{html.escape(title)}</title>
 <style>
