@@ -306,4 +306,26 @@ std::vector<TensorRef> run_backward(const std::vector<Tensor*>& roots, std::vect
   return engine.run(roots, std::move(grads), inputs);
 }
 
+bool has_other_leaves(const std::vector<Tensor*>& roots, const std::vector<Tensor*>& inputs) {
+  for (Tensor* root : roots) run_deferred(root->storage);
+  SmallVector<Edge, 4> start;  // keeps the tape alive
+  PendingTable visited;
+  std::vector<Node*> stack;
+  for (Tensor* input : inputs)
+    if (Node* own = start.emplace_back(gradient_edge(input)).node.get()) visited.insert(own);
+  auto visit = [&](const Edge& edge) {
+    bool added = false;
+    if (edge.node) visited.insert(edge.node.get(), &added);
+    if (added) stack.push_back(edge.node.get());
+  };
+  for (Tensor* root : roots) visit(start.emplace_back(gradient_edge(root)));
+  while (!stack.empty()) {
+    Node* node = stack.back();
+    stack.pop_back();
+    if (node->is_accumulator()) return true;
+    for (const Edge& edge : node->edges) visit(edge);
+  }
+  return false;
+}
+
 }  // namespace tandem

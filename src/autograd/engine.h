@@ -14,4 +14,7 @@ extern thread_local uint64_t backward_number;  // which run of the engine this t
 std::vector<TensorRef> run_backward(const std::vector<Tensor*>& roots, std::vector<TensorRef> grads,
                                     const std::vector<Tensor*>& inputs, bool retain_graph, bool create_graph);
 
+// Whether the roots were computed from other leaves that require grad than `inputs` alone.
+bool has_other_leaves(const std::vector<Tensor*>& roots, const std::vector<Tensor*>& inputs);
+
 }  // namespace tandem

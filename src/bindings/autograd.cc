@@ -51,6 +51,13 @@ nb::object backward(nb::list roots, nb::list grads, nb::object inputs, bool reta
   }
 }
 
+bool other_leaves(nb::list roots, nb::list inputs) {
+  std::vector<Tensor*> root_list, input_list;
+  for (nb::handle h : roots) root_list.push_back(as_tensor(h));
+  for (nb::handle h : inputs) input_list.push_back(as_tensor(h));
+  return has_other_leaves(root_list, input_list);
+}
+
 // backward() of a loss, without further arguments. False if it is not such a case: Python then explains what is wrong.
 bool backward_from_loss(nb::handle h, bool retain_graph) {
   Tensor* t = as_tensor(h);
@@ -159,6 +166,7 @@ void register_autograd(nb::module_& m) {
   });
   m.def("backward", &backward, nb::arg("roots"), nb::arg("grads"), nb::arg("inputs").none(), nb::arg("retain_graph"),
         nb::arg("create_graph"));
+  m.def("has_other_leaves", &other_leaves, nb::arg("roots"), nb::arg("inputs"));
   m.def("backward_from_loss", &backward_from_loss, nb::arg("tensor"), nb::arg("retain_graph"));
   m.def("record_python", &record_python);
   m.def("hooks_of", &hooks_of);

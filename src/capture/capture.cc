@@ -100,8 +100,10 @@ const Capture::Site* Capture::find(const Tensor* t) const {
   for (int32_t i = by_view_.first(hash_of(t->storage, t->view)); i >= 0; i = by_view_.after(i)) {
     const Known& k = known_[i];
     if (k.storage != t->storage || k.version != version || !same_view(k.view, t->view)) continue;
-    // x and x.detach() from outside a body are the same memory, but not the same to gradients.
-    if (!region.empty() && k.site.kind == Site::Kind::Leaf && leaves_[k.site.index].requires_grad != t->requires_grad)
+    // x and x.detach() from outside a body are the same memory, but not the same to gradients. A body's own inputs have
+    // no memory: x.detach() of one is a call, and what backward has saved of one is the input itself.
+    if (!region.empty() && k.site.kind == Site::Kind::Leaf && static_cast<size_t>(k.site.index) >= num_inputs_ &&
+        leaves_[k.site.index].requires_grad != t->requires_grad)
       continue;
     return &k.site;
   }

@@ -66,6 +66,7 @@ def value_and_grad(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
                 )
             grads = [None] * len(leaves)
             if value.requires_grad:
+                nested = nested or (before and _runtime.has_other_leaves([value], leaves))
                 grads = gradients(value, leaves, create_graph=nested, allow_unused=True)
         finally:
             _nesting.depth -= 1
@@ -82,7 +83,8 @@ def value_and_grad(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
 
 
 def _is_nested(args) -> bool:
-    """Inside another gradient function, or on arguments that somebody differentiates by."""
+    """Inside another gradient function, or on arguments that somebody differentiates by. So are tensors that the function reads
+    elsewhere (has_other_leaves): parameters of a closure get gradients of what a gradient function gives."""
     return _nesting.depth > 0 or (
         _runtime.grad_enabled() and any(isinstance(a, _runtime.Tensor) and a.requires_grad for a in args)
     )
@@ -128,6 +130,8 @@ def vjp(fn, *primals, has_aux: bool = False):
         _runtime.set_grad_enabled(before)
     value, aux = value if has_aux else (value, None)
     outputs, structure = flatten(value)
+    recorded = [o for o in outputs if isinstance(o, _runtime.Tensor) and o.requires_grad]
+    nested = nested or (before and _runtime.has_other_leaves(recorded, leaves))
 
     def pull(*cotangents):
         if (
