@@ -10,14 +10,14 @@ from tandem.codegen.fuse import Fusion
 from tandem.codegen.loops import Loop, Store, expression_cost
 from tandem.codegen.nest import CELL, CHUNK, FIRST_BLOCK, ITEM, Nest, adds_floats, is_positional
 from tandem.codegen.schedule import KernelStep
-from tandem.graph.symbolic import Dim, ceildiv, maximum, minimum, product
+from tandem.graph.symbolic import Dim, ceildiv, hint, maximum, minimum, product
 
 NARROW = 16  # columns below which a loop across them is too short
 COLUMNS = 1024  # elements of the local arrays in which columns accumulate
 CHUNKS = 64  # most chunks that rows are split in, and
 AT_ONCE = 8  # rows added to the local arrays in one go, if adding them is cheap: a power of two
 SUM_ROWS = 16  # rows of a block, where it is one at a time
-ROWS = 64  # fewest rows of a chunk; both decide the order of summation, so they never depend on threads
+ROWS = 64  # fewest rows of a chunk, over all reduced axes; both decide the order of summation, so they never depend on threads
 
 
 def columns(fusion: Fusion, group: Group) -> KernelStep:
@@ -210,18 +210,14 @@ class _Columns:
         nest, e, b, width = self.nest, self.e, self.b, self.width
         main, finish = self._add(self.rows), self._finish()
         kept, reduced = nest.merge(self.kept), nest.merge(self.reduced)
-        # The loop that chunks are cut from: a long one.
-        cut = (
-            max(reduced, key=lambda v: nest.sizes[v])
-            if all(type(nest.sizes[v]) is int for v in reduced)
-            else reduced[0]
-        )
+        cut = max(reduced, key=lambda v: hint(nest.sizes[v]))  # the loop that chunks are cut from: the longest
         size, n_rows = nest.sizes[self.vector], nest.sizes[cut]
         digits = [(a, nest.sizes[a]) for a in kept[:-1]] + [(CELL, ceildiv(size, width))]
         length, first_row, last_row = n_rows, e.dim(0), e.dim(n_rows)
         if self.group.split:
-            length = maximum(ROWS, ceildiv(n_rows, CHUNKS))
-            chunks = minimum(CHUNKS, ceildiv(n_rows, ROWS))
+            fewest = ceildiv(ROWS, maximum(1, product([nest.sizes[v] for v in reduced if v != cut])))
+            length = maximum(fewest, ceildiv(n_rows, CHUNKS))
+            chunks = minimum(CHUNKS, ceildiv(n_rows, fewest))
             digits = [(CHUNK, chunks), *digits]
             first_row = e.var(CHUNK) * e.dim(length)
             last_row = b.min(first_row + e.dim(length), e.dim(n_rows))

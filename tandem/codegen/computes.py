@@ -12,7 +12,8 @@ class Compute:
     """A value that some kernel produces."""
 
     __slots__ = ("axes", "axis_of", "domain", "group", "node", "order", "partial_of", "parts", "parts_order", "reads",
-                 "reduced", "role", "stored", "targets", "uncounted", "unit", "value", "_weight")  # fmt: skip
+                 "reduced", "role", "stored", "targets", "uncounted", "unit", "units", "value",
+                 "_weight")  # fmt: skip
 
     def __init__(self, value: Value, axes: tuple[int, ...], domain: tuple, reads: list, weight: float, nodes: list):
         self.value = value
@@ -25,6 +26,7 @@ class Compute:
         self.uncounted = nodes  # operators whose cost is not in _weight yet: many are never asked, and bodies are long
         self.order: tuple = ()  # `axes`, from the slowest to the fastest in memory
         self.unit = None  # axis along which most of what is read lies in memory
+        self.units: frozenset = frozenset()  # and those of all large tensors, where the target keeps them apart
         self.group: Group | None = None
         self.role = "full"  # or "kept", "reduce", "partial", "combine"
         self.axis_of: dict[int, int] = {}  # own axis -> axis of the group
@@ -47,7 +49,7 @@ class Compute:
 
 class Group:
     __slots__ = ("_cost", "domain", "key", "kind", "members", "node", "order", "parts_of", "position", "reads", "reduced",
-                 "split", "uncounted", "unit")  # fmt: skip
+                 "split", "uncounted", "unit", "units")  # fmt: skip
 
     def __init__(self, kind: str, position: int, domain=(), key=None, reduced=frozenset(), node=None):
         self.kind = kind
@@ -63,6 +65,7 @@ class Group:
         self.uncounted: list[Compute] = []  # whose cost is not in _cost yet
         self.split = False
         self.unit: int | None = None
+        self.units: frozenset = frozenset()  # of what its members read, as its own axes
         self.parts_of: Group | None = None
 
     @property

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from tandem.codegen.buffer import root_of
 from tandem.codegen.lowering import Lowering, lowering_step
+from tandem.graph.symbolic import hint
 from tandem.ops.join import Concat
+
+VECTOR = 16  # elements of a vector, of most types or of half of it
+COPY = 64  # cost units of copying a short run
 
 
 @lowering_step
@@ -30,7 +34,20 @@ def write_into_concats(lowering: Lowering):
             length = part.shape[axis]
             alone = id(part) not in stays and id(part) not in looked_into and sum(v is value for v in node.inputs) == 1
             written = compute is not None and compute.role == "full" and compute.group.kind == "elementwise"
-            if written and alone and part.kind == "alloc" and not compute.targets:
+            if (
+                written
+                and alone
+                and part.kind == "alloc"
+                and not compute.targets
+                and _pays(compute, whole, axis, length)
+            ):
                 part.kind, part.base, part.offset = "view", whole, start * whole.strides[axis]
                 part.strides, part.order, part.unit = whole.strides, None, whole.unit
             start = start + length
+
+
+def _pays(compute, whole, axis: int, length) -> bool:
+    """Whether computing an operand in its place costs no more than copying it there: where it lies in short runs, each of them
+    takes as long to compute as a vector."""
+    idle = VECTOR - hint(length) * hint(whole.strides[axis])
+    return idle <= 0 or compute.weight * idle <= COPY

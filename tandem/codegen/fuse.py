@@ -22,6 +22,7 @@ import math
 from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import Buffer, is_one, is_zero, same, same_shape
 from tandem.codegen.computes import Compute, Group
+from tandem.codegen.costs import hinted_size
 from tandem.codegen.kept import Kept
 from tandem.codegen.lowering import Lowering, lowering_step
 from tandem.codegen.target import Target
@@ -39,6 +40,7 @@ from tandem.ops.reduce import Reduce
 GROUP_COST = 1500  # cost units, and
 GROUP_READS = 40  # tensors read, that one kernel may reach: longer kernels spill registers and compile slowly
 MANY_ROWS = 256  # rows that occupy a device, and
+WORTH_TURNING = 1 << 13  # elements of a tensor from which on it is better transposed in tiles than gathered
 SMALL_SHARE = 64  # the part of their elements that something small has at most
 
 
@@ -62,6 +64,7 @@ class Fusion(Kept):
             self.provider[value] = None
         self.saved = set(saved)
         self._image_axes = target.image_axes(graph)
+        self._shown = _shown(graph)
         self._after: dict[Value, int] = {}  # the last group that a value not in memory waits for; see _wait
         self._library_group: dict = {}
         for node in self.nodes:
@@ -262,16 +265,32 @@ class Fusion(Kept):
         reads, cost, along, operators = self._walk(start)
         compute = Compute(value, axes, tuple([shape[a] for a in axes]), reads, cost, operators)
         self._choose_order(compute, along)
+        if self.target.separates_units:
+            compute.units = self._units(reads, along)
         return compute
 
-    def _choose_order(self, compute: Compute, along: list):
-        """The memory order that all tensors read in full agree on, else row-major; and the axis most of them run along."""
-        orders, units = [], {}
-        for value, axis_map in along:
+    def _units(self, reads: list, along: list) -> frozenset:
+        """The axes along which large tensors that are read lie in memory."""
+        found = set()
+        for value, axis_map in (*reads, *along):
             unit = self.buffer_of[value].unit
-            if unit is not None and axis_map[unit] != -2 and axis_map[unit] != -1:
-                axis = axis_map[unit] if axis_map[unit] >= 0 else -3 - axis_map[unit]
-                units[axis] = units.get(axis, 0) + len(compute.axes)
+            if axis_map is None or unit is None or hinted_size(self.shape_of(value)) < WORTH_TURNING:
+                continue
+            axis = _runs_along(axis_map[unit])
+            if axis >= 0:
+                found.add(axis)
+        return frozenset(found)
+
+    def _choose_order(self, compute: Compute, along: list):
+        """The memory order that all tensors read in full agree on, else row-major; and the axis most of them run along. Where
+        nobody outside looks at it and none is read in full, parts of tensors say it: what is padded or cut out lies as they do."""
+        orders, units, running = [], {}, []
+        for value, axis_map in along:
+            buffer, axes = self.buffer_of[value], [_runs_along(a) for a in axis_map]
+            if buffer.order is not None:
+                running.append(tuple([axes[a] for a in buffer.order if axes[a] >= 0]))
+            if buffer.unit is not None and axes[buffer.unit] >= 0:
+                units[axes[buffer.unit]] = units.get(axes[buffer.unit], 0) + len(compute.axes)
         for value, axis_map in compute.reads:
             if axis_map is None:
                 continue
@@ -284,6 +303,8 @@ class Fusion(Kept):
                     units[mapped[-1]] = units.get(mapped[-1], 0) + len(mapped)
             elif buffer.unit is not None and axis_map[buffer.unit] >= 0:
                 units[axis_map[buffer.unit]] = units.get(axis_map[buffer.unit], 0) + len(compute.axes)
+        if not orders and compute.value not in self._shown:
+            orders = [o for o in running if len(set(o)) == len(o) == len(compute.axes)]
         agreed = bool(orders) and all(o == orders[0] for o in orders)
         compute.order = orders[0] if agreed else compute.axes
         if orders and not agreed and self._image_axes:
@@ -317,6 +338,13 @@ class Fusion(Kept):
         source = node.inputs[0]
         rank = len(source.type.shape)
         compute = self._compute(value, source, [(source, self._ones(source, tuple(range(rank))))])
+        some = not set(compute.axes).issubset(node.op.axes)
+        if some and len(compute.units) > 1 and isinstance(source.op, Elementwise) and source not in self.computes:
+            self._elementwise(
+                source
+            )  # its kernel transposes in tiles what lies otherwise; those of reductions would gather
+            self.kept.add(source)
+            compute = self._compute(value, source, [(source, self._ones(source, tuple(range(rank))))])
         compute.reduced = frozenset(a for a in compute.axes if a in node.op.axes)
         kept = tuple([a for a in compute.axes if a not in compute.reduced])
         is_arg = node.op.kind in ("argmax", "argmin")
@@ -530,6 +558,10 @@ class Fusion(Kept):
                     return False
             if len([a for a in axis_map if a >= 0]) != len([a for a in member.axis_of if a not in member.reduced]):
                 return False
+        whole = role == "full" or len(compute.reduced) == n  # elementwise kernels transpose in tiles
+        if role != "kept" and not (whole and group.kind == "elementwise"):
+            if len(group.units.union(axis_of[a] for a in compute.units)) > 1:
+                return False
         compute.axis_of = axis_of
         if role == "kept":
             compute.role = role
@@ -548,6 +580,8 @@ class Fusion(Kept):
         compute.group = group
         group.members.append(compute)
         group.uncounted.append(compute)
+        if compute.role != "kept":
+            group.units = group.units.union(compute.axis_of[a] for a in compute.units)
         for value, _ in compute.reads:
             group.reads.add(value)
             if self.provider[value] is not group:
@@ -563,6 +597,22 @@ def fuse(lowering: Lowering):
         lowering.graph, lowering.layouts, lowering.saved, lowering.target, lowering.exact_views, lowering.in_pieces,
         lowering.on_host,
     )  # fmt: skip
+
+
+def _shown(graph: Graph) -> set[Value]:
+    """Values whose order in memory the caller sees: results, and what they are views of."""
+    found: set[Value] = set()
+    for value in graph.outputs:
+        found.add(value)
+        while isinstance(value.op, Movement) and not isinstance(value.op, Embed):
+            value = value.node.inputs[0]
+            found.add(value)
+    return found
+
+
+def _runs_along(a: int) -> int:
+    """The axis that a position of an axis map runs along, computed or not; negative if none."""
+    return -3 - a if a < -2 else a
 
 
 def _running(a: int) -> int:

@@ -3,6 +3,7 @@
 import numpy as np
 
 import tandem.ops as F
+from tandem.graph.symbolic import hint
 from tests.codegen.lowering import lowered
 from tests.codegen.ops import add, exp, reduce, softmax
 
@@ -27,3 +28,44 @@ def test_sums_of_columns_are_split_and_combined():
 
 def test_a_call_parts_what_comes_before_it_from_what_comes_after():
     assert kinds(lambda x, y: exp(F.Matmul()(exp(x), y)), X, X.T.copy()) == ["elementwise", "library", "elementwise"]
+
+
+ROWS = np.ones((128, 96), np.float32)
+COLUMNS = np.ones((96, 128), np.float32).T  # lies along the first axis
+
+
+def test_reductions_read_no_large_tensors_that_lie_along_different_axes():
+    product = lambda x, y: F.Mul()(x, y)
+    for axis in (0, 1):
+        found = kinds(lambda x, y, axis=axis: reduce("sum", product(x, y), (axis,)), ROWS, COLUMNS)
+        assert found[0] == "elementwise" and len(found) == (3 if axis == 0 else 2)
+    small = kinds(lambda x, y: reduce("sum", product(x, y), (1,)), ROWS[:8, :8].copy(), COLUMNS[:8, :8].copy("F"))
+    assert small == ["rows"]
+    everything = kinds(lambda x, y: reduce("sum", product(x, y), (0, 1)), ROWS, COLUMNS)
+    assert everything == ["elementwise", "rows"]  # tiles sum up what they transpose
+
+
+def test_a_reduction_leaves_a_shared_value_that_is_transposed_to_its_own_kernel():
+    def both(x, y):
+        made = F.Mul()(x, y)
+        return made, reduce("sum", made, (0,))
+
+    assert kinds(both, ROWS, COLUMNS) == ["elementwise", "columns", "columns"]
+    assert kinds(both, ROWS, ROWS) == ["columns", "columns"]
+
+
+def test_what_is_padded_lies_as_its_source_unless_it_is_a_result():
+    def multiplied(x, y):
+        return F.Matmul()(F.Embed((0, 0), (1, 1), (130, 96))(exp(x)), y)
+
+    lowering = lowered(multiplied, (COLUMNS, np.ones((96, 4), np.float32)), "fuse")
+    (padded,) = [v for v in lowering.fusion.computes if v.op.name == "embed"]
+    assert lowering.fusion.buffer_of[padded].order == (1, 0)
+    alone = lowered(lambda x: F.Embed((0, 0), (1, 1), (130, 96))(x), (COLUMNS,), "fuse")
+    assert alone.fusion.buffer_of[alone.graph.outputs[0]].order == (0, 1)
+
+
+def test_columns_are_cut_into_chunks_along_the_longest_axis_that_is_summed():
+    images = np.ones((2, 3, 512, 16), np.float32)
+    lowering = lowered(lambda x: reduce("sum", x, (0, 2)), (images,), "make_steps")
+    assert hint(lowering.steps[0].extent) == 3 * 512 // 32  # chunks of 32 pairs of rows

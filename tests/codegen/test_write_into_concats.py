@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tandem as td
+from tandem.codegen.schedule import KernelStep
 
 
 def agree(f, *args):
@@ -55,3 +56,17 @@ def test_gradients_and_loops():
         return td.scan(lambda c, x: (td.cat([c[:, 2:] * x, td.tanh(c[:, :2])], 1), td.cat([x, x * 2])), c, xs)[0].sum()
 
     agree(td.grad(f, argnums=(0, 1)), td.rand(3, 5), td.rand(4, 3, 1))
+
+
+def test_short_runs_are_copied_rather_than_computed_in_their_place():
+    def steps(width, function):
+        def joined(x):
+            return td.cat([function(x), function(x * 2)], 1) * 1
+
+        compiled = td.compile(joined)
+        compiled(td.rand(300, width))
+        kernels = [s for s in compiled.graph().schedule.steps if isinstance(s, KernelStep)]
+        return [b.kind == "view" for s in kernels for b in s.writes if b.shape[1] == width]
+
+    assert steps(3, td.sin) == [False, False]
+    assert steps(3, td.neg) == steps(64, td.sin) == [True, True]

@@ -38,6 +38,7 @@ class CpuTarget(Target):
     joins_concats = True
     fails_first = True
     overwriting = "columns"
+    separates_units = True
     keeps_derivatives = True
     recomputes = True
 
