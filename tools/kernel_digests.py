@@ -55,7 +55,7 @@ def programs() -> dict:
     import prebuild_calls
 
     import tandem as td
-    from tests.models import test_models
+    from tests.models import small
 
     def training(make):
         def run():
@@ -78,14 +78,14 @@ def programs() -> dict:
 
     def wide():  # large enough for what small sizes are not worth: epilogues of products, operands overwritten
         model = td.models.GPT2(2000, 128, 2, 4, 64, dropout=0.1)
-        return test_models.language(model, test_models.whole(11, 8, 64), lambda t: model(t)[..., :11])
+        return small.language(model, small.whole(11, 8, 64), lambda t: model(t)[..., :11])
 
     def perceptron():
         layers = [td.nn.Linear(640, 640), td.nn.GELU(), td.nn.Linear(640, 640), td.nn.ReLU(), td.nn.Linear(640, 4)]
-        return test_models.classifier(td.nn.Sequential(*layers), test_models.images(256, 8, 10).reshape(256, 640))
+        return small.classifier(td.nn.Sequential(*layers), small.images(256, 8, 10).reshape(256, 640))
 
-    made = [*test_models.SMALL, wide, perceptron]
-    found = {f.__name__: training(f) for f in made if callable(f)}
+    made = [*small.SMALL, wide, perceptron]
+    found = {f.__name__: training(f) for f in made}
     for name, run in prebuild_calls.cases():
         if ("float32" in name and "example of" in name) or name.startswith(("operators", "nn.")):
             found[name] = run

@@ -5,6 +5,7 @@ import pytest
 
 import tandem as td
 from tests.control.agree import check
+from tests.control.checks import both
 
 D = td.float64
 
@@ -34,21 +35,6 @@ def test_scan_without_xs():
 @pytest.mark.parametrize("length", [0, 1, 2])
 def test_short_scans(length):
     check(lambda h, xs: td.scan(lambda c, x: (c * x.sum(), x * c), h, xs), rand(3), rand(length, 3))
-
-
-def test_containers_come_back_as_they_went():
-    def step(carry, x):
-        h, (c, n) = carry["h"], carry["rest"]
-        return {"h": h + x["a"], "rest": (c * h, n + 1)}, [x["b"] * h, None]
-
-    def f(h, a, b):
-        return td.scan(step, {"h": h, "rest": (h * 2, td.tensor(0))}, {"a": a, "b": b})
-
-    carry, (ys, nothing) = td.compile(f)(rand(3), rand(4, 3), rand(4, 3))
-    assert nothing is None
-    assert int(carry["rest"][1]) == 4
-    assert ys.shape == (4, 3)
-    check(lambda *ts: [f(*ts)[0]["h"], f(*ts)[0]["rest"][0], f(*ts)[1][0]], rand(3), rand(4, 3), rand(4, 3))
 
 
 def test_a_carry_that_is_passed_through_or_swapped():
@@ -194,24 +180,6 @@ def test_fori_loop_with_bounds_that_are_tensors():
 def test_map():
     check(lambda xs, w: td.map(lambda x: td.tanh(x @ w), xs), rand(4, 2, 3), rand(3, 3))
     check(lambda xs, ys: td.map(lambda p: p[0] * p[1].sum(), (xs, ys)), rand(4, 3), rand(4, 2))
-
-
-def test_associative_scan():
-    for n in (1, 2, 3, 7, 8):
-        x = rand(n, 2)
-        check(lambda x: td.associative_scan(lambda a, b: a + b, x), x, reference=lambda x: td.cumsum(x, 0))
-        np.testing.assert_allclose(
-            td.associative_scan(lambda a, b: a + b, x, reverse=True).numpy(),
-            x.numpy()[::-1].cumsum(0)[::-1],
-            rtol=1e-12,
-        )
-    # a linear recurrence h = a * h + b, as pairs
-    join = lambda p, q: (q[0] * p[0], q[0] * p[1] + q[1])
-    a, b = rand(6), rand(6) * 2
-    expected = td.scan(lambda h, ab: (ab[0] * h + ab[1],) * 2, td.tensor(0.0, dtype=D), (a, b))[1]
-    np.testing.assert_allclose(
-        td.compile(lambda a, b: td.associative_scan(join, (a, b))[1])(a, b).numpy(), expected.numpy()
-    )
 
 
 # -- while_loop
@@ -382,66 +350,6 @@ def test_random_numbers_of_a_while_loop_are_those_of_eager_code():
     np.testing.assert_allclose(td.compile(f, whole=True)(td.zeros(3)).numpy(), expected.numpy(), rtol=1e-6)
 
 
-# -- nothing stale
-
-
-def test_the_body_may_change_between_calls():
-    state = {"k": 1.0, "w": td.tensor(2.0)}
-    f = td.compile(lambda x: td.scan(lambda c, _: (c * state["w"] + state["k"], None), x, length=2)[0], whole=True)
-    assert float(f(td.tensor(1.0))) == 7
-    state["k"] = 2.0
-    assert float(f(td.tensor(1.0))) == 10
-    state["w"] = td.tensor(3.0)
-    assert float(f(td.tensor(1.0))) == 17
-    assert f._programs.num_programs == 1
-
-
-# -- errors
-
-
-def both(fn, *args):
-    for run in (fn, td.compile(fn)):
-        with pytest.raises(td.TandemError) as caught:
-            run(*args)
-        yield str(caught.value)
-
-
-def test_a_carry_that_changes_its_shape_is_named():
-    for text in both(lambda x: td.scan(lambda c, _: ({"h": c["h"], "n": td.concat([c["n"], c["n"]])}, None), x, length=2),
-                     {"h": td.ones(2), "n": td.ones(3)}):  # fmt: skip
-        assert "carry['n'] is float32 (3,) before an iteration and float32 (6,) after it" in text
-        assert "test_loops.py" in text
-
-
-def test_a_variable_that_changes_its_dtype_is_named():
-    for text in both(
-        lambda x: td.while_loop(lambda i, v: i < 2, lambda i, v: (i + 1, v / 2), (td.tensor(0), x)), td.tensor(3)
-    ):
-        assert "variable[1] is int64 () before an iteration and float32 () after it" in text
-
-
-def test_other_containers_are_refused():
-    for text in both(lambda x: td.scan(lambda c, _: ([c, c], None), x, length=2), td.ones(2)):
-        assert "were * before the body and are [*, *] after it" in text
-
-
-def test_a_body_that_reads_values_says_so():
-    f = td.compile(lambda x: td.scan(lambda c, _: (c * float(c.sum()), None), x, length=2))
-    with pytest.raises(td.TandemError, match="reads the value of a tensor"):
-        f(td.ones(2))
-    assert float(td.compile(lambda x: x * 2)(td.tensor(1.0))) == 2  # nothing is left broken
-
-
-def test_a_body_that_writes_to_the_outside_says_so():
-    total = td.zeros(2)
-
-    def f(x):
-        return td.scan(lambda c, _: (total.add_(c), None), x, length=2)
-
-    with pytest.raises(td.TandemError, match="writes in place"):
-        td.compile(f)(td.ones(2))
-
-
 def test_lengths_must_agree():
     for text in both(lambda a, b: td.scan(lambda c, x: (c, x), td.tensor(0.0), (a, b)), td.ones(2), td.ones(3)):
         assert "xs[1] has length 3, but 2 steps are to be made" in text
@@ -498,21 +406,3 @@ def test_an_index_out_of_range_inside_a_loop_names_the_line():
 
     with pytest.raises(td.IndexRangeError, match=r"test_loops\.py"):
         td.compile(f)(td.ones(3), td.tensor([0, 5]))
-
-
-def test_a_tensor_that_only_exists_inside_a_body_is_refused_outside():
-    kept = []
-
-    def step(c, _):
-        kept.append(c * 2)
-        return c + 1, None
-
-    f = td.compile(lambda x: td.scan(step, x, length=2)[0])
-    f(td.ones(3))
-    in_a_loop = lambda t: td.scan(lambda c, _: (c + t, None), td.ones(3), length=1)
-    compiled = lambda t: td.compile(lambda x: x + t)(td.ones(3))
-    uses = [lambda t: t + 1, lambda t: t.tolist(), lambda t: t.add_(1), lambda t: t[0], lambda t: t.numpy(), repr]
-    for use in [*uses, compiled, in_a_loop]:
-        with pytest.raises(td.TandemError, match="without a value"):
-            use(kept[0])
-    assert f(td.ones(3)).tolist() == [3, 3, 3]

@@ -5,19 +5,12 @@ import pytest
 
 import tandem as td
 from tandem import models
-from tests.models.small import check_training, count, language, whole
+from tests.models.small import bert, check_training, count
 
 
 @pytest.mark.slow
 def test_parameter_count():
     assert count(models.BERT()) == 109_482_240
-
-
-def bert():
-    model = models.BERT(11, 8, 2, 2, positions=8, dropout=0.0)
-    mask = td.tensor([[1] * 6, [1] * 4 + [0] * 2])
-    head = td.nn.Linear(8, 11)
-    return language(model, whole(11, 2, 6), lambda t: head(model(t, mask)[0]))
 
 
 def test_compiled_is_eager_and_the_loss_falls():

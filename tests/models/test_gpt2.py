@@ -5,17 +5,12 @@ import pytest
 
 import tandem as td
 from tandem import models
-from tests.models.small import check_training, count, language, whole
+from tests.models.small import check_training, count, gpt2, whole
 
 
 @pytest.mark.slow
 def test_parameter_count():
     assert count(models.gpt2()) == 124_439_808
-
-
-def gpt2():
-    model = models.GPT2(11, 8, 2, 2, 8, dropout=0.0)
-    return language(model, whole(11, 2, 6), model)
 
 
 def test_compiled_is_eager_and_the_loss_falls():

@@ -3,24 +3,8 @@
 import numpy as np
 import pytest
 
-import tandem as td
 from tandem import models
-from tandem.nn import functional as F
-from tests.models.small import check_training, images, whole
-
-EDGES = td.tensor([[0, 1, 1, 2, 2, 3, 3, 0], [1, 0, 2, 1, 3, 2, 0, 3]])
-
-
-def gcn():
-    model = models.GCN(5, 6, 3, dropout=0.0)
-    x, y = images(4, 1, 5).reshape(4, 5), whole(3, 4)
-    return model, lambda: F.cross_entropy(model(x, EDGES), y)
-
-
-def gat():
-    model = models.GAT(5, 4, 3, 2, dropout=0.0)
-    x, y = images(4, 1, 5).reshape(4, 5), whole(3, 4)
-    return model, lambda: F.cross_entropy(model(x, EDGES), y)
+from tests.models.small import EDGES, check_training, gat, gcn, images
 
 
 @pytest.mark.parametrize("make", [gcn, gat], ids=lambda f: f.__name__)

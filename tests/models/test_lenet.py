@@ -1,15 +1,11 @@
 """LeNet."""
 
 from tandem import models
-from tests.models.small import check_training, classifier, count, images
+from tests.models.small import check_training, count, lenet
 
 
 def test_parameter_count():
     assert count(models.LeNet()) == 61_706
-
-
-def lenet():
-    return classifier(models.LeNet(4), images(6, 28, 1))
 
 
 def test_compiled_is_eager_and_the_loss_falls():

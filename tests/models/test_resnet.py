@@ -3,7 +3,7 @@
 import pytest
 
 from tandem import models
-from tests.models.small import check_training, classifier, count, images
+from tests.models.small import bottleneck, check_training, count, resnet
 
 
 @pytest.mark.parametrize(
@@ -17,14 +17,6 @@ from tests.models.small import check_training, classifier, count, images
 )
 def test_parameter_counts(name, expected):
     assert count(getattr(models, name)()) == expected
-
-
-def resnet():
-    return classifier(models.ResNet(models.resnet.BasicBlock, (1, 1, 1, 1), 4, width=8), images(4, 32))
-
-
-def bottleneck():
-    return classifier(models.ResNet(models.resnet.Bottleneck, (1, 1, 1, 1), 4, width=8), images(4, 32))
 
 
 @pytest.mark.parametrize("make", [resnet, bottleneck], ids=lambda f: f.__name__)

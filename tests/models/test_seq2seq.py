@@ -2,13 +2,7 @@
 
 import tandem as td
 from tandem import models
-from tests.models.small import check_training, language, whole
-
-
-def gnmt():
-    model = models.GNMT(11, 8, 3, dropout=0.0)
-    source = whole(11, 6, 3)
-    return language(model, whole(11, 5, 3), lambda t: model(source, t))
+from tests.models.small import check_training, gnmt, whole
 
 
 def test_compiled_is_eager_and_the_loss_falls():

@@ -3,7 +3,7 @@
 import pytest
 
 from tandem import models
-from tests.models.small import check_training, classifier, count, images
+from tests.models.small import check_training, count, vgg
 
 
 @pytest.mark.parametrize(
@@ -16,10 +16,6 @@ from tests.models.small import check_training, classifier, count, images
 )
 def test_parameter_counts(name, expected):
     assert count(getattr(models, name)()) == expected
-
-
-def vgg():
-    return classifier(models.VGG(11, 4, batch_norm=True, dropout=0.0, width=16), images(2, 32))
 
 
 def test_compiled_is_eager_and_the_loss_falls():

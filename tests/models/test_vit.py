@@ -3,16 +3,12 @@
 import pytest
 
 from tandem import models
-from tests.models.small import check_training, classifier, count, images
+from tests.models.small import check_training, count, vit
 
 
 @pytest.mark.slow
 def test_parameter_count():
     assert count(models.vit_b_16()) == 86_567_656
-
-
-def vit():
-    return classifier(models.ViT(16, 4, 16, 2, 2, 32, 4), images(4, 16))
 
 
 def test_compiled_is_eager_and_the_loss_falls():

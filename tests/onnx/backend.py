@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import importlib
 import io
 import os
 import warnings
@@ -16,12 +17,19 @@ import tandem as td
 RANDOM = ("test_bernoulli", "test_training_dropout")
 
 
+@contextlib.contextmanager
+def _quietly():
+    """The cases compute with NaN and overflow, and print."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
 def cases(kinds=("node", "simple", "pytorch-converted", "pytorch-operator", "real")) -> list:
     from onnx.backend.test.loader import load_model_tests
 
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")  # the cases compute with NaN and overflow
-        return [case for kind in kinds for case in load_model_tests(kind=kind)]
+    with _quietly():
+        return [case for kind in kinds for case in sorted(load_model_tests(kind=kind), key=lambda case: case.name)]
 
 
 def run(case):
@@ -37,12 +45,13 @@ def run(case):
 
 
 def run_named(name: str):
-    """Runs one case of a single node, found by its name without making all of them."""
-    import onnx
-    from onnx.backend.test.case.test_case import TestCase
+    """Runs one case, "module/case" of onnx.backend.test.case.node, without making those of all other operators."""
+    from onnx.backend.test.case import node
 
-    folder = os.path.join(os.path.dirname(onnx.__file__), "backend", "test", "data", "node", name)
-    run(TestCase(name, name, None, folder, None, None, "node", 1e-3, 1e-7))
+    module, case = name.split("/")
+    with _quietly():
+        importlib.import_module(f"{node.__name__}.{module}")  # makes its cases
+    run(next(c for c in node._NodeTestCases if c.name == f"test_{case}"))
 
 
 def _model_and_data(case):

@@ -13,23 +13,14 @@ import tandem as td
 from tandem import nn
 from tandem.errors import ValueRangeError
 from tandem.ops.define import op as operator
-from tandem.ops.integer_products import ConvInt8, LinearInt4, LinearInt8, unpacked, unpacked_int4
+from tandem.ops.integer_products import ConvInt8, LinearInt4, LinearInt8
 from tandem.quantization import IntegerConv, IntegerLinear, QuantizedConv, compare
-from tandem.quantization.packing import packed, packed_int4
 
 
 def rounded(x: np.ndarray, axis, step=None):
     largest = np.abs(x).max(axis, keepdims=True)
     step = np.float32(step) if step else np.where(largest == 0, np.float32(1), largest / np.float32(127))
     return np.clip(np.rint(x / step), -127, 127), step
-
-
-@pytest.mark.parametrize("n, k", [(1, 1), (5, 7), (32, 4), (33, 130), (70, 64)])
-def test_packing_and_back(n, k):
-    numbers = td.randint(-127, 128, (n, k)).to(td.int8)
-    np.testing.assert_array_equal(unpacked(packed(numbers), n, k).numpy(), numbers.numpy())
-    fours = td.randint(-8, 8, (n, 3, 16))
-    np.testing.assert_array_equal(unpacked_int4(packed_int4(fours), n).numpy(), fours.numpy())
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 17, 100])

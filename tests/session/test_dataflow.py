@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tandem.graph.ir import revise
-
-ops = td.graph_ops
+from tests.session.loops import counting_loop, ops
 
 
 @pytest.fixture
@@ -21,69 +19,8 @@ def scalar(name="x", dtype=td.float32):
     return td.placeholder(dtype, (), name=name)
 
 
-def counting_loop(start, limit, frame="loop", step=None, parallel=10):
-    """i = start; while i < limit: i = step(i). Gives (result, i inside the body)."""
-    bound = ops.enter(limit, frame, is_constant=True, parallel_iterations=parallel)
-    i = ops.merge([ops.enter(start, frame, parallel_iterations=parallel)]).output
-    out, body = ops.switch(i, ops.loop_cond(i < bound))
-    ops.close_loop(i, (step or (lambda b: b + 1))(body))
-    return ops.exit(out), body
-
-
 def outcome(session):
     return next(reversed(session._programs.values())).last_outcome
-
-
-# -- branches
-
-
-def test_the_classic_example(graph):
-    x, y, z = scalar("x"), scalar("y"), scalar("z")
-    less = x < y
-    added = ops.switch(x, less).output_true + ops.switch(z, less).output_true
-    squared = td.square(ops.switch(y, less).output_false)
-    result, index = ops.merge([squared, added])
-    session = td.Session(graph)
-    for a, b, c in [(1, 2, 5), (3, 2, 5), (2, 2, -1)]:
-        got, which = session.run([result, index], {x: a, y: b, z: c})
-        assert (a + c if a < b else b * b, int(a < b)) == (got.item(), which.item())
-        assert outcome(session).executed == 2  # the comparison and one branch
-
-
-@pytest.mark.parametrize("taken", [False, True])
-def test_switch_gives_one_live_and_one_dead_output(graph, taken):
-    x, p = scalar(), scalar("p", td.bool)
-    no, yes = ops.switch(x, p)
-    dead, live = (no, yes) if taken else (yes, no)
-    session = td.Session(graph)
-    assert 3 == session.run(live, {x: 3, p: taken}).item()
-    with pytest.raises(td.ValueRangeError, match=r"is dead in this run.*not taken") as caught:
-        session.run([live, dead], {x: 3, p: taken})
-    assert "test_dataflow.py" in str(caught.value)
-    with pytest.raises(td.ValueRangeError, match="dead"):
-        session.run(td.exp(dead) + live, {x: 3, p: taken})
-    assert outcome(session).executed == 0
-
-
-def test_merge_of_dead_inputs_is_dead(graph):
-    x, p, q = scalar(), scalar("p", td.bool), scalar("q", td.bool)
-    merged, index = ops.merge([ops.switch(x, p).output_true + 1, ops.switch(x, q).output_true + 2])
-    session = td.Session(graph)
-    assert [4, 0] == [t.item() for t in session.run([merged, index], {x: 3, p: True, q: False})]
-    assert [5, 1] == [t.item() for t in session.run([merged, index], {x: 3, p: False, q: True})]
-    with pytest.raises(td.ValueRangeError, match="dead"):
-        session.run(merged, {x: 3, p: False, q: False})
-
-
-def test_merge_of_different_sizes_has_an_unknown_one(graph):
-    x, p = td.placeholder(td.float32, (4,)), scalar("p", td.bool)
-    no, yes = ops.switch(x, p)
-    merged = ops.merge([no[:2] * 2, yes]).output
-    assert merged.get_shape() == (None,)
-    total = merged.sum() / merged.shape[0]
-    session = td.Session(graph)
-    assert 3 == session.run(total, {x: [1, 2, 3, 4], p: False}).item()
-    assert 2.5 == session.run(total, {x: [1, 2, 3, 4], p: True}).item()
 
 
 def test_partial_execution_leaves_branches_out(graph):
@@ -217,20 +154,6 @@ def test_iterations_in_flight_are_bounded(graph, parallel):
     assert 1 <= outcome(session).most_iterations <= parallel
 
 
-def test_ordinary_nodes_between_primitives_are_one_plan(graph):
-    x, p = td.placeholder(td.float32, (None,)), scalar("p", td.bool)
-    no, yes = ops.switch(td.exp(x) * 2 + 1, p)
-    merged = ops.merge([td.sin(no) + td.cos(no), td.sqrt(yes) / (1 + yes)]).output
-    result = (merged * merged).sum()
-    session = td.Session(graph)
-    for taken in (True, False):
-        a = np.linspace(0, 1, 5, dtype="f")
-        b = np.exp(a) * 2 + 1
-        c = np.sqrt(b) / (1 + b) if taken else np.sin(b) + np.cos(b)
-        np.testing.assert_allclose(session.run(result, {x: a, p: taken}).item(), (c * c).sum(), rtol=1e-5)
-        assert 3 == outcome(session).executed
-
-
 def test_random_numbers_in_a_loop_differ_and_follow_the_seed(graph):
     n = scalar("n", td.int32)
     frame = "draw"
@@ -270,115 +193,6 @@ def test_variables_in_branches_and_loops(graph):
     assert [1, 1] == session.run(v).tolist()
     assert [25, 25] == [t.item() for t in session.run([result, count], {n: 25})]
     assert 25 == session.run(count).item()
-
-
-def test_reads_and_writes_keep_their_order_around_primitives(graph):
-    v = td.Variable(td.tensor(1.0), name="v")
-    init = td.global_variables_initializer()
-    p = scalar("p", td.bool)
-    before = v * 10
-    doubled = v.assign(v * 2)
-    after = v * 10
-    merged = ops.merge([*ops.switch(after, p)]).output
-    session = td.Session(graph)
-    session.run(init)
-    assert [10, 2, 20, 20] == [t.item() for t in session.run([before, doubled, after, merged], {p: True})]
-
-
-def test_a_loop_that_reads_is_over_before_a_later_write(graph):
-    v = td.Variable(td.tensor(1, dtype=td.int32), name="v")
-    init = td.global_variables_initializer()
-    n = scalar("n", td.int32)
-    first = v.assign_add(td.tensor(1, dtype=td.int32))  # 2, before the loop
-    result, _ = counting_loop(td.tensor(0, dtype=td.int32), n, step=lambda i: i + v)
-    last = v.assign(td.tensor(100, dtype=td.int32))
-    session = td.Session(graph)
-    for _ in range(5):
-        session.run(init)
-        got = session.run([first, result, last, v], {n: 40})
-        assert [2, 40, 100, 100] == [t.item() for t in got]
-
-
-# -- malformed wiring
-
-
-def refused(graph, fetch, match, feeds=None):
-    with pytest.raises(td.ValueRangeError, match=match) as caught:
-        td.Session(graph).run(fetch, feeds or {})
-    assert "test_dataflow.py" in str(caught.value)
-    assert "  in '" in str(caught.value)
-
-
-def test_values_do_not_cross_frames(graph):
-    n, y = scalar("n", td.int32), scalar("y", td.int32)
-    result, body = counting_loop(td.tensor(0, dtype=td.int32), n, step=lambda i: i + y)
-    refused(graph, result, "values cross frames through Enter and Exit only", {n: 3, y: 1})
-    _, body = counting_loop(td.tensor(0, dtype=td.int32), n, "second")
-    refused(graph, body + n, "cross frames", {n: 3})
-    refused(graph, body, "is fetched, but it is inside frame 'second'", {n: 3})
-
-
-def test_parts_of_loops_stand_in_loops(graph):
-    x = scalar()
-    refused(graph, ops.exit(x), "an Exit stands outside of every loop", {x: 1})
-    refused(graph, ops.merge([x, ops.next_iteration(x)]).output, "a NextIteration stands outside of every loop", {x: 1})
-    refused(graph, ops.loop_cond(x < 1), "a LoopCond stands outside", {x: 1})
-
-
-def test_a_merge_that_can_never_fire(graph):
-    x = scalar()
-    merged = ops.merge([x]).output
-    ops.close_loop(merged, ops.next_iteration(merged + 1))
-    revise(merged.node, "inputs", merged.node.inputs[1:])
-    refused(graph, merged, "can never fire", {x: 1})
-    with pytest.raises(td.ValueRangeError, match="can never fire"):
-        ops.merge([])
-
-
-def test_loops_without_an_end_or_a_way_out(graph):
-    n = scalar("n")
-    i = ops.merge([ops.enter(n, "f")]).output
-    out, body = ops.switch(i, i < 3)
-    ops.close_loop(i, body + 1)
-    refused(graph, ops.exit(out), "has no LoopCond", {n: 1})
-    j = ops.merge([ops.enter(n, "g")]).output
-    k = ops.merge([ops.enter(n, "g")]).output
-    out, body = ops.switch(j, ops.loop_cond(j + k < 3))
-    ops.close_loop(j, body + 1)
-    refused(graph, ops.exit(out), "none that comes round", {n: 1})
-    inside = ops.enter(n, "h") + 1
-    refused(graph, td.group(inside), "no Exit leads out of frame 'h'", {n: 1})
-
-
-def test_a_value_of_the_first_iteration_only(graph):
-    n = scalar("n")
-    once = ops.enter(n, "f")
-    i = ops.merge([ops.enter(n, "f")]).output
-    out, body = ops.switch(i, ops.loop_cond(i < 3))
-    ops.close_loop(i, body + once)
-    refused(graph, ops.exit(out), "first iteration only", {n: 1})
-
-
-def test_types_are_checked_when_building(graph):
-    x = td.placeholder(td.float32, (2,))
-    with pytest.raises(td.DTypeError, match="it must be a single bool"):
-        ops.switch(x, x < 1)
-    with pytest.raises(td.DTypeError, match="it must be a single bool"):
-        ops.loop_cond(x.sum())
-    with pytest.raises(td.DTypeError, match="one dtype and number of axes"):
-        ops.merge([x, x.sum()])
-    with pytest.raises(td.ValueRangeError, match="at least one iteration"):
-        ops.enter(x, "f", parallel_iterations=0)
-
-
-def test_gradients_do_not_pass_through_primitives_but_beside_them(graph):
-    x, p = scalar(), scalar("p", td.bool)
-    merged = ops.merge([*ops.switch(x * x, p)]).output
-    with pytest.raises(td.UnsupportedError, match=r"td\.cond"):
-        td.gradients(merged * 2, [x])
-    (slope,) = td.gradients(td.sin(merged) * merged, [merged])
-    got = td.Session(graph).run(slope, {x: 2.0, p: True}).item()
-    np.testing.assert_allclose(got, np.cos(4.0) * 4 + np.sin(4.0), rtol=1e-5)
 
 
 def test_errors_in_a_loop_name_the_node(graph):
@@ -494,23 +308,3 @@ def test_expensive_iterations_side_by_side(graph):
     assert 4 == len(got)
     np.testing.assert_allclose(got, expected, rtol=1e-3)
     assert len(set(got)) == 1  # whatever ran where
-
-
-def test_gradients_pass_through_what_an_earlier_group_computed():
-    with td.Graph() as graph:
-        x = td.placeholder(td.float32, (None,), name="x")
-        v = td.Variable(td.zeros(()), name="v")
-        s = x - 1.0
-        a = x * 0.5 + td.tanh(s)
-        written = v.assign_add(s.sum())
-        after = td.py_func(lambda z: z, [written], td.float32, ())  # after a write: runs group by group
-        with td.control_dependencies([written]):
-            (slope,) = td.gradients((a * a).sum(), [s])
-        init = td.global_variables_initializer()
-    session = td.Session(graph)
-    session.run(init)
-    data = np.array([0.5, 1.0, 2.0], dtype=np.float32)
-    alone, together = session.run(slope, {x: data}), session.run([slope, after], {x: data})[0]
-    np.testing.assert_allclose(alone.numpy(), together.numpy(), rtol=1e-6)
-    expected = 2 * (data / 2 + np.tanh(data - 1)) * (1 - np.tanh(data - 1) ** 2)
-    np.testing.assert_allclose(alone.numpy(), expected, rtol=1e-5)

@@ -1,27 +1,18 @@
 """Deferred graphs and sessions."""
 
-import re
 import threading
 
 import numpy as np
 import pytest
 
 import tandem as td
-from tests.pages.data import data_in
+from tests.session.graphs import _started
 
 
 @pytest.fixture
 def graph():
     with td.Graph() as g:
         yield g
-
-
-def _started(graph):
-    with graph:
-        init = td.global_variables_initializer()
-    session = td.Session(graph)
-    session.run(init)
-    return session
 
 
 def test_fetches_may_be_nested(graph):
@@ -39,38 +30,6 @@ def test_any_tensor_can_be_fed(graph):
     y = td.exp(x)
     z = y.sum() + y.shape[0]
     assert td.Session(graph).run(z, {y: [1, 2, 3]}).item() == 9
-
-
-def test_gradients_pass_through_what_is_fed(graph, capfd):
-    v = td.Variable(td.ones(2))
-    h = v * 3
-    (slope,) = td.gradients((h * h).sum(), [v])
-    e = td.Print(td.exp(v), [v], "not asked for")
-    cubes = (e**3).sum()
-    (steep,) = td.gradients(cubes, [v])
-    (second,) = td.gradients(steep.sum(), [v])
-    both = td.gradients(cubes, [e, v])
-    session = _started(graph)
-    assert session.run(slope, {h: [1, 1]}).tolist() == [6, 6]
-    assert [t.tolist() for t in session.run([h, slope], {h: [2, 1]})] == [[2, 1], [12, 6]]
-    fed = np.array([1.0, 2.0])
-    of_e, of_v = session.run(both, {e: fed})
-    np.testing.assert_allclose(of_e.numpy(), 3 * fed**2)
-    np.testing.assert_allclose(of_v.numpy(), 3 * fed**2 * np.e, rtol=1e-6)
-    expected = 6 * fed * np.e**2 + 3 * fed**2 * np.e
-    np.testing.assert_allclose(session.run(second, {e: fed}).numpy(), expected, rtol=1e-6)
-    assert capfd.readouterr().err == ""
-    with td.control_dependencies([v.assign_add(td.ones(2))]):
-        outside = td.py_func(lambda a: a * 2, [slope], td.float32, (2,))
-    assert session.run(outside, {h: [1, 1]}).tolist() == [12, 12]
-
-
-def test_gradients_through_what_is_fed_need_its_shape(graph):
-    x = td.placeholder(td.float32, (None,), name="x")
-    y = td.tanh(x)
-    (slope,) = td.gradients((y * y).sum(), [x])
-    with pytest.raises(td.ShapeError, match=r"\(3,\) is fed for what is \(2,\)(.|\n)*in 'tanh' of \(x:0"):
-        td.Session(graph).run(slope, {x: [1, 2], y: [1, 2, 3]})
 
 
 def test_only_what_is_needed_runs(graph):
@@ -91,41 +50,6 @@ def test_only_what_is_needed_runs(graph):
     assert session.run(z, {y: [5, 6]}).item() == 11 and len(calls) == 1  # fed, so not called
 
 
-def _in_place(a):
-    a += 1
-    return a
-
-
-@pytest.mark.parametrize(
-    ("function", "error", "text"),
-    [
-        (lambda a: a * 1j, td.DTypeError, r"function of 'called' gave complex64 for 'called:0', which is float32"),
-        (lambda a: None, td.DTypeError, r"function of 'called' gave None for 'called:0'"),
-        (lambda a: "text", td.DTypeError, r"function of 'called' gave 'text' for 'called:0'"),
-        (lambda a: np.array([None, 1]), td.DTypeError, r"function of 'called' gave a ndarray.*dtype object"),
-        (lambda a: [a, a], td.ValueRangeError, r"function of 'called' gave 2 results"),
-        (lambda a: a[:1], td.ShapeError, r"'called:0' is \(2,\) and the function gave \(1,\)"),
-    ],
-)
-def test_what_python_functions_may_not_give(graph, function, error, text):
-    x = td.placeholder(td.float32, (2,))
-    called = td.py_func(function, [x], td.float32, name="called")
-    with pytest.raises(error, match=text) as raised:
-        td.Session(graph).run(called, {x: [1, 2]})
-    assert "called = td.py_func" in _line(raised.value)
-
-
-def test_python_functions_do_not_change_what_they_are_given(graph):
-    x = td.placeholder(td.float32, (2,))
-    called = td.py_func(_in_place, [x], td.float32, name="called")
-    copied = td.py_func(lambda a: _in_place(a.copy()), [x], td.float32)
-    given = np.ones(2, "f")
-    with pytest.raises(ValueError, match="read-only") as raised:
-        td.Session(graph).run(called, {x: given})
-    assert "'called' (py_func), built at" in raised.value.__notes__[0] and "x.copy()" in raised.value.__notes__[1]
-    assert td.Session(graph).run(copied, {x: given}).tolist() == [2, 2] and given.tolist() == [1, 1]
-
-
 def test_programs_are_compiled_once(graph):
     x = td.placeholder(td.float32, (None, 3))
     y = td.softmax(x, 1)
@@ -137,40 +61,6 @@ def test_programs_are_compiled_once(graph):
     assert session.num_programs == 1
     (program,) = session._programs.values()
     assert program.functions[-1].num_plans <= 3  # sizes 1 and 0 may differ
-
-
-def test_unknown_sizes_fit_until_they_do_not(graph):
-    x = td.placeholder(td.float32, (None,), name="x")
-    y = td.placeholder(td.float32, (None,), name="y")
-    z = x + y
-    three = x + np.ones(3, "f")
-    session = td.Session(graph)
-    assert session.run(z, {x: [1, 2], y: [3]}).tolist() == [4, 5]  # sizes of 1 broadcast, as in eager code
-    assert session.run(three, {x: [1]}).tolist() == [2, 2, 2]
-    with pytest.raises(td.ShapeError, match=r"add_?\d*.*\n?.*x:0") as error:
-        session.run(z, {x: [1, 2], y: [1, 2, 3]})
-    assert "test_session.py" in str(error.value) and "z = x + y" in _line(error.value)
-    reshaped = x.reshape(-1, 4)
-    assert session.run(reshaped, {x: np.arange(8)}).shape == (2, 4)
-
-
-def test_symbolic_tensors_tell_and_convert_as_tensors_do(graph):
-    x = td.placeholder(td.float32, (4, 3), name="x")
-    rows = td.placeholder(td.float32, (None, 3), name="rows")
-    assert (x.numel(), x.nelement(), x.size, x.size(), x.size(-1), x.device) == (12, 12, 12, (4, 3), 3, None)
-    assert rows.size(1) == 3 and rows.size(dim=0) is rows.shape[0]
-    flat = rows.reshape(rows.numel())
-    with pytest.raises(td.UnsupportedError, match="how many elements 'rows:0' has is unknown"):
-        int(rows.size)
-    assert x.to(td.float32) is x and x.to(td.int64).dtype is td.int64 and x.to("int8").dtype is td.int8
-    assert x.to(rows.to(int)).dtype is td.int64 and x.to(dtype=td.float64, copy=True).dtype is td.float64
-    there = x.to("cpu")
-    assert str(there.device) == "cpu" and (there + 1).device is None
-    whole = rows.to(td.int32)
-    session = td.Session(graph)
-    assert session.run([flat, whole], {rows: [[1.5, 2, 3]]})[1].tolist() == [[1, 2, 3]]
-    assert session.run(flat, {rows: np.ones((2, 3))}).shape == (6,)
-    assert session.run(there, {x: np.ones((4, 3))}).tolist() == np.ones((4, 3)).tolist()
 
 
 def test_a_function_runs_in_the_active_session(graph):
@@ -212,18 +102,6 @@ def test_what_was_built_cannot_be_changed(graph):
         y.node.inputs = ()
     assert graph.nodes[-1] is y.node and graph.variables == (v,)
     assert _started(graph).run(y).tolist() == [2]
-
-
-def _line(error):
-    with open(error.source.file) as f:
-        return f.readlines()[error.source.line - 1]
-
-
-def test_errors_when_building_name_op_and_line(graph):
-    x = td.placeholder(td.float32, (2, 3))
-    with pytest.raises(td.ShapeError, match="matmul") as error:
-        td.matmul(x, x)
-    assert "td.matmul(x, x)" in _line(error.value)
 
 
 def test_feeding_is_checked(graph):
@@ -305,36 +183,6 @@ def test_threads_share_variables(graph):
     assert session.run(low).item() == session.run(high).item() == 200 and not torn
 
 
-def test_gradients(graph):
-    x = td.placeholder(td.float32, (3,))
-    unrelated = td.placeholder(td.float32, (3,))
-    y = td.tanh(x) * 2
-    (first, none) = td.gradients(y, [x, unrelated])
-    (second,) = td.gradients(first, x)
-    (weighted,) = td.gradients(y, x, grad_ys=[np.array([1, 0, 2], "f")])
-    assert none is None
-    a = np.array([0.1, -0.5, 2], "f")
-    t = np.tanh(a)
-    got = td.Session(graph).run([first, second, weighted], {x: a})
-    np.testing.assert_allclose(got[0].numpy(), 2 * (1 - t**2), rtol=1e-5)
-    np.testing.assert_allclose(got[1].numpy(), -4 * t * (1 - t**2), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(got[2].numpy(), 2 * (1 - t**2) * [1, 0, 2], rtol=1e-5)
-
-
-def test_gradients_around_a_python_function(graph):
-    x = td.placeholder(td.float32, (2,))
-    scale = td.py_func(lambda a: a.sum(), [x * 1], td.float32, shape=())
-    dropped = td.dropout(x, 0.5)
-    y = (dropped * dropped * scale).sum()
-    (g,) = td.gradients(y, x)
-    value, g, d = td.Session(graph).run([y, g, dropped], {x: [1, 3]})
-    d = d.numpy()
-    assert value.item() == pytest.approx(4 * (d**2).sum())
-    np.testing.assert_allclose(
-        g.numpy(), 2 * d * 4 * np.where(d != 0, 2, 0)
-    )  # same mask on both sides of the Python function
-
-
 def test_random_numbers_as_in_eager_code(graph):
     r = td.rand(4)
     session = td.Session(graph)
@@ -349,59 +197,12 @@ def test_random_numbers_as_in_eager_code(graph):
         graph.__enter__()
 
 
-def test_print_goes_to_standard_error(graph, capfd):
-    x = td.placeholder(td.float32, (2,))
-    y = td.Print(x, [x * 2, x.sum()], "values: ") * 3
-    (g,) = td.gradients(y, x)
-    session = td.Session(graph)
-    assert session.run(y, {x: [1, 2]}).tolist() == [3, 6]
-    assert capfd.readouterr().err == "values: [2 4][3]\n"
-    assert session.run(g, {x: [1, 2]}).tolist() == [3, 3]
-    session.run(x + 1, {x: [1, 2]})
-    assert "values" not in capfd.readouterr().err.replace("values: [2 4][3]\n", "")
-
-
-def test_names_scopes_devices(graph):
-    with td.name_scope("layer"):
-        a = td.placeholder(td.float32, (), name="x")
-        b = td.placeholder(td.float32, (), name="x")
-    assert (a.name, b.name) == ("layer/x:0", "layer/x_1:0")
-    with td.device("/cpu:0"):
-        c = a + b
-    assert c.node.device == "cpu"
-    with pytest.raises(td.DeviceError), td.device("/gpu:7"):
-        pass
-
-
-def test_operators_outside_the_context_find_the_graph():
-    with td.Graph() as g:
-        x = td.placeholder(td.float32, (None, 2))
-    y = td.relu(x[:, 0] - 1) + x.mean(1)
-    y = 2 * y - td.concat([y, y])[: x.shape[0]]
-    assert y.graph is g
-    assert td.Session(g).run(y, {x: [[1, 3], [5, 5]]}).tolist() == [2, 9]
-    assert td.ones(2).tolist() == [1, 1]  # eager code is not touched
-
-
 def test_tensors_mix_with_graphs(graph):
     x = td.placeholder(td.float32, (2,))
     graph.__exit__()
     eager = td.tensor([1.0, 2.0])
     graph.__enter__()
     assert td.Session(graph).run(eager * x + x * np.array([1, 1], "f"), {x: [1, 1]}).tolist() == [2, 3]
-
-
-def test_save_and_restore(graph, tmp_path):
-    v, w = td.Variable(td.zeros(2), name="v"), td.Variable([[1.0]], name="w")
-    step = td.group(v.assign_add(td.ones(2)), w.assign(w * 5))
-    session = _started(graph)
-    session.run(step)
-    path = td.Saver().save(session, tmp_path / "model.safetensors")
-    fresh = td.Session(graph)
-    td.Saver().restore(fresh, path)
-    assert fresh.run(v).tolist() == [1, 1] and fresh.run(w).tolist() == [[5]]
-    with pytest.raises(td.ValueRangeError, match="no variable 'other'"):
-        td.Saver({"other": v}).restore(fresh, path)
 
 
 def test_function_of_named_arrays(graph):
@@ -414,38 +215,12 @@ def test_function_of_named_arrays(graph):
         f(C=1)
 
 
-def test_values_cannot_be_changed_in_place(graph):
-    x = td.placeholder(td.float32, (2,))
-    with pytest.raises(td.UnsupportedError, match="nothing can change in place"):
-        x.add_(1)
-    v = td.Variable([1.0, 2.0])
-    doubled = v.mul_(2)
-    assert _started(graph).run([doubled, v])[1].tolist() == [2, 4]
-
-
 def test_runtime_errors_tell_where_the_node_was_built(graph):
     x = td.placeholder(td.float32, (3,))
     i = td.placeholder(td.int64, (None,))
     y = x[i]
     with pytest.raises(td.IndexRangeError):
         td.Session(graph).run(y, {x: [1, 2, 3], i: [7]})
-
-
-def test_sizes_are_those_of_the_run(graph):
-    x, y = td.placeholder(td.float32, (None,)), td.placeholder(td.float32, (None,))
-    z = x + y
-    rows = td.zeros(z.shape[0], 2)
-    session = td.Session(graph)
-    assert session.run(rows, {x: [1], y: [1, 2, 3]}).shape == (3, 2)
-    assert session.run(rows, {x: [1, 2], y: [1]}).shape == (2, 2)
-    with pytest.raises(td.UnsupportedError, match="axis 0 of 'placeholder:0' is unknown"):
-        int(x.shape[0])
-    y = x[: x.shape[0] // 2]
-    assert session.run(y, {x: [1, 2, 3, 4, 5]}).tolist() == [1, 2]
-    z = x * 2 if x.shape[0] == 3 else x * 3
-    assert session.run(z, {x: [1, 2, 3]}).tolist() == [2, 4, 6]
-    with pytest.raises(td.ShapeError, match="the program that built the graph"):
-        session.run(z, {x: [1, 2]})
 
 
 def test_results_and_variables_never_share_memory(graph):
@@ -461,29 +236,6 @@ def test_results_and_variables_never_share_memory(graph):
     session.run(more)
     assert all(t.tolist() == [1, 2, 3] for t in (*got, given))
     assert session.run([v, w])[0].tolist() == session.run(w).tolist() == [2, 3, 4]
-
-
-def test_initial_values_may_depend_on_other_variables(graph):
-    v = td.Variable(td.rand(2))
-    w = td.Variable(v * 2)
-    a, b = _started(graph).run([v, w])
-    np.testing.assert_allclose(b.numpy(), 2 * a.numpy())
-
-
-def test_gradients_stop_at_detach(graph):
-    x = td.placeholder(td.float32, ())
-    (g,) = td.gradients(x.detach() * x + (x * 2).detach(), x)
-    assert td.gradients(x.detach(), x) == [None]
-    assert td.Session(graph).run(g, {x: 3.0}).item() == 3
-
-
-def test_symbolic_tensors_have_no_values(graph):
-    x = td.placeholder(td.float32, (), name="x")
-    for read in (float, int, bool, np.asarray, lambda x: x.item(), lambda x: x.tolist()):
-        with pytest.raises(td.UnsupportedError, match="has no value until a session runs it"):
-            read(x)
-    with pytest.raises(td.UnsupportedError, match="cannot be changed"):
-        x[...] = 1
 
 
 def test_an_error_while_tracing_leaves_nothing_broken(graph):
@@ -505,62 +257,6 @@ def test_a_function_of_a_graph_takes_every_input_once(graph):
     assert f([1.0]).tolist() == f(A=[1.0]).tolist() == [2.0]
     with pytest.raises(td.ValueRangeError, match="input 'A' is given twice"):
         f([1.0], A=[2.0])
-
-
-def test_a_deferred_graph_reads_like_the_code_that_built_it(graph):
-    x = td.placeholder(td.float32, (None, 3), name="x")
-    v = td.Variable(td.zeros(3), name="v")
-    with td.control_dependencies([v.assign(x.sum(0))]), td.device("cpu"):
-        td.concat([x * 2, x], 1)
-    text = str(graph)
-    assert "multiply(%0, 2) after %" in text and "concat([%" in text and ", 1) after %" in text and " on cpu" in text
-    assert "assign(v, %" in text and "# test_session.py:" in text
-    nodes = data_in(graph.view())["levels"]["operators"]["nodes"]
-    text = "\n".join(line for node in nodes for line in node["text"])
-    assert "size unknown" in text and "12 B" in text and "MB" not in text
-
-
-def test_printed_graphs_have_names_and_bodies(graph):
-    x = td.placeholder(td.float32, (None, 4), name="x")
-    p = td.placeholder(td.bool, (), name="p")
-    w = td.Variable(td.zeros(4), name="w")
-    y = td.cond(p, lambda: x * 2 + w, lambda: td.cond(p, lambda: x, lambda: x - 1))
-    total = td.session.identity(y.sum(), name="total")
-    td.gradients(total, [w], grad_ys=[2.0])
-    text = re.sub(r"   # .*", "", str(graph)).splitlines()
-    assert (
-        text
-        == """\
-%0: f32[s0,4] = placeholder('x')
-%1: b1[] = placeholder('p')
-%2: f32[4] = full((4,), 0, dtype=tandem.float32)
-%3: f32[4] = variable('w')
-%4: b1[] = reshape(%1, ())
-%5: f32[s0,4] = cond(%4, %1, %0, %3)
-  false_fn:
-    %0: b1[] = outer(%1)
-    %1: b1[] = reshape(%0, ())
-    %2: f32[s0,4] = outer(%0)
-    %3: f32[s0,4] = cond(%1, %2)
-      false_fn:
-        %0: f32[s0,4] = outer(%2)
-        %1: f32[s0,4] = subtract(%0, 1)
-        return %1
-      true_fn:
-        %0: f32[s0,4] = outer(%2)
-        return %0
-    return %3
-  true_fn:
-    %0: f32[s0,4] = outer(%0)
-    %1: f32[s0,4] = multiply(%0, 2)
-    %2: f32[4] = outer(%3)
-    %3: f32[s0,4] = add(%1, %2)
-    return %3
-%6: f32[] = sum(%5, None, False)
-%7: f32[] = identity(%6) as 'total'
-%8: f32[] = constant(2.0)
-%9: f32[4] = gradients([%7], [%3], [%8])""".splitlines()
-    )
 
 
 @pytest.mark.parametrize("regions", ["native", "primitives"])

@@ -1,9 +1,5 @@
 """What programs and packages written for PyTorch ask for: found by running them with tandem.torch in the place of torch."""
 
-import io
-import subprocess
-import sys
-import textwrap
 import warnings
 from typing import TypeVar
 
@@ -15,34 +11,7 @@ import tandem.nn.functional as F
 import tandem.torch as torch
 from tandem import nn
 from tandem.data import main_guard
-
-
-def run(program: str, tmp_path) -> str:
-    path = tmp_path / "program.py"
-    path.write_text(textwrap.dedent(program))
-    made = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120)
-    assert made.returncode == 0, made.stderr
-    return made.stdout
-
-
-def test_paths_that_packages_import(tmp_path):
-    out = run("""
-        import tandem.torch
-        tandem.torch.install()
-        import torch._custom_ops, torch._dynamo.config, torch.backends.cudnn as cudnn
-        from torch._dynamo.utils import is_compile_supported
-        from torch.ao.quantization import DeQuantStub, QuantStub
-        from torch.fx import Graph, Node, Proxy, wrap
-        from torch.hub import HASH_REGEX, _get_torch_home
-        from torch.jit.annotations import BroadcastingList2
-        from torch.nn.modules.module import _IncompatibleKeys
-        from torch.onnx import symbolic_opset11
-        from torch.onnx.symbolic_helper import parse_args
-        from torch.types import Device, _device, _size
-        from torch.utils.model_zoo import tqdm
-        print(cudnn.is_available() in (True, False), list(tqdm(range(2))), is_compile_supported("cpu"))
-        """, tmp_path)  # fmt: skip
-    assert out == "True [0, 1] True\n"
+from tests.torch.scripts import run
 
 
 def test_what_the_tracer_is_told_changes_nothing():
@@ -66,27 +35,6 @@ def test_quantisation_stubs_pass_on_and_the_rest_says_what_to_use():
         torch.ao.quantization.prepare_qat(nn.Linear(2, 1))
 
 
-def test_libraries_of_pytorch_are_refused_by_oserror():
-    with pytest.raises(OSError, match="compiled for PyTorch"):
-        torch.ops.load_library("vision.so")
-
-
-def test_fake_implementations_are_taken_before_the_operator_is():
-    @torch.library.register_fake("tests::not_yet")
-    def fake(x):
-        return x
-
-    assert fake(1) == 1
-
-
-def test_the_accelerator_is_the_cuda_device():
-    there = td.cuda.is_available()
-    assert torch.accelerator.is_available() is there
-    assert torch.accelerator.current_accelerator() == (td.device("cuda") if there else None)
-    assert torch.accelerator.device_count() == td.cuda.device_count()
-    torch.accelerator.synchronize()
-
-
 def test_devices_that_are_not_here_can_be_named():
     for name in ("cuda", "mps", "meta"):
         assert torch.device(name).type == name
@@ -95,50 +43,6 @@ def test_devices_that_are_not_here_can_be_named():
     if not td.cuda.is_available():
         with pytest.raises(td.DeviceError, match=r"cuda\.is_available"):
             td.ones(2, device=torch.device("cuda"))
-
-
-class _Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer, self.act = nn.Linear(2, 1), F.relu
-
-    def forward(self, x):
-        return self.act(self.layer(x))
-
-
-def test_modules_are_saved_whole_and_read_when_trusted(tmp_path):
-    net = _Net()
-    path = tmp_path / "net.pt"
-    torch.save(net, path)
-    with pytest.raises(td.CheckpointError, match="weights_only=False"):
-        torch.load(path)
-    again = torch.load(path, weights_only=False)
-    assert torch.equal(again(td.ones(2)), net(td.ones(2)))
-    classes = [_Net, nn.Linear, nn.Module]
-    with torch.serialization.safe_globals(classes):
-        assert torch.serialization.get_safe_globals() == classes
-        assert isinstance(torch.load(path), _Net)
-    assert torch.serialization.get_safe_globals() == []
-
-
-def test_state_is_saved_as_ever():
-    file = io.BytesIO()
-    torch.save({"weight": td.ones(2), "step": 3}, file)
-    file.seek(0)
-    assert torch.load(file)["step"] == 3
-
-
-def test_futures():
-    first, second = torch.futures.Future(), torch.futures.Future()
-    both = torch.futures.collect_all([first, second])
-    second.set_result(2)
-    assert not both.done()
-    first.set_result(1)
-    assert [f.wait() for f in both.wait()] == [1, 2] == torch.futures.wait_all([first, second])
-    failed = first.then(lambda f: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        failed.wait()
-    assert torch.futures.collect_all([]).wait() == []
 
 
 def test_datasets_loaders_and_samplers_take_types():
@@ -197,30 +101,6 @@ def test_onnx_files_are_written_under_pytorchs_name(tmp_path):
     )
     assert [node.op_type for node in onnx.load(path).graph.node] == ["Gemm"]
     assert not torch.onnx.is_in_onnx_export()
-
-
-@pytest.mark.oracle
-def test_lists_of_tensors():
-    there = pytest.importorskip("torch")
-
-    x = [[1.0, -2.0], [3.0]]
-    for name, args in (
-        ("abs", ()), ("add", (2.0,)), ("mul", ([2.0, 3.0],)), ("sub", ([[1.0, 1.0], [2.0]],)),
-        ("maximum", (0.0,)), ("clamp_max", (0.5,)),
-        ("lerp", ([[0.0, 0.0], [1.0]], 0.25)), ("addcmul", ([[1.0, 2.0], [3.0]], [[1.0, 1.0], [2.0]], 0.5)),
-        ("norm", ()), ("max", ()),
-        ("addcdiv", ([[1.0, 2.0], [3.0]], [[1.0, 1.0], [2.0]], [0.5, 2.0])), ("pow", (2,)), ("clone", ()),
-    ):  # fmt: skip
-
-        def made(torch, name=name, args=args):
-            tensors = lambda v: [torch.tensor(t) for t in v] if isinstance(v, list) and isinstance(v[0], list) else v
-            return [t.tolist() for t in getattr(torch, f"_foreach_{name}")(tensors(x), *map(tensors, args))]
-
-        assert made(torch) == made(there), name
-    ours = [td.tensor(v) for v in x]
-    torch._foreach_mul_(ours, 2.0)
-    torch._foreach_copy_(ours[:1], [td.zeros(2)])
-    assert [t.tolist() for t in ours] == [[0.0, 0.0], [6.0]]
 
 
 def test_memory_can_be_asked_for():
