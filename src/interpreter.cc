@@ -24,6 +24,6 @@ Interpreter interpreter = {
     .library_paths = [](const char* name) { return std::vector<std::string>{"lib" + std::string(name) + ".so"}; },
 };
 
-thread_local const Source* known_source = nullptr;
+constinit thread_local const Source* known_source = nullptr;
 
 }  // namespace tandem

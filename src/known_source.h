@@ -6,7 +6,7 @@
 
 namespace tandem {
 
-extern thread_local const Source* known_source;  // what user_source() answers, if it is set
+extern constinit thread_local const Source* known_source;  // what user_source() answers, if it is set
 
 // The line that is the user's now stays the answer in this scope.
 class KnownSource {

@@ -9,7 +9,7 @@ struct GradMode {
   bool enabled = true;
   bool inference = false;
 };
-extern thread_local GradMode grad_mode;
+extern constinit thread_local GradMode grad_mode;
 extern bool anomaly_detection;  // check results and gradients for NaN
 
 // What operators depend on besides their arguments. Device: where those without tensors among their arguments run, 0
@@ -21,19 +21,19 @@ struct CallMode {
   uint8_t autocast = 0;
   uint8_t axes_first = 0;
 };
-extern thread_local CallMode call_mode;
+extern constinit thread_local CallMode call_mode;
 
 // The device of the innermost `with td.device(...)`, or -1: captured calls tell their graphs. From kFirstTask on it is
 // a task of a cluster (tandem/devices.py numbers them), on which backward of what is called there runs too.
 constexpr int16_t kFirstTask = 64;
-extern thread_local int16_t device_scope;
+extern constinit thread_local int16_t device_scope;
 
 // Which of several ranks this thread is, where ranks are threads of one process: what they run at the same time must
 // not share memory. 0: the process is one.
-extern thread_local int rank_in_process;
+extern constinit thread_local int rank_in_process;
 
 // Set while Python functions are traced in this thread: calls then go straight to the Python implementation.
-extern thread_local int tracing_depth;
+extern constinit thread_local int tracing_depth;
 
 // Around calls of Python code that traces: an interrupt may come between its entering a trace and its noting that it
 // has to leave it.

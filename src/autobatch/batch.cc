@@ -10,7 +10,7 @@
 
 namespace tandem {
 
-thread_local Batch* active_batch = nullptr;
+constinit thread_local Batch* active_batch = nullptr;
 
 void run_deferred(const Storage* storage) {
   Batch* batch = storage->batch();

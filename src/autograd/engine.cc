@@ -14,7 +14,7 @@
 
 namespace tandem {
 
-thread_local uint64_t backward_number = 0;
+constinit thread_local uint64_t backward_number = 0;
 
 namespace {
 

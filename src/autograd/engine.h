@@ -7,7 +7,7 @@
 
 namespace tandem {
 
-extern thread_local uint64_t backward_number;  // which run of the engine this thread is in, of all there were
+extern constinit thread_local uint64_t backward_number;  // which run of the engine this thread is in, of all there were
 
 // `inputs` empty: gradients accumulate in the leaves. Otherwise gradients of just these tensors are returned (null
 // where the roots do not depend on one), and nothing accumulates.

@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-thread_local Capture* active_capture = nullptr;
+constinit thread_local Capture* active_capture = nullptr;
 
 void note_rebinding(PyObject* owner, PyObject* key, PyObject* before) {
   if (active_capture) active_capture->note_rebinding(owner, key, before);

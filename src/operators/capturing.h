@@ -9,12 +9,12 @@ namespace tandem {
 
 class Capture;
 class Storage;
-extern thread_local Capture* active_capture;
+extern constinit thread_local Capture* active_capture;
 
 // Before a result takes the place of `before` (may be null) in owner[key]; see Note [Rebinding] in capture/capture.h.
 // The same for calls that are deferred to run in batches (autobatch/batch.h).
 class Batch;
-extern thread_local Batch* active_batch;
+extern constinit thread_local Batch* active_batch;
 void run_deferred(const Storage* storage);  // what a promise of a batch needs, if it is one
 
 struct NotDeferred {  // calls in this scope run at once

@@ -178,7 +178,7 @@ void Storage::set_record(const View& view) {
 }
 
 namespace {
-thread_local bool spare_is_gone = false;
+// Without a constructor or destructor of its own, so that who asks for it need not ask whether it is there.
 struct SpareStorages {
   struct Spare {
     Spare* next;
@@ -186,24 +186,35 @@ struct SpareStorages {
   static constexpr int kMost = 1 << 14;
   Spare* first = nullptr;
   int count = 0;
-  ~SpareStorages() {
-    spare_is_gone = true;
-    while (first) ::operator delete(std::exchange(first, first->next));
+  bool is_emptied = false;  // when the thread ends
+  bool is_gone = false;     // the thread has ended
+};
+constinit thread_local SpareStorages spare_storages;
+
+struct EmptySpareStorages {
+  EmptySpareStorages() { spare_storages.is_emptied = true; }
+  ~EmptySpareStorages() {
+    SpareStorages& spare = spare_storages;
+    spare.is_gone = true;
+    while (spare.first) ::operator delete(std::exchange(spare.first, spare.first->next));
   }
 };
-thread_local SpareStorages spare_storages;
 }  // namespace
 
 void* Storage::operator new(size_t size) {
   SpareStorages& spare = spare_storages;
-  if (spare_is_gone || !spare.first) return ::operator new(size);
+  if (!spare.first) return ::operator new(size);
   --spare.count;
   return std::exchange(spare.first, spare.first->next);
 }
 
 void Storage::operator delete(void* memory) noexcept {
-  if (spare_is_gone || spare_storages.count == SpareStorages::kMost) return ::operator delete(memory);
   SpareStorages& spare = spare_storages;
+  if (!spare.is_emptied) [[unlikely]] {
+    static thread_local EmptySpareStorages when_the_thread_ends;
+    (void)when_the_thread_ends;
+  }
+  if (spare.is_gone || spare.count == SpareStorages::kMost) return ::operator delete(memory);
   ++spare.count;
   spare.first = new (memory) SpareStorages::Spare{spare.first};
 }

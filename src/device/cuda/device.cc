@@ -12,8 +12,8 @@
 namespace tandem::cuda {
 
 void (*after_wait)() = nullptr;
-thread_local int active_device = -1;
-thread_local Stream current_streams[kMaxDevices] = {};
+constinit thread_local int active_device = -1;
+constinit thread_local Stream current_streams[kMaxDevices] = {};
 
 namespace {
 

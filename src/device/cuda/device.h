@@ -21,14 +21,14 @@ const Properties& properties(int device);
 
 // Makes `device` current in this thread, with a context made when first needed. Throws if there is no such device.
 void activate_slow(int device);
-extern thread_local int active_device;  // -1: none yet
+extern constinit thread_local int active_device;  // -1: none yet
 inline void activate(int device) {
   if (active_device != device) [[unlikely]]
     activate_slow(device);
 }
 
 // The stream that work of this thread goes to.
-extern thread_local Stream current_streams[kMaxDevices];
+extern constinit thread_local Stream current_streams[kMaxDevices];
 inline Stream current_stream(int device) {
   return current_streams[device];
 }

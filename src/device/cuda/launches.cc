@@ -35,7 +35,7 @@ Report* made[kMaxDevices];
 
 }  // namespace
 
-thread_local bool recording = false;
+constinit thread_local bool recording = false;
 
 // Whether the device has the instruction, and nobody switched it off.
 static bool launches_early(int device) {

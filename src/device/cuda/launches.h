@@ -19,7 +19,7 @@ namespace tandem::cuda {
 // Queues one of our kernels: `arguments` is its one parameter.
 Status launch(int device, Function function, unsigned blocks, const unsigned (&threads)[2], unsigned shared_bytes,
               Stream stream, void* arguments);
-extern thread_local bool recording;  // this thread's launches become a graph
+extern constinit thread_local bool recording;  // this thread's launches become a graph
 
 // Notes a launch; cheap enough for every one. Gives its number.
 uint64_t note_launch(const char* label);
