@@ -115,7 +115,8 @@ def cold(case: str) -> dict:
 
 
 def ask(python: str, *arguments: str, prebuilt: bool, cache: str | None = None) -> dict:
-    environment = {**os.environ, "TANDEM_NUM_THREADS": "2"} | ({} if prebuilt else {"TANDEM_PREBUILT": "0"})
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {"TANDEM_NUM_THREADS": "2"}
+    environment |= {} if prebuilt else {"TANDEM_PREBUILT": "0"}
     if cache:
         environment["TANDEM_CACHE_DIR"] = cache
     started = time.perf_counter()
@@ -135,7 +136,7 @@ def one_round(python: str, names: list[str], options) -> dict:
             python, str(HERE), "--hot", json.dumps(hot_names), "--seconds", str(options.seconds), prebuilt=True
         )
     if "import" in names:
-        times |= ask(python, "-c", "import tandem", prebuilt=True)
+        times |= ask(python, "-c", "import tandem", prebuilt=options.prebuilt)
     for case in COLD:
         if f"cold {case}" in names:
             with tempfile.TemporaryDirectory() as cache:

@@ -86,8 +86,8 @@ def _loops(nest: Nest, before: list, body: list, after: list, partials: list, ro
     unroll = unroll_for(expression_cost(roots), body)
     vector = order[-1]
     size = nest.sizes[vector]
-    n = e.dim(size)
-    if len(order) == 1 and not partials:  # one long loop over all blocks asked for
+    if len(order) == 1 and not partials:  # one long loop over all blocks asked for, of which the size is only the end
+        n = e.argument(size)
         begin, end = b.make("begin", (), dtypes.int64), b.make("end", (), dtypes.int64)
         # A size that is known and small needs no second loop for large ones, which takes time to compile.
         may_be_large = not isinstance(size, int) or size * 8 >= PAST_CACHES
@@ -99,7 +99,7 @@ def _loops(nest: Nest, before: list, body: list, after: list, partials: list, ro
     extent = product([count for _, count in digits])
     _store_partials(nest, partials, extent, after)
     start = e.var(CELL) * length
-    loop = _in_blocks(nest, vector, start, b.min(start + length, n), body, unroll)
+    loop = _in_blocks(nest, vector, start, b.min(start + length, e.dim(size)), body, unroll)
     items = nest.items(digits, [*before, loop, *after])
     return nest.step([items], [ITEM, *[v for v, _ in digits], vector], extent, minimum(size, length), roots)
 

@@ -65,6 +65,10 @@ class Emitter:
     def dim(self, d: Dim) -> Expr:
         if type(d) is int:
             return self.b.const(d, dtypes.int64)
+        return self.argument(d)
+
+    def argument(self, d: Dim) -> Expr:
+        """A size that comes with the call, also where it is known: kernels that differ in nothing else are one."""
         number = self.ints.setdefault(d, len(self.ints))
         return self.b.make("int", (), dtypes.int64, number)
 

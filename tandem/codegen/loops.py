@@ -196,6 +196,10 @@ def _describe(kernel: Kernel) -> list[str]:
         lines.append("locals " + " ".join(f"{d.short}[{n}]" for d, n in kernel.locals))
     numbers: dict[int, int] = {}
     linear = kernel.linear
+    names: dict[int, int] = {}  # of loop variables: which of a group's axes they are does not matter
+
+    def named(var: int) -> int:
+        return var if 1000 <= var < 2000 else names.setdefault(var, len(names))  # those of nest.py mean something
 
     def number(root: Expr) -> int:
         found = numbers.get(root.id)
@@ -217,7 +221,7 @@ def _describe(kernel: Kernel) -> list[str]:
                 numbers[e.id] = numbers[args[0].id]
                 continue
             numbers[e.id] = n = len(numbers)
-            attr = "" if e.attr is None else f" {e.attr}"
+            attr = "" if e.attr is None else f" {e.attr if e.op != 'var' else named(e.attr)}"
             lines.append(f"{n} {e.op}.{e.dtype.short}{attr} {' '.join([str(numbers[a.id]) for a in args])}")
         return numbers[root.id]
 
@@ -227,9 +231,9 @@ def _describe(kernel: Kernel) -> list[str]:
             if type(s) is Store:
                 lines.append(f"{pad}store {s.slot} {number(s.offset)} {number(s.value)}")
             elif type(s) is Loop:
-                digits = " ".join(f"{v}:{number(n)}" for v, n in s.digits)
+                digits = " ".join(f"{named(v)}:{number(n)}" for v, n in s.digits)
                 ends = " ".join(str(number(e)) for e in (s.start, s.end, s.total) if e is not None)
-                lines.append(f"{pad}loop {s.mode} {s.var} {ends} {s.step} {s.unroll} {s.compact:d} {digits}")
+                lines.append(f"{pad}loop {s.mode} {named(s.var)} {ends} {s.step} {s.unroll} {s.compact:d} {digits}")
                 walk(s.body, depth + 1)
                 lines.append(f"{pad}end")
             elif type(s) is Accumulate:
