@@ -126,7 +126,7 @@ DEBUG = Switch(
 )
 PRINT = Switch("PRINT", "", "passes to print the graph after, comma-separated, or 'all'")
 SKIP = Switch("SKIP", "", "passes to leave out, comma-separated, or 'all'")
-CHECK = Switch("CHECK", 1, "verify the graph after every pass; 2 asks the rules of operators too")
+CHECK = Switch("CHECK", 1, "verify the graph after every pass; 2 asks the rules and types of operators too")
 EAGER = Switch("EAGER", 0, "run compiled functions eagerly, line by line")
 RECOMPILE_LIMIT = Switch(
     "RECOMPILE_LIMIT",

@@ -289,7 +289,7 @@ class Builder:
 
     def add(self, op, inputs: tuple[Value, ...]) -> Node:
         place = self.place
-        key = (op, tuple((id(v.node), v.index) for v in inputs))
+        key = (op._key, *map(id, inputs))  # a value is one object
         if place is not None:
             key = (*key, place)
         node = self._seen.get(key)
@@ -298,8 +298,8 @@ class Builder:
                 _refuse_complex(op, inputs)
             if self.checks:
                 inputs = op.checked_inputs(inputs, self.graph.symbols)
-            types = op.infer(*(v.type for v in inputs))
-            if isinstance(types, Type):
+            types = op.infer(*[v.type for v in inputs])
+            if type(types) is Type:
                 types = (types,)
             node = Node(op, tuple(inputs), tuple(types), current_source(), len(self.graph.nodes), *(place or _ANYWHERE))
             self.graph.nodes.append(node)
@@ -324,7 +324,7 @@ class Builder:
 
     def adopt(self, node: Node) -> Node:
         """Takes over a node of another graph, whose inputs are in this one, or gives the equal one that is here already."""
-        key = (node.op, tuple((id(v.node), v.index) for v in node.inputs))
+        key = (node.op._key, *map(id, node.inputs))
         if node.control or node.device is not None:
             key = (*key, (node.control, node.device))
         found = node if node.op.effect else self._seen.setdefault(key, node)

@@ -100,6 +100,7 @@ class op_(Pattern):
         self.inputs = tuple(p if isinstance(p, Pattern) else number_(p) for p in inputs)
         self.bind = bind
         self.fields = fields
+        self.commutes = name in COMMUTATIVE
 
     def match(self, value, bound):
         node = value.node
@@ -111,14 +112,20 @@ class op_(Pattern):
                 return False
         if self.bind is not None and bound.setdefault(self.bind, value) is not value:
             return False
+        if not self.commutes:
+            return self._match_inputs(node.inputs, bound)
         before = dict(bound)
-        if all(p.match(v, bound) for p, v in zip(self.inputs, node.inputs, strict=True)):
+        if self._match_inputs(node.inputs, bound):
             return True
-        if self.name in COMMUTATIVE:
-            bound.clear()
-            bound.update(before)
-            return all(p.match(v, bound) for p, v in zip(self.inputs, reversed(node.inputs), strict=True))
-        return False
+        bound.clear()
+        bound.update(before)
+        return self._match_inputs(node.inputs[::-1], bound)
+
+    def _match_inputs(self, values, bound) -> bool:
+        for pattern, value in zip(self.inputs, values):  # noqa: SIM110  # this is where rules spend their time
+            if not pattern.match(value, bound):
+                return False
+        return True
 
 
 def constant_of(value: Value):

@@ -122,6 +122,7 @@ class Step(Op):
         return self is other
 
     __hash__ = object.__hash__
+    _key = property(lambda self: self)
 
     def __setattr__(self, name, value):
         object.__setattr__(self, name, value)
