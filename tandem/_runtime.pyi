@@ -771,6 +771,11 @@ def convolutions_found() -> list[tuple[str, list[float], int]]:
     What this process measured of convolutions since it was last asked: keys, seconds by way, trust.
     """
 
+def measure_waiting_convolutions(seconds: float) -> None:
+    """
+    Measures convolutions that were met when the budget was spent, for a while.
+    """
+
 def prefer_convolutions(way: int) -> None:
     """
     One way (tandem/tune.py, WAYS) for all convolutions that it takes; -1: as measured, or suggested.

@@ -29,6 +29,8 @@ KINDS = ("never", "batched", "transposed", "few_rows", "wide", "colliding", "lar
 WAYS = ("winograd", "pointwise", "depthwise", "onednn_first", "onednn_last")  # ConvWay in src/library/conv_choice.h
 WORTH = 1 << 21  # multiplications of a product that are worth a measurement
 BUDGET = 0.25  # seconds that a process spends on them unasked
+FIRST_STEPS = 0.06  # seconds that first steps wait for measurements of convolutions
+AT_EXIT = 0.01  # of the time that a process ran, which it spends on the rest of them when it ends; BUDGET at most
 MARGIN = 1.1  # by how much one must be quicker than the other to take the place of what the instruction set suggests
 RUNS = 5
 QUIET = 1.05  # by how much the second of the least times may be longer than the first
@@ -54,6 +56,7 @@ class Finding(NamedTuple):
 _known: dict[str, dict[str, Finding]] = {}  # by file and kind
 _measured: set[tuple[str, str]] = set()  # files and kinds, by this process
 _convolutions: set[str] = set()  # files that were read
+_began = time.perf_counter()
 _spent = 0.0
 
 
@@ -114,15 +117,18 @@ def prepare_convolutions():
         return
     if not _convolutions:
         atexit.register(keep_convolutions)
-        _runtime.set_convolution_budget(BUDGET)
+        _runtime.set_convolution_budget(min(FIRST_STEPS, BUDGET))
     _convolutions.add(path)
     for key, (seconds, trust) in _read_convolutions(path).items():
         _runtime.know_convolution(key, seconds, trust)
 
 
 def keep_convolutions():
-    """Adds what this process measured of convolutions to what is on disk."""
+    """Measures what first steps had no time for, as far as that is nothing beside what the process ran, and adds what it measured
+    of convolutions to what is on disk."""
     path = _path()
+    if path:
+        _runtime.measure_waiting_convolutions(min(BUDGET, AT_EXIT * (time.perf_counter() - _began)))
     found = {key: (seconds, trust) for key, seconds, trust in _runtime.convolutions_found()}
     if path and found:
         lines = (

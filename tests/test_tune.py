@@ -219,3 +219,24 @@ def test_ways_of_convolutions_are_measured_and_kept(tmp_path):
     (second,) = kept().values()
     assert second[1] > first[1] or first[1] >= tune.SETTLED
     assert all(b <= a for a, b in zip(first[0], second[0]) if a > 0)
+
+
+WAITING = """
+import sys
+import tandem as td
+from tandem import tune
+
+tune.FIRST_STEPS, tune.AT_EXIT = 1e-9, float(sys.argv[1])
+x = td.ones(4, 32, 24, 24)
+td.conv2d(x, td.ones(32, 32, 3, 3), padding=1)
+td.conv2d(x, td.ones(48, 32, 3, 3), padding=1)
+"""
+
+
+@pytest.mark.parametrize("share, count", [(0, 1), (1, 2)])
+def test_what_first_steps_have_no_time_for_is_measured_at_the_end(tmp_path, share, count):
+    environment = {**os.environ, "TANDEM_CACHE_DIR": str(tmp_path), "TANDEM_CACHE": "1"}
+    subprocess.run([sys.executable, "-c", WAITING, str(share)], env=environment, check=True)
+    (file,) = (tmp_path / "machine").glob("*.convolutions")
+    with td.switches(CACHE_DIR=str(tmp_path), CACHE=1):
+        assert len(tune._read_convolutions(str(file).removesuffix(".convolutions"))) == count

@@ -130,6 +130,9 @@ void register_library(nb::module_& m) {
         return all;
       },
       "What this process measured of convolutions since it was last asked: keys, seconds by way, trust.");
+  m.def("measure_waiting_convolutions", &library::measure_waiting_convolutions, nb::arg("seconds"),
+        nb::call_guard<nb::gil_scoped_release>(),
+        "Measures convolutions that were met when the budget was spent, for a while.");
   m.def("prefer_convolutions", &library::prefer_convolutions, nb::arg("way"),
         "One way (tandem/tune.py, WAYS) for all convolutions that it takes; -1: as measured, or suggested.");
   m.def("set_convolution_budget", &library::set_convolution_budget, nb::arg("seconds"),

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -32,8 +33,9 @@ constexpr int kSettled = 4;
 
 struct Known {
   ConvFinding finding{};
-  bool used = false;   // by this process: it stays as it is
-  bool fresh = false;  // measured, and not told yet
+  bool used = false;            // by this process: it stays as it is
+  bool fresh = false;           // measured, and not told yet
+  std::optional<Conv> waiting;  // met when there was no time left to measure it; without memory
 };
 
 std::mutex mutex;  // of all below
@@ -170,6 +172,18 @@ Ways quickest(const ConvFinding& found, const Ways& suggestion) {
   return ways;
 }
 
+void measure_for(Known& entry, const Conv& conv, const std::string& key) {
+  const ConvFinding before = entry.finding;
+  entry.finding = measure(conv, key);
+  join(entry.finding, before);
+  entry.fresh = true;
+  entry.waiting.reset();
+}
+
+bool is_plain(const Conv& conv) {  // nothing of it belongs to the call
+  return !conv.bias && !conv.fused && !conv.residual && !conv.kept;
+}
+
 bool measurable(const Conv& conv) {
   const auto plain = [](const View& v) { return is_channels_first(v) || is_channels_last(v); };
   return plain(conv.x) && plain(conv.y) && multiplications(conv.geometry) >= kWorth;
@@ -191,13 +205,15 @@ Ways ways_of(const Conv& conv) {
   if (budget <= 0 && known.empty()) return suggestion;
   Known& entry = known[key];
   if (!preparing() && !entry.used) {
-    if (budget > 0 && entry.finding.trust < kSettled && !in_parallel()) {
-      const auto started = std::chrono::steady_clock::now();
-      const ConvFinding before = entry.finding;
-      entry.finding = measure(conv, key);
-      join(entry.finding, before);
-      entry.fresh = true;
-      budget -= std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    if (entry.finding.trust < kSettled) {
+      if (budget > 0 && !in_parallel()) {
+        const auto started = std::chrono::steady_clock::now();
+        measure_for(entry, conv, key);
+        budget -= std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+      } else if (is_plain(conv)) {
+        entry.waiting = conv;
+        for (View* v : {&entry.waiting->x, &entry.waiting->w, &entry.waiting->y}) v->data = nullptr;
+      }
     }
     entry.used = true;
   }
@@ -216,6 +232,17 @@ std::vector<ConvFinding> convolutions_found() {
   for (auto& [key, entry] : known)
     if (std::exchange(entry.fresh, false)) found.push_back(entry.finding);
   return found;
+}
+
+void measure_waiting_convolutions(double seconds) {
+  const std::lock_guard lock(mutex);
+  const auto started = std::chrono::steady_clock::now();
+  for (auto& [key, entry] : known) {
+    if (!entry.waiting) continue;
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count() >= seconds) return;
+    const Conv conv = *entry.waiting;
+    measure_for(entry, conv, key);
+  }
 }
 
 void prefer_convolutions(int way) {

@@ -5,9 +5,10 @@
 // some windows; products over one position, and windows of single channels, are ours in any layout. Which one is
 // quickest depends on the sizes, on the layouts of both images and on the processor. So a large enough convolution is
 // measured when it is first met, each way a few times on memory of its own with fewer images, and what was found is
-// kept (tandem/tune.py, on disk). A process spends a fraction of a second on that: what it has no time for is computed
-// as the instruction set suggests, and measured by a later one. Results differ in the last bits between ways: a
-// convolution that was computed one way stays so while the process lives.
+// kept (tandem/tune.py, on disk). A first step waits some hundredths of a second for that: what there is no time for is
+// computed as the instruction set suggests, and measured when the process ends, for as long as that is nothing beside
+// what it ran, or by a later one. Results differ in the last bits between ways: a convolution that was computed one way
+// stays so while the process lives.
 #pragma once
 #include <string>
 #include <vector>
@@ -45,7 +46,9 @@ struct ConvFinding {
 
 void know_convolution(const ConvFinding& finding);  // of an earlier process
 std::vector<ConvFinding> convolutions_found();      // by this process, since it was last asked
-void prefer_convolutions(int way);                  // one for all that it takes, whatever was measured; -1: as above
-void set_convolution_budget(double seconds);        // for measurements; 0: none
+// Measures what was met when there was no time left, for a while: for later processes.
+void measure_waiting_convolutions(double seconds);
+void prefer_convolutions(int way);            // one for all that it takes, whatever was measured; -1: as above
+void set_convolution_budget(double seconds);  // for measurements; 0: none
 
 }  // namespace tandem::library

@@ -161,7 +161,14 @@ class Symbols:
         if mentions(rest, {atom}):
             return
         self._replaced[atom] = rest
-        self._exact.update([("floordiv", self.resolve(a), self.resolve(b)) for _, a, b in self._exact])
+        known, new = self._exact, {atom}
+        known.update(
+            [
+                ("floordiv", self.resolve(a), self.resolve(b))
+                for _, a, b in known
+                if mentions(a, new) or mentions(b, new)
+            ]
+        )
 
     def cancel(self, terms: dict) -> dict:
         """A product with n * floordiv(a, n), where that has no remainder, as one with a: see Note [Exact quotients]."""

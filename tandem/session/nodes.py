@@ -122,7 +122,7 @@ class Step(Op):
         return self is other
 
     __hash__ = object.__hash__
-    _key = property(lambda self: self)
+    _key = property(lambda self: self, lambda self, key: None)
 
     def __setattr__(self, name, value):
         object.__setattr__(self, name, value)

@@ -13,7 +13,7 @@ from tandem.devices import DEVICES
 from tandem.errors import RecompileWarning, UnsupportedError, source_at
 from tandem.graph.ir import Builder, Graph, Origin, Type, Value, placed, source_scope
 from tandem.graph.symbolic import Sym, hint, mentions, substitute, symbol_indices
-from tandem.ops.define import add_input
+from tandem.ops.define import Op, add_input
 from tandem.ops.movement import Reshape
 from tandem.program.driver import compile as compile_program
 from tandem.program.driver import make, tell_failure
@@ -195,9 +195,13 @@ def join_calls(
     bind(call): the device that its nodes are bound to; where it runs here, if not given
     """
     joined: dict[tuple[int, int], Value] = {}
+    bodies: dict[int, _Body] = {}  # by the identity of plans
     spread = bool(spanned(calls))
     for number, call in enumerate(calls):
         plan = call.plan
+        body = bodies.get(id(plan))
+        if body is None:
+            body = bodies[id(plan)] = _Body(plan)
         values = {}
         for position, (kind, index, output) in enumerate(call.operands):
             if kind == LEAF:
@@ -214,7 +218,7 @@ def join_calls(
         here = call.device == plan.device or (spread and not plan.over_devices)
         bound = bind(call) if bind is not None else DEVICES[plan.device] if here else None
         with source_scope(origin), placed(builder, (), bound):
-            results = _replay(builder, plan, values, [plan.temporaries[t] for t in call.temporaries])
+            results = _replay(builder, plan, values, [plan.temporaries[t] for t in call.temporaries], body)
             for i, value in enumerate(results):
                 joined[number, i] = value if finish is None else finish(value, call.recorded)
     return joined
@@ -275,36 +279,51 @@ def _int(symbols, position: int, value: int, symbolic: bool):
     return value
 
 
-def _replay(builder: Builder, plan, values: dict, temporaries: list[Value]) -> list[Value]:
+class _Body:
+    """What all calls of a plan in one program have in common."""
+
+    def __init__(self, plan):
+        graph = self.graph = plan.graph
+        symbols = graph.symbols
+        self.origins = list(enumerate(symbols.origins))
+        strides = {("sym", i) for i, origin in self.origins if origin[0] == "stride"}
+        # What the plan relied on; capture has asked about strides: views were found.
+        self.guards = [e for relation, e in symbols.guards if relation == "==" and not mentions(e, strides)]
+        self.inputs = list(zip(graph.inputs, plan.positions, strict=True))
+        self.nodes = [(node, _has_sizes(node.op)) for node in graph.nodes if node.op.name != "input"]
+
+
+def _has_sizes(op) -> bool:
+    """Whether `substitute` may make another operator of it."""
+    return type(op).substitute is not Op.substitute or any(symbol_indices(getattr(op, f)) for f in op._fields)
+
+
+def _replay(builder: Builder, plan, values: dict, temporaries: list[Value], body: _Body | None = None) -> list[Value]:
     """The nodes of a call's plan once more, on the program's values."""
-    graph = plan.graph
+    body = body or _Body(plan)
+    graph = body.graph
     sizes = {}
-    for index, origin in enumerate(graph.symbols.origins):
+    for index, origin in body.origins:
         if origin[0] == "size":
             sizes[index] = values[origin[1]].shape[origin[2]]
         elif origin[0] == "int":
             sizes[index] = values[origin[1]]
         elif origin[0] != "local":  # a region's own is made anew
             sizes[index] = graph.symbols.hints[index]
-    strides = {("sym", i) for i, origin in enumerate(graph.symbols.origins) if origin[0] == "stride"}
-    for relation, expression in graph.symbols.guards:  # what the plan relied on; equal sizes become one
-        if relation == "==" and not mentions(expression, strides):  # capture has asked about strides: views were found
-            difference = substitute(expression, sizes)
-            if difference != 0:
-                raise AssertionError(
-                    f"{plan.name}: sizes do not satisfy the plan they were captured with ({hint(difference)})"
-                )
+    for expression in body.guards:  # equal sizes become one
+        difference = substitute(expression, sizes)
+        if difference != 0:
+            raise AssertionError(
+                f"{plan.name}: sizes do not satisfy the plan they were captured with ({hint(difference)})"
+            )
     made: dict[Value, Value] = {}
     copies: dict = {}
-    for i, v in enumerate(graph.inputs):
-        made[v] = _with_ones(values[plan.positions[i]], v.shape)
-    for node in graph.nodes:
-        if node.op.name == "input":
-            continue
-        op = node.op.substitute(lambda d: substitute(d, sizes))
-        new = builder.again(node, tuple(made[v] for v in node.inputs), copies, op)
-        for old, fresh in zip(node.outputs, new.outputs, strict=True):
-            made[old] = fresh
+    for v, position in body.inputs:
+        made[v] = _with_ones(values[position], v.shape)
+    for node, has_sizes in body.nodes:
+        op = node.op.substitute(lambda d: substitute(d, sizes)) if has_sizes else node.op
+        new = builder.again(node, tuple([made[v] for v in node.inputs]), copies, op)
+        made.update(zip(node.outputs, new.outputs, strict=True))
         if isinstance(op, Reshape):
             _match_sizes(new.inputs[0].shape, new.outputs[0].shape)
     return [made[v] for v in [*graph.outputs, *temporaries]]
