@@ -18,6 +18,11 @@ const char* name_of(Reduction reduction) {
   return names[static_cast<uint32_t>(reduction)];
 }
 
+// Whether its tag says which tensors it is of: messages and programs have other tags.
+static bool has_identity(const Call& call) {
+  return call.tag && call.kind <= static_cast<uint32_t>(Kind::Broadcast);
+}
+
 std::string describe(const Call& call) {
   const auto kind = static_cast<Kind>(call.kind);
   std::ostringstream text;
@@ -30,7 +35,14 @@ std::string describe(const Call& call) {
     for (int i = 0; i < std::min(call.ndim, 8); ++i) text << (i ? ", " : "") << call.shape[i];
     text << (call.ndim == 1 ? ",)" : ")");
   }
-  if (kind == Kind::AllReduce && call.tag) text << " and others, of the parameters that this rank used";
+  if (has_identity(call)) {
+    if (call.tag >= kModel)
+      text << " and others, the parameters and buffers of a model";
+    else if (call.tag >= kSomeUsed)
+      text << " and others, of the parameters that this rank used";
+    else
+      text << ", parameter " << call.tag << " of those that fully_shard divided";
+  }
   if (call.on_device) text << " on cuda";
   if (kind == Kind::Broadcast) text << " from rank " << call.root;
   if (kind == Kind::Reduce || kind == Kind::Send) text << " to rank " << call.root;
@@ -75,9 +87,12 @@ bool fits(const Call& a, const Call& b, bool uneven) {
 std::string disagreement(const std::vector<const Call*>& calls, const std::vector<int>& names, int64_t number) {
   std::map<std::string, std::vector<int>> asked;
   bool tags_differ = false;
+  int64_t largest = 0;
   for (size_t r = 0; r < calls.size(); ++r) {
     asked[describe(*calls[r])].push_back(names[r]);
-    tags_differ |= calls[r]->kind == static_cast<uint32_t>(Kind::AllReduce) && calls[r]->tag != calls[0]->tag;
+    if (calls[r]->kind != calls[0]->kind || !(has_identity(*calls[r]) || has_identity(*calls[0]))) continue;
+    tags_differ |= calls[r]->tag != calls[0]->tag;
+    largest = std::max({largest, calls[r]->tag, calls[0]->tag});
   }
   std::map<int, std::string> lines;
   for (const auto& [text, ranks] : asked) {
@@ -90,9 +105,15 @@ std::string disagreement(const std::vector<const Call*>& calls, const std::vecto
   std::ostringstream text;
   text << "ranks do not agree on collective number " << number << ':';
   for (const auto& [rank, line] : lines) text << line;
-  if (tags_differ)
+  if (tags_differ && largest >= kModel)
+    text << "\n  their models have other parameters, or the same ones in another order\n  fix: make the same model on "
+            "every rank";
+  else if (tags_differ && largest >= kSomeUsed)
     text << "\n  they have gradients of different parameters\n  fix: use data_parallel(model, "
             "find_unused_parameters=True)";
+  else if (tags_differ)
+    text << "\n  they use different layers here\n  fix: use the layers of a fully sharded model in the same order on "
+            "every rank";
   else
     text << "\n  fix: call the same collectives in the same order, with the same types and sizes, on every rank";
   return text.str();

@@ -10,6 +10,10 @@ namespace tandem::collectives {
 
 constexpr int kLine = 160;
 
+// Tags of collectives, Note [Tags] in tandem/ops/collective.py: below the first, a parameter of fully_shard; from the
+// first on, those of a bucket that a rank has gradients of; from the second on, all of a model.
+constexpr int64_t kSomeUsed = int64_t{1} << 32, kModel = int64_t{1} << 33;
+
 struct Call {  // what a rank was asked for
   uint32_t kind, reduction, dtype;
   int32_t root, ndim, on_device;

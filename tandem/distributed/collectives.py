@@ -87,8 +87,9 @@ def broadcast(tensor, src: int = 0, group=None, async_op: bool = False) -> Work 
                 moved=(tensor,))  # fmt: skip
 
 
-def broadcast_coalesced(tensors, src: int = 0, group=None):
-    """Gives all ranks the tensors of rank `src`, in place, at the cost of one collective for those of a dtype."""
+def broadcast_coalesced(tensors, src: int = 0, group=None, *, tag: int = 0):
+    """Gives all ranks the tensors of rank `src`, in place, at the cost of one collective for those of a dtype. tag: what tells them
+    from others of the same shapes; equal on all ranks."""
     group = group_of(group, "broadcast_coalesced")
     if group is None:
         return
@@ -96,7 +97,7 @@ def broadcast_coalesced(tensors, src: int = 0, group=None):
 
     def call():
         for some in batches(tensors):
-            made = F.broadcast_coalesced([tensors[i] for i in some], group.token, group.size(), root)
+            made = F.broadcast_coalesced([tensors[i] for i in some], group.token, group.size(), root, tag)
             for i, result in zip(some, made, strict=True):
                 tensors[i].copy_(result)
 

@@ -25,6 +25,7 @@ from tandem.distributed.work import run as run_work
 from tandem.errors import DistributedError, UnsupportedError
 from tandem.nn.module import Module
 
+_SOME_USED, _MODEL = 1 << 32, 1 << 33  # ranges of tags, as in src/collectives/call.h
 _STATE = "_data_parallel"  # where a module keeps it, among its attributes
 
 
@@ -61,7 +62,8 @@ class _Reducer:
         if this_rank("data_parallel").is_new:  # it gets the others' with the rest of their state (elastic.py)
             return
         with no_grad():
-            broadcast_coalesced([*self.module.parameters(), *self.module.buffers()], self.group.ranks[0], self.group)
+            tensors = [*self.module.parameters(), *self.module.buffers()]
+            broadcast_coalesced(tensors, self.group.ranks[0], self.group, tag=model_tag(self.module))
 
     def before_forward(self, module: Module):
         if not module.training or not self.synchronises or not is_grad_enabled():
@@ -141,7 +143,7 @@ class _Reducer:
         """Those of a bucket that have gradients, which must be the same ones on all ranks: gradients of two parameters that happen
         to have one shape are not averaged."""
         used = [i for i, p in enumerate(bucket) if p.grad is not None]
-        tag = 0 if len(used) == len(bucket) else 1 + zlib.crc32(repr(used).encode())
+        tag = 0 if len(used) == len(bucket) else _SOME_USED + zlib.crc32(repr(used).encode())
         self._average_bucket([bucket[i] for i in used], tag=tag)
 
     def _average_bucket(self, bucket: list, in_background: bool = False, tag: int = 0):
@@ -177,6 +179,12 @@ class _Reducer:
             self._reduce()
         for p, g in zip(parameters, mine, strict=True):
             p.grad = g
+
+
+def model_tag(module: Module) -> int:
+    """A tag for the parameters and buffers of a model: their names, in order."""
+    names = [n for n, _ in module.named_parameters()], [n for n, _ in module.named_buffers()]
+    return _MODEL + zlib.crc32(repr(names).encode())
 
 
 def _set_gradients(parameters: list, gradients: list):

@@ -5,7 +5,8 @@ A parameter is divided by its rows: a rank has `rows[rank]` of them, and the mod
 While the module computes, the name stands for the whole parameter, put together by an all-gather; its gradient is a
 reduce-scatter, so backward leaves each rank its part of the gradient. What backward needs of whole parameters it gathers again: the
 module's forward is a checkpoint (tandem/transforms/checkpoint.py), which computes again what backward reads and no more, so of a
-linear layer the all-gather and not the product.
+linear layer the all-gather and not the product. Layers of one shape are told apart: a parameter has a number, which goes with its
+all-gathers and reduce-scatters, so ranks that use layers in different orders get an error (Note [Tags] in ops/collective.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tandem.ops as F
 from tandem import _runtime
 from tandem.autograd.modes import is_grad_enabled, no_grad
 from tandem.distributed.collectives import broadcast_coalesced
+from tandem.distributed.ddp import model_tag
 from tandem.distributed.group import ProcessGroup, group_of
 from tandem.distributed.sharding.gathered import gathered
 from tandem.distributed.sharding.mesh import Mesh
@@ -36,6 +38,7 @@ class Division(NamedTuple):
     group: ProcessGroup
     shape: tuple[int, ...]  # of the whole
     rows: tuple[int, ...]  # of each rank
+    identity: int  # of the parameter, the same on all ranks
 
     @property
     def start(self) -> int:
@@ -44,7 +47,7 @@ class Division(NamedTuple):
 
     def whole(self, part):
         """The whole parameter, of the parts of all ranks."""
-        return F.all_gather(part, self.group.token, self.group.size(), _uneven(self.rows))
+        return F.all_gather(part, self.group.token, self.group.size(), _uneven(self.rows), self.identity)
 
     def part(self, whole):
         return whole[self.start : self.start + self.rows[self.group.rank()]]
@@ -148,7 +151,8 @@ class _State:
             raise ShapeError(
                 "fully_shard", "a parameter without axes has no rows to divide", fix="give it the shape (1,)"
             )
-        division = Division(self.group, shape, divided(shape[0], self.group.size()))
+        rows = divided(shape[0], self.group.size())
+        division = Division(self.group, shape, rows, self.group.next_identity())
         with no_grad():
             made = ShardedParameter(division.part(p.detach()).clone(), p.requires_grad, division)
         if p.requires_grad:
@@ -176,10 +180,13 @@ class _MeshState:
     def __init__(self, module: Module, mesh: Mesh, axis: int, reshards: bool):
         self.axis, self.reshards = axis, reshards
         self.members: list[tuple[Module, str, Parameter]] = []
+        self.identities: dict[int, int] = {}  # of each parameter, the same on all ranks
         for part in _own_modules(module):
             for name, p in part._parameters.items():
                 if p is not None:
                     self._place(p, mesh, name)
+                    if id(p) not in self.identities:
+                        self.identities[id(p)] = mesh.groups[axis].next_identity()
                     self.members.append((part, name, p))
             for buffer in part._buffers.values():  # every rank's, as those of one process
                 if buffer is not None and parts_of(buffer) is None:
@@ -203,7 +210,7 @@ class _MeshState:
         for module, name, p in self.members:
             if id(p) not in whole:
                 placements = tuple(Replicate() if m == self.axis else q for m, q in enumerate(parts_of(p).placements))
-                whole[id(p)] = gathered(p, placements)
+                whole[id(p)] = gathered(p, placements, self.identities[id(p)])
             module.__dict__[name] = whole[id(p)][0]
         try:
             return forward(*args, **kwargs)
@@ -259,10 +266,9 @@ def _of_group(module: Module, group: ProcessGroup | None, reshards: bool) -> _St
         raise DistributedError("fully_shard", "this rank is not in the group")
     with no_grad():
         own = [p for part in _own_modules(module) for p in part._parameters.values()]
-        broadcast_coalesced(
-            [p for p in own if p is not None and not isinstance(p, ShardedParameter)], group.ranks[0], group
-        )
-        broadcast_coalesced(list(module.buffers()), group.ranks[0], group)
+        new, tag = [p for p in own if p is not None and not isinstance(p, ShardedParameter)], model_tag(module)
+        broadcast_coalesced(new, group.ranks[0], group, tag=tag)
+        broadcast_coalesced(list(module.buffers()), group.ranks[0], group, tag=tag)
     return _State(module, group, reshards)
 
 

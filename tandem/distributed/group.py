@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import datetime
+import itertools
 import os
 import sys
 import threading
@@ -26,12 +27,17 @@ class ProcessGroup:
     def __init__(self, token: int, ranks: tuple[int, ...], rank: int, communicator):
         self.token, self.ranks, self._rank, self.communicator = token, ranks, rank, communicator
         self.queues: dict = {}  # of collectives that run in the background (work.py)
+        self._identities = itertools.count(1)
 
     def rank(self) -> int:
         return self._rank
 
     def size(self) -> int:
         return len(self.ranks)
+
+    def next_identity(self) -> int:
+        """A number for a parameter that its ranks have divided: the same on all of them, as they divide in one order."""
+        return next(self._identities)
 
     @property
     def is_idle(self) -> bool:

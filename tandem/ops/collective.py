@@ -6,6 +6,12 @@ or run twice, and effects stay in the order in which the graph has them, which i
 which rank runs it, so that every rank has the same graph: the group is a number (`token`), and the rank is known to the thread that
 runs it (src/collectives/communicator.h).
 
+Note [Tags]
+Two calls of one kind, dtype and shape look alike, and ranks that make them in different orders would mix what must not be mixed,
+without an error. Who knows which tensors it means says so by `tag`, a number, which is compared with the rest of a call: the
+parameter that is gathered and whose gradient is divided (distributed/fsdp.py), the parameters of a bucket or of a model (ddp.py).
+src/collectives/call.h has the ranges.
+
 Gradients are those of the sum of all ranks' losses: what one rank's result owes to another rank's operand flows back by a
 collective.
 """
@@ -73,7 +79,7 @@ def _check_reduction(op: Collective, dtype):
 
 @register
 class AllReduce(Collective):
-    """Each tensor reduced over all ranks; all get the same bits. `tag`: which tensors these are; equal on all ranks."""
+    """Each tensor reduced over all ranks; all get the same bits. `tag`: Note [Tags]."""
 
     name = "all_reduce"
     reduction: str
@@ -94,7 +100,7 @@ class AllReduce(Collective):
     def grad(self, g, *tensors, out, vjp):
         gs, outs = (g, out) if isinstance(g, tuple) else ((g,), (out,))
         if self.reduction in ("sum", "avg"):
-            made = type(self)(self.token, self.size, self.reduction)(*gs)
+            made = type(self)(self.token, self.size, self.reduction, self.tag)(*gs)
             return made if isinstance(made, tuple) else (made,)
         return tuple(self._grad_one(*one, vjp) for one in zip(gs, tensors, outs, strict=True))
 
@@ -107,30 +113,33 @@ class AllReduce(Collective):
 
 @register
 class AllGather(Collective):
-    """The rows of all ranks, one rank's after the other's. `rows`: how many each has, where they differ."""
+    """The rows of all ranks, one rank's after the other's. `rows`: how many each has, where they differ. `tag`: Note [Tags]."""
 
     name = "all_gather"
     rows: tuple = ()
+    tag: object = 0  # Dim
 
     def infer(self, x: Type) -> Type:
         n = sum(self.rows) if self.rows else self._rows(x) * self.size
         return x.with_shape((n, *x.shape[1:]))
 
     def attributes(self, x):
-        return self._ints(takes=self.rows)
+        return self._ints(tag=self.tag, takes=self.rows)
 
     def grad(self, g, x):
-        return ReduceScatter(self.token, self.size, "sum", x.shape[0], self.rows)(g)
+        return ReduceScatter(self.token, self.size, "sum", x.shape[0], self.rows, self.tag)(g)
 
 
 @register
 class ReduceScatter(Collective):
-    """Rows reduced over all ranks, of which each rank gets `count`. `rows`: how many each gets, where they differ."""
+    """Rows reduced over all ranks, of which each rank gets `count`. `rows`: how many each gets, where they differ. `tag`: Note
+    [Tags]."""
 
     name = "reduce_scatter"
     reduction: str
     count: object  # Dim
     rows: tuple = ()
+    tag: object = 0  # Dim
 
     def infer(self, x: Type) -> Type:
         _check_reduction(self, x.dtype)
@@ -143,17 +152,17 @@ class ReduceScatter(Collective):
         return x.with_shape((self.count, *x.shape[1:]))
 
     def attributes(self, x):
-        return self._ints(self.reduction, takes=self.rows)
+        return self._ints(self.reduction, tag=self.tag, takes=self.rows)
 
     def grad(self, g, x, *, out, vjp):
-        total = AllGather(self.token, self.size, self.rows)(g)
+        total = AllGather(self.token, self.size, self.rows, self.tag)(g)
         if self.reduction == "sum":
             return total
         if self.reduction == "avg":
             return F.mul(total, 1 / self.size)
         if self.reduction == "product":
             return _product_grad(self, total, x, vjp)
-        return _extreme_grad(self, total, x, AllGather(self.token, self.size, self.rows)(out))
+        return _extreme_grad(self, total, x, AllGather(self.token, self.size, self.rows, self.tag)(out))
 
 
 def _extreme_grad(op: Collective, total: Value, x: Value, out: Value) -> Value:
@@ -174,16 +183,17 @@ def _product_grad(op: Collective, total: Value, x: Value, vjp) -> Value:
 
 @register
 class Broadcast(Collective):
-    """The tensors of rank `root`, on all ranks."""
+    """The tensors of rank `root`, on all ranks. `tag`: Note [Tags]."""
 
     name = "broadcast"
     root: int
+    tag: int = 0
 
     def infer(self, *tensors: Type):
         return tensors
 
     def attributes(self, *tensors):
-        return self._ints(root=self.root)
+        return self._ints(root=self.root, tag=self.tag)
 
     def grad(self, g, *tensors):
         gs = g if isinstance(g, tuple) else (g,)
@@ -320,8 +330,8 @@ broadcast_ = inplace(broadcast)
 
 
 @op(name="broadcast_coalesced", internal=True)
-def broadcast_coalesced(tensors: Tensors, token=0, size=1, root=0):
-    made = Broadcast(token, size, root)(*tensors)
+def broadcast_coalesced(tensors: Tensors, token=0, size=1, root=0, tag=0):
+    made = Broadcast(token, size, root, tag)(*tensors)
     return made if isinstance(made, tuple) else (made,)
 
 
@@ -331,8 +341,8 @@ def reduce_to(x: Tensor, token=0, size=1, reduction="sum", root=0):
 
 
 @op(name="all_gather", internal=True)
-def all_gather(x: Tensor, token=0, size=1, rows: Ints | None = None):
-    return AllGather(token, size, tuple(rows or ()))(x)
+def all_gather(x: Tensor, token=0, size=1, rows: Ints | None = None, tag: Int = 0):
+    return AllGather(token, size, tuple(rows or ()), tag)(x)
 
 
 @op(name="reduce_scatter", internal=True)

@@ -290,3 +290,15 @@ def test_gradients_of_different_parameters_are_not_averaged(compiled, differ):
             dist.spawn(work, 2, engine="threads", timeout=60)
     else:
         assert dist.spawn(work, 2, engine="threads", timeout=60) == [(None, [[4.0, 4.0]] * 3)] * 2
+
+
+def test_models_whose_parameters_have_other_names_or_another_order_are_refused():
+    """Tensors of one shape fit one another, and one layer would get another one's weights."""
+
+    def work():
+        names = ("a", "b") if dist.get_rank() else ("b", "a")
+        dist.data_parallel(td.nn.ModuleDict({name: td.nn.Linear(3, 3) for name in names}))
+
+    with pytest.raises(td.DistributedError, match="make the same model on every rank") as caught:
+        on_ranks(2, work)
+    assert "the parameters and buffers of a model" in str(caught.value) and "test_data_parallel.py:" in str(caught.value)

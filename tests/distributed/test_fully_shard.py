@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tandem as td
+import tandem.ops as F
 from tandem import distributed as dist
 
 X = np.random.default_rng(0).standard_normal((12, 5)).astype(np.float32)
@@ -209,3 +210,63 @@ def test_statistics_of_batches_on_a_mesh_are_those_of_the_whole_batch(compiled):
     for state in on_ranks(2, work):
         for name, value in alone.state_dict().items():
             np.testing.assert_allclose(state[name], value.numpy(), rtol=2e-3, atol=2e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("reshard", [False, True])
+@pytest.mark.parametrize("on_mesh", [False, True])
+def test_ranks_that_use_layers_of_one_shape_in_different_orders_are_told(compiled, reshard, on_mesh):
+    """Their gathers fit one another, and would mix the weights of two layers."""
+
+    def work():
+        mesh = dist.Mesh((2,)) if on_mesh else None
+        layers = [td.nn.Linear(4, 4, bias=False) for _ in range(2)]
+        for layer in layers:
+            dist.fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)
+
+        def step(x):
+            for layer in reversed(layers) if dist.get_rank() else layers:
+                x = layer(x)
+            x.sum().backward()
+
+        x = td.ones(2, 4)
+        (td.compile(step) if compiled else step)(x if mesh is None else dist.distribute_tensor(x, mesh))
+
+    with pytest.raises(td.DistributedError) as caught:
+        on_ranks(2, work)
+    text = str(caught.value)
+    assert (
+        "they use different layers here" in text and "use the layers of a fully sharded model in the same order" in text
+    )
+    for rank in range(2):
+        assert (
+            f"rank {rank}: all_gather of float32 (2, 4), parameter {rank + 1} of those that fully_shard divided at "
+            in text
+        )
+    assert text.count("test_fully_shard.py:") >= 2  # both lines
+
+
+def test_gradients_of_layers_of_one_shape_are_told_apart():
+    """Forward is alike; backward reaches the layers in different orders."""
+
+    def work():
+        a, b = (dist.fully_shard(td.nn.Linear(4, 4, bias=False), reshard_after_forward=False) for _ in range(2))
+        y, z = a(td.ones(2, 4)), b(td.ones(2, 4))
+        for out in (z, y) if dist.get_rank() else (y, z):
+            out.sum().backward()
+
+    with pytest.raises(td.DistributedError, match=r"reduce_scatter\(sum\) of float32 \(4, 4\), parameter 2"):
+        on_ranks(2, work)
+
+
+def test_the_number_of_a_parameter_needs_no_program_of_its_own():
+    def work():
+        layers = [dist.fully_shard(td.nn.Linear(6, 6), reshard_after_forward=False) for _ in range(3)]
+        plans = []
+        for layer in layers:
+            layer(td.ones(2, 6)).sum().backward()
+            plans.append(F.all_gather.num_plans)
+        return plans
+
+    for plans in on_ranks(2, work):
+        assert plans[1] == plans[2]

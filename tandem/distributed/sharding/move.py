@@ -20,10 +20,10 @@ from tandem.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 
 
 class Mover:
-    """Makes redistributions, and notes what they move: (collective, bytes)."""
+    """Makes redistributions, and notes what they move: (collective, bytes). tag: Note [Tags] in ops/collective.py."""
 
-    def __init__(self, grid: Grid):
-        self.grid = grid
+    def __init__(self, grid: Grid, tag: int = 0):
+        self.grid, self.tag = grid, tag
         self.moved: list[tuple[str, int]] = []
 
     def move(self, value: Value, shape, old: Placements, new: Placements) -> Value:
@@ -114,11 +114,11 @@ class Mover:
         if not self._defined(value.dtype, reduction):
             raise UnsupportedError("redistribute", f"Partial({reduction}) of {value.dtype}")
         self._note("all_reduce", value)
-        return AllReduce(*self._group(m), reduction)(value)
+        return AllReduce(*self._group(m), reduction, self.tag)(value)
 
     def _gathered(self, value: Value, m: int, dim: int, counts: list[int]) -> Value:
         rows = _to_front(value, dim)
-        made = AllGather(*self._group(m), () if len(set(counts)) == 1 else tuple(counts))(rows)
+        made = AllGather(*self._group(m), () if len(set(counts)) == 1 else tuple(counts), self.tag)(rows)
         self._note("all_gather", made)
         return _from_front(made, dim)
 
@@ -127,7 +127,7 @@ class Mover:
         counts = [span(rows.shape[0], self.grid.shape[m], i)[1] for i in range(self.grid.shape[m])]
         uneven = () if len(set(counts)) == 1 else tuple(counts)
         self._note("reduce_scatter", rows)
-        made = ReduceScatter(*self._group(m), reduction, counts[self.grid.coordinate[m]], uneven)(rows)
+        made = ReduceScatter(*self._group(m), reduction, counts[self.grid.coordinate[m]], uneven, self.tag)(rows)
         return _from_front(made, dim)
 
     def _exchanged(self, value: Value, m: int, old: int, new: int, counts: list[int]) -> Value:

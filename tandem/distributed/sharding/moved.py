@@ -20,9 +20,9 @@ _MOST = 4096
 class _Move:
     """A redistribution on this rank: an operator function, and what it moves."""
 
-    def __init__(self, mesh: Mesh, shape, dtype, old: Placements, new: Placements):
+    def __init__(self, mesh: Mesh, shape, dtype, old: Placements, new: Placements, tag: int):
         grid = grid_of(mesh)
-        graph, mover = Graph(name="redistribute"), Mover(grid)
+        graph, mover = Graph(name="redistribute"), Mover(grid, tag)
         with Builder(graph) as builder, Tracing():
             value = add_input(builder, Type(dtype, grid.local_shape(shape, old)))
             made = mover.move(value, shape, old, new)
@@ -31,16 +31,16 @@ class _Move:
         self.function = local_function("redistribute", graph, [False])
 
 
-def moved(local, mesh: Mesh, shape, old: Placements, new: Placements):
+def moved(local, mesh: Mesh, shape, old: Placements, new: Placements, tag: int = 0):
     """This rank's part under other placements; no history."""
     if old == new:
         return local
-    key = tuple(shape), local.dtype, old, new, mesh.shape, mesh.coordinate, tuple(g.token for g in mesh.groups)
+    key = tuple(shape), local.dtype, old, new, mesh.shape, mesh.coordinate, tuple(g.token for g in mesh.groups), tag
     found = _moves.get(key)
     if found is None:
         if len(_moves) >= _MOST:
             _moves.pop(next(iter(_moves), None), None)  # another rank's thread may be here too
-        found = _moves[key] = _Move(mesh, tuple(shape), local.dtype, old, new)
+        found = _moves[key] = _Move(mesh, tuple(shape), local.dtype, old, new, tag)
     for report in state.reports:
         report.add_move(tuple(shape), old, new, found.moved)
     with no_grad():

@@ -53,10 +53,11 @@ class NamedSharding:
 # -- moving
 
 
-def _placed(tensor, mesh: Mesh, new: Placements, back: Placements | None = None):
-    """A sharded tensor under other placements, recorded. back: what its gradient is brought to; None: what divides the tensor."""
+def _placed(tensor, mesh: Mesh, new: Placements, back: Placements | None = None, tag: int = 0):
+    """A sharded tensor under other placements, recorded. back: what its gradient is brought to; None: what divides the tensor.
+    tag: of its collectives (Note [Tags] in ops/collective.py)."""
     parts = need_parts(tensor, "redistribute")
-    local = moved(parts.local, mesh, tensor.shape, parts.placements, new)
+    local = moved(parts.local, mesh, tensor.shape, parts.placements, new, tag)
     made = make(mesh, new, local, tensor.shape)
     if not (tensor.requires_grad and _runtime.grad_enabled()):
         return made
@@ -66,7 +67,7 @@ def _placed(tensor, mesh: Mesh, new: Placements, back: Placements | None = None)
         found = need_parts(g, "redistribute").placements
         target = back or tuple(p if isinstance(p, Shard) else f for p, f in zip(old, found, strict=True))
         with enable_grad() if create_graph else no_grad():
-            return g if target == found else _placed(g, mesh, target)
+            return g if target == found else _placed(g, mesh, target, tag=tag)
 
     _runtime.record_python(backward, "redistribute", [tensor], [made])
     return made
