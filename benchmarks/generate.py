@@ -1,8 +1,10 @@
-"""Tokens per second of a language model with random weights: this library and transformers, a process each, in turns.
+"""Tokens per second of a language model with random weights: this library, transformers, llama.cpp, a process each, in turns.
 
 python benchmarks/generate.py                      GPT-2 small, one prompt, float32
 python benchmarks/generate.py --model llama        a Llama shape of 110 million parameters
-python benchmarks/generate.py --bits 8             ours with integer arithmetic (8, 4) or bfloat16 (16); theirs stays float32
+python benchmarks/generate.py --bits 8             ours with integer arithmetic (8, 4) or bfloat16 (16); that of transformers stays
+                                                   float32, that of llama.cpp has as many bits (Q8_0, Q4_0)
+python benchmarks/generate.py --peers llama.cpp --peer-python P     who to compare with, and an interpreter that has them
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ import subprocess
 import sys
 import time
 
+import llama_cpp_models
+
+BARS = {"transformers": 1.5, "llama.cpp": 0.95}  # of llama.cpp at 8 and 4 bits: 0.9
 GPT = {"vocabulary": 50257, "context": 1024, "layers": 12, "heads": 12, "width": 768}
 LLAMA = {"vocabulary": 32000, "context": 1024, "layers": 12, "heads": 12, "kv_heads": 4, "width": 768, "hidden": 2048}
 
@@ -47,6 +52,15 @@ def transformers_speed(model: str, batch: int, count: int, bits: int) -> float:
     return _speed(lambda: made.generate(prompts, **settings), batch * count)
 
 
+def llama_cpp_speed(model: str, batch: int, count: int, bits: int) -> float:
+    if batch != 1:
+        raise ValueError("llama.cpp is measured with one prompt")
+    return llama_cpp_models.speed(model, GPT if model == "gpt2" else LLAMA, count, bits)
+
+
+SPEEDS = {"tandem": tandem_speed, "transformers": transformers_speed, "llama.cpp": llama_cpp_speed}
+
+
 def _speed(run, tokens: int) -> float:
     started = time.perf_counter()
     run()
@@ -60,24 +74,26 @@ def main():
     parser.add_argument("--count", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--bits", type=int, choices=[32, 16, 8, 4], default=32)
-    parser.add_argument("--only", choices=["tandem", "transformers"])
+    parser.add_argument("--peers", default="transformers", metavar="NAMES", help="transformers, llama.cpp; with commas")
+    parser.add_argument("--peer-python", default=sys.executable, metavar="PYTHON")
+    parser.add_argument("--only", choices=list(SPEEDS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only:
-        speed = {"tandem": tandem_speed, "transformers": transformers_speed}[options.only]
-        print(speed(options.model, options.batch, options.count, options.bits))
+        print(SPEEDS[options.only](options.model, options.batch, options.count, options.bits))
         return
     best: dict[str, float] = {}
     for _ in range(options.rounds):
-        for only in ("tandem", "transformers"):
-            command = [sys.executable, __file__, *sys.argv[1:], "--only", only]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
+        for only in ("tandem", *options.peers.split(",")):
+            python = sys.executable if only == "tandem" else options.peer_python
+            done = subprocess.run([python, __file__, *sys.argv[1:], "--only", only], capture_output=True, text=True)
+            if done.returncode:
+                raise SystemExit(f"{only}: {done.stderr}")
             best[only] = max(best.get(only, 0.0), float(done.stdout.split()[-1]))
-    ratio = best["tandem"] / best["transformers"]
-    print(
-        f"{options.model}, batch {options.batch}, {options.bits} bits: tokens/s "
-        + ", ".join(f"{k} {v:.1f}" for k, v in best.items())
-        + f"; {ratio:.2f}x"
-    )
+    print(f"{options.model}, batch {options.batch}, {options.bits} bits, tokens/s: tandem {best['tandem']:.1f}")
+    for peer in options.peers.split(","):
+        bar = 0.9 if peer == "llama.cpp" and options.bits < 16 else BARS[peer]
+        ratio = best["tandem"] / best[peer]
+        print(f"  {peer} {best[peer]:.1f}: {ratio:.2f}x, bar {bar}{'' if ratio >= bar else '  missed'}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import numpy as np
 
 from tandem import dtypes, files
 from tandem.errors import UnsupportedError
-from tandem.export.composition import composition
+from tandem.export.composition import KIND, composition
 from tandem.export.fold import fold_weights
 from tandem.export.trace import Exported, to_numpy, trace
 from tandem.graph.ir import Graph, Node, Type, Value
@@ -14,7 +14,7 @@ from tandem.graph.symbolic import Sym
 from tandem.onnx.read import onnx_package
 from tandem.onnx.types import code_of
 from tandem.onnx.writers import WRITERS
-from tandem.ops.define import Composite, Elementwise
+from tandem.ops.define import Elementwise
 from tandem.ops.movement import Expand
 
 OPSET, IR_VERSION = 20, 10
@@ -162,7 +162,7 @@ class Writer:
             if writer is not None:
                 result = writer(self, node, *operands)
                 results = result if isinstance(result, tuple) else (result,)
-            elif isinstance(node.op, Composite):
+            elif node.op.made_of(KIND, node.inputs) is not None:
                 results = self.inline(composition(node, graph.symbols), operands)
             else:
                 self.refuse(node, "it")

@@ -62,6 +62,7 @@ from tandem.ops import (
     ragged_attention,
     random,
     rearrange,
+    recurrence,
     recurrent,
     reduce,
     region,

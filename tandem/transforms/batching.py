@@ -322,9 +322,9 @@ def _merge(b, node, values, flags):
     return [b.split_as(r, old) for r, old in zip(results, node.outputs, strict=True)]
 
 
-@rule("flex_attention", "flex_attention_backward")
-def _flexible(b, node, values, flags):
-    """Graphs of its own are over the matrix of one example."""
+@rule("flex_attention", "flex_attention_backward", "recurrence")
+def _written_out(b, node, values, flags):
+    """By what it is made of: graphs of its own are over the matrix of one example."""
     made_of = node.op.composed
     inner = b._inner(node, lambda *inputs: as_list(made_of(*inputs)))
     return [b.full(*r) for r in b.graph(inner, values, flags)]

@@ -191,6 +191,31 @@ def test_recurrent_layers_take_computed_lengths(op, gates):
                 np.testing.assert_allclose(found[:length, :, row], expected[:, :, 0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_a_recurrent_layer_without_gradients_is_one_operator(op, gates, layout, tmp_path):
+    rng = np.random.default_rng(0)
+    shapes = [("w", (2, gates * 5, 3)), ("r", (2, gates * 5, 5)), ("b", (2, gates * 10))]
+    weights = [(name, rng.standard_normal(shape).astype(np.float32)) for name, shape in shapes]
+    settings = {"linear_before_reset": 1} if op == "GRU" else {}
+    node = helper.make_node(
+        op, ["x", "w", "r", "b"], ["y"], hidden_size=5, direction="bidirectional", layout=layout, **settings
+    )
+    sizes = [2, 7, 3] if layout else [7, 2, 3]
+    loaded = td.onnx.load(
+        model_of([node], [("x", TensorProto.FLOAT, sizes)], [("y", TensorProto.FLOAT, None)], weights)
+    )
+    x = td.randn(*sizes)
+    want = loaded(x).detach().numpy()  # with gradients: step by step
+    frozen = td.export.freeze(loaded, x, dynamic=False)
+    assert [n.op.name for n in frozen.graph.nodes].count("recurrence") == 1
+    np.testing.assert_allclose(frozen(x).numpy(), want, rtol=1e-5, atol=1e-6)
+    path = tmp_path / "again.onnx"
+    td.onnx.save(loaded, x, path, dynamic=False)  # written out: no file has our routines
+    np.testing.assert_allclose(td.onnx.load(path)(x).detach().numpy(), want, rtol=1e-5, atol=1e-6)
+    assert "stablehlo.dot_general" in td.export.stablehlo(loaded, x, dynamic=False).text
+
+
 def test_a_number_that_is_given_chooses_a_branch_at_once():
     def branch(name, op):
         return helper.make_graph(

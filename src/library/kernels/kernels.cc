@@ -10,6 +10,7 @@
 #include "library/kernels/gemm_listed.h"
 #include "library/kernels/order.h"
 #include "library/kernels/pool.h"
+#include "library/kernels/recurrence.h"
 #include "library/kernels/row.h"
 #include "library/kernels/search.h"
 #include "library/kernels/taps.h"
@@ -63,6 +64,7 @@ const Kernels table = {
     tap_kernels<double>(),
     edge_kernels<float>(),
     edge_kernels<double>(),
+    recurrence_kernels(),
     &transpose_u32,
     &from_half,
     &to_half,

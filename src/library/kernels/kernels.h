@@ -242,6 +242,26 @@ struct EdgeKernels {
   void (*softmax_backward)(const T* y, const T* g, int64_t rows, int64_t heads, T* out);
 };
 
+// Kinds of recurrent layers; the numbers are those of tandem/ops/recurrence.py.
+enum class Recurrence : int { Lstm, Gru, Tanh, Relu };
+
+// One step of some blocks of units of a layer, for sequences whose states lie one below the other.
+struct RecurrenceStep {
+  const float* weights;  // of blocks of units, (blocks, hidden, gates, units of a block), padded with zeros
+  const float* given;    // what the input gives to the gates, (gates, hidden) to a sequence
+  int64_t given_row;
+  const float* bias;          // (gates, hidden), of a GRU
+  const float *state, *cell;  // before it, (rows, hidden), and
+  float *next, *next_cell;    // after it
+  int64_t rows, hidden, first_block, last_block;
+  const int64_t* order;  // where gates lie in `given` and `bias`: input, forget, cell, output; reset, update, new
+};
+
+struct RecurrenceKernels {
+  int64_t units;                           // of a block
+  void (*step[4])(const RecurrenceStep&);  // by kind
+};
+
 struct Kernels {
   const char* name;
   GemmKernels<float> f32;
@@ -272,6 +292,7 @@ struct Kernels {
   TapKernels<double> tap_f64;
   EdgeKernels<float> edge_f32;
   EdgeKernels<double> edge_f64;
+  RecurrenceKernels recurrence;
 
   // to[r * to_row + c] = from[c * from_row + r], for r < rows and c < columns.
   void (*transpose_u32)(const uint32_t* from, int64_t from_row, uint32_t* to, int64_t to_row, int64_t rows,

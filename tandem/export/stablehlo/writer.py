@@ -16,10 +16,10 @@ import struct
 from tandem import dtypes
 from tandem.codegen.expr import ScalarBuilder, topological
 from tandem.errors import UnsupportedError
-from tandem.export.composition import composition
+from tandem.export.composition import KIND, composition
 from tandem.graph.ir import Graph, Node, Type, Value
 from tandem.graph.symbolic import Sym
-from tandem.ops.define import Composite, Elementwise
+from tandem.ops.define import Elementwise
 
 _NAMES = {
     dtypes.bool_: "i1", dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32", dtypes.int64: "i64",
@@ -206,7 +206,7 @@ class Writer:
                 results = result if isinstance(result, tuple) else (result,)
             elif isinstance(node.op, Elementwise):
                 results = (expression(self, node, operands),)
-            elif isinstance(node.op, Composite):
+            elif node.op.made_of(KIND, node.inputs) is not None:
                 results = self.inline(composition(node, graph.symbols), operands)
             else:
                 self.refuse(node, "it")

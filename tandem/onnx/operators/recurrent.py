@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import tandem.nn.functional as F
 import tandem.ops as ops
+from tandem import _runtime
 from tandem.constructors import zeros
+from tandem.dtypes import float32
 from tandem.onnx.registry import onnx_op
+from tandem.ops.recurrence import recurrence
 
 _ACTIVATIONS = {
     "Sigmoid": lambda x, a, b: ops.sigmoid(x),
@@ -30,6 +33,7 @@ class _Layer:
         self.direction = node.get("direction", "forward")
         self.count = 2 if self.direction == "bidirectional" else 1
         names = node.get("activations", default * self.count)
+        self.standard = list(names) == default * self.count
         alphas, betas = list(node.get("activation_alpha", [])), list(node.get("activation_beta", []))
         each = len(names) // self.count
         made = []
@@ -40,6 +44,35 @@ class _Layer:
             beta = betas.pop(0) if betas and name in ("Affine", "ScaledTanh", "HardSigmoid") else None
             made.append(lambda x, f=_ACTIVATIONS[name], a=alpha, b=beta: f(x, a, b))
         self.activations = [made[i * each : (i + 1) * each] for i in range(self.count)]
+
+    def plain(self, x) -> bool:
+        """Whether all steps may run as one operator (ops/recurrence.py): float32 without gradients, nothing but the standard's
+        own activations."""
+        return self.standard and self.node.get("clip") is None and x.dtype is float32 and not _runtime.grad_enabled()
+
+    def as_one(self, x, weights, bias, state_weights, more, lengths, first, kind: str, order: tuple[int, ...]):
+        """What `run` gives, by one operator. bias: of the input; more: the cells, or the bias of a GRU's state."""
+        batch_first = self.node.get("layout", 0)
+        if batch_first:
+            x = x.permute((1, 0, 2))
+            first = first if first is None else first.permute((1, 0, 2))
+            more = more.permute((1, 0, 2)) if kind == "lstm" and more is not None else more
+        steps, batch = int(x.shape[0]), int(x.shape[1])
+        nothing = zeros((self.count, batch, self.node["hidden_size"]), dtype=x.dtype)
+        width = self.count * weights.shape[1]
+        gates = x.reshape((steps * batch, x.shape[2])) @ weights.reshape((width, x.shape[2])).mT
+        gates = gates if bias is None else gates + bias.reshape((width,))
+        if kind == "gru" and more is None:
+            more = zeros((self.count, weights.shape[1]), dtype=x.dtype)
+        elif kind == "lstm" and more is None:
+            more = nothing
+        y, *last = recurrence(
+            gates.reshape((steps, batch, width)), nothing if first is None else first, state_weights, more, lengths,
+            kind, order, self.direction == "reverse",
+        )  # fmt: skip
+        if batch_first:
+            y, last = y.permute((2, 0, 1, 3)), [s.permute((1, 0, 2)) for s in last]
+        return y, *last
 
     def clip(self, x):
         bound = self.node.get("clip")
@@ -89,6 +122,8 @@ def _biases(bias, gates: int, hidden: int):
 def rnn(node, x, w, r, b=None, lengths=None, h0=None):
     layer = _Layer(node, ["Tanh"])
     wb, rb = _biases(b, 1, node["hidden_size"])
+    if layer.plain(x):
+        return layer.as_one(x, w, None if wb is None else wb + rb, r, None, lengths, h0, "tanh", (0,))
 
     def step(d, given, states):
         return [layer.activations[d][0](layer.clip(given + states[0] @ r[d].mT))]
@@ -102,6 +137,8 @@ def gru(node, x, w, r, b=None, lengths=None, h0=None):
     hidden, before_reset = node["hidden_size"], node.get("linear_before_reset", 0)
 
     wb, rb = _biases(b, 3, hidden)
+    if before_reset and layer.plain(x):
+        return layer.as_one(x, w, wb, r, rb, lengths, h0, "gru", (1, 0, 2))
 
     def step(d, given, states):
         f, g = layer.activations[d]
@@ -129,6 +166,8 @@ def lstm(node, x, w, r, b=None, lengths=None, h0=None, c0=None, p=None):
     hidden, coupled = node["hidden_size"], node.get("input_forget", 0)
 
     wb, rb = _biases(b, 4, hidden)
+    if not coupled and p is None and layer.plain(x):
+        return layer.as_one(x, w, None if wb is None else wb + rb, r, c0, lengths, h0, "lstm", (0, 2, 3, 1))
 
     def step(d, given, states):
         f, g, o_f = layer.activations[d]
