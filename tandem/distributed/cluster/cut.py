@@ -365,5 +365,5 @@ class Cut:
             self.parts[task] = Part(
                 self.graph, [*placeholders, *held, *own, *rest], [p.outputs[0] for p in placeholders],
                 self.fetched[task], known, controls[task], [] if self.loops is None else self.loops.names(),
-                self.draws, self.levels if self.loops is None else {}, taken[task],
+                self.draws, self.levels if self.loops is None else {}, taken[task], self.place.soft,
             )  # fmt: skip

@@ -46,7 +46,8 @@ class PartProgram(FlowProgram):
         self.task = task
         given = {v.node for v in part.fed}
         self.known_frames, self.ranks = part.frames, part.ranks
-        super().__init__(part.graph, part.fetched, part.fed, [n for n in part.graph.nodes if n not in given])
+        nodes = [n for n in part.graph.nodes if n not in given]
+        super().__init__(part.graph, part.fetched, part.fed, nodes, soft_placement=part.soft)
         self._needed = {v for v in self.variables if self._is_read_first(v)}
 
     def _is_read_first(self, v) -> bool:

@@ -94,16 +94,17 @@ def queue_spec(queue: Queue) -> dict:
 
 
 class Part:
-    """nodes: in order. fed, fetched: values. aliases, controls, taken: see PartWriter."""
+    """nodes: in order. fed, fetched: values. aliases, controls, taken: see PartWriter. soft: whether nodes
+    for devices that their task does not have run where they can."""
 
     def __init__(self, graph: Graph, nodes: list[StepNode], fed: list, fetched: list, aliases: dict, controls: dict,
-                 frames: list, draws: Draws, ranks: dict, taken: dict):  # fmt: skip
+                 frames: list, draws: Draws, ranks: dict, taken: dict, soft: bool = False):  # fmt: skip
         self.count = len(nodes)
         writer = PartWriter(graph, nodes, aliases, controls, draws, taken)
         self.text = document(
             graph.symbols, writer, deferred=True, name=graph.name, seed=None, nodes=[writer._node(n) for n in nodes],
             ids=[n.id for n in nodes], fed=[writer.number[v] for v in fed], fetched=[writer.number[v] for v in fetched],
-            frames=frames, ranks=[ranks.get(n, 0) for n in nodes],
+            frames=frames, ranks=[ranks.get(n, 0) for n in nodes], soft=soft,
         )  # fmt: skip
         self.hash = hashlib.sha256(self.text.encode()).hexdigest()[:24]
 
@@ -145,6 +146,7 @@ class ReadPart:
         for node in self.graph.nodes:
             if isinstance(node.op, Receive):
                 node.op.after = tuple(sends[edge] for edge in node.op.sent)
+        self.soft = bool(found["soft"])
         self.frames = [(str(name), int(parent)) for name, parent in found["frames"]]
         self.ranks = {n: int(rank) for n, rank in zip(self.graph.nodes, found["ranks"], strict=True) if rank}
         self.fed = [reader.values[i] for i in found["fed"]]

@@ -313,3 +313,18 @@ def test_any_tensor_may_be_fed(cluster):
         return [session.run(y, fed), session.run(y, {x: np.ones(4), first: [5.0, 6.0]}), session.run(first, fed)]
 
     both(graph, cluster, use)
+
+
+def test_soft_placement_is_for_tasks_and_for_their_devices(cluster):
+    with td.Graph() as graph:
+        with td.device("/job:worker/task:7"):
+            a = td.ones(()) * 2
+        with td.device(f"{W1}/device:cuda:97"):
+            b = a + 1
+    assert td.Session(graph, target=cluster, soft_placement=True).run(b).item() == 3.0
+    with pytest.raises(td.DeviceError, match="worker/task:7, which the cluster does not have"):
+        td.Session(graph, target=cluster).run(a)
+    with pytest.raises(td.DeviceError, match="cuda:97"), td.Graph() as graph:
+        with td.device(f"{W1}/device:cuda:97"):
+            b = td.ones(()) + 1
+        td.Session(graph, target=cluster).run(b)
