@@ -111,7 +111,7 @@ def _choose(needed: list[Value], available: set[Value], may_keep, casts=frozense
             continue
         seen.add(value)
         op = value.node.op
-        if op.name == "input" and value not in available:
+        if op.is_input and value not in available:
             continue  # an incoming gradient
         if value in available or value in casts:
             saved[value] = None

@@ -40,7 +40,7 @@ def _expand_once(graph: Graph, formula) -> tuple[Graph, dict[Value, Value]]:
             for value in graph.inputs:
                 made[value] = add_input(builder, value.type)
             for node in graph.nodes:
-                if node.op.name == "input":
+                if node.op.is_input:
                     continue
                 inputs = tuple(made[v] for v in node.inputs)
                 with source_scope(node.source):
@@ -66,7 +66,7 @@ def without_unused(graph: Graph, saved: list[Value]) -> Graph:
     """The graph without nodes that nothing needs: formulas may take over from others."""
     needed = set()
     stack = [v.node for v in [*graph.roots(), *saved]]
-    stack += [n for n in graph.nodes if n.op.effect or n.op.stays or n.op.name == "input"]
+    stack += [n for n in graph.nodes if n.op.effect or n.op.stays or n.op.is_input]
     while stack:
         node = stack.pop()
         if node not in needed:

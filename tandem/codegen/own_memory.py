@@ -15,7 +15,7 @@ def own_memory(graph: Graph, stored: int):
 
         def own(value: Value, dense: bool) -> Value:
             base = root(value)
-            if base.op.name == "input" or (dense and base is not value):
+            if base.op.is_input or (dense and base is not value):
                 value = base = F.Copy()(value)
             while base in taken:
                 value = base = F.Copy()(value)

@@ -111,7 +111,7 @@ class _Parts:
         self.at[value, destination] = target
         step = TransferStep(source, target, self._mover(value) or value.node)
         # What an input holds goes before anything is written into one: others may share its memory.
-        changes = value.op.name == "input" and self.graph.mutations
+        changes = value.op.is_input and self.graph.mutations
         (self.late if destination == HOST and not waits and not changes else self.steps).append(step)
 
     def _mover(self, value: Value) -> Node | None:

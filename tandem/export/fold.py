@@ -64,7 +64,7 @@ def _fixed(graph: Graph, count: int) -> set[Value]:
     fixed = set(graph.inputs[count:])
     for node in graph.nodes:
         plain = not node.op.effect and not isinstance(node.op, Region) and not node.control
-        if node.op.name != "input" and plain and all(v in fixed for v in node.inputs):
+        if not node.op.is_input and plain and all(v in fixed for v in node.inputs):
             if not any(has_symbols(v.shape) for v in node.outputs) and not _depends_on_sizes(node.op):
                 fixed.update(node.outputs)
     return fixed
@@ -87,13 +87,13 @@ def _read_by_others(graph: Graph, fixed: set[Value]) -> list[Value]:
 
 
 def _rests_on_a_weight(value: Value) -> bool:
-    return value.op.name == "input" or any(_rests_on_a_weight(v) for v in value.node.inputs)
+    return value.op.is_input or any(_rests_on_a_weight(v) for v in value.node.inputs)
 
 
 def _values(graph: Graph, count: int, wanted: list[Value], fixed: set[Value], weights: list) -> list:
     part = Graph(graph.symbols, "weights")
     part.inputs, part.outputs = list(graph.inputs), list(wanted)
-    part.nodes = [n for n in graph.nodes if n.op.name == "input" or all(v in fixed for v in n.outputs)]
+    part.nodes = [n for n in graph.nodes if n.op.is_input or all(v in fixed for v in n.outputs)]
     part = _with_inputs(eliminate_dead(part), 0, graph.inputs[count:], Symbols())  # none of their sizes is free
     return part.run(*[w.detach() for w in weights])
 
@@ -111,7 +111,7 @@ def _with_inputs(
             made |= {v: _constant(number, v) for v, number in (constants or {}).items()}
             copies: dict = {}
             for node in graph.nodes:
-                if node.op.name != "input" and not all(v in made for v in node.outputs):
+                if not node.op.is_input and not all(v in made for v in node.outputs):
                     if all(v in made for v in node.inputs):
                         new = builder.again(node, tuple(made[v] for v in node.inputs), copies)
                         for old, fresh in zip(node.outputs, new.outputs, strict=True):

@@ -207,7 +207,7 @@ def _symbol(symbols, index: int) -> Sym:
 
 def _refuse_random(graph: Graph):
     for node in _all_nodes(graph):
-        if node.op.name in ("random_bits", "draw"):
+        if node.op.samples:
             where = f", at {node.source}" if node.source else ""
             raise UnsupportedError(
                 "export", f"the function draws random numbers{where}, which an exported graph cannot",
@@ -239,7 +239,7 @@ def _with_constants(graph: Graph, count: int, constants: list, sizes: dict[int, 
             made = dict(zip(graph.inputs, [*inputs[:count], *numbers], strict=True))
             copies: dict = {}
             for node in graph.nodes:
-                if node.op.name != "input":
+                if not node.op.is_input:
                     new = builder.again(node, tuple(made[v] for v in node.inputs), copies)
                     made.update(zip(node.outputs, new.outputs, strict=True))
     finally:

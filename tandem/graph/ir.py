@@ -476,7 +476,7 @@ def replay(graph: Graph, inputs: list[Value], sizes: dict[int, Dim]) -> list[Val
     builder = current_builder()
     copies: dict[Node, tuple[Node, ...]] = {}
     for node in graph.nodes:
-        if node.op.name == "input":
+        if node.op.is_input:
             continue
         op = node.op.substitute(lambda d: substitute(d, sizes))
         new = builder.again(node, tuple(made[v] for v in node.inputs), copies, op)

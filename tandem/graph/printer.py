@@ -18,7 +18,7 @@ def _lines(graph) -> list[str]:
         arguments = ", ".join(operands) if shown is None else shown(operands)
         source = f"   # {getattr(node.source, 'short', node.source)}" if node.source else ""
         op = (
-            "input" if node.op.name == "input" else repr(node.op)
+            "input" if node.op.is_input else repr(node.op)
         )  # its type stands on the left, its position is its place
         lines.append(f"{left} = {op}({arguments}){_place(node, names, bare)}{source}")
         if hasattr(node.op, "graphs"):  # a region: its graphs, whose values are numbered anew

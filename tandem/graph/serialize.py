@@ -236,7 +236,7 @@ class Reader:
                 check_node(node)
                 graph.nodes.append(node)
                 values += node.outputs
-                if op.name == "input":
+                if op.is_input:
                     graph.inputs.append(node.outputs[0])
         with damage(f"what {found['name']!r} gives"):
             graph.outputs = [None if i is None else values[self.index(i, values)] for i in found["outputs"]]

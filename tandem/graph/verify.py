@@ -38,9 +38,9 @@ def verify(graph: Graph, after: str = "", known: set[Node] = frozenset()):
             raise _wrong(node, f"{where}is in the graph twice")
         defined.update(node.outputs)
     for position, v in enumerate(graph.inputs):
-        if v not in defined or v.op.name != "input" or v.op.position != position:
+        if v not in defined or not v.op.is_input or v.op.position != position:
             raise InternalError(graph.name, f"{where}input {position} is {v.op!r}, not the input node of that position")
-    if sum(n.op.name == "input" for n in graph.nodes) != len(graph.inputs):
+    if sum(n.op.is_input for n in graph.nodes) != len(graph.inputs):
         raise InternalError(graph.name, f"{where}there are input nodes that are no inputs of the graph")
     for v in graph.outputs:
         if v is not None and v not in defined:

@@ -32,9 +32,9 @@ def traffic_of(graph: Graph) -> dict[Node, float]:
     results = set(graph.outputs)
 
     def there(v: Value) -> bool:
-        if not v.node.inputs and v.node.op.name != "input":
+        if not v.node.inputs and not v.node.op.is_input:
             return False  # constants
-        return v.node.op.name == "input" or not v.node.op.fuses or v in results or any(
+        return v.node.op.is_input or not v.node.op.fuses or v in results or any(
             not n.op.fuses for n in readers.get(v, ())
         )  # fmt: skip
 

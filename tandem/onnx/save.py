@@ -153,7 +153,7 @@ class Writer:
     def write(self, graph: Graph) -> list[str]:
         """The graph's nodes; names of its outputs."""
         for node in graph.nodes:
-            if node.op.name == "input":
+            if node.op.is_input:
                 continue
             if isinstance(node.op, Expand):
                 continue  # where something needs it, as most operators broadcast

@@ -15,6 +15,7 @@ class Again(LibraryOp):
     """
 
     name = "again"
+    batching = "leading"
     number: int = 0
     takes = "?[*s]"
 

@@ -57,6 +57,7 @@ class Copy(Elementwise):
 @register
 class Add(Elementwise):
     name = "add"
+    commutative = True
     fold = staticmethod(operator.add)
     rounds = True
     takes_complex = True
@@ -87,6 +88,7 @@ class Sub(Elementwise):
 @register
 class Mul(Elementwise):
     name = "mul"
+    commutative = True
     fold = staticmethod(operator.mul)
     rounds = True
     takes_complex = True

@@ -96,6 +96,7 @@ class Attention(_Attention):
     """q (B, H, T, D), k (B, H, S, D), v (B, H, S, E)[, mask (B, H, T, S)] -> out (B, H, T, E), log of row sums (B, H, T)"""
 
     name = "attention"
+    batching = "first"
     routine = "attention"
     sparse_grads = True
     takes = "F[b,h,t,d] F[b,h,s,d] F[b,h,s,e] ?[b,h,t,s]?"
@@ -131,6 +132,7 @@ class AttentionBackward(_Attention):
 
     low_precision = False  # its inputs are as Attention left them
     name = "attention_backward"
+    batching = "first"
     routine = "attention_backward"
     sparse_grads = True
     takes = "F[b,h,t,e] F[b,h,t,d] F[b,h,s,d] F[b,h,s,e] F[b,h,t,e] ?[b,h,t] ?[b,h,t,s]?"

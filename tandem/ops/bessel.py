@@ -22,6 +22,7 @@ class Bessel(LibraryOp):
     """J, Y, I, K (I also times exp(-|x|), K times exp(x)) and spherical j of whole order n; of airy, n is 0 for Ai, 1 for Ai'."""
 
     name = "bessel"
+    batching = "leading"
     routine = "special"
     function: str
     n: int

@@ -10,6 +10,7 @@ from tandem.ops.prepare import as_value, broadcast, promote
 @register
 class BitAnd(Elementwise):
     name = "bit_and"
+    commutative = True
 
     def body(self, b, x, y):
         return x & y
@@ -18,6 +19,7 @@ class BitAnd(Elementwise):
 @register
 class BitOr(Elementwise):
     name = "bit_or"
+    commutative = True
 
     def body(self, b, x, y):
         return x | y
@@ -26,6 +28,7 @@ class BitOr(Elementwise):
 @register
 class BitXor(Elementwise):
     name = "bit_xor"
+    commutative = True
 
     def body(self, b, x, y):
         return x ^ y

@@ -38,6 +38,7 @@ def exact_extremum(pick):
 @register
 class Equal(_Comparison):
     name = "equal"
+    commutative = True
     fold = staticmethod(operator.eq)
     takes_complex = True
 
@@ -48,6 +49,7 @@ class Equal(_Comparison):
 @register
 class NotEqual(_Comparison):
     name = "not_equal"
+    commutative = True
     fold = staticmethod(operator.ne)
     takes_complex = True
 
@@ -234,6 +236,7 @@ class Maximum(Elementwise):
     """The larger of two; NaN if either is."""
 
     name = "maximum"
+    commutative = True
     fold = exact_extremum(max)
     rounds = True
 
@@ -249,6 +252,7 @@ class Minimum(Elementwise):
     """The smaller of two; NaN if either is."""
 
     name = "minimum"
+    commutative = True
     fold = exact_extremum(min)
     rounds = True
 

@@ -18,6 +18,7 @@ class Part(Movement):
     """The real (0) or imaginary (1) parts. A view."""
 
     name = "part"
+    batching = "leading"
     index: int
     takes = "?[*s]"
 
@@ -38,6 +39,7 @@ class AsReal(Movement):
     """Complex numbers as pairs along a new last axis. A view."""
 
     name = "as_real"
+    batching = "leading"
     takes = "?[*s]"
 
     def infer(self, x: Type) -> Type:
@@ -55,6 +57,7 @@ class AsComplex(Movement):
     """Pairs along the last axis as complex numbers. A view where strides allow it."""
 
     name = "as_complex"
+    batching = "leading"
     takes = "F[*s,2]"
 
     def infer(self, x: Type) -> Type:

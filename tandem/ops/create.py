@@ -88,6 +88,7 @@ class RandomBits(Op):
     """
 
     name = "random_bits"
+    samples = True
     shape: tuple
     lane: int
     takes = "i64[] i64[]"

@@ -22,6 +22,7 @@ class Cumulative(LibraryOp):
     """out[i] combines x[0] to x[i] along axis; in reverse, x[i] to the last. kind: sum, prod, max, min (NaN propagates), logsum."""
 
     name = "cumulative"
+    batching = "axis"
     takes_complex = True
     routine = "cumulative"
     axis: int
@@ -73,6 +74,7 @@ class LinearScan(LibraryOp):
     """out[i] = a[i] * out[i-1] + b[i] along axis, from out[-1] = 0; in reverse, out[i] = a[i] * out[i+1] + b[i]."""
 
     name = "linear_scan"
+    batching = "axis"
     takes_complex = True
     routine = "linear_scan"
     axis: int
@@ -198,6 +200,7 @@ class RunningExtremum(LibraryOp):
     """(values, int64 positions) of the largest (smallest) element so far along axis; of equal ones the latest. NaN stays."""
 
     name = "running_extremum"
+    batching = "axis"
     routine = "running_extremum"
     axis: int
     smallest: bool

@@ -93,6 +93,13 @@ class Op:
     holomorphic = True
     takes_complex = True  # whether inputs may be complex; kernels and library calls say so where they may
     sparse_grads = False  # of several outputs: whether grad takes None for those that no gradient reached
+    is_input = False  # whether it is where an input of the graph comes in
+    commutative = False  # whether its two operands may change places without changing a bit of the result
+    samples = False  # whether it gives random numbers
+    # Where the axis of a batch goes (tandem/transforms/batching.py): "leading" in front, as it works along the last axes or
+    # everywhere alike; "alike" so too, for operands of one rank; "axis", "axes" in front, and these fields count it; "first"
+    # into the first axis. "" where it has a rule there, or none.
+    batching = ""
     fuses = False  # whether it becomes part of a kernel with its neighbours, so that what is between them is never in memory
     rearranges = False  # whether elements only change places: a view, or part of what reads it
     takes = ""  # types of its operands, for files of graphs (rules.py)
@@ -302,6 +309,7 @@ class Input(Op):
     """Where a graph's inputs come in."""
 
     name = "input"
+    is_input = True
     fuses = True
     position: int
     type: Type

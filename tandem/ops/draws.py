@@ -21,6 +21,7 @@ class Draw(LibraryOp):
     """One number for each element of the parameters. No gradient flows to them."""
 
     name = "draw"
+    samples = True
     routine = "random_draws"
     distribution: str
     takes = "i64[] i64[] F[*s] F[*s]?"

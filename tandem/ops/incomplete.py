@@ -43,6 +43,7 @@ class Gammainc(LibraryOp):
     """P(a, x), or its derivative by a of the given order (0, 1 or 2)."""
 
     name = "gammainc"
+    batching = "alike"
     routine = "special"
     order: int = 0
     takes = "F[*s] F[*s]"
@@ -64,6 +65,7 @@ class Gammaincc(LibraryOp):
     """Q(a, x) = 1 - P(a, x), without loss where it is small."""
 
     name = "gammaincc"
+    batching = "alike"
     routine = "special"
     takes = "F[*s] F[*s]"
 
@@ -110,6 +112,7 @@ class Zeta(LibraryOp):
     """Hurwitz's zeta function of (s, q), differentiated `order` times by s."""
 
     name = "zeta"
+    batching = "alike"
     routine = "special"
     order: int
     takes = "F[*s] F[*s]"
@@ -251,6 +254,7 @@ def log_ndtr(x: Tensor):
 @register
 class Ndtri(Elementwise):
     name = "ndtri"
+    batching = "leading"
 
     def body(self, b, x):
         return b.ndtri(x)

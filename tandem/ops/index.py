@@ -27,6 +27,7 @@ class CheckIndex(LibraryOp):
     names value, axis and bound."""
 
     name = "check_index"
+    batching = "leading"
     fuses = True
     takes_complex = True
     routine = "check_index"

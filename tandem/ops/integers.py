@@ -17,6 +17,7 @@ from tandem.ops.prepare import as_value, broadcast, cast, constant, full_expand,
 @register
 class Gcd(LibraryOp):
     name = "gcd"
+    batching = "alike"
     routine = "gcd"
     takes = "T[*s] T[*s]"
 

@@ -18,6 +18,7 @@ class Concat(LibraryOp):
     """Inputs one after the other along axis; all other sizes agree."""
 
     name = "concat"
+    batching = "axis"
     takes_complex = True
     holomorphic = False
     routine = "concat"

@@ -157,6 +157,7 @@ class Diagonal(Movement):
     """out[..., i] = x[..., i, i]; the last two axes have one size."""
 
     name = "diagonal"
+    batching = "leading"
     takes = "?[*s,n,n]"
 
     def infer(self, x: Type) -> Type:

@@ -170,6 +170,7 @@ class InverseRootMeanSquare(Composite):
     """1 / sqrt(mean(x * x) + eps) over axes, which stay with size 1."""
 
     name = "inverse_root_mean_square"
+    batching = "axes"
     axes: tuple
     eps: float
     takes = "F[*s]"

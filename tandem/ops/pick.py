@@ -15,6 +15,7 @@ class Pick(Composite):
     """x at `index` along one axis; index has size 1 there and x's sizes elsewhere, and is in range."""
 
     name = "pick"
+    batching = "axis"
     takes_complex = True
     holomorphic = False
     axis: int
@@ -45,6 +46,7 @@ class Place(Composite):
     """The transpose of Pick: zeros of `size` along the axis, but for x at `index`."""
 
     name = "place"
+    batching = "axis"
     takes_complex = True
     holomorphic = False
     axis: int

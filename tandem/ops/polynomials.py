@@ -24,6 +24,7 @@ class OrthogonalPolynomial(LibraryOp):
     """The polynomial of one family of degree n at x, differentiated by x `order` times."""
 
     name = "orthogonal_polynomial"
+    batching = "leading"
     routine = "polynomial"
     may_fail = True
     family: int

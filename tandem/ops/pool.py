@@ -92,6 +92,7 @@ class _Maxima(LibraryOp):
 @register
 class PoolMax(_Windows):
     name = "pool_max"
+    batching = "first"
     routine = "pool_max"
     sparse_grads = True
     infer, output_strides, grad = _Maxima.infer, _Maxima.output_strides, _Maxima.grad
@@ -104,6 +105,7 @@ class PoolMax(_Windows):
 @register
 class PoolAdaptiveMax(_Maxima):
     name = "pool_adaptive_max"
+    batching = "first"
     routine = "pool_adaptive_max"
     size: tuple
 
@@ -119,6 +121,7 @@ class MaxBackward(LibraryOp):
     """
 
     name = "pool_max_backward"
+    batching = "first"
     routine = "pool_max_backward"
     size: tuple
     windows: tuple = ()
@@ -153,6 +156,7 @@ class PoolMaxTaps(LibraryOp):
     """Maxima, and the number of the element within the window that each is, as uint8."""
 
     name = "pool_max_taps"
+    batching = "first"
     routine = "pool_max_taps"
     sparse_grads = True
     windows: tuple  # (kernel, stride, padding, dilation)
@@ -177,6 +181,7 @@ class MaxTapsBackward(LibraryOp):
     """Zeros of spatial shape `size` with g added at the elements that taps say."""
 
     name = "pool_max_taps_backward"
+    batching = "first"
     routine = "pool_max_taps_backward"
     size: tuple
     windows: tuple
@@ -220,6 +225,7 @@ class PoolAverage(_Windows):
     """Mean over windows; include_pad: padding counts as zeros, otherwise not at all."""
 
     name = "pool_avg"
+    batching = "first"
     routine = "pool_avg"
     include_pad: bool
 
@@ -235,6 +241,7 @@ class PoolAverage(_Windows):
 @register
 class PoolAverageBackward(_Windows):
     name = "pool_avg_backward"
+    batching = "first"
     routine = "pool_avg_backward"
     include_pad: bool
 
@@ -270,6 +277,7 @@ class _AdaptiveAverage(LibraryOp):
 @register
 class PoolAdaptiveAverage(_AdaptiveAverage):
     name = "pool_adaptive_avg"
+    batching = "first"
     routine = "pool_adaptive_avg"
 
     def grad(self, g, x):
@@ -279,6 +287,7 @@ class PoolAdaptiveAverage(_AdaptiveAverage):
 @register
 class PoolAdaptiveAverageBackward(_AdaptiveAverage):
     name = "pool_adaptive_avg_backward"
+    batching = "first"
     routine = "pool_adaptive_avg_backward"
 
     def grad(self, g, x):

@@ -26,6 +26,7 @@ class Reduce(Op):
     """
 
     name = "reduce"
+    batching = "axes"
     fuses = True
     kind: str
     axes: tuple

@@ -257,7 +257,7 @@ def copy_nodes(nodes, made: dict[Value, Value], change=lambda op: op):
     copies: dict = {}
     with source_scope(around) as scope:
         for node in nodes:
-            if node.op.name == "input":
+            if node.op.is_input:
                 continue
             scope.set(node.source or around)
             for n in node.control:

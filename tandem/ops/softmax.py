@@ -21,6 +21,7 @@ class Softmax(Composite):
     """exp(x) / sum(exp(x)) along one axis."""
 
     name = "softmax"
+    batching = "axis"
     axis: int
     takes = "F[*s]"
 
@@ -44,6 +45,7 @@ class LogSoftmax(Composite):
     """x - log(sum(exp(x))) along one axis."""
 
     name = "log_softmax"
+    batching = "axis"
     axis: int
     takes = "F[*s]"
 
@@ -69,6 +71,7 @@ class LogSumExp(Composite):
     """log(sum(exp(x))) over axes, which stay with size 1."""
 
     name = "log_sum_exp"
+    batching = "axes"
     axes: tuple
     takes = "F[*s]"
 

@@ -32,6 +32,7 @@ class Sort(_Ordering):
     """(values, int64 positions) along axis. NaN is greater than everything; equal elements keep their order."""
 
     name = "sort"
+    batching = "axis"
     routine = "sort"
     axis: int
     descending: bool
@@ -49,6 +50,7 @@ class SortValues(LibraryOp):
     """What Sort gives first, quicker for not knowing positions; of zeros, -0.0 comes first."""
 
     name = "sort_values"
+    batching = "axis"
     routine = "sort_values"
     axis: int
     descending: bool
@@ -69,6 +71,7 @@ class TopK(_Ordering):
     """(values, int64 positions) of the k largest (or smallest) along axis, in order."""
 
     name = "topk"
+    batching = "axis"
     routine = "topk"
     axis: int
     k: object  # Dim
@@ -93,6 +96,7 @@ class Select(LibraryOp):
     there. nan_wins: the first NaN where there is one."""
 
     name = "select"
+    batching = "axis"
     routine = "select"
     only_on = "cpu"
     axis: int

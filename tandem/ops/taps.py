@@ -49,6 +49,7 @@ class TapSum(_Taps):
     """Sums of weights times elements: x, offsets, weights (none of them: all 1) -> (n, c, points)."""
 
     name = "tap_sum"
+    batching = "first"
     routine = "tap_sum"
     only_on = "cpu"
     takes = "F[n,c,size] ?[n,points] ?[n,points]..."
@@ -87,6 +88,7 @@ class TapScatter(_Taps):
     """TapSum's gradient by x: g (n, c, points), offsets, weights -> (n, c, size)."""
 
     name = "tap_scatter"
+    batching = "first"
     routine = "tap_scatter"
     only_on = "cpu"
     size: object  # Dim
@@ -128,6 +130,7 @@ class TapDot(_Taps):
     """TapSum's gradients by the weights: g (n, c, points), x, offsets -> (n, points) for each of them."""
 
     name = "tap_dot"
+    batching = "first"
     routine = "tap_dot"
     only_on = "cpu"
     takes = "F[n,c,points] F[n,c,size] ?[n,points] ?[n,points]..."

@@ -12,6 +12,7 @@ class Transfer(Op):
     """The same elements on another device. `source`: the device of its operand, where gradients go."""
 
     name = "transfer"
+    batching = "leading"
     holomorphic = False
     takes = "?[*s]"
     device: str

@@ -17,6 +17,7 @@ class Contiguous(LibraryOp):
     """A copy that lies in memory in row-major order."""
 
     name = "contiguous"
+    batching = "leading"
     takes_complex = True
     holomorphic = False
     routine = "copy"

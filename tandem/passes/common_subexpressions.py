@@ -16,7 +16,6 @@ from tandem.ops.movement import Reshape
 from tandem.ops.reduce import Reduce
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild
-from tandem.passes.rewrite import COMMUTATIVE
 
 
 @graph_pass
@@ -37,7 +36,7 @@ def common_subexpressions(graph: Graph) -> Graph:
                 shape = node.outputs[0].shape
                 return first if same_shape(first.shape, shape) else F.Reshape(shape)(first)
             return None
-        if node.op.name in COMMUTATIVE and inputs[0] is not inputs[1]:
+        if node.op.commutative and inputs[0] is not inputs[1]:
             found = swapped.get((node.op, node.device, inputs[1], inputs[0]))
             if found is not None:
                 return found
@@ -60,7 +59,7 @@ def _has_any(graph: Graph) -> bool:
         key = (op, place, *node.inputs)
         if isinstance(op, Reduce) and not node.control:
             key = _elements(node, node.inputs[0]) or key
-        if key in seen or (op.name in COMMUTATIVE and (op, place, *reversed(node.inputs)) in seen):
+        if key in seen or (op.commutative and (op, place, *reversed(node.inputs)) in seen):
             return True
         seen.add(key)
     return False

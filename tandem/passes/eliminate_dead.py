@@ -20,7 +20,7 @@ def eliminate(graph: Graph) -> Graph:
             needed.add(node)
             stack.extend([v.node for v in node.inputs])
             stack.extend(node.control)
-    nodes = [n for n in graph.nodes if n in needed or n.op.name == "input"]
+    nodes = [n for n in graph.nodes if n in needed or n.op.is_input]
     if len(nodes) == len(graph.nodes):
         return graph
     result = Graph(graph.symbols, graph.name)

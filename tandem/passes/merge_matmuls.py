@@ -57,7 +57,7 @@ def _groups(graph: Graph) -> list[list[Node]]:
             node.op.name == "matmul"
             and not node.control
             and node.outputs[0].ndim == 2
-            and all(root(v).op.name == "input" for v in node.inputs[1:])
+            and all(root(v).op.is_input for v in node.inputs[1:])
         ):
             turned = node.inputs[1].op.name == "permute"
             found.setdefault((node.inputs[0], len(node.inputs), turned, node.device), []).append(node)
@@ -111,4 +111,4 @@ def _join(values: list[Value], axis: int) -> Value:
 
 def _again(value: Value) -> Value:
     """A chain of movements of an input, in the graph being built, which may not have come to it yet."""
-    return value if value.op.name == "input" else value.op(*[_again(v) for v in value.node.inputs])
+    return value if value.op.is_input else value.op(*[_again(v) for v in value.node.inputs])

@@ -35,7 +35,7 @@ def rebuild(graph: Graph, visit: Visit, controlled: bool = False) -> Graph:
     try:
         with Builder(result) as builder, source_scope(None) as scope:
             for node in graph.nodes:
-                if node.op.name == "input":
+                if node.op.is_input:
                     builder.adopt(node)
                     for v in node.outputs:
                         made[v] = v
@@ -57,7 +57,7 @@ def rebuild(graph: Graph, visit: Visit, controlled: bool = False) -> Graph:
                 if isinstance(outputs, Value):
                     outputs = (outputs,)
                 if node in waited:
-                    stand_in[node] = stands or tuple(dict.fromkeys(v.node for v in outputs if v.op.name != "input"))
+                    stand_in[node] = stands or tuple(dict.fromkeys(v.node for v in outputs if not v.op.is_input))
                 for old, new in zip(node.outputs, outputs, strict=True):
                     made[old] = new
                     changed = changed or old is not new
@@ -74,14 +74,14 @@ def rebuild(graph: Graph, visit: Visit, controlled: bool = False) -> Graph:
 
 def _stand_ins(node: Node, stand_in: dict[Node, tuple[Node, ...]]) -> tuple[Node, ...]:
     return tuple(
-        dict.fromkeys(new for n in node.control for new in stand_in.get(n, () if n.op.name == "input" else (n,)))
+        dict.fromkeys(new for n in node.control for new in stand_in.get(n, () if n.op.is_input else (n,)))
     )
 
 
 def _own_memory(builder: Builder, old: Value, new: Value) -> Value:
     """new as an output where old was one. An output that used to be computed must not turn into a look at an input's memory,
     which the program may write."""
-    if new is old or root(new).op.name != "input":
+    if new is old or not root(new).op.is_input:
         return new
     return builder.add(F.Copy(), (new,)).outputs[0]
 

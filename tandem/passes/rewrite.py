@@ -24,7 +24,6 @@ from tandem.graph.verify import same_type
 from tandem.passes.eliminate_dead import eliminate
 from tandem.passes.rebuild import rebuild
 
-COMMUTATIVE = {"add", "mul", "maximum", "minimum", "equal", "not_equal", "bit_and", "bit_or", "bit_xor"}
 SWEEPS = 16  # through the graph, until nothing matches
 CHASES = 50  # rules that may fire one after the other at one value
 
@@ -100,7 +99,6 @@ class op_(Pattern):
         self.inputs = tuple(p if isinstance(p, Pattern) else number_(p) for p in inputs)
         self.bind = bind
         self.fields = fields
-        self.commutes = name in COMMUTATIVE
 
     def match(self, value, bound):
         node = value.node
@@ -112,7 +110,7 @@ class op_(Pattern):
                 return False
         if self.bind is not None and bound.setdefault(self.bind, value) is not value:
             return False
-        if not self.commutes:
+        if not op.commutative:
             return self._match_inputs(node.inputs, bound)
         before = dict(bound)
         if self._match_inputs(node.inputs, bound):

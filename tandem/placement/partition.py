@@ -183,7 +183,7 @@ class _Cut:
         base = crossed(value)
         if self.where[base] is not None and self.where[base] != device:
             self.cross(base, device)
-        elif base.op.name != "input" or base is not value:
+        elif not base.op.is_input or base is not value:
             self._part(max(0, self.ready(base, device)), device).give(base)
         return base, device
 
@@ -228,7 +228,7 @@ class _Making:
         if found is not None:
             return found
         cut, source = self.cut, self.cut.where[value]
-        if source is None and value.op.name != "input":
+        if source is None and not value.op.is_input:
             self.add(value.node)  # it can be had anywhere
             return self.made[value]
         if source not in (None, self.device) and not goes_along(value, source, self.device):

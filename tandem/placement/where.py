@@ -27,7 +27,7 @@ class Where(dict):
         """Takes in the nodes that the graph has got since."""
         nodes = self._graph.nodes
         for node in nodes[self._seen :]:
-            if node.op.name != "input":
+            if not node.op.is_input:
                 device = self.device_of(node)
                 for v in node.outputs:
                     self[v] = device

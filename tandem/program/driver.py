@@ -144,7 +144,7 @@ def _compiling_for(device: int, request: Request, size: Size):
 
 def size_of(graph: Graph) -> Size:
     """How much there is to compile; an operator call is a few nodes."""
-    kinds = {(n.op.name, *(v.type for v in n.outputs)) for n in graph.nodes if n.op.name != "input"}
+    kinds = {(n.op.name, *(v.type for v in n.outputs)) for n in graph.nodes if not n.op.is_input}
     return Size(len(graph.nodes) // 3, len(kinds) // 3)
 
 
@@ -239,7 +239,7 @@ def _unfused(request: Request, source: Source) -> tuple[Source, Schedule]:
         own_memory(graph, request.options.own_results)
     if source.devices is not None:
         return source, _lower_over_devices(source, request)
-    values = [v for n in graph.nodes if n.op.name != "input" for v in n.outputs]
+    values = [v for n in graph.nodes if not n.op.is_input for v in n.outputs]
     target, exact_views = target_of(request.device), request.options.exact_views
     return source, lower(graph, source.layouts, values, None, target, exact_views, on_host=source.on_host)
 

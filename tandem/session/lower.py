@@ -182,7 +182,7 @@ class _Lowering:
         """Ports of the graph's results, None where there is none."""
         levels: dict = {}
         for node in graph.nodes:
-            if node.op.name == "input":
+            if node.op.is_input:
                 continue
             is_region = directs(node.op)
             level = 0

@@ -95,7 +95,7 @@ def _compare(graph: Graph, expected: dict, actual: dict, differ) -> list[Fault]:
     last_use = {v: i for i, node in enumerate(graph.nodes) for v in node.inputs}
     worst: dict[int, float] = {}
     for i, node in enumerate(graph.nodes):
-        if node.op.name == "input":
+        if node.op.is_input:
             continue
         made = _eager(node, [expected[v] for v in node.inputs], sizes)
         for v, result in zip(node.outputs, made, strict=True):

@@ -71,7 +71,7 @@ class OperatorWriter(ProgramWriter):
             buffer = self.schedule.buffer_of[v]
             root = root_of(buffer)
             same = view_of = -1
-            if v.node.op.name == "input" and self.positions[v.node.op.position] not in numbers:
+            if v.node.op.is_input and self.positions[v.node.op.position] not in numbers:
                 same = self.positions[v.node.op.position]
             elif root.kind == "input":
                 view_of = self.positions[root.position]

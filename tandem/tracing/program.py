@@ -290,7 +290,7 @@ class _Body:
         # What the plan relied on; capture has asked about strides: views were found.
         self.guards = [e for relation, e in symbols.guards if relation == "==" and not mentions(e, strides)]
         self.inputs = list(zip(graph.inputs, plan.positions, strict=True))
-        self.nodes = [(node, _has_sizes(node.op)) for node in graph.nodes if node.op.name != "input"]
+        self.nodes = [(node, _has_sizes(node.op)) for node in graph.nodes if not node.op.is_input]
 
 
 def _has_sizes(op) -> bool:

@@ -8,19 +8,32 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.errors import UnsupportedError
+from tandem.errors import InternalError, UnsupportedError
 from tandem.graph.ir import Graph, Node, Type, Value, current_builder
 from tandem.graph.symbolic import Dim
 from tandem.ops.define import Composite, Elementwise
 from tandem.ops.region import Block, Cond, Scan, While, region_graph
 
-RULES: dict = {}
+RULES: dict = {}  # of single operators
+KINDS: dict = {}  # of all operators that say so (Op.batching)
 
 
 def rule(*names: str):
+    """Registers the rule of these operators, which no operator has twice."""
+    return _registered(RULES, names)
+
+
+def kind(name: str):
+    """Registers the rule of operators whose `batching` is this."""
+    return _registered(KINDS, (name,))
+
+
+def _registered(table: dict, names: tuple[str, ...]):
     def decorate(fn):
-        for name in names:
-            RULES[name] = fn
+        twice = [name for name in names if name in table]
+        if twice:
+            raise InternalError("vmap", f"{', '.join(twice)} has two batching rules")
+        table.update(dict.fromkeys(names, fn))
         return fn
 
     return decorate
@@ -49,11 +62,11 @@ class Batcher:
         builder = current_builder()
         copies: dict[Node, tuple[Node, ...]] = {}
         for node in graph.nodes:
-            if node.op.name == "input":
+            if node.op.is_input:
                 continue
             values = [made[v][0] for v in node.inputs]
             flags = [made[v][1] for v in node.inputs]
-            random = node.op.name in ("random_bits", "draw")
+            random = node.op.samples
             if random and self.randomness == "error":
                 raise UnsupportedError(
                     "vmap", "the function draws random numbers",
@@ -71,7 +84,7 @@ class Batcher:
 
     def node(self, node: Node, values: list[Value], flags: list[bool]) -> list[Value]:
         op = node.op
-        found = RULES.get(op.name)
+        found = RULES.get(op.name) or KINDS.get(op.batching)
         if found is not None:
             result = found(self, node, values, flags)
             if result is not None:
@@ -145,12 +158,6 @@ class Batcher:
 # -- movements
 
 
-@rule("bessel", "gammainc", "gammaincc", "gcd", "orthogonal_polynomial", "zeta")
-def _element_by_element(b: Batcher, node: Node, values, flags):
-    """Routines of the library on operands of one shape."""
-    return node.op(*(v if flag else b.spread(v) for v, flag in zip(values, flags, strict=True)))
-
-
 @rule("reshape", "expand")
 def _reshape(b: Batcher, node, values, flags):
     return with_fields(node.op, shape=(b.size, *node.op.shape))(values[0])
@@ -186,36 +193,26 @@ def _embed(b, node, values, flags):
 # -- operators that work along the last axes, or everywhere alike
 
 
-@rule(
-    "again", "as_complex", "as_real", "part", "bessel", "cholesky", "cofactor", "contiguous", "det", "diagonal", "eig", "eigh",
-    "eigvals", "eigvalsh", "gammainc", "gammaincc", "gcd", "geqrf", "householder_product", "inverse", "lu_factor", "lu_solve",
-    "matrix_exp", "ndtri", "orthogonal_polynomial", "permutation", "qr", "slogdet", "solve_triangular", "svd", "svdvals", "zeta",
-    "transfer", "check_divisor", "check_index", "check_weights",
-)  # fmt: skip
-def _leading(b, node, values, flags):
-    if len({len(v.shape) for v in node.inputs}) > 1 and node.op.name in ("gammainc", "gammaincc", "zeta", "gcd"):
-        return None
+@kind("leading")
+def _leading(b: Batcher, node: Node, values, flags):
     return node.op(*b.fulls(values, flags))
 
 
-@rule("tap_sum", "tap_scatter", "tap_dot")
-def _taps(b, node, values, flags):
-    """Planes of all examples one after the other."""
-    made = as_list(node.op(*(b.merged(v, flag) for v, flag in zip(values, flags, strict=True))))
-    return [b.split_as(v, old) for v, old in zip(made, node.outputs, strict=True)]
+@kind("alike")
+def _alike(b, node, values, flags):
+    return node.op(*b.fulls(values, flags)) if len({v.ndim for v in node.inputs}) == 1 else None
 
 
 # -- operators with an axis
 
 
-@rule("concat", "cumulative", "linear_scan", "sort", "sort_values", "topk", "softmax", "log_softmax", "rfft", "irfft",
-      "pick", "place", "select")  # fmt: skip
+@kind("axis")
 def _axis(b, node, values, flags):
     axis = node.op.axis
     return with_fields(node.op, axis=axis + 1 if axis >= 0 else axis)(*b.fulls(values, flags))
 
 
-@rule("reduce", "fft", "log_sum_exp", "moments", "inverse_root_mean_square")
+@kind("axes")
 def _axes(b, node, values, flags):
     return with_fields(node.op, axes=tuple(a + 1 if a >= 0 else a for a in node.op.axes))(*b.fulls(values, flags))
 
@@ -313,10 +310,7 @@ def _lstm_sequence(b, node, values, flags):
 # -- images: the batch's axis joins that of the images, or that of the channels
 
 
-@rule(
-    "pool_adaptive_avg", "pool_adaptive_avg_backward", "pool_adaptive_max", "pool_avg", "pool_avg_backward", "pool_max",
-    "pool_max_backward", "pool_max_taps", "pool_max_taps_backward", "attention", "attention_backward",
-)  # fmt: skip
+@kind("first")
 def _merge(b, node, values, flags):
     results = as_list(node.op(*(b.merged(v, f) for v, f in zip(values, flags, strict=True))))
     return [b.split_as(r, old) for r, old in zip(results, node.outputs, strict=True)]

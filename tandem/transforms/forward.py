@@ -52,7 +52,7 @@ def push_forward(
     made: dict[Value, Value] = dict(zip(graph.inputs, inputs, strict=True))
     moves: dict[Value, Value] = {v: t for v, t in zip(graph.inputs, tangents, strict=True) if t is not None}
     for node in graph.nodes:
-        if node.op.name == "input":
+        if node.op.is_input:
             continue
         copy_nodes([node], made)
         incoming = [moves.get(v) for v in node.inputs]

@@ -8,11 +8,6 @@ from tandem.graph.ir import Value
 from tandem.transforms.batching import Batcher, as_list, rule, with_fields
 
 
-@rule("ldl_factor", "ldl_solve", "lstsq")
-def _matrices(b: Batcher, node, values, flags):
-    return node.op(*b.fulls(values, flags))
-
-
 @rule("pinv")
 def _pinv(b, node, values, flags):
     """Tolerances are one for each matrix."""
@@ -23,11 +18,6 @@ def _pinv(b, node, values, flags):
 
 def _one_each(b: Batcher, t: Value, lead: tuple) -> Value:
     return F.Expand(lead)(F.Reshape((b.size, *(1 for _ in lead[1:])))(t))
-
-
-@rule("running_extremum")
-def _running_extremum(b, node, values, flags):
-    return with_fields(node.op, axis=node.op.axis + 1)(values[0])
 
 
 @rule("pdist")

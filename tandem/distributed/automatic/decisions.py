@@ -21,7 +21,7 @@ FORMAT = 2
 
 
 def write(choice: Choice) -> dict:
-    nodes = [n for n in choice.traced.graph.nodes if n.op.name != "input"]
+    nodes = [n for n in choice.traced.graph.nodes if not n.op.is_input]
     return {
         "format": FORMAT, "graph": content_of(choice.traced.graph), "micro_batches": choice.micro_batches,
         "schedule": choice.schedule_name, "stage_of": [choice.stage_of.get(n, 0) for n in nodes] if choice.stage_of else None,
@@ -63,7 +63,7 @@ def read(written: dict, traced: Traced, topology: Topology, state: float, times=
         step = whole_step(traced)
         solution = _solution(written["stages"][0], step)
         return Choice(traced, [StageChoice(step, places[0], solution, costs(places[0]))])
-    nodes = [n for n in graph.nodes if n.op.name != "input"]
+    nodes = [n for n in graph.nodes if not n.op.is_input]
     stage_of = dict(zip(nodes, written["stage_of"], strict=True))
     stages = []
     for joint, kept, place in zip(
@@ -79,7 +79,7 @@ def _solution(kept: dict, step: Step) -> Solution:
     if kept["graph"] != step.content():
         raise ValueError("it is for another function or other shapes")
     graph = step.graph
-    nodes = [n for n in graph.nodes if n.op.name != "input"]
+    nodes = [n for n in graph.nodes if not n.op.is_input]
     strategies = {
         n: Strategy(tuple(map(_placements, inputs)), tuple(map(_placements, outputs)), ways)
         for n, (inputs, outputs, ways) in zip(nodes, kept["strategies"], strict=True)

@@ -149,7 +149,7 @@ def _listed(step: Step, solution: Solution) -> tuple:
 
 def _applied(step: Step, listed: tuple) -> Solution:
     strategies, inputs, *rest = listed
-    nodes = [n for n in step.graph.nodes if n.op.name != "input"]
+    nodes = [n for n in step.graph.nodes if not n.op.is_input]
     of_nodes: dict[Node, Strategy] = dict(zip(nodes, strategies, strict=True))
     of_inputs: dict[Value, tuple] = dict(zip(step.graph.inputs, inputs, strict=True))
     return Solution(of_nodes, of_inputs, *rest)

@@ -208,7 +208,7 @@ class Search:
         ]
 
     def _layers(self, traced, most: int) -> int:
-        nodes = sum(n.op.name != "input" for n in traced.graph.nodes)
+        nodes = sum(not n.op.is_input for n in traced.graph.nodes)
         return max(2, min(LAYERS if most <= 4 else 2 * most, nodes // 2))
 
     # -- ways that people choose by hand

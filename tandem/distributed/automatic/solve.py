@@ -101,7 +101,7 @@ def replicated_solution(step: Step, costs: Costs) -> Solution:
     strategies = {
         n: Strategy((whole,) * len(n.inputs), (whole,) * len(n.outputs), 1)
         for n in step.graph.nodes
-        if n.op.name != "input"
+        if not n.op.is_input
     }
     seconds = sum(costs.compute(n, s) for n, s in strategies.items())
     seconds += sum(costs.send(step.graph.outputs[i].type, whole) for i, w in enumerate(step.wants) if w == FREE)
@@ -151,7 +151,7 @@ class _Encoder:
             self.of_input[v] = self._variables(self.ties[v.node], self.inputs[v], [update(p) for p in self.inputs[v]])
             self.ends[v] = {p: [x] for p, x in zip(self.inputs[v], self.of_input[v], strict=True)}
         for node in self.graph.nodes:
-            if node.op.name != "input":
+            if not node.op.is_input:
                 self._node(node)
         self._outputs(whole)
         for v, readers in self.wants.items():
@@ -255,7 +255,7 @@ def kept_values(step: Step, recompute: bool = False) -> set[Value]:
         return {step.graph.inputs[i] for i in step.arriving if i < len(step.graph.inputs)}
     forward = step.forward_nodes()
     later = [n for n in step.graph.nodes if n not in forward]
-    return {v for n in later for v in n.inputs if v.node in forward and v.node.op.name != "input" and v.ndim}
+    return {v for n in later for v in n.inputs if v.node in forward and not v.node.op.is_input and v.ndim}
 
 
 def memory_of_solution(step: Step, costs: Costs, solution: Solution, kept: int = 1, recompute: bool = False) -> float:

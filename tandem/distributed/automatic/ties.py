@@ -30,7 +30,7 @@ def ties_of(step: Step, kinds: dict) -> dict[Node, int]:
         return numbers.setdefault(key, len(numbers))
 
     def described(n: Node) -> int:
-        fields = repr([getattr(n.op, f) for f in n.op._fields]) if n.op.name != "input" else kinds[n.outputs[0]]
+        fields = repr([getattr(n.op, f) for f in n.op._fields]) if not n.op.is_input else kinds[n.outputs[0]]
         types = repr([v.type for v in (*n.inputs, *n.outputs)])
         return number((n.op.name, fields, types, tuple(tuple(wants.get(v, ())) for v in n.outputs)))
 

@@ -171,7 +171,7 @@ class _Deferred:
             self.inputs.append(made[v])
         numbers: dict[Value, object] = {}  # constants are made wherever they are read: they need not cross
         for node in graph.nodes:
-            if node.op.name == "input":
+            if node.op.is_input:
                 continue
             self._check(node)
             if not node.inputs:

@@ -29,7 +29,7 @@ def assign(graph: Graph, weights: set[Value], stages: int | None) -> tuple[dict[
     count = 1 + max(found.values(), default=0)
     users = _users(graph)
     for node in reversed(graph.nodes):
-        if node in found or node.op.name == "input":
+        if node in found or node.op.is_input:
             continue
         if node not in on_weights:
             found[node] = ANYWHERE

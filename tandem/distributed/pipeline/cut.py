@@ -54,7 +54,7 @@ def stage_nodes(graph: Graph, stage_of: dict[Node, int], stage: int, count: int,
     found: set[Node] = set()
     while stack:
         node = stack.pop()
-        if node in found or node.op.name == "input" or stage_of[node] not in (stage, ANYWHERE):
+        if node in found or node.op.is_input or stage_of[node] not in (stage, ANYWHERE):
             continue
         found.add(node)
         stack.extend(v.node for v in node.inputs)

@@ -110,7 +110,7 @@ def measure_nodes(graph: Graph, repeats: int = 3) -> dict[Node, float]:
     known: dict[tuple, float | None] = {}
     found = {}
     for node in graph.nodes:
-        if node.op.name == "input" or isinstance(node.op, Movement) or not node.inputs or node.op.effect:
+        if node.op.is_input or isinstance(node.op, Movement) or not node.inputs or node.op.effect:
             continue
         types = tuple((v.dtype, tuple(map(hint, v.shape))) for v in node.inputs)
         key = (node.op, types)

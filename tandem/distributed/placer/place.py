@@ -101,7 +101,7 @@ class PlacementPlan:
         try:
             with builder:
                 for node in self.source.nodes:
-                    if node.op.name == "input":
+                    if node.op.is_input:
                         v = node.outputs[0]
                         copies[v] = add_input(builder, Type(v.dtype, v.shape, v.type.weak))
                         continue

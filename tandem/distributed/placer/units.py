@@ -279,7 +279,7 @@ def _anywhere(graph: Graph) -> set[Node]:
     """Nodes that are made of numbers and sizes alone."""
     found: set[Node] = set()
     for node in graph.nodes:
-        number = node.op.name == "input" and not node.outputs[0].ndim and node.outputs[0].type.weak
+        number = node.op.is_input and not node.outputs[0].ndim and node.outputs[0].type.weak
         made = not is_input(node) and bool(node.outputs) and not node.op.effect and node.device is None
         if number or (made and all(v.node in found for v in node.inputs)):
             found.add(node)

@@ -268,21 +268,21 @@ def _is_made(value: Value, traced: Traced) -> bool:
         if v in seen:
             continue
         seen.add(v)
-        if v.node.op.name == "input" and v not in traced.numbers:
+        if v.node.op.is_input and v not in traced.numbers:
             return False
         stack.extend(v.node.inputs)
     return True
 
 
 def _argument_of(value: Value, traced: Traced) -> int:
-    is_argument = value.node.op.name == "input" and value not in traced.numbers
+    is_argument = value.node.op.is_input and value not in traced.numbers
     return traced.position_of[value] if is_argument else -1
 
 
 def _is_view(value: Value, traced: Traced) -> bool:
     while isinstance(value.node.op, Movement) and value.node.inputs:
         value = value.node.inputs[0]
-    return value.node.op.name == "input" and value not in traced.numbers
+    return value.node.op.is_input and value not in traced.numbers
 
 
 def _record(function, traced: Traced, split, extras, at) -> Record:

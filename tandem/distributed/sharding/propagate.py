@@ -68,7 +68,7 @@ class Sharder:
                 v: i for i, (v, p) in enumerate(zip(graph.inputs, placements, strict=True)) if has_partial(p)
             }
         for node in graph.nodes:
-            if node.op.name == "input":
+            if node.op.is_input:
                 continue
             results = self._node(node, [made[v] for v in node.inputs])
             made.update(zip(node.outputs, results, strict=True))

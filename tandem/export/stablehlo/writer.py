@@ -195,7 +195,7 @@ class Writer:
 
     def write(self, graph: Graph) -> list[str]:
         for node in graph.nodes:
-            if node.op.name == "input":
+            if node.op.is_input:
                 continue
             operands = [self.names[v] for v in node.inputs]
             writer = WRITERS.get(node.op.name)

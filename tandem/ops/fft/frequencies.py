@@ -54,7 +54,7 @@ def _shift(x: Tensor, axes, back):
         if size > 1:
             parts = F.slice_axis(x, axis, first, size - first), F.slice_axis(x, axis, 0, first)
             x = F.concat(list(parts), axis)
-    return F.Copy()(x) if x.op.name == "input" else x
+    return F.Copy()(x) if x.op.is_input else x
 
 
 def fftshift(x, axes=None, *, dim=None):

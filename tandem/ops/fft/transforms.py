@@ -30,6 +30,7 @@ class Fft(_Transform):
     """Along several axes, complex; x may be real. Its transpose is the transform in the other direction."""
 
     name = "fft"
+    batching = "axes"
     routine = "fft"
     axes: tuple
     forward: bool
@@ -57,6 +58,7 @@ class Rfft(_Transform):
     """Of real numbers along an axis: the first n // 2 + 1 elements. See Note [Half spectra]."""
 
     name = "rfft"
+    batching = "axis"
     routine = "rfft"
     axis: int
     norm: int
@@ -79,6 +81,7 @@ class Irfft(_Transform):
     """n real numbers along an axis, from the first n // 2 + 1 elements of their transform. See Note [Half spectra]."""
 
     name = "irfft"
+    batching = "axis"
     routine = "irfft"
     axis: int
     n: object  # Dim

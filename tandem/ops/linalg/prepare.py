@@ -16,6 +16,7 @@ class MatrixOp(LibraryOp):
 
     takes_complex = True
     holomorphic = False
+    batching = "leading"
 
 
 def matrices(name: str, x: Value, argument: str = "x") -> Value:

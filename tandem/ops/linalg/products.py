@@ -69,7 +69,7 @@ def matrix_power(x: Tensor, n):
             result = x if result is None else mm(result, x)
         n //= 2
         x = mm(x, x) if n else x
-    return F.Copy()(result) if result is x and result.node.op.name == "input" else result
+    return F.Copy()(result) if result is x and result.node.op.is_input else result
 
 
 @op(name="multi_dot", hidden=True)

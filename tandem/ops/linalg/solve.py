@@ -58,6 +58,7 @@ class Permutation(LibraryOp):
     """Rows in the order that pivots put them: int64 (*b, rows); or the inverse of that."""
 
     name = "permutation"
+    batching = "leading"
     routine = "permutation"
     may_fail = True
     rows: object  # Dim
