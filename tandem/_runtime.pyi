@@ -232,6 +232,9 @@ class SavedFrom(enum.Enum):
 
     Temporary = 2
 
+PARAMETER_ALIASES: tuple[tuple[str, str], ...]
+"""(other name, our name) of parameters."""
+
 class LayoutClass(enum.Enum):
     """How a tensor's elements lie."""
 
@@ -578,7 +581,7 @@ class BodyScope:
 
     def ints(self) -> list: ...
 
-    def generators(self) -> list: ...
+    def default_generator_only(self) -> bool: ...
 
     def plans(self) -> PlanList: ...
 

@@ -271,6 +271,7 @@ std::shared_ptr<CellFunction> Batch::function_of(const Unit& unit, const CellKin
         const Operand& operand = operands(call)[p];
         const SavedView& v = geometry_[operand.geometry];
         const auto offset = reinterpret_cast<intptr_t>(operand.data) / static_cast<int64_t>(item_size(v.dtype));
+        // -> InsideView
         item = Py_BuildValue("iiNNLi", static_cast<int>((from & ~kInside) >> 16), static_cast<int>(from & 0xFFFF),
                              tuple_of(v.shape(), v.ndim), tuple_of(v.strides(), v.ndim), static_cast<long long>(offset),
                              static_cast<int>(v.dtype));

@@ -151,7 +151,7 @@ void register_capture(nb::module_& m) {
              if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");
              int32_t site[3];
              s.capture.locate(reinterpret_cast<Tensor*>(h.ptr()), site);
-             return nb::make_tuple(site[0], site[1], site[2]);
+             return nb::make_tuple(site[0], site[1], site[2]);  // -> Operand
            })
       .def("key",
            [](BodyScope& s) {
@@ -162,7 +162,7 @@ void register_capture(nb::module_& m) {
       .def("calls", [](BodyScope& s) { return nb::steal<nb::list>(s.capture.describe_calls()); })
       .def("numbers", [](BodyScope& s) { return nb::steal<nb::list>(s.capture.describe_numbers()); })
       .def("ints", [](BodyScope& s) { return nb::steal<nb::list>(s.capture.describe_ints()); })
-      .def("generators", [](BodyScope& s) { return nb::steal<nb::list>(s.capture.generators()); })
+      .def("default_generator_only", [](BodyScope& s) { return s.capture.default_generator_only(); })
       .def("plans", [](BodyScope& s) { return PlanList{s.capture.plans()}; });
   m.def("in_body", [] { return active_capture != nullptr && !active_capture->region.empty(); });
   m.def(

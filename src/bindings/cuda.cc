@@ -150,7 +150,7 @@ void register_cuda(nb::module_& m) {
   m.def("cuda_device_count", &cuda::device_count);
   m.def("cuda_properties", [](int device) {
     const cuda::Properties& p = cuda::properties(device);
-    return nb::make_tuple(p.name, p.major, p.minor, p.multiprocessors, p.memory);
+    return nb::make_tuple(p.name, p.major, p.minor, p.multiprocessors, p.memory);  // -> DeviceProperties
   });
   m.def("cuda_driver_version", [] {
     int version = 0;

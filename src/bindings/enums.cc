@@ -6,6 +6,7 @@
 #include "capture/capture.h"
 #include "collectives/communicator.h"
 #include "executor/flow.h"
+#include "operators/aliases.h"
 #include "plan/plan.h"
 #include "plan/region.h"
 #include "profile/profile.h"
@@ -16,6 +17,9 @@ namespace nb = nanobind;
 namespace tandem {
 
 void register_enums(nb::module_& m) {
+  nb::list aliases;
+  for (const Alias& alias : kAliases) aliases.append(nb::make_tuple(alias.given, alias.ours));
+  m.attr("PARAMETER_ALIASES") = nb::tuple(aliases);
   nb::enum_<IntCode>(m, "IntCode", "What a plan computes of two integers.")
       .value("Add", IntCode::Add)
       .value("Mul", IntCode::Mul)

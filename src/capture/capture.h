@@ -160,7 +160,7 @@ class Capture {
   PyObject* describe_leaves() const;
   PyObject* describe_numbers() const;
   PyObject* describe_ints() const;
-  PyObject* generators() const;  // [(position among the numbers, generator)]
+  bool default_generator_only() const;  // whether random numbers come from no generator of the user's own
   const std::vector<uint8_t>& key() const { return key_; }
   std::vector<Ref<Plan>> plans() const;
   [[noreturn]] void refuse(const char* what) const;

@@ -103,7 +103,7 @@ void ProgramCache::tell(int64_t number, const char* what) {
 namespace {
 
 PyObject* site_tuple(int kind, int32_t index, int32_t output) {
-  return Py_BuildValue("(iii)", kind, index, output);
+  return Py_BuildValue("(iii)", kind, index, output);  // -> Operand
 }
 
 }  // namespace
@@ -127,6 +127,7 @@ PyObject* Capture::describe_calls() const {
     int line = call.source.code
                    ? PyCode_Addr2Line(reinterpret_cast<PyCodeObject*>(call.source.code), call.source.instruction)
                    : 0;
+    // -> CallSpec
     PyObject* item = Py_BuildValue("(ONNOiOi)", call.plan->keep ? call.plan->keep : Py_None, operands, temporaries,
                                    code, line, call.recorded ? Py_True : Py_False, call.scope);
     PyList_Append(calls, item);
@@ -165,22 +166,16 @@ PyObject* Capture::describe_ints() const {
   return ints;
 }
 
-PyObject* Capture::generators() const {
-  PyObject* list = PyList_New(0);
-  for (size_t i = 0; i < numbers_.size(); ++i) {
-    if (numbers_[i].kind != Argument::Kind::Seed) continue;
-    bool is_default = reinterpret_cast<Generator*>(numbers_[i].object) == default_generator();
-    PyObject* item = Py_BuildValue("(nO)", static_cast<Py_ssize_t>(i), is_default ? Py_True : Py_False);
-    PyList_Append(list, item);
-    Py_DECREF(item);
-  }
-  return list;
+bool Capture::default_generator_only() const {
+  return std::all_of(numbers_.begin(), numbers_.end(), [](const Argument& a) {
+    return a.kind != Argument::Kind::Seed || reinterpret_cast<Generator*>(a.object) == default_generator();
+  });
 }
 
 PyObject* Capture::describe_sites(const std::vector<Site>& wanted) const {
   PyObject* outputs = PyList_New(0);
   for (const Site& s : wanted) {
-    PyObject* item = Py_BuildValue("(ii)", s.index, s.output);
+    PyObject* item = Py_BuildValue("(ii)", s.index, s.output);  // -> ResultSite
     PyList_Append(outputs, item);
     Py_DECREF(item);
   }
@@ -190,7 +185,7 @@ PyObject* Capture::describe_sites(const std::vector<Site>& wanted) const {
 PyObject* Capture::describe_writes() const {
   PyObject* writes = PyList_New(0);
   for (auto& [leaf, site] : ordered_writes()) {
-    PyObject* item = Py_BuildValue("(iii)", leaf, site.index, site.output);
+    PyObject* item = Py_BuildValue("(iii)", leaf, site.index, site.output);  // -> WriteSite
     PyList_Append(writes, item);
     Py_DECREF(item);
   }

@@ -1,55 +1,12 @@
 #include "operators/bind.h"
 
+#include "operators/aliases.h"
 #include "tensor/generator.h"
 #include "tensor/size_type.h"
 
 namespace tandem {
 
 namespace {
-
-struct Alias {
-  const char* given;
-  const char* ours;
-};
-// What users of PyTorch (and, for a few, NumPy) call our parameters; a function's own names come first.
-constexpr Alias kAliases[] = {{"dim", "axis"},
-                              {"keepdim", "keepdims"},
-                              {"dims", "axes"},
-                              {"axis", "axes"},
-                              {"dim", "axes"},
-                              {"input", "x"},
-                              {"self", "x"},
-                              {"other", "y"},
-                              {"diagonal", "k"},
-                              {"diagonal", "offset"},
-                              {"dims", "axis"},
-                              {"dimension", "axis"},
-                              {"dim0", "axis0"},
-                              {"dim1", "axis1"},
-                              {"dim2", "axis2"},
-                              {"start_dim", "start_axis"},
-                              {"end_dim", "end_axis"},
-                              {"src", "source"},
-                              {"value", "source"},
-                              {"value", "fill_value"},
-                              {"shifts", "shift"},
-                              {"dims", "repetitions"},
-                              {"repeats", "repetitions"},
-                              {"reps", "repetitions"},
-                              {"size", "shape"},
-                              {"mat2", "y"},
-                              {"vec", "y"},
-                              {"vec2", "y"},
-                              {"exponent", "y"},
-                              {"a", "x"},
-                              {"b", "y"},
-                              {"tensor", "x"},
-                              {"input1", "x1"},
-                              {"input2", "x2"},
-                              {"input", "values"},
-                              {"train", "training"},
-                              {"from", "low"},
-                              {"to", "high"}};
 
 int find_parameter(OpFunction* op, PyObject* name) {
   auto& parameters = *op->parameters;

@@ -15,11 +15,13 @@ PyObject* describe_view(const View& v, bool requires_grad, int device) {
     PyTuple_SET_ITEM(strides, i, PyLong_FromLongLong(v.strides[i]));
     if (layout == LayoutClass::Dense) PyTuple_SET_ITEM(permutation, i, PyLong_FromLong(order[i]));
   }
+  // -> TensorSpec
   return Py_BuildValue("(siNNiNOi)", "tensor", static_cast<int>(v.dtype), shape, strides, static_cast<int>(layout),
                        permutation, requires_grad ? Py_True : Py_False, device);
 }
 
 PyObject* describe_argument(const Argument& a) {
+  // Other than tensors: -> ValueSpec
   auto number = [](const char* kind, int64_t v) { return Py_BuildValue("(sL)", kind, static_cast<long long>(v)); };
   switch (a.kind) {
     case Argument::Kind::Tensor:

@@ -18,7 +18,7 @@ from tandem.errors import DeviceError, DTypeError, InternalError, UnsupportedErr
 from tandem.graph.ir import current_builder
 from tandem.ops.define import ParameterSpec, Role, make_function
 from tandem.program.report import budget_of
-from tandem.tracing.describe import LEAF, CallSpec, call_of, spec_of
+from tandem.tracing.describe import LEAF, CallSpec, Operand, call_of, spec_of
 from tandem.tree import Structure, flatten
 
 RANDOM = ("seed", "offset")
@@ -30,7 +30,7 @@ class Taken:
 
     def __init__(self, scope, inputs: int, outputs: list, draws: int):
         self.inputs = inputs
-        self.sites = tuple(scope.locate(t) for t in outputs)
+        self.sites = tuple(Operand._make(scope.locate(t)) for t in outputs)
         self.leaves = scope.leaves()
         self.numbers = [spec_of(n) for n in scope.numbers()]
         self.ints = scope.ints()
@@ -40,7 +40,7 @@ class Taken:
         self.first_offset = offsets[0] if offsets else 0
         self.deltas = [o - self.first_offset for o in offsets]
         self.draws = draws
-        if not all(default for _, default in scope.generators()):
+        if not scope.default_generator_only():
             raise UnsupportedError(
                 None,
                 "random numbers inside a loop or branch come from the default generator only",
@@ -92,7 +92,7 @@ class Body:
         if draws is not None:
             draws.used = base + ints[self.num_ints + self.num_deltas]
         joined = join_calls(current_builder(), self.calls, leaves, numbers, ints[: self.num_ints], self._cut)
-        return [leaves[index] if kind == LEAF else joined[index, output] for kind, index, output in self.sites]
+        return [leaves[s.index] if s.kind == LEAF else joined[s.index, s.output] for s in self.sites]
 
     def _cut(self, value, recorded: bool):
         """What was computed without recording passes no gradients on."""

@@ -95,12 +95,13 @@ def device(index) -> Device:
 
 
 def get_device_name(device=None) -> str:
-    return _runtime.cuda_properties(_index(device))[0]
+    return get_device_properties(device).name
 
 
 def get_device_capability(device=None) -> tuple[int, int]:
     """Compute capability, such as (9, 0)."""
-    return _runtime.cuda_properties(_index(device))[1:3]
+    found = get_device_properties(device)
+    return found.major, found.minor
 
 
 class DeviceProperties(NamedTuple):

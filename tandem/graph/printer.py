@@ -14,12 +14,9 @@ def _lines(graph) -> list[str]:
     for node in graph.nodes:
         left = ", ".join(f"{names[v]}: {v.type!r}" for v in node.outputs) or bare[node]
         operands = [names[v] for v in node.inputs]
-        shown = getattr(node.op, "shown", None)  # calls of deferred graphs have more arguments than their operands
-        arguments = ", ".join(operands) if shown is None else shown(operands)
+        arguments = node.op.shown(operands)
         source = f"   # {getattr(node.source, 'short', node.source)}" if node.source else ""
-        op = (
-            "input" if node.op.is_input else repr(node.op)
-        )  # its type stands on the left, its position is its place
+        op = "input" if node.op.is_input else repr(node.op)  # its type stands on the left, its position is its place
         lines.append(f"{left} = {op}({arguments}){_place(node, names, bare)}{source}")
         if hasattr(node.op, "graphs"):  # a region: its graphs, whose values are numbered anew
             for part in node.op.graphs():

@@ -12,7 +12,7 @@ def verify(graph: Graph, after: str = "", known: set[Node] = frozenset()):
     """Raises InternalError unless nodes come after what they read and wait for, satisfy their operators' rules, types are what
     operators infer, and the graph's inputs, outputs and mutations belong to it. Nodes in `known` were verified before (nodes never
     change), so only their order is looked at. After a pass, which makes nodes of nodes that satisfied the rules, and has their
-    types inferred as it makes them, both are asked for again with TANDEM_CHECK=2 only: they take a tenth of the time of compiling."""
+    types inferred as it makes them, both are asked for again with TANDEM_CHECK=2 only: a tenth of the time of compiling."""
     rules = not after or CHECK >= 2
     where = f"after {after}: " if after else ""
     defined = set()

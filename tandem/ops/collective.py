@@ -23,7 +23,7 @@ from tandem import _runtime
 from tandem.errors import AutogradError, DTypeError, ShapeError
 from tandem.graph.ir import Type, Value
 from tandem.ops import rules
-from tandem.ops.define import LibraryOp, inplace, op, register
+from tandem.ops.define import LibraryOp, Role, inplace, op, register
 from tandem.ops.prepare import show_shape
 
 # As in src/collectives/communicator.h.
@@ -384,4 +384,4 @@ for _function in (
     all_reduce, all_reduce_, all_reduce_coalesced, broadcast, broadcast_, broadcast_coalesced, reduce_to, all_gather,
     reduce_scatter, all_to_all, barrier, send, recv, recv_,
 ):  # fmt: skip
-    _function.effect = True  # as its primitive: for graphs that hold calls
+    _function.role = Role(effect=True)

@@ -100,6 +100,7 @@ class Op:
     # everywhere alike; "alike" so too, for operands of one rank; "axis", "axes" in front, and these fields count it; "first"
     # into the first axis. "" where it has a rule there, or none.
     batching = ""
+    bodies = ()  # of branches and loops in deferred graphs
     fuses = False  # whether it becomes part of a kernel with its neighbours, so that what is between them is never in memory
     rearranges = False  # whether elements only change places: a view, or part of what reads it
     takes = ""  # types of its operands, for files of graphs (rules.py)
@@ -125,6 +126,10 @@ class Op:
         if not self._fields:
             return self.name
         return f"{self.name}[{', '.join(f'{f}={getattr(self, f)}' for f in self._fields)}]"
+
+    def shown(self, operands: list[str]) -> str:
+        """Its arguments as a printed graph has them; calls of deferred graphs have more than their operands."""
+        return ", ".join(operands)
 
     low_precision = False  # whether td.autocast brings its float32 inputs to 16 bits
 
@@ -392,6 +397,8 @@ class Role(NamedTuple):
     recompute: bool = False  # td.checkpoint: backward keeps nothing but inputs and outputs
     backward: Backward | None = None
     report: list | None = None  # notes what was compiled, and says how (tandem/program/report.py)
+    effect: bool = False  # running it is the point, as of its primitive: for graphs that hold calls
+    elementwise: bool = False  # a rule of an optimiser that works on each element for itself
 
 
 OPERATOR = Role()
@@ -469,7 +476,7 @@ def public(fn=None, *, name: str | None = None, method: bool = False):
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     tensors = [(i, n) for i, n in enumerate(names) if fn.__annotations__.get(n) == "Tensor"]
     synonyms = {}
-    for given, ours in _SYNONYMS:
+    for given, ours in _runtime.PARAMETER_ALIASES:
         if ours in names and given not in names:
             synonyms.setdefault(given, ours)
     fn = _prepare_arguments(fn, tensors, synonyms, names)
@@ -485,15 +492,6 @@ def method(fn=None, *, name: str | None = None):
         return lambda f: method(f, name=name)
     OWN_METHODS[name or fn.__name__] = fn
     return fn
-
-
-# As the dispatcher accepts them for operator functions (src/operators/bind.cc).
-_SYNONYMS = (
-    ("dim", "axis"), ("keepdim", "keepdims"), ("dims", "axes"), ("dim", "axes"), ("dims", "axis"), ("input", "x"), ("self", "x"),
-    ("other", "y"), ("src", "source"), ("size", "shape"), ("dim0", "axis0"), ("dim1", "axis1"), ("dim2", "axis2"), ("tensor", "x"),
-    ("exponent", "y"), ("vec2", "y"), ("mat2", "y"), ("end_dim", "end_axis"), ("start_dim", "start_axis"), ("value", "fill_value"),
-    ("split_size", "split_size_or_sections"),
-)  # fmt: skip
 
 
 def _prepare_arguments(fn, tensors, synonyms, names):

@@ -34,6 +34,8 @@ class Region(LibraryOp):
     """What regions have in common. Like a library routine, a region reads and writes memory."""
 
     directs = True  # whether it decides what runs: a branch or a loop
+    carried = scanned = 0  # values that iterations pass on, and those whose rows they take
+    reverse = False  # whether the last row comes first
     takes_complex = True
     holomorphic = False  # its gradient is that of the graphs inside (autodiff/regions.py)
     sparse_grads = True  # gradients that did not arrive are None: zeros would be carried through whole loops

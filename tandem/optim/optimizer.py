@@ -50,7 +50,7 @@ def rule(*state: str, elementwise: bool = False):
     def decorate(fn):
         made = op(_on_parts(fn, 1 + len(state)), hidden=True, mutates=("param", *state))
         made.state = state
-        made.elementwise = elementwise
+        made.role = made.role._replace(elementwise=elementwise)
         return made
 
     return decorate

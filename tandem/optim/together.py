@@ -31,7 +31,7 @@ class Together:
 
     def add(self, rule, settings: tuple, tensors: tuple) -> bool:
         """Takes rule(*tensors, *settings) on; False if it has to be called as it is."""
-        flat = _runtime.flat_alike(tensors) if rule.elementwise else None
+        flat = _runtime.flat_alike(tensors) if rule.role.elementwise else None
         if flat is None:
             return False
         last_rule, last_settings, kind, waiting = self._last

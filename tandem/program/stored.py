@@ -41,14 +41,17 @@ def fingerprint() -> str:
     return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
+def _arch(device: int) -> tuple[int, int, int]:
+    """What kernels are compiled for: the compute capability, and the number of multiprocessors."""
+    _, major, minor, multiprocessors, _ = _runtime.cuda_properties(device)
+    return major, minor, multiprocessors
+
+
 def key_of(devices: tuple[int, ...], described) -> str:
     """The key of a program that is made from what is described. "": it is not kept."""
     if not cache_dir() or DEBUG >= 2 or PRINT:
         return ""
-    targets = [
-        (device, _runtime.cuda_properties(device - 1)[1:4], WGMMA.value, CUSOLVER.value) if device else None
-        for device in devices
-    ]
+    targets = [(device, _arch(device - 1), WGMMA.value, CUSOLVER.value) if device else None for device in devices]
     return blake2b(repr((fingerprint(), SKIP.value, targets, described)).encode(), digest_size=20).hexdigest()
 
 

@@ -261,10 +261,10 @@ class ScheduleWriter:
             _REGIONS["repeat" if op.name == "while" and len(step.parts) == 1 else op.name],
             [self.value(b) for b in step.inputs],
             [self.value(b) for b in step.outputs],
-            getattr(op, "carried", 0),
-            getattr(op, "scanned", 0),
+            op.carried,
+            op.scanned,
             -1 if extent is None else self.slot(extent),
-            getattr(op, "reverse", False),
+            op.reverse,
         )
 
     def _last_uses(self, kept: set[Buffer]) -> dict[int, list[Buffer]]:

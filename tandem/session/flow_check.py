@@ -37,8 +37,7 @@ class Frames:
     def _check_collectives(self):
         """A dataflow graph runs what is ready, so that ranks might run collectives in different orders."""
         for node in self.nodes:
-            op = getattr(node.op, "op", None) if isinstance(node.op, Primitive) else getattr(node.op, "function", None)
-            if getattr(op, "effect", False):
+            if node.op.collective:
                 raise refuse(
                     node, "a collective needs its place in one order of all, and a graph wired by hand has none",
                     fix="use td.cond, td.while_loop or td.scan instead of wiring, and read queues in another graph",
@@ -82,9 +81,7 @@ class Frames:
                     fix="bring the outer value in with enter(x, frame_name, is_constant=True), the inner one out with exit(x)",
                 )
         kind = node.op
-        if found is ANYWHERE and (
-            isinstance(kind, Primitive) or not getattr(kind, "everywhere", True) or self._reads_later(node)
-        ):
+        if found is ANYWHERE and (isinstance(kind, Primitive) or not kind.everywhere or self._reads_later(node)):
             found = 0
         if isinstance(kind, (Exit, NextIteration, LoopCond)) and found == 0:
             raise refuse(

@@ -166,7 +166,7 @@ class Grouping:
         if isinstance(op, Fed):
             return frozenset()
         ordered = frozenset().union(*(self._conditions.get(c, frozenset()) for c in node.control))
-        if getattr(op, "condition", 0):
+        if op.condition:
             ordered |= {("host", op.condition)}
         if not isinstance(op, Merge):
             return ordered.union(*(self.condition(v) for v in node.inputs))
@@ -195,7 +195,7 @@ class Grouping:
             sources = [(v.node, False) for v in node.inputs if v not in self.fed]
             sources += [(c, True) for c in node.control]
             sources += [(o, True) for o in self.orders[node]]
-            sources += [(o, True) for o in getattr(node.op, "after", ())]
+            sources += [(o, True) for o in node.op.after]
             for source, only_order in sources:
                 if isinstance(source, int):
                     level = max(level, frame_level[source] + 1)

@@ -108,6 +108,10 @@ class Step(Op):
     differentiable = True
     hand_wired = False
     writes = False  # whether it changes a variable
+    collective = False  # whether all ranks must run it, in one order with others
+    everywhere = True  # whether loops may use its results where it takes nothing of a run
+    condition = 0  # a number for when its results are live, where others decide that
+    after = ()  # nodes that what it gives depends on by a way that is not in the graph
     saved: tuple[
         str, ...
     ]  # what a file keeps of it: attributes, in the order in which the constructor takes them (serialize.py)
@@ -149,6 +153,10 @@ class Call(Step):
     @property
     def writes(self) -> bool:
         return bool(self.written)
+
+    @property
+    def collective(self) -> bool:
+        return self.function.role.effect
 
     def shown(self, operands: list[str]) -> str:
         """Its arguments as a printed graph has them: matmul(%0, %1, transpose=True)."""
@@ -194,6 +202,10 @@ class Primitive(Step):
         super().__init__()
         self.name = op.name
         self.op = op
+
+    @property
+    def collective(self) -> bool:
+        return self.op.effect
 
     def run(self, trace, node, operands):
         result = self.op.substitute(lambda d: substitute(d, trace.sizes))(*operands)
@@ -366,9 +378,6 @@ class Host(Step):
     blocking = False  # may wait for other runs
     placed = False  # whether `call` is told the context of the run and the key of the iteration too
     always = False  # whether it runs when an operand is dead, which is None then
-    everywhere = True  # whether loops may use its results where it takes nothing of a run
-    condition = 0  # a number for when its results are live, where others decide that
-    after: tuple = ()  # nodes that what it gives depends on by a way that is not in the graph
 
 
 class PyFunc(Host):

@@ -49,15 +49,13 @@ def _call(node, names: dict, lifted: dict) -> str:
             return f"{node.op.name}({node.op.tensor.tolist()})"
         return f"{node.op.name}({node.name!r})"
     operands = [names[v] for v in node.inputs]
-    shown = getattr(node.op, "shown", None)  # calls have more arguments than their operands
-    return f"{node.op.name}({', '.join(operands) if shown is None else shown(operands)})"
+    return f"{node.op.name}({node.op.shown(operands)})"
 
 
 def _bodies(op) -> list[tuple[str, object]]:
     """What a branch or loop does, with a name for each."""
-    bodies = getattr(op, "bodies", ())
-    names = ["false_fn", "true_fn"] if op.name == "cond" else [body.graph.name for body in bodies]
-    return list(zip(names, bodies, strict=True)) if bodies else []
+    names = ["false_fn", "true_fn"] if op.name == "cond" else [body.graph.name for body in op.bodies]
+    return list(zip(names, op.bodies, strict=True)) if op.bodies else []
 
 
 def _place(node, names: dict, bare: dict) -> str:

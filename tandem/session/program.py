@@ -78,7 +78,7 @@ def draws_from_the_run(op: Step) -> bool:
     """Whether random numbers are drawn that have no seed of their own."""
     if isinstance(op, Call):
         return None in streams_of(op)
-    return any(draws_from_the_run(n.op) for body in getattr(op, "bodies", ()) for n in body.graph.nodes)
+    return any(draws_from_the_run(n.op) for body in op.bodies for n in body.graph.nodes)
 
 
 def streams_of(call: Call) -> list[int | None]:

@@ -60,7 +60,7 @@ class DeferredWriter(Writer):
 
     def _count(self, graph: Graph):
         for node in graph.nodes:
-            for body in getattr(node.op, "bodies", ()):
+            for body in node.op.bodies:
                 self._count(body.graph)
             self.place[node] = len(self.place)
             for v in node.outputs:
@@ -317,8 +317,8 @@ class DeferredReader(Reader):
         elif kind in ("Print", "Merge"):
             if not count or len(types) != (1 if kind == "Print" else 2):
                 raise ValueError("it passes nothing on")
-        elif isinstance(op, (Call, Applied)) or hasattr(op, "bodies"):
-            if hasattr(op, "bodies") and len(inputs) < op.operands:
+        elif isinstance(op, (Call, Applied)) or op.bodies:
+            if op.bodies and len(inputs) < op.operands:
                 raise ValueError(f"{op.operands} operands, but {len(inputs)} inputs")
             made = [t for t in infer(graph, lambda trace, values: op.run(trace, None, values), inputs) if t is not None]
             if isinstance(op, Call) and op.written:

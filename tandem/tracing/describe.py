@@ -38,6 +38,21 @@ class Operand(NamedTuple):
     output: int  # of the call
 
 
+class ResultSite(NamedTuple):
+    """A result of a captured call."""
+
+    call: int
+    output: int
+
+
+class WriteSite(NamedTuple):
+    """A leaf, and the result that it has when the program is over."""
+
+    leaf: int
+    call: int
+    output: int
+
+
 class CallSpec(NamedTuple):
     """A captured call."""
 
@@ -57,8 +72,8 @@ class Captured(NamedTuple):
     leaves: list[TensorSpec]
     numbers: list[ValueSpec]
     ints: list[int]
-    outputs: list[tuple[int, int]]  # (call, output)
-    writes: list[tuple[int, int, int]]  # (leaf, call, output)
+    outputs: list[ResultSite]
+    writes: list[WriteSite]
     symbolic: bool
     ended: str
     report: list | None  # tandem/program/report.py
@@ -95,5 +110,8 @@ def call_of(description: tuple) -> CallSpec:
     return CallSpec(plan, [Operand._make(o) for o in operands], *rest)
 
 
-def capture_of(calls, leaves, numbers, *rest) -> Captured:
-    return Captured([call_of(c) for c in calls], [spec_of(d) for d in leaves], [spec_of(d) for d in numbers], *rest)
+def capture_of(calls, leaves, numbers, ints, outputs, writes, *rest) -> Captured:
+    return Captured(
+        [call_of(c) for c in calls], [spec_of(d) for d in leaves], [spec_of(d) for d in numbers], ints,
+        [ResultSite._make(o) for o in outputs], [WriteSite._make(w) for w in writes], *rest,
+    )  # fmt: skip

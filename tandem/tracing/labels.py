@@ -34,7 +34,7 @@ def labels_of(captured: Captured) -> Labels:
     inputs = _inputs(captured, roots)
     _update_paths(captured, phases, paths, inputs, roots)
     scopes = [(phase, *path) if phase else path for phase, path in zip(phases, paths, strict=True)]
-    return Labels(scopes, inputs, getattr(captured.report, "name", ""))
+    return Labels(scopes, inputs, captured.report.name if captured.report is not None else "")
 
 
 def _module_paths(inner: list, outer: list, roots: list) -> list[tuple[str, ...]]:

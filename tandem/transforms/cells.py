@@ -5,6 +5,8 @@ See Note [Cells] in src/autobatch/cells.h.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import tandem.ops as F
 from tandem.errors import InternalError, UnsupportedError
 from tandem.graph.ir import Type, Value, current_builder
@@ -15,15 +17,37 @@ from tandem.tracing.program import _replay
 from tandem.transforms.batching import Batcher
 from tandem.transforms.grouped import NUMBERS, PARAMETERS
 
+if TYPE_CHECKING:
+    from tandem.tracing.operator_plan import CapturedPlan
 
-def cell_function(calls: tuple, flags: tuple[bool, ...]):
-    """The operator function of cells as one. calls: (CapturedPlan, where its tensors come from, which results are wanted) each. A
-    tensor comes from outside (its number there) or from a call before: (call, result, shape, strides, offset, dtype) of the view of
-    it. flags: which tensors from outside differ between cells, and so have an axis more, in front.
+
+class InsideView(NamedTuple):
+    """A view of what a call before, inside the cell, gives (src/autobatch/run_cells.cc)."""
+
+    call: int
+    output: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int  # in elements
+    dtype: int  # its code
+
+
+class CellCall(NamedTuple):
+    """A call inside a cell (src/autobatch/group_call.cc)."""
+
+    plan: CapturedPlan
+    operands: tuple[int | InsideView, ...]  # tensors from outside by their number, or from a call before
+    outputs: tuple[bool, ...]  # which results are wanted
+
+
+def cell_function(described: tuple, flags: tuple[bool, ...]):
+    """The operator function of cells as one. described: a CellCall each, as plain tuples. flags: which tensors from outside differ
+    between cells, and so have an axis more, in front.
 
     Its arguments are the tensors from outside; numbers, call by call; integers, and last how many cells there are.
     """
-    name = calls[-1][0].name
+    calls = [CellCall(plan, tuple(map(_source, operands)), outputs) for plan, operands, outputs in described]
+    name = calls[-1].plan.name
 
     def fn(tensors, numbers, ints):
         count = ints[-1]
@@ -59,21 +83,24 @@ def cell_function(calls: tuple, flags: tuple[bool, ...]):
         batcher = Batcher(count, "same")
         return tuple(batcher.full(*made) for made in batcher.graph(graph, values, batched))
 
-    digests = [plan.digest for plan, _, _ in calls]
+    digests = [call.plan.digest for call in calls]
     digest = None
     if None not in digests:
         digest = repr(("cell", digests, [call[1:] for call in calls], flags))
     return make_function(name, fn, PARAMETERS, role=Role(whole=True), digest=digest)
 
 
-def _operand(source, outside, results: list) -> Value:
+def _source(described) -> int | InsideView:
+    return described if isinstance(described, int) else InsideView._make(described)
+
+
+def _operand(source: int | InsideView, outside, results: list) -> Value:
     if isinstance(source, int):
         return outside[source]
-    call, output, shape, strides, offset, dtype = source
-    value = results[call][output]
-    if int(value.dtype.code) != dtype:
+    value = results[source.call][source.output]
+    if int(value.dtype.code) != source.dtype:
         raise UnsupportedError("autobatch", "a view of another type inside a cell")
-    return view_of(value, shape, strides, offset)
+    return view_of(value, source.shape, source.strides, source.offset)
 
 
 def view_of(value: Value, shape: tuple, strides: tuple, offset: int) -> Value:

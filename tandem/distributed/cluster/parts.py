@@ -43,7 +43,7 @@ class PartWriter(DeferredWriter):
         self.number, self.place, self.controls, self.taken = {}, {}, controls, taken
         self.draws, self._drawn = draws, None
         for node in nodes:
-            for body in getattr(node.op, "bodies", ()):
+            for body in node.op.bodies:
                 self._count(body.graph)
             self.place[node] = len(self.place)
             for v in node.outputs:

@@ -76,18 +76,25 @@ class Call(NamedTuple):
 _calls: dict = {}
 
 
-def run_from_dispatch(function, descriptions, tensors):
-    """(results, whether they are a tuple, how many random counters were used)"""
+class ShardedResults(NamedTuple):
+    """What the runtime gets of a call (src/dispatch/sharded.cc)."""
+
+    tensors: list
+    is_tuple: bool
+    advance: int  # random counters that were used
+
+
+def run_from_dispatch(function, descriptions, tensors) -> ShardedResults:
     return run(function, [spec_of(d) for d in descriptions], tensors)
 
 
-def run(function, spec, tensors, wanted=None, strict: bool = True):
+def run(function, spec, tensors, wanted=None, strict: bool = True) -> ShardedResults:
     """wanted: placements of each result; an entry of None per mesh axis leaves them as they come."""
     mesh, placements = _placements(function, tensors)
     if wanted is None and _element_by_element(function, tensors, placements):
         arguments = [item.value if t is None else _local(t) for item, t in zip(spec, tensors, strict=True)]
         function(*arguments)
-        return list(tensors[: function.writes]), function.writes > 1, 0
+        return ShardedResults(list(tensors[: function.writes]), function.writes > 1, 0)
     key = _key(function, spec, placements, wanted, mesh, strict)
     call = _calls.get(key)
     if call is None:
@@ -102,7 +109,7 @@ def run(function, spec, tensors, wanted=None, strict: bool = True):
     if isinstance(call, NeedsReduced):
         reduce_in_place(tensors[call.position], call.placements)
         return run(function, spec, tensors, wanted, strict)
-    return _run(function, call, mesh, spec, tensors), call.is_tuple, call.advance
+    return ShardedResults(_run(function, call, mesh, spec, tensors), call.is_tuple, call.advance)
 
 
 # -- what is called
@@ -110,7 +117,7 @@ def run(function, spec, tensors, wanted=None, strict: bool = True):
 
 def _element_by_element(function, tensors, placements) -> bool:
     """Whether an update rule of an optimiser can run on parts as it is: in place, all operands lying alike."""
-    if not getattr(function, "elementwise", False) or not function.writes or _runtime.grad_enabled():
+    if not function.role.elementwise or not function.writes or _runtime.grad_enabled():
         return False
     alike = {p for t, p in zip(tensors, placements, strict=True) if t is not None and t.ndim}
     return len(alike) == 1 and not has_partial(*alike)
@@ -420,7 +427,7 @@ def _backward(function, mesh, grads, saved, numbers, inputs) -> list:
         tensors.append(None)
     wanted = tuple(_gradient_placements(t, mesh) for t in inputs)
     with _replicating():
-        results, _, _ = run(function, spec, tensors, wanted, strict=False)
+        results = run(function, spec, tensors, wanted, strict=False).tensors
     made = []
     for t, g in zip(inputs, results, strict=True):
         plain = _runtime.parts_of(t) is None
