@@ -18,6 +18,7 @@ struct Callbacks {
   PyObject* refresh_view = nullptr;     // (view): the view's history after a write through its base
   PyObject* check_finite = nullptr;     // (op name, tensors, where)
   PyObject* extras = nullptr;           // (op, args, kwargs): a call with out= and the like, which all operators take
+  PyObject* overridden = nullptr;       // (op, args, kwargs): a failed call with an object that has __torch_function__
   PyObject* in_parts = nullptr;         // (op, arguments): a call with a sparse or nested tensor among its arguments
   PyObject* to_dense = nullptr;         // (tensor in parts) -> Tensor
   PyObject* join_backward = nullptr;    // (backward function, that of the record before it) -> OpFunction or None

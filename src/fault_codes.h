@@ -9,6 +9,7 @@ constexpr int64_t kWeightsBound = -1;  // the value is such a code
 constexpr int64_t kDivisorBound = -2;  // an integer was to be divided by 0
 
 inline const char* weight_fault(int64_t code) {
+  if (code == 3) return "an element is not between 0 and 1, as probabilities and shares are";
   return code == 1 ? "the weights hold a negative number, an infinity or NaN; they must be 0 or more, and finite"
                    : "the weights of a draw are all 0; at least one must be more";
 }

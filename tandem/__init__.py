@@ -74,7 +74,7 @@ from tandem.dtypes import (  # noqa: E402
     uint32,
     uint64,
 )  # fmt: skip
-from tandem.layouts import sparse_coo, sparse_csr, strided  # noqa: E402
+from tandem.layouts import jagged, sparse_coo, sparse_csr, strided  # noqa: E402
 from tandem.names import missing as _missing  # noqa: E402
 from tandem.ops.define import FUNCTIONS as _FUNCTIONS  # noqa: E402
 from tandem.ops.memory_format import channels_last, channels_last_3d, contiguous_format, preserve_format  # noqa: E402

@@ -6,6 +6,7 @@ import sys
 from typing import Final, Optional
 
 from tandem.compiled import compile
+from tandem.errors import UnsupportedError
 
 __all__ = [
     "Final",
@@ -13,9 +14,13 @@ __all__ = [
     "ScriptModule",
     "annotate",
     "export",
+    "freeze",
     "ignore",
     "is_scripting",
     "is_tracing",
+    "load",
+    "optimize_for_inference",
+    "save",
     "script",
     "script_if_tracing",
     "trace",
@@ -61,6 +66,43 @@ def script(obj, optimize=None, example_inputs=None, **kwargs):
     tensor([2., 2.])
     """
     return obj
+
+
+def save(m, f, *args, **kwargs):
+    """Refuses: there is no file format of TorchScript here.
+
+    >>> td.jit.save(td.nn.Linear(1, 1), "model.pt")
+    Traceback (most recent call last):
+    tandem.UnsupportedError: jit.save: there is no TorchScript, whose files PyTorch's runtime reads
+      fix: td.export.save(td.export.export(model, (example,)), path) writes a program, td.save(model.state_dict(), path) the weights
+    """
+    raise UnsupportedError(
+        "jit.save", "there is no TorchScript, whose files PyTorch's runtime reads",
+        fix="td.export.save(td.export.export(model, (example,)), path) writes a program, td.save(model.state_dict(), path) "
+        "the weights",
+    )  # fmt: skip
+
+
+def load(f, *args, **kwargs):
+    """Refuses: files of TorchScript hold code for PyTorch's runtime."""
+    raise UnsupportedError(
+        "jit.load", f"{f} would hold code for PyTorch's runtime",
+        fix="convert it where PyTorch is installed: torch.onnx.export, and td.onnx.load here",
+    )  # fmt: skip
+
+
+def freeze(mod, preserved_attrs=None, optimize_numerics=True):
+    """The module itself: td.compile makes what a module is called with part of its program.
+
+    >>> td.jit.freeze(td.nn.ReLU().eval())
+    ReLU()
+    """
+    return mod
+
+
+def optimize_for_inference(mod, other_methods=None):
+    """The module itself."""
+    return mod
 
 
 def script_if_tracing(fn):

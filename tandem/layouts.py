@@ -17,7 +17,8 @@ class Layout:
 
 
 def _layout(name: str) -> Layout:
-    return {"strided": strided, "sparse_coo": sparse_coo, "sparse_csr": sparse_csr}[name]
+    return {"strided": strided, "sparse_coo": sparse_coo, "sparse_csr": sparse_csr, "jagged": jagged}[name]
 
 
 strided, sparse_coo, sparse_csr = Layout("strided"), Layout("sparse_coo"), Layout("sparse_csr")
+jagged = Layout("jagged")  # that of nested tensors

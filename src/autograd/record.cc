@@ -123,8 +123,9 @@ TensorRef run_hooks(PyObject* hooks, TensorRef grad) {
 PlanNode::~PlanNode() = default;
 
 void PlanNode::release_saved() {
+  released =
+      released || !saved.empty();  // a record that needs no tensors (of a sum, of a view) can be gone through again
   saved.clear();
-  released = true;
 }
 
 TensorRef PlanNode::unpack(const SavedTensor& s, bool create_graph) {

@@ -221,6 +221,7 @@ void register_dispatch(nb::module_& m) {
                       : name == "refresh_view"    ? &callbacks.refresh_view
                       : name == "check_finite"    ? &callbacks.check_finite
                       : name == "extras"          ? &callbacks.extras
+                      : name == "overridden"      ? &callbacks.overridden
                       : name == "in_parts"        ? &callbacks.in_parts
                       : name == "to_dense"        ? &callbacks.to_dense
                       : name == "join_backward"   ? &callbacks.join_backward

@@ -16,10 +16,10 @@ namespace {
 // Keywords that every operator takes, whatever its parameters are: out=, inplace=, and some that mean nothing here.
 bool has_extras(OpFunction* op, PyObject* kwnames) {
   static PyObject* const extras[] = {
-      PyUnicode_InternFromString("out"),          PyUnicode_InternFromString("inplace"),
-      PyUnicode_InternFromString("non_blocking"), PyUnicode_InternFromString("sparse_grad"),
-      PyUnicode_InternFromString("layout"),       PyUnicode_InternFromString("pin_memory"),
-      PyUnicode_InternFromString("memory_format")};
+      PyUnicode_InternFromString("out"),           PyUnicode_InternFromString("inplace"),
+      PyUnicode_InternFromString("non_blocking"),  PyUnicode_InternFromString("sparse_grad"),
+      PyUnicode_InternFromString("layout"),        PyUnicode_InternFromString("pin_memory"),
+      PyUnicode_InternFromString("memory_format"), PyUnicode_InternFromString("_stacklevel")};
   for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); ++k) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, k);
     for (PyObject* extra : extras) {
@@ -32,21 +32,45 @@ bool has_extras(OpFunction* op, PyObject* kwnames) {
   return false;
 }
 
-PyObject* call_with_extras(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+// callback(op, args, kwargs)
+PyObject* call_back(PyObject* callback, PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* tuple = PyTuple_New(nargs);
   PyObject* keywords = PyDict_New();
   bool ok = tuple && keywords;
   for (Py_ssize_t i = 0; ok && i < nargs; ++i) PyTuple_SET_ITEM(tuple, i, Py_NewRef(args[i]));
-  for (Py_ssize_t k = 0; ok && k < PyTuple_GET_SIZE(kwnames); ++k)
+  for (Py_ssize_t k = 0; ok && kwnames && k < PyTuple_GET_SIZE(kwnames); ++k)
     ok = PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, k), args[nargs + k]) == 0;
   PyObject* result = nullptr;
   if (ok) {
     PyObject* arguments[] = {self, tuple, keywords};
-    result = PyObject_Vectorcall(callbacks.extras, arguments, 3, nullptr);
+    result = PyObject_Vectorcall(callback, arguments, 3, nullptr);
   }
   Py_XDECREF(tuple);
   Py_XDECREF(keywords);
   return result;
+}
+
+// One boolean more than there are parameters: relu(x, True), as functions of PyTorch take inplace by position.
+bool ends_with_extra(OpFunction* op, PyObject* const* args, Py_ssize_t nargs) {
+  return nargs == op->num_positional + 1 && op->variadic < 0 && PyBool_Check(args[nargs - 1]);
+}
+
+// Whether an object, or one in a list, is of a class with __torch_function__, PyTorch's way to say what operators do
+// with it.
+bool has_override(PyObject* o, bool inside = false) {
+  static PyObject* const name = PyUnicode_InternFromString("__torch_function__");
+  if (is_tensor(o)) return false;
+  if (_PyType_Lookup(Py_TYPE(o), name)) return true;
+  if (inside || !(PyList_Check(o) || PyTuple_Check(o))) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); ++i)
+    if (has_override(PySequence_Fast_GET_ITEM(o, i), true)) return true;
+  return false;
+}
+
+bool any_override(PyObject* const* args, Py_ssize_t count) {
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (has_override(args[i])) return true;
+  return false;
 }
 
 PyObject* results_of(OpFunction* op, Argument* arguments, int count) {
@@ -80,8 +104,9 @@ PyObject* raised(OpFunction* op) {
 
 PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   auto* op = reinterpret_cast<OpFunction*>(self);
-  if (kwnames && callbacks.extras && has_extras(op, kwnames))
-    return call_with_extras(self, args, PyVectorcall_NARGS(nargsf), kwnames);
+  if (callbacks.extras &&
+      ((kwnames && has_extras(op, kwnames)) || ends_with_extra(op, args, PyVectorcall_NARGS(nargsf))))
+    return call_back(callbacks.extras, self, args, PyVectorcall_NARGS(nargsf), kwnames);
   BoundCall call;
   try {
     bind(op, args, PyVectorcall_NARGS(nargsf), kwnames, call);
@@ -97,8 +122,20 @@ PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
   } catch (const InParts&) {
     return call_in_parts(op, call);
   } catch (...) {
-    return raised(op);
+    raised(op);
   }
+  // Asked only now that the call has failed, so that calls with tensors pay nothing for it.
+  if (!callbacks.overridden) return nullptr;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);  // looking up attributes clears it
+  if (!any_override(args, PyVectorcall_NARGS(nargsf) + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0))) {
+    PyErr_Restore(type, value, traceback);
+    return nullptr;
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  return call_back(callbacks.overridden, self, args, PyVectorcall_NARGS(nargsf), kwnames);
 }
 
 ParameterKind parse_kind(const char* text) {

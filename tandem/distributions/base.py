@@ -25,9 +25,9 @@ def parameters(*values) -> list[Tensor]:
 class Distribution:
     """A family of distributions, one for each element of `batch_shape`, over values of `event_shape`.
 
-    Subclasses set `batch_shape` and `event_shape` and define `rsample` (or `sample`, where no gradient exists), `log_prob`,
-    `entropy`, `mean` and `variance`. `arg_constraints` says what parameters must be, `support` where samples lie: both are
-    looked at if validate_args is True, parameters when an instance is made, values by log_prob and cdf.
+    Subclasses give `batch_shape` and `event_shape` to `__init__` and define `rsample` (or `sample`, where no gradient exists),
+    `log_prob`, `entropy`, `mean` and `variance`. `arg_constraints` says what parameters must be, `support` where samples lie: both
+    are looked at if validate_args is True, parameters when an instance is made, values by log_prob and cdf.
     """
 
     has_rsample = False
@@ -36,13 +36,18 @@ class Distribution:
     _validate_args = False
 
     def __init__(self, batch_shape=(), event_shape=(), validate_args: bool | None = None):
-        self.batch_shape, self.event_shape = td.Size(batch_shape), td.Size(event_shape)
+        self._batch_shape, self._event_shape = td.Size(batch_shape), td.Size(event_shape)
         if validate_args is not None:
             self._validate_args = validate_args
         if self._validate_args:
             for name, constraint in self.arg_constraints.items():
                 if not constraints.is_dependent(constraint) and self._is_given(name):
                     self._check(name, getattr(self, name), constraint)
+
+    batch_shape = property(
+        lambda self: self._batch_shape, doc="The shape of the parameters: one distribution for each."
+    )
+    event_shape = property(lambda self: self._event_shape, doc="The shape of one value.")
 
     @staticmethod
     def set_default_validate_args(value: bool):
@@ -97,9 +102,9 @@ class Distribution:
         """The square root of the variance."""
         return td.sqrt(self.variance)
 
-    def shape_of(self, sample_shape=()) -> tuple:
+    def shape_of(self, sample_shape=()) -> td.Size:
         """The shape of so many samples."""
-        return (*sample_shape, *self.batch_shape, *self.event_shape)
+        return td.Size((*sample_shape, *self.batch_shape, *self.event_shape))
 
     _extended_shape = shape_of
 
@@ -112,7 +117,7 @@ class Distribution:
                 made.__dict__[name] = value.expand((*batch, *value.shape[old:]))
             elif isinstance(value, Distribution) and value.batch_shape[:old] == self.batch_shape:
                 made.__dict__[name] = value.expand((*batch, *value.batch_shape[old:]))
-        made.batch_shape = td.Size(batch)
+        made._batch_shape = td.Size(batch)
         return made
 
     def sample(self, sample_shape=()):

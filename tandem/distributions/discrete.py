@@ -281,7 +281,7 @@ class OneHotCategorical(Categorical):
 
     def __init__(self, probs=None, logits=None, validate_args=None):
         super().__init__(probs, logits, validate_args)
-        self.event_shape = (self._num_events,)
+        self._event_shape = td.Size((self._num_events,))
 
     mean = property(lambda self: self.probs)
     variance = property(lambda self: self.probs * (1 - self.probs))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import tandem as td
 from tandem.distributions import constraints
 from tandem.distributions.base import LOG_TWO_PI, Distribution, ExponentialFamily, parameters
@@ -108,16 +110,27 @@ class MultivariateNormal(Distribution):
                 f"loc is {loc.shape}, so the matrix must end in ({size}, {size}); it is {factor.shape}",
             )
         batch = td.broadcast_shapes(loc.shape[:-1], factor.shape[:-2])
-        self.loc, self.scale_tril = loc.expand(*batch, size), factor.expand(*batch, size, size)
+        self.loc, self._unbroadcasted_scale_tril = loc.expand(*batch, size), factor
+        given = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix, "scale_tril": scale_tril}
+        for name, matrix in given.items():
+            if matrix is not None:
+                self.__dict__[name] = matrix.expand(*batch, size, size)
         super().__init__(batch, (size,), validate_args)
 
-    @property
-    def covariance_matrix(self):
-        return self.scale_tril @ self.scale_tril.mT
+    def _for_each(self, matrix):
+        return matrix.expand(*self._batch_shape, *matrix.shape[-2:])
 
-    @property
-    def precision_matrix(self):
-        return td.linalg.inv(self.covariance_matrix)
+    # The factor as it was given, under PyTorch's private name, which classes made of this one write and read.
+    scale_tril = cached_property(lambda self: self._for_each(self._unbroadcasted_scale_tril))
+    covariance_matrix = cached_property(
+        lambda self: self._for_each(self._unbroadcasted_scale_tril @ self._unbroadcasted_scale_tril.mT)
+    )
+    precision_matrix = cached_property(lambda self: self._for_each(td.cholesky_inverse(self._unbroadcasted_scale_tril)))
+
+    def expand(self, batch_shape, _instance=None):
+        made = super().expand(batch_shape)
+        made._unbroadcasted_scale_tril = self._unbroadcasted_scale_tril
+        return made
 
     mean = property(lambda self: self.loc)
     mode = property(lambda self: self.loc)

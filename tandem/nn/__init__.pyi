@@ -26,6 +26,7 @@ from tandem.nn import module as module
 from tandem.nn import modules as modules
 from tandem.nn import normalization as normalization
 from tandem.nn import old_reduction as old_reduction
+from tandem.nn import older_names as older_names
 from tandem.nn import parallel as parallel
 from tandem.nn import parameter as parameter
 from tandem.nn import pooling as pooling

@@ -206,8 +206,11 @@ class Threshold(Module):
 class Hardtanh(Module):
     """x limited to [min_val, max_val]."""
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False, min_value: float | None = None,
+                 max_value: float | None = None):  # fmt: skip
         super().__init__()
+        min_val = min_val if min_value is None else min_value  # PyTorch's older names
+        max_val = max_val if max_value is None else max_value
         if max_val <= min_val:
             raise ValueError(f"min_val {min_val} must be smaller than max_val {max_val}")
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace

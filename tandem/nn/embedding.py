@@ -38,8 +38,9 @@ class _Table(Module):
             init.zeros_(self.weight.data[self.padding_idx])
 
     @classmethod
-    def from_pretrained(cls, embeddings, freeze: bool = True, **kwargs):
-        """A layer around a given table, fixed by default."""
+    def _around(cls, embeddings, freeze: bool, **kwargs):
+        if embeddings.ndim != 2:
+            raise ValueError(f"the table must be (rows, columns); it is {tuple(embeddings.shape)}")
         rows, columns = embeddings.shape
         made = cls(rows, columns, _weight=embeddings, **kwargs)
         made.weight.requires_grad = not freeze
@@ -84,6 +85,15 @@ class Embedding(_Table):
         self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         self.weight.requires_grad = not _freeze
 
+    @classmethod
+    def from_pretrained(cls, embeddings, freeze: bool = True, padding_idx: int | None = None, max_norm: float | None = None,
+                        norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False):  # fmt: skip
+        """A layer around a given table, fixed by default."""
+        return cls._around(
+            embeddings, freeze, padding_idx=padding_idx, max_norm=max_norm, norm_type=norm_type,
+            scale_grad_by_freq=scale_grad_by_freq, sparse=sparse,
+        )  # fmt: skip
+
     def forward(self, input):
         return F.embedding(
             input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
@@ -106,6 +116,16 @@ class EmbeddingBag(_Table):
         super().__init__(num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, _weight, device, dtype)
         self.scale_grad_by_freq, self.mode, self.sparse = scale_grad_by_freq, mode, sparse
         self.include_last_offset = include_last_offset
+
+    @classmethod
+    def from_pretrained(cls, embeddings, freeze: bool = True, max_norm: float | None = None, norm_type: float = 2.0,
+                        scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
+                        include_last_offset: bool = False, padding_idx: int | None = None):  # fmt: skip
+        """A layer around a given table, fixed by default."""
+        return cls._around(
+            embeddings, freeze, max_norm=max_norm, norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq, mode=mode,
+            sparse=sparse, include_last_offset=include_last_offset, padding_idx=padding_idx,
+        )  # fmt: skip
 
     def forward(self, input, offsets=None, per_sample_weights=None):
         if self.max_norm is not None:

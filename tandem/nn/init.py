@@ -6,6 +6,7 @@ import math
 
 from tandem import _runtime, dtypes
 from tandem.autograd.modes import no_grad
+from tandem.nn.older_names import older_name
 from tandem.ops import eye as _eye
 from tandem.ops import randperm as _randperm
 
@@ -175,3 +176,9 @@ def sparse_(tensor, sparsity: float, std: float = 0.01, generator=None):
     for column in range(columns):
         tensor[_randperm(rows, generator=generator)[:zeros], column] = 0.0
     return tensor
+
+
+uniform, normal, constant, eye, dirac = map(older_name, (uniform_, normal_, constant_, eye_, dirac_))
+xavier_uniform, xavier_normal, kaiming_uniform, kaiming_normal, orthogonal, sparse = map(
+    older_name, (xavier_uniform_, xavier_normal_, kaiming_uniform_, kaiming_normal_, orthogonal_, sparse_)
+)

@@ -37,7 +37,7 @@ def poisson_nll_loss(input: Tensor, target: Tensor, log_input=True, full=False, 
 
 @op(hidden=True)
 @in_float32(loss=True)
-def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor, full=False, eps=1e-6, *, reduction="mean"):
+def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor, full=False, eps=1e-6, reduction="mean"):
     """Negative log likelihood of targets with mean input and variance var, which counts as eps where it is smaller."""
     if isinstance(var, (int, float)):
         var = F.full_like(input, var)

@@ -12,6 +12,7 @@ from tandem.nn import state
 from tandem.nn.hooks import HookHandle, Hooks
 from tandem.nn.parameter import Buffer, Parameter
 from tandem.nn.summary import summarize
+from tandem.ops import empty_like
 
 Tensor = _runtime.Tensor
 _noted_calls = _runtime.noted_calls
@@ -93,7 +94,8 @@ class Module:
             self.register_parameter(name, value)
         elif isinstance(value, Module):
             _forget(self, name, "_modules")
-            self.add_module(name, value)
+            self._check_name("module", name, None)
+            own["_modules"][name] = value
         elif isinstance(value, Buffer):
             _forget(self, name, "_buffers")
             self.register_buffer(name, value, value.persistent)
@@ -144,7 +146,8 @@ class Module:
     def __dir__(self):
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
-    def _check_name(self, kind: str, name: str, members: dict):
+    def _check_name(self, kind: str, name: str, members: dict | None):
+        """That a member may have this name; that no other attribute has it, if members of its kind are given."""
         if "_parameters" not in self.__dict__:
             raise AttributeError(f"cannot add a {kind} before {type(self).__name__}'s super().__init__() was called")
         if not isinstance(name, str):
@@ -153,7 +156,7 @@ class Module:
             raise KeyError(f"the name of a {kind} cannot contain a dot: {name!r}")
         if not name:
             raise KeyError(f"the name of a {kind} cannot be empty")
-        if name not in members and hasattr(self, name):
+        if members is not None and name not in members and hasattr(self, name):
             raise KeyError(f"{type(self).__name__} already has an attribute {name!r}")
 
     def register_parameter(self, name: str, param: Parameter | None):
@@ -321,21 +324,24 @@ class Module:
     # -- dtype and device
 
     def _apply(self, fn, recurse: bool = True):
-        """Replaces every parameter, gradient and buffer t by fn(t). Parameters stay the objects they are."""
+        """Replaces every parameter, gradient and buffer t by fn(t). Parameters stay the objects they are. Children are asked by
+        their own _apply, which a class may have written anew for tensors that are neither parameters nor buffers."""
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
         with no_grad():
-            for module in self.modules() if recurse else (self,):
-                for p in module._parameters.values():
-                    if p is not None:
-                        grad = p.grad
-                        changed = fn(p)
-                        if changed is not p:
-                            p.grad = None
-                            _runtime.set_data(p, changed)
-                            if grad is not None:
-                                p.grad = fn(grad)
-                for name, b in module._buffers.items():
-                    if b is not None:
-                        module._buffers[name] = fn(b)
+            for p in self._parameters.values():
+                if p is not None:
+                    grad = p.grad
+                    changed = fn(p)
+                    if changed is not p:
+                        p.grad = None
+                        _runtime.set_data(p, changed)
+                        if grad is not None:
+                            p.grad = fn(grad)
+            for name, b in self._buffers.items():
+                if b is not None:
+                    self._buffers[name] = fn(b)
         return self
 
     def to(self, *args, dtype=None, device=None, memory_format=None, **kwargs):
@@ -362,23 +368,35 @@ class Module:
 
         return self._apply(convert)
 
+    def to_empty(self, *, device, recurse: bool = True):
+        """Moves parameters and buffers to a device without their values, which are undefined afterwards."""
+        return self._apply(lambda t: empty_like(t, device=device), recurse)
+
+    def type(self, dst_type):
+        """Converts all parameters and buffers, those of integers too, to a dtype."""
+        return self._apply(lambda t: t.type(dst_type))
+
+    def _convert_reals(self, dtype):
+        return self._apply(lambda t: t.to(dtype) if t.dtype.is_floating_point else t)
+
     def float(self):
-        return self.to(dtypes.float32)
+        return self._convert_reals(dtypes.float32)
 
     def double(self):
-        return self.to(dtypes.float64)
+        return self._convert_reals(dtypes.float64)
 
     def half(self):
-        return self.to(dtypes.float16)
+        return self._convert_reals(dtypes.float16)
 
     def bfloat16(self):
-        return self.to(dtypes.bfloat16)
+        return self._convert_reals(dtypes.bfloat16)
 
     def cpu(self):
-        return self.to(device="cpu")
+        return self._apply(lambda t: t.to(device="cpu"))
 
     def cuda(self, device=None):
-        return self.to(device="cuda" if device is None else device if isinstance(device, str) else f"cuda:{device}")
+        device = "cuda" if device is None else device if isinstance(device, str) else f"cuda:{device}"
+        return self._apply(lambda t: t.to(device=device))
 
     def share_memory(self):
         """Moves parameters and buffers to memory that other processes see when they are given the module."""
@@ -474,7 +492,7 @@ class Module:
 
     def _register_load_state_dict_pre_hook(self, hook, with_module: bool = False) -> HookHandle:
         """PyTorch's older name, whose hooks do not get the module."""
-        return self.register_load_state_dict_pre_hook(hook if with_module else lambda module, *rest: hook(*rest))
+        return self.register_load_state_dict_pre_hook(hook if with_module else _WithoutModule(hook))
 
     def register_load_state_dict_post_hook(self, hook) -> HookHandle:
         """hook(module, result) runs after loading was planned; it may empty result.missing_keys or result.unexpected_keys."""
@@ -517,6 +535,16 @@ Module.get_extra_state.is_default = True  # state.py asks whether a class has on
 module_calls.bases.append(Module)
 module_calls.codes.append(Module.__call__.__code__)
 _runtime.look_up_members(Module)  # and in each subclass: __getattr__ without Python code
+
+
+class _WithoutModule:
+    """A hook that is called without the module: a class, so that modules with such hooks can be pickled."""
+
+    def __init__(self, hook):
+        self.hook = hook
+
+    def __call__(self, module, *rest):
+        return self.hook(*rest)
 
 
 def _forget(module: Module, name: str, keep: str):

@@ -7,7 +7,7 @@ import math
 import tandem.ops as F
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
-from tandem.ops.define import Composite, Elementwise, inplace, op, register
+from tandem.ops.define import Composite, Elementwise, ends_inplace, inplace, op, register
 from tandem.ops.movement import take_slice
 from tandem.ops.precision import in_float32
 from tandem.ops.prepare import constant, normalize_axis, show, show_shape, to_float, with_weights
@@ -320,3 +320,4 @@ def glu(x: Tensor, axis=-1):
 
 for function in (relu6, hardtanh, leaky_relu, elu, celu, selu, threshold, hardsigmoid, hardswish, silu, mish):
     inplace(function)
+    ends_inplace(function)

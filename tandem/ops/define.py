@@ -558,6 +558,12 @@ def inplace(function, name: str | None = None):
     return result
 
 
+def ends_inplace(*functions):
+    """Has functions take `inplace` by position, after all their parameters, as PyTorch's of the same names do: relu(x, True)."""
+    for function in functions:
+        function.ends_inplace = True
+
+
 # -- operator functions in pickles and copies: by name, so that the same object comes back
 
 

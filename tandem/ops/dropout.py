@@ -10,7 +10,7 @@ from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import product
-from tandem.ops.define import op
+from tandem.ops.define import ends_inplace, op
 from tandem.ops.prepare import broadcast, constant, full_expand, require_float, show_shape
 
 # What a very negative input of selu becomes.
@@ -140,3 +140,6 @@ def feature_alpha_dropout(x: Tensor, p=0.5, training=False, *, generator: Genera
     if x.ndim < 2:
         raise ShapeError("feature_alpha_dropout", f"x is {show_shape(x.shape)}; it must be (N, C, *s)")
     return _alpha("feature_alpha_dropout", x, p, training, generator, x.shape[:2] + (1,) * (x.ndim - 2))
+
+
+ends_inplace(dropout, dropout1d, dropout2d, dropout3d, alpha_dropout, feature_alpha_dropout)

@@ -20,11 +20,16 @@ _KINDS = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 
 
 # What says nothing here: copies are never put off, memory is strided and pinned when asked by x.pin_memory().
-MEANINGLESS = ("non_blocking", "sparse_grad", "layout", "pin_memory")
+MEANINGLESS = ("non_blocking", "sparse_grad", "layout", "pin_memory", "_stacklevel")
 
 
 def call(function, args: tuple, kwargs: dict):
-    """function(*args, **kwargs), where kwargs hold what all functions take."""
+    """function(*args, **kwargs), where kwargs hold what all functions take, or args end with inplace."""
+    positional = sum(not p.keyword_only for p in function.parameters)
+    if len(args) == positional + 1 and "inplace" not in kwargs and getattr(function, "ends_inplace", False):
+        args, kwargs["inplace"] = args[:-1], args[-1]
+    if len(args) > positional and function.variadic < 0:
+        raise TypeError(f"{function.__name__}() takes {positional} positional arguments but {len(args)} were given")
     out, inplace = kwargs.pop("out", None), kwargs.pop("inplace", False)
     own = {p.name for p in function.parameters}
     if kwargs.get("sparse_grad") and function is F.gather and out is None and not is_tracing():

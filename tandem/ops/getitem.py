@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+
 import tandem.ops as F
-from tandem import _runtime, dtypes
+from tandem import _runtime, dtypes, promotion
 from tandem.errors import DTypeError, IndexRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import Dim, Sym, ceildiv, maximum
@@ -116,10 +118,31 @@ def _plain_int(k):
     return k.__index__() if hasattr(k, "__index__") else None
 
 
+def _is_tuple_there(key: list) -> bool:
+    """Whether PyTorch takes a list for a tuple, one index an axis, and the caller follows PyTorch. NumPy makes it one array."""
+    several = len(key) < 32 and any(
+        k is None
+        or k is Ellipsis
+        or isinstance(k, (list, tuple, slice, range, _runtime.Tensor))
+        or getattr(k, "ndim", 0)
+        for k in key
+    )
+    if not several or not promotion.axes_first():
+        return False
+    warnings.warn(
+        "a list of indices is taken for a tuple of them, one for each axis, as PyTorch does: write x[tuple(indices)], or "
+        "x[torch.tensor(indices)] for one index tensor",
+        stacklevel=4,
+    )
+    return True
+
+
 def split_key(key) -> tuple[list, list, dict]:
     """(pattern, numbers, tensors): tensors has the index tensors and masks by position in the pattern, where
     they stand as "t"."""
     pattern, numbers, tensors = [], [], {}
+    if isinstance(key, list) and _is_tuple_there(key):
+        key = tuple(key)
     for k in key if isinstance(key, tuple) else (key,):
         if k is None:
             pattern.append("n")

@@ -53,7 +53,7 @@ class CheckIndex(LibraryOp):
 @register
 class CheckWeights(CheckIndex):
     """Passes int64 codes of faults on if they are all 0; raises what is wrong with the weights of a draw otherwise: 1 a number that
-    is negative or not finite, 2 all are 0."""
+    is negative or not finite, 2 all are 0, 3 one that is no probability."""
 
     name = "check_weights"
     routine = "check_weights"
@@ -64,6 +64,12 @@ class CheckWeights(CheckIndex):
 
     def attributes(self, index):
         return (), ()
+
+
+def known_shares(x: Value) -> Value:
+    """x, once it is known that all of its elements are between 0 and 1 (or NaN); an error otherwise."""
+    wrong = F.logical_or(F.less(x, constant(0, x.dtype)), F.less(constant(1, x.dtype), x))
+    return x + cast(F.CheckWeights()(cast(F.any(wrong), dtypes.int64) * 3), x.dtype)
 
 
 @register

@@ -7,6 +7,7 @@ from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError, ValueRangeError, warn
 from tandem.graph.ir import Type, Value
 from tandem.ops.define import Composite, op, public, register
+from tandem.ops.index import known_shares
 from tandem.ops.precision import in_float32, round_loss, wide_dtype, widen
 from tandem.ops.prepare import broadcast_shapes, cast, constant, promote, show, show_shape, to_float
 
@@ -334,7 +335,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     tensor(0.3993)
     """
     x, t = _same_shape_pair("binary_cross_entropy", input, target)
-    return _weighted("binary_cross_entropy", CrossEntropyTerm()(x, t), weight, reduction)
+    return _weighted("binary_cross_entropy", CrossEntropyTerm()(known_shares(x), t), weight, reduction)
 
 
 @op(method=False)

@@ -15,6 +15,7 @@ from tandem.ops import rules
 from tandem.ops.define import Movement, alias, as_tensor, method, op, public, register
 from tandem.ops.prepare import broadcast_shapes as common_shape
 from tandem.ops.prepare import full_expand, normalize_axes, normalize_axis, show, show_shape
+from tandem.sizes import Size
 
 
 def root(value: Value) -> Value:
@@ -401,7 +402,7 @@ def broadcast_shapes(*shapes):
     >>> td.broadcast_shapes((3, 1), (4,))
     (3, 4)
     """
-    return common_shape("broadcast_shapes", *((s,) if isinstance(s, int) else tuple(s) for s in shapes))
+    return Size(common_shape("broadcast_shapes", *((s,) if isinstance(s, int) else tuple(s) for s in shapes)))
 
 
 @public

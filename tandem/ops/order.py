@@ -7,6 +7,7 @@ from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.define import op, public
+from tandem.ops.index import known_shares
 from tandem.ops.precision import in_float32
 from tandem.ops.prepare import cast, normalize_axis, show_shape, to_float
 from tandem.ops.reduce import at_positions
@@ -93,6 +94,7 @@ def _quantile(name: str, x: Value, q, axis, keepdims, interpolation: str, ignore
     q = cast(q, x.dtype)
     if q.ndim > 1:
         raise ShapeError(name, f"q is {show_shape(q.shape)}; it must be a number or have one axis")
+    q = known_shares(q)
     if axis is None:
         flat = F.Reshape((x.type.numel,))(x)
         shape = (1,) * x.ndim if keepdims else ()

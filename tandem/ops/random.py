@@ -18,6 +18,7 @@ from tandem.graph.symbolic import product
 from tandem.ops.complexes import imag_of, real_of
 from tandem.ops.create import finish, placed
 from tandem.ops.define import FUNCTIONS, OWN_METHODS, inplace, op, public
+from tandem.ops.index import known_shares
 from tandem.ops.prepare import (
     as_dtype_value,
     broadcast_shapes,
@@ -305,7 +306,8 @@ def bernoulli(x: Tensor, p: Tensor | None = None, *, generator: Generator | None
     chance = to_float(x) if p is None else to_float(p)
     wide = dtypes.float64 if chance.dtype is dtypes.float64 else dtypes.float32
     unit = uniform_bits(generator, x.shape, wide)
-    return cast(F.less(unit, full_expand(cast(chance, wide), x.shape, "bernoulli")), x.dtype)
+    chance = known_shares(cast(chance, wide))
+    return cast(F.less(unit, full_expand(chance, x.shape, "bernoulli")), x.dtype)
 
 
 @op(name="uniform", hidden=True)
@@ -380,6 +382,33 @@ def _checked(name: str, parameter: str, position: int, default: float, fits, rul
     OWN_METHODS[name] = FUNCTIONS[name] = sample
 
 
+_integers_into = FUNCTIONS["random_"]
+
+
+def random_(x, *bounds, generator=None, **named):
+    """Integers in [0, to) or [from, to) in place of the elements; without bounds all that the dtype holds exactly, from 0 on.
+
+    >>> td.zeros(3).random_(1)
+    tensor([0., 0., 0.])
+    """
+    low = named.pop("from", named.pop("from_", named.pop("low", 0)))
+    high = named.pop("to", named.pop("high", None))
+    if named or len(bounds) > 2:
+        raise TypeError(f"random_() takes from, to and generator; it got {', '.join(named) or bounds}")
+    if bounds:
+        low, high = (bounds[0], high if len(bounds) == 1 else bounds[1])
+        if len(bounds) == 1 and high is None:
+            low, high = 0, bounds[0]
+    if high is None:
+        digits = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53}
+        bits = 1 if x.dtype.kind == "bool" else 8 * x.dtype.itemsize - (x.dtype.kind == "int")
+        high = 2 ** digits[x.dtype] + 1 if x.dtype in digits else min(2**bits, 2**63 - 1)
+    if not low < high:
+        raise ValueRangeError("random_", f"from is {low} and to {high}; from must be smaller")
+    return _integers_into(x, low, high, generator=generator)
+
+
+FUNCTIONS["random_"] = OWN_METHODS["random_"] = random_
 for _name, _parameter, _position, _default in (
     ("exponential_", "lambd", 0, 1.0), ("log_normal_", "std", 1, 2.0), ("cauchy_", "sigma", 1, 1.0)
 ):  # fmt: skip

@@ -8,7 +8,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.dtypes import part_dtype
 from tandem.ops.complexes import imag_of, real_of
-from tandem.ops.define import Elementwise, alias, inplace, op, register
+from tandem.ops.define import Elementwise, alias, ends_inplace, inplace, op, register
 from tandem.ops.prepare import as_value, cast, constant, to_float
 
 LN2 = math.log(2)
@@ -411,3 +411,4 @@ for function in (
     relu,
 ):
     inplace(function)
+ends_inplace(relu)

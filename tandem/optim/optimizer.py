@@ -144,6 +144,7 @@ class Optimizer:
         self._counts: dict = {}  # parameter -> [its "step", the version that was looked at, its value], if it can be known
         self._before: dict = {}
         self._after: dict = {}
+        self._state_hooks: dict = defaultdict(dict)  # by what they run before or after
         groups = list(params)
         if not groups:
             raise ValueError(
@@ -330,18 +331,28 @@ class Optimizer:
 
     def state_dict(self) -> dict:
         """State by number of parameter, and groups with those numbers, as PyTorch has it."""
+        for hook in tuple(self._state_hooks["state_dict_pre"].values()):
+            hook(self)
         numbers = {id(p): i for i, p in enumerate(p for g in self.param_groups for p in g["params"])}
         groups = [
             {**{k: v for k, v in g.items() if k != "params"}, "params": [numbers[id(p)] for p in g["params"]]}
             for g in self.param_groups
         ]
-        return {
+        made = {
             "state": {numbers[id(p)]: dict(s) for p, s in self.state.items() if id(p) in numbers},
             "param_groups": groups,
         }
+        return self._run_state_hooks("state_dict_post", made)
+
+    def _run_state_hooks(self, when: str, state_dict: dict) -> dict:
+        for hook in tuple(self._state_hooks[when].values()):
+            replaced = hook(self, state_dict)
+            state_dict = state_dict if replaced is None else replaced
+        return state_dict
 
     def load_state_dict(self, state_dict: dict):
         """Takes over what state_dict() gave. Tensors are copied, and converted to the dtype of their parameter."""
+        state_dict = self._run_state_hooks("load_state_dict_pre", {**state_dict})
         saved = state_dict["param_groups"]
         sizes, own = [len(g["params"]) for g in saved], [len(g["params"]) for g in self.param_groups]
         if sizes != own:
@@ -359,6 +370,8 @@ class Optimizer:
                 self.state[params[i]] = {name: _take(value, name, params[i], counts) for name, value in values.items()}
         for s, g in zip(saved, self.param_groups, strict=True):
             g.update({k: copy.deepcopy(v) for k, v in s.items() if k not in ("params", "param_names")})
+        for hook in tuple(self._state_hooks["load_state_dict_post"].values()):
+            hook(self)
 
     def register_step_pre_hook(self, hook) -> HookHandle:
         """hook(optimizer, args, kwargs) runs before every step."""
@@ -367,6 +380,22 @@ class Optimizer:
     def register_step_post_hook(self, hook) -> HookHandle:
         """hook(optimizer, args, kwargs) runs after every step."""
         return HookHandle(self._after, hook)
+
+    def register_state_dict_pre_hook(self, hook, prepend: bool = False) -> HookHandle:
+        """hook(optimizer) runs before state_dict() is made."""
+        return HookHandle(self._state_hooks["state_dict_pre"], hook)
+
+    def register_state_dict_post_hook(self, hook, prepend: bool = False) -> HookHandle:
+        """hook(optimizer, state_dict) runs after state_dict() was made, and may give another one."""
+        return HookHandle(self._state_hooks["state_dict_post"], hook)
+
+    def register_load_state_dict_pre_hook(self, hook, prepend: bool = False) -> HookHandle:
+        """hook(optimizer, state_dict) runs before a state is loaded, and may give another one."""
+        return HookHandle(self._state_hooks["load_state_dict_pre"], hook)
+
+    def register_load_state_dict_post_hook(self, hook, prepend: bool = False) -> HookHandle:
+        """hook(optimizer) runs after a state was loaded."""
+        return HookHandle(self._state_hooks["load_state_dict_post"], hook)
 
     def __repr__(self):
         lines = []

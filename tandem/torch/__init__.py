@@ -57,7 +57,9 @@ _OWN = (
     "library",
     "linalg",
     "onnx",
+    "overrides",
     "serialization",
+    "sparse",
     "special",
     "types",
 )  # modules that differ from tandem's

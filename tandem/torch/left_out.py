@@ -7,7 +7,6 @@ ADVICE = {
     "mps": "devices are 'cpu' and 'cuda'",
     "monitor": "use td.profile and td.training's logs",
     "nested": "pad to one length and mask, or use lists of tensors",
-    "overrides": "subclasses of Tensor inherit its methods; there is no __torch_function__ to override them by",
     "package": "use td.export.save for programs, and ordinary Python packages for code",
     "quantization": "there is no quantisation of PyTorch's kind; 16-bit floats: model.to(torch.bfloat16)",
     "quantize_per_tensor": "there is no quantisation of PyTorch's kind",

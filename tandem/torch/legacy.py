@@ -53,8 +53,9 @@ def set_default_tensor_type(t):
 
 
 _NAMES = [name for name in DTYPES if not name.startswith("Complex")]
+TYPED = {name: _typed(name, "cpu") for name in _NAMES}
+globals().update(TYPED)
 for _name in _NAMES:
-    globals()[_name] = _typed(_name, "cpu")
     setattr(td.cuda, _name, _typed(_name, "cuda"))
 
 
@@ -114,7 +115,12 @@ def spmm(input, mat2, out_dtype=None):
     return made if out_dtype is None else made.to(out_dtype)
 
 
+dsmm = smm = spmm
+
+
 __all__ = [
+    "dsmm",
+    "smm",
     "spmm",
     *_NAMES,
     "chalf",

@@ -15,6 +15,7 @@ import importlib.util
 import sys
 
 from tandem import promotion
+from tandem.torch import overrides
 
 # Whose names and results these are: the version that the tables and tests compare with.
 PYTORCH = "2.13.0"
@@ -119,6 +120,9 @@ def install() -> None:
         )
     watch()
     promotion.follow_pytorch()
+    overrides.make_overridable(
+        ours, *(importlib.import_module(f"{_OURS}.{part}") for part in ("linalg", "special", "fft"))
+    )
     _finder.installed = True
     sys.modules["torch"] = ours
     importlib.invalidate_caches()
