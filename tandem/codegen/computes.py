@@ -7,12 +7,14 @@ from tandem.codegen.expr import ScalarBuilder, compute_dtype
 from tandem.codegen.loops import expression_cost
 from tandem.graph.ir import Value
 
+LONG = 1 << 40  # a loop over more than any tensor has
+
 
 class Compute:
     """A value that some kernel produces."""
 
     __slots__ = ("axes", "axis_of", "domain", "group", "node", "order", "partial_of", "parts", "parts_order", "reads",
-                 "reduced", "role", "stored", "targets", "uncounted", "unit", "units", "value",
+                 "reduced", "role", "run", "stored", "targets", "uncounted", "unit", "units", "value",
                  "_weight")  # fmt: skip
 
     def __init__(self, value: Value, axes: tuple[int, ...], domain: tuple, reads: list, weight: float, nodes: list):
@@ -27,6 +29,7 @@ class Compute:
         self.order: tuple = ()  # `axes`, from the slowest to the fastest in memory
         self.unit = None  # axis along which most of what is read lies in memory
         self.units: frozenset = frozenset()  # and those of all large tensors, where the target keeps them apart
+        self.run: int = LONG  # elements of the innermost loop, where the target minds short ones
         self.group: Group | None = None
         self.role = "full"  # or "kept", "reduce", "partial", "combine"
         self.axis_of: dict[int, int] = {}  # own axis -> axis of the group
@@ -49,7 +52,7 @@ class Compute:
 
 class Group:
     __slots__ = ("_cost", "domain", "key", "kind", "members", "node", "order", "parts_of", "position", "reads", "reduced",
-                 "split", "uncounted", "unit", "units")  # fmt: skip
+                 "run", "split", "uncounted", "unit", "units")  # fmt: skip
 
     def __init__(self, kind: str, position: int, domain=(), key=None, reduced=frozenset(), node=None):
         self.kind = kind
@@ -66,6 +69,7 @@ class Group:
         self.split = False
         self.unit: int | None = None
         self.units: frozenset = frozenset()  # of what its members read, as its own axes
+        self.run: int = LONG  # of its innermost loop
         self.parts_of: Group | None = None
 
     @property

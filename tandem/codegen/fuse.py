@@ -40,6 +40,10 @@ from tandem.ops.reduce import Reduce
 GROUP_COST = 1500  # cost units, and
 GROUP_READS = 40  # tensors read, that one kernel may reach: longer kernels spill registers and compile slowly
 MANY_ROWS = 256  # rows that occupy a device, and
+VECTOR = 16  # elements of a vector: shorter loops take as long
+WORTH_STORING = (
+    32  # cost units an element that joining a loop of short runs may add: a value is stored and read again for less
+)
 WORTH_TURNING = 1 << 13  # elements of a tensor from which on it is better transposed in tiles than gathered
 SMALL_SHARE = 64  # the part of their elements that something small has at most
 
@@ -267,7 +271,30 @@ class Fusion(Kept):
         self._choose_order(compute, along)
         if self.target.separates_units:
             compute.units = self._units(reads, along)
+        if self.target.keeps_runs:
+            compute.run = self._run(compute, along)
         return compute
+
+    def _run(self, compute: Compute, along: list) -> int:
+        """Elements that the innermost loop runs through, about: neighbouring axes are one loop if every tensor that is read has
+        both, as one, or neither."""
+        sizes = dict(zip(compute.axes, compute.domain))
+        cuts = {0}  # positions in the order at which a loop begins
+        for value, axis_map in (*compute.reads, *along):
+            if axis_map is None:
+                continue
+            order = self.buffer_of[value].order
+            exact = [a for a in axis_map if a >= 0]
+            runs = [-3 - a for a in axis_map if a < -2]
+            dense = order is not None and [axis_map[a] for a in order if axis_map[a] >= 0] == [
+                a for a in compute.order if a in exact
+            ]
+            for i in range(1, len(compute.order)):
+                before, after = compute.order[i - 1], compute.order[i]
+                together = dense or before not in exact
+                if (before in exact) != (after in exact) or after in runs or before in runs or not together:
+                    cuts.add(i)
+        return math.prod(hint(sizes[a]) for a in compute.order[max(cuts) :])
 
     def _units(self, reads: list, along: list) -> frozenset:
         """The axes along which large tensors that are read lie in memory."""
@@ -558,6 +585,8 @@ class Fusion(Kept):
                     return False
             if len([a for a in axis_map if a >= 0]) != len([a for a in member.axis_of if a not in member.reduced]):
                 return False
+        if role == "full" and group.kind == "elementwise" and _idle(compute, group) > WORTH_STORING:
+            return False
         whole = role == "full" or len(compute.reduced) == n  # elementwise kernels transpose in tiles
         if role != "kept" and not (whole and group.kind == "elementwise"):
             if len(group.units.union(axis_of[a] for a in compute.units)) > 1:
@@ -580,6 +609,7 @@ class Fusion(Kept):
         compute.group = group
         group.members.append(compute)
         group.uncounted.append(compute)
+        group.run = min(group.run, compute.run)
         if compute.role != "kept":
             group.units = group.units.union(compute.axis_of[a] for a in compute.units)
         for value, _ in compute.reads:
@@ -597,6 +627,19 @@ def fuse(lowering: Lowering):
         lowering.graph, lowering.layouts, lowering.saved, lowering.target, lowering.exact_views, lowering.in_pieces,
         lowering.on_host,
     )  # fmt: skip
+
+
+def _idle(compute: Compute, group: Group) -> float:
+    """Cost units that an element costs more if both share a loop, because one of them runs in short runs."""
+    if compute.run == group.run:
+        return 0.0
+    slower = _vectors(min(compute.run, group.run))
+    return compute.weight * (slower - _vectors(compute.run)) + group.cost * (slower - _vectors(group.run))
+
+
+def _vectors(run: int) -> float:
+    """What an element costs in a loop of so many, against one of whole vectors."""
+    return -(-run // VECTOR) * VECTOR / max(run, 1)
 
 
 def _shown(graph: Graph) -> set[Value]:

@@ -36,6 +36,7 @@ class Target:
     writes_columns = False  # whether what follows a reduction of columns may be written over what it reads
     sums_rows_on = False  # whether a kernel over rows goes on with what reads them again (Fusion._find_rows)
     separates_units = False  # whether kernels of reductions read no large tensors that lie along different axes
+    keeps_runs = False  # whether costly values are not computed in the short innermost loops of others
     keeps_derivatives = False  # whether a derivative is kept in place of what it is computed from (kept.py)
     keeps_narrow = False  # whether the 16-bit form of a number is kept in place of a wider one
     keeps_along = False  # whether kernels of reductions keep what follows from their results

@@ -5,7 +5,7 @@ import numpy as np
 import tandem.ops as F
 from tandem.graph.symbolic import hint
 from tests.codegen.lowering import lowered
-from tests.codegen.ops import add, exp, reduce, softmax
+from tests.codegen.ops import add, exp, neg, reduce, softmax
 
 X = np.ones((6, 40), np.float32)
 
@@ -69,3 +69,19 @@ def test_columns_are_cut_into_chunks_along_the_longest_axis_that_is_summed():
     images = np.ones((2, 3, 512, 16), np.float32)
     lowering = lowered(lambda x: reduce("sum", x, (0, 2)), (images,), "make_steps")
     assert hint(lowering.steps[0].extent) == 3 * 512 // 32  # chunks of 32 pairs of rows
+
+
+def test_costly_values_are_not_computed_in_the_short_loops_of_others():
+    points, depths = np.ones((512, 1, 3), np.float32), np.ones((1, 32, 1), np.float32)
+
+    def spread(function, shape):
+        def f(x, y):
+            made = F.Mul()(F.Expand(shape)(x), F.Expand(shape)(y))
+            return made, function(function(made))
+
+        return f
+
+    assert kinds(spread(exp, (512, 32, 3)), points, depths) == ["elementwise", "elementwise"]
+    assert kinds(spread(neg, (512, 32, 3)), points, depths) == ["elementwise"]
+    wide = np.ones((512, 1, 64), np.float32)
+    assert kinds(spread(exp, (512, 32, 64)), wide, depths) == ["elementwise"]

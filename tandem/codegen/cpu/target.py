@@ -39,6 +39,7 @@ class CpuTarget(Target):
     fails_first = True
     overwriting = "columns"
     separates_units = True
+    keeps_runs = True
     keeps_derivatives = True
     recomputes = True
 
