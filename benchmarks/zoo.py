@@ -2,7 +2,7 @@
 
     python benchmarks/zoo.py [--models unet,llama] [--kind train,infer] [--modes eager,compiled]
                              [--torch-modes eager,channels_last,compile] [--rounds 5] [--seconds 0.3]
-                             [--device cuda] [--scale 8] [--threads 2] [--results FILE]
+                             [--device cuda] [--scale 8] [--threads 2] [--results FILE] [--torch-python P]
     python benchmarks/zoo.py --report FILE
     python benchmarks/zoo.py --check [--models ...]
     python benchmarks/zoo.py --count [--models ...]
@@ -11,7 +11,7 @@
 Every model runs in processes of its own, one a library and mode, which take turns; a time is the best one of all turns. Images
 lie channels-last in modes of their own (channels_last, compiled_last, compile_last), and PyTorch's better one counts. On devices
 both train with bfloat16 autocast and fused Adam. --results keeps what was measured in a file that several runs may fill, a few
-models or modes each; --report prints its table. --check: both libraries from the same weights and inputs, without dropout: losses
+models or modes each; --report prints its table. --torch-python: an interpreter that has PyTorch, where this one has not. --check: both libraries from the same weights and inputs, without dropout: losses
 and gradients compared, eager and compiled. --equal: ours alone, compiled against eager, in training mode: losses, gradients and
 buffers. --count: kernels and library calls of a training step, eager and compiled.
 """
@@ -34,6 +34,7 @@ import time
 from zoo_report import header, keep, report, row, summary
 
 HERE = pathlib.Path(__file__).parent
+PYTHON = {"tandem": sys.executable, "torch": sys.executable}  # interpreters that have each library
 FAMILIES = "convnets", "dense", "generative", "language", "sequences", "structured", "vision_transformers"
 
 
@@ -204,7 +205,7 @@ def check(models: list[str]) -> int:
         with tempfile.TemporaryDirectory() as folder:
             found = {}
             for library in ("torch", "tandem"):
-                command = [sys.executable, __file__, "--check-worker", library, model, f"{folder}/kept.npz"]
+                command = [PYTHON[library], __file__, "--check-worker", library, model, f"{folder}/kept.npz"]
                 done = subprocess.run(command, capture_output=True, text=True)
                 if done.returncode:
                     print(
@@ -333,7 +334,7 @@ class Process:
         self.name = f"{library} {mode}"
         environment = os.environ | {f"{who}_NUM_THREADS": str(threads) for who in ("OMP", "MKL", "TANDEM")}
         self.errors = tempfile.TemporaryFile("w+")
-        command = [sys.executable, __file__, "--worker", library, mode, model, kind, device]
+        command = [PYTHON[library], __file__, "--worker", library, mode, model, kind, device]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, env=environment
         )
@@ -422,8 +423,10 @@ def main():
     parser.add_argument("--equal", action="store_true")
     parser.add_argument("--results")
     parser.add_argument("--report")
+    parser.add_argument("--torch-python", default=sys.executable)
     options = parser.parse_args()
     os.environ["ZOO_SCALE"] = str(options.scale)
+    PYTHON["torch"] = options.torch_python
     models = [m for m in options.models.split(",") if m] or names()
     if options.check:
         return check(models)

@@ -21,6 +21,7 @@ from tandem.passes.share_heads import share_heads
 from tandem.passes.simplify import simplify
 from tandem.passes.simplify_regions import simplify_regions
 from tandem.passes.sink_reshapes import sink_reshapes
+from tandem.passes.sum_matmuls import sum_matmuls
 from tandem.switches import CHECK, PRINT, SKIP
 
 PIPELINE = [
@@ -34,6 +35,7 @@ PIPELINE = [
     fold_conv_affine,
     reassociate_matmul,     # after simplify, so that merged transposes do not hide chains
     merge_matmuls,          # after reassociation, which may have moved products apart or together
+    sum_matmuls,            # likewise: chains of products have their order
     channels_last,          # of whole programs on the CPU; before equal arrangements are made one
     common_subexpressions,  # last: simplifying makes things equal that were written differently
     eliminate_dead,         # what simplifying has left behind

@@ -37,6 +37,15 @@ def test_a_value_is_not_read_where_a_result_has_replaced_it(f, shape):
         np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-13)
 
 
+def test_a_costly_value_of_three_passes_is_computed_once():
+    norm = td.compile(lambda x: td.nn.functional.layer_norm(td.nn.functional.dropout(x, 0.1), (64,)))
+    norm(td.ones(300, 64))
+    (kernel,) = [s.kernel for s in norm.graph().schedule.steps if "philox" in str(s.kernel)]
+    assert str(kernel).count("philox") == 1
+    passes = str(kernel).split("loop vector")[1:]
+    assert ["philox" in p for p in passes] == [True, False, False]
+
+
 def _random_rows(seed: int, x):
     """Elementwise steps, dear and cheap ones, between means and maxima of rows; several of the values are results."""
     r = random.Random(seed)
