@@ -11,9 +11,10 @@
 Every model runs in processes of its own, one a library and mode, which take turns; a time is the best one of all turns. Images
 lie channels-last in modes of their own (channels_last, compiled_last, compile_last), and PyTorch's better one counts. On devices
 both train with bfloat16 autocast and fused Adam. --results keeps what was measured in a file that several runs may fill, a few
-models or modes each; --report prints its table. --torch-python: an interpreter that has PyTorch, where this one has not. --check: both libraries from the same weights and inputs, without dropout: losses
-and gradients compared, eager and compiled. --equal: ours alone, compiled against eager, in training mode: losses, gradients and
-buffers. --count: kernels and library calls of a training step, eager and compiled.
+models or modes each; --report prints its table. --torch-python: an interpreter that has PyTorch, where this one has not. --check:
+both libraries from the same weights and inputs, without dropout: losses and gradients compared, eager and compiled. --equal: ours
+alone, compiled against eager, in training mode: losses, gradients and buffers. --count: kernels and library calls of a training
+step, eager and compiled.
 """
 
 from __future__ import annotations
