@@ -1,5 +1,6 @@
 // The geometry of a convolution, and the ways to compute one.
 #pragma once
+#include "library/kernels/kernels.h"
 #include "library/registry.h"
 
 namespace tandem::library {
@@ -16,10 +17,6 @@ struct Geometry {
 };
 
 enum class ConvKind { Forward, BackwardData, BackwardWeight };
-
-// What is done to a result of conv_fused after the residual is added. The numbers are those of
-// tandem/ops/conv_fused.py.
-enum class Activation : int64_t { None, Relu, Clip, Silu, Sigmoid, HardSwish, LeakyRelu, Gelu };
 
 // The three tensors of a convolution: two are read and one is written, depending on the kind.
 struct Conv {

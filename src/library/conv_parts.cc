@@ -33,14 +33,12 @@ double nanoseconds(const Conv& conv) {
 }
 
 // Whether Winograd's method is quicker with weights at its points: fewer multiplications, more bytes of weights, which
-// come from memory, and transforms of images. Activations must be cheap ones: ours are not vectors.
+// come from memory, and transforms of images. Gelu must not follow: ours has no vectors.
 bool winograd_wins(const Conv& conv) {
   constexpr double kDirect = 280, kProducts = 250, kMemory = 30, kTransform = 0.045, kMargin = 0.9;
   constexpr double kTaps = 9, kPoints = 16, kBlock = 2;
   const Geometry& g = conv.geometry;
-  if (conv.activation != Activation::None && conv.activation != Activation::Relu &&
-      conv.activation != Activation::Clip && conv.activation != Activation::LeakyRelu)
-    return false;
+  if (conv.activation == Activation::Gelu) return false;
   if (conv.residual && !is_channels_last(*conv.residual)) return false;
   if (!conv.kept || !is_channels_last(conv.y) || g.kernel[1] != 3 || g.kernel[2] != 3 || g.stride[1] != 1) return false;
   const double in = static_cast<double>(g.in_channels), out = static_cast<double>(g.out_channels);

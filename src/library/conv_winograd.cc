@@ -227,11 +227,7 @@ void finish(const Conv& conv, int64_t n, int64_t first, int64_t rows, int64_t po
       const float* add = residual->as<float>() + n * residual->strides[0] + (first + i) * residual->strides[2];
       for (int64_t j = 0; j < count; ++j) from[j] += add[j];
     }
-    if (conv.activation == Activation::Relu)
-      for (int64_t j = 0; j < count; ++j) from[j] = from[j] > 0 ? from[j] : 0;
-    else if (conv.activation == Activation::Clip)
-      for (int64_t j = 0; j < count; ++j) from[j] = std::min(std::max(from[j], conv.alpha), conv.beta);
-    else if (conv.activation != Activation::None)
+    if (!kernels().activate(from, count, conv.activation, conv.alpha, conv.beta))
       for (int64_t j = 0; j < count; ++j) from[j] = activate(conv, from[j]);
   }
 }

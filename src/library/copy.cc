@@ -70,9 +70,10 @@ void copy_line(const Loop<2>& loop, T* to, const T* from) {
 // of both.
 template <typename T>
 void copy_transposed(Loop<2> loop, int other, T* to, const T* from) {
-  constexpr int64_t kTile = sizeof(T) >= 8 ? 32 : 64, kStrip = 8;
+  constexpr int64_t kSquare = sizeof(T) >= 8 ? 32 : 64, kStrip = 8, kFew = 4;
   const int inner = loop.ndim - 1;
   const int64_t rows = loop.shape[other], columns = loop.shape[inner];
+  const int64_t tile = columns <= kFew ? kSquare * kSquare / kFew : kSquare;  // few columns need not be square
   const int64_t to_row = loop.strides[0][other], from_row = loop.strides[1][other];
   const int64_t to_column = loop.strides[0][inner], from_column = loop.strides[1][inner];
   // The axes that are left, then the tiles along `other`.
@@ -83,19 +84,19 @@ void copy_transposed(Loop<2> loop, int other, T* to, const T* from) {
     for (int k = 0; k < 2; ++k) outer.strides[k][outer.ndim] = loop.strides[k][d];
     ++outer.ndim;
   }
-  const int64_t tiles = (rows + kTile - 1) / kTile;
-  const double cost = std::min(rows, kTile) * columns * sizeof(T) * kNanosecondsPerByte * 2;
+  const int64_t tiles = (rows + tile - 1) / tile;
+  const double cost = std::min(rows, tile) * columns * sizeof(T) * kNanosecondsPerByte * 2;
   parallel_for(outer.count(0, outer.ndim) * tiles, cost, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
       int64_t index[kMaxDims], offset[2];
       outer.locate(unit / tiles, outer.ndim, index, offset);
-      const int64_t first_row = unit % tiles * kTile, last_row = std::min(rows, first_row + kTile);
+      const int64_t first_row = unit % tiles * tile, last_row = std::min(rows, first_row + tile);
       if constexpr (sizeof(T) == 4) {
         if (to_column == 1 && from_row == 1) {
-          for (int64_t first = 0; first < columns; first += kTile)
+          for (int64_t first = 0; first < columns; first += tile)
             kernels().transpose_u32(from + offset[1] + first_row + first * from_column, from_column,
                                     to + offset[0] + first_row * to_row + first, to_row, last_row - first_row,
-                                    std::min(kTile, columns - first));
+                                    std::min(tile, columns - first));
           continue;
         }
       }

@@ -9,7 +9,7 @@ from tandem.graph.ir import Type
 from tandem.ops import rules
 from tandem.ops.conv import ConvForward, _Convolution
 from tandem.ops.define import register
-from tandem.ops.windows import strides_like
+from tandem.ops.windows import channels_last_strides, strides_like
 
 # Numbers of the enum Activation in src/library/conv_impl.h, and what each computes of x, alpha and beta.
 ACTIVATIONS = {
@@ -60,7 +60,10 @@ class ConvFused(_Convolution):
         return (1 + 2 * (len(types) == 4), _CODES[self.activation], *ints), (self.alpha, self.beta)
 
     def output_strides(self, types, buffers):
-        return strides_like(buffers[0], self.infer(*types))
+        made = self.infer(*types)
+        if made.ndim == 4 and types[0].shape[1] == 1:  # lies either way, and what follows is best with channels last
+            return channels_last_strides(made.shape)
+        return strides_like(buffers[0], made)
 
     def composed(self, x, w, bias, *residual):
         y = ConvForward(*self.geometry)(x, w, bias)

@@ -33,7 +33,7 @@ from tandem.ops.movement import Permute
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild
 
-_ORDER, _BACK = (0, 2, 3, 1), (0, 3, 1, 2)
+_ORDER, _BACK, _ROWS = (0, 2, 3, 1), (0, 3, 1, 2), (0, 1, 2, 3)
 _POOLS = ("pool_max", "pool_avg", "pool_adaptive_max", "pool_adaptive_avg")
 
 # Nanoseconds on one core: an operation of a convolution, and a byte of an image that is copied into another layout.
@@ -62,6 +62,19 @@ def channels_last(graph: Graph) -> Graph:
             arranged[x] = Arrange(_ORDER)(x)
         return arranged[x]
 
+    def enough_lies_so(values: tuple[Value, ...]) -> bool:
+        """Whether much of what is joined lies with channels last: the others are cheaper to arrange than the result."""
+        so = sum(_bytes(v) for v in values if v in last or v in parts)
+        return all(v.dtype is dtypes.float32 for v in values) and so > 0 and 4 * so >= sum(_bytes(v) for v in values)
+
+    moved_again = {v for node in graph.nodes if node.op.name in ("permute", "reshape", "expand") for v in node.inputs}
+
+    def is_flat(node: Node) -> bool:
+        """Whether a reshape joins positions, or these and channels, and nobody turns that round again: tokens of an image do."""
+        x, y = node.inputs[0], node.outputs[0]
+        joins = tuple(y.shape[:-1]) == tuple(x.shape[: y.ndim - 1]) and 2 <= y.ndim <= 3
+        return joins and y not in moved_again and min(_count(x.shape[2:]), _count(x.shape[1:2])) > 1
+
     def visit(node: Node, inputs: tuple[Value, ...]):
         if _is_convolution(node):
             x = arrange(inputs[0])
@@ -72,13 +85,14 @@ def channels_last(graph: Graph) -> Graph:
             made = node.op(*inputs)
             parts.add(made)
             return made
-        if node.op.name == "concat" and all(
-            v in last or v in parts for v in inputs
-        ):  # joined as it lies, seen as before
-            moved = [Permute(_ORDER)(v) for v in inputs]
+        if node.op.name == "concat" and node.outputs[0].ndim == 4 and enough_lies_so(inputs):
+            lying = [v if v in last or v in parts else arrange(v) for v in inputs]
+            moved = [Permute(_ORDER)(v) for v in lying]  # joined as it lies, seen as before
             made = Permute(_BACK)(type(node.op)(_ORDER.index(node.op.axis))(*moved))
             last.add(made)
             return made
+        if node.op.name == "reshape" and inputs[0] in last and is_flat(node):
+            return node.op(Arrange(_ROWS)(inputs[0]))  # by blocks; a kernel would copy element by element
         if _follows(node, inputs, last):
             made = current_builder().add(node.op, inputs).outputs
             last.update(made)

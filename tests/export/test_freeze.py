@@ -9,6 +9,7 @@ import pytest
 
 import tandem as td
 import tandem.nn.functional as NF
+from tandem.graph.ir import Type
 from tandem.ops.conv_fused import ACTIVATIONS, ConvFused
 from tandem.ops.define import op as operator
 
@@ -207,6 +208,33 @@ def test_images_that_are_cut_and_joined_stay_as_they_lie():
     for batch in (1, 3):
         x = td.randn(batch, 3, 10, 10)
         np.testing.assert_allclose(frozen(x).numpy(), fn(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_images_of_one_channel_give_results_with_channels_last():
+    """One channel lies either way; what follows must not be reordered again and again."""
+    convolution = ConvFused((1, 1), (1, 1), (1, 1), (1, 1), 1, "relu", 0.0, 0.0)
+    x, w, bias = (Type(td.float32, shape) for shape in ((1, 1, 8, 9), (6, 1, 3, 3), (6,)))
+    assert tuple(convolution.output_strides((x, w, bias), [None])) == (432, 1, 54, 6)
+    td.manual_seed(0)
+    model = td.nn.Sequential(td.nn.Conv2d(1, 6, 3), td.nn.ReLU(), td.nn.Conv2d(6, 1, 1), td.nn.Conv2d(1, 4, 3)).eval()
+    frozen = td.export.freeze(model, td.randn(1, 1, 9, 10))
+    for batch in (1, 3):
+        x = td.randn(batch, 1, 9, 10)
+        np.testing.assert_allclose(frozen(x).numpy(), model(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu", "sigmoid", "hardswish", "leaky_relu", "relu6"])
+def test_activations_of_convolutions_by_winograds_method(activation):
+    td.manual_seed(0)
+    a, b = (td.nn.Conv2d(64, 64, 3, padding=1) for _ in range(2))
+    act = getattr(td.nn.functional, activation)
+
+    def fn(x):
+        return act(b(act(a(x))) + x)
+
+    x = td.randn(1, 64, 31, 30) * 3
+    frozen = td.export.freeze(fn, x, dynamic=False)
+    np.testing.assert_allclose(frozen(x).numpy(), fn(x).detach().numpy(), rtol=1e-4, atol=2e-5)
 
 
 def hard_swish(x):

@@ -4,6 +4,7 @@ import pytest
 import tandem as td
 import tandem.ops as F
 from tandem import nn
+from tandem.ops.conv_fused import ConvFused
 from tandem.ops.memory_format import Arrange
 from tandem.passes.channels_last import channels_last
 from tests.passes.check import check_pass
@@ -43,6 +44,24 @@ def test_where_little_is_won_nothing_changes():
     check_pass(channels_last, comes_out_at_once, comes_out_at_once, TYPES)
     check_pass(channels_last, trains, trains, TYPES)
     check_pass(channels_last, ours, ours, TYPES)
+
+
+def test_what_is_joined_and_flattened_lies_well():
+    """Arranged is the smaller part of what is joined, and positions that become one axis are copied by blocks."""
+    fused = ConvFused(*BY_CHANNEL.geometry, "relu", 0.0, 0.0)
+    arrange, last, back = Arrange((0, 2, 3, 1)), F.Permute((0, 2, 3, 1)), F.Permute((0, 3, 1, 2))
+
+    def before(x, w, r, b):
+        y = F.Concat(1)(fused(x, w, b), F.Relu()(r))
+        return F.Reshape((8, 24, 1024))(y), F.Permute((0, 2, 1))(F.Reshape((8, 12, 1024))(fused(x, w, b)))
+
+    def expected(x, w, r, b):
+        z = fused(arrange(x), w, b)
+        y = back(F.Concat(3)(last(z), last(arrange(F.Relu()(r)))))
+        flat = F.Reshape((8, 24, 1024))(Arrange((0, 1, 2, 3))(y))
+        return flat, F.Permute((0, 2, 1))(F.Reshape((8, 12, 1024))(z))
+
+    check_pass(channels_last, before, expected, [*TYPES, "f32[12]"])
 
 
 def small_net():

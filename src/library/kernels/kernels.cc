@@ -1,6 +1,7 @@
 // The table of one instruction set; cmake/kernels.cmake compiles this file once for each.
 #include "library/kernels/kernels.h"
 
+#include "library/kernels/activation.h"
 #include "library/kernels/convert.h"
 #include "library/kernels/depthwise.h"
 #include "library/kernels/distance.h"
@@ -65,6 +66,7 @@ const Kernels table = {
     edge_kernels<float>(),
     edge_kernels<double>(),
     recurrence_kernels(),
+    &activate,
     &transpose_u32,
     &from_half,
     &to_half,

@@ -242,6 +242,13 @@ struct EdgeKernels {
   void (*softmax_backward)(const T* y, const T* g, int64_t rows, int64_t heads, T* out);
 };
 
+// What is done to a result of conv_fused after the residual is added. The numbers are those of
+// tandem/ops/conv_fused.py.
+enum class Activation : int64_t { None, Relu, Clip, Silu, Sigmoid, HardSwish, LeakyRelu, Gelu };
+
+// x = activation(x), of n floats; false where it has no vectors.
+using ActivationKernel = bool (*)(float* x, int64_t n, Activation kind, float alpha, float beta);
+
 // Kinds of recurrent layers; the numbers are those of tandem/ops/recurrence.py.
 enum class Recurrence : int { Lstm, Gru, Tanh, Relu };
 
@@ -293,6 +300,7 @@ struct Kernels {
   EdgeKernels<float> edge_f32;
   EdgeKernels<double> edge_f64;
   RecurrenceKernels recurrence;
+  ActivationKernel activate;
 
   // to[r * to_row + c] = from[c * from_row + r], for r < rows and c < columns.
   void (*transpose_u32)(const uint32_t* from, int64_t from_row, uint32_t* to, int64_t to_row, int64_t rows,

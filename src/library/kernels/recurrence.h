@@ -1,29 +1,13 @@
 // One step of a recurrent layer, for some of its units and some sequences; see RecurrenceKernels.
 #pragma once
+#include "library/kernels/activation.h"
 #include "library/kernels/kernels.h"
-#include "library/kernels/row.h"
 
 namespace tandem::library::TANDEM_ISA {
 
-using UnitVector = VectorOf<float, kWidth<float>>::type;
+using UnitVector = Floats;
 constexpr int kUnits = kWidth<float>;
 constexpr int kSequences = kUnits == 16 ? 6 : 3;  // whose sums are in registers at one time
-
-inline UnitVector sigmoid(UnitVector x) {
-  const UnitVector bounded = x < -87.0f ? UnitVector{} - 87.0f : x;  // exp overflows beyond it
-  return 1.0f / (1.0f + exp<float, kUnits>(-bounded));
-}
-
-inline UnitVector tanh(UnitVector x) {
-  const UnitVector size = x < 0.0f ? -x : x, z = x * x;
-  UnitVector p = z * -5.70498872745e-3f + 2.06390887954e-2f;  // Cephes, for sizes below 0.625
-  p = p * z - 5.37397155531e-2f;
-  p = p * z + 1.33314422036e-1f;
-  p = p * z - 3.33332819422e-1f;
-  const UnitVector near = p * z * x + x;
-  const UnitVector far = 1.0f - 2.0f / (exp<float, kUnits>(2.0f * (size > 20.0f ? UnitVector{} + 20.0f : size)) + 1.0f);
-  return size < 0.625f ? near : x != x ? x : x < 0.0f ? -far : far;
-}
 
 template <Recurrence kind>
 constexpr int kGates = kind == Recurrence::Lstm  ? 4

@@ -46,9 +46,20 @@ inline __attribute__((always_inline)) void turn(TurnVector (&a)[4]) {
 }
 #endif
 
+// Planes of an image side by side, position by position.
+template <int C>
+void interleave(const uint32_t* __restrict from, int64_t from_row, uint32_t* __restrict to, int64_t rows) {
+  for (int64_t r = 0; r < rows; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) to[r * C + c] = from[c * from_row + r];
+}
+
 // to[r * to_row + c] = from[c * from_row + r], for r < rows and c < columns.
 inline void transpose_u32(const uint32_t* from, int64_t from_row, uint32_t* to, int64_t to_row, int64_t rows,
                           int64_t columns) {
+  if (to_row == columns && columns == 2) return interleave<2>(from, from_row, to, rows);
+  if (to_row == columns && columns == 3) return interleave<3>(from, from_row, to, rows);
+  if (to_row == columns && columns == 4) return interleave<4>(from, from_row, to, rows);
   int64_t r = 0;
   for (; r + kTurn <= rows; r += kTurn) {
     int64_t c = 0;
