@@ -2,7 +2,7 @@
 //
 // Note [Modules of late errors]
 // A device finds a bad index after the call that had it. So whoever queues a launch that may complain asks Python which
-// modules run (tandem/module_calls.py), and programs are told so of each of their calls when they are made. The answer
+// modules run (errors/module_calls.py), and programs are told so of each of their calls when they are made. The answer
 // is a Python object; it lives as long as the Origin that it belongs to, and names the module should the error come.
 #pragma once
 #include <Python.h>

@@ -38,26 +38,21 @@ from tandem.errors import (
     WorkerError,
     install_hook,
 )  # fmt: skip
-from tandem.preload import preload_compiler as _preload_compiler
+from tandem.machine.preload import preload_compiler as _preload_compiler
 from tandem.switches import switches
 
 _preload_compiler()
 _runtime.set_dtypes(list(dtypes.ALL))
 _runtime.set_devices(_DEVICES)
 
-from tandem import array_api as _array_api  # noqa: E402
 from tandem import autograd, cuda, memory  # noqa: E402
-from tandem.array_api import VERSION as __array_api_version__  # noqa: E402
-from tandem.array_api import __array_namespace_info__  # noqa: E402
-from tandem.autobatch import autobatch  # noqa: E402
 from tandem.autocast import GradScaler, autocast, is_autocast_enabled  # noqa: E402
 from tandem.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402
 from tandem.autograd.gradients import grad, value_and_grad, vjp  # noqa: E402
-from tandem.compiled import compile, print  # noqa: E402
+from tandem.compiling.autobatch import autobatch  # noqa: E402
+from tandem.compiling.compiled import compile, print  # noqa: E402
 from tandem.connect import connect as _connect  # noqa: E402
-from tandem.constructors import *  # noqa: E402, F403
 from tandem.control import associative_scan, cond, fori_loop, map, scan, switch_case, while_loop  # noqa: E402
-from tandem.dtype_functions import *  # noqa: E402, F403
 from tandem.dtypes import (  # noqa: E402
     bfloat16,
     complex64,
@@ -82,8 +77,13 @@ from tandem.ops.methods import attach as _attach_operators  # noqa: E402
 from tandem.ops.random import Generator, default_generator  # noqa: E402
 from tandem.program.report import programs  # noqa: E402
 from tandem.sizes import Size  # noqa: E402
-from tandem.tensor_methods import Tensor  # noqa: E402
-from tandem.tensor_methods import attach as _attach_methods  # noqa: E402
+from tandem.tensors import array_api as _array_api  # noqa: E402
+from tandem.tensors.array_api import VERSION as __array_api_version__  # noqa: E402
+from tandem.tensors.array_api import __array_namespace_info__  # noqa: E402
+from tandem.tensors.constructors import *  # noqa: E402, F403
+from tandem.tensors.dtype_functions import *  # noqa: E402, F403
+from tandem.tensors.methods import Tensor  # noqa: E402
+from tandem.tensors.methods import attach as _attach_methods  # noqa: E402
 from tandem.transforms import checkpoint as remat  # noqa: E402
 from tandem.transforms import hessian, jacfwd, jacrev, jvp, linearize, vmap  # noqa: E402
 
@@ -152,7 +152,7 @@ _LATE = {
         "poisson_nll_loss", "rrelu", "rrelu_", "triplet_margin_loss",
     ),
     "tandem.sparse.tensor": ("sparse_coo_tensor", "sparse_csr_tensor"),
-    "tandem.vertex_program": ("Structure", "vertex"),
+    "tandem.compiling.vertex_program": ("Structure", "vertex"),
     "tandem.checkpoint": ("load", "save"),
     "tandem.profiler": ("profile",),
     "tandem.benchmarking": ("benchmark",),

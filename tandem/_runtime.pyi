@@ -781,7 +781,7 @@ def measure_waiting_convolutions(seconds: float) -> None:
 
 def prefer_convolutions(way: int) -> None:
     """
-    One way (tandem/tune.py, WAYS) for all convolutions that it takes; -1: as measured, or suggested.
+    One way (tandem/machine/tune.py, WAYS) for all convolutions that it takes; -1: as measured, or suggested.
     """
 
 def set_convolution_budget(seconds: float) -> None:

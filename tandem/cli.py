@@ -13,8 +13,9 @@ import sys
 import time
 
 import tandem as td
-from tandem import __version__, _runtime, tune
+from tandem import __version__, _runtime
 from tandem.graph import Graph
+from tandem.machine import tune
 from tandem.pages.charts import charts_page
 from tandem.switches import SWITCHES, cache_dir
 

@@ -6,12 +6,13 @@ Heavy modules are imported when first needed.
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import _runtime, dtypes, hooks, module_calls, preload
+from tandem import _runtime, dtypes, hooks
 from tandem.autodiff.reverse import vjp
 from tandem.autograd.views import record_view
-from tandem.errors import DTypeError, IntegerRangeError
+from tandem.errors import DTypeError, IntegerRangeError, module_calls
 from tandem.forks import compiling
 from tandem.graph.ir import Value, kept_builders
+from tandem.machine import preload
 from tandem.ops.extras import call
 from tandem.ops.host_call import run_step
 from tandem.tracing.describe import capture_of, spec_of
@@ -31,7 +32,7 @@ def _compile(function, descriptions):
 
 def _foresee(function, spec):
     """Has the compiler begin to load if this call will need it, even before what traces and lowers is imported."""
-    from tandem import prebuilt
+    from tandem.machine import prebuilt
 
     on_device = any(item.kind == "tensor" and item.device for item in spec)
     if not on_device and not prebuilt.holds(prebuilt.call_key(function, spec)):
@@ -93,7 +94,7 @@ def _extras(function, args, kwargs):
 
 
 def _in_parts(function, arguments):
-    from tandem.parts import call
+    from tandem.tensors.parts import call
 
     return call(function, arguments)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final, Optional
 
-from tandem.compiled import compile
+from tandem.compiling.compiled import compile
 from tandem.errors import UnsupportedError
 
 __all__ = [

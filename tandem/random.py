@@ -9,7 +9,6 @@ import contextlib
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.constructors import asarray
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.ops import (
     bernoulli,
@@ -26,6 +25,7 @@ from tandem.ops import (
     uniform,
 )  # fmt: skip
 from tandem.ops.random import Generator, default_generator
+from tandem.tensors.constructors import asarray
 
 __all__ = [
     "Generator", "bernoulli", "beta", "binomial", "categorical", "cauchy", "choice", "default_generator", "dirichlet",

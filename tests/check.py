@@ -136,7 +136,7 @@ def check_op(
         for case in sorted(cases, key=lambda c: -max((a.ndim for a in c), default=0))[:1]:
             check_sharded(run, case, grad)
         return
-    autobatch = os.environ.get("CHECK_ONLY") == "autobatch"  # tests/test_autobatch.py: all of them
+    autobatch = os.environ.get("CHECK_ONLY") == "autobatch"  # tests/compiling/test_autobatch.py: all of them
     if cases and transforms and (autobatch or zlib.crc32(str(getattr(op, "__name__", "")).encode()) % 16 == 0):
         check_autobatch(run, cases[0], grad)
     if autobatch:

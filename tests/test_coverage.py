@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tandem import constructors
 from tandem.ops.define import FUNCTIONS, METHODS
 from tandem.session import reset_default_graph
+from tandem.tensors import constructors
 
 TESTS = pathlib.Path(__file__).parent
 PUBLIC = {name: function for name, function in FUNCTIONS.items() if not name.startswith("_")}

@@ -111,7 +111,7 @@ def test_a_link_stays_a_link_and_a_file_keeps_its_mode(tmp_path):
 
 
 def test_nothing_else_opens_files_to_write_them_anew():
-    """Logs are added to; the cache has its own rules (tandem/disk_cache.py); a worker answers on the line that it is given;
+    """Logs are added to; the cache has its own rules (tandem/machine/disk_cache.py); a worker answers on the line that it is given;
     and shared memory is no file."""
     found = set()
     for path in PACKAGE.rglob("*.py"):

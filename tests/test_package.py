@@ -128,7 +128,7 @@ def test_folders_do_not_import_each_other_in_a_cycle():
 def test_errors_and_switches_sit_at_the_bottom():
     known = set(modules())
     assert {"tandem"} == imports_at_the_top(PACKAGE / "switches.py", known)  # tandem._runtime, which imports nothing
-    assert {"tandem.module_calls", "tandem.readers", "tandem.switches"} == imports_at_the_top(
+    assert {"tandem.errors.module_calls", "tandem.errors.readers", "tandem.switches"} == imports_at_the_top(
         PACKAGE / "errors.py", known
     )
     assert set() == imports_at_the_top(PACKAGE / "readers.py", known)

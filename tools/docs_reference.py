@@ -20,9 +20,12 @@ from tandem.ops.define import FUNCTIONS  # noqa: E402
 
 # Title, and the modules or single names on the page.
 PACKAGES = {
-    "Compile, print, bisect": ["tandem.compiled:compile", "tandem.compiled:print", "tandem.testing.bisect:bisect"],
+    "Compile, print, bisect": [
+        "tandem.compiling.compiled:compile", "tandem.compiling.compiled:print", "tandem.testing.bisect:bisect",
+    ],
     "Constructors": [
-        "tandem.constructors", "tandem.ops.from_data:tensor", "tandem.ops.from_data:asarray", "tandem.dtype_functions",
+        "tandem.tensors.constructors", "tandem.ops.from_data:tensor", "tandem.ops.from_data:asarray",
+        "tandem.tensors.dtype_functions",
     ],
     "Gradients": ["tandem.autograd", "tandem.autograd.gradients:grad", "tandem.autograd.gradients:value_and_grad",
                   "tandem.autograd.gradients:vjp", "tandem.transforms.functional"],

@@ -17,9 +17,9 @@ sys.path.insert(0, str(ROOT))
 
 import tandem as td  # noqa: E402
 import tandem.distributed.sharding  # noqa: E402  # adds methods of sharded tensors
-from tandem import constructors, dtype_functions  # noqa: E402
 from tandem.ops import from_data  # noqa: E402
 from tandem.ops.define import FUNCTIONS  # noqa: E402
+from tandem.tensors import constructors, dtype_functions  # noqa: E402
 from tests.array_api import standard  # noqa: E402
 
 PAGE = ROOT / "docs" / "functions.md"
@@ -53,7 +53,9 @@ def is_ours(function, module) -> bool:
     home = getattr(function, "__module__", None) or ""
     if function in FUNCTIONS.values():
         return True
-    return home.startswith("tandem.") and (home == module.__name__ or not home.startswith("tandem.constructors"))
+    return home.startswith("tandem.") and (
+        home == module.__name__ or not home.startswith("tandem.tensors.constructors")
+    )
 
 
 def spaces() -> dict[str, dict]:

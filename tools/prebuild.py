@@ -1,4 +1,4 @@
-"""Compile the kernels that come with the package: tandem/prebuilt-<level>.bin, read by tandem/prebuilt.py.
+"""Compile the kernels that come with the package: tandem/prebuilt-<level>.bin, read by tandem/machine/prebuilt.py.
 
     python tools/prebuild.py OUTPUT_FOLDER [--levels v3,v4] [--extension FOLDER] [--work FOLDER] [--jobs N] [--if-changed]
 
@@ -77,8 +77,8 @@ def build(options):
         raise RuntimeError("prebuild: a worker failed, see above")
     found = [json.loads((options.work / f"found-{i}.json").read_text()) for i in range(options.jobs)]
     sys.path.insert(0, str(package))
-    from tandem import prebuilt
     from tandem.codegen.loops import RENDERED
+    from tandem.machine import prebuilt
 
     options.output.mkdir(parents=True, exist_ok=True)
     files = []
@@ -151,9 +151,10 @@ class Worker:
     """Makes every n-th call. In this process, what is not in the work folder yet is compiled for all levels."""
 
     def __init__(self, options):
-        from tandem import _runtime, prebuilt
+        from tandem import _runtime
         from tandem.codegen import compile
         from tandem.codegen.levels import LEVELS
+        from tandem.machine import prebuilt
 
         self.options = options
         self.compile = compile

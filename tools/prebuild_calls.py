@@ -11,10 +11,11 @@ import importlib
 import inspect
 
 import tandem as td
-from tandem import constructors, nn
+from tandem import nn
 from tandem.nn import functional as F
 from tandem.ops import from_data
 from tandem.ops.define import FUNCTIONS
+from tandem.tensors import constructors
 
 FLOATS = (td.float32, td.float64)
 COMPLEX = (td.complex64, td.complex128)

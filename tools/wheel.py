@@ -32,7 +32,8 @@ print("%d.%d" % sys.version_info[:2])
 TRIAL = """
 import os, sys
 import tandem as td
-from tandem import _runtime, prebuilt
+from tandem import _runtime
+from tandem.machine import prebuilt
 from tandem.cli import main
 assert os.path.dirname(td.__file__).startswith(sys.prefix), td.__file__
 levels = {name for name in os.listdir(os.path.dirname(td.__file__)) if name.startswith("prebuilt-")}

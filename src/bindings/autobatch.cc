@@ -1,4 +1,4 @@
-// Automatic batching for Python: what tandem/autobatch.py is made of.
+// Automatic batching for Python: what tandem/compiling/autobatch.py is made of.
 #include "autobatch/batch.h"
 
 #include <nanobind/nanobind.h>

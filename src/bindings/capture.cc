@@ -1,4 +1,4 @@
-// Capture for Python: what tandem/compiled.py is made of.
+// Capture for Python: what tandem/compiling/compiled.py is made of.
 #include "capture/capture.h"
 
 #include <nanobind/nanobind.h>

@@ -35,7 +35,7 @@ const std::string& package_folder() {
   return folder;
 }
 
-// The same rule as tandem/errors.py.
+// The same rule as tandem/errors.
 bool judge_code(PyCodeObject* code) {
   const char* path = PyUnicode_AsUTF8(code->co_filename);
   if (!path) {
@@ -90,7 +90,7 @@ Origin find_origin(const Source& source, const std::string& op) {
   const char* qualified = PyUnicode_AsUTF8(code->co_qualname);
   PyErr_Clear();
   std::string function = qualified ? qualified : "";
-  constexpr std::string_view inside = "<locals>.";  // as tandem/errors.py shows it
+  constexpr std::string_view inside = "<locals>.";  // as tandem/errors shows it
   if (const size_t at = function.rfind(inside); at != std::string::npos) function.erase(0, at + inside.size());
   return {op, file ? file : "", function, PyCode_Addr2Line(code, source.instruction)};
 }

@@ -134,7 +134,7 @@ void register_library(nb::module_& m) {
         nb::call_guard<nb::gil_scoped_release>(),
         "Measures convolutions that were met when the budget was spent, for a while.");
   m.def("prefer_convolutions", &library::prefer_convolutions, nb::arg("way"),
-        "One way (tandem/tune.py, WAYS) for all convolutions that it takes; -1: as measured, or suggested.");
+        "One way (tandem/machine/tune.py, WAYS) for all convolutions that it takes; -1: as measured, or suggested.");
   m.def("set_convolution_budget", &library::set_convolution_budget, nb::arg("seconds"),
         "Seconds that this process may spend on measuring convolutions from now on.");
   m.def("library_isa", [] { return library::kernels().name; });

@@ -42,8 +42,8 @@ PyObject* member(PyObject* self, PyObject* name) {
 
 ternaryfunc usual_call = nullptr;
 PyObject* own_call = nullptr;  // nn.Module.__call__
-PyObject* running = nullptr;   // tandem.module_calls.running: not empty while a compiled function runs
-PyObject* note = nullptr;      // tandem.module_calls.note
+PyObject* running = nullptr;   // tandem.errors.module_calls.running: not empty while a compiled function runs
+PyObject* note = nullptr;      // tandem.errors.module_calls.note
 
 PyObject* call(PyObject* self, PyObject* args, PyObject* keywords) {
   static PyObject* const hooks = PyUnicode_InternFromString("_hooks");
@@ -98,7 +98,7 @@ void register_members(nb::module_& m) {
         type->tp_getattro = member;
         nb::object called = nb::borrow(_PyType_Lookup(type, nb::str("__call__").ptr()));
         if (!own_call) {
-          nb::object module_calls = nb::module_::import_("tandem.module_calls");
+          nb::object module_calls = nb::module_::import_("tandem.errors.module_calls");
           running = nb::object(module_calls.attr("running")).release().ptr();
           note = nb::object(module_calls.attr("note")).release().ptr();
           own_call = Py_NewRef(called.ptr());

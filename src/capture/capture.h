@@ -222,7 +222,7 @@ class Capture {
   void forget_rebindings();
   void undo_rebindings();  // of what is still a promise
   // Where a call comes from this time. The origin's `call` is -2 - its number among all that were noted: Python knows
-  // by that in which modules it was made (tandem/module_calls.py).
+  // by that in which modules it was made (tandem/errors/module_calls.py).
   std::shared_ptr<const Origin> today(int32_t call) const;
   Operand resolve(Tensor* t, Signature& key);
   const Site* find(const Tensor* t) const;

@@ -5,10 +5,10 @@
 // some windows; products over one position, and windows of single channels, are ours in any layout. Which one is
 // quickest depends on the sizes, on the layouts of both images and on the processor. So a large enough convolution is
 // measured when it is first met, each way a few times on memory of its own with fewer images, and what was found is
-// kept (tandem/tune.py, on disk). A first step waits some hundredths of a second for that: what there is no time for is
-// computed as the instruction set suggests, and measured when the process ends, for as long as that is nothing beside
-// what it ran, or by a later one. Results differ in the last bits between ways: a convolution that was computed one way
-// stays so while the process lives.
+// kept (tandem/machine/tune.py, on disk). A first step waits some hundredths of a second for that: what there is no
+// time for is computed as the instruction set suggests, and measured when the process ends, for as long as that is
+// nothing beside what it ran, or by a later one. Results differ in the last bits between ways: a convolution that was
+// computed one way stays so while the process lives.
 #pragma once
 #include <string>
 #include <vector>
@@ -37,7 +37,7 @@ Ways ways_of(const Conv& conv);
 bool compute_by(ConvWay way, const Conv& conv);  // false where the case is not for it
 
 // What is known of a convolution: the least seconds of each way, 0 where it was not tried, and whether the measurements
-// were quiet. `trust` is as in Note [Trust in measurements] of tandem/tune.py.
+// were quiet. `trust` is as in Note [Trust in measurements] of tandem/machine/tune.py.
 struct ConvFinding {
   std::string key;
   double seconds[kConvWays];

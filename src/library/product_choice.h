@@ -4,9 +4,9 @@
 // Neither is quicker everywhere. oneDNN packs by columns that fall into the same cache sets where rows lie a multiple
 // of 2 KB apart, reads a transposed a badly, and shares few rows, or tall and narrow results, badly between threads;
 // how much that costs, and who is quicker otherwise, depends on the processor. So products are of kinds, and for each
-// kind one of the two is preferred: by what was measured on this machine (tandem/tune.py, which keeps it on disk),
-// before that by what is known of the instruction set. Results differ in the last bits between the two: a kind that was
-// used keeps its preference while the process lives.
+// kind one of the two is preferred: by what was measured on this machine (tandem/machine/tune.py, which keeps it on
+// disk), before that by what is known of the instruction set. Results differ in the last bits between the two: a kind
+// that was used keeps its preference while the process lives.
 #pragma once
 #include <vector>
 

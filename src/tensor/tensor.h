@@ -14,9 +14,9 @@ namespace tandem {
 // A sparse or nested tensor is an object of a subclass of Tensor that has the dtype, shape and device of what it stands
 // for, and no memory: what it holds are ordinary tensors, attributes of the object (indices and values, values and
 // lengths), with histories and gradients of their own. Operators never see one: binding arguments finds the flag and
-// hands the whole call to Python (callbacks.in_parts, tandem/parts.py), which has the forms that exist for it and an
-// error for the others. Gradients may be such tensors; where backward of an ordinary operator gets one, it is made
-// dense first.
+// hands the whole call to Python (callbacks.in_parts, tandem/tensors/parts.py), which has the forms that exist for it
+// and an error for the others. Gradients may be such tensors; where backward of an ordinary operator gets one, it is
+// made dense first.
 class Node;            // tensor/node.h: a tape record
 struct AutogradExtra;  // tensor/node.h: grad, hooks, view base; most tensors have none
 

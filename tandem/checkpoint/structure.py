@@ -18,9 +18,9 @@ import math
 import sys
 
 from tandem import _runtime, dtypes
-from tandem.constructors import asarray
 from tandem.errors import CheckpointError, DTypeError
-from tandem.parts import TensorInParts, restored
+from tandem.tensors.constructors import asarray
+from tandem.tensors.parts import TensorInParts, restored
 
 Tensor, Generator = _runtime.Tensor, _runtime.Generator
 VERSION = 1

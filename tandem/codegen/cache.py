@@ -2,8 +2,8 @@
 
 What came with the package (prebuilt.py) is found before what is on disk: that is as quick, and most kernels need no file then.
 
-A file (tandem/disk_cache.py) holds one object, named after the hash of its key, the CPU and the format of this file. Where the
-directory cannot be used, kernels live in the process only. LLVM is not needed to load.
+A file (tandem/machine/disk_cache.py) holds one object, named after the hash of its key, the CPU and the format of this file.
+Where the directory cannot be used, kernels live in the process only. LLVM is not needed to load.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import threading
 from _blake2 import blake2b  # without hashlib, which loads OpenSSL
 from collections.abc import Callable
 
-from tandem import _runtime, prebuilt
-from tandem.disk_cache import read, write
+from tandem import _runtime
+from tandem.machine import prebuilt
+from tandem.machine.disk_cache import read, write
 from tandem.switches import cache_dir
 
 FORMAT = b"tandem kernel 2\n"  # change the number when what is in a file changes its meaning

@@ -12,7 +12,7 @@ from tandem.codegen.cache import ready
 from tandem.codegen.loops import RENDERED
 from tandem.forks import compiling
 from tandem.llvm import assemble
-from tandem.preload import load_compiler
+from tandem.machine.preload import load_compiler
 from tandem.switches import DEBUG
 
 _addresses: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Levels of processors that kernels are compiled for ahead of time (tandem/prebuilt.py).
+"""Levels of processors that kernels are compiled for ahead of time (tandem/machine/prebuilt.py).
 
 Note [Levels]
 A kernel is the same for all processors; its machine code is not. What is compiled when a program runs is for the very processor

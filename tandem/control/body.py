@@ -12,12 +12,12 @@ import threading
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.constructors import asarray
 from tandem.control.regions import make_cond, make_scan, make_while
 from tandem.errors import DeviceError, DTypeError, InternalError, UnsupportedError
 from tandem.graph.ir import current_builder
 from tandem.ops.define import ParameterSpec, Role, make_function
 from tandem.program.report import budget_of
+from tandem.tensors.constructors import asarray
 from tandem.tracing.describe import LEAF, CallSpec, Operand, call_of, spec_of
 from tandem.tree import Structure, flatten
 

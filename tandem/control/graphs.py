@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.constructors import tensor
 from tandem.control.regions import make_cond, make_scan, make_while
 from tandem.errors import DTypeError, ShapeError, TandemError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Origin, Type, Value, source_scope
@@ -20,6 +19,7 @@ from tandem.session.nodes import Call, Fed, Step
 from tandem.session.program import Order, draws_from_the_run, located
 from tandem.session.unknown import show_shape, unknown_index
 from tandem.session.wired import wire_while
+from tandem.tensors.constructors import tensor
 from tandem.tree import Structure, flatten, unflatten
 
 

@@ -6,12 +6,12 @@ import inspect
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.constructors import tensor
 from tandem.control import check
 from tandem.control.body import INDEX, as_tensor, call_region, device_of, inside_body, spec, take_down, where_made
 from tandem.control.branches import _one, _truth
 from tandem.control.mode import deferred, is_captured
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
+from tandem.tensors.constructors import tensor
 from tandem.tree import flatten, unflatten
 
 

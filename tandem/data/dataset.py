@@ -7,10 +7,10 @@ import itertools
 import types
 
 from tandem import _runtime
-from tandem.constructors import asarray
 from tandem.data.collate import empty
 from tandem.errors import IndexRangeError, ShapeError, ValueRangeError
 from tandem.ops.random import randperm
+from tandem.tensors.constructors import asarray
 
 Tensor = _runtime.Tensor
 

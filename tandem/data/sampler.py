@@ -13,10 +13,10 @@ import sys
 import types
 
 from tandem import _runtime, dtypes
-from tandem.constructors import asarray
 from tandem.data.seeding import mix
 from tandem.errors import ValueRangeError
 from tandem.ops.random import multinomial, randint, randperm
+from tandem.tensors.constructors import asarray
 
 Generator = _runtime.Generator
 _CHUNK = 1 << 16  # indices that are Python ints at a time

@@ -11,7 +11,6 @@ import gzip
 import os
 
 from tandem import dtypes
-from tandem.constructors import asarray
 from tandem.data.dataset import TensorDataset, split_dataset
 from tandem.data.text_sets import (
     chorales,
@@ -23,6 +22,7 @@ from tandem.data.text_sets import (
     spoken_prompts,
 )
 from tandem.errors import UnsupportedError, ValueRangeError
+from tandem.tensors.constructors import asarray
 
 __all__ = [
     "breast_cancer", "chorales", "diabetes", "digits", "fashion_mnist", "iris", "karate_club", "king_james", "knowledge_graph",

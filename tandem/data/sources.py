@@ -8,10 +8,10 @@ import mmap
 import os
 
 from tandem import _runtime
-from tandem.constructors import asarray
 from tandem.data.collate import empty
 from tandem.data.dataset import Dataset, IterableDataset
 from tandem.errors import DTypeError, IndexRangeError, ShapeError, UnsupportedError, ValueRangeError
+from tandem.tensors.constructors import asarray
 
 _IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 

@@ -12,9 +12,9 @@ import os
 import struct
 from typing import NamedTuple
 
-from tandem.constructors import from_numpy
 from tandem.data.dataset import split_dataset
 from tandem.errors import UnsupportedError, ValueRangeError
+from tandem.tensors.constructors import from_numpy
 
 
 def _package_file(package: str, what: str, install: str, *path: str, folder: str | None = None) -> str:

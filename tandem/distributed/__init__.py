@@ -75,7 +75,7 @@ def __getattr__(name: str):
 
 
 def load_all():
-    """Imports all that there is, before threads do so in different orders (Note [Imports in threads] in tandem/preload.py)."""
+    """Imports all that there is, before threads do so in different orders (Note [Imports in threads], machine/preload.py)."""
     for name in (*_MODULES, *_HOMES):
         importlib.import_module(f"tandem.distributed.{name}")
 

@@ -17,13 +17,13 @@ import tandem.ops as F
 from tandem import _runtime
 from tandem.autograd.backward import when_done
 from tandem.autograd.modes import is_grad_enabled, no_grad
-from tandem.constructors import tensor
 from tandem.distributed.collectives import broadcast_coalesced
 from tandem.distributed.functional import MOST_TENSORS
 from tandem.distributed.group import ProcessGroup, group_of, this_rank
 from tandem.distributed.work import run as run_work
 from tandem.errors import DistributedError, UnsupportedError
 from tandem.nn.module import Module
+from tandem.tensors.constructors import tensor
 
 _SOME_USED, _MODEL = 1 << 32, 1 << 33  # ranges of tags, as in src/collectives/call.h
 _STATE = "_data_parallel"  # where a module keeps it, among its attributes

@@ -20,13 +20,13 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.autograd.modes import no_grad
 from tandem.checkpoint.structure import Encoder, decode
-from tandem.constructors import asarray
 from tandem.distributed import membership
 from tandem.distributed.group import Rank, this_rank
 from tandem.distributed.objects import broadcast_object_list
 from tandem.distributed.store import StoreError
 from tandem.errors import DistributedError
 from tandem.ops.random import get_rng_state, set_rng_state
+from tandem.tensors.constructors import asarray
 
 __all__ = ["State", "run"]
 

@@ -8,12 +8,12 @@ import time
 
 import tandem.ops as F
 from tandem.autograd.modes import no_grad
-from tandem.constructors import ones, tensor
 from tandem.distributed.automatic.op_times import OpTimes
 from tandem.distributed.collectives import barrier
 from tandem.distributed.functional import all_reduce
 from tandem.distributed.group import ProcessGroup, group_of
 from tandem.distributed.topology import DeviceModel, Link, Topology
+from tandem.tensors.constructors import ones, tensor
 
 _SIDE = 512  # of a product that runs at full speed
 _LARGE, _SMALL = 1 << 23, 64  # elements: more than caches hold, and a few

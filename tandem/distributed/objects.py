@@ -12,10 +12,10 @@ import pickle
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.constructors import asarray
 from tandem.distributed.collectives import recv, send
 from tandem.distributed.group import group_of
 from tandem.errors import DTypeError, ShapeError
+from tandem.tensors.constructors import asarray
 
 _PLAIN = (str, int, float, bool, type(None))
 

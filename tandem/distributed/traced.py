@@ -14,12 +14,12 @@ import types
 
 import tandem.ops as F
 from tandem import _runtime
-from tandem.constructors import asarray
 from tandem.control.body import RANDOM, spec, take_down
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
 from tandem.export.trace import graph_of
 from tandem.graph.ir import Graph, Value
 from tandem.nn.module import Module
+from tandem.tensors.constructors import asarray
 
 
 @dataclasses.dataclass

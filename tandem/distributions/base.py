@@ -9,7 +9,7 @@ import tandem as td
 from tandem.distributions import constraints
 from tandem.distributions.transform_base import sum_last
 from tandem.errors import UnsupportedError, ValueRangeError
-from tandem.tensor_methods import Tensor
+from tandem.tensors.methods import Tensor
 
 LOG_TWO_PI = math.log(2 * math.pi)
 

@@ -15,7 +15,7 @@ from tandem.distributions.transform_base import (
     sum_last,
 )
 from tandem.errors import ShapeError
-from tandem.tensor_methods import Tensor
+from tandem.tensors.methods import Tensor
 
 __all__ = [
     "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform",

@@ -6,7 +6,6 @@ import dataclasses
 
 import tandem.checkpoint as checkpoint
 from tandem import _runtime
-from tandem.constructors import asarray
 from tandem.errors import CheckpointError, DTypeError, ShapeError, ValueRangeError
 from tandem.export.fold import fold_weights
 from tandem.export.trace import Exported, trace
@@ -21,6 +20,7 @@ from tandem.passes.fold_constants import fold_constants
 from tandem.passes.fuse_convolutions import fuse_convolutions
 from tandem.passes.simplify import simplify
 from tandem.passes.split_pools import split_pools
+from tandem.tensors.constructors import asarray
 from tandem.tree import Structure, unflatten
 
 FORMAT = 1

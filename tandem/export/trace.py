@@ -9,7 +9,6 @@ import numpy as np
 
 import tandem.ops as F
 from tandem import _runtime
-from tandem.constructors import asarray
 from tandem.control.body import RANDOM, Taken, spec, take_down
 from tandem.errors import TandemError, UnsupportedError, ValueRangeError, warn
 from tandem.graph.ir import Builder, Graph, Type, replay
@@ -21,6 +20,7 @@ from tandem.passes.common_subexpressions import common_subexpressions
 from tandem.passes.eliminate_dead import eliminate_dead
 from tandem.passes.fold_constants import fold_constants
 from tandem.passes.simplify import simplify
+from tandem.tensors.constructors import asarray
 from tandem.tracing.compile import resolve_sizes
 from tandem.tracing.describe import LEAF, ROW_MAJOR, TensorSpec
 from tandem.tracing.program import join

@@ -436,7 +436,7 @@ def current_source():
 
 class Origin(str):
     """Where a node comes from: as text "train.py:7", with the operator that the user called there, the whole Source, and which of
-    a program's calls it was. place: in which module, for errors that show late (tandem/module_calls.py)."""
+    a program's calls it was. place: in which module, for errors that show late (tandem/errors/module_calls.py)."""
 
     __slots__ = ("call", "op", "place", "source")
 

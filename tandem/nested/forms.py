@@ -1,4 +1,4 @@
-"""What operators do with nested tensors (Note [Nested tensors] in tensor.py). Every other one says so (tandem/parts.py)."""
+"""What operators do with nested tensors (Note [Nested tensors] in tensor.py). Every other one says so (tandem/tensors/parts.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tandem.nested.tensor import NestedTensor, owners_of
 from tandem.ops import loss
 from tandem.ops.prepare import normalize_axis
 from tandem.ops.ragged_attention import ragged_attention
-from tandem.parts import form_table
+from tandem.tensors.parts import form_table
 
 Tensor = _runtime.Tensor
 FORMS, form = form_table()

@@ -13,11 +13,11 @@ import itertools
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.constructors import asarray
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
 from tandem.ops.define import op
 from tandem.ops.edges import owners
-from tandem.parts import TensorInParts, restores
+from tandem.tensors.constructors import asarray
+from tandem.tensors.parts import TensorInParts, restores
 
 Tensor = _runtime.Tensor
 

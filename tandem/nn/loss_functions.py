@@ -6,12 +6,12 @@ import math
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.constructors import asarray
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.ops.define import op
 from tandem.ops.loss import reduce_loss
 from tandem.ops.precision import in_float32, round_loss, widen
 from tandem.ops.prepare import show_shape
+from tandem.tensors.constructors import asarray
 
 
 def _hinge(x):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from tandem import _runtime, dtypes, module_calls
+from tandem import _runtime, dtypes
 from tandem.autograd.modes import no_grad
-from tandem.compiled import compile_module
+from tandem.compiling.compiled import compile_module
+from tandem.errors import module_calls
 from tandem.nn import state
 from tandem.nn.hooks import HookHandle, Hooks
 from tandem.nn.parameter import Buffer, Parameter

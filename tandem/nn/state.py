@@ -6,9 +6,9 @@ from collections import OrderedDict, namedtuple
 
 from tandem import _runtime
 from tandem.autograd.modes import no_grad
-from tandem.constructors import asarray
 from tandem.errors import TandemError
 from tandem.nn.parameter import Parameter
+from tandem.tensors.constructors import asarray
 
 Tensor = _runtime.Tensor
 _EXTRA = "_extra_state"

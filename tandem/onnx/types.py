@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tandem import _runtime, dtypes
-from tandem.constructors import asarray
 from tandem.errors import UnsupportedError
+from tandem.tensors.constructors import asarray
 
 # By the number that a TensorProto's data_type has; what is missing here exists on the host only (ml_dtypes, strings).
 _BY_CODE = {

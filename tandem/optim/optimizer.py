@@ -27,7 +27,6 @@ from collections import defaultdict
 
 from tandem import _runtime, dtypes
 from tandem.autograd.modes import enable_grad, no_grad
-from tandem.constructors import asarray
 from tandem.errors import UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.nn.hooks import HookHandle
@@ -36,6 +35,7 @@ from tandem.ops.define import op
 from tandem.optim.by_row import by_row, rows_of
 from tandem.optim.together import Together
 from tandem.session.train import minimize
+from tandem.tensors.constructors import asarray
 
 Tensor = _runtime.Tensor
 _ACCEPTED = {"foreach", "fused", "capturable", "differentiable"}  # PyTorch's ways of running; there is one here

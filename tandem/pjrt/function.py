@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 
 from tandem import _runtime
-from tandem.constructors import asarray
 from tandem.errors import UnsupportedError
 from tandem.export.stablehlo import stablehlo
 from tandem.export.trace import to_numpy
 from tandem.pjrt.client import Client, open_plugin
+from tandem.tensors.constructors import asarray
 from tandem.tree import unflatten
 
 

@@ -8,7 +8,7 @@ import traceback
 from collections import Counter
 from typing import NamedTuple
 
-from tandem import _runtime, preload
+from tandem import _runtime
 from tandem.codegen import Schedule, lower
 from tandem.codegen.loops import Kernel
 from tandem.codegen.own_memory import own_memory
@@ -24,6 +24,7 @@ from tandem.forks import compiling
 from tandem.graph.ir import Graph
 from tandem.graph.timing import pass_times
 from tandem.graph.view import show_bytes
+from tandem.machine import preload
 from tandem.ops.region import Region
 from tandem.passes.pipeline import check_names, run_pipeline
 from tandem.program import stored

@@ -14,10 +14,11 @@ import os
 import sys
 from _blake2 import blake2b  # without hashlib, which loads OpenSSL
 
-from tandem import _runtime, disk_cache, tune
+from tandem import _runtime
 from tandem.codegen.compile import stored_address
 from tandem.codegen.loops import RENDERED, Kernel
 from tandem.graph.ir import Origin
+from tandem.machine import disk_cache, tune
 from tandem.program.request import Request
 from tandem.switches import CUSOLVER, DEBUG, PRINT, SKIP, WGMMA, cache_dir
 

@@ -11,7 +11,7 @@ the call is observed again. An instruction that was not seen before is followed 
 from __future__ import annotations
 
 from tandem import _runtime
-from tandem.compiled import Compiled
+from tandem.compiling.compiled import Compiled
 from tandem.errors import RecompileWarning, UnsupportedError, warn
 from tandem.ops.host_call import calls_made
 from tandem.replay.observe import Observation

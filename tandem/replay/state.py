@@ -14,7 +14,7 @@ from collections import OrderedDict, defaultdict
 from typing import NamedTuple
 
 from tandem import _runtime
-from tandem.compiled import Compiled
+from tandem.compiling.compiled import Compiled
 from tandem.errors import UnsupportedError
 from tandem.nn.module import Module
 from tandem.optim.optimizer import Optimizer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tandem import _runtime, devices, dtypes
-from tandem.constructors import tensor
 from tandem.devices import Device
 from tandem.errors import DeviceError, DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Type, Value, call_recorder, revise
@@ -20,6 +19,7 @@ from tandem.session.graph import (
     show_shape,
 )
 from tandem.session.recorder import Recorder
+from tandem.tensors.constructors import tensor
 
 
 def graph_of(*values) -> Graph:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 
 from tandem import _runtime, dtypes, forks
-from tandem.constructors import tensor
 from tandem.devices import Device, known
 from tandem.errors import DTypeError, IndexRangeError, ValueRangeError
 from tandem.graph import ir
@@ -23,6 +22,7 @@ from tandem.session.printer import print_graph
 from tandem.session.recorder import Recorder, infer
 from tandem.session.symbolic_tensor import StepNode, SymbolicTensor, as_node, fixed, sized
 from tandem.session.unknown import UnknownSizes, show_shape
+from tandem.tensors.constructors import tensor
 
 __all__ = [
     "Graph", "Recorder", "StepNode", "SymbolicTensor", "as_node", "default_graph", "derived_seed", "infer", "outside_graphs",

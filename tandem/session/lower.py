@@ -23,7 +23,6 @@ import functools
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.codegen.own_memory import own_memory
-from tandem.constructors import tensor, zeros
 from tandem.errors import UnsupportedError
 from tandem.graph.ir import Builder, Graph, Type, Value, current_builder, source_scope
 from tandem.graph.symbolic import Sym, substitute, symbol_indices
@@ -43,6 +42,7 @@ from tandem.session.flow_program import (
 )  # fmt: skip
 from tandem.session.program import PARAMETERS
 from tandem.session.unknown import unknown_index
+from tandem.tensors.constructors import tensor, zeros
 from tandem.tracing.compile import RandomState
 
 

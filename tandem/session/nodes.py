@@ -8,13 +8,13 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.autodiff.reverse import backpropagate
-from tandem.constructors import tensor
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value, current_builder
 from tandem.graph.symbolic import Sym, hint, substitute
 from tandem.ops.define import Composite, Op, register
 from tandem.ops.prepare import as_value, cast
 from tandem.session.unknown import show_shape
+from tandem.tensors.constructors import tensor
 
 RANKS = {
     "bool": 0,

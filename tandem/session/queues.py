@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 
 from tandem import _runtime, dtypes
-from tandem.constructors import asarray
 from tandem.errors import CancelledError, DeadlineError, DTypeError, QueueClosedError, ShapeError, ValueRangeError
 from tandem.graph import ir
 from tandem.graph.ir import Type, Value
@@ -25,6 +24,7 @@ from tandem.session.build import as_tensor, graph_of
 from tandem.session.graph import Graph, SymbolicTensor, default_graph, outside_graphs
 from tandem.session.nodes import Host
 from tandem.session.unknown import show_shape
+from tandem.tensors.constructors import asarray
 
 OK, CLOSED, CANCELLED, TIMED_OUT = range(4)  # Queue::Status
 FIFO, SHUFFLE, PRIORITY = range(3)  # Queue::Order

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tandem import _runtime, dtypes
-from tandem.constructors import tensor
 from tandem.errors import TandemError, UnsupportedError, ValueRangeError
 from tandem.graph import ir
 from tandem.graph.building import _stack, outside_graphs
@@ -15,6 +14,7 @@ from tandem.ops.define import add_input
 from tandem.session.nodes import Call, Fed, Number, Operand, Primitive, Random, as_results, map_leaves
 from tandem.session.symbolic_tensor import SymbolicTensor
 from tandem.session.unknown import name_unknown
+from tandem.tensors.constructors import tensor
 from tandem.tracing.compile import RandomState
 
 

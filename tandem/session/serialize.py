@@ -22,7 +22,6 @@ import base64
 
 import tandem.ops as F
 from tandem import _runtime, devices
-from tandem.constructors import zeros
 from tandem.devices import Device
 from tandem.errors import Source, UnsupportedError
 from tandem.graph.ir import Type, checking, revise
@@ -36,6 +35,7 @@ from tandem.session.build import Variable
 from tandem.session.graph import Graph, StepNode, SymbolicTensor, infer, outside_graphs
 from tandem.session.nodes import Call, Fed, Host, Number, Operand, PyFunc, Random, Step, Store
 from tandem.session.nodes import Primitive as Applied
+from tandem.tensors.constructors import zeros
 
 # (inputs, results) of kinds that have a fixed number of them.
 _ARITY = {

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tandem import _runtime, forks
-from tandem.constructors import asarray, tensor
 from tandem.errors import CancelledError, DeadlineError, DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.program.report import check_budget
@@ -27,6 +26,7 @@ from tandem.session.lower import LoweredFunction
 from tandem.session.nodes import RANKS, map_leaves
 from tandem.session.primitives import Primitive
 from tandem.session.program import Program, is_host, is_variable, needed, passed_through, written_by
+from tandem.tensors.constructors import asarray, tensor
 
 
 def make_program(

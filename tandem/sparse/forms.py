@@ -1,15 +1,15 @@
-"""What operators do with sparse tensors: those that PyTorch has for them. Every other one says so (tandem/parts.py)."""
+"""What operators do with sparse tensors: those that PyTorch has for them. Every other one says so (tandem/tensors/parts.py)."""
 
 from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.constructors import tensor
-from tandem.dtype_functions import result_type
 from tandem.errors import DTypeError, ShapeError
 from tandem.ops.prepare import normalize_axis
-from tandem.parts import form_table
 from tandem.sparse.tensor import SparseTensor, _flatten, make_coo, sparse_coo, sparse_csr
+from tandem.tensors.constructors import tensor
+from tandem.tensors.dtype_functions import result_type
+from tandem.tensors.parts import form_table
 
 Tensor = _runtime.Tensor
 FORMS, form = form_table()

@@ -6,12 +6,12 @@ import math
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.constructors import asarray
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
 from tandem.layouts import Layout, _layout, sparse_coo, sparse_csr, strided  # noqa: F401
 from tandem.ops.edges import coalesce_rows
-from tandem.parts import TensorInParts, restores
 from tandem.sparse.structure import Structure, at_once, structure
+from tandem.tensors.constructors import asarray
+from tandem.tensors.parts import TensorInParts, restores
 
 Tensor = _runtime.Tensor
 

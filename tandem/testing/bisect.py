@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import tandem as td
 from tandem.codegen.lower import OPTIONAL
-from tandem.compiled import Compiled
+from tandem.compiling.compiled import Compiled
 from tandem.errors import DTypeError
 from tandem.nn.module import Module
 from tandem.passes import pipeline
 from tandem.switches import SKIP, switches
-from tandem.tensor_methods import Tensor
+from tandem.tensors.methods import Tensor
 from tandem.testing.judge import judge
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tandem as td
-from tandem.tensor_methods import Tensor
+from tandem.tensors.methods import Tensor
 
 # (relative, absolute) by the coarser of the two types; everything else must be equal.
 TOLERANCE = {

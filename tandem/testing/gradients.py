@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tandem as td
 from tandem.errors import TandemError
-from tandem.tensor_methods import Tensor
+from tandem.tensors.methods import Tensor
 
 
 class GradcheckError(TandemError, AssertionError):

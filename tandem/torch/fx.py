@@ -7,7 +7,7 @@ after the first one.
 from __future__ import annotations
 
 from tandem.aliases import path as _path
-from tandem.compiled import compile
+from tandem.compiling.compiled import compile
 from tandem.errors import UnsupportedError
 from tandem.graph import Graph, Node
 from tandem.nn import Module

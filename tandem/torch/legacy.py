@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 import tandem as td
-from tandem.typed import DTYPES, build
+from tandem.tensors.typed import DTYPES, build
 
 
 class _Typed(type):

@@ -14,7 +14,7 @@ import types
 
 from tandem import _runtime
 from tandem.errors import DTypeError
-from tandem.tensor_methods import Tensor
+from tandem.tensors.methods import Tensor
 
 __all__ = [
     "handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic", "is_tensor_like",

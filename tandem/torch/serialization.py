@@ -23,7 +23,7 @@ _MAGIC = b"tandem pickle 1\n"
 _safe: list = []
 _CONTAINERS = ("set", "frozenset", "complex", "bytearray", "slice", "range")
 _OURS = {
-    ("tandem.tensor_methods", "_rebuild"), ("tandem._runtime", "Tensor"), ("tandem", "Tensor"), ("tandem", "Size"),
+    ("tandem.tensors.methods", "_rebuild"), ("tandem._runtime", "Tensor"), ("tandem", "Tensor"), ("tandem", "Size"),
     ("tandem.nn.parameter", "Parameter"), ("tandem.nn.parameter", "Buffer"), ("tandem.dtypes", "by_name"),
     ("tandem.ops.define", "_find"),  # an operator by its name
 }  # fmt: skip

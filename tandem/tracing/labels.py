@@ -13,7 +13,8 @@ import inspect
 import sys
 from typing import NamedTuple
 
-from tandem import _runtime, module_calls
+from tandem import _runtime
+from tandem.errors import module_calls
 from tandem.tracing.describe import LEAF, NUMBER, RESULT, CallSpec, Captured
 
 _BACKWARD = "_backward"
@@ -128,7 +129,7 @@ def _parameters(roots: list) -> dict[int, str]:
 
 def _arguments() -> dict[int, str]:
     """The tensors that the compiled function was called with, by its parameters' names."""
-    compiled = sys.modules["tandem.compiled"].Compiled
+    compiled = sys.modules["tandem.compiling.compiled"].Compiled
     frame = sys._getframe(1)
     while frame is not None and frame.f_code is not compiled.__call__.__code__:
         frame = frame.f_back

@@ -7,10 +7,10 @@ symbolic sizes and serves them all. Programs are kept on disk (stored.py).
 
 from __future__ import annotations
 
-from tandem import dtypes, module_calls
+from tandem import dtypes
 from tandem.codegen import Layout
 from tandem.devices import DEVICES
-from tandem.errors import RecompileWarning, UnsupportedError, source_at
+from tandem.errors import RecompileWarning, UnsupportedError, module_calls, source_at
 from tandem.graph.ir import Builder, Graph, Origin, Type, Value, placed, source_scope
 from tandem.graph.symbolic import Sym, hint, mentions, substitute, symbol_indices
 from tandem.ops.define import Op, add_input
@@ -191,7 +191,7 @@ def join_calls(
     finish(value, recorded): what stands for a result, given whether gradients were being recorded.
     numbered: whether nodes know the number of their call. Those from the body of a loop do not: they know their line only as long
     as the body is there.
-    places: in which modules calls were made, for errors that show late (tandem/module_calls.py)
+    places: in which modules calls were made, for errors that show late (tandem/errors/module_calls.py)
     bind(call): the device that its nodes are bound to; where it runs here, if not given
     """
     joined: dict[tuple[int, int], Value] = {}

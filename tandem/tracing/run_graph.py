@@ -5,12 +5,12 @@ from __future__ import annotations
 import weakref
 
 from tandem import _runtime
-from tandem.constructors import asarray
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Graph, checking, replay
 from tandem.graph.symbolic import hint, substitute
 from tandem.ops.define import ParameterSpec, Role, make_function
 from tandem.program.report import Report, check_budget
+from tandem.tensors.constructors import asarray
 
 _PARAMETERS = [ParameterSpec("inputs", "tensors", True, None, False), ParameterSpec("ints", "ints", True, None, False)]
 _runners: weakref.WeakKeyDictionary[Graph, dict[float | None, Runner]] = weakref.WeakKeyDictionary()

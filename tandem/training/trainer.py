@@ -17,7 +17,7 @@ import time
 from tandem import _runtime, files
 from tandem.autograd.modes import no_grad
 from tandem.checkpoint import CheckpointManager
-from tandem.compiled import compile
+from tandem.compiling.compiled import compile
 from tandem.errors import DTypeError
 from tandem.nn.utils import clip_grad_norm_
 from tandem.optim.lr_scheduler import ReduceLROnPlateau

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy
 
 import tandem.ops as F
-from tandem.constructors import asarray, zeros
 from tandem.errors import InternalError
 from tandem.graph.ir import Type, current_builder
 from tandem.ops.define import ParameterSpec, Role, make_function
 from tandem.ops.region import region_graph
+from tandem.tensors.constructors import asarray, zeros
 from tandem.tracing.program import _replay
 from tandem.transforms.batching import Batcher
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tandem import _runtime, tune
+from tandem import _runtime
+from tandem.machine import tune
 from tests.library.layouts import BFLOAT16, assert_near, garbage, layouts, random, run
 
 

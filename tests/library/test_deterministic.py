@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tandem import _runtime, tune
+from tandem import _runtime
+from tandem.machine import tune
 
 nnf = td.nn.functional
 

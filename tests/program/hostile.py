@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 import tandem as td
-from tandem import disk_cache
+from tandem.machine import disk_cache
 from tandem.program import stored
 
 NUMBERS = [-2, -1, 0, 1, 2, 3, 50, 2**20, 2**31, 2**31 - 1, 2**62, 2**63, -(2**63), 10**30, 0.5, float("nan")]

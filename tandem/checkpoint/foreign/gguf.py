@@ -7,8 +7,8 @@ import struct
 
 import numpy as np
 
-from tandem.constructors import from_numpy
 from tandem.errors import CheckpointError, UnsupportedError
+from tandem.tensors.constructors import from_numpy
 
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9

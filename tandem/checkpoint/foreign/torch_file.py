@@ -16,8 +16,8 @@ import zipfile
 import numpy as np
 
 from tandem import dtypes
-from tandem.constructors import from_numpy
 from tandem.errors import CheckpointError
+from tandem.tensors.constructors import from_numpy
 
 LEGACY_MAGIC = bytes.fromhex("6cfc9c46f9206aa85019")  # as the first pickle of files before PyTorch 1.6 holds it
 _STORAGES = {

@@ -18,8 +18,8 @@ from tandem.codegen.target import Target
 from tandem.codegen.workers import note
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import hint, product
+from tandem.machine.tune import prepare_convolutions, prepare_products
 from tandem.ops.matmul import Matmul
-from tandem.tune import prepare_convolutions, prepare_products
 
 _NESTS = {"elementwise": elementwise, "rows": rows, "columns": columns, "copy": copy}
 

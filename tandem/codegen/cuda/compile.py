@@ -10,12 +10,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from hashlib import blake2b
 
-from tandem import _runtime, disk_cache
+from tandem import _runtime
 from tandem.codegen.cuda import workers
 from tandem.codegen.cuda.kernel import GUARDED, REPORTS, entry, extra_words
 from tandem.codegen.cuda.render import source
 from tandem.codegen.cuda.routines import copy_kernel, fill_kernel, small_matmul_kernel, widen_kernel
 from tandem.errors import DeviceError, InternalError
+from tandem.machine import disk_cache
 from tandem.switches import DEBUG, cache_dir
 
 FORMAT = b"tandem cubin 2\n"

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import time
 
-from tandem import _runtime, disk_cache, tune
+from tandem import _runtime
 from tandem.autograd.modes import no_grad
-from tandem.constructors import zeros
 from tandem.distributed.automatic.step import content_of
 from tandem.distributed.automatic.strategies import Strategy
 from tandem.distributed.sharding.layout import Grid
 from tandem.distributed.sharding.propagate import Sharder
 from tandem.graph.ir import Builder, Graph, Node, Type
+from tandem.machine import disk_cache, tune
 from tandem.ops.define import add_input
 from tandem.random import randn
+from tandem.tensors.constructors import zeros
 
 FORMAT = b"tandem operator times 1\n"
 RUNS = 3

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from tandem import _runtime, files
 from tandem.autograd.modes import no_grad
-from tandem.constructors import asarray
 from tandem.distributed import measure  # which imports this package
 from tandem.distributed.automatic import decisions, page
 from tandem.distributed.automatic.choice import Choice, StageChoice
@@ -31,6 +30,7 @@ from tandem.distributed.topology import Topology
 from tandem.errors import CheckpointError, ShapeError, ShardingError
 from tandem.nn.module import Module
 from tandem.nn.parameter import Parameter
+from tandem.tensors.constructors import asarray
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,17 +17,17 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 
-from tandem import dtypes, forks, module_calls
-from tandem.constructors import tensor
+from tandem import dtypes, forks
 from tandem.devices import device_of_scope
 from tandem.distributed.cluster.peers import gather
 from tandem.distributed.cluster.session import ClusterProgram, ClusterSession
-from tandem.errors import UnsupportedError
+from tandem.errors import UnsupportedError, module_calls
 from tandem.graph.ir import Graph as PrimitiveGraph
 from tandem.graph.ir import Type, Value, revise
 from tandem.session.build import Variable
 from tandem.session.graph import Graph, StepNode, outside_graphs
 from tandem.session.nodes import Fed, Primitive, Store
+from tandem.tensors.constructors import tensor
 from tandem.tracing.compile import NUMBER_DTYPES, resolve_sizes
 from tandem.tracing.describe import ROW_MAJOR, Captured, capture_of, spec_of
 from tandem.tracing.program import join

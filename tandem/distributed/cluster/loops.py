@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tandem import dtypes
-from tandem.constructors import tensor
 from tandem.distributed.cluster.place import is_anywhere
 from tandem.errors import UnsupportedError
 from tandem.graph.ir import Type, Value, revise
@@ -26,6 +25,7 @@ from tandem.session.graph import StepNode, outside_graphs
 from tandem.session.nodes import Fed, Identity
 from tandem.session.primitives import Enter, Exit, LoopCond, Merge, NextIteration, Switch
 from tandem.session.program import is_variable, written_by
+from tandem.tensors.constructors import tensor
 
 
 def place_loops(nodes: list[StepNode], place: dict) -> None:

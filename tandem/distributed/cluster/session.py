@@ -13,7 +13,6 @@ import time
 from collections import OrderedDict
 
 from tandem import dtypes
-from tandem.constructors import tensor
 from tandem.distributed.cluster.cut import Cut
 from tandem.distributed.cluster.errors import described
 from tandem.distributed.cluster.peers import Gathering, gather, lookout
@@ -23,6 +22,7 @@ from tandem.errors import CancelledError, DTypeError, TaskError, ValueRangeError
 from tandem.session.graph import outside_graphs
 from tandem.session.program import is_variable
 from tandem.session.session import Session
+from tandem.tensors.constructors import tensor
 
 
 class ClusterProgram:

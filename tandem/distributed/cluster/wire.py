@@ -25,10 +25,10 @@ import socket
 import struct
 
 from tandem import _runtime
-from tandem.constructors import empty
 from tandem.dtypes import ALL
 from tandem.multiprocessing.shared import attach, copy_into, shared_copy
 from tandem.ops.torch_names import frombuffer
+from tandem.tensors.constructors import empty
 
 _HEAD = struct.Struct("<IQ")
 _LARGEST_TEXT = 1 << 30

@@ -7,7 +7,6 @@ import threading
 
 import tandem.ops as F
 from tandem.autograd.modes import no_grad
-from tandem.constructors import asarray, empty, zeros
 from tandem.distributed.collectives import irecv, isend
 from tandem.distributed.functional import all_reduce_coalesced
 from tandem.distributed.group import ProcessGroup, group_of
@@ -22,6 +21,7 @@ from tandem.distributed.sharding.tensor import from_local
 from tandem.distributed.traced import Traced, trace_loss
 from tandem.errors import DistributedError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
+from tandem.tensors.constructors import asarray, empty, zeros
 
 _cutting = threading.local()  # on: whether marks count in this thread
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import tandem.ops as F
-from tandem.constructors import asarray, empty
 from tandem.distributed.collectives import irecv, isend
 from tandem.distributed.pipeline.places import Block, Place, blocks
 from tandem.distributed.pipeline.schedule import Action
@@ -13,6 +12,7 @@ from tandem.distributed.pipeline.stages import Stage
 from tandem.distributed.sharding.layout import Placements
 from tandem.distributed.sharding.parts import parts_of
 from tandem.graph.ir import Value
+from tandem.tensors.constructors import asarray, empty
 
 AHEAD = 2  # messages that are received before they are needed
 

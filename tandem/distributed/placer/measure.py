@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from tandem.constructors import ones
 from tandem.distributed.placer.costs import PlacementCosts
 from tandem.distributed.topology import DeviceModel, Link
 from tandem.dtypes import float32
@@ -12,6 +11,7 @@ from tandem.errors import ValueRangeError
 from tandem.session.build import Variable, device, global_variables_initializer, placeholder
 from tandem.session.graph import Graph
 from tandem.session.session import Session
+from tandem.tensors.constructors import ones
 
 _SIDE, _DEPTH = 512, 6  # of products that run at full speed
 _SMALL, _LARGE = 16, 1 << 19  # elements of tensors that cross

@@ -7,7 +7,6 @@ import numpy as np
 import tandem.ops as F
 from tandem import dtypes
 from tandem.autograd.modes import no_grad
-from tandem.constructors import asarray, empty
 from tandem.distributed.servers.recipe import describe, settings_of
 from tandem.distributed.servers.rows import KINDS, fresh_rows
 from tandem.errors import DTypeError, IndexRangeError, ValueRangeError
@@ -15,6 +14,7 @@ from tandem.nn.candidates import LogUniformSampler
 from tandem.nn.module import Module
 from tandem.nn.parameter import Parameter
 from tandem.nn.sampled_losses import sampled_softmax_loss
+from tandem.tensors.constructors import asarray, empty
 
 
 class ShardedEmbedding(Module):

@@ -12,10 +12,10 @@ import numpy as np
 
 import tandem.ops as F
 from tandem.autograd.modes import no_grad
-from tandem.constructors import asarray, zeros
 from tandem.distributed.servers.shard import ROWS, Shard
 from tandem.errors import IndexRangeError, OutOfMemoryError
 from tandem.nn.parameter import Parameter
+from tandem.tensors.constructors import asarray, zeros
 
 _FIRST = 64  # slots
 

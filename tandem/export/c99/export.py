@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tandem import _runtime
-from tandem.constructors import asarray
 from tandem.errors import UnsupportedError, ValueRangeError
 from tandem.export.c99 import files
 from tandem.export.c99.program import Program
@@ -17,6 +16,7 @@ from tandem.export.fold import fold_weights
 from tandem.export.trace import to_numpy, trace
 from tandem.files import write as write_file
 from tandem.program.driver import schedule_for
+from tandem.tensors.constructors import asarray
 from tandem.tree import flatten
 
 _RESERVED = {

@@ -8,10 +8,10 @@ import numpy
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.constructors import asarray
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.ops.flex_attention import inlined
 from tandem.ops.prepare import constant
+from tandem.tensors.constructors import asarray
 from tandem.transforms.pointwise import INDEX, INDICES, matrix_graph
 from tandem.transforms.traced import call, take
 

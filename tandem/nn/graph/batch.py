@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.constructors import tensor
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.ops.segments import segment_max, segment_mean, segment_sum
+from tandem.tensors.constructors import tensor
 
 Tensor = _runtime.Tensor
 

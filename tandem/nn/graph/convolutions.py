@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem.constructors import zeros
 from tandem.errors import ValueRangeError
 from tandem.nn import init
 from tandem.nn.dropout import Dropout
@@ -14,6 +13,7 @@ from tandem.nn.module import Module
 from tandem.nn.parameter import Parameter
 from tandem.ops.define import op
 from tandem.ops.edges import EdgeGather
+from tandem.tensors.constructors import zeros
 
 
 def _zeros(*shape):

@@ -7,10 +7,10 @@ from functools import partial
 import tandem.ops as F
 from tandem import dtypes, linalg
 from tandem.autograd.modes import no_grad
-from tandem.dtype_functions import finfo
 from tandem.nn.module import Module
 from tandem.nn.utils.parametrize import register_parametrization
 from tandem.ops.define import op
+from tandem.tensors.dtype_functions import finfo
 
 
 def other_axes(ndim: int, dim: int | None) -> tuple[int, ...] | None:

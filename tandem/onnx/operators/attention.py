@@ -9,9 +9,9 @@ import numpy as np
 import tandem.nn.functional as F
 import tandem.ops as ops
 from tandem import dtypes
-from tandem.constructors import asarray
 from tandem.onnx.registry import onnx_op
 from tandem.onnx.types import dtype_of
+from tandem.tensors.constructors import asarray
 
 
 def _heads(x, count: int):

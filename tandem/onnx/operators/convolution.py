@@ -8,8 +8,8 @@ import numpy as np
 
 import tandem.nn.functional as F
 import tandem.ops as ops
-from tandem.constructors import asarray, zeros
 from tandem.onnx.registry import onnx_op
+from tandem.tensors.constructors import asarray, zeros
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}

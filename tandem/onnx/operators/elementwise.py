@@ -10,9 +10,9 @@ import numpy as np
 import tandem.nn.functional as F
 import tandem.ops as ops
 from tandem import dtypes
-from tandem.constructors import asarray
 from tandem.onnx.registry import onnx_op
 from tandem.onnx.types import to_tensor
+from tandem.tensors.constructors import asarray
 
 _SAME_NAME = {
     "Abs": ops.abs, "Acos": ops.acos, "Acosh": ops.acosh, "Asin": ops.asin, "Asinh": ops.asinh, "Atan": ops.atan,

@@ -6,8 +6,8 @@ import numpy as np
 
 import tandem.ops as ops
 from tandem import dtypes
-from tandem.constructors import asarray, zeros
 from tandem.onnx.registry import onnx_op
+from tandem.tensors.constructors import asarray, zeros
 
 
 def _from_end(index, n: int):

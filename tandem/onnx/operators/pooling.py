@@ -9,9 +9,9 @@ import numpy as np
 import tandem.nn.functional as F
 import tandem.ops as ops
 from tandem import dtypes
-from tandem.constructors import asarray, ones, zeros
 from tandem.onnx.operators.convolution import padded, window_pads
 from tandem.onnx.registry import onnx_op
+from tandem.tensors.constructors import asarray, ones, zeros
 
 _MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tandem.nn.functional as F
 import tandem.ops as ops
 from tandem import _runtime
-from tandem.constructors import zeros
 from tandem.dtypes import float32
 from tandem.onnx.registry import onnx_op
 from tandem.ops.recurrence import recurrence
+from tandem.tensors.constructors import zeros
 
 _ACTIVATIONS = {
     "Sigmoid": lambda x, a, b: ops.sigmoid(x),

@@ -9,9 +9,9 @@ import numpy as np
 import tandem.nn.functional as F
 import tandem.ops as ops
 from tandem import dtypes
-from tandem.constructors import asarray
 from tandem.onnx.operators.shapes import ints
 from tandem.onnx.registry import onnx_op
+from tandem.tensors.constructors import asarray
 
 
 @onnx_op("Resize", since=10, static=(1,))

@@ -7,10 +7,10 @@ import numpy as np
 import tandem.nn.functional as F
 import tandem.ops as ops
 from tandem import dtypes
-from tandem.constructors import asarray
 from tandem.onnx.operators.low_precision import cast_value, code_of_value
 from tandem.onnx.registry import onnx_op
 from tandem.onnx.types import dtype_of, has_tensor_type
+from tandem.tensors.constructors import asarray
 
 
 def ints(values) -> tuple[int, ...]:

@@ -6,9 +6,9 @@ import numpy as np
 
 import tandem.ops as ops
 from tandem import fft
-from tandem.constructors import asarray
 from tandem.onnx.registry import onnx_op
 from tandem.onnx.types import dtype_of
+from tandem.tensors.constructors import asarray
 
 
 def _window(name: str, coefficients):

@@ -5,7 +5,7 @@ import pathlib
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def run(program: str, tmp_path) -> str:
@@ -21,7 +21,7 @@ def test_the_thread_that_loads_the_compiler_imports_no_other_part_of_the_package
 import sys
 import tandem
 before = set(sys.modules)
-tandem.preload._warm_up()
+tandem.machine.preload._warm_up()
 print(sorted(name for name in set(sys.modules) - before if name.startswith("tandem")))
 """
     assert run(program, tmp_path).strip() == "['tandem.llvm', 'tandem.llvm.assemble']"

@@ -9,13 +9,14 @@ import sys
 import pytest
 
 import tandem as td
-from tandem import _runtime, prebuilt
+from tandem import _runtime
 from tandem.codegen.levels import LEVELS
 from tandem.codegen.loops import RENDERED
-from tandem.preload import prebuilt_path
+from tandem.machine import prebuilt
+from tandem.machine.preload import prebuilt_path
 from tandem.switches import PREBUILT
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 LEVEL = _runtime.cpu_level()
 pytestmark = pytest.mark.skipif(not LEVEL or sys.platform != "linux", reason="no level fits this processor")
 
@@ -183,7 +184,7 @@ def test_most_public_functions_come_compiled():
 
 UNFORESEEN = """
 import tandem as td
-from tandem import preload
+from tandem.machine import preload
 
 x = td.tensor([0.5, 1.5])
 before = preload.watches_calls
@@ -208,7 +209,7 @@ def test_the_compiler_begins_to_load_before_a_call_that_was_not_foreseen(folder,
 FORKING = """
 import os, sys, time
 import tandem as td
-from tandem import preload
+from tandem.machine import preload
 
 preload.begin_compiling()
 time.sleep(float(sys.argv[1]))
@@ -225,7 +226,7 @@ def test_a_process_may_fork_or_end_while_the_compiler_loads(wait, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TANDEM_CACHE_DIR": str(tmp_path)}
     for program in (
         FORKING,
-        "import tandem.preload as p, time, sys; p.begin_compiling(); time.sleep(float(sys.argv[1]))",
+        "import tandem.machine.preload as p, time, sys; p.begin_compiling(); time.sleep(float(sys.argv[1]))",
     ):
         done = subprocess.run(
             [sys.executable, "-c", program, str(wait)], env=environment, timeout=60, capture_output=True

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tandem import _runtime, tune
+from tandem import _runtime
+from tandem.machine import tune
 
 SHAPES = {  # kind: batch, rows, columns, inner size, which operands are transposed
     "batched": (4, 256, 64, 256, "tn"),
@@ -159,7 +160,8 @@ def test_times_of_every_run_are_given():
 def test_what_was_used_keeps_its_way_while_the_process_lives():
     script = """
 import numpy as np
-from tandem import _runtime, tune
+from tandem import _runtime
+from tandem.machine import tune
 kind = tune.KINDS.index("few_rows")
 suggested = _runtime.suggests_own_products(kind)
 assert _runtime.prefer_products(kind, not suggested)       # not used yet
@@ -186,7 +188,8 @@ def test_the_quicker_way_is_preferred_but_for_a_margin(monkeypatch):
 KEPT = """
 import sys
 import tandem as td
-from tandem import _runtime, tune
+from tandem import _runtime
+from tandem.machine import tune
 
 tune.BUDGET = float(sys.argv[1])
 x, w = td.ones(4, 32, 24, 24), td.ones(32, 32, 3, 3)
@@ -224,7 +227,7 @@ def test_ways_of_convolutions_are_measured_and_kept(tmp_path):
 WAITING = """
 import sys
 import tandem as td
-from tandem import tune
+from tandem.machine import tune
 
 tune.FIRST_STEPS, tune.AT_EXIT = 1e-9, float(sys.argv[1])
 x = td.ones(4, 32, 24, 24)

@@ -15,9 +15,9 @@ import threading
 import types
 from typing import NamedTuple
 
-from tandem import _runtime, hooks, module_calls
+from tandem import _runtime, hooks
 from tandem.control.body import body_name
-from tandem.errors import DTypeError, UnsupportedError, ValueRangeError
+from tandem.errors import DTypeError, UnsupportedError, ValueRangeError, module_calls
 from tandem.graph.ir import Value
 from tandem.program.recompiles import check_limit
 from tandem.program.report import Report, check_budget

@@ -17,7 +17,7 @@ import struct
 from _blake2 import blake2b  # without hashlib, which loads OpenSSL
 
 from tandem import _runtime
-from tandem.preload import prebuilt_path
+from tandem.machine.preload import prebuilt_path
 from tandem.switches import PREBUILT
 
 MAGIC = b"tandem prebuilt 1\n".ljust(24, b"\0")  # change the number when what is in a file changes its meaning

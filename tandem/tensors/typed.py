@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.constructors import empty, tensor
 from tandem.errors import DTypeError
 from tandem.sizes import Size
+from tandem.tensors.constructors import empty, tensor
 
 # PyTorch's names for tensors of a dtype.
 DTYPES = {

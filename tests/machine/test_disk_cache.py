@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 
-from tandem import disk_cache
+from tandem.machine import disk_cache
 
 FORMAT = b"tandem test 1\n"
 OTHER = 54321  # a user that is not this one

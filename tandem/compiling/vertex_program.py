@@ -20,12 +20,12 @@ import numpy as np
 import tandem.ops as F
 from tandem import _runtime
 from tandem.autograd import Function, enable_grad, grad
-from tandem.constructors import zeros
+from tandem.compiling.structure import Structure
 from tandem.control.regions import Draws
 from tandem.errors import DTypeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.host_call import call_on_host
-from tandem.structure import Structure
+from tandem.tensors.constructors import zeros
 from tandem.transforms.traced import prepare, take
 
 

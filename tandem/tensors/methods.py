@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import _runtime, dtypes, hooks, typed
-from tandem.array_api import array_namespace, to_device
+from tandem import _runtime, dtypes, hooks
 from tandem.autograd import views
 from tandem.autograd.backward import _tensor_backward
 from tandem.autograd.modes import no_grad
@@ -14,6 +13,8 @@ from tandem.graph.ir import Value
 from tandem.ops import sparse_methods, torch_names
 from tandem.ops.memory_format import MemoryFormat
 from tandem.repr import format_tensor
+from tandem.tensors import typed
+from tandem.tensors.array_api import array_namespace, to_device
 
 Tensor = _runtime.Tensor
 bool_type = bool

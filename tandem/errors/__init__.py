@@ -45,8 +45,8 @@ import warnings
 from types import TracebackType
 from typing import NamedTuple
 
-from tandem import module_calls
-from tandem.readers import attach
+from tandem.errors import module_calls
+from tandem.errors.readers import attach
 from tandem.switches import TRACEBACK
 
 __all__ = [
@@ -83,7 +83,7 @@ __all__ = [
     "warn",
 ]
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Frames of these stand between a user's call and ours when a function is decorated or imported; they explain nothing.
 _IMPORT = "<frozen importlib"
 _PLUMBING = (os.sep + "contextlib.py", os.sep + "functools.py")
@@ -335,7 +335,7 @@ def from_runtime(
     """The exception for an error of the C++ runtime. A message may start with the name of its op: `matmul: ...`.
 
     source: (file, line, function) where it is not the line that runs now, as in a compiled program.
-    place: in which module it arose, where that is not one that runs now (tandem/module_calls.py)
+    place: in which module it arose, where that is not one that runs now (tandem/errors/module_calls.py)
     """
     error = _made(kind, message, fix, op, source)
     if place is not None:
@@ -346,7 +346,7 @@ def from_runtime(
 def _made(kind: str, message: str, fix: str | None, op: str | None, source) -> Exception:
     op = _SHOWN.get(op, op)
     if message.startswith("a value is read in the middle of a function"):
-        from tandem.reading import fix_at
+        from tandem.errors.reading import fix_at
 
         fix = fix_at(_user_frame())
     if source is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.devices import CPU, as_device
-from tandem.dtype_functions import isdtype
 from tandem.errors import UnsupportedError, ValueRangeError
+from tandem.tensors.dtype_functions import isdtype
 
 VERSION = "2025.12"
 namespace = None  # tandem itself, which sets it (tandem/__init__.py)

@@ -404,7 +404,7 @@ def test_a_function_without_a_batching_rule_runs_vertex_by_vertex(monkeypatch):
     structure, _ = td.Structure.from_nested(TREES)
     x = td.randn(len(structure), 3).requires_grad_()
     weight = td.randn(3, 3).requires_grad_()
-    monkeypatch.setattr("tandem.vertex_program._runtime", Without(_runtime))
+    monkeypatch.setattr("tandem.compiling.vertex_program._runtime", Without(_runtime))
     compare(lambda children, x: td.tanh(x + children.sum(0) @ weight), structure, [x], td.zeros(3), [weight])
 
 

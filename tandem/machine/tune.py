@@ -21,7 +21,8 @@ import time
 from _blake2 import blake2b
 from typing import NamedTuple
 
-from tandem import _runtime, disk_cache
+from tandem import _runtime
+from tandem.machine import disk_cache
 from tandem.switches import cache_dir
 
 # In the order of ProductKind in src/library/product_choice.h.
