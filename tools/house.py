@@ -1,4 +1,4 @@
-"""Counts of how the code is arranged: imports, knots between folders, tests, docstrings, long files, folders without README.
+"""Counts of how the code is arranged: imports, knots between folders, tests, docstrings, long files, tuples, lists by hand.
 
     python tools/house.py            a table of the counts
     python tools/house.py --list     and what stands behind each of them
@@ -181,15 +181,21 @@ def includes_upwards() -> list[str]:
     return [" ".join(knot) for knot in knots(edges)]
 
 
-def untested(known: dict[str, pathlib.Path]) -> list[str]:
-    """Source files without a test file of their name (test_NAME.py, or tests in src/ of C++)."""
-    tests = {p.stem.removeprefix("test_") for p in (ROOT / "tests").rglob("test_*.*")}
+def untested(known: dict[str, pathlib.Path], mirrored: bool = False) -> list[str]:
+    """Source files without a test file of their name (test_NAME.py), anywhere or, `mirrored`, in the folder of tests/ that is
+    theirs: tests/nn/test_linear.py for tandem/nn/linear.py. A folder's name may come first: tests/codegen/test_cuda_fft.py."""
+    tests: dict[str, set[pathlib.Path]] = {}
+    for path in (ROOT / "tests").rglob("test_*.*"):
+        tests.setdefault(path.stem.removeprefix("test_"), set()).add(path.parent.relative_to(ROOT / "tests"))
     missing = []
     for path in known.values():
         if path.stem.startswith("__") or not _has_code(path):
             continue
+        folder = path.parent.relative_to(PACKAGE)
         names = {path.stem, f"{path.parent.name}_{path.stem}", f"{path.stem}s", path.stem.removesuffix("s")}
-        if not names & tests:
+        found = set().union(*(tests.get(name, set()) for name in names))
+        own = {folder} | (tests.get(f"{path.parent.name}_{path.stem}", set()) & {folder.parent})
+        if not (found & own if mirrored else found):
             missing.append(str(path.relative_to(ROOT)))
     return missing
 
@@ -198,9 +204,88 @@ def _has_code(path: pathlib.Path) -> bool:
     return any(isinstance(n, ast.FunctionDef | ast.ClassDef) for n in ast.parse(path.read_text()).body)
 
 
-def tested_share(known: dict[str, pathlib.Path]) -> float:
+def tested_share(known: dict[str, pathlib.Path], mirrored: bool) -> float:
     files = [p for p in known.values() if not p.stem.startswith("__") and _has_code(p)]
-    return 1 - len(untested(known)) / len(files)
+    return 1 - len(untested(known, mirrored)) / len(files)
+
+
+def native_untested() -> tuple[list[str], int]:
+    """Files of src/ without a native test, or a test of their name in a folder of theirs, and how many files there are."""
+    tests = {p.stem.removeprefix("test_") for p in (ROOT / "tests" / "src").rglob("*.*")}
+    tests |= {f"{p.parent.name}/{p.stem.removeprefix('test_')}" for p in (ROOT / "tests").rglob("test_*.py")}
+    files = sorted(SOURCES.rglob("*.cc"))
+    missing = [p for p in files if not {p.stem, f"{p.parent.name}/{p.stem}"} & tests]
+    return [str(p.relative_to(ROOT)) for p in missing], len(files)
+
+
+# What Python reads of tuples that the runtime makes: Note [Tuples across the border].
+#
+# Note [Tuples across the border]
+# A tuple of three or more that C++ hands to Python has a NamedTuple there, with as many fields. The line that makes it, or the one
+# before, says which: `// -> CallSpec`. Tuples of the standards, and those that are unpacked by a function of the same name in
+# tandem/_runtime.pyi, say `// -> tuple` and why.
+_MADE = re.compile(r'Py_BuildValue\(\s*"\(?([a-zA-Z]{3,})\)?"|nb::make_tuple\(')
+
+
+def _arguments(text: str) -> int:
+    """How many arguments a call has whose opening parenthesis comes first."""
+    depth, count = 0, 1
+    for c in text:
+        depth += c in "([{"
+        depth -= c in ")]}"
+        count += c == "," and depth == 1
+        if depth == 0:
+            break
+    return count
+
+
+def unnamed_tuples(known: dict[str, pathlib.Path]) -> list[str]:
+    """Tuples of three or more that C++ makes for Python without a NamedTuple of as many fields there."""
+    fields: dict[str, set[int]] = {}
+    for path in known.values():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and ("NamedTuple" in ast.dump(node) or node.decorator_list):
+                fields.setdefault(node.name, set()).add(sum(isinstance(n, ast.AnnAssign) for n in node.body))
+    found = []
+    for path in sorted(SOURCES.rglob("*.cc")):
+        text = path.read_text()
+        for made in _MADE.finditer(text):
+            count = len(made.group(1)) if made.group(1) else _arguments(text[made.end() - 1 :])
+            if count < 3:
+                continue
+            line = text.count("\n", 0, made.start())
+            near = " ".join(text.splitlines()[max(0, line - 1) : line + 3])
+            name = re.search(r"// -> (\w+)", near)
+            if name is None or (name.group(1) != "tuple" and count not in fields.get(name.group(1), ())):
+                found.append(f"{path.relative_to(ROOT)}:{line + 1} {count} values")
+    return found
+
+
+def names_compared(known: dict[str, pathlib.Path]) -> list[str]:
+    """Comparisons with names of operators, `node.op.name == "matmul"`: an attribute of the operator, or its class, says more."""
+    pattern = re.compile(r"\bop\.name (?:==|!=|in|not in) ")
+    return [
+        f"{path.relative_to(ROOT)}:{n}"
+        for path in known.values()
+        for n, line in enumerate(path.read_text().splitlines(), 1)
+        for _ in pattern.findall(line)
+    ]
+
+
+def attributes_asked(known: dict[str, pathlib.Path]) -> list[str]:
+    """Attributes of operators and functions that getattr asks for by name, with a default for those that have none."""
+    pattern = re.compile(r'getattr\((?:\w+\.)*(?:op|function|program|kind), "[a-z]\w+"')
+    return [
+        f"{path.relative_to(ROOT)}:{n} {m}"
+        for path in known.values()
+        for n, line in enumerate(path.read_text().splitlines(), 1)
+        for m in pattern.findall(line)
+    ]
+
+
+def loose_modules() -> list[str]:
+    """Modules beside the folders of tandem/."""
+    return sorted(p.stem for p in PACKAGE.glob("*.py") if not p.stem.startswith("__"))
 
 
 def without_docstring(known: dict[str, pathlib.Path]) -> tuple[list[str], int]:
@@ -291,6 +376,8 @@ def main():
     other = [f"{known[i.module].relative_to(ROOT)}:{i.line} {i.target}" for i in inside if not reason_for(i)]
     bare, public = without_docstring(known)
     tied = knots_of_folders(found)
+    native, native_count = native_untested()
+    tuples, compared, asked = unnamed_tuples(known), names_compared(known), attributes_asked(known)
     rows = [
         (
             "imports of our own inside functions: lazy loads on the list",
@@ -301,10 +388,20 @@ def main():
         ("knots between folders of tandem/, all imports counted", len(tied), [" ".join(k) for k in tied]),
         ("knots between folders of src/", len(includes_upwards()), includes_upwards()),
         ("passes and steps of lowering without a test of their name", len(steps_without_test()), steps_without_test()),
-        ("source files with a test of their name", f"{tested_share(known):.0%}", untested(known)),
+        ("source files with a test of their name", f"{tested_share(known, False):.0%}", untested(known)),
+        (
+            "source files with a test of their name in the folder that mirrors theirs",
+            f"{tested_share(known, True):.0%}",
+            untested(known, mirrored=True),
+        ),
+        ("files of src/ with a test of their name", f"{1 - len(native) / native_count:.0%}", native),
         ("public functions with a docstring", f"{1 - len(bare) / public:.0%}", bare),
         ("source files over 500 lines", len(long_files()), long_files()),
         ("folders without README.md", len(folders_without_readme()), folders_without_readme()),
+        ("modules beside the folders of tandem/", len(loose_modules()), loose_modules()),
+        ("tuples for Python without a NamedTuple", len(tuples), tuples),
+        ("comparisons with op.name", len(compared), compared),
+        ("attributes of operators asked for with getattr", len(asked), asked),
     ]
     for name, count, behind in rows:
         print(f"{count!s:>6}  {name}")

@@ -93,13 +93,6 @@ void register_capture(nb::module_& m) {
                      for (auto& entry : c.entries) n += entry->programs.size();
                      return n;
                    })
-      .def("runs",
-           [](ProgramCache& c) {
-             nb::list out;
-             for (auto& entry : c.entries)
-               out.append(nb::make_tuple(entry->runs, entry->plans.size(), entry->programs.size()));
-             return out;
-           })
       .def("program_runs",  // [(number in the report, runs)]
            [](ProgramCache& c) {
              nb::list out;

@@ -116,7 +116,7 @@ void register_collectives(nb::module_& m) {
            [](const Communicator& self) {
              nb::list all;
              for (const Record& r : self.records())
-               all.append(nb::make_tuple(r.rank, r.sequence, r.text, r.done, r.age));
+               all.append(nb::make_tuple(r.rank, r.sequence, r.text, r.done, r.age));  // -> FlightRecord
              return all;
            })
       .def("await_question", &Communicator::await_question, nb::arg("seconds"),

@@ -169,6 +169,7 @@ nb::object unique_consecutive(TensorRef x, bool inverse, bool counts) {
   else
     library::for_real("unique_consecutive", view.dtype, fill);
   if (!values) return nb::none();
+  // -> tuple: (values, inverse, counts) as unique_consecutive gives them to users
   return nb::make_tuple(values, inverse ? nb::cast(numbers) : nb::none(), counts ? nb::cast(sizes) : nb::none());
 }
 

@@ -77,7 +77,7 @@ static void raise_as(const Error& error, nb::object op) {
     nb::object source = nb::none();
     if (const Origin* origin = error.origin.get()) {
       op = nb::str(origin->op.c_str());
-      if (!origin->file.empty()) source = nb::make_tuple(origin->file, origin->line, origin->function);
+      if (!origin->file.empty()) source = nb::make_tuple(origin->file, origin->line, origin->function);  // -> Source
     }
     PyObject* place = place_of(error.origin);
     nb::object exception = nb::handle(error_factory())(kind_name(error.kind), nb::str(text.data(), text.size()), fix,

@@ -19,6 +19,7 @@ void register_profile(nb::module_& m) {
         }
         nb::list entries;
         for (const profile::Entry& e : result.entries)
+          // -> Step
           entries.append(nb::make_tuple(static_cast<int>(e.kind), e.device, e.label.c_str(), e.op.c_str(),
                                         e.line.c_str(), e.thread, e.stream, e.start, e.duration, e.launched, e.bytes,
                                         e.live));

@@ -135,9 +135,8 @@ class Fusion(Kept):
                 self.buffer_of[value] = self.buffer_of[node.inputs[0]]
             else:
                 shape, order, strides = self.shape_of(value), None, None
-                choose = getattr(node.op, "output_strides", None)
-                if choose is not None:
-                    strides = choose([v.type for v in node.inputs], [self.buffer_of[v] for v in node.inputs])
+                if node.op.output_strides is not None:
+                    strides = node.op.output_strides([v.type for v in node.inputs], [self.buffer_of[v] for v in node.inputs])
                     if strides is not None and strides and isinstance(strides[0], tuple):
                         strides = strides[index]
                 if strides is None:

@@ -12,6 +12,7 @@ from tandem.codegen.index import Linear, exact
 from tandem.codegen.loops import Accumulate, Accumulator, Flush, Kernel, Loop, Store, expression_cost
 from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import Dim, ceildiv, maximum
+from tandem.ops.reduce import Reduce
 
 INNER = 8192  # longest innermost loop of one item where there are outer loops too
 FIRST_SPLIT = 100  # loops that an axis was split in are numbered from here
@@ -208,7 +209,7 @@ def _continues(form: Linear, i: int, j: int, n: Dim) -> bool:
 def _name(nodes) -> str:
     names = []
     for node in nodes:
-        name = getattr(node.op, "kind", None) if node.op.name == "reduce" else node.op.name
+        name = node.op.kind if isinstance(node.op, Reduce) else node.op.name
         if name not in names and name not in ("constant", "expand", "reshape", "permute"):
             names.append(name)
     if not names:
@@ -221,7 +222,7 @@ def adds_floats(kind: str, dtype) -> bool:
 
 
 def is_positional(compute: Compute) -> bool:
-    return getattr(compute.node.op, "kind", "") in ("argmax", "argmin")
+    return isinstance(compute.node.op, Reduce) and compute.node.op.kind in ("argmax", "argmin")
 
 
 def unroll_for(cost: float, statements: list) -> int:

@@ -64,7 +64,7 @@ def _inside(step) -> int:
         return memory_of(step.graph, step.schedule)["peak"] - sum(map(buffer_bytes, step.outputs))
     if not isinstance(step, RegionStep):
         return 0
-    carried = getattr(step.op, "carried", 0)
+    carried = step.op.carried
     total = sum(buffer_bytes(b) for b in step.outputs[:carried])
     inside = [0]
     for part in step.parts:

@@ -8,6 +8,7 @@ import itertools
 import os
 import sys
 import threading
+from typing import NamedTuple
 
 from tandem import _runtime
 from tandem.distributed import membership
@@ -431,11 +432,20 @@ def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
     return group.position(global_rank, "get_group_rank")
 
 
+class FlightRecord(NamedTuple):
+    """One collective of a rank (src/bindings/collectives.cc)."""
+
+    rank: int
+    sequence: int
+    call: str
+    done: bool
+    age: float  # seconds
+
+
 def flight_record(group: ProcessGroup | None = None) -> list[dict]:
     """The latest collectives of every rank, also of ranks that have died: {"rank", "sequence", "call", "done", "age"}.
 
     call is what a message would say: "all_reduce(sum) of float32 (3,) at train.py:12"; age is in seconds.
     """
-    names = ("rank", "sequence", "call", "done", "age")
     group = group_of(group, "flight_record")
-    return [dict(zip(names, record, strict=True)) for record in group.communicator.records()]
+    return [FlightRecord._make(record)._asdict() for record in group.communicator.records()]

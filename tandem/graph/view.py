@@ -97,9 +97,8 @@ class _Page:
         return found
 
     def _input_name(self, node: Node) -> str:
-        position = getattr(node.op, "position", None)
-        if self.labels is not None and isinstance(position, int) and position < len(self.labels.inputs):
-            return self.labels.inputs[position]
+        if node.op.is_input and self.labels is not None and node.op.position < len(self.labels.inputs):
+            return self.labels.inputs[node.op.position]
         return getattr(node, "name", "")
 
     def path_of(self, node: Node) -> tuple[str, ...]:

@@ -100,6 +100,7 @@ class Op:
     # everywhere alike; "alike" so too, for operands of one rank; "axis", "axes" in front, and these fields count it; "first"
     # into the first axis. "" where it has a rule there, or none.
     batching = ""
+    output_strides = None  # (types, buffers) -> strides of the results, where the operator chooses them
     bodies = ()  # of branches and loops in deferred graphs
     fuses = False  # whether it becomes part of a kernel with its neighbours, so that what is between them is never in memory
     rearranges = False  # whether elements only change places: a view, or part of what reads it

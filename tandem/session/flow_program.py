@@ -75,6 +75,7 @@ def _printing_task(node: StepNode):
 class FlowProgram:
     """The part of a graph that some fetches need, as a graph of the tagged executor."""
 
+    compiled = None  # it is many programs, none of them the graph
     known_frames: list = []  # (name, frame around) of loops that have numbers already
     ranks: dict = {}  # of nodes of a part: see Note [Groups]
 

@@ -107,6 +107,7 @@ class Step(Op):
 
     differentiable = True
     hand_wired = False
+    blocking = False  # whether it may wait for other runs
     writes = False  # whether it changes a variable
     collective = False  # whether all ranks must run it, in one order with others
     everywhere = True  # whether loops may use its results where it takes nothing of a run
@@ -375,7 +376,6 @@ class Host(Step):
     """Something done by Python, between programs. `call(node, tensors, cancellation)` gives tensors."""
 
     differentiable = False
-    blocking = False  # may wait for other runs
     placed = False  # whether `call` is told the context of the run and the key of the iteration too
     always = False  # whether it runs when an operand is dead, which is None then
 

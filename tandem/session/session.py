@@ -176,7 +176,7 @@ class Session:
         wanted: list = []
         self._flatten(fetches, wanted)
         program = self._program(wanted, [self._feedable(k) for k in feeds])
-        found = getattr(program, "compiled", None)
+        found = program.compiled
         if found is None:
             raise ValueRangeError(
                 "compiled_graph",

@@ -185,7 +185,7 @@ class Cut:
 
     def _join_messages(self):
         """(source, destination, level or producer) -> what goes there in one message."""
-        waits = any(getattr(n.op, "blocking", False) or n.op.hand_wired for n in self._nodes)
+        waits = any(n.op.blocking or n.op.hand_wired for n in self._nodes)
         self._find_levels()
         self.messages: dict[tuple, tuple[list, list]] = {}
         for v, there in self.values:

@@ -28,6 +28,8 @@ from tandem.tensors.constructors import tensor
 class ClusterProgram:
     """What fetches and feeds compile to: a part for each task, registered there once."""
 
+    compiled = None  # its tasks have programs
+
     def __init__(self, session: ClusterSession, fetches: list, fed: list):
         self.cut = Cut(
             session.graph, fetches, fed, session.cluster.spec, session.cluster.default_task, session.soft_placement,
