@@ -164,6 +164,8 @@ def set_thread_generator(generator: object | None) -> None:
     Gives this thread a default generator of its own, which the caller keeps; None: that of the process.
     """
 
+PARAMETER_ALIASES: tuple = ...
+
 class IntCode(enum.Enum):
     """What a plan computes of two integers."""
 
@@ -231,9 +233,6 @@ class SavedFrom(enum.Enum):
     Output = 1
 
     Temporary = 2
-
-PARAMETER_ALIASES: tuple[tuple[str, str], ...]
-"""(other name, our name) of parameters."""
 
 class LayoutClass(enum.Enum):
     """How a tensor's elements lie."""
@@ -535,7 +534,6 @@ class ProgramCache:
 
     @property
     def num_programs(self) -> int: ...
-
 
     def program_runs(self) -> list: ...
 

@@ -129,10 +129,10 @@ def test_errors_and_switches_sit_at_the_bottom():
     known = set(modules())
     assert {"tandem"} == imports_at_the_top(PACKAGE / "switches.py", known)  # tandem._runtime, which imports nothing
     assert {"tandem.errors.module_calls", "tandem.errors.readers", "tandem.switches"} == imports_at_the_top(
-        PACKAGE / "errors.py", known
+        PACKAGE / "errors" / "__init__.py", known
     )
-    assert set() == imports_at_the_top(PACKAGE / "readers.py", known)
-    assert set() == imports_at_the_top(PACKAGE / "module_calls.py", known)
+    assert set() == imports_at_the_top(PACKAGE / "errors" / "readers.py", known)
+    assert set() == imports_at_the_top(PACKAGE / "errors" / "module_calls.py", known)
     assert set() == imports_at_the_top(PACKAGE / "hooks.py", known)
 
 

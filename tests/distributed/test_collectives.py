@@ -1,16 +1,17 @@
 """Collectives on the threads engine: every kind, dtype and world size against NumPy; handles, programs, sessions."""
 
-import threading
-
 import numpy as np
 import pytest
 
 import tandem as td
 from tandem import distributed as dist
-from tandem import dtypes
 
 FLOATS = (td.float16, td.bfloat16, td.float32, td.float64)
+
+
 INTEGERS = (td.int8, td.int16, td.int32, td.int64, td.uint8, td.uint16, td.uint32, td.uint64)
+
+
 COMPLEX = (td.complex64, td.complex128)
 
 
@@ -234,49 +235,6 @@ def test_messages(count):
         np.testing.assert_array_equal(np.full(count, (r - 1) % 3, np.float32), got)
 
 
-def test_handles_keep_the_order_of_calls():
-    def work():
-        x = td.ones(70_000)
-        works = [dist.all_reduce(x, async_op=True) for _ in range(3)]
-        y = td.ones(2)
-        dist.all_reduce(y)  # behind those under way
-        for w in works:
-            assert w.wait() and w.is_completed()
-        return x[0].item(), y.tolist()
-
-    assert on_ranks(2, work) == [(8.0, [2.0, 2.0])] * 2
-
-
-def test_groups():
-    def work():
-        r = dist.get_rank()
-        low, high = dist.new_group([0, 1]), dist.new_group([1, 2])
-        x = td.ones(2)
-        dist.barrier(group=dist.group.WORLD)
-        dist.all_reduce(x, group=low)
-        dist.broadcast(x, src=2, group=high)
-        ranks = dist.get_process_group_ranks(low) if r < 2 else None
-        return x.tolist(), dist.get_rank(high), ranks
-
-    assert on_ranks(3, work) == [([2.0, 2.0], -1, [0, 1]), ([1.0, 1.0], 0, [0, 1]), ([1.0, 1.0], 1, None)]
-
-
-def test_objects_without_pickle():
-    def work():
-        r = dist.get_rank()
-        every = [None] * 2
-        dist.all_gather_object(every, {"rank": r, "parts": (1, b"x", 2 + 1j, {3}), "x": td.tensor([r, r + 1])})
-        given = [["a", r], None] if r == 1 else [None, None]
-        dist.broadcast_object_list(given, src=1)
-        with pytest.raises(td.DTypeError, match=r"type .*object.* is not sent between ranks(?s:.)*allow_pickle"):
-            dist.all_gather_object(every.copy(), object())
-        return [(e["rank"], e["parts"], e["x"].tolist()) for e in every], given
-
-    parts = (1, b"x", 2 + 1j, {3})
-    expected = [(0, parts, [0, 1]), (1, parts, [1, 2])], [["a", 1], None]
-    assert on_ranks(2, work) == [expected] * 2
-
-
 # -- gradients
 
 
@@ -443,45 +401,6 @@ def test_collectives_inside_loops():
     assert [x.tolist() for x in on_ranks(2, lambda: run(td.ones(3, 2)))] == [[6.0, 6.0]] * 2
 
 
-# -- mistakes
-
-
-def test_ranks_that_disagree_are_shown_with_their_lines_on_all_ranks():
-    def work():
-        if dist.get_rank() == 0:
-            x = td.ones(3)
-            dist.all_reduce(x)
-        else:
-            x = td.ones(4, dtype=td.float64)
-            dist.all_reduce(x, "max")
-
-    def caught():
-        with pytest.raises(td.DistributedError) as error:
-            work()
-        after = td.ones(1)
-        dist.all_reduce(after)  # the group goes on
-        return str(error.value), after.item()
-
-    results = on_ranks(2, caught)
-    for text, after in results:
-        assert "ranks do not agree on collective number 1" in text
-        assert "rank 0: all_reduce(sum) of float32 (3,) at test_collectives.py:" in text
-        assert "rank 1: all_reduce(max) of float64 (4,) at test_collectives.py:" in text
-        assert after == 2
-
-
-def test_ranks_that_disagree_in_compiled_functions():
-    step = td.compile(lambda x: dist.functional.all_reduce(x) * 2)
-
-    def caught():
-        with pytest.raises(td.DistributedError) as error:
-            step(td.ones(2 + dist.get_rank()))
-        return str(error.value)
-
-    for text in on_ranks(2, caught):
-        assert "float32 (2,) at test_collectives.py:" in text and "float32 (3,) at test_collectives.py:" in text
-
-
 def test_different_collectives_and_messages():
     def caught():
         with pytest.raises(td.DistributedError) as first:
@@ -505,58 +424,6 @@ def test_different_collectives_and_messages():
         )
 
 
-def test_a_rank_that_fails_is_named_to_the_others():
-    seen = {}
-
-    def work():
-        if dist.get_rank() == 1:
-            raise ValueError("no data")
-        try:
-            dist.all_reduce(td.ones(2))
-        except td.DistributedError as error:
-            seen[dist.get_rank()] = str(error)
-            raise
-
-    with pytest.raises(ValueError, match="no data"):
-        on_ranks(3, work)
-    for text in seen.values():
-        assert (
-            "rank 1 failed (ValueError: no data, at" in text and "all_reduce(sum) of float32 (2,) at test_coll" in text
-        )
-
-
-def test_a_rank_that_left_is_named():
-    def work():
-        if dist.get_rank() == 0:
-            with pytest.raises(td.DistributedError, match=r"rank 1 has left the group, and barrier at .* waits for it"):
-                dist.barrier()
-
-    on_ranks(2, work)
-
-
-def test_a_stuck_rank_is_named_with_the_line_it_is_at():
-    import threading
-
-    release = threading.Event()
-
-    def work():
-        dist.all_reduce(td.ones(2))
-        if dist.get_rank() == 1:
-            release.wait(30)  # stuck here
-            return None
-        try:
-            with pytest.raises(td.DeadlineError) as error:
-                dist.barrier()
-        finally:
-            release.set()
-        return str(error.value)
-
-    text = dist.spawn(work, 2, engine="threads", timeout=0.3)[0]
-    assert "waited 0.3 s in barrier at test_collectives.py:" in text
-    assert "rank 1: is at" in text and "in test_a_stuck_rank" not in text.partition("rank 1: is at")[0]
-    assert "its latest collective was number 1, all_reduce(sum) of float32 (2,) at" in text
-
-
 def test_wrong_arguments():
     def work():
         with pytest.raises(td.DTypeError, match="no reduction 'avg' of int64"):
@@ -573,67 +440,3 @@ def test_wrong_arguments():
     on_ranks(2, work)
     with pytest.raises(td.NoProcessGroupError, match=r"there is no process group(?s:.)*init_process_group"):
         dist.all_reduce(td.ones(1))
-
-
-def test_there_is_one_code_per_reduction_and_dtype():
-    for dtype in dtypes.ALL:
-        assert td._runtime.reduction_is_defined(dtype.code, 0)
-
-
-def test_objects_for_each_rank_and_between_two():
-    def work():
-        r, n = dist.get_rank(), dist.get_world_size()
-        mine = [None]
-        dist.scatter_object_list(mine, [{"part": k, "text": "x" * k} for k in range(n)] if r == 1 else None, src=1)
-        got = [None, None]
-        if r == 0:
-            dist.send_object_list([(1, 2), {"a": td.ones(2)}], 2)
-        if r == 2:
-            dist.recv_object_list(got, 0)
-        return mine[0], str(got)
-
-    for r, (mine, got) in enumerate(on_ranks(3, work)):
-        assert mine == {"part": r, "text": "x" * r}
-        assert got == ("[(1, 2), {'a': tensor([1., 1.])}]" if r == 2 else "[None, None]")
-
-
-def test_subgroups():
-    def work():
-        own, groups = dist.new_subgroups(2)
-        x = td.ones(1) * dist.get_rank()
-        dist.all_reduce(x, group=own)
-        with pytest.raises(td.ValueRangeError, match="4 ranks cannot be divided into groups of 3"):
-            dist.new_subgroups(3)
-        return x.item(), len(groups)
-
-    assert on_ranks(4, work) == [(1.0, 2), (1.0, 2), (5.0, 2), (5.0, 2)]
-
-
-def test_a_barrier_with_a_time_of_its_own():
-    over = threading.Event()
-
-    def work():
-        dist.monitored_barrier(timeout=30)
-        if dist.get_rank() == 1:
-            over.wait(30)
-        if dist.get_rank() == 0:
-            with pytest.raises(td.DeadlineError, match=r"waited 0\.2 s in barrier(?s:.)*rank 1"):
-                dist.monitored_barrier(timeout=0.2)
-            over.set()
-        return True
-
-    assert on_ranks(2, work) == [True, True]
-
-
-def test_what_there_is(monkeypatch):
-    assert (
-        dist.is_gloo_available()
-        and isinstance(dist.is_mpi_available(), bool)
-        and isinstance(dist.is_nccl_available(), bool)
-    )
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    assert dist.get_node_local_rank() == 3
-    monkeypatch.delenv("LOCAL_RANK")
-    assert dist.get_node_local_rank(7) == 7
-    with pytest.raises(td.ValueRangeError, match="LOCAL_RANK"):
-        dist.get_node_local_rank()

@@ -146,7 +146,7 @@ def test_full_tracebacks_and_other_exceptions_are_left_alone():
 
 PROGRAM = """
 from tandem.errors import install_hook
-from tests.test_errors import raise_in_package
+from tests.errors.test_errors import raise_in_package
 install_hook()
 def loss():
     raise_in_package()

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 
 import tandem as td
+from tests.export.c99.programs import Small
 from tests.export.c_programs import check
-from tests.export.test_c import Small
 
 pytestmark = pytest.mark.slow
 

@@ -31,6 +31,7 @@ def test_first_calls_of_several_threads_import_in_one_order(tmp_path):
     program = """
 import threading
 import tandem as td
+from tandem.machine import preload
 x = td.ones(3)
 step = td.compile(lambda x: (x * 2).sum())
 barrier = threading.Barrier(4)
@@ -46,7 +47,7 @@ def first(work):
 works = [lambda: step(x), lambda: (x + x).sum(), lambda: step(x), lambda: x.sum() * 2]
 threads = [threading.Thread(target=first, args=(work,)) for work in works]
 [t.start() for t in threads]
-td.preload.begin_compiling()
+preload.begin_compiling()
 [t.join() for t in threads]
 assert not wrong, wrong
 """

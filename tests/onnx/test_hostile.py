@@ -12,7 +12,7 @@ import tandem as td
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
 from onnx import helper  # noqa: E402
 
-from tests.onnx.test_load import model_of  # noqa: E402
+from tests.onnx.test_module import model_of  # noqa: E402
 
 
 def attack(seed: int, count: int) -> dict:

@@ -182,7 +182,9 @@ def test_what_lives_in_one_process_is_refused_by_name_and_line():
         graph.to_json()
     with td.Graph() as graph:
         td.FIFOQueue(2, td.float32, (), name="lines").dequeue(name="next")
-    with pytest.raises(td.UnsupportedError, match=r"(?s)'next' \(dequeue\) works on a queue.*at .*test_serialize.py:\d+"):
+    with pytest.raises(
+        td.UnsupportedError, match=r"(?s)'next' \(dequeue\) works on a queue.*at .*test_serialize.py:\d+"
+    ):
         graph.save("/nowhere/at/all.json")
     made_here = td.compile(lambda a: a)  # no operator function: it is inlined, and what it does is saved
     with td.Graph() as graph:

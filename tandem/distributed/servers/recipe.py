@@ -61,7 +61,7 @@ def is_elementwise(optimizer: Optimizer, group: dict) -> bool:
         rule, _ = optimizer.rule(group)
     except NotImplementedError:
         return False
-    return getattr(rule, "elementwise", False)
+    return rule.role.elementwise
 
 
 def _is_plain(value) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 import tandem as td
 from tandem.distributed.cluster import peers
-from tests.distributed.cluster.test_cluster_session import PS0, W0, W1, linear
+from tests.distributed.cluster.test_session import PS0, W0, W1, linear
 
 pytestmark = pytest.mark.slow
 
@@ -125,7 +125,7 @@ def test_a_controller_that_dies_is_replaced(cluster):
     graph, *_ = linear()
     program = f"""
         import os, tandem as td
-        from tests.distributed.cluster.test_cluster_session import linear, PS0, W0
+        from tests.distributed.cluster.test_session import linear, PS0, W0
         cluster = td.distributed.Cluster.connect({cluster.addresses!r}, {cluster.key!r})
         graph, x, (w, b), y, loss, step, init = linear()
         session = td.Session(graph, target=cluster)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tests.distributed.cluster.test_cluster_session import PS0, PS1, W0, W1, both, cluster, empty  # noqa: F401
+from tests.distributed.cluster.test_session import PS0, PS1, W0, W1, both, cluster, empty  # noqa: F401
 
 
 def pipeline(name, capacity=2):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tandem as td
-from tests.distributed.cluster.test_cluster_session import PS0, W0, linear
+from tests.distributed.cluster.test_session import PS0, W0, linear
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 
 import tandem as td
 from tandem import nn
-from tests.distributed.cluster.test_cluster_session import PS0, W0, W1, cluster, empty  # noqa: F401
+from tests.distributed.cluster.test_session import PS0, W0, W1, cluster, empty  # noqa: F401
 
 
 def layers():

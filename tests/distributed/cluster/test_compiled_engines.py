@@ -7,8 +7,8 @@ import pytest
 
 import tandem as td
 from tandem import nn
-from tests.distributed.cluster.test_cluster_session import PS0, W0, W1
 from tests.distributed.cluster.test_compiled import trained
+from tests.distributed.cluster.test_session import PS0, W0, W1
 
 pytestmark = pytest.mark.slow
 SPEC = {"ps": 1, "worker": 2}

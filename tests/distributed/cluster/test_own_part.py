@@ -10,7 +10,7 @@ import pytest
 import tandem as td
 from tandem.distributed.cluster import rpc, task
 from tandem.distributed.cluster.peers import Lookout
-from tests.distributed.cluster.test_cluster_session import PS0, W0, W1, cluster, empty  # noqa: F401
+from tests.distributed.cluster.test_session import PS0, W0, W1, cluster, empty  # noqa: F401
 
 
 def waiting_graph():

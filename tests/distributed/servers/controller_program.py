@@ -13,7 +13,7 @@ import time
 
 import tandem as td
 from tandem.distributed import Cluster, ParameterServer
-from tests.distributed.servers.test_parameter_server import batch, loss_of, network
+from tests.distributed.servers.workers import batch, loss_of, network
 
 WORKERS = 2
 PACE = 0.02

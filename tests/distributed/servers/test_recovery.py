@@ -14,7 +14,7 @@ import pytest
 
 import tandem as td
 from tandem.distributed import Cluster, ParameterServer
-from tests.distributed.servers.test_parameter_server import alone, batch, in_threads, loss_of, network, same
+from tests.distributed.servers.workers import alone, batch, in_threads, loss_of, network, same
 
 ADAM = lambda ps: td.optim.Adam(ps, lr=0.01)
 

@@ -11,20 +11,10 @@ import pytest
 import tandem as td
 from tandem import nn
 from tandem.errors import UnsupportedError, ValueRangeError
-from tandem.export.c99.arena import Arena
+from tests.export.c99.programs import Small
 from tests.export.c_programs import COMPILER, check
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")
-
-
-class Small(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.norm, self.linear = nn.Conv2d(2, 5, 3, padding=1), nn.BatchNorm2d(5), nn.Linear(5 * 9, 3)
-
-    def forward(self, x):
-        y = td.nn.functional.max_pool2d(td.relu(self.norm(self.conv(x))), 2)
-        return self.linear(y.flatten(1)).softmax(-1)
 
 
 @needs_compiler
@@ -53,21 +43,6 @@ def test_a_transformer_runs_with_weights_in_a_file_and_refuses_indices_out_of_ra
     assert done.returncode == 0 and re.match(rf"arena: {made.arena_bytes} bytes, weights: ", done.stdout)
 
 
-@needs_compiler
-def test_a_loop_and_a_branch_are_a_loop_and_a_branch(tmp_path):
-    w = td.randn(3, 3)
-
-    def fn(x, n):
-        h, ys = td.scan(lambda h, row: ((h @ w).tanh() + row, h.sum()), td.zeros(3), x)
-        y = td.cond(n > 0, lambda v: v * 2, lambda v: v - 1, h)
-        _, total = td.while_loop(lambda i, t: i < n, lambda i, t: (i + 1, t + y.sum()), (td.tensor(0), td.tensor(0.0)))
-        return {"y": y, "rows": ys, "total": total}
-
-    x = td.randn(5, 3)
-    check(fn, (x, td.tensor(3)), tmp_path, others=(x * 2, td.tensor(-1)), input_names=["rows", "int"])
-    assert "const int64_t* int_" in (tmp_path / "model.h").read_text()
-
-
 def test_what_has_no_c_form_is_named_with_its_line():
     with pytest.raises(UnsupportedError, match=r"svd.* has no C routine\n  fix: "):
         td.export.c(lambda x: td.linalg.svd(x)[1], td.eye(3), "/nowhere")
@@ -79,22 +54,9 @@ def test_what_has_no_c_form_is_named_with_its_line():
         td.export.c(td.relu, td.ones(2), "/nowhere", weights="file")
 
 
-def test_blocks_of_the_arena_that_live_at_one_time_lie_apart():
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        arena = Arena()
-        for i in range(30):
-            first = int(rng.integers(0, 20))
-            arena.add(i, int(rng.integers(1, 1000)), first, first + int(rng.integers(0, 5)))
-        offsets, size = arena.plan()
-        for i, n, first, last in arena.blocks:
-            assert offsets[i] % 16 == 0 and offsets[i] + n <= size
-            for j, m, other, end in arena.blocks:
-                if i != j and first <= end and other <= last:
-                    assert offsets[i] + n <= offsets[j] or offsets[j] + m <= offsets[i]
-
-
 F = td.nn.functional
+
+
 SWEEP = {
     "mlp": lambda: (nn.Sequential(nn.Linear(10, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 4)), td.randn(3, 10)),
     "lenet": lambda: (td.models.LeNet(), td.randn(2, 1, 28, 28)),
@@ -148,12 +110,3 @@ def test_lenet_is_small(tmp_path):
     subprocess.run([COMPILER, "-std=c99", "-O3", "-c", "model.c"], cwd=tmp_path, check=True)
     text = int(subprocess.run(["size", "model.o"], cwd=tmp_path, capture_output=True, text=True).stdout.split()[6])
     assert text < 64 << 10 and made.arena_bytes < 100 << 10
-
-
-@needs_compiler
-@pytest.mark.slow
-def test_cmake_builds_it_and_its_test_passes(tmp_path):
-    td.export.c(Small().eval(), td.randn(1, 2, 7, 6), tmp_path)
-    for command in ("cmake -S . -B made", "cmake --build made", "ctest --test-dir made"):
-        done = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr

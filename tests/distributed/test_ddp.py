@@ -301,6 +301,4 @@ def test_models_whose_parameters_have_other_names_or_another_order_are_refused()
 
     with pytest.raises(td.DistributedError, match="make the same model on every rank") as caught:
         on_ranks(2, work)
-    assert "the parameters and buffers of a model" in str(caught.value) and "test_data_parallel.py:" in str(
-        caught.value
-    )
+    assert "the parameters and buffers of a model" in str(caught.value) and "test_ddp.py:" in str(caught.value)

@@ -243,7 +243,7 @@ def test_ranks_that_use_layers_of_one_shape_in_different_orders_are_told(compile
             f"rank {rank}: all_gather of float32 (2, 4), parameter {rank + 1} of those that fully_shard divided at "
             in text
         )
-    assert text.count("test_fully_shard.py:") >= 2  # both lines
+    assert text.count("test_fsdp.py:") >= 2  # both lines
 
 
 def test_gradients_of_layers_of_one_shape_are_told_apart():

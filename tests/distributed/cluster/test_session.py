@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tandem as td
+from tests.distributed.cluster.clusters import both
 
 PS0, PS1, W0, W1 = "/job:ps/task:0", "/job:ps/task:1", "/job:worker/task:0", "/job:worker/task:1"
 
@@ -19,14 +20,6 @@ def cluster():
 @pytest.fixture(autouse=True)
 def empty(cluster):
     cluster.reset()
-
-
-def both(graph, cluster, use):
-    """What `use(session)` gives on the cluster, after a check that one process gives the same."""
-    expected, found = use(td.Session(graph, soft_placement=True)), use(td.Session(graph, target=cluster))
-    for a, b in zip(expected, found, strict=True):
-        np.testing.assert_array_equal(a.numpy(), b.numpy())
-    return found
 
 
 def linear():
@@ -159,7 +152,7 @@ def test_an_error_has_the_users_line_and_the_task(cluster):
     session = td.Session(graph, target=cluster)
     with pytest.raises(td.ShapeError, match="reshape") as caught:
         session.run(z, {x: np.ones(5)})
-    assert "test_cluster_session.py" in str(caught.value)
+    assert "test_session.py" in str(caught.value)
     assert any(W1 in note for note in caught.value.__notes__)
     assert session.run(z, {x: np.ones(6)}).shape == (2, 3)  # others go on
 
@@ -168,42 +161,6 @@ def test_a_variable_without_a_value_is_named(cluster):
     graph, x, _, y, *_ = linear()
     with pytest.raises(td.ValueRangeError, match="has no value on /job:ps"):
         td.Session(graph, target=cluster).run(y, {x: [[1, 2, 3]]})
-
-
-def test_contradictions_name_both_lines(cluster):
-    with td.Graph() as graph:
-        with td.device(PS0):
-            v = td.Variable(1.0, name="v")
-        with td.device(W0):
-            assigned = v.assign(2.0)
-        init = td.global_variables_initializer()
-    with pytest.raises(td.DeviceError, match="cannot be placed") as caught:
-        td.Session(graph, target=cluster).run(assigned)
-    assert str(caught.value).count("test_cluster_session.py") >= 2
-    session = td.Session(graph, target=cluster, soft_placement=True)
-    session.run(init)
-    assert session.run(assigned).item() == 2.0
-
-
-def test_a_task_that_there_is_not_is_refused(cluster):
-    with td.Graph() as graph, td.device("/job:worker/task:7"):
-        y = td.ones(2) * 2
-    with pytest.raises(td.DeviceError, match="task:7, which the cluster does not have"):
-        td.Session(graph, target=cluster).run(y)
-    assert td.Session(graph, target=cluster, soft_placement=True).run(y).tolist() == [2.0, 2.0]
-
-
-def test_a_function_of_a_node_places_it(cluster):
-    with td.Graph() as graph:
-        with td.device(lambda node: PS1 if node.op.name == "variable" else W1):
-            v = td.Variable([1.0, 2.0], name="v")
-            y = v * 2
-        init = td.global_variables_initializer()
-    assert (str(v.device), str(y.device)) == (f"{PS1}/device:cpu", f"{W1}/device:cpu")
-    session = td.Session(graph, target=cluster)
-    session.run(init)
-    assert session.run(y).tolist() == [2.0, 4.0]
-    assert "v" in cluster.describe(PS1)["variables"]
 
 
 def test_time_outs_leave_the_cluster_as_it_was(cluster):
@@ -221,72 +178,10 @@ def test_time_outs_leave_the_cluster_as_it_was(cluster):
     assert all(d["steps"] == 0 for d in cluster.describe().values())
 
 
-def test_random_numbers_are_those_of_one_process(cluster):
-    def build(first, second):
-        with td.Graph() as graph:
-            td.session.set_random_seed(5)
-            x = td.placeholder(td.float32, (4,), name="x")
-            with td.device(first):
-                v = td.Variable(td.randn(3), name="v")
-                a = td.nn.functional.dropout(x, 0.5) + 1.0
-            with td.device(second):
-                b = a + td.rand(4)
-            init = td.global_variables_initializer()
-        return graph, x, v, a, b, init
-
-    graph, x, v, a, b, init = build(PS0, W1)
-
-    def use(session):
-        session.run(init)
-        return [*session.run([v, a, b], {x: np.ones(4)}), *session.run([b, a], {x: np.ones(4)})]
-
-    found = both(graph, cluster, use)
-    assert found[1].tolist() != found[4].tolist()
-
-
-def test_random_numbers_of_unknown_sizes_do_not_depend_on_tasks(cluster):
-    def drawn(cluster, first, second):
-        with td.Graph() as graph:
-            td.session.set_random_seed(5)
-            x = td.placeholder(td.float32, (None,), name="x")
-            with td.device(first):
-                a = td.nn.functional.dropout(x, 0.5)
-            with td.device(second):
-                b = a + td.rand(3)
-        session = td.Session(graph, target=cluster)
-        return [session.run([a, b], {x: np.ones(3)}) for _ in range(2)]
-
-    with td.distributed.Cluster({"worker": 1}, engine="threads") as small:
-        expected = drawn(small, W0, W0)
-    for one, other in zip(expected, drawn(cluster, PS0, W1), strict=True):
-        for a, b in zip(one, other, strict=True):
-            np.testing.assert_array_equal(a.numpy(), b.numpy())
-    assert expected[0][1].tolist() != expected[1][1].tolist()
-
-
 def test_a_run_says_what_crosses(cluster):
     graph, x, _, y, *_ = linear()
     text = td.Session(graph, target=cluster).explain(y, [x])
     assert "3 tasks, 2 messages" in text and f"to {W0}: w/read_0:0 (3, 2)" in text
-
-
-def test_a_placer_decides_where_free_nodes_are(cluster):
-    with td.Graph() as graph:
-        v = td.Variable([1.0, 2.0], name="v")
-        with td.device(W0):
-            y = v * 2.0
-        init = td.global_variables_initializer()
-    asked = []
-
-    def placer(nodes, placement):
-        asked.extend(n.name for n in nodes)
-        return {n: PS1 for n in nodes if n.op.name == "variable"}
-
-    session = td.Session(graph, target=cluster, placer=placer)
-    session.run(init)
-    assert session.run(y).tolist() == [2.0, 4.0]
-    assert "v" in cluster.describe(PS1)["variables"] and "v" in asked and "multiply" not in asked
-    assert session.value_of(v).tolist() == [1.0, 2.0]
 
 
 def test_modules_of_eager_code_run_on_tasks(cluster):
@@ -313,18 +208,3 @@ def test_any_tensor_may_be_fed(cluster):
         return [session.run(y, fed), session.run(y, {x: np.ones(4), first: [5.0, 6.0]}), session.run(first, fed)]
 
     both(graph, cluster, use)
-
-
-def test_soft_placement_is_for_tasks_and_for_their_devices(cluster):
-    with td.Graph() as graph:
-        with td.device("/job:worker/task:7"):
-            a = td.ones(()) * 2
-        with td.device(f"{W1}/device:cuda:97"):
-            b = a + 1
-    assert td.Session(graph, target=cluster, soft_placement=True).run(b).item() == 3.0
-    with pytest.raises(td.DeviceError, match="worker/task:7, which the cluster does not have"):
-        td.Session(graph, target=cluster).run(a)
-    with pytest.raises(td.DeviceError, match="cuda:97"), td.Graph() as graph:
-        with td.device(f"{W1}/device:cuda:97"):
-            b = td.ones(()) + 1
-        td.Session(graph, target=cluster).run(b)
