@@ -62,7 +62,7 @@ def test_ranks_that_disagree_in_compiled_functions():
         return str(error.value)
 
     for text in on_ranks(2, caught):
-        assert "float32 (2,) at test_group.py:" in text and "float32 (3,) at test_collectives.py:" in text
+        assert "float32 (2,) at test_group.py:" in text and "float32 (3,) at test_group.py:" in text
 
 
 def test_a_rank_that_fails_is_named_to_the_others():
@@ -81,7 +81,7 @@ def test_a_rank_that_fails_is_named_to_the_others():
         on_ranks(3, work)
     for text in seen.values():
         assert (
-            "rank 1 failed (ValueError: no data, at" in text and "all_reduce(sum) of float32 (2,) at test_coll" in text
+            "rank 1 failed (ValueError: no data, at" in text and "all_reduce(sum) of float32 (2,) at test_group" in text
         )
 
 

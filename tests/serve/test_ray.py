@@ -15,7 +15,7 @@ import pytest
 
 from tandem.errors import CheckpointError
 from tests.serve.client import saved
-from tests.serve.test_server import infer
+from tests.serve.sockets import infer
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
