@@ -1,7 +1,7 @@
 """Models whose structure follows the data: training steps of a Tree-LSTM over syntax trees, a tagger over packed sequences, and
-what deferring a call costs.
+what deferring a call costs, and what new structures compile.
 
-    python benchmarks/structure.py [trees] [packed] [capture]
+    python benchmarks/structure.py [trees] [packed] [capture] [new]
 
 Trees are statements of Python's standard library. Times are processor time of one thread, the least of interleaved runs, so that
 other work on the machine disturbs little. PyTorch and DyNet are measured where they can be imported.
@@ -20,6 +20,7 @@ import tandem as td
 from tandem.models import Tree, TreeLSTM
 from tandem.nn import functional as F
 from tandem.nn.utils.rnn import pack_sequence
+from tandem.tracing import compile as compile_plans
 
 try:
     import torch
@@ -146,6 +147,19 @@ def by_level(m, cell, embedding, classifier, levels, place, tokens, roots, label
     return loss(classifier(h_all[place[roots]]), labels)
 
 
+def vertex_program(cell):
+    """The same Tree-LSTM, of one vertex whose products with its input are given."""
+
+    @td.vertex
+    def program(children, gates_x, forget_x):
+        h, c = children
+        i, o, u = (gates_x + cell.iou_h(h.sum(0))).chunk(3, -1)
+        c = td.sigmoid(i) * td.tanh(u) + (td.sigmoid(forget_x + cell.f_h(h)) * c).sum(0)
+        return td.sigmoid(o) * td.tanh(c), c
+
+    return program
+
+
 def tandem_steps(trees: list[Tree]) -> dict:
     td.manual_seed(0)
     model = TreeLSTM(200, WIDTH, WIDTH, CLASSES)
@@ -158,12 +172,7 @@ def tandem_steps(trees: list[Tree]) -> dict:
     place, tokens, roots, labels = map(as_tensor, (place, tokens, roots, labels))
     zero = td.zeros(WIDTH)
 
-    @td.vertex
-    def program(children, gates_x, forget_x):
-        h, c = children
-        i, o, u = (gates_x + cell.iou_h(h.sum(0))).chunk(3, -1)
-        c = td.sigmoid(i) * td.tanh(u) + (td.sigmoid(forget_x + cell.f_h(h)) * c).sum(0)
-        return td.sigmoid(o) * td.tanh(c), c
+    program = vertex_program(cell)
 
     def recursion():
         return sum(F.cross_entropy(model(tree), td.tensor([tree.label])) for tree in trees)
@@ -356,6 +365,63 @@ def measure_packed():
     print(f"  programs compiled: {len(compiled._programs.program_runs())}")
 
 
+# -- new structures
+
+
+def compilations(step, batches: list) -> list[int]:
+    """How many plans each step compiles."""
+    found = 0
+    real = compile_plans._compile_plan
+
+    def counted(*args):
+        nonlocal found
+        found += 1
+        return real(*args)
+
+    counts = []
+    compile_plans._compile_plan = counted
+    try:
+        for batch in batches:
+            found = 0
+            step(batch)
+            counts.append(found)
+    finally:
+        compile_plans._compile_plan = real
+    return counts
+
+
+def measure_new(steps: int = 200, size: int = 25):
+    trees = syntax_trees(4 * steps + size)
+    batches = [trees[4 * i : 4 * i + size] for i in range(steps)]
+    td.manual_seed(0)
+    model = TreeLSTM(200, WIDTH, WIDTH, CLASSES)
+    optimizer = td.optim.SGD(model.parameters(), lr=0.01)
+    zero = td.zeros(WIDTH)
+
+    def update(loss):
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    @td.autobatch
+    def recursion(batch):
+        update(sum(F.cross_entropy(model(tree), td.tensor([tree.label])) for tree in batch))
+
+    program = vertex_program(model.cell)
+
+    def vertex(batch):
+        structure, *arrays = flattened(batch)
+        tokens, roots, labels = (td.tensor(np.ascontiguousarray(a)) for a in arrays)
+        x = model.embedding(tokens)
+        h, _ = program(structure, model.cell.iou_x(x), model.cell.f_x(x), state=(zero, zero))
+        update(F.cross_entropy(model.classifier(h[roots]), labels, reduction="sum"))
+
+    print(f"\nNew trees at every step, {steps} steps of {size} trees: plans compiled at the first step, and after it")
+    for name, step in (("autobatch", recursion), ("vertex program", vertex)):
+        counts = compilations(step, batches)
+        print(f"  {name:34s} {counts[0]:5d} {sum(counts[1:]):5d}")
+
+
 # -- what deferring costs
 
 
@@ -393,7 +459,7 @@ def main():
     td.set_num_threads(1)
     if torch:
         torch.set_num_threads(1)
-    parts = {"trees": measure_trees, "packed": measure_packed, "capture": measure_capture}
+    parts = {"trees": measure_trees, "packed": measure_packed, "capture": measure_capture, "new": measure_new}
     for name in sys.argv[1:] or parts:
         parts[name]()
 

@@ -26,6 +26,7 @@ struct Callbacks {
   PyObject* batch_cell = nullptr;       // (calls of a cell, flags) -> OpFunction; see autobatch/cells.h
   PyObject* batch_plan = nullptr;       // (what Python knows of a plan, flags) -> OpFunction; see autobatch/batch.h
   PyObject* contiguous = nullptr;       // OpFunction
+  PyObject* concat = nullptr;           // OpFunction
   PyObject* index_basic = nullptr;      // OpFunction; see bindings/basic_index.h
   PyObject* place_row = nullptr;        // (sum or None, gradient, block's shape, shape, strides, offset) -> Tensor
   PyObject* take_row = nullptr;         // (block, row) -> Tensor

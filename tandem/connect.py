@@ -249,6 +249,7 @@ def connect():
     _runtime.set_callback("add_rows", _add_rows)
     _runtime.set_callback("take_row", lambda block, row: block[row])
     _runtime.set_callback("contiguous", F.contiguous)
+    _runtime.set_callback("concat", F.concat)
     _runtime.set_callback("index_basic", F.index_basic)
     _runtime.set_callback("extras", _extras)
     _runtime.set_callback("in_parts", _in_parts)

@@ -217,12 +217,9 @@ Batch::Call& Batch::begin_call(OpFunction* op, const Ref<Plan>& plan) {
   return call;
 }
 
-TensorList Batch::defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Argument* arguments, int count) {
-  if (plan->num_checks)  // see Note [Early checks] in capture/capture.h
-    for (int i = 0; i < count; ++i)
-      if (arguments[i].kind == Argument::Kind::Tensor && !arguments[i].tensor->storage->pending()) run.check_input(i);
+// A call that nothing is known of.
+Batch::Call& Batch::add_call(OpFunction* op, const Ref<Plan>& plan, const Argument* arguments, int count) {
   sequence_ = nullptr;
-  const auto number = static_cast<int32_t>(calls_.size());
   Call& call = begin_call(op, plan);
   call.source = user_source();
   call.functional = op->writes > 0;
@@ -247,6 +244,16 @@ TensorList Batch::defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Arg
     arguments_.push_back(a);
     ++call.num_arguments;
   }
+  return call;
+}
+
+TensorList Batch::defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Argument* arguments, int count) {
+  if (plan->num_checks)  // see Note [Early checks] in capture/capture.h
+    for (int i = 0; i < count; ++i)
+      if (arguments[i].kind == Argument::Kind::Tensor && !arguments[i].tensor->storage->pending()) run.check_input(i);
+  const auto number = static_cast<int32_t>(calls_.size());
+  Call& call = add_call(op, plan, arguments, count);
+  const bool records = !plan->grad_inputs.empty();
   Signature key;
   describe(call, key);
   call.kind = kinds_.number(key.data(), key.size(), key.hash());

@@ -58,6 +58,11 @@ class Numbered {
   std::vector<int32_t> slots_;  // a power of two
 };
 
+struct Joined {      // rows of which an operand is made: see Note [Joined rows] in join.cc
+  size_t count = 0;  // 0: it is one
+  bool new_axis = false;
+};
+
 class Batch {
  public:
   Batch() {
@@ -73,6 +78,8 @@ class Batch {
   TensorList defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Argument* arguments, int count);
   // Defers a call that comes where one like it is expected (sequences.h); false for all others.
   bool predict(OpFunction* op, Argument* arguments, int count, TensorList& outputs, bool* returns_tuple);
+  // Defers tensors joined along the first axis (join.cc); false for all other calls.
+  bool join(OpFunction* op, Argument* arguments, int count, TensorList& outputs, bool* returns_tuple);
   // A view of a promise, with its history.
   TensorRef view(Tensor* of, const View& geometry, bool differentiable);
   bool takes_views(const Tensor* of) const;
@@ -120,6 +127,7 @@ class Batch {
     bool grad = false;       // gradients are wanted where it was made
     bool random = false;     // it takes random numbers
     bool of_vertex = false;  // of a vertex program
+    bool joins = false;      // its operands are rows of the result: see Note [Joined rows] in join.cc
   };
   template <typename T>
   struct Some {
@@ -144,6 +152,7 @@ class Batch {
 
   Operand operand_of(Tensor* t, bool wants_grad, int32_t geometry = -1);
   Call& begin_call(OpFunction* op, const Ref<Plan>& plan);
+  Call& add_call(OpFunction* op, const Ref<Plan>& plan, const Argument* arguments, int count);
   void release(Operand& operand);
   static View promised_view(const PlanValue& value, PlanRun& run);
   TensorRef promise(int32_t call, int32_t output, const View& view, size_t bytes, int device, bool wants_grad);
@@ -161,10 +170,17 @@ class Batch {
   bool split(const std::vector<int32_t>& members, const std::vector<bool>& shared);
   void run_members(const std::vector<int32_t>& members);  // one after the other
   TensorList call_function(OpFunction* op, const std::vector<int32_t>& members, const std::vector<bool>& shared);
-  using Rows = std::vector<const Operand*>;  // one operand of each member of a group
+  using Rows = std::vector<const Operand*>;  // one operand of each member of a group, or all of calls that join
+  static Joined joined_of(const Call& call) {
+    if (!call.joins) return {};
+    return {call.num_operands, call.op->joins == Joins::Stack};
+  }
+  static View joined_view(const View& row, const Joined& joined);
+  std::vector<View> result_views(const Call& call);
+  void run_joined(const std::vector<int32_t>& members);
   Rows rows_of(const std::vector<int32_t>& members, size_t position) const;
   TensorRef gather(const std::vector<int32_t>& members, size_t position, bool stacked);
-  TensorRef gather(const Rows& rows, bool stacked);
+  TensorRef gather(const Rows& rows, bool stacked, const Joined& joined = {}, bool copied = false);
   static bool side_by_side(const Rows& rows, int64_t step);
   bool is_shared(const Rows& rows, bool of_vertex) const;
   struct Part {
@@ -179,14 +195,16 @@ class Batch {
   View view_of(const Operand& operand) const;
   static const char* data_of(const Operand& operand);
   using PromiseRows = std::vector<int32_t>;  // the promises that a block has the results of
-  void fulfil(const std::vector<PromiseRows>& rows, const TensorList& blocks, bool stacked);
+  void fulfil(const std::vector<PromiseRows>& rows, const TensorList& blocks, bool stacked,
+              CellFunction* cell = nullptr);
   void hand_out(const std::vector<int32_t>& members, TensorList blocks, bool stacked);
 
   // run_cells.cc
   struct Unit {  // a cell, or a call alone
     std::vector<int32_t> calls;
-    std::vector<std::pair<int32_t, int32_t>> externals;  // (call, which operand): what it takes from outside
-    int32_t kind = -1;                                   // of calls alone: theirs; of cells: theirs after those
+    // (call, which operand): what it takes from outside; operand -1: all of a call that joins
+    std::vector<std::pair<int32_t, int32_t>> externals;
+    int32_t kind = -1;  // of calls alone: theirs; of cells: theirs after those
   };
   struct CellWords {  // how the calls of a cell take from one another and from outside
     std::vector<uint32_t> words;
@@ -201,14 +219,16 @@ class Batch {
   CellCall traced(const Call& call, const std::vector<int32_t>& place);
   std::vector<Unit> units_of(const std::vector<int32_t>& calls, std::vector<int32_t>& unit_of);
   void describe(Unit& unit, const std::vector<int32_t>& position, CellWords& to) const;
-  void cut(std::vector<Unit>& units, std::vector<int32_t>& position);
+  bool cut(std::vector<Unit>& units, std::vector<int32_t>& position);
   void number(std::vector<Unit>& units, std::vector<int32_t>& position);
-  std::shared_ptr<CellFunction> function_of(const Unit& unit, const CellKind& kind) const;
+  std::shared_ptr<CellFunction> function_of(const Unit& unit, const CellKind& kind);
+  uint64_t geometry_hash(const Unit& unit) const;
   void mark_outputs(const Unit& unit, CellFunction& function) const;
   struct CellGroup {  // cells that run as one call
     size_t members = 0;
     bool records = false;
     std::vector<Rows> rows;
+    std::vector<Joined> joined;  // of each of the rows
     std::vector<Argument> numbers, ints;
   };
   // False where calls have to run by themselves, or in these parts.

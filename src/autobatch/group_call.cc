@@ -44,7 +44,8 @@ OpFunction* CellFunction::function(const std::vector<bool>& flags) {
   PyObject* list = PyTuple_New(static_cast<Py_ssize_t>(calls.size()));
   for (size_t i = 0; i < calls.size(); ++i)
     PyTuple_SET_ITEM(list, static_cast<Py_ssize_t>(i),  // -> CellCall
-                     Py_BuildValue("OON", calls[i].plan->keep, calls[i].operands, tuple_of(calls[i].outputs)));
+                     Py_BuildValue("OON", calls[i].joins ? Py_None : calls[i].plan->keep, calls[i].operands,
+                                   tuple_of(calls[i].outputs)));
   PyObject* differ = tuple_of(flags);
   PyObject* args[] = {list, differ};
   op = PyObject_Vectorcall(callbacks.batch_cell, args, 2, nullptr);

@@ -4,9 +4,11 @@
 
 #include <map>
 #include <memory>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "autobatch/records.h"
 #include "operators/op_function.h"
 #include "plan/plan.h"
 
@@ -34,17 +36,24 @@ struct CellFunction {
     Ref<Plan> plan;
     PyObject* operands;         // owned, for Python: where each comes from
     std::vector<bool> outputs;  // which of its results are wanted outside, so far
+    bool joins = false;         // it is what it takes: see Note [Joined rows] in join.cc
   };
   OpFunction* function(const std::vector<bool>& flags);  // flags: which tensors from outside differ between members
   void add_output(size_t call, size_t output);
   std::vector<Call> calls;
-  int64_t seen = 0;      // how many cells
-  bool failed = false;   // there is no batching rule, or no way to say what a call takes from another
-  bool learned = false;  // what calls come in it: see sequences.h
+  int64_t seen = 0;                      // how many cells
+  bool failed = false;                   // there is no batching rule, or no way to say what a call takes from another
+  std::unordered_set<uint64_t> learned;  // with what geometry sequences have been learned (sequences.h)
   bool made() const { return !functions_.empty(); }
+  std::shared_ptr<ResultsUsed> used_in(uint64_t batch, size_t results) {
+    if (!used_ || used_->batch != batch || used_->used.size() != results)
+      used_ = std::make_shared<ResultsUsed>(ResultsUsed{batch, std::vector<bool>(results)});
+    return used_;
+  }
 
  private:
   std::map<std::vector<bool>, PyObject*> functions_;  // owned
+  std::shared_ptr<ResultsUsed> used_;
 };
 
 // Arguments of an operator, and what keeps them alive.

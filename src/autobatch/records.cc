@@ -48,6 +48,12 @@ TensorRef called(PyObject* function, const char* format, auto... arguments) {
   return TensorRef::adopt(reinterpret_cast<Tensor*>(result));
 }
 
+TensorRef reshaped(const TensorRef& t, const int64_t* shape, int ndim) {
+  PyObject* made = PyObject_CallMethod(t.object(), "reshape", "(N)", tuple_of(shape, ndim));
+  if (!made) throw PythonError{};
+  return TensorRef::adopt(reinterpret_cast<Tensor*>(made));
+}
+
 }  // namespace
 
 // -- blocks
@@ -71,8 +77,12 @@ bool BlockNode::has_gradients() const {
 
 TensorList BlockNode::apply(TensorList, bool) {
   TensorList out;
-  for (Sum& sum : sums_) {
-    if (!sum.current()) sum.total = TensorRef();
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    Sum& sum = sums_[i];
+    if (!sum.current()) {
+      sum.total = TensorRef();
+      if (used_ && i < used_->used.size() && used_->used[i] && edges[i].node) writable(sum);
+    }
     out.push_back(std::exchange(sum.total, TensorRef()));
   }
   return out;
@@ -197,9 +207,7 @@ uint32_t RowsNode::add_block(BlockNode* block, uint32_t output) {
 TensorRef RowsNode::flat(TensorRef grad) const {
   int64_t shape[kMaxDims] = {static_cast<int64_t>(rows_.size())};
   std::copy_n(row_.shape(), row_.ndim, shape + 1);
-  PyObject* made = PyObject_CallMethod(grad.object(), "reshape", "(N)", tuple_of(shape, row_.ndim + 1));
-  if (!made) throw PythonError{};
-  return TensorRef::adopt(reinterpret_cast<Tensor*>(made));
+  return reshaped(grad, shape, row_.ndim + 1);
 }
 
 // Differentiable again.
@@ -283,6 +291,7 @@ void GatherNode::add_member(const Edge& edge) {
     member.row = edge.node;
     ++row->uses;
   }
+  if (row) row->block()->note_use(row->output());
   Node* target = row ? row->block() : edge.node.get();
   const uint32_t index = row ? row->output() : edge.index;
   for (size_t i = edges.size(); i-- > 0 && edges.size() - i <= 8;) {  // mostly that of the row before
@@ -300,10 +309,24 @@ bool GatherNode::one_block() const {
          std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.row && m.edge == 0; });
 }
 
+TensorRef GatherNode::flat(TensorRef grad, bool create_graph) const {
+  int64_t shape[kMaxDims] = {static_cast<int64_t>(members_.size())};
+  std::copy_n(row_.shape(), row_.ndim, shape + 1);
+  if (create_graph) return reshaped(grad, shape, row_.ndim + 1);
+  if (!grad->view.is_contiguous()) grad = called(callbacks.contiguous, "O", grad.object());
+  int64_t strides[kMaxDims] = {}, step = 1;
+  for (int i = row_.ndim; i >= 0; --i) {
+    strides[i] = step;
+    step *= shape[i];
+  }
+  return TensorRef::adopt(new_view(grad.get(), grad->view.data, grad->view.dtype, row_.ndim + 1, shape, strides));
+}
+
 TensorList GatherNode::apply(TensorList grads, bool create_graph) {
   TensorList out;
   out.resize(edges.size());
   TensorRef g = std::move(grads[0]);
+  if (joined_) g = flat(std::move(g), create_graph);
   const View rows = g->view;
   if (whole && !create_graph && rows.is_contiguous()) {
     auto* first = static_cast<RowNode*>(members_[0].row.get());

@@ -9,6 +9,7 @@
 // Where somebody still holds a tensor when its consumers run, its gradient is asked for, or a hook looks at it,
 // perhaps: then it goes through the tensor's own record.
 #pragma once
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -16,9 +17,20 @@
 
 namespace tandem {
 
+// Of groups of one function in one batch: which of its results something takes that gradients come from. Where one of
+// them gets none in some group (the memory of a tree's root), it gets zeros there: no other backward is compiled.
+struct ResultsUsed {
+  uint64_t batch = 0;
+  std::vector<bool> used;
+};
+
 class BlockNode final : public Node {
  public:
   explicit BlockNode(const TensorList& blocks);
+  void set_used(std::shared_ptr<ResultsUsed> used) { used_ = std::move(used); }
+  void note_use(uint32_t output) {
+    if (used_ && output < used_->used.size()) used_->used[output] = true;
+  }
   TensorList apply(TensorList grads, bool create_graph) override;
   const char* name() const override { return "autobatch"; }
   bool has_gradients() const override;
@@ -40,6 +52,7 @@ class BlockNode final : public Node {
   };
   Tensor* writable(Sum& sum);
   std::vector<Sum> sums_;
+  std::shared_ptr<ResultsUsed> used_;  // of cells
 };
 
 // A tensor that is a row of a block, or a view of one (of `base`). Until the call has run, there is no block.
@@ -119,16 +132,19 @@ class GatherNode final : public Node {
   TensorList apply(TensorList grads, bool create_graph) override;
   const char* name() const override { return "autobatch"; }
 
-  void add_member(const Edge& edge);  // where the gradient of the next row goes
-  bool one_block() const;             // whether all rows are of one
-  bool whole = false;                 // the rows are all of a block, in order
+  void add_member(const Edge& edge);                             // where the gradient of the next row goes
+  bool one_block() const;                                        // whether all rows are of one
+  bool whole = false;                                            // the rows are all of a block, in order
+  void set_row(const View& row) { row_ = row, joined_ = true; }  // several rows are one of the operand's
 
  private:
+  TensorRef flat(TensorRef grad, bool create_graph) const;  // with an axis of rows and those of one
   struct Member {
     int32_t edge;
     Ref<Node> row;  // a RowNode; null: the edge takes the gradient itself
   };
-  bool stacked_;
+  bool stacked_, joined_ = false;
+  SavedView row_;  // where rows are joined
   std::vector<Member> members_;
 };
 

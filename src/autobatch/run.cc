@@ -43,6 +43,7 @@ void Batch::describe(const Call& call, Signature& key) {
   key.value(call.plan.get());
   key.value(call.mode);
   key.value(call.inference);
+  key.value(call.joins);
   const Some<Operand> list = operands(call);
   size_t position = 0;
   for (const Argument& a : arguments(call)) {
@@ -72,11 +73,18 @@ void Batch::run_calls(std::vector<int32_t> calls) {
   for (size_t i = 0; i < units.size(); ++i) {
     deferred[i].kind = units[i].kind;
     SmallVector<int32_t, 4>& needs = deferred[i].needs;
-    for (const auto& [number, position] : units[i].externals) {
-      const Operand& operand = operands(calls_[number])[position];
-      if (!operand.storage || !holds(operand.storage.get())) continue;
+    const auto add_need = [&](const Operand& operand) {
+      if (!operand.storage || !holds(operand.storage.get())) return;
       const int32_t before = unit_of[promises_[operand.storage->number()].call];
-      if (std::find(needs.begin(), needs.end(), before) == needs.end()) needs.push_back(before);
+      if (needs.empty() || (needs.back() != before && std::find(needs.begin(), needs.end(), before) == needs.end()))
+        needs.push_back(before);
+    };
+    for (const auto& [number, position] : units[i].externals) {
+      const Some<Operand> list = operands(calls_[number]);
+      if (position >= 0)
+        add_need(list[position]);
+      else
+        for (const Operand& operand : list) add_need(operand);
     }
   }
   const auto alone = static_cast<int32_t>(kinds_.size());
@@ -163,24 +171,25 @@ bool Batch::side_by_side(const Rows& rows, int64_t step) {
   return true;
 }
 
-TensorRef Batch::gather(const Rows& rows, bool stacked) {
+TensorRef Batch::gather(const Rows& rows, bool stacked, const Joined& joined, bool copied) {
   const Operand& first = *rows[0];
   if (!stacked && first.leaf) return first.leaf;
   const View row = view_of(first);
   Storage* memory = memory_of(first);
   View block = row;
   if (stacked) {
-    block.ndim = row.ndim + 1;
-    block.shape[0] = static_cast<int64_t>(rows.size());
-    std::copy_n(row.shape, row.ndim, block.shape + 1);
-    std::copy_n(row.strides, row.ndim, block.strides + 1);
-    block.strides[0] = row.numel();
+    const View one = joined.count ? joined_view(row, joined) : row;
+    block.ndim = one.ndim + 1;
+    block.shape[0] = static_cast<int64_t>(rows.size() / std::max<size_t>(joined.count, 1));
+    std::copy_n(one.shape, one.ndim, block.shape + 1);
+    std::copy_n(one.strides, one.ndim, block.strides + 1);
+    block.strides[0] = one.numel();
   }
   TensorRef made;
   const auto item = static_cast<int64_t>(item_size(row.dtype));
   const int64_t bytes = row.numel() * item;
   const bool dense = row.is_contiguous();
-  const bool in_place = !stacked || (dense && side_by_side(rows, bytes));
+  const bool in_place = !copied && (!stacked || (dense && side_by_side(rows, bytes)));
   if (in_place) {
     memory->retain();
     made = TensorRef::adopt(new_tensor(memory, block.data, block.dtype, block.ndim, block.shape, block.strides));
@@ -204,8 +213,9 @@ TensorRef Batch::gather(const Rows& rows, bool stacked) {
       }
     }
   }
-  if (!first.edge.node) return made;
+  if (std::none_of(rows.begin(), rows.end(), [](const Operand* operand) { return operand->edge.node; })) return made;
   auto node = Ref<GatherNode>::adopt(new GatherNode(stacked));
+  if (joined.count) node->set_row(row);
   for (const Operand* operand : rows) node->add_member(operand->edge);
   node->sequence = next_sequence();
   node->whole = stacked && in_place && made->view.data == memory->data() && made->view.is_contiguous() &&
@@ -266,12 +276,13 @@ static void settle(Ref<RowNode> rows, const Ref<BlockNode>& node, uint32_t outpu
   for (Ref<RowNode>& row : list) --row->uses;
 }
 
-void Batch::fulfil(const std::vector<PromiseRows>& rows, const TensorList& blocks, bool stacked) {
+void Batch::fulfil(const std::vector<PromiseRows>& rows, const TensorList& blocks, bool stacked, CellFunction* cell) {
   Ref<BlockNode> node;
   for (const TensorRef& block : blocks)
     if (block->requires_grad && !node) {
       node = Ref<BlockNode>::adopt(new BlockNode(blocks));
       node->sequence = next_sequence();
+      if (cell) node->set_used(cell->used_in(serial_, blocks.size()));
     }
   for (size_t o = 0; o < blocks.size(); ++o) {
     Storage& memory = *blocks[o]->storage;
@@ -376,6 +387,7 @@ void Batch::run_group(const std::vector<int32_t>& members) {
   grad_mode.enabled = !call.plan->grad_inputs.empty();
   grad_mode.inference = call.inference;
   call_mode = call.mode;
+  if (call.joins) return run_joined(members);
   if (members.size() == 1 && !call.of_vertex) return run_members(members);
   std::vector<bool> shared(call.num_operands);
   for (size_t p = 0; p < shared.size(); ++p) shared[p] = is_shared(rows_of(members, p), call.of_vertex);

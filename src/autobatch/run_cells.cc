@@ -51,7 +51,7 @@ CellCall Batch::traced(const Call& call, const std::vector<int32_t>& place) {
     const int32_t before = place[promise.call];
     // Gradients must not pass by a tensor that somebody may ask for its own, nor reach one that was detached.
     const RowNode* row = operand.edge.node ? operand.edge.node->as_row() : nullptr;
-    const bool joinable = row ? !row->seen() : !operand.edge.node && !(records && promise.rows);
+    const bool joinable = !call.joins && (row ? !row->seen() : !operand.edge.node && !(records && promise.rows));
     auto known = std::find_if(made.needs.begin(), made.needs.end(), [&](CellNeed& n) { return n.call == before; });
     if (known == made.needs.end())
       made.needs.push_back({before, joinable});
@@ -70,6 +70,12 @@ void Batch::describe(Unit& unit, const std::vector<int32_t>& position, CellWords
   for (int32_t number : unit.calls) {
     const Call& call = calls_[number];
     to.words.push_back(static_cast<uint32_t>(call.kind));
+    if (call.joins) {
+      to.words.push_back(static_cast<uint32_t>(unit.externals.size()));
+      unit.externals.emplace_back(number, -1);
+      to.ends.push_back(to.words.size());
+      continue;
+    }
     const Some<const Operand> list = operands(call);
     for (size_t p = 0; p < list.size(); ++p) {
       const Operand& operand = list[p];
@@ -87,6 +93,7 @@ void Batch::describe(Unit& unit, const std::vector<int32_t>& position, CellWords
       size_t e = 0;
       for (; e < unit.externals.size(); ++e) {
         const auto& [other_call, other_position] = unit.externals[e];
+        if (other_position < 0) continue;
         const Operand& other = operands(calls_[other_call])[other_position];
         if (other.leaf.get() == operand.leaf.get() && other.storage.get() == operand.storage.get() &&
             other.data == operand.data && other.geometry == operand.geometry &&
@@ -100,8 +107,8 @@ void Batch::describe(Unit& unit, const std::vector<int32_t>& position, CellWords
   }
 }
 
-// A cell that goes on where most others of its kind end becomes two.
-void Batch::cut(std::vector<Unit>& units, std::vector<int32_t>& position) {
+// A cell that goes on where most others of its kind end becomes two. False where there is none.
+bool Batch::cut(std::vector<Unit>& units, std::vector<int32_t>& position) {
   std::unordered_map<uint64_t, int64_t> ends;  // by the hash of a cell's words: how many end so, less those that go on
   std::vector<std::vector<uint64_t>> prefixes(units.size());
   CellWords words;
@@ -113,8 +120,11 @@ void Batch::cut(std::vector<Unit>& units, std::vector<int32_t>& position) {
     for (int32_t call : unit.calls) position[call] = -1;
     uint64_t hash = 0x9E3779B97F4A7C15ull;
     size_t word = 0;
-    for (size_t end : words.ends) {
-      while (word < end) hash = mixed(hash, words.words[word++]);
+    for (size_t i = 0; i < unit.calls.size(); ++i) {
+      // By plan, not by kind: cells end at one place, however many children they have.
+      hash = mixed(hash, reinterpret_cast<uintptr_t>(calls_[unit.calls[i]].plan.get()));
+      ++word;
+      while (word < words.ends[i]) hash = mixed(hash, words.words[word++]);
       prefixes[u].push_back(hash);
     }
     ++ends[hash];
@@ -138,7 +148,9 @@ void Batch::cut(std::vector<Unit>& units, std::vector<int32_t>& position) {
     made.push_back(std::move(units[u]));
     made.push_back(std::move(rest));
   }
+  const bool any = made.size() > units.size();
   units = std::move(made);
+  return any;
 }
 
 // Numbers kinds of cells, and takes those apart that are too few to compile something for.
@@ -175,8 +187,8 @@ void Batch::number(std::vector<Unit>& units, std::vector<int32_t>& position) {
   for (CellKind& kind : cell_kinds_) {
     kind.function = function_of(units[kind.first], kind);
     kind.function->seen += kind.count;
-    if (!kind.function->made() || std::exchange(kind.function->learned, true)) continue;
-    learn(units[kind.first], kind.function);
+    if (!kind.function->made()) continue;
+    if (kind.function->learned.insert(geometry_hash(units[kind.first])).second) learn(units[kind.first], kind.function);
   }
   std::vector<Unit> made;
   made.reserve(units.size());
@@ -185,8 +197,11 @@ void Batch::number(std::vector<Unit>& units, std::vector<int32_t>& position) {
       made.push_back(std::move(unit));
       continue;
     }
-    CellFunction& function = *cell_kinds_[unit.kind].function;
-    if (!function.failed && (function.made() || function.seen >= cells_worth_compiling)) {
+    const CellKind& kind = cell_kinds_[unit.kind];
+    CellFunction& function = *kind.function;
+    // Not what comes once or twice in every batch: there is little to gain, and it would be compiled late.
+    const bool worth = function.seen >= cells_worth_compiling && 4 * kind.count >= cells_worth_compiling;
+    if (!function.failed && (function.made() || worth)) {
       mark_outputs(unit, function);
       unit.kind += kinds_.size();
       made.push_back(std::move(unit));
@@ -216,7 +231,9 @@ std::vector<Batch::Unit> Batch::units_of(const std::vector<int32_t>& calls, std:
     for (int32_t member : cell.members) unit.calls.push_back(calls[member]);
   }
   std::vector<int32_t> position(calls_.size(), -1);
-  cut(units, position);
+  constexpr int kMostCuts = 3;  // what goes on may itself go on where most end
+  for (int i = 0; i < kMostCuts && cut(units, position); ++i) {
+  }
   number(units, position);
   for (size_t u = 0; u < units.size(); ++u)
     for (int32_t call : units[u].calls) unit_of[call] = static_cast<int32_t>(u);
@@ -225,8 +242,22 @@ std::vector<Batch::Unit> Batch::units_of(const std::vector<int32_t>& calls, std:
 
 // -- what runs them
 
-// Kept for all batches, by plans, geometries and words: kinds are numbers of one batch.
-std::shared_ptr<CellFunction> Batch::function_of(const Unit& unit, const CellKind& kind) const {
+uint64_t Batch::geometry_hash(const Unit& unit) const {
+  uint64_t hash = unit.calls.size();
+  for (int32_t number : unit.calls) {
+    hash = mixed(hash, calls_[number].num_operands);
+    for (const Operand& operand : operands(calls_[number])) {
+      const SavedView& v = geometry_[operand.geometry];
+      hash = mixed(hash, static_cast<uint64_t>(v.dtype) << 8 | static_cast<uint64_t>(v.ndim));
+      for (int i = 0; i < v.ndim; ++i) hash = mixed(mixed(hash, v.shape()[i]), v.strides()[i]);
+    }
+  }
+  return hash;
+}
+
+// Kept for all batches, by plans, views of results inside and words: kinds are numbers of one batch. Sizes of what
+// comes from outside, and of results that are taken whole, are those that plans were made for.
+std::shared_ptr<CellFunction> Batch::function_of(const Unit& unit, const CellKind& kind) {
   static auto* functions = new std::unordered_map<std::string, std::shared_ptr<CellFunction>>();  // GIL
   constexpr size_t kMost = 4096;
   if (functions->size() >= kMost) functions->clear();
@@ -239,6 +270,17 @@ std::shared_ptr<CellFunction> Batch::function_of(const Unit& unit, const CellKin
     add(v.shape(), v.ndim * sizeof(int64_t));
     add(v.strides(), v.ndim * sizeof(int64_t));
   };
+  std::vector<std::vector<View>> results;
+  for (int32_t number : unit.calls) results.push_back(result_views(calls_[number]));
+  const auto whole = [&](uint32_t from, const Operand& operand) {  // of a call inside
+    const std::vector<View>& made = results[(from & ~kInside) >> 16];
+    const size_t output = from & 0xFFFF;
+    if (operand.data || output >= made.size()) return false;
+    const SavedView& v = geometry_[operand.geometry];
+    return v.dtype == made[output].dtype && v.ndim == made[output].ndim &&
+           std::equal(v.shape(), v.shape() + v.ndim, made[output].shape) &&
+           std::equal(v.strides(), v.strides() + v.ndim, made[output].strides);
+  };
   const Call& first = calls_[unit.calls[0]];
   add(&first.mode, sizeof first.mode);
   key.push_back(static_cast<char>(first.inference << 1 | first.grad));
@@ -248,9 +290,17 @@ std::shared_ptr<CellFunction> Batch::function_of(const Unit& unit, const CellKin
     const Plan* plan = call.plan.get();
     add(&plan, sizeof plan);
     ++word;  // its kind
+    key.push_back(static_cast<char>(call.joins));
+    if (call.joins) {
+      const SavedView& row = geometry_[operands(call)[0].geometry];
+      key.push_back(static_cast<char>(row.ndim));
+      add(&kind.words[word++], sizeof(uint32_t));
+      continue;
+    }
     for (const Operand& operand : operands(call)) {
-      geometry(operand);
-      const size_t count = kind.words[word] & kInside ? 3 : 1;
+      const bool inside = kind.words[word] & kInside;
+      if (inside && !whole(kind.words[word], operand)) geometry(operand);
+      const size_t count = inside ? 3 : 1;
       add(&kind.words[word], count * sizeof(uint32_t));
       word += count;
     }
@@ -262,11 +312,19 @@ std::shared_ptr<CellFunction> Batch::function_of(const Unit& unit, const CellKin
   for (int32_t number : unit.calls) {
     const Call& call = calls_[number];
     ++word;
+    if (call.joins) {
+      PyObject* joined = Py_BuildValue("(k)", static_cast<unsigned long>(kind.words[word++]));
+      known->calls.push_back({call.plan, joined, {false}, true});
+      continue;
+    }
     PyObject* list = PyTuple_New(call.num_operands);
     for (size_t p = 0; p < call.num_operands; ++p) {
       const uint32_t from = kind.words[word++];
       PyObject* item;
-      if (from & kInside) {
+      if (from & kInside && whole(from, operands(call)[p])) {
+        word += 2;
+        item = Py_BuildValue("ii", static_cast<int>((from & ~kInside) >> 16), static_cast<int>(from & 0xFFFF));
+      } else if (from & kInside) {
         word += 2;
         const Operand& operand = operands(call)[p];
         const SavedView& v = geometry_[operand.geometry];
@@ -336,6 +394,11 @@ bool Batch::call_cells(CellFunction& function, const Call& call, CellGroup& grou
   std::vector<bool> flags(group.rows.size());
   for (size_t e = 0; e < flags.size(); ++e) {
     Rows& rows = group.rows[e];
+    if (const size_t count = group.joined[e].count) {
+      flags[e] = true;
+      for (size_t i = 0; group.members == 1 && i < count; ++i) rows.push_back(rows[i]);
+      continue;
+    }
     flags[e] = !is_shared(rows, false);
     if (!flags[e]) continue;
     const std::vector<Part> sorted = parts_of(rows);
@@ -351,7 +414,7 @@ bool Batch::call_cells(CellFunction& function, const Call& call, CellGroup& grou
     CallArguments to;
     to.integer(Argument::Kind::Count, static_cast<int64_t>(flags.size()));
     for (size_t e = 0; e < flags.size(); ++e) {
-      to.tensor(gather(group.rows[e], flags[e]));
+      to.tensor(gather(group.rows[e], flags[e], group.joined[e]));
       if (flags[e] || !group.rows[e][0]->leaf) to.owned.back()->inference = inference;
     }
     to.integer(Argument::Kind::Count, static_cast<int64_t>(group.numbers.size()));
@@ -378,9 +441,18 @@ void Batch::run_cells(const std::vector<const Unit*>& units, CellFunction& funct
   CellGroup group;
   group.members = units.size();
   group.rows.resize(first.externals.size());
+  group.joined.resize(first.externals.size());
   for (size_t e = 0; e < group.rows.size(); ++e)
-    for (const Unit* unit : units)
-      group.rows[e].push_back(&operands(calls_[unit->externals[e].first])[unit->externals[e].second]);
+    for (const Unit* unit : units) {
+      const auto& [number, position] = unit->externals[e];
+      const Some<Operand> list = operands(calls_[number]);
+      if (position >= 0) {
+        group.rows[e].push_back(&list[position]);
+        continue;
+      }
+      group.joined[e] = joined_of(calls_[number]);
+      for (const Operand& operand : list) group.rows[e].push_back(&operand);
+    }
   for (int32_t number : first.calls) {
     group.records |= !calls_[number].plan->grad_inputs.empty();
     for (const Argument& a : arguments(calls_[number])) {
@@ -406,7 +478,7 @@ void Batch::run_cells(const std::vector<const Unit*>& units, CellFunction& funct
       PromiseRows& list = results.emplace_back();
       for (const Unit* unit : units) list.push_back(calls_[unit->calls[i]].first_promise + static_cast<int32_t>(o));
     }
-  fulfil(results, blocks, true);
+  fulfil(results, blocks, true, &function);
   for (const Unit* unit : units) {
     for (int32_t number : unit->calls) finish(calls_[number]);
     calls_run += static_cast<int64_t>(unit->calls.size());

@@ -76,7 +76,7 @@ bool same_argument(const Argument& a, const Argument& b) {
 bool same_call(const SequenceCall& a, const SequenceCall& b) {
   if (a.op != b.op || a.plan.get() != b.plan.get() || a.code != b.code || a.instruction != b.instruction ||
       std::memcmp(&a.mode, &b.mode, sizeof a.mode) != 0 || a.inference != b.inference || a.grad != b.grad ||
-      a.float_type != b.float_type || a.arguments.size() != b.arguments.size() ||
+      a.joins != b.joins || a.float_type != b.float_type || a.arguments.size() != b.arguments.size() ||
       a.operands.size() != b.operands.size())
     return false;
   for (size_t i = 0; i < a.arguments.size(); ++i)
@@ -113,14 +113,13 @@ void Batch::learn(const Unit& unit, const std::shared_ptr<CellFunction>& functio
     to.mode = call.mode;
     to.inference = call.inference;
     to.grad = call.grad;
+    to.joins = call.joins;
     to.float_type = default_float;
     const bool records = !call.plan->grad_inputs.empty();
     if (made->cell_of[number - first] >= 0) made->records |= records;
-    std::vector<View> views;
     for (const Operand& operand : operands(call)) {
       SequenceOperand& from = to.operands.emplace_back();
       from.view = unsaved(geometry_[operand.geometry]);
-      views.push_back(unsaved(from.view));
       from.requires_grad = static_cast<bool>(operand.edge.node);
       if (operand.storage && holds(operand.storage.get())) {
         const Promise& promise = promises_[operand.storage->number()];
@@ -140,24 +139,33 @@ void Batch::learn(const Unit& unit, const std::shared_ptr<CellFunction>& functio
     }
     const Some<Argument> given = arguments(calls_[number]);
     to.arguments.assign(given.begin(), given.end());
-    const std::vector<InputView> inputs = inputs_of(views, to.arguments.data(), to.arguments.size());
-    PlanRun run(*call.plan, inputs.data());
-    if (!run.guards_hold()) return;
-    to.device = run.device();
-    for (const Plan::Output& output : call.plan->outputs) {
-      const View v = promised_view(call.plan->values[output.value], run);
+    to.device = call.plan->device;
+    const std::vector<View> results = result_views(call);
+    if (results.empty()) return;
+    for (size_t o = 0; o < results.size(); ++o) {
+      const View& v = results[o];
       SequenceCall::Output& result = to.outputs.emplace_back();
       result.view = v;
       result.bytes = checked_bytes(v.dtype, v.ndim, v.shape);
-      result.wants_grad = records && output.differentiable;
+      result.wants_grad = records && call.plan->outputs[o].differentiable;
     }
   }
-  for (const auto& [call, position] : unit.externals) made->externals.emplace_back(call - first, position);
+  int32_t num_operands = 0;
+  for (const auto& [call, position] : unit.externals) {
+    made->externals.emplace_back(call - first, position);
+    const auto count = position < 0 ? static_cast<int32_t>(calls_[call].num_operands) : 1;
+    made->operands.emplace_back(num_operands, count);
+    num_operands += count;
+  }
   const std::vector<uint32_t>& words = cell_kinds_[unit.kind].words;
   size_t word = 0;
   made->outside_of.resize(calls.size());
   for (int32_t number : unit.calls) {
     ++word;  // the kind
+    if (calls_[number].joins) {
+      made->outside_of[number - first].assign(calls_[number].num_operands, static_cast<int32_t>(words[word++]));
+      continue;
+    }
     for (size_t p = 0; p < calls_[number].num_operands; ++p) {
       const bool inside = is_inside(words[word]);
       made->outside_of[number - first].push_back(inside ? -1 : static_cast<int32_t>(words[word]));
@@ -280,6 +288,7 @@ bool Batch::follow(SequenceNode& node, Argument* arguments, int count, TensorLis
   Call& call = begin_call(expected.op, expected.plan);
   call.code = expected.code;
   call.instruction = expected.instruction;
+  call.joins = expected.joins;
   if (!sequence_ || sequence_first_ == number) call.source = user_source();
   const bool records = !plan.grad_inputs.empty();
   size_t position = 0;
@@ -345,8 +354,14 @@ void Batch::collapse() {
   cell.grad = calls_[first].grad;
   cell.source = calls_[first].source;
   Py_XINCREF(cell.source.code);
-  for (const auto& [call, position] : sequence.externals)
-    kept.operands.push_back(std::move(operands(calls_[first + call])[position]));
+  for (const auto& [call, position] : sequence.externals) {
+    const Some<Operand> list = operands(calls_[first + call]);
+    if (position >= 0)
+      kept.operands.push_back(std::move(list[position]));
+    else
+      for (Operand& operand : list) kept.operands.push_back(std::move(operand));
+  }
+  const size_t num_operands = kept.operands.size();
   for (size_t i = 0; i < count; ++i) {
     Call& call = calls_[first + i];
     const bool member = sequence.cell_of[i] >= 0;
@@ -391,7 +406,7 @@ void Batch::collapse() {
   operands_.resize(first_operand);
   arguments_.resize(first_argument);
   promises_.resize(first_promise);
-  size_t operand = sequence.externals.size(), argument = 0, promise = 0;
+  size_t operand = num_operands, argument = 0, promise = 0;
   const auto add_promise = [&](Promise& p) {
     p.call = static_cast<int32_t>(calls_.size());
     p.storage->renumber(promises_.size());
@@ -407,11 +422,11 @@ void Batch::collapse() {
     calls_.push_back(std::move(call));
   }
   cell.first_operand = static_cast<int32_t>(operands_.size());
-  cell.num_operands = static_cast<uint32_t>(sequence.externals.size());
+  cell.num_operands = static_cast<uint32_t>(num_operands);
   cell.first_argument = static_cast<int32_t>(arguments_.size());
   cell.first_promise = static_cast<int32_t>(promises_.size());
   cell.num_results = static_cast<uint32_t>(kept.results.size());
-  for (size_t e = 0; e < sequence.externals.size(); ++e) operands_.push_back(std::move(kept.operands[e]));
+  for (size_t e = 0; e < num_operands; ++e) operands_.push_back(std::move(kept.operands[e]));
   for (Promise& p : kept.results) add_promise(p);
   if (sequence.batch != serial_) {
     sequence.batch = serial_;
@@ -457,7 +472,15 @@ void Batch::run_sequences(const std::vector<int32_t>& given) {
   group.members = members.size();
   group.records = sequence.records;
   group.rows.resize(sequence.externals.size());
-  for (size_t e = 0; e < group.rows.size(); ++e) group.rows[e] = rows_of(members, e);
+  group.joined.resize(sequence.externals.size());
+  for (size_t e = 0; e < group.rows.size(); ++e) {
+    const auto& [call, position] = sequence.externals[e];
+    const auto& [first, count] = sequence.operands[e];
+    if (position < 0) group.joined[e] = {static_cast<size_t>(count), sequence.calls[call]->op->joins == Joins::Stack};
+    group.rows[e].reserve(members.size() * count);
+    for (int32_t member : members)
+      for (int32_t i = 0; i < count; ++i) group.rows[e].push_back(&operands(calls_[member])[first + i]);
+  }
   for (size_t i = 0; i < sequence.calls.size(); ++i) {
     if (sequence.cell_of[i] < 0) continue;
     for (const Argument& a : sequence.calls[i]->arguments) {
@@ -490,7 +513,7 @@ void Batch::run_sequences(const std::vector<int32_t>& given) {
         list.push_back(p < end ? p : -1);
       }
     }
-  fulfil(results, blocks, true);
+  fulfil(results, blocks, true, &function);
   for (int32_t member : members) finish(calls_[member]);
   calls_run += static_cast<int64_t>(members.size() * function.calls.size());
 }
@@ -515,6 +538,7 @@ Batch::Unit Batch::expanded(int32_t number) {
     call.mode = from.mode;
     call.inference = from.inference;
     call.grad = from.grad;
+    call.joins = from.joins;
     call.source = from.source;
     Py_XINCREF(call.source.code);
     for (Argument a : from.arguments) {
@@ -551,9 +575,9 @@ Batch::Unit Batch::expanded(int32_t number) {
           promise.rows = std::move(row);
         }
       } else {
-        size_t e = 0;
-        while (sequence.outside_of[i][p] != static_cast<int32_t>(e)) ++e;
-        operand = operands_[calls_[number].first_operand + static_cast<int32_t>(e)];
+        const int32_t e = sequence.outside_of[i][p];
+        const auto which = sequence.operands[e].first + (from.joins ? static_cast<int32_t>(p) : 0);
+        operand = operands_[calls_[number].first_operand + which];
         if (RowNode* row = operand.edge.node ? operand.edge.node->as_row() : nullptr) ++row->uses;
         if (operand.storage && holds(operand.storage.get())) ++promises_[operand.storage->number()].uses;
       }

@@ -39,7 +39,7 @@ struct SequenceCall {
   int32_t instruction = 0;
   Source source;
   CallMode mode;
-  bool inference = false, grad = false;
+  bool inference = false, grad = false, joins = false;
   DType float_type = DType::Float32;  // the default
   std::vector<Argument> arguments;    // tensors are null
   std::vector<SequenceOperand> operands;
@@ -62,7 +62,8 @@ bool same_call(const SequenceCall& a, const SequenceCall& b);
 struct Sequence {
   std::vector<SequenceCall*> calls;
   std::vector<int32_t> cell_of;                        // by call: its number in the cell, or -1
-  std::vector<std::pair<int32_t, int32_t>> externals;  // of the cell: (call, operand)
+  std::vector<std::pair<int32_t, int32_t>> externals;  // of the cell: (call, operand), or -1 for all of a call's
+  std::vector<std::pair<int32_t, int32_t>> operands;   // of each of them: the first of the deferred call, and how many
   std::vector<std::vector<int32_t>> outside_of;        // by call and operand: which of them it is, or -1
   std::shared_ptr<CellFunction> function;
   std::vector<bool> watched;  // by result of the cell: its gradient comes from inside, too

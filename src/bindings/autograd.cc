@@ -235,6 +235,7 @@ void register_dispatch(nb::module_& m) {
                       : name == "take_row"        ? &callbacks.take_row
                       : name == "join_rows"       ? &callbacks.join_rows
                       : name == "add_rows"        ? &callbacks.add_rows
+                      : name == "concat"          ? &callbacks.concat
                       : name == "sharded"         ? &callbacks.sharded
                       : name == "gather"          ? &callbacks.gather
                       : name == "sharded_grad"    ? &callbacks.sharded_grad

@@ -6,6 +6,7 @@
 #include "capture/capture.h"
 #include "check.h"
 #include "dispatch/constants.h"
+#include "dispatch/joins.h"
 #include "dispatch/plans.h"
 #include "dispatch/results.h"
 #include "dispatch/sharded.h"
@@ -51,9 +52,12 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
   if (active_batch && !active_capture) [[unlikely]] {
     TensorList results;
     if (active_batch->predict(op, arguments, count, results, returns_tuple)) return results;
+    if (active_batch->join(op, arguments, count, results, returns_tuple)) return results;
   }
   if (any_sharded(arguments, count) && !describes_body()) [[unlikely]]
     return dispatch_sharded(op, arguments, count, returns_tuple);
+  if (op->joins != Joins::No && !active_capture && joins_many(op, arguments, count)) [[unlikely]]
+    return join_many(op, arguments, count, returns_tuple);
   struct Resume {
     Capture* capture = nullptr;
     ~Resume() {

@@ -192,6 +192,7 @@ PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject*) {
   self->variadic = variadic;
   self->writes = writes;
   self->constants = -1;
+  self->joins = Joins::No;
   return reinterpret_cast<PyObject*>(self);
 }
 
@@ -255,6 +256,8 @@ PyMemberDef members[] = {
     {"__name__", T_OBJECT, offsetof(OpFunction, name), READONLY, nullptr},
     {"constants", T_INT, offsetof(OpFunction, constants), 0,
      "From this argument on they are weights that stay the same."},
+    {"joins", T_INT, offsetof(OpFunction, joins), 0,
+     "Whether it joins tensors along an axis (1), or along a new one (2)."},
     {"__wrapped__", T_OBJECT, offsetof(OpFunction, implementation), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };

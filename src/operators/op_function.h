@@ -60,6 +60,9 @@ class PlanCache {
   uint64_t finds_ = 0;
 };
 
+// Of tensors, and the axis along which they are joined.
+enum class Joins : int { No = 0, Concat = 1, Stack = 2 };
+
 struct OpFunction {
   PyObject_HEAD vectorcallfunc vectorcall;
   std::vector<Parameter>* parameters;
@@ -72,6 +75,7 @@ struct OpFunction {
   int writes;     // in place: how many of its first arguments take the results
   void* starts;   // sequences of deferred calls that begin with this operator (autobatch/sequences.h), or null
   int constants;  // from this argument on they are weights that stay the same (Note [Constant weights]), or -1
+  Joins joins;    // whether its result is its tensors one after the other
 };
 
 extern PyTypeObject* OpFunctionType;

@@ -107,6 +107,9 @@ def stack(tensors: Tensors, axis=0):
     return join("stack", [F.unsqueeze(v, axis) for v in values], axis)
 
 
+concat.joins, stack.joins = 1, 2  # what the runtime can do itself: see Note [Joined rows] in src/autobatch/join.cc
+
+
 @op
 def hstack(tensors: Tensors):
     """Tensors joined along axis 1, or axis 0 where they are 1-d.

@@ -26,16 +26,17 @@ class InsideView(NamedTuple):
 
     call: int
     output: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int  # in elements
-    dtype: int  # its code
+    shape: tuple[int, ...] | None = None  # None: all of it
+    strides: tuple[int, ...] = ()
+    offset: int = 0  # in elements
+    dtype: int = 0  # its code
 
 
 class CellCall(NamedTuple):
-    """A call inside a cell (src/autobatch/group_call.cc)."""
+    """A call inside a cell (src/autobatch/group_call.cc). Without a plan it gives what it takes: tensors that the runtime has joined
+    (Note [Joined rows] in src/autobatch/join.cc)."""
 
-    plan: CapturedPlan
+    plan: CapturedPlan | None
     operands: tuple[int | InsideView, ...]  # tensors from outside by their number, or from a call before
     outputs: tuple[bool, ...]  # which results are wanted
 
@@ -47,7 +48,7 @@ def cell_function(described: tuple, flags: tuple[bool, ...]):
     Its arguments are the tensors from outside; numbers, call by call; integers, and last how many cells there are.
     """
     calls = [CellCall(plan, tuple(map(_source, operands)), outputs) for plan, operands, outputs in described]
-    name = calls[-1].plan.name
+    name = next(call.plan.name for call in reversed(calls) if call.plan is not None)
 
     def fn(tensors, numbers, ints):
         count = ints[-1]
@@ -66,6 +67,10 @@ def cell_function(described: tuple, flags: tuple[bool, ...]):
             results: list = []
             wanted = []
             for plan, operands, outputs in calls:
+                if plan is None:
+                    results.append([_operand(operands[0], outside, results)])
+                    wanted += results[-1] if outputs[0] else []
+                    continue
                 sources = iter(operands)
                 known = {}
                 for _, spec, position in plan.arguments:
@@ -83,7 +88,7 @@ def cell_function(described: tuple, flags: tuple[bool, ...]):
         batcher = Batcher(count, "same")
         return tuple(batcher.full(*made) for made in batcher.graph(graph, values, batched))
 
-    digests = [call.plan.digest for call in calls]
+    digests = ["joined" if call.plan is None else call.plan.digest for call in calls]
     digest = None
     if None not in digests:
         digest = repr(("cell", digests, [call[1:] for call in calls], flags))
@@ -91,13 +96,15 @@ def cell_function(described: tuple, flags: tuple[bool, ...]):
 
 
 def _source(described) -> int | InsideView:
-    return described if isinstance(described, int) else InsideView._make(described)
+    return described if isinstance(described, int) else InsideView(*described)
 
 
 def _operand(source: int | InsideView, outside, results: list) -> Value:
     if isinstance(source, int):
         return outside[source]
     value = results[source.call][source.output]
+    if source.shape is None:
+        return value
     if int(value.dtype.code) != source.dtype:
         raise UnsupportedError("autobatch", "a view of another type inside a cell")
     return view_of(value, source.shape, source.strides, source.offset)

@@ -587,3 +587,112 @@ def test_cells_in_float16_under_autocast_and_inference_mode(cell):
             with td.autobatch():
                 found = [gated(tree, cell, x) for tree in trees]
         same([y.float() for y in found], [y.float() for y in expected], 2e-2)
+
+
+# -- tensors that are joined: see Note [Joined rows] in src/autobatch/join.cc
+
+
+def compiled_names(monkeypatch) -> list:
+    names = []
+    real = td.tracing.compile._compile_plan
+    monkeypatch.setattr(
+        td.tracing.compile, "_compile_plan", lambda *args: names.append(args[0].__name__) or real(*args)
+    )
+    return names
+
+
+class JoiningCell(nn.Module):
+    """Takes any number of states, by cat or by stack."""
+
+    def __init__(self, join):
+        super().__init__()
+        self.join, self.inner, self.own = join, nn.Linear(5, 5), nn.Linear(5, 5)
+
+    def forward(self, x, states):
+        if not states:
+            return td.tanh(self.own(x))
+        joined = self.join(states)
+        return td.tanh(self.own(x) + (td.sigmoid(self.inner(joined)) * joined).sum(0, keepdim=joined.ndim == 2))
+
+
+def joined_loss(cell, x, trees):
+    return sum((gated(tree, cell, x) ** 2).sum() for tree in trees)
+
+
+@pytest.mark.parametrize("join", [td.cat, td.stack])
+def test_states_of_any_number_are_joined_without_a_plan_of_their_own(join, monkeypatch):
+    td.manual_seed(1)
+    cell = JoiningCell(join)
+    x = td.randn(1, 5, requires_grad=True)
+    p = [*cell.parameters(), x]
+    trees = [[[], []], [[[], []], []], [[], [], []]] * 8
+    for _ in range(3):
+        with td.autobatch():
+            loss = joined_loss(cell, x, trees)
+        same(gradients(loss, p), gradients(joined_loss(cell, x, trees), p), 1e-4)
+    names = compiled_names(monkeypatch)
+    wider = [[[[]] * 4, [[], []]], [[]] * 7, [[[]] * 5, [[]] * 9, []]] * 3 + trees
+    with td.autobatch():
+        loss = joined_loss(cell, x, wider)
+        found = gradients(loss, p)
+    assert not [name for name in names if name.startswith(("cat", "concat", "stack", "tanh", "linear"))]
+    same(found, gradients(joined_loss(cell, x, wider), p), 1e-4)
+
+
+def test_joined_tensors_that_are_held_written_to_and_differentiated_twice():
+    td.manual_seed(2)
+    a, w = td.randn(3, 2, requires_grad=True), td.randn(2, 2, requires_grad=True)
+
+    def program(read):
+        rows = [td.tanh(a[i : i + 1] @ w) for i in range(3)]
+        pair, triple = td.cat(rows[:2]), td.stack([rows[2], td.ones(1, 2), rows[0]])
+        again = td.cat([pair, pair])
+        if read:
+            assert pair.shape == (2, 2) and triple.shape == (3, 1, 2)
+            assert float(td.cat([rows[0]]).sum()) == float(rows[0].sum())
+        loss = (again**2).sum() + (triple * triple[0]).sum() + pair[1].sum()
+        (g,) = td.autograd.grad(loss, [w], create_graph=True)
+        (second,) = td.autograd.grad((g**2).sum(), [a])
+        return pair, triple, again, g, second
+
+    with td.autobatch():
+        found = program(True)
+    same(list(found), list(program(False)), 1e-4)
+    with td.autobatch():
+        rows = [td.tanh(a[i] @ w) for i in range(3)]
+        joined = td.stack(rows)
+        first = joined[0] + 1
+        with td.no_grad():
+            joined.mul_(2)
+        assert float((first - joined[0] / 2).sum()) == pytest.approx(2.0)
+
+
+def test_gradients_that_some_results_of_a_cell_never_get(cell):
+    """Roots give their memory to nobody: it gets zeros where others have gradients, and parameters have the same gradients."""
+    td.manual_seed(4)
+    lstm = nn.LSTMCell(4, 3)
+    unused = nn.Linear(3, 3)
+    p = [*lstm.parameters(), *unused.parameters()]
+    sequences = [td.randn(n, 4) for n in (3, 5, 2, 4)] * 5
+
+    def loss_of(sequences):
+        total = 0.0
+        for sequence in sequences:
+            h, c = td.zeros(3), td.zeros(3)
+            for x in sequence:
+                h, c = lstm(x, (h, c))
+            unused(c)
+            total = total + (h**2).sum()
+        return total
+
+    for _ in range(3):
+        for q in p:
+            q.grad = None
+        with td.autobatch():
+            loss_of(sequences).backward()
+        found = [q.grad for q in p]
+        for q in p:
+            q.grad = None
+        loss_of(sequences).backward()
+        assert [g is None for g in found] == [q.grad is None for q in p]
+        same(found[:4], [q.grad for q in p[:4]], 1e-4)

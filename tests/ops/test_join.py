@@ -107,3 +107,50 @@ def test_unbind_many():
     total = sum((part * i).sum() for i, part in enumerate(x.unbind()))
     total.backward()
     np.testing.assert_array_equal(x.grad.numpy()[:, 1], np.arange(300))
+
+
+# -- many
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("count", [17, 31, 300])
+def test_many_tensors_joined_are_what_numpy_gives(count, axis):
+    rng = np.random.default_rng(count)
+    arrays = [rng.standard_normal((2, 3)).astype(np.float32) for _ in range(count)]
+    tensors = [td.tensor(a, requires_grad=i % 3 > 0) for i, a in enumerate(arrays)]
+    for ours, theirs in ((td.concat, np.concatenate), (td.stack, np.stack)):
+        made = ours(tensors, axis)
+        want = theirs(arrays, axis)
+        assert made.shape == want.shape and np.array_equal(made.detach().numpy(), want)
+        scale = rng.standard_normal(want.shape).astype(np.float32)
+        (made * td.tensor(scale)).sum().backward()
+        parts = np.split(scale, count, axis) if ours is td.concat else np.moveaxis(scale, axis, 0)
+        for i, (t, part) in enumerate(zip(tensors, parts, strict=True)):
+            assert (t.grad is None) if i % 3 == 0 else np.array_equal(t.grad.numpy(), part)
+            t.grad = None
+
+
+def test_many_rows_of_different_lengths():
+    tensors = [td.full((k % 4 + 1, 2), float(k)) for k in range(40)]
+    assert np.array_equal(td.cat(tensors).numpy(), np.concatenate([t.numpy() for t in tensors]))
+
+
+def test_plans_are_few_whatever_number_of_tensors_comes():
+    before = td.stack.num_plans + td.concat.num_plans
+    for count in range(17, 200):
+        tensors = [td.ones(3, dtype=td.float64) for _ in range(count)]
+        td.stack(tensors)
+        td.concat(tensors)
+    assert td.stack.num_plans + td.concat.num_plans - before < 60  # one for each number would be 366
+
+
+def test_shapes_that_do_not_fit_are_named_by_their_number():
+    tensors = [td.ones(2, 3) for _ in range(40)]
+    tensors[33] = td.ones(2, 4)
+    for join in (td.concat, td.stack):
+        with pytest.raises(td.errors.ShapeError, match="tensor 33"):
+            join(tensors)
+    mixed = td.concat([*tensors[:33], td.ones(2, 3, dtype=td.float64)])
+    assert mixed.dtype is td.float64 and mixed.shape == (68, 3)
+    with pytest.raises(td.errors.AxisError):
+        td.stack(tensors[:20], 5)
