@@ -41,6 +41,7 @@ LAZY = {
     "tandem.codegen.llvm": _COMPILER,
     "tandem.codegen.mathlib": "polynomials of all math functions",
     "tandem.control.graphs": _DEFERRED,
+    "tandem.control.vertices": _DEFERRED,
     "tandem.data.processes": _PROCESSES,
     "tandem.distributed": _PROCESSES,
     "tandem.distributed.cluster.ray_engine": _RAY,

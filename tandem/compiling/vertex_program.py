@@ -21,8 +21,9 @@ import tandem.ops as F
 from tandem import _runtime
 from tandem.autograd import Function, enable_grad, grad
 from tandem.compiling.structure import Structure
+from tandem.control.mode import deferred
 from tandem.control.regions import Draws
-from tandem.errors import DTypeError, ShapeError, UnsupportedError, ValueRangeError
+from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.host_call import call_on_host
 from tandem.tensors.constructors import zeros
@@ -51,7 +52,11 @@ class Vertex:
         _check(structure, inputs, states)
         if direction == "down":
             structure = structure.reversed
-        program = _Program(functools.partial(self._fn, *bound), structure, inputs, states, single)
+        fn = functools.partial(self._fn, *bound)
+        if recorder := deferred(inputs, states, fn):
+            made = _recorded(recorder, fn, structure, inputs, states, single)
+            return made[0] if single and len(made) == 1 else tuple(made)
+        program = _Program(fn, structure, inputs, states, single)
         made = _captured(program) if _runtime.capturing() else program.run()
         return made[0] if single and len(made) == 1 else tuple(made)
 
@@ -85,16 +90,12 @@ def vertex(fn):
 
 def _check(structure: Structure, inputs: list, states: list):
     for x in (*inputs, *states):
-        if isinstance(x, Value):
-            raise UnsupportedError(
-                "vertex", "a vertex program is no part of a deferred graph", fix="call it eagerly or in td.compile"
-            )
-        if not isinstance(x, _runtime.Tensor):
+        if not isinstance(x, (_runtime.Tensor, Value)):
             raise DTypeError("vertex", f"an argument is a {type(x).__name__}; inputs and states are tensors")
     if structure.num_vertices == 0:
         raise ShapeError("vertex", "the structure has no vertices")
     for x in inputs:
-        if x.ndim == 0 or x.shape[0] != structure.num_vertices:
+        if x.ndim == 0 or (isinstance(x.shape[0], int) and x.shape[0] != structure.num_vertices):
             raise ShapeError(
                 "vertex",
                 f"an input is {tuple(x.shape)}, and the structure has {structure.num_vertices} vertices; "
@@ -137,7 +138,7 @@ class _Program:
             else:
                 specs += [(s.dtype, list(s.shape), grad) for s in states for _ in range(count)]
             result, generator_state = take("vertex", one, specs, [*inputs, *states])
-            _check_results(result, states, count)
+            _check_results(result.leaves, states, count)
 
             def build(body, tensors, consts, generator):
                 draws = Draws(generator.seed, generator.take(body.draws)) if body.random else None
@@ -187,12 +188,31 @@ class _Program:
             scope.exit(False)
 
 
-def _check_results(result, states: list, count: int):
-    if len(result.leaves) < len(states):
+def _recorded(recorder, fn, structure: Structure, inputs: list, states: list, single: bool) -> list:
+    """In a deferred graph: a node of it."""
+
+    def of(count: int):
+        def one(*values):
+            own, children = values[: len(inputs)], list(values[len(inputs) :])
+            if not count:
+                children = [F.full((0, *s.shape), 0, dtype=s.dtype) for s in states]
+            return fn(children[0] if single else tuple(children), *own)
+
+        return one
+
+    from tandem.control.vertices import record_vertices
+
+    functions = {count: of(count) for count in np.unique(structure.counts).tolist()}
+    check = lambda results, count: _check_results(results, states, count)
+    return record_vertices(recorder, functions, structure, inputs, states, check)
+
+
+def _check_results(results: list, states: list, count: int):
+    if len(results) < len(states):
         raise ValueRangeError(
-            "vertex", f"the function gave {len(result.leaves)} tensors; a state has {len(states)}, as given by state="
+            "vertex", f"the function gave {len(results)} tensors; a state has {len(states)}, as given by state="
         )
-    for i, (made, state) in enumerate(zip(result.leaves, states, strict=False)):
+    for i, (made, state) in enumerate(zip(results, states, strict=False)):
         if tuple(made.shape) != tuple(state.shape) or made.dtype is not state.dtype:
             raise ShapeError(
                 "vertex",

@@ -26,14 +26,15 @@ from tandem.tree import Structure, flatten, unflatten
 class Bound:
     """A recorded body in a run (or while types are inferred)."""
 
-    def __init__(self, body: Recorded, trace):
+    def __init__(self, body: Recorded, trace, consts: list[int] | None = None):
         self.body, self.outer, self.random = body, trace, body.random
+        self.consts = body.consts if consts is None else consts
 
     def trace(self, inputs, consts, draws):
         body = self.body
         run = BodyTrace(self.outer, body.graph, draws)
         run.values.update(zip(body.arguments, inputs, strict=False))
-        run.values.update(zip(body.graph.lifted.values(), (consts[i] for i in body.consts), strict=True))
+        run.values.update(zip(body.graph.lifted.values(), (consts[i] for i in self.consts), strict=True))
         for node in body.graph.nodes:
             if not isinstance(node.op, Fed):
                 run.step(node)
@@ -150,7 +151,7 @@ class While(Control):
         return make_while(*bodies, operands, consts, substitute(self.most, trace.sizes), generator)
 
 
-def _add(recorder: Recorder, op: Control, operands: list) -> list[SymbolicTensor]:
+def add_region(recorder: Recorder, op: Control, operands: list) -> list[SymbolicTensor]:
     graph, bodies = recorder.graph, op.bodies
     consts = list(dict.fromkeys(v for body in bodies for v in body.graph.lifted))
     for body in bodies:
@@ -211,7 +212,7 @@ def record_cond(recorder: Recorder, name: str, index, functions, args):
     names = ["false_fn", "true_fn"] if name == "cond" else [f"branch {i}" for i in range(len(bodies))]
     for what, other in zip(names[1:], bodies[1:], strict=True):
         _same_results(name, names[0], bodies[0], what, other)
-    results = _add(recorder, Cond(name, bodies, 1 + len(operands)), [index, *operands])
+    results = add_region(recorder, Cond(name, bodies, 1 + len(operands)), [index, *operands])
     return unflatten(bodies[0].structure, results)
 
 
@@ -292,7 +293,7 @@ def record_scan(recorder: Recorder, name: str, f, init, xs, length, reverse: boo
     if not recorded.results:
         return unflatten(structure, []), unflatten(ys_structure, [])
     op = Scan(name, [recorded], len(carry) + len(rows), len(carry), length, reverse)
-    results = _add(recorder, op, [*carry, *rows])
+    results = add_region(recorder, op, [*carry, *rows])
     return unflatten(structure, results[: len(carry)]), unflatten(ys_structure, results[len(carry) :])
 
 
@@ -312,7 +313,7 @@ def record_while(recorder: Recorder, test, body, init, most, vary: bool):
     cond = record_body(recorder.graph, f"{name}_cond", types, condition)
     once = record_body(recorder.graph, name, types, lambda *values: body(unflatten(structure, values[:-1])))
     _check_carry(name, "variable", variables, once.results, structure, once.structure)
-    results = _add(recorder, While(name, [cond, once], len(variables), most), variables)
+    results = add_region(recorder, While(name, [cond, once], len(variables), most), variables)
     return unflatten(structure, results)
 
 

@@ -7,6 +7,7 @@ from tandem import _runtime
 from tandem.errors import ShapeError, UnsupportedError
 from tandem.nested.tensor import NestedTensor, owners_of
 from tandem.ops import loss
+from tandem.ops.define import Elementwise
 from tandem.ops.prepare import normalize_axis
 from tandem.ops.ragged_attention import ragged_attention
 from tandem.tensors.parts import form_table
@@ -74,19 +75,29 @@ def _elementwise(function):
 
 def _call(function, arguments):
     """With arguments in the order of its parameters."""
+    if not hasattr(function, "parameters"):  # a Python function around an operator function of its name
+        return function(*arguments)
     pairs = list(zip(function.parameters, arguments, strict=False))
     return function(*(a for p, a in pairs if not p.keyword_only), **{p.name: a for p, a in pairs if p.keyword_only})
 
 
+def _elementwise_names(kind: type = Elementwise):
+    for one in kind.__subclasses__():
+        yield one.name
+        yield from _elementwise_names(one)
+
+
+# Functions named as elementwise operators, and others that are made of these.
 for _name in (
-    "absolute", "negative", "exp", "log", "sqrt", "rsqrt", "square", "sin", "cos", "tanh", "sigmoid", "relu", "gelu", "silu",
-    "elu", "leaky_relu", "softplus", "sign", "floor", "ceil", "round", "reciprocal", "expm1", "log1p", "erf", "logical_not",
-    "isnan", "isinf", "isfinite", "multiply", "maximum", "minimum", "power", "equal", "not_equal", "less", "less_equal",
-    "greater", "greater_equal", "where", "clip", "clone", "converted", "stop_gradient", "relu6", "mish", "hardtanh",
-    "logical_and", "logical_or", "zeros_like", "ones_like", "masked_fill", "selu", "hardswish",
+    *_elementwise_names(),
+    "absolute", "negative", "sqrt", "rsqrt", "square", "sigmoid", "relu", "gelu", "silu", "elu", "leaky_relu", "softplus",
+    "sign", "floor", "ceil", "round", "reciprocal", "logical_not", "isnan", "isinf", "isfinite", "multiply", "maximum",
+    "minimum", "power", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "where", "clip", "clone",
+    "converted", "stop_gradient", "relu6", "mish", "hardtanh", "logical_and", "logical_or", "logical_xor", "zeros_like",
+    "ones_like", "masked_fill", "selu", "celu", "hardswish", "hardsigmoid", "softsign", "tanhshrink", "lerp", "logsigmoid",
 ):  # fmt: skip
-    if hasattr(F, _name) and hasattr(getattr(F, _name), "parameters"):
-        FORMS[getattr(F, _name).__name__] = _elementwise(getattr(F, _name))
+    if callable(_function := getattr(F, _name, None)):
+        FORMS[_function.__name__] = _elementwise(_function)
 
 
 @form("add")
@@ -227,6 +238,14 @@ def _concat(tensors, axis=0):
     if inner is None or not all(map(_is_nested, tensors)):
         return NotImplemented
     return like.with_values(F.concat([_rows("concat", like, t) for t in tensors], inner))
+
+
+@form("split_sizes")
+def _split_sizes(x, sizes, axis=0):
+    inner = _inner("split", x, axis)
+    if inner is None:
+        return NotImplemented
+    return tuple(map(x.with_values, F.split_sizes(x._values_part, sizes, inner)))
 
 
 # -- reductions: what is left is dense where the ragged axis goes

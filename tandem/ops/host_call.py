@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
@@ -28,6 +29,7 @@ def _no_file(op):
 
 
 _functions: OrderedDict[int, HostFunction] = OrderedDict()
+_kept: WeakValueDictionary[int, HostFunction] = WeakValueDictionary()  # those that somebody else holds: nodes of graphs
 _made = 0  # functions so far; their numbers count up to it
 
 
@@ -114,6 +116,14 @@ def call_on_host(function: HostFunction, operands: list, rows: tuple) -> list:
     return list(made) if isinstance(made, tuple) else [made]
 
 
+def keep_function(function: HostFunction) -> int:
+    """A number for a function that the caller holds as long as it may be called."""
+    global _made
+    _made += 1
+    _kept[_made - 1] = function
+    return _made - 1
+
+
 def calls_made() -> int:
     """How many calls there were so far: who captures a program can tell whether there are some in it."""
     return _made
@@ -122,7 +132,7 @@ def calls_made() -> int:
 def run_step(form: int, operands: list) -> list:
     """What the runtime calls. form: 0 forward, else 1 more than the function has operands."""
     number, *operands = operands
-    function = _functions.get(int(number))
+    function = _functions.get(int(number)) or _kept.get(int(number))
     if function is None:
         raise InternalError("host_call", "the function of a step is gone")
     with _runtime.PauseCapture():

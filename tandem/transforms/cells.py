@@ -33,8 +33,8 @@ class InsideView(NamedTuple):
 
 
 class CellCall(NamedTuple):
-    """A call inside a cell (src/autobatch/group_call.cc). Without a plan it gives what it takes: tensors that the runtime has joined
-    (Note [Joined rows] in src/autobatch/join.cc)."""
+    """A call inside a cell (src/autobatch/group_call.cc). Without a plan it gives what it takes: tensors that the runtime has
+    joined (Note [Joined rows] in src/autobatch/join.cc)."""
 
     plan: CapturedPlan | None
     operands: tuple[int | InsideView, ...]  # tensors from outside by their number, or from a call before

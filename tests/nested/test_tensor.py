@@ -50,12 +50,22 @@ ONE = {
     "linear": td.nn.Linear(4, 3), "layer norm": td.nn.LayerNorm(4), "a vector": lambda x: x * td.arange(4.0),
     "matmul": lambda x: x @ td.ones(4, 2), "log_softmax": lambda x: F.log_softmax(x, -1), "mean": lambda x: x.mean(-1),
     "unflatten": lambda x: x.unflatten(-1, (2, 2)), "comparison": lambda x: x > 0, "cat": lambda x: td.cat([x, x], -1),
+    "power": lambda x: x**2 + 2.0**x, "hyperbolic": lambda x: td.sinh(x) + td.atan2(x, td.cosh(x)),
+    "remainder": lambda x: x % 2.0, "two of a kind": lambda x: td.logaddexp(x, -x), "hardsigmoid": F.hardsigmoid,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ONE)
 def test_operators_treat_rows_alike(name):
     same(ONE[name](nested(4)), [ONE[name](p) for p in parts(4)])
+
+
+def test_cut_along_an_axis_that_is_not_ragged():
+    for cut in (lambda x: x.chunk(2, -1), lambda x: x.split([1, 3], -1), lambda x: td.split(x, 3, -1)):
+        for i, made in enumerate(cut(nested(4))):
+            same(made, [cut(p)[i] for p in parts(4)])
+    with pytest.raises(td.errors.UnsupportedError, match="split"):
+        nested(4).split([2, 3], 1)
 
 
 def test_a_dense_tensor_goes_to_every_row_of_its_tensor():
