@@ -6,7 +6,6 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.autograd import enable_grad, grad, no_grad
-from tandem.compiling.structure import Structure
 from tandem.control.body import _PARAMETERS
 from tandem.control.graphs import Bound, Control, add_region
 from tandem.errors import ShapeError, UnsupportedError
@@ -34,7 +33,7 @@ class Vertices(Control):
 class _Step:
     """Runs may overlap, so nothing is kept for backward: it computes the results again."""
 
-    def __init__(self, structure: Structure, bodies: dict[int, Recorded], inputs: int, states: list[Type]):
+    def __init__(self, structure, bodies: dict[int, Recorded], inputs: int, states: list[Type]):
         self.structure, self.inputs, self.states = structure, inputs, states
         lifted = list(dict.fromkeys(v for body in bodies.values() for v in body.graph.lifted))
         at = {count: [lifted.index(v) for v in body.graph.lifted] for count, body in bodies.items()}
@@ -92,11 +91,9 @@ def _function(body: Recorded, inputs: int, states: int, count: int, stacked: boo
     return make_function("vertex", fn, _PARAMETERS, role=Role(whole=True))
 
 
-def record_vertices(
-    recorder: Recorder, functions: dict, structure: Structure, inputs: list, states: list, check
-) -> list:
-    """A vertex program as a node. functions: {number of children: fn(*inputs, *states)}; check(results, number of children)
-    complains of what they give."""
+def record_vertices(recorder: Recorder, functions: dict, structure, inputs: list, states: list, check) -> list:
+    """A vertex program over a td.Structure as a node. functions: {number of children: fn(*inputs, *states)}; check(results, number
+    of children) complains of what they give."""
     operands = [recorder._operand(x) for x in inputs]
     types = [Type(s.dtype, tuple(s.shape)) for s in states]
     bodies = {}
