@@ -34,6 +34,7 @@ struct Descriptor {
   } pieces[kMostPieces];
   bool uneven;
   int64_t word;  // of Member::meet
+  int32_t core;  // that the rank runs on
   int64_t sends[kMostRanks], takes[kMostRanks];
 };
 

@@ -7,9 +7,12 @@
 // time. Of the tensors of an all-reduce some go the one way and some the other: small ones never lie in the heap, and
 // the gradients of a model are a few large ones and many small. Ranks decide by what all of them published, so they
 // decide alike.
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <ranges>
 
 #include "check.h"
 #include "collectives/member.h"
@@ -93,6 +96,7 @@ void Member::run(const Request& request) {
 std::pair<Descriptor&, Entry&> Member::begin(const Request& request) {
   Descriptor& descriptor = board_->slot(rank_).descriptors[++operations_ & 1];
   describe(request, !board_->shared(), descriptor);
+  descriptor.core = sched_getcpu();
   Entry& entry = note(descriptor.call);
   if (board_->header().first_failed.load()) tell_failure(descriptor.call);
   return {descriptor, entry};
@@ -108,6 +112,7 @@ std::vector<int64_t> Member::hold_meeting(const Request& request, int64_t word) 
   descriptor_here.word = word;
   arrive();
   compare(request);
+  spread();
   std::vector<int64_t> words;
   for (int r = 0; r < size_; ++r) words.push_back(descriptor(r).word);
   entry.done.store(true);
@@ -124,6 +129,7 @@ void Member::collect(const Request& request) {
   }
   arrive();
   compare(request);
+  spread();
   switch (request.kind) {
     case Kind::AllReduce:
       all_reduce(request);
@@ -147,6 +153,25 @@ void Member::compare(const Request&) const {
   std::vector<const Call*> calls;
   for (int r = 0; r < size_; ++r) calls.push_back(&descriptor(r).call);
   fail(ErrorKind::Distributed, disagreement(calls, names_, board_->slot(rank_).entered.load()));
+}
+
+// Note [Cores of ranks]
+// The kernel may leave two processes on one core for seconds although another one idles, above all after they were
+// forked or have woken one another; both are half as fast then, and all ranks wait for them. So ranks tell one another
+// where they run, and one that finds another of a lower number on its core moves to a core without a rank. It may be
+// scheduled anywhere again after that. Where there are more ranks than cores it stays as it is.
+void Member::spread() const {
+  const int core = descriptor(rank_).core;
+  const auto others = std::views::iota(0, rank_);
+  if (!board_->shared() || core < 0 || std::ranges::none_of(others, [&](int r) { return descriptor(r).core == core; }))
+    return;
+  cpu_set_t all, free;
+  if (sched_getaffinity(0, sizeof all, &all) || CPU_COUNT(&all) < size_) return;
+  free = all;
+  for (int r = 0; r < size_; ++r)
+    if (const int its = descriptor(r).core; its >= 0 && its < CPU_SETSIZE) CPU_CLR(its, &free);
+  if (CPU_COUNT(&free) == 0 || sched_setaffinity(0, sizeof free, &free)) return;
+  sched_setaffinity(0, sizeof all, &all);
 }
 
 bool Member::is_direct(int piece) const {

@@ -73,6 +73,7 @@ class Member : public Communicator {
   std::vector<int64_t> hold_meeting(const Request& request, int64_t word);
   void collect(const Request& request);
   void compare(const Request& request) const;
+  void spread() const;
   const Descriptor& descriptor(int rank) const { return board_->slot(rank).descriptors[operations_ & 1]; }
   bool is_direct(int piece) const;
   bool is_direct() const;

@@ -27,6 +27,8 @@ class DeviceModel:
     operations: a second, of large matrix products in the type that is trained in, as reached, not as advertised
     bandwidth: bytes a second of its memory, as reached; memory: bytes
     launch: seconds that a kernel takes at least
+    action: seconds that a stage of a pipeline takes for a micro-batch besides computing: to receive, to begin a program, to send
+    cache: bytes of a processor's caches that one device has for itself; what is more is read from memory
     peak: operations a second as advertised, by which utilisation is counted; that of `operations` by default
     times: of operators that were measured, by which plans are made where there are some (automatic/op_times.py)
     """
@@ -37,6 +39,8 @@ class DeviceModel:
     launch: float = 4e-6
     peak: float | None = None
     times: object = dataclasses.field(default=None, compare=False, repr=False)
+    cache: float = 16e6
+    action: float = 0.0
 
     @property
     def advertised(self) -> float:

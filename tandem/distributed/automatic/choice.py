@@ -14,7 +14,7 @@ from tandem.distributed.pipeline.places import Place, blocks
 from tandem.distributed.pipeline.programs import levels
 from tandem.distributed.pipeline.schedule import Action, Schedule, schedule_of
 from tandem.distributed.pipeline.timeline import Timeline, simulate
-from tandem.distributed.pipeline.verify import most_kept
+from tandem.distributed.pipeline.verify import most_kept_of_stages
 from tandem.distributed.sharding.layout import REPLICATE
 from tandem.distributed.traced import Traced
 from tandem.graph.ir import Node
@@ -93,7 +93,8 @@ class StageChoice:
 
 @dataclasses.dataclass
 class Choice:
-    """traced: of a micro-batch; stage_of: which stage computes which node of it."""
+    """traced: of a micro-batch; stage_of: which stage computes which node of it. Stages are in rows: each row's are at one place;
+    rows have one stage each, but for interleaved ones, where row r has stages r, r + rows, and so on."""
 
     traced: Traced
     stages: list[StageChoice]
@@ -102,16 +103,23 @@ class Choice:
     schedule_name: str = "1f1b"
 
     @functools.cached_property
+    def rows(self) -> list[list[int]]:
+        """Which stages are at each place."""
+        count = len({s.place for s in self.stages})
+        return [list(range(r, len(self.stages), count)) for r in range(count)]
+
+    @functools.cached_property
     def schedule(self) -> Schedule:
-        return schedule_of(self.schedule_name, len(self.stages), len(self.stages), self.micro_batches)
+        return schedule_of(self.schedule_name, len(self.rows), len(self.stages), self.micro_batches)
 
     @functools.cached_property
     def timeline(self) -> Timeline:
         return simulate(self.schedule, self.seconds_of, self.message)
 
     def seconds_of(self, a: Action) -> float:
-        t = self.stages[a.stage].times
-        return {"F": t.forward, "I": t.inputs, "W": t.weights, "B": t.inputs + t.weights}[a.kind]
+        s = self.stages[a.stage]
+        t, besides = s.times, s.costs.topology.device.action if len(self.stages) > 1 else 0.0
+        return besides + {"F": t.forward, "I": t.inputs, "W": t.weights, "B": t.inputs + t.weights}[a.kind]
 
     def message(self, action: Action, row: int) -> float:
         """Seconds until what an action gives is at another stage: the busiest rank's part."""
@@ -136,13 +144,15 @@ class Choice:
             if v in wanted and first + i in a.solution.leaving:
                 new = b.solution.placements[b.step.graph.inputs[offset + wanted.index(v)]]
                 for block in blocks(tuple(v.shape), a.place, a.solution.leaving[first + i], b.place, new):
+                    if block.source == block.target:
+                        continue
                     found[block.source] = found.get(block.source, 0) + block.elements * v.dtype.itemsize
         return found
 
     @property
     def seconds(self) -> float:
         """Of a step."""
-        return self.timeline.total + max(s.times.once for s in self.stages)
+        return self.timeline.total + max(sum(self.stages[s].times.once for s in row) for row in self.rows)
 
     @property
     def idle(self) -> float:
@@ -151,12 +161,12 @@ class Choice:
 
     def kept(self, stage: int) -> int:
         """Of how many micro-batches a stage keeps activations."""
-        return most_kept(self.schedule)[stage]
+        return most_kept_of_stages(self.schedule)[stage]
 
     @property
     def memory(self) -> float:
         """Bytes of the fullest rank, by the solver's count."""
-        return max(s.memory(self.kept(i)) for i, s in enumerate(self.stages))
+        return max(sum(self.stages[s].memory(self.kept(s)) for s in row) for row in self.rows)
 
     @property
     def bound(self) -> float:

@@ -26,6 +26,7 @@ class Costs:
         self.moved = functools.cache(self._moved)
         self._move = functools.cache(self._move_seconds)
         self.times = times  # of operators that were measured (op_times.py), or None
+        self._cold = False  # whether weights are more than caches hold: Note [Cold operands] in op_times.py
         self._traffic: dict[Node, float] = {}
         self._graphs: set[Graph] = set()
 
@@ -44,10 +45,13 @@ class Costs:
         if graph not in self._graphs:
             self._graphs.add(graph)
             self._traffic.update(traffic_of(graph))
+            both = (*graph.inputs, *graph.outputs)  # weights, and gradients of them
+            whole = sum(math.prod(v.shape) * v.dtype.itemsize for v in both)
+            self._cold = self._cold or whole > self.topology.device.cache
 
     def compute(self, node: Node, strategy: Strategy) -> float:
         """Seconds of an operator: as measured, or by the roofline, the longer one of arithmetic and of memory."""
-        measured = self.times.seconds(node, strategy, self.grid) if self.times is not None else None
+        measured = self.times.seconds(node, strategy, self.grid, self._cold) if self.times is not None else None
         if measured is not None:
             return measured
         device = self.topology.device
@@ -59,8 +63,8 @@ class Costs:
         return self.local_bytes(type, placements) * (3 + 2 * self.state) / self.topology.device.bandwidth
 
     def add(self, type: Type, placements: Placements) -> float:
-        """Seconds to add a gradient to that of earlier micro-batches, besides writing it: the sum is read."""
-        return self.local_bytes(type, placements) / self.topology.device.bandwidth
+        """Seconds to add a gradient to that of earlier micro-batches, besides computing it: the sum is read and written."""
+        return 2 * self.local_bytes(type, placements) / self.topology.device.bandwidth
 
     def send(self, type: Type, placements: Placements) -> float:
         """Seconds to send a rank's part to another stage."""

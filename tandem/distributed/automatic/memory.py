@@ -20,6 +20,10 @@ def peak_of(graph: Graph) -> int:
 def stage_memory(choice: Choice, number: int) -> float:
     """Bytes of a rank of a stage: its inputs, weights, gradients, the optimiser's state, what is kept of micro-batches, and the
     peak of a program."""
+    return sum(_held_and_peak(choice, number))
+
+
+def _held_and_peak(choice: Choice, number: int) -> tuple[float, float]:
     s = choice.stages[number]
     weights = _bytes(s, s.step.weights)
     # Gradients of several micro-batches are added up beside those that come out; a batch's own inputs are there anyway.
@@ -28,7 +32,7 @@ def stage_memory(choice: Choice, number: int) -> float:
         s, [i for i in range(len(s.step.graph.inputs)) if i not in s.step.weights and i not in s.step.arriving]
     )
     if s.joint is None:
-        return fixed + peak_of(divide(s.step, s.solution, s.costs.grid).graph)
+        return fixed, peak_of(divide(s.step, s.solution, s.costs.grid).graph)
     rank, tokens = s.place.ranks[0], tuple(range(len(s.place.shape)))
     stage, _ = divided_stage(s.joint, s.step, s.solution, s.place, rank, tokens, s.recompute)
     programs = stage.programs
@@ -38,12 +42,13 @@ def stage_memory(choice: Choice, number: int) -> float:
     split = choice.schedule.splits
     backward = [programs.for_inputs, programs.for_weights] if split else [programs.backward]
     peaks = [peak_of(p) for p in (programs.forward, *backward) if p.outputs]
-    return fixed + choice.kept(number) * kept + max(peaks)
+    return fixed + choice.kept(number) * kept, max(peaks)
 
 
 def plan_memory(choice: Choice) -> float:
     """Of the fullest rank."""
-    return max(stage_memory(choice, i) for i in range(len(choice.stages)))
+    found = [_held_and_peak(choice, i) for i in range(len(choice.stages))]
+    return max(sum(found[i][0] for i in row) + max(found[i][1] for i in row) for row in choice.rows)
 
 
 def _bytes(s: StageChoice, positions) -> int:

@@ -2,11 +2,19 @@
 
 What is fused into others when a program is compiled (elementwise operators, movements, reductions) has no time of its own, and
 what is small takes as long as a measurement is uncertain: for those there is the roofline (costs.py).
+
+Note [Cold operands]
+An operator that is measured again and again finds its operands in the caches. In a step whose weights do not fit there it reads
+them from memory, which for a few rows takes several times as long, and all ranks do so at once. So an operator is measured both
+ways: as it comes, and with caches that something else has filled. What the second takes more is memory's, and grows with the ranks
+that share it; the rest is the processor's.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import os
 import time
 
 from tandem import _runtime
@@ -21,31 +29,33 @@ from tandem.ops.define import add_input
 from tandem.random import randn
 from tandem.tensors.constructors import zeros
 
-FORMAT = b"tandem operator times 1\n"
+FORMAT = b"tandem operator times 3\n"
 RUNS = 3
+SMALL = 1 << 18  # bytes of operands and results that are in no cache for a moment only
 BUDGET = 20.0  # seconds that a process spends on measurements
 
 
 class OpTimes:
-    """by content: seconds of operators on operands of some types.
+    """by content: seconds of operators on operands of some types, in caches and not (Note [Cold operands]).
 
-    slower: how many times as long they take while all ranks compute; they are measured on one that is alone
+    slower, memory_slower: how many times as long they, and what they wait for memory, take while all ranks compute; they are
+    measured on one that is alone
     """
 
-    def __init__(self, path: str = "", budget: float = BUDGET, slower: float = 1.0):
-        self.path, self.budget, self.slower = path, budget, slower
-        self.known: dict[str, float] = _load(path)
+    def __init__(self, path: str = "", budget: float = BUDGET, slower: float = 1.0, memory_slower: float = 1.0):
+        self.path, self.budget, self.slower, self.memory_slower = path, budget, slower, memory_slower
+        self.known: dict[str, tuple[float, float]] = _load(path)
         self.measured = 0  # by this process
         self._spent, self._saved = 0.0, len(self.known)
         self._keys: dict = {}
 
     @classmethod
-    def of_machine(cls, slower: float = 1.0) -> OpTimes:
+    def of_machine(cls, slower: float = 1.0, memory_slower: float = 1.0) -> OpTimes:
         """What is kept for this machine and so many threads."""
-        return cls(tune.machine_file("operators"), slower=slower)
+        return cls(tune.machine_file("operators"), slower=slower, memory_slower=memory_slower)
 
-    def seconds(self, node: Node, strategy: Strategy, grid: Grid) -> float | None:
-        """Of a rank's part of an operator; None for those that are not measured."""
+    def seconds(self, node: Node, strategy: Strategy, grid: Grid, cold: bool = False) -> float | None:
+        """Of a rank's part of an operator; None for those that are not measured. cold: whether its operands are in no cache."""
         if node.op.fuses or node.op.effect:
             return None
         key = node.op, tuple(v.type for v in node.inputs), strategy, grid.shape
@@ -60,7 +70,8 @@ class OpTimes:
             self.known[content] = measure(graph)
             self.measured += 1
             self._spent += time.perf_counter() - began
-        return self.slower * self.known[content]
+        warm, from_memory = self.known[content]
+        return self.slower * warm + (self.memory_slower * max(from_memory - warm, 0.0) if cold else 0.0)
 
     def save(self):
         if self.path and len(self.known) > self._saved:
@@ -85,18 +96,24 @@ def part_graph(node: Node, strategy: Strategy, grid: Grid) -> Graph:
     return graph
 
 
-def measure(graph: Graph) -> float:
-    """The least time of a graph, without what calling any graph takes."""
+def measure(graph: Graph) -> tuple[float, float]:
+    """The least times of a graph, in caches and not, without what calling any graph takes."""
     given = [
         randn(*v.shape, dtype=v.dtype) if v.dtype.is_inexact else zeros(v.shape, dtype=v.dtype) for v in graph.inputs
     ]
-    return max(_least(graph, given) - _call_time(), 1e-7)
+    warm = max(_least(graph, given) - call_time(), 1e-7)
+    if sum(math.prod(v.shape) * v.dtype.itemsize for v in (*graph.inputs, *graph.outputs)) < SMALL:
+        return warm, warm
+    return warm, max(_least(graph, given, cold=True) - call_time(), warm)
 
 
-def _least(graph: Graph, given: list, runs: int = RUNS) -> float:
+def _least(graph: Graph, given: list, runs: int = RUNS, cold: bool = False) -> float:
     found = []
+    other = zeros((caches() // 2,)) if cold else None  # twice as much, in bytes
     with no_grad():
         for _ in range(runs + 1):
+            if cold:
+                (other + 1.0).data_ptr()
             began = time.perf_counter()
             for result in graph.run(*given):
                 result.data_ptr()  # until it is computed
@@ -104,10 +121,16 @@ def _least(graph: Graph, given: list, runs: int = RUNS) -> float:
     return min(found[1:])
 
 
+def caches() -> int:
+    """Bytes of the processor's largest cache."""
+    name = "SC_LEVEL3_CACHE_SIZE"
+    return (os.sysconf(name) if name in os.sysconf_names else 0) or 32 << 20
+
+
 _empty: list[float] = []
 
 
-def _call_time() -> float:
+def call_time() -> float:
     """Seconds of running a graph that computes next to nothing."""
     if not _empty:
         graph = Graph(name="nothing")
@@ -123,11 +146,11 @@ def _call_time() -> float:
     return _empty[0]
 
 
-def _load(path: str) -> dict[str, float]:
+def _load(path: str) -> dict[str, tuple[float, float]]:
     content = disk_cache.read(path, FORMAT) if path else None
     if content is None:
         return {}
     try:
-        return {str(k): float(v) for k, v in json.loads(content).items()}
+        return {str(k): (float(warm), float(cold)) for k, (warm, cold) in json.loads(content).items()}
     except (ValueError, TypeError, AttributeError):
         return {}

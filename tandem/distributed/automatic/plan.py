@@ -109,17 +109,12 @@ class ParallelPlan:
 
     @property
     def moved(self) -> list[tuple[str, int]]:
-        """(collective, bytes) on a rank in a step: of the stage that moves most."""
-        return self._moved(self.busiest)
+        """(collective, bytes) on a rank in a step: of those that move most."""
+        return max((self._moved(row) for row in self.choice.rows), key=lambda moved: sum(n for _, n in moved))
 
-    def _moved(self, stage: int) -> list[tuple[str, int]]:
-        made = self._divided[stage]
-        return made.moved * self.micro_batches + made.moved_once
-
-    @functools.cached_property
-    def busiest(self) -> int:
-        """The stage that puts most bytes into collectives."""
-        return max(range(len(self.stages)), key=lambda i: sum(n for _, n in self._moved(i)))
+    def _moved(self, row: list[int]) -> list[tuple[str, int]]:
+        made = [self._divided[stage] for stage in row]
+        return [x for d in made for x in d.moved * self.micro_batches + d.moved_once]
 
     @property
     def collectives(self) -> dict[str, int]:
@@ -148,10 +143,13 @@ class ParallelPlan:
         if self._is_whole:
             return 0
         total = 0
-        for a, b in itertools.permutations(self.stages, 2):
-            for v in set(a.joint.weights) & set(b.joint.weights):
-                lies = [s.solution.placements[s.step.graph.inputs[s.joint.inputs.index(v)]] for s in (a, b)]
-                found = blocks(tuple(v.shape), a.place, lies[0], b.place, lies[1])
+        held = [
+            {v: self.stages[s] for s in reversed(row) for v in self.stages[s].joint.weights} for row in self.choice.rows
+        ]
+        for a, b in itertools.permutations(held, 2):
+            for v in set(a) & set(b):
+                places = [s.solution.placements[s.step.graph.inputs[s.joint.inputs.index(v)]] for s in (a[v], b[v])]
+                found = blocks(tuple(v.shape), a[v].place, places[0], b[v].place, places[1])
                 total += sum(x.elements for x in found if x.source == rank) * v.dtype.itemsize
         return total
 
@@ -195,11 +193,13 @@ class ParallelPlan:
         if whole:
             where = f"plan over {self.stages[0].place.shape}"
         else:
-            where = f"plan of {len(self.stages)} stages, {self.micro_batches} micro-batches"
+            places = len(self.choice.rows)
+            several = f" at {places} places" if places != len(self.stages) else ""
+            where = f"plan of {len(self.stages)} stages{several}, {self.micro_batches} micro-batches"
         return f"{where}: {self.seconds * 1e3:.3g} ms a step ({kind}), {self.memory / 2**20:.1f} MB a rank"
 
     def _stage_line(self, number: int, s: StageChoice) -> str:
-        t, row = s.times, self.timeline.rows[number]
+        t, row = s.times, self.timeline.rows[number % len(self.choice.rows)]
         idle = 1 - sum(x.end - x.begin for x in row) / self.timeline.total
         return (
             f"stage {number} on ranks {list(s.place.ranks)} as {s.place.shape}: forward {t.forward * 1e3:.3g} ms, backward "
@@ -256,17 +256,19 @@ class ParallelPlan:
         self._need_ranks()
         if self._is_whole:
             self._local = divide(self.stages[0].step, self.stages[0].solution, grid_of(self.mesh)).graph
-            mine, mesh, place = self.stages[0], self.mesh, self.choice.traced.graph.inputs
+            mine, mesh = [(self.stages[0], self.choice.traced.graph.inputs)], self.mesh
         else:
             mesh = self._make_pipeline()
-            mine = self.stages[self._pipe.row]
-            place = mine.joint.inputs
+            mine = [(self.stages[s], self.stages[s].joint.inputs) for s in self.choice.rows[self._pipe.row]]
         traced, divided, of_value = self.choice.traced, {}, {}
         tensors = dict(zip(traced.graph.inputs[traced.arguments :], traced.tensors, strict=False))
-        for i in mine.step.weights:
-            p = tensors[place[i]]
-            made = Parameter(distribute_tensor(p.detach(), mesh, mine.solution.placements[mine.step.graph.inputs[i]]))
-            divided[id(p)] = of_value[place[i]] = made
+        for s, values in mine:
+            for i in s.step.weights:
+                p = tensors[values[i]]
+                if id(p) not in divided:
+                    lies = s.solution.placements[s.step.graph.inputs[i]]
+                    divided[id(p)] = Parameter(distribute_tensor(p.detach(), mesh, lies))
+                of_value[values[i]] = divided[id(p)]
         if module is not None:
             for part in module.modules():
                 for name, p in part._parameters.items():
@@ -279,8 +281,9 @@ class ParallelPlan:
     def _make_pipeline(self) -> Mesh:
         group, choice = self._group, self.choice
         rank = group.rank()
-        meshes = [Mesh(s.place.shape, ranks=[group.ranks[r] for r in s.place.ranks]) for s in self.stages]
-        mine = next(i for i, s in enumerate(self.stages) if rank in s.place.ranks)
+        places = [self.stages[row[0]].place for row in choice.rows]
+        meshes = [Mesh(place.shape, ranks=[group.ranks[r] for r in place.ranks]) for place in places]
+        mine = next(i for i, place in enumerate(places) if rank in place.ranks)
         tokens = tuple(g.token for g in meshes[mine].groups)
         stages = [
             divided_stage(s.joint, s.step, s.solution, s.place, rank, tokens, s.recompute)[0] for s in self.stages
@@ -387,7 +390,7 @@ def parallelize(fn, args, mesh=None, *, topology: Topology | None = None, memory
     state: bytes of optimiser state for each byte of a weight; 2 for Adam
     time_limit: seconds for the solver; then the best plan so far counts
     micro_batches, stages, recompute: of a pipeline; unless given, some multiples of the number of ranks, all numbers of stages,
-        and both are tried. schedule: as for td.distributed.Pipeline; 1f1b and zero_bubble are tried unless given
+        and both are tried. schedule: as for td.distributed.Pipeline; 1f1b, zero_bubble and interleaved are tried unless given
     way: the best plan of a usual kind instead: "data parallel", "fully sharded", "tensor parallel", "replicated" or "pipeline"
 
     >>> w1, w2 = td.ones(64, 256, requires_grad=True), td.ones(256, 64, requires_grad=True)
@@ -450,7 +453,7 @@ def load_plan(path, fn, args, mesh=None, *, topology: Topology | None = None) ->
             kept, decisions.retrace(kept, fn, question.args), question.topology, question.state, question.times
         )
         shapes = [s.place.shape for s in choice.stages]
-        ranks = sum(len(s.place.ranks) for s in choice.stages)
+        ranks = sum(len(choice.stages[row[0]].place.ranks) for row in choice.rows)
         if ranks != question.topology.devices or (question.layouts and shapes != question.layouts):
             raise ValueError(f"it is for meshes {shapes}")
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:

@@ -10,6 +10,7 @@ from tandem.autograd.modes import no_grad
 from tandem.distributed.automatic.choice import Choice, StageChoice
 from tandem.distributed.automatic.costs import Costs
 from tandem.distributed.automatic.inter import Intervals, best_rows, choice_of, shapes_of, sizes_of
+from tandem.distributed.automatic.interleave import interleaved_rows, is_runnable
 from tandem.distributed.automatic.memory import plan_memory
 from tandem.distributed.automatic.solve import solve
 from tandem.distributed.automatic.step import whole_step
@@ -201,11 +202,21 @@ class Search:
         found = best_rows(intervals, q.stages or min(most, layers), q.stages or 1, sizes)
         made = [c for c in (choice_of(intervals, row, "1f1b") for row in found) if c is not None]
         names = [q.schedule] if q.schedule is not None else list(SCHEDULES)
-        return [
+        several = self._interleaved(intervals, sizes) if q.schedule in (None, "interleaved") else []
+        return several + [
             dataclasses.replace(c, schedule_name=name)
             for c in made
             for name in (names if len(c.stages) > 1 else ["gpipe"])
+            if name != "interleaved" or (not several and count % len(c.stages) == 0)
         ]
+
+    def _interleaved(self, intervals: Intervals, sizes) -> list[Choice]:
+        found = []
+        for row in interleaved_rows(intervals, sizes, self.q.stages):
+            choice = choice_of(intervals, row, "interleaved")
+            if choice is not None and is_runnable(choice):
+                found.append(choice)
+        return found
 
     def _layers(self, traced, most: int) -> int:
         nodes = sum(not n.op.is_input for n in traced.graph.nodes)

@@ -93,11 +93,11 @@ class Pipeline:
     def planned(
         cls, traced: Traced, args, stages: list[Stage], schedule: Schedule, group: ProcessGroup, mesh
     ) -> Pipeline:
-        """A pipeline whose stages are divided among several ranks each. mesh: that of this rank's stage"""
+        """A pipeline whose stages are divided among several ranks each. mesh: that of this rank's stages"""
         pipe = cls.__new__(cls)
         pipe._begin(group, None, args, schedule.micro_batches)
         pipe.schedule, pipe._mesh = schedule, mesh
-        pipe._ready(traced, stages, [s.place for s in stages])
+        pipe._ready(traced, stages, [stages[row].place for row in range(schedule.ranks)])
         return pipe
 
     def _begin(self, group, data_group, args, micro_batches: int):
@@ -224,7 +224,8 @@ class Pipeline:
             p.grad = g if p.grad is None else p.grad + g
 
     def _sharded(self, v: Value, gradient):
-        return from_local(gradient, self._mesh, self.my_stages[0].weights[v], shape=tuple(v.shape))
+        lies = next(s.weights[v] for s in self.my_stages if v in s.weights)
+        return from_local(gradient, self._mesh, lies, shape=tuple(v.shape))
 
     def _sum_tied(self, v: Value, holders: list[int], mine, run: Step):
         """A weight that stages of several places read: all of them get the sum, added in the order of places."""

@@ -65,5 +65,14 @@ def most_kept(schedule: Schedule) -> list[int]:
     return [max(itertools.accumulate((change[a.kind] for a in row), initial=0)) for row in schedule.actions]
 
 
+def most_kept_of_stages(schedule: Schedule) -> list[int]:
+    """For each stage, of how many micro-batches its activations are kept at most."""
+    change = {"F": 1, "I": 0, "B": -1, "W": -1}
+    actions = [
+        [change[a.kind] for a in schedule.actions[schedule.rank_of(s)] if a.stage == s] for s in range(schedule.stages)
+    ]
+    return [max(itertools.accumulate(some, initial=0)) for some in actions]
+
+
 def _refuse(schedule: Schedule, text: str):
     raise ValueRangeError("schedule", f"{schedule.name!r} cannot be run: {text}")

@@ -65,7 +65,7 @@ def simulate_plan(plan: ParallelPlan, *, slow: dict[int, float] | None = None, l
         return choice.seconds_of(a) * factors[a.stage]
 
     timeline = simulate(choice.schedule, seconds, lambda a, row: choice.message(a, row) * links)
-    time = timeline.total + max(s.times.once * f for s, f in zip(choice.stages, factors, strict=True))
+    time = timeline.total + max(sum(choice.stages[s].times.once * factors[s] for s in row) for row in choice.rows)
     busy = sum(_computing(choice, s) * len(s.place.ranks) for s in choice.stages)
     return PlanReport(plan, time, timeline, busy / (time * len(ranks)))
 

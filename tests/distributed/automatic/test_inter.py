@@ -11,6 +11,7 @@ from tandem import distributed as dist
 from tandem.distributed.automatic.inter import Intervals, best_rows
 from tandem.distributed.pipeline.assign import assign
 from tandem.distributed.pipeline.runtime import micro_batch, trace_marked
+from tandem.distributed.simulator import simulate_plan
 from tandem.distributed.topology import Link, Topology
 
 RNG = np.random.default_rng(0)
@@ -104,6 +105,56 @@ SMALL = chain(16, 16, 6)
 @pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble"])
 def test_two_stages_of_two_ranks_train_as_one_process(schedule):
     check(SMALL, islands(SLOW), stages=2, micro_batches=4, schedule=schedule)
+
+
+@pytest.mark.parametrize("topology", [Topology.processors(2), islands(SLOW)], ids=["of one rank", "of two ranks"])
+def test_interleaved_stages_train_as_one_process(topology):
+    check(SMALL, topology, stages=4, micro_batches=4, schedule="interleaved")
+
+
+def test_interleaved_stages_are_searched_and_shorten_the_wait(tmp_path):
+    loss, args, _ = chain(256, 256, 8)()
+    plans = {
+        name: td.parallelize(loss, args, Topology.processors(2), micro_batches=4, schedule=name, time_limit=60.0)
+        for name in ("1f1b", "interleaved", None)
+    }
+    made, plain = plans["interleaved"], plans["1f1b"]
+    assert made.choice.schedule_name == "interleaved" and len(made.stages) > len(made.choice.rows) == 2
+    assert made.seconds < plain.seconds and made.choice.idle < plain.choice.idle
+    assert plans[None].seconds <= made.seconds  # it is among what is tried
+    assert {s.place.ranks for s in made.stages} == {(0,), (1,)}
+    assert f"plan of {len(made.stages)} stages at 2 places" in made.explain()
+    path = tmp_path / "plan.json"
+    made.save(path)
+    again = dist.load_plan(path, loss, args, Topology.processors(2))
+    assert again.seconds == pytest.approx(made.seconds) and again.choice.schedule == made.choice.schedule
+    assert "stage 3" in again.view() and simulate_plan(again).time == pytest.approx(made.seconds)
+
+
+def test_memory_of_interleaved_stages_is_that_of_all_stages_of_a_rank():
+    loss, args, _ = chain(64, 256, 8)()
+    made, plain = (
+        td.parallelize(loss, args, Topology.processors(2), micro_batches=4, stages=n, schedule=name, time_limit=60.0)
+        for n, name in ((4, "interleaved"), (2, "1f1b"))
+    )
+    assert made.memory == pytest.approx(plain.memory, rel=0.3) and made.memory > 0.9 * 2 * 4 * 256 * 256 * 4
+
+
+def test_a_weight_that_two_stages_of_one_rank_read_has_one_sum_of_gradients():
+    arrays = [RNG.standard_normal((16, 16)).astype(np.float32) / 4 for _ in range(3)]
+    x = td.tensor(RNG.standard_normal((8, 16)).astype(np.float32))
+
+    def make():
+        weights = td.nn.ParameterList([td.tensor(a) for a in arrays])
+
+        def loss(x):
+            for k in (0, 1, 0, 2):  # of four stages, the first and the third are on rank 0
+                x = dist.stage(td.tanh(x @ weights[k])) if k != 2 else td.tanh(x @ weights[k])
+            return x.square().mean()
+
+        return loss, (x,), weights
+
+    check(make, Topology.processors(2), stages=4, micro_batches=2, schedule="interleaved")
 
 
 def test_stages_may_have_different_numbers_of_ranks():

@@ -49,3 +49,29 @@ def test_what_passes_between_fused_operators_is_not_in_memory():
     graph = whole_step(trace_loss("parallelize", *step())).graph
     moved = {n.op.name: b for n, b in traffic_of(graph).items() if n.op.name in ("matmul", "relu", "mul")}
     assert moved["relu"] == pytest.approx(0.0)  # between the product's scaling and the sum
+
+
+def test_operands_in_no_cache_are_read_from_memory_which_ranks_share():
+    graph = whole_step(trace_loss("parallelize", *step())).graph
+    product = next(n for n in graph.nodes if n.op.name == "matmul")
+    grid = Grid((2,), (0,), (0,))
+    strategy = next(iter(strategies_of(product, grid)))
+    times = OpTimes(slower=2.0, memory_slower=3.0)
+    times.seconds(product, strategy, grid)
+    (content,) = times.known
+    times.known[content] = 1.0, 1.5
+    assert times.seconds(product, strategy, grid) == 2.0
+    assert times.seconds(product, strategy, grid, cold=True) == 2.0 + 3.0 * 0.5
+
+
+def test_what_does_not_fit_in_caches_is_cold():
+    loss, args = step()
+    times = OpTimes()
+    asked = []
+    times.seconds = lambda node, strategy, grid, cold=False: asked.append(cold)
+    for cache in (1e9, 100.0):
+        ranks = topology(times)
+        small = dataclasses.replace(ranks, device=dataclasses.replace(ranks.device, cache=cache))
+        td.parallelize(loss, args, (2,), topology=small)
+        assert asked and set(asked) == {cache < 1000}
+        asked.clear()
