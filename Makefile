@@ -163,6 +163,8 @@ SANITIZE_OPTIONS.address := ASAN_OPTIONS=detect_leaks=0:allocator_may_return_nul
 SANITIZE_OPTIONS.thread := TSAN_OPTIONS=die_after_fork=0:halt_on_error=0:exitcode=66:ignore_noninstrumented_modules=1
 SANITIZE_TESTS ?= $(SANITIZE_TESTS.$(SANITIZER))
 PURELIB = $$($(1) -c "import sysconfig; print(sysconfig.get_path('purelib'))")
+# NVRTC looks for a part of itself beside itself, which a sanitizer that stands between loses.
+LIBRARIES_OF_NVRTC = $(call PURELIB,$(PY))/nvidia/cu13/lib
 RUNTIME_OF_COMPILER = $(foreach name,$(SANITIZE_LIBRARIES.$(SANITIZER)),$(shell $${CXX:-g++} -print-file-name=$(name)))
 ## make gpu-test     the operator checker and tests/gpu on a CUDA device, with the python3 at hand
 gpu-test:
@@ -200,7 +202,7 @@ sanitize: install $(VENV)/.test
 	$(PYTHON) -m venv --without-pip --clear $(SANITIZE)/venv
 	echo $(call PURELIB,$(PY)) > $(call PURELIB,$(SANITIZE)/venv/bin/python)/borrowed.pth
 	cd $(SANITIZE)/tree && LD_PRELOAD="$(RUNTIME_OF_COMPILER)" TANDEM_CACHE_DIR=$(SANITIZE)/kernels PYTHONPATH=$(SANITIZE)/tree \
-	  $(SANITIZE_OPTIONS.$(SANITIZER)) \
+	  $(SANITIZE_OPTIONS.$(SANITIZER)) LD_LIBRARY_PATH="$(LIBRARIES_OF_NVRTC)" \
 	  $(SANITIZE)/venv/bin/python -m pytest -n $(JOBS) -m "not slow and not oracle" $(SANITIZE_TESTS)
 
 ## make native       tests of C++ parts (allocator, threads, executor, queues) under ASan, UBSan and ThreadSanitizer

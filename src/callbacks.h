@@ -16,6 +16,8 @@ struct Callbacks {
   PyObject* add_ = nullptr;             // OpFunction, in place
   PyObject* rebase = nullptr;           // (view): the base's history after an in-place write through a view
   PyObject* refresh_view = nullptr;     // (view): the view's history after a write through its base
+  PyObject* select_view = nullptr;      // (base, view) -> Tensor: what the view shows of the base
+  PyObject* put_view = nullptr;         // (base, view, value) -> base, written where the view shows it
   PyObject* check_finite = nullptr;     // (op name, tensors, where)
   PyObject* extras = nullptr;           // (op, args, kwargs): a call with out= and the like, which all operators take
   PyObject* overridden = nullptr;       // (op, args, kwargs): a failed call with an object that has __torch_function__

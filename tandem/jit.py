@@ -69,12 +69,12 @@ def script(obj, optimize=None, example_inputs=None, **kwargs):
 
 
 def save(m, f, *args, **kwargs):
-    """Refuses: there is no file format of TorchScript here.
+    """Refuses: there is no file format of TorchScript here. td.export.save writes programs, td.save weights.
 
     >>> td.jit.save(td.nn.Linear(1, 1), "model.pt")
     Traceback (most recent call last):
-    tandem.UnsupportedError: jit.save: there is no TorchScript, whose files PyTorch's runtime reads
-      fix: td.export.save(td.export.export(model, (example,)), path) writes a program, td.save(model.state_dict(), path) the weights
+        ...
+    tandem.UnsupportedError: jit.save: there is no TorchScript, whose files PyTorch's runtime reads...
     """
     raise UnsupportedError(
         "jit.save", "there is no TorchScript, whose files PyTorch's runtime reads",

@@ -1,10 +1,17 @@
 """Processes for tests: forked children and scripts, with time-outs."""
 
 import os
+import resource
 import subprocess
 import sys
 import time
 import traceback
+
+
+def limit_memory(count: int):
+    """What needs more than so many bytes is an error from here on. Not under AddressSanitizer, which maps terabytes."""
+    if "libasan" not in os.environ.get("LD_PRELOAD", ""):
+        resource.setrlimit(resource.RLIMIT_AS, (count, count))
 
 
 def in_child(work, timeout: float = 100) -> int:

@@ -123,6 +123,7 @@ TensorRef run_hooks(PyObject* hooks, TensorRef grad) {
 PlanNode::~PlanNode() = default;
 
 void PlanNode::release_saved() {
+  passed = true;
   released =
       released || !saved.empty();  // a record that needs no tensors (of a sum, of a view) can be gone through again
   saved.clear();

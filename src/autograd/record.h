@@ -79,7 +79,8 @@ class PlanNode final : public Node {
   SmallVector<SavedTensor, 2> saved;
   SmallVector<int64_t, 8> ints;
   SmallVector<Argument, 1> numbers;  // Python numbers the operator was called with
-  bool released = false;
+  bool passed = false;    // a backward that keeps nothing has come through
+  bool released = false;  // and has let go what is needed to come again
   int16_t scope = -1;  // device_scope of the call
 
  private:

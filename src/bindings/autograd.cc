@@ -219,6 +219,8 @@ void register_dispatch(nb::module_& m) {
                       : name == "add_"            ? &callbacks.add_
                       : name == "rebase"          ? &callbacks.rebase
                       : name == "refresh_view"    ? &callbacks.refresh_view
+                      : name == "select_view"     ? &callbacks.select_view
+                      : name == "put_view"        ? &callbacks.put_view
                       : name == "check_finite"    ? &callbacks.check_finite
                       : name == "extras"          ? &callbacks.extras
                       : name == "overridden"      ? &callbacks.overridden

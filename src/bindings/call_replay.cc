@@ -205,7 +205,7 @@ void register_call_replay(nb::module_& m) {
     const Tensor* t = tensor_of(h);
     if (!t->history) return 0;
     PlanNode* node = t->history->as_plan_node();
-    return node && node->released ? 1 : 2;
+    return node && node->passed ? 1 : 2;
   });
   m.def("has_hooks", [](nb::handle h) {
     const Tensor* t = tensor_of(h);

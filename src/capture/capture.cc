@@ -175,6 +175,17 @@ bool Capture::can_write(const Tensor* t) const {
   return true;
 }
 
+bool Capture::replaces(const Tensor* view, const Tensor* base) const {
+  if (!base->storage->pending() || !can_write(base)) return false;
+  if (!region.empty()) return true;
+  // A program that ends costs some microseconds, giving the base anew a pass over it at worst; a loop that fills a base
+  // bit by bit would give it anew each time.
+  constexpr int32_t kMost = 8;
+  constexpr int64_t kSmall = 1 << 16;
+  const int64_t all = base->view.numel();
+  return storages_.find(base->storage)->replacements < kMost && (all <= kSmall || 4 * view->view.numel() >= all);
+}
+
 void refuse_sharded(const Tensor* t) {
   fail(ErrorKind::Value, "the elements of this tensor ", format_shape(t->view.ndim, t->view.shape),
        " lie on several ranks, and this needs them in the memory of one",

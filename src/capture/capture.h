@@ -120,6 +120,11 @@ class Capture {
   // Whether t can be an operand, or be written in place, in this segment. If not: flush first.
   bool can_read(const Tensor* t) const;
   bool can_write(const Tensor* t) const;
+  // Note [Captured view writes]: whether a write through a view is to give its promised base anew.
+  bool replaces(const Tensor* view, const Tensor* base) const;
+  void note_replacement(const Storage* storage) { ++storages_[storage].replacements; }
+  bool knows(const Tensor* t) const { return find(t); }
+  void remember_as(const Tensor* t, const Tensor* other) { remember(t, *find(other)); }
   void check_early(PlanRun& run, const Argument* arguments, int count) const;  // Note [Early checks]
   // Notes a call of a plan whose integers `run` has computed; then its outputs, as promises, one by one.
   int32_t begin(const Ref<Plan>& plan, Argument* arguments, int count);

@@ -11,6 +11,7 @@
 #include "dispatch/results.h"
 #include "dispatch/sharded.h"
 #include "dispatch/tape.h"
+#include "dispatch/view_writes.h"
 #include "dispatch/writes.h"
 #include "known_source.h"
 #include "modes.h"
@@ -30,8 +31,11 @@ static void advance(Generator* generator, const Plan& plan, PlanRun& run) {
 Capture* suspend_capture_if_needed(OpFunction* op, Argument* arguments, int count) {
   Capture* capture = active_capture;
   bool fits = true;
-  for (int i = 0; i < count && fits; ++i)
-    if (arguments[i].kind == Argument::Kind::Tensor) fits = capture->can_read(arguments[i].tensor);
+  for (int i = 0; i < count && fits; ++i) {
+    if (arguments[i].kind != Argument::Kind::Tensor) continue;
+    if (arguments[i].tensor->extra) reread_view(capture, arguments[i].tensor);
+    fits = capture->can_read(arguments[i].tensor);
+  }
   auto writable = [&] {
     for (int k = 0; k < op->writes && k < count; ++k)
       if (arguments[k].kind == Argument::Kind::Tensor && !capture->can_write(arguments[k].tensor)) return false;
@@ -64,8 +68,11 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
       if (capture) active_capture = capture;
     }
   } resume;
-  if (active_capture) [[unlikely]]
+  if (active_capture) [[unlikely]] {
+    if (op->writes && writes_promised_view(op, arguments, count))
+      return write_promised_view(op, arguments, count, returns_tuple);
     resume.capture = suspend_capture_if_needed(op, arguments, count);
+  }
   Batch* batch = active_capture ? nullptr : active_batch;
   bool defers_write = false;
   if (batch && op->writes) [[unlikely]] {

@@ -80,6 +80,7 @@ from tandem.ops import (
     transfer,
     trigonometry,
     unary,
+    view_elements,
     views,
 )
 

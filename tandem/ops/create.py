@@ -245,7 +245,14 @@ def empty_like(x: Tensor, *, dtype=None, device=None, requires_grad: bool = Fals
 
 
 def _empty_like(x, shape, dtype, device):
-    return _runtime.empty(shape, dtypes.as_dtype(dtype or x.dtype), code_of(x.device if device is None else device))
+    return uninitialised(shape, dtypes.as_dtype(dtype or x.dtype), x.device if device is None else device)
+
+
+def uninitialised(shape, dtype, device):
+    """Memory as it comes; zeros where the call is captured, as parts of it may then be written."""
+    if _runtime.capturing():
+        return full(shape, 0, dtype=dtype, device=device)
+    return _runtime.empty(shape, dtype, code_of(device))
 
 
 inplace(_zeros_like, "zero_")

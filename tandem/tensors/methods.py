@@ -10,7 +10,7 @@ from tandem.autograd.modes import no_grad
 from tandem.devices import DEVICES, code_of
 from tandem.errors import AutogradError, DTypeError, ShapeError, ShardingError
 from tandem.graph.ir import Value
-from tandem.ops import sparse_methods, torch_names
+from tandem.ops import sparse_methods, torch_names, view_elements
 from tandem.ops.memory_format import MemoryFormat
 from tandem.repr import format_tensor
 from tandem.tensors import typed
@@ -334,4 +334,6 @@ def attach():
     Tensor.is_cuda = property(lambda x: _runtime.device_index(x) > 0, doc="Whether the memory is a CUDA device's.")
     _runtime.set_callback("rebase", views.rebase)
     _runtime.set_callback("refresh_view", views.refresh_view)
+    _runtime.set_callback("select_view", view_elements.select_view)
+    _runtime.set_callback("put_view", view_elements.put_view)
     _runtime.set_callback("check_finite", _check_finite)

@@ -12,7 +12,6 @@ import copy
 import faulthandler
 import json
 import random
-import resource
 import sys
 import traceback
 
@@ -22,6 +21,7 @@ from tandem.graph.ir import Graph, Node
 from tandem.graph.serialize import Reader
 from tandem.graph.symbolic import hint
 from tandem.ops.define import PRIMITIVES
+from tests.processes import limit_memory
 
 F = td.nn.functional
 NUMBERS = [-1, 0, 1, 2, 3, 5, 17, -7, 1000, 10**7, 2**31, 2**40, 2**62, 2**63 - 1, -(2**63), 2**63, 10**30]
@@ -176,7 +176,7 @@ def attempt(text: str, rng: random.Random) -> str:
 
 def main(seed: int, count: int):
     faulthandler.enable()
-    resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))  # what is too large is an error, and soon
+    limit_memory(12 << 30)
     graphs = {name: compiled(name) for name in PROGRAMS}
     texts = {name: graph.to_json() for name, graph in graphs.items()}
     found, raw = collections.Counter(), []

@@ -12,7 +12,6 @@ import copy
 import faulthandler
 import json
 import random
-import resource
 import sys
 import traceback
 import warnings
@@ -22,6 +21,7 @@ from onnx import numpy_helper
 import tandem as td
 from tandem.errors import InternalError, TandemError
 from tests.onnx import backend
+from tests.processes import limit_memory
 
 NUMBERS = [-1, 0, 1, 2, 3, 7, -5, 1000, 2**20, 2**31, 2**40, 2**62, -(2**63), 2**63 - 1]
 LIMIT = 8 << 30  # bytes of address space: what asks for more is refused, not served
@@ -109,7 +109,7 @@ def attempt(model, inputs) -> str:
 
 def main(seed: int, count: int):
     faulthandler.enable()
-    resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
+    limit_memory(LIMIT)
     warnings.simplefilter("ignore")
     every = [c for c in backend.cases(("node", "simple")) if c.model is not None]
     results, odd = collections.Counter(), {}
