@@ -55,8 +55,14 @@ def _tell_ipython(kind: type, hide_frames) -> None:
     if shell is None:
         return
     _told.add("IPython")
+    show = (
+        shell.showtraceback
+    )  # of cells, of %run, and of a file given to ipython, which set_custom_exc would not reach
 
-    def show(shell, etype, error, traceback, tb_offset=None):
-        shell.showtraceback((etype, hide_frames(error), error.__traceback__), tb_offset=tb_offset)
+    def showtraceback(exc_tuple=None, *args, **kwargs):
+        error = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
+        if isinstance(error, kind):
+            exc_tuple = type(error), hide_frames(error), error.__traceback__
+        return show(exc_tuple, *args, **kwargs)
 
-    shell.set_custom_exc((kind,), show)
+    shell.showtraceback = showtraceback

@@ -181,6 +181,12 @@ def _as_index(k):
         k = F.from_data.asarray(k)
         if k.size == 0 and k.dtype.is_floating:
             k = k.to(dtypes.int64)
+    if k.dtype is dtypes.uint8 and promotion.axes_first():
+        warnings.warn(
+            "an index of uint8 is taken for a mask, as PyTorch does: convert it to bool, or to int64 if it holds positions",
+            stacklevel=5,
+        )
+        return k != 0
     if k.dtype.kind != "bool" and not k.dtype.is_integer:
         raise DTypeError(
             "getitem",
@@ -191,7 +197,7 @@ def _as_index(k):
 
 
 def _is_integer_index(key) -> bool:
-    return isinstance(key, _runtime.Tensor) and key.ndim > 0 and key.dtype.is_integer
+    return isinstance(key, _runtime.Tensor) and key.ndim > 0 and key.dtype.is_integer and key.dtype is not dtypes.uint8
 
 
 def _plain_indices(x, key) -> tuple[list, tuple] | None:

@@ -73,9 +73,7 @@ def rebuild(graph: Graph, visit: Visit, controlled: bool = False) -> Graph:
 
 
 def _stand_ins(node: Node, stand_in: dict[Node, tuple[Node, ...]]) -> tuple[Node, ...]:
-    return tuple(
-        dict.fromkeys(new for n in node.control for new in stand_in.get(n, () if n.op.is_input else (n,)))
-    )
+    return tuple(dict.fromkeys(new for n in node.control for new in stand_in.get(n, () if n.op.is_input else (n,))))
 
 
 def _own_memory(builder: Builder, old: Value, new: Value) -> Value:

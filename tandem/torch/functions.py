@@ -170,9 +170,20 @@ def _wide(name: str, function):
     return total
 
 
-sum, prod, cumsum, cumprod, nansum, trace = (
-    _wide(name, getattr(F, name)) for name in ("sum", "prod", "cumsum", "cumprod", "nansum", "trace")
+sum, prod, cumsum, cumprod, nansum = (
+    _wide(name, getattr(F, name)) for name in ("sum", "prod", "cumsum", "cumprod", "nansum")
 )
+
+
+def trace(input, *, out=None):
+    """The sum of the diagonal; of unsigned integers in int64.
+
+    >>> td.torch.trace(td.tensor([[200, 0], [0, 100]], dtype=td.uint8))
+    tensor(300)
+    """
+    dtype = _sum_dtype(as_tensor("trace", "input", input), None)
+    made = F.trace(input if dtype is None else input.to(dtype))
+    return made if out is None else store("trace", made, out)
 
 
 def _bytes(name: str, function):

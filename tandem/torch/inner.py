@@ -160,6 +160,9 @@ def frobenius_norm(input, dim=(), keepdim=False, *, out=None):
     return store("frobenius_norm", F.vector_norm(input, 2, tuple(dim) or None, keepdim), out)
 
 
+td.Tensor.triangular_solve, td.Tensor.narrow_copy = triangular_solve, globals()["narrow_copy"]
+
+
 __all__ = [
     *_COPIES, "affine_grid_generator", "convolution", "frobenius_norm", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d",
     "max_pool2d_with_indices_backward", "native_batch_norm", "native_dropout", "native_dropout_backward", "native_group_norm",

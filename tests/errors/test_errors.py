@@ -216,6 +216,20 @@ def test_pytest_shows_no_frames_of_ours(tmp_path):
     assert "tandem/nn" in shown
 
 
+def test_ipython_shows_no_frames_of_ours_of_a_file(tmp_path):
+    pytest.importorskip("IPython")
+    (tmp_path / "failing.py").write_text(f"{FAILING}\nmine()\n")
+    program = "from IPython import start_ipython; start_ipython(['--no-banner', '--colors=NoColor', 'failing.py'])"
+    environment = {**os.environ, "IPYTHONDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    shown = done.stdout + done.stderr
+    assert "mine()" in shown
+    assert "ShapeError" in shown
+    assert "tandem/nn" not in shown
+
+
 def test_ipython_shows_no_frames_of_ours(capsys):
     pytest.importorskip("IPython")
     program = (

@@ -106,3 +106,34 @@ def test_probabilities_and_shares_are_checked():
             run(lambda x: F.binary_cross_entropy(x, torch.ones(2)) + 1)(torch.tensor([0.5, -0.1])).tolist()
     assert torch.quantile(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 1.0])).tolist() == [1.0, 2.0]
     assert torch.bernoulli(torch.tensor([0.0, 1.0])).tolist() == [0.0, 1.0]
+
+
+def test_trace_of_bytes_and_methods_of_older_programs():
+    assert torch.trace(torch.tensor([[200, 0], [0, 100]], dtype=torch.uint8)).item() == 300
+    assert torch.arange(6).reshape(2, 3).narrow_copy(1, 1, 2).tolist() == [[1, 2], [4, 5]]
+    assert torch.ones(2, 1).triangular_solve(2 * torch.eye(2))[0].tolist() == [[0.5], [0.5]]
+
+
+def test_bytes_are_masks():
+    x = torch.arange(4)
+    mask = torch.tensor([1, 0, 0, 1], dtype=torch.uint8)
+    with pytest.warns(UserWarning, match="mask"):
+        assert x[mask].tolist() == [0, 3]
+    with pytest.warns(UserWarning, match="mask"):
+        x[mask] = 7
+    assert x.tolist() == [7, 1, 2, 7]
+    with pytest.warns(UserWarning, match="mask"):
+        assert torch.arange(8).reshape(2, 4)[:, mask].tolist() == [[0, 3], [4, 7]]
+
+
+def test_results_of_divisions_may_be_written_to():
+    a, b = torch.tensor([6.0], requires_grad=True), torch.tensor([2.0], requires_grad=True)
+    y = a / b
+    y += 1
+    y.sum().backward()
+    assert (a.grad.item(), b.grad.item()) == (0.5, -1.5)
+    x = torch.tensor([[1.0, 2.0]], requires_grad=True)
+    z = F.cosine_similarity(x, torch.tensor([[2.0, 1.0]]))
+    z *= 2
+    z.sum().backward()
+    assert torch.isfinite(x.grad).all()
