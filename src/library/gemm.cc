@@ -39,6 +39,11 @@ template <typename T>
 bool small_product(const Product<T>& p) {
   if (p.c.column != 1 && p.n > 1) return false;
   const GemmKernels<T>& kernel = gemm_kernels<T>();
+  constexpr int64_t kManyTerms = 32;  // of one sum: taken by vectors
+  if (p.n == 1 && p.k >= kManyTerms && p.b.row == 1 && p.a.column == 1) {
+    kernel.dot(p.m, p.n, p.k, p.a, p.b, p.c, p.bias);
+    return true;
+  }
   if (p.b.column == 1 || p.n == 1) {
     kernel.small(p.m, p.n, p.k, p.a, p.b, p.c, p.bias);
     return true;

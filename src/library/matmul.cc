@@ -59,8 +59,9 @@ bool columns_collide(const Batched& p) {
 
 // A few rows with a matrix whose columns are contiguous, as linear layers have it: dot products, as quick as memory is.
 // (One row of 768 x 50257 comes from memory at 1.5 to 2 times oneDNN's rate.)
+// Likewise a matrix with one vector.
 bool are_dots(const Batched& p) {
-  return p.dtype == DType::Float32 && p.m <= 4 && p.b.row == 1 && p.a.column == 1 &&
+  return p.dtype == DType::Float32 && (p.m <= 4 || (p.n == 1 && !p.bias)) && p.b.row == 1 && p.a.column == 1 &&
          p.batch.count(0, p.batch.ndim) == 1;
 }
 

@@ -1,7 +1,10 @@
 // Products by oneDNN (float32, and 16-bit floats where the CPU has them) or by OpenBLAS.
+#include <algorithm>
+
 #include "check.h"
 #include "device/parallel.h"
 #include "library/blas.h"
+#include "library/gemm_impl.h"
 #include "library/matmul_impl.h"
 #include "library/onednn.h"
 #include "library/registry.h"
@@ -69,9 +72,13 @@ struct MatmulProgram : Program {
 // Up to this many batch axes go to oneDNN as they are; it is far more than programs have after merging.
 constexpr int kBatchAxes = 6;
 
-Key key_of(const Batched& p) {
+// Elements of k that float32 is summed over at a time. oneDNN adds them one after another; in slices, which are added
+// up in c, a sum rounds as little as in the best libraries.
+constexpr int64_t kSlice = 256;
+
+Key key_of(const Batched& p, bool adds) {
   Key key;
-  key.add(1);  // a matmul
+  key.add(adds ? 2 : 1);  // a matmul
   key.add(static_cast<int64_t>(p.dtype) * 2 + (p.bias != nullptr));
   key.add(team_size());
   for (const int64_t word : {p.m, p.n, p.k, p.a.row, p.a.column, p.b.row, p.b.column, p.c.row, p.c.column})
@@ -81,7 +88,16 @@ Key key_of(const Batched& p) {
   return key;
 }
 
-std::unique_ptr<Program> make(const Batched& p) {
+Handle<dnnl_post_ops_t> adding() {
+  dnnl_post_ops_t made;
+  check(api()->dnnl_post_ops_create(&made), "post-operations");
+  Handle<dnnl_post_ops_t> after(made);
+  check(api()->dnnl_post_ops_append_sum(made, 1.0f, 0, dnnl_data_type_undef), "sum");
+  return after;
+}
+
+// adds: to what c holds.
+std::unique_ptr<Program> make(const Batched& p, bool adds) {
   const int nd = p.batch.ndim + 2;
   const auto matrix = [&](const Operand& x, int k, int64_t rows, int64_t columns) {
     int64_t shape[kMaxDims], strides[kMaxDims];
@@ -110,12 +126,22 @@ std::unique_ptr<Program> make(const Batched& p) {
       [&](dnnl_primitive_desc_t* desc, const_dnnl_primitive_attr_t attr) {
         return api()->dnnl_matmul_primitive_desc_create(desc, engine(), a.get(), b.get(), bias.get(), c.get(), attr);
       },
-      "matmul");
+      "matmul", adds ? adding().get() : nullptr);
   program->run->bind(DNNL_ARG_SRC, a.get());
   program->run->bind(DNNL_ARG_WEIGHTS, b.get());
   program->run->bind(DNNL_ARG_DST, c.get());
   if (p.bias) program->run->bind(DNNL_ARG_BIAS, bias.get());
   return program;
+}
+
+void run_product(const Batched& p, bool adds) {
+  auto* program = static_cast<MatmulProgram*>(cached(key_of(p, adds), [&] { return make(p, adds); }));
+  if (measuring()) need_scratch(program->run->scratch());
+  if (!program || measuring()) return;
+  if (p.bias)
+    program->run->run({p.a.data, p.b.data, p.c.data, const_cast<char*>(p.bias)});
+  else
+    program->run->run({p.a.data, p.b.data, p.c.data});
 }
 
 }  // namespace
@@ -129,13 +155,15 @@ bool matmul_onednn(const Batched& p) {
   for (int d = 0; d < p.batch.ndim; ++d)  // it wants an axis of the result in at least one operand
     if (p.batch.strides[1][d] == 0 && p.batch.strides[2][d] == 0) return false;
   return with_plain_operands(p, [](const Batched& q) {
-    auto* program = static_cast<MatmulProgram*>(cached(key_of(q), [&] { return make(q); }));
-    if (measuring()) need_scratch(program->run->scratch());
-    if (!program || measuring()) return true;
-    if (q.bias)
-      program->run->run({q.a.data, q.b.data, q.c.data, const_cast<char*>(q.bias)});
-    else
-      program->run->run({q.a.data, q.b.data, q.c.data});
+    const int64_t slices = q.dtype == DType::Float32 ? divide_up(q.k, kSlice) : 1, depth = divide_up(q.k, slices);
+    for (int64_t first = 0; first < q.k; first += depth) {
+      Batched slice = q;
+      slice.k = std::min(depth, q.k - first);
+      slice.a.data += first * q.a.column * static_cast<int64_t>(item_size(q.dtype));
+      slice.b.data += first * q.b.row * static_cast<int64_t>(item_size(q.dtype));
+      if (first > 0) slice.bias = nullptr;
+      run_product(slice, first > 0);
+    }
     return true;
   });
 }

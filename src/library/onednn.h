@@ -25,7 +25,7 @@ namespace tandem::library::onednn {
   X(dnnl_convolution_backward_data_primitive_desc_create) \
   X(dnnl_convolution_backward_weights_primitive_desc_create) \
   X(dnnl_primitive_attr_set_post_ops) X(dnnl_post_ops_create) X(dnnl_post_ops_destroy) \
-  X(dnnl_post_ops_append_eltwise) X(dnnl_post_ops_append_binary)
+  X(dnnl_post_ops_append_eltwise) X(dnnl_post_ops_append_binary) X(dnnl_post_ops_append_sum)
 // clang-format on
 
 struct Api {

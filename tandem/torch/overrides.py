@@ -139,11 +139,22 @@ def overridable(function):
     return call
 
 
+# Functions that take what they are given for what it is, as in PyTorch: they make tensors, ask for types, or set something.
+_NOT_ASKED = {
+    "as_tensor", "asarray", "autobatch", "compile", "from_dlpack", "from_numpy", "frombuffer", "install", "load", "print",
+    "promote_types", "save", "scalar_tensor", "tensor", "typename", "vmap",
+}  # fmt: skip
+
+
+def _is_asked(name: str) -> bool:
+    return not name.startswith(("_", "is_", "get_", "set_")) and name not in _NOT_ASKED
+
+
 def make_overridable(*modules):
     """Has the functions of Python in modules ask their arguments: install() does, so that other programs do not pay for it."""
     for module in modules:
         for name, value in list(vars(module).items()):
-            if isinstance(value, types.FunctionType) and not name.startswith("_") and not hasattr(value, "overridden"):
+            if isinstance(value, types.FunctionType) and _is_asked(name) and not hasattr(value, "overridden"):
                 setattr(module, name, overridable(value))
 
 

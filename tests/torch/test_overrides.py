@@ -54,6 +54,7 @@ class D:
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         return func is torch.sum or func is torch.linalg.eigh or func is torch.isclose
 assert torch.sum(D()) is True and torch.linalg.eigh(D()) is True and torch.isclose(torch.ones(1), D()) is True
+assert torch.is_tensor(D()) is False
 assert has_torch_function((D(), 1)) and is_tensor_like(D()) and not is_tensor_like(1)
 assert torch.sum(torch.ones(3)).item() == 3.0
 """
