@@ -1,5 +1,5 @@
 // pool_max (x) -> (values, int64 indices) and pool_adaptive_max: the index is the position in the flattened spatial
-// axes of x. NaN counts as the greatest; of equal elements the first one is taken.
+// axes of x. pool_max_values (x) -> values. NaN counts as the greatest; of equal elements the first one is taken.
 #include <algorithm>
 
 #include "device/parallel.h"
@@ -32,7 +32,7 @@ struct MaxPool {
   const Pool& p;
   const T* x;
   T* values;
-  int64_t* indices;
+  int64_t* indices;  // null where nobody asks for them
   Plane index_plane;
 
   int64_t flat(int64_t a, int64_t b, int64_t c) const { return (a * p.axes[1].in + b) * p.axes[2].in + c; }
@@ -45,7 +45,7 @@ struct MaxPool {
              int64_t n) const {
     for (int64_t i = 0; i < n; ++i) {
       values[value_at + i * value_stride] = lanes.best[i];
-      indices[index_at + i * index_stride] = lanes.where[i];
+      if (indices) indices[index_at + i * index_stride] = lanes.where[i];
     }
   }
 
@@ -87,6 +87,13 @@ struct MaxPool {
             n * index_plane.n + a * index_plane.spatial[0] + b * index_plane.spatial[1] + c * index_plane.spatial[2];
         offsets.clear(), taken.clear();
         for_taps(a, b, c, [&](int64_t offset, Index index) { offsets.push_back(offset), taken.push_back(index); });
+        if constexpr (std::is_same_v<T, float>) {
+          if (!indices) {
+            kernels().pool_f32.max_values(x + n * p.in.n, offsets.data(), static_cast<int64_t>(offsets.size()),
+                                          lowest<T>(), values + value_at, p.channels);
+            continue;
+          }
+        }
         for (int64_t channel = 0; channel < p.channels; channel += kLanes) {
           const int64_t count = std::min(kLanes, p.channels - channel);
           std::fill_n(lanes.best, count, lowest<T>());
@@ -158,10 +165,12 @@ struct MaxPool {
 };
 
 void run_max(const Call& call, bool adaptive) {
-  TD_CHECK(call.num_inputs == 1 && call.num_outputs == 2);
-  const View &x = call.inputs[0], &values = call.outputs[0], &indices = call.outputs[1];
-  TD_CHECK(indices.dtype == DType::Int64 && values.dtype == x.dtype && indices.ndim == values.ndim &&
-               std::equal(values.shape, values.shape + values.ndim, indices.shape),
+  TD_CHECK(call.num_inputs == 1 && (call.num_outputs == 1 || call.num_outputs == 2));
+  const bool asked = call.num_outputs == 2;
+  const View &x = call.inputs[0], &values = call.outputs[0], &indices = call.outputs[asked];
+  TD_CHECK(values.dtype == x.dtype, "outputs of max pooling");
+  TD_CHECK(!asked || (indices.dtype == DType::Int64 && indices.ndim == values.ndim &&
+                      std::equal(values.shape, values.shape + values.ndim, indices.shape)),
            "outputs of max pooling");
   if (values.numel() == 0) return;
   if (x.dtype == DType::Float16 || x.dtype == DType::BFloat16) {  // exact in float32 and back
@@ -178,7 +187,7 @@ void run_max(const Call& call, bool adaptive) {
   for_real("max pooling", x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     if constexpr (!std::is_same_v<T, Half> && !std::is_same_v<T, BFloat16>) {
-      const MaxPool<T> job{pool, x.as<T>(), values.as<T>(), indices.as<int64_t>(), plane_of(indices)};
+      const MaxPool<T> job{pool, x.as<T>(), values.as<T>(), asked ? indices.as<int64_t>() : nullptr, plane_of(indices)};
       const bool by_channels = pool.in.c == 1 && pool.out.c == 1 && pool.channels > 1;
       by_channels ? job.channels_last() : job.rows();
     }
@@ -186,6 +195,7 @@ void run_max(const Call& call, bool adaptive) {
 }
 
 const Register pool_max("pool_max", [](const Call& call) { run_max(call, false); });
+const Register pool_max_values("pool_max_values", [](const Call& call) { run_max(call, false); });
 const Register pool_adaptive_max("pool_adaptive_max", [](const Call& call) { run_max(call, true); });
 
 }  // namespace

@@ -103,6 +103,22 @@ class PoolMax(_Windows):
 
 
 @register
+class PoolMaxValues(_Windows):
+    """The values of PoolMax alone, for programs that nobody asks for positions (tandem/passes/split_pools.py)."""
+
+    name = "pool_max_values"
+    batching = "first"
+    routine = "pool_max_values"
+    only_on = "cpu"
+
+    def composed(self, x):
+        return PoolMax(self.kernel, self.stride, self.padding, self.dilation, self.size)(x)[0]
+
+    def grad(self, g, x, *, vjp):
+        return vjp(self.composed, [x], [g])
+
+
+@register
 class PoolAdaptiveMax(_Maxima):
     name = "pool_adaptive_max"
     batching = "first"

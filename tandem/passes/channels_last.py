@@ -34,7 +34,7 @@ from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild
 
 _ORDER, _BACK, _ROWS = (0, 2, 3, 1), (0, 3, 1, 2), (0, 1, 2, 3)
-_POOLS = ("pool_max", "pool_avg", "pool_adaptive_max", "pool_adaptive_avg")
+_POOLS = ("pool_max", "pool_max_values", "pool_avg", "pool_adaptive_max", "pool_adaptive_avg")
 
 # Nanoseconds on one core: an operation of a convolution, and a byte of an image that is copied into another layout.
 _OPERATION, _BYTE = 1 / 80, 1 / 5

@@ -102,16 +102,27 @@ def test_images_of_one_column():
     "settings",
     [
         {"kernel_size": 5, "stride": 1, "padding": 2},
+        {"kernel_size": 3, "stride": 2, "padding": 1},
         {"kernel_size": (4, 3), "stride": (2, 3), "padding": 1, "ceil_mode": True},
     ],
 )
-def test_large_windows_of_max_pooling(settings):
+def test_max_pooling_without_positions(settings):
     pool = td.nn.MaxPool2d(**settings)
     frozen = td.export.freeze(pool, td.randn(1, 3, 13, 11))
-    assert count(frozen, "pool_max") == 2
+    large = settings["kernel_size"] != 3
+    assert count(frozen, "pool_max") == 0 and count(frozen, "pool_max_values") == 1 + large
     x = td.randn(2, 3, 13, 11)
     x[0, 0, 3, 4] = float("nan")
     np.testing.assert_array_equal(frozen(x).numpy(), pool(x).numpy())
+
+
+def test_positions_that_are_asked_for_are_written():
+    pool = td.nn.MaxPool2d(3, return_indices=True)
+    frozen = td.export.freeze(pool, td.randn(1, 3, 13, 11))
+    assert count(frozen, "pool_max") == 1
+    x = td.randn(2, 3, 13, 11)
+    for have, want in zip(frozen(x), pool(x), strict=True):
+        np.testing.assert_array_equal(have.numpy(), want.numpy())
 
 
 def test_weights_that_are_written_are_packed_again():

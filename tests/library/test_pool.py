@@ -89,6 +89,8 @@ def test_pool_max(dtype, case, place):
     got, where = run("pool_max", [place(x)], outs, attributes(case))
     np.testing.assert_array_equal(got.astype(wide.dtype), values)
     np.testing.assert_array_equal(where, indices)
+    alone = run("pool_max_values", [place(x)], [place(garbage(values.shape, dtype))], attributes(case))
+    np.testing.assert_array_equal(alone.astype(wide.dtype), values)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

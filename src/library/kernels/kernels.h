@@ -98,6 +98,8 @@ struct PoolKernels {
   // The same for all elements of the windows at once: element t of window i is x[offsets[t] + i].
   void (*max_window)(const T* x, const int64_t* offsets, const Index* indices, int64_t taps, T* best, Index* where,
                      int64_t n);
+  // best[i] = the largest of x[i + offsets[t]] and `lowest`; NaN counts as the greatest.
+  void (*max_values)(const T* x, const int64_t* offsets, int64_t taps, T lowest, T* best, int64_t n);
   void (*mean_window)(const T* x, const int64_t* offsets, int64_t taps, T* mean, T factor, int64_t n);
   void (*add)(const T* x, int64_t stride, T* sum, int64_t n);    // sum[i] += x[i * stride]
   void (*spread)(const T* x, T* to, int64_t stride, int64_t n);  // to[i * stride] += x[i]

@@ -66,6 +66,33 @@ void max_window(const T* x, const int64_t* offsets, const typename PoolKernels<T
 }
 
 template <typename T, int W, int NV>
+inline __attribute__((always_inline)) void max_values_lanes(const T* x, const int64_t* offsets, int64_t taps, T lowest,
+                                                            T* best) {
+  typename VectorOf<T, W>::type top[NV];
+#pragma GCC unroll 4
+  for (int v = 0; v < NV; ++v) top[v] = typename VectorOf<T, W>::type{} + lowest;
+  for (int64_t t = 0; t < taps; ++t) {
+    const T* from = x + offsets[t];
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) {
+      const auto value = load<T, W>(from + v * W);
+      top[v] = (value > top[v]) | (value != value) ? value : top[v];
+    }
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < NV; ++v) store<T, W>(best + v * W, top[v]);
+}
+
+template <typename T>
+void max_values(const T* x, const int64_t* offsets, int64_t taps, T lowest, T* best, int64_t n) {
+  constexpr int W = kWidth<T>;
+  int64_t i = 0;
+  for (; i + 4 * W <= n; i += 4 * W) max_values_lanes<T, W, 4>(x + i, offsets, taps, lowest, best + i);
+  for (; i + W <= n; i += W) max_values_lanes<T, W, 1>(x + i, offsets, taps, lowest, best + i);
+  for (; i < n; ++i) max_values_lanes<T, 1, 1>(x + i, offsets, taps, lowest, best + i);
+}
+
+template <typename T, int W, int NV>
 inline __attribute__((always_inline)) void mean_lanes(const T* x, const int64_t* offsets, int64_t taps, T* mean,
                                                       T factor) {
   typename VectorOf<T, W>::type sum[NV] = {};
@@ -122,7 +149,7 @@ T sum(const T* x, int64_t n) {
 
 template <typename T>
 constexpr PoolKernels<T> pool_kernels() {
-  return {&max<T>, &max_window<T>, &mean_window<T>, &add<T>, &spread<T>, &sum<T>};
+  return {&max<T>, &max_window<T>, &max_values<T>, &mean_window<T>, &add<T>, &spread<T>, &sum<T>};
 }
 
 }  // namespace tandem::library::TANDEM_ISA
