@@ -28,8 +28,9 @@ from tandem import dtypes
 from tandem.graph.ir import Graph, Node, Value, current_builder
 from tandem.graph.symbolic import hint
 from tandem.ops.define import Elementwise
+from tandem.ops.join import Concat
 from tandem.ops.memory_format import Arrange
-from tandem.ops.movement import Permute
+from tandem.ops.movement import Expand, Permute, Reshape, Slice
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild
 
@@ -67,7 +68,7 @@ def channels_last(graph: Graph) -> Graph:
         so = sum(_bytes(v) for v in values if v in last or v in parts)
         return all(v.dtype is dtypes.float32 for v in values) and so > 0 and 4 * so >= sum(_bytes(v) for v in values)
 
-    moved_again = {v for node in graph.nodes if node.op.name in ("permute", "reshape", "expand") for v in node.inputs}
+    moved_again = {v for node in graph.nodes if isinstance(node.op, (Permute, Reshape, Expand)) for v in node.inputs}
 
     def is_flat(node: Node) -> bool:
         """Whether a reshape joins positions, or these and channels, and nobody turns that round again: tokens of an image do."""
@@ -81,17 +82,17 @@ def channels_last(graph: Graph) -> Graph:
             made = node.op(x, *inputs[1:3], *(arrange(r) for r in inputs[3:]))
             last.add(made)
             return made
-        if node.op.name == "slice" and (inputs[0] in last or inputs[0] in parts):
+        if isinstance(node.op, Slice) and (inputs[0] in last or inputs[0] in parts):
             made = node.op(*inputs)
             parts.add(made)
             return made
-        if node.op.name == "concat" and node.outputs[0].ndim == 4 and enough_lies_so(inputs):
+        if isinstance(node.op, Concat) and node.outputs[0].ndim == 4 and enough_lies_so(inputs):
             lying = [v if v in last or v in parts else arrange(v) for v in inputs]
             moved = [Permute(_ORDER)(v) for v in lying]  # joined as it lies, seen as before
             made = Permute(_BACK)(type(node.op)(_ORDER.index(node.op.axis))(*moved))
             last.add(made)
             return made
-        if node.op.name == "reshape" and inputs[0] in last and is_flat(node):
+        if isinstance(node.op, Reshape) and inputs[0] in last and is_flat(node):
             return node.op(Arrange(_ROWS)(inputs[0]))  # by blocks; a kernel would copy element by element
         if _follows(node, inputs, last):
             made = current_builder().add(node.op, inputs).outputs
@@ -142,7 +143,7 @@ def _gain(graph: Graph) -> float:
             last.add(y)
         elif _follows(node, node.inputs, last):
             last.update(node.outputs)
-        elif node.op.name == "reshape":  # flattened for a linear layer, for instance
+        elif isinstance(node.op, Reshape):  # flattened for a linear layer, for instance
             paid += sum(_bytes(v) for v in node.inputs if v in last and _count(v.shape[2:]) > 1)
     paid += sum(_bytes(v) for v in graph.roots() if v in last)
     return saved - paid - _WORTHWHILE * whole

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from tandem.graph.ir import Graph
-from tandem.ops.pool import PoolMaxValues
+from tandem.ops.pool import PoolMax, PoolMaxValues
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild, use_counts
 
@@ -25,7 +25,7 @@ def split_pools(graph: Graph) -> Graph:
 
     def visit(node, inputs):
         op = node.op
-        if op.name != "pool_max" or uses.get(node.outputs[1]):
+        if not isinstance(op, PoolMax) or uses.get(node.outputs[1]):
             return None
         fields = (op.kernel, op.stride, op.padding, op.dilation)
         if len(op.kernel) != 2 or math.prod(op.kernel) <= _WORTH or 1 in op.kernel:
