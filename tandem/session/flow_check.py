@@ -93,9 +93,7 @@ class Frames:
 
     def _reads_later(self, node: StepNode) -> bool:
         """Whether it reads a variable, which other runs may write, after something that it waits for: at one time, that is."""
-        return bool(node.control) and any(
-            isinstance(v.node.op, Fed) and v.node.op.name == "variable" and v not in self.fed for v in node.inputs
-        )
+        return bool(node.control) and any(v.node.op.is_variable and v not in self.fed for v in node.inputs)
 
     def _after(self, node: StepNode) -> int | None:
         frame = self.frame_of[node]

@@ -98,7 +98,7 @@ class FlowProgram:
         self.places = Places(nodes, soft_placement)
         self.steps = [n for n in nodes if not isinstance(n.op, Fed)]
         self.waits = any(n.control for n in self.steps)
-        self.missing = next((n for n in nodes if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)
+        self.missing = next((n for n in nodes if n.op.is_placeholder), None)
         # Where all that is drawn has seeds of its own, iterations differ in the same way at each run.
         self._seeded = not any(draws_from_the_run(n.op) for n in self.steps)
         self.last_outcome = None

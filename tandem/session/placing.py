@@ -22,7 +22,7 @@ class Places:
     """
 
     def __init__(self, steps: list[StepNode], soft: bool = False):
-        bound = [n for n in steps if n.device is not None and not (isinstance(n.op, Fed) and n.op.name != "variable")]
+        bound = [n for n in steps if n.device is not None and not (isinstance(n.op, Fed) and not n.op.is_variable)]
         instead = None
         if soft:
             instead = next((d for d in map(_here, bound) if d is not None), CPU)

@@ -52,7 +52,7 @@ PARAMETERS = [
 
 
 def is_variable(v: Value) -> bool:
-    return isinstance(v.node.op, Fed) and v.node.op.name == "variable"
+    return v.node.op.is_variable
 
 
 def is_host(node: StepNode) -> bool:
@@ -105,7 +105,7 @@ class Program:
         self.fed = fed
         self.passed = passed_through(fetches, set(fed))
         self.steps = needed(fetches, set(fed) - self.passed)
-        self.missing = next((n for n in self.steps if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)
+        self.missing = next((n for n in self.steps if n.op.is_placeholder), None)
         self.places = Places(self.steps, soft_placement)
         self.waits = any(n.control for n in self.steps)
         self.held = [n.outputs[0] for n in self.steps if isinstance(n.op, Fed) and n.op.tensor is not None]

@@ -11,7 +11,7 @@ from tandem.graph.building import _stack, outside_graphs
 from tandem.graph.ir import Builder, Type, Value
 from tandem.graph.symbolic import Sym, symbol_indices
 from tandem.ops.define import add_input
-from tandem.session.nodes import Call, Fed, Number, Operand, Primitive, Random, as_results, map_leaves
+from tandem.session.nodes import Call, Number, Operand, Primitive, Random, as_results, map_leaves
 from tandem.session.symbolic_tensor import SymbolicTensor
 from tandem.session.unknown import name_unknown
 from tandem.tensors.constructors import tensor
@@ -62,7 +62,7 @@ class Recorder(Builder):
         recorded_keywords = {k: record(kinds[k], a) for k, a in kwargs.items()}
         written = [operands[i] for i in range(function.writes)]
         for v in written:
-            if not isinstance(v.node.op, Fed) or v.node.op.name != "variable":
+            if not v.node.op.is_variable:
                 raise UnsupportedError(
                     function.__name__, f"{v.name!r} is a value of a graph, which nothing can change in place",
                     fix=f"use the form that gives a new value, {function.__name__.rstrip('_')}, or a td.Variable",

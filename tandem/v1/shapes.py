@@ -11,7 +11,6 @@ from tandem.graph.ir import revise
 from tandem.graph.symbolic import Sym
 from tandem.session.build import as_tensor, graph_of
 from tandem.session.graph import SymbolicTensor
-from tandem.session.nodes import Fed
 from tandem.session.tensor_shape import UnknownDimension
 from tandem.v1.wrap import in_graph, operand
 
@@ -113,7 +112,7 @@ def sizes(op: str, given) -> list:
 
 
 def _is_constant(x) -> bool:
-    return isinstance(x, SymbolicTensor) and isinstance(x.node.op, Fed) and x.node.op.name == "constant"
+    return isinstance(x, SymbolicTensor) and x.node.op.is_constant
 
 
 def _size(op: str, d):

@@ -64,13 +64,13 @@ class Cut:
             )
         nodes = needed(fetches, fed_set)
         nodes = sorted({*nodes, *(v.node for n in nodes for v in written_by(n))}, key=position)
-        self.missing = next((n for n in nodes if n.op.name == "placeholder" and isinstance(n.op, Fed)), None)
+        self.missing = next((n for n in nodes if n.op.is_placeholder), None)
         self.parts: dict[str, Part] = {}
         if self.missing is not None:
             return
-        self.seeds = [n.outputs[0] for n in nodes if isinstance(n.op, Fed) and n.op.name == "seed"]
-        self.held = [n.outputs[0] for n in nodes if isinstance(n.op, Fed) and n.op.name == "constant"]
-        self.variables = [n.outputs[0] for n in nodes if isinstance(n.op, Fed) and n.op.name == "variable"]
+        self.seeds = [n.outputs[0] for n in nodes if n.op.is_seed]
+        self.held = [n.outputs[0] for n in nodes if n.op.is_constant]
+        self.variables = [n.outputs[0] for n in nodes if n.op.is_variable]
         self.draws = Draws(graph, nodes, functools.partial(make_node, graph))
         self.fed = [*fed, *self.seeds, *self.draws.values]
         self.fed_set = self._fed = set(self.fed)

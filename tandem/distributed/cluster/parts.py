@@ -18,7 +18,7 @@ from tandem.graph.ir import revise
 from tandem.graph.serialize import document
 from tandem.session.build import Variable
 from tandem.session.graph import Graph, StepNode, SymbolicTensor
-from tandem.session.nodes import Drawn, Fed, Random, Step
+from tandem.session.nodes import Drawn, Random, Step
 from tandem.session.queues import Queue, QueueOp
 from tandem.session.serialize import DeferredReader, DeferredWriter, read_all
 
@@ -117,7 +117,7 @@ class PartReader(DeferredReader):
     def _node(self, graph: Graph, item: dict):
         super()._node(graph, item)
         node = self.steps[-1]
-        if isinstance(node.op, Fed) and node.op.name == "variable":
+        if node.op.is_variable:
             Variable.of(node, node.outputs[0], bool(item["trainable"]))
             self.values[-1] = node.outputs[0]
 

@@ -25,7 +25,7 @@ from tandem.session.queues import QueueOp
 
 def is_anywhere(node: StepNode) -> bool:
     """Whether every task has it: what is fed, constants."""
-    return isinstance(node.op, Fed) and node.op.name != "variable"
+    return isinstance(node.op, Fed) and not node.op.is_variable
 
 
 class Placement(dict):

@@ -52,7 +52,7 @@ class Needed:
 
 
 def _is_anywhere(node: StepNode) -> bool:
-    return isinstance(node.op, Fed) and node.op.name != "variable"
+    return isinstance(node.op, Fed) and not node.op.is_variable
 
 
 class DeferredCosts(PlacementCosts):

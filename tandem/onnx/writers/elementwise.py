@@ -129,10 +129,7 @@ def isfinite(w, node, x):
 
 @writes("softplus")
 def softplus(w, node, x):
-    beta = getattr(node.op, "beta", 1.0)
-    if beta == 1:
-        return w.emit("Softplus", [x])
-    return w.emit("Div", [w.emit("Softplus", [w.emit("Mul", [x, _number(w, node, beta)])]), _number(w, node, beta)])
+    return w.emit("Softplus", [x])
 
 
 @writes("logaddexp")
