@@ -23,14 +23,14 @@ def _compile(function, descriptions):
     spec = [spec_of(d) for d in descriptions]
     with compiling():
         if preload.watches_calls:
-            _foresee(function, spec)
+            _load_ahead(function, spec)
         from tandem.tracing.compile import compile_plan
 
         with kept_builders():
             return compile_plan(function, spec)
 
 
-def _foresee(function, spec):
+def _load_ahead(function, spec):
     """Has the compiler begin to load if this call will need it, even before what traces and lowers is imported."""
     from tandem.machine import prebuilt
 

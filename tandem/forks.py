@@ -92,7 +92,7 @@ def _is_importing(me: int) -> bool:
 
 
 def _forget_imports(me: int):
-    """In a child: modules of this package whose import another thread had begun are imported anew when they are asked for."""
+    """In a child: modules of this package whose import another thread had begun are imported again when they are asked for."""
     held = _module_locks()
     for name, reference in list(held.items()):
         if name.partition(".")[0] == "tandem" and getattr(reference(), "owner", None) != me:

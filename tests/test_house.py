@@ -106,3 +106,25 @@ def test_the_page_on_how_it_is_built_is_easy_to_read():
     paragraphs = [p for p in re.split(r"\n\s*\n|\n(?=\d+\. |- )", text) if not p.startswith(("    ", "|", "#"))]
     crowded = [p for p in paragraphs if len(set(re.findall(r"`([\w./-]+\.(?:py|cc|h))`", p))) > 2]
     assert [] == crowded
+
+
+DIALECT = {  # words that the field has another one for
+    r"taken down|noted down": "traced (one operator), captured (many)",
+    r"far[ _]angles?": "argument reduction",
+    r"\bat[ _]hand\b": "concrete",
+    r"\b\w*one_by_one\w*\b|run(s|ning)? one by one": "fallback, or what it does",
+    r"\bforesee\w*\(|\b_foresee": "speculative, ahead of time",
+    r"\bcomput(e|es|ed|ing) anew\b": "recompute",
+}
+
+
+def test_the_words_are_those_of_the_field():
+    files = [*ROOT.glob("tandem/**/*.py"), *ROOT.glob("src/**/*.h"), *ROOT.glob("src/**/*.cc"), *ROOT.glob("docs/*.md")]
+    found = [
+        f"{path.relative_to(ROOT)}:{n} says {m.group(0)!r}: say {better}"
+        for path in [*files, *ROOT.glob("tandem/**/*.md"), *ROOT.glob("src/**/*.md"), ROOT / "README.md"]
+        for n, line in enumerate(path.read_text().splitlines(), 1)
+        for word, better in DIALECT.items()
+        for m in re.finditer(word, line)
+    ]
+    assert [] == found

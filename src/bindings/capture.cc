@@ -40,7 +40,7 @@ struct PlanList {  // keeps the plans of a body, whose addresses are in its key
   std::vector<Ref<Plan>> plans;
 };
 
-struct BodyScope {  // a function given to td.scan and the like, being taken down
+struct BodyScope {  // a function given to td.scan and the like, being captured
   explicit BodyScope(std::string name) : capture(std::move(name)) {}
   Capture capture;
   Capture* outer = nullptr;
@@ -169,7 +169,7 @@ void register_capture(nb::module_& m) {
     if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");
     return reinterpret_cast<Tensor*>(h.ptr())->storage->pending();
   });
-  // Whether reading its elements would end the segment that is being noted down.
+  // Whether reading its elements would end the segment that is being captured.
   m.def("unsettled", [](nb::handle h) {
     if (!is_tensor(h.ptr())) throw nb::type_error("expected a tandem.Tensor");
     return active_capture != nullptr && active_capture->is_behind(reinterpret_cast<Tensor*>(h.ptr())->storage);

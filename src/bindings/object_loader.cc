@@ -6,7 +6,7 @@
 #include "bindings/bindings.h"
 #include "device/cpu_id.h"
 #include "device/preload.h"
-#include "loader/far_angles.h"
+#include "loader/argument_reduction.h"
 #include "loader/object_linker.h"
 
 namespace nb = nanobind;
@@ -41,7 +41,7 @@ void register_object_loader(nb::module_& m) {
       "own_symbols",
       [] {
         nb::dict symbols;
-        symbols[far_angles_name] = reinterpret_cast<uintptr_t>(&far_angles);
+        symbols[reduce_angles_name] = reinterpret_cast<uintptr_t>(&reduce_angles);
         return symbols;
       },
       "Addresses, by name, of our own routines that kernels call: for loaders other than load_object.");

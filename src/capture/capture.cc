@@ -156,7 +156,7 @@ bool Capture::overlaps_written(const Storage* storage) const {
 }
 
 bool Capture::can_write(const Tensor* t) const {
-  if (t->extra && t->extra->base) return false;  // a view: its base would have to be made anew
+  if (t->extra && t->extra->base) return false;  // a view: its base would have to be made again
   if (!is_dense(t->view)) return false;
   const StorageFacts* facts = storages_.find(t->storage);
   if (t->storage->pending())
@@ -426,7 +426,7 @@ void Capture::refuse_read() const {
 
 void Capture::refuse(const char* what) const {
   fail(ErrorKind::Value, "a function given to td.", region, " ", what,
-       ", but it is only taken down here, to run many times later"
+       ", but it is only traced here, to run many times later"
        "\n  fix: return what it computes; choose by td.cond or td.where, repeat by td.while_loop or td.scan");
 }
 

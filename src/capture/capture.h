@@ -1,4 +1,4 @@
-// Capture: while a compiled function runs, operator calls are noted down instead of run. Results are promises: tensors
+// Capture: while a compiled function runs, operator calls are captured instead of run. Results are promises: tensors
 // with sizes but no memory yet. When a value is needed, or at the end, everything noted so far becomes one program.
 //
 // Note [Capture]
@@ -22,7 +22,7 @@
 // already, as batches of data do: the error then comes from the very line, where the user's code can catch it. The
 // program checks again, which costs little.
 // Other errors are found when the program runs. If it has not yet written anything that existed before, the calls run
-// once more, one by one, and fail where eager code fails, with all that came before done; see run_one_by_one.
+// once more, operator by operator, and fail where eager code fails, with all that came before done; see run_fallback.
 //
 // Note [Rebinding]
 // By then the function's Python code has run to its end, and has put results into places that outlive it: attributes of
@@ -84,7 +84,7 @@ class ProgramCache {
     std::vector<Program> programs;  // variants for different sizes, most recently used first
     int64_t runs = 0;
     int missed = 0;              // how often work was begun for it in vain, in a row; see Note [Ahead]
-    bool broken = false;         // no program could be made: calls run one by one
+    bool broken = false;         // no program could be made: calls take the fallback
     PyObject* remote = nullptr;  // what runs these calls elsewhere (owned)
     Entry() = default;
     Entry(const Entry&) = delete;
@@ -239,8 +239,8 @@ class Capture {
     return facts && facts->write >= 0;
   }
   Ref<Plan> compile(const std::vector<Site>& wanted, bool symbolic, End end);  // null if no program can be made
-  // one_by_one.cc. On failure, what the calls before the failing one gave is there for those who hold on to it.
-  void run_one_by_one(const std::vector<size_t>& escaping);
+  // fallback.cc. On failure, what the calls before the failing one gave is there for those who hold on to it.
+  void run_fallback(const std::vector<size_t>& escaping);
   bool overlaps_written(const Storage* storage) const;
   void call_watch();
   PyObject* leaf_views() const;  // a list of tensors, without history

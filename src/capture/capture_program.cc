@@ -458,8 +458,8 @@ void Capture::flush(End end) {
     }
   }
   if (!done) {
-    if (record) record->refuse("its operators had to run one by one");
-    run_one_by_one(escaping);
+    if (record) record->refuse("its operators had to run as the fallback");
+    run_fallback(escaping);
   }
   undo.needed = false;
   resolve_promises();

@@ -1,5 +1,5 @@
 // What a capture knows of storages: a hash table that keeps its memory from call to call, since a compiled function
-// fills it anew every time.
+// fills it again every time.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -87,7 +87,7 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
   const bool apart = op->writes > kManyWrites && all_apart(arguments, count);
   for (int k = 0; k < op->writes && !defers_write; ++k)
     prepare_write(arguments, apart ? 0 : count, k, op->writes, clones);
-  // A clone that was only noted down reads the memory that this call writes, in another way: it has to be made first.
+  // A clone that was only captured reads the memory that this call writes, in another way: it has to be made first.
   if (active_capture && !clones.empty()) [[unlikely]]
     resume.capture = suspend_capture_if_needed(op, arguments, count);
 

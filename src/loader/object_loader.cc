@@ -12,7 +12,7 @@
 
 #include "check.h"
 #include "fork_guard.h"
-#include "loader/far_angles.h"
+#include "loader/argument_reduction.h"
 #include "loader/object_linker.h"
 
 namespace tandem {
@@ -29,7 +29,7 @@ constexpr int host_machine = 0;
 // What kernels call: our own routine; and old processors take fma and rounding from the math library, which is not in
 // every process's global scope.
 uint64_t find_in_process(const char* name) {
-  if (!std::strcmp(name, far_angles_name)) return reinterpret_cast<uint64_t>(&far_angles);
+  if (!std::strcmp(name, reduce_angles_name)) return reinterpret_cast<uint64_t>(&reduce_angles);
   static void* const math = dlopen("libm.so.6", RTLD_LAZY);
   void* address = dlsym(RTLD_DEFAULT, name);
   if (!address && math) address = dlsym(math, name);

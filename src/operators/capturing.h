@@ -1,4 +1,4 @@
-// Whether calls of this thread are noted down for a program, for those who need not know more of it
+// Whether calls of this thread are captured for a program, for those who need not know more of it
 // (capture/capture.h).
 #pragma once
 #include <Python.h>

@@ -300,7 +300,7 @@ def _addends(value: Value) -> list[Value]:
     return [value]
 
 
-def _turned(value: Value) -> tuple[Value, bool]:
+def _transposed(value: Value) -> tuple[Value, bool]:
     """What a matrix is the transpose of, and whether it is one."""
     if value.op.name == "permute" and value.op.axes == (1, 0):
         return value.node.inputs[0], True
@@ -310,32 +310,32 @@ def _turned(value: Value) -> tuple[Value, bool]:
 class _Product:
     """sum over t of a_t @ b_t: the product of all a_t side by side and all b_t on top of each other."""
 
-    def __init__(self, a: Value, b: Value, turned: bool):
-        self.turned = turned  # the whole product
-        self.a, self.a_turned = _turned(a)
-        self.b, self.b_turned = _turned(b)
+    def __init__(self, a: Value, b: Value, transposed: bool):
+        self.transposed = transposed  # the whole product
+        self.a, self.a_transposed = _transposed(a)
+        self.b, self.b_transposed = _transposed(b)
         self.stacked = [self.a, self.b]
 
     @staticmethod
     def of(value: Value) -> _Product | None:
-        value, turned = _turned(value)
+        value, transposed = _transposed(value)
         if value.op.name == "matmul" and len(value.node.inputs) == 2 and value.ndim == 2:
-            return _Product(*value.node.inputs, turned)
+            return _Product(*value.node.inputs, transposed)
         return None
 
     def total(self, stacks, length) -> Value:
         a, b = stacks[self.a], stacks[self.b]
-        t, k = length, (self.a.shape[0] if self.a_turned else self.a.shape[1])
-        if self.a_turned:  # (t, k, m)
+        t, k = length, (self.a.shape[0] if self.a_transposed else self.a.shape[1])
+        if self.a_transposed:  # (t, k, m)
             left = F.Permute((1, 0))(F.Reshape((t * k, a.shape[2]))(a))
         else:
             left = F.Reshape((a.shape[1], t * k))(F.Permute((1, 0, 2))(a))
-        if self.b_turned:  # (t, n, k)
+        if self.b_transposed:  # (t, n, k)
             right = F.Permute((1, 0))(F.Reshape((b.shape[1], t * k))(F.Permute((1, 0, 2))(b)))
         else:
             right = F.Reshape((t * k, b.shape[2]))(b)
         total = F.Matmul()(left, right)
-        return F.Permute((1, 0))(total) if self.turned else total
+        return F.Permute((1, 0))(total) if self.transposed else total
 
 
 class _Rows:

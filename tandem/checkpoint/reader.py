@@ -291,13 +291,13 @@ _LARGE = 1 << 20
 
 
 def _room_for(entries: list[header.Entry]) -> list:
-    """New tensors. Large ones get pages of their own unless freed memory is at hand: for memory that is filled once, the huge pages
+    """New tensors. Large ones get pages of their own unless freed memory is there: for memory that is filled once, the huge pages
     that the allocator asks for can cost more time (to put together) than they save."""
     stats = _runtime.memory_stats()
-    at_hand = stats["reserved_bytes"] - stats["live_bytes"] >= sum(e.bytes for e in entries)
+    spare = stats["reserved_bytes"] - stats["live_bytes"] >= sum(e.bytes for e in entries)
     made = []
     for e in entries:
-        if at_hand or e.bytes < _LARGE:
+        if spare or e.bytes < _LARGE:
             made.append(_runtime.empty(e.shape, e.dtype))
         else:
             pages = memory_map.mmap(-1, e.bytes, flags=memory_map.MAP_PRIVATE | memory_map.MAP_ANONYMOUS)

@@ -135,19 +135,19 @@ def diagonal(source: Buffer) -> Buffer:
 def reshape(source: Buffer, shape, exact: bool = False) -> Buffer | None:
     """The view of `source` under another shape, or None where its strides do not allow one.
 
-    Views are found by what is known of sizes and strides. `exact`: where that is not enough, the values at hand decide, and the
+    Views are found by what is known of sizes and strides. `exact`: where that is not enough, concrete values decide, and the
     plan depends on them: someone may write through the result, so that a copy would not do where a view is possible.
     """
     strides = _strides_known(source, shape)
     if strides is None and exact:
-        strides = _strides_at_hand(source, shape)
+        strides = _concrete_strides(source, shape)
     if strides is None:
         return None
     in_order = source.order is not None and source.order == tuple(range(len(source.shape)))
     return view(source, shape, strides, 0, tuple(range(len(shape))) if in_order else None)
 
 
-def _strides_at_hand(source: Buffer, shape) -> list | None:
+def _concrete_strides(source: Buffer, shape) -> list | None:
     """By the sizes and strides of this call; every comparison leaves a guard."""
     strides: list = [0] * len(shape)
     axes = [(n, s) for n, s in zip(source.shape, source.strides) if n != 1]
@@ -214,7 +214,7 @@ def _matching(left: list[int], right: list[int], inner, outer, equal=same):
         p: Dim = 1
         q: Dim = 1
         while True:
-            # grow the side that is smaller now; the sizes at hand steer, only identity decides
+            # grow the side that is smaller now; concrete sizes steer, only identity decides
             take_left = a < len(left) and (b >= len(right) or not group[0] or (group[1] and hint(p) < hint(q)))
             if take_left:
                 p = p * inner[left[a]]

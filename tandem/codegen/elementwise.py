@@ -23,7 +23,7 @@ def elementwise(fusion: Fusion, group: Group) -> KernelStep:
 
 def one_space(fusion: Fusion, group: Group, nest_type, loops) -> KernelStep:
     """A group whose members share one iteration space, by the kind of nest and the way of writing loops of a target. Axes are
-    split, and everything is written anew, until no index divides by a size."""
+    split, and everything is written again, until no index divides by a size."""
     splits: list = []
     while True:
         nest = nest_type(fusion, group, splits)

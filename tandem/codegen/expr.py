@@ -382,7 +382,7 @@ class ScalarBuilder:
         return self.unary("round", x) if x.dtype.is_inexact else x
 
     def near_angle(self, x: Expr) -> Expr:
-        """x of float64; where |x| is 2^48 or more, the same angle within half a turn (see Note [Far angles] in llvm/angle.py)."""
+        """x of float64; where |x| is 2^48 or more, the same angle within half a turn (Note [Argument reduction], llvm/angle.py)."""
         return self.make("near_angle", (x,), x.dtype)
 
     def exp_near(self, x: Expr) -> Expr:

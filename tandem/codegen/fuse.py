@@ -475,7 +475,7 @@ class Fusion(Kept):
 
     def _find_rows(self, compute: Compute) -> Group | None:
         """On devices, a kernel over rows that could go on with compute, which reads its rows again, if small results that compute
-        needs as well came before it: they are moved there. So the gradient of a loss is taken while its rows are at hand."""
+        needs as well came before it: they are moved there. So the gradient of a loss is taken while its rows are in cache."""
         if not self.target.sums_rows_on or self.waits:
             return None
         reads = dict.fromkeys(value for value, axis_map in compute.reads if axis_map is not None)
@@ -663,7 +663,7 @@ def _running(a: int) -> int:
 
 
 def _order_of(shape, strides) -> tuple | None:
-    """Axes from the largest stride to the smallest by the sizes at hand, if the strides are those of a dense block."""
+    """Axes from the largest stride to the smallest by concrete sizes, if the strides are those of a dense block."""
     order = tuple(sorted(range(len(shape)), key=lambda a: (-hint(strides[a]), a)))
     dense = memory.dense_strides(shape, order)
     return order if all(is_one(n) or same(s, t) for n, s, t in zip(shape, strides, dense)) else None

@@ -55,7 +55,7 @@ class Lowering:
         self.joining: dict = {}
 
     def replace(self, made: dict[Value, Value]):
-        """The graph was built anew: made[v] stands for v."""
+        """The graph was built again: made[v] stands for v."""
         if self.made:
             self.made = {old: made[new] for old, new in self.made.items() if new in made}
         else:

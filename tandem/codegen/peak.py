@@ -16,7 +16,7 @@ def buffer_bytes(buffer: Buffer) -> int:
 
 
 def memory_of(graph: Graph, schedule: Schedule) -> dict:
-    """Bytes, for the sizes at hand: {"inputs", "outputs", "peak", "at": number of the step where the peak is}.
+    """Bytes, for concrete sizes: {"inputs", "outputs", "peak", "at": number of the step where the peak is}.
 
     peak is what the program allocates at most at one time, results included and inputs not. Buffers live from the step that writes
     them to the last one that reads them, results to the end; a library routine's own scratch memory is not counted.

@@ -99,5 +99,5 @@ class Target:
     def begin(self, steps: list, alone: bool = False):
         """Has steps of a program compiled while others are still being made; `alone`: only those that become no part of others."""
 
-    def foresee(self, graph: Graph):
+    def begin_ahead(self, graph: Graph):
         """An operator that is new is traced for a program: has ready, while that goes on, what its compilation will need."""

@@ -290,7 +290,7 @@ def _refuse_in_body(objects):
     else:
         fix += "; or look at it without td.compile: TANDEM_EAGER=1, or `with td.switches(EAGER=1):`"
     raise UnsupportedError(
-        "print", f"a function given to td.{name} is only taken down here, to run later: there are no values to print yet",
+        "print", f"a function given to td.{name} is only traced here, to run later: there are no values to print yet",
         fix=fix,
     )  # fmt: skip
 

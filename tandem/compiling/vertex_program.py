@@ -4,7 +4,7 @@ See Note [Vertex programs].
 """
 
 # Note [Vertex programs]
-# The function is taken down once a call for each number of children that occurs, on tensors without values, and becomes an
+# The function is traced once a call for each number of children that occurs, on tensors without values, and becomes an
 # operator function, found again by what was noted: parameters and closures are looked at afresh every time, and nothing is compiled
 # for a new structure. The runtime runs it frontier by frontier (Note [Frontiers] in src/autobatch/frontiers.h); the structure is
 # only data. Backward goes over the frontiers the other way round. Where the function has no batching rule or a vertex fails, the

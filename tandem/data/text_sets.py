@@ -120,7 +120,7 @@ def king_james(path: str | None = None) -> str:
 
 
 def _expand(data: bytes, most: int = 16) -> bytes:
-    """What Unix's `compress` packed (LZW): codes of 9 to `most` bits, in groups of eight of one width; 256 starts anew."""
+    """What Unix's `compress` packed (LZW): codes of 9 to `most` bits, in groups of eight of one width; 256 starts again."""
     table = [bytes((i,)) for i in range(256)] + [b""]
     out: list[bytes] = []
     width, at, group, before = 9, 0, 0, None

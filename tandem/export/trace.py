@@ -74,7 +74,7 @@ def trace(fn, args: tuple, dynamic=True, names: list[str] | None = None) -> Expo
 
 
 def graph_of(taken: Taken, arguments: list, axes: list, gradients: bool = False, random: bool = False) -> Graph:
-    """What was taken down as a graph with constants for numbers. Its inputs are the arguments and the weights.
+    """What was traced, as a graph with constants for numbers. Its inputs are the arguments and the weights.
 
     arguments: (dtype, shape) of each; axes: those of each whose sizes are free
     gradients: whether it is to be differentiated: what the function computed without recording passes none on

@@ -18,7 +18,7 @@ def _lines(graph) -> list[str]:
         source = f"   # {getattr(node.source, 'short', node.source)}" if node.source else ""
         op = "input" if node.op.is_input else repr(node.op)  # its type stands on the left, its position is its place
         lines.append(f"{left} = {op}({arguments}){_place(node, names, bare)}{source}")
-        if hasattr(node.op, "graphs"):  # a region: its graphs, whose values are numbered anew
+        if hasattr(node.op, "graphs"):  # a region: its graphs, whose values are numbered again
             for part in node.op.graphs():
                 lines += [f"  {part.name or 'body'}:", *("    " + line for line in _lines(part))]
     for position, value in graph.mutations:

@@ -70,7 +70,7 @@ def _wrong(node: Node, message: str) -> InternalError:
 
 
 def same_type(a: Type, b: Type) -> bool:
-    """Whether two types agree for the sizes at hand. Unlike `==` this writes no guard."""
+    """Whether two types agree for concrete sizes. Unlike `==` this writes no guard."""
     if a.dtype is not b.dtype or len(a.shape) != len(b.shape):
         return False
     return a.shape is b.shape or all([m is n or hint(m) == hint(n) for m, n in zip(a.shape, b.shape)])  # noqa: C419

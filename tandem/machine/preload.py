@@ -20,7 +20,7 @@ from tandem import _runtime
 from tandem.switches import PREBUILT, cache_dir
 
 _begun = False
-watches_calls = False  # whether the first call that was not foreseen is to load the compiler
+watches_calls = False  # whether the first call that was not prebuilt is to load the compiler
 
 
 def preload_compiler() -> None:

@@ -115,8 +115,8 @@ class GPT2(nn.Module):
             name = name.removeprefix("transformer.")
             if name.endswith((".attn.bias", ".attn.masked_bias")) or name == "lm_head.weight":
                 continue
-            turned = name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight"))
-            taken[name] = value.T.contiguous() if turned else value
+            transposed = name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight"))
+            taken[name] = value.T.contiguous() if transposed else value
         return self.load_state_dict(taken, strict=strict)
 
 

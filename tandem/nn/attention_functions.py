@@ -39,12 +39,12 @@ def batch_first(query, key, value, single: bool, first: bool):
     """(N, T, E) of what may be (T, E) or (T, N, E); what is one tensor stays one."""
     same_kv, same_q = value is key, key is query
 
-    def turned(x):
+    def transposed(x):
         return x.unsqueeze(0) if single else x if first else x.transpose(0, 1)
 
-    query = turned(query)
-    key = query if same_q else turned(key)
-    return query, key, key if same_kv else turned(value)
+    query = transposed(query)
+    key = query if same_q else transposed(key)
+    return query, key, key if same_kv else transposed(value)
 
 
 def attend(query, key, value, heads: int, weights, bias, bias_k, bias_v, add_zero_attn: bool, drop: float, out_weight, out_bias,

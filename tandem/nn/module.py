@@ -326,7 +326,7 @@ class Module:
 
     def _apply(self, fn, recurse: bool = True):
         """Replaces every parameter, gradient and buffer t by fn(t). Parameters stay the objects they are. Children are asked by
-        their own _apply, which a class may have written anew for tensors that are neither parameters nor buffers."""
+        their own _apply, which a class may have written again for tensors that are neither parameters nor buffers."""
         if recurse:
             for module in self.children():
                 module._apply(fn)

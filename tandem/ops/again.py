@@ -1,4 +1,4 @@
-"""again: a value as it is, from here on. What is computed from it is computed anew rather than kept from before."""
+"""again: a value as it is, from here on. What is computed from it is recomputed rather than kept from before."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ class Op:
 
     def check_rules(self, types):
         """Raises unless it may be applied to operands of these types, with the sizes that they have now."""
-        rules.obey_at_hand(self, types)
+        rules.obey_concrete(self, types)
 
     def checked_inputs(self, inputs, symbols):
         """inputs of a node of a file, after looking at them: what holds positions is checked when it runs."""

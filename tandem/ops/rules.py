@@ -11,7 +11,7 @@ A type in `takes` is T (any, the same for all T), F (a float, the same for all F
 integer), ? (any) or the short name of one (i64). After an operand, ? says that it may be missing, ... that more like it may follow.
 
 `obey` asks all of this. Sizes may be symbolic: what is asked of them becomes a guard of the trace, so that it is asked again for
-other sizes. The verifier asks with the sizes at hand (`obey_at_hand`), which leaves no guards. What depends on values is checked
+other sizes. The verifier asks with concrete sizes (`obey_concrete`), which leaves no guards. What depends on values is checked
 when the graph runs: `checked_inputs`, which builders call while graphs of files are rebuilt (`checking` in graph/ir.py).
 """
 
@@ -65,8 +65,8 @@ def obey(op, types):
     op.rule(*types)
 
 
-def obey_at_hand(op, types):
-    """`obey` with the sizes at hand, without guards."""
+def obey_concrete(op, types):
+    """`obey` with concrete sizes, without guards."""
     op = op._with_sizes(_hints) if hasattr(op, "graphs") else op.substitute(_hints)
     types = [Type(t.dtype, _hints(t.shape), t.weak) for t in types]
     obey(op, types)

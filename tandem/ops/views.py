@@ -1,4 +1,4 @@
-"""Views that strides alone describe, and tensors laid out anew. Eager tensors share memory; symbolic values have no strides, and
+"""Views that strides alone describe, and tensors laid out again. Eager tensors share memory; symbolic values have no strides, and
 there the same elements are gathered."""
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class AveragedModel(Module):
 
 @no_grad()
 def update_bn(loader, model: Module, device=None):
-    """Computes the running statistics of batch normalisation anew, by one pass over data."""
+    """Recomputes the running statistics of batch normalisation, by one pass over data."""
     layers = [
         m for m in model.modules() if getattr(m, "running_mean", None) is not None and hasattr(m, "reset_running_stats")
     ]

@@ -59,8 +59,8 @@ def _groups(graph: Graph) -> list[list[Node]]:
             and node.outputs[0].ndim == 2
             and all(root(v).op.is_input for v in node.inputs[1:])
         ):
-            turned = node.inputs[1].op.name == "permute"
-            found.setdefault((node.inputs[0], len(node.inputs), turned, node.device), []).append(node)
+            transposed = node.inputs[1].op.name == "permute"
+            found.setdefault((node.inputs[0], len(node.inputs), transposed, node.device), []).append(node)
     return [group for group in found.values() if len(group) > 1 and _pays(group)]
 
 
@@ -90,11 +90,11 @@ def _unturned(matrix: Value) -> Value:
 
 
 def _wide(group: list[Node], x: Value) -> list[Value]:
-    turned = group[0].inputs[1].op.name == "permute"  # as linear layers have them
+    transposed = group[0].inputs[1].op.name == "permute"  # as linear layers have them
     matrices = [_again(_unturned(node.inputs[1])) for node in group]
-    joined = _join(matrices, 0 if turned else 1)
+    joined = _join(matrices, 0 if transposed else 1)
     biases = [_join([_again(node.inputs[2]) for node in group], 0)] if len(group[0].inputs) == 3 else []
-    y = F.Matmul()(x, F.Permute((1, 0))(joined) if turned else joined, *biases)
+    y = F.Matmul()(x, F.Permute((1, 0))(joined) if transposed else joined, *biases)
     result, start = [], 0
     for node in group:
         n = node.outputs[0].shape[1]

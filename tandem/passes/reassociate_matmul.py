@@ -1,7 +1,7 @@
 """reassociate_matmul: a chain of matrix products is done in the order that takes the fewest operations.
 
 (A @ B) @ v with a vector v is two cheap products as A @ (B @ v). The classic dynamic programme over all orders decides, for the
-sizes at hand. Only products of matrices without bias take part whose result nobody else needs (in training, backward needs most of
+concrete sizes. Only products of matrices without bias take part whose result nobody else needs (in training, backward needs most of
 them).
 
 Another order rounds differently: results agree to the accuracy of the type, not to the bit. TANDEM_SKIP=reassociate_matmul keeps

@@ -1,6 +1,6 @@
 """rebuild: a graph made from another one node by node, which is how passes change graphs.
 
-Nodes are immutable, so those that stay as they are belong to both graphs; only what changes is made anew.
+Nodes are immutable, so those that stay as they are belong to both graphs; only what changes is made again.
 """
 
 from __future__ import annotations

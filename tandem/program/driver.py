@@ -63,7 +63,7 @@ def _compile(request: Request) -> Program:
         builder, written, facts = found
         return Program(builder, None, written, facts, {"load": time.perf_counter() - started})
     if preload.watches_calls and 0 in request.all_devices:
-        preload.begin_compiling()  # programs are hardly ever foreseen
+        preload.begin_compiling()  # programs are hardly ever prebuilt
     return _compile_whole(request, source)
 
 
@@ -75,7 +75,7 @@ def _compile_operator(request: Request) -> Program:
     graph = source.graph
     target = target_of(request.device)
     if request.options.captured:
-        target.foresee(graph)
+        target.begin_ahead(graph)
     builder = _runtime.PlanBuilder()
     return Program(builder, graph, request.write(source, _lower_operator(source, target, request), builder), {}, {})
 
@@ -253,7 +253,7 @@ def tell_failure(error: Exception, what: str, report):
     if DEBUG >= 1:
         traceback.print_exception(error)
     warn(
-        f"{what} could not be compiled ({cause}); they run one by one instead, with the same results. "
+        f"{what} could not be compiled ({cause}); they run eagerly instead (fallback), with the same results. "
         "This is a mistake in Tandem, please report it; TANDEM_DEBUG=1 shows where it happened",
         CompileWarning,
     )

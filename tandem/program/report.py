@@ -84,7 +84,7 @@ class Report(list):
         self.name = name  # of the compiled function
         self.memory_budget = memory_budget
         self.recompiles = Recompiles(recompile_limit)
-        self.fresh = False  # whether programs are made anew even where they lie on disk
+        self.fresh = False  # whether programs are made again even where they lie on disk
         self.failures: list[str] = []  # why no program could be made of a sequence; its calls run by the fallback
         self.restarts = 0
 
@@ -186,7 +186,7 @@ class Report(list):
         if forgotten := sum(r is None for r in self):
             lines.append(f"  {forgotten} programs were dropped: too many sequences of operators to keep")
         lines += self.recompiles.tell()
-        lines += [f"  no program, calls run one by one: {cause}" for cause in self.failures]
+        lines += [f"  no program, calls run eagerly (fallback): {cause}" for cause in self.failures]
         return "\n".join(lines)
 
     def _why(self, entry: dict, number: int) -> str:

@@ -402,7 +402,7 @@ def global_variables() -> list[Variable]:
 
 
 def name_scope(name: str, default_name=None, values=None):
-    """Names of what is built inside begin with this; with None they begin anew, outside of all scopes."""
+    """Names of what is built inside begin with this; with None they begin again, outside of all scopes."""
     return default_graph().name_scope(name or default_name)
 
 

@@ -419,7 +419,7 @@ class Trace:
         return value
 
     def random_state(self, seed: Value | None):
-        """The generator of a call: the run's, or one that begins anew with this seed."""
+        """The generator of a call: the run's, or one that begins again with this seed."""
         if seed is None:
             return self.generator if self.placed is None else _Placed(self.placed.id, self.generator)
         # Iterations of a hand-wired loop have generators of their own.

@@ -31,7 +31,7 @@ class Bisection(NamedTuple):
     passes      passes without which they agree; any one of them is at fault, or two of them together if there are several
     difference  the largest difference of an element with all passes in place
     output      the output where that is
-    steps       kernels and routines that give other results than their operators do one by one (tandem.testing.judge.Fault)
+    steps       kernels and routines that give other results than their operators do eagerly (tandem.testing.judge.Fault)
     """
 
     agree: bool

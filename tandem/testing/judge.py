@@ -1,4 +1,4 @@
-"""Which step of a program gives other results than its operators do one by one. What td.bisect uses to find a kernel at fault.
+"""Which step of a program gives other results than its operators do eagerly. What td.bisect uses to find a kernel at fault.
 
 The program runs once with all of its memory kept. Then its graph is computed again node by node, each by a plan of its own, as an
 eager call would be. Where a value lies in memory, the two are compared, and the program's own value goes on: so every step is

@@ -308,7 +308,7 @@ def _replay(builder: Builder, plan, values: dict, temporaries: list[Value], body
             sizes[index] = values[origin[1]].shape[origin[2]]
         elif origin[0] == "int":
             sizes[index] = values[origin[1]]
-        elif origin[0] != "local":  # a region's own is made anew
+        elif origin[0] != "local":  # a region's own is made again
             sizes[index] = graph.symbols.hints[index]
     for expression in body.guards:  # equal sizes become one
         difference = substitute(expression, sizes)

@@ -14,7 +14,7 @@ from tandem import files
 
 
 class CSVLog:
-    """One line for each call of write; columns as they come, so files with new columns are written anew."""
+    """One line for each call of write; columns as they come, so files with new columns are written again."""
 
     def __init__(self, path):
         self.path = os.fspath(path)

@@ -94,7 +94,7 @@ class Batcher:
         if isinstance(op, Composite):
             inner = self._inner(node, lambda *inputs: as_list(op.expand(*inputs)))
             return [self.full(*r) for r in self.graph(inner, values, flags)]
-        return self.one_by_one(node, values, flags)
+        return self.per_example(node, values, flags)
 
     # -- tools
 
@@ -122,7 +122,7 @@ class Batcher:
             operands.append(v)
         return node.op(*operands)
 
-    def one_by_one(self, node: Node, values, flags) -> list[Value]:
+    def per_example(self, node: Node, values, flags) -> list[Value]:
         """The operator on one example after the other."""
         xs = [v for v, f in zip(values, flags, strict=True) if f]
         consts = [v for v, f in zip(values, flags, strict=True) if not f]

@@ -1,4 +1,4 @@
-"""Random tensors, drawn anew at each run. With a seed, a session's first run draws the same numbers as that of any other."""
+"""Random tensors, drawn again at each run. With a seed, a session's first run draws the same numbers as that of any other."""
 
 import tandem as _td
 from tandem import dtypes

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tandem import dtypes
-from tandem.codegen.llvm.angle import FAR, far_angle
+from tandem.codegen.llvm.angle import FAR, reduced_angle
 
 
 class Value:
@@ -105,7 +105,7 @@ class NumpyBuilder:
 
     def near_angle(self, x):
         far = np.isfinite(x.array) & (np.abs(x.array) >= FAR)
-        near = [far_angle(float(v)) if f else v for v, f in zip(x.array.ravel(), far.ravel(), strict=True)]
+        near = [reduced_angle(float(v)) if f else v for v, f in zip(x.array.ravel(), far.ravel(), strict=True)]
         return Value(np.array(near, np.float64).reshape(x.array.shape))
 
     def isnan(self, x):

@@ -145,7 +145,7 @@ def run(cache, **switches) -> tuple[str, bool]:
     return "\n".join(lines), compiler == "compiler"
 
 
-def test_foreseen_calls_need_no_compiler(folder, tmp_path):
+def test_prebuilt_calls_need_no_compiler(folder, tmp_path):
     with_file, compiled = run(tmp_path / "cache", PREBUILT=folder)
     assert not compiled
     assert not (tmp_path / "cache").exists()
@@ -189,13 +189,13 @@ from tandem.machine import preload
 x = td.tensor([0.5, 1.5])
 before = preload.watches_calls
 td.exp(x)
-foreseen = preload.watches_calls
+watched = preload.watches_calls
 td.exp(td.tensor([1, 2], dtype=td.int16))
-print(before, foreseen, preload.watches_calls)
+print(before, watched, preload.watches_calls)
 """
 
 
-def test_the_compiler_begins_to_load_before_a_call_that_was_not_foreseen(folder, tmp_path):
+def test_the_compiler_begins_to_load_before_a_call_that_was_not_prebuilt(folder, tmp_path):
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "TANDEM_PREBUILT": str(folder),

@@ -34,8 +34,8 @@ def test_gpt2_takes_published_weights():
     model, other = models.GPT2(11, 8, 1, 2, 8).eval(), models.GPT2(11, 8, 1, 2, 8).eval()
     published = {"lm_head.weight": model.wte.weight.detach(), "transformer.h.0.attn.bias": td.ones(1, 1, 8, 8)}
     for name, value in model.state_dict().items():
-        turned = name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight"))
-        published["transformer." + name] = value.T if turned else value
+        transposed = name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight"))
+        published["transformer." + name] = value.T if transposed else value
     other.load_published(published)
     tokens = whole(11, 1, 5)
     np.testing.assert_array_equal(other(tokens).detach().numpy(), model(tokens).detach().numpy())

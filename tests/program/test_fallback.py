@@ -1,4 +1,4 @@
-"""When no program can be made, by a mistake of the compiler, the captured calls run one by one."""
+"""When no program can be made, by a mistake of the compiler, the captured calls run eagerly."""
 
 import warnings
 
@@ -59,7 +59,7 @@ def test_a_training_step_runs_all_the_same(fault):
     other, plain = model_and_step()
     compiled = td.compile(step)
     td.manual_seed(7)
-    with pytest.warns(CompileWarning, match=r"Planted: a mistake planted here.*one by one"):
+    with pytest.warns(CompileWarning, match=r"Planted: a mistake planted here.*eagerly instead"):
         first = compiled(x, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # named once
@@ -72,7 +72,7 @@ def test_a_training_step_runs_all_the_same(fault):
     for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
         assert (a.numpy() == b.numpy()).all()
     assert compiled._programs.num_programs == 0
-    assert "no program, calls run one by one: Planted" in compiled.explain()
+    assert "no program, calls run eagerly (fallback): Planted" in compiled.explain()
 
 
 def test_a_kernel_that_cannot_be_compiled(monkeypatch):

@@ -519,7 +519,7 @@ def test_print_in_a_function_that_is_only_taken_down_names_its_line(name):
         "cond": td.compile(lambda x: td.cond(x.sum() > 0, lambda: body(x, x), lambda: body(x, x))),
         "vmap": lambda x: td.vmap(body)(x, x),
     }[name]
-    with pytest.raises(td.UnsupportedError, match=f"print: a function given to td.{name} is only taken down") as info:
+    with pytest.raises(td.UnsupportedError, match=f"print: a function given to td.{name} is only traced") as info:
         call(td.ones(3))
     assert info.value.source.line == body.__code__.co_firstlineno + 1 and f"td.{name} gives" in info.value.fix
 

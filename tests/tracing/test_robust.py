@@ -12,7 +12,7 @@ from tandem import nn
 
 
 def test_an_exception_in_the_middle_of_backward():
-    """A hook that fails while gradients are noted down: later calls are as if nothing had been."""
+    """A hook that fails while gradients are captured: later calls are as if nothing had been."""
     w = td.ones(3, requires_grad=True)
     fail = [True]
 

@@ -1,4 +1,4 @@
-"""What is easily different when operators are only noted down: where errors come from, what they leave, who shares memory."""
+"""What is easily different when operators are only captured: where errors come from, what they leave, who shares memory."""
 
 import copy
 import pickle
@@ -327,7 +327,7 @@ def _written_weights():
     _written_index, _written_twice, _written_matrix, _written_index_of_a_write, _trained_model, _written_loop, _written_weights,
 ])  # fmt: skip
 def test_a_failure_that_depends_on_what_was_written_leaves_what_eager_code_leaves(make):
-    """Such a program has written nothing when it fails: its calls run again one by one, and fail where eager code fails."""
+    """Such a program has written nothing when it fails: its calls run again eagerly, and fail where eager code fails."""
     found = []
     for compiled in (False, True):
         fn, state = make()

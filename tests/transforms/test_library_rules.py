@@ -14,9 +14,9 @@ from tandem.transforms import batching
 def scanned(monkeypatch):
     """Names of what ran one example after the other."""
     names = []
-    real = batching.Batcher.one_by_one
+    real = batching.Batcher.per_example
     monkeypatch.setattr(
-        batching.Batcher, "one_by_one", lambda self, node, *rest: names.append(node.op.name) or real(self, node, *rest)
+        batching.Batcher, "per_example", lambda self, node, *rest: names.append(node.op.name) or real(self, node, *rest)
     )
     return names
 

@@ -19,7 +19,7 @@ REGISTERS = 72  # for filters
 
 
 def _fixed(d) -> int:
-    """The size at hand; a symbolic one is fixed by a guard."""
+    """The concrete size; a symbolic one is fixed by a guard."""
     if type(d) is int:
         return d
     value = hint(d)

@@ -126,13 +126,13 @@ def lstm_sequence(fusion, step) -> list:
         made, h = _filled(node, h, width)
         steps.append(made)
     product = allocate(gates.dtype, (n, gates.shape[2]))
-    turned = memory.permute(w, (1, 0))
+    transposed = memory.permute(w, (1, 0))
     states = [allocate(h.dtype, (n, width)) for _ in range(2)] if padded else None
     pointwise = _Repeated(functools.partial(_forward_kernel, node))
     for turn, t in enumerate(_order(_steps(gates), reverse)):
         now, cell = _step_of(hidden, t), _step_of(cells, t)
         state = states[turn % 2] if padded else now
-        steps.append(_product(node, h, turned, product))
+        steps.append(_product(node, h, transposed, product))
         steps.append(pointwise(_step_of(gates, t), product, c, now, cell, _step_of(kept, t), state))
         h, c = state, cell
     return steps

@@ -156,7 +156,7 @@ class CudaNest(Nest):
         return fixed, expression_cost(roots) - fixed
 
     def keeps_alignment(self, vector: int, piece: int) -> bool:
-        """Whether rows start at multiples of a piece, at the sizes at hand."""
+        """Whether rows start at multiples of a piece, at concrete sizes."""
         for _, form in self.accesses():
             if is_one(form.terms.get(vector, 0)):
                 others = [c for a, c in form.terms.items() if type(a) is not int or a != vector]

@@ -50,7 +50,7 @@ template <> DEVICE bf16 narrow<bf16>(float x) {
 #endif
   return y;
 }
-// As Note [Far angles] in llvm/angle.py wants it: CUDA's own functions reduce with all the bits they need.
+// As Note [Argument reduction] in llvm/angle.py wants it: CUDA's own functions reduce with all the bits they need.
 DEVICE double near_angle(double x) { return fabs(x) < 281474976710656.0 ? x : atan2(sin(x), cos(x)); }
 DEVICE float power_of_two(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 template <class T> DEVICE T smaller(T x, T y) { return x != x ? x : x < y ? x : y; }

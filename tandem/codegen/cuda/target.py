@@ -16,7 +16,7 @@ from tandem.codegen.cuda.fft import fft_lines
 from tandem.codegen.cuda.kernel import CudaKernel
 from tandem.codegen.cuda.render import source
 from tandem.codegen.cuda.rules import RULES
-from tandem.codegen.cuda.workers import foresee
+from tandem.codegen.cuda.workers import begin_ahead
 from tandem.codegen.order import writes_input
 from tandem.codegen.repeat import repeat_part
 from tandem.codegen.schedule import KernelStep, LibraryStep
@@ -80,9 +80,9 @@ class CudaTarget(Target):
         _, major, minor, *_ = _runtime.cuda_properties(self.device)
         return 10 * major + minor
 
-    def foresee(self, graph: Graph):
+    def begin_ahead(self, graph: Graph):
         """An operator that is new is traced for a program: has ready, beside that, what its compilation and its run will need."""
-        foresee(self.device)
+        begin_ahead(self.device)
         product = next((node for node in graph.nodes if isinstance(node.op, Matmul)), None)
         if product is not None and not _runtime.cuda_unavailable():
             from tandem.codegen.cuda.libraries import open_products_ahead

@@ -177,7 +177,7 @@ class Parent:
 # -- when processes start and end
 
 
-def foresee(device: int) -> None:
+def begin_ahead(device: int) -> None:
     """An operator that is new is traced for a program on this device (of cuda:device)."""
     global _operators
     _operators += 1

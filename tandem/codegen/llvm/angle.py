@@ -1,11 +1,11 @@
 """Angles beyond what sin, cos and tan reduce by multiplication, in Python's integers: what tests hold against the routine that
-kernels call where one occurs (src/loader/far_angles.cc, Note [Far angles])."""
+kernels call where one occurs (src/loader/argument_reduction.cc, Note [Argument reduction])."""
 
 from __future__ import annotations
 
 from functools import cache
 
-ROUTINE = "tandem_far_angles"
+ROUTINE = "tandem_reduce_angles"
 FAR = 2.0**48  # see Note [Range reduction] in mathlib/trigonometric.py
 _WORDS = 20  # of 64 bits: the exponents of float64, and what is looked at from there
 
@@ -30,7 +30,7 @@ def turn_words() -> tuple[int, ...]:
     return (0, *((turns >> (64 * (_WORDS - 1 - i))) & (2**64 - 1) for i in range(_WORDS)))
 
 
-def far_angle(x: float) -> float:
+def reduced_angle(x: float) -> float:
     """What the routine makes of one angle."""
     words = turn_words()
     bits = 64 * len(words)

@@ -5,7 +5,7 @@ x is brought near zero by subtracting n pi, with pi as a sum of two or three flo
 is exact inside the fused multiply-add, and the first subtraction has no rounding at all as long as n has at most 51 bits:
 both operands are multiples of the same power of two, and what remains of them fits. n itself is off by a little for large
 x, which the polynomials allow for up to |x| = 2^48, where neighbouring float64 numbers are 1/16 apart. Beyond, the angle
-is first brought within half a turn with as many bits of pi as that takes (Note [Far angles] in llvm/angle.py), which a
+is first brought within half a turn with as many bits of pi as that takes (Note [Argument reduction] in llvm/angle.py), which a
 kernel does in a branch of its own: the only one in these functions. float32 takes the same way through float64.
 """
 

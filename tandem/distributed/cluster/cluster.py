@@ -189,7 +189,7 @@ class Cluster:
         return {task: self.peer(task).is_alive(timeout) for task in self.tasks}
 
     def restart(self, task: str):
-        """Starts a task again that died, or that is to begin anew. Its variables, queues and programs are gone; programs are sent
+        """Starts a task again that died, or that is to begin again. Its variables, queues and programs are gone; programs are sent
         again when a run needs them."""
         self.engine.restart(task)
         self._attach([task])

@@ -3,7 +3,7 @@
 Note [Going back together]
 In synchronous modes all servers write snapshots after the same updates. When one has died, it is started again, and all go back to
 the newest version that every one of them has on disk; their generation rises, so that whoever waits is woken, what belongs to the
-time before is dropped, and workers compute those steps anew. As each step depends on its version and its data alone, the result
+time before is dropped, and workers recompute those steps. As each step depends on its version and its data alone, the result
 is that of a run without a failure, bit by bit. In asynchronous modes the server that died goes on from its own last snapshot, and
 the others do not notice.
 """

@@ -9,7 +9,7 @@ with), and count once: what a worker has pushed for a step, or a later one, is n
     backup    the same with the first `needed` workers. What comes for a step that is over is dropped, never applied; its worker
               goes on with the present step.
     async     every push is applied when it comes. Its staleness is the number of updates since the pull that it belongs to.
-    bounded   the same, but a push that is staler than `staleness` is refused: its worker pulls and computes anew.
+    bounded   the same, but a push that is staler than `staleness` is refused: its worker pulls and recomputes.
 
 A generation is the life of a server between restores. What belongs to an earlier one is dropped, so that after a restore all
 workers go back to the version that was restored.

@@ -87,7 +87,7 @@ def create_block_mask(mask_mod, B: int | None, H: int | None, Q_LEN: int, KV_LEN
                       BLOCK_SIZE: int | tuple[int, int] = _DEFAULT, _compile: bool = False) -> BlockMask:  # fmt: skip
     """For flex_attention: which blocks of the scores mask_mod(b, h, q_idx, kv_idx) -> bool leaves empty or whole.
 
-    B, H: None where the mask is the same for all. Make it once and use it for many calls; it must be made anew when what mask_mod
+    B, H: None where the mask is the same for all. Make it once and use it for many calls; it must be made again when what mask_mod
     captures changes. The mask as a whole is never held.
 
     >>> flex = td.nn.attention.flex_attention

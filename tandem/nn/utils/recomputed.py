@@ -1,4 +1,4 @@
-"""Tensors of a module that are computed anew before every forward, by a hook that knows their name: how weight_norm, spectral_norm
+"""Tensors of a module that are recomputed before every forward, by a hook that knows their name: how weight_norm, spectral_norm
 and prune do it. nn.utils.parametrize has the later way, by which they are computed when read."""
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_kernels_call_nothing_outside(name):
     for dtype in TYPES.values():
         code = instructions(kernel_of(function, *[dtype] * count))
         calls = [line for line in code if line.startswith(("call", "bl\t", "blr"))]
-        assert not [line for line in calls if "far_angle" not in line]
+        assert not [line for line in calls if "reduce_angles" not in line]
 
 
 def test_sixteen_bit_floats_are_not_taken():

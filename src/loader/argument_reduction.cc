@@ -1,8 +1,8 @@
-#include "loader/far_angles.h"
+#include "loader/argument_reduction.h"
 
 #include <bit>
 
-// Note [Far angles]
+// Note [Argument reduction]
 // x = m 2^e with an integer m of 53 bits. Of x / (2 pi) only the part after the point matters, and of 1 / (2 pi) only
 // the bits from the e-th one on: those before it give whole turns (Payne and Hanek). 192 bits from there leave an error
 // below 2^-139 turns. The result is the angle within half a turn as a float64; its error is at most about 4e-16.
@@ -26,7 +26,7 @@ uint64_t bits_from(int position) {
   return shift ? word[0] << shift | word[1] >> (64 - shift) : word[0];
 }
 
-double far_angle(double x) {
+double reduced_angle(double x) {
   uint64_t bits = std::bit_cast<uint64_t>(x);
   int exponent = static_cast<int>(bits >> 52 & 2047);
   if (exponent == 2047 || exponent < 1023 + 48) return x;
@@ -47,8 +47,8 @@ double far_angle(double x) {
 
 }  // namespace
 
-void far_angles(double* angles, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) angles[i] = far_angle(angles[i]);
+void reduce_angles(double* angles, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) angles[i] = reduced_angle(angles[i]);
 }
 
 }  // namespace tandem

@@ -5,10 +5,10 @@
 
 namespace tandem {
 
-constexpr const char* far_angles_name = "tandem_far_angles";  // what kernels call it
+constexpr const char* reduce_angles_name = "tandem_reduce_angles";  // what kernels call it
 
 // Each of n angles of 2^48 and more becomes the same angle within half a turn; others, infinities and NaN stay as they
 // are.
-void far_angles(double* angles, int64_t n);
+void reduce_angles(double* angles, int64_t n);
 
 }  // namespace tandem

@@ -46,7 +46,7 @@ std::shared_ptr<const Origin> Capture::today(int32_t call) const {
   return std::make_shared<const Origin>(std::move(origin));
 }
 
-void Capture::run_one_by_one(const std::vector<size_t>& escaping) {
+void Capture::run_fallback(const std::vector<size_t>& escaping) {
   const auto count = static_cast<int32_t>(calls_.size());
   std::vector<int32_t> last_use(calls_.size());
   for (int32_t c = 0; c < count; ++c) {
@@ -87,7 +87,7 @@ void Capture::run_one_by_one(const std::vector<size_t>& escaping) {
       }
     }
     PlanRun run(plan, inputs.data());
-    TD_CHECK(run.guards_hold(), "the plan of ", plan.name, " does not accept the call that it was noted down for");
+    TD_CHECK(run.guards_hold(), "the plan of ", plan.name, " does not accept the call that it was captured for");
     prepare_plan(plan);
     try {
       run.execute();
