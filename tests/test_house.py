@@ -77,11 +77,6 @@ def test_shares_do_not_fall(house):
     assert len(house.long_files()) <= 22
 
 
-def test_a_test_in_another_folder_does_not_count_as_mirrored(house):
-    elsewhere = set(house.untested(house.modules(), True)) - set(house.untested(house.modules()))
-    assert "tandem/ops/matmul.py" in elsewhere  # tests/library/test_matmul.py is about the library's routines
-
-
 def test_what_the_runtime_hands_to_python_has_names(house):
     assert [] == house.unnamed_tuples(house.modules()), "see Note [Tuples across the border] in tools/house.py"
     assert house._arguments("(a, f(b, c), {d, e}) + g(h, i)") == 3
