@@ -7,13 +7,8 @@ import pytest
 
 import tandem as td
 from tandem.errors import CheckpointError, ValueRangeError
-from tandem.models.gguf_names import weights_of_gguf
 from tandem.models.llama import rotary_frequencies, rotate
-
-CONFIG = {
-    "vocab_size": 13, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "max_position_embeddings": 16, "rms_norm_eps": 1e-6, "rope_theta": 500.0, "tie_word_embeddings": True,
-}  # fmt: skip
+from tests.models.llamas import CONFIG
 
 
 def test_a_folder_of_published_files_becomes_a_model(tmp_path):
@@ -27,27 +22,6 @@ def test_a_folder_of_published_files_becomes_a_model(tmp_path):
     other = td.models.Llama.from_pretrained(tmp_path)
     tokens = td.arange(6)[None]
     np.testing.assert_array_equal(model(tokens).detach().numpy(), other(tokens).detach().numpy())
-
-
-def test_weights_by_the_names_of_gguf_files_are_the_same_model():
-    model, other = (td.models.Llama.from_config(CONFIG, tied=False, head_width=4).eval() for _ in range(2))
-    names = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "model.layers.0.": "blk.0.",
-             "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-             "self_attn.o_proj": "attn_output", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
-             "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}  # fmt: skip
-    stored = {}
-    for name, value in model.state_dict().items():
-        value = value.detach()
-        if "q_proj" in name or "k_proj" in name:  # elements that turn together lie side by side there
-            heads = 2 if "q_proj" in name else 1
-            value = value.reshape(heads, 2, 2, 8).permute(0, 2, 1, 3).reshape(value.shape)
-        for ours, theirs in names.items():
-            name = name.replace(ours, theirs)
-        stored[name] = value
-    other.load_published({**stored, "rope_freqs.weight": td.ones(2)})
-    tokens = td.arange(6)[None]
-    np.testing.assert_array_equal(model(tokens).detach().numpy(), other(tokens).detach().numpy())
-    assert "model.layers.0.mlp.up_proj.weight" in weights_of_gguf(stored, model.model["layers"][0].self_attn)
 
 
 def test_scores_depend_on_the_distance_of_positions_only():

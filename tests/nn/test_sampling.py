@@ -8,6 +8,8 @@ import tandem as td
 from tests.check import assert_close, check_op
 
 F = td.nn.functional
+
+
 RNG = np.random.default_rng(2)
 
 
@@ -63,20 +65,6 @@ def test_grid_sample_reads_an_identity_grid_as_the_image():
         F.grid_sample(image, td.zeros(1, 2, 2, 3))
     with pytest.raises(td.errors.ValueRangeError, match="mode is 'cubic'"):
         F.grid_sample(image, td.zeros(1, 2, 2, 2, dtype=td.float64), "cubic")
-
-
-def test_antialias_keeps_the_mean_and_constants():
-    image = RNG.normal(size=(1, 1, 12, 12))
-    for mode in ("bilinear", "bicubic"):
-        small = F.interpolate(td.tensor(image), (3, 4), mode=mode, antialias=True)
-        assert abs(float(small.mean()) - image.mean()) < 0.15
-        flat = F.interpolate(td.full((1, 1, 9, 9), 2.0), (4, 2), mode=mode, antialias=True)
-        assert_close(flat, np.full((1, 1, 4, 2), 2.0))
-    check_op(lambda x: F.interpolate(x, (3, 2), mode="bilinear", antialias=True),
-             lambda x: np.asarray(F.interpolate(td.tensor(x), (3, 2), mode="bilinear", antialias=True)),
-             inputs=[(RNG.normal(size=(1, 2, 5, 4)),)], names=["interpolate"], deferred=False)  # fmt: skip
-    with pytest.raises(td.errors.ValueRangeError, match="antialias"):
-        F.interpolate(td.zeros(1, 1, 4, 4), 2, mode="nearest", antialias=True)
 
 
 def test_fractional_pooling():

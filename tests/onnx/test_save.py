@@ -1,67 +1,21 @@
 """Functions and modules as ONNX files: what is written is read again, and run by onnxruntime where that is installed."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
 import tandem as td
 import tandem.nn.functional as F
 from tandem import models
+from tests.onnx.writers.roundtrip import check_save
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
-
-
-def flat(results) -> list:
-    return [results] if isinstance(results, td.Tensor) else [leaf for part in results for leaf in flat(part)]
-
-
-def check_save(fn, *args, tolerance=2e-5, whole_batches=True, **options):
-    """What is written gives the function's results, for the given sizes and for batches three times as large."""
-    proto = td.onnx.save(fn, args, **options)
-    runs = [lambda *xs: flat(td.onnx.load(proto)(*xs))]
-    if importlib.util.find_spec("onnxruntime") is not None:
-        import onnxruntime
-
-        session = onnxruntime.InferenceSession(proto.SerializeToString())
-        names = [i.name for i in session.get_inputs()]
-        runs.append(lambda *xs: session.run(None, {n: x.numpy() for n, x in zip(names, xs, strict=True)}))
-    for given in [args, [td.concat([a, a, a], axis=0) for a in args]] if whole_batches else [args]:
-        with td.no_grad():
-            expected = flat(fn(*given))
-            for run in runs:
-                for e, got in zip(expected, run(*given), strict=True):
-                    np.testing.assert_allclose(np.asarray(got), e.numpy(), rtol=tolerance, atol=tolerance)
-    return proto
 
 
 def kinds(proto) -> list[str]:
     return [node.op_type for node in proto.graph.node]
 
 
-def lstm(x):
-    return LSTM(x)[0]
-
-
 td.manual_seed(3)
-LSTM = td.nn.LSTM(4, 5, batch_first=True)
-LAYERS = {
-    "group_norm": (td.nn.GroupNorm(2, 4), (2, 4, 5, 5)),
-    "conv_transpose": (td.nn.ConvTranspose2d(3, 4, 3, 2, 1, 1), (2, 3, 5, 5)),
-    "lstm": (lstm, (2, 6, 4)),
-    "transformer": (td.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (2, 5, 16)),
-    "upsample": (td.nn.Upsample(scale_factor=2, mode="bilinear"), (2, 3, 4, 4)),
-    "adaptive": (td.nn.AdaptiveAvgPool2d(3), (2, 3, 8, 7)),
-    "instance_norm": (td.nn.InstanceNorm2d(3), (2, 3, 4, 4)),
-    "activations": (td.nn.Sequential(td.nn.ELU(), td.nn.Mish(), td.nn.Hardswish(), td.nn.SiLU(), td.nn.GELU()), (3, 3)),
-    "pools": (td.nn.Sequential(td.nn.MaxPool2d(3, 2, 1), td.nn.AvgPool2d(2, ceil_mode=True)), (2, 3, 9, 9)),
-}
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_layers(name):
-    layer, shape = LAYERS[name]
-    check_save(layer.eval() if isinstance(layer, td.nn.Module) else layer, td.randn(*shape))
 
 
 SMALL = {
@@ -72,6 +26,8 @@ SMALL = {
     "NCF": (lambda: models.NCF(50, 60, 8, (16, 8)), lambda: (td.randint(0, 50, (4,)), td.randint(0, 50, (4,)))),
     "LSTMLanguageModel": (lambda: models.LSTMLanguageModel(50, 16, 2), lambda: (td.randint(0, 50, (3, 7)),)),
 }
+
+
 LARGE = {
     "resnet18": (models.resnet18, lambda: (td.randn(1, 3, 64, 64),)),
     "MobileNetV2": (models.MobileNetV2, lambda: (td.randn(1, 3, 64, 64),)),
@@ -130,22 +86,6 @@ def test_several_axes_of_any_size():
     proto = td.onnx.save(lambda a: td.softmax(a, -1) * a.shape[1], td.randn(2, 3), dynamic={"x": (0, 1)})
     x = td.randn(4, 5)
     np.testing.assert_allclose(td.onnx.load(proto)(x).numpy(), (td.softmax(x, -1) * 5).numpy(), rtol=1e-5)
-
-
-def test_branches_and_loops():
-    check_save(lambda x: td.cond(x.sum() > 0, lambda: x * 2, lambda: x - 1), td.ones(3, 2))
-    check_save(lambda x: td.cond(x.sum() > 0, lambda: x * 2, lambda: x - 1), -td.ones(3, 2))
-
-    def doubled(x):
-        return td.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * 2.0), (td.tensor(0), x))[1]
-
-    check_save(doubled, td.randn(3, 2))
-
-    def summed(x):
-        total, rows = td.scan(lambda c, r: (c + r, c * r), td.zeros(4), x)
-        return rows + total
-
-    check_save(summed, td.randn(3, 4))
 
 
 def test_random_numbers_are_refused():

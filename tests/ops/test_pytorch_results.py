@@ -33,34 +33,6 @@ def test_conv_transpose_output_padding_keeps_what_reaches_beyond_the_padding():
     assert wider.tolist() == full[:, :, 1:].tolist()
 
 
-def test_embedding_bag_counts_a_negative_padding_idx_from_the_end():
-    weight = td.tensor([[1.0], [2.0], [10.0]])
-    index = td.tensor([[0, 2], [1, 2]])
-    for mode, expected in (("sum", [[1.0], [2.0]]), ("mean", [[1.0], [2.0]]), ("max", [[1.0], [2.0]])):
-        assert F.embedding_bag(index, weight, mode=mode, padding_idx=-1).tolist() == expected
-    flat = F.embedding_bag(td.tensor([0, 2, 1]), weight, td.tensor([0, 2]), mode="sum", padding_idx=-1)
-    assert flat.tolist() == [[1.0], [2.0]]
-    with pytest.raises(td.ValueRangeError, match="padding_idx is 3; weight has 3 rows"):
-        F.embedding_bag(index, weight, padding_idx=3)
-
-
-def test_interpolate_rounds_bytes():
-    x = (td.arange(16).reshape(1, 1, 4, 4) * 10).to(td.uint8)
-    made = F.interpolate(x, size=(3, 3), mode="bilinear")
-    assert made.dtype is td.uint8
-    exact = F.interpolate(x.float(), size=(3, 3), mode="bilinear")
-    assert float((made.float() - exact).abs().max()) <= 0.5
-    assert F.interpolate(td.full((1, 1, 4, 4), 255, dtype=td.uint8), (7, 7), mode="bicubic").unique().tolist() == [255]
-
-
-def test_interpolate_of_other_integers_copies_or_refuses():
-    x = td.arange(16).reshape(1, 1, 4, 4) + 2**60
-    assert F.interpolate(x, size=(3, 3))[0, 0, 0].tolist() == [2**60, 2**60 + 1, 2**60 + 2]
-    for mode in ("bilinear", "bicubic", "area"):
-        with pytest.raises(NotImplementedError, match="interpolate"):
-            F.interpolate(x, size=(3, 3), mode=mode)
-
-
 @pytest.mark.parametrize("name", ["var", "std"])
 def test_a_bool_after_x_says_whether_variances_are_unbiased(name):
     x = td.tensor([[1.0, 2.0], [4.0, 8.0]])
@@ -226,13 +198,6 @@ def test_losses_warn_where_shapes_are_broadcast(loss):
     for _ in range(2):
         with pytest.warns(UserWarning, match=r"input is \(3, 1\) and target is \(3,\)"):
             loss(td.zeros(3, 1), td.ones(3))
-
-
-def test_losses_take_pytorchs_old_arguments():
-    x, y = td.tensor([1.0, 2.0]), td.tensor([1.0, 4.0])
-    assert F.mse_loss(x, y, False).tolist() == 4.0
-    assert F.mse_loss(x, y, size_average=True).tolist() == 2.0
-    assert F.l1_loss(x, y, None, False).tolist() == [0.0, 2.0]
 
 
 def test_binary_cross_entropy_does_not_broadcast():

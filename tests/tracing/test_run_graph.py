@@ -1,4 +1,4 @@
-"""Graphs that users meet: immutable, verified, saved and run elsewhere."""
+"""Graphs that run themselves."""
 
 import pytest
 

@@ -76,7 +76,7 @@ def test_the_page_in_a_browser(tmp_path):
         assert b.run(painted) > 500
         b.wheel("#timeline", -300)
         b.click("[data-by=line]")
-        assert "test_profile_page.py" in b.run("return document.getElementById('table').textContent")
+        assert "test_profile.py" in b.run("return document.getElementById('table').textContent")
         b.click("[data-by=op]")
         everything = b.run(f"return {rows}")
         b.type("#search", "softmax")

@@ -65,7 +65,7 @@ def test_text_of_users_cannot_end_the_data(tmp_path):
 
     page = td.compile(step).graph(td.ones(2)).view()
     assert "alert(1)</script>" not in page
-    assert "</script><script>alert(1)" in data_in(page)["files"]["test_graph_page.py"]
+    assert "</script><script>alert(1)" in data_in(page)["files"]["test_view.py"]
 
 
 def test_programs_from_the_disk_have_names_too():
