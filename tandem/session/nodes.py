@@ -109,7 +109,7 @@ class Step(Op):
     hand_wired = False
     blocking = False  # whether it may wait for other runs
     writes = False  # whether it changes a variable
-    is_placeholder = is_variable = is_constant = is_seed = False  # what comes from outside (Fed)
+    is_placeholder = is_variable = is_held = is_seed = False  # what comes from outside (Fed)
     collective = False  # whether all ranks must run it, in one order with others
     everywhere = True  # whether loops may use its results where it takes nothing of a run
     condition = 0  # a number for when its results are live, where others decide that
@@ -225,7 +225,7 @@ class Fed(Step):
         super().__init__()
         self.name = name
         self.is_placeholder, self.is_variable = name == "placeholder", name == "variable"
-        self.is_constant, self.is_seed = name == "constant", name == "seed"
+        self.is_held, self.is_seed = name == "constant", name == "seed"
         self.tensor = tensor
 
 

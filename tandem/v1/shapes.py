@@ -112,7 +112,7 @@ def sizes(op: str, given) -> list:
 
 
 def _is_constant(x) -> bool:
-    return isinstance(x, SymbolicTensor) and x.node.op.is_constant
+    return isinstance(x, SymbolicTensor) and x.node.op.is_held
 
 
 def _size(op: str, d):

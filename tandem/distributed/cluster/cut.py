@@ -69,7 +69,7 @@ class Cut:
         if self.missing is not None:
             return
         self.seeds = [n.outputs[0] for n in nodes if n.op.is_seed]
-        self.held = [n.outputs[0] for n in nodes if n.op.is_constant]
+        self.held = [n.outputs[0] for n in nodes if n.op.is_held]
         self.variables = [n.outputs[0] for n in nodes if n.op.is_variable]
         self.draws = Draws(graph, nodes, functools.partial(make_node, graph))
         self.fed = [*fed, *self.seeds, *self.draws.values]
