@@ -40,6 +40,7 @@ class Target:
     keeps_derivatives = False  # whether a derivative is kept in place of what it is computed from (kept.py)
     keeps_narrow = False  # whether the 16-bit form of a number is kept in place of a wider one
     keeps_along = False  # whether kernels of reductions keep what follows from their results
+    arranges = False  # whether passes choose how images lie in memory (channels_last)
     recomputes = False  # whether programs keep within a memory budget (recompute.py)
     picks_at_once = False  # whether few elements of something large are picked as soon as it is there
 

@@ -174,7 +174,7 @@ def make(request: Request, source: Source | None, facts: dict, seconds: dict) ->
 
 def _optimise(request: Request, source: Source, facts: dict, seconds: dict) -> tuple[Source, Schedule]:
     started = time.perf_counter()
-    source = _simplify(source, facts.setdefault("passes", {}), arrange=request.device == 0 and source.devices is None)
+    source = _simplify(source, facts.setdefault("passes", {}), arrange=target_of(request.device).arranges and source.devices is None)
     if request.options.own_results is not None:
         own_memory(source.graph, request.options.own_results)
     simplified = time.perf_counter()
@@ -203,7 +203,7 @@ def _optimise(request: Request, source: Source, facts: dict, seconds: dict) -> t
 
 def _optimise_part(graph: Graph, layouts: list, device: int) -> Graph:
     """What one device computes, once more: what stood between its nodes is elsewhere now."""
-    return run_pipeline(graph, None, layouts if device == 0 else None)
+    return run_pipeline(graph, None, layouts if target_of(device).arranges else None)
 
 
 def _simplify(source: Source, times: dict, arrange: bool) -> Source:

@@ -19,6 +19,7 @@ from tandem.codegen import (
 )
 from tandem.codegen.buffer import root_of
 from tandem.codegen.order import writes_input
+from tandem.codegen.targets import target_of
 from tandem.graph.ir import Origin
 from tandem.graph.symbolic import Dim, Sym, symbol_indices
 from tandem.program.request import Request, Source
@@ -298,7 +299,7 @@ class ProgramWriter(ScheduleWriter):
         self.arguments = max(source.positions, default=-1) + 1  # those that the steps know of
         self.whole = request.options.whole
         self.source = source
-        self.tells_writes = self.whole and request.device > 0
+        self.tells_writes = self.whole and target_of(request.device).has_own_memory
 
     def _step(self, step):
         if self.whole and not self._has_written:
@@ -385,7 +386,7 @@ class DevicePartWriter(ProgramWriter):
         ScheduleWriter.__init__(self, outer.name, graph, range(number), step.schedule, builder, step.device)
         self.slot = PartSlots(builder, graph.symbols, outer.slot, number, set())
         self.arguments = number
-        self.tells_writes = step.device > 0
+        self.tells_writes = target_of(step.device).has_own_memory
 
     def write(self) -> tuple:
         super().write()

@@ -41,6 +41,7 @@ class CpuTarget(Target):
     separates_units = True
     keeps_runs = True
     keeps_derivatives = True
+    arranges = True
     recomputes = True
 
     @functools.cached_property
