@@ -174,7 +174,8 @@ def make(request: Request, source: Source | None, facts: dict, seconds: dict) ->
 
 def _optimise(request: Request, source: Source, facts: dict, seconds: dict) -> tuple[Source, Schedule]:
     started = time.perf_counter()
-    source = _simplify(source, facts.setdefault("passes", {}), arrange=target_of(request.device).arranges and source.devices is None)
+    arrange = target_of(request.device).arranges and source.devices is None
+    source = _simplify(source, facts.setdefault("passes", {}), arrange)
     if request.options.own_results is not None:
         own_memory(source.graph, request.options.own_results)
     simplified = time.perf_counter()
