@@ -27,7 +27,7 @@ def words_of_tests() -> set[str]:
     """Names after a dot, in quotes or as a whole word of a table in the tests."""
     found = set()
     for file in (ROOT / "tests").rglob("*.py"):
-        if file.name != pathlib.Path(__file__).name:
+        if file != pathlib.Path(__file__):
             text = file.read_text()
             found.update(re.findall(r"\.([A-Za-z_]\w*)", text))
             for string in re.findall(r'"""(.*?)"""|"([^"\n]*)"', text, re.DOTALL):
