@@ -13,7 +13,6 @@ import pytest
 
 import tandem as td
 import tandem.torch
-from tandem.ops.define import _SYNONYMS
 
 ROOT = pathlib.Path(__file__).parent.parent
 SPACES = {"torch": tandem.torch, "Tensor": td.Tensor}
@@ -84,9 +83,9 @@ NOT_TAKEN = {
 
 
 def aliases() -> dict[str, set[str]]:
-    text = (ROOT / "src" / "operators" / "bind.cc").read_text().partition("kAliases[] = {")[2].partition("};")[0]
+    text = (ROOT / "src" / "operators" / "aliases.h").read_text().partition("kAliases[] = {")[2].partition("};")[0]
     found: dict[str, set[str]] = {}
-    for given, ours in [*re.findall(r'\{"(\w+)", "(\w+)"\}', text), *_SYNONYMS]:
+    for given, ours in re.findall(r'\{"(\w+)", "(\w+)"\}', text):
         found.setdefault(given, set()).add(ours)
     return found
 
@@ -122,7 +121,7 @@ def test_parameters_have_pytorchs_names():
         if rest:
             wrong[full] = rest
     wrong = {k: v for k, v in wrong.items() if k.rpartition(".")[2] not in MISNAMED}
-    assert not wrong, f"accept these names (see _SYNONYMS, kAliases) or say in NOT_TAKEN why not: {wrong}"
+    assert not wrong, f"accept these names (see kAliases) or say in NOT_TAKEN why not: {wrong}"
 
 
 @pytest.mark.oracle

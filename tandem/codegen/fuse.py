@@ -136,7 +136,9 @@ class Fusion(Kept):
             else:
                 shape, order, strides = self.shape_of(value), None, None
                 if node.op.output_strides is not None:
-                    strides = node.op.output_strides([v.type for v in node.inputs], [self.buffer_of[v] for v in node.inputs])
+                    strides = node.op.output_strides(
+                        [v.type for v in node.inputs], [self.buffer_of[v] for v in node.inputs]
+                    )
                     if strides is not None and strides and isinstance(strides[0], tuple):
                         strides = strides[index]
                 if strides is None:

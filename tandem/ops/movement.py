@@ -386,13 +386,13 @@ def take_slice(x: Value, ranges: dict[int, tuple[Dim, Dim, Dim]]) -> Value:
 
 @op(variadic="axis")
 def flip(x: Tensor, axis=None):
-    """Elements in reverse order along the given axes (all by default). A view.
+    """Elements in reverse order along the given axes (all by default). A copy, as PyTorch's is.
 
     >>> td.flip(td.arange(3))
     tensor([2, 1, 0])
     """
     axes = normalize_axes("flip", axis, x.ndim)
-    return take_slice(x, {a: (x.shape[a] - 1, -1, x.shape[a]) for a in axes if x.shape[a] > 0})
+    return F.clone(take_slice(x, {a: (x.shape[a] - 1, -1, x.shape[a]) for a in axes if x.shape[a] > 0}))
 
 
 @public

@@ -83,7 +83,7 @@ def moveaxis(x: Tensor, source, destination):
 
 @op
 def rot90(x: Tensor, k=1, axes=(0, 1)):
-    """x turned by 90 degrees k times, from the first of two axes towards the second. A view.
+    """x turned by 90 degrees k times, from the first of two axes towards the second. A copy, as PyTorch's is.
 
     >>> td.rot90(td.tensor([[1, 2], [3, 4]]))
     tensor([[2, 4],
@@ -95,7 +95,7 @@ def rot90(x: Tensor, k=1, axes=(0, 1)):
         raise ValueRangeError("rot90", f"axes {tuple(axes)} must be two different axes of the {x.ndim} there are")
     k = k % 4
     if k == 0:
-        return Reshape(x.shape)(x)
+        return F.clone(x)
     if k == 2:
         return F.flip(x, (a, b))
     return F.transpose(F.flip(x, b), a, b) if k == 1 else F.flip(F.transpose(x, a, b), b)

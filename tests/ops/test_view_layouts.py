@@ -42,7 +42,7 @@ VIEWS = {
     "unflatten last": lambda v: v.unflatten(2, (-1, 1)),
     "view": lambda v: v.view(v.shape),
     "reshape": lambda v: v.reshape(v.shape[0], 1, *v.shape[1:]),
-    "flip": lambda v: td.flip(v, 0),
+    "backwards": lambda v: v[::-1],
     "index": lambda v: v[0, None, :, None],
 }
 

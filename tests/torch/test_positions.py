@@ -137,3 +137,10 @@ def test_results_of_divisions_may_be_written_to():
     z *= 2
     z.sum().backward()
     assert torch.isfinite(x.grad).all()
+
+
+def test_reversed_tensors_are_copies():
+    x = torch.arange(4.0).reshape(2, 2)
+    for y in (torch.flip(x, (0,)), x.fliplr(), x.flipud(), torch.rot90(x), torch.rot90(x, 0), torch.rot90(x, 2)):
+        y.add_(10)
+    assert x.tolist() == [[0.0, 1.0], [2.0, 3.0]]
