@@ -6,7 +6,8 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem import devices as _devices
 from tandem.errors import ShapeError, ValueRangeError
-from tandem.ops.create import _full, on_device, uninitialised
+from tandem.ops.create import _full, on_device
+from tandem.ops.create import uninitialised as _uninitialised
 from tandem.ops.from_data import as_tensor, asarray, tensor  # noqa: F401
 from tandem.ops.from_data import finish_tensor as _finish
 from tandem.ops.from_data import given_dtype as _dtype
@@ -61,7 +62,7 @@ def empty(shape=None, *more, size=None, dtype=None, device=None, requires_grad: 
     (2, 3)
     """
     wanted = _shape(shape, more, size)
-    return _finish(uninitialised(wanted, _dtype(dtype) or dtypes.default_float(), device), requires_grad)
+    return _finish(_uninitialised(wanted, _dtype(dtype) or dtypes.default_float(), device), requires_grad)
 
 
 def zeros(shape=None, *more, size=None, dtype=None, device=None, requires_grad: bool = False):
