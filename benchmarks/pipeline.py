@@ -1,6 +1,6 @@
 """GPT-mini as a pipeline of two stages, two processes of one thread each, with torch.distributed.pipelining beside.
 
-    python benchmarks/pipeline.py [--rounds 2] [--micro 8] [--batch 16] [--no-torch]
+    python benchmarks/pipeline.py [--rounds 2] [--micro 8] [--batch 16] [--no-torch] [--torch-python PATH]
 
 `alone` is the same step without a pipeline, micro-batch by micro-batch, on both processes at the same time. Efficiency is
 alone / (2 x step) over the ideal m / (m + p - 1). Rounds of both libraries take turns; times are the best of all rounds.
@@ -175,7 +175,7 @@ def theirs(micro: int, batch: int, seconds: float, schedules: list[str]) -> dict
 def run(side: str, options) -> dict:
     launcher = {
         "ours": [sys.executable, "-m", "tandem", "run", "-n", "2"],
-        "theirs": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
+        "theirs": [options.torch_python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
     }[side]
     more = ["--worker", side, "--micro", str(options.micro), "--batch", str(options.batch)]
     more += ["--seconds", str(options.seconds), "--schedules", options.schedules]
@@ -196,6 +196,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--schedules", default="1f1b,gpipe,zero_bubble")
     parser.add_argument("--no-torch", action="store_true")
+    parser.add_argument("--torch-python", default=sys.executable, help="a Python with torch")
     parser.add_argument("--worker", choices=["ours", "theirs"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     schedules = options.schedules.split(",")
