@@ -61,7 +61,7 @@ def trace(fn, args: tuple, dynamic=True, names: list[str] | None = None) -> Expo
     axes = _dynamic_axes(dynamic, names, tensors)
     try:
         result, shapes = _run(fn, tensors, axes)
-    except TandemError:
+    except _FAILURES:  # of Python too: `rows, columns = edges` unpacks two
         if dynamic is not True:
             raise
         axes = [() for _ in tensors]
@@ -126,6 +126,9 @@ def _dynamic_axes(dynamic, names: list[str], tensors: list) -> list[tuple[int, .
     return found
 
 
+_FAILURES = TandemError, IndexError, ValueError
+
+
 def _run(fn, tensors: list, axes: list[tuple[int, ...]]):
     """(what the function did, the shapes that it was given); see Note [Sizes by primes]."""
     groups = list(dict.fromkeys((a, t.shape[a]) for t, free in zip(tensors, axes, strict=True) for a in free))
@@ -147,7 +150,7 @@ def _run(fn, tensors: list, axes: list[tuple[int, ...]]):
                 return take_down(
                     "export", fn, [spec(t, False, s) for t, s in zip(tensors, shapes, strict=True)]
                 ), shapes
-            except (TandemError, IndexError, ValueError):
+            except _FAILURES:
                 if attempt == len(tries) - 1:
                     raise
     finally:

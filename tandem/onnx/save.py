@@ -16,6 +16,7 @@ from tandem.onnx.types import code_of
 from tandem.onnx.writers import WRITERS
 from tandem.ops.define import Elementwise
 from tandem.ops.movement import Expand
+from tandem.passes.eliminate_dead import eliminate_dead
 
 OPSET, IR_VERSION = 20, 10
 
@@ -163,7 +164,11 @@ class Writer:
                 result = writer(self, node, *operands)
                 results = result if isinstance(result, tuple) else (result,)
             elif node.op.made_of(KIND, node.inputs) is not None:
-                results = self.inline(composition(node, graph.symbols), operands)
+                made = composition(node, graph.symbols)
+                used = [self.is_used(v) for v in node.outputs]
+                made.outputs = [v for v, u in zip(made.outputs, used, strict=True) if u]
+                names = iter(self.inline(eliminate_dead(made), operands))
+                results = [next(names) if u else "" for u in used]
             else:
                 self.refuse(node, "it")
             for value, name in zip(node.outputs, results, strict=True):

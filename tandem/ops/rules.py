@@ -157,6 +157,7 @@ _ACCEPTS = {
     "object": lambda x: x is None or isinstance(x, (Sym, *_NUMBER)),
     "Type": lambda x: isinstance(x, Type),
     "Graph": lambda x: isinstance(x, Graph),
+    "Graph | None": lambda x: x is None or isinstance(x, Graph),
     "dtypes.DType": lambda x: isinstance(x, dtypes.DType),
     "DType": lambda x: isinstance(x, dtypes.DType),
     "dtypes.DType | None": lambda x: x is None or isinstance(x, dtypes.DType),

@@ -125,3 +125,24 @@ def test_damaged_files_are_refused(tmp_path):
         td.save({**state, name: value}, path)
         with pytest.raises(td.CheckpointError):
             td.export.load(path)
+
+
+def test_sizes_that_python_code_relies_on_are_fixed(tmp_path):
+    def degrees(edges):
+        a, b = edges
+        return td.bincount(a, minlength=4) + td.bincount(b, minlength=4)
+
+    edges = td.tensor([[0, 1, 2], [1, 2, 3]])
+    td.export.save(degrees, (edges,), tmp_path / "m")
+    assert td.export.load(tmp_path / "m")(edges).tolist() == [1, 2, 2, 1]
+
+
+def test_attention_with_a_mask_of_its_own_kind(tmp_path):
+    mask = td.arange(5)[:, None] >= td.arange(5)[None, :]
+
+    def attend(x):
+        return td.nn.functional.scaled_dot_product_attention(x, x[:, :1], x[:, :1], attn_mask=mask, enable_gqa=True)
+
+    x = td.randn(2, 4, 5, 8)
+    td.export.save(attend, (x,), tmp_path / "m")
+    assert td.allclose(td.export.load(tmp_path / "m")(x), attend(x), atol=1e-6)

@@ -104,3 +104,37 @@ def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path):
     td.onnx.save(td.nn.Linear(3, 2), td.ones(2, 3), tmp_path / "n.onnx")
     assert ["n.onnx"] == [p.name for p in tmp_path.iterdir()]
     assert (5, 2) == tuple(td.onnx.load(tmp_path / "n.onnx")(td.ones(5, 3)).shape)
+
+
+def grouped_attention(x):
+    q, k = x.reshape(-1, 5, 4, 4).transpose(1, 2), x[:, :, :8].reshape(-1, 5, 2, 4).transpose(1, 2)
+    mask = td.arange(5)[:, None] >= td.arange(5)[None, :] - 1
+    return F.scaled_dot_product_attention(q, k, k, attn_mask=mask, enable_gqa=True)
+
+
+def masks_of_masks(x):
+    far, near = x > 1, x < 0
+    return td.where(td.where(x.sum(-1, keepdim=True) > 0, far, ~near), x, -x)
+
+
+def sums_of_rows(x):
+    index = td.arange(600) % 3
+    return td.zeros(3, x.shape[1]).index_add(0, index, x[:1].expand(600, x.shape[1])) + x[:3]
+
+
+PATTERNS = {
+    "sums of many rows": (sums_of_rows, (4, 7)),
+    "grouped attention with a mask": (grouped_attention, (2, 5, 16)),
+    "where of booleans": (masks_of_masks, (3, 7)),
+    "running products": (lambda x: td.cumprod(x, 1), (3, 7)),
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_patterns(name):
+    fn, shape = PATTERNS[name]
+    check_save(fn, td.randn(*shape), whole_batches=name != "sums of many rows")
+
+
+def test_sums_are_not_written_as_what_runtimes_add_up_at_once():
+    assert "ScatterND" not in kinds(td.onnx.save(sums_of_rows, (td.randn(4, 7),)))

@@ -18,7 +18,7 @@ _SAME = {
     "bit_not": "BitwiseNot", "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "equal": "Equal", "less": "Less",
     "less_equal": "LessOrEqual", "maximum": "Max", "minimum": "Min",
 }  # fmt: skip
-_OF_BOOLEANS = {"Add": "Or", "Max": "Or", "Mul": "And", "Min": "And"}
+_OF_BOOLEANS = {"Add": "Or", "Max": "Or", "Mul": "And", "Min": "And", "BitwiseNot": "Not"}
 for _name, _op in _SAME.items():
     writes(_name)(lambda w, node, *xs, op=_op: w.emit(_OF_BOOLEANS.get(op, op) if _is_bool(node) else op, xs))
 
@@ -29,6 +29,9 @@ def where(w, node, condition, a, b):
         if name == "clip":
             dtype = node.outputs[0].dtype
             return w.emit("Clip", [w.name_of(x), w.scalar(low, dtype), w.scalar(high, dtype)])
+    if _is_bool(node):  # onnxruntime has no Where of booleans
+        kept, other = w.emit("And", [condition, a]), w.emit("And", [w.emit("Not", [condition]), b])
+        return w.emit("Or", [kept, other])
     return w.emit("Where", [condition, a, b])
 
 

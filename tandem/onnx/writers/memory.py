@@ -144,6 +144,12 @@ def pick(w, node, x, index):
 @writes("scatter")
 def scatter(w, node, base, updates, *indices):
     mode = {"set": "none"}.get(node.op.mode, node.op.mode)
+    if mode != "none" and len(indices) == 1 and node.inputs[2].ndim == 1:
+        # onnxruntime's threads add to the same elements at once in ScatterND, and lose some; not in ScatterElements
+        rest = list(range(1, node.inputs[1].ndim))
+        index = w.emit("Unsqueeze", [indices[0], w.shape(rest)]) if rest else indices[0]
+        index = w.emit("Expand", [index, w.emit("Shape", [updates])])
+        return w.emit("ScatterElements", [base, index, updates], axis=0, reduction=mode)
     return w.emit("ScatterND", [base, _positions(w, indices), updates], reduction=mode)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tandem import dtypes
+from tandem.graph.symbolic import Sym
 from tandem.onnx.types import code_of
 from tandem.onnx.writers.registry import writes
 
@@ -59,9 +60,22 @@ def log_sum_exp(w, node, x):
 def cumulative(w, node, x):
     op = node.op
     kinds = {"sum": "CumSum"} | ({"prod": "CumProd"} if w.opset >= 26 else {})
-    if op.kind not in kinds:
-        w.refuse(node, f"the running {op.kind}")
-    return w.emit(kinds[op.kind], [x, w.scalar(op.axis, dtypes.int64)], reverse=int(op.reverse))
+    if op.kind in kinds:
+        return w.emit(kinds[op.kind], [x, w.scalar(op.axis, dtypes.int64)], reverse=int(op.reverse))
+    joins = {"prod": ("Mul", 1), "max": ("Max", float("-inf")), "min": ("Min", float("inf"))}
+    count, dtype = node.inputs[0].shape[op.axis], node.inputs[0].dtype
+    if op.kind not in joins or isinstance(count, Sym) or not (dtype.is_floating or op.kind == "prod"):
+        w.refuse(node, f"the running {op.kind}" + " along an axis of any size" * isinstance(count, Sym))
+    join, neutral = joins[op.kind]
+    axis = w.shape([op.axis])
+    step = 1
+    while step < count:  # each element with the one `step` before it: as many steps as the size has bits
+        pads = w.shape([0, step] if op.reverse else [step, 0])
+        padded = w.emit("Pad", [x, pads, w.scalar(neutral, dtype), axis])
+        ends = [w.shape([step]), w.shape([count + step])] if op.reverse else [w.shape([0]), w.shape([count])]
+        x = w.emit(join, [x, w.emit("Slice", [padded, *ends, axis])])
+        step *= 2
+    return x
 
 
 @writes("topk")
