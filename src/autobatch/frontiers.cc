@@ -108,6 +108,7 @@ class Frontiers {
       add_group(std::move(one));
     }
     inputs_ = groups_.size();
+    used_ = std::make_shared<ResultsUsed>(ResultsUsed{0, std::vector<bool>(states.size())});
     for (const auto& [count, function] : functions) functions_of_[count] = one_vertex(function, count, inputs, states);
   }
 
@@ -142,6 +143,7 @@ class Frontiers {
     if (wanted) {
       group.node = Ref<BlockNode>::adopt(new BlockNode(blocks));
       group.node->sequence = next_sequence();
+      if (groups_.size() > inputs_) group.node->set_used(used_);  // of a frontier
     }
     group.blocks = std::move(blocks);
     edge_of_.push_back(-1);
@@ -221,6 +223,7 @@ class Frontiers {
           rows_.push_back(group_of_[structure_.children[e]]);
       flags[inputs_ + s] = true;
       to.tensor(gather(s, lead, 2));
+      used_->used[s] = true;
     }
     for (const TensorRef& constant : function.constants) to.tensor(TensorRef::share(constant.get()));
     Generator* generator = default_generator();
@@ -349,7 +352,8 @@ class Frontiers {
   const VertexFunctions& functions_;
   std::unordered_map<int64_t, OneVertex> functions_of_;
   size_t inputs_ = 0, states_;
-  std::vector<Group> groups_;  // the inputs, then the frontiers
+  std::shared_ptr<ResultsUsed> used_;  // states that vertices take: roots' get zeros where nothing else takes them
+  std::vector<Group> groups_;          // the inputs, then the frontiers
   std::vector<int32_t> edge_of_;
   std::vector<Place> group_of_;  // by vertex
   std::vector<Place> rows_;

@@ -434,3 +434,36 @@ def test_rows_joined_by_operators():
     for direction in ("up", "down"):
         test_graphs_in_which_vertices_share_children(direction)
     test_gradients_of_gradients()
+
+
+def test_a_frontier_of_roots_alone_compiles_no_other_backward(monkeypatch):
+    """Nothing takes the second state of a root; where all of a frontier are roots, its gradient is zeros."""
+    w = td.randn(3, 3, requires_grad=True)
+
+    @td.vertex
+    def program(children, x):
+        h, c = children
+        c = td.tanh(x @ w) + c.sum(0)
+        return td.sigmoid(c), c
+
+    def step(parents):
+        structure = td.Structure.from_parents(parents)
+        x = inputs_for(structure, width=3)
+        h, _ = program(structure, x, state=(td.zeros(3), td.zeros(3)))
+        w.grad = None
+        h.sum().backward()
+        return w.grad
+
+    step([1, 3, 3, -1])  # the root has two children, one of which has one
+    names = []
+    real = td.tracing.compile._compile_plan
+    monkeypatch.setattr(
+        td.tracing.compile, "_compile_plan", lambda *args: names.append(args[0].__name__) or real(*args)
+    )
+    found = step([1, -1, 3, -1])
+    assert not [name for name in names if name.startswith("vertex")]
+    x = inputs_for(td.Structure.from_parents([1, -1, 3, -1]), width=3)
+    t = td.tanh(x @ w)
+    rows = td.sigmoid(t[[0, 2]]).sum() + td.sigmoid(t[[1, 3]] + t[[0, 2]]).sum()
+    (wanted,) = td.autograd.grad(rows, [w])
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-5)
