@@ -130,7 +130,7 @@ def test_damaged_files_are_refused(tmp_path):
 def test_sizes_that_python_code_relies_on_are_fixed(tmp_path):
     def degrees(edges):
         a, b = edges
-        return td.bincount(a, minlength=4) + td.bincount(b, minlength=4)
+        return sum((td.arange(4)[:, None] == ends).sum(1) for ends in (a, b))
 
     edges = td.tensor([[0, 1, 2], [1, 2, 3]])
     td.export.save(degrees, (edges,), tmp_path / "m")
