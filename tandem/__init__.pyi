@@ -56,15 +56,11 @@ from tandem.backends import get_float32_matmul_precision as get_float32_matmul_p
 from tandem.backends import set_float32_matmul_precision as set_float32_matmul_precision
 from tandem.benchmarking import benchmark as benchmark
 from tandem.checkpoint.writer import save as save
+from tandem.compiling.structure import Structure as Structure
 from tandem.devices import Device as Device
 from tandem.devices import get_default_device as get_default_device
 from tandem.devices import set_default_device as set_default_device
 from tandem.distributed.automatic.plan import parallelize as parallelize
-from tandem.tensors.dtype_functions import can_cast as can_cast
-from tandem.tensors.dtype_functions import finfo as finfo
-from tandem.tensors.dtype_functions import iinfo as iinfo
-from tandem.tensors.dtype_functions import isdtype as isdtype
-from tandem.tensors.dtype_functions import result_type as result_type
 from tandem.dtypes import DType as DType
 from tandem.errors import AutogradError as AutogradError
 from tandem.errors import AxisError as AxisError
@@ -110,8 +106,12 @@ from tandem.session.queues import RandomShuffleQueue as RandomShuffleQueue
 from tandem.session.saver import Saver as Saver
 from tandem.session.session import Session as Session
 from tandem.session.session import function as function
-from tandem.compiling.structure import Structure as Structure
 from tandem.switches import switches as switches
+from tandem.tensors.dtype_functions import can_cast as can_cast
+from tandem.tensors.dtype_functions import finfo as finfo
+from tandem.tensors.dtype_functions import iinfo as iinfo
+from tandem.tensors.dtype_functions import isdtype as isdtype
+from tandem.tensors.dtype_functions import result_type as result_type
 from tandem.testing.bisect import bisect as bisect
 
 class Size(tuple[int, ...]):
