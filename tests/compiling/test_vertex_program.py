@@ -442,7 +442,7 @@ def test_a_frontier_of_roots_alone_compiles_no_other_backward(monkeypatch):
 
     @td.vertex
     def program(children, x):
-        h, c = children
+        _, c = children
         c = td.tanh(x @ w) + c.sum(0)
         return td.sigmoid(c), c
 
