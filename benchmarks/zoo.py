@@ -7,6 +7,7 @@
     python benchmarks/zoo.py --check [--models ...]
     python benchmarks/zoo.py --count [--models ...]
     python benchmarks/zoo.py --equal [--models ...]
+    python benchmarks/zoo.py --kernels [--models ...]
 
 Every model runs in processes of its own, one a library and mode, which take turns; a time is the best one of all turns. Images
 lie channels-last in modes of their own (channels_last, compiled_last, compile_last), and PyTorch's better one counts. On devices
@@ -14,7 +15,7 @@ both train with bfloat16 autocast and fused Adam. --results keeps what was measu
 models or modes each; --report prints its table. --torch-python: an interpreter that has PyTorch, where this one has not. --check:
 both libraries from the same weights and inputs, without dropout: losses and gradients compared, eager and compiled. --equal: ours
 alone, compiled against eager, in training mode: losses, gradients and buffers. --count: kernels and library calls of a training
-step, eager and compiled.
+step, eager and compiled. --kernels: those of compiled training steps that are slow by their text (zoo_kernels.py).
 """
 
 from __future__ import annotations
@@ -327,6 +328,20 @@ def count(models: list[str]) -> int:
     return more
 
 
+def slow_kernels(models: list[str]) -> int:
+    """How many kernels of compiled training steps are slow by their text."""
+    from zoo_kernels import findings_of
+
+    total = 0
+    for model in models:
+        worker = Worker("tandem", "compiled", model, "train", "cpu")
+        worker.step(*worker.inputs)
+        found = findings_of(worker.step)
+        total += sum(found.values())
+        print(f"{model:22} {sum(found.values()):4} {dict(found) or ''}", flush=True)
+    return total
+
+
 # -- turns
 
 
@@ -422,6 +437,7 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--count", action="store_true")
     parser.add_argument("--equal", action="store_true")
+    parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--results")
     parser.add_argument("--report")
     parser.add_argument("--torch-python", default=sys.executable)
@@ -435,6 +451,8 @@ def main():
         return count(models)
     if options.equal:
         return equal(models)
+    if options.kernels:
+        return slow_kernels(models)
     if options.report:
         return report(options.report)
     return run(options, models)

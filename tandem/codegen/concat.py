@@ -39,15 +39,15 @@ def write_into_concats(lowering: Lowering):
                 and alone
                 and part.kind == "alloc"
                 and not compute.targets
-                and _pays(compute, whole, axis, length)
+                and _pays(fusion, compute, whole, axis)
             ):
                 part.kind, part.base, part.offset = "view", whole, start * whole.strides[axis]
                 part.strides, part.order, part.unit = whole.strides, None, whole.unit
             start = start + length
 
 
-def _pays(compute, whole, axis: int, length) -> bool:
+def _pays(fusion, compute, whole, axis: int) -> bool:
     """Whether computing an operand in its place costs no more than copying it there: where it lies in short runs, each of them
-    takes as long to compute as a vector."""
-    idle = VECTOR - hint(length) * hint(whole.strides[axis])
-    return idle <= 0 or compute.weight * idle <= COPY
+    takes as long to compute as a vector, and so does what else reads it there."""
+    idle = VECTOR - hint(fusion.shape_of(compute.value)[axis]) * hint(whole.strides[axis])
+    return idle <= 0 or (compute.weight * idle <= COPY and len(fusion.users[compute.value]) == 1)

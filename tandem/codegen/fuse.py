@@ -315,7 +315,7 @@ class Fusion(Kept):
         orders, units, running = [], {}, []
         for value, axis_map in along:
             buffer, axes = self.buffer_of[value], [_runs_along(a) for a in axis_map]
-            if buffer.order is not None:
+            if buffer.order is not None and -2 not in axis_map:
                 running.append(tuple([axes[a] for a in buffer.order if axes[a] >= 0]))
             if buffer.unit is not None and axes[buffer.unit] >= 0:
                 units[axes[buffer.unit]] = units.get(axes[buffer.unit], 0) + len(compute.axes)
@@ -335,6 +335,9 @@ class Fusion(Kept):
             orders = [o for o in running if len(set(o)) == len(o) == len(compute.axes)]
         agreed = bool(orders) and all(o == orders[0] for o in orders)
         compute.order = orders[0] if agreed else compute.axes
+        if orders and not agreed and compute.axes not in orders and compute.value not in self._shown:
+            # None of them is row-major: the one that most tensors run along with.
+            compute.order = max(orders, key=lambda order: units.get(order[-1], 0))
         if orders and not agreed and self._image_axes:
             # Images are channels-last because somebody asked for it: gradients that are not become so again.
             last = (compute.axes[0], *compute.axes[2:], *compute.axes[1:2])
