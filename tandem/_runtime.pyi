@@ -323,6 +323,15 @@ class PlanBuilder:
 
     def origin(self, op: str, file: str, function: str, line: int, call: int = -1, place: object | None = None) -> None: ...
 
+    def write_later(self, writer: object) -> None:
+        """The instructions are added by writer(builder), when the plan first runs."""
+
+    def continued(self) -> PlanBuilder:
+        """A plan with the same sizes and values, to add instructions to."""
+
+    def take(self, made: PlanBuilder) -> None:
+        """Takes the instructions over, and what they need."""
+
     def begin_writes(self) -> None: ...
 
     def no_origin(self) -> None: ...

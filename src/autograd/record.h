@@ -36,6 +36,9 @@ class SavedView {
 // Enough to rebuild a tensor for backward, without keeping the Tensor object (an output saved by its own record would
 // be a cycle), and to notice if it was changed meanwhile.
 struct SavedTensor {
+  SavedTensor() {}  // not = default, which would have emplace_back() clear all of it first
+  SavedTensor(SavedTensor&&) = default;
+  SavedTensor& operator=(SavedTensor&&) = default;
   Ref<Storage> storage;
   SavedView view;
   uint32_t version = 0;

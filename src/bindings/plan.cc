@@ -115,6 +115,34 @@ struct PythonPlanBuilder : PlanBuilder {
     Py_XDECREF(plan->keep);
     plan->keep = o.release().ptr();
   }
+  // Note [Unwritten plans] in plan/plan.h. Other threads may run Python meanwhile, and find the plan as it was until
+  // `take` has put everything into place.
+  void write_later(nb::object writer) {
+    Py_XDECREF(plan->unwritten);
+    plan->unwritten = writer.release().ptr();
+  }
+  PythonPlanBuilder continued() const {
+    PythonPlanBuilder copy;
+    copy.plan->name = plan->name;
+    copy.plan->initial = plan->initial;
+    copy.plan->bindings = plan->bindings;
+    copy.plan->int_ops = plan->int_ops;
+    copy.plan->values = plan->values;
+    return copy;
+  }
+  void take(PythonPlanBuilder& made) {
+    Plan& full = *made.plan;
+    plan->initial = std::move(full.initial);
+    plan->bindings = std::move(full.bindings);
+    plan->int_ops = std::move(full.int_ops);
+    plan->values = std::move(full.values);
+    plan->instructions = std::move(full.instructions);
+    plan->num_prepared = full.num_prepared;
+    plan->num_checks = full.num_checks;
+    plan->waits = full.waits;
+    plan->kernels = std::exchange(full.kernels, nullptr);
+    Py_CLEAR(plan->unwritten);
+  }
 };
 
 // Instructions with kernels of a plan and of the regions in it, and these kernels.
@@ -181,7 +209,21 @@ Ref<Plan> plan_from_python(PyObject* object) {
   return builder->plan;
 }
 
+static void write_instructions(Plan& plan) {
+  nb::object writer = nb::borrow(plan.unwritten);
+  try {
+    PythonPlanBuilder builder;
+    builder.plan = Ref<Plan>::share(&plan);
+    writer(nb::cast(std::move(builder)));
+  } catch (nb::python_error& error) {
+    error.restore();
+    throw PythonError{};
+  }
+  TD_CHECK(!plan.unwritten, "the instructions of ", plan.name, " were not written down");
+}
+
 void prepare_plan(Plan& plan) {
+  if (plan.unwritten) write_instructions(plan);
   if (!plan.kernels) return;
   nb::object kernels = nb::borrow(plan.kernels);  // compiling runs Python, which may get here again
   size_t k = 0;
@@ -212,6 +254,10 @@ void register_plan(nb::module_& m) {
       .def("value", &PlanBuilder::value)
       .def("origin", &PythonPlanBuilder::origin, nb::arg("op"), nb::arg("file"), nb::arg("function"), nb::arg("line"),
            nb::arg("call") = -1, nb::arg("place") = nb::none())
+      .def("write_later", &PythonPlanBuilder::write_later, nb::arg("writer"),
+           "The instructions are added by writer(builder), when the plan first runs.")
+      .def("continued", &PythonPlanBuilder::continued, "A plan with the same sizes and values, to add instructions to.")
+      .def("take", &PythonPlanBuilder::take, nb::arg("made"), "Takes the instructions over, and what they need.")
       .def("begin_writes", &PlanBuilder::begin_writes)
       .def("no_origin", &PlanBuilder::no_origin)
       .def("kernel", &PythonPlanBuilder::kernel)

@@ -189,6 +189,8 @@ class Capture {
     int32_t index = 0, output = 0;
   };
   struct Call {
+    Call() {}  // not = default, which would have emplace_back() clear all of it first
+    Call(Call&&) = default;
     Ref<Plan> plan;
     SmallVector<Operand, 8> operands;
     SmallVector<int32_t, 4> temporaries;  // plan values, numbered after the outputs
@@ -210,6 +212,8 @@ class Capture {
     Site value;  // what it holds at the end
   };
   struct Known {  // a tensor we can name
+    Known() {}    // as Call()
+    Known(Known&&) = default;
     const Storage* storage;
     uint32_t version;
     SavedView view;

@@ -346,7 +346,7 @@ void Capture::flush(End end) {
     escaping.push_back(i);
     wanted.push_back(promises_[i].value);
   }
-  std::vector<uint8_t> key = std::move(key_);
+  std::vector<uint8_t>& key = key_;  // which keeps its memory for the next segment
   for (const Site& s : wanted) {
     append(key, s.index);
     append(key, s.output);
@@ -383,7 +383,8 @@ void Capture::flush(End end) {
     ++variant.runs;
     prepare_plan(*program);
     if (program.get() != guessed_.get()) drop_guess();
-    const Noted noted = program->is_program ? when_noted() : Noted();
+    const bool may_begin_early = program->is_program && (program->device || program->over_devices);  // Note [Ahead]
+    const Noted noted = may_begin_early ? when_noted() : Noted();
     run.set_noted(&noted, this);
     try {
       run.execute();

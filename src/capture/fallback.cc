@@ -86,9 +86,9 @@ void Capture::run_fallback(const std::vector<size_t>& escaping) {
           break;
       }
     }
+    prepare_plan(plan);
     PlanRun run(plan, inputs.data());
     TD_CHECK(run.guards_hold(), "the plan of ", plan.name, " does not accept the call that it was captured for");
-    prepare_plan(plan);
     try {
       run.execute();
     } catch (Error& error) {

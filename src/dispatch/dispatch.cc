@@ -1,5 +1,7 @@
 // The eager path: signature -> plan -> run -> record.
 #include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <optional>
 
 #include "autobatch/batch.h"
@@ -25,6 +27,14 @@ using namespace dispatching;
 
 static void advance(Generator* generator, const Plan& plan, PlanRun& run) {
   if (generator && plan.rng_advance >= 0) generator->offset += static_cast<uint64_t>(run.slot(plan.rng_advance));
+}
+
+// See Note [Unwritten plans] in plan/plan.h.
+static void begin_again(Plan& plan, PlanRun& run, const InputView* inputs) {
+  prepare_plan(plan);
+  std::destroy_at(&run);
+  std::construct_at(&run, plan, inputs);
+  TD_CHECK(run.guards_hold());
 }
 
 // What a capture cannot note down happens on real memory, and so does whatever reads promises outside of one.
@@ -92,12 +102,14 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
     resume.capture = suspend_capture_if_needed(op, arguments, count);
 
   constexpr int kInline = 16;
-  InputView inline_inputs[kInline];
+  alignas(InputView) std::byte inline_inputs[kInline * sizeof(InputView)];  // filling all of it would be felt
   std::unique_ptr<InputView[]> many_inputs;
-  InputView* inputs = inline_inputs;
+  auto* inputs = reinterpret_cast<InputView*>(inline_inputs);
   if (count > kInline) {
     many_inputs.reset(new InputView[count]);
     inputs = many_inputs.get();
+  } else {
+    std::uninitialized_value_construct_n(inputs, count);
   }
   Generator* generator = nullptr;
   for (int i = 0; i < count; ++i) {
@@ -121,6 +133,8 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
   CacheEntry* entry = op->cache->find(hash, signature);
 
   auto finish = [&](const Ref<Plan>& plan, PlanRun& run) {
+    if (plan->unwritten && !active_capture) [[unlikely]]
+      begin_again(*plan, run, inputs);
     if (batch) [[unlikely]] {
       const Batch::Fate fate = batch->fate(op, *plan, arguments, count);
       if (fate != Batch::Fate::Now) {
@@ -220,7 +234,7 @@ Ref<Plan> find_plan(OpFunction* op, Argument* arguments, int count, bool prepare
         break;
       }
   if (!found) found = compile_for(op, arguments, count, signature, hash, inputs.data());
-  if (prepared && found->kernels) prepare_plan(*found);
+  if (prepared) prepare_plan(*found);
   return found;
 }
 

@@ -1,5 +1,8 @@
 // From a Python call to bound, flattened arguments.
 #pragma once
+#include <cstddef>
+#include <new>
+
 #include "operators/op_function.h"
 
 namespace tandem {
@@ -8,12 +11,12 @@ namespace tandem {
 class Arguments {
  public:
   Argument& add() {
-    if (count_ < kInline && many_.empty()) return inline_[count_++] = Argument{};
-    if (many_.empty()) many_.assign(inline_, inline_ + count_);
+    if (count_ < kInline && many_.empty()) return *new (first() + count_++) Argument{};
+    if (many_.empty()) many_.assign(first(), first() + count_);
     ++count_;
     return many_.emplace_back();
   }
-  Argument* data() { return many_.empty() ? inline_ : many_.data(); }
+  Argument* data() { return many_.empty() ? first() : many_.data(); }
   int size() const { return count_; }
   void own(PyObject* o) { owned_.push_back(o); }  // converted arguments live as long as the call
   ~Arguments() {
@@ -24,7 +27,8 @@ class Arguments {
 
  private:
   static constexpr int kInline = 12;
-  Argument inline_[kInline];
+  Argument* first() { return reinterpret_cast<Argument*>(inline_); }
+  alignas(Argument) std::byte inline_[kInline * sizeof(Argument)];  // filled one by one: all of it would be felt
   std::vector<Argument> many_;
   std::vector<PyObject*> owned_;
   int count_ = 0;

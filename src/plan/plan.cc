@@ -17,15 +17,16 @@
 namespace tandem {
 
 Plan::~Plan() {
-  for (Object* object : {backward, backward_twice, keep, kernels}) interpreter.release(object);
+  for (Object* object : {backward, backward_twice, keep, unwritten, kernels}) interpreter.release(object);
   for (const Joined& j : joined) {
     interpreter.release(j.other);
     interpreter.release(j.both);
   }
 }
 
-PlanRun::PlanRun(const Plan& plan, const InputView* inputs) : plan_(plan), inputs_(inputs) {
-  size_t num_ints = plan.initial.size(), num_values = plan.values.size();
+PlanRun::PlanRun(const Plan& plan, const InputView* inputs)
+    : plan_(plan), inputs_(inputs), num_values_(plan.values.size()) {
+  const size_t num_ints = plan.initial.size(), num_values = num_values_;
   if (num_ints > kInlineSlots) {
     heap_ints_.reset(new int64_t[num_ints]);
     ints_ = heap_ints_.get();
@@ -47,7 +48,7 @@ PlanRun::PlanRun(const Plan& plan, const InputView* inputs) : plan_(plan), input
 }
 
 PlanRun::~PlanRun() {
-  for (size_t i = 0; i < plan_.values.size(); ++i)
+  for (size_t i = 0; i < num_values_; ++i)
     if (storage_[i]) storage_[i]->release();
   if (arena_.data) deallocate_arena(arena_);
 }

@@ -167,6 +167,12 @@ struct Plan {
   std::vector<Joined> joined;
 
   Object* keep = nullptr;  // what Python knows of the plan: its graph, for capture (owned)
+  // Note [Unwritten plans]
+  // A captured call needs the geometry of its results and what backward saves, but its plan never runs where a program
+  // takes its place. So the instructions of a plan that was made for a capture are not written down until it first runs
+  // by itself: then this is called with a builder of the plan (tandem/tracing/operator_plan.py), which adds them.
+  // Values and integers that were there keep their numbers. Who holds a PlanRun of it begins it again.
+  Object* unwritten = nullptr;  // (owned), or null
   Object* kernels =
       nullptr;  // kernels of the Kernel instructions, compiled when the plan first runs (owned list), or null
   std::string name;
@@ -313,6 +319,7 @@ class PlanRun {
   const Instruction* failed_ = nullptr;
   bool part_wrote_ = false;  // whether the part that failed had written inputs
   const InputView* inputs_;
+  const size_t num_values_;  // the plan may get more: Note [Unwritten plans]
   const Noted* noted_ = nullptr;
   const void* owner_ = nullptr;
   LoopState* loop_ = nullptr;

@@ -15,7 +15,7 @@ from tandem.codegen.order import failures_first
 from tandem.codegen.overwrite import overwrite_last_operands
 from tandem.codegen.parts import lower_parts
 from tandem.codegen.rules import expand_operators, extend_calls, save_traffic
-from tandem.codegen.schedule import Schedule
+from tandem.codegen.schedule import Schedule, Unfinished
 from tandem.codegen.steps import batch_launches, make_steps
 from tandem.codegen.target import Target
 from tandem.devices import DEVICES
@@ -70,6 +70,25 @@ def lower(
     for step in LOWERING:
         step(lowering)
     return Schedule(lowering.steps, lowering.buffers())
+
+
+def place(graph: Graph, layouts: list[Layout | None], saved, target: Target, exact_views: bool, on_host) -> Schedule:
+    """Where the values of an operator's graph lie: an Unfinished schedule, as what is captured runs as part of a program. A whole
+    one where something is checked, which happens as soon as an operator is called (Note [Early checks] in src/capture/capture.h).
+    """
+    lowering = Lowering(graph, layouts, saved, target, exact_views=exact_views, on_host=on_host)
+    first = LOWERING.index(make_steps)
+    for step in LOWERING[:first]:
+        step(lowering)
+
+    def finish() -> Schedule:
+        for step in LOWERING[first:]:
+            step(lowering)
+        return Schedule(lowering.steps, lowering.buffers())
+
+    if any(node.op.stays or node.op.effect for node in lowering.graph.nodes):
+        return finish()
+    return Unfinished(lowering.buffers(), finish)
 
 
 def _lower_body(

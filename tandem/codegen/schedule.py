@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tandem.codegen.buffer import Buffer
 from tandem.codegen.loops import Kernel
 from tandem.graph.ir import Node, Value
@@ -166,6 +168,16 @@ class Schedule:
 
     def __repr__(self):
         return "\n".join(repr(s) for s in self.steps)
+
+
+class Unfinished(Schedule):
+    """Where values lie, without the steps that compute them. finish(): the whole schedule."""
+
+    __slots__ = ("finish",)
+
+    def __init__(self, buffer_of: dict[Value, Buffer], finish: Callable[[], Schedule]):
+        super().__init__([], buffer_of)
+        self.finish = finish
 
 
 def kernels_of(schedule: Schedule):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import tandem.ops as F
 from tandem import dtypes
@@ -11,9 +10,7 @@ from tandem.errors import ValueRangeError
 from tandem.ops.define import Elementwise, inplace, op, register
 from tandem.ops.prepare import to_float
 
-_BERNOULLI = [
-    Fraction(*r) for r in ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510))
-]  # B_2, B_4, ...
+_BERNOULLI = ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510))  # B_2, B_4, ...
 
 
 @register
@@ -83,8 +80,10 @@ class Polygamma(Elementwise):
         square = r * r
         series = b.const(0.0, wide)
         for k in reversed(range(len(_BERNOULLI))):
-            rising = Fraction(math.factorial(n + 2 * k + 1), math.factorial(n) * math.factorial(2 * k + 2))
-            series = series * square + float(_BERNOULLI[k] * rising)
+            above, below = _BERNOULLI[k]
+            above *= math.factorial(n + 2 * k + 1)
+            below *= math.factorial(n) * math.factorial(2 * k + 2)
+            series = series * square + above / below  # of integers: rounded once
         total = total + _power(r, n) * (1.0 / n + r * 0.5 + square * series)
         value = total * (sign * math.factorial(n))
         mirrored = value * -sign - _cotangent_derivative(b, n, x)

@@ -18,7 +18,6 @@ when the graph runs: `checked_inputs`, which builders call while graphs of files
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 
 import tandem.ops as F
@@ -221,6 +220,8 @@ def one_of(op, name: str, value, choices):
 
 # -- operands
 
+_VARARGS, _VARKEYWORDS = 0x04, 0x08  # flags of code objects: *args, **kwargs
+
 
 @functools.cache
 def _counts(cls) -> tuple[int, float]:
@@ -229,10 +230,10 @@ def _counts(cls) -> tuple[int, float]:
         _, least, most = _pattern(cls.takes)
         return least, most
     elementwise = issubclass(cls, F.define.Elementwise)
-    parameters = list(inspect.signature(cls.body if elementwise else cls.infer).parameters.values())
-    parameters = parameters[2 if elementwise else 1 :]
-    fixed = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    return len(fixed), float("inf") if len(fixed) < len(parameters) else len(fixed)
+    code = (cls.body if elementwise else cls.infer).__code__  # inspect, which would do, takes long to import
+    fixed = code.co_argcount - (2 if elementwise else 1)
+    more = code.co_kwonlyargcount or code.co_flags & (_VARARGS | _VARKEYWORDS)
+    return fixed, float("inf") if more else fixed
 
 
 def _operands(op, types):

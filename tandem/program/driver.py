@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tandem import _runtime
 from tandem.codegen import Schedule, lower
 from tandem.codegen.loops import Kernel
+from tandem.codegen.lower import place
 from tandem.codegen.own_memory import own_memory
 from tandem.codegen.parts import lower_parts
 from tandem.codegen.peak import memory_of
@@ -84,16 +85,20 @@ def _lower_operator(source: Source, target, request: Request) -> Schedule:
     graph = source.graph
     if source.devices is not None:
         return _lower_over_devices(source, request)
-    inside = run_pipeline if any(isinstance(node.op, Region) for node in graph.nodes) else None
-    if not source.writes:
-        exact_views = request.options.exact_views
-        return lower(graph, source.layouts, source.saved, inside, target, exact_views, on_host=source.on_host)
-    # results lie in the memory of what is written, and nowhere else; those behind them are made
-    results, graph.outputs = graph.outputs, graph.outputs[source.writes :]
-    saved = [v for v in source.saved if all(v is not r for r in results)]
-    schedule = lower(graph, source.layouts, saved, inside, target, on_host=source.on_host)
-    graph.outputs = results
-    return schedule
+    has_regions = any(isinstance(node.op, Region) for node in graph.nodes)
+    inside = run_pipeline if has_regions else None
+    exact_views, saved = request.options.exact_views and not source.writes, source.saved
+    if source.writes:  # results lie in the memory of what is written, and nowhere else; those behind them are made
+        written = graph.outputs
+        saved = [v for v in saved if all(v is not r for r in written)]
+        graph.outputs = written[source.writes :]
+    try:
+        if request.options.captured and request.device == 0 and not has_regions:
+            return place(graph, source.layouts, saved, target, exact_views, source.on_host)
+        return lower(graph, source.layouts, saved, inside, target, exact_views, on_host=source.on_host)
+    finally:
+        if source.writes:
+            graph.outputs = written
 
 
 def _lower_over_devices(source: Source, request: Request, optimise=None) -> Schedule:

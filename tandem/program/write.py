@@ -116,9 +116,12 @@ class ScheduleWriter:
         self.device = device
 
     def write_steps(self, kept_values):
-        builder = self.builder
         self.write_place()
         self._guards()
+        self.write_instructions(kept_values)
+
+    def write_instructions(self, kept_values):
+        builder = self.builder
         last_use = self._last_uses({root_of(self.schedule.buffer_of[v]) for v in kept_values})
         for i, step in enumerate(self.schedule.steps):
             self._step(step)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from typing import NamedTuple
 
 from tandem._runtime import SavedFrom
 from tandem.codegen.buffer import root_of
+from tandem.codegen.schedule import Unfinished
+from tandem.forks import compiling
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import Sym
 from tandem.program.request import Request, Source
 from tandem.program.write import ProgramWriter
 
+_finishing = threading.RLock()  # held inside of compiling() alone, so that it is free in a forked child
 _SAVED_INPUT, _SAVED_OUTPUT, _SAVED_TEMPORARY = SavedFrom.Input.value, SavedFrom.Output.value, SavedFrom.Temporary.value
 
 
@@ -54,11 +58,35 @@ class OperatorWriter(ProgramWriter):
 
     def write(self) -> tuple:
         """Gives what a record needs: ([(kind, index, position of what it copies)], slots of sizes)."""
-        super().write()
+        if isinstance(self.schedule, Unfinished):
+            self.write_place()
+            self._guards()
+            self._outputs()
+        else:
+            super().write()
         links = self._saved() if self.split is not None else ()
         if isinstance(self.traced.rng_advance, Sym) or self.traced.rng_advance:
             self.builder.set_rng_advance(self.slot(self.graph.symbols.resolve(self.traced.rng_advance)))
+        if isinstance(self.schedule, Unfinished):
+            self.builder.write_later(self._write_rest)
+            self._write_to(None)  # the plan holds on to this, so this must not hold on to the plan
         return links
+
+    def _write_to(self, builder):
+        self.builder = self.slot.builder = builder
+
+    def _write_rest(self, builder):
+        """The instructions, when the plan first runs by itself: Note [Unwritten plans] in src/plan/plan.h."""
+        with compiling(), _finishing:
+            if not isinstance(self.schedule, Unfinished):
+                return  # another thread was quicker
+            schedule = self.schedule.finish()
+            made = builder.continued()
+            self._write_to(made)
+            self.schedule = schedule
+            self.write_instructions(self._kept())
+            builder.take(made)
+            self._write_to(None)
 
     def _outputs(self):
         builder, writes = self.builder, self.source.writes
