@@ -16,7 +16,6 @@ What is written into an input is written by the last part that touches it, after
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tandem.graph.ir import Builder, Graph, Node, Type, Value, placed, source_scope
@@ -39,7 +38,6 @@ class Crossing(NamedTuple):
         return f"{self.value.node.id}:{self.value.index};{self.source};{self.destination}"
 
 
-@dataclass
 class Part:
     """What one device computes between two exchanges.
 
@@ -47,24 +45,25 @@ class Part:
     crosses: what others read of it, to be sent as soon as it has run
     """
 
-    device: str
-    stage: int
-    graph: Graph
-    takes: list[Value] = field(default_factory=list)
-    gives: list[Value] = field(default_factory=list)
-    crosses: list[Crossing] = field(default_factory=list)
+    def __init__(self, device: str, stage: int, graph: Graph):
+        self.device = device
+        self.stage = stage
+        self.graph = graph
+        self.takes: list[Value] = []
+        self.gives: list[Value] = []
+        self.crosses: list[Crossing] = []
 
 
-@dataclass
 class Partition:
     """parts: in an order in which they can run
     crosses: of inputs, before any part runs
     results: per output of the graph, (what it is, where)
     """
 
-    parts: list[Part]
-    crosses: list[Crossing]
-    results: list[tuple[Value, str]]
+    def __init__(self, parts: list[Part], crosses: list[Crossing], results: list[tuple[Value, str]]):
+        self.parts = parts
+        self.crosses = crosses
+        self.results = results
 
     @property
     def crossings(self) -> list[Crossing]:

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tandem.codegen import Layout
 from tandem.graph.ir import Graph, Value
 
+# Plain classes: dataclasses would take as long to import as all that a first call compiles with.
 
-@dataclass
+
 class Source:
-    """A graph with where its inputs come from."""
+    """A graph with where its inputs come from.
 
-    graph: Graph
-    layouts: list[Layout | None]  # per input
-    positions: Sequence[int]  # which argument of the program each input is
-    on_host: set[Value] = field(default_factory=set)  # of a program for a device: inputs in host memory
-    saved: list[Value] = ()  # besides the outputs: what backward keeps
-    writes: int = 0  # so many of the first outputs lie in the memory of the first inputs, and nowhere else
-    devices: list[str | None] | None = None  # of a graph over several devices: where inputs are, None for numbers
+    layouts: per input
+    positions: which argument of the program each input is
+    on_host: of a program for a device: inputs in host memory
+    saved: besides the outputs: what backward keeps
+    writes: so many of the first outputs lie in the memory of the first inputs, and nowhere else
+    devices: of a graph over several devices: where inputs are, None for numbers
+    """
+
+    def __init__(self, graph: Graph, layouts: list[Layout | None], positions: Sequence[int],
+                 on_host: set[Value] | None = None, saved: Sequence[Value] = (), writes: int = 0,
+                 devices: list[str | None] | None = None):  # fmt: skip
+        self.graph = graph
+        self.layouts = layouts
+        self.positions = positions
+        self.on_host = set() if on_host is None else on_host
+        self.saved = saved
+        self.writes = writes
+        self.devices = devices
 
 
 class Options(NamedTuple):
@@ -49,7 +60,6 @@ class Size(NamedTuple):
         return self.calls >= 60 and self.kinds >= 20
 
 
-@dataclass
 class Request:
     """What td.compile, sessions and all others hand to the driver.
 
@@ -60,19 +70,23 @@ class Request:
     size: None: counted from the graph.
     key: tells what is asked for from everything else; None: a whole program goes by its graph. "": not kept on disk.
     origin, number: where a node comes from by a number that is the same in another process, and the way back.
+    devices: all that it runs on, where there are several.
     """
 
-    name: str
-    build: Callable[[], Source]
-    device: int
-    write: Callable
-    spec: list
-    options: Options
-    size: Size | None = None
-    key: str | None = None
-    origin: Callable | None = None
-    number: Callable | None = None
-    devices: tuple[int, ...] = ()  # all that it runs on, where there are several
+    def __init__(self, name: str, build: Callable[[], Source], device: int, write: Callable, spec: list,
+                 options: Options, size: Size | None = None, key: str | None = None, origin: Callable | None = None,
+                 number: Callable | None = None, devices: tuple[int, ...] = ()):  # fmt: skip
+        self.name = name
+        self.build = build
+        self.device = device
+        self.write = write
+        self.spec = spec
+        self.options = options
+        self.size = size
+        self.key = key
+        self.origin = origin
+        self.number = number
+        self.devices = devices
 
     @property
     def all_devices(self) -> tuple[int, ...]:

@@ -9,8 +9,8 @@ optimiser belongs to the module that has the parameter.
 
 from __future__ import annotations
 
-import inspect
 import sys
+from types import FunctionType
 from typing import NamedTuple
 
 from tandem import _runtime
@@ -127,6 +127,20 @@ def _parameters(roots: list) -> dict[int, str]:
     return made
 
 
+_VARARGS, _VARKEYWORDS = 0x04, 0x08  # flags of code objects
+
+
+def _bound(fn, args: tuple, kwargs: dict) -> dict:
+    """Arguments by the names of their parameters."""
+    code = getattr(fn, "__code__", None)
+    plain = code is not None and type(fn) is FunctionType and not fn.__dict__ and len(args) <= code.co_argcount
+    if plain and not code.co_flags & (_VARARGS | _VARKEYWORDS):
+        return dict(zip(code.co_varnames, args)) | kwargs
+    import inspect  # takes as long to import as a small program to compile
+
+    return inspect.signature(fn).bind_partial(*args, **kwargs).arguments
+
+
 def _arguments() -> dict[int, str]:
     """The tensors that the compiled function was called with, by its parameters' names."""
     compiled = sys.modules["tandem.compiling.compiled"].Compiled
@@ -137,7 +151,7 @@ def _arguments() -> dict[int, str]:
         return {}
     own = frame.f_locals
     try:
-        bound = inspect.signature(own["self"]._fn).bind_partial(*own["args"], **own["kwargs"]).arguments
+        bound = _bound(own["self"]._fn, own["args"], own["kwargs"])
     except (TypeError, ValueError):  # not known, or arguments that the function refuses
         bound = {f"argument {i}": value for i, value in enumerate(own["args"])}
     made: dict[int, str] = {}
