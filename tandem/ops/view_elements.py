@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import tandem.ops as F
 from tandem import dtypes
@@ -28,8 +28,7 @@ def put_slices(x: Tensor, source: Tensor, starts: Ints, axes, steps):
     return F.where(shown, embed(F.astype(source, x.dtype)), x)
 
 
-@dataclass
-class Slices:
+class Slices(NamedTuple):
     """A view as slices of the base's axes, in the base's order of memory: (start, step, size) each, and which axis of the view
     shows each (-1: none)."""
 
