@@ -134,7 +134,7 @@ def _keep_costly(nest: Nest, plan: list, roots: list[list]):
             if early < number and x.op not in ("load", "load_if", "linear", "const") and varying(x):
                 if expression_cost([x]) < KEEP_COST:
                     continue
-                place = _place_to_keep(e, written, lent, x, early, number, plan)
+                place = _place_to_keep(e, written, lent, x, early, number)
                 if place is not None:
                     slot, offset, is_stored = place
                     replace[x.id] = b.make("load", (offset,), x.dtype, slot)
@@ -151,7 +151,7 @@ def _keep_costly(nest: Nest, plan: list, roots: list[list]):
             roots[number] = new[len(inner) :]
 
 
-def _place_to_keep(e, written, lent, x: Expr, early: int, number: int, plan: list):
+def _place_to_keep(e, written, lent, x: Expr, early: int, number: int):
     """(slot, offset, whether the early pass already stores x there) of memory that holds x from pass early to pass number."""
     spare = None
     for slot, (when, s) in written.items():
@@ -165,10 +165,8 @@ def _place_to_keep(e, written, lent, x: Expr, early: int, number: int, plan: lis
             since, kept = lent[slot]
             if since == early and kept.value is x:
                 return slot, kept.offset, True
-        elif spare is None and e.buffers[slot].kind == "alloc":
-            later = when > number and not any(_reads(t.value, x) for t in plan[when][2])
-            if later or _reads(s.value, x):
-                spare = (slot, s.offset, False)
+        elif spare is None and e.buffers[slot].kind == "alloc" and _reads(s.value, x):
+            spare = (slot, s.offset, False)
     return spare
 
 
