@@ -324,7 +324,9 @@ class PlanBuilder:
     def origin(self, op: str, file: str, function: str, line: int, call: int = -1, place: object | None = None) -> None: ...
 
     def write_later(self, writer: object) -> None:
-        """The instructions are added by writer(builder), when the plan first runs."""
+        """
+        The instructions are added by writer(builder), when the plan first runs.
+        """
 
     def continued(self) -> PlanBuilder:
         """A plan with the same sizes and values, to add instructions to."""

@@ -13,7 +13,7 @@ import sys
 import time
 
 import tandem as td
-from tandem import __version__, _runtime
+from tandem import __version__, _runtime, files
 from tandem.graph import Graph
 from tandem.machine import tune
 from tandem.pages.charts import charts_page
@@ -307,8 +307,7 @@ def _view_file(path: str) -> int:
     if '"figures"' in text:
         found = json.loads(text)
         if isinstance(found, dict) and "figures" in found:
-            with open(page, "w", encoding="utf-8") as file:
-                file.write(charts_page(found))
+            files.write(page, charts_page(found), durable=False)
             print(page)
             return 0
     Graph.from_json(text).view(page)

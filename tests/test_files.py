@@ -127,7 +127,7 @@ def test_nothing_else_opens_files_to_write_them_anew():
                     found.add(str(path.relative_to(PACKAGE)))
     assert {
         "files.py",
-        "disk_cache.py",
+        "machine/disk_cache.py",
         "codegen/cuda/assemble.py",
         "checkpoint/writer.py",
         "multiprocessing/space.py",
