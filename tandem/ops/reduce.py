@@ -105,7 +105,7 @@ def reduce(x: Value, kind: str, axes: tuple[int, ...], keepdims: bool, dtype=Non
     result = (
         Reduce(kind, axes, dtype)(x)
         if axes or kind in ("argmax", "argmin")
-        else (x if dtype is None else cast(x, dtype))
+        else F.Copy()(x if dtype is None else cast(x, dtype))  # no view of x: who writes the result does not write x
     )
     if keepdims or not axes:
         return result

@@ -145,3 +145,11 @@ def test_extrema_find_nan_wherever_it_is(dtype, length):
     for function, expected in ((td.amax, x[-1].max()), (td.amin, x[-1].min())):
         found = function(td.tensor(x).to(dtype), 1).to(td.float64).numpy()
         assert np.isnan(found[:-1]).all() and found[-1] == expected
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "amax", "amin", "max", "min", "mean"])
+def test_reductions_of_no_axes_are_not_views(name):
+    x = td.tensor(2.5)
+    y = getattr(td, name)(x)
+    y += 1
+    assert (float(x), float(y)) == (2.5, 3.5)

@@ -72,11 +72,16 @@ class Peer:
         return made
 
     def is_alive(self, timeout: float = 5.0) -> bool:
-        try:
-            self.call("ping", timeout=timeout)
-            return True
-        except (TaskError, DeadlineError):
-            return False
+        """Whether the task answers. One connection that breaks says little: it may be of a server that was just replaced."""
+        for _ in range(2):
+            try:
+                self.call("ping", timeout=timeout)
+                return True
+            except TaskError:
+                continue
+            except DeadlineError:
+                return False
+        return False
 
     @property
     def bytes_sent(self) -> int:
