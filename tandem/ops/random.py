@@ -391,6 +391,8 @@ def random_(x, *bounds, generator=None, **named):
     >>> td.zeros(3).random_(1)
     tensor([0., 0., 0.])
     """
+    if not isinstance(x, _runtime.Tensor):
+        raise DTypeError("random_", f"x is a {type(x).__name__}; it must be a tensor to write to")
     low = named.pop("from", named.pop("from_", named.pop("low", 0)))
     high = named.pop("to", named.pop("high", None))
     if named or len(bounds) > 2:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import dtypes
+from tandem.errors import ShapeError
 from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import hint
 from tandem.ops import rules
 from tandem.ops.define import LibraryOp, op, register
+from tandem.ops.prepare import show_shape
 
 # Numbers of the enum Recurrence in src/library/kernels/kernels.h, and how many gates each has.
 _KINDS = {"lstm": (0, 4), "gru": (1, 3), "tanh": (2, 1), "relu": (3, 1)}
@@ -103,6 +105,16 @@ class Recurrence(LibraryOp):
 @op(hidden=True)
 def recurrence(gates: Tensor, h: Tensor, w: Tensor, more: Tensor | None, lengths: Tensor | None, kind, order, reverse):
     """more: the cells of an LSTM, the bias of a GRU's state. float32. Gives hidden states (T, D, N, H) and the last states."""
+    if gates.ndim != 3 or h.ndim != 3 or w.ndim != 3 or h.shape[1] != gates.shape[1] or w.shape[2] != h.shape[2]:
+        raise ShapeError(
+            str(kind),
+            f"gates are {show_shape(gates.shape)}, states {show_shape(h.shape)}, weights {show_shape(w.shape)}",
+        )
+    if lengths is not None and (lengths.ndim != 1 or lengths.shape[0] != gates.shape[1]):
+        raise ShapeError(
+            str(kind),
+            f"lengths are {show_shape(lengths.shape)}; there must be one for each of {gates.shape[1]} sequences",
+        )
     rest = [x for x in (more, lengths) if x is not None]
     if lengths is not None:
         rest[-1] = F.astype(lengths, dtypes.int64)

@@ -50,6 +50,8 @@ class Slices(NamedTuple):
 def _slices(base: tuple, view: tuple) -> Slices | None:
     """view of base, each (shape, strides, offset), as slices; None if an axis of it runs over several of the base's."""
     shape, strides, at = base
+    if 0 in shape or 0 in view[0]:
+        return None  # nothing is shown
     order = sorted(range(len(shape)), key=lambda i: (-strides[i], shape[i] == 1))
     rest = view[2] - at
     starts = []

@@ -213,3 +213,13 @@ def random_view(rng, t):
 def test_random_programs(mode):
     for seed in range(12):
         agree(random_program(seed), mode)
+
+
+@pytest.mark.parametrize("mode", ["compiled", "vmap"])
+def test_nothing_is_written_where_there_is_nothing(mode):
+    def empty(x, w):
+        h = x[:, :0].reshape(2, 0, 3) * w
+        h[:1, :, ::2].add_(w[0])
+        return h.sum() + x.sum()
+
+    agree(empty, mode)
