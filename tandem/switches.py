@@ -1,17 +1,19 @@
 """Switches for looking inside and for bisecting: `TANDEM_<NAME>` in the environment, or `with td.switches(NAME=...)`.
 
-The environment is read once, at import. A scope changes a switch for the whole process, all threads, until it is left.
-0 always means off. What changes results is an argument somewhere, never a switch.
+The environment is read once, at import. A scope changes a switch for the whole process, all threads, until it is left; of scopes
+of several threads, the last one that was entered and not left holds. 0 always means off. What changes results is an argument somewhere, never a switch.
 """
 
 import os
 from collections.abc import Callable
 
-from tandem import _runtime
+from tandem import _runtime, forks
 
 __all__ = ["SWITCHES", "Switch", "switches"]
 
 SWITCHES: dict[str, "Switch"] = {}
+
+_lock = forks.lock()  # guards the scopes of all switches
 
 
 class Switch:
@@ -21,13 +23,14 @@ class Switch:
     works with (src/switches.h).
     """
 
-    __slots__ = ("default", "help", "name", "native", "value")
+    __slots__ = ("default", "help", "name", "native", "scopes", "value")
 
     def __init__(self, name: str, default: int | str, help: str, native: Callable[[int | str], int] | None = None):
         self.name = name
         self.default = default
         self.help = help
         self.native = native
+        self.scopes: list[list] = []  # those that are not left, in order, each with the setting that it found
         text = os.environ.get(self.variable)
         self.set(default if text is None else self.parse(text))
         SWITCHES[name] = self
@@ -36,6 +39,29 @@ class Switch:
         if self.native is not None:
             _runtime.set_switch(self.name, self.native(value))
         self.value = value
+
+    def current(self):
+        """What restore() takes."""
+        return self.value
+
+    def restore(self, current):
+        self.set(current)
+
+    def begin(self, value: int | str) -> list:
+        """Begins a scope."""
+        scope = [self.current()]
+        self.set(value)
+        self.scopes.append(scope)
+        return scope
+
+    def end(self, scope: list):
+        """Ends a scope. Another thread may have begun one within it, which then leaves what this one found."""
+        i = next(i for i, s in enumerate(self.scopes) if s is scope)
+        if i + 1 == len(self.scopes):
+            self.restore(scope[0])
+        else:
+            self.scopes[i + 1][0] = scope[0]
+        del self.scopes[i]
 
     @property
     def variable(self) -> str:
@@ -83,20 +109,17 @@ class switches:
                 raise ValueError(f"there is no switch {name!r}\n  fix: one of {', '.join(SWITCHES)}")
         found = ((SWITCHES[name.upper()], value) for name, value in settings.items())
         self._settings = {switch: switch.parse(value) for switch, value in found}
-        self._before: list[tuple] = []  # a stack, so that one object can be entered twice
+        self._inside: list[list] = []  # a stack, so that one object can be entered twice
 
     def __enter__(self):
-        self._before.append(({switch: switch.value for switch in self._settings}, _runtime.num_threads()))
-        for switch, value in self._settings.items():
-            switch.set(value)
+        with _lock:
+            self._inside.append([(switch, switch.begin(value)) for switch, value in self._settings.items()])
         return self
 
     def __exit__(self, *_):
-        before, threads = self._before.pop()
-        for switch, value in before.items():
-            switch.set(value)
-        if NUM_THREADS in before:
-            _runtime.set_num_threads(threads)  # td.set_num_threads may have said something else than the switch
+        with _lock:
+            for switch, scope in self._inside.pop():
+                switch.end(scope)
 
 
 class _Threads(Switch):
@@ -108,6 +131,13 @@ class _Threads(Switch):
         if value or hasattr(self, "value"):  # at import, 0 leaves it to OMP_NUM_THREADS and the machine
             _runtime.set_num_threads(max(int(value), 0))
         self.value = value
+
+    def current(self):
+        return self.value, _runtime.num_threads()
+
+    def restore(self, current):
+        self.set(current[0])
+        _runtime.set_num_threads(current[1])
 
 
 def _isa(text: str) -> int:
@@ -126,7 +156,7 @@ DEBUG = Switch(
 )
 PRINT = Switch("PRINT", "", "passes to print the graph after, comma-separated, or 'all'")
 SKIP = Switch("SKIP", "", "passes to leave out, comma-separated, or 'all'")
-CHECK = Switch("CHECK", 1, "verify the graph after every pass; 2 asks the rules and types of operators too")
+CHECK = Switch("CHECK", 1, "verify graphs after the passes; 2 after each, with rules and types of operators")
 EAGER = Switch("EAGER", 0, "run compiled functions eagerly, line by line")
 RECOMPILE_LIMIT = Switch(
     "RECOMPILE_LIMIT",
@@ -157,8 +187,14 @@ WINOGRAD = Switch(
     "exact; 0: summed directly",
     native=int,
 )
-TUNE = Switch("TUNE", 0, "matrix products on devices by the fastest algorithm, found by trying each once", native=int)
-AHEAD = Switch("AHEAD", 1, "devices begin with a recorded program while its calls are still being noted", native=int)
+TUNE = Switch(
+    "TUNE",
+    0,
+    "matrix products on devices by the fastest algorithm, found by trying each once; on the CPU, convolutions whose way was not "
+    "measured on this machine are, whatever time that takes",
+    native=int,
+)
+AHEAD = Switch("AHEAD", 1, "devices begin with a recorded program while its calls are still being captured", native=int)
 LAUNCHER = Switch(
     "LAUNCHER",
     "auto",
@@ -167,6 +203,12 @@ LAUNCHER = Switch(
     native=_launcher,
 )
 EARLY = Switch("EARLY", 1, "eager kernels are set up on devices while earlier ones run", native=int)
+ORDER = Switch(
+    "ORDER",
+    2,
+    "ranks whose lines tell that they call equal collectives in different orders: 0 nothing, 1 a warning, 2 an error",
+    native=int,
+)
 WGMMA = Switch(
     "WGMMA",
     1,

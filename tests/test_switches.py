@@ -2,9 +2,11 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import pytest
 
+import tandem as td
 from tandem.switches import CACHE, CHECK, DEBUG, PRINT, SWITCHES, cache_dir, switches
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -39,6 +41,25 @@ def test_one_scope_object_can_be_entered_twice():
     with scope, scope:
         assert DEBUG.value == 3
     assert DEBUG.value != 3
+
+
+def test_scopes_of_threads_that_overlap_leave_nothing_behind():
+    before = DEBUG.value, td.get_num_threads()
+    entered, may_leave = threading.Event(), threading.Event()
+
+    def inside():
+        with switches(DEBUG=4, NUM_THREADS=1):
+            entered.set()
+            may_leave.wait(10)
+
+    with switches(DEBUG=3, NUM_THREADS=2):
+        thread = threading.Thread(target=inside)
+        thread.start()
+        assert entered.wait(10)
+    assert (4, 1) == (DEBUG.value, td.get_num_threads())  # it is not left yet
+    may_leave.set()
+    thread.join()
+    assert before == (DEBUG.value, td.get_num_threads())
 
 
 def test_zero_means_off_for_every_switch():
@@ -103,7 +124,7 @@ def test_the_runtime_follows_switches_in_scopes():
     import tandem as td
 
     names = [name for name, switch in SWITCHES.items() if switch.native is not None]
-    assert names == ["ISA", "WINOGRAD", "TUNE", "AHEAD", "LAUNCHER", "EARLY"]
+    assert names == ["ISA", "WINOGRAD", "TUNE", "AHEAD", "LAUNCHER", "EARLY", "ORDER"]
     assert 'getenv("TANDEM_' not in "".join(
         p.read_text() for p in (ROOT / "src").rglob("*.cc") if p.name != "driver.cc"
     )
