@@ -33,10 +33,11 @@ struct Callbacks {
   PyObject* place_row = nullptr;        // (sum or None, gradient, block's shape, shape, strides, offset) -> Tensor
   PyObject* take_row = nullptr;         // (block, row) -> Tensor
   PyObject* take_view = nullptr;        // (flat tensor, shape, strides, offset) -> Tensor
-  PyObject* join_rows = nullptr;        // ([block], bytes: block of each row, bytes: row, shape) -> Tensor
-  PyObject* add_rows = nullptr;         // ([sum], bytes, bytes, gradient): each row of the gradient added to a sum
+  PyObject* add_matmul = nullptr;       // (sum or None, left, right) -> Tensor: the sum and left.T @ right
+  PyObject* add_at = nullptr;           // (sum, index, updates): each update added to a row of the sum
   PyObject* sharded = nullptr;          // (op, spec list, tensors) -> (tensors, whether a tuple, counters used)
   PyObject* gather = nullptr;           // (sharded tensor) -> Tensor with all of its elements
+  PyObject* add_sharded = nullptr;      // (a, b) -> the sum of two gradients of one sharded tensor
   PyObject* sharded_grad = nullptr;     // (leaf, gradient) -> the gradient with the placements of the leaf
   PyObject* load_kernels = nullptr;     // (kernels, device) -> [CudaFunction]
   PyObject* own_kernel = nullptr;       // (kind, argument, device) -> address of a function

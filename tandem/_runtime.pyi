@@ -7,6 +7,10 @@ import numpy
 from numpy.typing import NDArray
 
 from tandem import Size as Size, Tensor as Tensor
+from tandem.tensors.methods import (
+    _register_record_hook as register_hook,
+    _register_record_prehook as register_prehook
+)
 
 
 def set_error_factory(factory: object) -> None:
@@ -52,6 +56,11 @@ operator_names: tuple = ...
 def make_subclass(type: type, data: Tensor) -> Tensor:
     """
     An object of a subclass of Tensor on the memory of `data`, without its history; for __new__ of the subclass.
+    """
+
+def same_as_subclass(type: type, result: Tensor) -> Tensor:
+    """
+    An object of a subclass of Tensor that is the same result of the same record as `result`, which nobody else holds.
     """
 
 def make_in_parts(type: type, dtype: object, shape: object, device: int) -> Tensor:
@@ -344,6 +353,10 @@ class PlanBuilder:
 
     def epilogue(self, arg0: object, arg1: Sequence[int], arg2: Sequence[int], arg3: int, arg4: int, arg5: bool, arg6: Sequence[int], arg7: float, /) -> None: ...
 
+    def factors(self, arg0: int, arg1: int, arg2: int, /) -> None: ...
+
+    def update(self, arg0: object, arg1: Sequence[int], arg2: Sequence[int], arg3: int, arg4: int, arg5: int, arg6: int, arg7: Sequence[int], arg8: bool, arg9: int, arg10: float, /) -> None: ...
+
     def part(self, arg0: PlanBuilder, arg1: Sequence[int], /) -> None: ...
 
     def region(self, arg0: int, arg1: Sequence[int], arg2: Sequence[int], arg3: int, arg4: int, arg5: int, arg6: bool, /) -> None: ...
@@ -361,6 +374,8 @@ class PlanBuilder:
     def output(self, arg0: int, arg1: int, arg2: int, arg3: bool, /) -> None: ...
 
     def backward(self, arg0: Sequence[int], arg1: Sequence[tuple[int, int, int]], arg2: Sequence[int], arg3: Sequence[int], arg4: object, arg5: object, /) -> None: ...
+
+    def lazy_backward(self, arg0: object, arg1: Sequence[Sequence[int]], /) -> None: ...
 
     def accepts(self, arg: list, /) -> bool: ...
 
@@ -450,6 +465,8 @@ def hooks_of(arg: object, /) -> object: ...
 
 def hooks_after(arg: object, /) -> object: ...
 
+def hooks_of_record(record: GradFn, before: bool) -> object: ...
+
 def retain_grad_flag(arg: object, /) -> bool: ...
 
 def set_retain_grad_flag(arg: object, /) -> None: ...
@@ -461,6 +478,16 @@ def set_grad_enabled(arg: bool, /) -> bool: ...
 def inference_enabled() -> bool: ...
 
 def set_inference(arg: bool, /) -> bool: ...
+
+def tensors_override() -> bool: ...
+
+def overrides_disabled() -> bool: ...
+
+def set_tensors_override(arg: bool, /) -> None: ...
+
+def set_overrides_disabled(arg: bool, /) -> bool: ...
+
+def anomaly_detection() -> bool: ...
 
 def set_anomaly_detection(arg: bool, /) -> bool: ...
 
@@ -548,19 +575,13 @@ class ProgramCache:
     @property
     def num_programs(self) -> int: ...
 
+    @property
+    def num_predicted(self) -> int:
+        """How many programs ran for calls that were predicted."""
+
     def program_runs(self) -> list: ...
 
     def clear(self) -> None: ...
-
-class CaptureScope:
-    def __init__(self, programs: ProgramCache, whole: bool, record: CallRecord | None = None) -> None: ...
-
-    def enter(self) -> None: ...
-
-    def exit(self) -> None: ...
-
-    @property
-    def segments(self) -> int: ...
 
 class PauseCapture:
     def __init__(self) -> None: ...
@@ -597,9 +618,9 @@ class BodyScope:
 
 def in_body() -> bool: ...
 
-def noted_calls() -> int:
+def captured_calls() -> int:
     """
-    How many calls the compiled function that runs now has noted; -1 outside.
+    How many calls the compiled function that runs now has captured; -1 outside.
     """
 
 def recording() -> bool:
@@ -620,6 +641,31 @@ def note_rebinding(members: dict, name: str, value: object) -> None:
 
 def materialize(arg: object, /) -> None: ...
 
+def call_captured(programs: ProgramCache, whole: bool, record: CallRecord | None, fn: object, args: tuple, kwargs: dict, ended: object) -> object:
+    """
+    fn(*args, **kwargs) with its operators captured, and run as programs at the end. ended(error, lines) is called where that fails, or something was printed.
+    """
+
+def compiled_lines() -> object:
+    """
+    What the compiled function that runs now has printed: a list to add to; None outside.
+    """
+
+def compiled_segments() -> int:
+    """
+    How many programs the compiled function that runs now has ended; -1 outside.
+    """
+
+def module_ranges() -> list:
+    """
+    Modules that the compiled function that runs now has called: [(first operator, the one behind the last, module)], as they were called; -1 instead of the second where one still runs.
+    """
+
+def open_module(module: object) -> int:
+    """A module begins; a number for close_module."""
+
+def close_module(number: int, failed: bool = False) -> None: ...
+
 class BatchScope:
     def __init__(self) -> None: ...
 
@@ -639,13 +685,18 @@ class BatchScope:
 
 def run_frontiers(offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], children: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], functions: dict, inputs: list, states: list) -> object: ...
 
-def set_rows_by_operators(arg: bool, /) -> bool: ...
+def set_orders_inputs(arg: bool, /) -> bool: ...
 
 def set_cells_worth_compiling(arg: int, /) -> int: ...
 
 def batching() -> bool: ...
 
 def look_up_members(cls: object) -> None: ...
+
+def apply_rule(params: object, first: int, state: object, names: tuple, rule: object, settings: tuple, counts: object | None = None, count: object | None = None) -> int:
+    """
+    Calls rule(p, *its state, its gradient, *settings) for each parameter from the first on that has a gradient, as long as nothing is unusual about one; the number of that one, or how many there are.
+    """
 
 class FlowTask:
     pass
@@ -762,9 +813,22 @@ def time_products(kind: int, runs: int) -> tuple[list[float], list[float]]:
     Seconds of a typical product of a kind, by our own code and by oneDNN (Note [Choice of products]).
     """
 
-def prefer_products(kind: int, own: int, at_once: bool = False) -> bool:
+def chosen_own_products(kind: int) -> bool | None:
     """
-    1: products of a kind by our own code, 0: by oneDNN, -1: as the instruction set suggests. False where such a product was made already, and it is not to be so at once.
+    Whether our own code was chosen for a kind of products; None before a choice was made.
+    """
+
+def choose_products(kind: int, own: bool, again: bool = False) -> None:
+    """
+    Chooses who computes a kind of products, by a measurement; again: whatever was chosen before.
+    """
+
+def force_products(kind: int, own: bool | None) -> None:
+    """For this process, instead of what was chosen; None: no longer."""
+
+def keep_choices_in(path: str) -> None:
+    """
+    The file of what is chosen by measuring (Note [Choices stay]); empty: it is kept nowhere.
     """
 
 def product_kind(batch: int, m: int, n: int, k: int, a: tuple[int, int], b: tuple[int, int]) -> int:
@@ -773,21 +837,6 @@ def product_kind(batch: int, m: int, n: int, k: int, a: tuple[int, int], b: tupl
 def prefers_own_products(kind: int) -> bool: ...
 
 def suggests_own_products(kind: int) -> bool: ...
-
-def know_convolution(key: str, seconds: Sequence[float], trust: int) -> None:
-    """
-    What an earlier process measured of a convolution (Note [Choice of convolutions]).
-    """
-
-def convolutions_found() -> list[tuple[str, list[float], int]]:
-    """
-    What this process measured of convolutions since it was last asked: keys, seconds by way, trust.
-    """
-
-def measure_waiting_convolutions(seconds: float) -> None:
-    """
-    Measures convolutions that were met when the budget was spent, for a while.
-    """
 
 def prefer_convolutions(way: int) -> None:
     """
@@ -1068,30 +1117,52 @@ class Communicator:
 
     def set_timeout(self, seconds: float) -> None: ...
 
-class Member(Communicator):
-    """A rank of a group on one host."""
-
-    def __init__(self, board: Board, rank: int, names: Sequence[int]) -> None: ...
+class DeviceCommunicator(Communicator):
+    """A rank's part in a group, also for tensors on devices."""
 
     def require_nccl(self) -> None:
         """CUDA tensors never go through host memory."""
 
+class Member(DeviceCommunicator):
+    """A rank of a group on one host."""
+
+    def __init__(self, board: Board, rank: int, names: Sequence[int]) -> None: ...
+
     def connect(self, rank: int, pid: int, heap: int) -> None: ...
 
-class MpiMember(Communicator):
+class World:
+    """The ranks that were formed together on several hosts."""
+
+    def __init__(self) -> None: ...
+
+    def tell(self, failure: str) -> None:
+        """A rank has failed: whoever waits gives up."""
+
+class GlooMesh:
+    """Connections to all other ranks, by Gloo."""
+
+    def __init__(self, library: str, rank: int, size: int, address: str, place: str, set: object, get: object) -> None: ...
+
+def opens_nccl() -> bool:
+    """Whether NCCL can be opened."""
+
+def begin_mpi(path: str) -> str:
+    """
+    Opens MPI's library and has this process join the others; gives the library's name.
+    """
+
+class HostsMember(DeviceCommunicator):
     """A rank of a group on several hosts."""
 
-    def __init__(self, ranks: Sequence[int], rank: int, tag: int, is_world: bool) -> None: ...
+    @staticmethod
+    def by_mpi(world: World, ranks: Sequence[int], rank: int, tag: int, is_world: bool) -> HostsMember:
+        """All ranks of the group make it at the same time."""
 
     @staticmethod
-    def begin(path: str) -> str:
-        """
-        Opens MPI's library and has this process join the others; gives the library's name.
-        """
+    def by_gloo(world: World, mesh: GlooMesh, ranks: Sequence[int], rank: int, tag: int) -> HostsMember: ...
 
-    @staticmethod
-    def tell(failure: str) -> None:
-        """A rank has failed: whoever waits gives up."""
+    def let_send_by_device(self) -> None:
+        """As all ranks have NCCL."""
 
     def note_left(self, rank: int, number: int) -> None: ...
 

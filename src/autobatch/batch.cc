@@ -6,7 +6,8 @@
 
 #include "check.h"
 #include "frames.h"
-#include "tensor/promised.h"
+#include "tensor/default_dtype.h"
+#include "tensor/deferred.h"
 
 namespace tandem {
 
@@ -29,7 +30,7 @@ void Batch::exchange_memory() {
     std::vector<Call> calls;
     std::vector<Operand> operands;
     std::vector<Argument> arguments;
-    std::vector<Promise> promises;
+    std::vector<DeferredTensor> deferred;
     Numbered kinds, geometries;
     std::vector<SavedView> geometry;
   };
@@ -37,17 +38,17 @@ void Batch::exchange_memory() {
   std::swap(calls_, kept->calls);
   std::swap(operands_, kept->operands);
   std::swap(arguments_, kept->arguments);
-  std::swap(promises_, kept->promises);
+  std::swap(deferred_, kept->deferred);
   std::swap(kinds_, kept->kinds);
   std::swap(geometries_, kept->geometries);
   std::swap(geometry_, kept->geometry);
 }
 
 void Batch::drop() {
-  sequence_ = nullptr;
-  sequence_end_ = nullptr;
-  for (Promise& p : promises_)
+  forget_followed();
+  for (DeferredTensor& p : deferred_)
     if (p.storage && p.storage->pending()) p.storage->forget_batch();
+  track_deferred();
   for (Call& call : calls_)
     if (!call.done) finish(call);
   waiting_ = 0;
@@ -97,24 +98,30 @@ int32_t Batch::number_of(const View& v) {
 
 Batch::Operand Batch::operand_of(Tensor* t, bool wants_grad, int32_t geometry) {
   Operand operand;
-  if (wants_grad && t->requires_grad) {
-    operand.edge = gradient_edge(t);
-    if (RowNode* row = operand.edge.node->as_row()) ++row->uses;
-  }
+  if (wants_grad && t->requires_grad) operand.edge = gradient_edge(t);
   if (holds(t->storage)) {
     operand.storage = Ref<Storage>::share(t->storage);
     operand.data = t->view.data;
-    ++promises_[t->storage->number()].uses;
+    operand.detached = !t->requires_grad && deferred_[t->storage->number()].rows;
   } else {
     operand.leaf = TensorRef::share(t);
   }
   operand.geometry = geometry < 0 ? number_of(t->view) : geometry;
+  use(operand);
   return operand;
+}
+
+void Batch::use(Operand& operand) {
+  if (RowNode* row = operand.edge.node ? operand.edge.node->as_row() : nullptr) ++row->uses;
+  if (operand.storage && holds(operand.storage.get())) ++deferred_[operand.storage->number()].uses;
+  if (operand.leaf && viewed_parameter(operand.leaf.get())) ++view_uses_[operand.leaf.get()];
 }
 
 void Batch::release(Operand& operand) {
   if (RowNode* row = operand.edge.node ? operand.edge.node->as_row() : nullptr) --row->uses;
-  if (operand.storage && holds(operand.storage.get())) --promises_[operand.storage->number()].uses;
+  if (operand.storage && holds(operand.storage.get())) --deferred_[operand.storage->number()].uses;
+  if (operand.leaf && viewed_parameter(operand.leaf.get()) && --view_uses_[operand.leaf.get()] == 0)
+    view_uses_.erase(operand.leaf.get());
 }
 
 void Batch::finish(Call& call) {
@@ -136,7 +143,8 @@ void Batch::forget_if_done() {
   calls_.clear();
   operands_.clear();
   arguments_.clear();
-  promises_.clear();
+  deferred_.clear();
+  view_uses_.clear();
   kinds_.clear();
   geometries_.clear();
   geometry_.clear();
@@ -164,13 +172,14 @@ Batch::Fate Batch::fate(const OpFunction* op, const Plan& plan, const Argument* 
   return Fate::Defer;
 }
 
-bool Batch::can_write(const Tensor* t) const {
+bool Batch::can_write(const Tensor* t) {
+  end_sequence();
   if (!holds(t->storage) || (t->extra && t->extra->base) || !t->view.is_contiguous()) return false;
-  const Promise& promise = promises_[t->storage->number()];
-  return t->storage->references() == 2 + promise.uses;  // the batch, calls, and this tensor
+  const DeferredTensor& deferred = deferred_[t->storage->number()];
+  return t->storage->references() == 2 + deferred.uses;  // the batch, calls, and this tensor
 }
 
-View Batch::promised_view(const PlanValue& value, PlanRun& run) {
+View Batch::deferred_view(const PlanValue& value, PlanRun& run) {
   View v;
   v.data = nullptr;
   v.dtype = value.dtype;
@@ -184,16 +193,18 @@ View Batch::promised_view(const PlanValue& value, PlanRun& run) {
   return v;
 }
 
-TensorRef Batch::promise(int32_t call, int32_t output, const View& v, size_t bytes, int device, bool wants_grad) {
-  Storage* storage = Storage::promise_row(bytes, device, this, promises_.size());
-  Promise& made = promises_.emplace_back();
+// Elements of a result lie side by side.
+TensorRef Batch::defer_result(int32_t call, int32_t output, const SavedView& v, size_t bytes, int device,
+                              bool wants_grad) {
+  Storage* storage = Storage::deferred_row(bytes, device, this, deferred_.size());
+  DeferredTensor& made = deferred_.emplace_back();
   made.storage = Ref<Storage>::share(storage);
   made.call = call;
   made.output = output;
-  TensorRef t = TensorRef::adopt(new_tensor(storage, nullptr, v.dtype, v.ndim, v.shape, v.strides));
+  TensorRef t = TensorRef::adopt(new_tensor(storage, nullptr, v.dtype, v.ndim, v.shape(), v.strides()));
   t->inference = grad_mode.inference;
   if (wants_grad) {
-    auto row = Ref<RowNode>::adopt(new RowNode(static_cast<uint32_t>(output), v, bytes, nullptr));
+    auto row = Ref<RowNode>::adopt(new RowNode(static_cast<uint32_t>(output), v, bytes));
     row->uses = 1;
     set_history(t.get(), row.get(), 0);
     made.rows = std::move(row);
@@ -211,6 +222,7 @@ Batch::Call& Batch::begin_call(OpFunction* op, const Ref<Plan>& plan) {
   call.mode = call_mode;
   call.inference = grad_mode.inference;
   call.grad = grad_mode.enabled;
+  call.float_type = default_float;
   call.of_vertex = defers_vertices;
   call.first_operand = static_cast<int32_t>(operands_.size());
   call.first_argument = static_cast<int32_t>(arguments_.size());
@@ -219,7 +231,6 @@ Batch::Call& Batch::begin_call(OpFunction* op, const Ref<Plan>& plan) {
 
 // A call that nothing is known of.
 Batch::Call& Batch::add_call(OpFunction* op, const Ref<Plan>& plan, const Argument* arguments, int count) {
-  sequence_ = nullptr;
   Call& call = begin_call(op, plan);
   call.source = user_source();
   call.functional = op->writes > 0;
@@ -251,20 +262,23 @@ TensorList Batch::defer(OpFunction* op, const Ref<Plan>& plan, PlanRun& run, Arg
   if (plan->num_checks)  // see Note [Early checks] in capture/capture.h
     for (int i = 0; i < count; ++i)
       if (arguments[i].kind == Argument::Kind::Tensor && !arguments[i].tensor->storage->pending()) run.check_input(i);
+  end_sequence();
   const auto number = static_cast<int32_t>(calls_.size());
   Call& call = add_call(op, plan, arguments, count);
   const bool records = !plan->grad_inputs.empty();
   Signature key;
   describe(call, key);
   call.kind = kinds_.number(key.data(), key.size(), key.hash());
-  call.first_promise = static_cast<int32_t>(promises_.size());
+  call.first_deferred = static_cast<int32_t>(deferred_.size());
   TensorList outputs;
   for (size_t k = 0; k < plan->outputs.size(); ++k) {
     const Plan::Output& output = plan->outputs[k];
     const bool wants_grad = records && output.differentiable;
-    const View v = promised_view(plan->values[output.value], run);
+    const View v = deferred_view(plan->values[output.value], run);
     const size_t bytes = checked_bytes(v.dtype, v.ndim, v.shape);
-    TensorRef made = promise(number, static_cast<int32_t>(k), v, bytes, run.device(), wants_grad);
+    SavedView result;
+    result = v;
+    TensorRef made = defer_result(number, static_cast<int32_t>(k), result, bytes, run.device(), wants_grad);
     if (!op->writes) {
       outputs.push_back(std::move(made));
       continue;
@@ -299,7 +313,7 @@ TensorRef Batch::view(Tensor* of, const View& g, bool differentiable) {
   ++base->uses;
   row->uses = 1;
   set_history(made.get(), row.get(), 0);
-  Ref<RowNode>& rows = promises_[of->storage->number()].rows;
+  Ref<RowNode>& rows = deferred_[of->storage->number()].rows;
   row->next = std::move(rows);
   rows = std::move(row);
   return made;
@@ -308,7 +322,7 @@ TensorRef Batch::view(Tensor* of, const View& g, bool differentiable) {
 void Batch::run(const Storage* wanted) {
   if (!holds(wanted)) return;
   end_sequence();
-  const int32_t last = promises_[wanted->number()].call;
+  const int32_t last = deferred_[wanted->number()].call;
   std::vector<uint8_t> needed(last + 1);
   needed[last] = true;
   run_needed(needed);
@@ -321,7 +335,7 @@ void Batch::run_needed(std::vector<uint8_t>& needed) {
     if (!needed[c] || calls_[c].done) continue;
     list.push_back(c);
     for (const Operand& operand : operands(calls_[c]))
-      if (operand.storage && holds(operand.storage.get())) needed[promises_[operand.storage->number()].call] = true;
+      if (operand.storage && holds(operand.storage.get())) needed[deferred_[operand.storage->number()].call] = true;
   }
   std::reverse(list.begin(), list.end());
   run_calls(std::move(list));
@@ -336,10 +350,10 @@ void Batch::run_waiting() {
 }
 
 void Batch::run_all() {
-  if (waiting_ == 0) return;
   end_sequence();
+  if (waiting_ == 0) return;
   std::vector<uint8_t> needed(calls_.size());
-  for (const Promise& p : promises_)
+  for (const DeferredTensor& p : deferred_)
     if (p.storage && p.storage->pending() && p.storage->references() > 1 + p.uses) needed[p.call] = true;
   run_needed(needed);
 }

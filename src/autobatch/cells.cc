@@ -85,10 +85,12 @@ class Forming {
   void merge() {
     CallCell& into = cells_[top_[0]];
     for (size_t k = 1; k < top_.size(); ++k) {
-      std::vector<int32_t> members = std::exchange(cells_[top_[k]].members, {});
-      for (int32_t member : members) cell_of_[member] = top_[0];
       const auto middle = static_cast<std::ptrdiff_t>(into.members.size());
-      into.members.insert(into.members.end(), members.begin(), members.end());
+      for (int32_t member : cells_[top_[k]].members) {
+        cell_of_[member] = top_[0];
+        into.members.push_back(member);
+      }
+      cells_[top_[k]].members.clear();
       std::inplace_merge(into.members.begin(), into.members.begin() + middle, into.members.end());
     }
   }

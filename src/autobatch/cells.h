@@ -34,7 +34,7 @@ struct CellCall {
 
 struct CallCell {
   int32_t depth = 0;
-  std::vector<int32_t> members;  // in the order of calls
+  SmallVector<int32_t, 2> members;  // in the order of calls
 };
 
 constexpr size_t kMostCellCalls = 48;

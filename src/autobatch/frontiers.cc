@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "autobatch/device_rows.h"
 #include "autobatch/group_call.h"
 #include "autobatch/records.h"
 #include "callbacks.h"
@@ -15,7 +16,7 @@
 
 namespace tandem {
 
-bool rows_by_operators = false;
+bool orders_inputs = false;
 
 namespace {
 
@@ -90,33 +91,33 @@ struct Eager {  // calls run at once
   }
 };
 
-PyObject* bytes_of(const std::vector<int64_t>& numbers) {
-  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(numbers.data()),
-                                   static_cast<Py_ssize_t>(numbers.size() * sizeof(int64_t)));
-}
-
 struct NoRule {};  // the function cannot be batched
 
 class Frontiers {
  public:
   Frontiers(const Structure& structure, const VertexFunctions& functions, const TensorList& inputs,
             const TensorList& states)
-      : structure_(structure), functions_(functions), states_(states.size()), group_of_(structure.size()) {
+      : structure_(structure),
+        schedule_(schedule_vertices(structure)),
+        functions_(functions),
+        inputs_(inputs.size()),
+        states_(states.size()),
+        group_of_(structure.size()) {
     for (const TensorRef& input : inputs) {
       TensorList one;
       one.push_back(TensorRef::share(input.get()));
       add_group(std::move(one));
     }
-    inputs_ = groups_.size();
+    if (orders_inputs || states[0]->storage->device()) order_inputs();
+    first_frontier_ = groups_.size();
     used_ = std::make_shared<ResultsUsed>(ResultsUsed{0, std::vector<bool>(states.size())});
     for (const auto& [count, function] : functions) functions_of_[count] = one_vertex(function, count, inputs, states);
   }
 
   TensorList run() {
-    const Schedule schedule = schedule_vertices(structure_);
-    for (const Schedule::Frontier& frontier : schedule.frontiers) run(schedule, frontier);
+    for (const Schedule::Frontier& frontier : schedule_.frontiers) run(frontier);
     TensorList results;
-    const size_t outputs = groups_[inputs_].blocks.size();
+    const size_t outputs = groups_[first_frontier_].blocks.size();
     for (size_t o = 0; o < outputs; ++o) {
       rows_.clear();
       for (int64_t v = 0; v < structure_.size(); ++v) rows_.push_back(group_of_[v]);
@@ -143,10 +144,27 @@ class Frontiers {
     if (wanted) {
       group.node = Ref<BlockNode>::adopt(new BlockNode(blocks));
       group.node->sequence = next_sequence();
-      if (groups_.size() > inputs_) group.node->set_used(used_);  // of a frontier
+      if (used_) group.node->set_used(used_);  // of a frontier
     }
     group.blocks = std::move(blocks);
     edge_of_.push_back(-1);
+  }
+
+  void order_inputs() {
+    const int64_t lead[] = {structure_.size()};
+    for (size_t i = 0; i < inputs_; ++i) {
+      rows_.clear();
+      for (int64_t v : schedule_.order) rows_.push_back({static_cast<int32_t>(i), v});
+      TensorList one;
+      one.push_back(gather(0, lead, 1));
+      add_group(std::move(one));
+    }
+    first_input_ = inputs_;
+  }
+
+  // Where the k-th vertex of the order has its row of an input.
+  Place place_of_input(size_t input, int64_t k) const {
+    return {static_cast<int32_t>(first_input_ + input), first_input_ ? k : schedule_.order[k]};
   }
 
   struct OneVertex {
@@ -197,13 +215,13 @@ class Frontiers {
     return made;
   }
 
-  void run(const Schedule& schedule, const Schedule::Frontier& frontier) {
+  void run(const Schedule::Frontier& frontier) {
     const VertexFunction& function = functions_.at(frontier.count);
     const OneVertex& one = functions_of_.at(frontier.count);
-    const std::vector<int64_t>& order = schedule.order;
     // A vertex alone runs as two: no other plan has to be compiled for it, and gradients of the second row are zeros.
     const int64_t members = frontier.end - frontier.begin, n = std::max<int64_t>(members, 2);
-    const auto vertex = [&](int64_t i) { return order[frontier.begin + std::min(i, members - 1)]; };
+    const auto position = [&](int64_t i) { return frontier.begin + std::min(i, members - 1); };
+    const auto vertex = [&](int64_t i) { return schedule_.order[position(i)]; };
     CallArguments to;
     const bool random = one.plan->rng_advance >= 0;
     const size_t states = frontier.count ? states_ : 0;
@@ -211,7 +229,7 @@ class Frontiers {
     to.integer(Argument::Kind::Count, static_cast<int64_t>(flags.size() + random));
     for (size_t i = 0; i < inputs_; ++i) {
       rows_.clear();
-      for (int64_t k = 0; k < n; ++k) rows_.push_back({static_cast<int32_t>(i), vertex(k)});
+      for (int64_t k = 0; k < n; ++k) rows_.push_back(place_of_input(i, position(k)));
       flags[i] = true;
       to.tensor(gather(0, &n, 1));
     }
@@ -291,8 +309,13 @@ class Frontiers {
       char* data = block.view.data + static_cast<size_t>(first.row) * bytes;
       block.storage->retain();
       made = TensorRef::adopt(new_tensor(block.storage, data, row.dtype, ndim, shape, strides));
-    } else if (block.storage->device() || rows_by_operators) {
-      made = joined(output, shape, ndim);
+    } else if (const int device = block.storage->device()) {
+      made = TensorRef::adopt(new_contiguous(row.dtype, ndim, shape, device));
+      std::vector<const char*> rows;
+      rows.reserve(rows_.size());
+      for (const Place& place : rows_)
+        rows.push_back(groups_[place.group].blocks[output]->view.data + static_cast<size_t>(place.row) * bytes);
+      join_device_rows(device, rows, bytes, made->view.data);
     } else {
       made = TensorRef::adopt(new_contiguous(row.dtype, ndim, shape));
       char* to = made->view.data;
@@ -306,30 +329,6 @@ class Frontiers {
     return made;
   }
 
-  TensorRef joined(size_t output, const int64_t* shape, int ndim) {
-    std::vector<int64_t> sources, rows;
-    PyObject* blocks = PyList_New(0);
-    for (const Place& place : rows_) {
-      int32_t& number = edge_of_[place.group];
-      if (number < 0) {
-        number = static_cast<int32_t>(PyList_GET_SIZE(blocks));
-        PyList_Append(blocks, groups_[place.group].blocks[output].object());
-      }
-      sources.push_back(number);
-      rows.push_back(place.row);
-    }
-    for (const Place& place : rows_) edge_of_[place.group] = -1;
-    const GradMode mode = grad_mode;
-    grad_mode.enabled = false;
-    PyObject* sizes = PyTuple_New(ndim);
-    for (int i = 0; i < ndim; ++i) PyTuple_SET_ITEM(sizes, i, PyLong_FromLongLong(shape[i]));
-    PyObject* made =
-        PyObject_CallFunction(callbacks.join_rows, "NNNN", blocks, bytes_of(sources), bytes_of(rows), sizes);
-    grad_mode = mode;
-    if (!made) throw PythonError{};
-    return TensorRef::adopt(reinterpret_cast<Tensor*>(made));
-  }
-
   void record(Tensor* made, const View& row, size_t output, bool in_place) {
     auto node = Ref<RowsNode>::adopt(new RowsNode(row, rows_.size()));
     for (const Place& place : rows_) {
@@ -341,6 +340,7 @@ class Frontiers {
       node->add_row(wanted ? edge : -1, place.row);
     }
     for (const Place& place : rows_) edge_of_[place.group] = -1;
+    node->side_by_side = in_place;
     node->whole =
         in_place && groups_[rows_[0].group].blocks[output]->view.shape[0] == static_cast<int64_t>(rows_.size());
     node->sequence = next_sequence();
@@ -349,11 +349,13 @@ class Frontiers {
   }
 
   const Structure& structure_;
+  const Schedule schedule_;
   const VertexFunctions& functions_;
   std::unordered_map<int64_t, OneVertex> functions_of_;
-  size_t inputs_ = 0, states_;
+  size_t inputs_, first_input_ = 0;  // of the groups, the first that frontiers have rows of
+  size_t states_, first_frontier_ = 0;
   std::shared_ptr<ResultsUsed> used_;  // states that vertices take: roots' get zeros where nothing else takes them
-  std::vector<Group> groups_;          // the inputs, then the frontiers
+  std::vector<Group> groups_;          // the inputs, perhaps once more in order, then the frontiers
   std::vector<int32_t> edge_of_;
   std::vector<Place> group_of_;  // by vertex
   std::vector<Place> rows_;

@@ -28,19 +28,17 @@ std::shared_ptr<GroupFunction> group_function(const Ref<Plan>& plan, const std::
 
 CellFunction::~CellFunction() {
   for (Call& call : calls) Py_XDECREF(call.operands);
-  for (auto& [flags, op] : functions_) Py_DECREF(op);
 }
 
 void CellFunction::add_output(size_t call, size_t output) {
   if (calls[call].outputs[output]) return;
   calls[call].outputs[output] = true;
-  for (auto& [flags, op] : functions_) Py_DECREF(op);
-  functions_.clear();
+  programs_.clear();
 }
 
-OpFunction* CellFunction::function(const std::vector<bool>& flags) {
-  PyObject*& op = functions_[flags];
-  if (op) return reinterpret_cast<OpFunction*>(op);
+std::shared_ptr<CellFunction::Program> CellFunction::program(const std::vector<bool>& flags) {
+  if (auto found = programs_.find(flags); found != programs_.end()) return found->second;
+  auto made = std::make_shared<Program>(calls);
   PyObject* list = PyTuple_New(static_cast<Py_ssize_t>(calls.size()));
   for (size_t i = 0; i < calls.size(); ++i)
     PyTuple_SET_ITEM(list, static_cast<Py_ssize_t>(i),  // -> CellCall
@@ -48,14 +46,14 @@ OpFunction* CellFunction::function(const std::vector<bool>& flags) {
                                    tuple_of(calls[i].outputs)));
   PyObject* differ = tuple_of(flags);
   PyObject* args[] = {list, differ};
-  op = PyObject_Vectorcall(callbacks.batch_cell, args, 2, nullptr);
+  made->op = PyObject_Vectorcall(callbacks.batch_cell, args, 2, nullptr);  // other threads may run meanwhile
   Py_DECREF(list);
   Py_DECREF(differ);
-  if (!op) {
-    functions_.erase(flags);
-    throw PythonError{};
-  }
-  return reinterpret_cast<OpFunction*>(op);
+  if (!made->op) throw PythonError{};
+  bool same = true;
+  for (size_t i = 0; i < calls.size(); ++i) same &= calls[i].outputs == made->outputs[i];
+  if (same) programs_[flags] = made;
+  return made;
 }
 
 static TensorRef call_one(PyObject* function, Tensor* t) {

@@ -38,13 +38,25 @@ struct CellFunction {
     std::vector<bool> outputs;  // which of its results are wanted outside, so far
     bool joins = false;         // it is what it takes: see Note [Joined rows] in join.cc
   };
-  OpFunction* function(const std::vector<bool>& flags);  // flags: which tensors from outside differ between members
+  // Threads share cells: what one of them runs stays as it is while another wants more outputs.
+  struct Program {
+    explicit Program(const std::vector<Call>& calls) {
+      for (const Call& call : calls) outputs.push_back(call.outputs);
+    }
+    Program(const Program&) = delete;
+    ~Program() { Py_XDECREF(op); }
+    OpFunction* function() const { return reinterpret_cast<OpFunction*>(op); }
+    PyObject* op = nullptr;                  // owned
+    std::vector<std::vector<bool>> outputs;  // those of calls that it gives
+  };
+  // flags: which tensors from outside differ between members
+  std::shared_ptr<Program> program(const std::vector<bool>& flags);
   void add_output(size_t call, size_t output);
   std::vector<Call> calls;
   int64_t seen = 0;                      // how many cells
   bool failed = false;                   // there is no batching rule, or no way to say what a call takes from another
   std::unordered_set<uint64_t> learned;  // with what geometry sequences have been learned (sequences.h)
-  bool made() const { return !functions_.empty(); }
+  bool made() const { return !programs_.empty(); }
   std::shared_ptr<ResultsUsed> used_in(uint64_t batch, size_t results) {
     if (!used_ || used_->batch != batch || used_->used.size() != results)
       used_ = std::make_shared<ResultsUsed>(ResultsUsed{batch, std::vector<bool>(results)});
@@ -52,7 +64,7 @@ struct CellFunction {
   }
 
  private:
-  std::map<std::vector<bool>, PyObject*> functions_;  // owned
+  std::map<std::vector<bool>, std::shared_ptr<Program>> programs_;
   std::shared_ptr<ResultsUsed> used_;
 };
 

@@ -17,8 +17,9 @@ namespace tandem {
 namespace {
 
 bool is_zero(const Argument& axis) {
+  int overflow = 0;
   return axis.kind == Argument::Kind::Static && axis.object && PyLong_CheckExact(axis.object) &&
-         PyLong_AsLongLong(axis.object) == 0;
+         PyLong_AsLongLongAndOverflow(axis.object, &overflow) == 0 && !overflow;
 }
 
 }  // namespace
@@ -55,8 +56,8 @@ bool Batch::join(OpFunction* op, Argument* arguments, int count, TensorList& out
     const Tensor* t = arguments[i].tensor;
     const View& v = t->view;
     if (v.dtype != row.dtype || v.ndim != row.ndim || !std::equal(v.shape, v.shape + v.ndim, row.shape) ||
-        !v.is_contiguous() || t->storage->device() || t->storage->sharded() || t->inference != grad_mode.inference ||
-        (t->storage->pending() && !holds(t->storage)) ||
+        !v.is_contiguous() || t->storage->device() != first->storage->device() || t->storage->sharded() ||
+        t->inference != grad_mode.inference || (t->storage->pending() && !holds(t->storage)) ||
         (t->extra && t->extra->base && t->extra->history_version != t->storage->version()))
       return false;
     if (t->requires_grad) recorded = t;
@@ -65,7 +66,8 @@ bool Batch::join(OpFunction* op, Argument* arguments, int count, TensorList& out
   two[0].integer = 2;
   two[1].tensor = two[2].tensor = const_cast<Tensor*>(recorded);
   const Ref<Plan> plan = find_plan(op, two, 4, false);
-  if (!plan->keep || plan->waits || plan->device || plan->outputs.size() != 1) return false;
+  if (!plan->keep || plan->waits || plan->over_devices || plan->outputs.size() != 1) return false;
+  end_sequence();
   const auto number = static_cast<int32_t>(calls_.size());
   const View v = joined_view(row, {static_cast<size_t>(count - 2), new_axis});
   Call& call = add_call(op, plan, arguments, count);
@@ -73,8 +75,11 @@ bool Batch::join(OpFunction* op, Argument* arguments, int count, TensorList& out
   Signature key;
   describe(call, key);
   call.kind = kinds_.number(key.data(), key.size(), key.hash());
-  call.first_promise = static_cast<int32_t>(promises_.size());
-  outputs.push_back(promise(number, 0, v, checked_bytes(v.dtype, v.ndim, v.shape), 0, !plan->grad_inputs.empty()));
+  call.first_deferred = static_cast<int32_t>(deferred_.size());
+  SavedView result;
+  result = v;
+  outputs.push_back(defer_result(number, 0, result, checked_bytes(v.dtype, v.ndim, v.shape), plan->device,
+                                 !plan->grad_inputs.empty()));
   *returns_tuple = plan->returns_tuple;
   return true;
 }
@@ -93,17 +98,9 @@ void Batch::run_joined(const std::vector<int32_t>& members) {
 
 // Shapes of what a call gives.
 std::vector<View> Batch::result_views(const Call& call) {
+  if (call.joins) return {joined_view(geometry_[operands(call)[0].geometry].restored(), joined_of(call))};
   std::vector<View> views, results;
-  for (const Operand& operand : operands(call)) {
-    const SavedView& saved = geometry_[operand.geometry];
-    View& v = views.emplace_back();
-    v.data = saved.data;
-    v.dtype = saved.dtype;
-    v.ndim = saved.ndim;
-    std::copy_n(saved.shape(), saved.ndim, v.shape);
-    std::copy_n(saved.strides(), saved.ndim, v.strides);
-  }
-  if (call.joins) return {joined_view(views[0], joined_of(call))};
+  for (const Operand& operand : operands(call)) views.push_back(geometry_[operand.geometry].restored());
   const Some<Argument> given = arguments(call);
   std::vector<InputView> inputs(given.size());
   size_t position = 0;
@@ -118,7 +115,7 @@ std::vector<View> Batch::result_views(const Call& call) {
   PlanRun run(*call.plan, inputs.data());
   if (!run.guards_hold()) return results;
   for (const Plan::Output& output : call.plan->outputs)
-    results.push_back(promised_view(call.plan->values[output.value], run));
+    results.push_back(deferred_view(call.plan->values[output.value], run));
   return results;
 }
 

@@ -2,25 +2,16 @@
 
 #include <algorithm>
 
-#include "autobatch/frontiers.h"
+#include "autobatch/device_rows.h"
 #include "autobatch/rows.h"
 #include "autograd/engine.h"
+#include "autograd/shown.h"
 #include "callbacks.h"
 #include "check.h"
 
 namespace tandem {
 
 namespace {
-
-View view_of(const SavedView& saved) {
-  View v;
-  v.data = saved.data;
-  v.dtype = saved.dtype;
-  v.ndim = saved.ndim;
-  std::copy_n(saved.shape(), saved.ndim, v.shape);
-  std::copy_n(saved.strides(), saved.ndim, v.strides);
-  return v;
-}
 
 View row_of(const View& block, int64_t k) {
   View row;
@@ -139,11 +130,11 @@ bool BlockNode::take_whole(uint32_t output, TensorRef& grad) {
 // -- rows
 
 View RowNode::in_row() const {
-  return view_of(place_);
+  return place_.restored();
 }
 
 View RowNode::place() const {
-  View v = view_of(place_);
+  View v = place_.restored();
   v.data += offset_;
   return v;
 }
@@ -183,6 +174,29 @@ void RowNode::settle(const Ref<BlockNode>& block, uint32_t output, size_t offset
     link({Ref<Node>::share(block.get()), output_});
 }
 
+void RowNode::add_passing(GatherNode* gather) {
+  for (RowNode* row = this; row; row = row->base_.get())
+    if (row->passing_.empty() || row->passing_.back() != gather) row->passing_.push_back(gather);
+}
+
+void RowNode::remove_passing(GatherNode* gather) {
+  for (RowNode* row = this; row; row = row->base_.get()) std::erase(row->passing_, gather);
+}
+
+void RowNode::show() {
+  for (GatherNode* gather : std::exchange(passing_, {})) gather->lead_through(this);
+}
+
+void lead_through(RowNode* row) {
+  row->show();
+}
+
+bool RowNode::shows(const RowNode* other) const {
+  for (const RowNode* row = this; row; row = row->base_.get())
+    if (row == other) return true;
+  return false;
+}
+
 TensorList RowNode::apply(TensorList grads, bool create_graph) {
   TensorList out;
   out.resize(1);
@@ -212,7 +226,7 @@ TensorRef RowsNode::flat(TensorRef grad) const {
 
 // Differentiable again.
 void RowsNode::add_recorded(TensorRef grad) {
-  const View row = view_of(row_);
+  const View row = row_.restored();
   grad = flat(std::move(grad));
   const int64_t bytes = row.numel() * static_cast<int64_t>(item_size(row.dtype));
   for (size_t k = 0; k < rows_.size(); ++k) {
@@ -225,19 +239,22 @@ void RowsNode::add_recorded(TensorRef grad) {
   }
 }
 
-void RowsNode::add_by_operators(TensorRef grad, const SmallVector<Tensor*, 8>& sums) {
-  std::vector<int64_t> numbers;
-  for (const Row& row : rows_) numbers.push_back(row.edge);
-  for (const Row& row : rows_) numbers.push_back(row.row);
-  const auto bytes = static_cast<Py_ssize_t>(rows_.size() * sizeof(int64_t));
-  const char* data = reinterpret_cast<const char*>(numbers.data());
-  PyObject* list = PyList_New(0);
-  for (Tensor* sum : sums) PyList_Append(list, reinterpret_cast<PyObject*>(sum));
-  PyObject* done = PyObject_CallFunction(callbacks.add_rows, "NNNN", list, PyBytes_FromStringAndSize(data, bytes),
-                                         PyBytes_FromStringAndSize(data + bytes, bytes),
-                                         reinterpret_cast<PyObject*>(flat(std::move(grad)).leak()));
-  if (!done) throw PythonError{};
-  Py_DECREF(done);
+void RowsNode::add_on_device(const Tensor* grad, const SmallVector<Tensor*, 8>& sums) {
+  const int64_t elements = row_.restored().numel();
+  const int64_t bytes = elements * static_cast<int64_t>(item_size(row_.dtype));
+  const auto place_of = [&](const Row& row) { return sums[row.edge]->view.data + row.row * bytes; };
+  std::vector<AddedRow> added;
+  if (side_by_side) {
+    added.push_back({place_of(rows_[0]), grad->view.data});
+  } else {
+    const char* from = grad->view.data;
+    for (const Row& row : rows_) {
+      if (row.edge >= 0) added.push_back({place_of(row), from});
+      from += bytes;
+    }
+  }
+  const auto joined = side_by_side ? static_cast<int64_t>(rows_.size()) : 1;
+  add_device_rows(grad->storage->device(), added, row_.dtype, elements * joined);
 }
 
 TensorList RowsNode::apply(TensorList grads, bool create_graph) {
@@ -250,12 +267,14 @@ TensorList RowsNode::apply(TensorList grads, bool create_graph) {
   }
   if (!g->view.is_contiguous()) g = called(callbacks.contiguous, "O", g.object());
   if (whole && static_cast<BlockNode*>(edges[0].node.get())->take_whole(edges[0].index, g)) return out;
-  View from = view_of(row_);
+  View from = row_.restored();
   const int64_t elements = from.numel(), bytes = elements * static_cast<int64_t>(item_size(from.dtype));
+  TD_CHECK(g->view.dtype == from.dtype && g->view.numel() == elements * static_cast<int64_t>(rows_.size()),
+           "a gradient of another dtype or size");
   SmallVector<Tensor*, 8> sums;
   for (const Edge& edge : edges) sums.push_back(static_cast<BlockNode*>(edge.node.get())->sums_of(edge.index));
-  if (g->storage->device() || rows_by_operators) {
-    add_by_operators(std::move(g), sums);
+  if (g->storage->device()) {
+    add_on_device(g.get(), sums);
     return out;
   }
   from.data = g->view.data;
@@ -277,17 +296,37 @@ TensorList RowsNode::apply(TensorList grads, bool create_graph) {
 // -- operands
 
 GatherNode::~GatherNode() {
-  for (Member& member : members_)
-    if (member.row) --static_cast<RowNode*>(member.row.get())->uses;
+  for (Member& member : members_) {
+    if (!member.row) continue;
+    auto* row = static_cast<RowNode*>(member.row.get());
+    --row->uses;
+    if (member.passes) row->remove_passing(this);
+  }
+}
+
+void GatherNode::lead_through(const RowNode* row) {
+  whole = false;
+  for (Member& member : members_) {
+    if (!member.row || !static_cast<RowNode*>(member.row.get())->shows(row)) continue;
+    auto* own = static_cast<RowNode*>(member.row.get());
+    --own->uses;
+    member.edge = static_cast<int32_t>(edges.size());
+    link({std::move(member.row), 0});
+    if (std::exchange(member.passes, false)) own->remove_passing(this);
+  }
+  for (Member& member : members_)  // which may look at the same
+    if (member.passes) static_cast<RowNode*>(member.row.get())->add_passing(this);
 }
 
 void GatherNode::add_member(const Edge& edge) {
   RowNode* row = edge.node ? edge.node->as_row() : nullptr;
-  if (row && row->seen()) row = nullptr;
+  if (row && row->watched()) row = nullptr;
   Member& member = members_.emplace_back();
   member.edge = -1;
   if (!edge.node) return;
   if (row) {
+    member.passes = row->seen();
+    if (member.passes) row->add_passing(this);
     member.row = edge.node;
     ++row->uses;
   }
@@ -332,7 +371,9 @@ TensorList GatherNode::apply(TensorList grads, bool create_graph) {
     auto* first = static_cast<RowNode*>(members_[0].row.get());
     if (first->block()->take_whole(first->output(), g)) return out;
   }
-  const bool dense = rows.is_contiguous() && rows.dtype == DType::Float32;
+  const int device = g->storage->device();
+  const bool dense = rows.is_contiguous() && (device || rows.dtype == DType::Float32);
+  std::vector<AddedRow> added;  // on a device
   const int64_t elements = stacked_ ? rows.numel() / std::max<int64_t>(rows.shape[0], 1) : rows.numel();
   const BlockNode* block = nullptr;  // of the row before
   uint32_t output = 0;
@@ -341,13 +382,16 @@ TensorList GatherNode::apply(TensorList grads, bool create_graph) {
     const Member& member = members_[k];
     if (!member.row && member.edge < 0) continue;
     if (auto* row = static_cast<RowNode*>(member.row.get());
-        row && !create_graph && dense && row->dense() && row->dtype() == DType::Float32) {
+        row && !create_graph && dense && row->dense() && row->dtype() == rows.dtype) {
       if (row->block() != block || row->output() != output) {
         block = row->block(), output = row->output();
         sums = row->block()->sums_of(output)->view.data;
       }
-      add_floats(reinterpret_cast<const float*>(rows.data) + static_cast<int64_t>(k) * elements,
-                 reinterpret_cast<float*>(sums + row->offset()), elements);
+      const auto at = static_cast<int64_t>(k) * elements;
+      if (device)
+        added.push_back({sums + row->offset(), rows.data + at * static_cast<int64_t>(item_size(rows.dtype))});
+      else
+        add_floats(rows.as<float>() + at, reinterpret_cast<float*>(sums + row->offset()), elements);
       continue;
     }
     const View from = stacked_ ? row_of(rows, static_cast<int64_t>(k)) : rows;
@@ -368,6 +412,7 @@ TensorList GatherNode::apply(TensorList grads, bool create_graph) {
       out[member.edge] = std::move(own);
     }
   }
+  if (!added.empty()) add_device_rows(device, added, rows.dtype, elements);
   return out;
 }
 

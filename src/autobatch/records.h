@@ -6,8 +6,8 @@
 // block of sums, and what travels along the edges of the tape is only that they are there. A Block has the sums of a
 // group's results and hands them on to the group's own record; a Row puts the gradient of one tensor in; a Gather does
 // so for the rows that an operand of a group was made of, as far as they are rows of blocks, and gives others theirs.
-// Where somebody still holds a tensor when its consumers run, its gradient is asked for, or a hook looks at it,
-// perhaps: then it goes through the tensor's own record.
+// Where somebody still holds a tensor when its consumers run, its gradient is asked for, or a hook looks at it, later
+// on, perhaps: then a Gather is led through the tensor's own record (`show`, autograd/shown.h).
 #pragma once
 #include <memory>
 #include <utility>
@@ -16,6 +16,8 @@
 #include "autograd/record.h"
 
 namespace tandem {
+
+class GatherNode;
 
 // Of groups of one function in one batch: which of its results something takes that gradients come from. Where one of
 // them gets none in some group (the memory of a tree's root), it gets zeros there: no other backward is compiled.
@@ -67,6 +69,10 @@ class RowNode final : public Node {
     place_ = place;
     dense_ = place.is_contiguous();
   }
+  // All of a result.
+  RowNode(uint32_t output, const SavedView& whole, size_t bytes) : output_(output), bytes_(bytes), dense_(true) {
+    place_.assign(whole, nullptr);
+  }
   TensorList apply(TensorList grads, bool create_graph) override;
   const char* name() const override { return "autobatch"; }
   RowNode* as_row() override { return this; }
@@ -83,6 +89,12 @@ class RowNode final : public Node {
   // Whether a tensor with this history is held elsewhere than by `uses`: deferred calls, and the batch itself.
   bool held() const { return references() > uses || !hooks.empty(); }
   bool seen() const { return held() || (base_ && base_->seen()); }  // or one that this is a view of
+  bool watched() const { return !hooks.empty() || (base_ && base_->watched()); }
+  // Those who pass by it, while somebody holds it.
+  void add_passing(GatherNode* gather);
+  void remove_passing(GatherNode* gather);
+  void show();
+  bool shows(const RowNode* other) const;  // it, or what it is a view of
   bool is_view() const { return static_cast<bool>(base_); }
   int64_t uses = 0;
   Ref<RowNode> next;  // of the same result, until the call has run
@@ -95,6 +107,7 @@ class RowNode final : public Node {
   bool through_base_ = false, dense_ = false;
   SavedView place_;
   Ref<BlockNode> block_;
+  std::vector<GatherNode*> passing_;
 };
 
 // Rows of blocks one after the other, each of the same size: what a frontier of a vertex program is given.
@@ -111,6 +124,7 @@ class RowsNode final : public Node {
   uint32_t add_block(BlockNode* block, uint32_t output);                     // the edge that leads to it
   void add_row(int32_t edge, int64_t row) { rows_.push_back({edge, row}); }  // -1: its gradient is not wanted
   bool whole = false;                                                        // the rows are all of one block, in order
+  bool side_by_side = false;                                                 // of one block, one after the other
 
  private:
   struct Row {
@@ -119,7 +133,7 @@ class RowsNode final : public Node {
   };
   TensorRef flat(TensorRef grad) const;  // with an axis of rows and those of one
   void add_recorded(TensorRef grad);
-  void add_by_operators(TensorRef grad, const SmallVector<Tensor*, 8>& sums);
+  void add_on_device(const Tensor* grad, const SmallVector<Tensor*, 8>& sums);
   SavedView row_;
   std::vector<Row> rows_;
 };
@@ -133,6 +147,7 @@ class GatherNode final : public Node {
   const char* name() const override { return "autobatch"; }
 
   void add_member(const Edge& edge);                             // where the gradient of the next row goes
+  void lead_through(const RowNode* row);                         // from now on
   bool one_block() const;                                        // whether all rows are of one
   bool whole = false;                                            // the rows are all of a block, in order
   void set_row(const View& row) { row_ = row, joined_ = true; }  // several rows are one of the operand's
@@ -141,7 +156,8 @@ class GatherNode final : public Node {
   TensorRef flat(TensorRef grad, bool create_graph) const;  // with an axis of rows and those of one
   struct Member {
     int32_t edge;
-    Ref<Node> row;  // a RowNode; null: the edge takes the gradient itself
+    Ref<Node> row;        // a RowNode; null: the edge takes the gradient itself
+    bool passes = false;  // by the row, which somebody holds
   };
   bool stacked_, joined_ = false;
   SavedView row_;  // where rows are joined

@@ -110,6 +110,7 @@ void copy_row(const View& from, const View& to, int device) {
 }
 
 void add_row(const Tensor* of, const View& from, const Tensor* onto, const View& to) {
+  TD_CHECK(from.dtype == to.dtype, "a gradient of another dtype");
   if (!onto->storage->device()) return add_on_host(from, to);
   const TensorRef target = tensor_of(onto, to), source = tensor_of(of, from);
   PyObject* args[] = {target.object(), source.object()};

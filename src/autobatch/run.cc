@@ -6,14 +6,15 @@
 #include <utility>
 
 #include "autobatch/batch.h"
+#include "autobatch/device_rows.h"
 #include "autobatch/group_call.h"
 #include "autobatch/rows.h"
 #include "callbacks.h"
 #include "check.h"
 
 #include "known_source.h"
+#include "tensor/deferred.h"
 #include "tensor/move.h"
-#include "tensor/promised.h"
 
 namespace tandem {
 
@@ -31,7 +32,7 @@ struct Eagerly {  // what happens inside runs at once; modes are set for each gr
     active_capture = capture;
     grad_mode = grad;
     call_mode = call;
-    resolve_promises();
+    resolve_deferred();
   }
 };
 
@@ -75,10 +76,12 @@ void Batch::run_calls(std::vector<int32_t> calls) {
     SmallVector<int32_t, 4>& needs = deferred[i].needs;
     const auto add_need = [&](const Operand& operand) {
       if (!operand.storage || !holds(operand.storage.get())) return;
-      const int32_t before = unit_of[promises_[operand.storage->number()].call];
+      const int32_t before = unit_of[deferred_[operand.storage->number()].call];
       if (needs.empty() || (needs.back() != before && std::find(needs.begin(), needs.end(), before) == needs.end()))
         needs.push_back(before);
     };
+    if (units[i].calls.size() == 1)
+      for (const Operand& operand : operands(calls_[units[i].calls[0]])) add_need(operand);
     for (const auto& [number, position] : units[i].externals) {
       const Some<Operand> list = operands(calls_[number]);
       if (position >= 0)
@@ -111,13 +114,8 @@ const char* Batch::data_of(const Operand& operand) {
 
 View Batch::view_of(const Operand& operand) const {
   if (operand.leaf) return operand.leaf->view;
-  View v;
-  const SavedView& geometry = geometry_[operand.geometry];
+  View v = geometry_[operand.geometry].restored();
   v.data = operand.storage->data() + reinterpret_cast<intptr_t>(operand.data);
-  v.dtype = geometry.dtype;
-  v.ndim = geometry.ndim;
-  std::copy_n(geometry.shape(), v.ndim, v.shape);
-  std::copy_n(geometry.strides(), v.ndim, v.strides);
   return v;
 }
 
@@ -126,8 +124,18 @@ Storage* Batch::memory_of(const Operand& operand) {
   return storage->row_of() ? storage->row_of() : storage;
 }
 
+bool Batch::is_held(const Tensor* view) const {
+  const auto uses = view_uses_.find(view);
+  return uses == view_uses_.end() || Py_REFCNT(reinterpret_cast<const PyObject*>(view)) > uses->second;
+}
+
 bool Batch::same_operand(const Operand& a, const Operand& b) const {
   if (a.leaf && a.leaf.get() == b.leaf.get()) return true;
+  if (a.leaf && b.leaf) {
+    const Tensor* parameter = viewed_parameter(a.leaf.get());
+    if (parameter && parameter == viewed_parameter(b.leaf.get()))
+      return a.leaf->view.data == b.leaf->view.data && !is_held(a.leaf.get()) && !is_held(b.leaf.get());
+  }
   if (a.edge.node.get() != b.edge.node.get() || a.edge.index != b.edge.index) return false;
   return memory_of(a) == memory_of(b) && data_of(a) == data_of(b);  // shapes and strides are those of the kind
 }
@@ -140,7 +148,8 @@ bool Batch::is_shared(const Rows& rows, bool of_vertex) const {
   if (leaf && leaf->requires_grad && leaf->is_leaf()) return true;  // a parameter: members are alike in it
   constexpr int64_t kWorthAPlan = 4096;                             // bytes
   const View v = view_of(first);
-  if (v.numel() * static_cast<int64_t>(item_size(v.dtype)) < kWorthAPlan) return false;
+  const bool weight = leaf && viewed_parameter(leaf) && v.ndim > 1;
+  if (!weight && v.numel() * static_cast<int64_t>(item_size(v.dtype)) < kWorthAPlan) return false;
   if (of_vertex && !leaf) return false;  // a state
   return std::all_of(rows.begin() + 1, rows.end(), [&](const Operand* row) { return same_operand(first, *row); });
 }
@@ -202,6 +211,11 @@ TensorRef Batch::gather(const Rows& rows, bool stacked, const Joined& joined, bo
         std::memcpy(to, data_of(*operand), static_cast<size_t>(bytes));
         to += bytes;
       }
+    } else if (dense) {
+      std::vector<const char*> places;
+      places.reserve(rows.size());
+      for (const Operand* operand : rows) places.push_back(data_of(*operand));
+      join_device_rows(device, places, static_cast<size_t>(bytes), made->view.data);
     } else {
       View to = made->view;
       to.ndim = row.ndim;
@@ -276,7 +290,7 @@ static void settle(Ref<RowNode> rows, const Ref<BlockNode>& node, uint32_t outpu
   for (Ref<RowNode>& row : list) --row->uses;
 }
 
-void Batch::fulfil(const std::vector<PromiseRows>& rows, const TensorList& blocks, bool stacked, CellFunction* cell) {
+void Batch::fulfil(const std::vector<DeferredRows>& rows, const TensorList& blocks, bool stacked, CellFunction* cell) {
   Ref<BlockNode> node;
   for (const TensorRef& block : blocks)
     if (block->requires_grad && !node) {
@@ -289,7 +303,7 @@ void Batch::fulfil(const std::vector<PromiseRows>& rows, const TensorList& block
     const View& block = blocks[o]->view;
     const auto present = std::find_if(rows[o].begin(), rows[o].end(), [](int32_t p) { return p >= 0; });
     if (present == rows[o].end()) continue;
-    const Promise& first = promises_[*present];
+    const DeferredTensor& first = deferred_[*present];
     const size_t bytes = first.storage->bytes();
     TD_CHECK(static_cast<size_t>(block.numel()) * item_size(block.dtype) ==
                  bytes * (stacked ? std::max<size_t>(rows[o].size(), 2) : 1),
@@ -297,18 +311,18 @@ void Batch::fulfil(const std::vector<PromiseRows>& rows, const TensorList& block
     size_t offset = static_cast<size_t>(block.data - memory.data());
     for (size_t k = 0; k < rows[o].size(); ++k, offset += bytes) {
       if (rows[o][k] < 0) continue;  // nobody wants it
-      Promise& promise = promises_[rows[o][k]];
-      promise.storage->fulfil_row(memory, offset);
-      settle(std::move(promise.rows), node, static_cast<uint32_t>(o), k * bytes);
+      DeferredTensor& deferred = deferred_[rows[o][k]];
+      deferred.storage->fulfil_row(memory, offset);
+      settle(std::move(deferred.rows), node, static_cast<uint32_t>(o), k * bytes);
     }
   }
   ++groups;
 }
 
 void Batch::hand_out(const std::vector<int32_t>& members, TensorList blocks, bool stacked) {
-  std::vector<PromiseRows> rows(blocks.size());
+  std::vector<DeferredRows> rows(blocks.size());
   for (size_t o = 0; o < blocks.size(); ++o)
-    for (int32_t member : members) rows[o].push_back(calls_[member].first_promise + static_cast<int32_t>(o));
+    for (int32_t member : members) rows[o].push_back(calls_[member].first_deferred + static_cast<int32_t>(o));
   fulfil(rows, blocks, stacked);
   for (int32_t member : members) finish(calls_[member]);
   calls_run += static_cast<int64_t>(members.size());
@@ -356,10 +370,13 @@ std::vector<Batch::Part> Batch::parts_of(const Rows& rows) const {
   const int64_t bytes = v.numel() * static_cast<int64_t>(item_size(v.dtype));
   if (bytes * static_cast<int64_t>(rows.size()) < kWorthACall) return {};
   std::vector<Part> sorted;
-  for (size_t i = 0; i < rows.size(); ++i)
-    sorted.push_back({data_of(*rows[i]), rows[i]->edge.node.get(), static_cast<int32_t>(i)});
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Tensor* leaf = rows[i]->leaf.get();
+    const void* owner = leaf && !is_held(leaf) ? viewed_parameter(leaf) : nullptr;
+    sorted.push_back({data_of(*rows[i]), owner ? owner : rows[i]->edge.node.get(), static_cast<int32_t>(i)});
+  }
   std::sort(sorted.begin(), sorted.end(), [](const Part& a, const Part& b) {
-    return std::tie(a.data, a.node, a.member) < std::tie(b.data, b.node, b.member);
+    return std::tie(a.data, a.owner, a.member) < std::tie(b.data, b.owner, b.member);
   });
   size_t parts = 0;
   for (size_t i = 0; i < sorted.size(); ++i) parts += i == 0 || !sorted[i].same(sorted[i - 1]);

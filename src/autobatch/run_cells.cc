@@ -44,14 +44,13 @@ CellCall Batch::traced(const Call& call, const std::vector<int32_t>& place) {
   if (!alone)
     made.mode = static_cast<int32_t>(call.mode.device) << 24 | static_cast<int32_t>(call.mode.autocast) << 16 |
                 call.plan->device << 2 | call.inference << 1 | call.grad;
-  const bool records = !call.plan->grad_inputs.empty();
   for (const Operand& operand : operands(call)) {
     if (!operand.storage || !holds(operand.storage.get())) continue;
-    const Promise& promise = promises_[operand.storage->number()];
-    const int32_t before = place[promise.call];
+    const DeferredTensor& deferred = deferred_[operand.storage->number()];
+    const int32_t before = place[deferred.call];
     // Gradients must not pass by a tensor that somebody may ask for its own, nor reach one that was detached.
     const RowNode* row = operand.edge.node ? operand.edge.node->as_row() : nullptr;
-    const bool joinable = !call.joins && (row ? !row->seen() : !operand.edge.node && !(records && promise.rows));
+    const bool joinable = !call.joins && !operand.detached && (row ? !row->seen() : !operand.edge.node);
     auto known = std::find_if(made.needs.begin(), made.needs.end(), [&](CellNeed& n) { return n.call == before; });
     if (known == made.needs.end())
       made.needs.push_back({before, joinable});
@@ -80,11 +79,11 @@ void Batch::describe(Unit& unit, const std::vector<int32_t>& position, CellWords
     for (size_t p = 0; p < list.size(); ++p) {
       const Operand& operand = list[p];
       if (operand.storage && holds(operand.storage.get())) {
-        const Promise& promise = promises_[operand.storage->number()];
-        if (position[promise.call] >= 0) {
+        const DeferredTensor& deferred = deferred_[operand.storage->number()];
+        if (position[deferred.call] >= 0) {
           const auto offset = reinterpret_cast<uintptr_t>(operand.data);
-          to.words.push_back(kInside | static_cast<uint32_t>(position[promise.call]) << 16 |
-                             static_cast<uint32_t>(promise.output));
+          to.words.push_back(kInside | static_cast<uint32_t>(position[deferred.call]) << 16 |
+                             static_cast<uint32_t>(deferred.output));
           to.words.push_back(static_cast<uint32_t>(offset));
           to.words.push_back(static_cast<uint32_t>(static_cast<uint64_t>(offset) >> 32));
           continue;
@@ -94,11 +93,7 @@ void Batch::describe(Unit& unit, const std::vector<int32_t>& position, CellWords
       for (; e < unit.externals.size(); ++e) {
         const auto& [other_call, other_position] = unit.externals[e];
         if (other_position < 0) continue;
-        const Operand& other = operands(calls_[other_call])[other_position];
-        if (other.leaf.get() == operand.leaf.get() && other.storage.get() == operand.storage.get() &&
-            other.data == operand.data && other.geometry == operand.geometry &&
-            other.edge.node.get() == operand.edge.node.get())
-          break;
+        if (is_one_operand(operands(calls_[other_call])[other_position], operand)) break;
       }
       if (e == unit.externals.size()) unit.externals.emplace_back(number, static_cast<int32_t>(p));
       to.words.push_back(static_cast<uint32_t>(e));
@@ -143,7 +138,7 @@ bool Batch::cut(std::vector<Unit>& units, std::vector<int32_t>& position) {
       continue;
     }
     Unit rest;
-    rest.calls.assign(units[u].calls.begin() + static_cast<std::ptrdiff_t>(at), units[u].calls.end());
+    for (size_t i = at; i < units[u].calls.size(); ++i) rest.calls.push_back(units[u].calls[i]);
     units[u].calls.resize(at);
     made.push_back(std::move(units[u]));
     made.push_back(std::move(rest));
@@ -158,17 +153,15 @@ void Batch::number(std::vector<Unit>& units, std::vector<int32_t>& position) {
   cell_kinds_.clear();
   std::unordered_map<uint64_t, int32_t> known;
   CellWords words;
+  std::vector<int32_t> alone(kinds_.size(), 0);  // calls in no cell
   for (size_t u = 0; u < units.size(); ++u) {
     Unit& unit = units[u];
-    for (size_t i = 0; i < unit.calls.size(); ++i) position[unit.calls[i]] = static_cast<int32_t>(i);
     if (unit.calls.size() == 1) {
-      const Call& call = calls_[unit.calls[0]];
-      for (size_t p = 0; p < call.num_operands; ++p)
-        unit.externals.emplace_back(unit.calls[0], static_cast<int32_t>(p));
-      unit.kind = call.kind;
-      position[unit.calls[0]] = -1;
+      unit.kind = calls_[unit.calls[0]].kind;
+      if (++alone[unit.kind] == cells_worth_compiling) learn_alone(unit.calls[0]);
       continue;
     }
+    for (size_t i = 0; i < unit.calls.size(); ++i) position[unit.calls[i]] = static_cast<int32_t>(i);
     describe(unit, position, words);
     for (int32_t call : unit.calls) position[call] = -1;
     uint64_t hash = words.words.size();
@@ -188,7 +181,9 @@ void Batch::number(std::vector<Unit>& units, std::vector<int32_t>& position) {
     kind.function = function_of(units[kind.first], kind);
     kind.function->seen += kind.count;
     if (!kind.function->made()) continue;
-    if (kind.function->learned.insert(geometry_hash(units[kind.first])).second) learn(units[kind.first], kind.function);
+    const Unit& first = units[kind.first];
+    if (!kind.function->learned.insert(geometry_hash(first)).second || learn(first, kind.function)) continue;
+    for (int32_t call : first.calls) learn_alone(call);
   }
   std::vector<Unit> made;
   made.reserve(units.size());
@@ -211,8 +206,6 @@ void Batch::number(std::vector<Unit>& units, std::vector<int32_t>& position) {
       Unit& alone = made.emplace_back();
       alone.calls.push_back(call);
       alone.kind = calls_[call].kind;
-      for (size_t p = 0; p < calls_[call].num_operands; ++p)
-        alone.externals.emplace_back(call, static_cast<int32_t>(p));
     }
   }
   units = std::move(made);
@@ -226,9 +219,12 @@ std::vector<Batch::Unit> Batch::units_of(const std::vector<int32_t>& calls, std:
     list.push_back(traced(calls_[calls[i]], unit_of));
   }
   std::vector<Unit> units;
-  for (CallCell& cell : form_cells(list)) {
+  std::vector<CallCell> cells = form_cells(list);
+  units.reserve(cells.size());
+  for (CallCell& cell : cells) {
     Unit& unit = units.emplace_back();
-    for (int32_t member : cell.members) unit.calls.push_back(calls[member]);
+    unit.calls = std::move(cell.members);
+    for (int32_t& member : unit.calls) member = calls[member];
   }
   std::vector<int32_t> position(calls_.size(), -1);
   constexpr int kMostCuts = 3;  // what goes on may itself go on where most end
@@ -276,10 +272,7 @@ std::shared_ptr<CellFunction> Batch::function_of(const Unit& unit, const CellKin
     const std::vector<View>& made = results[(from & ~kInside) >> 16];
     const size_t output = from & 0xFFFF;
     if (operand.data || output >= made.size()) return false;
-    const SavedView& v = geometry_[operand.geometry];
-    return v.dtype == made[output].dtype && v.ndim == made[output].ndim &&
-           std::equal(v.shape(), v.shape() + v.ndim, made[output].shape) &&
-           std::equal(v.strides(), v.strides() + v.ndim, made[output].strides);
+    return geometry_[operand.geometry].same_geometry(made[output]);
   };
   const Call& first = calls_[unit.calls[0]];
   add(&first.mode, sizeof first.mode);
@@ -346,15 +339,15 @@ std::shared_ptr<CellFunction> Batch::function_of(const Unit& unit, const CellKin
 // Results that something besides the cell's own calls holds.
 void Batch::mark_outputs(const Unit& unit, CellFunction& function) const {
   int64_t inside[kMostCellCalls * 4] = {};
-  const int32_t least = calls_[unit.calls[0]].first_promise;
+  const int32_t least = calls_[unit.calls[0]].first_deferred;
   bool any = false;
-  const auto slot = [&](int32_t promise) -> int64_t* {  // by where in the cell it is made
+  const auto slot = [&](int32_t deferred) -> int64_t* {  // by where in the cell it is made
     int32_t at = 0;
     for (int32_t number : unit.calls) {
       const Call& call = calls_[number];
       const auto count = static_cast<int32_t>(call.plan->outputs.size());
-      if (promise >= call.first_promise && promise < call.first_promise + count)
-        return &inside[at + promise - call.first_promise];
+      if (deferred >= call.first_deferred && deferred < call.first_deferred + count)
+        return &inside[at + deferred - call.first_deferred];
       at += count;
     }
     return nullptr;
@@ -368,7 +361,7 @@ void Batch::mark_outputs(const Unit& unit, CellFunction& function) const {
     const Call& call = calls_[unit.calls[i]];
     for (size_t o = 0; o < call.plan->outputs.size(); ++o, ++at) {
       const bool last = i + 1 == unit.calls.size() && o + 1 == call.plan->outputs.size();
-      const bool wanted = promises_[call.first_promise + o].storage->references() > 1 + inside[at] || (last && !any);
+      const bool wanted = deferred_[call.first_deferred + o].storage->references() > 1 + inside[at] || (last && !any);
       any |= wanted;
       if (wanted) function.add_output(i, o);
     }
@@ -410,7 +403,7 @@ bool Batch::call_cells(CellFunction& function, const Call& call, CellGroup& grou
     if (group.members == 1) rows.push_back(rows[0]);
   }
   try {
-    OpFunction* op = function.function(flags);
+    group.program = function.program(flags);
     CallArguments to;
     to.integer(Argument::Kind::Count, static_cast<int64_t>(flags.size()));
     for (size_t e = 0; e < flags.size(); ++e) {
@@ -423,7 +416,7 @@ bool Batch::call_cells(CellFunction& function, const Call& call, CellGroup& grou
     for (const Argument& i : group.ints) to.list.push_back(i);
     to.integer(Argument::Kind::Int, n);
     bool returns_tuple = false;
-    blocks = dispatch(op, to.list.data(), static_cast<int>(to.list.size()), &returns_tuple);
+    blocks = dispatch(group.program->function(), to.list.data(), static_cast<int>(to.list.size()), &returns_tuple);
     own_blocks(blocks, to);
   } catch (const PythonError&) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) throw;  // an interrupt
@@ -471,12 +464,12 @@ void Batch::run_cells(const std::vector<const Unit*>& units, CellFunction& funct
     }
     return;
   }
-  std::vector<PromiseRows> results;
+  std::vector<DeferredRows> results;
   for (size_t i = 0; i < first.calls.size(); ++i)
-    for (size_t o = 0; o < function.calls[i].outputs.size(); ++o) {
-      if (!function.calls[i].outputs[o]) continue;
-      PromiseRows& list = results.emplace_back();
-      for (const Unit* unit : units) list.push_back(calls_[unit->calls[i]].first_promise + static_cast<int32_t>(o));
+    for (size_t o = 0; o < group.program->outputs[i].size(); ++o) {
+      if (!group.program->outputs[i][o]) continue;
+      DeferredRows& list = results.emplace_back();
+      for (const Unit* unit : units) list.push_back(calls_[unit->calls[i]].first_deferred + static_cast<int32_t>(o));
     }
   fulfil(results, blocks, true, &function);
   for (const Unit* unit : units) {

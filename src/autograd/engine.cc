@@ -6,11 +6,15 @@
 #include <queue>
 #include <utility>
 
+#include "autograd/lazy_sum.h"
 #include "autograd/record.h"
+#include "autograd/record_hooks.h"
+#include "autograd/shown.h"
 #include "check.h"
 #include "known_source.h"
 #include "modes.h"
 #include "operators/capturing.h"
+#include "overrides.h"
 
 namespace tandem {
 
@@ -20,10 +24,11 @@ namespace {
 
 struct Pending {
   Node* node;
-  int dependencies = 0;  // edges into this node that have not delivered yet; -1 once queued
-  bool needed = true;    // leads to something asked for
-  TensorList grads;      // per output
-  TensorRef second;      // another gradient of the first output, which backward is to add
+  int dependencies = 0;                            // edges into this node that have not delivered yet; -1 once queued
+  bool needed = true;                              // leads to something asked for
+  TensorList grads;                                // per output
+  TensorRef second;                                // another gradient of the first output, which backward is to add
+  std::vector<std::pair<uint32_t, LazySum>> lazy;  // (output, more of its gradient)
   std::vector<std::pair<uint32_t, size_t>> captures;  // (output, position in the result)
 };
 
@@ -38,7 +43,6 @@ class PendingTable {
       if (entries_[slots_[i]].node == node) return &entries_[slots_[i]];
     }
   }
-  // Pointers stay good until the next insert.
   Pending& insert(Node* node, bool* added = nullptr) {
     if (Pending* found = find(node)) return *found;
     if (added) *added = true;
@@ -80,10 +84,13 @@ class Engine {
     for (Tensor* root : roots) start.push_back(gradient_edge(root));
     for (size_t i = 0; i < inputs.size(); ++i) {
       Edge& target = targets.emplace_back(gradient_edge(inputs[i]));
-      if (target.node) pending_.insert(target.node.get()).captures.emplace_back(target.index, i);
+      if (!target.node) continue;
+      show_gradients(target.node.get());
+      pending_.insert(target.node.get()).captures.emplace_back(target.index, i);
     }
     discover(start);
-    for (size_t i = 0; i < roots.size(); ++i) deliver(start[i], std::move(grads[i]));
+    for (size_t i = 0; i < roots.size(); ++i)
+      if (start[i].node) deliver(*pending_.find(start[i].node.get()), start[i].index, std::move(grads[i]));
     for (Edge& edge : start)
       if (edge.node) make_ready(*pending_.find(edge.node.get()));
 
@@ -91,6 +98,7 @@ class Engine {
       Node* node = ready_.top();
       ready_.pop();
       Pending& state = *pending_.find(node);
+      for (auto& [output, sum] : std::exchange(state.lazy, {})) add_to_output(state, output, sum.total());
       run_hooks_of(node, state);
       for (auto [output, position] : state.captures)
         if (output < state.grads.size() && state.grads[output]) captured[position] = state.grads[output];
@@ -98,10 +106,26 @@ class Engine {
       if (accumulates && targeted_) continue;
       TensorList incoming = std::move(state.grads);
       TensorList outgoing;
-      bool any = std::any_of(incoming.begin(), incoming.end(), [](const TensorRef& g) { return bool(g); }) ||
-                 node->has_gradients();
-      if (any && (accumulates || leads_on(node))) {
+      const auto any = [&] {
+        return std::any_of(incoming.begin(), incoming.end(), [](const TensorRef& g) { return bool(g); }) ||
+               node->has_gradients();
+      };
+      bool runs = any() && (accumulates || leads_on(node));
+      PyObject* after = nullptr;
+      TensorList seen;
+      if (runs) {
         incoming.resize(std::max<size_t>(incoming.size(), node->num_outputs));
+        if (!node->hooks.empty()) [[unlikely]] {
+          after = record_hooks(*node, kAfterRecord);
+          if (PyObject* before = record_hooks(*node, kBeforeRecord)) {
+            incoming = run_before_record(before, std::move(incoming));
+            runs = any();  // they may have put None in place of all of them
+          }
+          if (after)
+            for (const TensorRef& g : incoming) seen.push_back(g);
+        }
+      }
+      if (runs) {
         OpFunction* joined = nullptr;
         PlanNode* plan_node = node->as_plan_node();
         if (PlanNode* next = follower(node, &joined)) {
@@ -112,11 +136,16 @@ class Engine {
         } else if (state.second) {
           joined = plan_node->joined_with_sum();
           outgoing = plan_node->apply_sum(joined, std::move(incoming[0]), std::exchange(state.second, TensorRef()));
+        } else if (plan_node && !create_ && !anomaly_detection && !active_capture && !after &&
+                   plan_node->gives_summands()) {
+          outgoing = collect(*plan_node, plan_node->apply_lazily(std::move(incoming)));
         } else {
           outgoing = node->apply(std::move(incoming), create_);
         }
         if (anomaly_detection) [[unlikely]]
           check(node, outgoing);
+        if (after) [[unlikely]]
+          outgoing = run_after_record(after, std::move(outgoing), seen);
         if (!retain_) node->release_saved();
       }
       for (size_t i = 0; i < node->edges.size(); ++i) {
@@ -124,7 +153,7 @@ class Engine {
         if (!edge.node) continue;
         Pending* next = pending_.find(edge.node.get());
         if (!next || !next->needed) continue;
-        if (i < outgoing.size() && outgoing[i]) deliver(edge, std::move(outgoing[i]));
+        if (i < outgoing.size()) deliver(*next, edge.index, std::move(outgoing[i]));
         if (--next->dependencies == 0) make_ready(*next);
       }
     }
@@ -135,6 +164,25 @@ class Engine {
   // Counts, for every node reachable from the roots, the edges that will deliver to it. With targets, nodes that lead
   // to none are left out.
   void discover(const SmallVector<Edge, 4>& start) {
+    if (targeted_) return discover_needed(start);
+    std::vector<Node*> open;
+    auto reach = [&](Node* node) -> Pending& {
+      bool added = false;
+      Pending& found = pending_.insert(node, &added);
+      if (added) open.push_back(node);
+      return found;
+    };
+    for (const Edge& edge : start)
+      if (edge.node) reach(edge.node.get());
+    while (!open.empty()) {
+      Node* node = open.back();
+      open.pop_back();
+      for (const Edge& edge : node->edges)
+        if (edge.node) ++reach(edge.node.get()).dependencies;
+    }
+  }
+
+  void discover_needed(const SmallVector<Edge, 4>& start) {
     std::vector<Node*> order;  // a node after all that it leads to
     std::vector<std::pair<Node*, size_t>> stack;
     PendingTable visited;
@@ -156,10 +204,9 @@ class Engine {
       }
     }
     for (Node* node : order) {
-      bool needed = !targeted_ || !pending_.insert(node).captures.empty();
-      if (targeted_)
-        for (const Edge& edge : node->edges)
-          if (edge.node && pending_.insert(edge.node.get()).needed) needed = true;
+      bool needed = !pending_.insert(node).captures.empty();
+      for (const Edge& edge : node->edges)
+        if (edge.node && pending_.insert(edge.node.get()).needed) needed = true;
       pending_.insert(node).needed = needed;
     }
     for (Node* node : order) {
@@ -182,7 +229,8 @@ class Engine {
   // The record that would run right after this one and can be joined with it (Note [Joined records]), marked as done.
   PlanNode* follower(Node* node, OpFunction** joined) {
     PlanNode* first = node->as_plan_node();
-    if (!first || !first->on_device() || create_ || anomaly_detection || active_capture || node->edges.size() != 1)
+    if (!first || !first->hooks.empty() || !first->on_device() || create_ || anomaly_detection || active_capture ||
+        node->edges.size() != 1)
       return nullptr;
     const Edge& edge = node->edges[0];
     PlanNode* second = edge.node ? edge.node->as_plan_node() : nullptr;
@@ -205,20 +253,56 @@ class Engine {
     ready_.push(p.node);
   }
 
-  void deliver(const Edge& edge, TensorRef grad) {
-    if (!edge.node || !grad) return;
-    Pending& p = *pending_.find(edge.node.get());
-    if (!p.needed) return;
-    if (p.grads.size() <= edge.index) p.grads.resize(edge.index + 1);
-    TensorRef& slot = p.grads[edge.index];
-    if (!slot) {
-      slot = std::move(grad);
-    } else if (adds_itself(p)) {
-      if (p.second) add_to(slot, std::move(p.second));
+  void deliver(Pending& p, uint32_t output, TensorRef grad) {
+    if (!grad || !p.needed) return;
+    if (output < p.grads.size() && p.grads[output] && adds_itself(p)) {
+      if (p.second) add_to(p.grads[output], std::move(p.second));
       p.second = std::move(grad);
     } else {
-      add_to(slot, std::move(grad));
+      add_to_output(p, output, std::move(grad));
     }
+  }
+
+  void add_to_output(Pending& p, uint32_t output, TensorRef grad) {
+    if (p.grads.size() <= output) p.grads.resize(output + 1);
+    TensorRef& slot = p.grads[output];
+    if (!slot)
+      slot = std::move(grad);
+    else
+      add_to(slot, std::move(grad));
+  }
+
+  // Gradients as they are; summands of others go to the sums that wait at the end of their edges.
+  TensorList collect(const PlanNode& node, TensorList given) {
+    TensorList grads;
+    size_t next = 0;
+    for (size_t i = 0; i < node.edges.size(); ++i) {
+      const std::vector<Plan::Summand>& kinds = node.summands()[i];
+      if (kinds.empty()) {
+        grads.push_back(std::move(given[next++]));
+        continue;
+      }
+      grads.emplace_back();
+      const Edge& edge = node.edges[i];
+      Pending* to = edge.node ? pending_.find(edge.node.get()) : nullptr;
+      for (Plan::Summand kind : kinds) {
+        TensorRef first = std::move(given[next++]), second = std::move(given[next++]);
+        if (!to || !to->needed) continue;
+        LazySum& sum = lazy_sum(*to, edge.index);
+        if (kind == Plan::Summand::Matmul)
+          sum.add_matmul(std::move(first), std::move(second));
+        else
+          sum.add_rows(*static_cast<AccumulateGrad*>(edge.node.get())->leaf(), first, second);
+      }
+    }
+    return grads;
+  }
+
+  static LazySum& lazy_sum(Pending& p, uint32_t output) {
+    for (auto& [known, sum] : p.lazy)
+      if (known == output) return sum;
+    p.lazy.emplace_back(output, LazySum());
+    return p.lazy.back().second;
   }
 
   // Whether backward of a record adds two gradients on its way (Note [Joined records]).
@@ -232,8 +316,10 @@ class Engine {
     // Add into the buffer we already hold if it is ours alone; otherwise make a new sum.
     bool ours = !create_ && !slot->in_parts && Py_REFCNT(slot.object()) == 1 && slot->storage->references() == 1 &&
                 slot->storage->writable() && slot->view.is_contiguous() && slot->view.dtype == grad->view.dtype;
+    const bool sharded = slot->storage->sharded() || grad->storage->sharded();
+    PyObject* add = sharded ? callbacks.add_sharded : ours ? callbacks.add_ : callbacks.add;
     PyObject* args[] = {slot.object(), grad.object()};
-    PyObject* sum = PyObject_Vectorcall(ours ? callbacks.add_ : callbacks.add, args, 2, nullptr);
+    PyObject* sum = PyObject_Vectorcall(add, args, 2, nullptr);
     if (!sum) throw PythonError{};
     slot = TensorRef::adopt(reinterpret_cast<Tensor*>(sum));
   }
@@ -277,11 +363,15 @@ class Engine {
 
 struct ModeScope {
   GradMode saved = grad_mode;
+  bool disabled = std::exchange(overrides_disabled, true);
   explicit ModeScope(bool enabled) {
     grad_mode.enabled = enabled;
     grad_mode.inference = false;
   }
-  ~ModeScope() { grad_mode = saved; }
+  ~ModeScope() {
+    grad_mode = saved;
+    overrides_disabled = disabled;
+  }
 };
 
 }  // namespace
@@ -292,7 +382,7 @@ std::vector<TensorRef> run_backward(const std::vector<Tensor*>& roots, std::vect
   for (const TensorRef& grad : grads) run_deferred(grad->storage);
   const NotDeferred now;
   ModeScope scope(create_graph);
-  std::optional<KnownSource> here;  // all that is noted from here on comes from this line
+  std::optional<KnownSource> here;  // all that is captured from here on comes from this line
   if (active_capture) here.emplace();
   Engine engine(retain_graph, create_graph);
   struct Numbered {
@@ -312,7 +402,10 @@ bool has_other_leaves(const std::vector<Tensor*>& roots, const std::vector<Tenso
   PendingTable visited;
   std::vector<Node*> stack;
   for (Tensor* input : inputs)
-    if (Node* own = start.emplace_back(gradient_edge(input)).node.get()) visited.insert(own);
+    if (Node* own = start.emplace_back(gradient_edge(input)).node.get()) {
+      show_gradients(own);
+      visited.insert(own);
+    }
   auto visit = [&](const Edge& edge) {
     bool added = false;
     if (edge.node) visited.insert(edge.node.get(), &added);

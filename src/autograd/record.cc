@@ -1,5 +1,6 @@
 #include "autograd/record.h"
 
+#include "autograd/record_hooks.h"
 #include "check.h"
 #include "known_source.h"
 #include "modes.h"
@@ -17,24 +18,28 @@ Node::~Node() {
 
 void Node::dispose(Node* first) noexcept {
   // A record owns its predecessors; deleting a long chain by recursion would overflow the stack, so nodes that become
-  // free while one is deleted wait in a list.
-  thread_local std::vector<Node*>* waiting = nullptr;
-  if (waiting) {
-    waiting->push_back(first);
+  // free while one is deleted wait in a list, each with the next one in place of its number.
+  struct Disposal {
+    bool runs;
+    Node* waiting;
+  };
+  constinit thread_local Disposal disposal{};
+  Disposal& own = disposal;
+  if (own.runs) {
+    first->sequence = reinterpret_cast<uintptr_t>(std::exchange(own.waiting, first));
     return;
   }
-  std::vector<Node*> list{first};
-  waiting = &list;
-  while (!list.empty()) {
-    Node* node = list.back();
-    list.pop_back();
+  own.runs = true;
+  delete first;
+  while (Node* node = own.waiting) {
+    own.waiting = reinterpret_cast<Node*>(static_cast<uintptr_t>(node->sequence));
     delete node;
   }
-  waiting = nullptr;
+  own.runs = false;
 }
 
 namespace {
-constexpr size_t kStep = 64, kSizes = 12, kMostSpare = 1 << 14;
+constexpr size_t kStep = 64, kSizes = 12, kMostSpare = 1 << 16;
 struct Spare {
   Spare* next;
 };
@@ -90,31 +95,25 @@ TensorRef run_hooks(PyObject* hooks, TensorRef grad) {
   const NoKnownSource looked_for;
   PyObject* list = PyDict_Values(hooks);
   if (!list) throw PythonError{};
+  struct Release {
+    PyObject* object;
+    ~Release() { Py_DECREF(object); }
+  } release{list};
+  const GradientKind kind(grad.get());
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     PyObject* args[] = {grad.object()};
     PyObject* result = PyObject_Vectorcall(PyList_GET_ITEM(list, i), args, 1, nullptr);
-    if (!result) {
-      Py_DECREF(list);
-      throw PythonError{};
-    }
-    if (!is_tensor(result)) {
-      bool none = result == Py_None;
-      std::string type = Py_TYPE(result)->tp_name;
+    if (!result) throw PythonError{};
+    if (is_tensor(result)) {
+      grad = TensorRef::adopt(reinterpret_cast<Tensor*>(result));
+    } else {
+      const bool none = result == Py_None;
+      const std::string type = Py_TYPE(result)->tp_name;
       Py_DECREF(result);
-      if (none) continue;
-      Py_DECREF(list);
-      fail(ErrorKind::Type, "a hook returned a ", type, "; it must return a gradient or None");
+      if (!none) fail(ErrorKind::Type, "a hook returned a ", type, "; it must return a gradient or None");
     }
-    TensorRef replaced = TensorRef::adopt(reinterpret_cast<Tensor*>(result));
-    const View &was = grad->view, &now = replaced->view;
-    if (was.ndim != now.ndim || !std::equal(was.shape, was.shape + was.ndim, now.shape)) {
-      Py_DECREF(list);
-      fail(ErrorKind::Shape, "a hook replaced a gradient of shape ", format_shape(was.ndim, was.shape),
-           " by one of shape ", format_shape(now.ndim, now.shape));
-    }
-    grad = std::move(replaced);
+    kind.check(grad.get());  // it may have given the tensor other data
   }
-  Py_DECREF(list);
   return grad;
 }
 
@@ -136,7 +135,7 @@ TensorRef PlanNode::unpack(const SavedTensor& s, bool create_graph) {
          "\n  fix: change a clone() instead, or use the out-of-place form of the operator");
   s.storage->retain();
   char* data =
-      s.promised && !s.storage->pending() ? s.storage->data() + reinterpret_cast<intptr_t>(s.view.data) : s.view.data;
+      s.deferred && !s.storage->pending() ? s.storage->data() + reinterpret_cast<intptr_t>(s.view.data) : s.view.data;
   Tensor* t = new_tensor(s.storage.get(), data, s.view.dtype, s.view.ndim, s.view.shape(), s.view.strides());
   if (create_graph && s.requires_grad) {
     if (s.is_output)
@@ -223,14 +222,31 @@ struct OnTask {  // backward of what was called for a task of a cluster is for t
 
 }  // namespace
 
-TensorList PlanNode::apply(TensorList grads, bool create_graph) {
+TensorList PlanNode::run_backward(PyObject* function, TensorList grads, bool create_graph) {
   require_saved();
   const OnTask on_task(scope);
   // Parameters of a backward function: gradients, saved tensors, ints, numbers (tandem/tracing/compile.py).
   Arguments arguments;
   arguments.gradients(grads, plan_->outputs.size());
   push_kept(arguments, create_graph);
-  return arguments.run(create_graph ? plan_->backward_twice : plan_->backward);
+  return arguments.run(function);
+}
+
+TensorList PlanNode::apply(TensorList grads, bool create_graph) {
+  return run_backward(create_graph ? plan_->backward_twice : plan_->backward, std::move(grads), create_graph);
+}
+
+// Rows of a table are added in place, so it is known how large it is where it is a leaf.
+bool PlanNode::gives_summands() const {
+  if (!plan_->backward_lazily) return false;
+  for (size_t i = 0; i < plan_->summands.size(); ++i)
+    for (Plan::Summand kind : plan_->summands[i])
+      if (kind == Plan::Summand::Rows && edges[i].node && !edges[i].node->is_accumulator()) return false;
+  return true;
+}
+
+TensorList PlanNode::apply_lazily(TensorList grads) {
+  return run_backward(plan_->backward_lazily, std::move(grads), false);
 }
 
 OpFunction* PlanNode::joined_with(const PlanNode& next, uint32_t output) const {
@@ -320,6 +336,12 @@ static void run_after(PyObject* hooks, Tensor* leaf) {
   Py_DECREF(list);
 }
 
+// A capture refers to memory of deferred tensors, too.
+static bool is_only_reference(const Tensor* t) {
+  const int64_t others = active_capture && t->storage->pending() && !t->storage->batch() ? 1 : 0;
+  return t->storage->references() == 1 + others;
+}
+
 TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
   if (!grads[0]) return {};
   TensorRef g = std::move(grads[0]);
@@ -332,7 +354,7 @@ TensorList AccumulateGrad::apply(TensorList grads, bool create_graph) {
   if (!extra.grad) {
     // Nobody else holds it: take it as it is. Otherwise copy, or two leaves would share one gradient.
     bool sole = g->in_parts ||  // whose parts are never written in place
-                (Py_REFCNT(g.object()) == 1 && g->storage->references() == 1 && !(g->extra && g->extra->base) &&
+                (Py_REFCNT(g.object()) == 1 && is_only_reference(g.get()) && !(g->extra && g->extra->base) &&
                  (g->view.is_contiguous() || lies_like(g->view, leaf_->view)));
     if (!sole && !create_graph) {
       PyObject* args[] = {g.object()};

@@ -1,5 +1,6 @@
 // Tape records of operators that ran a plan.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,29 @@ class SavedView {
       sizes_[ndim + i] = v.strides[i];
     }
     return *this;
+  }
+  void assign(const SavedView& v, char* address) {  // its geometry, elsewhere
+    data = address;
+    dtype = v.dtype;
+    ndim = v.ndim;
+    sizes_.resize(2 * ndim);
+    std::copy_n(v.sizes_.begin(), 2 * ndim, sizes_.begin());
+  }
+  View at(char* address) const {
+    View v;
+    v.data = address;
+    v.dtype = dtype;
+    v.ndim = ndim;
+    std::copy_n(shape(), ndim, v.shape);
+    std::copy_n(strides(), ndim, v.strides);
+    return v;
+  }
+  View restored() const { return at(data); }
+  bool same_geometry(const View& v) const {  // wherever they are
+    if (dtype != v.dtype || ndim != v.ndim) return false;
+    for (int i = 0; i < ndim; ++i)
+      if (shape()[i] != v.shape[i] || strides()[i] != v.strides[i]) return false;
+    return true;
   }
   const int64_t* shape() const { return &sizes_[0]; }
   const int64_t* strides() const { return &sizes_[ndim]; }
@@ -46,7 +70,7 @@ struct SavedTensor {
   bool requires_grad = false;
   bool is_output = false;
   bool unwatched = false;  // saved from x.data: compares its writes only
-  bool promised = false;   // view.data is an offset into memory that came later
+  bool deferred = false;   // view.data is an offset into memory that came later
   uint16_t output_index = 0;
 };
 
@@ -68,6 +92,11 @@ class PlanNode final : public Node {
   void release_saved() override;
   const char* name() const override { return plan_->name.c_str(); }
 
+  // Backward with summands in place of some gradients, two tensors each; see Note [Lazy weight gradients].
+  bool gives_summands() const;
+  TensorList apply_lazily(TensorList grads);
+  const std::vector<std::vector<Plan::Summand>>& summands() const { return plan_->summands; }
+
   bool on_device() const { return plan_->device != 0; }
   // What runs backward of this record and then that of `next`, whose only gradient, of `output`, comes from here, as
   // one operator; null if that saves nothing. See Note [Joined records].
@@ -82,13 +111,14 @@ class PlanNode final : public Node {
   SmallVector<SavedTensor, 2> saved;
   SmallVector<int64_t, 8> ints;
   SmallVector<Argument, 1> numbers;  // Python numbers the operator was called with
-  bool passed = false;    // a backward that keeps nothing has come through
-  bool released = false;  // and has let go what is needed to come again
-  int16_t scope = -1;  // device_scope of the call
+  bool passed = false;               // a backward that keeps nothing has come through
+  bool released = false;             // and has let go what is needed to come again
+  int16_t scope = -1;                // device_scope of the call
 
  private:
   struct Arguments;
   void require_saved() const;
+  TensorList run_backward(PyObject* function, TensorList grads, bool create_graph);
   OpFunction* join(PyObject* second, uint32_t output) const;
   void push_kept(Arguments& to, bool create_graph);
   TensorRef unpack(const SavedTensor& saved, bool create_graph);

@@ -5,10 +5,13 @@
 
 #include "autograd/engine.h"
 #include "autograd/record.h"
+#include "autograd/record_hooks.h"
+#include "autograd/shown.h"
 #include "bindings/bindings.h"
 #include "check.h"
 #include "modes.h"
 #include "operators/capturing.h"
+#include "overrides.h"
 #include "raise.h"
 
 namespace nb = nanobind;
@@ -111,12 +114,25 @@ void record_python(nb::object function, const std::string& name, nb::list inputs
   node->num_outputs = index;
 }
 
+// The dict of hooks of a record itself, which run before or after it; made if need be.
+nb::object hooks_of_record(const NodeHandle& h, bool before) {
+  const uint32_t kind = before ? kBeforeRecord : kAfterRecord;
+  for (auto& [output, hooks] : h.node->hooks)
+    if (output == kind) return nb::borrow(hooks);
+  PyObject* fresh = PyDict_New();
+  show_gradients(h.node.get());
+  h.node->hooks.emplace_back(kind, fresh);
+  h.node->holds_python = true;
+  return nb::borrow(fresh);
+}
+
 nb::object hooks_of(nb::handle h) {  // the dict of hooks that run on this tensor's gradient; made if need be
   Tensor* t = as_tensor(h);
   if (t->history) {
     for (auto& [output, hooks] : t->history->hooks)
       if (output == t->output_index) return nb::borrow(hooks);
     PyObject* fresh = PyDict_New();
+    show_gradients(t->history);
     t->history->hooks.emplace_back(t->output_index, fresh);
     t->history->holds_python = true;
     return nb::borrow(fresh);
@@ -171,12 +187,18 @@ void register_autograd(nb::module_& m) {
   m.def("record_python", &record_python);
   m.def("hooks_of", &hooks_of);
   m.def("hooks_after", &hooks_after);
+  m.def("hooks_of_record", &hooks_of_record, nb::arg("record"), nb::arg("before"));
   m.def("retain_grad_flag", [](nb::handle h) { return as_tensor(h)->extra && as_tensor(h)->extra->retains_grad; });
   m.def("set_retain_grad_flag", [](nb::handle h) { extra_of(as_tensor(h)).retains_grad = true; });
   m.def("grad_enabled", [] { return grad_mode.enabled; });
   m.def("set_grad_enabled", [](bool on) { return std::exchange(grad_mode.enabled, on); });
   m.def("inference_enabled", [] { return grad_mode.inference; });
   m.def("set_inference", [](bool on) { return std::exchange(grad_mode.inference, on); });
+  m.def("tensors_override", [] { return tensors_override; });
+  m.def("overrides_disabled", [] { return overrides_disabled; });
+  m.def("set_tensors_override", [](bool on) { tensors_override = on; });
+  m.def("set_overrides_disabled", [](bool on) { return std::exchange(overrides_disabled, on); });
+  m.def("anomaly_detection", [] { return anomaly_detection; });
   m.def("set_anomaly_detection", [](bool on) { return std::exchange(anomaly_detection, on); });
   m.def("detach", [](nb::handle h) {
     Tensor* t = as_tensor(h);
@@ -235,12 +257,13 @@ void register_dispatch(nb::module_& m) {
                       : name == "place_row"       ? &callbacks.place_row
                       : name == "take_view"       ? &callbacks.take_view
                       : name == "take_row"        ? &callbacks.take_row
-                      : name == "join_rows"       ? &callbacks.join_rows
-                      : name == "add_rows"        ? &callbacks.add_rows
+                      : name == "add_matmul"      ? &callbacks.add_matmul
+                      : name == "add_at"          ? &callbacks.add_at
                       : name == "concat"          ? &callbacks.concat
                       : name == "sharded"         ? &callbacks.sharded
                       : name == "gather"          ? &callbacks.gather
                       : name == "sharded_grad"    ? &callbacks.sharded_grad
+                      : name == "add_sharded"     ? &callbacks.add_sharded
                       : name == "load_kernels"    ? &callbacks.load_kernels
                       : name == "own_kernel"      ? &callbacks.own_kernel
                       : name == "axes_first"      ? &callbacks.axes_first

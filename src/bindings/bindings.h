@@ -18,9 +18,11 @@ void register_enums(nanobind::module_& m);
 void register_dispatch(nanobind::module_& m);
 void register_autograd(nanobind::module_& m);
 void register_capture(nanobind::module_& m);
-void register_call_replay(nanobind::module_& m);  // before register_capture
+void register_compiled_call(nanobind::module_& m);  // after register_capture
+void register_call_replay(nanobind::module_& m);    // before register_capture
 void register_autobatch(nanobind::module_& m);
 void register_members(nanobind::module_& m);
+void register_updates(nanobind::module_& m);
 void register_executor(nanobind::module_& m);
 void register_queue(nanobind::module_& m);
 void register_library(nanobind::module_& m);

@@ -14,24 +14,6 @@ namespace tandem {
 
 namespace {
 
-struct CaptureScope {  // one call of a compiled function
-  CaptureScope(ProgramCache* programs, bool whole, CallRecord* record)
-      : programs(programs), owned(programs->spare ? std::move(programs->spare) : std::make_unique<Capture>(programs)) {
-    owned->whole = whole;
-    owned->record = record;
-  }
-  ~CaptureScope() {
-    owned->start_over();
-    programs->spare = std::move(owned);
-  }
-  CaptureScope(const CaptureScope&) = delete;
-  ProgramCache* programs;
-  std::unique_ptr<Capture> owned;
-  Capture& capture = *owned;
-  Capture* outer = nullptr;
-  bool entered = false;
-};
-
 struct Pause {  // what is done inside happens now, on real memory
   Capture* outer = nullptr;
 };
@@ -93,6 +75,7 @@ void register_capture(nb::module_& m) {
                      for (auto& entry : c.entries) n += entry->programs.size();
                      return n;
                    })
+      .def_ro("num_predicted", &ProgramCache::num_predicted, "How many programs ran for calls that were predicted.")
       .def("program_runs",  // [(number in the report, runs)]
            [](ProgramCache& c) {
              nb::list out;
@@ -101,30 +84,6 @@ void register_capture(nb::module_& m) {
              return out;
            })
       .def("clear", [](ProgramCache& c) { c.clear(); });
-  nb::class_<CaptureScope>(m, "CaptureScope")
-      .def(nb::init<ProgramCache*, bool, CallRecord*>(), nb::arg("programs"), nb::arg("whole"),
-           nb::arg("record").none() = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 4>())
-      .def("enter",
-           [](CaptureScope& s) {
-             s.capture.thread = std::this_thread::get_id();
-             s.outer = std::exchange(active_capture, &s.capture);
-             s.entered = true;
-           })
-      .def("exit",
-           [](CaptureScope& s) {
-             if (!s.entered) return;
-             s.entered = false;
-             struct Restore {
-               CaptureScope& s;
-               ~Restore() { active_capture = s.outer; }
-             } restore{s};
-             try {
-               s.capture.flush(Capture::End::Return);
-             } catch (const PythonError&) {
-               nb::raise_python_error();
-             }
-           })
-      .def_prop_ro("segments", [](CaptureScope& s) { return s.capture.segments; });
   nb::class_<Pause>(m, "PauseCapture")
       .def(nb::init<>())
       .def("__enter__",
@@ -159,8 +118,8 @@ void register_capture(nb::module_& m) {
       .def("plans", [](BodyScope& s) { return PlanList{s.capture.plans()}; });
   m.def("in_body", [] { return active_capture != nullptr && !active_capture->region.empty(); });
   m.def(
-      "noted_calls", [] { return active_capture ? active_capture->noted() : int64_t{-1}; },
-      "How many calls the compiled function that runs now has noted; -1 outside.");
+      "captured_calls", [] { return active_capture ? active_capture->num_captured() : int64_t{-1}; },
+      "How many calls the compiled function that runs now has captured; -1 outside.");
   m.def(
       "recording", [] { return active_capture != nullptr && active_capture->record != nullptr; },
       "Whether the compiled function that runs now is to be replayed: nothing may be read that is known only now.");

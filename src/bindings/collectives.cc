@@ -8,9 +8,11 @@
 
 #include "bindings/bindings.h"
 #include "bindings/tensor_convert.h"
+#include "collectives/gloo_network.h"
+#include "collectives/hosts_member.h"
 #include "collectives/member.h"
 #include "collectives/mpi.h"
-#include "collectives/mpi_member.h"
+#include "collectives/mpi_network.h"
 #include "collectives/reduce.h"
 #include "known_source.h"
 #include "memory/allocator_impl.h"
@@ -57,7 +59,7 @@ bool move_to_heap(TensorRef tensor) {
 }
 
 // Python functions that are called while the GIL is not held. Never freed: groups may end after the interpreter.
-MpiMember::Ask called(const nb::object& function) {
+HostsMember::Ask called(const nb::object& function) {
   auto* kept = new nb::object(function);
   return [kept](int64_t number) -> std::string {
     const nb::gil_scoped_acquire held;
@@ -70,7 +72,7 @@ MpiMember::Ask called(const nb::object& function) {
   };
 }
 
-MpiMember::Report called_with(const nb::object& function) {
+HostsMember::Report called_with(const nb::object& function) {
   auto* kept = new nb::object(function);
   return [kept](const std::string& text) {
     const nb::gil_scoped_acquire held;
@@ -80,6 +82,30 @@ MpiMember::Report called_with(const nb::object& function) {
       error.discard_as_unraisable("a report to other ranks");
     }
   };
+}
+
+void connect_by_gloo(GlooMesh* self, const std::string& library, int rank, int size, const std::string& address,
+                     const std::string& place, const nb::object& set, const nb::object& get) {
+  const auto guarded = [](auto&& call) {
+    const nb::gil_scoped_acquire held;
+    try {
+      return call();
+    } catch (nb::python_error& error) {
+      throw std::runtime_error(error.what());  // its text, as the exception belongs to this GIL
+    }
+  };
+  const nb::gil_scoped_release released;
+  new (self) GlooMesh(
+      library, rank, size, address, place,
+      [&](const std::string& key, const std::string& value) {
+        guarded([&] { set(key, nb::bytes(value.data(), value.size())); });
+      },
+      [&](const std::string& key) {
+        return guarded([&] {
+          const nb::bytes value(get(key));
+          return std::string(value.c_str(), value.size());
+        });
+      });
 }
 
 // The line that called, for a collective that another thread runs.
@@ -124,23 +150,52 @@ void register_collectives(nb::module_& m) {
       .def("answer", &Communicator::answer, nb::arg("where"))
       .def("set_timeout", &Communicator::set_timeout, nb::arg("seconds"));
 
-  nb::class_<Member, Communicator>(m, "Member", "A rank of a group on one host.")
+  nb::class_<OnDevices, Communicator>(m, "DeviceCommunicator", "A rank's part in a group, also for tensors on devices.")
+      .def("require_nccl", &OnDevices::require_nccl, "CUDA tensors never go through host memory.");
+
+  nb::class_<Member, OnDevices>(m, "Member", "A rank of a group on one host.")
       .def(nb::init<std::shared_ptr<Board>, int, std::vector<int>>(), nb::arg("board"), nb::arg("rank"),
            nb::arg("names"))
-      .def("require_nccl", &Member::require_nccl, "CUDA tensors never go through host memory.")
       .def("connect", &Member::connect, nb::arg("rank"), nb::arg("pid"), nb::arg("heap"));
 
-  nb::class_<MpiMember, Communicator>(m, "MpiMember", "A rank of a group on several hosts.")
-      .def_static("begin", &mpi::begin, nb::arg("path"), nb::call_guard<nb::gil_scoped_release>(),
-                  "Opens MPI's library and has this process join the others; gives the library's name.")
-      .def_static("tell", &MpiMember::tell, nb::arg("failure"), "A rank has failed: whoever waits gives up.")
-      .def(nb::init<std::vector<int>, int, int, bool>(), nb::arg("ranks"), nb::arg("rank"), nb::arg("tag"),
-           nb::arg("is_world"), nb::call_guard<nb::gil_scoped_release>())
-      .def("note_left", &MpiMember::note_left, nb::arg("rank"), nb::arg("number"))
-      .def_prop_ro("entered", &MpiMember::entered, "How many calls there were.")
+  nb::class_<World>(m, "World", "The ranks that were formed together on several hosts.")
+      .def(nb::init<>())
+      .def("tell", &World::tell, nb::arg("failure"), "A rank has failed: whoever waits gives up.",
+           nb::call_guard<nb::gil_scoped_release>());
+
+  nb::class_<GlooMesh>(m, "GlooMesh", "Connections to all other ranks, by Gloo.")
+      .def("__init__", &connect_by_gloo, nb::arg("library"), nb::arg("rank"), nb::arg("size"), nb::arg("address"),
+           nb::arg("place"), nb::arg("set"), nb::arg("get"));
+
+  m.def(
+      "opens_nccl", [] { return nccl::api(nullptr) != nullptr; }, nb::call_guard<nb::gil_scoped_release>(),
+      "Whether NCCL can be opened.");
+  m.def("begin_mpi", &mpi::begin, nb::arg("path"), nb::call_guard<nb::gil_scoped_release>(),
+        "Opens MPI's library and has this process join the others; gives the library's name.");
+
+  nb::class_<HostsMember, OnDevices>(m, "HostsMember", "A rank of a group on several hosts.")
+      .def_static(
+          "by_mpi",
+          [](std::shared_ptr<World> world, std::vector<int> ranks, int rank, int tag, bool is_world) {
+            if (world->is_over()) fail(ErrorKind::Distributed, world->why());
+            auto network = std::make_unique<MpiNetwork>(ranks, tag, is_world);
+            return std::make_shared<HostsMember>(std::move(world), std::move(network), std::move(ranks), rank);
+          },
+          nb::arg("world"), nb::arg("ranks"), nb::arg("rank"), nb::arg("tag"), nb::arg("is_world"),
+          nb::call_guard<nb::gil_scoped_release>(), "All ranks of the group make it at the same time.")
+      .def_static(
+          "by_gloo",
+          [](std::shared_ptr<World> world, std::shared_ptr<GlooMesh> mesh, std::vector<int> ranks, int rank, int tag) {
+            auto network = std::make_unique<GlooNetwork>(std::move(mesh), ranks, rank, tag);
+            return std::make_shared<HostsMember>(std::move(world), std::move(network), std::move(ranks), rank);
+          },
+          nb::arg("world"), nb::arg("mesh"), nb::arg("ranks"), nb::arg("rank"), nb::arg("tag"))
+      .def("let_send_by_device", &HostsMember::let_send_by_device, "As all ranks have NCCL.")
+      .def("note_left", &HostsMember::note_left, nb::arg("rank"), nb::arg("number"))
+      .def_prop_ro("entered", &HostsMember::entered, "How many calls there were.")
       .def(
           "connect",
-          [](MpiMember& self, nb::object ask, nb::object report) { self.connect(called(ask), called_with(report)); },
+          [](HostsMember& self, nb::object ask, nb::object report) { self.connect(called(ask), called_with(report)); },
           nb::arg("ask"), nb::arg("report"),
           "ask(number) says where other ranks are; report(text) that this one gave up.");
 

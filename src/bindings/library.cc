@@ -1,10 +1,12 @@
 // Library routines by name, on NumPy arrays: for tests and experiments. Programs call them without Python.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "check.h"
 #include "device/parallel.h"
 #include "library/blas.h"
+#include "library/choices.h"
 #include "library/conv_choice.h"
 #include "library/deterministic.h"
 #include "library/kernels/kernels.h"
@@ -87,13 +90,21 @@ void register_library(nb::module_& m) {
       nb::arg("kind"), nb::arg("runs"), nb::call_guard<nb::gil_scoped_release>(),
       "Seconds of a typical product of a kind, by our own code and by oneDNN (Note [Choice of products]).");
   m.def(
-      "prefer_products",
-      [](int kind, int own, bool at_once) {
-        return library::prefer(static_cast<library::ProductKind>(kind), own, at_once);
+      "chosen_own_products", [](int kind) { return library::chosen_own(static_cast<library::ProductKind>(kind)); },
+      nb::arg("kind"), "Whether our own code was chosen for a kind of products; None before a choice was made.");
+  m.def(
+      "choose_products",
+      [](int kind, bool own, bool again) {
+        library::choose_products(static_cast<library::ProductKind>(kind), own, again);
       },
-      nb::arg("kind"), nb::arg("own"), nb::arg("at_once") = false,
-      "1: products of a kind by our own code, 0: by oneDNN, -1: as the instruction set suggests. False where such a "
-      "product was made already, and it is not to be so at once.");
+      nb::arg("kind"), nb::arg("own"), nb::arg("again") = false,
+      "Chooses who computes a kind of products, by a measurement; again: whatever was chosen before.");
+  m.def(
+      "force_products",
+      [](int kind, std::optional<bool> own) { library::force_products(static_cast<library::ProductKind>(kind), own); },
+      nb::arg("kind"), nb::arg("own").none(), "For this process, instead of what was chosen; None: no longer.");
+  m.def("keep_choices_in", &library::keep_choices_in, nb::arg("path"),
+        "The file of what is chosen by measuring (Note [Choices stay]); empty: it is kept nowhere.");
   m.def(
       "product_kind",
       [](int64_t batch, int64_t m, int64_t n, int64_t k, std::pair<int64_t, int64_t> a, std::pair<int64_t, int64_t> b) {
@@ -112,27 +123,6 @@ void register_library(nb::module_& m) {
   m.def(
       "suggests_own_products", [](int kind) { return library::suggested(static_cast<library::ProductKind>(kind)); },
       nb::arg("kind"));
-  m.def(
-      "know_convolution",
-      [](const std::string& key, const std::vector<double>& seconds, int trust) {
-        library::ConvFinding finding{key, {}, trust};
-        for (size_t i = 0; i < seconds.size() && i < library::kConvWays; ++i) finding.seconds[i] = seconds[i];
-        library::know_convolution(finding);
-      },
-      nb::arg("key"), nb::arg("seconds"), nb::arg("trust"),
-      "What an earlier process measured of a convolution (Note [Choice of convolutions]).");
-  m.def(
-      "convolutions_found",
-      [] {
-        std::vector<std::tuple<std::string, std::vector<double>, int>> all;
-        for (const library::ConvFinding& f : library::convolutions_found())
-          all.emplace_back(f.key, std::vector<double>(f.seconds, f.seconds + library::kConvWays), f.trust);
-        return all;
-      },
-      "What this process measured of convolutions since it was last asked: keys, seconds by way, trust.");
-  m.def("measure_waiting_convolutions", &library::measure_waiting_convolutions, nb::arg("seconds"),
-        nb::call_guard<nb::gil_scoped_release>(),
-        "Measures convolutions that were met when the budget was spent, for a while.");
   m.def("prefer_convolutions", &library::prefer_convolutions, nb::arg("way"),
         "One way (tandem/machine/tune.py, WAYS) for all convolutions that it takes; -1: as measured, or suggested.");
   m.def("set_convolution_budget", &library::set_convolution_budget, nb::arg("seconds"),
@@ -143,7 +133,8 @@ void register_library(nb::module_& m) {
       [](const std::string& name, int value) {
         const std::pair<const char*, std::atomic<int>*> known[] = {
             {"AHEAD", &switches::ahead},       {"EARLY", &switches::early}, {"ISA", &switches::isa},
-            {"LAUNCHER", &switches::launcher}, {"TUNE", &switches::tune},   {"WINOGRAD", &switches::winograd},
+            {"LAUNCHER", &switches::launcher}, {"ORDER", &switches::order}, {"TUNE", &switches::tune},
+            {"WINOGRAD", &switches::winograd},
         };
         for (auto& [known_name, setting] : known)
           if (name == known_name) return setting->store(value);

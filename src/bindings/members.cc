@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 
 #include "bindings/bindings.h"
+#include "capture/capture.h"
 
 namespace nb = nanobind;
 
@@ -27,9 +28,14 @@ PyObject* attribute(PyObject* self, PyObject* name) {
 PyObject* member(PyObject* self, PyObject* name) {
   static PyObject* const kinds[] = {PyUnicode_InternFromString("_parameters"), PyUnicode_InternFromString("_modules"),
                                     PyUnicode_InternFromString("_buffers")};
-  if (PyObject* found = attribute(self, name)) return found;
-  if (PyErr_Occurred()) return nullptr;
   PyObject** own = _PyObject_GetDictPtr(self);
+  const bool of_class = _PyType_Lookup(Py_TYPE(self), name);
+  if (of_class || !own || !*own) {
+    if (PyObject* found = attribute(self, name)) return found;
+    if (PyErr_Occurred()) return nullptr;
+  } else if (PyObject* found = PyDict_GetItemWithError(*own, name)) {
+    return Py_NewRef(found);
+  }
   for (PyObject* kind : kinds) {
     PyObject* members = own && *own ? PyDict_GetItemWithError(*own, kind) : nullptr;
     if (!members || !PyDict_Check(members)) continue;
@@ -42,7 +48,6 @@ PyObject* member(PyObject* self, PyObject* name) {
 
 ternaryfunc usual_call = nullptr;
 PyObject* own_call = nullptr;  // nn.Module.__call__
-PyObject* running = nullptr;   // tandem.errors.module_calls.running: not empty while a compiled function runs
 PyObject* note = nullptr;      // tandem.errors.module_calls.note
 
 PyObject* call(PyObject* self, PyObject* args, PyObject* keywords) {
@@ -52,28 +57,31 @@ PyObject* call(PyObject* self, PyObject* args, PyObject* keywords) {
   const Py_ssize_t count = PyTuple_GET_SIZE(args);
   PyObject** own = _PyObject_GetDictPtr(self);
   PyObject* function = _PyType_Lookup(Py_TYPE(self), forward);
-  if (PyList_GET_SIZE(running) || (keywords && PyDict_GET_SIZE(keywords)) || count > kMost || !own || !*own ||
-      !function || !PyFunction_Check(function) || PyDict_GetItemWithError(*own, forward) ||
-      PyDict_GetItemWithError(*own, hooks))
+  if ((keywords && PyDict_GET_SIZE(keywords)) || count > kMost || !own || !*own || !function ||
+      !PyFunction_Check(function) || PyDict_GetItemWithError(*own, forward) || PyDict_GetItemWithError(*own, hooks))
     return usual_call(self, args, keywords);
   PyObject* given[kMost + 1] = {self};
   for (Py_ssize_t i = 0; i < count; ++i) given[i + 1] = PyTuple_GET_ITEM(args, i);
   Py_INCREF(function);
+  const int64_t first = active_capture ? active_capture->num_captured() : -1;
+  const int64_t range = open_module(self);
   PyObject* result = PyObject_Vectorcall(function, given, static_cast<size_t>(count) + 1, nullptr);
+  close_module(range, !result);
   Py_DECREF(function);
   if (result || !PyErr_ExceptionMatches(PyExc_Exception)) return result;
   PyObject *type, *error, *trace;
   PyErr_Fetch(&type, &error, &trace);
   PyErr_NormalizeException(&type, &error, &trace);
   if (trace) PyException_SetTraceback(error, trace);
-  PyObject* noted = PyObject_CallFunction(note, "OOi", error, self, -1);  // the error names this module
-  if (!noted) {
+  PyObject* captured =
+      PyObject_CallFunction(note, "OOL", error, self, static_cast<long long>(first));  // the error names this module
+  if (!captured) {
     Py_XDECREF(type);
     Py_XDECREF(error);
     Py_XDECREF(trace);
     return nullptr;
   }
-  Py_DECREF(noted);
+  Py_DECREF(captured);
   PyErr_Restore(type, error, trace);
   return nullptr;
 }
@@ -99,7 +107,6 @@ void register_members(nb::module_& m) {
         nb::object called = nb::borrow(_PyType_Lookup(type, nb::str("__call__").ptr()));
         if (!own_call) {
           nb::object module_calls = nb::module_::import_("tandem.errors.module_calls");
-          running = nb::object(module_calls.attr("running")).release().ptr();
           note = nb::object(module_calls.attr("note")).release().ptr();
           own_call = Py_NewRef(called.ptr());
           usual_call = type->tp_call;

@@ -25,8 +25,10 @@ NB_MODULE(_runtime, m) {
   tandem::register_autograd(m);
   tandem::register_call_replay(m);
   tandem::register_capture(m);
+  tandem::register_compiled_call(m);
   tandem::register_autobatch(m);
   tandem::register_members(m);
+  tandem::register_updates(m);
   tandem::register_executor(m);
   tandem::register_queue(m);
   tandem::register_library(m);

@@ -47,6 +47,13 @@ struct PythonPlanBuilder : PlanBuilder {
     PlanBuilder::epilogue(std::move(operands), std::move(ints), result, value, keeps, std::move(alike), cost);
     add_kernel(std::move(kernel));
   }
+  void update(nb::object kernel, std::vector<int32_t> operands, std::vector<int32_t> ints, int32_t extent,
+              int32_t block, int32_t piece, int32_t result, std::vector<int32_t> dense, bool keeps, int64_t identity,
+              double cost) {
+    PlanBuilder::update(std::move(operands), std::move(ints), extent, block, piece, result, std::move(dense), keeps,
+                        identity, cost);
+    add_kernel(std::move(kernel));
+  }
   void part(PythonPlanBuilder& builder, std::vector<int32_t> ints) {
     PlanBuilder::part(builder, std::move(ints));
     if (builder.plan->kernels && !plan->kernels) plan->kernels = PyList_New(0);
@@ -60,6 +67,13 @@ struct PythonPlanBuilder : PlanBuilder {
     plan->saved_numbers = std::move(numbers);
     plan->backward = first.release().ptr();
     plan->backward_twice = twice.release().ptr();
+  }
+  void lazy_backward(nb::object function, std::vector<std::vector<int>> summands) {
+    plan->backward_lazily = function.release().ptr();
+    for (const std::vector<int>& kinds : summands) {
+      std::vector<Plan::Summand>& own = plan->summands.emplace_back();
+      for (int kind : kinds) own.push_back(static_cast<Plan::Summand>(kind));
+    }
   }
   // Whether the plan serves these arguments, as describe.h tells of them.
   bool accepts(nb::list arguments) {
@@ -232,10 +246,13 @@ void prepare_plan(Plan& plan) {
     for (Instruction& in : plan.instructions) {
       if (in.region)
         for (const Ref<Plan>& part : in.region->plans) prepare_plan(*part);
-      if (in.kind != Instruction::Kind::Kernel && !in.epilogue) continue;
-      nb::object kernel = nb::borrow(PyList_GET_ITEM(kernels.ptr(), static_cast<Py_ssize_t>(k++)));
-      const auto code = reinterpret_cast<KernelFunction>(nb::cast<uintptr_t>(kernel.attr("address")()));
-      (in.epilogue ? in.epilogue->kernel : in.kernel) = code;
+      const auto next = [&] {
+        nb::object kernel = nb::borrow(PyList_GET_ITEM(kernels.ptr(), static_cast<Py_ssize_t>(k++)));
+        return reinterpret_cast<KernelFunction>(nb::cast<uintptr_t>(kernel.attr("address")()));
+      };
+      if (in.kind == Instruction::Kind::Kernel) in.kernel = next();
+      if (in.epilogue) in.epilogue->kernel = next();
+      for (UpdateCode& update : in.updates) update.kernel = next();
     }
   } catch (nb::python_error& error) {
     error.restore();
@@ -263,6 +280,8 @@ void register_plan(nb::module_& m) {
       .def("kernel", &PythonPlanBuilder::kernel)
       .def("library", &PlanBuilder::library)
       .def("epilogue", &PythonPlanBuilder::epilogue)
+      .def("factors", &PlanBuilder::factors)
+      .def("update", &PythonPlanBuilder::update)
       .def("part", &PythonPlanBuilder::part)
       .def("region", &PlanBuilder::region)
       .def("block_kernels", &PlanBuilder::block_kernels)
@@ -272,6 +291,7 @@ void register_plan(nb::module_& m) {
       .def("free", &PlanBuilder::free)
       .def("output", &PlanBuilder::output)
       .def("backward", &PythonPlanBuilder::backward)
+      .def("lazy_backward", &PythonPlanBuilder::lazy_backward)
       .def("accepts", &PythonPlanBuilder::accepts)
       .def("run", &PythonPlanBuilder::run)
       .def("keep", &PythonPlanBuilder::keep)

@@ -1,4 +1,5 @@
 // Tensors from Python numbers and nested lists, and from and to bytes.
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -209,7 +210,15 @@ class Reader {
       const View& array = arrays_[next_array_++]->view;
       if (array.ndim != view.ndim - depth || !std::equal(array.shape, array.shape + array.ndim, view.shape + depth))
         fail_changed();
-      fill_array(array, 0, array.data, target, view, depth);
+      if (array.numel() == 0) return;  // whatever its other axes are
+      if (array.dtype == view.dtype) {
+        View part = array;
+        part.data = target;
+        std::copy_n(view.strides + depth, array.ndim, part.strides);
+        copy_view(array, part);
+      } else {
+        fill_array(array, 0, array.data, target, view, depth);
+      }
     }
   }
 
@@ -234,14 +243,11 @@ class Reader {
     path_.pop_back();
   }
 
+  // Of another type: element by element, with the checks that Python's numbers get.
   void fill_array(const View& array, int axis, const char* source, char* target, const View& view, int depth) {
     if (axis == array.ndim) {
-      if (array.dtype == view.dtype) {
-        std::memcpy(target, source, item_size(view.dtype));
-      } else {
-        nb::object value = nb::steal(read_element(source, array.dtype));
-        write_element(target, view.dtype, value.ptr());
-      }
+      nb::object value = nb::steal(read_element(source, array.dtype));
+      write_element(target, view.dtype, value.ptr());
       return;
     }
     auto from = array.strides[axis] * static_cast<int64_t>(item_size(array.dtype));

@@ -84,6 +84,24 @@ void register_tensor(nb::module_& m) {
       nb::arg("type"), nb::arg("data"),
       "An object of a subclass of Tensor on the memory of `data`, without its history; for __new__ of the subclass.");
   m.def(
+      "same_as_subclass",
+      [](nb::type_object type, TensorRef result) {
+        auto* cls = reinterpret_cast<PyTypeObject*>(type.ptr());
+        if (!PyType_IsSubtype(cls, TensorType)) fail(ErrorKind::Type, cls->tp_name, " is not a subclass of Tensor");
+        TensorRef made = TensorRef::adopt(new_of_type(cls, result.get()));
+        made->inference = result->inference;
+        if (result->history) set_history(made.get(), result->history, result->output_index);
+        if (result->extra && result->extra->base) {
+          AutogradExtra& extra = extra_of(made.get());
+          extra.base = Py_NewRef(result->extra->base);
+          extra.history_version = result->extra->history_version;
+        }
+        return made;
+      },
+      nb::arg("type"), nb::arg("result"),
+      "An object of a subclass of Tensor that is the same result of the same record as `result`, which nobody else "
+      "holds.");
+  m.def(
       "make_in_parts",
       [](nb::type_object type, nb::object dtype, nb::object shape, int device) {
         auto* cls = reinterpret_cast<PyTypeObject*>(type.ptr());

@@ -1,4 +1,4 @@
-// Work that begins while calls are still being noted: see Note [Ahead] in capture.h.
+// Work that begins while calls are still being captured: see Note [Ahead] in capture.h.
 #include "capture/capture.h"
 #include "replay/replay.h"
 

@@ -9,17 +9,13 @@
 #include "modes.h"
 #include "operators/describe.h"
 #include "profile/profile.h"
+#include "tensor/deferred.h"
 #include "tensor/device_copy.h"
 #include "tensor/generator.h"
-#include "tensor/promised.h"
 
 namespace tandem {
 
 constinit thread_local Capture* active_capture = nullptr;
-
-void note_rebinding(PyObject* owner, PyObject* key, PyObject* before) {
-  if (active_capture) active_capture->note_rebinding(owner, key, before);
-}
 
 namespace {
 bool is_dense(const View& v) {
@@ -38,12 +34,12 @@ std::vector<Capture*>& captures() {  // all there are; GIL
 bool is_captured_elsewhere(const Storage* storage) {
   const std::thread::id here = std::this_thread::get_id();
   return std::any_of(captures().begin(), captures().end(),
-                     [&](const Capture* c) { return c->thread != here && c->promises(storage); });
+                     [&](const Capture* c) { return c->thread != here && c->defers(storage); });
 }
 
 }  // namespace
 
-Capture::Capture(ProgramCache* programs) : programs_(programs) {
+Capture::Capture(ProgramCache* programs) : programs_(programs), is_undecided_(true) {
   captures().push_back(this);
 }
 
@@ -54,12 +50,14 @@ Capture::Capture(std::string region) : region(std::move(region)) {
 Capture::~Capture() {
   std::erase(captures(), this);
   drop_guess();
+  forget_predicted();
   forget_calls();
   forget_rebindings();
+  track_deferred();
 }
 
 void Capture::forget_calls() {
-  noted_before_ += static_cast<int64_t>(calls_.size());
+  captured_before_ += static_cast<int64_t>(calls_.size());
   for (Call& call : calls_) Py_XDECREF(call.source.code);
   calls_.clear();
 }
@@ -70,14 +68,6 @@ bool same_view(const View& a, const View& b) {
   if (a.data != b.data || a.dtype != b.dtype || a.ndim != b.ndim) return false;
   for (int i = 0; i < a.ndim; ++i)
     if (a.shape[i] != b.shape[i] || a.strides[i] != b.strides[i]) return false;
-  return true;
-}
-
-static bool same_view(const SavedView& a, const View& b) {
-  if (a.data != b.data || a.dtype != b.dtype || a.ndim != b.ndim) return false;
-  const int64_t *shape = a.shape(), *strides = a.strides();
-  for (int i = 0; i < a.ndim; ++i)
-    if (shape[i] != b.shape[i] || strides[i] != b.strides[i]) return false;
   return true;
 }
 
@@ -99,7 +89,9 @@ const Capture::Site* Capture::find(const Tensor* t) const {
   const uint32_t version = t->storage->version();
   for (int32_t i = by_view_.first(hash_of(t->storage, t->view)); i >= 0; i = by_view_.after(i)) {
     const Known& k = known_[i];
-    if (k.storage != t->storage || k.version != version || !same_view(k.view, t->view)) continue;
+    if (k.storage != t->storage || k.version != version || k.view.data != t->view.data ||
+        !k.view.same_geometry(t->view))
+      continue;
     // x and x.detach() from outside a body are the same memory, but not the same to gradients. A body's own inputs have
     // no memory: x.detach() of one is a call, and what backward has saved of one is the input itself.
     if (!region.empty() && k.site.kind == Site::Kind::Leaf && static_cast<size_t>(k.site.index) >= num_inputs_ &&
@@ -110,13 +102,22 @@ const Capture::Site* Capture::find(const Tensor* t) const {
   return nullptr;
 }
 
-void Capture::remember(Storage* storage, const View& view, Site site) {
+void Capture::remember(Storage* storage, uint32_t version, const View& view, Site site) {
   by_view_.add(hash_of(storage, view));
   Known& k = known_.emplace_back();
   k.storage = storage;
-  k.version = storage->version();
+  k.version = version;
   k.view = view;
   k.site = site;
+}
+
+void Capture::note_leaf(Storage* storage, const View& view, bool requires_grad, TensorRef tensor) {
+  const auto index = static_cast<int32_t>(leaves_.size());
+  StorageFacts& facts = storages_[storage];
+  leaves_.push_back({Ref<Storage>::share(storage), view, requires_grad, std::move(tensor),
+                     static_cast<int32_t>(calls_.size()), facts.leaf});
+  facts.leaf = index;
+  if (storage->borrowed()) borrowed_leaves_.push_back(index);
 }
 
 Capture::Operand Capture::resolve(Tensor* t, Signature& key) {
@@ -130,12 +131,7 @@ Capture::Operand Capture::resolve(Tensor* t, Signature& key) {
              "a tensor of unknown origin in a capture");
     found = {Site::Kind::Leaf, static_cast<int32_t>(leaves_.size()), 0};
     remember(t, found);
-    StorageFacts& facts = storages_[t->storage];
-    leaves_.push_back({Ref<Storage>::share(t->storage), t->view, t->requires_grad,
-                       region.empty() ? TensorRef() : TensorRef::share(t), static_cast<int32_t>(calls_.size()),
-                       facts.leaf});
-    facts.leaf = found.index;
-    if (t->storage->borrowed()) borrowed_leaves_.push_back(found.index);
+    note_leaf(t->storage, t->view, t->requires_grad, region.empty() ? TensorRef() : TensorRef::share(t));
     key.byte('L');
     key.tensor(t, false);
   }
@@ -160,8 +156,8 @@ bool Capture::can_write(const Tensor* t) const {
   if (!is_dense(t->view)) return false;
   const StorageFacts* facts = storages_.find(t->storage);
   if (t->storage->pending())
-    return facts && facts->promise >= static_cast<int32_t>(num_inputs_) &&
-           same_view(promises_[facts->promise].view, t->view);
+    return facts && facts->deferred >= static_cast<int32_t>(num_inputs_) &&
+           same_view(deferred_[facts->deferred].view, t->view);
   if (!region.empty()) return false;
   // Somebody may read this memory in another way: the program could not tell.
   for (int32_t i = facts ? facts->leaf : -1; i >= 0; i = leaves_[i].next)
@@ -176,14 +172,15 @@ bool Capture::can_write(const Tensor* t) const {
 }
 
 bool Capture::replaces(const Tensor* view, const Tensor* base) const {
-  if (!base->storage->pending() || !can_write(base)) return false;
+  if (!base->storage->pending() || !(prediction_ ? is_predicted_deferred(base) : can_write(base))) return false;
   if (!region.empty()) return true;
   // A program that ends costs some microseconds, giving the base anew a pass over it at worst; a loop that fills a base
   // bit by bit would give it anew each time.
   constexpr int32_t kMost = 8;
   constexpr int64_t kSmall = 1 << 16;
   const int64_t all = base->view.numel();
-  return storages_.find(base->storage)->replacements < kMost && (all <= kSmall || 4 * view->view.numel() >= all);
+  const StorageFacts* facts = storages_.find(base->storage);  // null where calls are predicted
+  return (facts ? facts->replacements : 0) < kMost && (all <= kSmall || 4 * view->view.numel() >= all);
 }
 
 void refuse_sharded(const Tensor* t) {
@@ -213,7 +210,8 @@ void Capture::check_early(PlanRun& run, const Argument* arguments, int count) co
 
 // -- noting calls
 
-Tensor* Capture::promise(DType dtype, int ndim, const int64_t* shape, const int64_t* strides, Site site, int device) {
+Tensor* Capture::defer_result(DType dtype, int ndim, const int64_t* shape, const int64_t* strides, Site site,
+                              int device) {
   View v;
   v.dtype = dtype;
   v.ndim = ndim;
@@ -226,9 +224,9 @@ Tensor* Capture::promise(DType dtype, int ndim, const int64_t* shape, const int6
       step *= std::max<int64_t>(shape[i], 1);
     }
   }
-  Storage* storage = Storage::promise(checked_bytes(dtype, ndim, shape), device);
-  storages_[storage].promise = static_cast<int32_t>(promises_.size());
-  promises_.push_back({Ref<Storage>::share(storage), v, site});
+  Storage* storage = Storage::deferred(checked_bytes(dtype, ndim, shape), device);
+  storages_[storage].deferred = static_cast<int32_t>(deferred_.size());
+  deferred_.push_back({Ref<Storage>::share(storage), v, site});
   Tensor* t = new_tensor(storage, nullptr, dtype, ndim, v.shape, v.strides);
   t->inference = grad_mode.inference;
   remember(t, site);
@@ -236,12 +234,16 @@ Tensor* Capture::promise(DType dtype, int ndim, const int64_t* shape, const int6
 }
 
 int32_t Capture::begin(const Ref<Plan>& plan, Argument* arguments, int count) {
-  if (calls_.empty()) start_guess();
+  if (calls_.empty()) {
+    start_guess();
+    start_learning();
+  }
+  if (learning_) learn_arguments(arguments, count);
   const size_t key_before = key_.size();
   const auto number = static_cast<int32_t>(calls_.size()) + 1;
   Signature key;
   key.value(plan.get());
-  Call& call = calls_.emplace_back();  // noted for good: whatever fails from here on is a mistake of ours
+  Call& call = calls_.emplace_back();  // captured for good: whatever fails from here on is a mistake of ours
   call.plan = plan;
   call.source = user_source();
   call.recorded = grad_mode.enabled;
@@ -288,12 +290,26 @@ int32_t Capture::begin(const Ref<Plan>& plan, Argument* arguments, int count) {
 }
 
 // The operand itself may be known as the result of an operator that only looks at the leaf (x.reshape(-1) of a line).
-int32_t Capture::leaf_of(const Tensor* t) const {
-  const StorageFacts* facts = storages_.find(t->storage);
+int32_t Capture::leaf_of(const Storage* storage, const View& view) const {
+  const StorageFacts* facts = storages_.find(storage);
   for (int32_t i = facts ? facts->leaf : -1; i >= 0; i = leaves_[i].next)
-    if (same_view(leaves_[i].view, t->view)) return i;
+    if (same_view(leaves_[i].view, view)) return i;
   TD_CHECK(false, "a tensor that is written is no operand of the capture");
   return -1;
+}
+
+void Capture::note_write(Storage* storage, const View& view, Site site) {
+  StorageFacts& facts = storages_[storage];
+  if (storage->pending()) {
+    deferred_[facts.deferred].value = site;
+    return;
+  }
+  if (facts.write < 0) {
+    facts.write = static_cast<int32_t>(writes_.size());
+    if (storage->borrowed()) borrowed_writes_.push_back(facts.write);
+    writes_.push_back({leaf_of(storage, view), site});
+  }
+  writes_[facts.write].value = site;
 }
 
 TensorRef Capture::output(int32_t call, int32_t index, PlanRun& run, Argument* arguments, bool mutates) {
@@ -302,17 +318,7 @@ TensorRef Capture::output(int32_t call, int32_t index, PlanRun& run, Argument* a
   Site site{Site::Kind::Result, call, index};
   if (mutates) {
     Tensor* t = arguments[index].tensor;  // its version has been raised already
-    if (t->storage->pending()) {
-      promises_[storages_.find(t->storage)->promise].value = site;
-    } else {
-      StorageFacts& facts = storages_[t->storage];
-      if (facts.write < 0) {
-        facts.write = static_cast<int32_t>(writes_.size());
-        if (t->storage->borrowed()) borrowed_writes_.push_back(facts.write);
-        writes_.push_back({leaf_of(t), site});
-      }
-      writes_[facts.write].value = site;
-    }
+    note_write(t->storage, t->view, site);
     remember(t, site);
     return TensorRef::share(t);
   }
@@ -330,8 +336,8 @@ TensorRef Capture::output(int32_t call, int32_t index, PlanRun& run, Argument* a
     shape[i] = run.slot(value.shape[i]);
     strides[i] = run.slot(value.strides[i]);
   }
-  return TensorRef::adopt(
-      promise(value.dtype, static_cast<int>(value.shape.size()), shape, strides, site, plan.device_of(output.value)));
+  return TensorRef::adopt(defer_result(value.dtype, static_cast<int>(value.shape.size()), shape, strides, site,
+                                       plan.device_of(output.value)));
 }
 
 Capture::Temporary Capture::temporary(int32_t call, int32_t value_index, PlanRun& run, Argument* arguments) {
@@ -356,8 +362,8 @@ Capture::Temporary Capture::temporary(int32_t call, int32_t value_index, PlanRun
     shape[i] = run.slot(value.shape[i]);
     strides[i] = run.slot(value.strides[i]);
   }
-  TensorRef made = TensorRef::adopt(
-      promise(value.dtype, static_cast<int>(value.shape.size()), shape, strides, site, plan.device_of(value_index)));
+  TensorRef made = TensorRef::adopt(defer_result(value.dtype, static_cast<int>(value.shape.size()), shape, strides,
+                                                 site, plan.device_of(value_index)));
   made->storage->retain();
   return {made->storage, made->view};
 }
@@ -372,7 +378,7 @@ TensorRef Capture::input(DType dtype, int ndim, const int64_t* shape, bool requi
     step *= std::max<int64_t>(shape[i], 1);
   }
   Site site{Site::Kind::Leaf, static_cast<int32_t>(leaves_.size()), 0};
-  TensorRef t = TensorRef::adopt(promise(dtype, ndim, shape, strides, site, region_device));
+  TensorRef t = TensorRef::adopt(defer_result(dtype, ndim, shape, strides, site, region_device));
   t->requires_grad = requires_grad;
   leaves_.push_back({Ref<Storage>::share(t->storage), t->view, requires_grad, t, 0, -1});
   ++num_inputs_;
@@ -394,11 +400,13 @@ PyObject* Capture::leaf_tensors() const {
   return list;
 }
 
-bool Capture::promises(const Storage* storage) const {
-  return std::any_of(promises_.begin(), promises_.end(), [&](const Promise& p) { return p.storage.get() == storage; });
+bool Capture::defers(const Storage* storage) const {
+  return std::any_of(deferred_.begin(), deferred_.end(),
+                     [&](const DeferredTensor& p) { return p.storage.get() == storage; }) ||
+         std::any_of(held_.begin(), held_.end(), [&](const Ref<Storage>& held) { return held.get() == storage; });
 }
 
-void await_promise(const Storage* storage) {
+void await_deferred(const Storage* storage) {
   run_deferred(storage);
   if (!storage->pending()) return;
   using Clock = std::chrono::steady_clock;
@@ -432,57 +440,25 @@ void Capture::refuse(const char* what) const {
 
 void Capture::reset() {
   drop_guess();
+  forget_predicted();
   forget_calls();
   leaves_.clear();
   numbers_.clear();
   ints_.clear();
   numbers_known_.clear();
   ints_known_.clear();
-  promises_.clear();
+  deferred_.clear();
   writes_.clear();
   borrowed_leaves_.clear();
   borrowed_writes_.clear();
   known_.clear();
   by_view_.clear();
   storages_.clear();
+  replaced_.clear();
   key_.clear();
+  learning_ = nullptr;
+  is_undecided_ = programs_ != nullptr;
   forget_rebindings();
-}
-
-// -- places that outlive the function
-
-static bool is_promise(PyObject* value) {
-  return value && is_tensor(value) && reinterpret_cast<Tensor*>(value)->storage->pending();
-}
-
-// A promise is not held here: somebody would seem to need its value. What it replaced was noted when it came.
-void Capture::note_rebinding(PyObject* owner, PyObject* key, PyObject* before) {
-  if (!region.empty() || is_promise(owner) || is_promise(before)) return;
-  rebindings_.push_back({Py_NewRef(owner), Py_XNewRef(key), Py_XNewRef(before)});
-}
-
-void Capture::undo_rebindings() {
-  PyObject *type, *error, *trace;
-  PyErr_Fetch(&type, &error, &trace);
-  for (auto it = rebindings_.rbegin(); it != rebindings_.rend(); ++it) {
-    if (!it->key) {
-      AutogradExtra* extra = reinterpret_cast<Tensor*>(it->owner)->extra;
-      if (extra && is_promise(extra->grad)) Py_XSETREF(extra->grad, Py_XNewRef(it->before));
-    } else if (is_promise(PyDict_GetItem(it->owner, it->key))) {
-      if (it->before ? PyDict_SetItem(it->owner, it->key, it->before) : PyDict_DelItem(it->owner, it->key))
-        PyErr_Clear();
-    }
-  }
-  forget_rebindings();
-  PyErr_Restore(type, error, trace);
-}
-
-void Capture::forget_rebindings() {
-  for (Rebinding& r : std::exchange(rebindings_, {})) {
-    Py_DECREF(r.owner);
-    Py_XDECREF(r.key);
-    Py_XDECREF(r.before);
-  }
 }
 
 }  // namespace tandem

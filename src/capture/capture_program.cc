@@ -1,4 +1,4 @@
-// What was noted becomes a program, which runs: its description for Python, the programs that are kept, and flush.
+// What was captured becomes a program, which runs: its description for Python, the programs that are kept, and flush.
 #include <algorithm>
 #include <cstring>
 
@@ -10,16 +10,15 @@
 #include "operators/describe.h"
 #include "places.h"
 #include "profile/profile.h"
+#include "tensor/deferred.h"
 #include "tensor/device_copy.h"
 #include "tensor/generator.h"
-#include "tensor/promised.h"
 
 namespace tandem {
 
 namespace {
 
 constexpr size_t kMaxSizeVariants = 16;
-constexpr size_t kMaxSequences = 128;  // of operators, per function: those used last are kept
 
 template <typename T>
 void append(std::vector<uint8_t>& bytes, T value) {
@@ -27,80 +26,7 @@ void append(std::vector<uint8_t>& bytes, T value) {
   bytes.insert(bytes.end(), p, p + sizeof value);
 }
 
-}  // namespace
-
-std::shared_ptr<ProgramCache::Entry> ProgramCache::find_or_insert(const std::vector<uint8_t>& key) {
-  uint64_t h = 1469598103934665603ull;
-  size_t i = 0;
-  for (; i + 8 <= key.size(); i += 8) {
-    uint64_t v;
-    std::memcpy(&v, key.data() + i, 8);
-    h = (h ^ v) * 0x9E3779B97F4A7C15ull;
-    h ^= h >> 29;
-  }
-  for (; i < key.size(); ++i) h = (h ^ key[i]) * 1099511628211ull;
-  auto [first, last] = index_.equal_range(h);
-  for (auto it = first; it != last; ++it)
-    if (entries[it->second]->key == key) {
-      entries[it->second]->used = ++finds_;
-      return entries[it->second];
-    }
-  if (entries.size() >= kMaxSequences) drop_oldest();
-  entries.push_back(std::make_shared<Entry>());
-  entries.back()->key = key;
-  entries.back()->hash = h;
-  entries.back()->used = ++finds_;
-  index_.emplace(h, entries.size() - 1);
-  return entries.back();
-}
-
-void ProgramCache::drop_oldest() {
-  const size_t kept = kMaxSequences - kMaxSequences / 4;
-  std::vector<std::shared_ptr<Entry>> all = entries;
-  std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept), all.end(),
-                   [](auto& a, auto& b) { return a->used > b->used; });
-  const uint64_t oldest = std::min_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept),
-                                           [](auto& a, auto& b) { return a->used < b->used; })
-                              ->get()
-                              ->used;
-  std::erase_if(entries, [&](auto& entry) { return entry->used < oldest; });  // in the order they came
-  index_.clear();
-  for (size_t i = 0; i < entries.size(); ++i) index_.emplace(entries[i]->hash, i);
-  latest.clear();
-  for (auto& entry : all)
-    if (entry->used < oldest)
-      for (const Entry::Program& program : entry->programs) tell(program.number, "forget");
-}
-
-ProgramCache::ProgramCache() = default;
-
-ProgramCache::~ProgramCache() {
-  Py_XDECREF(report);
-  Py_XDECREF(watch);
-  Py_XDECREF(remote);
-}
-
-void ProgramCache::clear() {
-  latest.clear();
-  if (report && !entries.empty()) {
-    PyObject* done = PyObject_CallMethod(report, "start_over", nullptr);
-    if (!done) PyErr_Clear();
-    Py_XDECREF(done);
-  }
-  entries.clear();
-  index_.clear();
-}
-
-void ProgramCache::tell(int64_t number, const char* what) {
-  if (!report) return;
-  PyObject* done = PyObject_CallMethod(report, what, "L", static_cast<long long>(number));
-  if (!done) PyErr_Clear();
-  Py_XDECREF(done);
-}
-
 // -- what Python is told
-
-namespace {
 
 PyObject* site_tuple(int kind, int32_t index, int32_t output) {
   return Py_BuildValue("(iii)", kind, index, output);  // -> Operand
@@ -228,7 +154,7 @@ Ref<Plan> Capture::compile(const std::vector<Site>& wanted, bool symbolic, End e
   PyObject* result = PyObject_CallFunction(callbacks.compile_capture, "NNNNNNOsOLN", calls, leaves, numbers, ints,
                                            outputs, writes, symbolic ? Py_True : Py_False, ended.c_str(),
                                            programs_->report ? programs_->report : Py_None,
-                                           static_cast<long long>(noted_before_), addresses);
+                                           static_cast<long long>(captured_before_), addresses);
   if (!result) throw PythonError{};
   if (result == Py_None) {
     Py_DECREF(result);
@@ -264,7 +190,7 @@ void Capture::run_elsewhere(ProgramCache::Entry& entry, const std::vector<Site>&
   if (!entry.remote) {
     entry.remote = PyObject_CallFunction(programs_->remote, "NNNNNNL", describe_calls(), describe_leaves(),
                                          describe_numbers(), describe_ints(), describe_sites(wanted), describe_writes(),
-                                         static_cast<long long>(noted_before_));
+                                         static_cast<long long>(captured_before_));
     if (!entry.remote) throw PythonError{};
   }
   PyObject* results = PyObject_CallFunction(entry.remote, "NNN", leaf_views(), describe_numbers(), describe_ints());
@@ -282,12 +208,12 @@ void Capture::run_elsewhere(ProgramCache::Entry& entry, const std::vector<Site>&
     library::find("copy")(copy);
   };
   for (size_t k = 0; k < escaping.size(); ++k) {
-    Promise& promise = promises_[escaping[k]];
-    Ref<Storage> fresh = Ref<Storage>::adopt(Storage::allocate(promise.storage->bytes(), 0));
-    View expected = promise.view;
+    DeferredTensor& deferred = deferred_[escaping[k]];
+    Ref<Storage> fresh = Ref<Storage>::adopt(Storage::allocate(deferred.storage->bytes(), 0));
+    View expected = deferred.view;
     expected.data = fresh->data();
     copy_into(PyList_GET_ITEM(results, static_cast<Py_ssize_t>(k)), expected);
-    promise.storage->fulfil(*fresh);
+    deferred.storage->fulfil(*fresh);
   }
   for (size_t k = 0; k < writes.size(); ++k)
     copy_into(PyList_GET_ITEM(results, static_cast<Py_ssize_t>(escaping.size() + k)), leaves_[writes[k].leaf].view);
@@ -307,15 +233,81 @@ void Capture::fill_record(const Ref<Plan>& program, const std::vector<size_t>& e
   record->outputs.clear();
   record->written.clear();
   for (const Leaf& leaf : leaves_) record->leaves.push_back({leaf.storage, leaf.view});
-  for (size_t i : escaping) record->outputs.push_back({promises_[i].storage, promises_[i].view});
+  for (size_t i : escaping) record->outputs.push_back({deferred_[i].storage, deferred_[i].view});
   for (const Write& write : writes) record->written.push_back(write.leaf);
   record->numbers = numbers_;
   record->ints = ints_;
 }
 
+bool Capture::run_program(ProgramCache::Entry::Program& variant, PlanRun& run, const std::vector<Handed>& escaping) {
+  const Ref<Plan> program = variant.plan;
+  ++variant.runs;
+  prepare_plan(*program);
+  if (program.get() != guessed_.get()) drop_guess();
+  const bool may_begin_early = program->is_program && (program->device || program->over_devices);  // Note [Ahead]
+  const KnownInputs known = may_begin_early ? known_inputs() : KnownInputs();
+  run.set_known_inputs(&known, this);
+  try {
+    run.execute();
+  } catch (Error& error) {
+    stop_predicting();
+    const bool of_values =
+        error.kind == ErrorKind::Index || error.kind == ErrorKind::LinAlg || error.kind == ErrorKind::Value;
+    if (of_values && !program->device && !run.wrote_inputs()) return false;  // see Note [Early checks]
+    // The same calls may come from other lines than when the program was made.
+    // What knows its place may be of a program that ran before.
+    if (error.origin && error.origin->call >= 0 && !place_of(error.origin)) error.origin = today(error.origin->call);
+    throw;
+  }
+  std::vector<int32_t>
+      handed_out;  // fresh memory that a deferred tensor has taken over; others with the same value get copies
+  for (size_t k = 0; k < escaping.size(); ++k) {
+    Storage* deferred = escaping[k].storage;
+    View made = run.view(program->outputs[k].value);
+    int32_t root = program->outputs[k].value;
+    while (program->values[root].kind == ValueKind::View) root = program->values[root].source;
+    View expected = escaping[k].view;
+    expected.data = made.data;
+    bool fresh_root = program->values[root].kind == ValueKind::Fresh;
+    if (fresh_root && same_view(expected, made) &&
+        std::find(handed_out.begin(), handed_out.end(), root) == handed_out.end()) {
+      Ref<Storage> storage = Ref<Storage>::adopt(run.share_storage(root));
+      if (storage->data() == made.data) {
+        run.forget_storage(root);
+        deferred->fulfil(*storage);
+        handed_out.push_back(root);
+        continue;
+      }
+    }
+    const int device = deferred->device();
+    Ref<Storage> fresh = Ref<Storage>::adopt(Storage::allocate(deferred->bytes(), device));
+    expected.data = fresh->data();
+    library::Call copy{&made, 1, &expected, 1, nullptr, 0, nullptr, 0};
+    if (device)
+      cuda::copy_elements(device - 1, made, expected);
+    else
+      library::find("copy")(copy);
+    deferred->fulfil(*fresh);
+  }
+  return true;
+}
+
+void Capture::note_segment(const std::shared_ptr<ProgramCache::Entry>& entry) {
+  constexpr int64_t kMostGuesses = 64;
+  if (segments < kMostGuesses) {
+    std::vector<std::shared_ptr<ProgramCache::Entry>>& latest = programs_->latest;
+    if (latest.size() <= static_cast<size_t>(segments)) {
+      latest.resize(segments + 1);
+      programs_->learning.resize(segments + 1);
+    }
+    latest[segments] = entry;
+  }
+  ++segments;
+}
+
 void Capture::flush(End end) {
   if (!region.empty()) refuse("writes in place into a tensor that it has not made");
-  if (calls_.empty()) return;
+  if (calls_.empty() && sources_.empty()) return;
   if (record && end != End::Return)
     record->refuse("memory that was written is used through another view, or written through a view, at " +
                    format_source(KnownSource().get()));
@@ -327,7 +319,7 @@ void Capture::flush(End end) {
       grad_mode = mode;
     }
   } suspend;
-  struct Reset {  // also when something fails: what was noted must not run a second time
+  struct Reset {  // also when something fails: what was captured must not run a second time
     Capture& capture;
     ~Reset() { capture.reset(); }
   } reset{*this};
@@ -339,12 +331,20 @@ void Capture::flush(End end) {
     }
   } undo{*this};
 
+  if (prediction_) {
+    if (run_predicted()) {
+      undo.needed = false;
+      resolve_deferred();
+      return;
+    }
+    stop_predicting();
+  }
   std::vector<size_t> escaping;
   std::vector<Site> wanted;
-  for (size_t i = 0; i < promises_.size(); ++i) {
-    if (promises_[i].storage->references() <= 1) continue;
+  for (size_t i = 0; i < deferred_.size(); ++i) {
+    if (deferred_[i].storage->references() <= 1) continue;
     escaping.push_back(i);
-    wanted.push_back(promises_[i].value);
+    wanted.push_back(deferred_[i].value);
   }
   std::vector<uint8_t>& key = key_;  // which keeps its memory for the next segment
   for (const Site& s : wanted) {
@@ -365,70 +365,20 @@ void Capture::flush(End end) {
   if (entry.plans.empty())
     for (const Call& call : calls_) entry.plans.push_back(call.plan);
   ++entry.runs;
-  constexpr int64_t kMostGuesses = 64;
-  if (segments < kMostGuesses) {
-    std::vector<std::shared_ptr<ProgramCache::Entry>>& latest = programs_->latest;
-    if (latest.size() <= static_cast<size_t>(segments)) latest.resize(segments + 1);
-    latest[segments] = found;
-  }
-  ++segments;
+  note_segment(found);
   if (programs_->remote) {
     run_elsewhere(entry, wanted, escaping);
     undo.needed = false;
-    resolve_promises();
+    resolve_deferred();
     return;
   }
+  std::vector<Handed> handed;
+  handed.reserve(escaping.size());
+  for (size_t i : escaping) handed.push_back({deferred_[i].storage.get(), deferred_[i].view});
   auto finish = [&](ProgramCache::Entry::Program& variant, PlanRun& run) {
-    const Ref<Plan> program = variant.plan;
-    ++variant.runs;
-    prepare_plan(*program);
-    if (program.get() != guessed_.get()) drop_guess();
-    const bool may_begin_early = program->is_program && (program->device || program->over_devices);  // Note [Ahead]
-    const Noted noted = may_begin_early ? when_noted() : Noted();
-    run.set_noted(&noted, this);
-    try {
-      run.execute();
-    } catch (Error& error) {
-      const bool of_values =
-          error.kind == ErrorKind::Index || error.kind == ErrorKind::LinAlg || error.kind == ErrorKind::Value;
-      if (of_values && !program->device && !run.wrote_inputs()) return false;  // see Note [Early checks]
-      // The same calls may come from other lines than when the program was made.
-      // What knows its place may be of a program that ran before.
-      if (error.origin && error.origin->call >= 0 && !place_of(error.origin)) error.origin = today(error.origin->call);
-      throw;
-    }
+    if (!run_program(variant, run, handed)) return false;
     if (guess_) entry.missed = 0;
-    std::vector<int32_t>
-        handed_out;  // fresh memory that a promise has taken over; others with the same value get copies
-    for (size_t k = 0; k < escaping.size(); ++k) {
-      Promise& promise = promises_[escaping[k]];
-      View made = run.view(program->outputs[k].value);
-      int32_t root = program->outputs[k].value;
-      while (program->values[root].kind == ValueKind::View) root = program->values[root].source;
-      View expected = promise.view;
-      expected.data = made.data;
-      bool fresh_root = program->values[root].kind == ValueKind::Fresh;
-      if (fresh_root && same_view(expected, made) &&
-          std::find(handed_out.begin(), handed_out.end(), root) == handed_out.end()) {
-        Ref<Storage> storage = Ref<Storage>::adopt(run.share_storage(root));
-        if (storage->data() == made.data) {
-          run.forget_storage(root);
-          promise.storage->fulfil(*storage);
-          handed_out.push_back(root);
-          continue;
-        }
-      }
-      const int device = promise.storage->device();
-      Ref<Storage> fresh = Ref<Storage>::adopt(Storage::allocate(promise.storage->bytes(), device));
-      expected.data = fresh->data();
-      library::Call copy{&made, 1, &expected, 1, nullptr, 0, nullptr, 0};
-      if (device)
-        cuda::copy_elements(device - 1, made, expected);
-      else
-        library::find("copy")(copy);
-      promise.storage->fulfil(*fresh);
-    }
-    if (record) fill_record(program, escaping, writes);
+    if (record) fill_record(variant.plan, escaping, writes);
     return true;
   };
   bool done = false, failed = false;
@@ -461,9 +411,11 @@ void Capture::flush(End end) {
   if (!done) {
     if (record) record->refuse("its operators had to run as the fallback");
     run_fallback(escaping);
+  } else {
+    finish_learning(entry, escaping);
   }
   undo.needed = false;
-  resolve_promises();
+  resolve_deferred();
 }
 
 std::vector<InputView> Capture::inputs_so_far(size_t leaves, size_t numbers) {
@@ -474,14 +426,14 @@ std::vector<InputView> Capture::inputs_so_far(size_t leaves, size_t numbers) {
   return inputs;
 }
 
-Noted Capture::when_noted() const {
-  Noted noted;
-  noted.leaves = leaves_.size();
-  noted.numbers = numbers_.size();
-  for (const Leaf& leaf : leaves_) noted.known.push_back(leaf.known);
-  noted.known.insert(noted.known.end(), numbers_known_.begin(), numbers_known_.end());
-  noted.known.insert(noted.known.end(), ints_known_.begin(), ints_known_.end());
-  return noted;
+KnownInputs Capture::known_inputs() const {
+  KnownInputs known;
+  known.leaves = leaves_.size();
+  known.numbers = numbers_.size();
+  for (const Leaf& leaf : leaves_) known.calls.push_back(leaf.known);
+  known.calls.insert(known.calls.end(), numbers_known_.begin(), numbers_known_.end());
+  known.calls.insert(known.calls.end(), ints_known_.begin(), ints_known_.end());
+  return known;
 }
 
 }  // namespace tandem

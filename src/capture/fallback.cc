@@ -6,8 +6,8 @@
 #include "capture/capture.h"
 #include "check.h"
 #include "library/registry.h"
+#include "tensor/deferred.h"
 #include "tensor/device_copy.h"
-#include "tensor/promised.h"
 
 namespace tandem {
 
@@ -42,7 +42,7 @@ std::shared_ptr<const Origin> Capture::today(int32_t call) const {
   const Source& source = calls_[call].source;
   if (!source.code) return nullptr;
   Origin origin = origin_of(source, calls_[call].plan->name);
-  origin.call = static_cast<int>(-2 - (noted_before_ + call));
+  origin.call = static_cast<int>(-2 - (captured_before_ + call));
   return std::make_shared<const Origin>(std::move(origin));
 }
 
@@ -54,7 +54,7 @@ void Capture::run_fallback(const std::vector<size_t>& escaping) {
     for (const Operand& o : calls_[c].operands)
       if (o.kind == Operand::Kind::Result) last_use[o.index] = c;
   }
-  for (size_t i : escaping) last_use[promises_[i].value.index] = count;
+  for (size_t i : escaping) last_use[deferred_[i].value.index] = count;
   std::vector<std::vector<int32_t>> done(calls_.size());
   for (int32_t c = 0; c < count; ++c)
     if (last_use[c] < count) done[last_use[c]].push_back(c);
@@ -94,8 +94,8 @@ void Capture::run_fallback(const std::vector<size_t>& escaping) {
     } catch (Error& error) {
       if (!error.origin) error.origin = today(c);
       for (size_t i : escaping) {
-        // What a promise holds now: later calls would have written into it.
-        Site site = promises_[i].value;
+        // What a deferred tensor holds now: later calls would have written into it.
+        Site site = deferred_[i].value;
         while (site.kind == Site::Kind::Result && site.index >= c) {
           const int32_t written = calls_[site.index].plan->outputs.size() > static_cast<size_t>(site.output)
                                       ? calls_[site.index].plan->outputs[site.output].same_as_input
@@ -107,10 +107,10 @@ void Capture::run_fallback(const std::vector<size_t>& escaping) {
         }
         if (site.kind != Site::Kind::Result || site.index >= c) continue;
         const Made& have = made[site.index][site.output];
-        Promise& promise = promises_[i];
-        promise.storage->fulfil(*copied(have.view, promise.view, promise.storage->device()).storage);
+        DeferredTensor& deferred = deferred_[i];
+        deferred.storage->fulfil(*copied(have.view, deferred.view, deferred.storage->device()).storage);
       }
-      resolve_promises();
+      resolve_deferred();
       throw;
     }
     const auto in_place = [&](int32_t position, const View& view) {
@@ -123,7 +123,7 @@ void Capture::run_fallback(const std::vector<size_t>& escaping) {
       if (plan.values[root].kind == ValueKind::Input) return in_place(plan.values[root].source, view);
       Ref<Storage> storage = Ref<Storage>::adopt(run.share_storage(root));
       if (is_dense(view)) return Made{view, std::move(storage)};
-      View dense = view;  // as promise() has it
+      View dense = view;  // as defer_result() has it
       int64_t step = 1;
       for (int d = dense.ndim - 1; d >= 0; --d) {
         dense.strides[d] = step;
@@ -144,21 +144,21 @@ void Capture::run_fallback(const std::vector<size_t>& escaping) {
 
   std::vector<Storage*> handed_out;
   for (size_t i : escaping) {
-    Promise& promise = promises_[i];
-    Made& result = made[promise.value.index][promise.value.output];
+    DeferredTensor& deferred = deferred_[i];
+    Made& result = made[deferred.value.index][deferred.value.output];
     Storage* storage = result.storage.get();
-    const View &have = result.view, &want = promise.view;
+    const View &have = result.view, &want = deferred.view;
     bool same = have.ndim == want.ndim && storage && storage->data() == have.data &&
-                storage->bytes() == promise.storage->bytes();
+                storage->bytes() == deferred.storage->bytes();
     for (int d = 0; same && d < have.ndim; ++d)
       same = have.shape[d] == want.shape[d] && have.strides[d] == want.strides[d];
     if (same && std::find(handed_out.begin(), handed_out.end(), storage) == handed_out.end()) {
       handed_out.push_back(storage);
-      promise.storage->fulfil(*storage);
+      deferred.storage->fulfil(*storage);
       continue;
     }
-    Made own = copied(have, want, promise.storage->device());
-    promise.storage->fulfil(*own.storage);
+    Made own = copied(have, want, deferred.storage->device());
+    deferred.storage->fulfil(*own.storage);
   }
 }
 

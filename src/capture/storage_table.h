@@ -11,7 +11,7 @@ class Storage;
 
 struct StorageFacts {
   const Storage* storage;
-  int32_t promise = -1;      // memory that is not there yet
+  int32_t deferred = -1;     // memory that is not there yet
   int32_t leaf = -1;         // the last leaf on it, of a chain
   int32_t write = -1;        // it has memory, and calls write it
   int32_t replacements = 0;  // writes through views of it that gave it anew

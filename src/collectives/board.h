@@ -17,11 +17,30 @@
 namespace tandem::collectives {
 
 constexpr int kMostRanks = 64, kMostPieces = 64, kRecords = 32, kText = 480;
+constexpr int kMostDense = 6, kMostNumbers = 12;  // of an update, as in tandem/codegen/updates.py
 constexpr int64_t kStage = int64_t{512} << 10, kChannel = int64_t{64} << 10;  // bytes
 
 struct Address {  // memory that others can look at: in the heap of a rank, or nowhere
   int64_t offset = -1;
   bool known() const { return offset >= 0; }
+};
+
+// What follows an all-reduce of a piece (Note [Joined updates] in tandem/codegen/updates.py): memory of this rank that
+// the kernel reads and writes as it does the piece, and its numbers.
+struct Follows {
+  uint64_t identity;  // of the kernel, its integers and sizes; 0: nothing follows that others could run
+  bool keeps;         // whether somebody reads the result as well
+  Address dense[kMostDense];
+  char numbers[kMostNumbers][8];
+};
+
+// A piece that is a product of matrices, float32: Note [Joined products] in tandem/codegen/join_products.py.
+struct Product {
+  int64_t m, n, k;  // n = 0: it is none
+  struct {
+    Address at;
+    int64_t row, column;  // strides, in elements
+  } a, b;
 };
 
 struct Descriptor {
@@ -31,6 +50,8 @@ struct Descriptor {
   struct {
     Address in, out;
     int64_t in_count, out_count;
+    Follows follows;
+    Product product;
   } pieces[kMostPieces];
   bool uneven;
   int64_t word;  // of Member::meet

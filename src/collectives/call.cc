@@ -35,7 +35,7 @@ std::string describe(const Call& call) {
     for (int i = 0; i < std::min(call.ndim, 8); ++i) text << (i ? ", " : "") << call.shape[i];
     text << (call.ndim == 1 ? ",)" : ")");
   }
-  if (has_identity(call)) {
+  if (has_identity(call) && call.tag < kUnnamed) {
     if (call.tag >= kModel)
       text << " and others, the parameters and buffers of a model";
     else if (call.tag >= kSomeUsed)
@@ -94,6 +94,7 @@ std::string disagreement(const std::vector<const Call*>& calls, const std::vecto
     tags_differ |= calls[r]->tag != calls[0]->tag;
     largest = std::max({largest, calls[r]->tag, calls[0]->tag});
   }
+  tags_differ &= largest < kUnnamed;
   std::map<int, std::string> lines;
   for (const auto& [text, ranks] : asked) {
     std::ostringstream line;

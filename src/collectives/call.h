@@ -11,8 +11,9 @@ namespace tandem::collectives {
 constexpr int kLine = 160;
 
 // Tags of collectives, Note [Tags] in tandem/ops/collective.py: below the first, a parameter of fully_shard; from the
-// first on, those of a bucket that a rank has gradients of; from the second on, all of a model.
-constexpr int64_t kSomeUsed = int64_t{1} << 32, kModel = int64_t{1} << 33;
+// first on, those of a bucket that a rank has gradients of; from the second on, all of a model; from the third on, what
+// needs no name, and ranks may call from different lines.
+constexpr int64_t kSomeUsed = int64_t{1} << 32, kModel = int64_t{1} << 33, kUnnamed = int64_t{1} << 34;
 
 struct Call {  // what a rank was asked for
   uint32_t kind, reduction, dtype;

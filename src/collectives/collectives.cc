@@ -75,7 +75,8 @@ void describe(const Request& request, bool threads, Descriptor& to) {
   for (size_t i = 0; i < request.pieces.size(); ++i) {
     const Piece& piece = request.pieces[i];
     auto& described = to.pieces[i];
-    described = {place(piece.in, piece.in_count), place(piece.out, piece.out_count), piece.in_count, piece.out_count};
+    described = {
+        place(piece.in, piece.in_count), place(piece.out, piece.out_count), piece.in_count, piece.out_count, {}, {}};
   }
   to.addressable = !is_small(to);
   to.uneven = !request.sends.empty() || !request.takes.empty();
@@ -96,6 +97,9 @@ void Member::run(const Request& request) {
 std::pair<Descriptor&, Entry&> Member::begin(const Request& request) {
   Descriptor& descriptor = board_->slot(rank_).descriptors[++operations_ & 1];
   describe(request, !board_->shared(), descriptor);
+  if (request.num_updates) describe_updates(request, descriptor);
+  copies_.clear();
+  if (request.num_factors) describe_products(request, descriptor);
   descriptor.core = sched_getcpu();
   Entry& entry = note(descriptor.call);
   if (board_->header().first_failed.load()) tell_failure(descriptor.call);
@@ -111,7 +115,7 @@ std::vector<int64_t> Member::hold_meeting(const Request& request, int64_t word) 
   auto [descriptor_here, entry] = begin(request);
   descriptor_here.word = word;
   arrive();
-  compare(request);
+  compare();
   spread();
   std::vector<int64_t> words;
   for (int r = 0; r < size_; ++r) words.push_back(descriptor(r).word);
@@ -128,7 +132,7 @@ void Member::collect(const Request& request) {
     ++publications_;
   }
   arrive();
-  compare(request);
+  compare();
   spread();
   switch (request.kind) {
     case Kind::AllReduce:
@@ -145,14 +149,22 @@ void Member::collect(const Request& request) {
   entry.done.store(true);
 }
 
-void Member::compare(const Request&) const {
+void Member::compare() {
+  std::vector<int> all(size_);
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<const Call*> calls = compare(all);
+  orders_.compare(calls, names_, board_->slot(rank_).entered.load(), rank_ == 0);
+}
+
+std::vector<const Call*> Member::compare(const std::vector<int>& ranks) const {
   bool agree = true;
-  for (int a = 0; a < size_; ++a)
-    for (int b = a + 1; b < size_; ++b) agree &= fits(descriptor(a), a, descriptor(b), b);
-  if (agree) return;
+  for (const int a : ranks)
+    for (const int b : ranks) agree &= b <= a || fits(descriptor(a), a, descriptor(b), b);
   std::vector<const Call*> calls;
-  for (int r = 0; r < size_; ++r) calls.push_back(&descriptor(r).call);
-  fail(ErrorKind::Distributed, disagreement(calls, names_, board_->slot(rank_).entered.load()));
+  std::vector<int> names;
+  for (const int r : ranks) calls.push_back(&descriptor(r).call), names.push_back(names_[r]);
+  if (!agree) fail(ErrorKind::Distributed, disagreement(calls, names, board_->slot(rank_).entered.load()));
+  return calls;
 }
 
 // Note [Cores of ranks]
@@ -188,16 +200,17 @@ bool Member::is_direct() const {
   return true;
 }
 
+char* Member::at(int rank, Address address) const {
+  if (!board_->shared()) return reinterpret_cast<char*>(address.offset);
+  return (rank == rank_ ? heap::base() : peers_[rank].heap) + address.offset;
+}
+
 const char* Member::source(int rank, int piece) const {
-  if (!board_->shared()) return reinterpret_cast<const char*>(descriptor(rank).pieces[piece].in.offset);
-  const char* base = rank == rank_ ? heap::base() : peers_[rank].heap;
-  return base + descriptor(rank).pieces[piece].in.offset;
+  return at(rank, descriptor(rank).pieces[piece].in);
 }
 
 char* Member::target(int rank, int piece) const {
-  if (!board_->shared()) return reinterpret_cast<char*>(descriptor(rank).pieces[piece].out.offset);
-  char* base = rank == rank_ ? heap::base() : peers_[rank].heap;
-  return base + descriptor(rank).pieces[piece].out.offset;
+  return at(rank, descriptor(rank).pieces[piece].out);
 }
 
 // This rank's elements [begin, begin + count), for the publication that comes next.
@@ -217,27 +230,43 @@ void Member::publish() {
 void Member::all_reduce(const Request& request) {
   const int64_t window = kStage / item_of(request);
   if (is_small(descriptor(rank_))) return reduce_window(request, 0, descriptor(rank_).call.in_count);
-  std::vector<int> direct;
+  if (multiply_others(request)) arrive();
+  std::vector<int> direct, products;
+  std::vector<const library::Update*> joined;
   Request staged{request.kind, request.reduction, request.dtype};
   int64_t count = 0;
   for (size_t i = 0; i < request.pieces.size(); ++i) {
-    if (is_direct(static_cast<int>(i))) {
+    if (is_joined(static_cast<int>(i))) {
+      joined.push_back(std::find_if(request.updates, request.updates + request.num_updates,
+                                    [&](const library::Update& u) { return u.piece == static_cast<int>(i); }));
+    } else if (is_shared_product(static_cast<int>(i))) {
+      products.push_back(static_cast<int>(i));
+    } else if (is_direct(static_cast<int>(i))) {
       direct.push_back(static_cast<int>(i));
     } else {
       staged.pieces.push_back(request.pieces[i]);
       count += request.pieces[i].in_count;
     }
   }
-  for (int64_t begin = 0; begin < count; begin += window) {
-    const int64_t n = std::min(window, count - begin);
-    put_on_stage(staged, begin, n);
+  int64_t begin = 0;
+  for (; begin + window < count; begin += window) {
+    put_on_stage(staged, begin, window);
     publish();
-    reduce_window(staged, begin, n);
+    reduce_window(staged, begin, window);
   }
-  if (!direct.empty()) all_reduce_directly(request, direct);
+  // What is left of the stages' has one meeting with all others.
+  if (begin < count) put_on_stage(staged, begin, count - begin);
+  for (const library::Update* update : joined) run_update(request, *update);
+  for (const int piece : products) reduce_product(request, piece);
+  if (!direct.empty()) reduce_directly(request, direct);
+  if (begin < count)
+    publish();
+  else if (!direct.empty() || !joined.empty() || !products.empty())
+    arrive();
+  if (begin < count) reduce_window(staged, begin, count - begin);
 }
 
-void Member::all_reduce_directly(const Request& request, const std::vector<int>& which) {
+void Member::reduce_directly(const Request& request, const std::vector<int>& which) {
   const int64_t item = item_of(request);
   std::vector<const char*> in(size_);
   std::vector<char*> out(size_);
@@ -252,7 +281,6 @@ void Member::all_reduce_directly(const Request& request, const std::vector<int>&
     }
     reduce(in.data(), size_, out.data(), size_, end - begin, request.dtype, request.reduction);
   }
-  arrive();
 }
 
 // What all ranks have on their stages, reduced into the results. Each rank for itself where there is little of it;
@@ -313,14 +341,15 @@ void Member::exchange(const Request& request) {
   if (is_direct()) {
     for (int r = 0; r < size_; ++r) sources[r] = source(r, 0);
     take(request, 0, most, sources);
-    return arrive();
-  }
-  const int64_t window = kStage / item, own = descriptor(rank_).call.in_count;
-  for (int64_t begin = 0; begin < most; begin += window) {
-    put_on_stage(request, begin, std::clamp<int64_t>(own - begin, 0, window));
-    publish();
-    for (int r = 0; r < size_; ++r) sources[r] = stage(r);
-    take(request, begin, begin + window, sources);
+    arrive();
+  } else {
+    const int64_t window = kStage / item, own = descriptor(rank_).call.in_count;
+    for (int64_t begin = 0; begin < most; begin += window) {
+      put_on_stage(request, begin, std::clamp<int64_t>(own - begin, 0, window));
+      publish();
+      for (int r = 0; r < size_; ++r) sources[r] = stage(r);
+      take(request, begin, begin + window, sources);
+    }
   }
   if (request.kind == Kind::Reduce && rank_ != request.root)
     std::memset(request.pieces[0].out, 0, request.pieces[0].out_count * item);

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "device/cuda/driver.h"
+#include "library/factors.h"
+#include "library/update.h"
 #include "tensor/view.h"
 
 namespace tandem::collectives {
@@ -50,7 +52,11 @@ struct Request {
   int64_t shape[8] = {};  // of the first operand, for messages
   std::string line;       // of the user's program
   bool on_device = false;
-  std::shared_ptr<void> kept;  // memory that work on a device needs
+  std::shared_ptr<void> kept;                // memory that work on a device needs
+  const library::Update* updates = nullptr;  // of AllReduce: what follows; whoever runs one says so (`done`)
+  int num_updates = 0;
+  const library::Factors* factors = nullptr;  // of AllReduce: of operands that whoever runs it has to compute
+  int num_factors = 0;
 };
 
 struct Record {  // of the flight recorder
@@ -66,7 +72,8 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual void run(const Request& request) = 0;  // without the GIL; throws Error
+  virtual void run(const Request& request) = 0;         // without the GIL; throws Error
+  virtual bool takes_factors() const { return false; }  // whether requests may have some
   // The same on memory of a device: queued behind what the stream has, and left as side work (device/cuda/side_work.h).
   // False, on all ranks alike, if there is no such routine for devices: copies in host memory have to do.
   virtual bool queue(const Request& request, int device, cuda::Stream stream) = 0;

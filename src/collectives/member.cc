@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kSpin = 25e-6;         // seconds
 constexpr int64_t kSlice = 20'000'000;  // nanoseconds
-constexpr double kWarnAfter = 30, kAnswer = 0.5, kWatch = 0.1;
+constexpr double kCompareAfter = 8, kWarnAfter = 30, kAnswer = 5, kWatch = 0.1;
 constexpr int kAll = -1;
 
 int64_t now() {
@@ -170,6 +170,8 @@ void Member::look_around(int whom, const Call& call, double waited, bool* warned
     text << whereabouts(absent) << "\n  fix: see what keeps it there; a longer wait is init_process_group(timeout=...)";
     fail(ErrorKind::Deadline, text.str());
   }
+  // Whoever is missing may wait for a rank that is here, and never come: those who are here say that they disagree.
+  if (whom == kAll && waited > std::min(kCompareAfter, timeout_ / 4)) compare(present());
   if (waited > kWarnAfter && !*warned) {
     *warned = true;
     const std::string known = whereabouts(missing(whom));
@@ -228,6 +230,13 @@ std::vector<int> Member::missing(int whom) const {
   return found;
 }
 
+std::vector<int> Member::present() const {
+  std::vector<int> found;
+  for (int r = 0; r < size_; ++r)
+    if (reached(board_->slot(r).phase.load(), phase_)) found.push_back(r);
+  return found;
+}
+
 std::string Member::whereabouts(const std::vector<int>& ranks) {
   const uint32_t question = board_->header().questions.fetch_add(1) + 1;
   futex_wake(board_->header().questions);
@@ -262,7 +271,7 @@ std::string Member::whereabouts(const std::vector<int>& ranks) {
 std::string Member::await_question(double seconds) {
   std::atomic<uint32_t>& questions = board_->header().questions;
   if (left_) return "end";
-  if (device_opened_) seconds = std::min(seconds, kWatch);
+  if (has_devices()) seconds = std::min(seconds, kWatch);
   if (questions.load() == answered_) futex_wait(questions, answered_, static_cast<int64_t>(seconds * 1e9));
   if (left_) return "end";
   watch_devices();
@@ -275,6 +284,24 @@ void Member::answer(const std::string& where) {
   Slot& mine = board_->slot(rank_);
   copy_text(mine.where, kText, where);
   mine.answers.store(answered_);
+}
+
+void Member::meet_again() {
+  if (of_threads()) arrive();
+}
+
+void Member::look(const Call& call) {
+  check_presence(kAll, call);
+  if (check_interrupt) check_interrupt();
+}
+
+Call Member::latest_call() const {
+  const Slot& mine = board_->slot(rank_);
+  return mine.entries[mine.entered.load() % kRecords].call;
+}
+
+void Member::device_opened() {
+  futex_wake(board_->header().questions);  // the watcher may be in a long sleep, and looks more often from now on
 }
 
 std::vector<Record> Member::records() const {

@@ -1,20 +1,19 @@
 // A rank of a group on one host: threads of one process, or processes that share memory.
 #pragma once
 #include <chrono>
-#include <functional>
-#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "collectives/blocks.h"
 #include "collectives/board.h"
-#include "collectives/communicator.h"
-#include "collectives/device_lane.h"
+#include "collectives/on_devices.h"
+#include "collectives/order.h"
 #include "memory/shared_heap.h"
 
 namespace tandem::collectives {
 
-class Member : public Communicator {
+class Member : public OnDevices {
  public:
   Member(std::shared_ptr<Board> board, int rank, std::vector<int> names);  // names: what ranks are called in messages
   ~Member() override;
@@ -25,7 +24,7 @@ class Member : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void run(const Request& request) override;
-  bool queue(const Request& request, int device, cuda::Stream stream) override;
+  bool takes_factors() const override { return true; }
   std::vector<int64_t> meet(const Request& request, int64_t word) override;
   void leave(bool failed, const std::string& text) noexcept override;
   std::vector<Record> records() const override;
@@ -33,8 +32,6 @@ class Member : public Communicator {
   void answer(const std::string& where) override;
   void set_timeout(double seconds) override { timeout_ = seconds; }
   bool of_threads() const override { return !board_->shared(); }
-  void raise_device_failure() override;
-  void require_nccl() { requires_nccl_ = true; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -55,39 +52,64 @@ class Member : public Communicator {
   void look_around(int whom, const Call& call, double waited, bool* warned);
   void check_presence(int whom, const Call& call);
   void mark_failed(const std::string& text) noexcept;
-  [[noreturn]] void tell_failure(const Call& call) const;
+  [[noreturn]] void tell_failure(const Call& call) const override;
   std::vector<int> missing(int whom) const;  // that one, or (-1) the ranks that have not arrived at this meeting
+  std::vector<int> present() const;          // ranks that are at the meeting that this rank is at
   std::string whereabouts(const std::vector<int>& ranks);  // what is known of them, a line each
-  std::string name(int rank) const { return "rank " + std::to_string(names_[rank]); }
+  std::string name(int rank) const override { return "rank " + std::to_string(names_[rank]); }
   Entry& note(const Call& call);
 
-  // on_devices.cc
-  void open_device(const Request& request, int device);
-  bool queue_message(const Request& request, int device, cuda::Stream stream);
-  std::shared_ptr<DeviceLane> open_lane(int device, int rank, int size, const nccl::UniqueId& id, const Call& call);
-  void watch_devices();
-  void close_devices(bool failed) noexcept;
+  // for tensors on devices
+  std::vector<int64_t> meet_alike(const Request& request, int64_t word) override { return hold_meeting(request, word); }
+  void run_alike(const Request& request) override { collect(request); }
+  void meet_again() override;
+  void look(const Call& call) override;
+  bool has_failed() override { return find_failure(); }
+  Call latest_call() const override;
+  bool is_left() const override { return left_; }
+  bool on_one_host() const override { return true; }
+  // Between threads they go through host memory: making a lane allocates device memory, which may wait for the kernels
+  // of another lane, which wait for this thread.
+  bool sends_by_device() const override { return !of_threads(); }
+  void device_opened() override;
 
   // collectives.cc
   std::pair<Descriptor&, Entry&> begin(const Request& request);
   std::vector<int64_t> hold_meeting(const Request& request, int64_t word);
   void collect(const Request& request);
-  void compare(const Request& request) const;
+  void compare();
+  std::vector<const Call*> compare(const std::vector<int>& ranks) const;
   void spread() const;
   const Descriptor& descriptor(int rank) const { return board_->slot(rank).descriptors[operations_ & 1]; }
   bool is_direct(int piece) const;
   bool is_direct() const;
   const char* source(int rank, int piece) const;
   char* target(int rank, int piece) const;
+  char* at(int rank, Address address) const;
   void put_on_stage(const Request& request, int64_t begin, int64_t count);
   void publish();  // what was put there, at a meeting
   char* stage(int rank) const { return board_->stage(rank, publications_); }
   void all_reduce(const Request& request);
-  void all_reduce_directly(const Request& request, const std::vector<int>& which);
+  void reduce_directly(const Request& request, const std::vector<int>& which);
   void reduce_window(const Request& request, int64_t begin, int64_t count);
   void broadcast(const Request& request);
   void exchange(const Request& request);
   void take(const Request& request, int64_t begin, int64_t end, const std::vector<const char*>& sources);
+
+  // updates.cc
+  void describe_updates(const Request& request, Descriptor& to) const;
+  bool have_one_update(int piece) const;
+  bool is_joined(int piece) const;
+  void run_update(const Request& request, const library::Update& update) const;
+  std::unique_ptr<Blocks> blocks_of(const Request& request, int piece, int64_t begin, int64_t end) const;
+
+  // products.cc
+  void describe_products(const Request& request, Descriptor& to);
+  bool have_factors(int piece) const;
+  bool is_shared_product(int piece) const;
+  bool multiply_others(const Request& request) const;
+  void reduce_product(const Request& request, int piece) const;
+  std::unique_ptr<Blocks> product_of(const Request& request, int piece, int64_t begin, int64_t end) const;
 
   // channel.cc
   void send(const Request& request);
@@ -98,23 +120,16 @@ class Member : public Communicator {
   const int rank_, size_;
   const std::vector<int> names_;
   std::vector<Peer> peers_;
-  std::mutex mutex_;           // one collective at a time; sends and receives have channels of their own
-  uint32_t phase_ = 0;         // the latest meeting
-  uint32_t operations_ = 0;    // collectives begun: descriptors take turns by it,
-  uint32_t publications_ = 0;  // and stages by this
-  std::mutex entries_mutex_;   // guards the slot's entries
+  Orders orders_;
+  uint32_t phase_ = 0;              // the latest meeting
+  uint32_t operations_ = 0;         // collectives begun: descriptors take turns by it,
+  uint32_t publications_ = 0;       // and stages by this
+  std::mutex entries_mutex_;        // guards the slot's entries
+  std::vector<SharedCopy> copies_;  // of factors that others cannot look at, in this collective
   double timeout_ = 1800;
   bool can_look_at_all_ = true;  // whether the heaps of all others are mapped here
   uint32_t answered_ = 0;
   std::atomic<bool> left_ = false;
-
-  bool requires_nccl_ = false;
-  std::atomic<bool> device_opened_ = false;                            // whether it was tried
-  std::shared_ptr<DeviceLane> device_;                                 // of collectives; null where NCCL cannot be used
-  std::mutex lanes_mutex_;                                             // guards what follows
-  std::vector<std::shared_ptr<DeviceLane>> lanes_;                     // all, to be given up together
-  std::map<std::pair<bool, int>, std::shared_ptr<DeviceLane>> pairs_;  // of messages: (whether sent, the other rank)
-  std::atomic<bool> gave_up_ = false, told_ = false;
 };
 
 void describe(const Request& request, bool threads, Descriptor& to);

@@ -4,10 +4,11 @@
 #include <complex>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "check.h"
 #include "device/parallel.h"
-#include "library/half.h"
+#include "library/kernels/kernels.h"
 
 namespace tandem::collectives {
 namespace {
@@ -15,14 +16,12 @@ namespace {
 constexpr int64_t kBlock = 2048;  // elements that stay in the first cache while they are worked on
 
 struct Half {
-  using Stored = uint16_t;
-  static float load(uint16_t x) { return library::half_to_float(x); }
-  static uint16_t store(float x) { return library::float_to_half(x); }
+  static void load(const uint16_t* from, float* to, int64_t n) { library::kernels().from_half(from, to, n); }
+  static void store(const float* from, uint16_t* to, int64_t n) { library::kernels().to_half(from, to, n); }
 };
 struct BFloat16 {
-  using Stored = uint16_t;
-  static float load(uint16_t x) { return library::bfloat16_to_float(x); }
-  static uint16_t store(float x) { return library::float_to_bfloat16(x); }
+  static void load(const uint16_t* from, float* to, int64_t n) { library::kernels().from_bfloat16(from, to, n); }
+  static void store(const float* from, uint16_t* to, int64_t n) { library::kernels().to_bfloat16(from, to, n); }
 };
 
 template <typename T>
@@ -98,35 +97,35 @@ void finish(T* a, int64_t n, int num, Reduction reduction) {
   }
 }
 
-// Two ranks, the most usual number: their sum, or half of it, straight to the first output.
+// Sums and averages of floats, by vectors.
 template <typename T>
-void add_two(const T* a, const T* b, T* to, int64_t n, bool average) {
-  if constexpr (std::is_floating_point_v<T>) {
-    if (average) {
-#pragma GCC ivdep  // an output may be an input, at the same place
-      for (int64_t i = 0; i < n; ++i) to[i] = (a[i] + b[i]) * T(0.5);
-      return;
-    }
-  }
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) to[i] = sum(a[i], b[i]);
+void sum_floats(const char* const* in, int num_in, char* const* out, int num_out, int64_t begin, int64_t end,
+                Reduction reduction) {
+  std::vector<const T*> from(num_in);
+  std::vector<T*> to(num_out);
+  for (int r = 0; r < num_in; ++r) from[r] = reinterpret_cast<const T*>(in[r]) + begin;
+  for (int k = 0; k < num_out; ++k) to[k] = reinterpret_cast<T*>(out[k]) + begin;
+  const bool average = reduction == Reduction::Average, is_power = (num_in & (num_in - 1)) == 0;
+  const T factor = average && is_power ? T(1) / static_cast<T>(num_in) : T(1);  // the same bits, and quicker
+  const T divisor = average && !is_power ? static_cast<T>(num_in) : T(1);
+  const library::Kernels& kernels = library::kernels();
+  if constexpr (std::is_same_v<T, float>)
+    kernels.sum_ranks_f32(from.data(), num_in, to.data(), num_out, end - begin, factor, divisor);
+  else
+    kernels.sum_ranks_f64(from.data(), num_in, to.data(), num_out, end - begin, factor, divisor);
 }
 
 template <typename T>
 void reduce_plain(const char* const* in, int num_in, char* const* out, int num_out, int64_t begin, int64_t end,
                   Reduction reduction) {
+  if constexpr (std::is_floating_point_v<T>)
+    if (reduction == Reduction::Sum || reduction == Reduction::Average)
+      return sum_floats<T>(in, num_in, out, num_out, begin, end, reduction);
   T block[kBlock];
   for (int64_t at = begin; at < end; at += kBlock) {
     const int64_t n = std::min(kBlock, end - at);
     const size_t offset = at * sizeof(T), bytes = n * sizeof(T);
     const auto part = [&](int r) { return reinterpret_cast<const T*>(in[r] + offset); };
-    const bool average = reduction == Reduction::Average && std::is_floating_point_v<T>;
-    if (num_in == 2 && (reduction == Reduction::Sum || average) && num_out >= 1) {
-      T* to = reinterpret_cast<T*>(out[0] + offset);
-      add_two(part(0), part(1), to, n, average);
-      for (int k = 1; k < num_out; ++k) std::memcpy(out[k] + offset, to, bytes);
-      continue;
-    }
     std::memcpy(block, part(0), bytes);
     for (int r = 1; r < num_in; ++r) combine(block, part(r), n, reduction);
     finish(block, n, num_in, reduction);
@@ -141,17 +140,14 @@ void reduce_small_float(const char* const* in, int num_in, char* const* out, int
   uint16_t made[kBlock];
   for (int64_t at = begin; at < end; at += kBlock) {
     const int64_t n = std::min(kBlock, end - at);
-    const auto load = [&](int r, float* to) {
-      const auto* from = reinterpret_cast<const uint16_t*>(in[r]) + at;
-      for (int64_t i = 0; i < n; ++i) to[i] = F::load(from[i]);
-    };
+    const auto load = [&](int r, float* to) { F::load(reinterpret_cast<const uint16_t*>(in[r]) + at, to, n); };
     load(0, sum);
     for (int r = 1; r < num_in; ++r) {
       load(r, one);
       combine(sum, one, n, reduction);
     }
     finish(sum, n, num_in, reduction);
-    for (int64_t i = 0; i < n; ++i) made[i] = F::store(sum[i]);
+    F::store(sum, made, n);
     for (int k = 0; k < num_out; ++k) std::memcpy(out[k] + at * 2, made, n * 2);
   }
 }

@@ -1,6 +1,7 @@
 // collective (x...) -> y..., ints [kind, token, size, reduction, root, tag, n, sends..., m, takes...]: what the ranks
 // of a group do together. token: the group; size: how many ranks the program was made for; sends, takes: rows for each
 // rank and from each, where they differ. Operands and results may be the same memory.
+#include <cstring>
 #include <vector>
 
 #include "check.h"
@@ -107,7 +108,17 @@ void run_collective(const library::Call& call) {
     library::copy_elements(call.inputs[i], dense_in(memory[i].data(), call.inputs[i]));
     request.pieces[i].in = memory[i].data();
   }
+  request.updates = call.updates, request.num_updates = call.num_updates;
+  if (group->takes_factors())
+    request.factors = call.factors, request.num_factors = call.num_factors;
+  else
+    for (int i = 0; i < call.num_factors; ++i) call.factors[i].multiply();
   group->run(request);
+  for (const Piece& piece : request.pieces)  // what a barrier gives is its operand
+    if (request.kind == Kind::Barrier && piece.out != piece.in)
+      std::memcpy(piece.out, piece.in, piece.in_count * item_size(request.dtype));
+  for (int i = 0; i < call.num_updates; ++i)
+    if (!call.updates[i].done) call.updates[i].run_whole();
 }
 
 // NCCL has results over their operands where both have one size.

@@ -10,6 +10,7 @@
 #include "dispatch/constants.h"
 #include "dispatch/joins.h"
 #include "dispatch/plans.h"
+#include "dispatch/predicted.h"
 #include "dispatch/results.h"
 #include "dispatch/sharded.h"
 #include "dispatch/tape.h"
@@ -37,7 +38,13 @@ static void begin_again(Plan& plan, PlanRun& run, const InputView* inputs) {
   TD_CHECK(run.guards_hold());
 }
 
-// What a capture cannot note down happens on real memory, and so does whatever reads promises outside of one.
+void reread_views(Capture* capture, const Argument* arguments, int count) {
+  for (int i = 0; i < count; ++i)
+    if (arguments[i].kind == Argument::Kind::Tensor && arguments[i].tensor->extra)
+      reread_view(capture, arguments[i].tensor);
+}
+
+// What a capture cannot note down happens on real memory, and so does whatever reads deferred tensors outside of one.
 Capture* suspend_capture_if_needed(OpFunction* op, Argument* arguments, int count) {
   Capture* capture = active_capture;
   bool fits = true;
@@ -55,7 +62,7 @@ Capture* suspend_capture_if_needed(OpFunction* op, Argument* arguments, int coun
   capture->flush(Capture::End::Memory);
   for (int i = 0; i < count; ++i)
     if (arguments[i].kind == Argument::Kind::Tensor && arguments[i].tensor->storage->pending())
-      await_promise(arguments[i].tensor->storage);
+      await_deferred(arguments[i].tensor->storage);
   if (writable()) return nullptr;
   active_capture = nullptr;
   return capture;
@@ -63,6 +70,19 @@ Capture* suspend_capture_if_needed(OpFunction* op, Argument* arguments, int coun
 
 TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* returns_tuple) {
   const PromotionRule promotion(arguments, count);
+  std::vector<TensorRef> clones;
+  if (active_capture) {
+    if (active_capture->predicts()) {
+      if (op->writes && writes_deferred_view(op, arguments, count))
+        return write_deferred_view(op, arguments, count, returns_tuple);
+      if (active_capture->has_replaced()) [[unlikely]]
+        reread_views(active_capture, arguments, count);
+    }
+    if (op->writes && active_capture->expects(callbacks.clone))
+      for (int k = 0; k < op->writes; ++k) prepare_write(arguments, count, k, op->writes, clones);
+    if (const PredictedCall* call = active_capture->expect(op, arguments, count))
+      return make_predicted(*call, arguments, count, returns_tuple);
+  }
   if (active_batch && !active_capture) [[unlikely]] {
     TensorList results;
     if (active_batch->predict(op, arguments, count, results, returns_tuple)) return results;
@@ -79,8 +99,8 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
     }
   } resume;
   if (active_capture) [[unlikely]] {
-    if (op->writes && writes_promised_view(op, arguments, count))
-      return write_promised_view(op, arguments, count, returns_tuple);
+    if (op->writes && writes_deferred_view(op, arguments, count))
+      return write_deferred_view(op, arguments, count, returns_tuple);
     resume.capture = suspend_capture_if_needed(op, arguments, count);
   }
   Batch* batch = active_capture ? nullptr : active_batch;
@@ -93,7 +113,6 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
       batch = nullptr;
     }
   }
-  std::vector<TensorRef> clones;
   const bool apart = op->writes > kManyWrites && all_apart(arguments, count);
   for (int k = 0; k < op->writes && !defers_write; ++k)
     prepare_write(arguments, apart ? 0 : count, k, op->writes, clones);
@@ -117,7 +136,7 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
     if (a.kind == Argument::Kind::Tensor) {
       if (a.tensor->storage->pending() && !active_capture && !(batch && a.tensor->storage->batch() == batch))
           [[unlikely]]
-        await_promise(a.tensor->storage);
+        await_deferred(a.tensor->storage);
       if (a.tensor->extra && a.tensor->extra->base) refresh_view(a.tensor);
       inputs[i].view = &a.tensor->view;
     } else {
@@ -152,7 +171,7 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
     }
     if (active_capture && plan->num_checks) [[unlikely]]
       active_capture->check_early(run, arguments, count);
-    std::optional<KnownSource> here;  // a call that is noted asks for it up to three times
+    std::optional<KnownSource> here;  // a call that is captured asks for it up to three times
     if (active_capture) here.emplace();
     Ref<PlanNode> node;
     if (!plan->grad_inputs.empty()) node = begin_record(plan, arguments);
@@ -179,17 +198,9 @@ TensorList dispatch(OpFunction* op, Argument* arguments, int count, bool* return
       for (const Plan::Output& output : plan->outputs) outputs.push_back(make_output(*plan, output, run, arguments));
     }
     if (node) finish_record(*plan, node.get(), run, arguments, outputs, captured);
+    if (captured >= 0) active_capture->learn(op, arguments, run, outputs, captured);
     here.reset();
-    for (int k = 0; k < op->writes; ++k) {
-      Tensor* t = arguments[k].tensor;
-      if (node && plan->outputs[k].differentiable) {
-        set_history(t, node.get(), static_cast<uint32_t>(k));
-        rebase(t);
-      } else if (grad_mode.enabled && t->history) {  // what it held is overwritten by something that needs no gradient
-        set_history(t, nullptr, 0);
-        rebase(t);
-      }
-    }
+    set_written_histories(op, *plan, node.get(), arguments);
     *returns_tuple = plan->returns_tuple;
     if (anomaly_detection) [[unlikely]]
       check_outputs(op, outputs);

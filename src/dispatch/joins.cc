@@ -16,7 +16,9 @@ bool joins_many(const OpFunction* op, const Argument* arguments, int count) {
   for (int i = 1; i < count - 1; ++i)
     if (arguments[i].kind != Argument::Kind::Tensor) return false;
   const View& first = arguments[1].tensor->view;
-  int64_t axis = PyLong_AsLongLong(last.object);
+  int overflow = 0;
+  int64_t axis = PyLong_AsLongLongAndOverflow(last.object, &overflow);
+  if (overflow) return false;
   if (axis < 0) axis += first.ndim + (op->joins == Joins::Stack);
   for (int i = 1; i < count - 1; ++i) {
     const View& v = arguments[i].tensor->view;

@@ -56,11 +56,7 @@ static bool overlaps_itself(const View& v) {
   return false;
 }
 
-void prepare_write(Argument* arguments, int count, int k, int writes, std::vector<TensorRef>& clones) {
-  Argument& target = arguments[k];
-  if (target.kind != Argument::Kind::Tensor)
-    fail(ErrorKind::Type, "an in-place operator needs a tensor to write to, not a number");
-  Tensor* t = target.tensor;
+void check_write(const Tensor* t) {
   if (t->storage->sharded() && !t->storage->writable())
     fail(ErrorKind::Value,
          "a view of a sharded tensor cannot be written: its elements may lie on other ranks\n  fix: write the tensor "
@@ -83,6 +79,14 @@ void prepare_write(Argument* arguments, int count, int k, int writes, std::vecto
            " that requires grad cannot be written in place: its gradient would be lost"
            "\n  fix: wrap the update in `with td.no_grad():`, or work on x.clone()");
   }
+}
+
+void prepare_write(Argument* arguments, int count, int k, int writes, std::vector<TensorRef>& clones) {
+  Argument& target = arguments[k];
+  if (target.kind != Argument::Kind::Tensor)
+    fail(ErrorKind::Type, "an in-place operator needs a tensor to write to, not a number");
+  Tensor* t = target.tensor;
+  check_write(t);
   Range range = memory_range(t->view);
   for (int i = 0; i < count; ++i) {
     if (i == k || arguments[i].kind != Argument::Kind::Tensor) continue;
@@ -149,13 +153,26 @@ void refresh_view_of(Tensor* t) {
   t->extra->history_version = t->storage->version();
 }
 
-void rebase(Tensor* t) {
+static void rebase(Tensor* t) {
   if (!t->extra || !t->extra->base) return;
   t->extra->history_version = t->storage->version();
   PyObject* args[] = {reinterpret_cast<PyObject*>(t)};
   PyObject* done = PyObject_Vectorcall(callbacks.rebase, args, 1, nullptr);
   if (!done) throw PythonError{};
   Py_DECREF(done);
+}
+
+void set_written_histories(const OpFunction* op, const Plan& plan, PlanNode* node, Argument* arguments) {
+  for (int k = 0; k < op->writes; ++k) {
+    Tensor* t = arguments[k].tensor;
+    if (node && plan.outputs[k].differentiable) {
+      set_history(t, node, static_cast<uint32_t>(k));
+      rebase(t);
+    } else if (grad_mode.enabled && t->history) {  // what it held is overwritten by something that needs no gradient
+      set_history(t, nullptr, 0);
+      rebase(t);
+    }
+  }
 }
 
 }  // namespace tandem::dispatching

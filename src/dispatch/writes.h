@@ -1,4 +1,4 @@
-// Arguments that a call writes: whether they may be, what must be copied first, and what their histories are told.
+// Arguments that a call writes: whether they may be, what must be copied first, and what their histories become.
 #pragma once
 #include <vector>
 
@@ -11,6 +11,9 @@ namespace tandem::dispatching {
 inline bool wants_grad(const Tensor* t) {
   return t->requires_grad && grad_mode.enabled;
 }
+
+// An error where a tensor may not be written: memory that is read-only or holds several elements in one place, leaves.
+void check_write(const Tensor* t);
 
 // Checks that argument k may be written; clones what would be read after it was overwritten.
 void prepare_write(Argument* arguments, int count, int k, int writes, std::vector<TensorRef>& clones);
@@ -32,7 +35,8 @@ inline void refresh_view(Tensor* t) {
   if (grad_mode.enabled && t->extra && t->extra->base) refresh_view_of(t);
 }
 
-// After a write through a view: the base's history has to tell of it.
-void rebase(Tensor* t);
+// After a call that writes its first arguments: they are results of its record, or of none. Through a view, the base's
+// history has to tell of it.
+void set_written_histories(const OpFunction* op, const Plan& plan, PlanNode* node, Argument* arguments);
 
 }  // namespace tandem::dispatching

@@ -136,6 +136,70 @@ struct Forward {
   };
 };
 
+// A few queries, as when text is generated: keys and values are read once, where they lie.
+template <typename T>
+struct FewQueries {
+  const AttentionSizes& s;
+  const View &q, &k, &v, &out, &lse;
+  const GemmKernels<T>& gemm = gemm_kernels<T>();
+  const RowKernels<T>& rows = row_kernels<T>();
+
+  static constexpr int64_t kMost = 8;         // queries for a head of keys: packing is worth its while for more
+  static constexpr int64_t kLongest = 16384;  // keys: threads share heads alone
+
+  bool suits() const {
+    const bool plain = !s.kinds && !s.kernels.score && !s.kernels.masked && !s.kernels.drop && !s.causal;
+    const bool dense = q.strides[3] == 1 && k.strides[3] == 1 && v.strides[3] == 1 && out.strides[3] == 1;
+    const bool few = s.queries * s.group() <= kMost && 4 * s.queries <= s.keys;
+    return plain && dense && few && s.keys <= kLongest;
+  }
+
+  void run() const {
+    const double cost = s.keys * (s.depth + s.value_depth) * sizeof(T) * 0.05 * static_cast<double>(s.group());
+    parallel_for(s.batch * s.key_heads, cost, [&](int64_t begin, int64_t end) {
+      const Scratch<T> scores(static_cast<size_t>(kMost * s.keys));
+      for (int64_t head = begin; head < end; ++head) one_head(head, scores.data());
+    });
+  }
+
+  void one_head(int64_t key_head, T* scores) const {
+    const int64_t first = s.query_head(key_head), group = s.group();
+    const Matrix<const T> keys = input_head<T>(k, key_head), values = input_head<T>(v, key_head);
+    const T scale = factor<T>(s);
+    // Heads that share keys are rows of one product where each has one query.
+    const int64_t together = s.queries == 1 ? group : 1;
+    for (int64_t g = 0; g < group; g += together) {
+      const int64_t m = together * s.queries;
+      const Matrix<const T> queries = input_head<T>(q, first + g);
+      const int64_t q_row = s.queries == 1 ? q.strides[1] : queries.row;
+      gemm.dot(m, s.keys, s.depth, {queries.data, q_row, 1}, {keys.data, 1, keys.row}, {scores, s.keys, 1}, nullptr);
+      const Matrix<T> to = head_of<T>(out, first + g);
+      const int64_t to_row = s.queries == 1 ? out.strides[1] : to.row;
+      for (int64_t r = 0; r < m; ++r) weigh(scores + r * s.keys, first + g + r / s.queries, r % s.queries, scale);
+      gemm.thin(m, s.value_depth, s.keys, {scores, s.keys, 1}, {values.data, values.row, 1}, {to.data, to_row, 1},
+                nullptr);
+    }
+  }
+
+  // Scores of a query become the weights of values.
+  void weigh(T* row, int64_t head, int64_t query, T scale) const {
+    mask_scores(s, ScoreBlock<T>{head, query, 1, 0, s.keys, row, s.keys}, Seen::All);
+    const T highest = rows.max(row, s.keys) * scale;
+    const T shift = std::isinf(highest) ? T(0) : highest;  // so that -inf stays -inf
+    const T total = rows.exp_sum(row, s.keys, scale, shift);
+    rows.scale(row, s.keys, total == T(0) ? T(0) : T(1) / total);  // zero: it sees no key; NaN goes on
+    T* sum = lse.as<T>() + head / s.heads * lse.strides[0] + head % s.heads * lse.strides[1] + query * lse.strides[2];
+    *sum = total == T(0) ? -std::numeric_limits<T>::infinity() : shift + std::log(total);
+  }
+};
+
+template <typename T>
+void run_for(const AttentionSizes& s, const View& q, const View& k, const View& v, const View& out, const View& lse) {
+  const FewQueries<T> few{s, q, k, v, out, lse};
+  if (few.suits()) return few.run();
+  Forward<T>{s, q, k, v, out, lse}.run();
+}
+
 void run_attention(const Call& call) {
   TD_CHECK(call.num_inputs >= 3 && call.num_outputs == 2 && call.num_ints >= 2 && call.num_floats == 1);
   const View &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2], &out = call.outputs[0],
@@ -162,9 +226,9 @@ void run_attention(const Call& call) {
            "sizes of attention");
   if (lse.numel() == 0) return;
   if (q.dtype == DType::Float32)
-    Forward<float>{s, q, k, v, out, lse}.run();
+    run_for<float>(s, q, k, v, out, lse);
   else if (q.dtype == DType::Float64)
-    Forward<double>{s, q, k, v, out, lse}.run();
+    run_for<double>(s, q, k, v, out, lse);
   else
     unsupported("attention", q.dtype);
 }

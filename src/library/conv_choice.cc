@@ -6,12 +6,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <mutex>
-#include <optional>
-#include <unordered_map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "device/parallel.h"
+#include "library/choices.h"
 #include "library/deterministic.h"
 #include "library/kernels/kernels.h"
 #include "library/layout.h"
@@ -26,21 +26,13 @@ constexpr double kWorth = 4e6;  // multiplications of a convolution that are wor
 constexpr double kMost = 2e8;   // of one that is measured
 constexpr double kMostElements = 3e6;
 constexpr int kRuns = 3;
-constexpr double kHopeless = 1.5;  // times the best one: not tried again
-constexpr double kMargin = 1.04;   // by how much another way must be quicker than the one that is suggested
-constexpr double kQuiet = 1.08;    // by how much the second of the least times may be longer
-constexpr int kSettled = 4;
+constexpr double kHopeless = 1.5;    // times the best one: not tried again
+constexpr double kMargin = 1.08;     // by how much another way must be quicker than the one that is suggested, and
+constexpr double kBusyMargin = 1.5;  // where measurements vary
+constexpr double kQuiet = 1.08;      // by how much the second of the least times may be longer
+constexpr int kAsSuggested = 9;      // instead of a way
 
-struct Known {
-  ConvFinding finding{};
-  bool used = false;            // by this process: it stays as it is
-  bool fresh = false;           // measured, and not told yet
-  std::optional<Conv> waiting;  // met when there was no time left to measure it; without memory
-};
-
-std::mutex mutex;  // of all below
-std::unordered_map<std::string, Known> known;
-double budget = 0;
+std::atomic<double> budget{0};  // seconds
 std::atomic<int> forced{-1};
 
 bool surely_last(const View& v) {
@@ -53,7 +45,7 @@ double multiplications(const Geometry& g) {
 
 std::string key_of(const Conv& conv) {
   const Geometry& g = conv.geometry;
-  std::string key = kernels().name;
+  std::string key = std::string("convolution/") + kernels().name;
   key += '/' + std::to_string(num_threads()) + '/' + std::to_string(static_cast<int>(conv.kind));
   key += '/' + std::to_string(static_cast<int>(conv.x.dtype));
   key += surely_last(conv.x) ? 'l' : 'f', key += surely_last(conv.y) ? 'l' : 'f';
@@ -116,8 +108,14 @@ struct Stage {
   }
 };
 
-// Takes turns, so that what disturbs one way disturbs the others.
-ConvFinding measure(const Conv& original, const std::string& key) {
+// The least seconds of each way, 0 where it does not take the case, and whether they are to be trusted.
+struct Times {
+  double seconds[kConvWays] = {};
+  bool quiet = true;
+};
+
+// Ways take turns, so that what disturbs one of them disturbs the others.
+Times measure(const Conv& original) {
   const Stage stage(original);
   const ScratchPool pool = std::exchange(scratch_pool, {});  // that belongs to the call
   std::vector<double> times[kConvWays];
@@ -136,52 +134,44 @@ ConvFinding measure(const Conv& original, const std::string& key) {
       if (taken.count() > kHopeless * best) tried[way] = run < 2;
     }
   scratch_pool = pool;
-  ConvFinding found{key, {}, kSettled / 2};
+  Times found;
   for (int way = 0; way < kConvWays; ++way) {
     std::sort(times[way].begin(), times[way].end());
     if (times[way].empty()) continue;
     found.seconds[way] = times[way][0];
-    if (times[way].size() > 2 && times[way][1] > kQuiet * times[way][0]) found.trust = kSettled / 4;
+    if (times[way].size() > 2 && times[way][1] > kQuiet * times[way][0]) found.quiet = false;
   }
   return found;
 }
 
-void join(ConvFinding& found, const ConvFinding& before) {
-  for (int way = 0; way < kConvWays; ++way)
-    if (before.seconds[way] > 0)
-      found.seconds[way] =
-          found.seconds[way] > 0 ? std::min(found.seconds[way], before.seconds[way]) : before.seconds[way];
-  found.trust += before.trust;
-}
-
-// The quickest way before all others, if it was measured.
-Ways quickest(const ConvFinding& found, const Ways& suggestion) {
-  const auto seconds = [&](ConvWay way) { return found.seconds[static_cast<int>(way)]; };
-  ConvWay best = suggestion.list[0];
+// The quickest way, if it is clearly quicker than the suggested one.
+int quickest(const Times& times, const Ways& suggestion) {
+  int best = kAsSuggested;
   double least = INFINITY;
   for (const ConvWay way : suggestion)
-    if (seconds(way) > 0) {
-      best = way, least = seconds(way) / kMargin;
+    if (const double seconds = times.seconds[static_cast<int>(way)]; seconds > 0) {
+      least = seconds / (times.quiet ? kMargin : kBusyMargin);
       break;
     }
-  for (int i = 0; i < kConvWays; ++i)
-    if (found.seconds[i] > 0 && found.seconds[i] < least) least = found.seconds[i], best = static_cast<ConvWay>(i);
+  for (int way = 0; way < kConvWays; ++way)
+    if (times.seconds[way] > 0 && times.seconds[way] < least) least = times.seconds[way], best = way;
+  return best;
+}
+
+Choice choose(const Conv& conv, const Ways& suggestion) {
+  const bool asked = switches::get(switches::tune);
+  if (in_parallel() || !(asked || budget.load() > 0)) return {kAsSuggested, false};
+  const auto started = std::chrono::steady_clock::now();
+  const int way = quickest(measure(conv), suggestion);
+  budget = budget.load() - std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  return {way, true};
+}
+
+Ways first(int way, const Ways& others) {
   Ways ways;
-  if (least < INFINITY) ways.add(best);
-  for (const ConvWay way : suggestion) ways.add(way);
+  if (way >= 0 && way < kConvWays) ways.add(static_cast<ConvWay>(way));
+  for (const ConvWay other : others) ways.add(other);
   return ways;
-}
-
-void measure_for(Known& entry, const Conv& conv, const std::string& key) {
-  const ConvFinding before = entry.finding;
-  entry.finding = measure(conv, key);
-  join(entry.finding, before);
-  entry.fresh = true;
-  entry.waiting.reset();
-}
-
-bool is_plain(const Conv& conv) {  // nothing of it belongs to the call
-  return !conv.bias && !conv.fused && !conv.residual && !conv.kept;
 }
 
 bool measurable(const Conv& conv) {
@@ -193,56 +183,11 @@ bool measurable(const Conv& conv) {
 
 Ways ways_of(const Conv& conv) {
   const Ways suggestion = suggested(conv);
-  if (const int way = forced.load(std::memory_order_relaxed); way >= 0) {
-    Ways ways;
-    ways.add(static_cast<ConvWay>(way));
-    for (const ConvWay other : suggestion) ways.add(other);
-    return ways;
-  }
+  if (const int way = forced.load(std::memory_order_relaxed); way >= 0) return first(way, suggestion);
   if (deterministic() || !measurable(conv)) return suggestion;
   const std::string key = key_of(conv);
-  const std::lock_guard lock(mutex);
-  if (budget <= 0 && known.empty()) return suggestion;
-  Known& entry = known[key];
-  if (!preparing() && !entry.used) {
-    if (entry.finding.trust < kSettled) {
-      if (budget > 0 && !in_parallel()) {
-        const auto started = std::chrono::steady_clock::now();
-        measure_for(entry, conv, key);
-        budget -= std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-      } else if (is_plain(conv)) {
-        entry.waiting = conv;
-        for (View* v : {&entry.waiting->x, &entry.waiting->w, &entry.waiting->y}) v->data = nullptr;
-      }
-    }
-    entry.used = true;
-  }
-  return quickest(entry.finding, suggestion);
-}
-
-void know_convolution(const ConvFinding& finding) {
-  const std::lock_guard lock(mutex);
-  Known& entry = known[finding.key];
-  if (!entry.used) entry.finding = finding;
-}
-
-std::vector<ConvFinding> convolutions_found() {
-  const std::lock_guard lock(mutex);
-  std::vector<ConvFinding> found;
-  for (auto& [key, entry] : known)
-    if (std::exchange(entry.fresh, false)) found.push_back(entry.finding);
-  return found;
-}
-
-void measure_waiting_convolutions(double seconds) {
-  const std::lock_guard lock(mutex);
-  const auto started = std::chrono::steady_clock::now();
-  for (auto& [key, entry] : known) {
-    if (!entry.waiting) continue;
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count() >= seconds) return;
-    const Conv conv = *entry.waiting;
-    measure_for(entry, conv, key);
-  }
+  if (preparing()) return first(already_chosen(key).value_or(Choice{kAsSuggested}).way, suggestion);
+  return first(chosen(key, [&] { return choose(conv, suggestion); }).way, suggestion);
 }
 
 void prefer_convolutions(int way) {
@@ -250,7 +195,6 @@ void prefer_convolutions(int way) {
 }
 
 void set_convolution_budget(double seconds) {
-  const std::lock_guard lock(mutex);
   budget = seconds;
 }
 

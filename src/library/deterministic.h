@@ -3,7 +3,7 @@
 // Note [Deterministic routines]
 // Our own routines split their work the same way for any number of threads. Three others do not, and are left out while
 // this is on: oneDNN, which shares sums between the threads it has; OpenBLAS with several threads; and whatever is
-// chosen by measuring, which may turn out differently the next time (Note [Choice of products], algorithms on devices).
+// chosen by measuring, which may turn out differently on another machine (Note [Choices stay], algorithms on devices).
 #pragma once
 #include <atomic>
 #include <cstdint>

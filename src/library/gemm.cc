@@ -34,6 +34,36 @@ void fill_with_bias(const Product<T>& p) {  // the product over an empty k
 
 constexpr int64_t kStackElements = 4096;
 
+// Columns of b that lie one after the other in memory, as rows beside each other: packed[q * n + j] = b(q, j).
+template <typename T>
+void pack_columns(int64_t n, int64_t k, const T* b, int64_t column, T* packed) {
+  int64_t whole_n = 0, whole_k = 0;
+  if constexpr (sizeof(T) == 4) {
+    typedef T Four __attribute__((vector_size(16)));
+    typedef T Loose __attribute__((vector_size(16), aligned(alignof(T)), may_alias));  // in memory
+    whole_n = n / 4 * 4, whole_k = k / 4 * 4;
+    for (int64_t j = 0; j < whole_n; j += 4) {
+      for (int64_t q = 0; q < whole_k; q += 4) {
+        const T* from = b + j * column + q;
+        T* to = packed + q * n + j;
+        const auto load = [&](int64_t i) -> Four { return *reinterpret_cast<const Loose*>(from + i * column); };
+        const auto store = [&](int64_t i, Four v) { *reinterpret_cast<Loose*>(to + i * n) = v; };
+        const Four x0 = load(0), x1 = load(1), x2 = load(2), x3 = load(3);
+        const Four low01 = __builtin_shufflevector(x0, x1, 0, 4, 1, 5);
+        const Four low23 = __builtin_shufflevector(x2, x3, 0, 4, 1, 5);
+        const Four high01 = __builtin_shufflevector(x0, x1, 2, 6, 3, 7);
+        const Four high23 = __builtin_shufflevector(x2, x3, 2, 6, 3, 7);
+        store(0, __builtin_shufflevector(low01, low23, 0, 1, 4, 5));
+        store(1, __builtin_shufflevector(low01, low23, 2, 3, 6, 7));
+        store(2, __builtin_shufflevector(high01, high23, 0, 1, 4, 5));
+        store(3, __builtin_shufflevector(high01, high23, 2, 3, 6, 7));
+      }
+    }
+  }
+  for (int64_t j = 0; j < n; ++j)
+    for (int64_t q = j < whole_n ? whole_k : 0; q < k; ++q) packed[q * n + j] = b[j * column + q];
+}
+
 // Returns false where the layout asks for packing on the heap.
 template <typename T>
 bool small_product(const Product<T>& p) {
@@ -50,6 +80,11 @@ bool small_product(const Product<T>& p) {
   }
   if (p.k * p.n <= kStackElements && p.m > 2) {
     T packed[kStackElements];
+    if (p.b.row == 1) {
+      pack_columns(p.n, p.k, p.b.data, p.b.column, packed);
+      kernel.small(p.m, p.n, p.k, p.a, {packed, p.n, 1}, p.c, p.bias);
+      return true;
+    }
     for (int64_t j = 0; j < p.n; ++j)
       for (int64_t q = 0; q < p.k; ++q) packed[q * p.n + j] = p.b.data[q * p.b.row + j * p.b.column];
     kernel.small(p.m, p.n, p.k, p.a, {packed, p.n, 1}, p.c, p.bias);

@@ -17,7 +17,7 @@ struct Product {  // c (m, n) = a (m, k) b (k, n), plus c or bias (n) where aske
   bool accumulate = false;
   // Only blocked_product knows these.
   const Epilogue* epilogue = nullptr;      // c has no memory unless it keeps it
-  const PackedRight<T>* packed = nullptr;  // b, in the order that it is read in
+  const PackedRight<T>* packed = nullptr;  // b, in the order that it is read in; b itself may be missing then
 };
 
 template <typename T>

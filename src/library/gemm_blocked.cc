@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -19,10 +20,10 @@
 namespace tandem::library {
 namespace {
 
-// Bytes of a row of a slice: a panel of b then leaves room in the L1 cache. Slices are added up in c, so that shorter ones round less:
-// these have the error of the best libraries, at 1 to 2 % of the time.
+// Bytes of a row of a slice: a panel of b then leaves room in the L1 cache. Slices are added up in c, so that shorter
+// ones round less: these have the error of the best libraries, at 1 to 2 % of the time.
 constexpr int64_t kDeepest = 768;
-constexpr int64_t kBlockBytes = 160 << 10;  // of packed a in the L2 cache, where the next rows come to lie beside it
+constexpr int64_t kBlockBytes = 160 << 10;    // of packed a in the L2 cache, where the next rows come to lie beside it
 constexpr int64_t kFewRowsBytes = 400 << 10;  // of a, where nothing but a panel of b is beside it
 
 template <typename T>
@@ -389,19 +390,27 @@ void many_rows(const Product<T>& p) {
 }  // namespace
 
 template <typename T>
-PackedRight<T>::PackedRight(Matrix<const T> b, int64_t n, int64_t k)
-    : k_(k),
+PackedRight<T>::PackedRight(std::span<const Rows> parts, int64_t n)
+    : k_(std::accumulate(parts.begin(), parts.end(), int64_t{0}, [](int64_t k, const Rows& r) { return k + r.count; })),
       padded_(round_up(n, gemm_kernels<T>().nr)),
-      depth_(depth_of_few<T>(1, k)),
-      memory_(static_cast<T*>(allocate(static_cast<size_t>(padded_ * k) * sizeof(T), &capacity_))) {
+      depth_(depth_of_few<T>(1, k_)),
+      memory_(static_cast<T*>(allocate(static_cast<size_t>(padded_ * k_) * sizeof(T), &capacity_))) {
   const GemmKernels<T>& kernel = gemm_kernels<T>();
-  parallel_for(padded_ / kernel.nr, 0.3 * static_cast<double>(kernel.nr * k), [&](int64_t begin, int64_t end) {
-    for (int64_t index = begin; index < end; ++index)
-      for (int64_t q = 0; q < k; q += depth_) {
-        const int64_t j = index * kernel.nr;
-        kernel.pack(std::min<int64_t>(kernel.nr, n - j), std::min(depth_, k - q), kernel.nr,
-                    {b.data + q * b.row + j * b.column, b.column, b.row}, memory_ + place(index, q));
+  parallel_for(padded_ / kernel.nr, 0.3 * static_cast<double>(kernel.nr * k_), [&](int64_t begin, int64_t end) {
+    for (int64_t index = begin; index < end; ++index) {
+      const int64_t j = index * kernel.nr;
+      int64_t row = 0;
+      for (const auto& [b, count] : parts) {
+        for (int64_t q = row; q < row + count;) {  // up to the end of its slice
+          const int64_t rows = std::min(depth_ - q % depth_, row + count - q);
+          kernel.pack(std::min<int64_t>(kernel.nr, n - j), rows, kernel.nr,
+                      {b.data + (q - row) * b.row + j * b.column, b.column, b.row},
+                      memory_ + place(index, q - q % depth_) + q % depth_ * kernel.nr);
+          q += rows;
+        }
+        row += count;
       }
+    }
   });
 }
 
@@ -418,7 +427,7 @@ int64_t PackedRight<T>::place(int64_t panel, int64_t q) const {
 template <typename T>
 void blocked_product(const Product<T>& p) {
   if constexpr (std::is_same_v<T, float>)
-    if (listed_product(p)) return;
+    if (p.b.data && listed_product(p)) return;
   if (p.m <= kFewRows)
     FewRows<T>(p).run();
   else

@@ -1,5 +1,7 @@
 // Products of matrices that are worth packing.
 #pragma once
+#include <span>
+
 #include "library/gemm.h"
 
 namespace tandem::library {
@@ -12,7 +14,12 @@ constexpr int64_t kFewRows = 384;          // of a, all of which is packed at on
 template <typename T>
 class PackedRight {
  public:
-  PackedRight(Matrix<const T> b, int64_t n, int64_t k);
+  struct Rows {  // of b, which may lie in several places
+    Matrix<const T> b;
+    int64_t count;
+  };
+  PackedRight(std::span<const Rows> parts, int64_t n);
+  PackedRight(Matrix<const T> b, int64_t n, int64_t k) : PackedRight(std::initializer_list<Rows>{{b, k}}, n) {}
   ~PackedRight();
   PackedRight(const PackedRight&) = delete;
   // A panel of columns from row q on, where a slice begins.
@@ -20,6 +27,7 @@ class PackedRight {
   int64_t depth() const { return depth_; }  // rows of a slice
 
  private:
+  PackedRight(std::initializer_list<Rows> parts, int64_t n) : PackedRight(std::span(parts), n) {}
   int64_t place(int64_t panel, int64_t q) const;
 
   const int64_t k_, padded_, depth_;

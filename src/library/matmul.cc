@@ -8,6 +8,7 @@
 #include "device/parallel.h"
 #include "library/convert.h"
 #include "library/deterministic.h"
+#include "library/factors.h"
 #include "library/gemm_blocked.h"
 #include "library/gemm_listed.h"
 #include "library/matmul_impl.h"
@@ -261,6 +262,10 @@ void run_matmul(const Call& call) {
 const Register registered("matmul", &run_matmul, true);
 
 }  // namespace
+
+void Factors::multiply() const {
+  matmul(a, b, c, nullptr);
+}
 
 void matmul(const View& a, const View& b, const View& c, const View* bias) {
   if (c.numel() == 0) return;

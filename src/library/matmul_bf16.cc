@@ -23,7 +23,7 @@ namespace {
 #define TANDEM_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #define TANDEM_INLINE TANDEM_BF16 inline __attribute__((always_inline))
 
-constexpr int64_t kPanel = 32, kRows = 96, kFew = 4;
+constexpr int64_t kPanel = 32, kRows = 96, kFew = 4, kSide = 64;
 constexpr double kPerProduct = 0.005;  // nanoseconds
 
 bool has_bf16() {
@@ -158,6 +158,27 @@ struct Packed : Kept {
   }
 };
 
+// Up to kSide rows of a left side whose columns are contiguous, as rows: two columns at a time become pairs, and these
+// are turned as words.
+TANDEM_BF16 void turn(const uint16_t* a, int64_t column, int64_t rows, int64_t k, uint16_t* to, int64_t row) {
+  alignas(64) uint32_t pairs[kSide * kSide];
+  const int64_t k2 = up(k, 2);
+  for (int64_t from = 0; from < k2; from += kSide) {
+    const int64_t count = std::min(kSide, k2 - from);
+    for (int64_t q = 0; q < count; ++q) {
+      const int64_t place = 2 * (from + q);
+      const uint16_t* first = a + place * column;
+      for (int64_t i = 0; i < rows; i += 16) {
+        const __mmask16 mask = lanes(rows - i), second = place + 1 < k ? mask : 0;
+        const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, first + i));
+        const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(second, first + column + i));
+        _mm512_store_si512(pairs + q * kSide + i, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+      }
+    }
+    kernels().transpose_u32(pairs, kSide, reinterpret_cast<uint32_t*>(to) + from, row / 2, rows, count);
+  }
+}
+
 void run_dots(const Batched& p, const uint16_t* a, const uint16_t* b, const uint16_t* bias, uint16_t* c) {
   parallel_for(p.n, 0.05 * static_cast<double>(p.k), [&](int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
@@ -198,12 +219,19 @@ bool matmul_bf16(const Batched& p, std::unique_ptr<Kept>* kept) {
   if (p.a.column != 1 || p.k % 2) {
     row = 2 * k2;
     copy.resize(static_cast<size_t>(p.m * row));
-    parallel_for(p.m, 0.5 * static_cast<double>(p.k), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        for (int64_t q = 0; q < p.k; ++q) copy[i * row + q] = a[i * p.a.row + q * p.a.column];
-        if (p.k % 2) copy[i * row + p.k] = 0;
-      }
-    });
+    if (p.a.row == 1) {
+      parallel_for(up(p.m, kSide), 0.1 * static_cast<double>(kSide * p.k), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin * kSide; i < std::min(end * kSide, p.m); i += kSide)
+          turn(a + i, p.a.column, std::min(kSide, p.m - i), p.k, copy.data() + i * row, row);
+      });
+    } else {
+      parallel_for(p.m, 0.5 * static_cast<double>(p.k), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          for (int64_t q = 0; q < p.k; ++q) copy[i * row + q] = a[i * p.a.row + q * p.a.column];
+          if (p.k % 2) copy[i * row + p.k] = 0;
+        }
+      });
+    }
     a = copy.data();
   }
   const auto make = [&] { return std::make_unique<Packed>(b, p.b.row, p.b.column, p.n, p.k); };

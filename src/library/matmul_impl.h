@@ -21,7 +21,8 @@ struct Batched {
 };
 
 // All return false where the case is not for them.
-bool matmul_bf16(const Batched& p, std::unique_ptr<Kept>* kept);  // kept: where a right side that stays the same is packed
+bool matmul_bf16(const Batched& p,
+                 std::unique_ptr<Kept>* kept);  // kept: where a right side that stays the same is packed
 bool matmul_onednn(const Batched& p);
 bool matmul_openblas(const Batched& p);
 

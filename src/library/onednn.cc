@@ -12,6 +12,7 @@
 
 #include "check.h"
 #include "device/parallel.h"
+#include "device/signal_stack.h"
 #include "fork_guard.h"
 #include "library/blas.h"
 #include "library/openmp/shim.h"
@@ -98,7 +99,10 @@ dnnl_engine_t engine() {
 dnnl_stream_t stream() {
   struct Owner {
     dnnl_stream_t stream;
-    Owner() { check(api()->dnnl_stream_create(&stream, engine(), dnnl_stream_default_flags), "stream"); }
+    Owner() {
+      set_signal_stack();  // see Note [Signals in foreign code]
+      check(api()->dnnl_stream_create(&stream, engine(), dnnl_stream_default_flags), "stream");
+    }
     ~Owner() { api()->dnnl_stream_destroy(stream); }
   };
   thread_local Owner owner;

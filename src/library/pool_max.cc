@@ -75,34 +75,64 @@ struct MaxPool {
   void channels_last() const {
     const int64_t outputs = p.outputs();
     parallel_for(p.batch * outputs, p.taps() * p.channels * 0.3 + 10, [&](int64_t begin, int64_t end) {
-      Lanes lanes;
-      std::vector<int64_t> offsets;
-      std::vector<Index> taken;
+      Taps taps;
       for (int64_t task = begin; task < end; ++task) {
         const int64_t n = task / outputs, at = task % outputs;
         const int64_t a = at / (p.axes[1].out * p.axes[2].out), b = at / p.axes[2].out % p.axes[1].out,
                       c = at % p.axes[2].out;
         const int64_t value_at = n * p.out.n + a * p.out.spatial[0] + b * p.out.spatial[1] + c * p.out.spatial[2];
-        const int64_t index_at =
-            n * index_plane.n + a * index_plane.spatial[0] + b * index_plane.spatial[1] + c * index_plane.spatial[2];
-        offsets.clear(), taken.clear();
-        for_taps(a, b, c, [&](int64_t offset, Index index) { offsets.push_back(offset), taken.push_back(index); });
+        const T* from = x + n * p.in.n;
         if constexpr (std::is_same_v<T, float>) {
           if (!indices) {
-            kernels().pool_f32.max_values(x + n * p.in.n, offsets.data(), static_cast<int64_t>(offsets.size()),
+            from += taps.follow(*this, a, b, c);
+            kernels().pool_f32.max_values(from, taps.offsets.data(), static_cast<int64_t>(taps.offsets.size()),
                                           lowest<T>(), values + value_at, p.channels);
             continue;
           }
         }
-        for (int64_t channel = 0; channel < p.channels; channel += kLanes) {
-          const int64_t count = std::min(kLanes, p.channels - channel);
-          std::fill_n(lanes.best, count, lowest<T>());
-          std::fill_n(lanes.where, count, first_index(a, b, c));
-          take_window(x + n * p.in.n + channel, offsets, taken, lanes, count);
-          store(lanes, value_at + channel, 1, index_at + channel * index_plane.c, index_plane.c, count);
-        }
+        taps.take(*this, a, b, c);
+        positions(
+            from, taps, a, b, c, value_at,
+            n * index_plane.n + a * index_plane.spatial[0] + b * index_plane.spatial[1] + c * index_plane.spatial[2]);
       }
     });
+  }
+
+  // The elements of a window: their places in x's plane, and their flat indices.
+  struct Taps {
+    std::vector<int64_t> offsets;
+    std::vector<Index> taken;
+    int64_t counts[3] = {-1, -1, -1};
+
+    void take(const MaxPool& pool, int64_t a, int64_t b, int64_t c) {
+      offsets.clear(), taken.clear();
+      pool.for_taps(a, b, c, [&](int64_t offset, Index index) { offsets.push_back(offset), taken.push_back(index); });
+    }
+
+    // The place of the first; offsets are from there, so that windows of one size share them. Indices are not taken.
+    int64_t follow(const MaxPool& pool, int64_t a, int64_t b, int64_t c) {
+      const Window* windows[] = {&pool.p.axes[0].windows[a], &pool.p.axes[1].windows[b], &pool.p.axes[2].windows[c]};
+      int64_t first = 0;
+      for (int i = 0; i < 3; ++i) first += windows[i]->first * pool.p.in.spatial[i];
+      if (std::equal(counts, counts + 3, windows, [](int64_t n, const Window* w) { return n == w->count; }))
+        return first;
+      take(pool, a, b, c);
+      for (int64_t& offset : offsets) offset -= first;
+      for (int i = 0; i < 3; ++i) counts[i] = windows[i]->count;
+      return first;
+    }
+  };
+
+  void positions(const T* from, const Taps& taps, int64_t a, int64_t b, int64_t c, int64_t value_at,
+                 int64_t index_at) const {
+    Lanes lanes;
+    for (int64_t channel = 0; channel < p.channels; channel += kLanes) {
+      const int64_t count = std::min(kLanes, p.channels - channel);
+      std::fill_n(lanes.best, count, lowest<T>());
+      std::fill_n(lanes.where, count, first_index(a, b, c));
+      take_window(from + channel, taps.offsets, taps.taken, lanes, count);
+      store(lanes, value_at + channel, 1, index_at + channel * index_plane.c, index_plane.c, count);
+    }
   }
 
   Index first_index(int64_t a, int64_t b, int64_t c) const {

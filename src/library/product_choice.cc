@@ -3,8 +3,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <string>
 #include <vector>
 
+#include "device/parallel.h"
+#include "library/choices.h"
 #include "library/kernels/kernels.h"
 #include "library/matmul.h"
 
@@ -12,10 +15,11 @@ namespace tandem::library {
 namespace {
 
 struct Preference {
-  std::atomic<int> own{-1};  // what was measured; -1: nothing
-  std::atomic<bool> used{false};
+  std::atomic<int> forced{-1};
+  std::atomic<int> chosen{-1};  // twice the number of threads it was chosen for, and 1: our own
 };
 Preference preferences[3][kProductKinds];  // by set of kernels
+thread_local int timed = -1;               // what time_products is at, whatever was chosen
 
 int set_of_kernels() {
   return !std::strcmp(kernels().name, "avx512") ? 2 : !std::strcmp(kernels().name, "avx2") ? 1 : 0;
@@ -23,6 +27,11 @@ int set_of_kernels() {
 
 Preference& preference(ProductKind kind) {
   return preferences[set_of_kernels()][static_cast<int>(kind)];
+}
+
+std::string key_of(ProductKind kind) {
+  return std::string("product/") + kernels().name + '/' + std::to_string(num_threads()) + '/' +
+         std::to_string(static_cast<int>(kind));
 }
 
 // Of each kind, one that takes a fraction of a millisecond.
@@ -73,23 +82,42 @@ ProductKind kind_of(const Batched& p) {
 
 // With vectors of 32 bytes or more our tiles keep up with oneDNN's, share work better between threads, and what follows
 // a product can run on its blocks. (benchmarks/products.py, AVX2: 2048x2048 @ 2048x2048 takes oneDNN 6 % longer, the
-// products of a training step of gpt-mini 2 to 3 %; others are quicker by up to 7 %. AVX-512 on an EPYC: the products of
-// gpt-mini take it as long or 5 % longer.)
-bool suggested(ProductKind kind) { return set_of_kernels() > 0 && kind != ProductKind::kOther; }
+// products of a training step of gpt-mini 2 to 3 %; others are quicker by up to 7 %. AVX-512 on an EPYC: the products
+// of gpt-mini take it as long or 5 % longer.)
+bool suggested(ProductKind kind) {
+  return set_of_kernels() > 0 && kind != ProductKind::kOther;
+}
 
 bool prefers_own(ProductKind kind) {
   if (kind == ProductKind::kNever) return false;
+  if (timed >= 0) return timed;
   Preference& found = preference(kind);
-  if (!found.used.load(std::memory_order_relaxed)) found.used.store(true, std::memory_order_relaxed);
-  const int own = found.own.load(std::memory_order_relaxed);
-  return own < 0 ? suggested(kind) : own == 1;
+  if (const int forced = found.forced.load(std::memory_order_relaxed); forced >= 0) return forced;
+  int own = found.chosen.load(std::memory_order_relaxed);
+  if (own >> 1 != num_threads()) {
+    own = 2 * num_threads() + (chosen(key_of(kind), [&] { return Choice{suggested(kind), false}; }).way == 1);
+    found.chosen.store(own, std::memory_order_relaxed);
+  }
+  return own & 1;
 }
 
-bool prefer(ProductKind kind, int own, bool at_once) {
-  Preference& found = preference(kind);
-  if (!at_once && found.used.load(std::memory_order_relaxed)) return false;
-  found.own.store(own, std::memory_order_relaxed);
-  return true;
+std::optional<bool> chosen_own(ProductKind kind) {
+  const std::optional<Choice> choice = already_chosen(key_of(kind));
+  if (!choice) return {};
+  return choice->way == 1;
+}
+
+void choose_products(ProductKind kind, bool own, bool again) {
+  const Choice choice{own, true};
+  if (again)
+    choose_again(key_of(kind), choice);
+  else
+    chosen(key_of(kind), [&] { return choice; });
+  preference(kind).chosen.store(-1);
+}
+
+void force_products(ProductKind kind, std::optional<bool> own) {
+  preference(kind).forced.store(own ? *own : -1);
 }
 
 ProductTimes time_products(ProductKind kind, int runs) {
@@ -110,19 +138,16 @@ ProductTimes time_products(ProductKind kind, int runs) {
     v.strides[1] = transposed ? 1 : columns, v.strides[2] = transposed ? rows : 1;
   };
   view(x, a, t.m, t.k, t.a_transposed), view(y, b, t.k, t.n, t.b_transposed), view(z, c, t.m, t.n, false);
-  const int before = preference(kind).own.load();
-  const bool used = preference(kind).used.load();
   ProductTimes times;
   for (int run = 0; run <= runs; ++run)  // the first one is for caches, and for what oneDNN makes
     for (const int own : {1, 0}) {
-      prefer(kind, own, true);
+      timed = own;
       const auto started = std::chrono::steady_clock::now();
       matmul(x, y, z, nullptr);
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - started;
       if (run) (own ? times.own : times.onednn).push_back(taken.count());
     }
-  preference(kind).own.store(before);
-  preference(kind).used.store(used);
+  timed = -1;
   return times;
 }
 

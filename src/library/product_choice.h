@@ -4,10 +4,10 @@
 // Neither is quicker everywhere. oneDNN packs by columns that fall into the same cache sets where rows lie a multiple
 // of 2 KB apart, reads a transposed a badly, and shares few rows, or tall and narrow results, badly between threads;
 // how much that costs, and who is quicker otherwise, depends on the processor. So products are of kinds, and for each
-// kind one of the two is preferred: by what was measured on this machine (tandem/machine/tune.py, which keeps it on
-// disk), before that by what is known of the instruction set. Results differ in the last bits between the two: a kind
-// that was used keeps its preference while the process lives.
+// kind one of the two is preferred: by a measurement of a typical one, made before a program first runs one
+// (tandem/machine/tune.py), or else by what is known of the instruction set. The choice stays (Note [Choices stay]).
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "library/matmul_impl.h"
@@ -31,9 +31,9 @@ ProductKind kind_of(const Batched& p);
 bool prefers_own(ProductKind kind);
 bool suggested(ProductKind kind);  // by the instruction set
 
-// 1: our own, 0: oneDNN's, -1: what is known of the instruction set. For the set of kernels in use now. Unless it is
-// meant to be so at once, this leaves alone what was used already; false then.
-bool prefer(ProductKind kind, int own, bool at_once);
+std::optional<bool> chosen_own(ProductKind kind);                // nothing before a choice was made
+void choose_products(ProductKind kind, bool own, bool again);    // by a measurement; again: whatever was chosen before
+void force_products(ProductKind kind, std::optional<bool> own);  // for this process, instead of what was chosen
 
 // Seconds that a typical product of a kind takes us and oneDNN, of every run; they take turns.
 struct ProductTimes {

@@ -17,6 +17,8 @@ struct Origin;  // check.h
 namespace tandem::library {
 
 struct Epilogue;     // library/epilogue.h
+struct Update;       // library/update.h
+struct Factors;      // library/factors.h
 struct BlockKernel;  // library/block_kernel.h
 
 // What a routine made of inputs that stay the same from one iteration of a loop to the next, or from call to call, such
@@ -39,6 +41,10 @@ struct Call {
   void* stream = nullptr;                 // where to queue the work
   const Origin* origin = nullptr;         // the user's line that it comes from, where a program knows it
   const Epilogue* epilogue = nullptr;     // what is done to the result, block by block; see Note [Epilogues]
+  const Update* updates = nullptr;        // what is done to results of a collective, see Note [Joined updates], and
+  int num_updates = 0;                    // how many there are
+  const Factors* factors = nullptr;       // of operands of a collective, see Note [Joined products], and
+  int num_factors = 0;                    // how many there are
   const BlockKernel* blocks = nullptr;    // kernels that it calls for blocks, see Note [Block kernels], and
   int num_blocks = 0;                     // how many there are
   uint32_t same = 0;                      // which inputs stay the same (bits), in a loop or from call to call, and

@@ -44,7 +44,7 @@ constexpr int64_t kMostDegree = 1 << 20;
 double polynomial(int family, double x, double degree, int order) {
   if (std::isnan(x) || std::isnan(degree)) return x + degree;
   if (degree <= -1.0) return 0.0;  // fractions are cut off
-  if (degree > kMostDegree)  // a step each: further ones would not end
+  if (degree > kMostDegree)        // a step each: further ones would not end
     fail(ErrorKind::Value, "n is ", degree, "; degrees up to ", kMostDegree, " are computed");
   const auto n = static_cast<int64_t>(degree);
   constexpr double slopes[] = {1, 2, 2, 2, 2, 4, 4, 4, 2, 1, -1, 1},

@@ -101,6 +101,8 @@ void note_fork() noexcept {
   Heap& heap = instance();
   heap.forked = heap.base != nullptr;
   heap.open = heap.serves = false;
+  if (heap.base)  // what the child writes is its own
+    mmap(heap.base, heap.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, heap.descriptor, 0);
 }
 
 void pause() {

@@ -6,8 +6,8 @@
 // is given back is punched out. Its pages are small ones on most systems, with which kernels run a few percent slower,
 // so only blocks of certain sizes lie here: those of tensors that a collective has met elsewhere. Gradients are made
 // anew in every step, with the same sizes, so from the second step on they are here; a tensor that stays is moved
-// (bindings/collectives.cc). The bookkeeping is private memory. A child of fork shares these pages with its parent
-// instead of getting copies: it takes no memory from here and gives none back.
+// (bindings/collectives.cc). The bookkeeping is private memory. A child of fork takes no memory from here and gives
+// none back; it gets a copy of a page when it writes there, and until then sees what its parent writes.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,8 @@
 #include "operators/bind.h"
 
+#include <cmath>
+#include <utility>
+
 #include "operators/aliases.h"
 #include "tensor/generator.h"
 #include "tensor/size_type.h"
@@ -8,10 +11,8 @@ namespace tandem {
 
 namespace {
 
-int find_parameter(OpFunction* op, PyObject* name) {
+int find_by_text(OpFunction* op, PyObject* name) {
   auto& parameters = *op->parameters;
-  for (size_t i = 0; i < parameters.size(); ++i)
-    if (parameters[i].name == name) return static_cast<int>(i);
   for (size_t i = 0; i < parameters.size(); ++i)
     if (PyUnicode_Compare(parameters[i].name, name) == 0) return static_cast<int>(i);
   for (const Alias& alias : kAliases) {
@@ -20,6 +21,29 @@ int find_parameter(OpFunction* op, PyObject* name) {
       if (PyUnicode_CompareWithASCIIString(parameters[i].name, alias.ours) == 0) return static_cast<int>(i);
   }
   return -1;
+}
+
+int find_parameter(OpFunction* op, PyObject* name) {
+  auto& parameters = *op->parameters;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].name == name) return static_cast<int>(i);
+  struct Known {     // names that were found by their text, such as keepdim for keepdims
+    OpFunction* op;  // owned, as is
+    PyObject* name;
+    int parameter;
+  };
+  constexpr size_t kKnown = 64;
+  static Known known[kKnown];  // GIL
+  Known& last = known[(reinterpret_cast<uintptr_t>(op) ^ reinterpret_cast<uintptr_t>(name)) / 16 % kKnown];
+  if (last.op == op && last.name == name) return last.parameter;
+  const int found = find_by_text(op, name);
+  if (found < 0 || !PyUnicode_CHECK_INTERNED(name)) return found;
+  const Known before = std::exchange(last, {op, name, found});
+  Py_INCREF(op);
+  Py_INCREF(name);
+  Py_XDECREF(before.op);
+  Py_XDECREF(before.name);
+  return found;
 }
 
 [[noreturn]] void type_error(OpFunction* op, const std::string& text) {
@@ -35,9 +59,16 @@ bool is_loose_int(PyObject* o) {
   return PyLong_Check(o) || PyIndex_Check(o);
 }
 
+bool takes_number(ParameterKind kind) {
+  return kind == ParameterKind::Tensor || kind == ParameterKind::Divisor || kind == ParameterKind::Written ||
+         kind == ParameterKind::OptionalTensor || kind == ParameterKind::OptionalWritten;
+}
+
 void add_converted(OpFunction* op, const BoundCall& call, const Parameter& parameter, PyObject* o, Arguments& out);
 
 void add_big_integer(OpFunction* op, const BoundCall& call, const Parameter& parameter, PyObject* o, Arguments& out);
+
+[[noreturn]] void fail_fit(OpFunction* op, const Parameter& parameter, PyObject* number, DType dtype);
 
 void add_number_or_tensor(OpFunction* op, const BoundCall& call, const Parameter& parameter, PyObject* o,
                           Arguments& out, bool converted = false) {
@@ -106,19 +137,14 @@ void add_big_integer(OpFunction* op, const BoundCall& call, const Parameter& par
   auto& parameters = *op->parameters;
   for (size_t i = 0; i < parameters.size(); ++i) {
     PyObject* value = call.values[i];
-    if (parameters[i].kind == ParameterKind::Tensor || parameters[i].kind == ParameterKind::Divisor ||
-        parameters[i].kind == ParameterKind::OptionalTensor) {
+    if (takes_number(parameters[i].kind)) {
       meet(value);
     } else if (parameters[i].kind == ParameterKind::Tensors && (PyTuple_Check(value) || PyList_Check(value))) {
       for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(value); ++k) meet(PySequence_Fast_GET_ITEM(value, k));
     }
   }
   if (cannot && !meets_float && !meets_uint64) {  // a tensor of positions may be there too
-    PyObject* args[] = {op->name, parameter.name, o, PyUnicode_FromString(name(cannot->view.dtype))};
-    if (!args[3]) throw PythonError{};
-    Py_XDECREF(PyObject_Vectorcall(callbacks.convert, args, 4, nullptr));  // raises
-    Py_DECREF(args[3]);
-    throw PythonError{};
+    fail_fit(op, parameter, o, cannot->view.dtype);
   }
   if (!meets_float) return add_converted(op, call, parameter, o, out);
   const double value = PyLong_AsDouble(o);
@@ -137,6 +163,48 @@ void check_divisor(Arguments& out) {
   const Tensor* x = out.data()[0].tensor;
   if (is_floating(x->view.dtype) || is_complex(x->view.dtype) || !x->storage->on_host()) return;
   fail(ErrorKind::Division, kDividedByZero);
+}
+
+// Has Python say that a number does not fit integers of this type.
+[[noreturn]] void fail_fit(OpFunction* op, const Parameter& parameter, PyObject* number, DType dtype) {
+  PyObject* args[] = {op->name, parameter.name, number, PyUnicode_FromString(name(dtype))};
+  if (!args[3]) throw PythonError{};
+  Py_XDECREF(PyObject_Vectorcall(callbacks.convert, args, 4, nullptr));  // raises
+  Py_DECREF(args[3]);
+  throw PythonError{};
+}
+
+// Whether a number can be written into integers of `size` bytes. Negative ones wrap in unsigned types, as in PyTorch.
+bool fits(const Argument& number, size_t size, bool is_unsigned) {
+  const int bits = static_cast<int>(8 * size);
+  if (number.kind == Argument::Kind::Integer) {
+    const int64_t v = number.integer;
+    if (is_unsigned) return bits == 64 || (v < (int64_t{1} << bits) && v > -(int64_t{1} << bits));
+    return bits == 64 || (v >= -(int64_t{1} << (bits - 1)) && v < (int64_t{1} << (bits - 1)));
+  }
+  if (number.kind != Argument::Kind::Float) return true;
+  const double whole = std::trunc(number.real), limit = std::ldexp(1.0, is_unsigned ? bits : bits - 1);
+  return whole < limit && whole >= (is_unsigned ? 0 : -limit);  // no NaN is
+}
+
+// A number meets the elements that it is written into: those of the first argument, or of what is written beside it.
+void check_written(OpFunction* op, const BoundCall& call, int position, const Argument& number) {
+  if (number.kind != Argument::Kind::Integer && number.kind != Argument::Kind::Float) return;
+  auto& parameters = *op->parameters;
+  PyObject* into = call.values[0];
+  bool beside = false;
+  for (int i = 0; i < static_cast<int>(parameters.size()); ++i) {
+    if (i == position || parameters[i].kind != ParameterKind::Written) continue;
+    beside = true;
+    into = call.values[i];
+  }
+  if (!is_tensor(into)) return;
+  const DType dtype = reinterpret_cast<Tensor*>(into)->view.dtype;
+  if (dtype == DType::Bool || is_floating(dtype) || is_complex(dtype)) return;
+  if (beside && number.kind == Argument::Kind::Float) return;  // both become floats
+  const bool is_unsigned =
+      dtype == DType::UInt8 || dtype == DType::UInt16 || dtype == DType::UInt32 || dtype == DType::UInt64;
+  if (!fits(number, item_size(dtype), is_unsigned)) fail_fit(op, parameters[position], call.values[position], dtype);
 }
 
 void add_int(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out) {
@@ -244,6 +312,18 @@ void bind(OpFunction* op, PyObject* const* args, Py_ssize_t nargs, PyObject* kwn
   }
 }
 
+// Whether no axes are all axes, as in PyTorch's reductions: Python knows, once somebody has asked for PyTorch's
+// results.
+static bool means_all(OpFunction* op, const Parameter& parameter, PyObject* o) {
+  if (!(PyTuple_Check(o) && PyTuple_GET_SIZE(o) == 0) && !(PyList_Check(o) && PyList_GET_SIZE(o) == 0)) return false;
+  PyObject* args[] = {reinterpret_cast<PyObject*>(op), parameter.name};
+  PyObject* answer = PyObject_Vectorcall(callbacks.axes_first, args, 2, nullptr);
+  if (!answer) throw PythonError{};
+  const bool all = answer == Py_True;
+  Py_DECREF(answer);
+  return all;
+}
+
 void flatten(OpFunction* op, const BoundCall& call, Arguments& out) {
   auto& parameters = *op->parameters;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -256,6 +336,16 @@ void flatten(OpFunction* op, const BoundCall& call, Arguments& out) {
       case ParameterKind::Divisor:
         add_number_or_tensor(op, call, parameter, o, out);
         check_divisor(out);
+        break;
+      case ParameterKind::OptionalWritten:
+        if (o == Py_None) {
+          out.add().kind = Argument::Kind::None;
+          break;
+        }
+        [[fallthrough]];
+      case ParameterKind::Written:
+        add_number_or_tensor(op, call, parameter, o, out);
+        check_written(op, call, static_cast<int>(i), out.data()[out.size() - 1]);
         break;
       case ParameterKind::OptionalTensor:
         if (o == Py_None)
@@ -278,6 +368,8 @@ void flatten(OpFunction* op, const BoundCall& call, Arguments& out) {
         break;
       }
       case ParameterKind::Static: {
+        if (callbacks.axes_first && means_all(op, parameter, o)) [[unlikely]]
+          o = Py_None;
         PyObject* plain = plain_static(op, parameter, o, out);
         Argument& a = out.add();
         a.kind = Argument::Kind::Static;

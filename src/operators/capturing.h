@@ -15,7 +15,7 @@ extern constinit thread_local Capture* active_capture;
 // The same for calls that are deferred to run in batches (autobatch/batch.h).
 class Batch;
 extern constinit thread_local Batch* active_batch;
-void run_deferred(const Storage* storage);  // what a promise of a batch needs, if it is one
+void run_deferred(const Storage* storage);  // what a deferred tensor of a batch needs, if it is one
 
 struct NotDeferred {  // calls in this scope run at once
   Batch* batch = std::exchange(active_batch, nullptr);

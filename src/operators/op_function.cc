@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "operators/bind.h"
+#include "overrides.h"
 #include "raise.h"
 
 namespace tandem {
@@ -12,6 +13,11 @@ namespace tandem {
 PyTypeObject* OpFunctionType = nullptr;
 
 namespace {
+
+// Strings that are interned are the same only if they are one.
+bool same_name(PyObject* a, PyObject* b) {
+  return a == b || (!(PyUnicode_CHECK_INTERNED(a) && PyUnicode_CHECK_INTERNED(b)) && PyUnicode_Compare(a, b) == 0);
+}
 
 // Keywords that every operator takes, whatever its parameters are: out=, inplace=, and some that mean nothing here.
 bool has_extras(OpFunction* op, PyObject* kwnames) {
@@ -23,9 +29,9 @@ bool has_extras(OpFunction* op, PyObject* kwnames) {
   for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); ++k) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, k);
     for (PyObject* extra : extras) {
-      if (name != extra && PyUnicode_Compare(name, extra) != 0) continue;
+      if (!same_name(name, extra)) continue;
       bool own = false;
-      for (const Parameter& parameter : *op->parameters) own |= PyUnicode_Compare(parameter.name, name) == 0;
+      for (const Parameter& parameter : *op->parameters) own |= same_name(parameter.name, name);
       if (!own) return true;
     }
   }
@@ -58,8 +64,10 @@ bool ends_with_extra(OpFunction* op, PyObject* const* args, Py_ssize_t nargs) {
 // Whether an object, or one in a list, is of a class with __torch_function__, PyTorch's way to say what operators do
 // with it.
 bool has_override(PyObject* o, bool inside = false) {
+  if (is_tensor_exact(o)) return false;
   static PyObject* const name = PyUnicode_InternFromString("__torch_function__");
-  if (is_tensor(o)) return false;
+  static PyObject* const asked = PyUnicode_InternFromString("_overrides_operators");  // of subclasses of Tensor
+  if (is_tensor(o)) return tensors_override && !overrides_disabled && _PyType_Lookup(Py_TYPE(o), asked) == Py_True;
   if (_PyType_Lookup(Py_TYPE(o), name)) return true;
   if (inside || !(PyList_Check(o) || PyTuple_Check(o))) return false;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); ++i)
@@ -107,6 +115,10 @@ PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
   if (callbacks.extras &&
       ((kwnames && has_extras(op, kwnames)) || ends_with_extra(op, args, PyVectorcall_NARGS(nargsf))))
     return call_back(callbacks.extras, self, args, PyVectorcall_NARGS(nargsf), kwnames);
+  // Classes that are no tensors are asked below, when the call has failed; calls with their subclasses would not fail.
+  if (tensors_override && !overrides_disabled && callbacks.overridden &&
+      any_override(args, PyVectorcall_NARGS(nargsf) + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0))) [[unlikely]]
+    return call_back(callbacks.overridden, self, args, PyVectorcall_NARGS(nargsf), kwnames);
   BoundCall call;
   try {
     bind(op, args, PyVectorcall_NARGS(nargsf), kwnames, call);
@@ -142,6 +154,8 @@ ParameterKind parse_kind(const char* text) {
   std::string s = text;
   if (s == "tensor") return ParameterKind::Tensor;
   if (s == "divisor") return ParameterKind::Divisor;
+  if (s == "written") return ParameterKind::Written;
+  if (s == "optional_written") return ParameterKind::OptionalWritten;
   if (s == "optional_tensor") return ParameterKind::OptionalTensor;
   if (s == "tensors") return ParameterKind::Tensors;
   if (s == "static") return ParameterKind::Static;
@@ -239,6 +253,7 @@ PyObject* op_get(PyObject* self, PyObject* instance, PyObject*) {
 
 PyObject* op_clear_cache(PyObject* o, PyObject*) {
   reinterpret_cast<OpFunction*>(o)->cache->clear();
+  ++PlanCache::num_cleared;
   Py_RETURN_NONE;
 }
 

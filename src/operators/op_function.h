@@ -16,14 +16,16 @@
 namespace tandem {
 
 enum class ParameterKind : uint8_t {
-  Tensor,          // a tensor or a Python number
-  Divisor,         // the same, but where the other operands are integers the number must not be 0
-  OptionalTensor,  // or None
-  Tensors,         // a list or tuple of them
-  Static,          // a Python value that the plan is specialised to
-  Int,             // an integer that the plan computes with
-  Ints,            // one or several such integers
-  Generator,       // a random generator or None for the default one
+  Tensor,           // a tensor or a Python number
+  Divisor,          // the same, but where the other operands are integers the number must not be 0
+  Written,          // the same, but where it is written into integers the number must fit them
+  OptionalTensor,   // or None
+  OptionalWritten,  // both
+  Tensors,          // a list or tuple of them
+  Static,           // a Python value that the plan is specialised to
+  Int,              // an integer that the plan computes with
+  Ints,             // one or several such integers
+  Generator,        // a random generator or None for the default one
 };
 
 struct Parameter {
@@ -51,6 +53,7 @@ class PlanCache {
   void clear();
   size_t size() const { return count_; }
   size_t num_plans() const;
+  inline static uint64_t num_cleared = 0;  // how often Python has cleared one: calls may have other plans since (GIL)
 
  private:
   void rehash(size_t capacity);

@@ -4,6 +4,9 @@ namespace tandem {
 
 namespace {
 
+constexpr uint32_t kUnsigned = 1u << static_cast<int>(DType::UInt8) | 1u << static_cast<int>(DType::UInt16) |
+                               1u << static_cast<int>(DType::UInt32);
+
 // Types of arguments as a bit each.
 struct Types {
   uint32_t integers = 0, floats = 0, complexes = 0;
@@ -34,7 +37,9 @@ void PromotionRule::ask(const Argument* arguments, int count) {
     const View& view = arguments[i].tensor->view;
     (view.ndim == 0 ? single : many).add(view.dtype);
   }
-  if (!could_widen(single, many)) return;
+  // Sums of unsigned integers are signed in PyTorch, and unsigned by the standard.
+  const bool unsigned_ones = (single.integers | many.integers) & kUnsigned;
+  if (!unsigned_ones && !could_widen(single, many)) return;
   PyObject* answer = PyObject_CallNoArgs(callbacks.axes_first);
   if (!answer) throw PythonError{};
   before_ = call_mode.axes_first;

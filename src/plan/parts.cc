@@ -55,8 +55,7 @@ View row_major(View v) {
 
 Ref<Storage> Transfers::dense_copy(const Place& from) {
   const size_t bytes = bytes_of(from.view);
-  Ref<Storage> made =
-      Ref<Storage>::adopt(from.device ? Storage::allocate(bytes, from.device) : allocate_pinned(bytes));
+  Ref<Storage> made = Ref<Storage>::adopt(from.device ? Storage::allocate(bytes, from.device) : allocate_pinned(bytes));
   View to = row_major(from.view);
   to.data = made->data();
   copy_elements(from.device, from.view, to);
@@ -100,8 +99,7 @@ void Transfers::await_stream(int device, bool to_host) {
 }
 
 void Transfers::await(int32_t value) {
-  const auto found =
-      std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.value == value; });
+  const auto found = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.value == value; });
   if (found != pending_.end()) await_stream(found->device, found->to_host);
 }
 

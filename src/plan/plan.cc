@@ -8,6 +8,8 @@
 #include "known_source.h"
 #include "library/deterministic.h"
 #include "library/epilogue.h"
+#include "library/factors.h"
+#include "library/update.h"
 #include "plan/block_kernels.h"
 #include "plan/library_call.h"
 #include "plan/region.h"
@@ -17,7 +19,8 @@
 namespace tandem {
 
 Plan::~Plan() {
-  for (Object* object : {backward, backward_twice, keep, unwritten, kernels}) interpreter.release(object);
+  for (Object* object : {backward, backward_twice, backward_lazily, keep, unwritten, kernels})
+    interpreter.release(object);
   for (const Joined& j : joined) {
     interpreter.release(j.other);
     interpreter.release(j.both);
@@ -229,6 +232,11 @@ void PlanRun::run_again() {
   }
 }
 
+int32_t Instruction::own_values() const {
+  if (!factors.empty()) return factors[0].first;
+  return updates.empty() ? static_cast<int32_t>(values.size()) : updates[0].first;
+}
+
 profile::Kind Instruction::profiled() const {
   switch (kind) {
     case Kind::Kernel:
@@ -349,6 +357,10 @@ void PlanRun::run_instructions(const Instruction*& current) {
           run_with_epilogue(in);
           break;
         }
+        if (!in.updates.empty() || !in.factors.empty()) {
+          run_joined(in);
+          break;
+        }
         const LibraryOperands operands(in, ints_, [this](int32_t value) { return view(value); });
         library::Call call = operands.call();
         keep_for(in, call);
@@ -407,6 +419,53 @@ void PlanRun::run_with_epilogue(const Instruction& in) {
   library::Call call{views.data(), in.num_inputs, views.data() + in.num_inputs, 1, nullptr, 0, nullptr, 0};
   call.epilogue = &epilogue;
   keep_for(in, call);
+  run_routine(in, call);
+}
+
+void PlanRun::run_joined(const Instruction& in) {
+  const int32_t own = in.own_values();
+  std::vector<View> views;
+  for (int32_t i = 0; i < own; ++i) views.push_back(view(in.values[i]));
+  std::vector<int64_t> ints;
+  for (int32_t slot : in.ints) ints.push_back(ints_[slot]);
+  std::vector<library::Factors> factors;
+  for (const auto& [first, piece] : in.factors)
+    factors.push_back({piece, view(in.values[first]), view(in.values[first + 1]), views[piece]});
+  std::vector<library::Update> updates;
+  for (const UpdateCode& code : in.updates) {
+    library::Update& made = updates.emplace_back();
+    made.kernel = code.kernel;
+    made.blocks = ints_[code.extent], made.block = code.block;
+    made.piece = code.piece, made.result = code.result;
+    made.dense = &code.dense;
+    made.keeps = code.keeps;
+    made.identity = static_cast<uint64_t>(code.identity);
+    made.cost = code.cost;
+    for (int32_t slot : code.ints) made.ints.push_back(ints_[slot]);
+    for (int32_t i = 0, at = code.first; i <= code.count; ++i) {
+      if (i == code.result) {
+        made.pointers.push_back(views[in.num_inputs + code.piece].data);
+        continue;
+      }
+      made.pointers.push_back(address(in.values[at]));
+      if (std::find(code.dense.begin(), code.dense.end(), i) == code.dense.end()) {
+        made.numbers.push_back(i);
+        made.number_bytes.push_back(static_cast<int32_t>(item_size(plan_.values[in.values[at]].dtype)));
+      }
+      ++at;
+    }
+  }
+  library::Call call{views.data(),
+                     in.num_inputs,
+                     views.data() + in.num_inputs,
+                     own - in.num_inputs,
+                     ints.data(),
+                     static_cast<int>(ints.size()),
+                     in.floats.data(),
+                     static_cast<int>(in.floats.size())};
+  call.origin = in.origin.get();
+  call.updates = updates.data(), call.num_updates = static_cast<int>(updates.size());
+  call.factors = factors.data(), call.num_factors = static_cast<int>(factors.size());
   run_routine(in, call);
 }
 

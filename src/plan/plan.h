@@ -67,6 +67,23 @@ struct EpilogueCode {
   double cost = 0;
 };
 
+// A kernel that a collective calls for blocks of one of its results (library/update.h). Its operands are `count` of the
+// instruction's values, from `first` on, with the result put in at `result`.
+struct UpdateCode {
+  KernelFunction kernel = nullptr;
+  int32_t first = 0, count = 0, piece = 0, result = 0, extent = 0, block = 0;
+  std::vector<int32_t> ints, dense;
+  bool keeps = true;
+  int64_t identity = 0;
+  double cost = 0;
+};
+
+// An operand of a collective that is the product of two of the instruction's values, `first` and the next one
+// (library/factors.h).
+struct FactorsCode {
+  int32_t first = 0, piece = 0;
+};
+
 struct Instruction {
   // Part, Transfer: of plans over several devices (parts.h)
   enum class Kind : uint8_t { Kernel, Library, Free, Region, Part, Transfer } kind;
@@ -81,6 +98,8 @@ struct Instruction {
   std::string label;                       // what runs, for readers
   std::shared_ptr<Region> region;          // Region, Part: plans that it runs
   std::shared_ptr<EpilogueCode> epilogue;  // Library: what follows it
+  std::vector<UpdateCode> updates;         // Library: what follows a collective
+  std::vector<FactorsCode> factors;        // Library: of operands of a collective; before what follows it
   std::shared_ptr<const Origin> origin;    // programs of many calls: which one this comes from, for errors
 
   // Kernels of a device: the grid has `extent` blocks. Several launches of one kernel may be one instruction: `parts`
@@ -101,12 +120,13 @@ struct Instruction {
   uint8_t extra = 0;
 
   profile::Kind profiled() const;  // what a profile calls it
+  int32_t own_values() const;      // Library: inputs and outputs, before what belongs to factors and updates
 };
 
-// With how many calls noted each of a program's inputs (leaves, then numbers, then integers) was known.
-struct Noted {
+// With how many calls captured each of a program's inputs (leaves, then numbers, then integers) was known.
+struct KnownInputs {
   size_t leaves = 0, numbers = 0;
-  std::vector<int32_t> known;
+  std::vector<int32_t> calls;
 };
 
 // A launch that takes values from the host.
@@ -157,6 +177,10 @@ struct Plan {
   std::vector<int32_t> saved_numbers;  // input positions of Python numbers
   Object* backward = nullptr;          // OpFunction (owned): gradients from saved values
   Object* backward_twice = nullptr;    // OpFunction (owned): the same, differentiable again
+  Object* backward_lazily = nullptr;   // OpFunction (owned), or null: summands in place of some gradients, and
+  enum class Summand : uint8_t { Matmul, Rows };
+  std::vector<std::vector<Summand>> summands;  // by gradient, two tensors each: Note [Lazy weight gradients] in
+                                               // autograd/lazy_sum.h
   // What runs backward of this and of a record before it in one, or None: see Note [Joined records] in
   // autograd/record.h.
   struct Joined {
@@ -263,9 +287,9 @@ class PlanRun {
   int device() const { return plan_.device; }
   bool on_host(int32_t value) const { return plan_.values[value].on_host; }
 
-  // Who noted the calls of this program, and when.
-  void set_noted(const Noted* noted, const void* owner) {
-    noted_ = noted;
+  // Who captured the calls of this program, and when.
+  void set_known_inputs(const KnownInputs* known, const void* owner) {
+    known_inputs_ = known;
     owner_ = owner;
   }
 
@@ -312,6 +336,7 @@ class PlanRun {
   void take_arena(std::shared_ptr<const MemoryLayout> layout);
   void run_routine(const Instruction& instruction, const library::Call& call);
   void run_with_epilogue(const Instruction& instruction);
+  void run_joined(const Instruction& instruction);
   void keep_for(const Instruction& instruction, library::Call& call);
 
   const Plan& plan_;
@@ -320,7 +345,7 @@ class PlanRun {
   bool part_wrote_ = false;  // whether the part that failed had written inputs
   const InputView* inputs_;
   const size_t num_values_;  // the plan may get more: Note [Unwritten plans]
-  const Noted* noted_ = nullptr;
+  const KnownInputs* known_inputs_ = nullptr;
   const void* owner_ = nullptr;
   LoopState* loop_ = nullptr;
   cuda::SideWorks side_;  // what the current stream has not waited for

@@ -73,7 +73,7 @@ void PlanBuilder::guard(int relation, int32_t s) {
 }
 
 int32_t PlanBuilder::value(int kind, int dtype, int32_t source, int32_t offset, std::vector<int32_t> shape,
-              std::vector<int32_t> strides) {
+                           std::vector<int32_t> strides) {
   if (shape.size() > kMaxDims)
     fail(ErrorKind::Shape, "a tensor has ", shape.size(), " axes; at most ", kMaxDims, " are supported");
   is_one_of("a kind of value", kind, 3);
@@ -84,13 +84,13 @@ int32_t PlanBuilder::value(int kind, int dtype, int32_t source, int32_t offset, 
   }
   slots(shape);
   slots(strides);
-  plan->values.push_back({static_cast<ValueKind>(kind), static_cast<DType>(dtype), source, offset, std::move(shape),
-                          std::move(strides)});
+  plan->values.push_back(
+      {static_cast<ValueKind>(kind), static_cast<DType>(dtype), source, offset, std::move(shape), std::move(strides)});
   return static_cast<int32_t>(plan->values.size()) - 1;
 }
 
 void PlanBuilder::kernel(std::vector<int32_t> values, std::vector<int32_t> ints, int32_t extent, double cost,
-            std::string label) {
+                         std::string label) {
   this->values(values);
   slots(ints);
   slots({extent}, -1);
@@ -105,7 +105,7 @@ void PlanBuilder::kernel(std::vector<int32_t> values, std::vector<int32_t> ints,
 }
 
 void PlanBuilder::library(const std::string& routine, std::vector<int32_t> inputs, std::vector<int32_t> outputs,
-             std::vector<int32_t> ints, std::vector<double> floats, std::string label) {
+                          std::vector<int32_t> ints, std::vector<double> floats, std::string label) {
   values(inputs);
   values(outputs);
   slots(ints);
@@ -127,8 +127,8 @@ void PlanBuilder::library(const std::string& routine, std::vector<int32_t> input
   plan->instructions.push_back(std::move(in));
 }
 
-void PlanBuilder::epilogue(std::vector<int32_t> operands, std::vector<int32_t> ints, int32_t result,
-              int32_t value, bool keeps, std::vector<int32_t> alike, double cost) {
+void PlanBuilder::epilogue(std::vector<int32_t> operands, std::vector<int32_t> ints, int32_t result, int32_t value,
+                           bool keeps, std::vector<int32_t> alike, double cost) {
   values(operands);
   values({value});
   slots(ints);
@@ -144,6 +144,32 @@ void PlanBuilder::epilogue(std::vector<int32_t> operands, std::vector<int32_t> i
   in.values.insert(in.values.end(), operands.begin(), operands.end());
 }
 
+void PlanBuilder::update(std::vector<int32_t> operands, std::vector<int32_t> ints, int32_t extent, int32_t block,
+                         int32_t piece, int32_t result, std::vector<int32_t> dense, bool keeps, int64_t identity,
+                         double cost) {
+  values(operands);
+  slots(ints);
+  slots({extent});
+  Instruction& in = last();
+  const auto count = static_cast<int32_t>(operands.size());
+  is_one_of("a result", piece, in.own_values() - in.num_inputs);
+  is_one_of("an operand", result, count + 1);
+  for (const int32_t operand : dense) is_one_of("an operand", operand, count + 1);
+  if (block < 1) fail(ErrorKind::Value, "a block of ", block, " elements");
+  in.updates.push_back({nullptr, static_cast<int32_t>(in.values.size()), count, piece, result, extent, block,
+                        std::move(ints), std::move(dense), keeps, identity, cost});
+  in.values.insert(in.values.end(), operands.begin(), operands.end());
+}
+
+void PlanBuilder::factors(int32_t a, int32_t b, int32_t piece) {
+  values({a, b});
+  Instruction& in = last();
+  is_one_of("an operand", piece, std::min(in.num_inputs, in.own_values() - in.num_inputs));
+  if (!in.updates.empty()) fail(ErrorKind::Value, "factors come before updates");
+  in.factors.push_back({static_cast<int32_t>(in.values.size()), piece});
+  in.values.insert(in.values.end(), {a, b});
+}
+
 void PlanBuilder::begin_writes() {
   plan->first_write = static_cast<int32_t>(plan->instructions.size());
 }
@@ -154,8 +180,8 @@ void PlanBuilder::part(PlanBuilder& builder, std::vector<int32_t> ints) {
   next_region->ints.push_back(std::move(ints));
 }
 
-void PlanBuilder::region(int kind, std::vector<int32_t> inputs, std::vector<int32_t> outputs, int32_t carried, int32_t scanned,
-            int32_t extent, bool reverse) {
+void PlanBuilder::region(int kind, std::vector<int32_t> inputs, std::vector<int32_t> outputs, int32_t carried,
+                         int32_t scanned, int32_t extent, bool reverse) {
   is_one_of("a kind of region", kind, 5);
   values(inputs);
   values(outputs);

@@ -30,14 +30,18 @@ struct PlanBuilder {
   void guard(int relation, int32_t s);
   int32_t value(int kind, int dtype, int32_t source, int32_t offset, std::vector<int32_t> shape,
                 std::vector<int32_t> strides);
-  void kernel(std::vector<int32_t> values, std::vector<int32_t> ints, int32_t extent, double cost,
-              std::string label);
+  void kernel(std::vector<int32_t> values, std::vector<int32_t> ints, int32_t extent, double cost, std::string label);
   void library(const std::string& routine, std::vector<int32_t> inputs, std::vector<int32_t> outputs,
                std::vector<int32_t> ints, std::vector<double> floats, std::string label);
   // The kernel that follows the routine added last, on blocks of its result. `operands`: without the result, which is
   // put in at `result`; `value`: the result; `keeps`: whether it is among the routine's outputs.
-  void epilogue(std::vector<int32_t> operands, std::vector<int32_t> ints, int32_t result,
-                int32_t value, bool keeps, std::vector<int32_t> alike, double cost);
+  void epilogue(std::vector<int32_t> operands, std::vector<int32_t> ints, int32_t result, int32_t value, bool keeps,
+                std::vector<int32_t> alike, double cost);
+  // A kernel that follows the collective added last, on blocks of its result number `piece`, which is put in at
+  // `result`; `dense`: operands that lie as it does.
+  void factors(int32_t a, int32_t b, int32_t piece);
+  void update(std::vector<int32_t> operands, std::vector<int32_t> ints, int32_t extent, int32_t block, int32_t piece,
+              int32_t result, std::vector<int32_t> dense, bool keeps, int64_t identity, double cost);
   void begin_writes();
   std::shared_ptr<Region> next_region = std::make_shared<Region>();
 

@@ -216,7 +216,8 @@ void PlanRun::run_on_device(const Instruction& in, std::vector<HostNode>* host_n
       call.device = device;
       call.stream = stream;
       call.origin = in.origin.get();
-      if (in.waits && !in.origin && interpreter.holds_lock()) library::line_of_call = format_source(KnownSource().get());
+      if (in.waits && !in.origin && interpreter.holds_lock())
+        library::line_of_call = format_source(KnownSource().get());
       in.routine(call);
       if (in.waits)
         for (cuda::SideWork& work : cuda::take_side_work()) side_.add(std::move(work));

@@ -116,6 +116,23 @@ void add_epilogue(PlanBuilder& b, Arguments& a) {
   b.last().epilogue->kernel = kernel.function;
 }
 
+void add_update(PlanBuilder& b, Arguments& a) {
+  const auto kernel = a.next<Kernel>();
+  auto operands = a.numbers(), ints = a.numbers();
+  const int32_t extent = a.number(), block = a.number(), piece = a.number(), result = a.number();
+  auto dense = a.numbers();
+  const bool keeps = a.number() != 0;
+  const auto identity = a.next<int64_t>();
+  b.update(std::move(operands), std::move(ints), extent, block, piece, result, std::move(dense), keeps, identity,
+           a.real());
+  b.last().updates.back().kernel = kernel.function;
+}
+
+void add_factors(PlanBuilder& b, Arguments& a) {
+  const int32_t left = a.number(), right = a.number();
+  b.factors(left, right, a.number());
+}
+
 void add_library(PlanBuilder& b, Arguments& a) {
   const std::string routine = a.text();
   auto inputs = a.numbers(), outputs = a.numbers(), ints = a.numbers();
@@ -171,6 +188,8 @@ const std::unordered_map<std::string_view, Call>& calls() {
       {"value", &add_value},
       {"kernel", &add_kernel},
       {"epilogue", &add_epilogue},
+      {"factors", &add_factors},
+      {"update", &add_update},
       {"library", &add_library},
       {"part", &add_part},
       {"block_kernels", [](PlanBuilder& b, Arguments& a) { b.block_kernels(a.number()); }},

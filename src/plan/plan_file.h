@@ -2,11 +2,12 @@
 // weights. Written by tandem/export/program.py.
 //
 // Note [Plan files]
-// Numbers are little-endian. After a line that names the format come: the objects (u32 how many; each u64 bytes, then an
-// ELF object whose function "kernel" is the kernel); the constants (u32; each u8 dtype, u8 axes, i64 sizes, then the
+// Numbers are little-endian. After a line that names the format come: the objects (u32 how many; each u64 bytes, then
+// an ELF object whose function "kernel" is the kernel); the constants (u32; each u8 dtype, u8 axes, i64 sizes, then the
 // elements, row-major); the inputs that a call brings, before the constants (u32; each u8 dtype, u8 axes, i64 sizes, -1
-// for any); the calls of a plan. Calls are a u32 and so many of: a name (u8, characters), u8 arguments, each a letter and what it says: i an i64, d a double, s a
-// string (u32, characters), I and D lists (u32, elements), K a kernel (u32, which object), P the calls of another plan.
+// for any); the calls of a plan. Calls are a u32 and so many of: a name (u8, characters), u8 arguments, each a letter
+// and what it says: i an i64, d a double, s a string (u32, characters), I and D lists (u32, elements), K a kernel (u32,
+// which object), P the calls of another plan.
 #pragma once
 #include <string>
 #include <vector>

@@ -15,14 +15,14 @@ int32_t root_of(const Plan& plan, int32_t value) {
   return value;
 }
 
-// With how many calls noted each of the instructions can run, and how many suffice for most of those that write no
+// With how many calls captured each of the instructions can run, and how many suffice for most of those that write no
 // input.
-std::vector<int32_t> when_ready(const Plan& plan, const std::vector<const Instruction*>& list, const Noted& noted,
+std::vector<int32_t> when_ready(const Plan& plan, const std::vector<const Instruction*>& list, const KnownInputs& known,
                                 int32_t& most) {
   struct Times {
     int32_t written = 0, read = 0;
   };
-  std::vector<Times> inputs(noted.known.size()), values(plan.values.size());
+  std::vector<Times> inputs(known.calls.size()), values(plan.values.size());
   const auto source = [&](int32_t root) {
     return plan.values[root].kind == ValueKind::Input ? plan.values[root].source : -1;
   };
@@ -38,7 +38,7 @@ std::vector<int32_t> when_ready(const Plan& plan, const std::vector<const Instru
     int32_t ready = in->waits ? kLast : 1;  // others wait for it in turn: it cannot be begun and given up
     each(*in, [&](int32_t root, bool written) {
       ready = std::max(ready, times(root).written);
-      if (source(root) >= 0) ready = std::max(ready, written ? kLast : noted.known[source(root)]);
+      if (source(root) >= 0) ready = std::max(ready, written ? kLast : known.calls[source(root)]);
       if (written) ready = std::max(ready, times(root).read);
     });
     each(*in, [&](int32_t root, bool written) {
@@ -72,9 +72,9 @@ std::vector<int32_t> when_ready(const Plan& plan, const std::vector<const Instru
 
 }  // namespace
 
-std::vector<Piece> divide(const Plan& plan, const Noted* noted) {
+std::vector<Piece> divide(const Plan& plan, const KnownInputs* known) {
   std::vector<Piece> pieces;
-  if (!noted || plan.instructions.size() < kWorthDividing) {
+  if (!known || plan.instructions.size() < kWorthDividing) {
     Piece& all = pieces.emplace_back();
     for (const Instruction& in : plan.instructions) {
       all.instructions.push_back(&in);
@@ -86,7 +86,7 @@ std::vector<Piece> divide(const Plan& plan, const Noted* noted) {
   for (const Instruction& in : plan.instructions)
     if (in.kind != Instruction::Kind::Free) list.push_back(&in);
   int32_t end = 0;
-  const std::vector<int32_t> ready = when_ready(plan, list, *noted, end);
+  const std::vector<int32_t> ready = when_ready(plan, list, *known, end);
   int32_t from = 0;
   const auto take = [&](int32_t upto) {
     Piece piece;

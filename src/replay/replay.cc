@@ -297,13 +297,13 @@ bool Replay::record(const Plan& plan, PlanRun& run, Recording& recording) {
       if (value.kind == ValueKind::Input && run.inputs_[value.source].view && !value.on_host)
         run.data_[v] = recording.inputs[value.source].recorded;
     }
-    Noted& noted = recording.noted = run.noted_ ? *run.noted_ : Noted();
-    const size_t before_ints = noted.leaves + noted.numbers;  // a program need not take integers as inputs
+    KnownInputs& known = recording.known = run.known_inputs_ ? *run.known_inputs_ : KnownInputs();
+    const size_t before_ints = known.leaves + known.numbers;  // a program need not take integers as inputs
     const size_t inputs = recording.inputs.size();
-    const bool dividable = run.noted_ && (inputs == before_ints || inputs == noted.known.size());
-    recording.noted_ints.clear();
-    for (size_t i = before_ints; i < noted.known.size(); ++i) recording.noted_ints.push_back(run.inputs_[i].integer);
-    for (const Piece& piece : divide(plan, dividable ? &noted : nullptr)) record_piece(run, piece, stream, recording);
+    const bool dividable = run.known_inputs_ && (inputs == before_ints || inputs == known.calls.size());
+    recording.captured_ints.clear();
+    for (size_t i = before_ints; i < known.calls.size(); ++i) recording.captured_ints.push_back(run.inputs_[i].integer);
+    for (const Piece& piece : divide(plan, dividable ? &known : nullptr)) record_piece(run, piece, stream, recording);
   } catch (...) {  // something that cannot be recorded; the plain run will say if it is more than that
     interpreter.clear_error();
     restore();
@@ -396,12 +396,12 @@ int32_t Replay::first_ahead() const {
   return !recording || recording->pieces.size() < 2 ? INT32_MAX : recording->pieces.front().after;
 }
 
-// What is noted in a run of a program is alike for all sizes.
+// What is captured in a run of a program is alike for all sizes.
 size_t Replay::leaves() const {
-  return latest() ? latest()->noted.leaves : 0;
+  return latest() ? latest()->known.leaves : 0;
 }
 size_t Replay::numbers() const {
-  return latest() ? latest()->noted.numbers : 0;
+  return latest() ? latest()->known.numbers : 0;
 }
 
 bool Replay::give_up(const void* owner) {
@@ -425,9 +425,9 @@ Replay::Recording* Replay::find_ahead(const Plan& plan, int32_t calls, const Inp
   for (auto& recording : recordings_) {
     if (recording->pieces.size() < 2) continue;
     size_t leaf = 0;
-    const Noted& noted = recording->noted;
-    while (leaf < noted.leaves && noted.known[leaf] <= calls && fits(plan, inputs[leaf], leaf, *recording)) ++leaf;
-    if (leaf == noted.leaves || noted.known[leaf] > calls) return recording.get();
+    const KnownInputs& known = recording->known;
+    while (leaf < known.leaves && known.calls[leaf] <= calls && fits(plan, inputs[leaf], leaf, *recording)) ++leaf;
+    if (leaf == known.leaves || known.calls[leaf] > calls) return recording.get();
   }
   return nullptr;
 }
@@ -441,15 +441,15 @@ int32_t Replay::go_ahead(const Plan& plan, const void* owner, int32_t calls, con
     begun_ = checked_ = copied_ = 0;
   }
   Recording& recording = *begun_of_;
-  const Noted& noted = recording.noted;
-  for (; checked_ < noted.leaves && noted.known[checked_] <= calls; ++checked_)
+  const KnownInputs& known = recording.known;
+  for (; checked_ < known.leaves && known.calls[checked_] <= calls; ++checked_)
     if (!fits(plan, inputs[checked_], checked_, recording)) {
       give_up(owner);
       return -1;
     }
-  const size_t before_ints = noted.leaves + noted.numbers;
-  for (size_t k = 0; k < recording.noted_ints.size() && noted.known[before_ints + k] <= calls; ++k)
-    if (inputs[before_ints + k].integer != recording.noted_ints[k]) {
+  const size_t before_ints = known.leaves + known.numbers;
+  for (size_t k = 0; k < recording.captured_ints.size() && known.calls[before_ints + k] <= calls; ++k)
+    if (inputs[before_ints + k].integer != recording.captured_ints[k]) {
       give_up(owner);
       return -1;
     }

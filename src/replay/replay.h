@@ -54,10 +54,11 @@ class Replay {
   void run(const Plan& plan, PlanRun& run);
 
   // See Note [Ahead]: what `owner` notes seems to become this program again.
-  int32_t first_ahead() const;  // calls that must be noted for the first piece; INT32_MAX if there is nothing to begin
+  int32_t first_ahead()
+      const;  // calls that must be captured for the first piece; INT32_MAX if there is nothing to begin
   size_t leaves() const;
   size_t numbers() const;
-  // Launches the pieces that `calls` noted calls allow, of which `inputs` knows what is known so far. Gives with how
+  // Launches the pieces that `calls` captured calls allow, of which `inputs` knows what is known so far. Gives with how
   // many calls there is more to do, or -1 if this is not the run that was recorded, after which all is forgotten.
   int32_t go_ahead(const Plan& plan, const void* owner, int32_t calls, const InputView* inputs);
   bool give_up(const void* owner);  // whether anything had been begun
@@ -74,7 +75,7 @@ class Replay {
   struct RecordedPiece {
     cuda::Graph graph = nullptr;
     cuda::GraphExec executable = nullptr;
-    int32_t after;  // calls that must have been noted
+    int32_t after;  // calls that must have been captured
     std::vector<HostNode> host_nodes;
   };
   struct Recording {            // of one set of sizes
@@ -84,8 +85,8 @@ class Replay {
     std::vector<Input> inputs;
     std::vector<RecordedPiece> pieces;  // none: not recorded yet
     std::vector<char*> addresses;       // of the plan's values, in the graph
-    Noted noted;
-    std::vector<int64_t> noted_ints;
+    KnownInputs known;
+    std::vector<int64_t> captured_ints;
     uint64_t first_launch = 0, last_launch = 0;  // numbers of its launches
     int64_t group = -1, number = -1;             // of what ranks recorded together
   };

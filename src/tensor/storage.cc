@@ -129,7 +129,7 @@ Storage* Storage::shard(size_t bytes, Object* parts, bool writable, int device) 
   return storage;
 }
 
-Storage* Storage::promise(size_t bytes, int device) {
+Storage* Storage::deferred(size_t bytes, int device) {
   Storage* storage = new Storage;
   storage->device_ = static_cast<uint8_t>(device);
   storage->bytes_ = bytes;
@@ -137,8 +137,8 @@ Storage* Storage::promise(size_t bytes, int device) {
   return storage;
 }
 
-Storage* Storage::promise_row(size_t bytes, int device, Batch* batch, size_t number) {
-  Storage* storage = promise(bytes, device);
+Storage* Storage::deferred_row(size_t bytes, int device, Batch* batch, size_t number) {
+  Storage* storage = deferred(bytes, device);
   storage->context_ = batch;
   storage->capacity_ = number;
   return storage;
@@ -183,7 +183,7 @@ struct SpareStorages {
   struct Spare {
     Spare* next;
   };
-  static constexpr int kMost = 1 << 14;
+  static constexpr int kMost = 1 << 16;
   Spare* first = nullptr;
   int count = 0;
   bool is_emptied = false;  // when the thread ends

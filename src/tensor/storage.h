@@ -23,14 +23,14 @@ class Storage {
   static Storage* borrow(void* data, size_t bytes, bool writable, void (*release)(void*), void* context,
                          int device = 0);
 
-  // Memory that is promised but not there yet; fulfil takes over the block of a storage that nobody else holds.
-  static Storage* promise(size_t bytes, int device = 0);
+  // Memory of a deferred tensor: not there yet; fulfil takes over the block of a storage that nobody else holds.
+  static Storage* deferred(size_t bytes, int device = 0);
   bool pending() const { return pending_; }
   void fulfil(Storage& made);
 
-  // A promise of calls that are deferred to run in batches (autobatch/batch.h), and its number there. Its memory is
+  // A deferred tensor of calls that run in batches (autobatch/batch.h), and its number there. Its memory is
   // part of a larger block in the end, which lives as long as any of its rows; writing one counts as writing all.
-  static Storage* promise_row(size_t bytes, int device, Batch* batch, size_t number);
+  static Storage* deferred_row(size_t bytes, int device, Batch* batch, size_t number);
   Batch* batch() const { return pending_ ? static_cast<Batch*>(context_) : nullptr; }
   size_t number() const { return capacity_; }
   void renumber(size_t number) { capacity_ = number; }

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "check.h"
+#include "tensor/deferred.h"
 #include "tensor/node.h"
-#include "tensor/promised.h"
 #include "tensor/tensor_object.h"
 
 namespace tandem {
@@ -14,7 +14,7 @@ PyTypeObject* TensorType = nullptr;
 namespace {
 
 // Dead Tensor objects kept for reuse (exact type only). Guarded by the GIL.
-constexpr int kPoolSize = 256;
+constexpr int kPoolSize = 1 << 13;
 Tensor* pool[kPoolSize];
 int pool_used = 0;
 
@@ -44,9 +44,9 @@ void fill(Tensor* t, Storage* storage, char* data, DType dtype, int ndim, const 
   t->extra = nullptr;
   t->attributes = nullptr;
   t->weak_references = nullptr;
-  t->promised_at = nullptr;
+  t->deferred_at = nullptr;
   if (storage->pending()) [[unlikely]]
-    note_promised(t);
+    note_deferred(t);
 }
 
 void release_parts(Tensor* t) {
@@ -61,8 +61,8 @@ void release_parts(Tensor* t) {
   Py_CLEAR(t->attributes);
   if (Storage* storage = std::exchange(t->storage, nullptr)) {
     // Also a row of a block, which may have got its memory while the rest of its batch still runs.
-    if (t->promised_at) [[unlikely]]
-      forget_promised(t);
+    if (t->deferred_at) [[unlikely]]
+      forget_deferred(t);
     storage->release();
   }
 }
@@ -129,7 +129,8 @@ Tensor* new_tensor(Storage* storage, char* data, DType dtype, int ndim, const in
   }
   fill(t, storage, data, dtype, ndim, shape, strides);
   storage->describe(t->view);
-  PyObject_GC_Track(reinterpret_cast<PyObject*>(t));
+  if (!storage->pending()) [[likely]]  // see Note [Deferred tensors and the collector] in deferred.h
+    PyObject_GC_Track(reinterpret_cast<PyObject*>(t));
   return t;
 }
 

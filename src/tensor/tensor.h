@@ -31,8 +31,8 @@ struct Tensor {
   AutogradExtra* extra;            // owned, lazily made
   PyObject* attributes;            // __dict__
   PyObject* weak_references;
-  Tensor** promised_at;   // where the list of tensors without memory has this one, or null; see promised.h
-  Tensor* next_promised;  // in that list
+  Tensor** deferred_at;   // where the list of tensors without memory has this one, or null; see deferred.h
+  Tensor* next_deferred;  // in that list
   View view;              // last: mostly room for axes that few tensors have
 
   bool is_leaf() const { return history == nullptr; }

@@ -13,7 +13,7 @@ typedef unsigned long long Address;
 enum { kOutOfMemory = 2, kInvalid = 1 };
 
 static size_t allocated;  // bytes of device memory
-static long long launches, graph_launches, recorded, modules, early_launches, fills_replaced;
+static long long launches, graph_launches, recorded, modules, early_launches, fills_replaced, reads;
 static __thread int capturing;
 static char log_text[1 << 16];  // names of the functions that were launched
 static size_t logged;
@@ -28,7 +28,7 @@ static size_t total(void) {  // what the device has; STAND_IN_GIB says how much,
 // What tests ask for.
 void stand_in_counts(long long* out) {
   out[0] = launches, out[1] = graph_launches, out[2] = recorded, out[3] = modules, out[4] = (long long)allocated;
-  out[5] = early_launches, out[6] = fills_replaced;
+  out[5] = early_launches, out[6] = fills_replaced, out[7] = reads;
 }
 const char* stand_in_log(void) { return log_text; }
 static int failing;
@@ -138,7 +138,10 @@ int cuMemHostAlloc(void** p, size_t bytes, unsigned flags) {
 int cuMemFreeHost(void* p) { return free(p), 0; }
 int cuMemHostGetDevicePointer_v2(Address* a, void* p, unsigned flags) { return *a = (Address)p, 0; }
 int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, void* s) { return memcpy((void*)to, from, n), forked(); }
-int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, void* s) { return memcpy(to, (void*)from, n), forked(); }
+int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, void* s) {
+  ++reads;
+  return memcpy(to, (void*)from, n), forked();
+}
 int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, void* s) { return memmove((void*)to, (void*)from, n), 0; }
 int cuMemcpyAsync(Address to, Address from, size_t n, void* s) { return memmove((void*)to, (void*)from, n), 0; }
 int cuMemsetD8Async(Address to, unsigned char v, size_t n, void* s) { return memset((void*)to, v, n), 0; }

@@ -169,6 +169,7 @@ int ncclGetUniqueId(struct id* id) {
   return close(fd), 0;
 }
 int ncclCommInitRank(struct comm** made, int size, struct id id, int rank) {
+  if (getenv("STAND_IN_NCCL_REFUSES")) return unlink(id.path), kInvalid;  // as older ones, where ranks share a device
   const int fd = open(id.path, O_RDWR);
   if (fd < 0) return kInternal;
   struct comm* c = calloc(1, sizeof *c);

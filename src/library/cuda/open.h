@@ -1,4 +1,5 @@
-// NVIDIA's libraries, opened at run time from wheels or the system (tandem/codegen/cuda/libraries.py knows where they may be).
+// NVIDIA's libraries, opened at run time from wheels or the system (tandem/codegen/cuda/libraries.py knows where they
+// may be).
 #pragma once
 #include <cstddef>
 #include <string>

@@ -42,11 +42,22 @@ inline __attribute__((always_inline)) void tile(int64_t k, const T* a, int64_t a
     }
 }
 
+// Terms of a sum that are added in a row, so that rounding does not pile up; the parts are added to what c holds.
+template <typename T>
+constexpr int64_t kTermsInRow = sizeof(T) < 8 ? 32 : 1024;
+
 template <typename T, int W, int NV, int M>
 void rows_of_tiles(int64_t& i, int64_t m, int64_t k, const Matrix<const T>& a, const T* b, int64_t b_row, T* c,
                    int64_t c_row, const T* bias) {
-  for (; i + M <= m; i += M)
-    tile<T, W, NV, M>(k, a.data + i * a.row, a.row, a.column, b, b_row, c + i * c_row, c_row, false, bias);
+  constexpr int64_t kTerms = kTermsInRow<T>;
+  for (; i + M <= m; i += M) {
+    const T* left = a.data + i * a.row;
+    T* to = c + i * c_row;
+    tile<T, W, NV, M>(k < kTerms ? k : kTerms, left, a.row, a.column, b, b_row, to, c_row, false, bias);
+    for (int64_t p = kTerms; p < k; p += kTerms)
+      tile<T, W, NV, M>(k - p < kTerms ? k - p : kTerms, left + p * a.column, a.row, a.column, b + p * b_row, b_row, to,
+                        c_row, true, nullptr);
+  }
 }
 
 template <typename T, int W, int NV>
@@ -86,7 +97,7 @@ void small(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b
   small_of_width<T>(m, n, k, a, b, c, bias);
 }
 
-constexpr int64_t kDotsAhead = 1024;  // bytes
+constexpr int64_t kDotsAhead = 2048;  // bytes
 
 // The elements of a vector added up in pairs.
 template <typename Vector>
@@ -102,42 +113,59 @@ inline auto sum_of(Vector v) {
   return lanes[0];
 }
 
-template <typename T, int N>
-void dots(int64_t k, const T* a, const T* b, int64_t b_column, T* c, int64_t c_column, const T* bias) {
-  constexpr int W = kWidth<T>;
+// M rows of a with one column of b, which is contiguous. Columns are taken one after the other, and so is memory where
+// they follow one another: it then comes 1.15 times as quickly as by four columns at once, and from caches no slower.
+template <typename T, int M>
+void dots(int64_t k, const T* a, int64_t a_row, const T* b, T* c, int64_t c_row, const T* bias) {
+  constexpr int W = kWidth<T>, U = M == 1 ? 4 : M == 2 ? 2 : 1;  // chains for each sum
   using Vector = typename VectorOf<T, W>::type;
-  Vector sum[N][2] = {};
+  Vector sum[M][U] = {};
   int64_t p = 0;
-  for (; p + 2 * W <= k; p += 2 * W) {
-    const Vector left0 = load(a + p), left1 = load(a + p + W);
+  for (; p + U * W <= k; p += U * W) {
 #pragma GCC unroll 4
-    for (int j = 0; j < N; ++j) {
+    for (int u = 0; u < U; ++u) {
       // A large matrix comes from memory: what is asked for by hand comes sooner than what the processor foresees.
-      __builtin_prefetch(b + j * b_column + p + kDotsAhead / sizeof(T));
-      __builtin_prefetch(b + j * b_column + p + kDotsAhead / sizeof(T) + W);
-      sum[j][0] += left0 * load(b + j * b_column + p);
-      sum[j][1] += left1 * load(b + j * b_column + p + W);
+      __builtin_prefetch(b + p + u * W + kDotsAhead / sizeof(T), 0, 0);
+      const Vector right = load(b + p + u * W);
+#pragma GCC unroll 4
+      for (int i = 0; i < M; ++i) sum[i][u] += load(a + i * a_row + p + u * W) * right;
     }
   }
-  for (int j = 0; j < N; ++j) {
-    const Vector both = sum[j][0] + sum[j][1];
-    T total = sum_of(both) + (bias ? bias[j] : T(0));
-    for (int64_t q = p; q < k; ++q) total += a[q] * b[j * b_column + q];
-    c[j * c_column] = total;
+  for (; U > 1 && p + W <= k; p += W)
+#pragma GCC unroll 4
+    for (int i = 0; i < M; ++i) sum[i][0] += load(a + i * a_row + p) * load(b + p);
+  if (p < k) {  // the rest among zeros, so that it is added in pairs like all else
+    T left[W] = {}, right[W] = {};
+    const size_t rest = static_cast<size_t>(k - p) * sizeof(T);
+    __builtin_memcpy(right, b + p, rest);
+#pragma GCC unroll 4
+    for (int i = 0; i < M; ++i) {
+      __builtin_memcpy(left, a + i * a_row + p, rest);
+      sum[i][0] += load(left) * load(right);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < M; ++i) {
+    Vector all = sum[i][0];
+    if constexpr (U == 2) all = sum[i][0] + sum[i][1];
+    if constexpr (U == 4) all = (sum[i][0] + sum[i][1]) + (sum[i][2] + sum[i][3]);
+    c[i * c_row] = sum_of(all) + (bias ? *bias : T(0));
   }
 }
 
 template <typename T>
 void dot(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const T* bias) {
-  int64_t j = 0;
-  for (; j + 4 <= n; j += 4)
-    for (int64_t i = 0; i < m; ++i)
-      dots<T, 4>(k, a.data + i * a.row, b.data + j * b.column, b.column, c.data + i * c.row + j * c.column, c.column,
-                 bias ? bias + j : nullptr);
-  for (; j < n; ++j)
-    for (int64_t i = 0; i < m; ++i)
-      dots<T, 1>(k, a.data + i * a.row, b.data + j * b.column, b.column, c.data + i * c.row + j * c.column, c.column,
-                 bias ? bias + j : nullptr);
+  int64_t i = 0;
+  const auto rows = [&](auto some) {
+    for (int64_t j = 0; j < n; ++j)
+      dots<T, some.value>(k, a.data + i * a.row, a.row, b.data + j * b.column, c.data + i * c.row + j * c.column, c.row,
+                          bias ? bias + j : nullptr);
+    i += some.value;
+  };
+  while (m - i >= 4) rows(std::integral_constant<int, 4>());
+  if (m - i == 3) return rows(std::integral_constant<int, 3>());
+  if (m - i == 2) return rows(std::integral_constant<int, 2>());
+  if (m - i == 1) rows(std::integral_constant<int, 1>());
 }
 
 template <typename T>

@@ -11,6 +11,7 @@
 #include "library/kernels/gemm_listed.h"
 #include "library/kernels/order.h"
 #include "library/kernels/pool.h"
+#include "library/kernels/ranks.h"
 #include "library/kernels/recurrence.h"
 #include "library/kernels/row.h"
 #include "library/kernels/search.h"
@@ -67,6 +68,8 @@ const Kernels table = {
     edge_kernels<double>(),
     recurrence_kernels(),
     &activate,
+    &sum_ranks<float>,
+    &sum_ranks<double>,
     &transpose_u32,
     &from_half,
     &to_half,

@@ -304,6 +304,12 @@ struct Kernels {
   RecurrenceKernels recurrence;
   ActivationKernel activate;
 
+  // out[k][i] = (in[0][i] + ... + in[count - 1][i]) * factor / divisor, of which one is 1. An output may be an input.
+  void (*sum_ranks_f32)(const float* const* in, int count, float* const* out, int outs, int64_t n, float factor,
+                        float divisor);
+  void (*sum_ranks_f64)(const double* const* in, int count, double* const* out, int outs, int64_t n, double factor,
+                        double divisor);
+
   // to[r * to_row + c] = from[c * from_row + r], for r < rows and c < columns.
   void (*transpose_u32)(const uint32_t* from, int64_t from_row, uint32_t* to, int64_t to_row, int64_t rows,
                         int64_t columns);

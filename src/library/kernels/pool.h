@@ -1,5 +1,7 @@
 // Inner loops of pooling; see PoolKernels.
 #pragma once
+#include <type_traits>
+
 #include "library/kernels/kernels.h"
 #include "library/kernels/vector.h"
 
@@ -55,14 +57,28 @@ inline __attribute__((always_inline)) void max_lanes(const T* x, const int64_t* 
   for (int v = 0; v < NV; ++v) store<T, W>(best + v * W, top[v]), store<Index, W>(where + v * W, at[v]);
 }
 
+// Body(std::integral_constant width, std::integral_constant vectors, first lane) for n lanes: what four whole vectors
+// leave goes by ever narrower ones, as few channels are no multiple of a vector.
+template <int W, typename Body>
+inline __attribute__((always_inline)) void narrow_lanes(int64_t i, int64_t n, const Body& body) {
+  for (; i + W <= n; i += W) body(std::integral_constant<int, W>(), std::integral_constant<int, 1>(), i);
+  if constexpr (W > 1) narrow_lanes<W / 2>(i, n, body);
+}
+
+template <typename T, typename Body>
+inline __attribute__((always_inline)) void for_lanes(int64_t n, const Body& body) {
+  constexpr int W = kWidth<T>;
+  int64_t i = 0;
+  for (; i + 4 * W <= n; i += 4 * W) body(std::integral_constant<int, W>(), std::integral_constant<int, 4>(), i);
+  narrow_lanes<W>(i, n, body);
+}
+
 template <typename T>
 void max_window(const T* x, const int64_t* offsets, const typename PoolKernels<T>::Index* indices, int64_t taps,
                 T* best, typename PoolKernels<T>::Index* where, int64_t n) {
-  constexpr int W = kWidth<T>;
-  int64_t i = 0;
-  for (; i + 4 * W <= n; i += 4 * W) max_lanes<T, W, 4>(x + i, offsets, indices, taps, best + i, where + i);
-  for (; i + W <= n; i += W) max_lanes<T, W, 1>(x + i, offsets, indices, taps, best + i, where + i);
-  for (; i < n; ++i) max_lanes<T, 1, 1>(x + i, offsets, indices, taps, best + i, where + i);
+  for_lanes<T>(n, [&](auto width, auto vectors, int64_t i) __attribute__((always_inline)) {
+    max_lanes<T, width(), vectors()>(x + i, offsets, indices, taps, best + i, where + i);
+  });
 }
 
 template <typename T, int W, int NV>
@@ -85,11 +101,9 @@ inline __attribute__((always_inline)) void max_values_lanes(const T* x, const in
 
 template <typename T>
 void max_values(const T* x, const int64_t* offsets, int64_t taps, T lowest, T* best, int64_t n) {
-  constexpr int W = kWidth<T>;
-  int64_t i = 0;
-  for (; i + 4 * W <= n; i += 4 * W) max_values_lanes<T, W, 4>(x + i, offsets, taps, lowest, best + i);
-  for (; i + W <= n; i += W) max_values_lanes<T, W, 1>(x + i, offsets, taps, lowest, best + i);
-  for (; i < n; ++i) max_values_lanes<T, 1, 1>(x + i, offsets, taps, lowest, best + i);
+  for_lanes<T>(n, [&](auto width, auto vectors, int64_t i) __attribute__((always_inline)) {
+    max_values_lanes<T, width(), vectors()>(x + i, offsets, taps, lowest, best + i);
+  });
 }
 
 template <typename T, int W, int NV>
@@ -107,11 +121,9 @@ inline __attribute__((always_inline)) void mean_lanes(const T* x, const int64_t*
 
 template <typename T>
 void mean_window(const T* x, const int64_t* offsets, int64_t taps, T* mean, T factor, int64_t n) {
-  constexpr int W = kWidth<T>;
-  int64_t i = 0;
-  for (; i + 4 * W <= n; i += 4 * W) mean_lanes<T, W, 4>(x + i, offsets, taps, mean + i, factor);
-  for (; i + W <= n; i += W) mean_lanes<T, W, 1>(x + i, offsets, taps, mean + i, factor);
-  for (; i < n; ++i) mean_lanes<T, 1, 1>(x + i, offsets, taps, mean + i, factor);
+  for_lanes<T>(n, [&](auto width, auto vectors, int64_t i) __attribute__((always_inline)) {
+    mean_lanes<T, width(), vectors()>(x + i, offsets, taps, mean + i, factor);
+  });
 }
 
 template <typename T>

@@ -26,7 +26,8 @@ Input read(const std::string& argument) {
   input.view.dtype = argument.substr(0, first) == "i64" ? DType::Int64 : DType::Float32;
   std::string sizes = argument.substr(first + 1, second - first - 1);
   input.view.ndim = 0;
-  for (size_t at = 0; at < sizes.size(); at = sizes.find(',', at) == std::string::npos ? sizes.size() : sizes.find(',', at) + 1)
+  for (size_t at = 0; at < sizes.size();
+       at = sizes.find(',', at) == std::string::npos ? sizes.size() : sizes.find(',', at) + 1)
     input.view.shape[input.view.ndim++] = std::strtoll(sizes.c_str() + at, nullptr, 10);
   int64_t step = 1;
   for (int i = input.view.ndim - 1; i >= 0; --i) {

@@ -1,11 +1,11 @@
-// The collectives of ranks on several hosts, of MPI's exchanges of bytes; see Note [Over hosts].
+// The collectives of ranks on several hosts, of exchanges of bytes; see Note [Over hosts].
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
 #include "check.h"
-#include "collectives/mpi_member.h"
-#include "collectives/mpi_outline.h"
+#include "collectives/hosts_member.h"
+#include "collectives/hosts_outline.h"
 #include "collectives/parts.h"
 #include "collectives/reduce.h"
 
@@ -25,10 +25,6 @@ std::vector<int64_t> offsets(const std::vector<int64_t>& sizes) {
   return at;
 }
 
-std::vector<mpi::Offset> as_offsets(const std::vector<int64_t>& at) {
-  return {at.begin(), at.end()};
-}
-
 std::vector<int64_t> times(std::vector<int64_t> numbers, int64_t factor) {
   for (int64_t& n : numbers) n *= factor;
   return numbers;
@@ -40,37 +36,16 @@ bool overlap(const Piece& piece, int64_t item) {
 
 }  // namespace
 
-void MpiMember::start_gather(const char* in, int64_t bytes, char* out, const std::vector<int64_t>& each,
-                             mpi::Request* made) {
-  const std::vector<mpi::Offset> at = as_offsets(offsets(each));
-  counts_ = each;  // the library may read them until it is done
-  offsets_ = at;
-  const std::lock_guard guard(mpi::mutex());
-  mpi::check(
-      mpi::api().all_gather(in, bytes, mpi::kByte, out, counts_.data(), offsets_.data(), mpi::kByte, comm_, made),
-      "an all-gather");
+void HostsMember::gather(const char* in, int64_t bytes, char* out, const std::vector<int64_t>& each, const Call& call) {
+  wait(*network_->gather(in, bytes, out, each), call, true);
 }
 
-void MpiMember::gather(const char* in, int64_t bytes, char* out, const std::vector<int64_t>& each, const Call& call) {
-  mpi::Request made;
-  start_gather(in, bytes, out, each, &made);
-  wait(made, call, true);
+void HostsMember::exchange(const char* in, const std::vector<int64_t>& sends, const std::vector<int64_t>& sends_at,
+                           char* out, const std::vector<int64_t>& takes, const Call& call) {
+  wait(*network_->exchange(in, sends, sends_at, out, takes), call, true);
 }
 
-void MpiMember::exchange(const char* in, const std::vector<int64_t>& sends, const std::vector<int64_t>& sends_at,
-                         char* out, const std::vector<int64_t>& takes, const Call& call) {
-  const std::vector<mpi::Offset> from = as_offsets(sends_at), to = as_offsets(offsets(takes));
-  mpi::Request made;
-  {
-    const std::lock_guard guard(mpi::mutex());
-    mpi::check(mpi::api().all_to_all(in, sends.data(), from.data(), mpi::kByte, out, takes.data(), to.data(),
-                                     mpi::kByte, comm_, &made),
-               "an all-to-all");
-  }
-  wait(made, call, true);
-}
-
-void MpiMember::collect(const Request& request, const Call& call) {
+void HostsMember::collect(const Request& request, const Call& call) {
   const std::vector<Outline> all = hold_meeting(request, call, 0);
   const int64_t item = item_of(request);
   const bool is_inline = request.kind != Kind::AllToAll && std::all_of(all.begin(), all.end(), [&](const Outline& o) {
@@ -96,7 +71,7 @@ void MpiMember::collect(const Request& request, const Call& call) {
 }
 
 // Operands that came with the meeting.
-void MpiMember::take_inline(const Request& request, const std::vector<Outline>& all) {
+void HostsMember::take_inline(const Request& request, const std::vector<Outline>& all) {
   const int64_t item = item_of(request);
   const Piece& only = request.pieces[0];
   std::vector<const char*> in(size());
@@ -135,14 +110,14 @@ void MpiMember::take_inline(const Request& request, const std::vector<Outline>& 
 }
 
 // parts_: `count` elements of every rank, one after the other.
-void MpiMember::reduce_parts(const Request& request, int64_t count, char* out) {
+void HostsMember::reduce_parts(const Request& request, int64_t count, char* out) {
   std::vector<const char*> in(size());
   for (int r = 0; r < size(); ++r) in[r] = parts_.data() + r * count * item_of(request);
   reduce(in.data(), size(), &out, 1, count, request.dtype, request.reduction);
 }
 
 // A window at a time: every rank gets its share of all ranks' elements, reduces it, and gives it to all.
-void MpiMember::all_reduce(const Request& request, const Call& call) {
+void HostsMember::all_reduce(const Request& request, const Call& call) {
   const int64_t item = item_of(request), window = kWindow / item;
   const bool whole = request.pieces.size() == 1;  // lies together already
   for (int64_t begin = 0; begin < call.in_count; begin += window) {
@@ -172,7 +147,7 @@ void MpiMember::all_reduce(const Request& request, const Call& call) {
   }
 }
 
-void MpiMember::reduce_scatter(const Request& request, const Call& call) {
+void HostsMember::reduce_scatter(const Request& request, const Call& call) {
   const int64_t item = item_of(request);
   const Piece& piece = request.pieces[0];
   const std::vector<int64_t> rows =
@@ -199,7 +174,7 @@ void MpiMember::reduce_scatter(const Request& request, const Call& call) {
   results_.clear();
 }
 
-void MpiMember::reduce_to_root(const Request& request, const Call& call) {
+void HostsMember::reduce_to_root(const Request& request, const Call& call) {
   const int64_t item = item_of(request), window = std::max<int64_t>(1, kWindow / item / size());
   const Piece& piece = request.pieces[0];
   const bool is_root = rank_ == request.root;
@@ -214,7 +189,7 @@ void MpiMember::reduce_to_root(const Request& request, const Call& call) {
   if (!is_root) std::memset(piece.out, 0, piece.out_count * item);
 }
 
-void MpiMember::all_gather(const Request& request, const Call& call) {
+void HostsMember::all_gather(const Request& request, const Call& call) {
   const int64_t item = item_of(request);
   const Piece& piece = request.pieces[0];
   const std::vector<int64_t> rows = request.takes.empty() ? std::vector<int64_t>(size(), call.in_count) : request.takes;
@@ -226,7 +201,7 @@ void MpiMember::all_gather(const Request& request, const Call& call) {
   gather(in, piece.in_count * item, piece.out, times(rows, item), call);
 }
 
-void MpiMember::all_to_all(const Request& request, const Call& call) {
+void HostsMember::all_to_all(const Request& request, const Call& call) {
   const int64_t item = item_of(request);
   const Piece& piece = request.pieces[0];
   const bool even = request.sends.empty();
@@ -242,8 +217,8 @@ void MpiMember::all_to_all(const Request& request, const Call& call) {
 }
 
 // Whether what ranks send is what the others take: each pair knows, and then all do.
-void MpiMember::compare_exchange(const Request& request, const std::vector<int64_t>& sends,
-                                 const std::vector<int64_t>& takes, const Call& call) {
+void HostsMember::compare_exchange(const Request& request, const std::vector<int64_t>& sends,
+                                   const std::vector<int64_t>& takes, const Call& call) {
   const std::vector<int64_t> word(size(), sizeof(int64_t));
   std::vector<int64_t> theirs(size());
   exchange(reinterpret_cast<const char*>(sends.data()), word, offsets(word), reinterpret_cast<char*>(theirs.data()),
@@ -255,53 +230,39 @@ void MpiMember::compare_exchange(const Request& request, const std::vector<int64
   fail(ErrorKind::Distributed, "ranks send other sizes than are taken; ", disagreement(calls, ranks_, entered()));
 }
 
-void MpiMember::broadcast(const Request& request, const Call& call) {
+void HostsMember::broadcast(const Request& request, const Call& call) {
   const int64_t item = item_of(request);
   for (const Piece& piece : request.pieces) {
     if (rank_ == request.root && piece.in != piece.out) std::memcpy(piece.out, piece.in, piece.in_count * item);
-    mpi::Request made;
-    {
-      const std::lock_guard guard(mpi::mutex());
-      mpi::check(mpi::api().broadcast(piece.out, piece.in_count * item, mpi::kByte, request.root, comm_, &made),
-                 "a broadcast");
-    }
-    wait(made, call, true);
+    wait(*network_->broadcast(piece.out, piece.in_count * item, request.root), call, true);
   }
 }
 
-void MpiMember::send(const Request& request, const Call& call) {
+void HostsMember::send(const Request& request, const Call& call) {
   const Piece& piece = request.pieces[0];
   const int64_t bytes = piece.in_count * item_of(request);
-  mpi::Request header, body;
-  {
-    const std::lock_guard guard(mpi::mutex());
-    mpi::check(mpi::api().send(&call, sizeof call, mpi::kByte, request.root, kHeaderTag, comm_, &header), "a message");
-    mpi::check(mpi::api().send(piece.in, bytes, mpi::kByte, request.root, kBodyTag, comm_, &body), "a message");
-  }
-  wait(header, call, false);
-  wait(body, call, false);
+  const auto header = network_->send(reinterpret_cast<const char*>(&call), sizeof call, request.root, kHeaderTag);
+  const auto body = request.on_device ? nullptr : network_->send(piece.in, bytes, request.root, kBodyTag);
+  wait(*header, call, false);
+  if (!body) return;  // what it is, alone: the elements follow on the device
+  wait(*body, call, false);
   if (piece.out) std::memset(piece.out, 0, piece.out_count * item_size(request.dtype));  // the zero of functional.send
 }
 
-void MpiMember::receive(const Request& request, const Call& call) {
+void HostsMember::receive(const Request& request, const Call& call) {
   const Piece& piece = request.pieces[0];
   const auto get = [&](void* to, int64_t bytes, int tag, bool moving) {
-    mpi::Request made;
-    {
-      const std::lock_guard guard(mpi::mutex());
-      mpi::check(mpi::api().receive(to, bytes, mpi::kByte, request.root, tag, comm_, &made), "a message");
-    }
-    wait(made, call, moving);
+    wait(*network_->receive(static_cast<char*>(to), bytes, request.root, tag), call, moving);
   };
   Call theirs;
   get(&theirs, sizeof theirs, kHeaderTag, false);
   const bool right = call.dtype == theirs.dtype && call.out_count == theirs.in_count && call.tag == theirs.tag &&
-                     call.ndim == theirs.ndim &&
+                     call.ndim == theirs.ndim && call.on_device == theirs.on_device &&
                      std::equal(call.shape, call.shape + std::min(call.ndim, 8), theirs.shape);
   const int64_t bytes = theirs.in_count * static_cast<int64_t>(item_size(static_cast<DType>(theirs.dtype)));
-  if (right) return get(piece.out, bytes, kBodyTag, true);
+  if (right) return theirs.on_device ? void() : get(piece.out, bytes, kBodyTag, true);
   std::vector<char> other(bytes);  // the message is taken, so that the next one may come
-  get(other.data(), bytes, kBodyTag, true);
+  if (!theirs.on_device) get(other.data(), bytes, kBodyTag, true);
   fail(ErrorKind::Distributed, mistaken_message(theirs, ranks_[request.root], call, ranks_[rank_]));
 }
 
